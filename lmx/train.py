@@ -163,8 +163,8 @@ class Session:
     self.state = self.engine.build(functools.partial(_create, run, tx), init_key)
     rows = self.batches.batch_size
     self.model_state = self.engine.build_rows(lambda: self.model.init_state(run.model, rows), rows)
-    if sparse_step.suits(self.model, run.optim):
-      train_step = sparse_step.make(*parts, rate, everywhere=self.engine.everywhere)
+    if sparse_step.is_sparse(self.model, run.optim):
+      train_step = sparse_step.make(*parts, rate, replicate=self.engine.constrain_replicated)
     else:
       train_step = step.make_train_step(
         *parts,

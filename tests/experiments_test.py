@@ -935,7 +935,7 @@ def updates(cfg: build.Config) -> np.ndarray:
   for metric in (1.0, 2.0):
     plateau = build.plateau(cfg, plateau, metric)
   scale = plateau.scale if cfg.schedule == 'plateau' else 1.0
-  triggered = averaging.triggered([3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], 2.5, cfg.nonmono)
+  triggered = averaging.is_triggered([3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], 2.5, cfg.nonmono)
   return np.concatenate([np.ravel(x) for x in [*seen, [rate(s) for s in range(0, 100, 3)], [scale, triggered]]])
 
 

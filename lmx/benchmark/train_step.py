@@ -136,7 +136,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
     cfg = build.Config(optimizer='sgd', lr=1e-4)  # plain SGD, as such models are trained
   tx = build.make(cfg, task.shapes(), functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
   parts = (task.model, task.cfg, task.objective, task.objective_cfg)
-  if sparse_step.suits(task.model, cfg):
+  if sparse_step.is_sparse(task.model, cfg):
     train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
   else:
     train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
@@ -185,7 +185,7 @@ def of_config(path: str, overrides: list[str]) -> Subject:
   def parts_of(batch: Any) -> tuple[tuple[int, int], ...]:
     parts: tuple[tuple[int, int], ...] = ((batches.batch_size // processes, batches.length),)
     if batches.lengths:
-      parts = step.parts(batch, session.microbatches, batches.lengths, dealing)
+      parts = step.microbatch_shapes(batch, session.microbatches, batches.lengths, dealing)
     elif 'tokens_BT' in batch:
       parts = (batch['tokens_BT'].shape,)
     return tuple((rows * processes, length) for rows, length in parts)  # `batch` is that of this process

@@ -79,7 +79,7 @@ def check(wanted: Wanted, say: Callable[[str], None]) -> None:
     InputError: a check fails; names the hosts and the fix.
   """
   started = time.monotonic()
-  host, names, identity = socket.gethostname(), _names(), distributed.given()
+  host, names, identity = socket.gethostname(), _names(), distributed.read_settings()
   if identity is None:
     _local_devices(wanted, f'host {host}')
     identity = '', jax.process_count(), jax.process_index()
@@ -266,7 +266,7 @@ def _data(meeting: Meeting, wanted: Wanted, run: schema.Run, tell: Callable[[str
 
 def _local_devices(wanted: Wanted, here: str) -> list[jax.Device]:
   """Join JAX and return this process's devices; end the process if their number is not the expected one."""
-  advice = ', and whether libtpu is the same on all hosts' if distributed.given() is None else ''
+  advice = ', and whether libtpu is the same on all hosts' if distributed.read_settings() is None else ''
   with _limit(wanted.timeout, f'{here}: got no devices', advice):
     distributed.initialize(timeout=int(max(1, wanted.timeout)))
     local = jax.local_devices()

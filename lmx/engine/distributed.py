@@ -54,12 +54,12 @@ def initialize(
     raise InputError(f'could not join the other processes at {coordinator}: {error}') from error
   if jax.process_count() != processes:
     raise InputError(
-      f'{processes} processes were asked for, but JAX sees {jax.process_count()}; check that each has its own id'
+      f'LMX_NUM_PROCESSES: got {processes}, but JAX has {jax.process_count()}; give each process its own LMX_PROCESS_ID'
     )
   return jax.process_count() > 1
 
 
-def given() -> tuple[str, int, int] | None:
+def read_settings() -> tuple[str, int, int] | None:
   """Return (address of process 0, number of processes, index of this one); ('', 1, 0) for a single process.
 
   Return None if LMX_COORDINATOR is 'auto', because JAX finds the processes then. Connects to no other process.
@@ -86,5 +86,5 @@ def _setting(name: str, value: int | None) -> int:
     return value
   text = os.environ.get(name)
   if text is None or not text.isdigit():
-    raise InputError(f'LMX_COORDINATOR is set, so {name} must be a number; it is {text!r}')
+    raise InputError(f'{name}: got {text!r}; expected a number, because LMX_COORDINATOR is set')
   return int(text)

@@ -78,15 +78,16 @@ class Config:
 
   def __post_init__(self) -> None:
     if self.mode not in ('jit', 'pmap'):
-      raise InputError(f'parallel.mode is "{self.mode}"; it must be "jit" or "pmap"')
+      raise InputError(f'parallel.mode: got "{self.mode}"; expected "jit" or "pmap"')
     for axis in ('fsdp', 'tensor'):
       if getattr(self, axis) < 1:
-        raise InputError(f'parallel.{axis} is {getattr(self, axis)}; it must be at least 1')
+        raise InputError(f'parallel.{axis}: got {getattr(self, axis)}; expected at least 1')
     if self.data < 1 and self.data != -1:
-      raise InputError(f'parallel.data is {self.data}; it must be at least 1, or -1 for all devices')
+      raise InputError(f'parallel.data: got {self.data}; expected at least 1, or -1 for all devices')
     if self.mode == 'pmap' and (self.fsdp > 1 or self.tensor > 1 or self.rules):
       raise InputError(
-        'parallel.mode "pmap" is data-parallel only: leave parallel.fsdp, tensor and rules alone, or take mode "jit"'
+        'parallel.mode: got "pmap" with parallel.fsdp, tensor or rules; expected data parallelism only; set '
+        'parallel.mode=jit, or fsdp and tensor to 1 and no rules'
       )
     for regex, spec in self.rules:
       unknown = [a for a in spec if a is not None and a not in AXES]
@@ -116,9 +117,9 @@ class Engine:
     needed = data * inner
     sizes = f'data {data} x fsdp {cfg.fsdp} x tensor {cfg.tensor} = {needed}'
     if needed > len(devices) or (cfg.data < 0 and needed != len(devices)):
-      raise InputError(f'parallel: {sizes} devices, but there are {len(devices)}')
+      raise InputError(f'parallel: got {sizes} devices, but there are {len(devices)}')
     if needed != len(devices) and jax.process_count() > 1:
-      raise InputError(f'parallel: {sizes} devices, but all {len(devices)} of the processes must be used')
+      raise InputError(f'parallel: got {sizes} devices; expected all {len(devices)} of the processes')
     self.mesh = _mesh(cfg, devices[:needed], data)
     self.row_shards = data * cfg.fsdp
     self._whole = NamedSharding(self.mesh, PartitionSpec())
@@ -193,7 +194,7 @@ class Engine:
     )
     for regex, _ in self.cfg.rules:
       if regex not in used:
-        raise InputError(f'parallel.rules: "{regex}" is the first match of no parameter')
+        raise InputError(f'parallel.rules: "{regex}" is not the first match of any parameter')
     return shardings
 
   def abstract(self, state: Any, model_state: Any) -> tuple[Any, Any]:
@@ -254,7 +255,7 @@ class Engine:
     rows = lambda x: _rewrap(x, (len(self._local), x.shape[0] // size) + x.shape[1:], self._pmap_rows)
     return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
 
-  def on_one(self, params: Any) -> Any:
+  def to_one_device(self, params: Any) -> Any:
     """Gather the compiled step's parameters on this process's first device."""
     params, _ = self.to_global(params, ())
     if jax.process_count() > 1:
@@ -263,7 +264,7 @@ class Engine:
 
   # Compiling
 
-  def everywhere(self, x: Any) -> Any:
+  def constrain_replicated(self, x: Any) -> Any:
     """Replicate an array on every device, inside a step compiled by `jit`."""
     return x if self.cfg.mode == 'pmap' else jax.lax.with_sharding_constraint(x, self._whole)
 

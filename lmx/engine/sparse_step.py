@@ -20,15 +20,15 @@ import optax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lmx.engine.state import TrainState
-from lmx.engine.step import explained, sum_over, training_loss
+from lmx.engine.step import explain_missing_arrays, sum_over, training_loss
 from lmx.errors import InputError
 from lmx.optim import build
 from lmx.types import Array, Batch, Model, Objective, Params, Rows, State
 
-_WHOLE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_decay', 'ema', 'asgd', 'accumulate')
+_DENSE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_decay', 'ema', 'asgd', 'accumulate')
 
 
-def suits(model: Model, cfg: build.Config) -> bool:
+def is_sparse(model: Model, cfg: build.Config) -> bool:
   """Return True if this model is trained by the sparse step.
 
   Raises:
@@ -37,11 +37,11 @@ def suits(model: Model, cfg: build.Config) -> bool:
   if not hasattr(model, 'rows') or cfg.optimizer != 'sgd':
     return False
   dense = build.Config()
-  for field in _WHOLE:
+  for field in _DENSE:
     if getattr(cfg, field) != getattr(dense, field):
       raise InputError(
-        f'optim.{field} is {getattr(cfg, field)}, but plain SGD changes only the rows that a batch reads, and for that '
-        f'it must be {getattr(dense, field)}; other optimizers update whole tables'
+        f'optim.{field}: got {getattr(cfg, field)}; expected {getattr(dense, field)}, because plain SGD changes only '
+        'the rows that a batch reads; other optimizers update whole tables'
       )
   return True
 
@@ -53,7 +53,7 @@ class _Parts(NamedTuple):
   model_cfg: Any
   objective: Objective
   objective_cfg: Any
-  everywhere: Callable[[Array], Array]
+  replicate: Callable[[Array], Array]
 
 
 def make(
@@ -63,7 +63,7 @@ def make(
   objective_cfg: Any,
   rate: Callable[[Array], Array],
   *,
-  everywhere: Callable[[Array], Array] = lambda x: x,
+  replicate: Callable[[Array], Array] = lambda x: x,
 ) -> Callable[..., tuple[TrainState, State, dict[str, Any]]]:
   """Return a train step with the signature of `lmx.engine.step.make_train_step`.
 
@@ -74,51 +74,51 @@ def make(
     objective: the objective's module.
     objective_cfg: its Config.
     rate: the schedule, from `optim.build.rate`.
-    everywhere: under jit over a mesh, replicates an array on every device; so rows are communicated, never a
+    replicate: under jit over a mesh, replicates an array on every device; so rows are communicated, never a
       table.
 
   Returns:
     The step. Its metrics are those of the dense step; 'loss' is the mean as the objective reports it, 'grad_norm' that
     of the rows of the first update.
   """
-  parts = _Parts(model, model_cfg, objective, objective_cfg, everywhere)
+  parts = _Parts(model, model_cfg, objective, objective_cfg, replicate)
 
   def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
     key = jax.random.fold_in(key, state.step)
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
     lr = rate(state.step) * state.lr_scale
-    cut = {k: jnp.swapaxes(v, 0, 1) for k, v in batch.items() if k.rpartition('_')[2].startswith('BJ')}
-    fixed = {k: v for k, v in batch.items() if k not in cut}
-    names = model.rows(model_cfg, fixed | {k: v[0] for k, v in cut.items()})
+    stacked = {k: jnp.swapaxes(v, 0, 1) for k, v in batch.items() if k.rpartition('_')[2].startswith('BJ')}
+    fixed = {k: v for k, v in batch.items() if k not in stacked}
+    names = model.rows(model_cfg, fixed | {k: v[0] for k, v in stacked.items()})
     flat = flatten_dict(dict(state.params['model']), sep='/')
     others = {'model': {k: v for k, v in flat.items() if k not in names}, 'objective': state.params['objective']}
 
     def body(carry: Any, xs: Any) -> Any:
-      (tables, going), (index, part) = carry, xs
+      (tables, is_finite), (index, part) = carry, xs
       inputs = fixed | part, model_state, jax.random.fold_in(key, index)
-      tables, changes, metrics, going = _update(parts, tables, others, inputs, lr, going, axis)
+      tables, changes, metrics, is_finite = _update(parts, tables, others, inputs, lr, is_finite, axis)
       norm = jax.lax.cond(index == 0, optax.tree.norm, lambda _: jnp.float32(0), changes)
-      return (tables, going), (norm, metrics)
+      return (tables, is_finite), (norm, metrics)
 
-    count = next(iter(cut.values())).shape[0]
+    count = next(iter(stacked.values())).shape[0]
     start = ({name: flat[name] for name in names}, jnp.bool_(True))
-    (tables, going), (norm, metrics) = jax.lax.scan(body, start, (jnp.arange(count), cut))
+    (tables, is_finite), (norm, metrics) = jax.lax.scan(body, start, (jnp.arange(count), stacked))
     params = {'model': unflatten_dict(flat | tables, sep='/'), 'objective': state.params['objective']}
     sums = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
     mean = sum(sums[term][0] / jnp.maximum(sums[term][1], 1.0) for term in objective.terms(objective_cfg))
     norm = jnp.sqrt(sum_over(axis, jnp.square(norm[0]))) / jnp.maximum(lr, jnp.finfo(jnp.float32).tiny)
-    sums |= {'loss': mean, 'grad_norm': norm, 'finite': going, 'lr': lr}
+    sums |= {'loss': mean, 'grad_norm': norm, 'finite': is_finite, 'lr': lr}
     return state.replace(params=params, step=state.step + 1), model_state, sums
 
-  return explained(train_step)
+  return explain_missing_arrays(train_step)
 
 
 def _update(
-  parts: _Parts, tables: dict[str, Array], others: Params, seen: Any, lr: Array, going: Array, axis: str | None
+  parts: _Parts, tables: dict[str, Array], others: Params, inputs: Any, lr: Array, is_finite: Array, axis: str | None
 ) -> Any:
   """Apply one update: (tables, -rate times the gradient of the rows, metrics, True if all was finite so far)."""
-  batch, model_state, key = seen
+  batch, model_state, key = inputs
   ids = parts.model.rows(parts.model_cfg, batch)
   read = {name: Rows(jax.tree.map(lambda i, t=tables[name]: _read(t, i), part)) for name, part in ids.items()}
 
@@ -131,18 +131,18 @@ def _update(
 
   loss, derive, metrics = jax.vjp(local, read, has_aux=True)
   loss, metrics = sum_over(axis, (loss, metrics))
-  going &= jnp.isfinite(loss)
+  is_finite &= jnp.isfinite(loss)
   # The rate scales the cotangent, because small arrays are cheaper to multiply than rows.
-  changes = derive(jnp.where(going, -lr, 0.0))[0]
+  changes = derive(jnp.where(is_finite, -lr, 0.0))[0]
   for name, change in changes.items():
     for i, rows in zip(jax.tree.leaves(ids[name]), jax.tree.leaves(change), strict=True):
       i, rows = i.reshape(-1), rows.reshape(-1, rows.shape[-1])
       if axis is None:
-        i, rows = parts.everywhere(i), parts.everywhere(rows)
+        i, rows = parts.replicate(i), parts.replicate(rows)
       else:
         i, rows = (jax.lax.all_gather(x, axis, tiled=True) for x in (i, rows))
       tables = tables | {name: tables[name].at[i].add(rows, mode='promise_in_bounds')}
-  return tables, changes, metrics, going
+  return tables, changes, metrics, is_finite
 
 
 def _read(table_VD: Array, ids: Array) -> Array:

@@ -66,7 +66,7 @@ def _is_finite(x: Any) -> bool:
 def warn_nonfinite(source: object, tensors: Params, stacklevel: int = 3) -> None:
   """Warn of the tensors of `source` that contain NaN or infinity, by name."""
   if names := nonfinite(tensors):
-    warnings.warn(f'{source}: tensors with NaN or infinity: {listed(names)}', InputWarning, stacklevel=stacklevel)
+    warnings.warn(f'{source}: tensors with NaN or infinity: {format_names(names)}', InputWarning, stacklevel=stacklevel)
 
 
 def nonfinite_error(subject: str, params: Params) -> NonFiniteLoss:
@@ -77,14 +77,14 @@ def nonfinite_error(subject: str, params: Params) -> NonFiniteLoss:
     params: the evaluated parameters.
   """
   names = nonfinite(params)
-  cause = f'parameters with NaN or infinity: {listed(names)}' if names else 'all parameters are finite'
+  cause = f'parameters with NaN or infinity: {format_names(names)}' if names else 'all parameters are finite'
   return NonFiniteLoss(
-    f'{subject} not finite; {cause}. Train anew with a lower optim.lr or with optim.clip_norm, or '
+    f'{subject} not finite; {cause}. Train again with a lower optim.lr or with optim.clip_norm, or '
     'measure an earlier checkpoint (--which)'
   )
 
 
-def listed(names: list[str], most: int = 10) -> str:
+def format_names(names: list[str], most: int = 10) -> str:
   """Return the first `most` names as text, and how many more there are."""
   more = len(names) - most
   return ', '.join(names[:most]) + (f' and {more:,} more' if more > 0 else '')

@@ -29,7 +29,7 @@ EvalStep = Callable[..., tuple[Metrics, State]]
 Parts = tuple[Model, Any, Objective, Any]  # model, its Config, objective, its Config
 
 
-def explained(step: Callable[..., Any]) -> Callable[..., Any]:
+def explain_missing_arrays(step: Callable[..., Any]) -> Callable[..., Any]:
   """Wrap a step, a function of (_, _, batch, ...): raise InputError if it reads an array that no batch has."""
 
   @functools.wraps(step)
@@ -41,8 +41,8 @@ def explained(step: Callable[..., Any]) -> Callable[..., Any]:
       if key in batch or not re.fullmatch(r'[a-z_]+_[A-Z]+', str(key)):
         raise
       raise InputError(
-        f'the model or its objective reads "{key}", but the batches have only {", ".join(sorted(batch))}: '
-        'data.batching must be one for this objective'
+        f'data.batching: got batches of {", ".join(sorted(batch))}, but the model or its objective reads "{key}"; set '
+        'data.batching to one for this objective'
       ) from error
 
   return run
@@ -95,21 +95,21 @@ def make_train_step(
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
     weights = sum_over(axis, training_weights(*parts, batch))
-    rows_gradient = functools.partial(_gradient, parts, _more(objective, axis, state.step, total_steps))
+    rows_gradient = functools.partial(_gradient, parts, _optional_arguments(objective, axis, state.step, total_steps))
     if lengths:
-      batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_cut, rows_gradient, lengths, axis)
-    results = _accumulated(rows_gradient, accumulate, state.params, weights, batch, model_state, key)
+      batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_truncate, rows_gradient, lengths, axis)
+    results = _accumulate(rows_gradient, accumulate, state.params, weights, batch, model_state, key)
     grads, loss, metrics = sum_over(axis, results[:3])
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite}
     metrics['lr'] = rate(state.step) * state.lr_scale
     new, new_model_state = _where(
-      finite, (_updated(state, grads, results[4], tx, ema, batch.get('rate_B'), lag), results[3]), (state, model_state)
+      finite, (_update(state, grads, results[4], tx, ema, batch.get('rate_B'), lag), results[3]), (state, model_state)
     )
     return new.replace(step=state.step + 1), new_model_state, metrics
 
-  return explained(train_step)
+  return explain_missing_arrays(train_step)
 
 
 def _gradient(
@@ -132,14 +132,14 @@ def _gradient(
   return grads, loss, metrics, model_state, statistics
 
 
-def _more(objective: Objective, axis: str | None, made: Array, total_steps: int) -> dict[str, Any]:
+def _optional_arguments(objective: Objective, axis: str | None, updates: Array, total_steps: int) -> dict[str, Any]:
   """Return the optional arguments that an objective's `loss` declares."""
   more: dict[str, Any] = {'axis': axis} if getattr(objective, 'ACROSS_ROWS', False) else {}
   if not getattr(objective, 'PROGRESS', False):
     return more
   if total_steps < 1:
     raise ValueError(f'{objective.__name__} needs total_steps, the number of updates of the run')
-  return more | {'progress': (made, total_steps)}
+  return more | {'progress': (updates, total_steps)}
 
 
 def make_eval_step(model: Model, model_cfg: Any, objective: Objective, objective_cfg: Any) -> EvalStep:
@@ -155,7 +155,7 @@ def make_eval_step(model: Model, model_cfg: Any, objective: Objective, objective
     arrays = {name: value for name, value in out.metrics.items() if name not in pairs}
     return {**sum_over(axis, pairs), **rows_over(axis, arrays)}, out.state
 
-  return explained(eval_step)
+  return explain_missing_arrays(eval_step)
 
 
 def training_loss(
@@ -207,7 +207,7 @@ def _penalty_weights(model: Model, model_cfg: Any, batch: Batch) -> dict[str, Ar
   return model.penalty_weights(model_cfg, batch) if hasattr(model, 'penalty_weights') else {}
 
 
-def _accumulated(
+def _accumulate(
   gradient: Any, k: int, params: Params, weights: Any, batch: Batch, model_state: State, key: Array
 ) -> Any:
   """Compute `gradient` of the whole batch from k sequential microbatches, with the memory of one."""
@@ -254,7 +254,7 @@ def _by_length(batch: Batch, k: int) -> Batch:
   return {key: x[order_B] for key, x in batch.items()}
 
 
-def parts(batch: Batch, k: int, lengths: Sequence[int], devices: int = 1) -> tuple[tuple[int, int], ...]:
+def microbatch_shapes(batch: Batch, k: int, lengths: Sequence[int], devices: int = 1) -> tuple[tuple[int, int], ...]:
   """Return (rows, positions) of the microbatches of a step with `lengths`.
 
   Args:
@@ -265,16 +265,16 @@ def parts(batch: Batch, k: int, lengths: Sequence[int], devices: int = 1) -> tup
   """
   longest_K = np.sort(np.asarray(_lengths(batch)).reshape(devices, -1)).reshape(devices, k, -1).max(axis=(0, 2))
   rows = len(_valid(batch)[0]) // k
-  return tuple((rows, next(length for length in _steps(batch, lengths) if length >= n)) for n in longest_K)
+  return tuple((rows, next(length for length in _truncation_lengths(batch, lengths) if length >= n)) for n in longest_K)
 
 
-def _steps(batch: Batch, lengths: Sequence[int]) -> tuple[int, ...]:
+def _truncation_lengths(batch: Batch, lengths: Sequence[int]) -> tuple[int, ...]:
   """Return the lengths to which a microbatch may be truncated, its own last."""
   T = max(valid.shape[-1] for valid in _valid(batch))
   return (*sorted(length for length in lengths if length < T), T)
 
 
-def _cut(
+def _truncate(
   gradient: Any,
   lengths: Sequence[int],
   axis: str | None,
@@ -286,35 +286,37 @@ def _cut(
 ) -> Any:
   """Compute `gradient` of the batch without positions that are padding in all rows, as far as `lengths` allow."""
   # The axis to truncate, by the letters of the name: T, or S for the source of a translation.
-  places = {name: max(map(name.rpartition('_')[2].find, 'TS')) for name in batch}
-  steps, longest = _steps(batch, lengths), jnp.max(_lengths(batch))
+  axes = {name: max(map(name.rpartition('_')[2].find, 'TS')) for name in batch}
+  steps, longest = _truncation_lengths(batch, lengths), jnp.max(_lengths(batch))
   if axis is not None:  # all devices take the same branch, because it may contain collectives
     longest = jax.lax.pmax(longest, axis)
 
-  def of(length: int) -> Any:
-    def cut(name: str, x: Array) -> Array:
-      axis = places[name]
+  def branch(length: int) -> Any:
+    def truncate(name: str, x: Array) -> Array:
+      axis = axes[name]
       return x if axis < 0 else jax.lax.slice_in_dim(x, 0, min(length, x.shape[axis]), axis=axis)
 
-    return lambda batch: gradient(params, weights, {name: cut(name, x) for name, x in batch.items()}, model_state, key)
+    return lambda batch: gradient(
+      params, weights, {name: truncate(name, x) for name, x in batch.items()}, model_state, key
+    )
 
-  return jax.lax.switch(jnp.searchsorted(jnp.asarray(steps), longest), [of(length) for length in steps], batch)
+  return jax.lax.switch(jnp.searchsorted(jnp.asarray(steps), longest), [branch(length) for length in steps], batch)
 
 
-def _updated(
+def _update(
   state: TrainState, grads: Params, statistics: Params | None, tx: Any, ema: float, rate_B: Array | None, lag: bool
 ) -> TrainState:
   now = jnp.ones(()) if rate_B is None else jnp.mean(rate_B)  # equal in all rows
   scale = state.lr_scale * averaging.factor(state.ema, now, lag)
   updates, opt_state = tx.update(grads, state.opt_state, state.params, step=state.step, lr_scale=scale)
-  params = _replaced(optax.apply_updates(state.params, updates), statistics or {})
+  params = _replace(optax.apply_updates(state.params, updates), statistics or {})
   average = averaging.update(state.ema, params, ema, now=now, lag=lag)
   return state.replace(params=params, opt_state=opt_state, ema=average)
 
 
-def _replaced(params: Params, leaves: Params) -> Params:
+def _replace(params: Params, leaves: Params) -> Params:
   """Return `params` with some leaves replaced, given as a nested dict of only those."""
-  inner = lambda name, x: _replaced(x, leaves[name]) if isinstance(x, Mapping) else leaves[name]
+  inner = lambda name, x: _replace(x, leaves[name]) if isinstance(x, Mapping) else leaves[name]
   return {name: inner(name, x) if name in leaves else x for name, x in params.items()}
 
 

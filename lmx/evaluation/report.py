@@ -86,21 +86,21 @@ def evaluate_run(
   if run.evaluation.cache:
     metrics['cache'] = continuous_cache.measure(run, corpus, params, split, engine)
   if run.evaluation.mixture:
-    metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.on_one(params), split)
+    metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.to_one_device(params), split)
   objective = objectives.get(run.objective_name)
   if hasattr(objective, 'summarize'):
-    outputs = classification.outputs(run, corpus, engine.on_one(params), split)
+    outputs = classification.outputs(run, corpus, engine.to_one_device(params), split)
     metrics |= objective.summarize(run.objective, outputs)
   if 'majority_class' in metrics:  # and accuracy_class_<i>, and the confusion matrix
     metrics['labels'] = list(corpus.manifest['label_names'])
   translations: list[translation.Translated] = []
   if run.evaluation.beam:
-    translations = translation.pairs(run, corpus, engine.on_one(params), split, title=f'{split} by beam')
+    translations = translation.pairs(run, corpus, engine.to_one_device(params), split, title=f'{split} by beam')
     metrics |= translation.figures(run, corpus, translations)
     metrics['protocol'] += f'; translated with {metrics["decoding"]}'
   answers: list[question_answering.Answer] = []
   if run.objective_name == 'span':
-    answers = question_answering.answer(run, corpus, engine.on_one(params), split)
+    answers = question_answering.answer(run, corpus, engine.to_one_device(params), split)
     metrics |= question_answering.figures(run, answers)
   return Evaluation(metrics, translations, answers)
 
@@ -151,7 +151,7 @@ def write(
     translation.keep(logger.workdir, metrics, translations)
   logger.note(summary(metrics))
   if run.samples.count and objectives.get(run.objective_name).SAMPLES != 'none':
-    if text := samples.draw(run, corpus, engine.on_one(params), translations, logger.workdir):
+    if text := samples.draw(run, corpus, engine.to_one_device(params), translations, logger.workdir):
       logger.samples(text)
       logger.note('\n' + text)
   logger.results(metrics)

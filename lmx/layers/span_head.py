@@ -41,26 +41,28 @@ def _linear(params: Params, x: Array) -> Array:
   return x @ params['kernel'] + params['bias']
 
 
-def begins(params: Params, x_BTD: Array, among_BT: Array) -> Array:
-  """Return the start score of each position, (B, T) float32, NEVER outside `among_BT`."""
-  return jnp.where(among_BT, _linear(params['begin'], x_BTD)[..., 0], NEVER)
+def start_scores(params: Params, x_BTD: Array, mask_BT: Array) -> Array:
+  """Return the start score of each position, (B, T) float32, NEVER outside `mask_BT`."""
+  return jnp.where(mask_BT, _linear(params['begin'], x_BTD)[..., 0], NEVER)
 
 
-def ends(params: Params, x_BTD: Array, begin_BKD: Array, among_BT: Array) -> Array:
+def end_scores(params: Params, x_BTD: Array, begin_BKD: Array, mask_BT: Array) -> Array:
   """Return the end score of each position, (B, K, T) float32, for K start positions with vectors `begin_BKD`."""
   D, kernel = x_BTD.shape[-1], params['end_in']['kernel']
   x_BKTD = (x_BTD @ kernel[:D])[:, None] + (begin_BKD @ kernel[D:])[:, :, None] + params['end_in']['bias']
   norm = nn.LayerNorm(epsilon=EPS, use_fast_variance=False)
   x_BKTD = jnp.asarray(norm.apply({'params': params['end_norm']}, jnp.tanh(x_BKTD)))
-  return jnp.where(among_BT[:, None], _linear(params['end_out'], x_BKTD)[..., 0], NEVER)
+  return jnp.where(mask_BT[:, None], _linear(params['end_out'], x_BKTD)[..., 0], NEVER)
 
 
-def none(params: Params, x_BTD: Array, begins_BT: Array, token_B: Array, rate: float, key: Array | None) -> Array:
+def no_answer_logit(
+  params: Params, x_BTD: Array, begins_BT: Array, token_B: Array, rate: float, key: Array | None
+) -> Array:
   """Return the log-odds that there is no answer, (B,) float32.
 
   Args:
     x_BTD: vectors of the row, float32.
-    begins_BT: start scores from `begins`.
+    begins_BT: start scores from `start_scores`.
     token_B: position of the classification token.
     rate: dropout rate.
     key: PRNG key of dropout; None at evaluation.

@@ -80,13 +80,13 @@ def summed_nll(
     nll_BT = model.nll(model_cfg, params, features, targets_BT)
     return jnp.sum(nll_BT * weights_BT, dtype=jnp.float32)
 
-  def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[()]]:
+  def chunk_loss(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[()]]:
     return model.nll(model_cfg, params, features._replace(last_BTD=x_BMD), targets_BM), ()
 
-  return chunked_loss.weighted_sum(of_block, features.last_BTD, targets_BT, weights_BT)[0]
+  return chunked_loss.weighted_sum(chunk_loss, features.last_BTD, targets_BT, weights_BT)[0]
 
 
-def predicted(
+def prediction_nll(
   model: Model, model_cfg: Any, params: Params, features: Features, batch: Batch, *, measure: bool
 ) -> tuple[Array, Array | None]:
   """Return (summed negative log-likelihood of the tokens at P positions in nats, number correct or None).

@@ -67,7 +67,7 @@ def headline(cfg: Config) -> str:
   return 'bits_per_character'
 
 
-def _trained(cfg: Config, batch: Batch) -> tuple[Array, Array, Array]:
+def _training_targets(cfg: Config, batch: Batch) -> tuple[Array, Array, Array]:
   """Return (weights of the next tokens, second targets, their weights), each (B, T)."""
   weights_BT = batch['weights_BT']
   if not cfg.every_position:  # the last position of the row with a weight
@@ -83,7 +83,7 @@ def _trained(cfg: Config, batch: Batch) -> tuple[Array, Array, Array]:
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   """Return {'nll', 'layers', 'second'}: the number of predicting positions of each trained term."""
-  weights_BT, _, second_weights_BT = _trained(cfg, batch)
+  weights_BT, _, second_weights_BT = _training_targets(cfg, batch)
   totals = {'nll': jnp.sum(weights_BT, dtype=jnp.float32)}
   totals |= {'layers': totals['nll']} if cfg.every_layer else {}
   return totals | ({'second': jnp.sum(second_weights_BT, dtype=jnp.float32)} if cfg.second_target else {})
@@ -124,18 +124,19 @@ def loss(
   """
   if not hasattr(model, 'readouts'):
     raise InputError(
-      'objective "character_aux" needs a model that predicts after every layer, such as character_transformer'
+      'objective.name: got character_aux; expected a model that predicts after every layer; set '
+      'model.name=character_transformer'
     )
   if key is None:
     return causal_lm.loss(_PLAIN, model, model_cfg, params, batch, state)
   start = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, start, key, all_layers=True)
-  weights_BT, second_BT, second_weights_BT = _trained(cfg, batch)
+  weights_BT, second_BT, second_weights_BT = _training_targets(cfg, batch)
   targets = {'next': (batch['targets_BT'], weights_BT), 'second': (second_BT, second_weights_BT)}
   targets = targets if cfg.second_target else {'next': targets['next']}
   *lower, highest = model.readouts(model_cfg, params['model'], features)
-  last = _said(model, model_cfg, highest, targets)
-  below = _below(model, model_cfg, lower, targets, progress) if cfg.every_layer else {}
+  last = _nll(model, model_cfg, highest, targets)
+  below = _lower_layers(model, model_cfg, lower, targets, progress) if cfg.every_layer else {}
   sums = {'nll': last['next']} | ({'layers': below['next']} if cfg.every_layer else {})
   if cfg.second_target:
     sums['second'] = cfg.second_weight * (last['second'] + below.get('second', 0.0))
@@ -144,28 +145,32 @@ def loss(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))  # so that equal layers are traced once
-def _said(model: Model, model_cfg: Any, readout: Any, targets: Any) -> dict[str, Array]:
+def _nll(model: Model, model_cfg: Any, readout: Any, targets: Any) -> dict[str, Array]:
   """Return {target: summed negative log-likelihood under the classifier of one layer}."""
   nll_BT = {target: model.readout_nll(model_cfg, readout, ids_BT, target) for target, (ids_BT, _) in targets.items()}
   return {target: jnp.sum(nll_BT[target] * targets[target][1], dtype=jnp.float32) for target in targets}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _said_before(
-  model: Model, model_cfg: Any, readout: Any, targets: Any, made: Array, stop: Array
+def _nll_before(
+  model: Model, model_cfg: Any, readout: Any, targets: Any, updates: Array, stop: Array
 ) -> dict[str, Array]:
   """Return the same before update `stop`, else 0. The logits are recomputed in the backward pass."""
-  compute = jax.checkpoint(functools.partial(_said, model, model_cfg))
-  return jax.lax.cond(made < stop, compute, lambda *_: {target: jnp.zeros(()) for target in targets}, readout, targets)
+  compute = jax.checkpoint(functools.partial(_nll, model, model_cfg))
+  return jax.lax.cond(
+    updates < stop, compute, lambda *_: {target: jnp.zeros(()) for target in targets}, readout, targets
+  )
 
 
-def _below(
+def _lower_layers(
   model: Model, model_cfg: Any, readouts: Any, targets: Any, progress: tuple[Array, int] | None
 ) -> dict[str, Array]:
   """Return {target: sum over the layers below the last that still contribute}."""
-  made, stops = (0, [1] * len(readouts)) if progress is None else (progress[0], last_updates(model_cfg.N, progress[1]))
+  updates, stops = (
+    (0, [1] * len(readouts)) if progress is None else (progress[0], last_updates(model_cfg.N, progress[1]))
+  )
   total = {target: jnp.zeros(()) for target in targets}
   for readout, stop in zip(readouts, stops, strict=True):
-    sums = _said_before(model, model_cfg, readout, targets, jnp.asarray(made, jnp.int32), jnp.int32(stop))
+    sums = _nll_before(model, model_cfg, readout, targets, jnp.asarray(updates, jnp.int32), jnp.int32(stop))
     total = jax.tree.map(jnp.add, total, sums)
   return total

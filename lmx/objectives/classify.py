@@ -50,7 +50,7 @@ class Config(rows.Config):
     check_least('objective', self, classes=0, positive_index=0)
     check_choice('objective.metric', self.metric, METRICS)
     if self.classes > 2 and self.metric in ('f1', 'matthews'):
-      raise InputError(f'objective.metric "{self.metric}" is of two classes; there are {self.classes}')
+      raise InputError(f'objective.metric: got "{self.metric}" with {self.classes} classes; expected 2 classes')
 
 
 def resolve(cfg: Config, manifest: Any) -> Config:
@@ -72,7 +72,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
       f'data set {manifest["dataset"]["name"]} has {len(names)} labels; objective "classify" needs labelled documents'
     )
   if cfg.classes not in (0, len(names)):
-    raise InputError(f'objective.classes is {cfg.classes}, but the data set has {len(names)}: {", ".join(names)}')
+    raise InputError(f'objective.classes: got {cfg.classes}, but the data set has {len(names)}: {", ".join(names)}')
   if cfg.positive and cfg.positive not in names:
     raise InputError(f'objective.positive: the data set has no label "{cfg.positive}"{nearest(cfg.positive, names)}')
   index = names.index(cfg.positive) if cfg.positive else 1
@@ -91,7 +91,7 @@ def _are_scores(names: Sequence[str]) -> bool:
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """Initialise the head, see `rows.init`."""
   if cfg.classes < 2:
-    raise InputError(f'objective.classes is {cfg.classes}; a classifier needs at least 2')
+    raise InputError(f'objective.classes: got {cfg.classes}; expected at least 2')
   return rows.init(cfg, cfg.classes, model, model_cfg, key)
 
 
@@ -136,7 +136,7 @@ def loss(
   """
   outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis)
   logits_BC, weights_B, labels_B = outputs.scores_BGC[:, 0], batch['row_weights_B'], batch['labels_B']
-  (total, right_B), count = rows.picked(logits_BC, batch), weights(cfg, batch)['nll']
+  (total, right_B), count = rows.label_nll(logits_BC, batch), weights(cfg, batch)['nll']
   extra, extra_metrics = rows.auxiliary(cfg, outputs, batch)
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **extra_metrics}
   if key is None and cfg.classes <= MOST_BY_CLASS:
@@ -168,11 +168,11 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) 
   loss = means.pop('nll', float('nan')) + means.pop('lm', 0.0)
   metrics = {'loss': loss, 'error_percent': 100 * (1 - means.get('accuracy', float('nan')))}
   if 'is_positive' in means:
-    metrics |= binary(*(means.pop(f'{name}_positive') for name in ('right', 'predicted', 'is')))
+    metrics |= binary_metrics(*(means.pop(f'{name}_positive') for name in ('right', 'predicted', 'is')))
   return metrics | means
 
 
-def binary(right: float, predicted: float, actual: float) -> dict[str, float]:
+def binary_metrics(right: float, predicted: float, actual: float) -> dict[str, float]:
   """Return F1 and Matthews' correlation of one class, each 0 where it is undefined, as in scikit-learn.
 
   Args:

@@ -66,7 +66,7 @@ def loss(
     Output with sums {'nll'} and metrics {'nll', 'accuracy'}.
   """
   scores_BG, features = _scores(model, model_cfg, params, batch, key)
-  (total, right_B), count = rows.picked(scores_BG, batch), weights(cfg, batch)['nll']
+  (total, right_B), count = rows.label_nll(scores_BG, batch), weights(cfg, batch)['nll']
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count)}
   return Output({'nll': total}, metrics, state, features=features)
 

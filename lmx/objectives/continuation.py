@@ -27,7 +27,7 @@ def features(
   if not model.CAUSAL or not getattr(model, 'WORDS', True) or getattr(model, 'READS', 'tokens') != 'tokens':
     name = model.__name__.rpartition('.')[2]
     raise InputError(
-      f'the end of a text is predicted by a model that reads tokens from left to right, which {name} is not'
+      f'model.name: got {name}; expected a model that reads tokens from left to right, to predict the end of a text'
     )
   flat, G = rows.sequences(batch)
   state = model.init_state(model_cfg, flat['tokens_BT'].shape[0])
@@ -43,9 +43,9 @@ def model_batch(cfg: Any, batch: Batch) -> Batch:
   return rows.sequences(batch)[0]
 
 
-def nll(model: Model, model_cfg: Any, params: Params, found: Features, flat: Batch) -> Array:
+def nll(model: Model, model_cfg: Any, params: Params, ending: Features, flat: Batch) -> Array:
   """Return the negative log-likelihood of each sequence's ending in nats, (B * G,) float32."""
-  nll_BP = model.nll(model_cfg, params, found, flat['targets_BP'])
+  nll_BP = model.nll(model_cfg, params, ending, flat['targets_BP'])
   return jnp.sum(nll_BP * flat['weights_BP'], axis=1, dtype=jnp.float32)
 
 

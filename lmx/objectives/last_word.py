@@ -68,20 +68,20 @@ def loss(
   metrics = {'nll': (total, count)}
   if key is None:
     logits_BPV = model.logits(model_cfg, params['model'], features)
-    metrics['accuracy'] = (jnp.sum(_right(logits_BPV, batch) * batch['row_weights_B']), count)
+    metrics['accuracy'] = (jnp.sum(_is_correct(logits_BPV, batch) * batch['row_weights_B']), count)
     if 'stops_BW' in batch:
-      right_B = _right(_without(logits_BPV, batch['stops_BW']), batch)
+      right_B = _is_correct(_exclude(logits_BPV, batch['stops_BW']), batch)
       metrics['filtered_accuracy'] = (jnp.sum(right_B * batch['row_weights_B']), count)
   return Output({'nll': total}, metrics, state, features=all_features)
 
 
-def _right(logits_BPV: Array, batch: Batch) -> Array:
+def _is_correct(logits_BPV: Array, batch: Batch) -> Array:
   """Return True where all tokens of a row's last word are the most probable ones, (B,)."""
   right_BP = chunked_loss.is_best(logits_BPV, batch['targets_BP'])
   return jnp.all((right_BP > 0) | (batch['weights_BP'] == 0), axis=1)
 
 
-def _without(logits_BPV: Array, stops_BW: Array) -> Array:
+def _exclude(logits_BPV: Array, stops_BW: Array) -> Array:
   """Return the logits with some tokens excluded from the first position."""
   first_BV = logits_BPV[:, 0]
   first_BV = first_BV.at[jnp.arange(len(stops_BW))[:, None], stops_BW].set(-jnp.inf)

@@ -56,7 +56,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return totals
 
 
-def _at_masks(features: Features, batch: Batch) -> Features:
+def _gather_masked(features: Features, batch: Batch) -> Features:
   """Return the features of the masked positions only, (B, P, D)."""
   last_BPD = jnp.take_along_axis(features.last_BTD, batch['positions_BP'][..., None], axis=1)
   return features._replace(last_BTD=last_BPD)
@@ -64,7 +64,9 @@ def _at_masks(features: Features, batch: Batch) -> Features:
 
 def _next_logits(params: Params, features: Features) -> Array:
   if features.pooled_BD is None:
-    raise InputError('next sentence prediction needs a model with a pooler; set objective.next_sentence=false')
+    raise InputError(
+      'objective.next_sentence: got true with a model without a pooler; set objective.next_sentence=false'
+    )
   return next_sentence.logits(params['objective']['nsp'], features.pooled_BD)
 
 
@@ -83,9 +85,9 @@ def loss(
     Output with sums {'mlm', 'nsp'} and metrics {'mlm', 'nsp', 'mlm_accuracy', 'nsp_accuracy'}.
   """
   features, state = model.apply(model_cfg, params['model'], batch, state, key)
-  masked = _at_masks(features, batch)
+  masked = _gather_masked(features, batch)
   count = weights(cfg, batch)
-  total, right = objectives.predicted(model, model_cfg, params['model'], masked, batch, measure=key is None)
+  total, right = objectives.prediction_nll(model, model_cfg, params['model'], masked, batch, measure=key is None)
   sums, metrics = {'mlm': total}, {'mlm': (total, count['mlm'])}
   if right is not None:
     metrics['mlm_accuracy'] = (right, count['mlm'])
@@ -98,7 +100,7 @@ def loss(
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """Return ({'logits_BPV': logits of the masked tokens, 'next_logits_B2'}, state)."""
   features, state = model.apply(model_cfg, params['model'], batch, state)
-  predictions = {'logits_BPV': model.logits(model_cfg, params['model'], _at_masks(features, batch))}
+  predictions = {'logits_BPV': model.logits(model_cfg, params['model'], _gather_masked(features, batch))}
   if cfg.next_sentence:
     predictions['next_logits_B2'] = _next_logits(params, features)
   return predictions, state

@@ -51,7 +51,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
       'such as swag, race or story_cloze'
     )
   if cfg.choices not in (0, choices):
-    raise InputError(f'objective.choices is {cfg.choices}, but the data set has {choices}')
+    raise InputError(f'objective.choices: got {cfg.choices}, but the data set has {choices}')
   return dataclasses.replace(cfg, choices=choices)
 
 
@@ -93,8 +93,8 @@ def loss(
   Returns:
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics of the same and 'accuracy'.
   """
-  outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis, together=False, one_mask=cfg.one_mask)
-  (total, right_B), count = rows.picked(outputs.scores_BGC[..., 0], batch), weights(cfg, batch)['nll']
+  outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis, summed=False, one_mask=cfg.one_mask)
+  (total, right_B), count = rows.label_nll(outputs.scores_BGC[..., 0], batch), weights(cfg, batch)['nll']
   extra, extra_metrics = rows.auxiliary(cfg, outputs, batch)
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **extra_metrics}
   return Output({'nll': total, **extra}, metrics, state, outputs.statistics, outputs.features)
@@ -102,7 +102,7 @@ def loss(
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """Return ({'logits_BC': logits of the choices, float32}, state)."""
-  outputs = rows.read(cfg, model, model_cfg, params, batch, None, together=False)
+  outputs = rows.read(cfg, model, model_cfg, params, batch, None, summed=False)
   return {'logits_BC': outputs.scores_BGC[..., 0]}, state
 
 

@@ -96,7 +96,7 @@ def loss(
   """
   features, all_features, end = _features(cfg, model, model_cfg, params, batch, state, key)
   count = weights(cfg, batch)['plm']
-  total, right = objectives.predicted(model, model_cfg, params['model'], features, batch, measure=key is None)
+  total, right = objectives.prediction_nll(model, model_cfg, params['model'], features, batch, measure=key is None)
   sums, metrics = {'plm': total}, {'plm': (total, count)}
   if right is not None:
     metrics['plm_accuracy'] = (right, count)

@@ -83,7 +83,7 @@ class Config:
       check_range('objective.head', width, 0)
     check_choice('objective.activation', self.activation, tuple(ACTIVATIONS))
     if self.lm_weight and self.bptt:
-      raise InputError('objective.lm_weight needs rows that are read in one: set objective.bptt=0')
+      raise InputError('objective.lm_weight: got a value above 0 with rows divided into windows; set objective.bptt=0')
 
 
 class Read(NamedTuple):
@@ -108,7 +108,7 @@ def _width(cfg: Config, model: Model, model_cfg: Any) -> int:
   def one_token(key: Array) -> Array:
     token = jnp.zeros((1, 1), jnp.int32)
     batch = {'tokens_BT': token, 'valid_BT': jnp.ones((1, 1), bool), 'characters_BTC': jnp.zeros((1, 1, 50), jnp.int32)}
-    return pooled(cfg, model, model_cfg, model.init(model_cfg, key), batch, None)[0]
+    return pool_rows(cfg, model, model_cfg, model.init(model_cfg, key), batch, None)[0]
 
   return jax.eval_shape(one_token, jax.random.key(0)).shape[-1]
 
@@ -177,7 +177,9 @@ def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Bat
   B = padded_batch['tokens_BT'].shape[0]
   state = model.init_state(model_cfg, B)
   if count > 1 and not jax.tree.leaves(state):
-    raise InputError('objective.bptt divides the rows, but the model carries no state; set objective.bptt=0')
+    raise InputError(
+      'objective.bptt: got rows of several windows, but the model carries no state; set objective.bptt=0'
+    )
   output = lambda x: x.last_BTD if x.raw_BTD is None else x.raw_BTD
 
   def window(rows: Batch, state: State, key: Array | None) -> Any:
@@ -187,20 +189,20 @@ def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Bat
   if count == 1:
     features, _ = model.apply(model_cfg, params, padded_batch, state, key)
     return output(features), features.pooled_BD, padded_batch['valid_BT'], features
-  cut = lambda x: jnp.moveaxis(x.reshape((B, count, -1) + x.shape[2:]), 1, 0)
-  rows = {k: cut(x) for k, x in padded_batch.items() if _over_time(k)}
+  to_windows = lambda x: jnp.moveaxis(x.reshape((B, count, -1) + x.shape[2:]), 1, 0)
+  rows = {k: to_windows(x) for k, x in padded_batch.items() if _over_time(k)}
   keys = None if key is None else jax.random.split(key, count)
   read = jax.checkpoint(window) if cfg.remat else window
 
-  def body(state: State, at: Any) -> Any:
-    return read(at[0], state, at[1])[::-1]
+  def body(state: State, inputs: Any) -> Any:
+    return read(inputs[0], state, inputs[1])[::-1]
 
   _, x_NBTD = jax.lax.scan(body, state, (rows, keys))
   x_BTD = jnp.moveaxis(x_NBTD, 0, 1).reshape((B, -1) + x_NBTD.shape[3:])
   return x_BTD, None, padded_batch['valid_BT'], None
 
 
-def pooled(
+def pool_rows(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None
 ) -> tuple[Array, Features, Features | None]:
   """Return (a vector of each row, (B, D) or (B, 3D) float32; pooled features; Features if it is one window)."""
@@ -209,12 +211,12 @@ def pooled(
   row_features = (features or Features(own_BTD))._replace(last_BTD=own_BTD, raw_BTD=own_BTD)
   if cfg.pooling == 'pooled':
     if pooled_BD is None:
-      raise InputError('objective.pooling is "pooled", but the model has no summary of the row (or bptt divides it)')
+      raise InputError('objective.pooling: got "pooled", but the model has no summary of the row (or bptt divides it)')
     return pooled_BD.astype(jnp.float32), row_features, features
-  return pool(cfg.pooling, x_BTD, _kept(cfg, valid_BT)), row_features, features
+  return pool(cfg.pooling, x_BTD, _pooled_positions(cfg, valid_BT)), row_features, features
 
 
-def _kept(cfg: Config, valid_BT: Array) -> Array:
+def _pooled_positions(cfg: Config, valid_BT: Array) -> Array:
   """Return True at positions that are pooled, by `pooled_length`."""
   if not cfg.pooled_length:
     return valid_BT
@@ -228,7 +230,7 @@ def _kept(cfg: Config, valid_BT: Array) -> Array:
 def model_batch(cfg: Config, batch: Batch) -> Batch:
   """Return the batch with one sequence a row, valid where it is pooled."""
   flat, _ = sequences(batch)
-  return {**flat, 'valid_BT': _kept(cfg, flat['valid_BT'])}
+  return {**flat, 'valid_BT': _pooled_positions(cfg, flat['valid_BT'])}
 
 
 def _head(
@@ -265,7 +267,7 @@ def read(
   key: Array | None,
   axis: str | None = None,
   *,
-  together: bool = True,
+  summed: bool = True,
   one_mask: bool = False,
 ) -> Read:
   """Encode and score every row.
@@ -275,15 +277,15 @@ def read(
     batch: tokens_BT, valid_BT, row_weights_B (0 for padding) and the model's other inputs; or the keys with G.
     key: PRNG key of dropout; None at evaluation, when batch normalisation uses the running statistics.
     axis: see `lmx.layers.normalization.batch_norm`.
-    together: sum the vectors of a row's sequences (G is then 1); otherwise score each separately.
+    summed: sum the vectors of a row's sequences (G is then 1); otherwise score each separately.
     one_mask: the head's dropout has one mask for all sequences of a row.
   """
   body_key, head_key = split(key, 2)
   flat, G = sequences(batch)
-  x_BD, own, features = pooled(cfg, model, model_cfg, params['model'], flat, body_key)
+  x_BD, own, features = pool_rows(cfg, model, model_cfg, params['model'], flat, body_key)
   lm_BG = _lm(model, model_cfg, params['model'], features, flat).reshape(-1, G) if cfg.lm_weight else None
   weights_B = batch['row_weights_B']
-  if G > 1 and together:
+  if G > 1 and summed:
     x_BD, G = jnp.sum(x_BD.reshape(-1, G, x_BD.shape[-1]), axis=1), 1
   elif G > 1:
     weights_B = jnp.repeat(weights_B, G)
@@ -291,7 +293,7 @@ def read(
   return Read(scores_BC.reshape(-1, G, scores_BC.shape[-1]), statistics, lm_BG, own)
 
 
-def picked(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
+def label_nll(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
   """Return the cross-entropy and accuracy of logits, by labels_B and row_weights_B.
 
   Returns:
@@ -305,7 +307,9 @@ def picked(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
 def _lm(model: Model, model_cfg: Any, params: Params, features: Features | None, batch: Batch) -> Array:
   """Return the mean negative log-likelihood of each sequence's tokens given those before, (B,) float32 nats."""
   if features is None or not model.CAUSAL:
-    raise InputError('objective.lm_weight needs a model that predicts each token from those before it')
+    raise InputError(
+      'objective.lm_weight: got a value above 0 with a model that is not causal; set objective.lm_weight=0'
+    )
   targets_BT = jnp.roll(batch['tokens_BT'], -1, axis=1)
   later_BT = batch['valid_BT'] & (jnp.arange(targets_BT.shape[1]) > 0)[None]  # every token but the first is a target
   counts_BT = jnp.roll(later_BT, -1, axis=1).astype(jnp.float32)
@@ -313,26 +317,26 @@ def _lm(model: Model, model_cfg: Any, params: Params, features: Features | None,
   return jnp.sum(nll_BT * counts_BT, axis=1) / jnp.maximum(jnp.sum(counts_BT, axis=1), 1)
 
 
-def terms(cfg: Config, own: str) -> tuple[str, ...]:
+def terms(cfg: Config, term: str) -> tuple[str, ...]:
   """Return the term of the task, and 'lm' if the auxiliary loss has a weight."""
-  return (own, 'lm') if cfg.lm_weight else (own,)
+  return (term, 'lm') if cfg.lm_weight else (term,)
 
 
-def weights(cfg: Config, own: str, batch: Batch) -> dict[str, Array]:
+def weights(cfg: Config, term: str, batch: Batch) -> dict[str, Array]:
   """Return the number of rows for the task, and of sequences for the auxiliary loss."""
   count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32)
-  totals = {own: count}
+  totals = {term: count}
   if cfg.lm_weight:
     totals['lm'] = count * (batch['tokens_BGT'].shape[1] if 'tokens_BGT' in batch else 1)
   return totals
 
 
-def auxiliary(cfg: Config, found: Read, batch: Batch) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
+def auxiliary(cfg: Config, outputs: Read, batch: Batch) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
   """Return ({'lm': the weighted sum}, metrics 'lm' and, unweighted, 'lm_nll'); both empty without `lm_weight`."""
-  if found.lm_BG is None:
+  if outputs.lm_BG is None:
     return {}, {}
-  total = jnp.sum(found.lm_BG * batch['row_weights_B'][:, None])
-  count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32) * found.lm_BG.shape[1]
+  total = jnp.sum(outputs.lm_BG * batch['row_weights_B'][:, None])
+  count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32) * outputs.lm_BG.shape[1]
   return {'lm': cfg.lm_weight * total}, {'lm': (cfg.lm_weight * total, count), 'lm_nll': (total, count)}
 
 
@@ -355,28 +359,28 @@ def shapes(batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
   return {'tokens_BT': leaf(jnp.int32, length), 'valid_BT': leaf(jnp.bool_, length), 'row_weights_B': leaf(jnp.float32)}
 
 
-def pool(kind: str, x_BTD: Array, kept_BT: Array) -> Array:
+def pool(kind: str, x_BTD: Array, pooled_BT: Array) -> Array:
   """Pool over time.
 
   Args:
     kind: 'concat' is [last; max; mean] (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), the others are its parts
       and the vector of the first position.
     x_BTD: vectors.
-    kept_BT: bool, True at pooled positions, which are contiguous. A row without any gives
+    pooled_BT: bool, True at pooled positions, which are contiguous. A row without any gives
       zeros.
 
   Returns:
     float32 (B, D), for 'concat' (B, 3D).
   """
   if kind == 'concat':
-    return jnp.concatenate([pool(part, x_BTD, kept_BT) for part in ('last', 'max', 'mean')], axis=-1)
+    return jnp.concatenate([pool(part, x_BTD, pooled_BT) for part in ('last', 'max', 'mean')], axis=-1)
   x_BTD = x_BTD.astype(jnp.float32)
-  some_B1 = kept_BT.any(axis=1)[:, None]
+  some_B1 = pooled_BT.any(axis=1)[:, None]
   if kind == 'max':
-    return jnp.where(some_B1, jnp.max(jnp.where(kept_BT[..., None], x_BTD, -jnp.inf), axis=1), 0.0)
+    return jnp.where(some_B1, jnp.max(jnp.where(pooled_BT[..., None], x_BTD, -jnp.inf), axis=1), 0.0)
   if kind == 'mean':
-    count_B1 = jnp.maximum(jnp.sum(kept_BT, axis=1, dtype=jnp.float32), 1.0)[:, None]
-    return jnp.sum(jnp.where(kept_BT[..., None], x_BTD, 0.0), axis=1) / count_B1
-  T = kept_BT.shape[1]
-  at_B = jnp.argmax(kept_BT, axis=1) if kind == 'first' else T - 1 - jnp.argmax(kept_BT[:, ::-1], axis=1)
+    count_B1 = jnp.maximum(jnp.sum(pooled_BT, axis=1, dtype=jnp.float32), 1.0)[:, None]
+    return jnp.sum(jnp.where(pooled_BT[..., None], x_BTD, 0.0), axis=1) / count_B1
+  T = pooled_BT.shape[1]
+  at_B = jnp.argmax(pooled_BT, axis=1) if kind == 'first' else T - 1 - jnp.argmax(pooled_BT[:, ::-1], axis=1)
   return jnp.where(some_B1, jnp.take_along_axis(x_BTD, at_B[:, None, None], axis=1)[:, 0], 0.0)

@@ -126,17 +126,17 @@ def _score(h: Any, y: Any, form: str) -> Array:
 
 
 @jax.custom_vjp
-def _loss(score: Array, weight: Array, yes: Array) -> Array:
-  """Return the sum of -yes log s(score) - (weight - yes) log s(-score); only the scores have a gradient."""
-  return _loss_forward(score, weight, yes)[0]
+def _loss(score: Array, weight: Array, positive: Array) -> Array:
+  """Return the sum of -positive log s(score) - (weight - positive) log s(-score); only the scores have a gradient."""
+  return _loss_forward(score, weight, positive)[0]
 
 
-def _loss_forward(score: Any, weight: Any, yes: Any) -> Any:
+def _loss_forward(score: Any, weight: Any, positive: Any) -> Any:
   # log(1 + e^x) from the logistic function that the gradient needs anyway: a third of jax.nn.softplus's time.
   other = jax.nn.sigmoid(-score)
   softplus = jnp.maximum(score, -jnp.log(jnp.maximum(other, jnp.finfo(score.dtype).tiny)))
-  total = jnp.sum(weight * softplus - yes * score, dtype=jnp.float32)
-  return total, weight * (1.0 - other) - yes
+  total = jnp.sum(weight * softplus - positive * score, dtype=jnp.float32)
+  return total, weight * (1.0 - other) - positive
 
 
 def _loss_backward(slope: Any, cotangent: Any) -> Any:
@@ -154,7 +154,7 @@ def _skipgram_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vect
   ids = model.noise(model_cfg, batch)
   if 'negatives_BJM' not in batch:
     T = centre_BJT.shape[-1]
-    slot_TW = jnp.arange(T)[:, None] + _others((x_BJSD.shape[-2] - T) // 2)
+    slot_TW = jnp.arange(T)[:, None] + _neighbours((x_BJSD.shape[-2] - T) // 2)
     uses_BJTW = pairs_BJST[..., slot_TW, jnp.arange(T)[:, None]]
     return total + _pair_noise(ids, x_BJSD[..., slot_TW, :], noise, uses_BJTW, centre_BJT)
   other_BJTM = (centre_BJT[..., None] != ids[..., None, :]).astype(jnp.float32)
@@ -162,10 +162,10 @@ def _skipgram_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vect
   return total + _loss(_score(x_BJSD, noise, '...SD,...MD->...SM'), weight_BJSM, jnp.float32(0))
 
 
-def _others(window: int) -> Array:
+def _neighbours(window: int) -> Array:
   """Return the positions of a centre's 2 window neighbours, relative to the first of them."""
-  place_W = jnp.arange(2 * window)
-  return place_W + (place_W >= window)
+  slot_W = jnp.arange(2 * window)
+  return slot_W + (slot_W >= window)
 
 
 def _cbow_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:

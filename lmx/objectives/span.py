@@ -108,14 +108,14 @@ def _scores(params: Params, x_BTD: Array, batch: Batch) -> Array:
   return jnp.where(batch['valid_BT'][..., None], x_BT2, NEVER)
 
 
-def _at(x_BTD: Array, place_BK: Array) -> Array:
-  return jnp.take_along_axis(x_BTD, place_BK[..., None], axis=1)
+def _gather(x_BTD: Array, position_BK: Array) -> Array:
+  return jnp.take_along_axis(x_BTD, position_BK[..., None], axis=1)
 
 
-def _among(batch: Batch) -> Array:
+def _answer_mask(batch: Batch) -> Array:
   """Return True at positions where an answer may start and end: those of the passage, and [CLS]."""
-  places_T = jnp.arange(batch['tokens_BT'].shape[1])
-  return batch['valid_BT'] & (batch['passage_BT'] | (places_T == batch['null_B'][:, None]))
+  position_T = jnp.arange(batch['tokens_BT'].shape[1])
+  return batch['valid_BT'] & (batch['passage_BT'] | (position_T == batch['null_B'][:, None]))
 
 
 def loss(
@@ -138,7 +138,7 @@ def loss(
   extra: dict[str, Array] = {}
   measured: dict[str, tuple[Array, Array]] = {}
   if cfg.head == 'xlnet':
-    x_BT2, extra, measured = _given_begin(cfg, params['objective'], x_BTD, batch, head_key)
+    x_BT2, extra, measured = _score_given_start(cfg, params['objective'], x_BTD, batch, head_key)
   else:
     x_BT2 = _scores(params, x_BTD, batch)
   ends_B2 = jnp.stack([batch['starts_B'], batch['ends_B']], axis=1)
@@ -149,12 +149,12 @@ def loss(
   return Output({'nll': total, **extra}, metrics, state, features=features)
 
 
-def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Array | None) -> Any:
+def _score_given_start(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Array | None) -> Any:
   """Return (logits of start, and of end given the true start (B, T, 2); XLNet's extra sums and metrics)."""
-  among_BT, weights_B = _among(batch), batch['row_weights_B']
-  begins_BT = span_head.begins(head, x_BTD, among_BT)
-  ends_BT = span_head.ends(head, x_BTD, _at(x_BTD, batch['starts_B'][:, None]), among_BT)[:, 0]
-  odds_B = span_head.none(head, x_BTD, begins_BT, batch['null_B'], cfg.dropout, key)
+  mask_BT, weights_B = _answer_mask(batch), batch['row_weights_B']
+  begins_BT = span_head.start_scores(head, x_BTD, mask_BT)
+  ends_BT = span_head.end_scores(head, x_BTD, _gather(x_BTD, batch['starts_B'][:, None]), mask_BT)[:, 0]
+  odds_B = span_head.no_answer_logit(head, x_BTD, begins_BT, batch['null_B'], cfg.dropout, key)
   is_B = batch['starts_B'] == batch['null_B']
   entropy_B = jax.nn.softplus(jnp.where(is_B, -odds_B, odds_B))
   total, count = cfg.null_weight * jnp.sum(entropy_B * weights_B), jnp.sum(weights_B, dtype=jnp.float32)
@@ -173,12 +173,12 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   x_BTD, _ = _read(model, model_cfg, params, batch, None)
   if cfg.head == 'bert':
     return {'scores_BT2': _scores(params, x_BTD, batch)}, state
-  head, among_BT, T = params['objective'], _among(batch), x_BTD.shape[1]
-  begins_BT = span_head.begins(head, x_BTD, among_BT)
+  head, mask_BT, T = params['objective'], _answer_mask(batch), x_BTD.shape[1]
+  begins_BT = span_head.start_scores(head, x_BTD, mask_BT)
   first_BK, begin_BK = jax.lax.top_k(jax.nn.log_softmax(begins_BT), min(cfg.begins, T))
-  ends_BKT = jax.nn.log_softmax(span_head.ends(head, x_BTD, _at(x_BTD, begin_BK), among_BT))
+  ends_BKT = jax.nn.log_softmax(span_head.end_scores(head, x_BTD, _gather(x_BTD, begin_BK), mask_BT))
   last_BKE, end_BKE = jax.lax.top_k(ends_BKT, min(cfg.ends, T))
-  odds_B = span_head.none(head, x_BTD, begins_BT, batch['null_B'], 0.0, None)
+  odds_B = span_head.no_answer_logit(head, x_BTD, begins_BT, batch['null_B'], 0.0, None)
   scores_BKE = first_BK[..., None] + last_BKE
   return {'begin_BK': begin_BK, 'end_BKE': end_BKE, 'scores_BKE': scores_BKE, 'odds_B': odds_B}, state
 
@@ -206,7 +206,7 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
   """Return the shapes of a batch of windows."""
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
-  places = {'passage_BT': leaf(jnp.bool_, length), 'null_B': leaf(jnp.int32)} if cfg.head == 'xlnet' else {}
+  extra = {'passage_BT': leaf(jnp.bool_, length), 'null_B': leaf(jnp.int32)} if cfg.head == 'xlnet' else {}
   return {
     'tokens_BT': leaf(jnp.int32, length),
     'valid_BT': leaf(jnp.bool_, length),
@@ -214,5 +214,5 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
     'starts_B': leaf(jnp.int32),
     'ends_B': leaf(jnp.int32),
     'row_weights_B': leaf(jnp.float32),
-    **places,
+    **extra,
   }

@@ -51,7 +51,7 @@ class Config:
     check_range('objective.init_std', self.init_std, 0)
     check_range('objective.dropout', self.dropout, 0, 1)
     if self.labels and len(self.labels) < 2:
-      raise InputError(f'objective.labels has one name, {self.labels[0]}; a tagger needs at least 2')
+      raise InputError(f'objective.labels: got one, {self.labels[0]}; expected at least 2')
 
 
 def resolve(cfg: Config, manifest: Any) -> Config:
@@ -62,7 +62,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
       f'data set {manifest["dataset"]["name"]} has no labels of words; objective "tag" needs a set such as wnut17'
     )
   if cfg.labels not in ((), names):
-    raise InputError(f'objective.labels are {", ".join(cfg.labels)}, but the data set has {", ".join(names)}')
+    raise InputError(f'objective.labels: got {", ".join(cfg.labels)}, but the data set has {", ".join(names)}')
   return dataclasses.replace(cfg, labels=names)
 
 
@@ -79,7 +79,7 @@ def _width(model: Model, model_cfg: Any) -> int:
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """Initialise the head: {'kernel' (D, L), 'bias' (L,)}, and with a CRF {'crf': see `init_crf`}."""
   if len(cfg.labels) < 2:
-    raise InputError('objective.labels is empty; a tagger needs at least 2 labels')
+    raise InputError('objective.labels: got no label; expected at least 2')
   kernel_key, crf_key = jax.random.split(key)
   shape = (_width(model, model_cfg), len(cfg.labels))
   head: dict[str, Any] = {
@@ -113,14 +113,14 @@ def _scores(cfg: Config, params: Params, features: Features, key: Array | None =
   return dropout.dropout(features.last_BTD.astype(jnp.float32), cfg.dropout, key) @ head['kernel'] + head['bias']
 
 
-def _words(counted_BT: Array, *arrays: Array) -> tuple[Array, ...]:
+def _gather_words(counted_BT: Array, *arrays: Array) -> tuple[Array, ...]:
   """Move the positions that represent words to the front of each row: return (True at words, the arrays reordered)."""
   order_BT = jnp.argsort(~counted_BT, axis=1, stable=True)
   pick = lambda x: jnp.take_along_axis(x, order_BT.reshape(order_BT.shape + (1,) * (x.ndim - 2)), axis=1)
   return (pick(counted_BT), *(pick(x) for x in arrays))
 
 
-def _decoded(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Array:
+def _decode(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Array:
   """Return the best labels, (B, T) int32."""
   allowed = None
   if cfg.constrained and spans.is_scheme(cfg.labels):
@@ -151,7 +151,7 @@ def loss(
   begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
   body_key, head_key = (key, None) if not cfg.dropout else dropout.split(key, 2)
   features, _ = model.apply(model_cfg, params['model'], batch, begin, body_key)
-  counted_BT, x_BTL, labels_BT = _words(  # a row of padding is no sentence
+  counted_BT, x_BTL, labels_BT = _gather_words(  # a row of padding is no sentence
     batch['weights_BT'] > 0, _scores(cfg, params, features, head_key), batch['labels_BT']
   )
   weights_BT = counted_BT.astype(jnp.float32)
@@ -163,7 +163,7 @@ def loss(
   count = weights(cfg, batch)['nll']
   metrics = {'nll': (total, count)}
   if key is None:
-    found_BT = _decoded(cfg, params, x_BTL, counted_BT)
+    found_BT = _decode(cfg, params, x_BTL, counted_BT)
     metrics['accuracy'] = (jnp.sum((found_BT == labels_BT) * weights_BT), count)
     if spans.is_scheme(cfg.labels):
       numbers = spans.counts(spans.scheme(cfg.labels), found_BT, labels_BT, counted_BT)
@@ -178,8 +178,8 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   begin = model.init_state(model_cfg, batch['valid_BT'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin)
   counted_BT = batch['weights_BT'] > 0 if 'weights_BT' in batch else batch['valid_BT']
-  words_BT, x_BTL = _words(counted_BT, _scores(cfg, params, features))
-  return {'labels_BT': _decoded(cfg, params, x_BTL, words_BT), 'scores_BTL': x_BTL, 'words_BT': words_BT}, state
+  words_BT, x_BTL = _gather_words(counted_BT, _scores(cfg, params, features))
+  return {'labels_BT': _decode(cfg, params, x_BTL, words_BT), 'scores_BTL': x_BTL, 'words_BT': words_BT}, state
 
 
 def headline(cfg: Config) -> str:

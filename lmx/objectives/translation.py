@@ -58,16 +58,18 @@ class Config:
 
   def __post_init__(self) -> None:
     if not 0 <= self.smoothing < 1:
-      raise InputError(f'objective.smoothing is {self.smoothing}; it must be at least 0 and below 1')
+      raise InputError(f'objective.smoothing: got {self.smoothing}; expected at least 0 and below 1')
     check_choice('objective.smoothing_form', self.smoothing_form, FORMS)
     check_choice('objective.validation', self.validation, VALIDATION)
     if self.validation == 'smoothed' and not self.smoothing:
-      raise InputError('objective.validation is "smoothed", but objective.smoothing is 0; set it, or take "nll"')
+      raise InputError(
+        'objective.validation: got "smoothed" with objective.smoothing=0; set objective.smoothing or the value "nll"'
+      )
     check_least('objective', self, reinforce=0, entropy=0)
     check_range('objective.baseline_decay', self.baseline_decay, 0, 1)
 
   @property
-  def draws(self) -> bool:
+  def is_hard(self) -> bool:
     """Return True if the loss has the terms of hard attention."""
     return self.reinforce > 0 or self.entropy > 0
 
@@ -77,9 +79,9 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   del key
   if getattr(model, 'READS', '') != 'source':
     name = model.__name__.rsplit('.', 1)[-1]
-    raise InputError(f'model "{name}" reads no source text; the objective "translation" needs an encoder-decoder')
+    raise InputError(f'model.name: got {name}; expected an encoder-decoder, which objective "translation" needs')
   # The reward of a model with uniform predictions.
-  return {'baseline': jnp.full((), -math.log(model_cfg.V), jnp.float32)} if cfg.draws else {}
+  return {'baseline': jnp.full((), -math.log(model_cfg.V), jnp.float32)} if cfg.is_hard else {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
@@ -123,15 +125,17 @@ def loss(
   total = lambda x_BT: jnp.sum(x_BT * batch['weights_BT'], dtype=jnp.float32)
   ((term, tokens),) = weights(cfg, batch).items()
   metrics = {term: (cost, tokens), 'nll': (total(nll_BT), tokens), 'accuracy': (total(right_BT), tokens)}
-  if not cfg.draws:
+  if not cfg.is_hard:
     return Output({term: cost}, metrics, state, features=features)
-  drawn_BT, entropy_BT, baseline = _drawn(cfg, features, nll_BT, batch['weights_BT'], params['objective'], axis)
+  drawn_BT, entropy_BT, baseline = _hard_attention_terms(
+    cfg, features, nll_BT, batch['weights_BT'], params['objective'], axis
+  )
   metrics['entropy'] = (total(entropy_BT), tokens)
   statistics = None if key is None else {'objective': {'baseline': baseline}}
   return Output({term: cost + total(drawn_BT)}, metrics, state, statistics, features)
 
 
-def _drawn(
+def _hard_attention_terms(
   cfg: Config, features: Features, nll_BT: Array, weights_BT: Array, params: Params, axis: str | None
 ) -> tuple[Array, Array, Array]:
   """Return (terms of hard attention (B, T), entropy (B, T), the baseline after the batch)."""
@@ -151,7 +155,9 @@ def _drawn(
   return -gain_BT - cfg.entropy * entropy_BT, entropy_BT, new
 
 
-def smoothed(logits_BTV: Array, targets_BT: Array, eps: float, form: str = 'paper') -> tuple[Array, Array]:
+def smoothed_cross_entropy(
+  logits_BTV: Array, targets_BT: Array, eps: float, form: str = 'paper'
+) -> tuple[Array, Array]:
   """Return the cross-entropy with smoothed labels (Szegedy et al. 2016, arXiv 1512.00567, section 7), and without.
 
   No log-probabilities are formed: with logits z and their log-sum-exp L, the label costs L - z_label, and all tokens
@@ -181,13 +187,13 @@ def _scores(
   """Return (sum of the costs; negative log-likelihood, True where the prediction is correct, both (B, T) float32)."""
   smoothing = cfg.smoothing if train or cfg.validation == 'smoothed' else 0.0
 
-  def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
+  def chunk_loss(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
     logits_BMV = model.logits(model_cfg, params, Features(x_BMD))
-    cost_BM, nll_BM = smoothed(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
+    cost_BM, nll_BM = smoothed_cross_entropy(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
     return cost_BM, (nll_BM, chunked_loss.is_best(logits_BMV, targets_BM))
 
   cost, (nll_BT, right_BT) = chunked_loss.weighted_sum(
-    of_block, features.last_BTD, batch['targets_BT'], batch['weights_BT']
+    chunk_loss, features.last_BTD, batch['targets_BT'], batch['weights_BT']
   )
   return cost, nll_BT, right_BT
 

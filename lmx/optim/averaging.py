@@ -5,7 +5,7 @@
 the parameters it is always 1, which is the plain average of TensorFlow's `ExponentialMovingAverage`.
 
 `Mean` is the plain mean of averaged SGD (Polyak & Juditsky 1992) from some update on: the first, or the one at which
-the validation loss stops falling (NT-ASGD: Merity et al. 2018, arXiv 1708.02182, algorithm 1; `triggered` is its
+the validation loss stops falling (NT-ASGD: Merity et al. 2018, arXiv 1708.02182, algorithm 1; `is_triggered` is its
 condition). Before that it equals the parameters. `lag` reproduces torch.optim.ASGD(t0=0, lambd=0), which the
 released code uses: the factor of the rate and the weight of the mean are those of the previous update. So a window's
 rate applies to the next window, and the parameters after the first update are removed from the mean again.
@@ -120,7 +120,7 @@ def _value(average: Average, params: Params) -> Params:
   return jax.tree.map(lambda m, p: jnp.where(begun, m * scale, p), average.mean, params)
 
 
-def triggered(losses: Sequence[float], loss: float, window: int) -> bool:
+def is_triggered(losses: Sequence[float], loss: float, window: int) -> bool:
   """Return True if averaging begins: `loss` exceeds the minimum before the last `window` (algorithm 1, line 6).
 
   Args:

@@ -177,21 +177,28 @@ class Config:
       check_range(f'optim.{field}', getattr(self, field), low, high)
     for field in ('decay_rate', 'factor', 'cut_fraction', 'ratio', 'layer_decay'):
       if not getattr(self, field) > 0:
-        raise InputError(f'optim.{field} is {getattr(self, field)}; it must be above 0')
+        raise InputError(f'optim.{field}: got {getattr(self, field)}; expected a number above 0')
     if not self.cut_fraction < 1 or not self.factor < 1:
       raise InputError('optim.cut_fraction and optim.factor must be below 1')
     if self.ema and self.asgd != 'off':
-      raise InputError('optim.ema and optim.asgd are two averages of the parameters; give one')
+      raise InputError(
+        'optim.ema: got a value above 0 with optim.asgd; expected one average of the parameters; set one of the two'
+      )
     check_range('optim.unfreeze_every', self.unfreeze_every, 0)
     if problem := unfreeze.check(self.stages):
       raise InputError(f'optim.stages: {problem}')
     if self.stages and (self.unfreeze_every or self.schedule != 'slanted_triangular'):
-      raise InputError('optim.stages needs optim.schedule "slanted_triangular", and takes the place of unfreeze_every')
+      raise InputError(
+        'optim.stages: expected optim.schedule=slanted_triangular and optim.unfreeze_every=0; set these two'
+      )
     if self.warmup_steps and self.warmup_fraction:
-      raise InputError('give optim.warmup_steps or optim.warmup_fraction, not both')
+      raise InputError('optim.warmup_steps: got a value with optim.warmup_fraction; set one of the two')
     warms = self.warmup_steps or self.warmup_fraction
     if self.schedule == 'slanted_triangular' and warms:
-      raise InputError('optim.schedule "slanted_triangular" warms up over cut_fraction; take warmup_* away')
+      raise InputError(
+        'optim.warmup_steps and optim.warmup_fraction: optim.schedule "slanted_triangular" warms up over '
+        'optim.cut_fraction; set both to 0'
+      )
     if self.schedule == 'inverse_sqrt' and not warms:
       raise InputError('optim.schedule "inverse_sqrt" needs optim.warmup_steps or optim.warmup_fraction')
 
@@ -297,7 +304,7 @@ def make(
   released = cfg.layer_decay_form == 'as_released'
   rates, decays = groups_lib.multipliers(cfg.groups, 1.0 if released else cfg.layer_decay, powers, params)
   top = groups_lib.top(cfg.layer_decay_form, params, depth, n_layers)
-  group, trained = unfreeze.groups(params, depth, n_layers, top), _trained(cfg, steps_per_epoch)
+  group, trained = unfreeze.groups(params, depth, n_layers, top), _trained_groups(cfg, steps_per_epoch)
   eps = cfg.eps or EPS.get(cfg.optimizer, 1e-8)
   parts = [] if trained is None else [unfreeze.without_frozen(group, trained)]
   if cfg.clip_norm:
@@ -337,7 +344,7 @@ def _moments(cfg: Config, eps: float) -> optax.GradientTransformation | None:
   return optax.trace(cfg.momentum, cfg.nesterov) if cfg.momentum else None
 
 
-def _trained(cfg: Config, steps_per_epoch: int) -> unfreeze.Trained | None:
+def _trained_groups(cfg: Config, steps_per_epoch: int) -> unfreeze.Trained | None:
   """Return the function to the number of groups that an update trains; None if it is always all."""
   if cfg.stages:
     return unfreeze.by_stage(cfg.stages, steps_per_epoch)

@@ -51,11 +51,13 @@ def assign(groups: Sequence[Group], params: Params) -> dict[str, Group]:
   missed = [name for name, group in assigned.items() if group is None]
   if missed:
     regexes = ', '.join(f'"{g[0]}"' for g in groups)
-    raise InputError(f'optim.groups must cover every parameter, but {regexes} match none of: {", ".join(missed)}')
+    raise InputError(
+      f'optim.groups: got {regexes}; expected a match for every parameter, but these have none: {", ".join(missed)}'
+    )
   for group in groups:
     if group not in assigned.values():
       raise InputError(
-        f'optim.groups: "{group[0]}" is the first match of no parameter; the parameters are: ' + ', '.join(names)
+        f'optim.groups: "{group[0]}" is not the first match of any parameter; the parameters are: ' + ', '.join(names)
       )
   return {name: group for name, group in assigned.items() if group is not None}
 

@@ -88,7 +88,7 @@ def without_frozen(group: Params, trained: Trained) -> optax.GradientTransformat
 
   def update(updates: Any, state: Any, params: Params | None = None, *, step: Array, **extra: Any) -> Any:
     del params, extra
-    return _kept(updates, group, trained(step)), state
+    return _zero_frozen(updates, group, trained(step)), state
 
   return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
@@ -107,12 +107,12 @@ def by_group(
     for n, one, old in zip(numbers, inner, state, strict=True):
       updates, new = one.update(updates, old, params)
       states.append(jax.tree.map(lambda a, b, n=n: jnp.where(n < count, a, b), new, old))
-    return _kept(updates, group, count), tuple(states)
+    return _zero_frozen(updates, group, count), tuple(states)
 
   return optax.GradientTransformationExtraArgs(lambda params: tuple(one.init(params) for one in inner), update)
 
 
-def _kept(updates: Params, group: Params, count: Array) -> Params:
+def _zero_frozen(updates: Params, group: Params, count: Array) -> Params:
   return jax.tree.map(lambda u, g: jnp.where(g < count, u, jnp.zeros_like(u)), updates, group)
 
 
@@ -124,7 +124,7 @@ def check(stages: Sequence[Sequence[float]]) -> str:
     groups_trained, epochs, factor, cut = stage
     last = i == len(stages) - 1
     if groups_trained < 0 or groups_trained != math.floor(groups_trained) or factor < 0 or not 0 < cut < 1:
-      return f'{tuple(stage)} does not fit: groups and factor are at least 0, cut_fraction is between 0 and 1'
+      return f'{tuple(stage)} is out of range: groups and factor are at least 0, cut_fraction is between 0 and 1'
     if epochs < 0 or (epochs == 0) != last:
-      return 'the last one has 0 epochs, for the rest of the run, and the others more'
+      return 'the last one must have 0 epochs, for the rest of the run, and all others more than 0'
   return ''

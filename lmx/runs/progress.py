@@ -42,7 +42,7 @@ class Progress:
   def observe(self, loss: float, optim: build.Config, done: int) -> None:
     """Record a validation loss after `done` updates."""
     if optim.asgd != 'off' and self.trigger is None:
-      self.trigger = done if averaging.triggered(self.losses, loss, optim.nonmono) else None
+      self.trigger = done if averaging.is_triggered(self.losses, loss, optim.nonmono) else None
       self.losses.append(loss)
     better = math.isfinite(loss) and (self.best is None or loss < self.best)
     self.best, self.since_best = (loss, 0) if better else (self.best, self.since_best + 1)

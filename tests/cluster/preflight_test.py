@@ -151,11 +151,11 @@ def test_settings_of_launchers(monkeypatch):
   monkeypatch.setenv('LMX_COORDINATOR', 'h:1')
   monkeypatch.setenv('LMX_NUM_PROCESSES', '4')
   monkeypatch.setenv('LMX_PROCESS_ID', '3')
-  assert distributed.given() == ('h:1', 4, 3)
+  assert distributed.read_settings() == ('h:1', 4, 3)
   monkeypatch.setenv('LMX_COORDINATOR', 'auto')
-  assert distributed.given() is None
+  assert distributed.read_settings() is None
   monkeypatch.delenv('LMX_COORDINATOR')
-  assert distributed.given() == ('', 1, 0)
+  assert distributed.read_settings() == ('', 1, 0)
 
 
 def test_records_over_devices(monkeypatch):

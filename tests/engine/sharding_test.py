@@ -68,7 +68,7 @@ def test_rules_come_first_and_must_fit():
   for where in ("['params']", "['opt_state'][0]['mu']"):
     assert found[f"{where}['model']['layer_00']['kernel']"] == sharding.PartitionSpec('tensor', None)
   for rules, message in (
-    ((('nothing', ('fsdp',)),), 'first match of no parameter'),
+    ((('nothing', ('fsdp',)),), 'not the first match of any parameter'),
     ((('odd', ('tensor',)),), 'does not divide 63'),
     ((('bias', (None, 'tensor')),), 'has 2 dimensions'),
   ):
@@ -101,10 +101,10 @@ def test_rows_of_the_only_process_are_all_rows():
   ('fields', 'message'),
   [
     ({'mode': 'pjit'}, '"jit" or "pmap"'),
-    ({'mode': 'pmap', 'fsdp': 2}, 'data-parallel only'),
-    ({'mode': 'pmap', 'tensor': 2}, 'data-parallel only'),
-    ({'fsdp': 0}, 'parallel.fsdp is 0'),
-    ({'data': 0}, 'parallel.data is 0'),
+    ({'mode': 'pmap', 'fsdp': 2}, 'data parallelism only'),
+    ({'mode': 'pmap', 'tensor': 2}, 'data parallelism only'),
+    ({'fsdp': 0}, 'parallel.fsdp: got 0'),
+    ({'data': 0}, 'parallel.data: got 0'),
     ({'rules': (('.*', ('model',)),)}, 'unknown axis "model"'),
   ],
 )
@@ -125,5 +125,5 @@ def test_initialize_does_nothing_alone_and_refuses_half_a_setting(monkeypatch):
   assert not distributed.initialize()
   monkeypatch.setenv('LMX_COORDINATOR', 'localhost:1')
   monkeypatch.setenv('LMX_NUM_PROCESSES', 'two')
-  with pytest.raises(InputError, match="LMX_NUM_PROCESSES must be a number; it is 'two'"):
+  with pytest.raises(InputError, match="LMX_NUM_PROCESSES: got 'two'; expected a number"):
     distributed.initialize()

@@ -266,7 +266,9 @@ def test_batches_without_what_the_objective_reads_are_refused(mode):
   evaluate = toy.engine.compile_eval(step_lib.make_eval_step(TOY, toy.model_cfg, *toy.objective))
   part = toy.engine.put_batch({k: x for k, x in batch().items() if k != 'weights_BT'})
   for run in (lambda: toy.step(toy.state, toy.rows, part, toy.key), lambda: evaluate(toy.state.params, toy.rows, part)):
-    with pytest.raises(InputError, match='reads "weights_BT", but the batches have only targets_BT, tokens_BT: data'):
+    with pytest.raises(
+      InputError, match='data.batching: got batches of targets_BT, tokens_BT, but .* reads "weights_BT"'
+    ):
       run()
   whole = toy.engine.put_batch(batch())
   with pytest.raises(KeyError, match='output'):  # of the parameters: a mistake in the code
@@ -364,7 +366,7 @@ def test_each_group_is_as_long_as_its_longest_row_needs(groups, devices):
   parts = np.split(np.sort(sizes_B.reshape(devices, -1)), groups, axis=1)
   wanted = sum(part.size * next(n for n in (4, 8, 9, 12) if n >= part.max()) for part in parts)
   assert int(metrics['places']) == wanted
-  found = step_lib.parts(rows, groups, lengths, devices)
+  found = step_lib.microbatch_shapes(rows, groups, lengths, devices)
   assert sum(n * length for n, length in found) == wanted and len(found) == groups
   assert int(metrics['kept']) == rows['valid_BGT'].sum() and int(metrics['numbers']) == 120
 

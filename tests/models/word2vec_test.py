@@ -122,7 +122,7 @@ def steps(architecture, V, *, D=5):
   tx = build.make(optim, {'model': tables(V, D), 'objective': {}}, lambda path: word2vec.depth(cfg, path), 0, 10, 10)
   parts = word2vec, cfg, skipgram, skipgram.Config()
   rate = build.rate(optim, 10, 10)
-  assert sparse_step.suits(word2vec, optim)
+  assert sparse_step.is_sparse(word2vec, optim)
   return functools.partial(state_lib.create, tx=tx), sparse_step.make(*parts, rate)
 
 
@@ -218,7 +218,7 @@ def trained(engine, sharded=False):
   cfg = word2vec.Config(V=32, D=4)
   rate = build.rate(build.Config(optimizer='sgd', lr=RATE), 10, 10)
   state = engine.build(lambda p: state_lib.create(p, optax.identity()), {'model': tables(32, 4), 'objective': {}})
-  step = sparse_step.make(word2vec, cfg, skipgram, skipgram.Config(), rate, everywhere=engine.everywhere)
+  step = sparse_step.make(word2vec, cfg, skipgram, skipgram.Config(), rate, replicate=engine.constrain_replicated)
   step = engine.compile_train(step, state, donate=False)
   key = engine.replicate(jax.random.key(1))
   rows = engine.build_rows(lambda: (), 8)
@@ -241,11 +241,11 @@ def trained(engine, sharded=False):
 )
 def test_what_needs_whole_tables_is_refused(changes, message):
   with pytest.raises(InputError, match=message):
-    sparse_step.suits(word2vec, build.Config(optimizer='sgd', **changes))
+    sparse_step.is_sparse(word2vec, build.Config(optimizer='sgd', **changes))
 
 
 def test_other_optimizers_take_the_dense_step():
-  assert not sparse_step.suits(word2vec, build.Config(optimizer='adamw'))
+  assert not sparse_step.is_sparse(word2vec, build.Config(optimizer='adamw'))
 
 
 def test_start_values_are_word2vecs():

@@ -196,10 +196,10 @@ def test_what_cannot_be():
   model, model_cfg = model_of('rnn_lm')
   with pytest.raises(InputError, match='has 0 labels'):
     classify.resolve(classify.Config(), {**LABELS, 'label_names': []})
-  with pytest.raises(InputError, match='objective.classes is 5, but the data set has 3: a, b, c'):
+  with pytest.raises(InputError, match='objective.classes: got 5, but the data set has 3: a, b, c'):
     classify.resolve(classify.Config(classes=5), LABELS)
   assert classify.resolve(classify.Config(), LABELS).classes == 3
-  with pytest.raises(InputError, match='needs at least 2'):
+  with pytest.raises(InputError, match='objective.classes: got 0; expected at least 2'):
     classify.init(classify.Config(), model, model_cfg, jax.random.key(0))
   with pytest.raises(InputError, match='no summary of the row'):
     classify.init(config(pooling='pooled'), model, model_cfg, jax.random.key(0))

@@ -69,7 +69,7 @@ def pooled(cfg, name, batch):
 @functools.cache
 def _pooled(cfg, name):
   model, model_cfg, _ = model_of(name)
-  return jax.jit(lambda params, batch: rows.pooled(cfg, model, model_cfg, params, batch, None)[0])
+  return jax.jit(lambda params, batch: rows.pool_rows(cfg, model, model_cfg, params, batch, None)[0])
 
 
 def gpt_rows():
@@ -111,7 +111,7 @@ def test_vectors_of_both_orders_are_added():
   found, _ = compiled(classify.predict, cfg, model, model_cfg)(whole, batch, ())
   np.testing.assert_allclose(found['logits_BC'], scores, rtol=1e-5, atol=1e-5)
   assert classify.weights(cfg, batch) == {'nll': 3.0, 'lm': 6.0} and out.metrics['lm'][1] == 6
-  each = jax.jit(lambda: rows.read(cfg, model, model_cfg, whole, batch, None, together=False).scores_BGC)()
+  each = jax.jit(lambda: rows.read(cfg, model, model_cfg, whole, batch, None, summed=False).scores_BGC)()
   assert each.shape == (B, 2, C)
   np.testing.assert_allclose(each.sum(1) - whole['objective']['block_0']['bias'], scores, rtol=1e-5, atol=1e-5)
 
@@ -145,11 +145,11 @@ def test_regression_is_the_mean_square_over_real_rows():
 def test_f1_and_matthews_are_those_of_the_counts():
   draw = np.random.default_rng(0)
   truth, said = draw.random(200) < 0.3, draw.random(200) < 0.4
-  found = classify.binary(np.mean(truth & said), np.mean(said), np.mean(truth))
+  found = classify.binary_metrics(np.mean(truth & said), np.mean(said), np.mean(truth))
   precision, recall = np.sum(truth & said) / said.sum(), np.sum(truth & said) / truth.sum()
   assert found['f1'] == pytest.approx(2 * precision * recall / (precision + recall))
   assert found['matthews'] == pytest.approx(np.corrcoef(truth, said)[0, 1])
-  assert classify.binary(0.0, 0.0, 0.3) == {'f1': 0.0, 'matthews': 0.0}
+  assert classify.binary_metrics(0.0, 0.0, 0.3) == {'f1': 0.0, 'matthews': 0.0}
 
 
 def test_the_positive_class_is_named():
@@ -161,7 +161,7 @@ def test_the_positive_class_is_named():
   assert out.metrics['is_positive'] == (1.0, 3.0)  # of three real rows, one has label 0
   with pytest.raises(InputError, match='no label "equal"; did you mean "equivalent"|no label "equal"'):
     classify.resolve(classify.Config(positive='equal'), names)
-  with pytest.raises(InputError, match='f1.*of two classes; there are 3'):
+  with pytest.raises(InputError, match='f1.*with 3 classes; expected 2'):
     classify.resolve(classify.Config(metric='f1'), {**names, 'label_names': ['a', 'b', 'c']})
 
 
@@ -182,7 +182,7 @@ def test_choices_are_scored_each_by_itself_and_compared():
   assert multiple_choice.report(cfg, {'nll': (3.0, 3.0), 'accuracy': (1.0, 3.0)}, {})['loss'] == 1.0
   names = {'dataset': {'name': 'x'}, 'choices': 4}
   assert multiple_choice.resolve(multiple_choice.Config(), names).choices == 4
-  with pytest.raises(InputError, match='choices is 3, but the data set has 4'):
+  with pytest.raises(InputError, match='objective.choices: got 3, but the data set has 4'):
     multiple_choice.resolve(cfg, names)
   with pytest.raises(InputError, match='no choices.*swag'):
     multiple_choice.resolve(cfg, {'dataset': {'name': 'x'}})
@@ -204,7 +204,7 @@ def test_choices_of_a_row_may_have_one_dropout_mask(one_mask):
 def test_what_cannot_be_is_refused():
   with pytest.raises(InputError, match='set objective.bptt=0'):
     classify.Config(lm_weight=0.5)
-  with pytest.raises(InputError, match='predicts each token from those before'):
+  with pytest.raises(InputError, match='a model that is not causal'):
     run(classify, classify.Config(classes=C, pooling='first', lm_weight=0.5, **LINEAR), 'bert', batch_of())
   with pytest.raises(InputError, match='no scores.*glue/stsb'):
     regress.resolve(regress.Config(), {'dataset': {'name': 'x'}})

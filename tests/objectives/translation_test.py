@@ -103,7 +103,9 @@ def test_blocks_change_neither_loss_nor_gradient(form):
   x_BTD = np.random.default_rng(1).standard_normal((2, 6, 2 * CFG.D), np.float32)
 
   def loss(x_BTD, block):
-    score = lambda x, y: translation.smoothed(tiny.logits(CFG, PARAMS['model'], Features(x)), y, 0.1, form)
+    score = lambda x, y: translation.smoothed_cross_entropy(
+      tiny.logits(CFG, PARAMS['model'], Features(x)), y, 0.1, form
+    )
     smooth_BT, nll_BT = chunked_loss.map_chunks(score, x_BTD, BATCH['targets_BT'], block)
     return jnp.sum(smooth_BT * BATCH['weights_BT']), nll_BT
 
@@ -121,9 +123,9 @@ def test_bad_input():
     translation.Config(smoothing_form='other')
   with pytest.raises(InputError, match='objective.validation: unknown "other"'):
     translation.Config(smoothing=0.1, validation='other')
-  with pytest.raises(InputError, match='objective.smoothing is 0'):
+  with pytest.raises(InputError, match='got "smoothed" with objective.smoothing=0'):
     translation.Config(validation='smoothed')
-  with pytest.raises(InputError, match='reads no source'):
+  with pytest.raises(InputError, match='expected an encoder-decoder'):
     translation.init(translation.Config(), types.SimpleNamespace(__name__='lmx.models.gpt2'), None, jax.random.key(0))
 
 

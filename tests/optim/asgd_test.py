@@ -114,7 +114,7 @@ def test_trigger_is_that_of_the_released_loop():
   """A loss above the best but the last n, looked for only once there are more than n."""
   losses, triggers = [5.0, 4.0, 3.0, 3.5, 3.2, 3.1, 3.05, 3.01, 2.9, 3.02], []
   for n in (0, 2, 5):
-    triggers.append([k for k in range(len(losses)) if averaging.triggered(losses[:k], losses[k], n)])
+    triggers.append([k for k in range(len(losses)) if averaging.is_triggered(losses[:k], losses[k], n)])
   assert triggers[0] == [3, 4, 5, 6, 7, 9]  # above the best of all before
   assert triggers[1] == [5, 6, 7, 9]  # 3.2 at 4 is compared with the best of 5 and 4
   assert triggers[2] == [9]  # 3.01 at 7 is not above 4, nor 2.9 at 8 above 3; 3.02 at 9 is
@@ -124,7 +124,7 @@ def test_trigger_is_that_of_the_released_loop():
   'changes, message',
   [
     ({'asgd': 'trigered'}, 'did you mean "triggered"'),
-    ({'ema': 0.9}, 'two averages'),
+    ({'ema': 0.9}, 'expected one average of the parameters'),
     ({'nonmono': -1}, 'nonmono: got -1'),
   ],
 )

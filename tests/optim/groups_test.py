@@ -41,7 +41,7 @@ def test_uncovered_parameters_are_named():
 @pytest.mark.parametrize('dead', ['layernorm', 'layer_00/bias'])
 def test_a_group_without_parameters_is_named(dead):
   # The second is found in a name, but an earlier group has taken it.
-  with pytest.raises(InputError, match=f'"{dead}" is the first match of no parameter'):
+  with pytest.raises(InputError, match=f'"{dead}" is not the first match of any parameter'):
     groups.assign((('bias$', 1.0, 0.0), (dead, 1.0, 1.0), ('.*', 1.0, 1.0)), PARAMS)
 
 

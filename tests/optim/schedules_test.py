@@ -153,7 +153,7 @@ def test_plateau_survives_json():
     ({'optimizer': 'adan'}, 'did you mean "adam'),
     ({'schedule_origin': 'zero'}, 'from_zero'),
     ({'eps_form': 'tf'}, 'uncorrected'),
-    ({'warmup_steps': 3, 'warmup_fraction': 0.1}, 'not both'),
+    ({'warmup_steps': 3, 'warmup_fraction': 0.1}, 'set one of the two'),
     ({'schedule': 'inverse_sqrt'}, 'needs optim.warmup_steps'),
     ({'schedule': 'slanted_triangular', 'warmup_steps': 3}, 'cut_fraction'),
     ({'lr': -1.0}, 'optim.lr: got -1.0'),

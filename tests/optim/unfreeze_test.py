@@ -137,12 +137,12 @@ def test_the_rate_of_every_group_and_step(how):
   ('fields', 'message'),
   [
     ({'unfreeze_every': -1.0}, 'optim.unfreeze_every: got -1.0'),
-    ({'stages': ((1, 1.0, 1.0, 0.1),)}, 'the last one has 0 epochs'),
-    ({'stages': ((1, 0.0, 1.0, 0.1), (0, 0.0, 1.0, 0.1))}, 'the last one has 0 epochs'),
+    ({'stages': ((1, 1.0, 1.0, 0.1),)}, 'the last one must have 0 epochs'),
+    ({'stages': ((1, 0.0, 1.0, 0.1), (0, 0.0, 1.0, 0.1))}, 'the last one must have 0 epochs'),
     ({'stages': ((1, 1.0, 1.0),)}, 'four numbers'),
-    ({'stages': ((1, 0.0, 1.0, 1.5),)}, 'does not fit'),
-    ({'stages': STAGES, 'schedule': 'constant'}, 'needs optim.schedule "slanted_triangular"'),
-    ({'stages': STAGES, 'unfreeze_every': 1.0}, 'takes the place of unfreeze_every'),
+    ({'stages': ((1, 0.0, 1.0, 1.5),)}, 'is out of range'),
+    ({'stages': STAGES, 'schedule': 'constant'}, 'expected optim.schedule=slanted_triangular'),
+    ({'stages': STAGES, 'unfreeze_every': 1.0}, 'and optim.unfreeze_every=0'),
   ],
 )
 def test_bad_config_is_an_input_error(fields, message):
