@@ -249,7 +249,11 @@ def test_eight_devices_train_to_the_parameters_of_one(run, tmp_path):
 @pytest.mark.parametrize(
   ('files', 'override', 'message'),
   [
-    (['train', 'valid'], 'data.hold_out_test=false', 'no split "test"; .*; name files so, or set evaluation.split=val'),
+    (
+      ['train', 'valid'],
+      'data.hold_out_test=false',
+      'no split "test"; .*; name files for it, or set evaluation.split=val',
+    ),
     (['train'], 'data.split_fraction=0', 'no split "valid"'),
     (['train', 'valid', 'test'], 'data.length=4000', 'fewer|too few|tokens'),
   ],

@@ -71,7 +71,7 @@ def test_words_of_the_original_pay_for_the_written_text(run, scores, tmp_path):
   for split in ('train', 'valid', 'test'):
     (tmp_path / f'ptb.{split}.txt').write_text('\n'.join(PTB) + '\n')
   found = measured(run, 'ptb,stride=8', tmp_path)
-  text = detokenize.write(detokenize.RULES['ptb'], '\n'.join(PTB) + '\n')
+  text = detokenize.detokenize(detokenize.RULES['ptb'], '\n'.join(PTB) + '\n')
   assert text.startswith("the man wasn't in the $N house\na <unk>'s cat")
   ids = [int(i) for i in run.tokenizer.encode(text)]
   nll = zero_shot.windows(scores, ids, T, 8)  # the end-of-text id at the end is not predicted
@@ -86,7 +86,7 @@ def test_words_of_the_original_pay_for_the_written_text(run, scores, tmp_path):
 def test_last_words_are_those_of_the_restatement(run, scores, tmp_path):
   """Among them words that are predicted with and without the filter, and words of several pieces."""
   rng, texts = np.random.default_rng(1), []
-  stops = stop_words.pieces(run.tokenizer)
+  stops = stop_words.token_ids(run.tokenizer)
   for n in range(100):
     context = sentence(rng, 4)
     ranked = np.argsort(-scores([int(i) for i in run.tokenizer.encode(context)])[-1])
@@ -172,6 +172,6 @@ def test_transformers_finds_the_same_in_windows_over_penn_treebank(run, data_dir
     with torch.no_grad():
       return model(torch.tensor([window])).logits[0].numpy().astype(np.float64)
 
-  ids = [int(i) for i in run.tokenizer.encode(detokenize.write(detokenize.RULES['ptb'], text))]
+  ids = [int(i) for i in run.tokenizer.encode(detokenize.detokenize(detokenize.RULES['ptb'], text))]
   nll = zero_shot.windows(scores_of_all, ids, T, 7)
   assert found['loss'] * found['tokens_counted'] == pytest.approx(nll, rel=1e-4)

@@ -84,7 +84,7 @@ def disk_errors(directory: str) -> Iterator[Any]:
       ) from error
     if error.errno in _READ_ONLY:
       raise InputError(
-        f'{directory} may not be written ({error.strerror}); choose another cache directory '
+        f'{directory} is not writable ({error.strerror}); choose another cache directory '
         '(environment variable LMX_CACHE)'
       ) from error
     raise

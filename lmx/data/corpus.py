@@ -81,7 +81,7 @@ class Corpus:
       buffer = io.BytesIO()
       writer = Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
       rows = ((text, text, '') for text in texts)
-      for text, _, sentence_ids in _encoded(rows, tokenizer, sentences):
+      for text, _, sentence_ids in _encode_rows(rows, tokenizer, sentences):
         writer.add(text, sentence_ids)
         writer.end_document('')
       corpus_splits[name] = writer.split(
@@ -106,7 +106,7 @@ class Corpus:
   def split(self, name: str) -> Split:
     """Return the split `name`; raise InputError with the nearest name if there is none."""
     if name not in self.splits:
-      other = '; name files so, or set evaluation.split=valid' if name == 'test' else ''
+      other = '; name files for it, or set evaluation.split=valid' if name == 'test' else ''
       raise InputError(f'the data set has no split "{name}"{nearest(name, self.splits)}{other}')
     return self.splits[name]
 
@@ -148,12 +148,16 @@ class Config(sources.Config):
 
   def __post_init__(self) -> None:
     if self.detokenize and self.tokenizer == 'words':
-      raise InputError('data.detokenize would undo the words that data.tokenizer "words" reads; set it to False')
+      raise InputError(
+        'data.detokenize: got True with data.tokenizer "words"; expected False, because it would undo the words'
+      )
     if self.tokenizer not in build.KINDS:
       build.train(self.tokenizer, ())  # raises, with the nearest kind
     build.check_options(self.tokenizer, self.marks, self.prefix_space)
     if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
-      raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
+      raise InputError(
+        f'data.vocabulary_splits: got {", ".join(sorted(unknown))}; expected some of {", ".join(sources.SPLITS)}'
+      )
     super().__post_init__()
     document_reader.create(self, self.detokenize)
 
@@ -209,7 +213,7 @@ def prepare(cfg: Config, *, make: bool = True) -> str:
     try:
       cache.build(directory, tokenize)
     except sources.Damaged as error:
-      warnings.warn(f'{error}, which begins now', InputWarning, stacklevel=2)
+      warnings.warn(f'{error}, which starts now', InputWarning, stacklevel=2)
       cache.build(directory, tokenize)
   return directory
 
@@ -224,7 +228,9 @@ def read(directory: str) -> Corpus:
     raise InputError(f'{error.filename or directory}: cannot be read ({error.strerror or error})') from None
   except Exception as error:  # whatever a manifest with other content raises
     path = os.path.join(directory, 'manifest.json')
-    raise token_file.Damaged(f'{path}: the token cache is damaged, the content has another form ({error!r})') from error
+    raise token_file.Damaged(
+      f'{path}: the token cache is damaged, the content has another structure ({error!r})'
+    ) from error
 
 
 def _open(directory: str) -> Corpus:
@@ -258,7 +264,7 @@ def manifest_hash(manifest: Any) -> str:
   return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def _encoded(
+def _encode_rows(
   rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str
 ) -> Iterator[tuple[str, str, list[np.ndarray]]]:
   """Yield (text, label, ids of each sentence) of rows (text, text to encode, label); encodes in batches."""
@@ -268,26 +274,26 @@ def _encoded(
     batch.append((text, label, _sentences(read, mode, tokenizer)))
     size += len(text)
     if size >= _CHARACTERS:
-      yield from _encode_held(batch, tokenizer)
+      yield from _encode_batch(batch, tokenizer)
       batch, size = [], 0
-  yield from _encode_held(batch, tokenizer)
+  yield from _encode_batch(batch, tokenizer)
 
 
-def _encode_held(held: Any, tokenizer: Any) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-  encoded = iter(tokenizer.encode_batch([sentence for _, _, sentences in held for sentence in sentences]))
-  for text, label, sentences in held:
+def _encode_batch(batch: Any, tokenizer: Any) -> Iterator[tuple[str, str, list[np.ndarray]]]:
+  encoded = iter(tokenizer.encode_batch([sentence for _, _, sentences in batch for sentence in sentences]))
+  for text, label, sentences in batch:
     yield text, label, [next(encoded) for _ in sentences]
 
 
-def encoded_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
+def encode_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
   """Yield the ids of each word of texts given as words, encoded like text whose words have labels."""
-  for _, _, word_ids in _encoded((('', ' '.join(words), '') for words in texts), tokenizer, _WORDS):
-    yield _some(word_ids, tokenizer)
+  for _, _, word_ids in _encode_rows((('', ' '.join(words), '') for words in texts), tokenizer, _WORDS):
+    yield _fill_empty(word_ids, tokenizer)
 
 
-def _some(pieces: Sequence[np.ndarray], tokenizer: Tokenizer) -> list[np.ndarray]:
+def _fill_empty(word_ids: Sequence[np.ndarray], tokenizer: Tokenizer) -> list[np.ndarray]:
   """Return the ids of words, `unk_id` for a word that normalises to nothing."""
-  return [ids if ids.size else np.asarray([tokenizer.unk_id], np.int32) for ids in pieces]
+  return [ids if ids.size else np.asarray([tokenizer.unk_id], np.int32) for ids in word_ids]
 
 
 def _sentences(text: str, mode: str, tokenizer: Tokenizer) -> list[str]:
@@ -297,7 +303,7 @@ def _sentences(text: str, mode: str, tokenizer: Tokenizer) -> list[str]:
     space = '' if tokenizer.space_first or tokenizer.kind == 'wordpiece' else ' '
     return [space * (i > 0) + word for i, word in enumerate(text.split())]
   if mode.startswith('auto'):
-    mode = sentence_rules.mode_of(text, lines=mode == 'auto_lines')
+    mode = sentence_rules.infer_mode(text, lines=mode == 'auto_lines')
   # Tokens of byte-level BPE start with their space; a split before it gives the tokens of the whole.
   return sentence_rules.split(text, mode, space_leads=tokenizer.kind == 'bpe')
 
@@ -309,7 +315,7 @@ def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
   if cfg.special_tokens:
     tokenizer = subword.with_special(tokenizer, cfg.special_tokens)
   if cfg.all_words:
-    tokenizer = with_all_words(tokenizer, _texts(splits, splits, 'spelling', reader))
+    tokenizer = with_all_words(tokenizer, _read_texts(splits, splits, 'spelling', reader))
   file_names = list(tokenizer.save(directory))
   mode = cfg.rules.sentences
   if mode == 'auto' and cfg.documents in ('auto', 'blank_line'):
@@ -324,7 +330,7 @@ def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
       lines = cfg.rules.words == 'lines'
       labelled, sentences = cfg.rules.token_labels, mode not in ('', _WORDS)
       writer = Writer(name, file, tokenizer, sentences, line_words=lines, token_labels=labelled)
-      rows = label_rules.AtTokens(examples, tokenizer) if cfg.rules.spans else examples
+      rows = label_rules.TokenSpans(examples, tokenizer) if cfg.rules.spans else examples
       read = reader(_progress(rows, f'tokenising {name}'))
       _write_split(writer, read, tokenizer, mode, cfg.rules.stream)
     writers[name] = writer
@@ -332,12 +338,12 @@ def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
   scores = cfg.rules.scores or cfg.scores
   label_names, labels = label_rules.arrays(document_labels, spans=cfg.rules.spans, scores=scores)
   labels_of_words = {name: writer.token_labels or [] for name, writer in writers.items()}
-  token_names, token_labels = label_rules.numbered(labels_of_words)
+  token_names, token_labels = label_rules.number_labels(labels_of_words)
   records = {}
   for name, writer in writers.items():
     split = writer.split(np.zeros(0), labels.get(name), token_labels.get(name))
     if not split.counts['tokens']:
-      raise InputError(f'data set {cfg.dataset}: split {name} holds no tokens')
+      raise InputError(f'data set {cfg.dataset}: split {name} has no tokens')
     records[name] = {'counts': dict(split.counts)}
     file_names.append(f'{name}.tokens')
     for part in _PARTS:
@@ -353,7 +359,7 @@ def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
     'word_rule': _word_rule(tokenizer, cfg.rules.words == 'lines'),
     'label_names': label_names,
     **({'token_label_names': token_names} if token_names else {}),
-    **_form(cfg),
+    **_row_format(cfg),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {
@@ -361,34 +367,34 @@ def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
       for name, path in paths.items()
     },
   }
-  manifest |= {'unanswered': label_rules.unanswered(labels['train'])} if cfg.rules.spans else {}
+  manifest |= {'unanswered': label_rules.count_unanswered(labels['train'])} if cfg.rules.spans else {}
   blocks = {name: one.blocks for name, one in sums.items()}
   manifest = json.loads(json.dumps(manifest))  # in the form in which it is read back
   with open(os.path.join(directory, 'manifest.json'), 'w', encoding='utf-8') as file:
     json.dump({**manifest, 'blocks': blocks, 'sha256': manifest_hash([manifest, blocks])}, file, indent=1)
 
 
-def _form(cfg: Config) -> dict[str, Any]:
+def _row_format(cfg: Config) -> dict[str, Any]:
   """Return the fields of the manifest for examples that are not one document each."""
   rules = cfg.rules
-  form: dict[str, Any] = {}
+  row_format: dict[str, Any] = {}
   if cfg.sides:
-    form['sides'] = list(cfg.sides)
+    row_format['sides'] = list(cfg.sides)
   if rules.table:
     scores = rules.scores or cfg.scores
-    form |= {'texts': cfg.documents_together, 'scores': scores, 'choices': rules.choices}
+    row_format |= {'texts': cfg.documents_per_example, 'scores': scores, 'choices': rules.choices}
   if rules.spans:
-    form['spans'] = True
+    row_format['spans'] = True
   if cfg.detokenize:
-    form['detokenized'] = True
-  return form
+    row_format['detokenized'] = True
+  return row_format
 
 
 def _write_split(
   writer: Writer, rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str, stream: bool
 ) -> None:
-  for text, label, ids in _encoded(rows, tokenizer, mode):
-    writer.add(text, _some(ids, tokenizer) if mode == _WORDS else ids)
+  for text, label, ids in _encode_rows(rows, tokenizer, mode):
+    writer.add(text, _fill_empty(ids, tokenizer) if mode == _WORDS else ids)
     if not stream:
       writer.end_document(label)
   if stream:
@@ -398,19 +404,19 @@ def _write_split(
 def _train(cfg: Config, splits: Mapping[str, sources.Examples], reader: document_reader.DocumentReader) -> Tokenizer:
   return build.train(
     cfg.tokenizer,
-    _texts(splits, cfg.vocabulary_splits, 'learning the vocabulary from', reader),
+    _read_texts(splits, cfg.vocabulary_splits, 'learning the vocabulary from', reader),
     vocab_size=cfg.vocab_size,
     min_count=cfg.min_count,
     lower_case=cfg.lower_case,
     rule=cfg.rules.words,
     document_eos=cfg.rules.document_eos,
-    others=_texts(splits, splits, 'checking the characters of', reader),
+    others=_read_texts(splits, splits, 'checking the characters of', reader),
     marks=cfg.marks,
     prefix_space=cfg.prefix_space,
   )
 
 
-def _texts(
+def _read_texts(
   splits: Mapping[str, sources.Examples], names: Iterable[str], what: str, reader: document_reader.DocumentReader
 ) -> Iterator[str]:
   for name in names:
@@ -419,7 +425,7 @@ def _texts(
         yield read
 
 
-def _progress(examples: sources.Examples | label_rules.AtTokens, what: str) -> Iterable[tuple[str, str, str]]:
+def _progress(examples: sources.Examples | label_rules.TokenSpans, what: str) -> Iterable[tuple[str, str, str]]:
   return tqdm.tqdm(examples, what, len(examples), unit='doc', leave=False, disable=not sys.stderr.isatty(), delay=1)
 
 

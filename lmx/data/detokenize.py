@@ -5,10 +5,10 @@ comma. Such artifacts are "removed with invertible de-tokenizers" before encodin
 Because nothing is lost, the probability of the written text is that of the original, and perplexity is per word of the
 original. The paper's rules were not published, so these are our own.
 
-`write` joins tokens and `tokens` splits them; for every line of tokens `tokens(rules, write(rules, line))` is that
-line. This holds by construction. Adjacent tokens without a blank form a chunk, and a chunk is kept only if `_cut`
-recovers its tokens. Otherwise it is written as smaller chunks. A single token that cannot be recovered is written
-verbatim after two blanks instead of one, which mark it as whole.
+`detokenize` joins tokens and `tokenize` splits them; for every line of tokens `tokenize(rules, detokenize(rules,
+line))` is that line. This holds by construction. Adjacent tokens without a blank form a chunk, which is written only if
+`_tokenize_chunk` recovers its tokens. Otherwise it is written as smaller chunks. A single token that cannot be
+recovered is written verbatim after two blanks instead of one.
 
 A line is tokens separated by blanks; blanks at its ends are not preserved.
 """
@@ -79,14 +79,14 @@ class Rules:
     return re.compile(f'(.*[\\w>.])?({self.clitics or "$^"})', re.I)
 
 
-def _same(text: str) -> Pairs:
+def _unchanged(text: str) -> Pairs:
   return tuple((token, token) for token in text.split())
 
 
-_POINTS = _same(', ; : ! ? % )') + _same(']')
+_POINTS = _unchanged(', ; : ! ? % )') + _unchanged(']')
 RULES: Mapping[str, Rules] = {
-  'wikitext': Rules(  # Merity et al. 2016, section 4.2: the Moses tokenizer, and marks where it cut inside a word
-    openers=_same('( [ $ £ € ¥ ₹'),
+  'wikitext': Rules(  # Merity et al. 2016, section 4.2: the Moses tokenizer, and symbols where it splits inside a word
+    openers=_unchanged('( [ $ £ € ¥ ₹'),
     closers=(*_POINTS, ('.', '.')),
     quotes=('"',),
     clitics=_MOSES,
@@ -95,18 +95,18 @@ RULES: Mapping[str, Rules] = {
     infixes=(('@-@', '-', r'\w'), ('@,@', ',', r'\d'), ('@.@', '.', r'\d')),
   ),
   'ptb': Rules(  # Mikolov et al. 2010: lower case, without punctuation
-    openers=_same('$ # c$ us$ a$ hk$'),
+    openers=_unchanged('$ # c$ us$ a$ hk$'),
     clitics=_ENGLISH,
     inside=(('\\/', '/'), ('\\*', '*')),
   ),
   'penn': Rules(  # the Penn Treebank's own way, as of the Stanford tools
-    openers=(('``', '"'), ('`', "'"), ('-LRB-', '('), ('-LSB-', '['), *_same('$ £')),
+    openers=(('``', '"'), ('`', "'"), ('-LRB-', '('), ('-LSB-', '['), *_unchanged('$ £')),
     stops=True,
     clitics=_ENGLISH,
-    closers=(("''", '"'), ('-RRB-', ')'), ('-RSB-', ']'), *_same(', ; : ! ? % .')),
+    closers=(("''", '"'), ('-RRB-', ')'), ('-RSB-', ']'), *_unchanged(', ; : ! ? % .')),
   ),
-  'lm1b': Rules(  # Chelba et al. 2013: as Moses cuts, with straight quotes and hyphens left alone
-    openers=_same('( [ $ £'),
+  'lm1b': Rules(  # Chelba et al. 2013: as Moses splits, with straight quotes and hyphens left alone
+    openers=_unchanged('( [ $ £'),
     closers=(*_POINTS, ('.', '.')),
     quotes=('"',),
     clitics=_MOSES,
@@ -115,58 +115,58 @@ RULES: Mapping[str, Rules] = {
 }
 
 
-def write(rules: Rules, text: str) -> str:
+def detokenize(rules: Rules, text: str) -> str:
   """Return the lines of `text`, tokens separated by blanks, in their written form."""
-  return '\n'.join(''.join(pieces(rules, line.split(' '))) for line in text.split('\n'))
+  return '\n'.join(''.join(token_texts(rules, line.split(' '))) for line in text.split('\n'))
 
 
-def tokens(rules: Rules, text: str) -> str:
-  """Return the lines written by `write` as tokens separated by one blank."""
-  return '\n'.join(' '.join(_line(rules, line)) for line in text.split('\n'))
+def tokenize(rules: Rules, text: str) -> str:
+  """Return the lines written by `detokenize` as tokens separated by one blank."""
+  return '\n'.join(' '.join(_tokenize_line(rules, line)) for line in text.split('\n'))
 
 
-def pieces(rules: Rules, line: Sequence[str]) -> list[str]:
+def token_texts(rules: Rules, line: Sequence[str]) -> list[str]:
   """Return the text of each token of a line, with the blanks before it; empty tokens are skipped."""
   line = [token for token in line if token]
   texts: list[str] = []
   start = 0
-  touching = _touching(rules, line)
+  is_joined = _is_joined(rules, line)
   for end in range(1, len(line) + 1):
-    if end == len(line) or not touching[end]:
-      texts += _written(rules, tuple(line[start:end]))
+    if end == len(line) or not is_joined[end]:
+      texts += _shortest_form(rules, tuple(line[start:end]))
       start = end
   if texts and texts[0].startswith(' ') and not texts[0].startswith('  '):
     texts[0] = texts[0][1:]
   return texts
 
 
-def _line(rules: Rules, line: str) -> list[str]:
+def _tokenize_line(rules: Rules, line: str) -> list[str]:
   """Return the tokens of a line."""
   line_tokens: list[str] = []
   for blanks, chunk in _CHUNKS.findall(line):
-    line_tokens += (chunk,) if len(blanks) > 1 else _cut(rules, chunk)
+    line_tokens += (chunk,) if len(blanks) > 1 else _tokenize_chunk(rules, chunk)
   return line_tokens
 
 
-def _touching(rules: Rules, line: Sequence[str]) -> list[bool]:
+def _is_joined(rules: Rules, line: Sequence[str]) -> list[bool]:
   """Return True for each token that is joined to the one before it."""
-  touches = [False] * (len(line) + 1)
+  joined = [False] * (len(line) + 1)
   opened: set[str] = set()
   for i, token in enumerate(line):
     kind = _kind(rules, token)
     if kind == 'word':
       continue
     if kind == 'quote':
-      touches[i + (token not in opened)] = True
+      joined[i + (token not in opened)] = True
       opened ^= {token}
     elif kind == 'infix':
-      touches[i] = touches[i + 1] = 0 < i < len(line) - 1
+      joined[i] = joined[i + 1] = 0 < i < len(line) - 1
     elif kind == 'opener':
-      touches[i + 1] = True
+      joined[i + 1] = True
     elif kind == 'closer' or i and (token == line[i - 1] if kind == 'run' else line[i - 1].endswith('s')):
-      touches[i] = True
-  touches[0] = False
-  return touches
+      joined[i] = True
+  joined[0] = False
+  return joined
 
 
 @functools.lru_cache(_MEMORY)
@@ -187,7 +187,7 @@ def _kind(rules: Rules, token: str) -> str:
 
 
 @functools.lru_cache(_MEMORY)
-def _written(rules: Rules, chunk: tuple[str, ...]) -> tuple[str, ...]:
+def _shortest_form(rules: Rules, chunk: tuple[str, ...]) -> tuple[str, ...]:
   """Return the shortest text from which the tokens of a chunk can be recovered, with a blank before each part."""
   best: list[tuple[int, tuple[str, ...]]] = [(0, ())]
   for end in range(1, len(chunk) + 1):
@@ -195,11 +195,11 @@ def _written(rules: Rules, chunk: tuple[str, ...]) -> tuple[str, ...]:
     for start in range(end):
       part = chunk[start:end]
       forms = _forms(rules, part)
-      if _cut(rules, ''.join(forms)) == part:
+      if _tokenize_chunk(rules, ''.join(forms)) == part:
         candidates.append((best[start][0] + 1, (*best[start][1], ' ' + forms[0], *forms[1:])))
     whole = best[end - 1]
     candidates.append((whole[0] + len(chunk) + 1, (*whole[1], '  ' + chunk[end - 1])))  # costs more than any other
-    best.append(min(candidates, key=lambda way: way[0]))
+    best.append(min(candidates, key=lambda candidate: candidate[0]))
   return best[-1][1]
 
 
@@ -216,35 +216,35 @@ def _forms(rules: Rules, part: Sequence[str]) -> list[str]:
 
 
 @functools.lru_cache(_MEMORY)
-def _cut(rules: Rules, chunk: str) -> tuple[str, ...]:
+def _tokenize_chunk(rules: Rules, chunk: str) -> tuple[str, ...]:
   """Return the tokens of a chunk, determined by the chunk alone."""
   if len(set(chunk)) == 1 and chunk[0] in rules.runs:
     return tuple(chunk)
   first: list[str] = []
   last: list[str] = []
-  while mark := _mark(chunk, rules._first, str.startswith):
-    first, chunk = [*first, mark[0]], chunk[len(mark[1]) :]
-  while mark := _mark(chunk, rules._last, str.endswith):
-    if mark[0] == '.' and rules.stops and _abbreviation(chunk[:-1]):
+  while match := _longest_match(chunk, rules._first, str.startswith):
+    first, chunk = [*first, match[0]], chunk[len(match[1]) :]
+  while match := _longest_match(chunk, rules._last, str.endswith):
+    if match[0] == '.' and rules.stops and _is_abbreviation(chunk[:-1]):
       break
-    last, chunk = [mark[0], *last], chunk[: -len(mark[1])]
+    last, chunk = [match[0], *last], chunk[: -len(match[1])]
   alone = {form: token for token, form in rules.closers}
-  return (*first, *([alone[chunk]] if chunk in alone else _inner(rules, chunk)), *last)
+  return (*first, *([alone[chunk]] if chunk in alone else _tokenize_core(rules, chunk)), *last)
 
 
-def _mark(chunk: str, marks: Pairs, stands: Callable[[str, str], bool]) -> tuple[str, str] | None:
+def _longest_match(chunk: str, pairs: Pairs, has_end: Callable[[str, str], bool]) -> tuple[str, str] | None:
   """Return (token, written form) of the longest match at an end of a chunk that has more text."""
-  matches = [mark for mark in marks if len(chunk) > len(mark[1]) and stands(chunk, mark[1])]
-  return max(matches, key=lambda mark: len(mark[1]), default=None)
+  matches = [pair for pair in pairs if len(chunk) > len(pair[1]) and has_end(chunk, pair[1])]
+  return max(matches, key=lambda pair: len(pair[1]), default=None)
 
 
-def _abbreviation(stem: str) -> bool:
+def _is_abbreviation(stem: str) -> bool:
   """Return True if `stem` with `.` is an abbreviation or an initial: Mr, U.S."""
   bare = stem.lower()
   return bare in ABBREVIATIONS or bool(re.fullmatch(r'[^\W\d_](\.[^\W\d_])*', stem)) or bare.endswith('.')
 
 
-def _inner(rules: Rules, core: str) -> list[str]:
+def _tokenize_core(rules: Rules, core: str) -> list[str]:
   """Return the tokens of a chunk without openers and closers: split at infixes, then each part at its clitics."""
   parts_of_core = [core]
   for token, form, side in rules.infixes:
@@ -252,10 +252,10 @@ def _inner(rules: Rules, core: str) -> list[str]:
     parts_of_core = [x for part in parts for i, word in enumerate(part) for x in ((token, word) if i else (word,))]
   for token_part, written in rules.inside:
     parts_of_core = [part.replace(written, token_part) for part in parts_of_core]
-  return [token for part in parts_of_core for token in _off(rules, part)]
+  return [token for part in parts_of_core for token in _split_clitics(rules, part)]
 
 
-def _off(rules: Rules, word: str) -> list[str]:
+def _split_clitics(rules: Rules, word: str) -> list[str]:
   """Return a word and the clitics split off its end, in order."""
   clitics: list[str] = []
   while (match := rules._clitic.fullmatch(word)) and match[1]:

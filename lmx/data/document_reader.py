@@ -23,16 +23,16 @@ class DocumentReader(NamedTuple):
 
   Attributes:
     rules: rules that join tokens; None leaves the text unchanged.
-    together: documents of a row if the others continue the first, else 1.
+    documents: number of documents of a row if the others continue the first, else 1.
   """
 
   rules: detokenize.Rules | None
-  together: int
+  documents: int
 
   def __call__(self, rows: Iterable[Row]) -> Iterator[Read]:
     """Yield the documents in order."""
     row_iterator = iter(rows)
-    while group := list(itertools.islice(row_iterator, self.together)):
+    while group := list(itertools.islice(row_iterator, self.documents)):
       texts = [text for _, text, _ in group]
       for (_, text, label), read in zip(group, self._read(texts), strict=True):
         yield text, read, label
@@ -42,24 +42,24 @@ class DocumentReader(NamedTuple):
     if self.rules is None:
       return [first, *(' ' * bool(text) + text for text in others)]
     first_tokens = first.split(' ')
-    after = [self._after(first_tokens, text.split(' ')) for text in others]
-    return [detokenize.write(self.rules, first), *after]
+    continuations = [self._continuation(first_tokens, text.split(' ')) for text in others]
+    return [detokenize.detokenize(self.rules, first), *continuations]
 
-  def _after(self, begun: list[str], tokens: list[str]) -> str:
-    """Return the written text of `tokens` after the tokens `begun`."""
+  def _continuation(self, context: list[str], tokens: list[str]) -> str:
+    """Return the written text of `tokens` after the tokens `context`."""
     assert self.rules is not None
     count = len([token for token in tokens if token])
-    return ''.join(detokenize.pieces(self.rules, begun + tokens)[-count:]) if count else ''
+    return ''.join(detokenize.token_texts(self.rules, context + tokens)[-count:]) if count else ''
 
 
 def create(source: Any, detokenized: bool) -> DocumentReader:
   """Return the reader of a data set. Raises InputError if no rules can detokenize it."""
   rules = source.rules
   if detokenized and not rules.detokenizer:
-    known = [name for name, other in RULES.items() if other.detokenizer]
+    supported = ', '.join(name for name, other in RULES.items() if other.detokenizer)
     raise InputError(
-      f'data.detokenize: nothing is known of how {source.dataset} was cut into tokens; set it to False, or take one of '
-      + ', '.join(known)
+      f'data.detokenize: got True with data set {source.dataset}, which has no detokenization rules; set it to False, '
+      f'or choose one of {supported}'
     )
-  together = source.documents_together if rules.continues else 1
-  return DocumentReader(detokenize.RULES[rules.detokenizer] if detokenized else None, together)
+  count = source.documents_per_example if rules.continues else 1
+  return DocumentReader(detokenize.RULES[rules.detokenizer] if detokenized else None, count)

@@ -17,16 +17,16 @@ def arrays(
 ) -> tuple[list[str], dict[str, np.ndarray]]:
   """Return (names of the classes, split -> labels of its documents); without names for spans and scores."""
   if spans:
-    return [], places(labels)
-  return ([], scored(labels)) if scores else numbered(labels)
+    return [], token_spans(labels)
+  return ([], parse_scores(labels)) if scores else number_labels(labels)
 
 
-def numbered(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, np.ndarray]]:
+def number_labels(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, np.ndarray]]:
   """Return (names of the labels in order, split -> their numbers, -1 for none); no splits if there are no labels."""
-  names = sorted({label for found in labels.values() for label in found} - {''})
+  names = sorted({label for split_labels in labels.values() for label in split_labels} - {''})
   ids = {label: i for i, label in enumerate(names)}
-  number = lambda found: np.asarray([ids.get(label, -1) for label in found], np.int32)
-  return names, {split: number(found) for split, found in labels.items()} if names else {}
+  number = lambda split_labels: np.asarray([ids.get(label, -1) for label in split_labels], np.int32)
+  return names, {split: number(split_labels) for split, split_labels in labels.items()} if names else {}
 
 
 def label_names(manifest: Mapping[str, Any]) -> list[str]:
@@ -34,7 +34,7 @@ def label_names(manifest: Mapping[str, Any]) -> list[str]:
   return list(manifest['token_label_names'] if 'token_label_names' in manifest else manifest['label_names'])
 
 
-def renumbered(corpus: Any, names: Sequence[str]) -> Any:
+def renumber(corpus: Any, names: Sequence[str]) -> Any:
   """Return a corpus whose labels are numbered by a run's `names`; the corpus itself if they already are.
 
   Raises:
@@ -46,8 +46,8 @@ def renumbered(corpus: Any, names: Sequence[str]) -> Any:
   unknown = [name for name in own if name not in names]
   if unknown:
     raise InputError(
-      f'data set {corpus.manifest["dataset"]["name"]} has labels that the run does not know: '
-      f'{", ".join(unknown)}; it knows {", ".join(names)}'
+      f'data set {corpus.manifest["dataset"]["name"]}: got labels {", ".join(unknown)}; expected those of the run, '
+      f'{", ".join(names)}'
     )
   words = 'token_label_names' in corpus.manifest
   part = 'token_labels' if words else 'labels'
@@ -62,28 +62,28 @@ def renumbered(corpus: Any, names: Sequence[str]) -> Any:
   return dataclasses.replace(corpus, splits=splits, manifest=manifest)
 
 
-def scored(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
+def parse_scores(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
   """Return {split: score of each document}, float32, NaN for none."""
-  number = lambda found: np.asarray([float(label) if label else np.nan for label in found], np.float32)
-  return {split: number(found) for split, found in labels.items()}
+  parse = lambda split_labels: np.asarray([float(label) if label else np.nan for label in split_labels], np.float32)
+  return {split: parse(split_labels) for split, split_labels in labels.items()}
 
 
-def places(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
+def token_spans(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
   """Return {split: first answer token for each passage, last one for each question}, int32, -1 for none."""
 
-  def tokens(found: Sequence[str]) -> np.ndarray:
-    pairs = [label.split(':') if label != 'none' else ('-1', '-1') for label in found[::2]]
+  def parse(split_labels: Sequence[str]) -> np.ndarray:
+    pairs = [label.split(':') if label != 'none' else ('-1', '-1') for label in split_labels[::2]]
     return np.asarray(pairs, np.int32).ravel()
 
-  return {split: tokens(found) for split, found in labels.items()}
+  return {split: parse(split_labels) for split, split_labels in labels.items()}
 
 
-def unanswered(places: np.ndarray | None) -> int:
+def count_unanswered(spans: np.ndarray | None) -> int:
   """Return the number of questions without an answer, from the span labels of passages and questions."""
-  return 0 if places is None else int((np.asarray(places) < 0).sum()) // 2
+  return 0 if spans is None else int((np.asarray(spans) < 0).sum()) // 2
 
 
-class AtTokens:
+class TokenSpans:
   """Examples of passages and questions with the answer's span in tokens as label.
 
   Raises:

@@ -6,7 +6,7 @@ purpose) and whose counter starts at the example's index. So the mask of an exam
 host or thread that computes it.
 
 Also the partial prediction of XLNet (Yang et al. 2019, arXiv 1906.08237, section 2.3, and the released data_utils.py):
-`spans` chooses the predicted tokens, `order` the factorization order.
+`choose_spans` chooses the predicted tokens, `factorization_order` their order.
 
 Deviations: none in distribution. As released, a continuation subword at the start of the second segment belongs to the
 same word as the subword before the separator.
@@ -127,7 +127,7 @@ def mask_tokens(
   return dict(tokens_BT=noisy_BT, positions_BP=positions_BP, targets_BP=targets_BP, weights_BP=weights_BP)
 
 
-def spans(
+def choose_spans(
   length: int,
   count: int,
   random: np.random.Generator,
@@ -170,7 +170,7 @@ def spans(
   return chosen_T
 
 
-def order(length: int, chunk: int, random: np.random.Generator) -> np.ndarray:
+def factorization_order(length: int, chunk: int, random: np.random.Generator) -> np.ndarray:
   """Return the ranks 0 .. length-1 of tokens in a factorization order.
 
   Chunks of `chunk` tokens follow one another, each in the same random order (released code); one chunk: any order.

@@ -74,12 +74,12 @@ def passes(
   """Yield the phrases of one pass after another, each over the text joined by the passes before."""
   previous: list[Phrases] = []
   for threshold in thresholds:
-    text = (_joined(words, previous) for words in sentences())
+    text = (_join(words, previous) for words in sentences())
     previous.append(learn(text, threshold=threshold, discount=discount, min_count=min_count, joint=joint))
     yield previous[-1]
 
 
-def _joined(words: list[str], found: Iterable[Phrases]) -> list[str]:
-  for phrases in found:
+def _join(words: list[str], phrases_of_passes: Iterable[Phrases]) -> list[str]:
+  for phrases in phrases_of_passes:
     words = phrases.apply(words)
   return words

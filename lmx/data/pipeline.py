@@ -90,24 +90,25 @@ class Config(corpora.Config):
     generated = hasattr(batching.get(self.batching.name), 'corpus')
     if generated != (self.dataset == 'generated'):
       raise InputError(
-        f'data.dataset is "{self.dataset}" and data.batching "{self.batching.name}": data set "generated" goes with a '
-        'batching that makes its own rows ("algorithmic"), and with no other'
+        f'data.dataset: got "{self.dataset}" with data.batching "{self.batching.name}"; expected data set "generated" '
+        'with a batching that generates its rows ("algorithmic"), and with no other'
       )
     if not generated:
       super().__post_init__()
     if not 0 < self.fraction <= 1:
-      raise InputError(f'data.fraction is {self.fraction}; it must be above 0 and at most 1')
+      raise InputError(f'data.fraction: got {self.fraction}; expected above 0 and at most 1')
     if self.characters and self.characters < 4 or self.characters < 0:
-      raise InputError(f'data.characters is {self.characters}; it must be 0 or at least 4')
+      raise InputError(f'data.characters: got {self.characters}; expected 0 or at least 4')
     name, module = self.batching.name, batching.get(self.batching.name)
     changed = self.reverse or self.train_documents or self.fraction < 1 or len(self.train_splits) > 1
     if getattr(module, 'SENTENCES', False) and changed:
       raise InputError(
-        f'data.batching "{name}" needs sentences: leave data.reverse, train_splits, train_documents and fraction alone'
+        f'data.batching "{name}" needs sentences: set data.reverse, train_splits, train_documents and fraction to '
+        'their defaults'
       )
     spelled = getattr(module, 'CHARACTERS', 'no')
     if spelled == 'must' and not self.characters:
-      raise InputError(f'data.batching "{name}" spells words; set data.characters (50 in the release)')
+      raise InputError(f'data.batching "{name}" reads the characters of words; set data.characters (50 in the release)')
     if self.characters and (self.tokenizer != 'words' or spelled == 'no'):
       raise InputError('data.characters needs data.tokenizer "words" and a data.batching of words in order')
     if hasattr(module, 'check'):
@@ -132,14 +133,16 @@ def held_out(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
   """Return a line for the log if splits were held out of the user's training files, else none."""
   if cfg.dataset not in sources.OWN:
     return ()
-  rows = lambda split: corpus.split(split).counts['documents'] // cfg.documents_together
+  rows = lambda split: corpus.split(split).counts['documents'] // cfg.documents_per_example
   parts = [f'{rows(split):,} for "{split}"' for split in cfg.held_out()]
   return (f'held out of the training data (data.split_fraction), documents: {", ".join(parts)}',) if parts else ()
 
 
-def kept(cfg: Config, split: str, count: int) -> np.ndarray:
-  """Return the indices of the `count` documents (pairs) of a split that `load` keeps, in order."""
-  return np.flatnonzero(transforms.kept(count, cfg.fraction, cfg.train_documents if split == 'train' else 0))
+def select_documents(cfg: Config, split: str, count: int) -> np.ndarray:
+  """Return the indices of the `count` documents (pairs) of a split that `load` selects, in order."""
+  return np.flatnonzero(
+    transforms.select_documents(count, cfg.fraction, cfg.train_documents if split == 'train' else 0)
+  )
 
 
 def directory(cfg: Config) -> str:
@@ -175,9 +178,9 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
   """
   corpus.split(split)
   if seed < 0:
-    raise InputError(f'the seed is {seed}; it must not be negative')
+    raise InputError(f'seed: got {seed}; expected at least 0')
   module = batching.get(cfg.batching.name)
-  split_batches: Batches = module.of(cfg, corpus, split, seed, train=train)
+  split_batches: Batches = module.build(cfg, corpus, split, seed, train=train)
   if not cfg.characters or module.CHARACTERS == 'must':
     return split_batches
   with_characters: Any = word_characters.WithCharacters(

@@ -30,14 +30,14 @@ def split(text: str, mode: str, *, space_leads: bool = False) -> list[str]:
   """
   gaps = []  # (start, end) of the white space between two sentences
   if mode != 'lines':
-    gaps += [match.span(1) for match in _END.finditer(text) if not _abbreviated(text, match.start())]
+    gaps += [match.span(1) for match in _END.finditer(text) if not _is_abbreviation(text, match.start())]
   gaps += [match.span() for match in re.finditer(r'\s*\n\s*' if mode != 'wrapped' else r'\s*\n\s*\n\s*', text)]
-  cuts = sorted({start if space_leads else end for start, end in gaps} - {0, len(text)})
-  parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+  borders = sorted({start if space_leads else end for start, end in gaps} - {0, len(text)})
+  parts = [text[a:b] for a, b in zip([0, *borders], [*borders, len(text)], strict=True)]
   return _join_blank(parts)
 
 
-def mode_of(text: str, *, lines: bool) -> str:
+def infer_mode(text: str, *, lines: bool) -> str:
   """Infer the mode of a user's document: do its lines end like sentences? `lines`: such lines are the sentences."""
   rows = [row for row in (line.rstrip() for line in text.split('\n')) if row]
   final = sum(bool(_FINAL.search(row)) for row in rows)
@@ -46,18 +46,18 @@ def mode_of(text: str, *, lines: bool) -> str:
   return 'lines' if lines and len(rows) > 1 else 'prose'
 
 
-def _abbreviated(text: str, stop: int) -> bool:
+def _is_abbreviation(text: str, stop: int) -> bool:
   if text[stop] != '.':
     return False
   word = _WORD_BEFORE.search(text[max(0, stop - 20) : stop])
   return word is not None and (word[0].lower() in ABBREVIATIONS or len(word[0]) == 1 and word[0].isupper())
 
 
-def _join_blank(pieces: list[str]) -> list[str]:
-  parts: list[str] = []
-  for piece in pieces:
-    if parts and (not piece.strip() or not parts[-1].strip()):
-      parts[-1] += piece
+def _join_blank(parts: list[str]) -> list[str]:
+  joined: list[str] = []
+  for part in parts:
+    if joined and (not part.strip() or not joined[-1].strip()):
+      joined[-1] += part
     else:
-      parts.append(piece)
-  return parts
+      joined.append(part)
+  return joined

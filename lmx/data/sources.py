@@ -83,11 +83,11 @@ class Config:
     if changed and self.dataset != 'table_files':
       raise InputError(f'data.{changed[0]} describes the tables of data set table_files; {self.dataset} has its own')
     if not 1 <= len(self.texts) <= 2:
-      raise InputError(f'data.texts names {len(self.texts)} columns; it must be one or two')
+      raise InputError(f'data.texts: got {len(self.texts)} columns; expected one or two')
     if self.documents not in DOCUMENTS:
-      raise InputError(f'data.documents is "{self.documents}"{nearest(self.documents, DOCUMENTS)}')
+      raise InputError(f'data.documents: unknown "{self.documents}"{nearest(self.documents, DOCUMENTS)}')
     if not 0 <= self.split_fraction < 0.5:
-      raise InputError(f'data.split_fraction is {self.split_fraction}; it must be at least 0 and below 0.5')
+      raise InputError(f'data.split_fraction: got {self.split_fraction}; expected at least 0 and below 0.5')
     self._check_sides()
 
   @property
@@ -96,7 +96,7 @@ class Config:
     return RULES[self.dataset]
 
   @property
-  def documents_together(self) -> int:
+  def documents_per_example(self) -> int:
     """Number of documents of an example: two for translations and questions on passages, the texts of a row, else 1."""
     if self.rules.table:
       return len(tables.TABLES[self.dataset].texts if self.dataset in tables.TABLES else self.texts)
@@ -112,11 +112,13 @@ class Config:
       language = getattr(self, field)
       if language and not self.rules.pair:
         pairs = [name for name, rules in RULES.items() if rules.pair]
-        raise InputError(f'data.{field} is for data sets of translations ({", ".join(pairs)}), not for {self.dataset}')
+        raise InputError(
+          f'data.{field}: got data set {self.dataset}; expected one of translations ({", ".join(pairs)})'
+        )
       if language and self.rules.sides and language not in self.rules.sides:
         raise InputError(f'data.{field}: {self.dataset} has no "{language}"{nearest(language, self.rules.sides)}')
     if self.sides and self.sides[0] == self.sides[1]:
-      raise InputError(f'data.source and data.target are both "{self.source}"')
+      raise InputError(f'data.source and data.target: got "{self.sides[0]}" for both; expected two languages')
 
   def identity(self) -> dict[str, Any]:
     """Return everything that determines the content, for JSON: name, version, digests of the files, options."""
@@ -159,7 +161,7 @@ class Config:
       return parallel.find_own(self.manual_dir, self.sides or ('', ''))
     return (tables.find_own if self.dataset == 'table_files' else files.find_texts)(self.manual_dir)
 
-  def by_tfds(self) -> bool:
+  def is_prepared_by_tfds(self) -> bool:
     """Return True for a data set of pairs that TFDS prepares, rather than one read from the user's text files."""
     return self.dataset in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))
 
@@ -187,7 +189,7 @@ class Config:
   def _pair_identity(self) -> dict[str, Any]:
     sides = self.sides or ('', '')
     identity: dict[str, Any] = {'sides': list(sides)}
-    if self.by_tfds():
+    if self.is_prepared_by_tfds():
       return identity | {'tfds': TFDS[self.dataset]}
     if self.dataset.startswith('embedded'):
       return identity
@@ -210,11 +212,11 @@ class Config:
 
 def open_splits(source: Config) -> dict[str, Examples]:
   """Prepare the data set if needed, and open its splits. Raises InputError."""
-  with _quiet():
+  with _silence_tfds():
     root = cache.root(source.cache_dir)
     if source.dataset == 'lm1b':
       return _open_lm1b(source, root)
-    if source.by_tfds():
+    if source.is_prepared_by_tfds():
       return _open_pairs(source, root)
     identity = source.identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -306,7 +308,7 @@ class Pairs(Examples):
         if all(texts):
           yield from ((f'{index}.{side}', text, '') for side, text in zip(self._sides, texts, strict=True))
     if empty:
-      note = f'split {self._split}: {empty:,} pairs of which a side is empty are left out'
+      note = f'split {self._split}: {empty:,} pairs with an empty side are skipped'
       warnings.warn(note, InputWarning, stacklevel=2)
 
 
@@ -417,7 +419,7 @@ def _tfds_builder(source: Config, root: str) -> Any:
     return tfds.builder_from_directory(directory)
   name, base = TFDS[source.dataset][0], source.manual_dir or os.path.join(root, 'datasets')
   if importlib.util.find_spec('tensorflow') is None:
-    own = '; the directory of its text files can be named there too' if source.sides else ''
+    own = '; the directory of its text files can be given there too' if source.sides else ''
     raise InputError(
       f'data set {source.dataset}: no prepared copy in {base}. TFDS prepares it with TensorFlow, once: install lmx[tf] '
       f'and run this again, or prepare it elsewhere with tfds.builder("{name}").download_and_prepare(file_format='
@@ -438,7 +440,7 @@ def _tfds_directory(source: Config, root: str) -> str:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[Any]:
+def _silence_tfds() -> Iterator[Any]:
   """Hide TFDS's log lines, and its progress bars if there is no terminal."""
   import tensorflow_datasets as tfds
   from absl import logging

@@ -70,7 +70,7 @@ class Writer:
     token_labels: bool = False,
   ):
     self.dtype = np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder('<')
-    self.sums = token_file.Sums()
+    self.sums = token_file.Checksums()
     self.labels: list[str] = []
     self.token_labels: list[str] | None = [] if token_labels else None
     self._lengths: list[int] = []  # tokens of each word of the document, if words have labels and are subwords
@@ -80,10 +80,10 @@ class Writer:
     self._size, self._last = 0, -1
     self._counts = dict.fromkeys(('words', 'characters', 'bytes'), 0)
 
-  def add(self, text: str, pieces: Sequence[np.ndarray]) -> None:
+  def add(self, text: str, sentence_ids: Sequence[np.ndarray]) -> None:
     """Add a document, or a part of one: its text and the ids of its sentences."""
-    self._lengths = [ids.size for ids in pieces]
-    for ids in pieces:
+    self._lengths = [ids.size for ids in sentence_ids]
+    for ids in sentence_ids:
       if ids.size:
         if self._sentences is not None:
           self._sentences.append(self._size)
@@ -133,7 +133,7 @@ class Writer:
     if ids.max() >= self._tokenizer.vocab_size or ids.min() < 0:
       raise InputError(
         f'split {self._name}: token id {ids.max()} in the data, but the vocabulary has '
-        f'{self._tokenizer.vocab_size} entries'
+        f'{self._tokenizer.vocab_size} tokens'
       )
     block = ids.astype(self.dtype).tobytes()
     self._file.write(block)

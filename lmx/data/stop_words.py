@@ -26,7 +26,7 @@ WORDS = frozenset(
 )
 
 
-def pieces(tokenizer: Any) -> np.ndarray:
+def token_ids(tokenizer: Any) -> np.ndarray:
   """Return the ids (W,), ascending, of single tokens that are a stop word.
 
   The word may start with a blank or a capital.

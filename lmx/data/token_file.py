@@ -27,7 +27,7 @@ class Damaged(InputError):
   """A file of the token cache is missing or has changed."""
 
 
-class Sums:
+class Checksums:
   """Checksums of bytes that arrive in parts of any size."""
 
   def __init__(self) -> None:
@@ -95,7 +95,7 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
     if blocks is None and not small:
       warnings.warn(
         f'{path}: the manifest has no checksums of blocks, so only the size and the ids are verified; delete the '
-        f'directory {os.path.dirname(path)} to have it made again with them',
+        f'directory {os.path.dirname(path)} to rebuild it with them',
         InputWarning,
         stacklevel=2,
       )
@@ -154,7 +154,7 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
       if self._blocks is not None and zlib.crc32(ids.data) != self._blocks[block]:
         wrong = 'differs from its CRC-32'
       elif int(ids.max()) >= self._vocab_size:
-        wrong = f'has token id {ids.max()}, and the vocabulary has {self._vocab_size:,} entries'
+        wrong = f'has token id {ids.max()}, and the vocabulary has {self._vocab_size:,} tokens'
       if wrong:
         raise Damaged(f'{self._path}: the token cache is damaged, block {block} of 4 MiB {wrong}')
       self._unread[block] = False

@@ -29,9 +29,9 @@ def view(
       model on may be that of splits whose labels are held out.
     train_documents: largest number of training documents (rows, if rows have several); 0 is no limit. The other splits
       stay whole.
-    fraction: share of the documents (rows) of each split that is kept.
+    fraction: share of the documents (rows) of each split that is used.
 
-  The documents kept under a smaller `train_documents` or `fraction` are a subset of those kept under a larger one.
+  The documents under a smaller `train_documents` or `fraction` are a subset of those under a larger one.
 
   Raises:
     InputError: there is no such split.
@@ -43,21 +43,21 @@ def view(
       raise InputError(f'data.train_splits: the data set has no split "{name}"{nearest(name, corpus.splits)}')
   splits = dict(corpus.splits)
   if train_splits:
-    splits['train'] = _joined([corpus.splits[name] for name in train_splits])
+    splits['train'] = _concatenate([corpus.splits[name] for name in train_splits])
   if fraction < 1 or train_documents:
-    together = corpus.manifest.get('texts', 2 if {'sides', 'spans'} & corpus.manifest.keys() else 1)
+    group_size = corpus.manifest.get('texts', 2 if {'sides', 'spans'} & corpus.manifest.keys() else 1)
     limits = {'train': train_documents}
-    splits = {name: _part(split, fraction, limits.get(name, 0), together) for name, split in splits.items()}
+    splits = {name: _subset(split, fraction, limits.get(name, 0), group_size) for name, split in splits.items()}
   if reverse:
-    splits = {name: _reversed(split, corpus.tokenizer.eos_id) for name, split in splits.items()}
+    splits = {name: _reverse(split, corpus.tokenizer.eos_id) for name, split in splits.items()}
   manifest = {**corpus.manifest, 'reverse': reverse, 'train_splits': list(train_splits), 'fraction': fraction}
   if train_documents:
     manifest['train_documents'] = train_documents
   return dataclasses.replace(corpus, splits=splits, manifest=manifest, hash=manifest_hash(manifest))
 
 
-def kept(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
-  """Return True for the used ones of `count` documents (or pairs).
+def select_documents(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
+  """Return the mask of the used ones of `count` documents (or pairs).
 
   A random number is drawn per position. Used are those with a number below `fraction`, at least one, and if `most` is
   not 0 only the `most` smallest.
@@ -66,29 +66,29 @@ def kept(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
     return np.zeros(0, bool)
   numbers = noise.generator(0, 'fraction').random(count)
   least = np.sort(numbers)
-  taken = numbers < max(fraction, np.nextafter(least[0], 1))
-  return taken & (numbers <= least[min(most or count, count) - 1])
+  selected = numbers < max(fraction, np.nextafter(least[0], 1))
+  return selected & (numbers <= least[min(most or count, count) - 1])
 
 
-def _part(split: Split, fraction: float, most: int, together: int) -> Split:
-  """Return the documents of a split that `kept` selects; each group of `together` documents stays whole."""
-  taken = np.repeat(kept((len(split.offsets) - 1) // together, fraction, most), together)
+def _subset(split: Split, fraction: float, most: int, group_size: int) -> Split:
+  """Return the documents that `select_documents` selects; each group of `group_size` documents stays whole."""
+  selected = np.repeat(select_documents((len(split.offsets) - 1) // group_size, fraction, most), group_size)
   sizes = np.diff(split.offsets)
-  tokens = np.asarray(split.tokens)[np.repeat(taken, sizes)]
+  tokens = np.asarray(split.tokens)[np.repeat(selected, sizes)]
   share = len(tokens) / max(len(split.tokens), 1)
   counts = {unit: round(share * count) for unit, count in split.counts.items()}  # approximate for characters and words
   return dataclasses.replace(
     split,
     tokens=tokens,
-    offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[taken])]),
+    offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[selected])]),
     sentences=None,
     token_labels=None,
-    labels=None if split.labels is None else split.labels[taken],
-    counts=counts | {'tokens': len(tokens), 'documents': int(taken.sum())},
+    labels=None if split.labels is None else split.labels[selected],
+    counts=counts | {'tokens': len(tokens), 'documents': int(selected.sum())},
   )
 
 
-def _reversed(split: Split, eos_id: int | None) -> Split:
+def _reverse(split: Split, eos_id: int | None) -> Split:
   """Return the documents reversed, without sentence starts and word labels."""
   tokens = np.array(split.tokens)
   for begin, end in zip(split.offsets[:-1].tolist(), split.offsets[1:].tolist(), strict=True):
@@ -97,7 +97,7 @@ def _reversed(split: Split, eos_id: int | None) -> Split:
   return dataclasses.replace(split, tokens=tokens, sentences=None, token_labels=None)
 
 
-def _joined(parts: Sequence[Split]) -> Split:
+def _concatenate(parts: Sequence[Split]) -> Split:
   """Return the concatenated splits as one split 'train'; without sentence starts if there are several."""
   if len(parts) == 1:
     return dataclasses.replace(parts[0], name='train')

@@ -114,7 +114,7 @@ def evaluate_restored(loaded: Restored, split: str) -> Evaluation:
   run = loaded.run
   engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
   corpus = loaded.corpus()
-  corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus
+  corpus = labels.renumber(corpus, loaded.labels) if loaded.labels else corpus
   evaluation = evaluate_run(run, corpus, engine.build(lambda p: p, loaded.params), engine, split)
   checkpoint = {'step': loaded.step, 'config_hash': resolve.digest(loaded.config)}
   averaged = {'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}

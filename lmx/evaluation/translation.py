@@ -59,7 +59,7 @@ def texts(run: schema.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str
   names = run.data.train_splits if split == 'train' else (split,)
   documents = [text for name in names for _, text, _ in examples[name]]
   pairs = list(zip(documents[::2], documents[1::2], strict=True))
-  pairs = [pairs[i] for i in pipeline.kept(run.data, split, len(pairs))]
+  pairs = [pairs[i] for i in pipeline.select_documents(run.data, split, len(pairs))]
   return [source for source, _ in pairs], [target for _, target in pairs]
 
 

@@ -115,7 +115,7 @@ def ensemble(
     names = names or own
     same = sorted(own) == sorted(names)
     if same:
-      corpus = labels.renumbered(corpus, names) if loaded.labels else corpus
+      corpus = labels.renumber(corpus, names) if loaded.labels else corpus
       p_IC, labels_I = probabilities(loaded, corpus, split)
       p_IC = p_IC[:, [own.index(name) for name in names]]
     if not same or members and not np.array_equal(labels_I, truth):

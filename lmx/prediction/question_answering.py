@@ -93,7 +93,7 @@ def _unanswered(corpus: corpora.Corpus) -> int:
   """Return the number of training questions without an answer."""
   if 'unanswered' in corpus.manifest:
     return int(corpus.manifest['unanswered'])
-  return labels.unanswered(corpus.splits['train'].labels)  # tokenised by an earlier lmx, which did not record it
+  return labels.count_unanswered(corpus.splits['train'].labels)  # tokenised by an earlier lmx, which did not record it
 
 
 def _texts(run: schema.Run, split: str) -> list[Question]:
@@ -103,7 +103,7 @@ def _texts(run: schema.Run, split: str) -> list[Question]:
   for (_, context, _), (_, question, label) in zip(rows[::2], rows[1::2], strict=True):
     about = json.loads(label)
     asked.append(Question(about['id'], context, question, tuple((text, begin) for text, begin in about['answers'])))
-  return [asked[i] for i in pipeline.kept(run.data, split, len(asked))]
+  return [asked[i] for i in pipeline.select_documents(run.data, split, len(asked))]
 
 
 Span = tuple[float, int, int]  # (score, first position, last position)

@@ -59,7 +59,7 @@ def _asked(loaded: Restored, found: Sequence[Sentence], where: str) -> Asked:
     tokenizer = with_all_words(tokenizer, map(' '.join, words))
   room = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
   parts, long, truncated = [], [], 0
-  for word_ids in corpora.encoded_words(words, tokenizer):
+  for word_ids in corpora.encode_words(words, tokenizer):
     truncated += sum(len(ids) > room for ids in word_ids)
     sentence_parts = _parts([ids[:room] for ids in word_ids], room)
     parts += sentence_parts

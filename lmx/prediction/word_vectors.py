@@ -24,7 +24,7 @@ def words(corpus: Any, data: pipeline.Config) -> list[str]:
 
 
 def _ids(corpus: Any, data: pipeline.Config) -> np.ndarray:
-  counts_V = skipgrams.words_counted(corpus, getattr(data.batching, 'words_only', False))
+  counts_V = skipgrams.count_words(corpus, getattr(data.batching, 'words_only', False))
   return np.argsort(-counts_V, kind='stable')[: np.count_nonzero(counts_V)]
 
 

@@ -64,7 +64,7 @@ def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
     resolve.check_same(base, changed, 'runs/x')
   with pytest.raises(InputError, match='unknown config key "data.batching.windw"; did you mean "window"'):
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching.windw=3'])
-  with pytest.raises(InputError, match='data.batching is 3; it must be a name or a section'):
+  with pytest.raises(InputError, match='data.batching: got 3; expected a section or one of'):
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching=3'])
   with pytest.raises(InputError, match='"data.batching.window": got .*expected type int'):
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching.window=wide'])

@@ -25,7 +25,7 @@ def question(answer='cat', asked="`` The XXXXX 's gone , '' said she .", candida
 def rows(name, folder, split, **changes):
   source = sources.Config(dataset=name, manual_dir=str(folder), **{'check_sizes': False} | changes)
   found = list(sources.open_splits(dataclasses.replace(source, cache_dir=str(folder / 'cache')))[split])
-  together = source.documents_together
+  together = source.documents_per_example
   return [found[i : i + together] for i in range(0, len(found), together)]
 
 

@@ -97,7 +97,7 @@ def test_vocabulary_is_learned_from_the_splits_asked_for(folder):
   train = load(folder).tokenizer
   every = load(folder, vocabulary_splits=('train', 'valid', 'test')).tokenizer
   assert 'é' not in train.tokens and 'é' in every.tokens
-  with pytest.raises(InputError, match='no split dev'):
+  with pytest.raises(InputError, match='data.vocabulary_splits: got dev'):
     load(folder, vocabulary_splits=('dev',))
 
 
@@ -212,7 +212,7 @@ def test_a_cache_directory_that_cannot_be_one(there, folder):
 def test_an_id_beyond_the_vocabulary_is_an_error():
   tokenizer = build.train('words', ['a b'])
   tokenizer.vocab_size = 2
-  with pytest.raises(InputError, match='token id 2 in the data, but the vocabulary has 2 entries'):
+  with pytest.raises(InputError, match='token id 2 in the data, but the vocabulary has 2 tokens'):
     corpus.Corpus.from_texts({'train': ['a b']}, tokenizer)
 
 
@@ -220,7 +220,7 @@ def test_a_split_without_tokens_is_an_error(folder):
   path = folder / 'vocab.txt'
   path.write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']))
   (folder / 'in' / 'test.txt').write_text('\u200b\n')
-  with pytest.raises(InputError, match='split test holds no tokens'):
+  with pytest.raises(InputError, match='split test has no tokens'):
     load(folder, 'wordpiece', tokenizer_path=str(path))
 
 
@@ -247,7 +247,7 @@ def test_bpe_by_sentences_is_bpe_of_the_whole():
 def test_words_with_labels_have_the_pieces_of_the_text_where_a_space_comes_first(kind):
   tokenizer = build.train(kind, DOCUMENTS, vocab_size=400, prefix_space=kind == 'bpe')
   text = DOCUMENTS[0].split()
-  (words,) = corpus.encoded_words([text], tokenizer)
+  (words,) = corpus.encode_words([text], tokenizer)
   np.testing.assert_array_equal(np.concatenate(words), tokenizer.encode(' '.join(text)))
   assert tokenizer.space_first and len(words) == len(text)
 

@@ -39,8 +39,8 @@ LINES = {  # rules -> (tokens of a line, the line as it is written)
 @pytest.mark.parametrize('name', sorted(LINES))
 def test_tricky_lines_are_written_as_people_do_and_come_back(name):
   for line, text in LINES[name]:
-    assert detokenize.write(RULES[name], line) == text
-    assert detokenize.tokens(RULES[name], text) == ' '.join(line.split())
+    assert detokenize.detokenize(RULES[name], line) == text
+    assert detokenize.tokenize(RULES[name], text) == ' '.join(line.split())
 
 
 @pytest.mark.parametrize('name', sorted(RULES))
@@ -53,11 +53,11 @@ def test_any_line_comes_back(name):
   words = [*marks, *rules.quotes, *odd.split(' ')]
   for _ in range(2000):
     line = ' '.join(rng.choice(words, rng.integers(1, 9)))
-    assert detokenize.tokens(rules, detokenize.write(rules, line)) == line
+    assert detokenize.tokenize(rules, detokenize.detokenize(rules, line)) == line
 
 
 def test_ends_of_lines_stay_and_blanks_at_them_go():
-  assert detokenize.write(RULES['wikitext'], ' \n = A = \n \n bee , sea . \n') == '\n= A =\n\nbee, sea.\n'
+  assert detokenize.detokenize(RULES['wikitext'], ' \n = A = \n \n bee , sea . \n') == '\n= A =\n\nbee, sea.\n'
 
 
 @pytest.mark.real_data
@@ -67,8 +67,10 @@ def test_every_line_of_the_real_files_comes_back(data_dir, rules, folder, split)
   escaped = words = 0
   with gzip.open(data_dir / 'lm' / folder / f'{split}.txt.gz', 'rt') as file:
     for line in file:
-      text = detokenize.write(RULES[rules], line.rstrip('\n'))
-      assert detokenize.tokens(RULES[rules], text).split(' ') == ([w for w in line.split(' ') if w.strip('\n')] or [''])
+      text = detokenize.detokenize(RULES[rules], line.rstrip('\n'))
+      assert detokenize.tokenize(RULES[rules], text).split(' ') == (
+        [w for w in line.split(' ') if w.strip('\n')] or ['']
+      )
       escaped, words = escaped + text.count('  '), words + len(line.split())
   assert escaped < 1e-4 * words  # tokens that are marked as whole are rare
 
@@ -88,9 +90,11 @@ def test_a_corpus_reads_what_is_written_and_counts_the_original(tmp_path):
 
 
 def test_what_cannot_be_detokenised_is_refused(tmp_path):
-  with pytest.raises(InputError, match='nothing is known of how brown was cut .* take one of ptb, wikitext2'):
+  with pytest.raises(
+    InputError, match='got True with data set brown, .*; set it to False, or choose one of ptb, wikitext2'
+  ):
     corpora.Config(dataset='brown', tokenizer='bpe', detokenize=True).data_set()
-  with pytest.raises(InputError, match='"words" reads'):
+  with pytest.raises(InputError, match='data.tokenizer "words"; expected False'):
     corpora.Config(dataset='ptb', tokenizer='words', detokenize=True)
 
 
@@ -101,4 +105,4 @@ def test_texts_of_a_row_go_on_where_the_first_ends():
   nice = document_reader.DocumentReader(RULES['penn'], 3)
   assert [read for _, read, _ in nice(rows)] == ['"I went', ' home," she said.', "'s, I"]
   assert [text for text, _, _ in nice(rows)] == [text for _, text, _ in rows]
-  assert document_reader.create(sources.Config(dataset='lambada'), True).together == 2
+  assert document_reader.create(sources.Config(dataset='lambada'), True).documents == 2

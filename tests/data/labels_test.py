@@ -28,18 +28,18 @@ class Split:
 def test_labels_get_the_numbers_of_a_run_and_none_stays_none():
   manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b', 'c']}
   corpus = Corpus(manifest, {'train': Split(np.array([0, 1, 2, -1])), 'test': Split()})
-  found = labels.renumbered(corpus, ['c', 'a', 'z', 'b'])
+  found = labels.renumber(corpus, ['c', 'a', 'z', 'b'])
   assert found.splits['train'].labels.tolist() == [1, 3, 0, -1] and found.splits['test'].labels is None
   assert labels.label_names(found.manifest) == ['c', 'a', 'z', 'b']
-  assert labels.renumbered(corpus, ['a', 'b', 'c']) is corpus
-  with pytest.raises(InputError, match='data set x has labels that the run does not know: c; it knows a, b'):
-    labels.renumbered(corpus, ['a', 'b'])
+  assert labels.renumber(corpus, ['a', 'b', 'c']) is corpus
+  with pytest.raises(InputError, match='data set x: got labels c; expected those of the run, a, b'):
+    labels.renumber(corpus, ['a', 'b'])
 
 
 def test_labels_of_words_too():
   manifest = {'dataset': {'name': 'x'}, 'label_names': [], 'token_label_names': ['B', 'O']}
   corpus = Corpus(manifest, {'train': Split(token_labels=np.array([1, -1, 0]))})
-  found = labels.renumbered(corpus, ['O', 'B'])
+  found = labels.renumber(corpus, ['O', 'B'])
   assert found.splits['train'].token_labels.tolist() == [0, -1, 1] and found.manifest['label_names'] == []
 
 
@@ -51,7 +51,7 @@ def test_names_of_labels():
 def test_an_answer_is_trained_on_as_its_characters_and_not_as_the_sentence(kind):
   tokenizer = build.train(kind, ['the cat sat in'] * 9, vocab_size=600)
   passage = 'the cat 今天在大阪 sat'
-  ((_, _, label), _) = labels.AtTokens([('a', passage, '11:13'), ('b', 'the', '')], tokenizer)
+  ((_, _, label), _) = labels.TokenSpans([('a', passage, '11:13'), ('b', 'the', '')], tokenizer)
   first, last = map(int, label.split(':'))
   _, spans = tokenizer.encode_spans(passage)
   assert (spans[first][0], spans[last][1]) == (11, 13) and passage[11:13] == '大阪'

@@ -109,11 +109,11 @@ def test_languages_are_picked_by_name(tmp_path):
   assert len(set(seen.values())) == len(seen) == 4  # the languages are a part of what the cache is known by
   for options, message in (
     ({'source': 'dee'}, 'multi30k has no "dee"; did you mean "de"'),
-    ({'source': 'de', 'target': 'de'}, 'data.source and data.target are both "de"'),
+    ({'source': 'de', 'target': 'de'}, 'data.source and data.target: got "de" for both'),
   ):
     with pytest.raises(InputError, match=message):
       read('multi30k', tmp_path / 'in', tmp_path, **options)
-  with pytest.raises(InputError, match=r'data.target is for data sets of translations \(.*multi30k.*\), not for ptb'):
+  with pytest.raises(InputError, match=r'data.target: got data set ptb; expected one of translations \(.*multi30k.*\)'):
     sources.Config(dataset='ptb', target='de')
 
 
@@ -155,12 +155,12 @@ def test_files_of_different_lengths_are_refused_with_both_counts(tmp_path):
       read('multi30k', tmp_path, tmp_path)
 
 
-@pytest.mark.filterwarnings('ignore:.*are left out:UserWarning')  # again, where it is read again
+@pytest.mark.filterwarnings('ignore:.*are skipped:UserWarning')  # again, where it is read again
 def test_a_pair_with_an_empty_side_is_left_out_of_training_and_refused_elsewhere(tmp_path):
   multi30k(tmp_path)
   (tmp_path / 'train.de').write_text('eins\n \ndrei\nvier\n')
   (tmp_path / 'train.en').write_text('one\ntwo\n\nfour\n')
-  with pytest.warns(InputWarning, match='train.en and .*train.de: 2 pairs of which a side is empty are left out'):
+  with pytest.warns(InputWarning, match='train.en and .*train.de: 2 pairs with an empty side are skipped'):
     made = read('multi30k', tmp_path, tmp_path)
   assert pairs(made, 'train') == [('one', 'eins'), ('four', 'vier')]
   (tmp_path / 'val.de').write_text('eins\n\n')
@@ -271,7 +271,7 @@ def test_wmt14_from_the_archives_and_as_one_file_a_split(tmp_path):
   assert pairs(made, 'test')[0] == ('newstest2014 0 fr', 'newstest2014 0 en')
 
 
-@pytest.mark.filterwarnings('ignore:.*are left out:UserWarning')  # again, where it is read again
+@pytest.mark.filterwarnings('ignore:.*are skipped:UserWarning')  # again, where it is read again
 def test_wmt14_prepared_by_tfds(tmp_path, monkeypatch):
   package = tmp_path / 'tiny_wmt14'
   package.mkdir()
@@ -281,7 +281,7 @@ def test_wmt14_prepared_by_tfds(tmp_path, monkeypatch):
   out = tmp_path / 'out'
   module = importlib.import_module('tiny_wmt14.builder')
   module.Wmt14Translate(data_dir=out, config='de-en').download_and_prepare(file_format='array_record')
-  with pytest.warns(InputWarning, match='split train: 1 pairs of which a side is empty are left out'):
+  with pytest.warns(InputWarning, match='split train: 1 pairs with an empty side are skipped'):
     made = read('wmt14_en_de', out, tmp_path)
   assert made.manifest['sides'] == ['en', 'de'] and len(pairs(made, 'train')) == 4
   assert sorted(pairs(made, 'test')) == [(f't {n} english', f't {n} deutsch') for n in range(3)]

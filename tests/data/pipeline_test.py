@@ -226,8 +226,8 @@ def test_description_counts_tokens_steps_and_padding():
     ({'length': 0}, 'data.length'),
     ({'prefetch': -1}, 'data.prefetch'),
     ({'batching': {'name': 'pairs', 'mask_prob': 1.5}}, 'data.batching.mask_prob: got 1.5; expected between 0 and 1'),
-    ({'batching': {'name': 'windows', 'stride': 40}}, 'data.batching.stride is 40'),
-    ({'batching': {'name': 'windows', 'stride': 30}, 'eval_length': 20}, 'length of 20'),
+    ({'batching': {'name': 'windows', 'stride': 40}}, 'data.batching.stride: got 40'),
+    ({'batching': {'name': 'windows', 'stride': 30}, 'eval_length': 20}, 'at most 20'),
     ({'batching': 'pairs', 'length': 4}, 'at least 5'),
     ({'batching': 'pairs', 'eval_length': 4}, 'at least 5'),
     ({'tokenizer': 'word'}, 'did you mean "words"'),
@@ -243,7 +243,7 @@ def test_a_wrong_field_is_refused(changes, message):
 def test_unknown_splits_and_seeds_are_refused():
   with pytest.raises(InputError, match='did you mean "valid"'):
     make('streams', 'validation')
-  with pytest.raises(InputError, match='negative'):
+  with pytest.raises(InputError, match='seed: got -1'):
     pipeline.batches(pipeline.Config(), corpus(), 'train', -1, train=True)
 
 

@@ -33,6 +33,6 @@ def test_wrapped_lines_are_no_boundary():
 
 
 def test_mode_is_guessed_from_line_ends():
-  assert sentences.mode_of('A first one.\nAnd "two."\nThree?', lines=True) == 'lines'
-  assert sentences.mode_of('A first one. And two.\nThree?', lines=False) == 'prose'
-  assert sentences.mode_of('this line is\nwrapped and so\nis this. The\nend.', lines=True) == 'wrapped'
+  assert sentences.infer_mode('A first one.\nAnd "two."\nThree?', lines=True) == 'lines'
+  assert sentences.infer_mode('A first one. And two.\nThree?', lines=False) == 'prose'
+  assert sentences.infer_mode('this line is\nwrapped and so\nis this. The\nend.', lines=True) == 'wrapped'

@@ -40,7 +40,7 @@ def test_names_and_options_are_checked(tmp_path):
     sources.Config(dataset='wikitxt2')
   with pytest.raises(InputError, match='did you mean "line"'):
     sources.Config(dataset='text_files', documents='lines')
-  with pytest.raises(InputError, match='split_fraction is 0.5'):
+  with pytest.raises(InputError, match='split_fraction: got 0.5'):
     sources.Config(dataset='text_files', split_fraction=0.5)
   with pytest.raises(InputError, match=r'does not hold ptb.train.txt, ptb.valid.txt, ptb.test.txt'):
     sources.Config(dataset='ptb', manual_dir=str(tmp_path)).identity()

@@ -70,7 +70,7 @@ def test_a_part_is_the_same_part_always():
     train = made.splits['train']
     assert train.offsets[-1] == len(train.tokens) == train.counts['tokens']
     assert len(train.labels) == len(train.offsets) - 1 == train.counts['documents']
-  with pytest.raises(InputError, match='data.fraction is 0'):
+  with pytest.raises(InputError, match='data.fraction: got 0'):
     pipeline.Config(fraction=0.0)
 
 
@@ -89,8 +89,10 @@ def test_few_documents_to_train_on_leave_the_rest_whole():
   both = transforms.view(made, train_documents=20, fraction=0.2)
   assert texts(both) == [text for text in texts(transforms.view(made, fraction=0.2)) if text in texts(twenty)]
   cfg = pipeline.Config(train_documents=7)
-  assert pipeline.kept(cfg, 'train', len(texts(made))).tolist() == places
-  assert pipeline.kept(cfg, 'test', 9).tolist() == list(range(9)) and not len(pipeline.kept(cfg, 'train', 0))
+  assert pipeline.select_documents(cfg, 'train', len(texts(made))).tolist() == places
+  assert pipeline.select_documents(cfg, 'test', 9).tolist() == list(range(9)) and not len(
+    pipeline.select_documents(cfg, 'train', 0)
+  )
   with pytest.raises(InputError, match='data.train_documents: got -1'):
     pipeline.Config(train_documents=-1)
   with pytest.raises(InputError, match='needs sentences'):

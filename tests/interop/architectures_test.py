@@ -260,7 +260,7 @@ def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tm
   (data / 'test.jsonl').write_text('{"text": "a", "label": "other"}\n' * 3)
   capsys.readouterr()
   assert main.main([*command, f'--config.data.manual_dir={data}']) == 2
-  assert 'labels that the run does not know: other; it knows up, down, strange' in capsys.readouterr().err
+  assert 'got labels other; expected those of the run, up, down, strange' in capsys.readouterr().err
 
 
 def test_an_imported_model_of_choices_chooses(make, tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 A batching exports
   Config: frozen dataclass whose first field is `name`; the section `data.batching` of a config;
-  of(data, corpus, split, seed, *, train) -> Batches: from the whole `data` section;
+  build(data, corpus, split, seed, *, train) -> Batches: from the whole `data` section;
   check(data) (optional): raises InputError if other fields of the section do not fit;
   CHARACTERS (optional): 'may' if it supports `data.characters` (added by lmx/data/pipeline.py), 'must' if it adds the
     characters itself; without it, `data.characters` is not supported;
@@ -24,18 +24,18 @@ _parts = Parts(__name__, 'data.batching', apart=('base', 'bucketed'))
 names, get = _parts.names, _parts.get
 
 
-def fields(given: Any) -> dict[str, Any]:
+def fields(value: Any) -> dict[str, Any]:
   """Return the fields of a batching, including `name`, from its name or a mapping; else raise InputError."""
-  if isinstance(given, str):
-    return {'name': given}
-  if isinstance(given, Mapping):
-    return {'name': 'streams', **given}
-  raise InputError(f'data.batching is {given!r}; it must be a name or a section; known: {", ".join(names())}')
+  if isinstance(value, str):
+    return {'name': value}
+  if isinstance(value, Mapping):
+    return {'name': 'streams', **value}
+  raise InputError(f'data.batching: got {value!r}; expected a section or one of {", ".join(names())}')
 
 
-def config(given: Any) -> Any:
+def config(value: Any) -> Any:
   """Return the Config of a batching from a Config or from the input of `fields`."""
-  if dataclasses.is_dataclass(given):
-    return given
-  values = fields(given)
-  return get(values['name']).Config(**values)
+  if dataclasses.is_dataclass(value):
+    return value
+  section = fields(value)
+  return get(section['name']).Config(**section)

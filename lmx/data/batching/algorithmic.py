@@ -29,7 +29,7 @@ import numpy as np
 from lmx.data import noise
 from lmx.data.batching.base import Batches, sizes
 from lmx.data.corpus import Corpus, manifest_hash
-from lmx.data.tokenizers import build
+from lmx.data.tokenizers import build as tokenizers
 from lmx.errors import InputError, check_choice, check_least
 
 BITS = {'copy': 8, 'repeat_copy': 6, 'recall': 6, 'ngrams': 1, 'sort': 8}
@@ -81,9 +81,12 @@ class Config:
       test_repeats=0,
     )
     if self.bits > 1 and self.task == 'ngrams':
-      raise InputError(f'data.batching.bits is {self.bits}, but "ngrams" are single bits')
+      raise InputError(f'data.batching.bits: got {self.bits}; expected 0 or 1 for task "ngrams"')
     if any(n < least(self) for n in (self.min_length or least(self), *self.test_lengths)):
-      raise InputError(f'data.batching: a length is below {least(self)}, the least of task "{self.task}"')
+      raise InputError(
+        f'data.batching: got a min_length or test_lengths below {least(self)}; expected at least the shortest of task '
+        f'"{self.task}"'
+      )
 
 
 class Episode(NamedTuple):
@@ -183,12 +186,12 @@ def _ngrams(cfg: Config, rng: np.random.Generator, n: int) -> Episode:
 
 def corpus() -> Corpus:
   """Return a placeholder corpus: three splits that contain only their names."""
-  placeholder = Corpus.from_texts({name: [name] for name in ('train', 'valid', 'test')}, build.train('bytes', ()))
+  placeholder = Corpus.from_texts({name: [name] for name in ('train', 'valid', 'test')}, tokenizers.train('bytes', ()))
   manifest = {**placeholder.manifest, 'dataset': {'name': 'generated', 'version': VERSION}}
   return dataclasses.replace(placeholder, manifest=manifest, hash=manifest_hash(manifest))
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Algorithmic:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Algorithmic:
   """Return the batches of a split according to the `data` section."""
   return Algorithmic(corpus.splits[split], *sizes(data, train), data.batching, seed=seed, train=train)
 
@@ -209,7 +212,7 @@ class Algorithmic(Batches):
   def __init__(self, split: Any, batch_size: int, longest: int, cfg: Config, *, seed: int, train: bool):
     self._shortest = cfg.min_length or least(cfg)
     if longest < self._shortest:
-      raise InputError(f'data.length is {longest}; episodes of "{cfg.task}" have at least {self._shortest} items')
+      raise InputError(f'data.length: got {longest}; expected at least {self._shortest} items for task "{cfg.task}"')
     tested = split.name == 'test' and not train
     self._cfg, self._longest = cfg, longest
     self._lengths = cfg.test_lengths if tested else ()
@@ -221,8 +224,8 @@ class Algorithmic(Batches):
     copies = [self._repeats] if self._repeats else range(1, cfg.repeats + 1)
     mean = np.mean([steps(cfg, n, repeats) for n in lengths for repeats in copies])
     if train and examples < batch_size:
-      raise InputError(f'data.batching.sequences is {examples}, fewer than the {batch_size} rows of a batch')
-    self._set(examples, round(examples * mean), '1')
+      raise InputError(f'data.batching.sequences: got {examples}; expected at least the {batch_size} rows of a batch')
+    self._set_size(examples, round(examples * mean), '1')
 
   def _draw(self, epoch: int, example: int) -> tuple[int, Episode]:
     cfg, rng = self._cfg, noise.generator(self._seed, f'{self._cfg.task} {self._split}', epoch, example)

@@ -2,7 +2,7 @@
 
 Every step is equally cheap to reach, and a row has the same content on every host.
 
-Axes: B rows of the global batch, T positions, P predicted positions, L pieces of packed documents, I examples.
+Axes: B rows of the global batch, T positions, P predicted positions, L segments of packed documents, I examples.
 `index_B` is the index of the row's window, packed row, pair or document in its split (for streams, step in the epoch
 times batch size plus row); -1 is a padding row in the last batch of an evaluation.
 """
@@ -61,15 +61,15 @@ class Batches(abc.ABC):
     self._split, self._title, self._vocab_size = split.name, split.title, vocab_size
     self._seed, self._train, self._shuffle = seed, train, shuffle and train
     if self._tokens.size < self.LEAST:
-      raise InputError(f'{split.title} has {self._tokens.size} tokens; at least {self.LEAST} are needed')
+      raise InputError(f'{split.title}: got {self._tokens.size} tokens; expected at least {self.LEAST}')
 
-  def _set(self, examples: int, tokens: int, needed: str) -> None:
+  def _set_size(self, examples: int, tokens: int, needed: str) -> None:
     self.examples, self.tokens_per_epoch = examples, tokens
     self.steps = examples // self.batch_size if self._train else -(-examples // self.batch_size)
     if self.steps == 0:
       raise InputError(
         f'{self._title} is too small for one batch of {self.batch_size} rows of {self.length}: '
-        f'it has {self._tokens.size} tokens, {needed} are needed'
+        f'got {self._tokens.size} tokens; expected {needed}'
       )
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
@@ -77,7 +77,7 @@ class Batches(abc.ABC):
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
-    example_B, live_B = (x_B[rows] for x_B in self._places(local))
+    example_B, live_B = (x_B[rows] for x_B in self._row_examples(local))
     if self._shuffle:
       key = self._epoch_seed('shuffle', epoch)
       shuffled = (grain.experimental.index_shuffle(int(i), self.examples - 1, key, _SHUFFLE_ROUNDS) for i in example_B)
@@ -99,7 +99,7 @@ class Batches(abc.ABC):
   def _padded_rows(self, rows: int) -> int:
     return -(-rows // self._multiple) * self._multiple
 
-  def _places(self, local: int) -> tuple[np.ndarray, np.ndarray]:
+  def _row_examples(self, local: int) -> tuple[np.ndarray, np.ndarray]:
     """Return each row's position in the epoch for batch number `local`, and which rows are not padding."""
     row_B = np.arange(self.padded_rows)
     position_B = local * self.batch_size + np.minimum(row_B, self.batch_size - 1)
@@ -141,7 +141,7 @@ class Batches(abc.ABC):
       bad = np.flatnonzero((tokens.ravel() < 0) | (tokens.ravel() >= self._vocab_size))[0]
       raise InputError(
         f'{self._title} has token id {tokens.ravel()[bad]} at position {position.ravel()[bad]}, but the '
-        f'vocabulary has {self._vocab_size} entries: the tokenizer is not the one that made this data'
+        f'vocabulary has {self._vocab_size} tokens: this data was tokenized by another tokenizer'
       )
     return tokens.astype(np.int32)
 
@@ -156,15 +156,16 @@ class Batches(abc.ABC):
     )
 
 
-def mark(tokenizer: Any, name: str) -> int:
+def special_token_id(tokenizer: Any, name: str) -> int:
   """Return the id of the special token 'cls' or 'sep', under any spelling; raise InputError if there is none."""
   index = getattr(tokenizer, f'{name}_id')
   if index is None and hasattr(tokenizer, 'token_id'):
     index = tokenizer.token_id(f'<{name}>')
   if index is None:
     raise InputError(
-      f'the rows of this data.batching need a mark <{name}>: set data.marks=xlnet with data.tokenizer=unigram, or '
-      'data.special_tokens=("<cls>","<sep>") with another one of pieces of words, or take data.tokenizer=wordpiece'
+      f'data.batching: got a tokenizer without the special token <{name}>; set data.marks=xlnet with '
+      'data.tokenizer=unigram, data.special_tokens=("<cls>","<sep>") with another subword tokenizer, or '
+      'data.tokenizer=wordpiece'
     )
   return int(index)
 

@@ -32,7 +32,7 @@ class Config:
   name: str = 'both_ways'
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWays:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWays:
   """Return the batches of a split according to the `data` section."""
   tokenizer = corpus.tokenizer
   return BothWays(
@@ -77,17 +77,17 @@ class BothWays(Batches):
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
     if split.sentences is None:
-      raise InputError(f'{split.title} has no sentences; data.batching "both_ways" needs a data set that has')
+      raise InputError(f'{split.title} has no sentences; data.batching "both_ways" needs a data set with sentences')
     self._words = words
-    self._first_S, self._count_S = self._trimmed(np.asarray(split.sentences, np.int64), skipped)
-    self._at_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and the total
-    total = int(self._at_S[-1])
+    self._first_S, self._count_S = self._trim(np.asarray(split.sentences, np.int64), skipped)
+    self._start_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and the total
+    total = int(self._start_S[-1])
     self._starts = np.arange(batch_size + 1) * total // batch_size
     steps = -(-int(np.diff(self._starts).max()) // length)
     enough = not train or total >= batch_size * length
-    self._set(steps * batch_size if enough else 0, total, str(batch_size * length))
+    self._set_size(steps * batch_size if enough else 0, total, str(batch_size * length))
 
-  def _trimmed(self, sentences: np.ndarray, skipped: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+  def _trim(self, sentences: np.ndarray, skipped: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return (first word, number of words) of each non-empty sentence, without skipped ids at its end."""
     first_S, stop_S = sentences[:-1], sentences[1:].copy()
     while True:
@@ -104,15 +104,21 @@ class BothWays(Batches):
     step_B, row_B = np.divmod(example_B, self.batch_size)
     position_BT = (self._starts[row_B] + step_B * self.length)[:, None] + np.arange(self.length)
     inside_BT = position_BT < self._starts[row_B + 1][:, None]
-    position_BT = np.minimum(position_BT, self._at_S[-1] - 1)
-    sentence_BT = np.searchsorted(self._at_S, position_BT, 'right') - 1
-    nth_BT = position_BT - self._at_S[sentence_BT]  # 0 reads the special token
+    position_BT = np.minimum(position_BT, self._start_S[-1] - 1)
+    sentence_BT = np.searchsorted(self._start_S, position_BT, 'right') - 1
+    nth_BT = position_BT - self._start_S[sentence_BT]  # 0 reads the special token
     first_BT, count_BT = self._first_S[sentence_BT], self._count_S[sentence_BT]
-    marks = self._words.marks
+    boundaries = self._words.boundaries
     batch = {}
     for prefix, read, target, begin, end in (
-      ('', first_BT + nth_BT - 1, first_BT + nth_BT, marks[0], word_characters.END),
-      ('backward_', first_BT + count_BT - nth_BT, first_BT + count_BT - 1 - nth_BT, marks[1], word_characters.BEGIN),
+      ('', first_BT + nth_BT - 1, first_BT + nth_BT, boundaries[0], word_characters.END),
+      (
+        'backward_',
+        first_BT + count_BT - nth_BT,
+        first_BT + count_BT - 1 - nth_BT,
+        boundaries[1],
+        word_characters.BEGIN,
+      ),
     ):
       read_BT = self._read(np.where(nth_BT > 0, read, first_BT))
       characters_BTC = np.where((nth_BT > 0)[..., None], self._words.character_ids(read_BT), begin)

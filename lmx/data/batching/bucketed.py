@@ -79,8 +79,8 @@ class Bucketed(Batches):
     self._ordered = functools.lru_cache(maxsize=2)(self._order)
     count = len(self._sizes)
     if self._train and count < self.batch_size:
-      raise InputError(f'{self._title} is too small for one batch of {self.batch_size} rows: it has {count} {what}')
-    self._set(count, int(self._sizes.sum()), '1')
+      raise InputError(f'{self._title} is too small for one batch of {self.batch_size} rows: got {count} {what}')
+    self._set_size(count, int(self._sizes.sum()), '1')
 
   def positions(self) -> int:
     """Return the number of positions in an epoch, padding included."""
@@ -93,7 +93,7 @@ class Bucketed(Batches):
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
-    position_B, live_B = self._places(local)
+    position_B, live_B = self._row_examples(local)
     example_B = self._ordered(epoch)[position_B]
     batch = self._make(epoch, example_B, live_B)  # for all hosts, because the longest row determines the shape
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)

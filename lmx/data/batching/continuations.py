@@ -34,19 +34,19 @@ class Config(bucketed.Config):
 def check(data: Any) -> None:
   """Raise InputError if the `data` section does not fit."""
   if data.reverse:
-    raise InputError('data.reverse cannot be had with data.batching "continuations"')
+    raise InputError('data.reverse: got True; expected False with data.batching "continuations"')
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Continuations:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Continuations:
   """Return the batches of a split according to the `data` section."""
   cfg, tokenizer, manifest = data.batching, corpus.tokenizer, corpus.manifest
   documents, choices = manifest.get('texts', 1), manifest.get('choices', 0)
   if documents != (2 + choices if choices else 2) or manifest.get('scores'):
     raise InputError(
-      f'data.batching "continuations" needs rows of a context and what follows, or of choices of it; '
+      'data.batching "continuations" needs rows of a context and its continuation, or choices of it; '
       f'data set {data.dataset} has none (lambada and cbt/cn have)'
     )
-  stops = stop_words.pieces(tokenizer) if cfg.stop_words and not choices else None
+  stops = stop_words.token_ids(tokenizer) if cfg.stop_words and not choices else None
   return Continuations(
     corpus.splits[split],
     *sizes(data, train),
@@ -116,7 +116,7 @@ class Continuations(bucketed.Bucketed):
     if truncated:
       warnings.warn(
         f'{truncated:,} of {len(context_I):,} rows of {split.title} are longer than {length} tokens; their '
-        'contexts are cut at the beginning',
+        'contexts are truncated at the start',
         InputWarning,
         stacklevel=3,
       )
@@ -130,10 +130,10 @@ class Continuations(bucketed.Bucketed):
       (int(i), what)
       for bad_I, what in (
         (follows_IG.min(axis=1) < 1, 'nothing to predict'),
-        (context_I < 1, 'nothing before what is to be predicted'),
+        (context_I < 1, 'no context before the tokens to predict'),
         (
           follows_IG.max(axis=1) > self.length,
-          f'{follows_IG.max()} tokens to predict, but data.length is {self.length}; set it to more',
+          f'{follows_IG.max()} tokens to predict, but data.length is {self.length}; increase it',
         ),
       )
       for i in np.flatnonzero(bad_I)
@@ -143,7 +143,7 @@ class Continuations(bucketed.Bucketed):
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     T = self._padded(self._sizes[example_B].max())
-    sequences = [self._one(g, example_B, live_B, T) for g in range(len(self._ends))]
+    sequences = [self._sequence(g, example_B, live_B, T) for g in range(len(self._ends))]
     batch = sequences[0]
     if self._choices:
       batch = {key: np.stack([sequence[key] for sequence in sequences], axis=1) for key in batch}
@@ -154,7 +154,7 @@ class Continuations(bucketed.Bucketed):
       batch['stops_BW'] = np.tile(self._stops, (len(example_B), 1))
     return batch | {'row_weights_B': live_B.astype(np.float32)}
 
-  def _one(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
+  def _sequence(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
     """Return sequence g of each row."""
     B, P = len(example_B), self._room
     tokens_BT, size_B = np.zeros((B, T), np.int32), np.zeros(B, np.int64)

@@ -25,7 +25,7 @@ class Config(bucketed.Config):
   name: str = 'documents'
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documents:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documents:
   """Return the batches of a split according to the `data` section."""
   return Documents(
     corpus.splits[split],

@@ -1,4 +1,4 @@
-"""Documents packed into rows, by an index of pieces that is built once."""
+"""Documents packed into rows, by an index of segments that is built once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Config:
     check_choice('data.batching.packing', self.packing, ('best_fit', 'split'))
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Packed:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Packed:
   """Return the batches of a split according to the `data` section."""
   return Packed(
     corpus.splits[split],
@@ -41,12 +41,12 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Packed:
 
 
 def _best_fit(lengths_L: np.ndarray, capacity: int) -> np.ndarray:
-  """Return the row of each piece by best-fit decreasing bin packing. O(L): rows are grouped by their free space."""
+  """Return the row of each segment by best-fit decreasing bin packing. O(L): rows are grouped by their free space."""
   row_L = np.zeros(len(lengths_L), np.int64)
   room: list[list[int]] = [[] for _ in range(capacity + 1)]
   free, rows = 0, 0  # bit r of `free`: some row has r free positions
-  for piece in np.argsort(-lengths_L, kind='stable').tolist():
-    n = int(lengths_L[piece])
+  for segment in np.argsort(-lengths_L, kind='stable').tolist():
+    n = int(lengths_L[segment])
     fitting = free >> n
     if fitting:
       left = n + (fitting & -fitting).bit_length() - 1
@@ -55,32 +55,32 @@ def _best_fit(lengths_L: np.ndarray, capacity: int) -> np.ndarray:
         free ^= 1 << left
     else:
       left, row, rows = capacity, rows, rows + 1
-    row_L[piece] = row
+    row_L[segment] = row
     if left > n:
       room[left - n].append(row)
       free |= 1 << (left - n)
   return row_L
 
 
-class Pieces(NamedTuple):
+class Segments(NamedTuple):
   """Packed documents: the targets of each row. Sorted by row.
 
   Attributes:
-    target_L: position in the split of the piece's first target.
+    target_L: position in the split of the segment's first target.
     length_L: number of targets.
-    opens_L: True if the piece starts its document, so that its first input is the start symbol.
-    column_L: column of the row at which the piece starts.
-    rows_R: first piece of each row, and the number of pieces (length rows + 1).
+    starts_document_L: True if the segment starts its document, so that its first input is the start symbol.
+    column_L: column of the row at which the segment starts.
+    rows_R: first segment of each row, and the number of segments (length rows + 1).
   """
 
   target_L: np.ndarray
   length_L: np.ndarray
-  opens_L: np.ndarray
+  starts_document_L: np.ndarray
   column_L: np.ndarray
   rows_R: np.ndarray
 
 
-def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Pieces:
+def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Segments:
   """Pack documents into rows of `length` targets.
 
   Args:
@@ -111,7 +111,7 @@ def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Pieces
   within_L = begin_L - (end_D - size_D)[document_L]
   rows_R = np.searchsorted(row_L, np.arange(row_L[-1] + 2 if len(row_L) else 1))
   before_L = np.cumsum(length_L) - length_L
-  return Pieces(
+  return Segments(
     first_D[document_L] + within_L,
     length_L.astype(np.int32),
     (within_L == 0) & started,
@@ -121,8 +121,8 @@ def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Pieces
 
 
 class Packed(Batches):
-  """Documents packed into rows of T positions. documents_BT numbers the pieces of a row from 1 (0 is padding),
-  position_BT counts within the piece, and attention is restricted to equal numbers.
+  """Documents packed into rows of T positions. documents_BT numbers the segments of a row from 1 (0 is padding),
+  position_BT counts within the segment, and attention is restricted to equal numbers.
 
   If the tokenizer has an end-of-text id it is the first input of every document, and every token of the split is
   predicted exactly once in an epoch. Otherwise a document's first token is input only. The rest of a document split at
@@ -143,24 +143,24 @@ class Packed(Batches):
     start_id: int | None = None,
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    self._pieces = pack(np.asarray(split.offsets), length, method, start_id is not None)
+    self._segments = pack(np.asarray(split.offsets), length, method, start_id is not None)
     self._start_id = start_id
-    self._set(len(self._pieces.rows_R) - 1, int(self._pieces.length_L.sum()), f'about {batch_size * length}')
+    self._set_size(len(self._segments.rows_R) - 1, int(self._segments.length_L.sum()), f'about {batch_size * length}')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    pieces, shape = self._pieces, (len(example_B), self.length)
-    low_B, count_B = pieces.rows_R[example_B], np.diff(pieces.rows_R)[example_B]
+    segments, shape = self._segments, (len(example_B), self.length)
+    low_B, count_B = segments.rows_R[example_B], np.diff(segments.rows_R)[example_B]
     row_L = np.repeat(np.arange(len(example_B)), count_B)
     ordinal_L = np.arange(len(row_L)) - np.repeat(np.cumsum(count_B) - count_B, count_B)
-    piece_L = low_B[row_L] + ordinal_L
-    length_L = pieces.length_L[piece_L]
-    each = np.repeat(np.arange(len(piece_L)), length_L)  # one element per token from here on
+    segment_L = low_B[row_L] + ordinal_L
+    length_L = segments.length_L[segment_L]
+    each = np.repeat(np.arange(len(segment_L)), length_L)  # one element per token from here on
     within = np.arange(len(each)) - np.repeat(np.cumsum(length_L) - length_L, length_L)
-    at = row_L[each], pieces.column_L[piece_L][each] + within
-    target = pieces.target_L[piece_L][each] + within
+    at = row_L[each], segments.column_L[segment_L][each] + within
+    target = segments.target_L[segment_L][each] + within
     inputs = self._read(np.maximum(target - 1, 0))
     if self._start_id is not None:
-      inputs = np.where(pieces.opens_L[piece_L][each] & (within == 0), self._start_id, inputs)
+      inputs = np.where(segments.starts_document_L[segment_L][each] & (within == 0), self._start_id, inputs)
     values = dict(tokens_BT=inputs, targets_BT=self._read(target), documents_BT=ordinal_L[each] + 1, position_BT=within)
     batch = {name: np.zeros(shape, np.int32) for name in values}
     for name, value in values.items():

@@ -57,10 +57,10 @@ def check(data: Any) -> None:
   """Raise InputError if the `data` section does not fit."""
   shortest = min(data.length, data.eval_length or data.length)
   if shortest < 5:
-    raise InputError(f'data.length is {shortest}; sentence pairs need at least 5')
+    raise InputError(f'data.length: got {shortest}; expected at least 5 for sentence pairs')
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Pairs:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Pairs:
   """Return the batches of a split according to the `data` section. Evaluation has each pair once, with its own mask."""
   cfg = data.batching
   return Pairs(
@@ -238,7 +238,7 @@ class Pairs(Batches):
     self._starts_V = tokenizer.starts_word(np.append(tokenizer.cls_id, vocabulary))[1:] if whole_word else None
     self._replacements = vocabulary if random_specials else np.setdiff1d(vocabulary, _specials(tokenizer))
     lengths = self._spans.a_length_I.astype(np.int64) + self._spans.b_length_I + 3
-    self._set(len(lengths), int(lengths.sum()), f'about {batch_size * length}')
+    self._set_size(len(lengths), int(lengths.sum()), f'about {batch_size * length}')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     a_B, n_B, b_B, m_B, random_B = (x[example_B, None].astype(np.int64) for x in self._spans)

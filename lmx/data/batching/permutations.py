@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from lmx.data import noise
-from lmx.data.batching.base import Batches, mark, sizes
+from lmx.data.batching.base import Batches, sizes, special_token_id
 from lmx.errors import InputError, check_choice, check_least, check_share
 
 SPANS = ('released', 'paper', 'single')
@@ -74,19 +74,20 @@ def check(data: Any) -> None:
     reuse = cfg.reuse or length // 2
     if length - reuse < 5 or cfg.chunk > reuse:
       raise InputError(
-        f'data.length {length} has no room for two segments after data.batching.reuse = {reuse} tokens, '
-        f'or data.batching.chunk = {cfg.chunk} is more than that'
+        f'data.length: got {length} with data.batching.chunk = {cfg.chunk}; expected a length of at least {reuse + 5}, '
+        f'data.batching.reuse = {reuse} and two segments, and a chunk of at most {reuse}'
       )
-    if not 2 <= _predictions(cfg, length) <= 2 * min(reuse, length - reuse - 3):
+    most = 2 * min(reuse, length - reuse - 3)
+    if not 2 <= _predictions(cfg, length) <= most:
       raise InputError(
-        f'{_predictions(cfg, length)} tokens of a row of {length} are to be predicted; both '
-        'parts must have one at least, and room for all (data.batching.predictions)'
+        f'data.batching.predictions: got {_predictions(cfg, length)} tokens of a row of {length}; expected 2 to '
+        f'{most}, which both parts share'
       )
   if cfg.bidirectional and (data.batch_size % 2 or data.eval_batch_size % 2):
     raise InputError('data.batching.bidirectional needs an even data.batch_size (and data.eval_batch_size)')
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Permutations:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Permutations:
   """Return the batches of a split according to the `data` section."""
   return Permutations(
     corpus.splits[split], *sizes(data, train), cfg=data.batching, tokenizer=corpus.tokenizer, seed=seed, train=train
@@ -109,8 +110,8 @@ class Permutations(Batches):
   def __init__(self, split: Any, batch_size: int, length: int, *, cfg: Config, tokenizer: Any, seed: int, train: bool):
     super().__init__(split, batch_size, length, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=False)
     self._cfg, self._reuse, self.predictions = cfg, cfg.reuse or length // 2, _predictions(cfg, length)
-    self._always_elsewhere = cfg.unbroken == 'random' and cfg.random_next_prob > 0
-    self._cls, self._sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
+    self._always_random = cfg.unbroken == 'random' and cfg.random_next_prob > 0
+    self._cls, self._sep = special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')
     self._tokenizer, self._also_V = tokenizer, np.zeros(0, bool)
     if cfg.spans == 'released':  # data_utils.py, _is_start_piece
       subwords = tokenizer.pieces(range(tokenizer.vocab_size))
@@ -120,7 +121,7 @@ class Permutations(Batches):
     self._streams = batch_size // 2 if cfg.bidirectional else batch_size
     self._edges = np.arange(self._streams + 1) * self._tokens.size // self._streams
     steps = (int(np.diff(self._edges).min()) - length) // self._reuse + 1
-    self._set(max(0, steps) * batch_size, max(0, steps) * batch_size * length, str(self._streams * length))
+    self._set_size(max(0, steps) * batch_size, max(0, steps) * batch_size * length, str(self._streams * length))
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     rows = [self._row(epoch, int(example)) for example in example_B]
@@ -142,27 +143,27 @@ class Permutations(Batches):
       borders = (end - start - borders)[::-1]
     first, room = step * self._reuse, self.length - self._reuse - 3
     begin = first + self._reuse
-    cuts = borders[(borders > begin) & (borders < begin + room)]
-    a = int(random.choice(cuts)) - begin if cuts.size else int(random.integers(1, room))
-    probability = 1.0 if self._always_elsewhere and not cuts.size else self._cfg.random_next_prob
+    ends = borders[(borders > begin) & (borders < begin + room)]
+    a = int(random.choice(ends)) - begin if ends.size else int(random.integers(1, room))
+    probability = 1.0 if self._always_random and not ends.size else self._cfg.random_next_prob
     follows = random.random() >= probability
-    b = begin + a if follows else self._elsewhere(borders, end - start - (room - a), random)
+    b = begin + a if follows else self._random_start(borders, end - start - (room - a), random)
     position = np.concatenate([np.arange(first, begin + a), np.arange(b, b + room - a)])
     words = self._read(end - 1 - position if backward else start + position)
-    cut = self._reuse + a
-    tokens_T = np.concatenate([words[:cut], [self._sep], words[cut:], [self._sep, self._cls]]).astype(np.int32)
-    types_T = np.repeat([0, 1, 2], [cut + 1, room - a + 1, 1]).astype(np.int32)
+    border = self._reuse + a
+    tokens_T = np.concatenate([words[:border], [self._sep], words[border:], [self._sep, self._cls]]).astype(np.int32)
+    types_T = np.repeat([0, 1, 2], [border + 1, room - a + 1, 1]).astype(np.int32)
     function_T = np.zeros(self.length, bool)
-    function_T[[cut, -2, -1]] = True
+    function_T[[border, -2, -1]] = True
     row = dict(tokens_BT=tokens_T, types_BT=types_T, next_B=np.array(not follows, np.int32))
-    return row | self._predicted(tokens_T, function_T, backward, random)
+    return row | self._draw_predictions(tokens_T, function_T, backward, random)
 
-  def _elsewhere(self, borders: np.ndarray, last: int, random: np.random.Generator) -> int:
+  def _random_start(self, borders: np.ndarray, last: int, random: np.random.Generator) -> int:
     """Return the start of a random segment B: a sentence border up to `last`, if there is one."""
     known = borders[borders <= last]
     return int(random.choice(known)) if known.size else int(random.integers(last + 1))
 
-  def _predicted(
+  def _draw_predictions(
     self, tokens_T: np.ndarray, function_T: np.ndarray, backward: bool, random: np.random.Generator
   ) -> dict[str, np.ndarray]:
     """Return order_BT and the predictions of one row."""
@@ -171,8 +172,8 @@ class Permutations(Batches):
     for part, number, base in zip(parts, (count - count // 2, count // 2), (0, self.length + 1), strict=True):
       n = part.stop - part.start
       direction = slice(None, None, -1 if backward else 1)
-      chosen_T[part] = self._chosen(tokens_T[part][direction], number, random)[direction]
-      rank_T = base + 1 + noise.order(n, self._cfg.chunk or n, random)
+      chosen_T[part] = self._choose(tokens_T[part][direction], number, random)[direction]
+      rank_T = base + 1 + noise.factorization_order(n, self._cfg.chunk or n, random)
       order_T[part] = np.where(chosen_T[part] | function_T[part], rank_T, base)
     at = np.flatnonzero(chosen_T & ~function_T)
     pad = lambda x, dtype: np.pad(x, (0, count - len(x))).astype(dtype)
@@ -183,9 +184,9 @@ class Permutations(Batches):
       weights_BP=pad(np.ones(len(at)), np.float32),
     )
 
-  def _chosen(self, tokens_T: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+  def _choose(self, tokens_T: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     if self._cfg.spans == 'single':
       return np.isin(np.arange(len(tokens_T)), random.permutation(len(tokens_T))[:count])
     released = self._cfg.spans == 'released'
     starts_T = self._tokenizer.starts_word(tokens_T) | self._also_V[tokens_T] if released else None
-    return noise.spans(len(tokens_T), count, random, starts_T, context=self._cfg.context)
+    return noise.choose_spans(len(tokens_T), count, random, starts_T, context=self._cfg.context)

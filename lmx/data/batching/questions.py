@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmx.data.batching import bucketed
-from lmx.data.batching.base import mark, sizes
+from lmx.data.batching.base import sizes, special_token_id
 from lmx.errors import InputError, check_choice, check_least
 
 
@@ -52,13 +52,13 @@ class Windows(NamedTuple):
     question_F: index of each row's question.
     begin_F: index of the passage's token at which the row's window starts.
     size_F: number of passage tokens in it.
-    place_F: position in the row at which the passage starts.
+    offset_F: position in the row at which the passage starts.
   """
 
   question_F: np.ndarray
   begin_F: np.ndarray
   size_F: np.ndarray
-  place_F: np.ndarray
+  offset_F: np.ndarray
 
 
 def check(data: Any) -> None:
@@ -68,10 +68,10 @@ def check(data: Any) -> None:
       f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
     )
   if data.reverse:
-    raise InputError('data.reverse cannot be had with data.batching "questions"')
+    raise InputError('data.reverse: got True; expected False with data.batching "questions"')
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Questions:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Questions:
   """Return the batches of a split according to the `data` section."""
   if not corpus.manifest.get('spans'):
     raise InputError(
@@ -82,7 +82,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Questio
   return Questions(
     corpus.splits[split],
     *sizes(data, train),
-    marks=(mark(tokenizer, 'cls'), mark(tokenizer, 'sep')),
+    special_ids=(special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')),
     end_id=tokenizer.eos_id,
     cfg=data.batching,
     vocab_size=tokenizer.vocab_size,
@@ -123,7 +123,7 @@ class Questions(bucketed.Bucketed):
     split: a Split of passages, each followed by a question, with the tokens of the answers as labels.
     batch_size: rows of the global batch.
     length: largest number of tokens of a row.
-    marks: ids of [CLS] and [SEP].
+    special_ids: ids of [CLS] and [SEP].
     end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
@@ -138,7 +138,7 @@ class Questions(bucketed.Bucketed):
     batch_size: int,
     length: int,
     *,
-    marks: tuple[int, int],
+    special_ids: tuple[int, int],
     end_id: int | None,
     cfg: Config,
     vocab_size: int,
@@ -149,23 +149,23 @@ class Questions(bucketed.Bucketed):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     if length < cfg.question_length + 3 + 1:
       raise InputError(
-        f'data.length is {length}, which has no room for a question of data.batching.question_length '
-        f'{cfg.question_length} tokens, three marks and a passage'
+        f'data.length: got {length}; expected at least {cfg.question_length + 4}, for a question of '
+        f'data.batching.question_length {cfg.question_length} tokens, three special tokens and a passage'
       )
-    self._marks, self._passage_first = marks, cfg.form == 'xlnet'
+    self._special_ids, self._passage_first = special_ids, cfg.form == 'xlnet'
     begin, end = self._documents(split, end_id)
     self._begin_I2, full_I2 = begin.reshape(-1, 2), (end - begin).reshape(-1, 2)
     self._question_I = np.minimum(full_I2[:, 1], cfg.question_length)
     self.windows = windows(full_I2[:, 0], self._question_I, length, cfg.stride, passage_first=self._passage_first)
     self._answer_I2 = np.asarray(split.labels).reshape(-1, 2)
-    self._best_F = _best(self.windows, full_I2[:, 0])
+    self._best_F = _has_most_context(self.windows, full_I2[:, 0])
     self._sizes = self._question_I[self.windows.question_F] + self.windows.size_F + 3  # special tokens
     self._null_F = self._sizes - 1 if self._passage_first else np.zeros_like(self._sizes)
     truncated = int((full_I2[:, 1] > cfg.question_length).sum())
     more = len(self.windows.begin_F) - len(full_I2)
     self.notes = (
       f'{len(full_I2):,} questions of {split.title} in {len(self._sizes):,} windows '
-      f'({more:,} more), {truncated:,} of them cut to {cfg.question_length} tokens',
+      f'({more:,} more), {truncated:,} of them truncated to {cfg.question_length} tokens',
     )
     self._arrange(cfg, 'windows')
 
@@ -175,7 +175,7 @@ class Questions(bucketed.Bucketed):
     passage_BT, best_BT = np.zeros((B, T), bool), np.zeros((B, T), bool)
     null_B = np.where(live_B, self._null_F[example_B], 0).astype(np.int32)
     span_B2 = np.stack([null_B, null_B], axis=1)
-    cls, sep = (np.asarray([mark]) for mark in self._marks)
+    cls, sep = (np.asarray([index]) for index in self._special_ids)
     for b, f in enumerate(example_B):
       i, begin, size, offset = (int(x[f]) for x in self.windows)
       question = self._read(self._begin_I2[i, 1] + np.arange(self._question_I[i]))
@@ -204,7 +204,7 @@ class Questions(bucketed.Bucketed):
     )
 
 
-def _best(found: Windows, passage_I: np.ndarray) -> list[np.ndarray]:
+def _has_most_context(rows: Windows, passage_I: np.ndarray) -> list[np.ndarray]:
   """Return for each window the mask of the tokens for which it has the most context.
 
   The context is the smaller number of tokens on either side, plus a hundredth of the window's size (run_squad.py). Ties
@@ -212,11 +212,11 @@ def _best(found: Windows, passage_I: np.ndarray) -> list[np.ndarray]:
   """
   score_I = [np.full(size, -np.inf) for size in passage_I]
   winner_I = [np.zeros(size, np.int64) for size in passage_I]
-  for f, (i, begin, size, _) in enumerate(zip(*found, strict=True)):
+  for f, (i, begin, size, _) in enumerate(zip(*rows, strict=True)):
     at = np.arange(size)
     score = np.minimum(at, size - 1 - at) + 0.01 * size
     part = slice(begin, begin + size)
     better = score > score_I[i][part]
     score_I[i][part] = np.where(better, score, score_I[i][part])
     winner_I[i][part] = np.where(better, f, winner_I[i][part])
-  return [winner_I[i][begin : begin + size] == f for f, (i, begin, size, _) in enumerate(zip(*found, strict=True))]
+  return [winner_I[i][begin : begin + size] == f for f, (i, begin, size, _) in enumerate(zip(*rows, strict=True))]

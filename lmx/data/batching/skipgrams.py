@@ -78,16 +78,16 @@ class Block(NamedTuple):
     token_N: ids.
     sentence_N: number of the word's sentence in the block, from 1.
     window_N: width of the word's window.
-    cuts_C: first word of each chunk, and the number of words.
+    offset_C: first word of each chunk, and the number of words.
   """
 
   token_N: np.ndarray
   sentence_N: np.ndarray
   window_N: np.ndarray
-  cuts_C: np.ndarray
+  offset_C: np.ndarray
 
 
-def words_counted(corpus: Any, words_only: bool) -> np.ndarray:
+def count_words(corpus: Any, words_only: bool) -> np.ndarray:
   """Return the count of each token of the vocabulary in the training split; 0 for non-words.
 
   Args:
@@ -122,7 +122,7 @@ def keep_probability(counts_V: np.ndarray, sample: float) -> np.ndarray:
   return np.where(counts_V > 0, (np.sqrt(share_V / sample) + 1) * sample / share_V, 0).astype(np.float32)
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgrams:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgrams:
   """Return the batches of a split according to the `data` section."""
   cfg = data.batching
   return Skipgrams(
@@ -130,7 +130,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgra
     *sizes(data, train),
     seed=seed,
     train=train,
-    counts_V=words_counted(corpus, cfg.words_only),
+    counts_V=count_words(corpus, cfg.words_only),
     window=cfg.window,
     chunk=cfg.chunk,
     sample=cfg.sample,
@@ -149,7 +149,7 @@ class Skipgrams(Batches):
     split: the Split.
     batch_size: B, rows of one update.
     length: words of a row, J * chunk.
-    counts_V: see `words_counted`.
+    counts_V: see `count_words`.
     window: largest number of words on either side.
     chunk: T.
     sample: threshold of `keep_probability`.
@@ -180,7 +180,7 @@ class Skipgrams(Batches):
   ):
     super().__init__(split, batch_size, length, vocab_size=len(counts_V), seed=seed, train=train, shuffle=False)
     if length % chunk:
-      raise InputError(f'data.length is {length}; it must be a multiple of data.batching.chunk, which is {chunk}')
+      raise InputError(f'data.length: got {length}; expected a multiple of data.batching.chunk, which is {chunk}')
     self._window, self._chunk, self._updates = window, chunk, length // chunk
     self._negative, self._shared = negative, shared
     self._keep_V = keep_probability(counts_V, sample)
@@ -191,18 +191,18 @@ class Skipgrams(Batches):
       power_V = counts_V.astype(np.float64) ** noise_power * (counts_V > 0)
       self._cdf_V = np.cumsum(power_V) / power_V.sum()
     else:
-      self._plant(counts_V, top, path_slots)
+      self._split_paths(counts_V, top, path_slots)
     self._blocks = -(-self._tokens.size // BLOCK)
-    self._block = functools.lru_cache(maxsize=8)(self._cut)
+    self._block = functools.lru_cache(maxsize=8)(self._split_block)
     self._plan = functools.lru_cache(maxsize=2)(self._count)
     chunks = int(self._plan(0)[-1])
     rows = -(-chunks // self._updates)
     if train:
       rows = -(-int(chunks * (1 + _SLACK) + 8) // self._updates)
       rows = -(-rows // batch_size) * batch_size
-    self._set(rows if chunks else 0, self._words, str(chunk))
+    self._set_size(rows if chunks else 0, self._words, str(chunk))
 
-  def _plant(self, counts_V: np.ndarray, top: int, path_slots: int) -> None:
+  def _split_paths(self, counts_V: np.ndarray, top: int, path_slots: int) -> None:
     """Split every word's path in the tree into the top nodes and those below."""
     tree = huffman.build(counts_V)
     word = np.repeat(np.arange(len(counts_V)), np.diff(tree.starts_V))
@@ -214,7 +214,7 @@ class Skipgrams(Batches):
     self._first_V = np.cumsum(self._below_V) - self._below_V
     self._capacity = max(self._chunk * path_slots, int(self._below_V.max()))
 
-  def _cut(self, epoch: int, number: int) -> Block:
+  def _split_block(self, epoch: int, number: int) -> Block:
     """Subsample a block, draw its windows and split it into chunks."""
     begin = number * BLOCK
     end = min(begin + BLOCK, self._tokens.size)
@@ -227,27 +227,27 @@ class Skipgrams(Batches):
     sentence_N = 1 + np.cumsum(opens_N, dtype=np.int32)
     token_N = token_N[is_kept]
     window_N = draw.integers(1, self._window, len(token_N), np.int32, endpoint=True)
-    return Block(token_N, sentence_N[is_kept], window_N, self._cuts(token_N))
+    return Block(token_N, sentence_N[is_kept], window_N, self._chunk_offsets(token_N))
 
-  def _cuts(self, token_N: np.ndarray) -> np.ndarray:
-    cuts_C = np.append(np.arange(0, len(token_N), self._chunk), len(token_N))
+  def _chunk_offsets(self, token_N: np.ndarray) -> np.ndarray:
+    offset_C = np.append(np.arange(0, len(token_N), self._chunk), len(token_N))
     if not self._capacity:
-      return cuts_C
+      return offset_C
     below = np.append(0, np.cumsum(self._below_V[token_N]))
     more = []
-    for c in np.flatnonzero(np.diff(below[cuts_C]) > self._capacity):
-      at = cuts_C[c]
-      while below[cuts_C[c + 1]] - below[at] > self._capacity:
+    for c in np.flatnonzero(np.diff(below[offset_C]) > self._capacity):
+      at = offset_C[c]
+      while below[offset_C[c + 1]] - below[at] > self._capacity:
         at = np.searchsorted(below, below[at] + self._capacity, 'right') - 1
         more.append(at)
-    return np.union1d(cuts_C, more).astype(np.int64)
+    return np.union1d(offset_C, more).astype(np.int64)
 
   def _count(self, epoch: int) -> np.ndarray:
     """Return the number of chunks before each block of an epoch, and in the whole epoch."""
     chunks, words = np.zeros(self._blocks + 1, np.int64), 0
     for number in range(self._blocks):
-      block = self._cut(epoch, number)
-      chunks[number + 1] = len(block.cuts_C) - 1
+      block = self._split_block(epoch, number)
+      chunks[number + 1] = len(block.offset_C) - 1
       words += len(block.token_N)
     if epoch == 0:
       self._words = words
@@ -273,7 +273,7 @@ class Skipgrams(Batches):
       number = int(np.searchsorted(plan, first + j, 'right')) - 1
       block = self._block(epoch, number)
       local_C = np.arange(first + j, min(last, plan[number + 1])) - plan[number]
-      start_C, stop_C = block.cuts_C[local_C, None], block.cuts_C[local_C + 1, None]
+      start_C, stop_C = block.offset_C[local_C, None], block.offset_C[local_C + 1, None]
       slot_CS = start_C - w + np.arange(S)
       inside_CS = (slot_CS >= 0) & (slot_CS < len(block.token_N))
       slot_CS = np.clip(slot_CS, 0, len(block.token_N) - 1)
@@ -282,7 +282,7 @@ class Skipgrams(Batches):
       arrays['documents_BJS'][to] = np.where(inside_CS, block.sentence_N[slot_CS], 0)
       arrays['window_BJT'][to] = np.where(start_C + np.arange(T) < stop_C, block.window_N[slot_CS[:, w : w + T]], 0)
       j += len(local_C)
-    return arrays | (self._noise(epoch, max(row, 0)) if self._negative else self._ways(arrays))
+    return arrays | (self._noise(epoch, max(row, 0)) if self._negative else self._paths(arrays))
 
   def _noise(self, epoch: int, row: int) -> dict[str, np.ndarray]:
     J, T, K, M = self._updates, self._chunk, self._negative, self._shared
@@ -293,11 +293,11 @@ class Skipgrams(Batches):
       return dict(negatives_BJM=word_ids, weights_BJM=np.full((J, M), K / M, np.float32))
     return dict(pair_negatives_BJTWK=word_ids)
 
-  def _ways(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  def _paths(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the nodes on the paths to the centres."""
-    J, T = found['window_BJT'].shape
-    token_JT = found['tokens_BJS'][:, self._window : self._window + T]
-    live_JT = found['window_BJT'] > 0
+    J, T = arrays['window_BJT'].shape
+    token_JT = arrays['tokens_BJS'][:, self._window : self._window + T]
+    live_JT = arrays['window_BJT'] > 0
     below_JT = self._below_V[token_JT] * live_JT
     update, owner = (np.repeat(x.ravel(), below_JT.ravel()) for x in np.indices((J, T)))
     count_J = below_JT.sum(1)

@@ -47,10 +47,10 @@ class Config:
     check_share('data.batching.counted', self.counted)
     check_range('data.batching.length_multiple', self.length_multiple, 0)
     if self.random_length and self.counted < 1:
-      raise InputError('data.batching.counted and random_length are not made together; choose one')
+      raise InputError('data.batching.counted and random_length cannot be combined; choose one')
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams:
   """Return the batches of a split according to the `data` section."""
   common: dict[str, Any] = dict(vocab_size=corpus.tokenizer.vocab_size, seed=seed)
   if data.batching.random_length and train:
@@ -86,7 +86,7 @@ class Streams(Batches):
     self._longest = int(np.diff(self._starts).max())
     steps = -(-self._longest // length)
     enough = not train or predicted >= batch_size * length
-    self._set(steps * batch_size if enough else 0, predicted, str(batch_size * length + 1))
+    self._set_size(steps * batch_size if enough else 0, predicted, str(batch_size * length + 1))
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     step_B, row_B = np.divmod(example_B, self.batch_size)
@@ -126,7 +126,7 @@ class RandomStreams(Streams):
     """Args as in `Streams`; `multiple`: windows are padded to the next multiple of this, 0: all to T + MARGIN."""
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=True)
     self._multiple, self._scale_rate = multiple, scale_rate
-    self._cuts: list[np.ndarray] = []  # per epoch drawn so far: offsets of its windows, and of the end
+    self._offsets: list[np.ndarray] = []  # per epoch drawn so far: offsets of its windows, and of the end
     self._first = [0]  # index of the first step of each epoch, and of the next
     self._lock = threading.Lock()
     self.steps = self.steps_in(1)
@@ -135,14 +135,16 @@ class RandomStreams(Streams):
   def _epoch(self, epoch: int) -> np.ndarray:
     """Return the offsets of the windows of an epoch, with the end of the longest row last."""
     with self._lock:
-      while len(self._cuts) <= epoch:
-        self._cuts.append(cuts(noise.generator(self._seed, 'lengths', len(self._cuts)), self._longest, self.length))
-        self._first.append(self._first[-1] + len(self._cuts[-1]) - 1)
-    return self._cuts[epoch]
+      while len(self._offsets) <= epoch:
+        self._offsets.append(
+          window_offsets(noise.generator(self._seed, 'lengths', len(self._offsets)), self._longest, self.length)
+        )
+        self._first.append(self._first[-1] + len(self._offsets[-1]) - 1)
+    return self._offsets[epoch]
 
   def epoch_of(self, step: int) -> tuple[int, int]:
     while self._first[-1] <= step:
-      self._epoch(len(self._cuts))
+      self._epoch(len(self._offsets))
     epoch = int(np.searchsorted(self._first, step, 'right')) - 1
     return epoch, step - self._first[epoch]
 
@@ -176,7 +178,7 @@ class RandomStreams(Streams):
     return batch
 
 
-def cuts(random: np.random.Generator, total: int, length: int) -> np.ndarray:
+def window_offsets(random: np.random.Generator, total: int, length: int) -> np.ndarray:
   """Return random window offsets in a text of `total` tokens: 0, the splits in order, and `total`.
 
   Args:

@@ -43,14 +43,14 @@ def check(data: Any) -> None:
     )
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
   """Return the batches of a split according to the `data` section."""
   tokenizer = corpus.tokenizer
-  marks = (tokenizer.cls_id, tokenizer.sep_id) if data.batching.form == 'bert' else ()
+  special_ids = (tokenizer.cls_id, tokenizer.sep_id) if data.batching.form == 'bert' else ()
   return Tagged(
     corpus.splits[split],
     *sizes(data, train),
-    marks=marks,
+    special_ids=special_ids,
     end_id=tokenizer.eos_id,
     cfg=data.batching,
     vocab_size=tokenizer.vocab_size,
@@ -69,7 +69,7 @@ class Tagged(bucketed.Bucketed):
     split: a Split with labels of tokens.
     batch_size: rows of the global batch.
     length: largest number of positions of a row; every sentence must fit, so that every word is scored.
-    marks: ids of [CLS] and [SEP], or ().
+    special_ids: ids of [CLS] and [SEP], or ().
     end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
@@ -84,7 +84,7 @@ class Tagged(bucketed.Bucketed):
     batch_size: int,
     length: int,
     *,
-    marks: tuple[int, ...],
+    special_ids: tuple[int, ...],
     end_id: int | None,
     cfg: Config,
     vocab_size: int,
@@ -93,24 +93,24 @@ class Tagged(bucketed.Bucketed):
     shuffle: bool = True,
   ):
     if split.token_labels is None:
-      raise InputError(f'{split.title} has no labels of words; data.batching "tagged" needs a set such as wnut17')
+      raise InputError(f'{split.title} has no word labels; data.batching "tagged" needs a data set such as wnut17')
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    self._marks, self._token_labels = marks, np.asarray(split.token_labels)
+    self._special_ids, self._token_labels = special_ids, np.asarray(split.token_labels)
     self._begin, end = self._documents(split, end_id)
-    self._sizes = end - self._begin + len(marks)
+    self._sizes = end - self._begin + len(special_ids)
     if (longest := int(self._sizes.max())) > length:
-      raise InputError(f'{split.title} has a sentence of {longest} tokens; set data.length to that at least')
+      raise InputError(f'data.length: got {length}; expected at least {longest}, the longest sentence of {split.title}')
     self._arrange(cfg, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    size_B1, before = self._sizes[example_B][:, None], len(self._marks) // 2
+    size_B1, before = self._sizes[example_B][:, None], len(self._special_ids) // 2
     column_T = np.arange(self._padded(size_B1.max()))
     valid_BT = (column_T < size_B1) & live_B[:, None]
     inside_BT = valid_BT & (column_T >= before) & (column_T < size_B1 - before)
     at_BT = np.where(inside_BT, self._begin[example_B][:, None] + column_T - before, 0)
     tokens_BT, labels_BT = self._read(at_BT), self._token_labels[at_BT]
-    if self._marks:
-      tokens_BT = np.where(inside_BT, tokens_BT, np.where(column_T == 0, *self._marks))
+    if self._special_ids:
+      tokens_BT = np.where(inside_BT, tokens_BT, np.where(column_T == 0, *self._special_ids))
     counts_BT = inside_BT & (labels_BT >= 0)
     return dict(
       tokens_BT=np.where(valid_BT, tokens_BT, 0).astype(np.int32),

@@ -33,12 +33,14 @@ from typing import Any
 import numpy as np
 
 from lmx.data.batching import bucketed
-from lmx.data.batching.base import is_labelled, mark, sizes
+from lmx.data.batching.base import is_labelled, sizes, special_token_id
 from lmx.errors import InputError, InputWarning, check_choice, check_least
 
 FORMS = ('bert', 'gpt', 'xlnet', 'plain')
 Layout = tuple[tuple[int, ...], ...]  # for each text, the documents of the row that form it
-Marks = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # ids before the first text, between two, at the end
+SpecialIds = tuple[
+  tuple[int, ...], tuple[int, ...], tuple[int, ...]
+]  # ids before the first text, between two, at the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,32 +82,32 @@ def check(data: Any) -> None:
       '_start_, _delimiter_ and _classify_'
     )
   if data.reverse:
-    raise InputError('data.reverse cannot be had with data.batching "texts"')
+    raise InputError('data.reverse: got True; expected False with data.batching "texts"')
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
   """Return the batches of a split according to the `data` section."""
   cfg, tokenizer = data.batching, corpus.tokenizer
   documents, choices = corpus.manifest.get('texts', 1), corpus.manifest.get('choices', 0)
   if cfg.both_orders and (documents != 2 or choices):
     raise InputError(
-      'data.batching.both_orders needs rows of two texts; these have ' + ('choices' if choices else f'{documents}')
+      f'data.batching.both_orders: got rows of {"choices" if choices else documents}; expected rows of two texts'
     )
   if cfg.second_length and documents == 1:
     raise InputError('data.batching.second_length: got rows of one text; expected two texts, or choices; set it to 0')
-  marks: Marks = ((), (), ())
+  special_ids: SpecialIds = ((), (), ())
   if cfg.form == 'gpt':
     start, delimiter, classify = (tokenizer.token_id(name) for name in data.special_tokens)
-    marks = ((start,), (delimiter,), (classify,))
+    special_ids = ((start,), (delimiter,), (classify,))
   elif cfg.form != 'plain':
-    cls, sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
-    marks = ((cls,), (sep,), (sep,)) if cfg.form == 'bert' else ((), (sep,), (sep, cls))
+    cls, sep = special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')
+    special_ids = ((cls,), (sep,), (sep,)) if cfg.form == 'bert' else ((), (sep,), (sep, cls))
   return Texts(
     corpus.splits[split],
     *sizes(data, train),
     sequences=sequences(cfg, documents, choices),
     documents=documents,
-    marks=marks,
+    special_ids=special_ids,
     end_id=tokenizer.eos_id,
     cfg=cfg,
     vocab_size=tokenizer.vocab_size,
@@ -142,7 +144,7 @@ class Texts(bucketed.Bucketed):
     length: largest number of tokens of a sequence.
     sequences: layouts of a row, see `sequences`.
     documents: number of documents of a row.
-    marks: see `Marks`.
+    special_ids: see `SpecialIds`.
     end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
@@ -159,7 +161,7 @@ class Texts(bucketed.Bucketed):
     *,
     sequences: tuple[Layout, ...],
     documents: int,
-    marks: Marks,
+    special_ids: SpecialIds,
     end_id: int | None,
     cfg: Config,
     vocab_size: int,
@@ -168,43 +170,45 @@ class Texts(bucketed.Bucketed):
     shuffle: bool = True,
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    self._cfg, self._marks, self._sequences = cfg, [np.asarray(ids, np.int64) for ids in marks], sequences
+    self._cfg, self._special_ids, self._sequences = cfg, [np.asarray(ids, np.int64) for ids in special_ids], sequences
     begin, end = self._documents(split, end_id)
     self._begin_IN, full_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
     texts = len(sequences[0])
-    before, between, after = map(len, marks)
+    before, between, after = map(len, special_ids)
     around = before + (texts - 1) * between + after
     if length < texts + around:
-      raise InputError(f'data.length is {length}, which has no room for {texts} texts and {around} marks')
+      raise InputError(
+        f'data.length: got {length}; expected at least {texts + around}, for {texts} texts and {around} special tokens'
+      )
     is_dropped = texts == 2 and cfg.form in ('bert', 'xlnet') and cfg.empty_second == 'dropped'
     seconds = [sequences[0 if cfg.both_orders else g][-1] for g in range(len(sequences))]
     self._alone_GI = [is_dropped & (full_IN[:, list(second)].sum(axis=1) == 0) for second in seconds]
     around_GI = [around - between * alone_I for alone_I in self._alone_GI]
-    self._kept = [
-      _kept(full_IN, sequence, length - around_I, cfg.second_length)
+    self._kept_ranges = [
+      _kept_ranges(full_IN, sequence, length - around_I, cfg.second_length)
       for sequence, around_I in zip(sequences, around_GI, strict=True)
     ]
-    totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept]
+    totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept_ranges]
     self._sizes = np.max(np.add(totals, around_GI), axis=0)
     self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
     full_lengths = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
     truncated = int((np.stack(full_lengths) > np.stack(totals)).any(axis=0).sum())
     if truncated:
-      note = f'{truncated:,} of {len(full_IN):,} rows of {split.title} are longer than {length} and cut'
+      note = f'{truncated:,} of {len(full_IN):,} rows of {split.title} are longer than {length} and truncated'
       self.notes = (note,) if train else ()
       if not train:
         warnings.warn(note, InputWarning, stacklevel=3)
     self.unlabelled = int(len(full_IN) if self._labels is None else (~is_labelled(self._labels)).sum())
     if train and self.unlabelled:
       raise InputError(
-        f'{split.title} has rows without a label, so it cannot be trained on; data.batching "texts" needs a set '
+        f'{split.title} has rows without a label, so it cannot be trained on; data.batching "texts" needs a data set '
         'such as glue/sst2 or table_files'
       )
     self._arrange(cfg, 'rows')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     T = self._padded(self._sizes[example_B].max())
-    arrays = [self._one(g, example_B, live_B, T) for g in range(len(self._sequences))]
+    arrays = [self._sequence(g, example_B, live_B, T) for g in range(len(self._sequences))]
     batch = arrays[0]
     if len(arrays) > 1:
       batch = {key.replace('_B', '_BG', 1): np.stack([array[key] for array in arrays], axis=1) for key in batch}
@@ -214,15 +218,15 @@ class Texts(bucketed.Bucketed):
       batch['scores_B' if labels_B.dtype.kind == 'f' else 'labels_B'] = labels_B
     return batch
 
-  def _one(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
+  def _sequence(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
     """Return sequence g of each row."""
     tokens_BT, types_BT = np.zeros((len(example_B), T), np.int32), np.zeros((len(example_B), T), np.int32)
     size_B = np.zeros(len(example_B), np.int64)
-    texts, (before, between, after) = len(self._sequences[g]), self._marks
+    texts, (before, between, after) = len(self._sequences[g]), self._special_ids
     for b, i in enumerate(example_B):
       row, first = [before], 0
       order = 0 if self._cfg.both_orders and self._alone_GI[g][i] else g  # one text is the same in both orders
-      for n, (text, kept) in enumerate(zip(self._sequences[order], self._kept[order], strict=True)):
+      for n, (text, kept) in enumerate(zip(self._sequences[order], self._kept_ranges[order], strict=True)):
         for part, (skipped_I, kept_I) in zip(text, kept, strict=True):
           row.append(self._read(self._begin_IN[i, part] + skipped_I[i] + np.arange(kept_I[i])))
         row.append(after if n == texts - 1 else between[: len(between) * (not self._alone_GI[g][i])])
@@ -239,12 +243,12 @@ class Texts(bucketed.Bucketed):
     return dict(tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT))
 
 
-def _kept(
+def _kept_ranges(
   full_IN: np.ndarray, sequence: Layout, most_I: np.ndarray, second_length: int
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
   """Return (tokens skipped at the start, tokens kept) of every row, for each document of each text of a sequence."""
   size_IN = np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1)
-  text_IN = _room_for_second(size_IN, most_I, second_length) if second_length else cut(size_IN, most_I)
+  text_IN = _room_for_second(size_IN, most_I, second_length) if second_length else truncate_sizes(size_IN, most_I)
   ranges = []
   for n, text in enumerate(sequence):
     left_I, parts = text_IN[:, n], []
@@ -256,7 +260,7 @@ def _kept(
   return ranges
 
 
-def cut(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:
+def truncate_sizes(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:
   """Return the number of tokens kept of each text if a row may have `most_I` tokens.
 
   The longer text, on a tie the second, loses its last token until they fit.

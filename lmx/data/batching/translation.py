@@ -67,22 +67,22 @@ def check(data: Any) -> None:
   cfg = data.batching
   if data.reverse:
     raise InputError(
-      'data.reverse turns both sides of a pair around; to read the source backwards set model.reverse, which recurrent '
-      'encoder-decoders have'
+      'data.reverse: got True; expected False, because it reverses both sides of a pair; to reverse the source set '
+      'model.reverse, which recurrent encoder-decoders have'
     )
   if data.tokenizer == 'wordpiece':
     raise InputError(
-      'data.tokenizer "wordpiece" has no end-of-text, which a translation ends with; take "bpe", '
+      'data.tokenizer: got "wordpiece", which has no end-of-text for the end of a translation; expected "bpe", '
       '"word_bpe", "unigram", "words", "characters" or "bytes"'
     )
   if 0 < cfg.tokens < cfg.rows_multiple * data.length:
     raise InputError(
-      f'data.batching.tokens is {cfg.tokens}, which has no room for {cfg.rows_multiple} rows (rows_multiple) of '
-      f'data.length {data.length}; it must be at least {cfg.rows_multiple * data.length}'
+      f'data.batching.tokens: got {cfg.tokens}; expected at least {cfg.rows_multiple * data.length}, for '
+      f'{cfg.rows_multiple} rows (rows_multiple) of data.length {data.length}'
     )
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Translation:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Translation:
   """Return the batches of a split according to the `data` section."""
   cfg = data.batching
   if not corpus.manifest.get('sides'):
@@ -104,7 +104,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Transla
     seed=seed,
     train=train,
     shuffle=data.shuffle,
-    cut=not train and data.eval_length > 0,
+    truncate=not train and data.eval_length > 0,
   )
 
 
@@ -145,7 +145,7 @@ class Translation(Batches):
     train: endless epochs in a drawn order; else one pass.
     groups: number of groups into which the step divides a training batch; 1: batches are of one bucket.
     shuffle: draw the order; else pairs are sorted by bucket, then in the order of the corpus.
-    cut: in evaluation, truncate rows longer than `length`; else longer buckets are added.
+    truncate: in evaluation, truncate rows longer than `length`; else longer buckets are added.
   """
 
   def __init__(
@@ -163,7 +163,7 @@ class Translation(Batches):
     multiple: int = 1,
     groups: int = 1,
     shuffle: bool = True,
-    cut: bool = False,
+    truncate: bool = False,
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     if start_id is None:
@@ -171,7 +171,7 @@ class Translation(Batches):
     self._start_id = start_id
     offsets = np.asarray(split.offsets, np.int64)
     if len(offsets) % 2 == 0:
-      raise InputError(f'{split.title} has {len(offsets) - 1} documents; those of pairs are an even number')
+      raise InputError(f'{split.title}: got {len(offsets) - 1} documents; expected an even number, for pairs')
     self._begin_SI = offsets[:-1].reshape(-1, 2).T  # start of the source and of the target of each pair
     self._size_SI = np.diff(offsets).reshape(-1, 2).T
     size_I = self._size_SI.max(axis=0)
@@ -181,10 +181,10 @@ class Translation(Batches):
     if train:
       self._pairs = np.flatnonzero(size_I <= length)
       if over:
-        self.notes = (f'{over:,} of {len(size_I):,} pairs of {split.title} are longer than {length} and left out',)
-    elif over and cut:
+        self.notes = (f'{over:,} of {len(size_I):,} pairs of {split.title} are longer than {length} and skipped',)
+    elif over and truncate:
       warnings.warn(
-        f'{over:,} pairs of {split.title} are longer than data.eval_length {length}: what lies beyond is cut off',
+        f'{over:,} pairs of {split.title} are longer than data.eval_length {length} and truncated',
         InputWarning,
         stacklevel=2,
       )
@@ -200,8 +200,8 @@ class Translation(Batches):
       self._buckets, counted = self._buckets[-1:], [float(self._size_I[self._pairs].mean())]
       if 0 < tokens < multiple * counted[0]:
         raise InputError(
-          f'data.batching.tokens is {tokens}, which has no room for {multiple} rows (rows_multiple x groups) of '
-          f'{counted[0]:.1f} positions, their mean; it must be at least {math.ceil(multiple * counted[0])}'
+          f'data.batching.tokens: got {tokens}; expected at least {math.ceil(multiple * counted[0])}, for {multiple} '
+          f'rows (rows_multiple x groups) of {counted[0]:.1f} positions, their mean'
         )
     self._bucket_I = np.searchsorted(self._buckets, self._size_I)
     self._rows = [max(int(tokens / n) // multiple, 1) * multiple if tokens else batch_size for n in counted]
@@ -245,7 +245,7 @@ class Translation(Batches):
       return rows
     if step != 1 or start * count % most or stop * count % most:
       raise InputError(
-        f'rows {start} to {stop} of {most} are no whole rows of a batch of {count}; set '
+        f'rows {start} to {stop} of {most} are not whole rows of a batch of {count}; set '
         'data.batching.rows_multiple to a multiple of the number of devices'
       )
     return slice(start * count // most, stop * count // most)

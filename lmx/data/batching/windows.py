@@ -39,11 +39,11 @@ def check(data: Any) -> None:
   evaluated = data.eval_length or data.length
   if data.batching.stride > evaluated:
     raise InputError(
-      f'data.batching.stride is {data.batching.stride}; above the length of {evaluated} tokens would be left out'
+      f'data.batching.stride: got {data.batching.stride}; expected at most {evaluated}: a larger one skips tokens'
     )
 
 
-def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Windows:
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Windows:
   """Return the batches of a split according to the `data` section."""
   return Windows(
     corpus.splits[split],
@@ -91,7 +91,7 @@ class Windows(Batches):
     if train:
       blocks = max(self._tokens.size - length, 0) // length  # leaves room for at least T offsets
     self._offsets = self._predicted - blocks * length + 1
-    self._set(blocks, blocks * length if train else self._predicted, str((batch_size + 1) * length))
+    self._set_size(blocks, blocks * length if train else self._predicted, str((batch_size + 1) * length))
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     offset = self._epoch_seed('offset', epoch) % self._offsets if self._shuffle else 0

@@ -191,7 +191,7 @@ def read(paths: Sequence[Files], sides: Sequence[str], *, drop: bool) -> Iterato
         side = sides[0] if not source else sides[1]
         raise InputError(f'{where}, line {number}: the {side} side is empty; held-out text needs both sides')
     if empty:
-      warnings.warn(f'{where}: {empty:,} pairs of which a side is empty are left out', InputWarning, stacklevel=2)
+      warnings.warn(f'{where}: {empty:,} pairs with an empty side are skipped', InputWarning, stacklevel=2)
 
 
 def _lines(group: Files) -> Iterator[tuple[int, str, str]]:

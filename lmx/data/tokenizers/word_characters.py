@@ -70,9 +70,9 @@ class WordCharacters:
       ids[tokenizer.eos_id] = END
     self._ids, self.vocab_size = ids, FIRST + len(vocabulary)
     self._end = tokenizer.eos_id
-    self.marks = character_ids([b'', b''], characters)
-    self.marks[:, 1] = BEGIN_SENTENCE, END_SENTENCE
-    self.marks[:, 2] = END_WORD
+    self.boundaries = character_ids([b'', b''], characters)
+    self.boundaries[:, 1] = BEGIN_SENTENCE, END_SENTENCE
+    self.boundaries[:, 2] = END_WORD
 
   def word_ids(self, tokens: np.ndarray) -> np.ndarray:
     """Return the word ids, int32 in the shape of `tokens`."""
@@ -81,7 +81,9 @@ class WordCharacters:
   def character_ids(self, tokens: np.ndarray) -> np.ndarray:
     """Return the character ids, int32 tokens.shape + (C,); an end-of-text token ends a sentence."""
     characters = _gather(self._letters, self._offsets, tokens, self.characters)
-    return characters if self._end is None else np.where((tokens == self._end)[..., None], self.marks[1], characters)
+    return (
+      characters if self._end is None else np.where((tokens == self._end)[..., None], self.boundaries[1], characters)
+    )
 
 
 @functools.lru_cache(maxsize=4)

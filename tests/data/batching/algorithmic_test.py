@@ -151,13 +151,13 @@ def test_what_cannot_be_is_refused():
   for task, fields, message in (
     ('copy', {'test_lengths': (0,)}, 'below 1'),
     ('recall', {'min_length': 1}, 'below 2'),
-    ('ngrams', {'bits': 3}, 'single bits'),
+    ('ngrams', {'bits': 3}, 'bits: got 3; expected 0 or 1'),
     ('sort', {'returned': 0}, 'at least 1'),
-    ('copy', {'min_length': 21}, 'data.length is 20'),
-    ('copy', {'sequences': 8}, 'fewer than the 32 rows'),
+    ('copy', {'min_length': 21}, 'data.length: got 20'),
+    ('copy', {'sequences': 8}, 'at least the 32 rows'),
   ):
     with pytest.raises(InputError, match=message):
       batches(task, **fields)
   for fields in ({'dataset': 'generated'}, {'batching': 'algorithmic'}):
-    with pytest.raises(InputError, match='goes with a batching that makes its own rows'):
+    with pytest.raises(InputError, match='with a batching that generates its rows'):
       pipeline.Config(**fields)

@@ -336,13 +336,17 @@ def test_long_pairs_are_cut_from_the_longer_side_at_both_ends():
 
 
 def test_too_small_splits_say_what_is_there_and_what_is_needed():
-  cases = [('streams', 40, '40 tokens, 41'), ('windows', 49, '49 tokens, 50'), ('packed', 12, '12 tokens, about 40')]
+  cases = [
+    ('streams', 40, '40 tokens; .* 41'),
+    ('windows', 49, '49 tokens; .* 50'),
+    ('packed', 12, '12 tokens; .*about 40'),
+  ]
   for kind, n, message in cases:
     with pytest.raises(InputError, match=message):
       make(kind, split(n), 4, 10, train=True)
   make('streams', split(41), 4, 10, train=True)
   make('windows', split(50), 4, 10, train=True)
-  with pytest.raises(InputError, match='has 1 tokens'):
+  with pytest.raises(InputError, match='got 1 tokens'):
     make('windows', split(1), train=False)
   with pytest.raises(InputError, match='too small'):
     make('pairs', documents(3, 2), 64, 32, train=True)
@@ -410,7 +414,7 @@ def test_tagged_sentences_stand_between_berts_marks(tmp_path):
   names = made.manifest['token_label_names']
   assert [names[i] for i in batch['labels_BT'][long][first]] == ['B-x', 'I-x', 'O']
   assert batch['weights_BT'].sum() == 4 and batch['labels_BT'].sum() == 1 + 2 + 2
-  with pytest.raises(InputError, match='sentence of .* tokens; set data.length'):
+  with pytest.raises(InputError, match='expected at least .*, the longest sentence'):
     pipeline.batches(pipeline.Config(**{**given, 'length': 5}, batching=cfg.batching), made, 'valid', 0, train=False)
   with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
     pipeline.Config(**{**given, 'tokenizer': 'words'}, batching=cfg.batching)

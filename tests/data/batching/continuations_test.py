@@ -80,7 +80,7 @@ def test_long_contexts_lose_their_beginning():
   'texts, message',
   [
     (['a', ' b', 'a', ' thereupon' * 9], 'row 2: it has .* tokens to predict, but data.length is 32'),
-    (['', ' b'], 'row 1: it has nothing before what is to be predicted'),
+    (['', ' b'], 'row 1: it has no context before the tokens to predict'),
     (['a b', ''], 'row 1: it has nothing to predict'),
   ],
 )
@@ -91,16 +91,16 @@ def test_rows_that_cannot_be_predicted_are_refused(texts, message):
 
 def test_other_data_is_refused():
   made = corpus(TEXTS)
-  with pytest.raises(InputError, match='needs rows of a context and what follows'):
+  with pytest.raises(InputError, match='needs rows of a context and its continuation'):
     batches(dataclasses.replace(made, manifest={**made.manifest, 'texts': 1}))
 
 
 def test_stop_words_are_pieces_that_are_one_by_themselves():
   made = corpus(TEXTS)
-  found = {made.tokenizer.decode([i]) for i in stop_words.pieces(made.tokenizer)}
+  found = {made.tokenizer.decode([i]) for i in stop_words.token_ids(made.tokenizer)}
   assert ' the' in found and ' went' not in found and all(piece.strip().lower() in stop_words.WORDS for piece in found)
   batch = batches(made)(0)
-  np.testing.assert_array_equal(batch['stops_BW'][1], stop_words.pieces(made.tokenizer))
+  np.testing.assert_array_equal(batch['stops_BW'][1], stop_words.token_ids(made.tokenizer))
 
 
 def test_ends_of_documents_are_read_and_not_predicted():

@@ -90,11 +90,11 @@ def test_what_is_predicted_and_who_sees_whom(spans):
 
 
 def test_orders_are_any_and_those_of_chunks_stay_in_their_chunk():
-  found = np.stack([noise.order(6, 6, noise.generator(0, 'x', i)) for i in range(400)])
+  found = np.stack([noise.factorization_order(6, 6, noise.generator(0, 'x', i)) for i in range(400)])
   assert len({tuple(row) for row in found}) > 250  # of 720
   assert (np.sort(found, axis=1) == np.arange(6)).all()
   assert np.abs(found.mean(0) - 2.5).max() < 0.35
-  chunked = noise.order(12, 4, noise.generator(0, 'x', 1))
+  chunked = noise.factorization_order(12, 4, noise.generator(0, 'x', 1))
   assert (chunked // 4 == np.arange(12) // 4).all()
 
 
@@ -102,7 +102,7 @@ def test_a_span_is_n_long_with_a_probability_in_proportion_to_1_over_n():
   """Of a text so long that no token is drawn by itself."""
   lengths = np.zeros(6)
   for i in range(200):
-    chosen = noise.spans(3000, 60, noise.generator(1, 'spans', i))
+    chosen = noise.choose_spans(3000, 60, noise.generator(1, 'spans', i))
     edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(int), [0]])))
     lengths += np.bincount(np.minimum(edges[1::2] - edges[::2], 5), minlength=6)
   expected = 1 / np.arange(1, 6)
@@ -114,7 +114,7 @@ def test_spans_are_as_many_as_asked_for_short_ones_more_often(starts):
   starts_T = np.arange(300) % 3 == 0 if starts else None
   lengths, total = np.zeros(6), 0
   for i in range(100):
-    chosen = noise.spans(300, 40, noise.generator(1, 'spans', i), starts_T)
+    chosen = noise.choose_spans(300, 40, noise.generator(1, 'spans', i), starts_T)
     assert chosen.sum() == 40
     edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(int), [0]])))
     begins, ends = edges[::2], edges[1::2]
@@ -125,7 +125,7 @@ def test_spans_are_as_many_as_asked_for_short_ones_more_often(starts):
   assert lengths[1] > lengths[2] > lengths[4] > 0
   if starts:
     assert total / 100 > 0.75  # but for those drawn one by one at the end
-  assert noise.spans(10, 10, noise.generator(0, 'x')).all()
+  assert noise.choose_spans(10, 10, noise.generator(0, 'x')).all()
 
 
 def test_released_spans_begin_at_words_punctuation_and_marks_in_the_order_of_the_text():
@@ -194,8 +194,8 @@ def test_a_measurement_ends_with_the_text():
 @pytest.mark.parametrize(
   'changes, words',
   [
-    (dict(batching=permutations.Config(reuse=60)), 'no room for two segments'),
-    (dict(batching=permutations.Config(chunk=40, predictions=4)), 'no room'),
+    (dict(batching=permutations.Config(reuse=60)), 'at least 65, data.batching.reuse = 60 and two segments'),
+    (dict(batching=permutations.Config(chunk=40, predictions=4)), 'data.batching.chunk = 40; .* a chunk of at most 32'),
     (dict(batching=permutations.Config(predictions=70)), '70 tokens of a row of 64'),
     (dict(batching=permutations.Config(context=60)), '1 tokens of a row of 64'),
     (dict(batching=CFG, batch_size=3), 'even data.batch_size'),
@@ -210,7 +210,7 @@ def test_sections_that_do_not_suit_are_refused(changes, words):
 def test_a_tokenizer_without_marks_is_refused():
   bare = types.SimpleNamespace(vocab_size=N, cls_id=None, sep_id=None, token_id=lambda name: None)
   with pytest.raises(InputError, match='special_tokens'):
-    permutations.mark(bare, 'cls')
+    permutations.special_token_id(bare, 'cls')
 
 
 def test_a_text_too_short_is_refused():

@@ -87,7 +87,7 @@ def test_thinning_is_word2vecs():
 
 def test_words_are_kept_as_often_as_thinning_says():
   batches = made(sample=0.01)
-  counts = skipgrams.words_counted(corpus(), False)
+  counts = skipgrams.count_words(corpus(), False)
   keep = np.minimum(skipgrams.keep_probability(counts, 0.01), 1.0)
   found = np.zeros(len(counts))
   epochs = 30
@@ -104,7 +104,7 @@ def test_noise_follows_the_counts_to_the_power():
     batches = made(noise_power=0.75, shared_negatives=shared)
     name = 'negatives_BJM' if shared else 'pair_negatives_BJTWK'
     drawn = np.concatenate([b[name].ravel() for e in range(20) for b in epoch_of(batches, e)])
-    counts = skipgrams.words_counted(corpus(), False).astype(float)
+    counts = skipgrams.count_words(corpus(), False).astype(float)
     p = np.where(counts > 0, counts**0.75, 0)
     p /= p.sum()
     found = np.bincount(drawn, minlength=len(p))
@@ -133,7 +133,7 @@ def test_an_evaluation_has_every_centre_once_in_blocks_of_any_size(monkeypatch):
   batches = made(train=False, window=1)
   cut = sum((pairs_of(b) for b in epoch_of(batches)), collections.Counter())
   words = sum(int((b['window_BJT'] > 0).sum()) for b in epoch_of(batches))
-  assert words == batches.tokens_per_epoch == skipgrams.words_counted(corpus(), False).sum()
+  assert words == batches.tokens_per_epoch == skipgrams.count_words(corpus(), False).sum()
   assert sum(cut.values()) < sum(whole.values()) and not cut - whole  # only windows over the end of a block are lost
 
 
@@ -156,7 +156,7 @@ def test_words_without_a_count_are_not_in_the_tree():
 
 def test_ways_of_a_batch_are_the_trees():
   batches = made(negative=0, top_nodes=3, path_slots=2)
-  tree = huffman.build(skipgrams.words_counted(corpus(), False))
+  tree = huffman.build(skipgrams.count_words(corpus(), False))
   live = 0
   for batch in epoch_of(batches):
     for b, j, t in np.argwhere(batch['window_BJT'] > 0):
@@ -174,10 +174,10 @@ def test_ways_of_a_batch_are_the_trees():
 def test_words_only_leaves_punctuation_out():
   text = 'a b , c . a b c\n' * 20
   data = corpora.Corpus.from_texts({'train': [text]}, build.train('words', [text]))
-  counts = skipgrams.words_counted(data, True)
+  counts = skipgrams.count_words(data, True)
   kept = {data.tokenizer.tokens[i] for i in np.flatnonzero(counts)}
   assert kept == {'a', 'b', 'c'}
-  assert {',', '.'} < {data.tokenizer.tokens[i] for i in np.flatnonzero(skipgrams.words_counted(data, False))}
+  assert {',', '.'} < {data.tokenizer.tokens[i] for i in np.flatnonzero(skipgrams.count_words(data, False))}
 
 
 def test_bad_settings_are_the_users_to_mend():
@@ -190,6 +190,6 @@ def test_bad_settings_are_the_users_to_mend():
   with pytest.raises(InputError, match='fewer than two words'):
     text = ['. . .\n' * 30]
     data = corpora.Corpus.from_texts({'train': text}, build.train('words', text))
-    skipgrams.words_counted(data, True)
+    skipgrams.count_words(data, True)
   with pytest.raises(InputError, match='data.batching.window'):
     section(window=0)

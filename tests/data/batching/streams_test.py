@@ -89,17 +89,17 @@ def test_epochs_have_their_own_cuts_and_counts_add_up():
 
 
 def test_lengths_follow_the_rule_of_the_paper():
-  cuts = streams.cuts(noise.generator(0, 'lengths', 0), 2_000_000, 70)
+  cuts = streams.window_offsets(noise.generator(0, 'lengths', 0), 2_000_000, 70)
   lengths = np.diff(cuts)[:-1]
   assert cuts[0] == 0 and cuts[-1] == 2_000_000 and lengths.min() >= 5
   short = lengths < 53  # no normal of deviation 5 around 70 or 35 comes near
   assert abs(short.mean() - 0.05) < 0.005
   for part, mean in ((lengths[short], 35), (lengths[~short], 70)):
     assert abs(part.mean() - (mean - 0.5)) < 0.3 and abs(part.std() - 5) < 0.5  # whole numbers, cut towards zero
-  tiny = np.diff(streams.cuts(noise.generator(0, 'lengths', 0), 5000, 8))[:-1]
+  tiny = np.diff(streams.window_offsets(noise.generator(0, 'lengths', 0), 5000, 8))[:-1]
   assert tiny.min() == 5 and (tiny == 5).mean() > 0.2
   for epoch, length in itertools.product(range(3), (8, 70)):
-    drawn = np.diff(streams.cuts(noise.generator(1, 'lengths', epoch), 100_000, length))
+    drawn = np.diff(streams.window_offsets(noise.generator(1, 'lengths', epoch), 100_000, length))
     assert drawn.max() < length + streams.MARGIN  # nothing near the limit
 
 
@@ -128,5 +128,5 @@ def test_a_measurement_counts_every_prediction():
   data = types.SimpleNamespace(
     batching=streams.Config(counted=0.5), batch_size=B, length=T, eval_batch_size=0, eval_length=0
   )
-  count = lambda train: streams.of(data, corpus, 'train', 0, train=train)(0)['weights_BT'].sum()
+  count = lambda train: streams.build(data, corpus, 'train', 0, train=train)(0)['weights_BT'].sum()
   assert count(True) == B * T / 2 and count(False) == B * T

@@ -149,7 +149,7 @@ def test_xlnet_reads_its_marks_at_the_end(columns, folder):
     assert found['tokens_BT'][found['valid_BT']].tolist() == [*sum(([*text, sep] for text in texts_), []), cls]
     types = [n for n, text in enumerate(texts_) for _ in range(len(text) + 1)]
     assert found['types_BT'][found['valid_BT']].tolist() == [*types, 2]
-  with pytest.raises(InputError, match='need a mark <cls>'):
+  with pytest.raises(InputError, match='without the special token <cls>'):
     load(folder, 'xlnet', columns, tokenizer='bpe', special_tokens=())
 
 
@@ -190,8 +190,8 @@ def test_the_longer_text_loses_its_end_as_in_the_released_code(most):
     first, second = ['a'] * a, ['b'] * b
     while len(first) + len(second) > most:  # create_pretraining_data.py and run_classifier.py
       (first if len(first) > len(second) else second).pop()
-    np.testing.assert_array_equal(texts.cut(np.array([[a, b]]), most), [[len(first), len(second)]])
-  np.testing.assert_array_equal(texts.cut(np.array([[2], [9]]), 5), [[2], [5]])
+    np.testing.assert_array_equal(texts.truncate_sizes(np.array([[a, b]]), most), [[len(first), len(second)]])
+  np.testing.assert_array_equal(texts.truncate_sizes(np.array([[2], [9]]), 5), [[2], [5]])
 
 
 def choices(folder, form, **changes):
@@ -226,12 +226,12 @@ def test_a_question_is_read_once_with_each_choice(form, folder):
 
 
 def test_of_a_text_put_together_the_first_part_is_cut(folder):
-  with pytest.warns(InputWarning, match='rows of split train are longer than 9 and cut'):
+  with pytest.warns(InputWarning, match='rows of split train are longer than 9 and truncated'):
     corpus, batches, table = choices(folder, 'gpt', length=9)
   row = by_index(batches)[3]
   context, question, *endings, _ = table[3]
   sizes = [len(corpus.tokenizer.encode(text)) for text in (context, question, endings[0])]
-  kept = texts.cut(np.array([[sizes[0] + sizes[1], sizes[2]]]), 6)[0]
+  kept = texts.truncate_sizes(np.array([[sizes[0] + sizes[1], sizes[2]]]), 6)[0]
   tokens = row['tokens_BGT'][0][row['valid_BGT'][0]].tolist()
   a, b = corpus.tokenizer.encode(context).tolist(), corpus.tokenizer.encode(question).tolist()
   assert tokens[1 : 1 + kept[0]] == (a[: max(kept[0] - len(b), 0)] + b[: kept[0]])
@@ -240,7 +240,7 @@ def test_of_a_text_put_together_the_first_part_is_cut(folder):
 
 def test_the_last_tokens_of_question_and_choice_are_kept_and_the_context_makes_room(folder):
   """zihangdai/xlnet, run_race.py: max_qa_length, then max_seq_length at the cost of the passage."""
-  with pytest.warns(InputWarning, match='rows of split train are longer than 8 and cut'):
+  with pytest.warns(InputWarning, match='rows of split train are longer than 8 and truncated'):
     corpus, batches, table = choices(
       folder, 'xlnet', length=8, special_tokens=('<cls>', '<sep>'), batching={'second_length': 3}
     )
@@ -265,7 +265,7 @@ def test_rows_that_are_cut_are_counted_and_said(folder):
   corpus, batches = load(folder, length=9)
   full = [len(corpus.tokenizer.encode(r['one'])) + len(corpus.tokenizer.encode(r['two'])) + 3 for r in rows()]
   short = sum(n > 9 for n in full)
-  assert batches.notes == (f'{short} of 30 rows of split train are longer than 9 and cut',) and 0 < short < 30
+  assert batches.notes == (f'{short} of 30 rows of split train are longer than 9 and truncated',) and 0 < short < 30
   with pytest.warns(InputWarning, match=f'{short} of 30 rows of split valid'):
     _, held_out = load(folder, length=9, train=False, split='valid')
   row = by_index(held_out)[3]
@@ -327,9 +327,9 @@ def test_what_does_not_suit_is_refused(folder):
     load(folder, tokenizer='bpe')
   with pytest.raises(InputError, match='three data.special_tokens'):
     load(folder, 'gpt', special_tokens=('a', 'b'))
-  with pytest.raises(InputError, match='no room for 2 texts and 3 marks'):
+  with pytest.raises(InputError, match='for 2 texts and 3 special tokens'):
     load(folder, length=4)
-  with pytest.raises(InputError, match='both_orders needs rows of two texts'):
+  with pytest.raises(InputError, match='both_orders: got rows of .*; expected rows of two texts'):
     load(folder, columns=('one',), batching={'both_orders': True})
   with pytest.raises(InputError, match='rows without a label.*such as glue/sst2'):
     (folder / 'plain').mkdir()

@@ -203,7 +203,7 @@ def test_long_pairs_are_left_out_of_training_and_counted():
   kept = [i for i, (s, t) in enumerate(SIZES) if max(s, t) + 1 <= 16]
   assert sorted(indices(found)) == kept and found.examples == len(kept)
   left = len(SIZES) - len(kept)
-  assert found.notes == (f'{left} of 503 pairs of split train are longer than 16 and left out',)
+  assert found.notes == (f'{left} of 503 pairs of split train are longer than 16 and skipped',)
   assert batches()[0].notes == ()
   with pytest.raises(InputError, match='split train has no pair of at most 1 positions'):
     batches(length=1, batching={'buckets': ()})
@@ -214,7 +214,7 @@ def test_an_evaluation_leaves_nothing_out():
   assert {batch['source_BS'].shape[1] for batch in epoch(found)} == {6, 12, 24} and found.length == 24
   assert sorted(indices(found)) == list(range(503))
   assert sum(batch['weights_BT'].sum() for batch in epoch(found)) == sum(target + 1 for _, target in SIZES)
-  with pytest.warns(InputWarning, match=r'pairs of split train are longer than data.eval_length 6: .* cut off'):
+  with pytest.warns(InputWarning, match=r'pairs of split train are longer than data.eval_length 6 and truncated'):
     cut, made = batches(train=False, length=24, eval_length=6, batching={'buckets': ()})
   assert sorted(indices(cut)) == list(range(503)) and {b['source_BS'].shape[1] for b in epoch(cut)} == {6}
   for batch in epoch(cut):
@@ -246,14 +246,14 @@ def test_a_pair_may_have_an_empty_side():
 
 
 def test_what_is_refused():
-  with pytest.raises(InputError, match='data.reverse turns both sides.*model.reverse'):
+  with pytest.raises(InputError, match='data.reverse: got True.*both sides.*model.reverse'):
     section(reverse=True)
-  with pytest.raises(InputError, match='"wordpiece" has no end-of-text'):
+  with pytest.raises(InputError, match='"wordpiece", which has no end-of-text'):
     section(tokenizer='wordpiece')
-  with pytest.raises(InputError, match='tokens is 100, which has no room for 8 rows .* at least 192'):
+  with pytest.raises(InputError, match='tokens: got 100; expected at least 192, for 8 rows'):
     section({'tokens': 100})
   least = math.ceil(64 * np.mean([max(pair) + 1 for pair in SIZES]))  # with the end-of-text
-  with pytest.raises(InputError, match=f'no room for 64 rows .rows_multiple x groups.* at least {least}$'):
+  with pytest.raises(InputError, match=f'at least {least}, for 64 rows .rows_multiple x groups'):
     batches(batching={'tokens': least - 1, 'groups': 8})
   assert batches(batching={'tokens': least, 'groups': 8})[0].batch_size == 64
   for fields in ({'tokens': -1}, {'rows_multiple': 0}, {'buckets': (4, 0)}, {'groups': 0}):
@@ -268,7 +268,7 @@ def test_what_is_refused():
         {'train': ['a', 'b']}, build.train('bytes', [], document_eos=False), sides=('en', 'de')
       )
     )
-  with pytest.raises(InputError, match='3 documents; those of pairs are an even number'):
+  with pytest.raises(InputError, match='got 3 documents; expected an even number'):
     odd = corpora.Corpus.from_texts({'train': ['a', 'b', 'c']}, corpus().tokenizer, sides=('en', 'de'))
     batches(made=odd)
   with pytest.raises(IndexError):

@@ -151,10 +151,10 @@ def test_sentences_come_with_the_label_of_each_word():
 
 def test_what_cannot_be_tagged_or_spelled():
   data = labelled()
-  with pytest.raises(InputError, match='a sentence of 3 tokens'):
+  with pytest.raises(InputError, match='expected at least 3, the longest sentence'):
     pipeline.batches(pipeline.Config(batching='tagged', length=2, batch_size=1), data, 'train', 0, train=False)
   plain = dataclasses.replace(data.splits['train'], token_labels=None)
-  with pytest.raises(InputError, match='no labels of words'):
+  with pytest.raises(InputError, match='no word labels'):
     tagged.Tagged(plain, 1, 4, marks=(), end_id=None, cfg=tagged.Config(), vocab_size=9, seed=0, train=False)
   with pytest.raises(InputError, match='set data.characters'):
     pipeline.Config(batching='both_ways')
