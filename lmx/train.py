@@ -248,8 +248,8 @@ class Session:
         loss = self._validate(logger) if self._is_validation_due() else None
         finished, stopping = self.is_finished(), stop.requested(self.done)
         self.progress.seconds = time.monotonic() - started
-        planned = loss is not None or finished or checkpoints.planned(self.done)
-        if planned or stopping or checkpoints.late(self.done):
+        planned = loss is not None or finished or checkpoints.is_planned(self.done)
+        if planned or stopping or checkpoints.is_late(self.done):
           self._check_finite()
           self.save(checkpoints, logger, loss, block=finished or stopping, planned=planned)
         if finished:

@@ -64,11 +64,11 @@ class Config:
 
   def __post_init__(self) -> None:
     if self.keep_last < 2:
-      raise InputError(f'checkpoint.keep_last is {self.keep_last}, must be at least 2')
+      raise InputError(f'checkpoint.keep_last: got {self.keep_last}; expected at least 2')
     if self.every_steps < 1 or self.every_seconds < 0 or self.timeout_seconds < 1:
       raise InputError(
-        'checkpoint.every_steps and timeout_seconds must be positive, every_seconds not negative,'
-        f' got {self.every_steps}, {self.timeout_seconds} and {self.every_seconds}'
+        'checkpoint.every_steps and timeout_seconds must be positive, every_seconds not negative; '
+        f'got {self.every_steps}, {self.timeout_seconds} and {self.every_seconds}'
       )
 
 
@@ -120,18 +120,18 @@ def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[
   elif isinstance(which, int):
     order = [e for e in newest if e[0] == which]
   else:
-    raise InputError(f"which checkpoint is {which!r}, must be 'last', 'best' or a step")
+    raise InputError(f"--which: got {which!r}; expected 'last', 'best' or a step")
   table = np.full((_BROADCAST, 2), -1, np.int32)
   order = order[:_BROADCAST]
   table[: len(order)] = np.asarray(order, np.int32).reshape(-1, 2)
-  order = [(int(step), int(attempt)) for step, attempt in _from_first(table) if step >= 0]
+  order = [(int(step), int(attempt)) for step, attempt in _broadcast(table) if step >= 0]
   if not order:
     steps = sorted({step for step, _ in entries})
     raise InputError(f'no checkpoint ({which}) in {directory}; steps there: {steps or "none"}')
   return order, unknown
 
 
-def _from_first(value: np.ndarray) -> np.ndarray:
+def _broadcast(value: np.ndarray) -> np.ndarray:
   """Return process 0's value."""
   if jax.process_count() == 1:
     return value
@@ -188,7 +188,7 @@ def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn,
           warn(f'checkpoint {which}: step {entry[0]} is used (metric {body["metric"]}), the first intact one')
         return result, [*reasons]
     note(entry, reason)
-  raise AllDamaged('every checkpoint is damaged, nothing to restore:\n  ' + '\n  '.join(reasons.values()))
+  raise AllDamaged('every checkpoint is damaged; none can be restored:\n  ' + '\n  '.join(reasons.values()))
 
 
 def read_meta(directory: str | os.PathLike[str], which: Which = 'last', warn: Warn = stderr_warn) -> dict[str, Any]:
@@ -244,8 +244,8 @@ def restore_params(
       leaves = orbax_format.read_arrays(path, flat, rows, verify)
       nested = orbax_format.nest(dict(zip(flat, leaves, strict=True)))
       return orbax_format.pick(nested, prefix), body['meta'], body['step']
-    wanted, treedef = orbax_format.flatten(abstract)
-    flat = {prefix + key: leaf for key, leaf in wanted.items()}
+    expected, treedef = orbax_format.flatten(abstract)
+    flat = {prefix + key: leaf for key, leaf in expected.items()}
     orbax_format.check_structure(path, rows, orbax_format.describe(flat))
     leaves = orbax_format.read_arrays(path, flat, rows, verify)
     return jax.tree_util.tree_unflatten(treedef, leaves), body['meta'], body['step']
@@ -295,11 +295,11 @@ class Checkpoints:
         raise
       self._warn(str(e))
 
-  def planned(self, step: int) -> bool:
+  def is_planned(self, step: int) -> bool:
     """Return True if `every_steps` requires a save after `step` steps."""
     return step % self.cfg.every_steps == 0
 
-  def late(self, step: int) -> bool:
+  def is_late(self, step: int) -> bool:
     """Return True if `every_seconds` has passed since the last save.
 
     Several processes follow process 0's clock, which is broadcast at every tenth step only.
@@ -309,7 +309,7 @@ class Checkpoints:
     late = time.monotonic() - self._saved_at >= self.cfg.every_seconds
     if jax.process_count() == 1:
       return late
-    return step % 10 == 0 and bool(_from_first(np.asarray(late)))
+    return step % 10 == 0 and bool(_broadcast(np.asarray(late)))
 
   def steps(self) -> list[int]:
     """Return the steps with a finished checkpoint in ascending order."""
@@ -342,7 +342,7 @@ class Checkpoints:
     self.wait()
     flat, _ = orbax_format.flatten(state)
     attempts = [attempt for other, attempt in orbax_format.entries(self.directory) if other == step]
-    attempt = int(_from_first(np.asarray(max(attempts, default=-1) + 1)))
+    attempt = int(_broadcast(np.asarray(max(attempts, default=-1) + 1)))
     self._pending = (int(step), attempt)
     self._needed = sum(leaf.nbytes for leaf in flat.values())
     metric = None if metric is None else float(metric)
@@ -368,12 +368,12 @@ class Checkpoints:
       InputError: there is none, all are damaged, or the state has other leaves or shapes.
     """
     self.wait()
-    wanted, treedef = orbax_format.flatten(abstract_state)
-    shapes = orbax_format.describe(wanted)
+    expected, treedef = orbax_format.flatten(abstract_state)
+    shapes = orbax_format.describe(expected)
 
     def read(path: epath.Path, body: dict[str, Any]) -> tuple[Tree, dict[str, Any], int]:
       orbax_format.check_structure(path, body['leaves'], shapes)
-      leaves = orbax_format.read_arrays(path, wanted, body['leaves'], self.cfg.verify)
+      leaves = orbax_format.read_arrays(path, expected, body['leaves'], self.cfg.verify)
       return jax.tree_util.tree_unflatten(treedef, leaves), body['meta'], body['step']
 
     result, damaged = _first_intact(self.directory, which, self.cfg.verify, self._warn, read)
@@ -411,14 +411,14 @@ class Checkpoints:
     for entry, reason in damaged.items():
       self._damaged.add(entry)
       self._warn(
-        f'checkpoint {self.directory / orbax_format.name(entry)} is damaged and does not count as kept ({reason})'
+        f'checkpoint {self.directory / orbax_format.name(entry)} is damaged and does not count for keep_last ({reason})'
       )
     entries = [entry for entry in entries if entry not in damaged]
-    keep = {*entries[-last:], *_planned(documents)[-last:], committed}
+    retained = {*entries[-last:], *_planned(documents)[-last:], committed}
     if self.cfg.keep_best:
-      keep |= set(_best(documents)[:1])
+      retained |= set(_best(documents)[:1])
     for entry in orbax_format.entries(self.directory):
-      if entry not in keep:
+      if entry not in retained:
         self._delete(orbax_format.name(entry))
 
   def _delete(self, name: str) -> None:

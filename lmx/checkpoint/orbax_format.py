@@ -296,16 +296,16 @@ def is_partial(path: epath.Path) -> bool:
   return path.name.startswith('step_') and not ocp.utils.is_checkpoint_finalized(path)
 
 
-def check_structure(path: epath.Path, saved: Rows, wanted: Rows) -> None:
+def check_structure(path: epath.Path, saved: Rows, expected: Rows) -> None:
   """Raise InputError with the first leaf in which the run and the checkpoint differ."""
-  for name in sorted(saved.keys() | wanted.keys()):
+  for name in sorted(saved.keys() | expected.keys()):
     if name not in saved:
-      raise InputError(f'{path} lacks {name} (shape {wanted[name]["shape"]}), which this run has')
-    if name not in wanted:
+      raise InputError(f'{path} lacks {name} (shape {expected[name]["shape"]}), which this run has')
+    if name not in expected:
       raise InputError(f'{path} has {name} (shape {saved[name]["shape"]}), which this run lacks')
     for what in ('shape', 'dtype', 'key'):
-      if saved[name][what] != wanted[name][what]:
-        raise InputError(f'{name} has {what} {saved[name][what]} in {path}, but {wanted[name][what]} in this run')
+      if saved[name][what] != expected[name][what]:
+        raise InputError(f'{name} has {what} {saved[name][what]} in {path}, but {expected[name][what]} in this run')
 
 
 def _restore_args(leaf: Any) -> ocp.RestoreArgs:
@@ -336,7 +336,7 @@ def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[
     names = ['/'.join(key) for key in flat]
     for name, checksum in zip(names, checksums(leaves), strict=True):
       if checksum != rows[name]['checksum']:
-        raise Damaged(f'the bits of {name} differ from their checksum')
+        raise Damaged(f'array {name} differs from its checksum')
   return [
     _wrap(leaf, old.dtype) if _is_key(old) else leaf for (key, old), leaf in zip(flat.items(), leaves, strict=True)
   ]

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx.cluster import preflight
 
-  wanted = preflight.Wanted(
+  setup = preflight.Setup(
     args.config, args.overrides, args.workdir, args.processes, args.devices, args.timeout, args.prepare
   )
-  preflight.check(wanted, lambda text: print(f'preflight: {text}', flush=True))
+  preflight.check(setup, lambda text: print(f'preflight: {text}', flush=True))
   return 0

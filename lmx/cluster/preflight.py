@@ -50,7 +50,7 @@ FIXES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class Setup:
   """Expected setup of a training.
 
   Attributes:
@@ -72,38 +72,38 @@ class Wanted:
   prepare: bool = False
 
 
-def check(wanted: Wanted, say: Callable[[str], None]) -> None:
-  """Run all checks, in every process; in process 0 `say` receives a line for each check that passes.
+def check(setup: Setup, report: Callable[[str], None]) -> None:
+  """Run all checks, in every process; in process 0 `report` receives a line for each check that passes.
 
   Raises:
     InputError: a check fails; names the hosts and the fix.
   """
   started = time.monotonic()
-  host, names, identity = socket.gethostname(), _names(), distributed.read_settings()
+  host, names, identity = socket.gethostname(), _host_names(), distributed.read_settings()
   if identity is None:
-    _local_devices(wanted, f'host {host}')
+    _local_devices(setup, f'host {host}')
     identity = '', jax.process_count(), jax.process_index()
   address, processes, process = identity
-  if wanted.processes and processes != wanted.processes:
+  if setup.processes and processes != setup.processes:
     raise InputError(
-      f'host {host} knows of {processes} processes, and {wanted.processes} were asked for; start lmx '
+      f'--processes: got {setup.processes}, but host {host} has {processes}; start lmx '
       'by a launcher, or set LMX_COORDINATOR, LMX_NUM_PROCESSES and LMX_PROCESS_ID on every host'
     )
   meeting: Meeting
   if address or processes == 1:
-    meeting = Rendezvous(address, processes, process, host, wanted.timeout, names)
+    meeting = Rendezvous(address, processes, process, host, setup.timeout, names)
   else:
-    meeting = DeviceMeeting(host, wanted.timeout)
-  tell = say if process == 0 else lambda text: None
+    meeting = DeviceMeeting(host, setup.timeout)
+  report = report if process == 0 else lambda text: None
   try:
     count = len(set(meeting.hosts.values()))
-    tell(f'{processes} process(es) on {count} host(s) after {time.monotonic() - started:.1f} s')
-    run = _same(meeting, wanted, tell)
-    _workdir(meeting, wanted, tell)
-    _data(meeting, wanted, run, tell)
+    report(f'{processes} process(es) on {count} host(s) after {time.monotonic() - started:.1f} s')
+    run = _check_versions(meeting, setup, report)
+    _check_workdir(meeting, setup, report)
+    _check_data(meeting, setup, run, report)
   finally:
     meeting.close()
-  _devices(meeting, wanted, tell)
+  _check_devices(meeting, setup, report)
 
 
 class DeviceMeeting(Meeting):
@@ -116,7 +116,7 @@ class DeviceMeeting(Meeting):
 
   def all(self, record: Record, timeout: float) -> list[Record]:
     content = np.frombuffer(json.dumps(record).encode(), np.uint8)
-    with _limit(timeout, f'{self.name(self.process)}: the processes did not exchange their records'):
+    with _TimeLimit(timeout, f'{self.name(self.process)}: the processes did not exchange their records'):
       sizes = multihost_utils.process_allgather(np.int32(content.size))
       padded = np.zeros(sizes.max(), np.uint8)
       padded[: content.size] = content
@@ -127,27 +127,29 @@ class DeviceMeeting(Meeting):
     """Do nothing: the training uses the connections."""
 
 
-def _names() -> list[str]:
+def _host_names() -> list[str]:
   """Return the host of each process, by process number, if a launcher or the TPU's environment names them."""
   text = os.environ.get('LMX_HOSTS') or os.environ.get('TPU_WORKER_HOSTNAMES') or ''
   return [name for name in text.split(',') if name]
 
 
-def _agree(meeting: Meeting, answer: Callable[[], Record], timeout: float) -> list[Record]:
+def _exchange(meeting: Meeting, local_record: Callable[[], Record], timeout: float) -> list[Record]:
   """Return the record of each process; an InputError in one is raised in all, with the name of its host."""
   try:
-    record = answer()
+    record = local_record()
   except InputError as error:
     record = {'error': str(error)}
   records = meeting.all(record, timeout)
-  _stop(meeting, [f'{meeting.name(i)}: {found["error"]}' for i, found in enumerate(records) if 'error' in found])
+  _raise_problems(
+    meeting, [f'{meeting.name(i)}: {found["error"]}' for i, found in enumerate(records) if 'error' in found]
+  )
   return records
 
 
-def _stop(meeting: Meeting, problems: Sequence[str]) -> None:
+def _raise_problems(meeting: Meeting, problems: Sequence[str]) -> None:
   """Raise InputError if there are problems; the message of process 0 lists them."""
   if problems and meeting.process:
-    raise InputError(f'the hosts are not ready; {meeting.name(0)} says why')
+    raise InputError(f'the hosts are not ready; see the output of {meeting.name(0)}')
   if problems:
     raise InputError('\n  '.join(['the hosts are not ready:', *problems]))
 
@@ -171,15 +173,15 @@ def _source() -> str:
   return digest.hexdigest()[:12]
 
 
-def _same(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> schema.Run:
+def _check_versions(meeting: Meeting, setup: Setup, report: Callable[[str], None]) -> schema.Run:
   config: Any = None
 
-  def answer() -> Record:
+  def local_record() -> Record:
     nonlocal config
-    config = config_lib.load(wanted.config, wanted.overrides)
+    config = config_lib.load(setup.config, setup.overrides)
     return {**versions(), 'config': config_lib.digest(config)}
 
-  records = _agree(meeting, answer, wanted.timeout)
+  records = _exchange(meeting, local_record, setup.timeout)
   problems = []
   for name in records[0]:
     usual = collections.Counter(record[name] for record in records).most_common(1)[0][0]
@@ -191,14 +193,14 @@ def _same(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> sche
           f'{meeting.name(process)}: {name} is {record[name] or "missing"}, but {usual or "missing"} on '
           f'{meeting.name(reference)}: {fix}'
         )
-  _stop(meeting, problems)
-  tell(', '.join(f'{name} {text}' for name, text in records[0].items() if text) + ': the same everywhere')
+  _raise_problems(meeting, problems)
+  report(', '.join(f'{name} {text}' for name, text in records[0].items() if text) + ': the same everywhere')
   return config_lib.to_run(config)
 
 
-def _workdir(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> None:
+def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]) -> None:
   """Check that each process reads the files that all others write in the work directory."""
-  folder = epath.Path(wanted.workdir) / '.preflight'
+  folder = epath.Path(setup.workdir) / '.preflight'
   token = os.urandom(8).hex()
   advice = 'check the rights, the quota and that it is mounted'
 
@@ -207,10 +209,10 @@ def _workdir(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> N
       folder.mkdir(parents=True, exist_ok=True)
       (folder / str(meeting.process)).write_text(token)
     except Exception as error:  # a bucket's client library has errors of its own
-      raise InputError(f'work directory {wanted.workdir} cannot be written ({error}): {advice}') from None
+      raise InputError(f'work directory {setup.workdir} cannot be written ({error}): {advice}') from None
     return {'token': token}
 
-  tokens = _agree(meeting, write, wanted.timeout)
+  tokens = _exchange(meeting, write, setup.timeout)
 
   def read() -> Record:
     unseen = []
@@ -223,37 +225,37 @@ def _workdir(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> N
         unseen.append(meeting.name(process))
     if unseen:
       raise InputError(
-        f'does not see in work directory {wanted.workdir} what {", ".join(unseen)} wrote there: it must be one '
-        'directory for all hosts, on a shared file system or a bucket (gs://...)'
+        f'cannot read in work directory {setup.workdir} the files of {", ".join(unseen)}; expected one directory for '
+        'all hosts, on a shared file system or a bucket (gs://...)'
       )
     return {}
 
   try:
-    _agree(meeting, read, wanted.timeout)
+    _exchange(meeting, read, setup.timeout)
     if meeting.process == 0:  # all have read all
       folder.rmtree(missing_ok=True)
   except OSError as error:
-    tell(f'could not delete {folder} ({error}), which is of no use any more')
-  tell(f'work directory {wanted.workdir} is read and written by all')
+    report(f'could not delete {folder} ({error}), which is no longer needed')
+  report(f'work directory {setup.workdir} is read and written by all')
 
 
-def _data(meeting: Meeting, wanted: Wanted, run: schema.Run, tell: Callable[[str], None]) -> None:
-  """Check the data set's hash; prepare it first, if wanted, in process 0, then where its cache is not shared."""
+def _check_data(meeting: Meeting, setup: Setup, run: schema.Run, report: Callable[[str], None]) -> None:
+  """Check the hash of the data; with `setup.prepare` first prepare them, in process 0, then where not cached."""
 
-  def answer() -> Record:
+  def local_record() -> Record:
     directory = pipeline.directory(run.data)
-    if directory and not wanted.prepare and not os.path.isfile(os.path.join(directory, 'manifest.json')):
+    if directory and not setup.prepare and not os.path.isfile(os.path.join(directory, 'manifest.json')):
       raise InputError(
-        f'there is no data manifest in {directory}: run `lmx prepare --config={wanted.config}` with the same settings '
+        f'there is no data manifest in {directory}: run `lmx prepare --config={setup.config}` with the same settings '
         'there, or this check with --prepare'
       )
     return {'hash': pipeline.load(run.data).hash}
 
   # Process 0 begins, so that a shared cache is written once.
-  first = _agree(meeting, answer if meeting.process == 0 else dict, PREPARING)[0]
-  records = [first, *_agree(meeting, answer if meeting.process else dict, PREPARING)[1:]]
+  first = _exchange(meeting, local_record if meeting.process == 0 else dict, PREPARING)[0]
+  records = [first, *_exchange(meeting, local_record if meeting.process else dict, PREPARING)[1:]]
   others = [i for i, record in enumerate(records) if record['hash'] != first['hash']]
-  _stop(
+  _raise_problems(
     meeting,
     [
       f'{meeting.name(i)}: other data (hash {records[i]["hash"][:12]}) than on {meeting.name(0)} '
@@ -261,25 +263,25 @@ def _data(meeting: Meeting, wanted: Wanted, run: schema.Run, tell: Callable[[str
       for i in others
     ],
   )
-  tell(f'data {run.data.dataset}, hash {first["hash"][:12]}, is there')
+  report(f'data {run.data.dataset}, hash {first["hash"][:12]}, is available')
 
 
-def _local_devices(wanted: Wanted, here: str) -> list[jax.Device]:
+def _local_devices(setup: Setup, host: str) -> list[jax.Device]:
   """Join JAX and return this process's devices; end the process if their number is not the expected one."""
   advice = ', and whether libtpu is the same on all hosts' if distributed.read_settings() is None else ''
-  with _limit(wanted.timeout, f'{here}: got no devices', advice):
-    distributed.initialize(timeout=int(max(1, wanted.timeout)))
+  with _TimeLimit(setup.timeout, f'{host}: got no devices', advice):
+    distributed.initialize(timeout=int(max(1, setup.timeout)))
     local = jax.local_devices()
-  if wanted.devices and len(local) != wanted.devices:
+  if setup.devices and len(local) != setup.devices:
     kind = f'{len(local)} x {local[0].device_kind} ({local[0].platform})'
-    _ended(f'{here}: {wanted.devices} devices were asked for, and JAX finds {kind}: {_device_advice(local)}')
+    _exit(f'{host}: expected {setup.devices} devices, but JAX has {kind}: {_device_advice(local)}')
   return local
 
 
-def _devices(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> None:
+def _check_devices(meeting: Meeting, setup: Setup, report: Callable[[str], None]) -> None:
   """Find the devices of each process and check an all-reduce over all of them."""
-  here = meeting.name(meeting.process)
-  local = _local_devices(wanted, here)
+  host = meeting.name(meeting.process)
+  local = _local_devices(setup, host)
   mesh = Mesh(jax.devices(), ('data',), axis_types=(AxisType.Auto,))
   rows = NamedSharding(mesh, PartitionSpec('data'))
   total = len(jax.devices())
@@ -287,37 +289,37 @@ def _devices(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> N
     lambda: jnp.broadcast_to(jnp.arange(total, dtype=jnp.float32)[:, None], (total, ELEMENTS)), out_shardings=rows
   )
   add = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, PartitionSpec()))
-  with _limit(wanted.timeout, f'{here}: the all-reduce did not end'):
+  with _TimeLimit(setup.timeout, f'{host}: the all-reduce did not end'):
     x = make()
     add(x).block_until_ready()  # compiles, and opens the connections
     started = time.monotonic()
     y = add(x).block_until_ready()
     seconds = time.monotonic() - started
   if float(y.addressable_data(0)[-1]) != total * (total - 1) / 2:
-    _ended(f'{here}: the all-reduce gave a wrong sum; a device or a link of it is broken')
-  tell(f'{total} devices ({local[0].device_kind}), {len(local)} in each process')
-  tell(f'all-reduce of {ELEMENTS * 4 >> 20} MiB a device in {1000 * seconds:.1f} ms')
+    _exit(f'{host}: the all-reduce gave a wrong sum; a device or a link of it is broken')
+  report(f'{total} devices ({local[0].device_kind}), {len(local)} in each process')
+  report(f'all-reduce of {ELEMENTS * 4 >> 20} MiB a device in {1000 * seconds:.1f} ms')
 
 
 def _device_advice(devices: Sequence[jax.Device]) -> str:
   if devices[0].platform == 'cpu':
     return 'install lmx with the extra tpu or cuda12, and see whether JAX_PLATFORMS is set'
-  return 'see whether another process holds the others, or whether the job asked for as many'
+  return 'see whether another process holds the missing ones, and whether the job requested as many'
 
 
-def _ended(problem: str) -> None:
+def _exit(problem: str) -> None:
   """End this process at once: the others wait for it in a collective, and JAX would wait for them."""
   print(f'lmx: the hosts are not ready:\n  {problem}', file=sys.stderr, flush=True)
   sys.stdout.flush()
   os._exit(2)
 
 
-class _limit:  # noqa: N801
+class _TimeLimit:
   """Time limit of a block; past it the process ends with a message, because nothing interrupts a hang in a library."""
 
   def __init__(self, seconds: float, what: str, more: str = ''):
-    advice = f'see whether another process holds the device, whether all hosts are up, and what the others say{more}'
-    self._timer = threading.Timer(seconds, lambda: _ended(f'{what} within {seconds:g} s: {advice}'))
+    advice = f'see whether another process holds the device, whether all hosts are up, and what the others print{more}'
+    self._timer = threading.Timer(seconds, lambda: _exit(f'{what} within {seconds:g} s: {advice}'))
     self._timer.daemon = True
 
   def __enter__(self) -> None:

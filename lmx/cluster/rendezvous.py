@@ -71,7 +71,7 @@ class Rendezvous(Meeting):
       if process == 0:
         self._gather(deadline, timeout)
       else:
-        self._come(hello, deadline, timeout)
+        self._connect(hello, deadline, timeout)
       records = self.all(hello, max(1.0, deadline - time.monotonic()) + 10 * (process != 0))
     except BaseException:
       self.close()
@@ -102,9 +102,9 @@ class Rendezvous(Meeting):
       for process in sorted(self._lines):
         records[process] = self._receive(process, deadline, timeout)
     except InputError as error:
-      self._tell({'missing': str(error)})
+      self._broadcast({'missing': str(error)})
       raise
-    self._tell({'all': [records[process] for process in range(self._processes)]})
+    self._broadcast({'all': [records[process] for process in range(self._processes)]})
     return [records[process] for process in range(self._processes)]
 
   def close(self) -> None:
@@ -128,19 +128,19 @@ class Rendezvous(Meeting):
       except TimeoutError:
         break
       self._sockets.append(other)
-      self._admit(other, deadline)
+      self._accept(other, deadline)
     missing = sorted(set(range(1, self._processes)) - self._lines.keys())
     if missing:
       text = (
-        f'{len(self._lines) + 1} of {self._processes} processes came within {timeout:g} s; missing: '
+        f'{len(self._lines) + 1} of {self._processes} processes connected within {timeout:g} s; missing: '
         + ', '.join(map(self.name, missing))
         + '. Start the same command on every host, and see whether these hosts are up and reach '
         + f'{self._address} (a firewall?)'
       )
-      self._tell({'missing': text})
+      self._broadcast({'missing': text})
       raise InputError(text)
 
-  def _admit(self, other: socket.socket, deadline: float) -> None:
+  def _accept(self, other: socket.socket, deadline: float) -> None:
     """Register a process that has connected. Raises InputError if its number or its count of processes is wrong."""
     other.settimeout(max(0.1, deadline - time.monotonic()))
     file = other.makefile('rwb')
@@ -152,15 +152,15 @@ class Rendezvous(Meeting):
       return
     problem = ''
     if processes != self._processes:
-      problem = f'host {host} was told of {processes} processes, and process 0 of {self._processes}'
+      problem = f'host {host} expects {processes} processes, and process 0 expects {self._processes}'
     elif process in self._lines or not 0 < process < processes:
       problem = f'{self.name(process)} and host {host} both are process {process}; give each its own LMX_PROCESS_ID'
     self._lines[process], self.hosts[process] = file, host
     if problem:
-      self._tell({'missing': problem})
+      self._broadcast({'missing': problem})
       raise InputError(problem)
 
-  def _come(self, hello: Record, deadline: float, timeout: float) -> None:
+  def _connect(self, hello: Record, deadline: float, timeout: float) -> None:
     host, _, port = self._address.rpartition(':')
     problem: OSError | None = None
     while time.monotonic() < deadline:
@@ -185,9 +185,9 @@ class Rendezvous(Meeting):
       file.write(json.dumps(record).encode() + b'\n')
       file.flush()
     except OSError as error:
-      raise InputError(f'{self.name(process)} has ended ({error}); see what it said') from None
+      raise InputError(f'{self.name(process)} has ended ({error}); see its output') from None
 
-  def _tell(self, record: Record) -> None:
+  def _broadcast(self, record: Record) -> None:
     """Send `record` to all connected processes; skip those that have ended."""
     for process in list(self._lines):
       try:
@@ -202,7 +202,7 @@ class Rendezvous(Meeting):
     try:
       line = connection.readline()
     except OSError:
-      raise InputError(f'{self.name(process)} said nothing for {timeout:g} s; see what it does') from None
+      raise InputError(f'{self.name(process)} sent nothing for {timeout:g} s; see its output') from None
     if not line:
-      raise InputError(f'{self.name(process)} has ended; see what it said')
+      raise InputError(f'{self.name(process)} has ended; see its output')
     return json.loads(line)

@@ -253,7 +253,7 @@ def test_a_damaged_best_is_named_when_old_ones_are_deleted(tmp_path):
     (tmp_path / 'step_000000001' / 'meta' / 'metadata').write_text('{}')
     for step in (2, 3):
       checkpoints.save(step, state_of(step), {}, 2.0, block=True)
-  assert len(warnings) == 1 and 'step_000000001 is damaged and does not count as kept' in warnings[0]
+  assert len(warnings) == 1 and 'step_000000001 is damaged and does not count for keep_last' in warnings[0]
   assert manager.Checkpoints(tmp_path).steps() == [2, 3]
 
 
@@ -275,7 +275,7 @@ def test_wrong_bits_from_the_reader_are_seen_by_the_checksum(tmp_path, monkeypat
   warnings = []
   with manager.Checkpoints(tmp_path, warn=warnings.append) as checkpoints:
     assert checkpoints.restore(state_of(0))[2] == 1
-  assert 'bits of params/model/layer_00/w' in warnings[0]
+  assert 'array params/model/layer_00/w' in warnings[0]
 
 
 def test_a_directory_that_is_deleted_during_a_save_is_an_input_error(tmp_path, monkeypatch):
@@ -469,15 +469,15 @@ def test_when_to_save(monkeypatch, tmp_path):
   now = [100.0]
   monkeypatch.setattr(manager.time, 'monotonic', lambda: now[0])
   checkpoints = manager.Checkpoints(tmp_path, manager.Config(every_steps=10, every_seconds=60))
-  assert [s for s in range(1, 31) if checkpoints.planned(s)] == [10, 20, 30]
-  assert not checkpoints.late(33)
+  assert [s for s in range(1, 31) if checkpoints.is_planned(s)] == [10, 20, 30]
+  assert not checkpoints.is_late(33)
   now[0] += 61
-  assert checkpoints.late(33) and not checkpoints.planned(33)
+  assert checkpoints.is_late(33) and not checkpoints.is_planned(33)
   checkpoints.save(33, {'x': jnp.ones(1)}, {})
-  assert not checkpoints.late(34)
+  assert not checkpoints.is_late(34)
   checkpoints.close()
   now[0] += 61
-  assert not manager.Checkpoints(tmp_path, manager.Config(every_steps=10)).late(33)
+  assert not manager.Checkpoints(tmp_path, manager.Config(every_steps=10)).is_late(33)
 
 
 @pytest.mark.parametrize(

@@ -40,14 +40,14 @@ class Hosts:
 
     def one(process):
       self.here.process = process
-      wanted = preflight.Wanted(**self.given[process])
+      wanted = preflight.Setup(**self.given[process])
       tell = self.said.append if process == 0 else lambda text: None
       try:
         meeting = Rendezvous(address, 2, process, 'ab'[process], 20.0)
         try:
-          run = preflight._same(meeting, wanted, tell)
-          preflight._workdir(meeting, wanted, tell)
-          preflight._data(meeting, wanted, run, tell)
+          run = preflight._check_versions(meeting, wanted, tell)
+          preflight._check_workdir(meeting, wanted, tell)
+          preflight._check_data(meeting, wanted, run, tell)
         finally:
           meeting.close()
       except InputError as error:
@@ -70,7 +70,7 @@ def test_equal_hosts_are_ready(hosts, tmp_path):
   assert hosts.check() == ''
   assert re.match(r'python 3.*, lmx .*, source [0-9a-f]{12}, jax .*, config .*: the same everywhere', hosts.said[0])
   assert hosts.said[1] == f'work directory {tmp_path}/run is read and written by all'
-  assert re.match(r'data embedded, hash [0-9a-f]{12}, is there', hosts.said[2])
+  assert re.match(r'data embedded, hash [0-9a-f]{12}, is available', hosts.said[2])
   assert list((tmp_path / 'run').iterdir()) == []
 
 
@@ -92,7 +92,7 @@ def test_another_version_is_named(hosts, monkeypatch, name, advice):
   error = hosts.check()
   assert f'host b (process 1): {name} is 0.0.7, but {true[name] or "missing"} on host a (process 0): ' in error
   assert advice in error
-  assert hosts.errors[1] == 'the hosts are not ready; host a (process 0) says why'
+  assert hosts.errors[1] == 'the hosts are not ready; see the output of host a (process 0)'
   assert not hosts.said
 
 
@@ -110,8 +110,8 @@ def test_a_config_that_cannot_be_read_is_named(hosts):
 def test_a_work_directory_of_its_own_is_named(hosts, tmp_path):
   hosts.given[1]['workdir'] = str(tmp_path / 'elsewhere')
   error = hosts.check()
-  assert 'host a (process 0): does not see' in error and 'what host b (process 1) wrote there' in error
-  assert 'host b (process 1): does not see' in error and 'a bucket (gs://...)' in error
+  assert 'host a (process 0): cannot read in work' in error and 'the files of host b (process 1)' in error
+  assert 'host b (process 1): cannot read in work' in error and 'a bucket (gs://...)' in error
 
 
 def test_a_work_directory_that_cannot_be_written_is_named(hosts, tmp_path):
@@ -143,8 +143,8 @@ def test_other_data_is_named(hosts, tmp_path):
 
 def test_wrong_number_of_processes(monkeypatch):
   monkeypatch.delenv('LMX_COORDINATOR', raising=False)
-  with pytest.raises(InputError, match='knows of 1 processes, and 2 were asked for; start lmx by a launcher'):
-    preflight.check(preflight.Wanted(CONFIG, (), 'x', processes=2), print)
+  with pytest.raises(InputError, match='--processes: got 2, but host .* has 1; start lmx by a launcher'):
+    preflight.check(preflight.Setup(CONFIG, (), 'x', processes=2), print)
 
 
 def test_settings_of_launchers(monkeypatch):
@@ -217,7 +217,7 @@ def test_too_few_devices_end_the_command(tmp_path):
   command = [sys.executable, '-m', 'lmx.cli.main', 'preflight', f'--config={CONFIG}', f'--workdir={tmp_path}']
   few = run(*command, '--devices=3', '--prepare', '--timeout=200')
   assert few.returncode == 2
-  assert re.search(r'host \S+ \(process 0\): 3 devices were asked for, and JAX finds 1 x cpu \(cpu\)', few.stderr)
+  assert re.search(r'host \S+ \(process 0\): expected 3 devices, but JAX has 1 x cpu \(cpu\)', few.stderr)
 
 
 def test_a_missing_process_is_named(tmp_path, monkeypatch, capsys):
@@ -225,7 +225,7 @@ def test_a_missing_process_is_named(tmp_path, monkeypatch, capsys):
   for name, value in {**alone, 'LMX_HOSTS': 'here,there'}.items():
     monkeypatch.setenv(name, value)
   assert main.main(['preflight', f'--config={CONFIG}', f'--workdir={tmp_path}', '--timeout=1']) == 2
-  assert '1 of 2 processes came within 1 s; missing: host there (process 1)' in capsys.readouterr().err
+  assert '1 of 2 processes connected within 1 s; missing: host there (process 1)' in capsys.readouterr().err
 
 
 def test_words_are_those_of_the_training():

@@ -46,7 +46,7 @@ def test_who_does_not_come_is_named():
   found = together(4, lambda m: None, present=(0, 2), timeout=1.0, names=('h0', 'far', 'h2'))
   assert set(found) == {0, 2}
   for error in found.values():
-    assert '2 of 4 processes came within 1 s; missing: host far (process 1), process 3.' in str(error)
+    assert '2 of 4 processes connected within 1 s; missing: host far (process 1), process 3.' in str(error)
     assert 'Start the same command on every host' in str(error)
 
 
@@ -76,7 +76,7 @@ def test_other_numbers_of_processes_are_named():
     thread.start()
   for thread in threads:
     thread.join(30)
-  assert errors == ['host h1 was told of 3 processes, and process 0 of 2'] * 2
+  assert errors == ['host h1 expects 3 processes, and process 0 expects 2'] * 2
 
 
 def test_a_process_that_ends_or_says_nothing_is_named():
@@ -95,7 +95,7 @@ def test_a_process_that_ends_or_says_nothing_is_named():
     return meeting.all({}, 0.5)
 
   found = together(3, silent)
-  assert all('host h1 (process 1) said nothing for 0.5 s' in str(found[p]) for p in (0, 2))
+  assert all('host h1 (process 1) sent nothing for 0.5 s' in str(found[p]) for p in (0, 2))
 
 
 def test_others_that_try_the_port_are_left_out():
