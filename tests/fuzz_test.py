@@ -180,7 +180,7 @@ def table(name: str, **options: Any) -> Callable[[pathlib.Path], Any]:
 def rows(folder: pathlib.Path, name: str) -> Any:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(classification, 'label_names', lambda _: ['a', 'b'])
-    return classification.read(str(folder / name), LOADED)
+    return classification.read_rows(str(folder / name), LOADED)
 
 
 def texts(folder: pathlib.Path, name: str) -> Any:
@@ -194,7 +194,7 @@ def asked(folder: pathlib.Path) -> Any:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(question_answering.batched, 'batches', lambda *_: types.SimpleNamespace(notes=()))
     here: Any = types.SimpleNamespace(run=RUN, tokenizer=LOADED.tokenizer, workdir=folder)
-    return question_answering.of_file(here, f'{folder}/q.json')
+    return question_answering.read_file(here, f'{folder}/q.json')
 
 
 SQUAD = {

@@ -277,10 +277,10 @@ def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
     for one in question_answering.answer(loaded.run, corpus, loaded.params, 'valid')
   )
   (tmp_path / 'data.json').write_text('{"hash": "", "imported_from": "x"}')  # as where others trained it
-  asked = question_answering.of_file(dataclasses.replace(loaded, workdir=tmp_path), str(run.parent / 'dev.jsonl'))
-  assert asked.notes[0] == question_answering.UNKNOWN and asked.corpus.manifest['unanswered']
+  asked = question_answering.read_file(dataclasses.replace(loaded, workdir=tmp_path), str(run.parent / 'dev.jsonl'))
+  assert asked.notes[0] == question_answering.UNANSWERED_UNKNOWN and asked.corpus.manifest['unanswered']
   with pytest.raises(InputError, match='trained on questions that all have an answer'):
-    question_answering.FORMS['null_odds'](loaded, None, [{'id': 'q', 'text': 'x'}])
+    question_answering.FORMATS['null_odds'](loaded, None, [{'id': 'q', 'text': 'x'}])
 
 
 @pytest.mark.parametrize(

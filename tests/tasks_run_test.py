@@ -149,11 +149,11 @@ def test_rows_of_race_are_joined_as_those_of_its_files_are(tmp_path):
   (tmp_path / 'rows.jsonl').write_text(json.dumps(row) + '\n' + json.dumps({**row, 'question': 'What?'}) + '\n')
   data, objective = SimpleNamespace(dataset='race/joined', label='label'), SimpleNamespace(choices=4)
   loaded = SimpleNamespace(run=SimpleNamespace(data=data, objective=objective, objective_name='multiple_choice'))
-  first, second = classification.read(str(tmp_path / 'rows.jsonl'), loaded)
+  first, second = classification.read_rows(str(tmp_path / 'rows.jsonl'), loaded)
   assert first.texts == ('It rained.', 'Rain fell.', 'Snow fell.', '- fell.', 'Hail fell.') and first.label == '3'
   assert second.texts == ('It rained.', 'What? Rain', 'What? Snow', 'What? -', 'What? Hail')
   data.dataset = 'race'
-  assert classification.read(str(tmp_path / 'rows.jsonl'), loaded)[0].texts[1:] == (
+  assert classification.read_rows(str(tmp_path / 'rows.jsonl'), loaded)[0].texts[1:] == (
     '_ fell.',
     'Rain',
     'Snow',

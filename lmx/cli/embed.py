@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     lines = [reader.read(line, number) for number, line in enumerate(_lines(args.input), 1)]
     size = 1 if args.carry else args.batch
     tokens = sum(len(line[0]) for line in lines)
-    embedded = contextual_embeddings.embedded(reader, lines, size, carry=args.carry)
+    embedded = contextual_embeddings.embed(reader, lines, size, carry=args.carry)
     with tqdm(total=tokens, unit=' tokens', unit_scale=True, disable=None) as progress:
       for number, (words, layers) in enumerate(embedded):
         write(f'{number}_tokens', np.asarray(words, np.str_))

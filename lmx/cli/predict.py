@@ -18,7 +18,7 @@ from typing import Any
 from lmx import ranges
 from lmx.errors import InputError, writing
 
-OF_FORM = {
+RUNS_OF_FORMAT = {
   'glue': 'runs of a task of GLUE',
   'conll': 'taggers',
   'squad': 'runs that answer questions',
@@ -56,22 +56,24 @@ def run(args: argparse.Namespace) -> int:
 
   loaded = restore.load(args.workdir, args.which, args.overrides)
   module = _module(loaded)
-  forms = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
-  forms |= {args.null_odds: 'null_odds'} if args.null_odds else {}
-  for form in filter(None, forms.values()):
-    if form not in module.FORMS:
-      raise InputError(f'--{form} is for {OF_FORM[form]}; {loaded.workdir} has objective "{loaded.run.objective_name}"')
-  if args.n_best and 'squad' not in module.FORMS:
+  formats = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
+  formats |= {args.null_odds: 'null_odds'} if args.null_odds else {}
+  for name in filter(None, formats.values()):
+    if name not in module.FORMATS:
+      raise InputError(
+        f'--{name} is for {RUNS_OF_FORMAT[name]}; {loaded.workdir} has objective "{loaded.run.objective_name}"'
+      )
+  if args.n_best and 'squad' not in module.FORMATS:
     raise InputError('--n_best is for runs that answer questions')
-  asked = module.of_file(loaded, args.input) if args.input else module.of_split(loaded, args.split)
-  predictions = module.said(loaded, asked)
+  inputs = module.read_file(loaded, args.input) if args.input else module.read_split(loaded, args.split)
+  predictions = module.predict(loaded, inputs)
   outputs = {
-    path: module.FORMS[form](loaded, asked, predictions) if form else _lines(predictions, args.n_best)
-    for path, form in forms.items()
+    path: module.FORMATS[name](loaded, inputs, predictions) if name else _lines(predictions, args.n_best)
+    for path, name in formats.items()
   }
   for path, text in outputs.items():
     _write(path, text)
-  for note in filter(None, (*asked.notes, module.judged(loaded, asked, predictions))):
+  for note in filter(None, (*inputs.notes, module.score(loaded, inputs, predictions))):
     print(note, file=sys.stderr)
   return 0
 
@@ -93,14 +95,14 @@ def _module(loaded: Any) -> ModuleType:
   return modules[name]
 
 
-def _lines(found: Sequence[Mapping[str, Any]], n_best: int) -> str:
+def _lines(predictions: Sequence[Mapping[str, Any]], n_best: int) -> str:
   """Return predictions as JSON lines, with at most `n_best` candidates for a question."""
   from lmx.reporting import run_log
 
   shorten = lambda row: {
     key: x[:n_best] if key == 'n_best' else x for key, x in row.items() if key != 'n_best' or n_best
   }
-  return ''.join(json.dumps(run_log.to_json(shorten(row)), ensure_ascii=False) + '\n' for row in found)
+  return ''.join(json.dumps(run_log.to_json(shorten(row)), ensure_ascii=False) + '\n' for row in predictions)
 
 
 def _write(path: str, text: str) -> None:

@@ -101,7 +101,7 @@ def evaluate_run(
   answers: list[question_answering.Answer] = []
   if run.objective_name == 'span':
     answers = question_answering.answer(run, corpus, engine.to_one_device(params), split)
-    metrics |= question_answering.figures(run, answers)
+    metrics |= question_answering.compute_metrics(run, answers)
   return Evaluation(metrics, translations, answers)
 
 
@@ -144,7 +144,7 @@ def write(
   metrics, translations, answers = evaluation
   logger.plot(metrics)
   if answers and logger.primary:
-    question_answering.keep(logger.workdir, answers)
+    question_answering.write_files(logger.workdir, answers)
   if 'confusion' in metrics and logger.primary:
     plots.confusion(logger.workdir / 'confusion.png', metrics['confusion'], metrics['labels'])
   if translations and logger.primary:

@@ -3,11 +3,12 @@
 Each task has a module: classification.py (labels or scores of rows), tagging.py (a label for each word) and
 question_answering.py (spans of a passage). `lmx predict` uses these names of each:
 
-  of_file(loaded, path) -> Asked           the inputs of a user's file
-  of_split(loaded, split) -> Asked         the inputs of a split of the run's own data
-  said(loaded, asked) -> [{...}]           predictions, JSON-able, one for each input
-  judged(loaded, asked, said) -> str       the metrics, if labels are known; '' otherwise
-  FORMS = {'name': form}                   output formats besides JSON lines: form(loaded, asked, said) -> text
+  read_file(loaded, path) -> Inputs            the inputs of a user's file
+  read_split(loaded, split) -> Inputs          the inputs of a split of the run's own data
+  predict(loaded, inputs) -> [{...}]           predictions, JSON-able, one for each input
+  score(loaded, inputs, predictions) -> str    the metrics, if labels are known; '' otherwise
+  FORMATS = {'name': format}                   output formats besides JSON lines: format(loaded, inputs, predictions)
+                                               -> text
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from lmx.runs.restore import Restored
 from lmx.types import Params
 
 Arrays = dict[str, np.ndarray]
-_TRUTHS = ('labels_B', 'scores_B', 'labels_BT', 'starts_B', 'ends_B')
+_LABELS = ('labels_B', 'scores_B', 'labels_BT', 'starts_B', 'ends_B')
 
 
-class Asked(NamedTuple):
+class Inputs(NamedTuple):
   """Input of a prediction.
 
   Attributes:
@@ -51,7 +52,7 @@ class Asked(NamedTuple):
   notes: tuple[str, ...] = ()
 
 
-Form = Callable[[Restored, Asked, Sequence[Mapping[str, Any]]], str]
+Format = Callable[[Restored, Inputs, Sequence[Mapping[str, Any]]], str]
 
 
 def batches(run: schema.Run, corpus: corpora.Corpus, split: str) -> Batches:
@@ -59,7 +60,7 @@ def batches(run: schema.Run, corpus: corpora.Corpus, split: str) -> Batches:
   return pipeline.batches(run.data, corpus, split, pipeline.EVAL_SEED, train=False)
 
 
-def over(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple[Arrays, Arrays]]:
+def predict(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple[Arrays, Arrays]]:
   """Yield each batch and the result of the objective's `predict` on it, from which the labels are removed.
 
   Args:
@@ -68,20 +69,20 @@ def over(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple[Ar
     params: {'model': ..., 'objective': ...}, unsharded on one device.
   """
   objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
-  own = functools.partial(objective.predict, run.objective, model, run.measured)
-  predict = jax.jit(precision.wrap(run.matmul_precision, own))
+  function = functools.partial(objective.predict, run.objective, model, run.measured)
+  predict_step = jax.jit(precision.wrap(run.matmul_precision, function))
   for step in range(batches.steps):
     batch = batches(step)
-    predictions, _ = predict(params, {key: x for key, x in batch.items() if key not in _TRUTHS}, ())
+    predictions, _ = predict_step(params, {key: x for key, x in batch.items() if key not in _LABELS}, ())
     yield batch, {name: np.asarray(x) for name, x in predictions.items()}
 
 
-def ending(path: str, endings: Iterable[str], what: str) -> str:
-  """Return the ending of a file's name, before '.gz' if it has that. Raises InputError if it is none of `endings`."""
-  name = path.removesuffix('.gz')
-  suffix = next((end for end in endings if name.endswith(end)), None)
+def check_suffix(path: str, suffixes: Iterable[str], what: str) -> str:
+  """Return the ending of a file's name, before '.gz' if it has that. Raises InputError if it is none of `suffixes`."""
+  stem = path.removesuffix('.gz')
+  suffix = next((suffix for suffix in suffixes if stem.endswith(suffix)), None)
   if suffix is None:
-    raise InputError(f'{path}: {what} are read from files whose names end in {", ".join(endings)}')
+    raise InputError(f'{path}: {what} are read from files whose names end in {", ".join(suffixes)}')
   if not pathlib.Path(path).is_file():
     raise InputError(f'{path}: cannot be read (there is no such file)')
   return suffix

@@ -16,7 +16,7 @@ from lmx.data.builders import cells, tables
 from lmx.engine import state
 from lmx.errors import InputError, nearest
 from lmx.prediction import batched
-from lmx.prediction.batched import Asked
+from lmx.prediction.batched import Inputs
 from lmx.runs import restore as restored_lib
 from lmx.runs.restore import Restored
 from lmx.types import Params
@@ -53,7 +53,7 @@ def outputs(run: schema.Run, corpus: corpora.Corpus, params: Params, split: str)
   """
   batches = batched.batches(run, corpus, split)
   arrays: dict[str, np.ndarray] = {}
-  for batch, predictions in batched.over(run, batches, params):
+  for batch, predictions in batched.predict(run, batches, params):
     truth = [batch[key] for key in ('labels_B', 'scores_B') if key in batch]
     live_B = batch['index_B'] >= 0
     for name, rows in [*predictions.items(), *(('truth', x_B) for x_B in truth)]:
@@ -152,7 +152,7 @@ class Row:
   line: int
 
 
-def fields(loaded: Restored) -> tuple[str, ...]:
+def text_columns(loaded: Restored) -> tuple[str, ...]:
   """Return the names of the text columns of the run's data set; ('text',) if it is no table."""
   name = loaded.run.data.dataset
   if not sources.RULES[name].table:
@@ -160,18 +160,18 @@ def fields(loaded: Restored) -> tuple[str, ...]:
   return tuple(names[0] for names in tables.TABLES[name].texts) if name in tables.TABLES else loaded.run.data.texts
 
 
-def read(path: str, loaded: Restored) -> list[Row]:
+def read_rows(path: str, loaded: Restored) -> list[Row]:
   """Return the rows of a file.
 
-  A .txt file has a text a line. Other files are tables (`lmx.data.builders.cells`) with the columns of `fields` and
-  optionally that of the label.
+  A .txt file has a text a line. Other files are tables (`lmx.data.builders.cells`) with the columns of `text_columns`
+  and optionally that of the label.
 
   Raises:
     InputError: the file cannot be read or is empty, a line is empty or malformed, or a label is unknown.
   """
-  batched.ending(path, ENDINGS, 'rows')
+  batched.check_suffix(path, ENDINGS, 'rows')
   names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
-  columns, choices = fields(loaded), getattr(loaded.run.objective, 'choices', 0)
+  columns, choices = text_columns(loaded), getattr(loaded.run.objective, 'choices', 0)
   if path.removesuffix('.gz').endswith('.txt'):
     rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
   else:
@@ -200,25 +200,25 @@ def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
     yield number, line
 
 
-def of_file(loaded: Restored, path: str) -> Asked:
-  """Return the rows of a file; see `read`."""
-  rows = read(path, loaded)
+def read_file(loaded: Restored, path: str) -> Inputs:
+  """Return the rows of a file; see `read_rows`."""
+  rows = read_rows(path, loaded)
   texts = [text for row in rows for text in row.texts]
   no_labels = {path: [0] * len(texts)}  # placeholders: batches of documents need labels
   corpus = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels=no_labels)
   choices = getattr(loaded.run.objective, 'choices', 0)
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'texts': len(rows[0].texts), 'choices': choices})
-  return Asked(transforms.view(corpus, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
+  return Inputs(transforms.view(corpus, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
 
 
-def of_split(loaded: Restored, split: str) -> Asked:
+def read_split(loaded: Restored, split: str) -> Inputs:
   """Return the rows of a split."""
-  return Asked(pipeline.load(loaded.run.data), split, ())
+  return Inputs(pipeline.load(loaded.run.data), split, ())
 
 
-def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
+def predict(loaded: Restored, inputs: Inputs) -> list[dict[str, Any]]:
   """Return {'label', 'probabilities': {label: p}} for each row in order, or {'score'} for a regression."""
-  predictions = outputs(loaded.run, asked.corpus, loaded.params, asked.split)
+  predictions = outputs(loaded.run, inputs.corpus, loaded.params, inputs.split)
   if loaded.run.objective_name == 'regress':
     return [{'score': round(float(score), 6)} for score in predictions['scores_B']]
   names, p_IC = label_names(loaded), softmax(predictions['logits_BC'])
@@ -228,18 +228,18 @@ def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
   ]
 
 
-def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a sentence with the accuracy on the labelled rows of a file; '' for a regression."""
   if loaded.run.objective_name == 'regress':
     return ''
-  pairs = [(row['label'], one.label) for row, one in zip(found, asked.items, strict=False) if one.label]
+  pairs = [(one['label'], row.label) for one, row in zip(predictions, inputs.items, strict=False) if row.label]
   if not pairs:
     return ''
   right = sum(label == true for label, true in pairs)
   return f'{right} of {len(pairs)} documents with a label are right ({right / len(pairs):.1%})'
 
 
-def submission(loaded: Restored, asked: Asked | None, found: Sequence[Mapping[str, Any]]) -> str:
+def submission(loaded: Restored, inputs: Inputs | None, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return the file for GLUE's test server: index and prediction, with labels as in the task's files.
 
   Raises:
@@ -249,8 +249,8 @@ def submission(loaded: Restored, asked: Asked | None, found: Sequence[Mapping[st
   if not name.startswith('glue/'):
     raise InputError(f'{loaded.workdir} was trained on {name}, which is no task of GLUE')
   cells = {label: cell for cell, label in tables.TABLES[name].classes.items()}
-  said_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else cells[row['label']]
-  return 'index\tprediction\n' + ''.join(f'{i}\t{said_of(row)}\n' for i, row in enumerate(found))
+  cell_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else cells[row['label']]
+  return 'index\tprediction\n' + ''.join(f'{i}\t{cell_of(row)}\n' for i, row in enumerate(predictions))
 
 
-FORMS: dict[str, batched.Form] = {'glue': submission}
+FORMATS: dict[str, batched.Format] = {'glue': submission}

@@ -62,7 +62,7 @@ def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides
     fields, body = release.from_release(*release.find(workdir))
     state.warn_nonfinite(workdir, body)
     model = registry.get('elmo')
-    return Reader(model, model.Config(V=3, **fields), body, lambda line, _: _spelled(line, 'space', False, 50))
+    return Reader(model, model.Config(V=3, **fields), body, lambda line, _: _read_characters(line, 'space', False, 50))
   return from_run(restore.load(workdir, which, overrides))
 
 
@@ -73,7 +73,7 @@ def from_run(loaded: restore.Restored) -> Reader:
   def read(line: str, number: int) -> Line:
     ids = tokenizer.encode(line)
     if getattr(loaded.model, 'READS', '') == 'characters':
-      words, arrays = _spelled(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
+      words, arrays = _read_characters(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
       arrays['tokens_BT'] = word_characters.create(tokenizer, loaded.run.data.characters).word_ids(ids[: len(words)])
     else:
       words, arrays = tokenizer.pieces(ids), {'tokens_BT': ids}
@@ -84,7 +84,7 @@ def from_run(loaded: restore.Restored) -> Reader:
   return Reader(loaded.model, loaded.cfg, loaded.params['model'], read, loaded.run.matmul_precision)
 
 
-def _spelled(line: str, rule: str, lower_case: bool, characters: int) -> Line:
+def _read_characters(line: str, rule: str, lower_case: bool, characters: int) -> Line:
   words = [word for word in word_rules.split(line, rule, lower_case) if word not in ('\n', '<eos>')]
   letters = word_characters.character_ids([word.encode('utf-8', 'replace') for word in words], characters)
   return words, {'characters_BTC': letters.reshape(len(words), characters)}
@@ -105,10 +105,10 @@ def vectors(
     InputError: a line is longer than the model's positions.
   """
   read = [reader.read(line, number) for number, line in enumerate(lines, 1)]
-  yield from embedded(reader, read, 1 if carry else size, carry=carry)
+  yield from embed(reader, read, 1 if carry else size, carry=carry)
 
 
-def embedded(
+def embed(
   reader: Reader, lines: Sequence[Line], size: int, *, carry: bool = False
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
   """Yield (tokens, layers) of each line in order; layers are (tokens, width) float32.

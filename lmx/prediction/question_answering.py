@@ -26,15 +26,15 @@ from lmx.data.builders.questions import Question
 from lmx.errors import InputError
 from lmx.metrics import squad
 from lmx.prediction import batched
-from lmx.prediction.batched import Asked
+from lmx.prediction.batched import Inputs
 from lmx.runs.restore import Restored
 from lmx.types import Params
 
 SHARED = ('text', 'score', 'start', 'end')  # fields of an answer and of its candidates
 
-UNKNOWN = (
-  'the run does not say whether it was trained on questions without an answer, so that "" may be said; '
-  '--config.evaluation.null_threshold=1e9 says it never'
+UNANSWERED_UNKNOWN = (
+  'the run does not record whether it was trained on questions without an answer, so that "" may be predicted; '
+  '--config.evaluation.null_threshold=1e9 never predicts it'
 )
 
 
@@ -59,7 +59,7 @@ class Answer(NamedTuple):
 
 
 def answer(
-  run: schema.Run, corpus: corpora.Corpus, params: Params, split: str, asked: Sequence[Question] | None = None
+  run: schema.Run, corpus: corpora.Corpus, params: Params, split: str, questions: Sequence[Question] | None = None
 ) -> list[Answer]:
   """Answer every question of a split.
 
@@ -68,24 +68,26 @@ def answer(
     corpus: its data.
     params: {'model': ..., 'objective': ...}, unsharded on one device.
     split: name of the split.
-    asked: its questions as text; None reads them from the run's data set.
+    questions: its questions as text; None reads them from the run's data set.
   """
   batches: Any = batched.batches(run, corpus, split)
-  asked = _texts(run, split) if asked is None else asked
-  spans_by_question: list[list[Span]] = [[] for _ in asked]
-  null = np.full(len(asked), np.inf)
-  for batch, predictions in batched.over(run, batches, params):
+  questions = _read_questions(run, split) if questions is None else questions
+  spans_by_question: list[list[Span]] = [[] for _ in questions]
+  null = np.full(len(questions), np.inf)
+  for batch, predictions in batched.predict(run, batches, params):
     for b in np.flatnonzero(batch['index_B'] >= 0):
       f = int(batch['index_B'][b])
       i, begin, _, shift = (int(x[f]) for x in batches.windows)
       none, spans = _window({key: x[b] for key, x in (*batch.items(), *predictions.items())}, run.evaluation)
       null[i] = min(null[i], none)
       spans_by_question[i] += [(score, first - shift + begin, last - shift + begin) for score, first, last in spans]
-  with_null, own = _unanswered(corpus) > 0, run.objective.head == 'xlnet'
+  with_null, null_is_odds = _unanswered(corpus) > 0, run.objective.head == 'xlnet'
   offsets: dict[str, np.ndarray] = {}
   return [
-    _answer(run, corpus, one, sorted(spans, key=lambda s: -s[0]), float(null[i]) if with_null else None, own, offsets)
-    for i, (one, spans) in enumerate(zip(asked, spans_by_question, strict=True))
+    _answer(
+      run, corpus, one, sorted(spans, key=lambda s: -s[0]), float(null[i]) if with_null else None, null_is_odds, offsets
+    )
+    for i, (one, spans) in enumerate(zip(questions, spans_by_question, strict=True))
   ]
 
 
@@ -96,39 +98,39 @@ def _unanswered(corpus: corpora.Corpus) -> int:
   return labels.count_unanswered(corpus.splits['train'].labels)  # tokenised by an earlier lmx, which did not record it
 
 
-def _texts(run: schema.Run, split: str) -> list[Question]:
+def _read_questions(run: schema.Run, split: str) -> list[Question]:
   """Return the questions of a split as the data set has them."""
   rows = list(pipeline.examples(run.data, split))
-  asked = []
+  questions = []
   for (_, context, _), (_, question, label) in zip(rows[::2], rows[1::2], strict=True):
     about = json.loads(label)
-    asked.append(Question(about['id'], context, question, tuple((text, begin) for text, begin in about['answers'])))
-  return [asked[i] for i in pipeline.select_documents(run.data, split, len(asked))]
+    questions.append(Question(about['id'], context, question, tuple((text, begin) for text, begin in about['answers'])))
+  return [questions[i] for i in pipeline.select_documents(run.data, split, len(questions))]
 
 
 Span = tuple[float, int, int]  # (score, first position, last position)
 
 
-def _window(row: Mapping[str, np.ndarray], chosen: Any) -> tuple[float, list[Span]]:
+def _window(row: Mapping[str, np.ndarray], options: Any) -> tuple[float, list[Span]]:
   """Return (null score or odds, best spans) of a window, from its row of the batch and of the predictions."""
   if 'scores_BT2' in row:
     scores_T2 = row['scores_BT2'].astype(np.float64)
-    return float(scores_T2[row['null_B']].sum()), _spans(scores_T2, row['passage_BT'], row['best_BT'], chosen)
+    return float(scores_T2[row['null_B']].sum()), _spans(scores_T2, row['passage_BT'], row['best_BT'], options)
   begin_K, end_KE, scores_KE = row['begin_BK'], row['end_BKE'], row['scores_BKE'].astype(np.float64)
   pairs = [
     (float(score), int(a), int(z))
     for a, end_E, scores_E in zip(begin_K, end_KE, scores_KE, strict=True)
     for z, score in zip(end_E, scores_E, strict=True)
-    if row['best_BT'][a] and row['passage_BT'][z] and a <= z < a + chosen.answer_length
+    if row['best_BT'][a] and row['passage_BT'][z] and a <= z < a + options.answer_length
   ]
   return float(row['odds_B']), sorted(pairs, reverse=True)
 
 
-def _spans(scores_T2: np.ndarray, passage_T: np.ndarray, best_T: np.ndarray, chosen: Any) -> list[Span]:
+def _spans(scores_T2: np.ndarray, passage_T: np.ndarray, best_T: np.ndarray, options: Any) -> list[Span]:
   """Return the best spans of a window."""
 
   def top(scores_T: np.ndarray, among_T: np.ndarray) -> np.ndarray:
-    ranked = np.argsort(-scores_T[among_T], kind='stable')[: chosen.n_best]
+    ranked = np.argsort(-scores_T[among_T], kind='stable')[: options.n_best]
     return np.flatnonzero(among_T)[ranked]
 
   firsts, lasts = top(scores_T2[:, 0], best_T), top(scores_T2[:, 1], passage_T)
@@ -136,62 +138,67 @@ def _spans(scores_T2: np.ndarray, passage_T: np.ndarray, best_T: np.ndarray, cho
     (float(scores_T2[a, 0] + scores_T2[z, 1]), int(a), int(z))
     for a in firsts
     for z in lasts
-    if a <= z < a + chosen.answer_length
+    if a <= z < a + options.answer_length
   ]
-  return sorted(pairs, reverse=True)[: chosen.n_best]
+  return sorted(pairs, reverse=True)[: options.n_best]
 
 
 def _answer(
   run: schema.Run,
   corpus: corpora.Corpus,
-  asked: Question,
+  question: Question,
   spans: Sequence[Span],
   null: float | None,
-  own: bool,
-  places: dict[str, np.ndarray],
+  null_is_odds: bool,
+  offsets: dict[str, np.ndarray],
 ) -> Answer:
-  """Return the answer of a question from its spans; with `own`, `null` is already odds and not a score like spans'."""
-  if asked.context not in places:
-    places.clear()  # questions on a passage follow one another
-    places[asked.context] = corpus.tokenizer.encode_spans(asked.context)[1]
-  where = places[asked.context]
+  """Return the answer of a question from its spans.
+
+  With `null_is_odds`, `null` is already the odds of no answer, and not a score like those of the spans.
+  """
+  if question.context not in offsets:
+    offsets.clear()  # questions on a passage follow one another
+    offsets[question.context] = corpus.tokenizer.encode_spans(question.context)[1]
+  spans_T2 = offsets[question.context]
   candidates: dict[str, tuple[float, int]] = {}
   for score, first, last in spans:
-    whole = asked.context[where[first, 0] : where[last, 1]]
+    whole = question.context[spans_T2[first, 0] : spans_T2[last, 1]]
     if whole.strip() and whole.strip() not in candidates:
-      candidates[whole.strip()] = score, int(where[first, 0]) + len(whole) - len(whole.lstrip())
+      candidates[whole.strip()] = score, int(spans_T2[first, 0]) + len(whole) - len(whole.lstrip())
   ranked = sorted(candidates.items(), key=lambda item: -item[1][0])[: run.evaluation.n_best]
   best, (score, _) = ranked[0] if ranked else ('', (-np.inf, 0))
-  odds = float('-inf') if null is None else null if own else null - score
+  odds = float('-inf') if null is None else null if null_is_odds else null - score
   rows: list[dict[str, Any]] = [
     {'text': text, 'score': score, 'start': begin, 'end': begin + len(text)} for text, (score, begin) in ranked
   ]
-  if null is not None and not own:
+  if null is not None and not null_is_odds:
     rows.append({'text': '', 'score': null, 'start': None, 'end': None})
   scale = np.exp([row['score'] - max(one['score'] for one in rows) for row in rows])
   listed = [row | {'probability': float(p)} for row, p in zip(rows, scale / max(scale.sum(), 1e-300), strict=True)]
   predicted = '' if odds > run.evaluation.null_threshold else best
-  truths = None if asked.answers is None else tuple(text for text, _ in asked.answers)
-  return Answer(asked.id, predicted, best, odds, sorted(listed, key=lambda row: -row['score']), truths)
+  truths = None if question.answers is None else tuple(text for text, _ in question.answers)
+  return Answer(question.id, predicted, best, odds, sorted(listed, key=lambda row: -row['score']), truths)
 
 
-def figures(run: schema.Run, found: Sequence[Answer]) -> dict[str, Any]:
+def compute_metrics(run: schema.Run, answers: Sequence[Answer]) -> dict[str, Any]:
   """Return the metrics of the answers of a split, for results.json."""
-  truths = {one.id: one.truths or () for one in found}
-  scores: dict[str, Any] = squad.figures({one.id: one.text for one in found}, truths)
-  if any(np.isfinite(one.null_odds) for one in found):
-    scores |= squad.thresholds({one.id: one.best for one in found}, truths, {one.id: one.null_odds for one in found})
+  truths = {one.id: one.truths or () for one in answers}
+  scores: dict[str, Any] = squad.figures({one.id: one.text for one in answers}, truths)
+  if any(np.isfinite(one.null_odds) for one in answers):
+    scores |= squad.thresholds(
+      {one.id: one.best for one in answers}, truths, {one.id: one.null_odds for one in answers}
+    )
     scores['null_threshold'] = run.evaluation.null_threshold
   return scores | {'metric': 'f1'}
 
 
-def of_file(loaded: Restored, path: str) -> Asked:
+def read_file(loaded: Restored, path: str) -> Inputs:
   """Return the questions of a file in SQuAD's format, in which answers are optional; see `data.builders.questions`.
 
   Raises:
     InputError: the file cannot be read, has no question, or the offset of an answer is wrong.
   """
-  batched.ending(path, ('.json', '.jsonl'), 'questions')
+  batched.check_suffix(path, ('.json', '.jsonl'), 'questions')
   items = list(questions.read(path, known=False))
   if not items:
     raise InputError(f'{path}: the file has no questions')
@@ -200,67 +207,67 @@ def of_file(loaded: Restored, path: str) -> Asked:
   about = run_files.read_data(loaded.workdir)
   count = about.get('unanswered', 1)
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'spans': True, 'unanswered': count})
-  notes = [] if 'unanswered' in about else [UNKNOWN]
-  return Asked(corpus, path, items, (*notes, *batched.batches(loaded.run, corpus, path).notes))
+  notes = [] if 'unanswered' in about else [UNANSWERED_UNKNOWN]
+  return Inputs(corpus, path, items, (*notes, *batched.batches(loaded.run, corpus, path).notes))
 
 
-def of_split(loaded: Restored, split: str) -> Asked:
+def read_split(loaded: Restored, split: str) -> Inputs:
   """Return the questions of a split of the run's data."""
-  return Asked(pipeline.load(loaded.run.data), split, _texts(loaded.run, split))
+  return Inputs(pipeline.load(loaded.run.data), split, _read_questions(loaded.run, split))
 
 
-def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
+def predict(loaded: Restored, inputs: Inputs) -> list[dict[str, Any]]:
   """Return {'id', 'text', 'score', 'start', 'end', 'n_best'} for each question, and 'null_odds' if '' is possible."""
-  answers = answer(loaded.run, asked.corpus, loaded.params, asked.split, asked.items)
-  return [_shown(one) for one in answers]
+  answers = answer(loaded.run, inputs.corpus, loaded.params, inputs.split, inputs.items)
+  return [_to_json(one) for one in answers]
 
 
-def _shown(one: Answer) -> dict[str, Any]:
+def _to_json(one: Answer) -> dict[str, Any]:
   nothing = dict.fromkeys(SHARED) | {'text': ''}
   chosen = next((row for row in one.candidates if row['text'] == one.text), nothing)
   odds = {'null_odds': one.null_odds} if one.null_odds > -np.inf else {}
   return {'id': one.id} | {key: chosen[key] for key in SHARED} | odds | {'n_best': one.candidates}
 
 
-def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a sentence with exact match and F1 over the questions whose answers are known."""
   del loaded
-  truths = {one.id: [text for text, _ in one.answers] for one in asked.items if one.answers is not None}
+  truths = {one.id: [text for text, _ in one.answers] for one in inputs.items if one.answers is not None}
   if not truths:
     return ''
-  scores = squad.figures({row['id']: row['text'] for row in found}, truths)
+  scores = squad.figures({row['id']: row['text'] for row in predictions}, truths)
   return f'exact match {scores["exact_match"]:.2f}, F1 {scores["f1"]:.2f} of {len(truths):,} questions with answers'
 
 
-def _predictions(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+def _predictions(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return the file of answers that SQuAD's official evaluation reads."""
-  del loaded, asked
-  return _json({row['id']: row['text'] for row in found})
+  del loaded, inputs
+  return _json({row['id']: row['text'] for row in predictions})
 
 
-def _null_odds(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+def _null_odds(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return the file for --na-prob-file of that evaluation: higher values mean no answer."""
-  del asked
-  if not all('null_odds' in row for row in found):
+  del inputs
+  if not all('null_odds' in row for row in predictions):
     raise InputError(f'{loaded.workdir} was trained on questions that all have an answer: there are no odds of none')
-  return _json({row['id']: row['null_odds'] for row in found})
+  return _json({row['id']: row['null_odds'] for row in predictions})
 
 
-FORMS: dict[str, batched.Form] = {'squad': _predictions, 'null_odds': _null_odds}
+FORMATS: dict[str, batched.Format] = {'squad': _predictions, 'null_odds': _null_odds}
 
 
 def _json(content: Mapping[str, Any]) -> str:
   return json.dumps(content, indent=1, ensure_ascii=False) + '\n'
 
 
-def keep(workdir: Any, found: Sequence[Answer]) -> None:
+def write_files(workdir: Any, answers: Sequence[Answer]) -> None:
   """Write predictions.json, nbest_predictions.json and, with questions without an answer, null_odds.json."""
   files: dict[str, Mapping[str, Any]] = {
-    'predictions.json': {one.id: one.text for one in found},
-    'nbest_predictions.json': {one.id: one.candidates for one in found},
+    'predictions.json': {one.id: one.text for one in answers},
+    'nbest_predictions.json': {one.id: one.candidates for one in answers},
   }
-  if any(np.isfinite(one.null_odds) for one in found):
-    files['null_odds.json'] = {one.id: one.null_odds for one in found}
+  if any(np.isfinite(one.null_odds) for one in answers):
+    files['null_odds.json'] = {one.id: one.null_odds for one in answers}
   try:
     for name, content in files.items():
       (workdir / name).write_text(_json(content))

@@ -21,68 +21,68 @@ from lmx.data.tokenizers.words import with_all_words
 from lmx.errors import InputError, nearest
 from lmx.metrics import spans
 from lmx.prediction import batched
-from lmx.prediction.batched import Asked
+from lmx.prediction.batched import Inputs
 from lmx.runs.restore import Restored
 
 
-def of_file(loaded: Restored, path: str) -> Asked:
+def read_file(loaded: Restored, path: str) -> Inputs:
   """Return the sentences of a file; see `lmx.data.builders.tagged.read`.
 
   Raises:
     InputError: the file cannot be read, has no sentence, or has a label unknown to the tagger.
   """
-  batched.ending(path, tagged.ENDINGS, 'sentences')
+  batched.check_suffix(path, tagged.ENDINGS, 'sentences')
   sentences, names = list(tagged.read(path)), loaded.run.objective.labels
   if not sentences:
     raise InputError(f'{path}: the file has no sentences')
   if spans.is_scheme(names):  # IOB1 is converted to BIO, as in data sets
     sentences = [one._replace(tags=one.tags and tuple(tagged.bio(one.tags))) for one in sentences]
-  return _asked(loaded, sentences, path)
+  return _build_inputs(loaded, sentences, path)
 
 
-def of_split(loaded: Restored, split: str) -> Asked:
+def read_split(loaded: Restored, split: str) -> Inputs:
   """Return the sentences of a split of the run's data set."""
   rows = [(text.split(), label.split()) for _, text, label in pipeline.examples(loaded.run.data, split)]
   sentences = [Sentence(tuple(words), tuple(tags), (i,) * len(words)) for i, (words, tags) in enumerate(rows, 1)]
-  return _asked(loaded, sentences, f'split {split}')
+  return _build_inputs(loaded, sentences, f'split {split}')
 
 
-def _asked(loaded: Restored, found: Sequence[Sentence], where: str) -> Asked:
+def _build_inputs(loaded: Restored, sentences: Sequence[Sentence], where: str) -> Inputs:
   """Return sentences as a corpus whose documents are parts of sentences."""
   data, tokenizer, names = loaded.run.data, loaded.tokenizer, loaded.run.objective.labels
-  for one in found:
+  for one in sentences:
     for tag, line in zip(one.tags or (), one.lines, strict=False):
       if tag not in names:
         raise InputError(f'{where}, line {line}: the tagger has no label "{tag}"{nearest(tag, names)}')
-  words = [[tagged.plain(word) for word in one.words] for one in found]
+  words = [[tagged.plain(word) for word in one.words] for one in sentences]
   if data.characters:
     tokenizer = with_all_words(tokenizer, map(' '.join, words))
-  room = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
+  limit = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
   parts, long, truncated = [], [], 0
   for word_ids in corpora.encode_words(words, tokenizer):
-    truncated += sum(len(ids) > room for ids in word_ids)
-    sentence_parts = _parts([ids[:room] for ids in word_ids], room)
+    truncated += sum(len(ids) > limit for ids in word_ids)
+    sentence_parts = _split_sentence([ids[:limit] for ids in word_ids], limit)
     parts += sentence_parts
     long += [len(sentence_parts)] if len(sentence_parts) > 1 else []
   notes: list[str] = []
   if long:
     notes.append(
-      f'{len(long):,} of {len(found):,} sentences have more than {room} tokens and are read in {sum(long):,} parts'
+      f'{len(long):,} of {len(sentences):,} sentences have more than {limit} tokens and are read in {sum(long):,} parts'
     )
   if truncated:
-    notes.append(f'{truncated:,} words have more than {room} tokens and are read by their first {room}')
+    notes.append(f'{truncated:,} words have more than {limit} tokens and are read by their first {limit}')
   split = _split(where, parts, tokenizer.eos_id)
   corpus = corpora.Corpus(tokenizer, {where: split}, {'dataset': {'name': 'sentences'}}, hash='')
-  return Asked(corpus, where, found, tuple(notes))
+  return Inputs(corpus, where, sentences, tuple(notes))
 
 
-def _parts(pieces: Sequence[np.ndarray], room: int) -> list[list[np.ndarray]]:
-  """Split a sentence, given by the ids of each word, into parts of similar size and at most `room` tokens."""
-  total = sum(map(len, pieces))
+def _split_sentence(word_ids: Sequence[np.ndarray], limit: int) -> list[list[np.ndarray]]:
+  """Split a sentence, given by the ids of each word, into parts of similar size and at most `limit` tokens."""
+  total = sum(map(len, word_ids))
   parts: list[list[np.ndarray]] = [[]]
-  like, size = total / -(-total // room), 0
-  for ids in pieces:
-    if parts[-1] and (size >= like or size + len(ids) > room):
+  target, size = total / -(-total // limit), 0
+  for ids in word_ids:
+    if parts[-1] and (size >= target or size + len(ids) > limit):
       parts.append([])
       size = 0
     parts[-1].append(ids)
@@ -101,18 +101,18 @@ def _split(name: str, parts: Sequence[Sequence[np.ndarray]], eos_id: int | None)
   return Split(name, np.concatenate(tokens), offsets, None, None, {}, np.concatenate(labels))
 
 
-def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
+def predict(loaded: Restored, inputs: Inputs) -> list[dict[str, Any]]:
   """Return {'tokens', 'tags'} for each sentence."""
-  batches = batched.batches(loaded.run, asked.corpus, asked.split)
+  batches = batched.batches(loaded.run, inputs.corpus, inputs.split)
   numbers: list[np.ndarray] = [np.zeros(0, np.int32)] * batches.examples
-  for batch, predictions in batched.over(loaded.run, batches, loaded.params):
+  for batch, predictions in batched.predict(loaded.run, batches, loaded.params):
     for b in np.flatnonzero(batch['index_B'] >= 0):
       numbers[batch['index_B'][b]] = predictions['labels_BT'][b][predictions['words_BT'][b]]
   names, row = loaded.run.objective.labels, iter(np.concatenate(numbers).tolist())
-  return [{'tokens': list(one.words), 'tags': [names[next(row)] for _ in one.words]} for one in asked.items]
+  return [{'tokens': list(one.words), 'tags': [names[next(row)] for _ in one.words]} for one in inputs.items]
 
 
-def figures(names: Sequence[str], pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> dict[str, float]:
+def compute_metrics(names: Sequence[str], pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> dict[str, float]:
   """Return the metrics that the objective reports.
 
   Args:
@@ -133,12 +133,12 @@ def figures(names: Sequence[str], pairs: Sequence[tuple[Sequence[str], Sequence[
   return metrics
 
 
-def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a sentence with the metrics over the sentences whose labels are known."""
-  pairs = [(row['tags'], one.tags) for row, one in zip(found, asked.items, strict=True) if one.tags is not None]
+  pairs = [(row['tags'], one.tags) for row, one in zip(predictions, inputs.items, strict=True) if one.tags is not None]
   if not pairs:
     return ''
-  metrics = figures(loaded.run.objective.labels, pairs)
+  metrics = compute_metrics(loaded.run.objective.labels, pairs)
   first = ''
   if 'span_f1' in metrics:
     first = 'F1 of spans {span_f1:.2f} (precision {span_precision:.2f}, recall {span_recall:.2f}), '.format(**metrics)
@@ -146,15 +146,15 @@ def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -
   return f'{first}{metrics["accuracy"]:.2%} of {count:,} words in {len(pairs):,} sentences with labels are right'
 
 
-def _columns(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+def _columns(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a word a line, with its true label (if all are known) and the predicted one, for conlleval and seqeval."""
   del loaded
-  known = all(one.tags is not None for one in asked.items)
+  is_labelled = all(one.tags is not None for one in inputs.items)
   text = ''
-  for one, row in zip(asked.items, found, strict=True):
-    columns = [map(tagged.plain, one.words), *([one.tags] if known else []), row['tags']]
+  for one, row in zip(inputs.items, predictions, strict=True):
+    columns = [map(tagged.plain, one.words), *([one.tags] if is_labelled else []), row['tags']]
     text += ''.join(' '.join(cells) + '\n' for cells in zip(*columns, strict=True)) + '\n'
   return text
 
 
-FORMS: dict[str, batched.Form] = {'conll': _columns}
+FORMATS: dict[str, batched.Format] = {'conll': _columns}

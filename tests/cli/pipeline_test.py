@@ -208,7 +208,7 @@ def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
   about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse)
   run = types.SimpleNamespace(objective_name='regress', objective=None, data=about)
   loaded = types.SimpleNamespace(run=run, tokenizer=characters.Bytes(eos=True))
-  asked = classification.of_file(loaded, str(path))
+  asked = classification.read_file(loaded, str(path))
   split = asked.corpus.splits[asked.split]
   other = corpora.Corpus.from_texts({'train': ['a']}, loaded.tokenizer)
   assert (split.title, other.splits['train'].title) == (str(path), 'split train')

@@ -341,7 +341,7 @@ def test_rows_are_said_of_as_transformers_does(case, heads, tmp_path):
   file = tmp_path / 'rows.jsonl'
   file.write_text(''.join(json.dumps(dict(zip(columns, row, strict=False))) + '\n' for row in texts))
   run = lmx.load(tmp_path / 'run')
-  said = classification.said(run, classification.of_file(run, str(file)))
+  said = classification.predict(run, classification.read_file(run, str(file)))
   tokenizer = transformers.AutoTokenizer.from_pretrained(heads[case])
   module = getattr(transformers, kind).from_pretrained(heads[case]).eval()
   for row, found in zip(texts, said, strict=True):

@@ -58,7 +58,7 @@ def test_layers_of_different_widths_have_names_of_their_own(tmp_path):
   ids = np.array([1, 2, 3])
   lines = [(['a', 'b', 'c'], {'tokens_BT': ids}), (['d'], {'tokens_BT': ids[:1]})]
   params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))
-  (words, layers), (_, short) = contextual_embeddings.embedded(
+  (words, layers), (_, short) = contextual_embeddings.embed(
     contextual_embeddings.Reader(model, cfg, params, None), lines, 2
   )
   assert words == ['a', 'b', 'c'] and [layer.shape for layer in layers] == [(3, 12), (3, 16), (3, 16)]

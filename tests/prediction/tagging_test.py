@@ -135,9 +135,9 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
   assert '1 of 2 sentences have more than 22 tokens and are read in' in err
   count = int(err.split(' parts')[0].split()[-1])
   assert 22 * count >= len(words)
-  parts = tagging._parts([np.zeros(n) for n in (3, 1, 4, 1, 5, 2, 6, 5)], 9)
+  parts = tagging._split_sentence([np.zeros(n) for n in (3, 1, 4, 1, 5, 2, 6, 5)], 9)
   assert [[len(ids) for ids in part] for part in parts] == [[3, 1, 4, 1], [5, 2], [6], [5]]
-  assert [len(p) for p in tagging._parts([np.zeros(1)] * 100, 64)] == [50, 50]
+  assert [len(p) for p in tagging._split_sentence([np.zeros(1)] * 100, 64)] == [50, 50]
   (tmp_path / 'b.txt').write_text('the\n')  # one token
   assert said(run, tmp_path / 'b.txt', capsys) == ([{'tokens': ['the'], 'tags': ['O']}], '')
   (tmp_path / 'c.txt').write_text(f'the {"went" * 20} saw\n')
@@ -171,13 +171,13 @@ def test_files_that_cannot_be_tagged(loaded, tmp_path, name, content, message):
   if content is not None:
     (tmp_path / name).write_text(content)
   with pytest.raises(InputError, match=re.escape(message)):
-    tagging.of_file(loaded, str(tmp_path / name))
+    tagging.read_file(loaded, str(tmp_path / name))
 
 
 def test_a_split_with_a_label_that_the_run_does_not_know_is_named(loaded, monkeypatch):
   monkeypatch.setattr(tagging.pipeline, 'examples', lambda cfg, split: [('0', 'the', 'O'), ('1', 'of ano', 'O B-pre')])
   with pytest.raises(InputError, match='split test, line 2: the tagger has no label "B-pre"; did you mean "B-per"'):
-    tagging.of_split(loaded, 'test')
+    tagging.read_split(loaded, 'test')
 
 
 def test_forms_of_others_are_refused(run, tmp_path, capsys):
