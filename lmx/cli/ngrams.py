@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
   corpus = pipeline.load(resolve.to_run(resolve.load(args.config, args.overrides)).data)
   splits, models = args.split.split(','), args.models.split(',')
-  records = ngram_mixture.ngrams(corpus, splits, models)
+  records = ngram_mixture.evaluate_ngrams(corpus, splits, models)
   by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in records}
   print('perplexity per token', *(f'{split:>12}' for split in splits))
   for name in models:

@@ -161,7 +161,7 @@ def _about(
   _check_references(args, references, lines)
   if references is not None:
     source, target = _sides(loaded.workdir)
-    metrics = translation.scores(
+    metrics = translation.compute_scores(
       [one.text for one in best],
       references,
       lines,

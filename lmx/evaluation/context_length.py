@@ -44,7 +44,7 @@ def alone(model: Model, cfg: Any) -> Any:
   return model.without_memory(cfg) if hasattr(model, 'without_memory') else cfg
 
 
-def blocks(size: int, longest: int, count: int, stride: int) -> np.ndarray:
+def block_starts(size: int, longest: int, count: int, stride: int) -> np.ndarray:
   """Return the starts of the blocks of predicted tokens.
 
   Args:
@@ -59,10 +59,10 @@ def blocks(size: int, longest: int, count: int, stride: int) -> np.ndarray:
   available = (size - longest) // stride
   if available < 1:
     raise InputError(
-      f'the split has {size:,} tokens, too few for {stride:,} that see {longest:,} before them; give shorter contexts'
+      f'the split has {size:,} tokens, too few for {stride:,} with {longest:,} before them; give shorter contexts'
     )
-  wanted = min(-(-count // stride) or available, available)
-  return longest + stride * (np.arange(wanted) * available // wanted)
+  count_blocks = min(-(-count // stride) or available, available)
+  return longest + stride * (np.arange(count_blocks) * available // count_blocks)
 
 
 def token_nll(
@@ -156,7 +156,7 @@ def measure(
   group = [restore.load(workdir, which, overrides) for workdir in workdirs]
   names, corpus = _names(workdirs), _shared_corpus(group, max(lengths), stride)
   data = np.asarray(corpus.split(split).tokens)
-  first_I = blocks(len(data), max(lengths), tokens, stride)
+  first_I = block_starts(len(data), max(lengths), tokens, stride)
   nll_GLT = np.stack(
     [
       precision.wrap(loaded.run.matmul_precision, token_nll)(
@@ -183,7 +183,7 @@ def measure(
     'protocol': f'each token sees {sees} before it, the model beginning anew at the first',
     'lengths': list(lengths),
     'threshold': threshold,
-    'models': figures(nll_GLT, lengths, shares, threshold, about),
+    'models': compute_metrics(nll_GLT, lengths, shares, threshold, about),
   }
 
 
@@ -214,7 +214,7 @@ def _description(name: str, loaded: restore.Restored) -> dict[str, Any]:
   }
 
 
-def figures(
+def compute_metrics(
   nll_GLT: np.ndarray, lengths: Sequence[int], shares: Sequence[float], threshold: float, about: Sequence[dict]
 ) -> list[dict[str, Any]]:
   """Return for each model its `about`, its perplexity per token by context length, and RECL and gains by share."""
@@ -258,20 +258,21 @@ def _check(loaded: Any, own: Any, first: Any, corpus: Any) -> None:
     raise InputError(f'{loaded.workdir} was trained on other data than {first.workdir}; a group is of one data set')
 
 
-def table(found: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
   """Return RECL and perplexities by context length as a table."""
-  models = found['models']
+  models = results['models']
   width = max(len(one['name']) for one in models)
   shares = list(models[0]['shares'])
+  split = f'{results["dataset"]}/{results["split"]}'
   lines = [
-    f'relative effective context length on {found["dataset"]}/{found["split"]} ({found["tokens_counted"]:,} tokens)',
+    f'relative effective context length on {split} ({results["tokens_counted"]:,} tokens)',
     f'  {"":{width}}' + ''.join(f'{"r = " + share:>10}' for share in shares),
   ]
   for one in models:
     cells = [f'{">= " if x["at_least"] else ""}{x["recl"]:,}' for x in one['shares'].values()]
     lines.append(f'  {one["name"]:{width}}' + ''.join(f'{cell:>10}' for cell in cells))
   lines.append('perplexity per token by context length')
-  lines.append(f'  {"":{width}}' + ''.join(f'{c:>9,}' for c in found['lengths']))
+  lines.append(f'  {"":{width}}' + ''.join(f'{c:>9,}' for c in results['lengths']))
   for one in models:
     lines.append(f'  {one["name"]:{width}}' + ''.join(f'{x:9,.2f}' for x in one['perplexity_per_token']))
-  return '\n'.join([*lines, f'  ({found["protocol"]})'])
+  return '\n'.join([*lines, f'  ({results["protocol"]})'])

@@ -61,7 +61,7 @@ def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Eng
   """
   cfg = continuous_cache.config(run.evaluation.cache)
   if cfg is None:
-    raise InputError('give evaluation.cache as (window, lambda, theta)')
+    raise InputError('evaluation.cache: got (); expected (window, lambda, theta)')
   model = registry.get(run.model_name)
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   check(run, batches)

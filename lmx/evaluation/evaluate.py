@@ -125,7 +125,7 @@ def loss(run: Run, totals: Totals) -> float:
   return sum(objectives.mean(totals[term]) for term in terms)
 
 
-def captions(run: Run, manifest: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, str]:
+def captions(run: Run, manifest: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, str]:
   """Return captions for metrics whose names are unclear, '' for those that are hidden.
 
   A class is shown by its label. A perplexity per word above `language.MAX_SHOWN_PERPLEXITY`, usual for a byte-level
@@ -133,12 +133,12 @@ def captions(run: Run, manifest: Mapping[str, Any], figures: Mapping[str, Any]) 
   """
   classes = enumerate(manifest.get('label_names', ())) if run.objective_name == 'classify' else ()
   texts = {f'accuracy_class_{i}': f'accuracy of {label}' for i, label in classes}
-  return texts | ({'perplexity_per_word': ''} if _is_astronomical(figures) else {})
+  return texts | ({'perplexity_per_word': ''} if _is_astronomical(metrics) else {})
 
 
-def _is_astronomical(figures: Mapping[str, Any]) -> bool:
+def _is_astronomical(metrics: Mapping[str, Any]) -> bool:
   """Return whether the perplexity per word is too large to be readable, and bits per character exist."""
-  return 'bits_per_character' in figures and figures.get('perplexity_per_word', 0) > language.MAX_SHOWN_PERPLEXITY
+  return 'bits_per_character' in metrics and metrics.get('perplexity_per_word', 0) > language.MAX_SHOWN_PERPLEXITY
 
 
 def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
@@ -199,12 +199,12 @@ def baselines(corpus: Any, splits: Iterable[str], order: int) -> dict[str, dict[
 
 
 @dataclasses.dataclass(frozen=True)
-class _Places:
+class _PositionTokenizer:
   """Stand-in for the tokenizer of a split whose token ids are replaced by their positions in the split."""
 
   vocab_size: int
   eos_id: int = 0
-  kind: str = 'places'
+  kind: str = 'positions'
 
 
 def check_scored(run: Run) -> None:
@@ -237,7 +237,7 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   data = corpus.splits[split]
   positions = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
-  numbered = dataclasses.replace(corpus, splits={split: positions}, tokenizer=_Places(len(data.tokens)))
+  numbered = dataclasses.replace(corpus, splits={split: positions}, tokenizer=_PositionTokenizer(len(data.tokens)))
   where = pipeline.batches(final_data(run), numbered, split, pipeline.EVAL_SEED, train=False)
   scored = jax.jit(lambda *args: objective.score(run.objective, model, run.measured, *args)[::2])
   losses = np.full(len(data.tokens), np.nan)

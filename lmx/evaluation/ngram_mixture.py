@@ -24,7 +24,7 @@ from lmx.metrics import class_ngram, interpolated_trigram, language, ngram
 _NAME = re.compile(r'trigram|(i?)kn([1-9])|class([1-9])_([0-9]+)')
 
 
-def ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+def evaluate_ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
   """Evaluate n-gram models; return a record {'model', 'split', 'tokens_counted', 'perplexity_per_token', ...} each."""
   records: list[dict[str, Any]] = []
   memory: dict[int, Any] = {}
@@ -41,7 +41,7 @@ def ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) -> list[dic
 def check(run: Run) -> None:
   """Raise InputError if `measure` could not evaluate the mixture of `run.evaluation`."""
   evaluate.check_scored(run)
-  _parsed(_name(run))
+  _parse(_name(run))
 
 
 def _name(run: Run) -> str:
@@ -61,11 +61,11 @@ def measure(run: Run, corpus: Any, params: Any, split: str) -> dict[str, Any]:
   options = run.evaluation
   name = _name(run)
   data = corpus.split(split)
-  own = evaluate.token_nll(run, corpus, params, split)
-  _, other = _scorer(corpus, name, {})(np.asarray(data.tokens))
-  scored = ~np.isnan(own)
-  mixed = mix(own[scored], other[scored], options.mixture_weight)
-  parts = {'run': own[scored], name: other[scored]}
+  run_nll = evaluate.token_nll(run, corpus, params, split)
+  _, ngram_nll = _scorer(corpus, name, {})(np.asarray(data.tokens))
+  scored = ~np.isnan(run_nll)
+  mixed = mix(run_nll[scored], ngram_nll[scored], options.mixture_weight)
+  parts = {'run': run_nll[scored], name: ngram_nll[scored]}
   count = int(scored.sum())
   return {
     'name': name,
@@ -76,22 +76,22 @@ def measure(run: Run, corpus: Any, params: Any, split: str) -> dict[str, Any]:
   }
 
 
-def mix(own: np.ndarray, other: np.ndarray, weight: float) -> np.ndarray:
-  """Return -log(weight exp(-own) + (1 - weight) exp(-other)) of negative log-likelihoods in nats."""
+def mix(run_nll: np.ndarray, ngram_nll: np.ndarray, weight: float) -> np.ndarray:
+  """Return -log(weight exp(-run_nll) + (1 - weight) exp(-ngram_nll)) of negative log-likelihoods in nats."""
   with np.errstate(divide='ignore'):
-    return -np.logaddexp(np.log(weight) - own, np.log1p(-weight) - other)
+    return -np.logaddexp(np.log(weight) - run_nll, np.log1p(-weight) - ngram_nll)
 
 
-def label(found: Mapping[str, Any]) -> str:
+def describe(mixture: Mapping[str, Any]) -> str:
   """Return the line on a mixture in the summary of a run."""
-  parts = ', '.join(f'{name} {value:,.2f}' for name, value in found['parts'].items())
+  parts = ', '.join(f'{name} {value:,.2f}' for name, value in mixture['parts'].items())
   return (
-    f'mixed with {found["name"]}, weight {found["weight"]:g}: perplexity per token '
-    f'{found["perplexity_per_token"]:,.2f} ({parts})'
+    f'mixed with {mixture["name"]}, weight {mixture["weight"]:g}: perplexity per token '
+    f'{mixture["perplexity_per_token"]:,.2f} ({parts})'
   )
 
 
-def _parsed(name: str) -> re.Match[str]:
+def _parse(name: str) -> re.Match[str]:
   """Parse the name of an n-gram model. Raises InputError."""
   parsed = _NAME.fullmatch(name)
   if parsed is None:
@@ -108,7 +108,7 @@ def _scorer(corpus: Any, name: str, memory: dict[int, Any]) -> Any:
   `memory` caches word classes: number of classes -> classes.
   """
   V, train = corpus.tokenizer.vocab_size, np.asarray(corpus.splits['train'].tokens)
-  parsed = _parsed(name)
+  parsed = _parse(name)
   if name == 'trigram':
     trigram = interpolated_trigram.fit(train, np.asarray(corpus.split('valid').tokens), V)
     return lambda tokens: interpolated_trigram.score(trigram, tokens)

@@ -45,7 +45,7 @@ class Evaluation(NamedTuple):
   """
 
   metrics: dict[str, Any]
-  translations: list[translation.Translated]
+  translations: list[translation.TranslatedPair]
   answers: list[question_answering.Answer]
 
 
@@ -93,10 +93,10 @@ def evaluate_run(
     metrics |= objective.summarize(run.objective, outputs)
   if 'majority_class' in metrics:  # and accuracy_class_<i>, and the confusion matrix
     metrics['labels'] = list(corpus.manifest['label_names'])
-  translations: list[translation.Translated] = []
+  translations: list[translation.TranslatedPair] = []
   if run.evaluation.beam:
-    translations = translation.pairs(run, corpus, engine.to_one_device(params), split, title=f'{split} by beam')
-    metrics |= translation.figures(run, corpus, translations)
+    translations = translation.translate_split(run, corpus, engine.to_one_device(params), split, title=f'{split} by beam')
+    metrics |= translation.compute_metrics(run, corpus, translations)
     metrics['protocol'] += f'; translated with {metrics["decoding"]}'
   answers: list[question_answering.Answer] = []
   if run.objective_name == 'span':
@@ -148,7 +148,7 @@ def write(
   if 'confusion' in metrics and logger.primary:
     plots.confusion(logger.workdir / 'confusion.png', metrics['confusion'], metrics['labels'])
   if translations and logger.primary:
-    translation.keep(logger.workdir, metrics, translations)
+    translation.write_files(logger.workdir, metrics, translations)
   logger.note(summary(metrics))
   if run.samples.count and objectives.get(run.objective_name).SAMPLES != 'none':
     if text := samples.draw(run, corpus, engine.to_one_device(params), translations, logger.workdir):
@@ -168,47 +168,47 @@ def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
   Raises:
     InputError: a setting that is read only after the last update would fail then.
   """
-  chosen = run.evaluation
+  options = run.evaluation
   evaluate.check(run, batches)
-  if chosen.cache:
+  if options.cache:
     continuous_cache.check(run, batches)
-  if chosen.mixture:
+  if options.mixture:
     ngram_mixture.check(run)
   sampled = run.samples.count and objectives.get(run.objective_name).SAMPLES == 'translations'
-  if chosen.beam or sampled:
+  if options.beam or sampled:
     translation.check(run, corpus)
   return samples.prompts(run, corpus)[1]
 
 
-def summary(found: Mapping[str, Any]) -> str:
+def summary(metrics: Mapping[str, Any]) -> str:
   """Return the main metrics as lines of text, with those of the baselines."""
-  metric = found['metric']
-  rows = [(found['model'], found[metric])]
-  if 'cache' in found:
-    rows.append(('with a cache of {window}'.format(**found['cache']), found['cache'][metric]))
+  metric = metrics['metric']
+  rows = [(metrics['model'], metrics[metric])]
+  if 'cache' in metrics:
+    rows.append(('with a cache of {window}'.format(**metrics['cache']), metrics['cache'][metric]))
   for name, label in (('kneser_ney', 'Kneser-Ney {order}-gram'), ('unigram', 'unigram')):
-    other = found.get('baselines', {}).get(name, {})
+    other = metrics.get('baselines', {}).get(name, {})
     if metric in other:
       rows.append((label.format(**other), other[metric]))
-  counted = f'{found["tokens_counted"]:,} {found["unit"]}'
-  title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
-  fraction = metric == 'bits_per_character' or metric in _CORRELATIONS and 'questions' not in found
+  counted = f'{metrics["tokens_counted"]:,} {metrics["unit"]}'
+  title = f'{metric.replace("_", " ")} on {metrics["dataset"]}/{metrics["split"]} ({counted})'
+  fraction = metric == 'bits_per_character' or metric in _CORRELATIONS and 'questions' not in metrics
   form = '12.2%' if metric == 'accuracy' else '12,.3f' if fraction else '12,.2f'
   lines = [title, *(f'  {label:24} {value:{form}}' for label, value in rows)]
-  for name in (*_SHOWN, *(name for name in found if '_per_sequence_at_' in name or name.startswith('optimal_'))):
-    if name in found and name != metric:
-      text = f'{found[name]:12.1%}' if name.endswith('accuracy') else f'{found[name]:12,.3f}'
+  for name in (*_SHOWN, *(name for name in metrics if '_per_sequence_at_' in name or name.startswith('optimal_'))):
+    if name in metrics and name != metric:
+      text = f'{metrics[name]:12.1%}' if name.endswith('accuracy') else f'{metrics[name]:12,.3f}'
       lines.append(f'  {name.replace("_", " "):24} {text}')
-  lines += translation.summary(found) if 'bleu' in found else []
-  answered = [name for name in _ANSWERS if name in found and 'questions' in found]
-  lines += [f'  {name.replace("_", " "):24} {found[name]:12.2f}' for name in answered]
-  lines.append(f'  ({found["protocol"]})')
-  if 'averaged_steps' in found:
-    steps = found['averaged_steps']
+  lines += translation.summary(metrics) if 'bleu' in metrics else []
+  answered = [name for name in _ANSWERS if name in metrics and 'questions' in metrics]
+  lines += [f'  {name.replace("_", " "):24} {metrics[name]:12.2f}' for name in answered]
+  lines.append(f'  ({metrics["protocol"]})')
+  if 'averaged_steps' in metrics:
+    steps = metrics['averaged_steps']
     lines.append(f'  (mean of {len(steps)} checkpoints: {", ".join(map(str, steps))})')
-  if 'mixture' in found:
-    lines.append('  ' + ngram_mixture.label(found['mixture']))
-  if 'majority_accuracy' in found and found['accuracy'] <= (majority := found['majority_accuracy']) < 1:
-    constant = f'always predicting "{found["labels"][found["majority_class"]]}" has {majority:.1%}'
-    lines.append(f'  warning: accuracy: got {found["accuracy"]:.1%}; {constant}; train longer, or change optim.lr')
+  if 'mixture' in metrics:
+    lines.append('  ' + ngram_mixture.describe(metrics['mixture']))
+  if 'majority_accuracy' in metrics and metrics['accuracy'] <= (majority := metrics['majority_accuracy']) < 1:
+    constant = f'always predicting "{metrics["labels"][metrics["majority_class"]]}" has {majority:.1%}'
+    lines.append(f'  warning: accuracy: got {metrics["accuracy"]:.1%}; {constant}; train longer, or change optim.lr')
   return '\n'.join(lines)

@@ -43,7 +43,7 @@ def prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
       if run.samples.prompts:
         raise InputError(f'samples.prompts: got "{prompt}"; {error}') from None
       refused.append(prompt)
-  names = ', '.join(f'"{prompt}"' if prompt else 'end-of-text mark to begin after' for prompt in refused)
+  names = ', '.join(f'"{prompt}"' if prompt else 'end-of-text token to begin after' for prompt in refused)
   return possible, [f'samples: the vocabulary has no {names}; choose others with samples.prompts'] if refused else []
 
 
@@ -60,7 +60,11 @@ def _check_word(run: schema.Run, corpus: Any, prompt: str) -> None:
 
 @precision.run_scope
 def draw(
-  run: schema.Run, corpus: Corpus, params: Params, translations: Sequence[translation.Translated], workdir: epath.Path
+  run: schema.Run,
+  corpus: Corpus,
+  params: Params,
+  translations: Sequence[translation.TranslatedPair],
+  workdir: epath.Path,
 ) -> str:
   """Return the samples of a run as text; those of a model with a memory are figures in its work directory.
 
@@ -106,11 +110,11 @@ def _texts(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
 
 
 def _translations(
-  run: schema.Run, corpus: Corpus, params: Params, made: Sequence[translation.Translated]
+  run: schema.Run, corpus: Corpus, params: Params, translations: Sequence[translation.TranslatedPair]
 ) -> Iterator[str]:
   """Yield the first pairs of the evaluated split with their translations."""
   count, split = run.samples.count, run.evaluation.split
-  for one in made[:count] or translation.pairs(run, corpus, params, split, count):
+  for one in translations[:count] or translation.translate_split(run, corpus, params, split, count):
     yield f'source       {one.source}\ntranslation  {one.translation}\nreference    {one.reference}'
 
 

@@ -63,7 +63,7 @@ def texts(run: schema.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str
   return [source for source, _ in pairs], [target for _, target in pairs]
 
 
-def scores(
+def compute_scores(
   hypotheses: Sequence[str],
   references: Sequence[str],
   lines: Sequence[str] = (),
@@ -83,7 +83,7 @@ def scores(
   """
   lengths = [max(len(line.split()), 1) for line in lines]
   sides = (sides[0], sides[1] if len(sides[1]) == 2 else '')
-  metrics_by_name = metrics.figures(
+  metrics_by_name = metrics.compute_metrics(
     hypotheses, references, sides=sides, source_lengths=lengths, lower_case=lower_case, compounds=compounds
   )
   plain = lambda text: text.strip().lower() if lower_case else text.strip()
@@ -91,7 +91,7 @@ def scores(
   return metrics_by_name | {'exact_match': same / len(references), 'sentences': len(references)}
 
 
-class Translated(NamedTuple):
+class TranslatedPair(NamedTuple):
   """Sentence pair of the data, and a model's translation of its source."""
 
   source: str
@@ -99,9 +99,9 @@ class Translated(NamedTuple):
   reference: str
 
 
-def pairs(
+def translate_split(
   run: schema.Run, corpus: corpora.Corpus, params: Params, split: str, count: int | None = None, title: str = ''
-) -> list[Translated]:
+) -> list[TranslatedPair]:
   """Translate the first pairs of a split (None: all) with the settings of `evaluation`.
 
   Args:
@@ -115,42 +115,43 @@ def pairs(
   lines, references = (side[:count] for side in texts(run, corpus, split))
   translator = translate.of(run, params['model'], corpus.tokenizer)
   hypotheses = translate.translate(translator, lines, options(run), truncate=True, title=title)
-  return [Translated(*each) for each in zip(lines, (best[0].text for best in hypotheses), references, strict=True)]
+  return [TranslatedPair(*each) for each in zip(lines, (best[0].text for best in hypotheses), references, strict=True)]
 
 
-def figures(run: schema.Run, corpus: corpora.Corpus, found: Sequence[Translated]) -> dict[str, Any]:
+def compute_metrics(run: schema.Run, corpus: corpora.Corpus, translations: Sequence[TranslatedPair]) -> dict[str, Any]:
   """Return the metrics in results.json of translations that `pairs` returned."""
-  chosen, lines = options(run), [each.source for each in found]
+  search, lines = options(run), [each.source for each in translations]
   limit = translate.longest(run.model)
   truncated = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
-  hypotheses, references = [each.translation for each in found], [each.reference for each in found]
+  hypotheses, references = [each.translation for each in translations], [each.reference for each in translations]
   sides, compounds = corpus.manifest['sides'], run.evaluation.compounds
-  scored = scores(hypotheses, references, lines, sides, run.data.lower_case, compounds)
-  return scored | {'metric': 'bleu', 'decoding': decoding(chosen)} | ({'sources_cut': truncated} if truncated else {})
+  scored = compute_scores(hypotheses, references, lines, sides, run.data.lower_case, compounds)
+  scored |= {'metric': 'bleu', 'decoding': decoding(search)}
+  return scored | ({'sources_cut': truncated} if truncated else {})
 
 
-def decoding(chosen: translate.Options) -> str:
+def decoding(options: translate.Options) -> str:
   """Return a description of the beam search, for a report."""
-  penalty = f'{chosen.penalty} length penalty {chosen.alpha:g}' if chosen.alpha else 'no length penalty'
-  most = f'{chosen.max_ratio:g} times the source' if chosen.max_ratio else f'{chosen.max_extra} tokens more'
-  parts = [f'beam {chosen.beam}', penalty, f'up to {most}']
-  parts += [f'at least {chosen.min_ratio:g} times'] * bool(chosen.min_ratio)
-  parts += [f'stop {chosen.stop}'] * (chosen.stop != 'bound') + ['<unk> allowed'] * chosen.allow_unk
+  penalty = f'{options.penalty} length penalty {options.alpha:g}' if options.alpha else 'no length penalty'
+  most = f'{options.max_ratio:g} times the source' if options.max_ratio else f'{options.max_extra} tokens more'
+  parts = [f'beam {options.beam}', penalty, f'up to {most}']
+  parts += [f'at least {options.min_ratio:g} times'] * bool(options.min_ratio)
+  parts += [f'stop {options.stop}'] * (options.stop != 'bound') + ['<unk> allowed'] * options.allow_unk
   return ', '.join(parts)
 
 
-def write(path: Any, found: Sequence[Translated], mode: str = 'w') -> None:
+def write(path: Any, translations: Sequence[TranslatedPair], mode: str = 'w') -> None:
   """Write translations, one a line; mode 'a' appends. Raises InputError."""
   try:
     with open(path, mode, encoding='utf-8', errors='surrogateescape') as file:
-      file.writelines(f'{each.translation}\n' for each in found)
+      file.writelines(f'{each.translation}\n' for each in translations)
   except OSError as error:
     raise InputError(f'{path}: cannot be written ({error.strerror})') from None
 
 
-def keep(workdir: Any, results: Mapping[str, Any], found: Sequence[Translated]) -> None:
+def write_files(workdir: Any, results: Mapping[str, Any], translations: Sequence[TranslatedPair]) -> None:
   """Write translations.txt and bleu_by_length.png to a work directory."""
-  write(workdir / 'translations.txt', found)
+  write(workdir / 'translations.txt', translations)
   draw(workdir / 'bleu_by_length.png', results)
 
 
@@ -182,13 +183,13 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
   plots.by_length(path, rows)
 
 
-def summary(found: Mapping[str, Any]) -> list[str]:
+def summary(results: Mapping[str, Any]) -> list[str]:
   """Return lines with the metrics of `scores`, each followed by its signature."""
   lines = []
   for name in ('bleu', 'bleu_tokenised', 'bleu_tokenised_lower', 'chrf'):
-    if name in found:
-      lines.append(f'  {name.replace("_", " "):24} {found[name]:12.2f}   {found[f"{name}_signature"]}')
-  lines.append(f'  {"exact match":24} {found["exact_match"]:12.1%}')
-  for row in found.get('bleu_by_length', ()):
+    if name in results:
+      lines.append(f'  {name.replace("_", " "):24} {results[name]:12.2f}   {results[f"{name}_signature"]}')
+  lines.append(f'  {"exact match":24} {results["exact_match"]:12.1%}')
+  for row in results.get('bleu_by_length', ()):
     lines.append(f'  {"bleu, " + row["words"] + " words":24} {row["bleu"]:12.2f}   {row["sentences"]:,} sentences')
   return lines

@@ -67,7 +67,7 @@ def exchange(tokens: np.ndarray, vocab_size: int, classes: int, *, passes: int =
     InputError: fewer than 1 class, or more classes than words.
   """
   if not 1 <= classes <= vocab_size:
-    raise InputError(f'{classes} classes of a vocabulary of {vocab_size} words; there must be 1 to {vocab_size}')
+    raise InputError(f'classes: got {classes}; expected 1 to {vocab_size}, the words of the vocabulary')
   tokens = np.asarray(tokens).astype(np.int64)
   rank = np.argsort(-np.bincount(tokens, minlength=vocab_size), kind='stable')
   class_of = np.empty(vocab_size, np.int64)
@@ -112,32 +112,32 @@ class _Search:
     left = self._by_second[self._before[word] : self._before[word + 1]]
     after = np.bincount(self.class_of[self._second[right]], self._count[right], self.classes).astype(np.int64)
     before = np.bincount(self.class_of[self._first[left]], self._count[left], self.classes).astype(np.int64)
-    own = int(self._count[right][self._second[right] == word].sum())
-    before[self.class_of[word]] -= own
-    after[self.class_of[word]] -= own
-    return before, after, own
+    pair_count = int(self._count[right][self._second[right] == word].sum())
+    before[self.class_of[word]] -= pair_count
+    after[self.class_of[word]] -= pair_count
+    return before, after, pair_count
 
-  def _put(self, c: int, before: np.ndarray, after: np.ndarray, own: int, sign: int) -> None:
+  def _update(self, c: int, before: np.ndarray, after: np.ndarray, pair_count: int, sign: int) -> None:
     self.pairs[:, c] += sign * before
     self.pairs[c] += sign * after
-    self.pairs[c, c] += sign * own
+    self.pairs[c, c] += sign * pair_count
 
   def move(self, word: int) -> bool:
     """Move a word to its best class; return True if that is another one."""
-    before, after, own = self._neighbours(word)
+    before, after, pair_count = self._neighbours(word)
     home = int(self.class_of[word])
     if not before.any() and not after.any():
       return False
-    self._put(home, before, after, own, -1)
-    gain = self._gains(before, after, own)
+    self._update(home, before, after, pair_count, -1)
+    gain = self._gains(before, after, pair_count)
     best = int(np.argmax(gain))
     # A gain within rounding is no move, so that the search ends.
     best = best if gain[best] > gain[home] + 1e-6 else home
-    self._put(best, before, after, own, 1)
+    self._update(best, before, after, pair_count, 1)
     self.class_of[word] = best
     return best != home
 
-  def _gains(self, before: np.ndarray, after: np.ndarray, own: int) -> np.ndarray:
+  def _gains(self, before: np.ndarray, after: np.ndarray, pair_count: int) -> np.ndarray:
     """Return the change of F for each class that the word might join, (classes,), up to a constant."""
     pairs, rows, columns = self.pairs, np.flatnonzero(before), np.flatnonzero(after)
     from_left, to_right = pairs[rows], pairs[:, columns]
@@ -145,8 +145,11 @@ class _Search:
     gain += (_f(to_right + after[columns]) - _f(to_right)).sum(1)
     # Within the class itself both sides fall into one cell.
     inner = np.diagonal(pairs)
-    gain += _f(inner + before + after + own) + _f(inner) - _f(inner + before) - _f(inner + after)
+    gain += _f(inner + before + after + pair_count) + _f(inner) - _f(inner + before) - _f(inner + after)
     # Whichever class the word joins, its pairs return to the totals of its neighbours' classes.
-    for total, added in ((pairs.sum(0) + after, before.sum() + own), (pairs.sum(1) + before, after.sum() + own)):
+    for total, added in (
+      (pairs.sum(0) + after, before.sum() + pair_count),
+      (pairs.sum(1) + before, after.sum() + pair_count),
+    ):
       gain -= _f(total + added) - _f(total)
     return gain

@@ -41,17 +41,17 @@ class Gains(NamedTuple):
   perplexity_GL: np.ndarray
 
 
-class Found(NamedTuple):
-  """RECL of a model; `at_least` if contexts longer than the measured ones might gain too."""
+class EffectiveLength(NamedTuple):
+  """RECL of a model in tokens; `at_least` if contexts longer than the measured ones might gain too."""
 
   length: int
   at_least: bool
 
 
-def hardest(baseline_T: np.ndarray, share: float) -> np.ndarray:
+def hardest_tokens(baseline_T: np.ndarray, share: float) -> np.ndarray:
   """Return the indices of the share of tokens where the baseline is largest, at least one token."""
   if not 0 < share <= 1:
-    raise InputError(f'the share of the hardest tokens is {share}; it must lie above 0 and not above 1')
+    raise InputError(f'share of the hardest tokens: got {share}; expected more than 0 and at most 1')
   return np.argsort(-baseline_T, kind='stable')[: max(1, round(share * len(baseline_T)))]
 
 
@@ -67,15 +67,15 @@ def gains(nll_GLT: np.ndarray, share: float) -> Gains:
   """
   nll_GLT = np.asarray(nll_GLT, np.float64)
   if nll_GLT.ndim != 3 or nll_GLT.shape[1] < 2 or not nll_GLT.size:
-    raise InputError(f'losses must be of (models, at least 2 lengths, tokens), and are of {nll_GLT.shape}')
+    raise InputError(f'losses: got shape {nll_GLT.shape}; expected (models, at least 2 lengths, tokens)')
   if np.isnan(nll_GLT).any():
-    raise InputError('a loss is not a number')
+    raise InputError('losses: got NaN; expected numbers')
   short, long = [], []
   for shorter_GT, longer_GT in zip(nll_GLT[:, :-1].swapaxes(0, 1), nll_GLT[:, 1:].swapaxes(0, 1), strict=True):
     baseline_T = shorter_GT.min(axis=0)
-    places = hardest(baseline_T, share)
+    indices = hardest_tokens(baseline_T, share)
     # f_i(c, c) is the mean baseline for every model, because no loss at c is below it.
-    rows = np.concatenate([baseline_T[None], np.minimum(baseline_T, longer_GT)])[:, places].mean(axis=1)
+    rows = np.concatenate([baseline_T[None], np.minimum(baseline_T, longer_GT)])[:, indices].mean(axis=1)
     short.append(rows[0])
     long.append(rows[1:])
   short_L, long_GL = np.asarray(short), np.stack(long, axis=1)
@@ -83,7 +83,9 @@ def gains(nll_GLT: np.ndarray, share: float) -> Gains:
   return Gains(relative_GL, np.exp(short_L) * relative_GL)
 
 
-def recl(nll_GLT: np.ndarray, lengths: Sequence[int], share: float, threshold: float = THRESHOLD) -> list[Found]:
+def recl(
+  nll_GLT: np.ndarray, lengths: Sequence[int], share: float, threshold: float = THRESHOLD
+) -> list[EffectiveLength]:
   """Return the RECL of every model of a group.
 
   Args:
@@ -98,9 +100,11 @@ def recl(nll_GLT: np.ndarray, lengths: Sequence[int], share: float, threshold: f
   relative_GL = gains(nll_GLT, share).relative_GL
   steps = set(np.diff(lengths).tolist())
   if len(lengths) != relative_GL.shape[1] + 1 or len(steps) != 1 or min(steps) < 1:
-    raise InputError(f'context lengths {list(lengths)} must rise in equal steps, one for each of the losses')
+    raise InputError(
+      f'context lengths: got {list(lengths)}; expected one for each of the losses, rising in equal steps'
+    )
   results = []
   for relative_L in relative_GL:
     below = np.flatnonzero(relative_L < threshold)
-    results.append(Found(int(lengths[below[0] if below.size else -1]), not below.size))
+    results.append(EffectiveLength(int(lengths[below[0] if below.size else -1]), not below.size))
   return results

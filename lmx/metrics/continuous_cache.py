@@ -41,7 +41,7 @@ def config(values: tuple[float, ...]) -> Config | None:
   if not values:
     return None
   if len(values) != 3 or values[0] != int(values[0]):
-    raise InputError(f'evaluation.cache is {values}; it must be (window, lambda, theta), the window a whole number')
+    raise InputError(f'evaluation.cache: got {values}; expected (window, lambda, theta), the window a whole number')
   check_range('the window of evaluation.cache', values[0], 1)
   check_range('the lambda of evaluation.cache', values[1], 0, 1)
   return Config(int(values[0]), *values[1:])
@@ -74,10 +74,10 @@ def mix(cfg: Config, state: State, output_BTD: Array, targets_BT: Array, nll_BT:
   words_BS = jnp.concatenate([state.words_BW, targets_BT], axis=1)
   back_TS = cfg.window + jnp.arange(T)[:, None] - jnp.arange(cfg.window + T)[None]  # steps from the kept to the new one
   used_BS = jnp.arange(cfg.window + T)[None] >= cfg.window - state.used_B[:, None]
-  kept_BTS = ((back_TS > 0) & (back_TS <= cfg.window))[None] & used_BS[:, None]
+  cached_BTS = ((back_TS > 0) & (back_TS <= cfg.window))[None] & used_BS[:, None]
   scores_BTS = cfg.theta * jnp.einsum('BTD,BSD->BTS', output_BTD, keys_BSD)
-  weights_BTS = jax.nn.softmax(jnp.where(kept_BTS, scores_BTS, -1e30), axis=-1)
-  p_BT = jnp.sum(weights_BTS * (words_BS[:, None] == targets_BT[..., None]), axis=-1, where=kept_BTS)
+  weights_BTS = jax.nn.softmax(jnp.where(cached_BTS, scores_BTS, -1e30), axis=-1)
+  p_BT = jnp.sum(weights_BTS * (words_BS[:, None] == targets_BT[..., None]), axis=-1, where=cached_BTS)
   mixed_BT = -jnp.log((1.0 - cfg.lam) * jnp.exp(-nll_BT) + cfg.lam * p_BT)
   after = State(keys_BSD[:, T:], words_BS[:, T:], jnp.minimum(state.used_B + T, cfg.window))
-  return jnp.where(jnp.any(kept_BTS, axis=-1), mixed_BT, nll_BT), after
+  return jnp.where(jnp.any(cached_BTS, axis=-1), mixed_BT, nll_BT), after

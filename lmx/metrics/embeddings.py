@@ -79,13 +79,13 @@ class Vectors:
   def analogy(self, a: str, b: str, c: str, count: int = 10) -> list[tuple[str, float]]:
     """Return the `count` words, except the three, of largest cosine with b - a + c: a is to b as c is to them."""
     rows = [self.index(word) for word in (a, b, c)]
-    wanted_D = self.table_VD[rows[1]] - self.table_VD[rows[0]] + self.table_VD[rows[2]]
-    return self._near(wanted_D / max(float(np.linalg.norm(wanted_D)), 1e-12), rows, count)
+    query_D = self.table_VD[rows[1]] - self.table_VD[rows[0]] + self.table_VD[rows[2]]
+    return self._near(query_D / max(float(np.linalg.norm(query_D)), 1e-12), rows, count)
 
-  def _near(self, wanted_D: np.ndarray, without: list[int], count: int) -> list[tuple[str, float]]:
-    score_V = self.table_VD @ wanted_D
-    score_V[without] = -np.inf
-    best = np.argsort(-score_V)[: max(0, min(count, len(score_V) - len(set(without))))]
+  def _near(self, query_D: np.ndarray, excluded: list[int], count: int) -> list[tuple[str, float]]:
+    score_V = self.table_VD @ query_D
+    score_V[excluded] = -np.inf
+    best = np.argsort(-score_V)[: max(0, min(count, len(score_V) - len(set(excluded))))]
     return [(self.words[i], float(score_V[i])) for i in best]
 
   def similarity(self, pairs: Iterable[tuple[str, str, float]], restrict: int = 300_000) -> Similarity:
@@ -162,9 +162,9 @@ def project(table_ND: np.ndarray) -> np.ndarray:
   """Return the two principal components of some vectors, (N, 2), as in figure 2 of arXiv 1310.4546."""
   centred_ND = table_ND - table_ND.mean(0)
   u_NK, s_K, _ = np.linalg.svd(centred_ND, full_matrices=False)
-  found_NK = np.zeros((len(table_ND), 2))
-  found_NK[:, : min(2, len(s_K))] = (u_NK * s_K)[:, :2]
-  return found_NK
+  components_N2 = np.zeros((len(table_ND), 2))
+  components_N2[:, : min(2, len(s_K))] = (u_NK * s_K)[:, :2]
+  return components_N2
 
 
 def read_questions(path: str) -> Iterator[tuple[str, list[str]]]:
@@ -177,7 +177,7 @@ def read_questions(path: str) -> Iterator[tuple[str, list[str]]]:
     elif len(words) == 4:
       yield section, words
     elif words:
-      raise InputError(f'{path}:{number}: a question has four words, this line {len(words)}')
+      raise InputError(f'{path}:{number}: got {len(words)} words; expected a question of four')
 
 
 def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:

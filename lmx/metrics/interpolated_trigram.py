@@ -88,20 +88,20 @@ def fit(tokens: np.ndarray, held_out: np.ndarray, vocab_size: int, iterations: i
     np.zeros(0, np.int64),
     np.zeros((0, 4)),
   )
-  p, q = _each(model, held_out)
-  classes, place = np.unique(q, return_inverse=True)
+  p, q = _probabilities(model, held_out)
+  classes, class_index = np.unique(q, return_inverse=True)
   weights = np.full((len(classes), 4), 0.25)
-  words = np.bincount(place)
+  words = np.bincount(class_index)
   for _ in range(iterations):
-    share = weights[place] * p
+    share = weights[class_index] * p
     share /= share.sum(1, keepdims=True)
-    weights = np.stack([np.bincount(place, share[:, i]) for i in range(4)], 1) / words[:, None]
+    weights = np.stack([np.bincount(class_index, share[:, i]) for i in range(4)], 1) / words[:, None]
   return dataclasses.replace(model, classes=classes, weights=weights)
 
 
 def score(model: Trigram, tokens: np.ndarray) -> tuple[float, np.ndarray]:
   """Return (total negative log-likelihood in nats, (words,) float64 of each word). Raises InputError."""
-  p, q = _each(model, tokens)
+  p, q = _probabilities(model, tokens)
   nll = -np.log((model.weights[_nearest(model.classes, q)] * p).sum(1))
   return float(nll.sum()), nll
 
@@ -112,28 +112,28 @@ def _windows(tokens: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray, np.nda
   if tokens.ndim != 1 or not tokens.size:
     raise InputError(f'a trigram needs a 1-D array with at least one word, got shape {tokens.shape}')
   if tokens.min() < 0 or tokens.max() >= V:
-    raise InputError(f'word ids must lie in 0 to {V - 1}, got {tokens.min()} to {tokens.max()}')
+    raise InputError(f'word ids: got {tokens.min()} to {tokens.max()}; expected 0 to {V - 1}')
   x = np.concatenate([[V, V], tokens.astype(np.int64)])
   return x[2:], x[1:-1], x[:-2] * (V + 1) + x[1:-1]
 
 
 def _count(context: np.ndarray, w: np.ndarray, V: int) -> _Table:
-  contexts, place, counts = np.unique(context, return_inverse=True, return_counts=True)
-  grams, gram_counts = np.unique(place * (V + 1) + w, return_counts=True)
+  contexts, context_index, counts = np.unique(context, return_inverse=True, return_counts=True)
+  grams, gram_counts = np.unique(context_index * (V + 1) + w, return_counts=True)
   return _Table(contexts, counts, grams, gram_counts / counts[grams // (V + 1)])
 
 
-def _look_up(table: _Table, context: np.ndarray, w: np.ndarray, V: int, below: np.ndarray) -> Any:
-  """Return (relative frequency of each word, or `below` where its context is new; count of its context)."""
-  place = np.minimum(np.searchsorted(table.contexts, context), len(table.contexts) - 1)
-  is_known = table.contexts[place] == context
-  packed = place * (V + 1) + w
+def _look_up(table: _Table, context: np.ndarray, w: np.ndarray, V: int, lower_order: np.ndarray) -> Any:
+  """Return (relative frequency of each word, or `lower_order` where its context is new; count of its context)."""
+  index = np.minimum(np.searchsorted(table.contexts, context), len(table.contexts) - 1)
+  is_known = table.contexts[index] == context
+  packed = index * (V + 1) + w
   gram = np.minimum(np.searchsorted(table.grams, packed), len(table.grams) - 1)
   share = np.where(table.grams[gram] == packed, table.share[gram], 0.0)
-  return np.where(is_known, share, below), np.where(is_known, table.counts[place], 0)
+  return np.where(is_known, share, lower_order), np.where(is_known, table.counts[index], 0)
 
 
-def _each(model: Trigram, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _probabilities(model: Trigram, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Return p0 .. p3 of each word, (words, 4), and its class q."""
   w, previous, pair = _windows(tokens, model.V)
   p1 = model.unigram[w]

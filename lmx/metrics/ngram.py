@@ -93,7 +93,7 @@ def _with_starts(tokens: np.ndarray, offsets: np.ndarray | None, boundaries: str
   if tokens.ndim != 1 or not tokens.size:
     raise InputError(f'an n-gram model needs a 1-D array with at least one token, got shape {tokens.shape}')
   if tokens.min() < 0 or tokens.max() >= V:
-    raise InputError(f'token ids must lie in 0 to {V - 1}, got {tokens.min()} to {tokens.max()}')
+    raise InputError(f'token ids: got {tokens.min()} to {tokens.max()}; expected 0 to {V - 1}')
   starts = np.zeros(1, np.int64) if boundaries == 'stream' else np.unique(np.asarray(offsets)[:-1])
   return np.insert(tokens.astype(np.int64), starts[starts < len(tokens)], V)
 
@@ -181,12 +181,12 @@ def kneser_ney(
   return _back_off(model, x) if backoff else model
 
 
-def _model(found: list[tuple[np.ndarray, np.ndarray]], V: int, modified: bool, minimum: int) -> KneserNey:
+def _model(counted_grams: list[tuple[np.ndarray, np.ndarray]], V: int, modified: bool, minimum: int) -> KneserNey:
   """Turn (packed n-grams, counts) of each order into probabilities."""
-  counts = found[0][1][:V]
+  counts = counted_grams[0][1][:V]
   share, rest, first_discounts = _smooth(counts, np.zeros(V, np.int64), 1, modified)
   orders = []
-  for k, ((below, _), (keys, counts)) in enumerate(itertools.pairwise(found), 2):
+  for k, ((below, _), (keys, counts)) in enumerate(itertools.pairwise(counted_grams), 2):
     least = minimum if k > 2 else 1
     orders.append(_Order(keys, *_smooth(counts, keys // (V + 1), len(below), modified, least)))
   return KneserNey(V, share + rest[0] / V, first_discounts, tuple(orders))
@@ -212,9 +212,9 @@ def _find(keys: np.ndarray, packed: np.ndarray) -> np.ndarray:
   """Return the index of each of `packed` in the sorted `keys`, -1 if absent."""
   if not len(keys):
     return np.full(len(packed), -1, np.int64)
-  place = np.searchsorted(keys, packed)
-  place[place == len(keys)] = 0
-  return np.where(keys[place] == packed, place, -1)
+  index = np.searchsorted(keys, packed)
+  index[index == len(keys)] = 0
+  return np.where(keys[index] == packed, index, -1)
 
 
 def _extend(order: _Order, gram: np.ndarray, x: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
@@ -252,10 +252,10 @@ def score(
     (total negative log-likelihood in nats, (tokens,) float64 of each token).
   """
   x = _with_starts(tokens, offsets, boundaries, model.V)
-  reach = len(model.orders)
+  context = len(model.orders)
   parts = []
   for start in range(0, len(x), _CHUNK):
-    begin = max(start - reach, 0)
+    begin = max(start - context, 0)
     part = x[begin : start + _CHUNK]
     nll = -np.log(_probabilities(model, part))
     parts.append(nll[start - begin :][part[start - begin :] != model.V])

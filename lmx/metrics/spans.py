@@ -35,7 +35,7 @@ def is_scheme(names: Sequence[str]) -> bool:
 def scheme(names: Sequence[str]) -> Scheme:
   """Return the tables of the labels in their order; raise InputError if they do not mark spans."""
   if not is_scheme(names):
-    raise InputError(f'labels of spans are O, B-type and I-type; these are {", ".join(names)}')
+    raise InputError(f'labels of spans: got {", ".join(names)}; expected O, B-type and I-type')
   types = sorted({name[2:] for name in names} - {''})
   number = {name: 1 + i for i, name in enumerate(types)}
   return Scheme(
@@ -43,7 +43,7 @@ def scheme(names: Sequence[str]) -> Scheme:
   )
 
 
-def allowed(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def allowed_transitions(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
   """Return (moves (L, L), starts (L,)): an I follows only a B or I of its type."""
   kinds = scheme(names)
   inside_L = (kinds.type_L > 0) & ~kinds.begin_L
@@ -65,22 +65,22 @@ def _spans(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> tuple[Array, Arr
   return start_BT, end_BT, type_BT
 
 
-def counts(kinds: Scheme, found_BT: Array, true_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
+def count_spans(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
   """Return the numbers of spans (right, predicted, true), float32 scalars.
 
   Args:
     kinds: from `scheme`.
-    found_BT: predicted labels, int32.
+    predicted_BT: predicted labels, int32.
     true_BT: true labels.
     valid_BT: bool; other positions are outside.
   """
-  start_BT, end_BT, type_BT = _spans(kinds, found_BT, valid_BT)
+  start_BT, end_BT, type_BT = _spans(kinds, predicted_BT, valid_BT)
   true_start_BT, true_end_BT, true_type_BT = _spans(kinds, true_BT, valid_BT)
   right_BT = start_BT & true_start_BT & (end_BT == true_end_BT) & (type_BT == true_type_BT)
   return tuple(jnp.sum(x, dtype=jnp.float32) for x in (right_BT, start_BT, true_start_BT))  # type: ignore[return-value]
 
 
-def scores(right: float, predicted: float, true: float) -> dict[str, float]:
+def compute_scores(right: float, predicted: float, true: float) -> dict[str, float]:
   """Return {'span_precision', 'span_recall', 'span_f1'} in percent; 0 where nothing is predicted or true."""
   precision = 100 * right / predicted if predicted else 0.0
   recall = 100 * right / true if true else 0.0

@@ -19,42 +19,42 @@ _ARTICLES = re.compile(r'\b(a|an|the)\b', re.UNICODE)
 _PUNCTUATION = str.maketrans('', '', string.punctuation)
 
 
-def normal(text: str) -> str:
+def normalise(text: str) -> str:
   """Return the normalised form in which answers are compared."""
   return ' '.join(_ARTICLES.sub(' ', text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact(said: str, truth: str) -> float:
+def exact_match(prediction: str, truth: str) -> float:
   """Return 1 if the two normalise to the same text, else 0."""
-  return float(normal(said) == normal(truth))
+  return float(normalise(prediction) == normalise(truth))
 
 
-def f1(said: str, truth: str) -> float:
+def f1(prediction: str, truth: str) -> float:
   """Return the F1 of the two answers' words; if one is '', 1 if both are."""
-  words, truth_words = normal(said).split(), normal(truth).split()
+  words, truth_words = normalise(prediction).split(), normalise(truth).split()
   if not words or not truth_words:
     return float(words == truth_words)
   same = sum((collections.Counter(words) & collections.Counter(truth_words)).values())
   return 2 * same / (len(words) + len(truth_words)) if same else 0.0
 
 
-def _best(said: str, truths: Sequence[str], measure: Any) -> float:
-  real = [truth for truth in truths if normal(truth)] or ['']
-  return max(measure(said, truth) for truth in real)
+def _best(prediction: str, truths: Sequence[str], measure: Any) -> float:
+  references = [truth for truth in truths if normalise(truth)] or ['']
+  return max(measure(prediction, truth) for truth in references)
 
 
-def figures(said: Mapping[str, str], truths: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def compute_metrics(predictions: Mapping[str, str], truths: Mapping[str, Sequence[str]]) -> dict[str, float]:
   """Return the metrics over all questions, in percent.
 
   Args:
-    said: predicted answer of each question, '' for none.
+    predictions: predicted answer of each question, '' for none.
     truths: reference answers of each question, () for none.
 
   Returns:
     {'exact_match', 'f1', 'questions'}; if some questions are unanswerable also those of the answered and of the
     unanswered ones.
   """
-  scores = {'exact_match': _scores(said, truths, exact), 'f1': _scores(said, truths, f1)}
+  scores = {'exact_match': _scores(predictions, truths, exact_match), 'f1': _scores(predictions, truths, f1)}
   kinds = {'': list(truths)}
   if not all(truths.values()):
     kinds |= {'answered_': [q for q in truths if truths[q]], 'unanswered_': [q for q in truths if not truths[q]]}
@@ -66,17 +66,17 @@ def figures(said: Mapping[str, str], truths: Mapping[str, Sequence[str]]) -> dic
   return metrics
 
 
-def _scores(said: Mapping[str, str], truths: Mapping[str, Sequence[str]], measure: Any) -> dict[str, float]:
-  return {q: _best(said[q], truths[q], measure) for q in truths}
+def _scores(predictions: Mapping[str, str], truths: Mapping[str, Sequence[str]], measure: Any) -> dict[str, float]:
+  return {q: _best(predictions[q], truths[q], measure) for q in truths}
 
 
-def thresholds(
-  said: Mapping[str, str], truths: Mapping[str, Sequence[str]], null_odds: Mapping[str, float]
+def compute_thresholds(
+  predictions: Mapping[str, str], truths: Mapping[str, Sequence[str]], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
   """Return the best metrics that a threshold can give, as in evaluate-v2.0.py.
 
   Args:
-    said: the best non-empty answer of each question.
+    predictions: the best non-empty answer of each question.
     truths: reference answers of each question, () for none.
     null_odds: no-answer score relative to that of the best; above the threshold '' is predicted.
 
@@ -84,12 +84,15 @@ def thresholds(
     {'best_exact_match', 'best_exact_threshold', 'best_f1', 'best_f1_threshold'}.
   """
   metrics: dict[str, float] = {}
-  for name, key, measure in (('best_exact_match', 'best_exact_threshold', exact), ('best_f1', 'best_f1_threshold', f1)):
-    scores = _scores(said, truths, measure)
+  for name, key, measure in (
+    ('best_exact_match', 'best_exact_threshold', exact_match),
+    ('best_f1', 'best_f1_threshold', f1),
+  ):
+    scores = _scores(predictions, truths, measure)
     current = best = float(sum(not truths[q] for q in truths))  # '' is predicted for all
     threshold = 0.0
     for q in sorted(truths, key=lambda q: null_odds[q]):
-      current += scores[q] if truths[q] else -1.0 if said[q] else 0.0
+      current += scores[q] if truths[q] else -1.0 if predictions[q] else 0.0
       if current > best:
         best, threshold = current, null_odds[q]
     metrics |= {name: 100 * best / len(truths), key: threshold}

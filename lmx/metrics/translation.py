@@ -120,9 +120,9 @@ def _moses(language: str) -> Any:
   return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesPunctNormalizer(lang=language)
 
 
-def _bleu(found: Any, signature: str) -> Bleu:
-  ratio = found.sys_len / found.ref_len if found.ref_len else 0.0
-  return Bleu(float(found.score), signature, float(found.bp), ratio, tuple(map(float, found.precisions)))
+def _bleu(result: Any, signature: str) -> Bleu:
+  ratio = result.sys_len / result.ref_len if result.ref_len else 0.0
+  return Bleu(float(result.score), signature, float(result.bp), ratio, tuple(map(float, result.precisions)))
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bool = False) -> tuple[float, str]:
@@ -160,7 +160,7 @@ def bleu_by_length(
   if len(source_lengths) != len(hypotheses):
     raise InputError(f'{len(source_lengths)} source lengths for {len(hypotheses)} translations')
   if not edges or any(low >= high for low, high in zip([0, *edges], edges, strict=False)):
-    raise InputError(f'the edges {tuple(edges)} of source lengths must rise from above 0')
+    raise InputError(f'edges of source lengths: got {tuple(edges)}; expected rising numbers above 0')
   range_I = np.searchsorted(edges, source_lengths)
   scores = []
   for number, (above, up_to) in enumerate(zip([0, *edges], [*edges, None], strict=True)):
@@ -207,7 +207,7 @@ def alignment_error_rate(
     hits += len(links & sure_links) + len(links & (sure_links | set(maybe)))
     total += len(links) + len(sure_links)
   if not total:
-    raise InputError('there is no link among the alignments or among the sure links')
+    raise InputError('alignments: got no link, predicted or sure; expected at least one')
   return 1 - hits / total
 
 
@@ -235,7 +235,7 @@ def parse_alignments(lines: Iterable[str], *, first: int = 0, where: str = 'alig
       link = (int(match[1]) - first, int(match[3]) - first) if match else (-1, -1)
       if match is None or min(link) < 0:
         raise InputError(
-          f'{where}, line {number}: "{text}" is no link; write i-j, or ipj for a possible one, '
+          f'{where}, line {number}: got "{text}"; expected a link i-j, or ipj for a possible one, '
           f'words numbered from {first}'
         )
       possible[-1].add(link)
@@ -268,7 +268,7 @@ def links(a_TS: np.ndarray) -> Links:
   return {(int(source), target) for target, source in enumerate(np.argmax(a_TS, axis=1))}
 
 
-def figures(
+def compute_metrics(
   hypotheses: Sequence[str],
   references: Sequence[str],
   *,

@@ -124,7 +124,7 @@ def _decode(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Array
   """Return the best labels, (B, T) int32."""
   allowed = None
   if cfg.constrained and spans.is_scheme(cfg.labels):
-    moves, starts = spans.allowed(cfg.labels)
+    moves, starts = spans.allowed_transitions(cfg.labels)
     allowed = jnp.asarray(moves), jnp.asarray(starts)
   if cfg.crf:
     return viterbi(params['objective']['crf'], x_BTL, valid_BT, allowed)
@@ -166,7 +166,7 @@ def loss(
     found_BT = _decode(cfg, params, x_BTL, counted_BT)
     metrics['accuracy'] = (jnp.sum((found_BT == labels_BT) * weights_BT), count)
     if spans.is_scheme(cfg.labels):
-      numbers = spans.counts(spans.scheme(cfg.labels), found_BT, labels_BT, counted_BT)
+      numbers = spans.count_spans(spans.scheme(cfg.labels), found_BT, labels_BT, counted_BT)
       for name, number in zip(('right', 'predicted', 'true'), numbers, strict=True):
         metrics[f'spans_{name}'] = (number, jnp.ones((), jnp.float32))
   return Output({'nll': total}, metrics, state, features=features)
@@ -193,7 +193,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   accuracy = mean(totals['accuracy'])
   metrics = {'loss': mean(totals['nll']), 'accuracy': accuracy, 'error_percent': 100 * (1 - accuracy)}
   if spans.is_scheme(cfg.labels):
-    metrics |= spans.scores(*(totals[f'spans_{name}'][0] for name in ('right', 'predicted', 'true')))
+    metrics |= spans.compute_scores(*(totals[f'spans_{name}'][0] for name in ('right', 'predicted', 'true')))
   return metrics
 
 

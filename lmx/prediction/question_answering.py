@@ -183,9 +183,9 @@ def _answer(
 def compute_metrics(run: schema.Run, answers: Sequence[Answer]) -> dict[str, Any]:
   """Return the metrics of the answers of a split, for results.json."""
   truths = {one.id: one.truths or () for one in answers}
-  scores: dict[str, Any] = squad.figures({one.id: one.text for one in answers}, truths)
+  scores: dict[str, Any] = squad.compute_metrics({one.id: one.text for one in answers}, truths)
   if any(np.isfinite(one.null_odds) for one in answers):
-    scores |= squad.thresholds(
+    scores |= squad.compute_thresholds(
       {one.id: one.best for one in answers}, truths, {one.id: one.null_odds for one in answers}
     )
     scores['null_threshold'] = run.evaluation.null_threshold
@@ -235,7 +235,7 @@ def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, A
   truths = {one.id: [text for text, _ in one.answers] for one in inputs.items if one.answers is not None}
   if not truths:
     return ''
-  scores = squad.figures({row['id']: row['text'] for row in predictions}, truths)
+  scores = squad.compute_metrics({row['id']: row['text'] for row in predictions}, truths)
   return f'exact match {scores["exact_match"]:.2f}, F1 {scores["f1"]:.2f} of {len(truths):,} questions with answers'
 
 

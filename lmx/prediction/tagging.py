@@ -128,8 +128,8 @@ def compute_metrics(names: Sequence[str], pairs: Sequence[tuple[Sequence[str], S
   predicted_BT, true_BT = table(0), table(1)
   metrics = {'accuracy': float((predicted_BT == true_BT)[valid_BT].mean())}
   if spans.is_scheme(names):
-    numbers = spans.counts(spans.scheme(names), *map(jnp.asarray, (predicted_BT, true_BT, valid_BT)))
-    metrics |= spans.scores(*map(float, numbers))
+    numbers = spans.count_spans(spans.scheme(names), *map(jnp.asarray, (predicted_BT, true_BT, valid_BT)))
+    metrics |= spans.compute_scores(*map(float, numbers))
   return metrics
 
 

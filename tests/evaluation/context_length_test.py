@@ -98,12 +98,14 @@ def test_a_carry_from_before_is_not_seen():
 
 
 def test_tokens_are_spread_over_the_split():
-  np.testing.assert_array_equal(context_length.blocks(100, 20, 4, 1), [20, 40, 60, 80])
-  np.testing.assert_array_equal(context_length.blocks(30, 20, 0, 3), [20, 23, 26])
-  np.testing.assert_array_equal(context_length.blocks(100, 20, 7, 3), [20, 44, 71])  # whole blocks, none over the end
-  assert len(context_length.blocks(30, 20, 99, 1)) == len(set(context_length.blocks(30, 20, 99, 1))) == 10
-  with pytest.raises(InputError, match='30 tokens, too few for 2 that see 29'):
-    context_length.blocks(30, 29, 5, 2)
+  np.testing.assert_array_equal(context_length.block_starts(100, 20, 4, 1), [20, 40, 60, 80])
+  np.testing.assert_array_equal(context_length.block_starts(30, 20, 0, 3), [20, 23, 26])
+  np.testing.assert_array_equal(
+    context_length.block_starts(100, 20, 7, 3), [20, 44, 71]
+  )  # whole blocks, none over the end
+  assert len(context_length.block_starts(30, 20, 99, 1)) == len(set(context_length.block_starts(30, 20, 99, 1))) == 10
+  with pytest.raises(InputError, match='30 tokens, too few for 2 with 29'):
+    context_length.block_starts(30, 29, 5, 2)
 
 
 SHORT = (
@@ -153,9 +155,9 @@ def test_the_command(runs, tmp_path, capsys):
   for workdir in runs:
     loaded = restore.load(workdir)
     tokens = np.asarray(loaded.corpus().splits['test'].tokens)
-    first_I = context_length.blocks(len(tokens), 9, 40, 1)
+    first_I = context_length.block_starts(len(tokens), 9, 40, 1)
     nll.append(context_length.token_nll(loaded.model, loaded.run.measured, loaded.params, tokens, first_I, [3, 6, 9]))
-  expected = context_length.figures(np.stack(nll), [3, 6, 9], [0.2, 1.0], 0.01, [{}, {}])
+  expected = context_length.compute_metrics(np.stack(nll), [3, 6, 9], [0.2, 1.0], 0.01, [{}, {}])
   for one, other, name in zip(found['models'], expected, ('far', 'near'), strict=True):
     assert one['name'] == name and one['shares'].keys() == {'0.2', '1'}
     np.testing.assert_allclose(one['perplexity_per_token'], other['perplexity_per_token'], rtol=1e-6)
@@ -186,7 +188,7 @@ def test_what_models_are_measured_with_can_be_changed(runs, capsys):
     (['--shares=0.1,x'], '--shares is "0.1,x"'),
     (['--stride=0'], '--stride'),
     (['--split=tset'], 'did you mean "test"'),
-    (['--lengths=100:200:50'], 'too few for 1 that see 200'),
+    (['--lengths=100:200:50'], 'too few for 1 with 200'),
   ],
 )
 def test_bad_options(runs, tmp_path, capsys, options, message):

@@ -110,11 +110,11 @@ def test_the_mixture_is_the_mean_of_probabilities(corpus, kind, weight):
   name = {'trigram': 'trigram', 'kneser_ney': 'ikn3'}[kind]
   assert found['parts']['run'] == pytest.approx(np.exp(own.mean()))
   assert found['parts'][name] == pytest.approx(np.exp(other[1:].mean()))
-  assert f'mixed with {name}, weight {weight:g}' in ngram_mixture.label(found)
+  assert f'mixed with {name}, weight {weight:g}' in ngram_mixture.describe(found)
 
 
 def test_ngrams_by_name(corpus):
-  found = ngram_mixture.ngrams(corpus, ['valid', 'test'], ['trigram', 'kn3', 'ikn3', 'kn1'])
+  found = ngram_mixture.evaluate_ngrams(corpus, ['valid', 'test'], ['trigram', 'kn3', 'ikn3', 'kn1'])
   assert [(r['model'], r['split']) for r in found[:3]] == [('trigram', 'valid'), ('trigram', 'test'), ('kn3', 'valid')]
   train, test = (np.asarray(corpus.splits[name].tokens) for name in ('train', 'test'))
   expected = {
@@ -129,7 +129,7 @@ def test_ngrams_by_name(corpus):
 
 
 def test_class_models_by_name(corpus):
-  records = ngram_mixture.ngrams(corpus, ['test'], ['class3_4', 'class2_4', 'class2_3'])
+  records = ngram_mixture.evaluate_ngrams(corpus, ['test'], ['class3_4', 'class2_4', 'class2_3'])
   train, test = (np.asarray(corpus.splits[name].tokens) for name in ('train', 'test'))
   for record, (order, size) in zip(records, ((3, 4), (2, 4), (2, 3)), strict=True):
     class_of = class_ngram.exchange(train, corpus.tokenizer.vocab_size, size)
@@ -139,9 +139,9 @@ def test_class_models_by_name(corpus):
 
 def test_what_cannot_be_measured_says_so(corpus):
   with pytest.raises(InputError, match='unknown n-gram model "kn0"'):
-    ngram_mixture.ngrams(corpus, ['test'], ['kn0'])
+    ngram_mixture.evaluate_ngrams(corpus, ['test'], ['kn0'])
   with pytest.raises(InputError, match='no split "exam"'):
-    ngram_mixture.ngrams(corpus, ['exam'], ['kn2'])
+    ngram_mixture.evaluate_ngrams(corpus, ['exam'], ['kn2'])
   with pytest.raises(InputError, match='evaluation.mixture: unknown "bigram"'):
     run_of(corpus, evaluation={'mixture': 'bigram'})
   with pytest.raises(InputError, match='mixture_weight: got 1.5'):

@@ -226,14 +226,14 @@ def test_recurrent_models_decode_as_their_papers_did(path, most):
 
 def test_figures_of_a_german_text_have_the_papers_scores():
   texts = ['Der Hund läuft - schnell.', 'Ein Auto-Rennen beginnt heute Abend.']
-  found = translation.scores(texts, texts, ['a dog runs', 'a race'], ('en', 'de'))
+  found = translation.compute_scores(texts, texts, ['a dog runs', 'a race'], ('en', 'de'))
   assert found['bleu'] == found['bleu_tokenised'] == pytest.approx(100) and found['exact_match'] == 1
   assert 'compounds:split' in found['bleu_tokenised_signature']
   shown = '\n'.join(translation.summary(found))
   assert 'bleu tokenised' in shown and 'chrf' in shown and 'exact match' in shown and '100.0%' in shown
-  assert 'bleu_tokenised' not in translation.scores(texts, texts, (), ('words', 'digits'))
+  assert 'bleu_tokenised' not in translation.compute_scores(texts, texts, (), ('words', 'digits'))
   lowered = [text.lower() for text in texts]
-  cased, plain = (translation.scores(lowered, texts, ['a b', 'c'], lower_case=lower) for lower in (False, True))
+  cased, plain = (translation.compute_scores(lowered, texts, ['a b', 'c'], lower_case=lower) for lower in (False, True))
   assert cased['bleu'] < 60 and plain['bleu'] == pytest.approx(100) and 'case:lc' in plain['bleu_signature']
   assert plain['bleu_by_length'][0]['bleu'] == pytest.approx(100)
   assert cased['chrf'] < 95 and plain['chrf'] == pytest.approx(100) and 'case:lc' in plain['chrf_signature']

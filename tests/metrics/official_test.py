@@ -88,7 +88,7 @@ def made_up(count, seed, answered=0.6):
   for i in range(count):
     right = [text() for _ in range(draw.integers(1, 4))] if draw.random() < answered else []
     near = ' '.join(draw.permutation(right[0].split())) if right and draw.random() < 0.5 else text()
-    truths[str(i)] = [one for one in right if answered < 1 or squad.normal(one)] or ['cat'] * (answered == 1)
+    truths[str(i)] = [one for one in right if answered < 1 or squad.normalise(one)] or ['cat'] * (answered == 1)
     said[str(i)] = draw.choice([near, near.upper(), f' {near}, ', right[0] if right else '', ''])
   return truths, said
 
@@ -116,7 +116,7 @@ def both(truths, said, odds, threshold):
   examples = [types.SimpleNamespace(qas_id=q, answers=[{'text': t} for t in some]) for q, some in truths.items()]
   wanted = theirs.squad_evaluate(examples, said, odds, threshold)
   kept = {q: '' if odds[q] > threshold else text for q, text in said.items()}
-  return squad.figures(kept, truths) | squad.thresholds(said, truths, odds), wanted
+  return squad.compute_metrics(kept, truths) | squad.compute_thresholds(said, truths, odds), wanted
 
 
 def compare(truths, said):
@@ -146,7 +146,7 @@ def compare(truths, said):
 def test_answers_and_thresholds_are_those_of_version_2(seed):
   truths, said = made_up(150, seed)
   # Where a right answer is nothing but an article, '' said above a threshold is wrong in the official script alone.
-  compare({q: [t for t in some if squad.normal(t)] for q, some in truths.items()}, said)
+  compare({q: [t for t in some if squad.normalise(t)] for q, some in truths.items()}, said)
   odds = dict.fromkeys(truths, 0.0)
   found, wanted = both(truths, said, odds, 1.0)
   assert (found['exact_match'], found['f1']) == pytest.approx((wanted['exact'], wanted['f1']))
@@ -170,7 +170,7 @@ def by_torchmetrics(truths, said):
 @pytest.mark.parametrize('seed', range(2))
 def test_answers_are_those_of_version_1(seed):
   truths, said = made_up(60, seed, answered=1)
-  found, wanted = squad.figures(said, truths), by_torchmetrics(truths, said)
+  found, wanted = squad.compute_metrics(said, truths), by_torchmetrics(truths, said)
   assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-5) and 5 < found['f1'] < 95
 
 
@@ -178,5 +178,5 @@ def test_answers_are_those_of_version_1(seed):
 def test_answers_to_real_questions_are_those_of_version_1(data_dir):
   truths, said = real(data_dir)
   truths = {q: some for q, some in list(truths.items())[-400:] if some}
-  found, wanted = squad.figures(said, truths), by_torchmetrics(truths, {q: said[q] for q in truths})
+  found, wanted = squad.compute_metrics(said, truths), by_torchmetrics(truths, {q: said[q] for q in truths})
   assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)

@@ -15,7 +15,7 @@ NAMES = ['B-loc', 'B-per', 'I-loc', 'I-per', 'O']
 
 @jax.jit
 def counts(predicted_BT, labels_BT, valid_BT):
-  return spans.counts(spans.scheme(NAMES), predicted_BT, labels_BT, valid_BT)
+  return spans.count_spans(spans.scheme(NAMES), predicted_BT, labels_BT, valid_BT)
 
 
 def count(pairs):
@@ -47,12 +47,16 @@ def test_random_labels_are_counted_as_conlleval_counts_them():
 
 
 def test_scores_in_percent():
-  assert spans.scores(2, 4, 8) == {'span_precision': 50.0, 'span_recall': 25.0, 'span_f1': pytest.approx(100 / 3)}
-  assert spans.scores(0, 0, 5)['span_f1'] == 0.0
+  assert spans.compute_scores(2, 4, 8) == {
+    'span_precision': 50.0,
+    'span_recall': 25.0,
+    'span_f1': pytest.approx(100 / 3),
+  }
+  assert spans.compute_scores(0, 0, 5)['span_f1'] == 0.0
 
 
 def test_an_i_follows_its_own_type_only():
-  moves, starts = spans.allowed(NAMES)
+  moves, starts = spans.allowed_transitions(NAMES)
   at = NAMES.index
   assert moves[at('B-loc'), at('I-loc')] and moves[at('I-loc'), at('I-loc')] and moves[at('O'), at('B-per')]
   assert not moves[at('B-loc'), at('I-per')] and not moves[at('O'), at('I-loc')]

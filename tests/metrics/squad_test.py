@@ -9,9 +9,9 @@ from lmx.metrics import squad
 
 
 def test_answers_are_compared_without_articles_punctuation_and_case():
-  assert squad.normal('The  U.S. Army, an "army"!') == 'us army army'
-  assert squad.normal('Anthem of the band') == 'anthem of band'
-  assert squad.exact('the Cat.', 'cat') == 1 and squad.exact('cats', 'cat') == 0
+  assert squad.normalise('The  U.S. Army, an "army"!') == 'us army army'
+  assert squad.normalise('Anthem of the band') == 'anthem of band'
+  assert squad.exact_match('the Cat.', 'cat') == 1 and squad.exact_match('cats', 'cat') == 0
   assert squad.f1('the black cat sat', 'a cat sat down') == pytest.approx(2 * (2 / 3) * (2 / 3) / (4 / 3))
   assert squad.f1('to be to be', 'to be') == pytest.approx(2 * 0.5 * 1 / 1.5)
   assert squad.f1('', '') == 1 and squad.f1('', 'x') == 0 and squad.f1('x', '') == 0 and squad.f1('the', '') == 1
@@ -19,11 +19,11 @@ def test_answers_are_compared_without_articles_punctuation_and_case():
 
 def test_the_best_of_the_answers_counts_and_no_answer_is_one():
   truths = {'a': ('a dog', 'cat'), 'b': (), 'c': ('the', 'bird')}  # 'the' alone is nothing, so it is left out
-  found = squad.figures({'a': 'the cat', 'b': '', 'c': 'blue bird'}, truths)
+  found = squad.compute_metrics({'a': 'the cat', 'b': '', 'c': 'blue bird'}, truths)
   assert found['exact_match'] == pytest.approx(200 / 3) and found['questions'] == 3
   assert found['f1'] == pytest.approx(100 * (1 + 1 + 2 / 3) / 3)
   assert (found['answered_questions'], found['unanswered_questions'], found['unanswered_f1']) == (2, 1, 100)
-  assert 'answered_f1' not in squad.figures({'a': 'x'}, {'a': ('x',)})
+  assert 'answered_f1' not in squad.compute_metrics({'a': 'x'}, {'a': ('x',)})
 
 
 def best_by_trying(said, truths, odds, measure):
@@ -44,8 +44,8 @@ def test_the_best_threshold_is_the_best_of_all(seed):
   truths = {str(i): () if draw.random() < 0.4 else (' '.join(draw.choice(words, 2)),) for i in range(40)}
   said = {q: ' '.join(draw.choice(words, 2)) for q in truths}
   odds = {q: float(draw.normal() + (0.7 if not truths[q] else 0)) for q in truths}
-  found = squad.thresholds(said, truths, odds)
-  assert found['best_exact_match'] == pytest.approx(best_by_trying(said, truths, odds, squad.exact))
+  found = squad.compute_thresholds(said, truths, odds)
+  assert found['best_exact_match'] == pytest.approx(best_by_trying(said, truths, odds, squad.exact_match))
   assert found['best_f1'] == pytest.approx(best_by_trying(said, truths, odds, squad.f1))
   kept = {q: '' if odds[q] > found['best_f1_threshold'] else said[q] for q in truths}
-  assert squad.figures(kept, truths)['f1'] == pytest.approx(found['best_f1'])
+  assert squad.compute_metrics(kept, truths)['f1'] == pytest.approx(found['best_f1'])

@@ -167,7 +167,7 @@ def test_alignments_are_read_from_files_and_from_attention(tmp_path):
 
 
 def test_every_figure_of_a_corpus():
-  found = translation.figures(GERMAN, OTHERS, sides=('en', 'de'), source_lengths=[5, 15, 25])
+  found = translation.compute_metrics(GERMAN, OTHERS, sides=('en', 'de'), source_lengths=[5, 15, 25])
   assert found['bleu'] == translation.bleu(GERMAN, OTHERS).score
   assert 'case:lc' in found['bleu_lower_signature'] and found['bleu_lower'] == found['bleu']
   assert (found['chrf'], found['chrf_signature']) == translation.chrf(GERMAN, OTHERS)
@@ -175,7 +175,7 @@ def test_every_figure_of_a_corpus():
   lower = translation.tokenised_bleu(GERMAN, OTHERS, split_compounds=False, lower_case=True, normalise=True)
   assert (found['bleu_tokenised_lower'], found['bleu_tokenised_lower_signature']) == lower[:2]
   assert [part['sentences'] for part in found['bleu_by_length']] == [1, 1, 1]
-  assert not [name for name in translation.figures(CATS, MATS) if 'tokenised' in name or 'length' in name[4:]]
+  assert not [name for name in translation.compute_metrics(CATS, MATS) if 'tokenised' in name or 'length' in name[4:]]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_every_figure_of_a_corpus():
   ],
 )
 def test_compounds_are_split_from_english_to_german_alone(sides, compounds, split):
-  found = translation.figures(GERMAN, OTHERS, sides=sides, compounds=compounds)
+  found = translation.compute_metrics(GERMAN, OTHERS, sides=sides, compounds=compounds)
   plain = translation.tokenised_bleu(GERMAN, OTHERS, language=sides[1], split_compounds=split)
   assert (found['bleu_tokenised'], found['bleu_tokenised_signature']) == plain[:2]
   assert f'compounds:{"split" if split else "whole"}' in plain.signature
@@ -222,9 +222,9 @@ def test_bad_input_is_named(tmp_path):
   with pytest.raises(InputError, match='no link'):
     translation.alignment_error_rate([set()], [set()], [{(0, 0)}])
   for line in ('0-0 1:2', '0-', 'a', '0-' + '9' * 5_000):
-    with pytest.raises(InputError, match='alignments, line 2: ".*(" is no link|99)'):
+    with pytest.raises(InputError, match='alignments, line 2: got ".*("; expected a link|99)'):
       translation.parse_alignments(['0-0', line])
-  with pytest.raises(InputError, match='line 1: "0-1" is no link; .* numbered from 1'):
+  with pytest.raises(InputError, match='line 1: got "0-1"; expected a link .* numbered from 1'):
     translation.parse_alignments(['0-1'], first=1)
   with pytest.raises(InputError, match='none: cannot be read'):
     translation.read_alignments(str(tmp_path / 'none'))
