@@ -67,7 +67,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
 
 
 def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, again: str) -> int:
-  config, rules = work_directory.continued(config, workdir)
+  config, rules = work_directory.resume_config(config, workdir)
   run = config_lib.to_run(config)
   engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
   corpus = load_corpus(run)
@@ -83,8 +83,8 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
     begun.append(session.initialize_from(run.train.init_from))
   work_directory.create(workdir, config, corpus)
   with (
-    work_directory.watched(workdir),
-    work_directory.locked(workdir),
+    work_directory.watch(workdir),
+    work_directory.lock(workdir),
     manager.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints,
   ):
     session.restore(checkpoints, 'last')

@@ -34,7 +34,7 @@ from lmx.runs import init, restore
 
 HUB = 'hub:'
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
-_MARKS = ('_start_', '_delimiter_', '_classify_')  # special tokens of finetune-transformer-lm, in this order
+_GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
 _RELEASES = (openai, tensorflow)  # formats other than a folder of transformers
 # Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
 _ROWS: dict[str, dict[str, Any]] = {
@@ -63,8 +63,8 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   """
   workdir = epath.Path(workdir)
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
-    raise InputError(f'{workdir} is there already; choose another --workdir')
-  directory = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else source
+    raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
+  directory = download(source.removeprefix(HUB)) if source.startswith(HUB) else source
   release = next((one for one in _RELEASES if one.there(directory)), folders)
   folder = release.read(directory)
   state.warn_nonfinite(source, folder.tensors)
@@ -79,9 +79,9 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
     except build.Missing as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
-  special_tokens = settings.extra if len(settings.extra) == len(_MARKS) else _MARKS
+  special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS
   config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens)), overrides)
-  config, run = _settled(config, folder, tokenizer.vocab_size)
+  config, run = _settle(config, folder, tokenizer.vocab_size)
   params_read = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
   if not params_read['objective'] and 'next_sentence' in config.objective:
     config.unlock()
@@ -92,10 +92,10 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   record = {'hash': '', 'imported_from': source, 'label_names': names}
   _write(workdir, params, tokenizer, config, record)
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
-  words = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
-  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {words}']
-  lines += _said(folder, run)
-  return lines + ([f'not in the files, so drawn anew: {", ".join(missing)}'] if missing else [])
+  about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
+  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
+  lines += _describe(folder, run)
+  return lines + ([f'not in the files, so newly initialised: {", ".join(missing)}'] if missing else [])
 
 
 def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[str, Any]:
+def _rows(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str]) -> dict[str, Any]:
   """Return the fields of section `data` for rows as the objective and the model read them."""
   if not folder.objective:
     return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
@@ -143,12 +143,12 @@ def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[
     return data
   if folder.tokenizer == 'wordpiece':
     return data | {'batching': {'name': 'texts', 'form': 'bert'}}
-  if isinstance(tokenizer, base.Absent) or any(tokenizer.token_id(mark) is None for mark in marks):
+  if isinstance(tokenizer, base.Absent) or any(tokenizer.token_id(token) is None for token in special_tokens):
     return data | {'batching': {'name': 'texts', 'form': 'plain'}}
-  return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': tuple(marks)}
+  return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': tuple(special_tokens)}
 
 
-def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, schema.Run]:
+def _settle(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, schema.Run]:
   """Return (config, run) with the fields that labels and row form determine; see `config.resolve.with_corpus`."""
   run = config_lib.to_run(config, vocab_size)
   objective, rules = objectives.get(run.objective_name), RULES[run.data.dataset]
@@ -167,32 +167,31 @@ def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any,
   return settled.lock(), config_lib.to_run(settled, vocab_size)
 
 
-def _said(folder: folders.Folder, run: schema.Run) -> list[str]:
+def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:
   """Return lines on what a fine-tuned model predicts, and from which rows."""
   if not folder.objective:
     return []
-  words = f'read as {folder.architecture}, objective "{run.objective_name}"'
-  lines = [words + (f', labels {", ".join(folder.labels)}' if run.objective_name in ('classify', 'tag') else '')]
+  about = f'read as {folder.architecture}, objective "{run.objective_name}"'
+  lines = [about + (f', labels {", ".join(folder.labels)}' if run.objective_name in ('classify', 'tag') else '')]
   if run.data.dataset == 'table_files':
     lines.append(
-      f'rows have texts {", ".join(run.data.texts)}; others are named with '
-      "--config.data.texts=\"('premise','hypothesis')\""
+      f"rows have texts {', '.join(run.data.texts)}; name others with --config.data.texts=\"('premise','hypothesis')\""
     )
   if run.objective_name == 'multiple_choice':
-    lines.append(f'rows have the columns of {run.data.dataset}; others are named with --config.data.dataset')
+    lines.append(f'rows have the columns of {run.data.dataset}; name others with --config.data.dataset')
   return lines
 
 
-def _complete(run: schema.Run, found: dict[str, Any]) -> tuple[Any, list[str]]:
+def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[str]]:
   """Return (parameters of the run, the missing ones newly initialised; names of those parts)."""
   key = jax.random.key(run.seed)
-  wanted = jax.eval_shape(lambda: init.init_params(run, key))
-  there = flatten_dict(found)
-  missing = sorted({'/'.join(path[:2]) for path in flatten_dict(wanted) if path not in there})
-  return (init.merge(init.init_params(run, key), found) if missing else found), missing
+  shapes = jax.eval_shape(lambda: init.init_params(run, key))
+  leaves_read = flatten_dict(params_read)
+  missing = sorted({'/'.join(path[:2]) for path in flatten_dict(shapes) if path not in leaves_read})
+  return (init.merge(init.init_params(run, key), params_read) if missing else params_read), missing
 
 
-def fetch(name: str) -> str:
+def download(name: str) -> str:
   """Download a model's files from huggingface.co, or find them in its cache. Raises InputError without a network."""
   from huggingface_hub import errors, snapshot_download
 
@@ -201,7 +200,7 @@ def fetch(name: str) -> str:
   except (errors.HfHubHTTPError, errors.HFValidationError, errors.LocalEntryNotFoundError, OSError) as error:
     short = str(error).strip().splitlines()[0]
     raise InputError(
-      f'{name} could not be fetched from huggingface.co ({short}); where there is no network, give a '
+      f'hub:{name}: cannot be downloaded from huggingface.co ({short}); without a network, give a '
       'folder with its files instead'
     ) from None
 
@@ -225,8 +224,8 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
   cfg = loaded.cfg if loaded.cfg.V else dataclasses.replace(loaded.cfg, V=loaded.tokenizer.vocab_size)
   if getattr(data.batching, 'both_orders', False):
     raise InputError(
-      f'{workdir} reads rows both ways around and adds the two (data.batching.both_orders), which no '
-      'class of transformers does'
+      f'data.batching.both_orders: {workdir} reads rows in both orders and adds the two, which no class of '
+      'transformers does'
     )
   names = folders.write(
     to,
@@ -240,5 +239,5 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
   )
   lines = [f'wrote {", ".join(names)} to {to}']
   if 'tokenizer.json' not in names:
-    lines.append(f'a tokenizer of kind {loaded.tokenizer.kind} has no form there and was left out')
+    lines.append(f'not written: transformers has no format for a tokenizer of kind {loaded.tokenizer.kind}')
   return lines

@@ -20,7 +20,7 @@ def init_params(run: schema.Run, key: Array) -> Params:
   return {'model': model.init(run.model, model_key), 'objective': head}
 
 
-def merge(params: Params, taken: Params) -> Params:
-  """Return `params` with the leaves of `taken`, a nested dict of some of them, in place of its own."""
-  inner = lambda name, x: merge(x, taken[name]) if isinstance(x, Mapping) else taken[name]
-  return {name: inner(name, x) if name in taken else x for name, x in params.items()}
+def merge(params: Params, replacements: Params) -> Params:
+  """Return `params` with the leaves of `replacements`, a nested dict of some of them, in place of its own."""
+  inner = lambda name, x: merge(x, replacements[name]) if isinstance(x, Mapping) else replacements[name]
+  return {name: inner(name, x) if name in replacements else x for name, x in params.items()}

@@ -75,7 +75,7 @@ class Restored:
 
 
 def load(
-  workdir: Any, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
+  workdir: Any, which: str | int = 'best', overrides: Iterable[str] = (), replacement: Mapping[str, Any] | None = None
 ) -> Restored:
   """Load a run for evaluation, generation or anything else; warn of parameters that are not finite.
 
@@ -84,30 +84,34 @@ def load(
     which: 'best' by validation loss (the last checkpoint if there was no validation), 'last', a step (int or text), or
       'average', the mean of the newest `evaluation.average` checkpoints.
     overrides: `section.key=value`, such as data.eval_batch_size=1.
-    measured: a resolved config whose name, data, objective and evaluation replace the run's own; the tokenizer stays
+    replacement: a resolved config whose name, data, objective and evaluation replace the run's own; the tokenizer stays
       the run's.
 
   Raises:
     InputError: there is no run, it has no finished checkpoint, or all are damaged.
   """
   workdir = epath.Path(workdir)
-  own = run_files.read_config(workdir)
-  config = config_lib.resolve(_measured(own, measured, workdir) if measured else own, overrides, saved=True)
+  saved = run_files.read_config(workdir)
+  config = config_lib.resolve(
+    _replace_sections(saved, replacement, workdir) if replacement else saved, overrides, saved=True
+  )
   for note in semantics.evaluation_notes(config, jax.default_backend()):
     warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
   run = config_lib.to_run(config)
   directory = workdir / 'checkpoints'
   which = int(which) if str(which).isdecimal() else which
   shapes = jax.eval_shape(functools.partial(init.init_params, run), jax.random.key(0))
-  wanted = jax.eval_shape(functools.partial(build.average, run.optim), shapes)
+  average_shapes = jax.eval_shape(functools.partial(build.average, run.optim), shapes)
   averaged: tuple[int, ...] = ()
   if which == 'average':
-    if wanted is not None:
-      raise InputError(f'{workdir} keeps a running average (optim.ema or optim.asgd), which is loaded in any case')
+    if average_shapes is not None:
+      raise InputError(
+        f'--which: got average, but {workdir} has a running average (optim.ema or optim.asgd), which is always loaded'
+      )
     params, averaged = average(directory, shapes, run.evaluation.average)
     step = averaged[-1]
-  elif wanted is not None:
-    running, _, step = manager.restore_params(directory, wanted, which, tree='ema')
+  elif average_shapes is not None:
+    running, _, step = manager.restore_params(directory, average_shapes, which, tree='ema')
     params = averaging.value(running, running.mean)
   else:
     params, _, step = manager.restore_params(directory, shapes, which)
@@ -116,17 +120,24 @@ def load(
   return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
 
 
-def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir: Any) -> dict[str, Any]:
+def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], workdir: Any) -> dict[str, Any]:
   """Return the config of a run with the name, data, objective and evaluation of another."""
   own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
-  replaced = {name: given[name] for name in ('name', 'objective', 'evaluation')}
+  replaced = {name: replacement[name] for name in ('name', 'objective', 'evaluation')}
   path = storage.local_copy(epath.Path(workdir) / 'tokenizer')
-  data = {**given['data'], **own, 'tokenizer_path': path, 'special_tokens': (), 'marks': '', 'prefix_space': False}
+  data = {
+    **replacement['data'],
+    **own,
+    'tokenizer_path': path,
+    'special_tokens': (),
+    'marks': '',
+    'prefix_space': False,
+  }
   return {**saved, **replaced, 'data': data}
 
 
 def average(
-  directory: Any, wanted: Params, count: int, warn: manager.Warn = manager.stderr_warn
+  directory: Any, shapes: Params, count: int, warn: manager.Warn = manager.stderr_warn
 ) -> tuple[Params, tuple[int, ...]]:
   """Return the mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1), in float32.
 
@@ -135,7 +146,7 @@ def average(
 
   Args:
     directory: directory of the checkpoints.
-    wanted: shapes of the parameters.
+    shapes: shapes of the parameters.
     count: number of checkpoints to average; if fewer are intact, those are, with a warning.
     warn: called with each warning.
 
@@ -148,7 +159,7 @@ def average(
   total, steps, damaged = None, [], False
   for step in reversed(manager.planned_steps(directory)):
     try:
-      params, _, _ = manager.restore_params(directory, wanted, step, warn=warn)
+      params, _, _ = manager.restore_params(directory, shapes, step, warn=warn)
     except manager.AllDamaged:
       damaged = True  # a warning has named it
       continue
@@ -162,7 +173,7 @@ def average(
   if len(steps) < count:
     warn(
       f'{len(steps)} checkpoints are averaged instead of {count}, those of steps '
-      f'{", ".join(map(str, sorted(steps)))}: no more are in {directory}'
+      f'{", ".join(map(str, sorted(steps)))}: {directory} has no more'
     )
   elif damaged:
     warn(f'checkpoint average: the mean of steps {", ".join(map(str, sorted(steps)))} is used, the newest intact ones')

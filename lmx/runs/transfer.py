@@ -14,7 +14,7 @@ from lmx.types import Params
 
 
 def take(
-  workdir: Any, wanted: Params, parts: Sequence[str], tokenizer: Any, labels: Sequence[str] = ()
+  workdir: Any, shapes: Params, parts: Sequence[str], tokenizer: Any, labels: Sequence[str] = ()
 ) -> tuple[Params, str]:
   """Return parameters of a finished run as initial values of another.
 
@@ -26,8 +26,8 @@ def take(
 
   Args:
     workdir: the finished run, whose best parameters are read.
-    wanted: shapes of the new run's parameters.
-    parts: 'part' or 'there=here', each a prefix of names such as 'model' or 'model/encoder'; () takes all.
+    shapes: shapes of the new run's parameters.
+    parts: 'part' or 'origin=target', each a prefix of names such as 'model' or 'model/encoder'; () takes all.
     tokenizer: the new run's tokenizer.
     labels: names of the new run's labels.
 
@@ -43,38 +43,38 @@ def take(
   except InputError as error:
     raise InputError(f'train.init_from: {error}') from None
   theirs = {'/'.join(path): x for path, x in flatten_dict(loaded.params).items()}
-  ours = {'/'.join(path): x for path, x in flatten_dict(wanted).items()}
+  ours = {'/'.join(path): x for path, x in flatten_dict(shapes).items()}
   source = _sources(workdir, parts, ours, theirs)
   by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
   by_position = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
   by_id = loaded.tokenizer.hash == tokenizer.hash or loaded.tokenizer.kind == 'none'
   rows = None if by_id else _rows(loaded.tokenizer, tokenizer)
-  with_head = any(there.startswith('objective/') for there in source.values())
+  with_head = any(origin.startswith('objective/') for origin in source.values())
   heads = loaded.objective.labelled(loaded.run.objective) if with_head and loaded.labels else {}
   by_label = {f'objective/{name}': axes for name, axes in heads.items()}
   taken, wrong = {}, []
-  for here, there in source.items():
-    x = np.asarray(theirs[there])
-    if there in by_word and (rows is not None or x.shape[0] != ours[here].shape[0]):
-      x = _by_word(x, _rows(loaded.tokenizer, tokenizer) if rows is None else rows, loaded, ours[here].shape[0])
-    if there in by_position and x.shape[1:] == ours[here].shape[1:]:
-      x = x[np.arange(ours[here].shape[0]) % x.shape[0]]
-    if there in by_label:
-      x = _by_label(x, by_label[there], loaded, labels)
-    if x.shape != ours[here].shape:
-      wrong.append(f'{there} {x.shape} there, {here} {ours[here].shape} here')
-    taken[tuple(here.split('/'))] = x
+  for target, origin in source.items():
+    x = np.asarray(theirs[origin])
+    if origin in by_word and (rows is not None or x.shape[0] != ours[target].shape[0]):
+      x = _by_word(x, _rows(loaded.tokenizer, tokenizer) if rows is None else rows, loaded, ours[target].shape[0])
+    if origin in by_position and x.shape[1:] == ours[target].shape[1:]:
+      x = x[np.arange(ours[target].shape[0]) % x.shape[0]]
+    if origin in by_label:
+      x = _by_label(x, by_label[origin], loaded, labels)
+    if x.shape != ours[target].shape:
+      wrong.append(f'{origin} {x.shape} of it, {target} {ours[target].shape} of this run')
+    taken[tuple(target.split('/'))] = x
   if wrong:
     raise InputError(f'train.init_from: parameters of {workdir} have other shapes: {"; ".join(wrong[:5])}')
-  note = f'began from step {loaded.step} of {workdir}: {len(taken)} of {len(ours)} arrays taken'
+  note = f'initialised from step {loaded.step} of {workdir}: {len(taken)} of {len(ours)} arrays taken'
   position_counts = [
-    (len(theirs[there]), ours[here].shape[0]) for here, there in source.items() if there in by_position
+    (len(theirs[origin]), ours[target].shape[0]) for target, origin in source.items() if origin in by_position
   ]
   note += ''.join(f'; {new} positions of {old}' for old, new in position_counts if old != new)
   if rows is not None and by_word & set(source.values()):
     known = int((rows >= 0).sum())
     if not known:
-      raise InputError(f'train.init_from: the vocabularies of {workdir} and of this run have no entry in common')
+      raise InputError(f'train.init_from: the vocabularies of {workdir} and of this run have no token in common')
     note += f'; {known:,} of {len(rows):,} vocabulary rows matched, the others are the mean row'
   return unflatten_dict(taken), note
 
@@ -83,25 +83,25 @@ def _sources(workdir: Any, parts: Sequence[str], ours: Mapping[str, Any], theirs
   """Return the leaves to take: name in the new run -> name in the finished run."""
   source: dict[str, str] = {}
   for part in parts or ('',):
-    there, equals, here = part.partition('=')
-    here = here if equals else there
+    origin, equals, target = part.partition('=')
+    target = target if equals else origin
     below = lambda name, prefix: not prefix or name == prefix or name.startswith(prefix + '/')
-    names = [name for name in ours if below(name, here)]
+    names = [name for name in ours if below(name, target)]
     if not names:
-      raise InputError(f'train.init_parts: this run has no parameters "{here}"; it has {_tops(ours)}')
-    source |= {name: (there + name.removeprefix(here)) if there else name for name in names}
-  missing = [there for there in source.values() if there not in theirs]
+      raise InputError(f'train.init_parts: this run has no parameters "{target}"; it has {_top_level(ours)}')
+    source |= {name: (origin + name.removeprefix(target)) if origin else name for name in names}
+  missing = [origin for origin in source.values() if origin not in theirs]
   unused = [] if parts else [name for name in theirs if name not in ours]
   if missing or unused:
     raise InputError(
-      f'train.init_from: {workdir} lacks {", ".join(missing[:5]) or "nothing"} of what is to be taken'
-      + (f', and has {", ".join(unused[:5])} besides' if unused else '')
-      + f'; it has {_tops(theirs)}. Name the parts to take with train.init_parts'
+      f'train.init_from: {workdir} lacks {", ".join(missing[:5]) or "none"} of the parameters to take'
+      + (f', and has {", ".join(unused[:5])}, which this run has not' if unused else '')
+      + f'; it has {_top_level(theirs)}. Name the parts to take with train.init_parts'
     )
   return source
 
 
-def _tops(names: Iterable[str]) -> str:
+def _top_level(names: Iterable[str]) -> str:
   return ', '.join(sorted({'/'.join(name.split('/')[:2]) for name in names}))
 
 

@@ -17,13 +17,13 @@ from lmx.engine import distributed
 from lmx.errors import InputError
 
 
-def continued(config: Any, workdir: Any) -> tuple[Any, list[str]]:
+def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
   """Return the config with the rules under which the run in `workdir` began, and a line for each earlier rule.
 
   Raises:
     InputError: its next updates would follow another rule than its first ones, or its config.json is damaged.
   """
-  saved = _saved(workdir)
+  saved = _read_saved_config(workdir)
   if saved is None:
     return config, []
   finished = (workdir / 'results.json').exists()
@@ -31,7 +31,7 @@ def continued(config: Any, workdir: Any) -> tuple[Any, list[str]]:
   if fixed and not finished:
     raise InputError(
       f'--workdir: {workdir} holds a run that began before a fix of what it computes: {"; ".join(fixed)}. It cannot '
-      'continue under another rule; train anew in another --workdir, or finish it with the lmx that began it'
+      'continue under another rule; start a new run in another --workdir, or finish it with the lmx that began it'
     )
   notes = [
     f'continues under its earlier rule "{name}" (since then: {rule.fix})'
@@ -42,7 +42,7 @@ def continued(config: Any, workdir: Any) -> tuple[Any, list[str]]:
   return config, notes if finished else notes + config_lib.evaluation_changes(saved, config)
 
 
-def _saved(workdir: Any) -> Any:
+def _read_saved_config(workdir: Any) -> Any:
   """Return the resolved config of the run in `workdir`, None without one. Raises InputError if it is damaged."""
   # Resolved, so that a run continues under a later lmx whose configs have more fields.
   return config_lib.resolve(run_files.read_config(workdir), saved=True) if run_files.exists(workdir) else None
@@ -50,7 +50,7 @@ def _saved(workdir: Any) -> Any:
 
 def check(workdir: Any, config: Any, corpus: Any) -> None:
   """Check that the run in `workdir` has this config and data. Raises InputError, also if its files are damaged."""
-  saved = _saved(workdir)
+  saved = _read_saved_config(workdir)
   if saved is None:
     return
   config_lib.check_same(saved, config, workdir)
@@ -71,7 +71,7 @@ def create(workdir: Any, config: Any, corpus: Any) -> None:
 
 
 @contextlib.contextmanager
-def watched(workdir: Any) -> Iterator[None]:
+def watch(workdir: Any) -> Iterator[None]:
   """Raise InputError for any failure inside if the work directory was deleted during the run."""
   try:
     yield
@@ -84,7 +84,7 @@ def watched(workdir: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(workdir: Any) -> Iterator[None]:
+def lock(workdir: Any) -> Iterator[None]:
   """Lock a work directory for the duration of the block; one on a bucket cannot be locked.
 
   Raises:

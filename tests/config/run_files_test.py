@@ -49,7 +49,7 @@ def test_config_of_another_form_is_named(run, content, summed):
   if not summed:
     (run / 'checksums.json').unlink()
   (run / 'config.json').write_bytes(CONTENTS[content])
-  for read in (restore.load, describe._run, lambda run: work_directory.continued(resolve.resolve(SMALL), run)):
+  for read in (restore.load, describe._run, lambda run: work_directory.resume_config(resolve.resolve(SMALL), run)):
     with pytest.raises(InputError, match='config.json'):
       read(run)
 

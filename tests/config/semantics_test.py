@@ -55,9 +55,9 @@ def test_an_older_run_keeps_the_rule_that_can_be_set(rules, tmp_path):
 def test_an_older_run_does_not_continue_under_another_rule(rules, tmp_path):
   old_run(tmp_path)
   with pytest.raises(InputError, match='the second moment is read'):
-    work_directory.continued(resolve.resolve(SMALL), tmp_path)
+    work_directory.resume_config(resolve.resolve(SMALL), tmp_path)
   del rules['lost']
-  full, notes = work_directory.continued(resolve.resolve(SMALL), tmp_path)
+  full, notes = work_directory.resume_config(resolve.resolve(SMALL), tmp_path)
   assert full.optim.b1 == 0.5 and full.semantics.to_dict() == {'kept': 0}
   assert len(notes) == 1 and 'beta1 is read' in notes[0]
   resolve.check_same(resolve.resolve(run_files.read_config(tmp_path), saved=True), full, tmp_path)
@@ -66,7 +66,7 @@ def test_an_older_run_does_not_continue_under_another_rule(rules, tmp_path):
 def test_a_finished_run_of_an_earlier_rule_is_finished(rules, tmp_path):
   old_run(tmp_path)
   (tmp_path / 'results.json').write_text('{}')
-  assert work_directory.continued(resolve.resolve(SMALL), tmp_path)[1] == []
+  assert work_directory.resume_config(resolve.resolve(SMALL), tmp_path)[1] == []
 
 
 def test_an_evaluation_names_the_rules_that_decide_it(rules, tmp_path):

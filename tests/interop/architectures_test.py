@@ -126,7 +126,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objectiv
   run = lmx.load(tmp_path / 'run')
   assert run.cfg == cfg and run.run.objective_name == objective
   jax.tree.map(np.testing.assert_array_equal, run.params['objective'], params['objective'])
-  assert ('drawn anew: model/mlm' in out) == (run.run.model_name == 'bert')
+  assert ('newly initialised: model/mlm' in out) == (run.run.model_name == 'bert')
   assert run.run.data.special_tokens == marks
   if run.run.model_name == 'xlnet':
     assert run.run.data.batching.form == ('plain' if objective == 'tag' else 'xlnet')

@@ -151,7 +151,7 @@ def test_the_bare_model_is_read_and_its_output_drawn_anew(folder, tmp_path):
     (tmp_path / 'bare' / path.name).write_bytes(path.read_bytes())
   module.save_pretrained(tmp_path / 'bare')
   lines = convert.import_run(str(tmp_path / 'bare'), tmp_path / 'bare_run')
-  assert lines[-1] == 'not in the files, so drawn anew: model/output'
+  assert lines[-1] == 'not in the files, so newly initialised: model/output'
   convert.import_run(str(folder), tmp_path / 'run')
   ours, whole = (dict(lmx.load(tmp_path / name).params['model']) for name in ('bare_run', 'run'))
   jax.tree.map(np.testing.assert_array_equal, ours | {'output': 0}, whole | {'output': 0})

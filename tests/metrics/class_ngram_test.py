@@ -51,7 +51,7 @@ def test_a_gain_is_the_change_of_the_objective():
   for word in range(V - 1):
     search = class_ngram._Search(tokens, class_of, 4)
     before, after, own = search._neighbours(word)
-    search._put(class_of[word], before, after, own, -1)
+    search._update(class_of[word], before, after, own, -1)
     gain = search._gains(before, after, own)
     moved = [class_ngram.objective(tokens, np.where(np.arange(V) == word, c, class_of)) for c in range(4)]
     np.testing.assert_allclose(gain - gain[0], np.array(moved) - moved[0], atol=1e-8)

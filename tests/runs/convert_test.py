@@ -81,7 +81,7 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
   again = lmx.load(tmp_path / 'again')
   assert again.cfg == cfg
   np.testing.assert_array_equal(again.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
-  assert 'drawn anew' not in capsys.readouterr().out
+  assert 'newly initialised' not in capsys.readouterr().out
 
 
 def test_an_imported_model_is_described_by_its_sizes(made, tmp_path, capsys):
@@ -107,7 +107,7 @@ def test_without_heads_they_are_drawn_and_named(made, tmp_path):
   kept = {n.removeprefix('bert.'): x for n, x in tensors.items() if 'cls.' not in n and 'pooler' not in n}
   safetensors.numpy.save_file(kept, bare / 'model.safetensors')
   lines = convert.import_run(str(bare), tmp_path / 'run')
-  assert lines[1] == 'not in the files, so drawn anew: model/mlm, model/pooler'
+  assert lines[1] == 'not in the files, so newly initialised: model/mlm, model/pooler'
   run = lmx.load(tmp_path / 'run')
   assert not run.run.objective.next_sentence and not run.params['objective']
   np.testing.assert_array_equal(run.params['model']['embed']['tokens'], params['model']['embed']['tokens'])
@@ -310,10 +310,10 @@ def test_exported_files_have_the_modes_that_the_umask_gives(made, tmp_path):
 
 def test_nothing_is_overwritten(made, tmp_path):
   (tmp_path / 'note').write_text('mine')
-  with pytest.raises(InputError, match='is there already'):
+  with pytest.raises(InputError, match='exists already'):
     convert.import_run(str(made['gpt'][0]), tmp_path)
   convert.import_run(str(made['gpt'][0]), tmp_path / 'run')
-  with pytest.raises(InputError, match='is there already'):
+  with pytest.raises(InputError, match='exists already'):
     convert.export_run(tmp_path / 'run', tmp_path)
   assert (tmp_path / 'note').read_text() == 'mine'
 

@@ -118,22 +118,22 @@ def test_what_does_not_fit_is_named(first):
   with pytest.raises(InputError, match='lacks model/extra/kernel'):
     transfer.take(first, more, ('model',), loaded.tokenizer)
   less = {'model': {k: v for k, v in wanted['model'].items() if k != 'layer_01'}}
-  with pytest.raises(InputError, match='has model/layer_01/.* besides.*train.init_parts'):
+  with pytest.raises(InputError, match='has model/layer_01/.*, which this run has not.*train.init_parts'):
     transfer.take(first, less, (), loaded.tokenizer)
   strange = words.Words(['<unk0>', *(f'zz{i}' for i in range(298)), '<unk>'], 'prose')
   strange._ids.pop('<unk>')
   strange.tokens[-1] = 'zz298'
-  with pytest.raises(InputError, match='no entry in common'):
+  with pytest.raises(InputError, match='no token in common'):
     transfer.take(first, wanted, ('model',), strange)
 
 
 def test_a_resumed_run_does_not_begin_anew(text, first, tmp_path, capsys):
   more = (*SHORT, *text, 'data.vocab_size=300', f'train.init_from={first}', "train.init_parts=('model',)")
   assert train.train(resolve.load(LM, more), tmp_path / 'run') == 0
-  assert 'began from step' in capsys.readouterr().err
+  assert 'initialised from step' in capsys.readouterr().err
   (tmp_path / 'run' / 'results.json').unlink()
   assert train.train(resolve.load(LM, more), tmp_path / 'run') == 0
-  assert 'began from step' not in capsys.readouterr().err
+  assert 'initialised from step' not in capsys.readouterr().err
   assert json.loads((tmp_path / 'run' / 'results.json').read_text())['steps'] == 2
 
 
