@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     window_tokens=args.window_tokens,
   )
   run_log.write_json(str(output / 'context.json'), results)
-  plots.by_context(output / 'context.png', results)
+  plots.context_gains(output / 'context.png', results)
   print(context_length.table(results))
   return 0
 

@@ -77,7 +77,7 @@ def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int) -> Any
   """Return the `generate.Sampler` of the options."""
   from lmx.decoding import generate
 
-  forbidden = generate.unwritable(tokenizer, vocab_size, allow_unk=args.allow_unk)
+  forbidden = generate.forbidden_ids(tokenizer, vocab_size, allow_unk=args.allow_unk)
   return generate.Sampler(args.temperature, args.top_k, args.top_p, args.top_p_form, args.greedy, forbidden)
 
 

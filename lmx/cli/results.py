@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
   if curves:
     from lmx.reporting import plots
 
-    plots.curves(args.plot, curves, f'{metric.replace("_", " ")} on the validation split')
+    plots.metric_curves(args.plot, curves, f'{metric.replace("_", " ")} on the validation split')
   if args.output:
     from lmx.reporting import run_log
 

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
   _check(args)
   loaded = restore.load(args.workdir, args.which, args.overrides)
-  translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
+  translator = translate.build_translator(loaded.run, loaded.params['model'], loaded.tokenizer)
   if args.plot or args.alignments:
     translate.check_attention(translator)
   chosen = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         _check_references(args, references, some)
       first = len(lines) + 1
       read = translator.sources(some, truncate=args.truncate, first=first)
-      translations = translate.of_ids(translator, read, options, first=first, title='translating')
+      translations = translate.translate_ids(translator, read, options, first=first, title='translating')
       for number, hypotheses in enumerate(translations, first):
         out.writelines(_rows(args, number, hypotheses))
       out.flush()

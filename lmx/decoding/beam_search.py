@@ -87,7 +87,7 @@ def length_penalty(beam: Beam, length: Array) -> Array:
   return (length if beam.penalty == 'power' else (5 + length) / 6) ** beam.alpha
 
 
-class Found(NamedTuple):
+class Hypotheses(NamedTuple):
   """Hypotheses of `search`, best first.
 
   Attributes:
@@ -109,7 +109,7 @@ class _Carry(NamedTuple):
   state: State  # B * K rows
   live_BKT: Array  # tokens of the live hypotheses
   log_p_BK: Array  # of the live hypotheses; minus infinity for a missing one
-  found: tuple[Array, Array, Array, Array]  # the finished hypotheses, fields as in Found
+  finished: tuple[Array, Array, Array, Array]  # the finished hypotheses, fields as in Hypotheses
   done_B: Array
 
 
@@ -140,19 +140,19 @@ def _candidates(
   return log_p_BW, index_BW // each, jnp.take_along_axis(token_BKW.reshape(B, K * each), index_BW, axis=1)
 
 
-def _pick(tree: Any, index_BK: Array) -> Any:
+def _gather(tree: Any, index_BK: Array) -> Any:
   """Gather hypotheses `index_BK` along axis 1 of every (B, ...) leaf."""
-  reach = lambda x: index_BK.reshape(index_BK.shape + (1,) * (x.ndim - 2))
-  return jax.tree.map(lambda x: jnp.take_along_axis(x, reach(x), axis=1), tree)
+  expand = lambda x: index_BK.reshape(index_BK.shape + (1,) * (x.ndim - 2))
+  return jax.tree.map(lambda x: jnp.take_along_axis(x, expand(x), axis=1), tree)
 
 
-def _choose(
+def _extend(
   setting: _Setting, carry: _Carry, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array
 ) -> tuple[_Carry, Array]:
   """Extend the hypotheses by token t (from 0). Returns the carry, with its state unchanged, and the parents (B, K)."""
   beam, K, count = setting.beam, setting.beam.size, t + 1
   log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, least_B, t)
-  tokens_BWT = jax.lax.dynamic_update_slice_in_dim(_pick(carry.live_BKT, parent_BW), token_BW[..., None], t, axis=2)
+  tokens_BWT = jax.lax.dynamic_update_slice_in_dim(_gather(carry.live_BKT, parent_BW), token_BW[..., None], t, axis=2)
   ends_BW = (token_BW == setting.eos_id) | (count >= limits_B)[:, None]
 
   first_W = jnp.arange(ends_BW.shape[1]) < K
@@ -161,11 +161,11 @@ def _choose(
   scores_BW = ended_BW / length_penalty(beam, count)
   counts_BW = jnp.where(finished_BW, count, 0)
   join = lambda old, new: jnp.concatenate([old, new], axis=1)
-  both = jax.tree.map(join, carry.found, (tokens_BWT, counts_BW, ended_BW, scores_BW))
-  finished = _pick(both, jax.lax.top_k(both[3], K)[1])
+  both = jax.tree.map(join, carry.finished, (tokens_BWT, counts_BW, ended_BW, scores_BW))
+  finished = _gather(both, jax.lax.top_k(both[3], K)[1])
 
   log_p_BK, next_BK = _top(jnp.where(ends_BW, -jnp.inf, log_p_BW), K)
-  live_BKT, parent_BK = _pick((tokens_BWT, parent_BW), next_BK)
+  live_BKT, parent_BK = _gather((tokens_BWT, parent_BW), next_BK)
   worst_B, best_B = jnp.min(finished[3], axis=1), jnp.max(log_p_BK, axis=1)
   best_score_B = {
     'bound': lambda: best_B / length_penalty(beam, limits_B),
@@ -195,7 +195,7 @@ def _search(
   steps: int,
 ) -> tuple[Array, Array, Array, Array]:
   model, cfg, K, B = setting.model, setting.cfg, setting.beam.size, prompt_BT.shape[0]
-  state, logits_BV = generate.read(model, cfg, params, prompt_BT, lengths_B, setting.cache, source)
+  state, logits_BV = generate.read_prompt(model, cfg, params, prompt_BT, lengths_B, setting.cache, source)
   state = jax.tree.map(lambda x: jnp.repeat(x, K, axis=0), state)
   none_BK = jnp.full((B, K), -jnp.inf)
   empty_BKT = jnp.full((B, K, steps), setting.eos_id, jnp.int32)
@@ -203,26 +203,26 @@ def _search(
   # At first one hypothesis, the empty one; the other K - 1 are missing.
   carry = _Carry(state, empty_BKT, none_BK.at[:, 0].set(0.0), finished, jnp.zeros(B, bool))
   spread = lambda x_BV: jnp.broadcast_to(x_BV[:, None], (B, K, x_BV.shape[1]))
-  carry, _ = _choose(setting, carry, spread(logits_BV), limits_B, least_B, jnp.int32(0))
+  carry, _ = _extend(setting, carry, spread(logits_BV), limits_B, least_B, jnp.int32(0))
 
   def advance(loop: Any) -> Any:
     t, carry = loop
     last_BK1 = jax.lax.dynamic_slice_in_dim(carry.live_BKT, t - 1, 1, axis=2)
     features, state = model.apply(cfg, params, {'tokens_BT': last_BK1.reshape(B * K, 1)}, carry.state)
     logits_BKV = model.logits(cfg, params, features)[:, 0].reshape(B, K, -1)
-    carry, parent_BK = _choose(setting, carry, logits_BKV, limits_B, least_B, t)
+    carry, parent_BK = _extend(setting, carry, logits_BKV, limits_B, least_B, t)
     rows = (jnp.arange(B)[:, None] * K + parent_BK).reshape(-1)
     state = jax.tree.map(lambda new, old: old if new is old else new[rows], state, carry.state)
     return t + 1, carry._replace(state=state)
 
   unfinished = lambda loop: (loop[0] < steps) & ~jnp.all(loop[1].done_B)
-  return jax.lax.while_loop(unfinished, advance, (jnp.int32(1), carry))[1].found
+  return jax.lax.while_loop(unfinished, advance, (jnp.int32(1), carry))[1].finished
 
 
 def check_penalty(beam: Beam, tokens: int) -> None:
   """Raise InputError unless the length penalty of `tokens` tokens is finite."""
   if not np.isfinite(length_penalty(beam, jnp.asarray(tokens))):
-    raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {tokens} tokens is no number')
+    raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {tokens} tokens is not finite')
 
 
 def search(
@@ -238,7 +238,7 @@ def search(
   eos_id: int,
   source: Batch | None = None,
   steps: int | None = None,
-) -> Found:
+) -> Hypotheses:
   """Search for the best continuations of each row, in one compiled loop.
 
   Args:
@@ -261,7 +261,7 @@ def search(
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
   generate.check(model, cfg, prompt_BT, lengths_B, beam.forbidden, source)
   if not 0 <= eos_id < cfg.V:
-    raise InputError(f'the end mark is {eos_id}, but the vocabulary has ids 0 to {cfg.V - 1}')
+    raise InputError(f'eos_id: got {eos_id}; expected an id of the vocabulary, 0 to {cfg.V - 1}')
   limits_B = np.broadcast_to(np.asarray(limits, np.int32), lengths_B.shape)
   window = generate.window(cfg)
   if window is not None:  # the last token is generated, but never read
@@ -274,9 +274,9 @@ def search(
     )
   steps = max(int(limits_B.max()), steps or 0)
   check_penalty(beam, steps)
-  reach = prompt_BT.shape[1] + steps
-  setting = _Setting(model, cfg, beam, eos_id, reach if window is None else min(reach, window))
+  length = prompt_BT.shape[1] + steps
+  setting = _Setting(model, cfg, beam, eos_id, length if window is None else min(length, window))
   least_B = jnp.broadcast_to(jnp.asarray(least, jnp.int32), limits_B.shape)
   arrays = jnp.asarray(prompt_BT), jnp.asarray(lengths_B, jnp.int32), source, jnp.asarray(limits_B), least_B
   hypotheses = _search(setting, params, *arrays, steps)
-  return Found(*(np.asarray(x) for x in hypotheses))
+  return Hypotheses(*(np.asarray(x) for x in hypotheses))

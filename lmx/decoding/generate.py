@@ -27,7 +27,7 @@ from lmx.types import Array, Batch, Features, Model, Params, State
 
 # Prompts are padded to a multiple of this, so that a new length seldom needs a new compilation.
 _BUCKET = 32
-MOST_POSITIONS = 10_000_000  # of all rows together: larger arrays do not fit, and XLA aborts beyond 2**31
+MAX_POSITIONS = 10_000_000  # of all rows together: larger arrays do not fit, and XLA aborts beyond 2**31
 
 
 class Generated(NamedTuple):
@@ -50,7 +50,7 @@ class _Carry(NamedTuple):
   history_BL: Array
   length_B: Array  # tokens in the history
   used_B: Array  # positions of the window in use
-  drawn_B: Array
+  sampled_B: Array
   done_B: Array
 
 
@@ -67,7 +67,7 @@ class _Setting:
   cache: int
 
 
-def read(
+def read_prompt(
   model: Model, cfg: Any, params: Params, prompt_BT: Array, lengths_B: Array, cache: int, source: Batch | None
 ) -> tuple[State, Array]:
   """Run right-padded prompts from an empty state, or from the state of an encoded source.
@@ -92,7 +92,7 @@ def _start(
   setting: _Setting, params: Params, prompt_BT: Array, lengths_B: Array, source: Batch | None, steps: int
 ) -> _Carry:
   B = prompt_BT.shape[0]
-  state, logits_BV = read(setting.model, setting.cfg, params, prompt_BT, lengths_B, setting.cache, source)
+  state, logits_BV = read_prompt(setting.model, setting.cfg, params, prompt_BT, lengths_B, setting.cache, source)
   history_BL = jnp.pad(prompt_BT, ((0, 0), (0, steps)))
   # Distinct buffers: the carry is donated, and one buffer cannot be donated twice.
   return _Carry(
@@ -106,7 +106,7 @@ def _start(
   )
 
 
-def _rows(choose_B: Array, new: Any, old: Any) -> Any:
+def _select_rows(choose_B: Array, new: Any, old: Any) -> Any:
   """Return the rows of `new` where `choose_B`, else those of `old`, in every leaf."""
   pick = lambda a, b: jnp.where(choose_B.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
   return jax.tree.map(pick, new, old)
@@ -118,19 +118,21 @@ def _reread(setting: _Setting, params: Params, context: int, full_B: Array, carr
   take = jax.vmap(lambda row_L, start: jax.lax.dynamic_slice(row_L, (start,), (half,)))
   tokens_BT = take(carry.history_BL, jnp.maximum(carry.length_B - half, 0))
   half_B = jnp.full_like(carry.used_B, half)
-  state, logits_BV = read(setting.model, setting.cfg, params, tokens_BT, half_B, setting.cache, None)
-  state, logits_BV, used_B = _rows(full_B, (state, logits_BV, half_B), (carry.state, carry.logits_BV, carry.used_B))
+  state, logits_BV = read_prompt(setting.model, setting.cfg, params, tokens_BT, half_B, setting.cache, None)
+  state, logits_BV, used_B = _select_rows(
+    full_B, (state, logits_BV, half_B), (carry.state, carry.logits_BV, carry.used_B)
+  )
   return carry._replace(state=state, logits_BV=logits_BV, used_B=used_B)
 
 
 def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) -> tuple[_Carry, Array]:
   """Sample one token per row and feed it back. Returns the carry and the tokens, (B,) int32."""
-  draw_B = sample(setting.sampler, carry.logits_BV, jax.vmap(jax.random.fold_in)(keys_B, carry.drawn_B))
+  sample_B = sample(setting.sampler, carry.logits_BV, jax.vmap(jax.random.fold_in)(keys_B, carry.sampled_B))
   live_B = ~carry.done_B
-  token_B = jnp.where(live_B, draw_B, setting.pad_id)
-  done_B = carry.done_B if setting.eos_id is None else carry.done_B | (draw_B == setting.eos_id)
+  token_B = jnp.where(live_B, sample_B, setting.pad_id)
+  done_B = carry.done_B if setting.eos_id is None else carry.done_B | (sample_B == setting.eos_id)
   put = jax.vmap(lambda row_L, token, at: jax.lax.dynamic_update_slice(row_L, token[None], (at,)))
-  history_BL = _rows(live_B, put(carry.history_BL, token_B, carry.length_B), carry.history_BL)
+  history_BL = _select_rows(live_B, put(carry.history_BL, token_B, carry.length_B), carry.history_BL)
   batch = {'tokens_BT': token_B[:, None]}
   features, state = setting.model.apply(setting.cfg, params, batch, carry.state)
   logits_BV = setting.model.logits(setting.cfg, params, features)[:, 0]
@@ -142,7 +144,7 @@ def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) ->
     history_BL,
     carry.length_B + more_B,
     carry.used_B + more_B,
-    carry.drawn_B + more_B,
+    carry.sampled_B + more_B,
     done_B,
   )
   if setting.context is not None:
@@ -169,7 +171,7 @@ def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps
 
   empty_BT = jnp.full((carry.done_B.shape[0], steps), setting.pad_id, jnp.int32)
   _, carry, tokens_BT = jax.lax.while_loop(unfinished, body, (jnp.int32(0), carry, empty_BT))
-  return tokens_BT, carry.drawn_B
+  return tokens_BT, carry.sampled_B
 
 
 def window(cfg: Any) -> int | None:
@@ -179,10 +181,10 @@ def window(cfg: Any) -> int | None:
 
 def check_positions(where: str, rows: int, tokens: int) -> None:
   """Raise InputError naming the fields `where` if `rows` texts of `tokens` tokens are too many to generate at once."""
-  if rows * tokens > MOST_POSITIONS:
+  if rows * tokens > MAX_POSITIONS:
     raise InputError(
       f'{where}: got {rows:,} x {tokens:,} = {rows * tokens:,} tokens; expected at most '
-      f'{MOST_POSITIONS:,} together; lower one of the two'
+      f'{MAX_POSITIONS:,} together; lower one of the two'
     )
 
 
@@ -206,29 +208,29 @@ def check(
       'so it cannot write text from left to right; choose a causal model such as gpt2 or rnn_lm'
     )
   if prompt_BT.ndim != 2 or lengths_B.shape != prompt_BT.shape[:1]:
-    raise InputError(f'prompt_BT must be (B, T) and lengths_B (B,), got {prompt_BT.shape} and {lengths_B.shape}')
+    raise InputError(f'prompt_BT, lengths_B: got shapes {prompt_BT.shape}, {lengths_B.shape}; expected (B, T), (B,)')
   if not prompt_BT.size or lengths_B.min() < 1 or lengths_B.max() > prompt_BT.shape[1]:
-    raise InputError(f'every prompt needs 1 to T={prompt_BT.shape[-1]} tokens, got lengths {lengths_B.tolist()}')
+    raise InputError(f'lengths_B: got {lengths_B.tolist()}; expected prompts of 1 to T={prompt_BT.shape[-1]} tokens')
   real_BT = np.arange(prompt_BT.shape[1])[None] < lengths_B[:, None]
   wrong = prompt_BT[real_BT & ((prompt_BT < 0) | (prompt_BT >= cfg.V))]
   if wrong.size:
-    raise InputError(f'prompt holds token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
+    raise InputError(f'the prompt has token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
   ids = set(forbidden)
   if any(not 0 <= i < cfg.V for i in ids) or len(ids) >= cfg.V:
-    raise InputError(f'forbidden ids must lie in 0 to {cfg.V - 1} and leave at least one token, got {len(ids)} ids')
+    raise InputError(f'forbidden: got {len(ids)} ids; expected ids in 0 to {cfg.V - 1}, and at least one token left')
 
 
 def check_source(cfg: Any, source: Batch, rows: int) -> None:
   """Raise InputError unless `source` has `rows` rows of ids in the vocabulary, no longer than the model's positions."""
   ids_BS, valid_BS = np.asarray(source['source_BS']), np.asarray(source['source_valid_BS'])
   if ids_BS.shape != valid_BS.shape or ids_BS.ndim != 2 or len(ids_BS) != rows:
-    raise InputError(f'source_BS {ids_BS.shape} and source_valid_BS {valid_BS.shape} must both be ({rows}, S)')
+    raise InputError(f'source_BS, source_valid_BS: got shapes {ids_BS.shape}, {valid_BS.shape}; expected ({rows}, S)')
   wrong = ids_BS[valid_BS & ((ids_BS < 0) | (ids_BS >= cfg.V))]
   if wrong.size:
-    raise InputError(f'the source holds token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
+    raise InputError(f'the source has token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
   limit = window(cfg)
   if limit is not None and ids_BS.shape[1] > limit:
-    raise InputError(f'a source of {ids_BS.shape[1]} positions, but the model has only T = {limit}')
+    raise InputError(f'source_BS: got {ids_BS.shape[1]} positions, but the model has only T = {limit}')
 
 
 def _prompt(
@@ -270,13 +272,13 @@ def _prepare(
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
   check(model, cfg, prompt_BT, lengths_B, sampler.forbidden, source)
   if steps < 1:
-    raise InputError(f'the number of tokens to generate must be at least 1, got {steps}')
+    raise InputError(f'steps: got {steps}; expected at least 1 token to generate')
   limit = window(cfg)
   if context is not None and (context < 2 or (limit is not None and context > limit)):
-    raise InputError(f"context must lie between 2 and the model's window of {limit} positions, got {context}")
+    raise InputError(f"context: got {context}; expected 2 to the model's window of {limit} positions")
   context = limit if context is None else context
   prompt_BT, lengths_B = _prompt(prompt_BT, lengths_B, context, _BUCKET if source is None else 1)
-  reach = prompt_BT.shape[1] + steps
+  length = prompt_BT.shape[1] + steps
   overflows = context is not None and int(lengths_B.max()) + steps > context
   if overflows and source is not None:
     raise InputError(f'{steps} tokens after {lengths_B.max()} are more than the {context} positions of the model')
@@ -287,13 +289,13 @@ def _prepare(
     eos_id,
     0 if eos_id is None else eos_id,
     context if overflows else None,
-    reach if context is None else min(reach, context),
+    length if context is None else min(length, context),
   )
   carry = _start(setting, params, jnp.asarray(prompt_BT), jnp.asarray(lengths_B), source, steps)
   one_key = jnp.ndim(key) == 0
   keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(prompt_BT))) if one_key else key
   if keys_B.shape != lengths_B.shape:
-    raise InputError(f'key must be one key or one a row: got {keys_B.shape} for {len(lengths_B)} rows')
+    raise InputError(f'key: got shape {keys_B.shape} for {len(lengths_B)} rows; expected one key, or one a row')
   return setting, carry, keys_B
 
 
@@ -380,11 +382,11 @@ def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
   if ids.size:
     return ids
   if tokenizer.eos_id is None:
-    raise InputError('the prompt is empty, and this tokenizer has no end-of-text mark to begin after: give a prompt')
+    raise InputError('the prompt is empty, and this tokenizer has no end-of-text token to begin after; give a prompt')
   return np.array([tokenizer.eos_id], np.int32)
 
 
-def unwritable(tokenizer: Any, vocab_size: int, *, allow_unk: bool = False) -> tuple[int, ...]:
+def forbidden_ids(tokenizer: Any, vocab_size: int, *, allow_unk: bool = False) -> tuple[int, ...]:
   """Return ids that must not be generated: padding, the unknown word unless allowed, and ids beyond the tokenizer's."""
   unwanted = {tokenizer.pad_id} if allow_unk else {tokenizer.pad_id, tokenizer.unk_id}
   beyond = set(range(tokenizer.vocab_size, vocab_size))

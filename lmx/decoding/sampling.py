@@ -47,11 +47,11 @@ class Sampler:
   def __post_init__(self) -> None:
     check_temperature('temperature', self.temperature)
     if self.top_k < 0:
-      raise InputError(f'top_k must be 0 (all tokens) or more, got {self.top_k}')
+      raise InputError(f'top_k: got {self.top_k}; expected 0 (all tokens) or more')
     if not 0 < self.top_p <= 1:
-      raise InputError(f'top_p must be above 0 and at most 1, got {self.top_p}')
+      raise InputError(f'top_p: got {self.top_p}; expected a number above 0 and at most 1')
     if self.top_p_form not in ('paper', 'released'):
-      raise InputError(f"top_p_form must be 'paper' or 'released', got '{self.top_p_form}'")
+      raise InputError(f"top_p_form: got '{self.top_p_form}'; expected 'paper' or 'released'")
 
 
 def check_temperature(where: str, value: float) -> None:
@@ -93,7 +93,7 @@ def top_p(logits_BV: Array, p: float, form: str = 'paper') -> Array:
   return jnp.where(logits_BV < least_B1, -jnp.inf, logits_BV)
 
 
-def filtered(sampler: Sampler, logits_BV: Array) -> Array:
+def filter_logits(sampler: Sampler, logits_BV: Array) -> Array:
   """Return the logits from which `sampler` samples; excluded tokens are at minus infinity."""
   logits_BV = forbid(logits_BV.astype(jnp.float32), sampler.forbidden)
   if sampler.greedy or sampler.temperature == 0:
@@ -104,7 +104,7 @@ def filtered(sampler: Sampler, logits_BV: Array) -> Array:
 
 def sample(sampler: Sampler, logits_BV: Array, keys_B: Array) -> Array:
   """Sample one token per row, each with its own key. Returns (B,) int32."""
-  logits_BV = filtered(sampler, logits_BV)
+  logits_BV = filter_logits(sampler, logits_BV)
   if sampler.greedy or sampler.temperature == 0:
     return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
   return jax.vmap(jax.random.categorical)(keys_B, logits_BV).astype(jnp.int32)

@@ -114,15 +114,17 @@ class Translator:
     Raises:
       InputError: a line is longer than the model's positions.
     """
-    limit, all_ids = longest(self.cfg), []
+    limit, all_ids = max_source_length(self.cfg), []
     for number, ids in enumerate(self.tokenizer.encode_batch([line.strip() for line in lines]), first):
       if ids.size and limit is not None and len(ids) >= limit:
         if not truncate:
           raise InputError(
             f'line {number} has {len(ids)} tokens, but the model has only {limit} positions, one of '
-            'them for the end mark; divide it, or cut it (--truncate)'
+            'them for the end-of-sequence token; divide it, or truncate it (--truncate)'
           )
-        warnings.warn(f'line {number} has {len(ids)} tokens and is cut to {limit - 1}', InputWarning, stacklevel=2)
+        warnings.warn(
+          f'line {number} has {len(ids)} tokens and is truncated to {limit - 1}', InputWarning, stacklevel=2
+        )
         ids = ids[: limit - 1]
       all_ids.append(np.append(ids, self.tokenizer.eos_id).astype(np.int32) if ids.size else ids)
     return all_ids
@@ -149,18 +151,18 @@ def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
   tokens = [tokenizer.encode(word[1:] if i and tokenizer.space_first else word) for i, word in enumerate(words)]
   if words and np.array_equal(np.concatenate(tokens), ids):
     starts = np.zeros(len(ids), bool)
-    starts[np.cumsum([0, *(len(piece) for piece in tokens[:-1])])] = True
+    starts[np.cumsum([0, *(len(ids) for ids in tokens[:-1])])] = True
     return starts
   raise InputError(f'the tokens of "{line}" do not belong to one word each, so words cannot be aligned')
 
 
-def longest(cfg: Any) -> int | None:
+def max_source_length(cfg: Any) -> int | None:
   """Return the most tokens of a source, EOS included: `longest` of a model's Config, else its window; None for no
   limit."""
   return getattr(cfg, 'longest', None) or generate.window(cfg)
 
 
-def of(run: Any, params: Params, tokenizer: Any) -> Translator:
+def build_translator(run: Any, params: Params, tokenizer: Any) -> Translator:
   """Return the translator of a run.
 
   Args:
@@ -173,13 +175,15 @@ def of(run: Any, params: Params, tokenizer: Any) -> Translator:
   """
   model = registry.get(run.model_name)
   if getattr(model, 'READS', '') != 'source':
-    raise InputError(f'{run.model_name} reads no source text: it cannot translate; choose a run of an encoder-decoder')
+    raise InputError(
+      f'{run.model_name} reads no source text, so it cannot translate; choose a run of an encoder-decoder'
+    )
   if tokenizer.eos_id is None:
-    raise InputError('this tokenizer has no end-of-text mark, which a translation begins after and ends with')
+    raise InputError('this tokenizer has no end-of-text token, which a translation begins after and ends with')
   return Translator(model, run.model, params, tokenizer)
 
 
-def padded(length: int, limit: int | None) -> int:
+def padded_length(length: int, limit: int | None) -> int:
   """Return the padded length of a source of `length` tokens, at most the model's positions."""
   step = max(_STEP, 2 ** (length.bit_length() - 3))
   size = -(-length // step) * step
@@ -194,7 +198,7 @@ def batches(sources: Sequence[np.ndarray], tokens: int, limit: int | None) -> It
   buckets: dict[int, list[int]] = {}
   for i, ids in enumerate(sources):
     if len(ids):
-      buckets.setdefault(padded(len(ids), limit), []).append(i)
+      buckets.setdefault(padded_length(len(ids), limit), []).append(i)
   for S, members in sorted(buckets.items()):
     rows = max(min(tokens // S, 2 ** (len(members) - 1).bit_length()), 1)
     for start in range(0, len(members), rows):
@@ -219,7 +223,7 @@ def translate(
   """Translate lines; return the hypotheses of each line, best first.
 
   Args:
-    translator: result of `of`.
+    translator: result of `build_translator`.
     lines: lines of text; a line without text has an empty translation.
     options: options of translation.
     truncate: see `Translator.sources`.
@@ -230,10 +234,10 @@ def translate(
     InputError: a line is longer than the model's positions, or the scores of its translation are not finite.
   """
   sources = translator.sources(lines, truncate=truncate, first=first)
-  return list(of_ids(translator, sources, options, first=first, title=title))
+  return list(translate_ids(translator, sources, options, first=first, title=title))
 
 
-def of_ids(
+def translate_ids(
   translator: Translator,
   sources: Sequence[np.ndarray],
   options: Options = Options(),
@@ -243,12 +247,12 @@ def of_ids(
 ) -> list[list[Translation]]:
   """Translate ids that `Translator.sources` returned; see `translate`."""
   translations: list[list[Translation]] = [[Translation('', (), 0.0, 0.0)] for _ in sources]
-  limit = longest(translator.cfg)
-  forbidden = generate.unwritable(translator.tokenizer, translator.cfg.V, allow_unk=options.allow_unk)
-  find = functools.partial(_drawn if options.sample else _sought, translator, options, forbidden)
+  limit = max_source_length(translator.cfg)
+  forbidden = generate.forbidden_ids(translator.tokenizer, translator.cfg.V, allow_unk=options.allow_unk)
+  decode = functools.partial(_sample if options.sample else _search, translator, options, forbidden)
   with tqdm(total=len(sources), desc=title, unit=' lines', leave=False, disable=None if title else True) as progress:
     for chosen, source in batches(sources, options.tokens, limit):
-      for i, hypotheses in zip(chosen, find(source, [first + i for i in chosen]), strict=True):
+      for i, hypotheses in zip(chosen, decode(source, [first + i for i in chosen]), strict=True):
         translations[i] = hypotheses
       progress.update(len(chosen))
   return translations
@@ -261,7 +265,7 @@ def _limits(length: np.ndarray | int, options: Options) -> Any:
   return length - 1 + options.max_extra
 
 
-def _sought(
+def _search(
   translator: Translator, options: Options, forbidden: tuple[int, ...], source: Batch, numbers: Sequence[int]
 ) -> list[list[Translation]]:
   """Return the hypotheses of a beam search, at least one, for each of the first `len(numbers)` rows."""
@@ -278,15 +282,15 @@ def _sought(
     steps=int(_limits(source['source_BS'].shape[1], options)),
   )
   if not beams.counts_BK[:, 0].all():
-    raise InputError("the model's scores are no numbers, as after a training that diverged; choose another checkpoint")
+    raise InputError("the model's scores are not finite, as after a training that diverged; choose another checkpoint")
   rows = []
   for b in range(len(numbers)):
     each = zip(*(part[b] for part in beams), strict=True)
-    rows.append([_of(translator, tokens[:n], log_p, score) for tokens, n, log_p, score in each if n])
+    rows.append([_build_translation(translator, tokens[:n], log_p, score) for tokens, n, log_p, score in each if n])
   return rows
 
 
-def _drawn(
+def _sample(
   translator: Translator, options: Options, forbidden: tuple[int, ...], source: Batch, numbers: Sequence[int]
 ) -> list[list[Translation]]:
   """Return one sampled translation for each of the first `len(numbers)` rows; a row's key depends on its number."""
@@ -309,18 +313,18 @@ def _drawn(
   )
   counts_B = np.minimum(sampled.counts_B, _limits(np.sum(source['source_valid_BS'], axis=1), options))
   rows = [tokens_T[:count] for tokens_T, count in zip(sampled.tokens_BT, counts_B, strict=True)]
-  log_p = [float(np.sum(each)) for each in _scored(translator, source, rows)]
-  return [[_of(translator, rows[b], log_p[b], log_p[b])] for b in range(len(numbers))]
+  log_p = [float(np.sum(each)) for each in _log_probabilities(translator, source, rows)]
+  return [[_build_translation(translator, rows[b], log_p[b], log_p[b])] for b in range(len(numbers))]
 
 
-def _of(translator: Translator, tokens_T: np.ndarray, log_p: float, score: float) -> Translation:
+def _build_translation(translator: Translator, tokens_T: np.ndarray, log_p: float, score: float) -> Translation:
   return Translation(translator.text(tokens_T), tuple(map(int, tokens_T)), float(log_p), float(score))
 
 
-def _forced(translator: Translator, source: Batch, targets: Sequence[np.ndarray]) -> dict[str, Any]:
+def _teacher_forcing_batch(translator: Translator, source: Batch, targets: Sequence[np.ndarray]) -> dict[str, Any]:
   """Return a teacher-forcing batch, which predicts each target token from those before it."""
   limit = generate.window(translator.cfg)
-  T = padded(max(map(len, targets)), limit)
+  T = padded_length(max(map(len, targets)), limit)
   tokens_BT, targets_BT = np.zeros((2, len(targets), T), np.int32)
   for b, ids in enumerate(targets):
     if len(ids) > T:
@@ -337,8 +341,8 @@ def _nll(model: Model, cfg: Any, params: Params, batch: Batch) -> Any:
   return model.nll(cfg, params, features, batch['targets_BT'])
 
 
-def _scored(translator: Translator, source: Batch, targets: Sequence[np.ndarray]) -> list[np.ndarray]:
-  batch = _forced(translator, source, targets)
+def _log_probabilities(translator: Translator, source: Batch, targets: Sequence[np.ndarray]) -> list[np.ndarray]:
+  batch = _teacher_forcing_batch(translator, source, targets)
   nll_BT = np.asarray(_nll(translator.model, translator.cfg, translator.params, batch))
   return [-row_T[: len(ids)] for row_T, ids in zip(nll_BT, targets, strict=True)]
 
@@ -349,15 +353,15 @@ def log_probabilities(
   """Return the log-probability of each token of each target given its source, in nats; float32.
 
   Args:
-    translator: result of `of`.
+    translator: result of `build_translator`.
     sources: result of `Translator.sources`.
     targets: result of `Translator.targets`.
     tokens: source positions of a batch.
   """
   log_p = [np.zeros(0, np.float32) for _ in sources]
-  for chosen, source in batches(sources, tokens, longest(translator.cfg)):
+  for chosen, source in batches(sources, tokens, max_source_length(translator.cfg)):
     rows = [targets[i] for i in np.resize(chosen, len(source['source_BS']))]
-    for i, each in zip(chosen, _scored(translator, source, rows), strict=False):
+    for i, each in zip(chosen, _log_probabilities(translator, source, rows), strict=False):
       log_p[i] = each
   return log_p
 
@@ -368,7 +372,7 @@ def check_attention(translator: Translator) -> None:
   source: Any = {'source_BS': np.zeros((1, 1), np.int32), 'source_valid_BS': np.ones((1, 1), bool)}
   if not hasattr(model, 'alignment'):
     raise InputError(f'model "{model.__name__.rsplit(".", 1)[-1]}" has no attention, and so no alignments')
-  forced = _forced(translator, source, [np.zeros(1, np.int32)])
+  forced = _teacher_forcing_batch(translator, source, [np.zeros(1, np.int32)])
   jax.eval_shape(functools.partial(model.alignment, translator.cfg), translator.params, forced)  # designs without one
 
 
@@ -386,9 +390,9 @@ def alignments(
   check_attention(translator)
   attend = jax.jit(functools.partial(model.alignment, cfg))
   weights = [np.zeros((0, 0), np.float32) for _ in sources]
-  for chosen, source in batches(sources, tokens, longest(cfg)):
+  for chosen, source in batches(sources, tokens, max_source_length(cfg)):
     rows = [targets[i] for i in np.resize(chosen, len(source['source_BS']))]
-    a_BTS = np.asarray(attend(translator.params, _forced(translator, source, rows)), np.float32)
+    a_BTS = np.asarray(attend(translator.params, _teacher_forcing_batch(translator, source, rows)), np.float32)
     for i, a_TS in zip(chosen, a_BTS, strict=False):
       weights[i] = a_TS[: len(targets[i]), : len(sources[i])]
   return weights

@@ -48,7 +48,10 @@ def prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
 
 
 def _check_text(run: schema.Run, corpus: Any, prompt: str) -> None:
-  start_T, forbidden = generate.prompt_ids(corpus.tokenizer, prompt), generate.unwritable(corpus.tokenizer, run.model.V)
+  start_T, forbidden = (
+    generate.prompt_ids(corpus.tokenizer, prompt),
+    generate.forbidden_ids(corpus.tokenizer, run.model.V),
+  )
   generate.check(registry.get(run.model_name), run.model, start_T[None], np.array([len(start_T)]), forbidden)
 
 
@@ -92,7 +95,7 @@ def _texts(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
     temperature=options.temperature,
     top_k=options.top_k,
     top_p=options.top_p,
-    forbidden=generate.unwritable(tokenizer, run.model.V),
+    forbidden=generate.forbidden_ids(tokenizer, run.model.V),
   )
   for number, prompt in enumerate(prompts(run, corpus)[0]):
     start_T = generate.prompt_ids(tokenizer, prompt)

@@ -37,8 +37,8 @@ def options(run: schema.Run) -> translate.Options:
 def check(run: schema.Run, corpus: corpora.Corpus) -> None:
   """Raise InputError unless a split of `corpus` can be translated with the settings of `evaluation`."""
   _check_pairs(run, corpus)
-  translate.of(run, {}, corpus.tokenizer)
-  most = (translate.longest(run.model) or run.data.eval_length or run.data.length) + run.evaluation.max_extra
+  translate.build_translator(run, {}, corpus.tokenizer)
+  most = (translate.max_source_length(run.model) or run.data.eval_length or run.data.length) + run.evaluation.max_extra
   beam_lib.check_penalty(options(run).search(()), most)
 
 
@@ -113,7 +113,7 @@ def translate_split(
     title: title of the progress bar; '' for no bar.
   """
   lines, references = (side[:count] for side in texts(run, corpus, split))
-  translator = translate.of(run, params['model'], corpus.tokenizer)
+  translator = translate.build_translator(run, params['model'], corpus.tokenizer)
   hypotheses = translate.translate(translator, lines, options(run), truncate=True, title=title)
   return [TranslatedPair(*each) for each in zip(lines, (best[0].text for best in hypotheses), references, strict=True)]
 
@@ -121,7 +121,7 @@ def translate_split(
 def compute_metrics(run: schema.Run, corpus: corpora.Corpus, translations: Sequence[TranslatedPair]) -> dict[str, Any]:
   """Return the metrics in results.json of translations that `pairs` returned."""
   search, lines = options(run), [each.source for each in translations]
-  limit = translate.longest(run.model)
+  limit = translate.max_source_length(run.model)
   truncated = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
   hypotheses, references = [each.translation for each in translations], [each.reference for each in translations]
   sides, compounds = corpus.manifest['sides'], run.evaluation.compounds
@@ -180,7 +180,7 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
       )
     name = other['name'] if other['name'] not in rows else f'{other["name"]} ({workdir})'
     rows[name] = other['bleu_by_length']
-  plots.by_length(path, rows)
+  plots.bleu_by_length(path, rows)
 
 
 def summary(results: Mapping[str, Any]) -> list[str]:

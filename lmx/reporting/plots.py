@@ -25,7 +25,7 @@ def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
   return [{k: v[b : b + 1] for k, v in batch.items()} for _, b in sorted(rows.items())][:count]
 
 
-def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray]) -> None:
+def memory(path: Any, episode: dict[str, np.ndarray], trace: dict[str, np.ndarray]) -> None:
   """Draw one episode as in figures 4 to 6 of Graves et al. 2014 (arXiv 1410.5401) and those of the other tasks.
 
   From top to bottom: inputs, targets, outputs, the weightings of the write and the read heads, the final memory.
@@ -34,24 +34,24 @@ def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray
   Args:
     path: image file to write, local or on a bucket.
     episode: one row of a batch.
-    seen: the model's `trace` of it, B = 1; 'logits_BTO' alone for a model without a memory.
+    trace: the model's `trace` of it, B = 1; 'logits_BTO' alone for a model without a memory.
   """
   from matplotlib.figure import Figure  # imported here: it takes half a second, which other commands save
 
   T = int(episode['valid_BT'].sum())
   answered_T = episode['weights_BT'][0, :T, None]
-  chance_TO = 1 / (1 + np.exp(-np.asarray(seen['logits_BTO'][0, :T], np.float64)))
+  chance_TO = 1 / (1 + np.exp(-np.asarray(trace['logits_BTO'][0, :T], np.float64)))
   panels = [
     ('inputs', episode['inputs_BTI'][0, :T], 'gray_r'),
     ('targets', episode['target_bits_BTO'][0, :T] * answered_T, 'gray_r'),
     ('answers', chance_TO * answered_T, 'gray_r'),
   ]
   for name, title in (('write_BTHS', 'write weightings'), ('read_BTHS', 'read weightings')):
-    if name in seen:
-      heads_HTS = np.asarray(seen[name][0, :T]).swapaxes(0, 1)
+    if name in trace:
+      heads_HTS = np.asarray(trace[name][0, :T]).swapaxes(0, 1)
       titles = [title] if len(heads_HTS) == 1 else [f'{title}, head {h + 1}' for h in range(len(heads_HTS))]
       panels += [(title, weights_TS, 'gray') for title, weights_TS in zip(titles, heads_HTS, strict=True)]
-  heights = [1.0, 1.0, 1.0] + [2.2] * (len(panels) - 3) + [2.2] * ('memory_BTSW' in seen)
+  heights = [1.0, 1.0, 1.0] + [2.2] * (len(panels) - 3) + [2.2] * ('memory_BTSW' in trace)
   figure = Figure(figsize=(6 + T / 12, 1.3 * sum(heights)), layout='constrained')
   all_axes = np.atleast_1d(figure.subplots(len(heights), 1, height_ratios=heights))
   for axes, (title, values_TX, colours) in zip(all_axes, panels, strict=False):
@@ -59,9 +59,9 @@ def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray
     axes.imshow(values_TX.T, aspect='auto', cmap=colours, vmin=low, vmax=high, interpolation='nearest')
     axes.set_title(title, loc='left', fontsize=9)
   all_axes[len(panels) - 1].set_xlabel('step')
-  if 'memory_BTSW' in seen:
+  if 'memory_BTSW' in trace:
     axes = all_axes[-1]
-    memory_WS = np.asarray(seen['memory_BTSW'][0, T - 1]).T
+    memory_WS = np.asarray(trace['memory_BTSW'][0, T - 1]).T
     bound = float(np.quantile(np.abs(memory_WS), 0.98)) or 1.0  # one row written many times does not hide the others
     shown = axes.imshow(memory_WS, aspect='auto', cmap='coolwarm', vmin=-bound, vmax=bound, interpolation='nearest')
     axes.set_title('memory after the last step', loc='left', fontsize=9)
@@ -91,7 +91,7 @@ def confusion(path: Any, counts: Sequence[Sequence[int]], names: Sequence[str]) 
     axes.text(column, row, f'{counts_CC[row, column]:,}', ha='center', va='center', fontsize=7, color=colour)
   axes.set_xticks(range(size), names, rotation=90, fontsize=8)
   axes.set_yticks(range(size), names, fontsize=8)
-  axes.set_xlabel('said')
+  axes.set_xlabel('predicted')
   axes.set_ylabel('true')
   _save(figure, path)
 
@@ -111,14 +111,14 @@ def alignment(path: Any, a_TS: np.ndarray, source: Sequence[str], target: Sequen
   figure = Figure(figsize=(2 + 0.28 * S, 1.6 + 0.28 * T), layout='constrained')
   axes = figure.add_subplot()
   axes.imshow(a_TS, cmap='gray', vmin=0, vmax=1, aspect='equal', interpolation='nearest')
-  axes.set_xticks(np.arange(S), [_plain(word) for word in source], rotation=90)
-  axes.set_yticks(np.arange(T), [_plain(word) for word in target])
+  axes.set_xticks(np.arange(S), [_escape(word) for word in source], rotation=90)
+  axes.set_yticks(np.arange(T), [_escape(word) for word in target])
   axes.xaxis.tick_top()
   axes.tick_params(length=0)
   _save(figure, path)
 
 
-def by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+def bleu_by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
   """Draw BLEU by source length in words, a line for each model, as in figure 2 of Bahdanau et al. 2015.
 
   Args:
@@ -133,14 +133,14 @@ def by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Non
   positions = {key: x for x, key in enumerate(sorted(labels))}
   for name, bins in rows.items():
     x = [positions[row['above'], row['up_to'] or np.inf] for row in bins]
-    axes.plot(x, [row['bleu'] for row in bins], marker='o', label=_plain(name), clip_on=False)
+    axes.plot(x, [row['bleu'] for row in bins], marker='o', label=_escape(name), clip_on=False)
   axes.set_xticks(list(positions.values()), [labels[key] for key in positions])
   axes.set(xlabel='words of the source', ylabel='BLEU', ylim=(0, None))
   axes.legend(frameon=False)
   _save(figure, path)
 
 
-def curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]], title: str) -> None:
+def metric_curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]], title: str) -> None:
   """Draw a metric by update, a line for each name.
 
   Several runs of one name give their mean, in a band from minimum to maximum, at the updates that all measured.
@@ -163,17 +163,17 @@ def curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
     if not steps:
       raise InputError(f'the runs of {name} were not measured after the same updates')
     values_RI = np.asarray([[dict(one)[step] for step in steps] for one in series], np.float64)
-    label = _plain(name) + (f' ({len(series)} runs)' if len(series) > 1 else '')
+    label = _escape(name) + (f' ({len(series)} runs)' if len(series) > 1 else '')
     (line,) = axes.plot(steps, values_RI.mean(axis=0), marker='o', markersize=4, label=label)
     if len(series) > 1:
       axes.fill_between(steps, values_RI.min(axis=0), values_RI.max(axis=0), color=line.get_color(), alpha=0.2, lw=0)
-  axes.set(xlabel='updates', ylabel=_plain(title))
+  axes.set(xlabel='updates', ylabel=_escape(title))
   axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
   axes.legend(frameon=False)
   _save(figure, path)
 
 
-def by_context(path: Any, found: Mapping[str, Any]) -> None:
+def context_gains(path: Any, results: Mapping[str, Any]) -> None:
   """Draw the gain from longer contexts of a group's models, as figures 3 and 4 of Dai et al. 2019 (arXiv 1901.02860).
 
   A panel for each share of the hardest tokens has the fall of perplexity from each context to the next, below the best
@@ -181,21 +181,21 @@ def by_context(path: Any, found: Mapping[str, Any]) -> None:
 
   Args:
     path: image file to write.
-    found: result of `lmx.evaluation.context_length.measure`.
+    results: result of `lmx.evaluation.context_length.measure`.
   """
   from matplotlib.figure import Figure
 
-  lengths, models = found['lengths'], found['models']
+  lengths, models = results['lengths'], results['models']
   shares = list(models[0]['shares'])
   figure = Figure(figsize=(3.6 * (len(shares) + 1), 3.4), layout='constrained')
   *gains, last = figure.subplots(1, len(shares) + 1)
   for one in models:
     for axes, share in zip(gains, shares, strict=True):
       axes.plot(lengths[1:], one['shares'][share]['perplexity_gain'], marker='o', markersize=3)
-    last.plot(lengths, one['perplexity_per_token'], marker='o', markersize=3, label=_plain(one['name']))
+    last.plot(lengths, one['perplexity_per_token'], marker='o', markersize=3, label=_escape(one['name']))
   for axes, share in zip(gains, shares, strict=True):
     axes.set_title(f'hardest {float(share):.0%} of the tokens' if float(share) < 1 else 'all tokens', fontsize=9)
-    axes.set_ylabel('fall of perplexity below the best one')
+    axes.set_ylabel('fall of perplexity below the best model')
   last.set_title('perplexity', fontsize=9)
   last.legend(frameon=False)
   for axes in (*gains, last):
@@ -204,7 +204,7 @@ def by_context(path: Any, found: Mapping[str, Any]) -> None:
   _save(figure, path)
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
   return text.replace('$', r'\$')  # otherwise it begins a formula
 
 

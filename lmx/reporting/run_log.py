@@ -36,7 +36,7 @@ from lmx.reporting import loss_curve
 
 Record = dict[str, Any]
 
-_WORDS = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # strings, as JSON has no such numbers
+_NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # strings, as JSON has no such numbers
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 _NUMBER = re.compile(r'_\d+$')
 _SAMPLE = re.compile(r'^=== step (\d+) ===$', re.MULTILINE)
@@ -76,7 +76,7 @@ def from_json(value: Any) -> Any:
     return {k: from_json(v) for k, v in value.items()}
   if isinstance(value, list):
     return [from_json(v) for v in value]
-  return _WORDS.get(value, value) if isinstance(value, str) else value
+  return _NONFINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _parse(text: str) -> list[Record]:
@@ -204,13 +204,13 @@ class Logger:
     self.tokens_per_step, self.every, self.every_seconds = tokens_per_step, every, every_seconds
     self._pending: tuple[int, float, float, Mapping[str, Any]] | None = None
     # (step, time, seconds waited) from which the next rate is measured
-    self._mark: tuple[int, float, float] | None = None
+    self._rate_start: tuple[int, float, float] | None = None
     self._opened, self._printed = time.monotonic(), -math.inf
     self._step, self._closed = start_step, False
     if not primary:
       return
     self.workdir.mkdir(parents=True, exist_ok=True)
-    self._before = self._take_up()
+    self._earlier_seconds = self._drop_later_records()
     self._file = (self.workdir / 'metrics.jsonl').open('a')
     self._board = _Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
     terminal = sys.stderr.isatty() if terminal is None else terminal
@@ -228,7 +228,7 @@ class Logger:
   def __exit__(self, *_: Any) -> None:
     self.close()
 
-  def _take_up(self) -> float:
+  def _drop_later_records(self) -> float:
     """Drop records and samples after `start_step`; return the seconds of earlier sessions."""
     path = self.workdir / 'metrics.jsonl'
     old = path.read_text(errors='replace') if path.exists() else ''
@@ -246,7 +246,7 @@ class Logger:
 
   def seconds(self) -> float:
     """Return the seconds of all sessions that are in the log."""
-    return self._before + time.monotonic() - self._opened
+    return self._earlier_seconds + time.monotonic() - self._opened
 
   def train(self, step: int, metrics: Mapping[str, Any], wait_seconds: float = 0.0) -> None:
     """Record the step just dispatched and write the previous one, if it is due.
@@ -259,9 +259,9 @@ class Logger:
     if not self.primary:
       return
     now = time.monotonic()
-    self._settle()
-    if self._mark is None:
-      self._mark = (step, now, wait_seconds)  # after the first step, which compiles
+    self._write_pending()
+    if self._rate_start is None:
+      self._rate_start = (step, now, wait_seconds)  # after the first step, which compiles
     self._pending, self._step = (step, now, wait_seconds, metrics), step
     self._bar.update(step - self._bar.n)
 
@@ -269,11 +269,11 @@ class Logger:
     """Write all records so far to disk; waits until the last step given to `train` is computed."""
     if not self.primary:
       return
-    self._settle()
+    self._write_pending()
     with writing(self._board.name):
       self._board.flush()
 
-  def _settle(self) -> None:
+  def _write_pending(self) -> None:
     """Write the last step given to `train`, if it is due."""
     if self._pending is None:
       return
@@ -282,16 +282,16 @@ class Logger:
     if not record and step != self.start_step + 1:
       return
     values = _scalars(jax.device_get(dict(metrics)))
-    last_step, last, last_waited = self._mark or (step, now, waited)
+    last_step, last, last_waited = self._rate_start or (step, now, waited)
     if step > last_step and now > last:
       values['tokens_per_second'] = (step - last_step) * self.tokens_per_step / (now - last)
       values['wait_share'] = (waited - last_waited) / (now - last)
     if record:
-      self._mark = (step, now, waited)
-      self._write(step, 'train', values | {'seconds': self._before + now - self._opened})
-    self._show(step, values, now)
+      self._rate_start = (step, now, waited)
+      self._write(step, 'train', values | {'seconds': self._earlier_seconds + now - self._opened})
+    self._show_progress(step, values, now)
 
-  def _show(self, step: int, values: Record, now: float) -> None:
+  def _show_progress(self, step: int, values: Record, now: float) -> None:
     """Update the progress bar, or print a plain line if the last one is at least `every_seconds` old."""
     rate = values.get('tokens_per_second')  # None at a session's first step
     shown = f'{_count(rate)} tokens/s' if rate else ''
@@ -316,9 +316,9 @@ class Logger:
     """
     if not self.primary:
       return
-    self._settle()
-    if self._mark is not None:
-      self._mark = (step, time.monotonic(), self._mark[2])
+    self._write_pending()
+    if self._rate_start is not None:
+      self._rate_start = (step, time.monotonic(), self._rate_start[2])
     metrics = _scalars(values)
     self._write(step, split, metrics | {'seconds': self.seconds()})
     texts = {name: captions.get(name, name.replace('_', ' ')) for name in _short(metrics)}
@@ -377,9 +377,9 @@ class Logger:
       return
     self._closed = True
     try:
-      self._settle()
+      self._write_pending()
     except Exception as e:  # the step itself has failed and raised its own error
-      self.note(f"the last step's numbers are lost: {type(e).__name__}")
+      self.note(f'the metrics of the last step are lost: {type(e).__name__}')
     self._bar.close()
     for file in (self._file, self._board):
       try:

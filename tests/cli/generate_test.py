@@ -69,7 +69,7 @@ def test_a_prompt_of_bytes_that_are_no_utf8(loaded, capsys, monkeypatch):
 def test_empty_prompt_begins_after_the_end_of_a_text(loaded, capsys):
   assert generate.prompt_ids(loaded.tokenizer, '').tolist() == [256]
   assert _write(capsys, '--prompt=')
-  with pytest.raises(InputError, match='no end-of-text mark'):
+  with pytest.raises(InputError, match='no end-of-text token'):
     generate.prompt_ids(characters.Bytes(), '')
 
 

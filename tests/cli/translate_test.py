@@ -68,7 +68,7 @@ def test_without_options_the_search_is_that_of_the_run(workdir, text, capsys, mo
     seen.append(options)
     return [[translate.Translation('', (), 0.0, 0.0)] for _ in sources]
 
-  monkeypatch.setattr(translate, 'of_ids', note)
+  monkeypatch.setattr(translate, 'translate_ids', note)
   run = [
     '--config.evaluation.alpha=0.9',
     '--config.evaluation.penalty=power',
@@ -151,8 +151,10 @@ def test_scores_pictures_and_alignments(workdir, text, capsys, tmp_path):
 def test_pictures_of_a_model_without_attention_are_refused_before_translating(workdir, text, capsys, monkeypatch):
   model, cfg = registry.get('rnn_encdec'), registry.config('rnn_encdec', 'tiny', V=300)
   params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
-  monkeypatch.setattr(translate, 'of', lambda run, _, tokenizer: translate.Translator(model, cfg, params, tokenizer))
-  monkeypatch.setattr(translate, 'of_ids', None)
+  monkeypatch.setattr(
+    translate, 'build_translator', lambda run, _, tokenizer: translate.Translator(model, cfg, params, tokenizer)
+  )
+  monkeypatch.setattr(translate, 'translate_ids', None)
   assert main(['translate', f'--workdir={workdir}', f'--input={text}', '--plot=pictures']) == 2
   assert 'model "rnn_encdec" has no attention' in capsys.readouterr().err
 
@@ -312,5 +314,5 @@ def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch
   assert main(['translate', f'--workdir={workdir}', '--beam=1', '--lines=0']) == 2
   assert 'line 2 has 7 tokens' in capsys.readouterr().err
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
-  with pytest.warns(InputWarning, match='line 2 has 7 tokens and is cut to 5'):
+  with pytest.warns(InputWarning, match='line 2 has 7 tokens and is truncated to 5'):
     assert main(['translate', f'--workdir={workdir}', '--beam=1', '--truncate']) == 0

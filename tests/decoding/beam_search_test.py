@@ -251,8 +251,8 @@ def test_length_penalty(penalty):
     (dict(options=dict(penalty='none')), 'beam penalty'),
     (dict(options=dict(forbidden=(13,))), 'forbidden'),
     (dict(limits=0), 'no room'),
-    (dict(source=None), 'every prompt|needs a source'),
-    (dict(source=SOURCE | {'source_BS': SOURCE_BS + 5}), 'source holds token'),
+    (dict(source=None), 'expected prompts of 1 to|needs a source'),
+    (dict(source=SOURCE | {'source_BS': SOURCE_BS + 5}), 'source has token'),
     (dict(source={name: np.tile(x, (1, 5)) for name, x in SOURCE.items()}), 'only T = 40'),
   ],
 )

@@ -137,8 +137,8 @@ def test_forbidden_ids_never_come():
   [
     (dict(prompt_BT=np.array([[0, 97]])), 'token 97'),
     (dict(prompt_BT=np.array([[-1, 0]])), 'token -1'),
-    (dict(prompt_BT=np.zeros((1, 0), int)), 'every prompt needs'),
-    (dict(lengths_B=np.array([0, 1, 1])), 'every prompt needs'),
+    (dict(prompt_BT=np.zeros((1, 0), int)), 'expected prompts of 1 to'),
+    (dict(lengths_B=np.array([0, 1, 1])), 'expected prompts of 1 to'),
     (dict(steps=0), 'at least 1'),
     (dict(context=65), 'window of 64'),
     (dict(sampler=generate.Sampler(forbidden=(97,))), 'forbidden'),

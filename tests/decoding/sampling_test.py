@@ -44,9 +44,9 @@ def test_filters_come_one_after_another():
   # Top-p looks at what temperature and top-k left: 0.16 and 0.09 become 0.64 and 0.36.
   logits = jnp.log(P)
   sampler = sampling.Sampler(temperature=0.5, top_k=2, top_p=0.6)
-  assert _kept(sampling.filtered(sampler, logits)) == [0]
-  assert _kept(sampling.filtered(sampling.Sampler(temperature=0.5, top_k=2, top_p=0.65), logits)) == [0, 1]
-  assert _kept(sampling.filtered(sampling.Sampler(greedy=True, forbidden=(0,)), logits)) == [1]
+  assert _kept(sampling.filter_logits(sampler, logits)) == [0]
+  assert _kept(sampling.filter_logits(sampling.Sampler(temperature=0.5, top_k=2, top_p=0.65), logits)) == [0, 1]
+  assert _kept(sampling.filter_logits(sampling.Sampler(greedy=True, forbidden=(0,)), logits)) == [1]
 
 
 def test_draws_have_the_right_frequencies():

@@ -65,11 +65,11 @@ def test_padding_and_other_lines_never_change_a_score(name):
 
 def _with_padding(translator, lines, options):
   """Translations from batches whose sources are padded to 24 positions."""
-  usual, translate.padded = translate.padded, lambda length, limit: 24
+  usual, translate.padded_length = translate.padded_length, lambda length, limit: 24
   try:
     return translate.translate(translator, lines, options)
   finally:
-    translate.padded = usual
+    translate.padded_length = usual
 
 
 def test_lines_keep_their_order_and_empty_ones_stay_empty():
@@ -106,7 +106,7 @@ def test_a_long_line_is_named_or_cut():
   long = ' '.join(WORDS[:30])
   with pytest.raises(InputError, match='line 12 has 30 tokens.*30 positions'):
     translate.translate(translator, [LINES[0], long], Options(), first=11)
-  with pytest.warns(InputWarning, match='line 1 has 30 tokens and is cut to 29'):
+  with pytest.warns(InputWarning, match='line 1 has 30 tokens and is truncated to 29'):
     found = translate.translate(translator, [long], Options(beam=2), truncate=True)
   assert found == translate.translate(translator, [' '.join(WORDS[:29])], Options(beam=2))
 
@@ -124,7 +124,7 @@ def test_a_score_of_positions_bounds_the_source_alone():
   long, whole = [' '.join(WORDS[:13])], [' '.join(WORDS[:9])]
   with pytest.raises(InputError, match='line 1 has 13 tokens.*10 positions'):
     translate.translate(translator, long)
-  with pytest.warns(InputWarning, match='line 1 has 13 tokens and is cut to 9'):
+  with pytest.warns(InputWarning, match='line 1 has 13 tokens and is truncated to 9'):
     cut = translate.translate(translator, long, options, truncate=True)
   assert cut == translate.translate(translator, whole, options)
 
@@ -141,7 +141,7 @@ def test_unknown_words_are_written_only_on_request():
 def test_a_translation_without_a_score_is_an_error():
   translator = _translator()
   astray = dataclasses.replace(translator, params=jax.tree.map(lambda x: np.full_like(x, np.nan), translator.params))
-  with pytest.raises(InputError, match='scores are no numbers'):
+  with pytest.raises(InputError, match='scores are not finite'):
     translate.translate(astray, LINES, Options(beam=2))
 
 
@@ -224,9 +224,9 @@ def test_alignments_sum_to_one_and_padding_does_not_change_them(name):
 
 
 def test_padded_lengths_are_few():
-  assert [translate.padded(n, None) for n in (1, 8, 9, 64, 65, 100, 300)] == [8, 8, 16, 64, 80, 112, 320]
-  assert translate.padded(9, 12) == 12
-  assert len({translate.padded(n, None) for n in range(1, 1000)}) < 40
+  assert [translate.padded_length(n, None) for n in (1, 8, 9, 64, 65, 100, 300)] == [8, 8, 16, 64, 80, 112, 320]
+  assert translate.padded_length(9, 12) == 12
+  assert len({translate.padded_length(n, None) for n in range(1, 1000)}) < 40
 
 
 def test_a_source_is_needed_and_only_where_it_is_read():
@@ -239,7 +239,7 @@ def test_a_source_is_needed_and_only_where_it_is_read():
     generate.generate(registry.get('gpt2'), cfg, {}, np.zeros((1, 1), int), source={}, **options)
   run = types.SimpleNamespace(model_name='gpt2')
   with pytest.raises(InputError, match='cannot translate'):
-    translate.of(run, {}, TOKENIZER)
+    translate.build_translator(run, {}, TOKENIZER)
 
 
 @pytest.mark.parametrize('name', ['beam', 'alpha', 'max_extra', 'min_ratio', 'max_ratio', 'tokens', 'temperature'])

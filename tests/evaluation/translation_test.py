@@ -85,7 +85,7 @@ def test_the_end_of_a_run_translates_the_split(run):
   assert (run / 'bleu_by_length.png').stat().st_size > 1000
   assert (run / 'samples.txt').read_text().count('translation  ') == 2
   loaded = lmx.load(run, 'average')
-  translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
+  translator = translate.build_translator(loaded.run, loaded.params['model'], loaded.tokenizer)
   again = translate.translate(translator, lines, translation.options(run_cfg))
   assert [one[0].text for one in again] == written
 
@@ -245,7 +245,7 @@ def test_figures_of_a_german_text_have_the_papers_scores():
   [
     ('evaluation.alpha=100', ('a', 'b'), 0, 'beam alpha 100 is too large'),
     ('evaluation.alpha=1', (), 0, 'has no pairs'),
-    ('evaluation.alpha=1', ('a', 'b'), None, 'no end-of-text mark'),
+    ('evaluation.alpha=1', ('a', 'b'), None, 'no end-of-text token'),
   ],
 )
 def test_what_cannot_be_translated_is_refused_without_translating(override, sides, eos_id, message):

@@ -215,7 +215,7 @@ def test_bad_input_is_named(tmp_path):
   with pytest.raises(InputError, match='1 source lengths for 2 translations'):
     translation.bleu_by_length(CATS, MATS, [3])
   for edges in ((), (5, 5), (0, 5)):
-    with pytest.raises(InputError, match='must rise'):
+    with pytest.raises(InputError, match='expected rising'):
       translation.bleu_by_length(CATS, MATS, [3, 4], edges)
   with pytest.raises(InputError, match='alignments of 1 sentences, sure links of 2'):
     translation.alignment_error_rate([set()], [set()] * 2, [set()] * 2)

@@ -48,7 +48,7 @@ def test_an_unknown_format_is_named_and_leaves_the_file_as_it_was(tmp_path):
   path = tmp_path / 'scores.xyz'
   path.write_text('kept')
   with pytest.raises(InputError, match='scores.xyz'):
-    plots.by_length(path, {'a': [{'words': 'over 0', 'above': 0, 'up_to': None, 'bleu': 1.0}]})
+    plots.bleu_by_length(path, {'a': [{'words': 'over 0', 'above': 0, 'up_to': None, 'bleu': 1.0}]})
   assert path.read_text() == 'kept'
 
 

@@ -265,7 +265,7 @@ def test_a_failure_closes_the_files_and_is_not_hidden(tmp_path, capsys):
       logger.train(2, {'loss': jnp.float32(2.0).delete() or _Broken()})
       raise RuntimeError('the reason')
   assert [r['step'] for r in run_log.read_metrics(tmp_path)] == [1]
-  assert 'numbers are lost' in capsys.readouterr().err
+  assert 'of the last step are lost' in capsys.readouterr().err
   logger.close()  # again
   assert logger._file.closed
 
