@@ -62,10 +62,10 @@ def take(
     if origin in by_label:
       x = _by_label(x, by_label[origin], loaded, labels)
     if x.shape != ours[target].shape:
-      wrong.append(f'{origin} {x.shape} of it, {target} {ours[target].shape} of this run')
+      wrong.append(f'got {origin} {x.shape}; expected {target} {ours[target].shape}')
     taken[tuple(target.split('/'))] = x
   if wrong:
-    raise InputError(f'train.init_from: parameters of {workdir} have other shapes: {"; ".join(wrong[:5])}')
+    raise InputError(f'train.init_from: parameters of {workdir} have other shapes: {", ".join(wrong[:5])}')
   note = f'initialised from step {loaded.step} of {workdir}: {len(taken)} of {len(ours)} arrays taken'
   position_counts = [
     (len(theirs[origin]), ours[target].shape[0]) for target, origin in source.items() if origin in by_position

@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_named(first):
     transfer.take(first, wanted, ('modle',), loaded.tokenizer)
   wider = {'model': {**wanted['model'], 'layer_01': {**wanted['model']['layer_01']}}}
   wider['model']['layer_01']['recurrent'] = jax.ShapeDtypeStruct((16, 99), jnp.float32)
-  with pytest.raises(InputError, match=r'layer_01/recurrent \(\d+, \d+\) there, .*recurrent \(16, 99\) here'):
+  with pytest.raises(InputError, match=r'got .*layer_01/recurrent \(\d+, \d+\); expected .*recurrent \(16, 99\)'):
     transfer.take(first, wider, ('model',), loaded.tokenizer)
   more = {'model': {**wanted['model'], 'extra': {'kernel': wanted['model']['output']['bias']}}}
   with pytest.raises(InputError, match='lacks model/extra/kernel'):
