@@ -95,7 +95,9 @@ def evaluate_run(
     metrics['labels'] = list(corpus.manifest['label_names'])
   translations: list[translation.TranslatedPair] = []
   if run.evaluation.beam:
-    translations = translation.translate_split(run, corpus, engine.to_one_device(params), split, title=f'{split} by beam')
+    translations = translation.translate_split(
+      run, corpus, engine.to_one_device(params), split, title=f'{split} by beam'
+    )
     metrics |= translation.compute_metrics(run, corpus, translations)
     metrics['protocol'] += f'; translated with {metrics["decoding"]}'
   answers: list[question_answering.Answer] = []
