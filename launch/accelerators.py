@@ -112,13 +112,13 @@ def find(name: str, *, pool: bool) -> Slice:
   Raises:
     InputError: unknown name; the message has the nearest.
   """
-  known = names() if pool else [n for n in names('tpu') if GENERATIONS[n.rpartition('-')[0]].runtime]
+  candidates = names() if pool else [n for n in names('tpu') if GENERATIONS[n.rpartition('-')[0]].runtime]
   if pool:
-    known = [n for n in known if not (g := GENERATIONS.get(n.rpartition('-')[0])) or g.gke]
-  if name not in known:
+    candidates = [n for n in candidates if not (g := GENERATIONS.get(n.rpartition('-')[0])) or g.gke]
+  if name not in candidates:
     alike = name.lower().replace('v5e', 'v5litepod').replace('v5lite-', 'v5litepod-')
     where = 'GKE' if pool else 'TPU VMs'
-    raise InputError(f'{where}: no accelerator "{name}"{nearest(alike, _near(alike, known))}')
+    raise InputError(f'{where}: no accelerator "{name}"{nearest(alike, _nearest_count(alike, candidates))}')
   kind, _, count = name.rpartition('-')
   if kind in GPUS:
     return Slice(name, 'gpu', 1, int(count), int(count), GPUS[kind][0])
@@ -126,23 +126,23 @@ def find(name: str, *, pool: bool) -> Slice:
   chips = int(count) // generation.per_chip
   whole = min(generation.whole, 4) if pool else generation.whole
   hosts = 1 if chips <= whole else chips // 4
-  here = chips // hosts
+  chips_per_host = chips // hosts
   return Slice(
     name,
     'tpu',
     hosts,
-    here,
-    here * generation.devices,
+    chips_per_host,
+    chips_per_host * generation.devices,
     generation.gke,
     generation.topologies[chips],
     generation.runtime,
   )
 
 
-def _near(name: str, known: list[str]) -> list[str]:
+def _nearest_count(name: str, candidates: list[str]) -> list[str]:
   """Return the name of the same kind with the nearest number, or all names."""
   kind, _, count = name.rpartition('-')
-  same = [k for k in known if k.rpartition('-')[0] == kind]
+  same = [k for k in candidates if k.rpartition('-')[0] == kind]
   if not same or not re.fullmatch(r'\d{1,9}', count):
-    return known
+    return candidates
   return [min(same, key=lambda k: abs(int(k.rpartition('-')[2]) - int(count)))]

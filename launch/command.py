@@ -34,7 +34,7 @@ INSTALL = {
   'gcloud': 'install the Google Cloud CLI, https://cloud.google.com/sdk/docs/install, and run `gcloud init`',
   'kubectl': 'run `gcloud components install kubectl gke-gcloud-auth-plugin`, then '
   '`gcloud container clusters get-credentials CLUSTER`',
-  'xpk': 'run `pip install xpk`; or leave --through=xpk away and use kubectl',
+  'xpk': 'run `pip install xpk`; or omit --through=xpk to use kubectl',
   'sbatch': "run this on a login node of the cluster; on Debian Slurm's commands are in the package slurm-client",
   'git': 'install git: the code is copied at its commit',
 }
@@ -72,21 +72,21 @@ class Run:
 
   def __post_init__(self):
     if self.restarts < 0:
-      raise InputError(f'--restarts is {self.restarts}; it must be at least 0')
+      raise InputError(f'--restarts: got {self.restarts}; expected at least 0')
     for name in (*self.env, *self.secrets):
       if not _NAME.fullmatch(name):
-        raise InputError(f'"{name}" is no name of a variable')
+        raise InputError(f'got "{name}"; expected the name of a variable: letters, digits and _, no digit first')
     for name, value in self.env.items():
       if _LOOKS_SECRET.search(name):
-        raise InputError(f'--env={name}=... would be seen by others; export it and give --secret={name}')
+        raise InputError(f'--env={name}: got a value that other users could read; export it and give --secret={name}')
       if _PASSWORD.search(value):
         raise InputError(
-          f'--env={name}: got a URL with a password, which others would see; expected none; export '
+          f'--env={name}: got a URL with a password, which other users could read; expected none; export '
           f'{name} and give --secret={name}'
         )
     for text in (*self.words, *self.env.values()):
       if '\0' in text:
-        raise InputError('an argument has a zero byte, which no command line can carry')
+        raise InputError('an argument has a zero byte; expected none, because a command line cannot have it')
 
   def remote_env(self) -> dict[str, str]:
     """Return the variables to set on machines that do not share this one's files: SHARED ones and `env`."""
@@ -145,10 +145,10 @@ def parse_run(args: argparse.Namespace, words: Sequence[str]) -> Run:
   for text in args.secret:
     if '=' in text:  # the message omits the value, which would appear in a log
       name = text.partition('=')[0]
-      raise InputError(f'--secret={name}=... takes a name alone: export {name} and give --secret={name}')
+      raise InputError(f'--secret={name}: got NAME=VALUE; expected NAME; export {name} and give --secret={name}')
   for text in args.env:
     if '=' not in text:
-      raise InputError(f'--env={text} has no value; give --env={text}=VALUE')
+      raise InputError(f'--env={text}: got no value; give --env={text}=VALUE')
   env = dict(text.split('=', 1) for text in args.env)
   return Run(tuple(words), env, tuple(args.secret), args.restarts, args.preflight, args.dry_run)
 
@@ -240,8 +240,8 @@ class Runner:
       raise Failed(argv, result.returncode, result.stderr.decode(errors='replace'))
     return result.stdout.decode(errors='replace')
 
-  def follow(self, argv: Sequence[str], say: Callable[[str], None] = lambda line: write(line)) -> int:
-    """Pass each line of output to `say` at once; return the exit code, 0 in a dry run."""
+  def follow(self, argv: Sequence[str], handle_line: Callable[[str], None] = lambda line: write(line)) -> int:
+    """Pass each line of output to `handle_line` at once; return the exit code, 0 in a dry run."""
     if self.dry_run:
       self.show(argv)
       return 0
@@ -254,7 +254,7 @@ class Runner:
     )
     assert child.stdout is not None
     for line in child.stdout:
-      say(line.decode(errors='replace').rstrip())
+      handle_line(line.decode(errors='replace').rstrip())
     return child.wait()
 
   def show(self, argv: Sequence[str], about: str = '') -> None:
@@ -281,10 +281,10 @@ def write(line: str) -> None:
     sys.stdout.flush()
 
 
-def pump(lines: IO[bytes], mark: str) -> None:
-  """Write each line at once, prefixed with `mark`."""
+def pump(lines: IO[bytes], prefix: str) -> None:
+  """Write each line at once, prefixed with `prefix`."""
   for line in lines:
-    write(f'{mark}{line.decode(errors="replace").rstrip()}')
+    write(f'{prefix}{line.decode(errors="replace").rstrip()}')
 
 
 def check_directive(option: str, value: str | int) -> str:
@@ -295,7 +295,7 @@ def check_directive(option: str, value: str | int) -> str:
   """
   text = str(value)
   if not re.fullmatch(r'[A-Za-z0-9_./:@%+,=\-\[\]*]+', text):
-    raise InputError(f'--{option} is "{text}"; only letters, digits and _ . / : @ % + , = - [ ] * can stand there')
+    raise InputError(f'--{option}: got "{text}"; expected only letters, digits and _ . / : @ % + , = - [ ] *')
   return text
 
 

@@ -24,7 +24,7 @@ from lmx.errors import InputError
 LOG = 'log.txt'
 SECRETS = ('LMX_SWEEP_STORAGE', 'PGPASSWORD')  # variables that commands do not get
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PASSING = 120.0  # seconds that a launcher has to end its job
+REMOTE_GRACE = 120.0  # seconds that a launcher has to end its job
 _BEGIN = 'echo $$ > "$0"; exec "$@"'  # writes its process id, then becomes the command
 
 
@@ -63,11 +63,11 @@ def environment() -> dict[str, str]:
 
 @dataclasses.dataclass
 class _Process:
-  """Command on this machine; `process` is None if another process started it, `passes` is as in Local."""
+  """Command on this machine; `process` is None if another process started it, `is_remote` is as in Local."""
 
   folder: pathlib.Path
   process: subprocess.Popen | None = None
-  passes: bool = False
+  is_remote: bool = False
   _killed: float = 0.0  # time of the first `kill`
 
   def poll(self) -> int | None:
@@ -84,9 +84,9 @@ class _Process:
     self._signal(signal.SIGTERM)
 
   def kill(self) -> None:
-    if not self._killed and self.passes:
+    if not self._killed and self.is_remote:
       self._signal(signal.SIGTERM)  # a second SIGTERM, which ends the job that it waits for
-    elif not self.passes or time.monotonic() - self._killed > PASSING:
+    elif not self.is_remote or time.monotonic() - self._killed > REMOTE_GRACE:
       self._signal(signal.SIGKILL)
     self._killed = self._killed or time.monotonic()
 
@@ -113,10 +113,10 @@ class Local:
   """Launcher of commands on this machine, each in its own session, which Ctrl-C does not reach.
 
   Attributes:
-    passes: the commands wait for jobs elsewhere, which a second SIGTERM ends.
+    is_remote: the commands wait for jobs elsewhere, which a second SIGTERM ends.
   """
 
-  passes: bool = False
+  is_remote: bool = False
 
   def start(self, command: Sequence[str], folder: pathlib.Path, added: Mapping[str, str]) -> _Process:
     """Start `command`; its output is appended to LOG in the folder.
@@ -131,7 +131,7 @@ class Local:
     os.truncate(held, 0)
     # Signals sent before a launcher is ready are delivered once it is: it inherits the mask, which wait.SignalCounter
     # lifts.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if self.passes else ())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if self.is_remote else ())
     try:
       with (folder / LOG).open('ab') as log:
         process = subprocess.Popen(
@@ -146,9 +146,9 @@ class Local:
     finally:
       signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(held)
-    return _Process(folder, process, self.passes)
+    return _Process(folder, process, self.is_remote)
 
   def find(self, folder: pathlib.Path) -> _Process | None:
     """Return the command that runs in the folder, None without one."""
-    process = _Process(folder, passes=self.passes)
+    process = _Process(folder, is_remote=self.is_remote)
     return process if (folder / '.job').exists() and process.poll() is None else None

@@ -90,8 +90,8 @@ def run(
       )
       children.append(child)
       if child.stdout is not None:
-        mark = f'[{number}] '
-        pumps.append(threading.Thread(target=command_lib.pump, args=(child.stdout, mark), daemon=True))
+        prefix = f'[{number}] '
+        pumps.append(threading.Thread(target=command_lib.pump, args=(child.stdout, prefix), daemon=True))
         pumps[-1].start()
     code = _wait(children, grace)
     for pump in pumps:
@@ -104,7 +104,7 @@ def run(
       signal.signal(number, handler)
 
 
-def run_again(
+def run_with_restarts(
   command: Sequence[str], environments: Callable[[], Sequence[Mapping[str, str]]], restarts: int, *, grace: float = 30.0
 ) -> int:
   """Repeat `run` up to `restarts` times while the exit code asks for a restart; return the last exit code.
@@ -187,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       settings = [f'{key}={shlex.quote(value)}' for key, value in added.items()]
       print(' '.join(settings + [shlex.join(command)]))
     return 0
-  return run_again(command, environments, args.restarts, grace=args.grace)
+  return run_with_restarts(command, environments, args.restarts, grace=args.grace)
 
 
 if __name__ == '__main__':

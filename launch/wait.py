@@ -48,37 +48,37 @@ def launcher_command(where: str, options: str, words: Sequence[str], more: Seque
   except ValueError as error:
     raise InputError(f'--launch={options}: {error}') from None
   if '--' in typed:
-    raise InputError(f'--launch={options}: only options stand there, and no --')
+    raise InputError(f'--launch={options}: got a --; expected only options')
   return [sys.executable, '-m', f'launch.{where}', *typed, *more, '--', *words]
 
 
 class Record:
-  """Record of a submitted job in a file that one process at a time holds; `known` is the content."""
+  """Record of a submitted job in a file that one process at a time holds; `fields` is the content."""
 
   def __init__(self, path: pathlib.Path):
     self.path = path
-    self.known: dict[str, Any] = {}
+    self.fields: dict[str, Any] = {}
     self.read()
 
   def read(self) -> None:
     """Read the file, {} if it does not exist."""
-    self.known = json.loads(self.path.read_text()) if self.path.exists() else {}
+    self.fields = json.loads(self.path.read_text()) if self.path.exists() else {}
 
   def write(self, **more: Any) -> None:
-    """Add to what is known, and write the file."""
-    self.known |= more
+    """Add to what is fields, and write the file."""
+    self.fields |= more
     part = self.path.with_name(self.path.name + '.part')
-    part.write_text(json.dumps(self.known) + '\n')
+    part.write_text(json.dumps(self.fields) + '\n')
     os.replace(part, self.path)
 
   def remove(self) -> None:
     """Delete the file, once the end of the job is reported."""
     self.path.unlink(missing_ok=True)
-    self.known = {}
+    self.fields = {}
 
 
 @contextlib.contextmanager
-def hold(path: pathlib.Path, seconds: float = SUBMITTING) -> Iterator[Record]:
+def open_record(path: pathlib.Path, seconds: float = SUBMITTING) -> Iterator[Record]:
   """Hold the record at `path` against other processes.
 
   Raises:
@@ -132,7 +132,7 @@ class SignalCounter:
 
 
 class Job(Protocol):
-  """Job on a cluster; `known` is the result of `submit`, with later additions."""
+  """Job on a cluster; `fields` is the result of `submit`, with later additions."""
 
   def submit(self) -> dict[str, Any]:
     """Submit it; return the keys that identify it later."""
@@ -140,13 +140,13 @@ class Job(Protocol):
   def poll(self, record: Record) -> int | None:
     """Print new output; return the exit code of lmx once it has ended, else None."""
 
-  def stop(self, known: dict[str, Any]) -> None:
+  def stop(self, fields: dict[str, Any]) -> None:
     """Tell lmx to save and exit for good."""
 
-  def kill(self, known: dict[str, Any]) -> None:
+  def kill(self, fields: dict[str, Any]) -> None:
     """End it at once."""
 
-  def clear(self, known: dict[str, Any]) -> None:
+  def clear(self, fields: dict[str, Any]) -> None:
     """Delete what an ended job leaves."""
 
 
@@ -166,21 +166,21 @@ def submit_and_wait(name: str, job: Job, path: str, seconds: float) -> int:
   Raises:
     InputError: another launcher holds the record.
   """
-  with SignalCounter() as signals, hold(pathlib.Path(path)) as record:
-    if not record.known:
+  with SignalCounter() as signals, open_record(pathlib.Path(path)) as record:
+    if not record.fields:
       if signals.count:
         return command.PREEMPTED
       code = _run_detached(name, lambda: _submit(job, record))
       record.read()
       if code:
         return code
-    if 'code' not in record.known:
+    if 'code' not in record.fields:
       ended = _wait(name, job, record, signals, seconds)
       if ended is None:
         return command.PREEMPTED
       record.write(code=ended)
-    _clear(name, job, record, signals, seconds)
-    code = record.known['code']
+    _clean_up(name, job, record, signals, seconds)
+    code = record.fields['code']
     record.remove()
     return code
 
@@ -217,7 +217,7 @@ def _wait(name: str, job: Job, record: Record, signals: SignalCounter, seconds: 
     try:
       if passed < min(signals.count, 2):
         record.write(stopped=True)
-        (job.stop, job.kill)[passed](record.known)
+        (job.stop, job.kill)[passed](record.fields)
         passed += 1
     except command.Failed as error:
       print(f'launch.{name}: {error}', file=sys.stderr, flush=True)  # the next poll tries again
@@ -233,12 +233,12 @@ def _wait(name: str, job: Job, record: Record, signals: SignalCounter, seconds: 
     signals.sleep(seconds)
 
 
-def _clear(name: str, job: Job, record: Record, signals: SignalCounter, seconds: float) -> None:
+def _clean_up(name: str, job: Job, record: Record, signals: SignalCounter, seconds: float) -> None:
   """Delete what the job leaves; a failure is only printed, because the run has ended."""
   end = time.monotonic() + PATIENCE
   while True:
     try:
-      return job.clear(record.known)
+      return job.clear(record.fields)
     except command.Failed as error:
       print(f'launch.{name}: {error}', file=sys.stderr, flush=True)
     if time.monotonic() > end or signals.count:

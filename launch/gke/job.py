@@ -55,14 +55,14 @@ class Job:
     for field in ('name', 'queue', 'priority', 'namespace', 'service_account', 'secrets_of'):
       value = getattr(self, field)
       if value and not re.fullmatch(r'[a-z0-9]([a-z0-9.-]*[a-z0-9])?', value):
-        raise InputError(f'--{field} is "{value}"; Kubernetes takes small letters, digits and - inside')
+        raise InputError(f'--{field}: got "{value}"; Kubernetes expects small letters, digits and - inside')
     if not self.name or len(self.name) > 40 or '.' in self.name:
-      raise InputError(f'--name is "{self.name}"; it must have 1 to 40 letters, digits and -')
+      raise InputError(f'--name: got "{self.name}"; expected 1 to 40 letters, digits and -')
     if not re.fullmatch(r'[A-Za-z0-9_./:@-]+', self.image):
-      raise InputError(f'--image is "{self.image}", which is no name of an image')
+      raise InputError(f'--image: got "{self.image}"; expected the name of an image')
     for field, least in {'slices': 1, 'nodes': 1, 'grace': 0}.items():
       if getattr(self, field) < least:
-        raise InputError(f'--{field} is {getattr(self, field)}; it must be at least {least}')
+        raise InputError(f'--{field}: got {getattr(self, field)}; expected at least {least}')
     if self.slices > 1 and self.machine.kind != 'tpu':
       raise InputError('--slices is for TPUs; with GPUs give --nodes')
     if self.nodes > 1 and self.machine.kind == 'tpu':
@@ -201,7 +201,7 @@ def xpk_command(job: Job, run: command.Run, cluster: str) -> list[str]:
     raise InputError('xpk takes secrets only with their values, on its command line or in a file; use kubectl')
   for name in ('priority', 'namespace', 'service_account', 'spot'):
     if getattr(job, name):
-      raise InputError(f'--{name} is not passed on to xpk; leave it away, or use kubectl')
+      raise InputError(f'--{name} is not passed on to xpk; omit it, or use kubectl')
   if not cluster:
     raise InputError('--through=xpk needs --cluster')
   script = shell(job, run, XPK_JOB)
@@ -248,6 +248,6 @@ def start(job: Job, run: command.Run, through: str, cluster: str) -> None:
     return
   where = ['-n', job.namespace] if job.namespace else []
   label = f'jobset.sigs.k8s.io/jobset-name={job.name},batch.kubernetes.io/job-completion-index=0'
-  print(f'created {job.name}; what it says, and its end:')
+  print(f'created {job.name}; commands to follow and to delete it:')
   print('  ' + shlex.join(['kubectl', 'logs', *where, '--follow', '--selector', label]))
   print('  ' + shlex.join(['kubectl', 'delete', *where, 'jobset', job.name]))

@@ -41,7 +41,7 @@ def _main(argv: Sequence[str] | None) -> int:
   run = command.parse_run(args, words)
   commands: list[tuple[str, ...]] = []
   if args.wait and args.commands:
-    raise InputError('--wait is for one lmx command, not for --commands')
+    raise InputError('--wait: got --commands; expected one lmx command')
   if args.commands:
     try:
       commands = command.parse_commands(pathlib.Path(args.commands).read_text().splitlines())
@@ -54,7 +54,7 @@ def _main(argv: Sequence[str] | None) -> int:
     **{name: value for name, value in fields.items() if value is not None},
     setup=tuple(args.setup_lines),
     more=tuple(args.sbatch),
-    waited=bool(args.wait),
+    writes_code=bool(args.wait),
   )
   if args.wait and not run.dry_run:
     return submit_and_wait('slurm', Waiter(job, run, args.through), args.wait, args.poll)

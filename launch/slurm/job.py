@@ -25,7 +25,7 @@ ENVIRONMENT = (
   'JAX_COMPILATION_CACHE_DIR',
 )
 CORES = 4  # per GPU by default: for JAX's host threads and the workers that load data
-KEPT = '.code-{}'  # file of the exit code of a job with --wait, in the folder of the output files
+CODE_FILE = '.code-{}'  # file of the exit code of a job with --wait, in the folder of the output files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Job:
     python: the interpreter there.
     setup: lines of shell to run first, such as `module load cuda`.
     more: further options of sbatch.
-    waited: write the exit code to KEPT.
+    writes_code: write the exit code to CODE_FILE.
   """
 
   name: str = 'lmx'
@@ -66,12 +66,12 @@ class Job:
   python: str = sys.executable
   setup: tuple[str, ...] = ()
   more: tuple[str, ...] = ()
-  waited: bool = False
+  writes_code: bool = False
 
   def __post_init__(self):
     for name, least in {'nodes': 1, 'gpus': 0, 'cpus': 0, 'notice': 0, 'jobs': 0}.items():
       if (getattr(self, name) or 0) < least:
-        raise InputError(f'--{name} is {getattr(self, name)}; it must be at least {least}')
+        raise InputError(f'--{name}: got {getattr(self, name)}; expected at least {least}')
     if self.per_gpu and not self.gpus:
       raise InputError('--per_gpu needs --gpus, the number of GPUs of a node')
 
@@ -161,7 +161,7 @@ if [ "$code" -eq 75 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then
 fi
 """.strip()
 
-KEEP = r"""
+WRITE_CODE = r"""
 if [ -z "$again" ]; then echo "$code" > "$kept.part" && mv "$kept.part" "$kept"; fi
 """.strip()
 
@@ -188,8 +188,8 @@ def script(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
   else:
     lines += _shell_arrays(job, run)
   lines += [f'restarts={run.restarts}', f'logs={shlex.quote(job.logs)}', f'task={shlex.quote(TASK)}', '']
-  if job.waited:
-    lines += [f'kept="$logs/{KEPT.format("$SLURM_JOB_ID")}"', 'rm -f "$kept"']
+  if job.writes_code:
+    lines += [f'kept="$logs/{CODE_FILE.format("$SLURM_JOB_ID")}"', 'rm -f "$kept"']
   processes = job.nodes * job.tasks
   if job.per_gpu:
     lines += ['export LMX_COORDINATOR=auto  # JAX knows Slurm, and gives each process of a node its own device']
@@ -199,7 +199,7 @@ def script(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
       'LMX_COORDINATOR="${LMX_HOSTS%%,*}:$((20000 + SLURM_JOB_ID % 10000))"',
       f'export LMX_HOSTS LMX_COORDINATOR LMX_NUM_PROCESSES={processes}',
     ]
-  return '\n'.join([*lines, RUN, *([KEEP] if job.waited else []), 'exit "$code"', ''])
+  return '\n'.join([*lines, RUN, *([WRITE_CODE] if job.writes_code else []), 'exit "$code"', ''])
 
 
 def _shell_arrays(job: Job, run: command.Run) -> list[str]:

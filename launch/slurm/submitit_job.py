@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launch import command
-from launch.slurm.job import ENVIRONMENT, KEPT, Job, preflight_words
+from launch.slurm.job import CODE_FILE, ENVIRONMENT, Job, preflight_words
 from lmx.errors import InputError
 
 
@@ -58,7 +58,7 @@ class Task:
       while True:
         signal.pause()  # until Slurm ends this run of the job
     if self.kept:
-      self._keep(pathlib.Path(self.kept.format(os.environ['SLURM_JOB_ID'])), code)
+      self._write_code(pathlib.Path(self.kept.format(os.environ['SLURM_JOB_ID'])), code)
     if code:
       raise RuntimeError(f'lmx ended with {code}; see its output above')
     return code
@@ -91,7 +91,7 @@ class Task:
     if child is not None:
       child.terminate()
 
-  def _keep(self, path: pathlib.Path, code: int) -> None:
+  def _write_code(self, path: pathlib.Path, code: int) -> None:
     """Write the exit code: of several processes' the one that no restart fixes, else any that is not 0."""
     before = int(path.read_text()) if path.exists() else 0
     if before and (not code or command.is_restartable(code)):
@@ -128,16 +128,16 @@ def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
   try:
     import submitit
   except ImportError:
-    raise InputError('submitit is not installed: run `pip install "lmx[slurm]"`, or leave --through away') from None
+    raise InputError('submitit is not installed: run `pip install "lmx[slurm]"`, or omit --through') from None
   if job.setup or job.more:
-    raise InputError('--setup and --sbatch go with --through=sbatch, not with submitit')
+    raise InputError('--setup and --sbatch: got --through=submitit; expected --through=sbatch')
   run.secret_values()
   command.search_path('sbatch')
   logs = pathlib.Path(job.directory) / job.logs / '%j'
   executor = submitit.SlurmExecutor(folder=logs, python=shlex.quote(job.python))
   executor.update_parameters(**parameters(job, run))
   runs = [dataclasses.replace(run, words=tuple(words)) for words in commands] or [run]
-  kept = str(pathlib.Path(job.directory) / job.logs / KEPT) if job.waited else ''
+  kept = str(pathlib.Path(job.directory) / job.logs / CODE_FILE) if job.writes_code else ''
   tasks = [
     Task(
       each.words, preflight_words(job, each), job.python, job.directory, dict(run.env), run.restarts, job.per_gpu, kept

@@ -12,7 +12,7 @@ from typing import Any
 
 from launch import command
 from launch.slurm import submitit_job
-from launch.slurm.job import KEPT, Job, submit
+from launch.slurm.job import CODE_FILE, Job, submit
 from launch.wait import Record
 from lmx.errors import InputError
 
@@ -37,7 +37,7 @@ class Waiter:
   """Submission, polling and end of a Slurm job; a `launch.wait.Job`.
 
   Attributes:
-    job: resources and options; its `waited` is true.
+    job: resources and options; its `writes_code` is true.
     run: the run.
     through: 'sbatch' or 'submitit'.
   """
@@ -60,23 +60,23 @@ class Waiter:
       number = submit(self.job, self.run)
       outputs = [str(logs / f'{self.job.name}-{number}.out')]
     print(f'launch.slurm: job {number}', flush=True)
-    return {'job': number, 'says': outputs, 'kept': str(logs / KEPT.format(number)), 'through': self.through}
+    return {'job': number, 'says': outputs, 'kept': str(logs / CODE_FILE.format(number)), 'through': self.through}
 
   def poll(self, record: Record) -> int | None:
     """Print new output; return the exit code of lmx once it has ended, else None."""
-    known = record.known
-    state, code = self._state(known['job'])
+    fields = record.fields
+    state, code = self._state(fields['job'])
     show(record)
     if state not in (*ENDED, ''):
       return None
-    stopped, code_file = known.get('stopped'), pathlib.Path(known['kept'])
+    stopped, code_file = fields.get('stopped'), pathlib.Path(fields['kept'])
     # A job that the user cancelled is not restarted, although lmx has saved.
     if code_file.exists() and (stopped or state != 'CANCELLED'):
       return int(code_file.read_text())
     if self._before != (state or 'gone'):  # it may be about to be requeued, or the file to appear
       self._before = state or 'gone'
       return None
-    command.write(f'launch.slurm: job {known["job"]} ended as {state or "nobody knows"}')
+    command.write(f'launch.slurm: job {fields["job"]} ended as {state or "unknown to Slurm"}')
     if stopped and state != 'COMPLETED':
       return command.PREEMPTED
     return CODES.get(state, code or command.PREEMPTED)
@@ -88,11 +88,11 @@ class Waiter:
     except command.Failed as error:
       if 'Invalid job id' not in error.stderr:
         raise
-      return self._accounted(number)
+      return self._accounting_state(number)
     fields = dict(word.partition('=')[::2] for word in text.split())
     return fields['JobState'], _code(fields['JobState'], fields['ExitCode'])
 
-  def _accounted(self, number: str) -> tuple[str, int]:
+  def _accounting_state(self, number: str) -> tuple[str, int]:
     try:
       text = self._runner.read(
         ['sacct', '--noheader', '--parsable2', '--allocations', '--format=State,ExitCode', f'--jobs={number}']
@@ -102,22 +102,22 @@ class Waiter:
       return '', 0
     return state.split()[0], _code(state.split()[0], code)  # as in 'CANCELLED by 1000'
 
-  def stop(self, known: dict[str, Any]) -> None:
+  def stop(self, fields: dict[str, Any]) -> None:
     """Tell lmx to save and exit, without a requeue."""
-    state = self._state(known['job'])[0]
+    state = self._state(fields['job'])[0]
     if state == 'PENDING':
-      self._runner.read(['scancel', '--state=PENDING', known['job']])
+      self._runner.read(['scancel', '--state=PENDING', fields['job']])
     elif state not in (*ENDED, ''):
-      shell = ['--batch'] if known['through'] == 'sbatch' else []
-      self._runner.read(['scancel', '--signal=USR1', *shell, known['job']])
+      shell = ['--batch'] if fields['through'] == 'sbatch' else []
+      self._runner.read(['scancel', '--signal=USR1', *shell, fields['job']])
 
-  def kill(self, known: dict[str, Any]) -> None:
+  def kill(self, fields: dict[str, Any]) -> None:
     """End the job at once."""
-    self._runner.read(['scancel', known['job']])
+    self._runner.read(['scancel', fields['job']])
 
-  def clear(self, known: dict[str, Any]) -> None:
+  def clear(self, fields: dict[str, Any]) -> None:
     """Delete the file of the exit code."""
-    pathlib.Path(known['kept']).unlink(missing_ok=True)
+    pathlib.Path(fields['kept']).unlink(missing_ok=True)
 
 
 def _code(state: str, text: str) -> int:
@@ -128,8 +128,8 @@ def _code(state: str, text: str) -> int:
 
 def show(record: Record) -> None:
   """Print the complete lines added to the files of a job since the last call."""
-  shown = dict(record.known.get('shown', {}))
-  for name in record.known['says']:
+  shown = dict(record.fields.get('shown', {}))
+  for name in record.fields['says']:
     path = pathlib.Path(name)
     if not path.exists():
       continue
@@ -140,5 +140,5 @@ def show(record: Record) -> None:
     for line in whole.decode(errors='replace').splitlines():
       command.write(line)
     shown[name] = shown.get(name, 0) + len(whole)
-  if shown != record.known.get('shown', {}):
+  if shown != record.fields.get('shown', {}):
     record.write(shown=shown)

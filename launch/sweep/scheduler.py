@@ -23,7 +23,7 @@ class Scheduler:
 
   def __init__(self, args: argparse.Namespace, plan: trial.Plan, store: study.Store, search: study.Search):
     self.args, self.plan, self.store, self.search = args, plan, store, search
-    self.launcher = jobs.Local(passes=args.where != 'local')
+    self.launcher = jobs.Local(is_remote=args.where != 'local')
     self.workers: dict[int, trial.Worker] = {}
     self.signals = self.number = 0
     self._asked = self._beaten = -1e9

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 
 from launch import command
-from launch.tpu_vm.job import Launch, find_commit, say
+from launch.tpu_vm.job import Launch, find_commit, log
 from launch.tpu_vm.machine import Machine
 from launch.tpu_vm.wait import wait
 
@@ -47,7 +47,7 @@ def _main(argv: Sequence[str] | None) -> int:
   if args.delete:
     runner.read(machine.delete())
   elif words and not run.dry_run:
-    say(f'{machine.name} is kept, and costs what it costs; `{shlex.join(machine.delete())}` deletes it')
+    log(f'{machine.name} is kept and is still charged; `{shlex.join(machine.delete())}` deletes it')
   return code
 
 

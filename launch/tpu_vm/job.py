@@ -42,29 +42,29 @@ class Launch:
     self.runner = command.Runner(run.dry_run)
     self.folder = f'lmx-{commit[:12]}'
     self.name = hashlib.sha256('\0'.join(run.words).encode()).hexdigest()[:12]
-    self.say = (lambda text: None) if run.dry_run else say
+    self.log = (lambda text: None) if run.dry_run else log
     self.signals: SignalCounter | None = None
     self.resumed = False
-    self._passed, self._passing = -1, threading.Lock()  # signals passed on, -1 while lmx does not run
+    self._forwarded, self._forwarding = -1, threading.Lock()  # signals passed on, -1 while lmx does not run
 
   def run_to_end(self) -> int:
     """Start, follow and restart the run; return the exit code of lmx."""
     code = LOST
     for left in range(self.run.restarts, -1, -1):
       try:
-        code = self.once()
+        code = self.run_once()
       except Stopped:
         return command.PREEMPTED
       if not left or not (code == LOST or command.is_restartable(code)) or self.signals and self.signals.count:
         return code
       self.resumed = False
       why = 'the machine is gone' if code == LOST else f'lmx ended with {code}'
-      self.say(f'{why}; starting again ({left} left)')
+      self.log(f'{why}; starting again ({left} left)')
     return code
 
-  def once(self) -> int:
+  def run_once(self) -> int:
     """Run once on a new or existing machine; return the exit code of lmx, LOST if the machine went away."""
-    hosts = self.ready()
+    hosts = self.wait_until_ready()
     try:
       self.install()
       self._check()
@@ -89,7 +89,7 @@ class Launch:
       raise
     return json.loads(text) if text else {}
 
-  def ready(self) -> int:
+  def wait_until_ready(self) -> int:
     """Wait for the machine, create it if needed; return its number of hosts.
 
     Raises:
@@ -104,16 +104,17 @@ class Launch:
         accelerator = description.get('acceleratorType', '').rpartition('/')[2] or self.machine.accelerator
         if accelerator != self.machine.accelerator:
           raise InputError(
-            f'{self.machine.name} is there, a {accelerator}; give another --name, or --accelerator={accelerator}'
+            f'--name: {self.machine.name} exists with accelerator {accelerator}; give another --name, or '
+            f'--accelerator={accelerator}'
           )
         return len(description.get('networkEndpoints', [])) or 1
       if state == 'ABSENT' and self._is_queued():
         continue
       if state == 'ABSENT':
-        self.say(f'asking for {self.machine.name}, a {self.machine.accelerator}')
+        self.log(f'requesting {self.machine.name}, a {self.machine.accelerator}')
         self.runner.read(self.machine.create())
       elif state in GONE:
-        self.say(f'{self.machine.name} is {state}: deleting it')
+        self.log(f'{self.machine.name} is {state}: deleting it')
         self.runner.read(self.machine.delete())
       elif state == 'STOPPED':
         self.runner.read(self.machine.gcloud('tpu-vm', 'start'))
@@ -131,12 +132,12 @@ class Launch:
     details = self.describe('queued-resources').get('state', {})
     state = details.get('state', 'ABSENT')
     if state in QUEUED or state == 'ACTIVE':
-      self.say(f'{self.machine.name} in the queue: {state}')
+      self.log(f'{self.machine.name} in the queue: {state}')
       self._sleep()
       self._check()
       return True
     if state == 'FAILED':
-      raise InputError(f'Google gives no {self.machine.accelerator} in {self.machine.zone}: {json.dumps(details)}')
+      raise InputError(f'Google refused a {self.machine.accelerator} in {self.machine.zone}: {json.dumps(details)}')
     if state != 'ABSENT':  # SUSPENDED: it was preempted
       self.runner.read(self.machine.delete())
     return False
@@ -150,7 +151,7 @@ class Launch:
       git = ['git', 'archive', '--format=tar.gz', f'--prefix={self.folder}/', f'--output={file}', self.commit]
       self.runner.read(git)
       self.runner.read(self.machine.scp(file))
-    self.say('installing')
+    self.log('installing')
     self.runner.read(self.machine.ssh('all', INSTALL.format(folder=self.folder)))
 
   def start(self, hosts: int) -> None:
@@ -170,7 +171,7 @@ class Launch:
       except command.Failed as error:
         if error.code != BUSY or self.signals is None:
           raise
-      self.say(f'another run of lmx is on {self.machine.name}; waiting for its end')
+      self.log(f'another run of lmx is on {self.machine.name}; waiting for its end')
       self._sleep()
       self._check()
 
@@ -201,15 +202,15 @@ class Launch:
       self.runner.show(self.machine.ssh('WORKER', FOLLOW.format(folder=self.folder, line=1, run=self.name)))
       return 0
     codes: list[int] = []
-    self._passed = 0
-    self.pass_on()
+    self._forwarded = 0
+    self.forward_signals()
     with concurrent.futures.ThreadPoolExecutor(hosts) as pool:
       followed = [pool.submit(self.follow_host, worker) for worker in range(hosts)]
       for ended in concurrent.futures.as_completed(followed):
         codes.append(ended.result())
-        if codes[-1] and not any(codes[:-1]) and not self._passed:
+        if codes[-1] and not any(codes[:-1]) and not self._forwarded:
           self._stop('TERM')
-    self._passed = -1
+    self._forwarded = -1
     final = [code for code in codes if code and code != LOST and not command.is_restartable(code)]
     return next(iter([*final, *filter(None, codes)]), 0)
 
@@ -234,14 +235,14 @@ class Launch:
         return LOST
       tries += 1
       time.sleep(self.poll)
-    raise InputError(f'host {worker} of {self.machine.name} is there, but no connection to it holds; try ssh by hand')
+    raise InputError(f'host {worker} of {self.machine.name} is up, but every connection to it is lost; try ssh by hand')
 
-  def pass_on(self) -> None:
+  def forward_signals(self) -> None:
     """Pass new signals on to lmx: the first lets it save, the second ends it."""
-    with self._passing:
-      while self.signals and 0 <= self._passed < min(self.signals.count, 2):
-        self._stop(('TERM', 'KILL')[self._passed])
-        self._passed += 1
+    with self._forwarding:
+      while self.signals and 0 <= self._forwarded < min(self.signals.count, 2):
+        self._stop(('TERM', 'KILL')[self._forwarded])
+        self._forwarded += 1
 
   def _stop(self, signal: str) -> None:
     """Signal lmx on all hosts; it may have ended on some."""
@@ -262,17 +263,17 @@ class Launch:
     (self.signals or time).sleep(self.poll)
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
   """Print progress on standard error."""
   print(f'launch.tpu_vm: {text}', file=sys.stderr, flush=True)
 
 
-def find_commit(runner: command.Runner, given: str) -> str:
-  """Return the commit to run: the one given, or the one checked out without changes.
+def find_commit(runner: command.Runner, commit: str) -> str:
+  """Return the commit to run: the given one, or the one checked out without changes.
 
   Raises:
     InputError: there are uncommitted changes.
   """
-  if not given and runner.read(['git', 'status', '--porcelain', '--untracked-files=no']):
-    raise InputError('there are changes here that are in no commit: commit them, or leave them out with --commit=HEAD')
-  return runner.read(['git', 'rev-parse', '--verify', f'{given or "HEAD"}^{{commit}}']).strip()
+  if not commit and runner.read(['git', 'status', '--porcelain', '--untracked-files=no']):
+    raise InputError('--commit: got uncommitted changes here; commit them, or run without them by --commit=HEAD')
+  return runner.read(['git', 'rev-parse', '--verify', f'{commit or "HEAD"}^{{commit}}']).strip()

@@ -104,7 +104,7 @@ class Machine:
 
   def __post_init__(self):
     if not re.fullmatch(r'[a-z]([a-z0-9-]{0,60}[a-z0-9])?', self.name):
-      raise InputError(f'--name is "{self.name}"; it must be small letters, digits and -, a letter first')
+      raise InputError(f'--name: got "{self.name}"; expected small letters, digits and -, a letter first')
     accelerators.find(self.accelerator, pool=False)
 
   def gcloud(self, kind: str, verb: str, *more: str, about: str = '') -> list[str]:

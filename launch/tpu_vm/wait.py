@@ -9,24 +9,24 @@ import pathlib
 from launch import command
 from launch.tpu_vm.job import LOST, Launch, find_commit
 from launch.tpu_vm.machine import Machine
-from launch.wait import SignalCounter, hold
+from launch.wait import SignalCounter, open_record
 
 
 def wait(machine: Machine, run: command.Run, args: argparse.Namespace) -> int:
   """Start the run, or resume the recorded one, and wait for its end; return the exit code of lmx."""
-  with hold(pathlib.Path(args.wait)) as record:
-    known = record.known
-    machine = dataclasses.replace(machine, name=known.get('name', machine.name))
-    launch = Launch(machine, run, known.get('commit') or find_commit(command.Runner(), args.commit), args.poll)
-    launch.resumed, launch.runner.detached = bool(known), True
-    with SignalCounter(lambda count: launch.pass_on()) as launch.signals:
-      if 'code' not in known:
+  with open_record(pathlib.Path(args.wait)) as record:
+    fields = record.fields
+    machine = dataclasses.replace(machine, name=fields.get('name', machine.name))
+    launch = Launch(machine, run, fields.get('commit') or find_commit(command.Runner(), args.commit), args.poll)
+    launch.resumed, launch.runner.detached = bool(fields), True
+    with SignalCounter(lambda count: launch.forward_signals()) as launch.signals:
+      if 'code' not in fields:
         record.write(name=machine.name, commit=launch.commit)
         code = launch.run_to_end()
         again = code == LOST or launch.signals.count and command.is_restartable(code)
         record.write(code=command.PREEMPTED if again else code)
     if args.delete and launch.describe():
       launch.runner.read(machine.delete())
-    code = record.known['code']
+    code = record.fields['code']
     record.remove()
     return code

@@ -240,7 +240,7 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
 
 
 def _check_data(meeting: Meeting, setup: Setup, run: schema.Run, report: Callable[[str], None]) -> None:
-  """Check the hash of the data; with `setup.prepare` first prepare them, in process 0, then where not cached."""
+  """Check the data's hash; with `setup.prepare` prepare them first, in process 0, then where no cache is shared."""
 
   def local_record() -> Record:
     directory = pipeline.directory(run.data)

@@ -123,7 +123,7 @@ def test_restarts(tmp_path, capfd, how, restarts, code, starts):
     ports.append(local.free_port())
     return [local.environment(i, 2, 4, ports[-1]) for i in range(2)]
 
-  assert local.run_again([sys.executable, '-c', ends(tmp_path, *how)], given, restarts, grace=0.2) == code
+  assert local.run_with_restarts([sys.executable, '-c', ends(tmp_path, *how)], given, restarts, grace=0.2) == code
   assert len((tmp_path / 'starts').read_text()) == len(ports) == starts
   assert capfd.readouterr().err.count('starting again') == starts - 1
 
@@ -134,7 +134,7 @@ def test_a_signal_to_the_launcher_ends_it_for_good(root):
   )
   parent = (
     'import sys; from launch import local\n'
-    f'sys.exit(local.run_again([sys.executable, "-c", {child!r}], lambda: [{{}}], 3))'
+    f'sys.exit(local.run_with_restarts([sys.executable, "-c", {child!r}], lambda: [{{}}], 3))'
   )
   process = subprocess.Popen([sys.executable, '-c', parent], stdout=subprocess.PIPE, cwd=root)
   assert process.stdout.readline() == b'x\n'

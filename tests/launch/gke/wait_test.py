@@ -14,7 +14,7 @@ import pytest
 
 from launch import command
 from launch.gke.wait import Waiter, _time
-from launch.wait import hold
+from launch.wait import open_record
 from lmx.errors import InputError
 from tests.launch.gke.manifests import check, job_of, run_of
 
@@ -120,7 +120,7 @@ def test_a_second_signal_ends_it_at_once_and_one_that_was_deleted_is_not_wanted_
   deaf.send_signal(signal.SIGTERM)
   subprocess.run(['kubectl', 'delete', 'jobset', 'gone'], check=True)
   said, _ = gone.communicate(timeout=60)
-  assert gone.returncode == command.INTERRUPTED and 'somebody has deleted it' in said
+  assert gone.returncode == command.INTERRUPTED and 'it was deleted by another' in said
   assert deaf.poll() is None
   deaf.send_signal(signal.SIGTERM)
   deaf.communicate(timeout=30)
@@ -134,7 +134,7 @@ def test_a_name_that_is_taken_and_a_record_that_is_held_are_said(cluster):
   _, errors = other.communicate(timeout=60)
   assert other.returncode == 2 and 'already exists' in errors and not (cluster / 'bin/gpt2.record').exists()
   with pytest.raises(InputError, match='another launcher waits for this job'):
-    hold(cluster / 'gpt2.record', 0.1).__enter__()
+    open_record(cluster / 'gpt2.record', 0.1).__enter__()
   one.send_signal(signal.SIGINT)
   one.communicate(timeout=60)
   assert one.returncode == 75
@@ -154,7 +154,7 @@ def test_of_several_pods_the_code_that_no_restart_mends_counts():
     ([], 75),
     ([pod(0, 0), pod(1, 137, conditions=disrupted)], 75),
   ):
-    assert waited._failed(known, pods, []) == code
+    assert waited._exit_code(known, pods, []) == code
 
 
 def test_times_of_kubectl_are_compared_as_times():

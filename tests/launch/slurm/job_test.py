@@ -55,7 +55,7 @@ def test_script_of_an_array_with_a_process_for_each_gpu():
 
 
 def test_script_of_a_job_that_is_waited_for():
-  text = script(job_of(waited=True), run_of('train', '--config=a.py', '--workdir=runs/a'))
+  text = script(job_of(writes_code=True), run_of('train', '--config=a.py', '--workdir=runs/a'))
   assert text == (GOLDEN / 'slurm_waited.sh').read_text()
 
 

@@ -46,10 +46,10 @@ def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
   [
     ([], 'give either one lmx command'),
     (['--per_gpu', '--', 'list'], '--per_gpu needs --gpus'),
-    (['--env=A', '--', 'list'], 'has no value'),
-    (['--env=A B=c', '--', 'list'], 'no name of a variable'),
+    (['--env=A', '--', 'list'], 'got no value'),
+    (['--env=A B=c', '--', 'list'], 'expected the name of a variable'),
     (['--commands=no/such/file'], '--commands'),
-    (['--commands=commands', '--wait=file'], '--wait is for one lmx command'),
+    (['--commands=commands', '--wait=file'], '--wait: got --commands'),
     (['--', 'list'], 'there is no `sbatch` here: run this on a login node'),
   ],
 )

@@ -112,7 +112,7 @@ def test_what_slurm_ends_has_a_code_too(cluster, project):
   (project / 'd').write_text(json.dumps({'job': '99999', 'says': [], 'kept': str(project / 'no'), 'through': 'sbatch'}))
   gone = waiter(project, 'exit', '0', wait='d')
   said, _ = gone.communicate(timeout=60)
-  assert gone.returncode == 75 and 'ended as nobody knows' in said
+  assert gone.returncode == 75 and 'ended as unknown to Slurm' in said
 
 
 EXPERIMENT = """

@@ -96,7 +96,7 @@ def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, c
     (LAUNCH + ' --quene=a', 'unrecognized arguments: --quene=a'),
     (LAUNCH + ' --secret=PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
     (LAUNCH + ' --secret PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
-    (LAUNCH + ' -- train', 'only options stand there'),
+    (LAUNCH + ' -- train', 'got a --; expected only options'),
     (LAUNCH + " 'open", 'No closing quotation'),
   ],
 )

@@ -78,7 +78,7 @@ def test_a_broken_connection_is_made_again_and_no_line_lost_or_doubled(cloud, ca
 def test_a_launcher_that_was_ended_takes_up_the_run(cloud, capfd):
   (cloud.folder / 'hosts').write_text('1')
   first = cloud.launch('count')
-  first.ready()
+  first.wait_until_ready()
   first.install()
   first.start(1)
   second = cloud.launch('count')
@@ -102,13 +102,13 @@ def test_a_queued_resource_is_waited_for_and_one_that_was_suspended_asked_for_ag
 
 def test_a_queued_resource_that_failed_is_an_error(cloud):
   (cloud.folder / 'queued').write_text('FAILED')
-  with pytest.raises(InputError, match='Google gives no v5litepod-16 in us-central1-a'):
+  with pytest.raises(InputError, match='Google refused a v5litepod-16 in us-central1-a'):
     cloud.launch('exit', '0', machine=machine_of(queued=True)).run_to_end()
 
 
 def test_another_machine_of_the_name_is_not_taken(cloud):
   (cloud.folder / 'vm').write_text('READY')
-  with pytest.raises(InputError, match='is there, a v5litepod-16; give another --name'):
+  with pytest.raises(InputError, match='exists with accelerator v5litepod-16; give another --name'):
     cloud.launch('exit', '0', machine=machine_of(accelerator='v6e-8')).run_to_end()
 
 

@@ -26,7 +26,7 @@ def test_changes_that_are_in_no_commit_are_not_left_out_unseen(cloud, capfd):
   pathlib.Path('constraints.txt').write_text('changed')
   argv = ['--name=tpu', '--zone=z', '--accelerator=v5litepod-16', '--poll=0.05']
   assert main([*argv, '--', 'exit', '0']) == 2
-  assert 'in no commit' in capfd.readouterr().err
+  assert 'uncommitted changes' in capfd.readouterr().err
   assert main([*argv, '--commit=HEAD', '--', 'exit', '0']) == 0
 
 
@@ -36,7 +36,7 @@ def test_changes_that_are_in_no_commit_are_not_left_out_unseen(cloud, capfd):
     (['--accelerator=v5litepod-17'], 'TPU VMs: no accelerator "v5litepod-17"; did you mean "v5litepod-16"?'),
     (['--accelerator=v5e-8'], 'did you mean "v5litepod-8"?'),
     (['--accelerator=h100-80gb-8'], 'no accelerator "h100-80gb-8"'),
-    (['--accelerator=v6e-8', '--name=A b'], '--name is "A b"'),
+    (['--accelerator=v6e-8', '--name=A b'], '--name: got "A b"'),
     (['--accelerator=v6e-8'], 'there is no `gcloud` here: install the Google Cloud CLI'),
   ],
 )
