@@ -181,9 +181,7 @@ class Config:
 
   def _directory(self) -> str:
     if not self.manual_dir:
-      raise InputError(
-        f'data set {self.dataset} is not downloaded: name the directory of its files with data.manual_dir'
-      )
+      raise InputError(f'data set {self.dataset} is not downloaded: set data.manual_dir to the directory of its files')
     return self.manual_dir
 
   def _pair_identity(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def from_run(loaded: restore.Restored) -> Reader:
       words, arrays = _read_characters(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
       arrays['tokens_BT'] = word_characters.create(tokenizer, loaded.run.data.characters).word_ids(ids[: len(words)])
     else:
-      words, arrays = tokenizer.pieces(ids), {'tokens_BT': ids}
+      words, arrays = tokenizer.ids_to_tokens(ids), {'tokens_BT': ids}
     if limit and len(words) > limit:
       raise InputError(f'line {number} has {len(words)} tokens, but the model has only {limit} positions; divide it')
     return words, arrays

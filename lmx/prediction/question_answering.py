@@ -199,7 +199,7 @@ def read_file(loaded: Restored, path: str) -> Inputs:
     InputError: the file cannot be read, has no question, or the offset of an answer is wrong.
   """
   batched.check_suffix(path, ('.json', '.jsonl'), 'questions')
-  items = list(questions.read(path, known=False))
+  items = list(questions.read(path, require_answers=False))
   if not items:
     raise InputError(f'{path}: the file has no questions')
   texts = [text for one in items for text in (one.context, one.question)]

@@ -135,12 +135,12 @@ def test_articles_lose_nothing():
 
 
 def test_streams_are_cut_between_words(monkeypatch, tmp_path):
-  monkeypatch.setattr(base, 'PIECE', 10)
+  monkeypatch.setattr(base, 'EXAMPLE_SIZE', 10)
   write(tmp_path / 'text8', 'ab cde fghi ' * 20)
-  parts = list(base.cut_stream(str(tmp_path / 'text8'), 7, 200))
+  parts = list(base.read_range(str(tmp_path / 'text8'), 7, 200))
   assert b''.join(parts) == (b'ab cde fghi ' * 20)[7:200]
   assert all(part.startswith(b' ') for part in parts[1:]) and len(parts) > 5
-  assert ''.join(base.pieces(iter(['abc\n'] * 9))) == 'abc\n' * 9
+  assert ''.join(base.join_lines(iter(['abc\n'] * 9))) == 'abc\n' * 9
 
 
 def test_a_cut_character_is_not_lost(tmp_path):
@@ -157,7 +157,7 @@ def test_a_cut_character_is_not_lost(tmp_path):
 )
 def test_wrong_sizes_say_what_was_expected_and_found(name, tmp_path):
   put_files(name, tmp_path / 'in')
-  with pytest.raises(InputError, match=rf'data set {name}.*expected [\d,]+ \w+, found [\d,]+ in .*check_sizes'):
+  with pytest.raises(InputError, match=rf'data set {name}.*got [\d,]+ \w+ in .*; expected [\d,]+; .*check_sizes'):
     sources.open_splits(
       sources.Config(dataset=name, manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
     )
@@ -187,9 +187,9 @@ def test_brown_as_a_stream_stands_in_the_order_of_the_corpus(tmp_path):
 @pytest.mark.parametrize(
   'old, new, message',
   [
-    ('split\tfile', 'file\tsplit', 'must name the columns split, file, category'),
+    ('split\tfile', 'file\tsplit', 'expected the columns split, file, category'),
     ('test\tca21\tx\t1\t2\n', '', 'holds 2 documents but .*index.tsv lists 1'),
-    ('cb10\tx\t2\t4', 'cb10\tx\t2\t5', 'document cb10 has 4 tokens, but .* says 5'),
+    ('cb10\tx\t2\t4', 'cb10\tx\t2\t5', 'document cb10 has 4 tokens, but 5 in .*'),
   ],
 )
 def test_brown_with_an_index_that_does_not_fit(old, new, message, tmp_path):
@@ -270,7 +270,7 @@ def test_embedded_reads_source_and_imports_nothing():
   ('name', 'content', 'message'),
   [
     ('a.txt', b'', 'a.txt: the file is empty'),
-    ('a.txt', b' \n\n', 'a.txt: the file holds no text'),
+    ('a.txt', b' \n\n', 'a.txt: the file has no text'),
     ('a.txt', b'fine\nnot \0 fine\n', 'a.txt, line 2: got a zero byte'),
     ('a.txt', b'fine\nfine\n\xff\xfe\n', 'a.txt, line 3: not UTF-8'),
     ('a.txt.gz', b'plain', 'a.txt.gz: got damaged gzip data'),
@@ -281,8 +281,8 @@ def test_embedded_reads_source_and_imports_nothing():
     ('a.jsonl', b'{"text": "a"}\n' + b'[' * 100_000, 'a.jsonl, line 2: got JSON nested too deep'),
     ('a.jsonl', b'{"text": "a", "label": ["x"]}\n', 'a.jsonl, line 1: label: got a list of 1; expected a text'),
     ('a.txt', b'one line only\n', 'too few to hold out valid and test'),
-    ('valid.txt', b'text\n', 'nothing is left to train on'),
-    ('a.doc', b'text\n', 'no text file there'),
+    ('valid.txt', b'text\n', 'expected training text too'),
+    ('a.doc', b'text\n', 'got no text file'),
   ],
 )
 def test_bad_text_files_name_file_and_line(name, content, message, tmp_path):

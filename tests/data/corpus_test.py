@@ -82,7 +82,7 @@ def test_labels(folder):
 def test_a_stream_is_one_document_with_an_eos_a_line(tmp_path):
   made = ptb(tmp_path)
   split = made.splits['train']
-  assert made.tokenizer.pieces(split.tokens[:6]) == ['a', 'b', '<unk>', '<eos>', 'c', '<eos>']
+  assert made.tokenizer.ids_to_tokens(split.tokens[:6]) == ['a', 'b', '<unk>', '<eos>', 'c', '<eos>']
   assert len(split.tokens) == 18 == split.counts['words']
   np.testing.assert_array_equal(split.offsets, [0, 18])
   np.testing.assert_array_equal(split.sentences, [0, 4, 6, 10, 12, 16, 18])

@@ -57,7 +57,7 @@ def read(name, directory, tmp_path, **options):
 def pairs(made, split):
   part = made.splits[split]
   spans = zip(part.offsets, part.offsets[1:], strict=False)
-  texts = [' '.join(made.tokenizer.pieces(part.tokens[begin : end - 1])) for begin, end in spans]
+  texts = [' '.join(made.tokenizer.ids_to_tokens(part.tokens[begin : end - 1])) for begin, end in spans]
   assert all(part.tokens[end - 1] == made.tokenizer.eos_id for end in part.offsets[1:])
   return list(zip(texts[::2], texts[1::2], strict=True))
 
@@ -87,7 +87,7 @@ def test_multi30k_with_every_split_in_both_layouts(tmp_path):
     == pairs(made, 'test')
     == [('test_2016_flickr 0 en', 'test_2016_flickr 0 de'), ('test_2016_flickr 1 en', 'test_2016_flickr 1 de')]
   )
-  with pytest.raises(InputError, match=r'split train: expected 29,000 pairs, found 4 in .*train.en'):
+  with pytest.raises(InputError, match=r'split train: got 4 pairs in .*train.en.*; expected 29,000'):
     read('multi30k', tmp_path / 'plain', tmp_path, check_sizes=True)
 
 
@@ -229,15 +229,15 @@ def test_own_files_that_cannot_be_used(tmp_path):
   with pytest.raises(InputError, match='neither a directory nor a .tsv file'):
     own()
   write(tmp_path / 'in', 'train', 3, 'en', 'fr')
-  with pytest.raises(InputError, match='train.en: there is no train.de beside it'):
+  with pytest.raises(InputError, match='train.en: got no train.de in its directory'):
     own()
-  with pytest.raises(InputError, match=r'no files \*.it and \*.es.*the endings found are en, fr.*data.source'):
+  with pytest.raises(InputError, match=r'suffixes en, fr.*expected \*.it and \*.es.*data.source'):
     own(source='it', target='es')
   with pytest.raises(InputError, match='3 pairs are too few|every file'):
     own(target='fr', split_fraction=0.4)
   write(tmp_path / 'in', 'test', 1, 'en', 'fr')
   write(tmp_path / 'in', 'test_2017', 1, 'en', 'fr')
-  with pytest.raises(InputError, match='several files say that they are the test split: test.en, test_2017.en'):
+  with pytest.raises(InputError, match='got several files named as the test split: test.en, test_2017.en'):
     own(target='fr')
 
 
@@ -258,7 +258,7 @@ def test_wmt14_from_the_archives_and_as_one_file_a_split(tmp_path):
     f'{stem}.de-en {n} en' for stem in ('europarl-v7', 'commoncrawl', 'news-commentary-v9') for n in range(2)
   ]
   assert pairs(made, 'test') == [('A & en', 'A & de'), ('B en', 'B de')]
-  with pytest.raises(InputError, match='split valid: expected 3,000 pairs, found 3'):
+  with pytest.raises(InputError, match='split valid: got 3 pairs in .*; expected 3,000'):
     read('wmt14_en_de', folder, tmp_path, check_sizes=True)
   (folder / 'commoncrawl.de-en.de').unlink()
   with pytest.raises(InputError, match='does not hold commoncrawl.de-en.en, commoncrawl.de-en.de'):
@@ -352,7 +352,7 @@ def test_a_vocabulary_is_of_both_sides_and_every_side_ends(tmp_path, kind):
   assert len(part.offsets) == 101 and made.tokenizer.eos_id is not None
   texts = [made.tokenizer.decode(part.tokens[b : e - 1]) for b, e in zip(part.offsets, part.offsets[1:], strict=False)]
   assert texts == ['the quick brown fox', 'žluťoučký kůň úpěl'] * 50
-  pieces = made.tokenizer.pieces(part.tokens[: part.offsets[2]])  # both sides were learned from:
+  pieces = made.tokenizer.ids_to_tokens(part.tokens[: part.offsets[2]])  # both sides were learned from:
   if kind in ('bpe', 'word_bpe'):  # they are read in whole words
     assert len(pieces) <= 12
   if kind == 'unigram':  # no character of theirs is spelled in bytes

@@ -27,7 +27,7 @@ TOKENIZER = types.SimpleNamespace(
   mask_id=4,
   eos_id=None,
   starts_word=lambda ids: np.asarray(ids) % 3 != 0,
-  pieces=lambda ids: ['x'] * len(ids),
+  ids_to_tokens=lambda ids: ['x'] * len(ids),
 )
 
 

@@ -106,7 +106,7 @@ def test_glue_as_its_archives_have_it(name, tmp_path):
   assert found['train'] == rows * 2 and found['valid'] == rows
   assert [text for text, _ in found['test']] == GLUE[name][4].split('\t')[-len(texts) :]
   assert {label for _, label in found['test']} == {''}
-  with pytest.raises(InputError, match=rf'glue/{name}, split train: expected [\d,]+ rows, found 2'):
+  with pytest.raises(InputError, match=rf'glue/{name}, split train: got 2 rows in .*; expected [\d,]+'):
     read(f'glue/{name}', tmp_path, check_sizes=True)
 
 
@@ -255,9 +255,9 @@ def test_null_is_no_label_and_no_text(tmp_path):
   assert [label for _, label in rows(tmp_path, 'a.jsonl', lines, 'test')] == ['', '', '', 'x']
   with pytest.raises(InputError, match=r'a.jsonl, line 2: no column label; it has text'):
     rows(tmp_path, 'a.jsonl', lines)
-  with pytest.raises(InputError, match=r'a.jsonl: 2 rows to train on have no label \(lines 1, 3\)'):
+  with pytest.raises(InputError, match=r'a.jsonl: 2 training rows have no label \(lines 1, 3\)'):
     rows(tmp_path, 'a.jsonl', lines.replace('{"text": "b"}', ''))
-  with pytest.raises(InputError, match=r'a.csv: 7 rows to train on have no label \(lines 2, 3, 4, 5, 6, ...\)'):
+  with pytest.raises(InputError, match=r'a.csv: 7 training rows have no label \(lines 2, 3, 4, 5, 6, ...\)'):
     rows(tmp_path, 'a.csv', 'text,label\n' + 'a,\n' * 7)
   for value, said in (('null', 'column text is empty'), ('["a"]', 'text: got a list of 1; expected a text')):
     with pytest.raises(InputError, match=f'line 1: {said}'):
@@ -309,7 +309,7 @@ def test_quotes_of_a_csv_cell(cell, text, tmp_path):
 
 
 def test_a_comma_in_quotes_after_a_space_separates_cells(tmp_path):
-  with pytest.raises(InputError, match='line 2: 3 cells instead of 2; a quote after a space quotes nothing'):
+  with pytest.raises(InputError, match='line 2: 3 cells instead of 2; a quote after a space does not quote'):
     rows(tmp_path, 'a.csv', 'text,label\na, "b, c"\n')
 
 
@@ -346,7 +346,7 @@ def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):
     (['words\tlabel', 'a\tb'], r'no column text.*it has words, label'),
     (['text\tlabels', 'a\tb'], r'no column label; it has text, labels'),
     (['text\tlabel', ' \tb'], r'line 2: column text is empty'),
-    (['text\tlabel'], r'split train holds no rows'),
+    (['text\tlabel'], r'split train has no rows'),
   ],
 )
 def test_bad_rows_are_named(lines, words, tmp_path):
@@ -368,9 +368,9 @@ def test_bad_files_and_labels(tmp_path):
   write(tmp_path / 'own/train.jsonl', '{"text": "a", "label": "b"}', '{"text": ')
   with pytest.raises(InputError, match='train.jsonl, line 2: not JSON'):
     read('table_files', tmp_path / 'own')
-  with pytest.raises(InputError, match='not downloaded: name the directory'):
+  with pytest.raises(InputError, match='not downloaded: set data.manual_dir'):
     sources.Config(dataset='glue/rte').identity()
-  with pytest.raises(InputError, match='no table there'):
+  with pytest.raises(InputError, match='got no table'):
     sources.Config(dataset='table_files', manual_dir=str(tmp_path / 'none')).identity()
   with pytest.raises(InputError, match='unknown data set "glue/colo"; did you mean "glue/cola"'):
     sources.Config(dataset='glue/colo')

@@ -40,16 +40,16 @@ def test_words_and_labels_of_wnut(names, tmp_path):
   made = read(tmp_path, 'wnut17', characters=4)
   train, test = made.splits['train'], made.splits['test']
   assert made.manifest['token_label_names'] == ['B-x', 'B-y', 'I-x', 'O'] and made.manifest['label_names'] == []
-  assert made.tokenizer.pieces(train.tokens) == ['A', 'b_c', 'D']  # white space inside a word would divide it
+  assert made.tokenizer.ids_to_tokens(train.tokens) == ['A', 'b_c', 'D']  # white space inside a word would divide it
   assert train.token_labels.tolist() == [3, 0, 2] and train.offsets.tolist() == [0, 2, 3] and train.labels is None
-  assert made.tokenizer.pieces(test.tokens) == ['zebra'] and test.tokens[0] >= made.tokenizer.known
+  assert made.tokenizer.ids_to_tokens(test.tokens) == ['zebra'] and test.tokens[0] >= made.tokenizer.known
   again = corpus.read(made.dir)
   assert again.hash == made.hash and again.splits['train'].token_labels.tolist() == [3, 0, 2]
 
 
 def test_a_line_that_is_no_word_and_label(tmp_path):
   put(tmp_path, TABLES, ('A O\n', *CONLL[1:]))
-  with pytest.raises(InputError, match='train.conll, line 1: is not "word<TAB>label"'):
+  with pytest.raises(InputError, match='train.conll, line 1: expected "word<TAB>label"'):
     read(tmp_path, 'wnut17')
 
 
@@ -61,12 +61,12 @@ def test_sentences_and_classes_of_sst(name, file, tmp_path):
   assert made.manifest['label_names'] == ['negative', 'positive']
   assert made.splits['train'].labels.tolist() == [1, 0] and made.tokenizer.eos_id is None
   put(tmp_path, ('test.tsv',), ('index\tsentence\n0\tbad\n',))
-  with pytest.raises(InputError, match='names no column label'):
+  with pytest.raises(InputError, match='has no column label'):
     read(tmp_path, name)
 
 
 def test_sst_is_not_downloaded(tmp_path):
-  with pytest.raises(InputError, match='name a directory with its tables with data.manual_dir'):
+  with pytest.raises(InputError, match='set data.manual_dir to a directory with its tables'):
     corpus.load(corpus.Config(dataset='sst2', tokenizer='words', cache_dir=str(tmp_path)))
 
 
@@ -104,7 +104,7 @@ def test_parts_of_speech_of_syntactic_words(tmp_path):
   text = "# sent_id = 1\n1-2\tDon't\t_\t_\n1\tDo\tdo\tAUX\n2\tn't\tnot\tPART\n2.1\tgo\tgo\tVERB\n3\t# b\t#\tSYM\n\n"
   put(tmp_path, ('train.conllu', 'dev.conllu', 'test.conllu'), [text] * 3)
   made = read(tmp_path, 'ud_ewt')
-  assert made.tokenizer.pieces(made.splits['train'].tokens) == ['Do', "n't", '#_b']
+  assert made.tokenizer.ids_to_tokens(made.splits['train'].tokens) == ['Do', "n't", '#_b']
   names = made.manifest['token_label_names']
   assert [names[i] for i in made.splits['train'].token_labels] == ['AUX', 'PART', 'SYM']
   put(tmp_path, ('train.conllu',), ['1\tDo\tdo\n'])

@@ -213,7 +213,7 @@ def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, 
 def test_a_folder_needs_a_vocabulary_that_the_model_has_room_for(make, tmp_path):
   folder, *_ = make()
   (folder / 'spiece.model').rename(tmp_path / 'spiece.model')
-  with pytest.raises(InputError, match='no tokenizer of kind unigram there'):
+  with pytest.raises(InputError, match='got no tokenizer of kind unigram'):
     convert.import_run(str(folder), tmp_path / 'run')
   sentencepiece_test.write(folder / 'spiece.model', [*sentencepiece_test.learned(), ('▁more', -9.0)])
   with pytest.raises(InputError, match='vocabulary'):

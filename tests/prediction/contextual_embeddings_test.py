@@ -32,7 +32,7 @@ def test_a_runs_layers_are_those_of_apply(run):
   assert [len(words) for words, _ in found] == [len(run.tokenizer.encode(line)) for line in LINES]
   for line, (words, layers) in zip(LINES, found, strict=True):
     ids = run.tokenizer.encode(line)
-    assert words == run.tokenizer.pieces(ids) and len(layers) == run.cfg.N + 1
+    assert words == run.tokenizer.ids_to_tokens(ids) and len(layers) == run.cfg.N + 1
     if len(ids):
       batch = {'tokens_BT': np.asarray(ids)[None]}  # alone, without padding
       expected = apply(run.params['model'], batch).layers

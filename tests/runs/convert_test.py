@@ -173,7 +173,7 @@ def test_settings_of_a_tokenizer_come_and_go(made, tmp_path):
   assert given.items() <= json.loads((tmp_path / 'out/tokenizer_config.json').read_text()).items()
   convert.import_run(str(tmp_path / 'out'), tmp_path / 'again')
   for run in (lmx.load(tmp_path / 'run'), lmx.load(tmp_path / 'again')):
-    assert run.tokenizer.pieces(run.tokenizer.encode('É <è>')) == ['é', '<è>'] and run.run.data.lower_case
+    assert run.tokenizer.ids_to_tokens(run.tokenizer.encode('É <è>')) == ['é', '<è>'] and run.run.data.lower_case
     assert run.tokenizer.pad_id == 0
 
 
@@ -183,7 +183,7 @@ def test_the_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys)
   (own / 'tokenizer.json').unlink()
   command = ['import', f'--from={own}', f'--workdir={tmp_path}/run']
   assert main.main(command) == 2
-  assert 'no tokenizer of kind wordpiece there; --tokenizer=none imports the model alone' in capsys.readouterr().err
+  assert 'no tokenizer of kind wordpiece; --tokenizer=none imports the model alone' in capsys.readouterr().err
   assert main.main([*command, '--tokenizer=none']) == 0
   assert 'arrays, without a tokenizer' in capsys.readouterr().out
   run = lmx.load(tmp_path / 'run')
@@ -198,7 +198,7 @@ def test_the_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys)
   assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['config.json', 'model.safetensors']
   assert main.main(['predict', f'--workdir={tmp_path}/run', f'--input={own}/config.json']) == 2
   assert main.main(['evaluate', f'--workdir={tmp_path}/run']) == 2
-  assert 'holds a tokenizer of kind none' in capsys.readouterr().err
+  assert 'got a tokenizer of kind none' in capsys.readouterr().err
 
 
 def _without(name):

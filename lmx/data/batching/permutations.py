@@ -114,7 +114,7 @@ class Permutations(Batches):
     self._cls, self._sep = special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')
     self._tokenizer, self._also_V = tokenizer, np.zeros(0, bool)
     if cfg.spans == 'released':  # data_utils.py, _is_start_piece
-      subwords = tokenizer.pieces(range(tokenizer.vocab_size))
+      subwords = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
       self._also_V = np.asarray([piece[:1] == '<' or piece in _PUNCTUATION for piece in subwords])
     sentences = split.sentences if split.sentences is not None else split.offsets
     self._borders = np.asarray(sentences, np.int64)

@@ -18,7 +18,7 @@ from lmx.data.builders import files
 from lmx.errors import InputError
 
 Document = tuple[str, Any, str]  # id, text (str, or bytes for a byte stream), label ('' for none)
-PIECE = 1_000_000  # characters in an example of a stream
+EXAMPLE_SIZE = 1_000_000  # characters in an example of a stream
 
 
 @dataclasses.dataclass
@@ -52,7 +52,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[Document]:
     """Yield the documents of a split, in order; `paths` is the result of `files.find`."""
-    raise TypeError(f'{type(self).__name__} must say how its documents are read')
+    raise TypeError(f'{type(self).__name__} must define documents()')
 
   def sizes(self, text: Any) -> dict[str, int]:
     """Return the size of a document in the units of EXPECTED: tokens with one `<eos>` per line."""
@@ -62,11 +62,11 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     features = tfds.features.FeaturesDict(
       {'id': tfds.features.Text(), 'text': tfds.features.Text(), 'label': tfds.features.Text()}
     )
-    about = self.get_metadata()
+    metadata = self.get_metadata()
     return _Info(
       builder=self,
-      description=about.description,
-      citation=about.citation,
+      description=metadata.description,
+      citation=metadata.citation,
       features=features,
       disable_shuffling=True,
     )
@@ -85,8 +85,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     for unit, size in self.EXPECTED.get(split, {}).items():
       if self.builder_config.check_sizes and counts.get(unit, 0) != size:
         raise InputError(
-          f'data set {self.name}, split {split}: expected {size:,} {unit}, found {counts.get(unit, 0):,} in '
-          f'{", ".join(sorted(set(paths.values())))}; check the files, or set data.check_sizes=False'
+          f'data set {self.name}, split {split}: got {counts.get(unit, 0):,} {unit} in '
+          f'{", ".join(sorted(set(paths.values())))}; expected {size:,}; check the files, or set data.check_sizes=False'
         )
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
@@ -95,16 +95,16 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     except AssertionError:  # raised by TFDS if there is no such directory
       manual = ''
     if manual:
-      return self.found(manual)
+      return self.find_files(manual)
     urls = self.urls()
     try:
-      got = self.fetch(dl_manager, urls)
+      paths = self.fetch(dl_manager, urls)
     except Exception as error:  # every kind of network error
       raise InputError(
         f'data set {self.name}: could not be downloaded from {", ".join(urls.values())} ({error}); '
-        'put its files into a directory and name it with data.manual_dir'
+        'copy its files to a directory and set data.manual_dir to it'
       ) from error
-    return self.downloaded({name: os.fspath(path) for name, path in got.items()})
+    return self.find_downloads({name: os.fspath(path) for name, path in paths.items()})
 
   def urls(self) -> dict[str, str]:
     """Return {name: address} of the downloads, {} if there are none."""
@@ -114,37 +114,37 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     """Download the addresses; return {name: path}, archives unpacked."""
     return dl_manager.download_and_extract(urls)
 
-  def found(self, directory: str) -> Any:
+  def find_files(self, directory: str) -> Any:
     """Return {part: path} of the files in the user's directory."""
     return files.find(self.name, directory)
 
-  def downloaded(self, paths: dict[str, str]) -> Any:
+  def find_downloads(self, paths: dict[str, str]) -> Any:
     """Return {part: path} of the downloads; `paths` is URLS with local files or unpacked folders."""
     (folder,) = paths.values()
     return files.find(self.name, folder)
 
 
-def pieces(lines: Iterator[str]) -> Iterator[str]:
-  """Join lines into texts of about PIECE characters."""
+def join_lines(lines: Iterator[str]) -> Iterator[str]:
+  """Join lines into texts of about EXAMPLE_SIZE characters."""
   batch: list[str] = []
   size = 0
   for line in lines:
     batch.append(line)
     size += len(line)
-    if size >= PIECE:
+    if size >= EXAMPLE_SIZE:
       yield ''.join(batch)
       batch, size = [], 0
   if batch:
     yield ''.join(batch)
 
 
-def cut_stream(path: str, start: int, stop: int) -> Iterator[bytes]:
-  """Yield bytes start .. stop of a file in parts that end before a space, so words are cut only at start and stop."""
+def read_range(path: str, start: int, stop: int) -> Iterator[bytes]:
+  """Yield bytes start .. stop of a file in parts that end before a space, so words are split only at start and stop."""
   position, pending = 0, b''
   for block in documents.read_blocks(path):
     pending += block[max(0, start - position) : max(0, stop - position)]
     position += len(block)
-    while len(pending) >= PIECE and (at := pending.find(b' ', PIECE)) > 0:
+    while len(pending) >= EXAMPLE_SIZE and (at := pending.find(b' ', EXAMPLE_SIZE)) > 0:
       yield pending[:at]
       pending = pending[at:]
     if position >= stop:

@@ -68,11 +68,11 @@ def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
   lines = (part for line in documents.read_lines(path) for part in _LINES.findall(line))
   last = ['']  # the last line read
 
-  def noted() -> Iterator[str]:
+  def record_last() -> Iterator[str]:
     for last[0] in lines:
       yield last[0]
 
-  reader = csv.reader(noted(), strict=True)
+  reader = csv.reader(record_last(), strict=True)
   while True:
     begin = reader.line_num + 1
     try:
@@ -95,7 +95,7 @@ def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
 def _hint(cells: Sequence[str]) -> str:
   """Return a hint for a row of a .csv file that has too few or too many cells."""
   spaced = any(cell[:1] == ' ' and cell.lstrip().startswith('"') for cell in cells)
-  return '; a quote after a space quotes nothing: delete the space before it' if spaced else ''
+  return '; a quote after a space does not quote the cell: delete the space before it' if spaced else ''
 
 
 def _read_tsv(path: str, plain: Sequence[str], broken: bool) -> Iterator[tuple[int, Cells]]:

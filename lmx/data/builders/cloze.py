@@ -53,9 +53,9 @@ def children(path: str) -> Cells:
         raise InputError(f'{path}, line {number}: an empty line after {len(pending)} of the {SENTENCES} of a question')
       continue
     where = f'{path}, line {number}'
-    place, _, text = line.strip().partition(' ')
-    if place != str(len(pending) + 1):
-      raise InputError(f'{where}: begins with "{place}" where number {len(pending) + 1} of a question is expected')
+    start, _, text = line.strip().partition(' ')
+    if start != str(len(pending) + 1):
+      raise InputError(f'{where}: got "{start}"; expected number {len(pending) + 1} of a question')
     pending.append(text)
     if len(pending) == SENTENCES:
       yield number, _question(pending, where)
@@ -78,7 +78,7 @@ def _question(lines: list[str], where: str) -> dict[str, str]:
       'two tabs and the candidates with | between them are expected'
     )
   if answer not in choices:
-    raise InputError(f'{where}: the answer "{answer}" is none of the candidates {", ".join(choices)}')
+    raise InputError(f'{where}: the answer "{answer}" is not one of the candidates {", ".join(choices)}')
   after = ' '.join(words[index + 1 :])
   ends = {f'choice_{i}': f'{words[index].replace(BLANK, one)} {after}' for i, one in enumerate(choices)}
   context = ' '.join([*lines[:-1], *words[:index]])

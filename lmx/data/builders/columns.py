@@ -17,6 +17,6 @@ class ColumnBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[c
   def urls(self) -> dict[str, str]:
     return {}
 
-  def downloaded(self, paths: dict[str, str]) -> Any:
+  def find_downloads(self, paths: dict[str, str]) -> Any:
     del paths
-    raise InputError(f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir')
+    raise InputError(f'data set {self.name} is not downloaded: set data.manual_dir to the directory of its files')

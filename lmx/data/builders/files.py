@@ -122,17 +122,17 @@ def find_texts(pattern: str) -> dict[str, list[str]]:
     else:
       matches = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(part) if os.path.isfile(p))
     if not matches:
-      raise InputError(f'{part}: no text file there (looked for {", ".join("*" + name for name in TEXT_NAMES)})')
+      raise InputError(f'{part}: got no text file; expected {", ".join("*" + name for name in TEXT_NAMES)}')
     paths += [path for path in matches if path not in paths]
   if not paths:
-    raise InputError('data set text_files: name a directory or files of text (manual_dir)')
+    raise InputError('data set text_files: set data.manual_dir to a directory or to text files')
   splits: dict[str, list[str]] = {}
   for path in paths:
     if not path.endswith(TEXT_NAMES):
-      raise InputError(f'{path}: not one of {", ".join("*" + name for name in TEXT_NAMES)}')
+      raise InputError(f'{path}: got another file type; expected {", ".join("*" + name for name in TEXT_NAMES)}')
     splits.setdefault(split_of(path), []).append(path)
   if 'train' not in splits:
-    raise InputError(f'{pattern}: every file is named as validation or test text; nothing is left to train on')
+    raise InputError(f'{pattern}: got only files named as validation or test text; expected training text too')
   return splits
 
 
@@ -142,9 +142,9 @@ def split_of(path: str) -> str:
   return next((split for split, names in _SPLIT_NAMES if re.match(names, name)), 'train')
 
 
-def held_out(named: Collection[str], fraction: float) -> list[str]:
-  """Return the splits to hold out of the user's training files; splits in `named` have their own files."""
-  return [split for split in ('valid', 'test') if split not in named] if fraction else []
+def held_out(splits: Collection[str], fraction: float) -> list[str]:
+  """Return the splits to hold out of the user's training files; those in `splits` have their own files."""
+  return [split for split in ('valid', 'test') if split not in splits] if fraction else []
 
 
 def hashed_split(text: str, missing: list[str], fraction: float) -> str:

@@ -19,7 +19,7 @@ class LabelledBuilder(base.TextBuilder):
 
   def labelled(self, part: str, path: str) -> Iterator[base.Document]:
     """Yield the documents of 'train' or 'test' as published, in a fixed order."""
-    raise TypeError(f'{type(self).__name__} must say how its documents are read')
+    raise TypeError(f'{type(self).__name__} must define labelled()')
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
     if split not in ('train', 'valid'):
@@ -38,5 +38,5 @@ def read_table(path: str, columns: Iterable[str]) -> Iterator[tuple[int, dict[st
   """Yield (line number, cells) of each row of a .tsv with 'label' and the other `columns`, the label stripped."""
   for number, row in cells.read(path):
     if missing := [name for name in columns if name not in row]:
-      raise InputError(f'{path}: the first line names no column {", ".join(missing)}; it has {", ".join(row)}')
+      raise InputError(f'{path}: the first line has no column {", ".join(missing)}; it has {", ".join(row)}')
     yield number, row | {'label': cells.label(row['label'], path)}

@@ -13,7 +13,7 @@ SIZE = 100_000_000
 
 
 class Mahoney(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A byte stream; examples are bytes, so a character cut at a split is not lost."""
+  """A byte stream; examples are bytes, so a character divided by a split is not lost."""
 
   BUILDER_CONFIGS = base.CHECKED
 
@@ -21,13 +21,13 @@ class Mahoney(base.TextBuilder, skip_registration=True):  # type: ignore[call-ar
     size = sum(len(block) for block in documents.read_blocks(paths['all']))
     if self.builder_config.check_sizes and size != SIZE:
       raise InputError(
-        f'data set {self.name}: expected {SIZE:,} bytes, found {size:,} in {paths["all"]}; '
+        f'data set {self.name}: got {size:,} bytes in {paths["all"]}; expected {SIZE:,}; '
         'for another file set data.check_sizes=False'
       )
     if size < 20:
       raise InputError(f'{paths["all"]}: {size} bytes are too few for three splits')
     start, stop = {'train': (0, 18), 'valid': (18, 19), 'test': (19, 20)}[split]
-    for index, text in enumerate(base.cut_stream(paths['all'], size * start // 20, size * stop // 20)):
+    for index, text in enumerate(base.read_range(paths['all'], size * start // 20, size * stop // 20)):
       yield f'{split}-{index}', text, ''
 
   def sizes(self, text: Any) -> dict[str, int]:

@@ -61,19 +61,20 @@ class PairBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[cal
     published = layout.pairs.get(split, count) if layout else count
     if self.builder_config.check_sizes and count != published:
       raise InputError(
-        f'data set {self.name}, split {split}: expected {published:,} pairs, found {count:,} in '
-        f'{", ".join(path for group in paths[split] for path in group)}; check the files, or set data.check_sizes=False'
+        f'data set {self.name}, split {split}: got {count:,} pairs in '
+        f'{", ".join(path for group in paths[split] for path in group)}; expected {published:,}; check the files, or '
+        'set data.check_sizes=False'
       )
 
   def sizes(self, text: Any) -> dict[str, int]:
     del text
     return {}
 
-  def downloaded(self, paths: dict[str, str]) -> Any:
+  def find_downloads(self, paths: dict[str, str]) -> Any:
     del paths
-    raise InputError(f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir')
+    raise InputError(f'data set {self.name} is not downloaded: set data.manual_dir to the directory of its files')
 
-  def found(self, directory: str) -> Any:
+  def find_files(self, directory: str) -> Any:
     return parallel.find(self.name, directory, self.sides, all_files=self.builder_config.check_sizes)
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:

@@ -139,14 +139,16 @@ def find_own(pattern: str, sides: Sequence[str]) -> Paths:
   by_stem = [{_stem(path, side): path for path in names if _stem(path, side)} for side in sides]
   for own, other, side in zip(by_stem, by_stem[::-1], sides[::-1], strict=True):
     if unmatched := sorted(own.keys() - other.keys()):
-      raise InputError(f'{own[unmatched[0]]}: there is no {os.path.basename(unmatched[0])}.{side} beside it')
+      raise InputError(
+        f'{own[unmatched[0]]}: got no {os.path.basename(unmatched[0])}.{side} in its directory; expected both files'
+      )
   groups: list[Files] = [(by_stem[0][stem], by_stem[1][stem]) for stem in sorted(by_stem[0])]
   groups = groups or [(path,) for path in names if path.endswith(_TABLES)]
   if not groups:
     suffixes = sorted({path.removesuffix('.gz').rpartition('.')[2] for path in names if os.path.isfile(path)})
     raise InputError(
-      f'{pattern}: no files *.{sides[0]} and *.{sides[1]}, and no .tsv there; the endings found are '
-      f'{", ".join(suffixes) or "none"}. Name the two by data.source and data.target'
+      f'{pattern}: got files with the suffixes {", ".join(suffixes) or "none"}; expected *.{sides[0]} and '
+      f'*.{sides[1]}, or .tsv; set data.source and data.target to the two suffixes'
     )
   splits: Paths = {}
   for paths in groups:
@@ -154,11 +156,11 @@ def find_own(pattern: str, sides: Sequence[str]) -> Paths:
   for split, several in splits.items():
     if split != 'train' and len(several) > 1:
       raise InputError(
-        f'{pattern}: several files say that they are the {split} split: '
-        f'{", ".join(os.path.basename(paths[0]) for paths in several)}; leave one there'
+        f'{pattern}: got several files named as the {split} split: '
+        f'{", ".join(os.path.basename(paths[0]) for paths in several)}; expected one'
       )
   if 'train' not in splits:
-    raise InputError(f'{pattern}: every file is named as validation or test text; nothing is left to train on')
+    raise InputError(f'{pattern}: got only files named as validation or test text; expected training text too')
   return splits
 
 

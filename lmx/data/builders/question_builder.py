@@ -38,8 +38,8 @@ class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore
     published = questions.PUBLISHED.get(self.name, {}).get(split, count)
     if self.builder_config.check_sizes and count != published:
       raise InputError(
-        f'data set {self.name}, split {split}: expected {published:,} questions, found {count:,} in '
-        f'{", ".join(paths[split])}; check the files, or set data.check_sizes=False'
+        f'data set {self.name}, split {split}: got {count:,} questions in '
+        f'{", ".join(paths[split])}; expected {published:,}; check the files, or set data.check_sizes=False'
       )
 
   def sizes(self, text: Any) -> dict[str, int]:
@@ -49,11 +49,11 @@ class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore
   def urls(self) -> dict[str, str]:
     return {}
 
-  def downloaded(self, paths: dict[str, str]) -> Any:
+  def find_downloads(self, paths: dict[str, str]) -> Any:
     del paths
-    raise InputError(f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir')
+    raise InputError(f'data set {self.name} is not downloaded: set data.manual_dir to the directory of its files')
 
-  def found(self, directory: str) -> Any:
+  def find_files(self, directory: str) -> Any:
     return questions.find(self.name, self.builder_config.pattern or directory)
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:

@@ -55,12 +55,12 @@ class Question(NamedTuple):
     return f'{begin}:{begin + len(text)}'
 
 
-def read(path: str, *, known: bool = True) -> Iterator[Question]:
+def read(path: str, *, require_answers: bool = True) -> Iterator[Question]:
   """Yield the questions of a file, in order.
 
   Args:
     path: the file.
-    known: require answers for every question; else "answers" is optional.
+    require_answers: require answers for every question; else "answers" is optional.
 
   Raises:
     InputError: the file has another format, a question is repeated, or an answer does not match its start.
@@ -72,15 +72,15 @@ def read(path: str, *, known: bool = True) -> Iterator[Question]:
       text = documents.field(qa, 'question', str, where).strip()
       number = qa.get('id')
       name = str(number) if isinstance(number, int) else documents.field(qa, 'id', str, where)
-      question = Question(name, context, text, _answers(qa, known, f'{where}, question {name}'))
+      question = Question(name, context, text, _answers(qa, require_answers, f'{where}, question {name}'))
       _check(question, where, ids)
       yield question
 
 
-def _answers(qa: Any, known: bool, where: str) -> tuple[tuple[str, int], ...] | None:
+def _answers(qa: Any, require_answers: bool, where: str) -> tuple[tuple[str, int], ...] | None:
   if documents.field(qa, 'is_impossible', bool, where, default=False):
     return ()
-  if not known and qa.get('answers') is None and 'is_impossible' not in qa:
+  if not require_answers and qa.get('answers') is None and 'is_impossible' not in qa:
     return None
   field = documents.field
   answers = field(qa, 'answers', list, where)
@@ -89,14 +89,14 @@ def _answers(qa: Any, known: bool, where: str) -> tuple[tuple[str, int], ...] | 
 
 def _check(question: Question, where: str, seen: set[str]) -> None:
   if question.id in seen:
-    raise InputError(f'{where}: question {question.id} is there twice')
+    raise InputError(f'{where}: question {question.id} is repeated')
   seen.add(question.id)
   if not question.question or not question.context.strip():
     raise InputError(f'{where}: question {question.id} or its passage is empty')
   for text, begin in question.answers or ():
     if not text or begin < 0 or question.context[begin : begin + len(text)] != text:
       raise InputError(
-        f'{where}: question {question.id}: the answer "{text}" does not stand at {begin} of the passage, which has '
+        f'{where}: question {question.id}: the answer "{text}" is not at {begin} of the passage, which has '
         f'{len(question.context)} characters'
       )
 
@@ -127,5 +127,5 @@ def find(name: str, directory: str) -> dict[str, list[str]]:
     if base.endswith(ENDINGS):
       splits.setdefault(files.split_of(base), []).append(os.path.join(directory, base))
   if 'train' not in splits:
-    raise InputError(f'data set {name}: {directory} holds no training file ({", ".join("*" + end for end in ENDINGS)})')
+    raise InputError(f'data set {name}: {directory} has no training file ({", ".join("*" + end for end in ENDINGS)})')
   return splits

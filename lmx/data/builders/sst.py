@@ -32,6 +32,6 @@ class SstBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call
       if isinstance(error, InputError):
         raise
       raise InputError(
-        f'data set {self.name} is not downloaded, because the published test file has no labels; name a directory with '
-        'its tables with data.manual_dir'
+        f'data set {self.name} is not downloaded, because the published test file has no labels; set data.manual_dir '
+        'to a directory with its tables'
       ) from error

@@ -70,12 +70,12 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
         yield f'{name}.{index}', text, '' if index else label
       count += 1
     if not count:
-      raise InputError(f'data set {self.name}: split {split} holds no rows')
+      raise InputError(f'data set {self.name}: split {split} has no rows')
     published = self.table.rows.get(split, count) if 'valid' in paths or split not in ('train', 'valid') else count
     if self.builder_config.check_sizes and count != published:
       raise InputError(
-        f'data set {self.builder_config.table}, split {split}: expected {published:,} rows, found {count:,} in '
-        f'{paths[split]}; check the files, or set data.check_sizes=False'
+        f'data set {self.builder_config.table}, split {split}: got {count:,} rows in '
+        f'{paths[split]}; expected {published:,}; check the files, or set data.check_sizes=False'
       )
 
   def sizes(self, text: Any) -> dict[str, int]:
@@ -85,12 +85,12 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
   def urls(self) -> dict[str, str]:
     return {}
 
-  def downloaded(self, paths: dict[str, str]) -> Any:
+  def find_downloads(self, paths: dict[str, str]) -> Any:
     del paths
     name = self.builder_config.table or self.name
-    raise InputError(f'data set {name} is not downloaded: name the directory of its files with data.manual_dir')
+    raise InputError(f'data set {name} is not downloaded: set data.manual_dir to the directory of its files')
 
-  def found(self, directory: str) -> Any:
+  def find_files(self, directory: str) -> Any:
     return tables.find(self.builder_config.table, directory)
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:

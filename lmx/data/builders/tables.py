@@ -78,7 +78,7 @@ def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
       texts |= {f'choice_{i}': row[f'RandomFifthSentenceQuiz{i + 1}'] for i in range(2)}
       yield number, texts | ({'label': str(int(row['AnswerRightEnding']) - 1)} if row.get('AnswerRightEnding') else {})
     except (KeyError, ValueError) as error:
-      raise InputError(f'{path}, line {number}: no row of the Story Cloze Test ({error})') from None
+      raise InputError(f'{path}, line {number}: not a row of the Story Cloze Test ({error})') from None
 
 
 def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
@@ -310,17 +310,17 @@ def find_own(pattern: str) -> dict[str, list[str]]:
     below = os.path.join(glob.escape(part), '*') if os.path.isdir(part) else part
     matches = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(below) if p.endswith(ends))
     if not matches:
-      raise InputError(f'{part}: no table there (looked for {", ".join("*" + end for end in ends)})')
+      raise InputError(f'{part}: got no table; expected {", ".join("*" + end for end in ends)}')
     paths += [path for path in matches if path not in paths]
   if not paths:
-    raise InputError('data set table_files: name a directory or tables (data.manual_dir)')
+    raise InputError('data set table_files: set data.manual_dir to a directory or to tables')
   splits: dict[str, list[str]] = {}
   for path in paths:
     if not path.endswith(ends):
-      raise InputError(f'{path}: not one of {", ".join("*" + end for end in ends)}')
+      raise InputError(f'{path}: got another file type; expected {", ".join("*" + end for end in ends)}')
     splits.setdefault(files.split_of(path), []).append(path)
   if 'train' not in splits:
-    raise InputError(f'{pattern}: every file is named as validation or test rows; nothing is left to train on')
+    raise InputError(f'{pattern}: got only files named as validation or test rows; expected training rows too')
   return splits
 
 
@@ -351,8 +351,8 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
     yield f'{split}-{number}', texts, answer
   if unlabelled:
     raise InputError(
-      f'{path}: {len(unlabelled):,} rows to train on have no label ({cells.at_lines(unlabelled)}); '
-      'label them, or leave them out'
+      f'{path}: {len(unlabelled):,} training rows have no label ({cells.at_lines(unlabelled)}); '
+      'label them, or remove them'
     )
 
 

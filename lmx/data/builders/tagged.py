@@ -98,7 +98,7 @@ def read(path: str) -> Iterator[Sentence]:
   elif name.endswith('.txt'):
     for number, line in documents.read_rows(path):
       if not line.split():
-        raise InputError(f'{path}, line {number}: there is no sentence')
+        raise InputError(f'{path}, line {number}: expected a sentence')
       yield Sentence(tuple(line.split()), None, (number,) * len(line.split()))
   else:
     yield from _columns(path, *((1, UPOS) if name.endswith('.conllu') else (0, -1)))
@@ -127,7 +127,7 @@ def _json_lines(path: str) -> Iterator[Sentence]:
     where = f'{path}, line {number}'
     words = _texts(documents.field(row, 'tokens', list, where), f'{where}: tokens')
     if not words or not all(word.strip() for word in words):
-      raise InputError(f'{where}: there is an empty word' if words else f'{where}: a sentence without words')
+      raise InputError(f'{where}: a sentence with an empty word' if words else f'{where}: a sentence without words')
     tags = documents.field(row, 'tags', list, where, default=None)
     tags = None if tags is None else tuple(map(plain, _texts(tags, f'{where}: tags')))
     if tags is not None and len(tags) != len(words):

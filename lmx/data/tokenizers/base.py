@@ -68,13 +68,13 @@ class Tokenizer(abc.ABC):
     Raises:
       InputError: tokenizers of this kind have no offsets.
     """
-    raise InputError(f'tokenizer "{self.kind}" does not say where its pieces come from; take "wordpiece" or "bpe"')
+    raise InputError(f'data.tokenizer: got "{self.kind}", which has no offsets; expected "wordpiece" or "bpe"')
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     """Return `encode` of each text."""
     return [self.encode(text) for text in texts]
 
-  def pieces(self, ids: Iterable[int]) -> list[str]:
+  def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
     """Return `id_to_token` of each id."""
     return [self.id_to_token(i) for i in self._checked(ids)]
 

@@ -83,9 +83,9 @@ def check_options(kind: str, marks: str, prefix_space: bool) -> None:
   """Raise InputError unless a trained tokenizer of this kind supports these special tokens and this prefix space."""
   check_choice('data.marks', marks, tuple(MARKS))
   if marks and kind != 'unigram':
-    raise InputError(f'data.marks "{marks}" goes with data.tokenizer "unigram", not "{kind}"')
+    raise InputError(f'data.marks: got "{marks}" with data.tokenizer "{kind}"; expected "unigram"')
   if prefix_space and kind != 'bpe':
-    raise InputError(f'data.prefix_space goes with data.tokenizer "bpe", not "{kind}"; set it to False')
+    raise InputError(f'data.prefix_space: got True with data.tokenizer "{kind}"; expected "bpe"; set it to False')
 
 
 # Vocabulary file -> merges file: Hugging Face's names, then those of GPT-2's and GPT's releases.
@@ -116,13 +116,13 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
     if os.path.exists(os.path.join(path, FILE)):
       tokenizer = load(path)
       if tokenizer.kind != kind:
-        raise InputError(f'{path} holds a tokenizer of kind {tokenizer.kind}, not {kind}')
+        raise InputError(f'{path}: got a tokenizer of kind {tokenizer.kind}; expected {kind}')
       return tokenizer
     names = _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES)
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
     settings = settings_lib.read(directory, kind)
   if kind not in _READ or not os.path.isfile(path):
-    raise Missing(f'{path}: no tokenizer of kind {kind} there')
+    raise Missing(f'{path}: got no tokenizer of kind {kind}')
   if os.path.basename(path) in ('vocab.txt', sentencepiece.FILE) and settings.lower_case not in (None, lower_case):
     raise InputError(
       f'data.lower_case: got {lower_case}; expected {settings.lower_case}, because {directory} has '
@@ -142,18 +142,18 @@ def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settin
   """Return the model of a file."""
   if os.path.basename(path) == 'tokenizer.json':
     model = hf.Tokenizer.from_file(path)
-    return subword_models.marks_apart(model) if kind == 'unigram' else model
+    return subword_models.split_special_tokens(model) if kind == 'unigram' else model
   if kind == 'wordpiece':
     unknown = settings.special.get('unk', '[UNK]')
     return subword_models.wordpiece(hf.models.WordPiece.from_file(path, unk_token=unknown), lower_case)
   if kind == 'unigram':
-    spiece = sentencepiece.tokenizer(
+    spiece = sentencepiece.build_tokenizer(
       sentencepiece.read(path), lower_case=lower_case, keep_accents=settings.keep_accents
     )
-    return subword_models.marks_apart(spiece)
+    return subword_models.split_special_tokens(spiece)
   merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
-  around = {'bpe': subword_models.bpe, 'word_bpe': subword_models.word_bpe, 'gpt_bpe': subword_models.gpt_bpe}[kind]
-  model = around(subword_models.read_bpe(path, merges, kind))
+  builder = {'bpe': subword_models.bpe, 'word_bpe': subword_models.word_bpe, 'gpt_bpe': subword_models.gpt_bpe}[kind]
+  model = builder(subword_models.read_bpe(path, merges, kind))
   if kind in ('bpe', 'word_bpe'):
     model.add_special_tokens([settings.special.get('eos', subword_models.END_OF_TEXT)])
   return model

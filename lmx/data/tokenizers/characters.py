@@ -82,9 +82,9 @@ def train(
     limit -= 1
   special = ['<eos>'] * document_eos + ['<unk>'] * unknown
   if limit < 1:
-    raise InputError(f'vocab_size {vocab_size} leaves no room for characters')
+    raise InputError(f'data.vocab_size: got {vocab_size}, which has no room for characters; increase it')
   return Characters(special + frequent[:limit])
 
 
-def _has_others(texts: Iterable[str], known: set[str]) -> bool:
-  return any(not known.issuperset(text) for text in texts)
+def _has_others(texts: Iterable[str], characters: set[str]) -> bool:
+  return any(not characters.issuperset(text) for text in texts)

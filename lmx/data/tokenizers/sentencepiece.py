@@ -7,9 +7,9 @@ used, so that the comma is a token of its own.
 
 Deviations: accents are all characters of Unicode's category Mark, as in transformers' fast tokenizer, and Hangul stays
 decomposed after NFKD. The release keeps vowel signs of Indic scripts, and recomposes Hangul. A comma after a digit is
-never in one subword with it; the release cuts it off and encodes the rest again separately. transformers splits a text
-at `user_defined_symbols` of a spiece.model before encoding, so the text after one begins with a space; the release and
-this module do not.
+never in one subword with it; the release splits it off and encodes the rest again separately. transformers splits a
+text at `user_defined_symbols` of a spiece.model before encoding, so the text after one begins with a space; the release
+and this module do not.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _FIELDS = {
 _PARTS = (('pieces', 1, 'Piece'), ('trainer_spec', 2, 'Trainer'), ('normalizer_spec', 3, 'Normalizer'))
 
 
-class Spiece(NamedTuple):
+class SpieceModel(NamedTuple):
   """Contents of a file.
 
   Attributes:
-    pieces: (subword, its log probability, its type) by id.
+    subwords: (subword, its log probability, its type) by id.
     unk_id: id of text that no subword covers.
     characters: SentencePiece's compiled character map, b'' if there is none.
   """
 
-  pieces: tuple[tuple[str, float, int], ...]
+  subwords: tuple[tuple[str, float, int], ...]
   unk_id: int
   characters: bytes
 
@@ -74,7 +74,7 @@ def model_proto() -> Any:
   return message_factory.GetMessageClass(pool.FindMessageTypeByName('lmx.spiece.Model'))
 
 
-def read(path: Any) -> Spiece:
+def read(path: Any) -> SpieceModel:
   """Read a file; raise InputError if it is missing, damaged or not a Unigram model."""
   proto = model_proto()()
   try:
@@ -82,47 +82,48 @@ def read(path: Any) -> Spiece:
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror})') from None
   except (message.DecodeError, UnicodeDecodeError) as error:
-    raise InputError(f'{path} is no model of SentencePiece, or damaged or cut short ({error})') from None
+    raise InputError(f'{path} is not a model of SentencePiece, or damaged or truncated ({error})') from None
   trainer = proto.trainer_spec
   if not proto.pieces or not 0 <= trainer.unk_id < len(proto.pieces):
     raise InputError(
-      f'{path} is no model of SentencePiece, or damaged: {len(proto.pieces)} pieces, of which number '
-      f'{trainer.unk_id} stands for unknown ones'
+      f'{path} is not a model of SentencePiece, or damaged: {len(proto.pieces)} subwords, and id {trainer.unk_id} for '
+      'unknown ones'
     )
   if trainer.model_type != UNIGRAM:
     raise InputError(f'{path} is a model of SentencePiece of type {trainer.model_type}; only Unigram, 1, is read')
   subwords = tuple((piece.piece, piece.score, piece.type) for piece in proto.pieces)
-  return Spiece(subwords, trainer.unk_id, proto.normalizer_spec.precompiled_charsmap)
+  return SpieceModel(subwords, trainer.unk_id, proto.normalizer_spec.precompiled_charsmap)
 
 
 def has_capitals(path: Any) -> bool:
   """Return True if a vocabulary is for text with capitals: some ordinary subword has one."""
-  ordinary = (piece for piece, _, kind in read(path).pieces if kind not in (UNKNOWN, CONTROL, USER_DEFINED))
-  return any(character.isupper() for piece in ordinary for character in piece)
+  ordinary = (subword for subword, _, kind in read(path).subwords if kind not in (UNKNOWN, CONTROL, USER_DEFINED))
+  return any(character.isupper() for subword in ordinary for character in subword)
 
 
-def tokenizer(found: Spiece, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
+def build_tokenizer(contents: SpieceModel, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
   """Return XLNet's tokenizer from a file's contents; its special tokens are marked as such.
 
   Args:
-    found: contents of the file.
+    contents: contents of the file.
     lower_case: lower-case the text first, as for an uncased vocabulary.
     keep_accents: keep accents and composed characters.
   """
-  vocabulary = [(piece, score + _COMMA if re.search(r'\d,$', piece) else score) for piece, score, _ in found.pieces]
-  model = hf.Tokenizer(hf.models.Unigram(vocabulary, unk_id=found.unk_id, byte_fallback=False))
+  reduced = lambda subword, score: score + _COMMA if re.search(r'\d,$', subword) else score
+  vocabulary = [(subword, reduced(subword, score)) for subword, score, _ in contents.subwords]
+  model = hf.Tokenizer(hf.models.Unigram(vocabulary, unk_id=contents.unk_id, byte_fallback=False))
   steps: list[Any] = [hf.normalizers.Replace(quotes, '"') for quotes in ('``', "''")]
   if not keep_accents:
     steps += [hf.normalizers.NFKD(), hf.normalizers.StripAccents()]
   if lower_case:
     steps.append(hf.normalizers.Lowercase())
-  if found.characters:
-    steps.append(hf.normalizers.Precompiled(found.characters))
+  if contents.characters:
+    steps.append(hf.normalizers.Precompiled(contents.characters))
   model.normalizer = hf.normalizers.Sequence(steps)
   model.pre_tokenizer = hf.pre_tokenizers.Sequence(
     [hf.pre_tokenizers.WhitespaceSplit(), hf.pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme='always')]
   )
   model.decoder = hf.decoders.Metaspace(replacement=SPACE, prepend_scheme='always')
-  subwords = {piece for piece, _, _ in found.pieces}
+  subwords = {subword for subword, _, _ in contents.subwords}
   model.add_special_tokens([name for name in XLNET_SPECIALS if name in subwords])
   return model

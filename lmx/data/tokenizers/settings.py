@@ -113,7 +113,7 @@ def read(directory: Any, kind: str) -> Settings:
     bool(switch('keep_accents')),
     switch('add_prefix_space'),
     special,
-    _added(directory, config, {*special.values(), *extra}),
+    _added_tokens(directory, config, {*special.values(), *extra}),
     extra,
   )
 
@@ -123,15 +123,15 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
   return documents.typed(content, dict, str(path))
 
 
-def _check(given: Mapping[str, Any], kind: str, where: str) -> None:
+def _check(settings: Mapping[str, Any], kind: str, where: str) -> None:
   """Raise InputError for an unsupported value, and for an unknown key that may change tokens."""
   for key, values in _FIXED[kind].items():
-    if key in given and given[key] not in values:
+    if key in settings and settings[key] not in values:
       raise InputError(
-        f'{where}: {key}: got {documents.show(given[key])}; expected '
-        f'{" or ".join(map(documents.show, values))}, because lmx has no other'
+        f'{where}: {key}: got {documents.show(settings[key])}; expected '
+        f'{" or ".join(map(documents.show, values))}, because lmx supports no other'
       )
-  name = given.get('tokenizer_class')
+  name = settings.get('tokenizer_class')
   if name is not None and not (isinstance(name, str) and re.fullmatch(_CLASSES[kind], name)):
     raise InputError(
       f'{where}: tokenizer_class: got {documents.show(name)}; expected a tokenizer of kind "{kind}"; '
@@ -151,18 +151,18 @@ def _check(given: Mapping[str, Any], kind: str, where: str) -> None:
     'gpt_bpe': set(),
     'unigram': {'do_lower_case', 'keep_accents'},
   }[kind]
-  for key in given:
+  for key in settings:
     if key not in known and not _UNUSED.fullmatch(key):
       raise InputError(f'{where}: got the unknown key "{key}"{nearest(key, known)}; remove it if it changes no token')
 
 
-def _special(directory: pathlib.Path, kind: str, given: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _special(directory: pathlib.Path, kind: str, config: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
   """Return (role -> name of the renamed special tokens, names of further ones)."""
   others = _object(directory / 'special_tokens_map.json')
   special: dict[str, str] = {}
   for role in ROLES:
     key = f'{role}_token'
-    names = {_name(source[key], f'{directory}: {key}') for source in (given, others) if source.get(key) is not None}
+    names = {_name(source[key], f'{directory}: {key}') for source in (config, others) if source.get(key) is not None}
     if len(names) > 1:
       raise InputError(
         f'{directory}: {key}: got {" and ".join(sorted(names))} in {FILE} and special_tokens_map.json; '
@@ -174,10 +174,10 @@ def _special(directory: pathlib.Path, kind: str, given: Mapping[str, Any]) -> tu
     role, name = next(iter(special.items()))
     raise InputError(
       f'{directory / FILE}: {role}_token: got "{name}"; expected {" or ".join(_NAMES[kind][role])}, '
-      f'because a tokenizer of kind "{kind}" has no other'
+      f'because a tokenizer of kind "{kind}" supports no other'
     )
   extra: dict[str, None] = {}
-  for source in (given, others):
+  for source in (config, others):
     for key in ('additional_special_tokens', 'extra_special_tokens'):
       tokens = source.get(key) or []
       for value in (
@@ -191,8 +191,8 @@ def _name(value: Any, where: str) -> str:
   return documents.typed(value['content'] if isinstance(value, dict) and 'content' in value else value, str, where)
 
 
-def _added(
-  directory: pathlib.Path, given: Mapping[str, Any], special: set[str]
+def _added_tokens(
+  directory: pathlib.Path, config: Mapping[str, Any], special: set[str]
 ) -> tuple[tuple[int, hf.AddedToken], ...]:
   """Return (id, token) of the tokens beyond the vocabulary."""
   path = directory / 'added_tokens.json'
@@ -202,7 +202,7 @@ def _added(
     tokens[documents.typed(number, int, f'{path}: {name}')] = hf.AddedToken(
       name, special=is_special, normalized=not is_special
     )
-  decoder = documents.field(given, 'added_tokens_decoder', dict, str(directory / FILE), {})
+  decoder = documents.field(config, 'added_tokens_decoder', dict, str(directory / FILE), {})
   for key, token in decoder.items():
     where = f'{directory / FILE}: added_tokens_decoder: {key}'
     if not key.isdecimal():

@@ -38,14 +38,14 @@ class _Subwords(Tokenizer):
     self.space_first = cleaned[:1] in (' ', subword_models.SPACE)
 
   def encode(self, text: str) -> np.ndarray:
-    return np.asarray(self._model.encode(_whole(text), add_special_tokens=False).ids, np.int32)
+    return np.asarray(self._model.encode(_replace_surrogates(text), add_special_tokens=False).ids, np.int32)
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    encodings = self._model.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
+    encodings = self._model.encode_batch_fast([_replace_surrogates(text) for text in texts], add_special_tokens=False)
     return [np.asarray(e.ids, np.int32) for e in encodings]
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-    encoding = self._model.encode(_whole(text), add_special_tokens=False)
+    encoding = self._model.encode(_replace_surrogates(text), add_special_tokens=False)
     return np.asarray(encoding.ids, np.int32), np.asarray(encoding.offsets, np.int32).reshape(-1, 2)
 
   def decode(self, ids: Iterable[int]) -> str:
@@ -63,7 +63,7 @@ class _Subwords(Tokenizer):
     return content | ({'special': self.special} if self.special else {})
 
 
-def _whole(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
   """Return the text with lone surrogates replaced, which UTF-8 cannot encode."""
   return subword_models.SURROGATE.sub('\ufffd', text)
 
@@ -75,12 +75,14 @@ def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
     InputError: the tokenizer has no subwords, or a name is already an ordinary token.
   """
   if not isinstance(tokenizer, _Subwords):
-    raise InputError(f'data.special_tokens needs a tokenizer of pieces of words, not "{tokenizer.kind}"')
+    raise InputError(f'data.special_tokens: got data.tokenizer "{tokenizer.kind}"; expected a subword tokenizer')
   model = hf.Tokenizer.from_str(tokenizer._model.to_str())
   special = _special(model)
   taken = [name for name in names if model.token_to_id(name) is not None and name not in special]
   if taken or len(set(names)) < len(names):
-    raise InputError(f'data.special_tokens: {", ".join(taken or names)} in the vocabulary already')
+    raise InputError(
+      f'data.special_tokens: got {", ".join(taken or names)}; expected names that are not in the vocabulary'
+    )
   model.add_special_tokens(list(names))
   return type(tokenizer)(model, tokenizer.special)
 
@@ -189,8 +191,8 @@ class Unigram(_Subwords):
 
   def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
     super().__init__(model, special)
-    self._marks = _special(model)
-    special_id = lambda name: model.token_to_id(name) if name in self._marks else None
+    self._special_names = _special(model)
+    special_id = lambda name: model.token_to_id(name) if name in self._special_names else None
     self.unk_id = model.token_to_id('<unk>')
     ends = (special_id(name) for name in (subword_models.END_OF_TEXT, '<eod>'))
     self.eos_id = self.bos_id = next((i for i in ends if i is not None), None)
@@ -212,7 +214,7 @@ class Unigram(_Subwords):
       start, end = spans_T2[first] if last - first > 1 else (0, 0)
       if end - start > 1:
         run = bytes(bytes_T[first:last].tolist())
-        at_T = start + self._characters_of(run, _whole(text)[start:end])
+        at_T = start + self._characters_of(run, _replace_surrogates(text)[start:end])
         spans_T2[first:last] = np.stack([at_T, at_T + 1], axis=1) if len(at_T) else spans_T2[first:last]
     return ids, spans_T2
 
@@ -248,7 +250,7 @@ class Unigram(_Subwords):
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
-    alone = {*self._marks, '<0x0A>', '<0x09>', '<0x0D>'}  # line feed, tab, carriage return
+    alone = {*self._special_names, '<0x0A>', '<0x09>', '<0x0D>'}  # line feed, tab, carriage return
     texts = [self.id_to_token(i) for i in range(self.vocab_size)]
     ends = np.asarray([text in alone for text in texts])
     return ends | [text[:1] == subword_models.SPACE for text in texts], ends

@@ -59,7 +59,9 @@ def train_bpe(
 ) -> hf.Tokenizer:
   """Train the merges; id 0 is `<|endoftext|>`, then come the bytes. `lower_case` and `prefix_space`: see `bpe`."""
   if vocab_size < 257:
-    raise InputError(f'vocab_size {vocab_size}: byte-level BPE needs 256 bytes and {END_OF_TEXT}')
+    raise InputError(
+      f'data.vocab_size: got {vocab_size}; expected room for 256 bytes and {END_OF_TEXT} of byte-level BPE'
+    )
   tokenizer = bpe(hf.models.BPE(), lower_case, prefix_space)
   trainer = hf.trainers.BpeTrainer(
     vocab_size=vocab_size,
@@ -115,20 +117,22 @@ def _train_in_words(
   texts: Iterable[str],
   vocab_size: int,
   min_count: int,
-  around: Callable[[hf.models.BPE], hf.Tokenizer],
+  builder: Callable[[hf.models.BPE], hf.Tokenizer],
   special: Sequence[str],
 ) -> hf.Tokenizer:
-  """Train merges within the words into which `around` splits a text.
+  """Train merges within the words into which the tokenizer of `builder` splits a text.
 
   The library numbers the characters at the end of a word in hash order. So all are passed first, as if they were
   special tokens, and the model is rebuilt from the result, as for WordPiece.
   """
   texts = list(texts)
-  tokenizer = around(hf.models.BPE(unk_token='<unk>', end_of_word_suffix=WORD_END))
+  tokenizer = builder(hf.models.BPE(unk_token='<unk>', end_of_word_suffix=WORD_END))
   alphabet, _ = _alphabet(texts, tokenizer.normalizer)
   first = [*special, *alphabet, *(c + WORD_END for c in alphabet)]
   if vocab_size < len(first):
-    raise InputError(f'vocab_size {vocab_size}: the {len(alphabet)} characters of the text need {len(first)} entries')
+    raise InputError(
+      f'data.vocab_size: got {vocab_size}; expected at least {len(first)} for the {len(alphabet)} characters of text'
+    )
   trainer = hf.trainers.BpeTrainer(
     vocab_size=vocab_size,
     min_frequency=max(min_count, 2),
@@ -140,7 +144,7 @@ def _train_in_words(
   )
   tokenizer.train_from_iterator(texts, trainer)
   merges = [tuple(pair) for pair in json.loads(tokenizer.to_str())['model']['merges']]
-  return around(hf.models.BPE(tokenizer.get_vocab(), merges, unk_token='<unk>', end_of_word_suffix=WORD_END))
+  return builder(hf.models.BPE(tokenizer.get_vocab(), merges, unk_token='<unk>', end_of_word_suffix=WORD_END))
 
 
 def unigram(model: hf.models.Unigram, lower_case: bool) -> hf.Tokenizer:
@@ -170,8 +174,8 @@ def train_unigram(
   room = vocab_size - len(fixed) - len(others) - len(_ASCII)
   if room < 1:
     raise InputError(
-      f'vocab_size {vocab_size}: a unigram vocabulary needs {len(fixed)} special tokens, 256 bytes, the {len(_ASCII)} '
-      'characters of ASCII and room for pieces'
+      f'data.vocab_size: got {vocab_size}; expected room for {len(fixed)} special tokens, 256 bytes, the {len(_ASCII)} '
+      'characters of ASCII and subwords'
     )
   trained = unigram(hf.models.Unigram(), lower_case)
   trainer = hf.trainers.UnigramTrainer(
@@ -195,16 +199,16 @@ def train_unigram(
   return tokenizer
 
 
-def marks_apart(tokenizer: hf.Tokenizer) -> hf.Tokenizer:
+def split_special_tokens(tokenizer: hf.Tokenizer) -> hf.Tokenizer:
   """Return an imported Unigram tokenizer that encodes no text as XLNet's control symbols, as in SentencePiece.
 
   They are subwords of its model too, so one that is written out in a text is split after its first character. <eop> is
   not: it may occur in a text (`user_defined_symbols` of the release).
   """
   inner = '|'.join(token[1:-1] for token in XLNET_SPECIALS if token != '<eop>')
-  cut = hf.pre_tokenizers.Split(hf.Regex(f'<(?=(?:{inner})>)'), 'merged_with_previous')
+  splitter = hf.pre_tokenizers.Split(hf.Regex(f'<(?=(?:{inner})>)'), 'merged_with_previous')
   before = tokenizer.pre_tokenizer
-  tokenizer.pre_tokenizer = cut if before is None else hf.pre_tokenizers.Sequence([before, cut])
+  tokenizer.pre_tokenizer = splitter if before is None else hf.pre_tokenizers.Sequence([before, splitter])
   return tokenizer
 
 

@@ -84,7 +84,7 @@ class Words(Tokenizer):
     self.known = known or self.vocab_size
     self._ids = {token: i for i, token in enumerate(self.tokens)}
     if '<unk>' not in self._ids:
-      raise InputError('a vocabulary of words must hold <unk>')
+      raise InputError('a vocabulary of words needs <unk>')
     self.unk_id, self.eos_id = self._ids['<unk>'], self._ids.get('<eos>')
 
   def encode(self, text: str) -> np.ndarray:
@@ -112,7 +112,7 @@ class Words(Tokenizer):
 def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
   """Append the other words of `texts` by decreasing frequency; raise InputError unless it is a word tokenizer."""
   if not isinstance(tokenizer, Words):
-    raise InputError(f'data.characters needs data.tokenizer "words"; it is "{tokenizer.kind}"')
+    raise InputError(f'data.characters needs data.tokenizer "words", not "{tokenizer.kind}"')
   counts: collections.Counter[str] = collections.Counter()
   for text in texts:
     counts.update(split(text, tokenizer.rule, tokenizer.lower_case))
@@ -138,7 +138,7 @@ def train(
   words = [word for word in by_frequency(counts) if word not in special and counts[word] >= min_count]
   if vocab_size:
     if vocab_size <= len(special):
-      raise InputError(f'vocab_size {vocab_size} leaves no room for words')
+      raise InputError(f'data.vocab_size: got {vocab_size}, which has no room for words; increase it')
     words = words[: vocab_size - len(special)]
   vocabulary = set(words)
   counts['<unk>'] += sum(n for word, n in counts.items() if word not in vocabulary and word not in special)

@@ -22,7 +22,7 @@ TOKENIZER = types.SimpleNamespace(
   sep_id=None,
   token_id={'<cls>': CLS, '<sep>': SEP}.get,
   starts_word=lambda ids: np.asarray(ids) % 3 == 0,
-  pieces=lambda ids: ['x'] * len(ids),
+  ids_to_tokens=lambda ids: ['x'] * len(ids),
 )
 
 
@@ -136,7 +136,7 @@ def test_released_spans_begin_at_words_punctuation_and_marks_in_the_order_of_the
     **{
       **vars(TOKENIZER),
       'starts_word': lambda ids: np.asarray(ids) % 100 == 1,
-      'pieces': lambda ids: pieces,
+      'ids_to_tokens': lambda ids: pieces,
     }
   )
   split = Split('train', np.arange(N, dtype=np.uint32), np.array([0, N]), None, None, {'tokens': N})

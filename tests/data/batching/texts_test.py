@@ -166,7 +166,7 @@ def test_marks_that_a_tokenizer_has_already_stay_where_they_are(folder):
   corpus.tokenizer.save(str(folder / 'tokenizer'))
   again, _ = load(folder, 'gpt', train=False, tokenizer_path=str(folder / 'tokenizer'))
   assert again.tokenizer.hash == corpus.tokenizer.hash
-  with pytest.raises(InputError, match='in the vocabulary already'):
+  with pytest.raises(InputError, match='expected names that are not in the vocabulary'):
     load(folder, 'gpt', train=False, tokenizer_path=str(folder / 'tokenizer'), special_tokens=('_start_', 'b', 'x'))
 
 
@@ -349,7 +349,7 @@ def test_rows_without_labels_are_read_but_not_trained_on(folder):
   with pytest.raises(InputError, match='rows without a label'):
     load(folder, split='test')
   (folder / 'train.jsonl').write_text('\n'.join(lines))
-  with pytest.raises(InputError, match=r'1 rows to train on have no label \(line 5\)'):
+  with pytest.raises(InputError, match=r'1 training rows have no label \(line 5\)'):
     load(folder)
 
 

@@ -81,30 +81,30 @@ def test_a_line_end_is_followed_by_a_word(kind):
 
 def test_bpe_of_words_marks_their_ends(tmp_path):
   made = build.train('gpt_bpe', ['low lower lowest low low'] * 3, vocab_size=0)
-  assert made.pieces(made.encode('Low lowest')) == ['low</w>', 'lowest</w>']
+  assert made.ids_to_tokens(made.encode('Low lowest')) == ['low</w>', 'lowest</w>']
   assert made.decode(made.encode('Low')) == 'low'
-  assert made.pieces(made.encode('lowlow')) == ['lo', 'w', 'low</w>']  # 'low' was seen at the end of words
-  assert made.pieces(made.encode('löw 7')) == ['low</w>', '<unk>']  # accents go, as in BERT's rule
+  assert made.ids_to_tokens(made.encode('lowlow')) == ['lo', 'w', 'low</w>']  # 'low' was seen at the end of words
+  assert made.ids_to_tokens(made.encode('löw 7')) == ['low</w>', '<unk>']  # accents go, as in BERT's rule
   made._model.model.save(str(tmp_path))  # vocab.json and merges.txt, as the release has them
   np.testing.assert_array_equal(build.read('gpt_bpe', str(tmp_path)).encode('lowest'), made.encode('lowest'))
-  with pytest.raises(InputError, match='the 6 characters of the text need 13 entries'):
+  with pytest.raises(InputError, match='expected at least 13 for the 6 characters'):
     build.train('gpt_bpe', ['lowest'], vocab_size=12)
 
 
 def test_the_end_of_a_compound_is_the_piece_of_the_word():
   text = ['der hut, die hütte, die fischerhütte <unk>.\n"ein rot-weißes z.b. t-shirt"'] * 3
   made = build.train('word_bpe', text, vocab_size=100, lower_case=True)
-  assert made.pieces([made.eos_id, made.unk_id]) == ['<|endoftext|>', '<unk>']
-  pieces = made.pieces(made.encode('Hütte, Rothütte.'))
+  assert made.ids_to_tokens([made.eos_id, made.unk_id]) == ['<|endoftext|>', '<unk>']
+  pieces = made.ids_to_tokens(made.encode('Hütte, Rothütte.'))
   assert pieces[:2] == ['hütte</w>', ',</w>'] and pieces[-2:] == ['hütte</w>', '.</w>']
   assert made.decode(made.encode('die  Rothütte ,"hut"\nein z.b.')) == 'die rothütte, "hut"\nein z.b.'
   hut = made.encode('hut')
   starts = made.starts_word(np.concatenate([hut, [made.eos_id], hut]))
   assert starts[len(hut)] and starts[len(hut) + 1]  # the end of a text is a word
   assert made.unk_id in made.encode('q') and made.unk_id not in made.encode('<unk> <unk>')
-  with pytest.raises(InputError, match='need 52 entries'):
+  with pytest.raises(InputError, match='at least 52 for'):
     build.train('word_bpe', text, vocab_size=40)
-  with pytest.raises(InputError, match='prefix_space goes with data.tokenizer "bpe", not "word_bpe"'):
+  with pytest.raises(InputError, match='prefix_space: got True with data.tokenizer "word_bpe"; expected "bpe"'):
     build.train('word_bpe', text, prefix_space=True)
 
 
@@ -119,7 +119,7 @@ def test_a_hyphen_that_hangs_on_a_word_is_a_part_of_it_in_bpe_of_words():
   text = 'Obst- und Gemüse, Innen-, (-außen) 3- bis 4-mal „neu“ -alt - x--y -- ein T-Shirt.'
   made = build.train('word_bpe', [text] * 3)
   assert made.decode(made.encode(text)) == text.replace('x--y', 'x -- y')
-  found = {piece.removesuffix('</w>') for piece in made.pieces(made.encode(text))}
+  found = {piece.removesuffix('</w>') for piece in made.ids_to_tokens(made.encode(text))}
   assert {'Obst-', 'Innen-', '-außen', '3-', '4-mal', '-alt', '-', 'x', '--', 'y', 'T-Shirt'} <= found
   assert words.split('Obst- und -alt', 'prose') == ['Obst', '-', 'und', '-', 'alt']  # as vocabularies of words have it
 
@@ -164,7 +164,7 @@ def test_special_tokens_written_in_text_are_text():
 )
 def test_rules_of_words(rule, text, pieces):
   made = build.train('words', [text], rule=rule)
-  assert made.pieces(made.encode(text)) == pieces
+  assert made.ids_to_tokens(made.encode(text)) == pieces
   assert made.eos_id is None if rule == 'space' else made.id_to_token(made.eos_id) == '<eos>'
 
 
@@ -175,7 +175,7 @@ def test_vocabulary_is_by_falling_frequency_and_the_rest_is_unk():
   assert build.train('words', texts, rule='lines', min_count=2).tokens == ['<unk>', 'b', 'a', '<eos>']
   assert build.train('words', texts, rule='lines', vocab_size=4).tokens == ['<unk>', 'b', 'a', '<eos>']
   few = build.train('words', texts, rule='lines', vocab_size=3)
-  assert few.pieces(few.encode('a b zebra\n')) == ['<unk>', 'b', '<unk>', '<eos>']
+  assert few.ids_to_tokens(few.encode('a b zebra\n')) == ['<unk>', 'b', '<unk>', '<eos>']
 
 
 def test_characters_have_unk_only_where_it_is_needed():
@@ -233,11 +233,11 @@ def test_wordpiece_cuts_words_and_lowers(tmp_path):
   vocabulary = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'un', '##aff', '##able', 'naive', '!']
   (tmp_path / 'vocab.txt').write_text('\n'.join(vocabulary) + '\n')
   made = build.read('wordpiece', str(tmp_path), lower_case=True)
-  assert made.pieces(made.encode('UNaffable naïve! xyz')) == ['un', '##aff', '##able', 'naive', '!', '[UNK]']
+  assert made.ids_to_tokens(made.encode('UNaffable naïve! xyz')) == ['un', '##aff', '##able', 'naive', '!', '[UNK]']
   assert (made.pad_id, made.unk_id, made.cls_id, made.sep_id, made.mask_id) == (0, 1, 2, 3, 4)
   np.testing.assert_array_equal(made.starts_word([5, 6, 7, 8]), [True, False, False, True])
   cased = build.read('wordpiece', str(tmp_path / 'vocab.txt'))
-  assert cased.pieces(cased.encode('UNaffable')) == ['[UNK]']
+  assert cased.ids_to_tokens(cased.encode('UNaffable')) == ['[UNK]']
 
 
 def test_bpe_reads_gpt2_files(tmp_path):
@@ -246,7 +246,7 @@ def test_bpe_reads_gpt2_files(tmp_path):
   (tmp_path / 'vocab.json').write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
   (tmp_path / 'merges.txt').write_text('#version: 0.2\na b\nĠ c\n')
   made = build.read('bpe', str(tmp_path))
-  assert made.pieces(made.encode('ab cab.')) == ['ab', 'Ġc', 'ab', '.']
+  assert made.ids_to_tokens(made.encode('ab cab.')) == ['ab', 'Ġc', 'ab', '.']
   assert made.eos_id == pieces.index('<|endoftext|>') and made.vocab_size == len(pieces)
   np.testing.assert_array_equal(made.starts_word(made.encode('ab cab')), [True, True, False])
 
@@ -283,16 +283,16 @@ def test_unigram_pieces_are_the_likeliest_and_the_rest_is_bytes():
   endings = ['', 's', 'ing', 'ed'] * 40  # pieces are parts that several words share
   texts = [f'number{end} count{end} add{end} the{end}' for end in endings]
   made = build.train('unigram', texts, vocab_size=500)
-  assert made.pieces(made.encode('number counts')) == ['▁number', '▁count', 's'] and made.vocab_size <= 500
-  assert made.pieces(made.encode('add☃')) == ['▁add', '<0xE2>', '<0x98>', '<0x83>']
+  assert made.ids_to_tokens(made.encode('number counts')) == ['▁number', '▁count', 's'] and made.vocab_size <= 500
+  assert made.ids_to_tokens(made.encode('add☃')) == ['▁add', '<0xE2>', '<0x98>', '<0x83>']
   assert (made.eos_id, made.bos_id, made.unk_id, made.pad_id) == (0, 0, 1, None)
   assert made.decode([*made.encode('add cats'), made.eos_id]) == 'add cats<|endoftext|>'
-  with pytest.raises(InputError, match='vocab_size 300: a unigram vocabulary needs 2 special tokens, 256 bytes'):
+  with pytest.raises(InputError, match='vocab_size: got 300; expected room for 2 special tokens, 256 bytes'):
     build.train('unigram', texts, vocab_size=300)
   many = ['多' * 9 + ' ' + chr(0x4E00 + i) + ' ' + chr(0x4E01 + i) for i in range(300)]  # more than there is room for
   few = build.train('unigram', many, vocab_size=372)
   assert few.vocab_size <= 372 and few.decode(few.encode(many[0])) == many[0]
-  assert '多' in ''.join(few.pieces(few.encode(many[0])))
+  assert '多' in ''.join(few.ids_to_tokens(few.encode(many[0])))
 
 
 @pytest.mark.parametrize('text', ['İİ北', '北İ京', 'aİ北京', 'ẞ北京ΣΑ', '北京'])
@@ -300,7 +300,7 @@ def test_bytes_of_a_lowered_text_have_the_offsets_of_their_character(text):
   made = build.train('unigram', ['the quick brown fox is at a lazy dog'] * 9, vocab_size=400, lower_case=True)
   ids, spans = made.encode_spans(text)
   for at, character in enumerate(text):
-    own = [piece for piece, span in zip(made.pieces(ids), spans.tolist(), strict=True) if span == [at, at + 1]]
+    own = [piece for piece, span in zip(made.ids_to_tokens(ids), spans.tolist(), strict=True) if span == [at, at + 1]]
     if character in '北京':
       assert own[-3:] == [f'<0x{byte:02X}>' for byte in character.encode()], character
   assert (np.diff(spans, axis=1) == 1).all()  # none has those of several characters
@@ -328,7 +328,7 @@ def test_prefix_space_gives_a_first_word_the_pieces_of_any_other(lower_case, tmp
   texts = ['the cat saw the cat', 'cat and cat. the end'] * 4
   plain = build.train('bpe', texts, vocab_size=300, lower_case=lower_case)
   made = build.train('bpe', texts, vocab_size=300, lower_case=lower_case, prefix_space=True)
-  word = lambda tokenizer, text: tokenizer.pieces(tokenizer.encode(text))
+  word = lambda tokenizer, text: tokenizer.ids_to_tokens(tokenizer.encode(text))
   assert word(plain, 'cat') != word(plain, 'a cat')[-len(word(plain, 'cat')) :] and not plain.space_first
   assert word(made, 'cat') == word(made, 'a cat')[-1:] == ['Ġcat'] and made.space_first
   made.save(str(tmp_path))
@@ -339,5 +339,5 @@ def test_prefix_space_gives_a_first_word_the_pieces_of_any_other(lower_case, tmp
     assert again.decode(again.encode(text)) == text
   _, spans = made.encode_spans('the cat.')
   assert ['the cat.'[a:b] for a, b in spans] == ['the', ' cat', '.']
-  with pytest.raises(InputError, match='prefix_space goes with data.tokenizer "bpe", not "unigram"'):
+  with pytest.raises(InputError, match='prefix_space: got True with data.tokenizer "unigram"; expected "bpe"'):
     build.train('unigram', texts, prefix_space=True)

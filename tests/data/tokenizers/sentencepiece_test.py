@@ -72,7 +72,7 @@ def test_text_is_cleaned_as_the_release_does(file, tmp_path):
   assert cased.encode('THE').tolist() != cased.encode('the').tolist()
   assert accents.unk_id in accents.encode('thé') and cased.unk_id not in cased.encode('thé')
   assert made.decode(made.encode('The  méthod')) == 'the method'
-  assert '1,' not in cased.pieces(cased.encode('1, 1,'))
+  assert '1,' not in cased.ids_to_tokens(cased.encode('1, 1,'))
 
 
 def test_marks_written_out_are_ordinary_text_but_the_end_of_a_paragraph(file):
@@ -100,9 +100,9 @@ def test_what_is_no_map_of_characters_is_refused(tmp_path):
 @pytest.mark.parametrize(
   'content,words',
   [
-    (b'<html>no model</html>', 'no model of SentencePiece, or damaged'),
-    (b'', 'damaged: 0 pieces'),
-    (None, r'spiece.model cannot be read|no tokenizer of kind unigram there'),
+    (b'<html>no model</html>', 'not a model of SentencePiece, or damaged'),
+    (b'', 'damaged: 0 subwords'),
+    (None, r'spiece.model cannot be read|got no tokenizer of kind unigram'),
   ],
 )
 def test_bad_files_say_what_is_wrong(content, words, tmp_path):
@@ -115,11 +115,11 @@ def test_bad_files_say_what_is_wrong(content, words, tmp_path):
 def test_other_models_of_sentencepiece_are_refused(file, tmp_path):
   with pytest.raises(InputError, match='of type 2; only Unigram, 1, is read'):
     sentencepiece.read(write(tmp_path / 'a', learned(), kind=2))
-  with pytest.raises(InputError, match='of which number 9999 stands for unknown'):
+  with pytest.raises(InputError, match='id 9999 for unknown'):
     sentencepiece.read(write(tmp_path / 'b', learned(), unk_id=9999))
   cut = tmp_path / 'c'
   cut.write_bytes(file.read_bytes()[:-7])
-  with pytest.raises(InputError, match='damaged or cut short'):
+  with pytest.raises(InputError, match='damaged or truncated'):
     sentencepiece.read(cut)
   with pytest.raises(InputError, match='no special token .* or <eod>'):
     build.read('unigram', str(write(tmp_path / 'spiece.model', [('<unk>', 0.0), ('▁a', -1.0)])))
@@ -132,7 +132,7 @@ def test_capitals_are_looked_for_in_ordinary_pieces(tmp_path):
 
 def test_a_vocabulary_of_ones_own_has_the_marks_first():
   made = build.train('unigram', PROSE, vocab_size=400, marks='xlnet')
-  assert made.pieces(range(9)) == list(subword_models.XLNET_SPECIALS) and made.vocab_size <= 400
+  assert made.ids_to_tokens(range(9)) == list(subword_models.XLNET_SPECIALS) and made.vocab_size <= 400
   ids = (made.unk_id, made.cls_id, made.sep_id, made.pad_id, made.mask_id, made.eos_id, made.eop_id)
   assert ids == (0, 3, 4, 5, 6, 7, 8)
   text = 'any text\n <cls> <eod> ☃ comes  back'
@@ -140,7 +140,7 @@ def test_a_vocabulary_of_ones_own_has_the_marks_first():
   assert made.decode([*made.encode('a'), 7]) == 'a<eod>'
   plain = build.train('unigram', PROSE, vocab_size=400)
   assert (plain.unk_id, plain.eos_id, plain.cls_id, plain.eop_id) == (1, 0, None, None)
-  with pytest.raises(InputError, match='data.marks "xlnet" goes with data.tokenizer "unigram", not "bpe"'):
+  with pytest.raises(InputError, match='data.marks: got "xlnet" with data.tokenizer "bpe"; expected "unigram"'):
     build.train('bpe', PROSE, marks='xlnet')
   with pytest.raises(InputError, match='data.marks: unknown "xlnt"; did you mean "xlnet"'):
     corpus.Config(dataset='embedded', tokenizer='unigram', marks='xlnt')
@@ -175,7 +175,7 @@ def test_ids_are_those_of_the_release_by_sentencepiece(root, tmp_path):
   theirs = library.SentencePieceProcessor(model_file=str(tmp_path / 'spiece.model'))
   for lower in (False, True):
     ours = build.read('unigram', str(tmp_path), lower_case=lower)
-    assert ours.pieces(range(9)) == list(subword_models.XLNET_SPECIALS)
+    assert ours.ids_to_tokens(range(9)) == list(subword_models.XLNET_SPECIALS)
     compared = 0
     for text in _strings(1200, lines):
       expected, cut = _released(theirs, text, lower)

@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 def tokens(path, text, **options):
   tokenizer = build.read('wordpiece', path, **options)
-  return tokenizer.pieces(tokenizer.encode(text))
+  return tokenizer.ids_to_tokens(tokenizer.encode(text))
 
 
 def test_options_of_berts_cleaning_decide_the_tokens(folder):
@@ -79,7 +79,7 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
   path = folder(special=special, special_tokens_map=names)
   made = build.read('wordpiece', path)
   assert (made.pad_id, made.unk_id, made.cls_id, made.sep_id, made.mask_id) == (0, 1, 2, 3, 4)
-  assert made.pieces(made.encode('the zebra')) == ['the', '<unk>']
+  assert made.ids_to_tokens(made.encode('the zebra')) == ['the', '<unk>']
   made.save(str(tmp_path / 'saved'))
   again = build.load(str(tmp_path / 'saved'))
   assert again.hash == made.hash and again.mask_id == 4

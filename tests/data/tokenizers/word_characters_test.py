@@ -155,7 +155,7 @@ def test_what_cannot_be_tagged_or_spelled():
     pipeline.batches(pipeline.Config(batching='tagged', length=2, batch_size=1), data, 'train', 0, train=False)
   plain = dataclasses.replace(data.splits['train'], token_labels=None)
   with pytest.raises(InputError, match='no word labels'):
-    tagged.Tagged(plain, 1, 4, marks=(), end_id=None, cfg=tagged.Config(), vocab_size=9, seed=0, train=False)
+    tagged.Tagged(plain, 1, 4, special_ids=(), end_id=None, cfg=tagged.Config(), vocab_size=9, seed=0, train=False)
   with pytest.raises(InputError, match='set data.characters'):
     pipeline.Config(batching='both_ways')
   with pytest.raises(InputError, match='tokenizer "words"'):

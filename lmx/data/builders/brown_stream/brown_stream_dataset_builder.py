@@ -36,7 +36,7 @@ class Builder(base.TextBuilder):
       start, stop = (round(at * len(words) / WORDS) for at in (start, stop))
     stop = min(stop, len(words))
     lines = (' '.join(words[at : min(at + 1000, stop)]) + '\n' for at in range(start, stop, 1000))
-    for index, text in enumerate(base.pieces(lines)):
+    for index, text in enumerate(base.join_lines(lines)):
       yield f'{split}-{index}', text, ''
 
   def sizes(self, text: Any) -> dict[str, int]:
@@ -53,7 +53,7 @@ def _indexed(paths: dict[str, str]) -> dict[str, str]:
   """Return {name: text} from the three splits and the index of their documents."""
   header, *rows = (line.rstrip('\n').split('\t') for line in documents.read_lines(paths['index']))
   if header != _COLUMNS:
-    raise InputError(f'{paths["index"]}: the first line must name the columns {", ".join(_COLUMNS)}, not {header}')
+    raise InputError(f'{paths["index"]}: the first line: got {header}; expected the columns {", ".join(_COLUMNS)}')
   texts: dict[str, str] = {}
   for split in ('train', 'valid', 'test'):
     texts_of_split = list(base.blank_line_documents(documents.read_lines(paths[split])))
@@ -65,7 +65,7 @@ def _indexed(paths: dict[str, str]) -> dict[str, str]:
     for text, (_, name, _, _, tokens) in zip(texts_of_split, listed, strict=True):
       if len(text.split()) != int(tokens):
         raise InputError(
-          f'{paths[split]}: document {name} has {len(text.split())} tokens, but {paths["index"]} says {tokens}'
+          f'{paths[split]}: document {name} has {len(text.split())} tokens, but {tokens} in {paths["index"]}'
         )
       texts[name] = text
   return texts

@@ -23,7 +23,7 @@ class Builder(base.TextBuilder):
   BUILDER_CONFIGS = [base.TextConfig(name='default')]
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for question in made(split):
+    for question in generate(split):
       yield f'{question.id}.0', question.context, question.span
       yield f'{question.id}.1', question.question, question.label
 
@@ -34,7 +34,7 @@ class Builder(base.TextBuilder):
     return {}
 
 
-def made(split: str) -> list[questions.Question]:
+def generate(split: str) -> list[questions.Question]:
   """Return the questions of a split, the same each time."""
   chosen = [document for document in prose.documents() if prose.split_of(document[0]) == split]
   passages = []

@@ -33,8 +33,8 @@ class Builder(base.TextBuilder):
     return {}
 
 
-def labels(found: list[str]) -> list[str]:
+def labels(tokens: list[str]) -> list[str]:
   """Return O, B-name or I-name for each word."""
-  names = [bool(_NAME.fullmatch(word)) for word in found]
+  names = [bool(_NAME.fullmatch(word)) for word in tokens]
   befores = [False, *names[:-1]]
   return [('I-name' if before else 'B-name') if name else 'O' for name, before in zip(names, befores, strict=True)]

@@ -31,6 +31,6 @@ class Builder(pairs.PairBuilder):
   def fetch(self, dl_manager: tfds.download.DownloadManager, urls: dict[str, str]) -> dict[str, Any]:
     return dl_manager.download(urls)  # TFDS would unpack to names that still end in .gz
 
-  def downloaded(self, paths: dict[str, str]) -> Any:
+  def find_downloads(self, paths: dict[str, str]) -> Any:
     both = {split: [f'{stem}.{side}' for side in self.sides] for split, stem in _STEMS.items()}
     return {split: [(paths[a], paths[b])] for split, (a, b) in both.items() if a in paths and b in paths}

@@ -18,8 +18,8 @@ class Builder(base.TextBuilder):
   EXPECTED = {'train': {'tokens': 929_589}, 'valid': {'tokens': 73_760}, 'test': {'tokens': 82_430}}
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for index, text in enumerate(base.pieces(documents.read_lines(paths[split]))):
+    for index, text in enumerate(base.join_lines(documents.read_lines(paths[split]))):
       yield f'{split}-{index}', text, ''
 
-  def downloaded(self, paths: dict[str, str]) -> dict[str, str]:
+  def find_downloads(self, paths: dict[str, str]) -> dict[str, str]:
     return paths

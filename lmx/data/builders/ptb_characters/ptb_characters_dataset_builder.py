@@ -25,8 +25,8 @@ class Builder(base.TextBuilder):
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
     lines = (line.strip() + '\n' for line in documents.read_lines(paths[split]))
-    for index, text in enumerate(base.pieces(lines)):
+    for index, text in enumerate(base.join_lines(lines)):
       yield f'{split}-{index}', text, ''
 
-  def downloaded(self, paths: dict[str, str]) -> dict[str, str]:
+  def find_downloads(self, paths: dict[str, str]) -> dict[str, str]:
     return paths

@@ -53,7 +53,7 @@ class Builder(base.TextBuilder):
       for count, (text, label) in enumerate(read, 1):
         yield f'{os.path.basename(path)}:{count}', text, label
       if not count:
-        raise InputError(f'{path}: the file holds no text')
+        raise InputError(f'{path}: the file has no text')
 
   def _plain(self, path: str) -> Iterator[tuple[str, str]]:
     unit = self.builder_config.documents
@@ -65,7 +65,7 @@ class Builder(base.TextBuilder):
     elif unit == 'line':
       texts = lines
     else:
-      raise InputError(f'data.documents is "{unit}"{nearest(unit, ("blank_line", "file", "line"))}')
+      raise InputError(f'data.documents: unknown "{unit}"{nearest(unit, ("blank_line", "file", "line"))}')
     return ((text.rstrip(), '') for text in texts if text.strip())
 
   def _hold_out(self, paths: list[str], missing: list[str]) -> dict[str, Iterator[base.Document]]:

@@ -26,7 +26,7 @@ class Builder(labelled.LabelledBuilder):
     for index, (label, text) in enumerate(rows):
       yield f'{part}-{index}', text, label
 
-  def downloaded(self, paths: dict[str, str]) -> dict[str, str]:
+  def find_downloads(self, paths: dict[str, str]) -> dict[str, str]:
     return paths
 
 
@@ -37,5 +37,5 @@ def _lines(path: str) -> Iterator[tuple[str, str]]:
     kind, space, text = line.strip().partition(' ')
     coarse, colon, _ = kind.partition(':')
     if not (space and colon):
-      raise InputError(f'{path}, line {number}: does not begin with "CLASS:subclass "')
+      raise InputError(f'{path}, line {number}: expected "CLASS:subclass " at the start')
     yield coarse, text

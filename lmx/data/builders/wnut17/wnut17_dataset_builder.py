@@ -35,7 +35,7 @@ class Builder(base.TextBuilder):
       if line.strip():
         word, tab, label = line.rstrip('\n').partition('\t')
         if not (tab and word and label.strip() and len(label.split()) == 1):
-          raise InputError(f'{paths[split]}, line {at}: is not "word<TAB>label"')
+          raise InputError(f'{paths[split]}, line {at}: expected "word<TAB>label"')
         words.append('_'.join(word.split()) or '_')  # white space separates words in the written text
         labels.append(label.strip())
       if words and not line.strip():
@@ -47,5 +47,5 @@ class Builder(base.TextBuilder):
   def sizes(self, text: Any) -> dict[str, int]:
     return {'sentences': 1, 'tokens': len(text.split())}
 
-  def downloaded(self, paths: dict[str, str]) -> dict[str, str]:
+  def find_downloads(self, paths: dict[str, str]) -> dict[str, str]:
     return paths
