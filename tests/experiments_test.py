@@ -337,7 +337,7 @@ def test_table_rows_have_their_printed_figures_and_runs(name):
     assert any(text in command for text in written for command in commands) or row.file == 'results'
     assert row.id.startswith(UNPRINTED) or printed[row.id].metric in tables.METRICS[row.metric].printed, row.id
     assert math.isfinite(table_report.band(row, printed.get(row.id))) or row.id.startswith(UNPRINTED)
-  used = {run.name for run in plans.ordered(plans.read_from(table.rows), runs)}
+  used = {run.name for run in plans.sort_by_dependency(plans.read_from(table.rows), runs)}
   assert used == set(runs), f'runs that no row is read from: {sorted(set(runs) - used)}'
 
 

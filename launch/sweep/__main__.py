@@ -36,7 +36,7 @@ from lmx.cli.main import split_overrides
 from lmx.config import experiment
 from lmx.errors import InputError
 
-LETTING_GO = 2.0  # seconds for a run that a killed sweep was just starting to release its lock
+RELEASE_SECONDS = 2.0  # seconds for a run that a killed sweep was just starting to release its lock
 
 
 def read_search(config: str, fixed: Sequence[str]) -> study.Search:
@@ -44,7 +44,7 @@ def read_search(config: str, fixed: Sequence[str]) -> study.Search:
   path = config.partition(':')[0]
   module = experiment.load(path)
   if not hasattr(module, 'sweep'):
-    raise InputError(f'{path} has no function sweep() that says what to vary')
+    raise InputError(f'{path} has no function sweep(), which returns the search space')
   return study.Search.create(module.sweep(), fixed)
 
 
@@ -68,7 +68,7 @@ def check_launch(args: argparse.Namespace, plan: trial.Plan) -> None:
   tried = plan.command(0, 0, {}, 0, '--dry_run')
   named = [name for name in jobs.SECRETS if {f'--secret={name}', name} & set(tried[: tried.index('--')])]
   if named:
-    raise InputError(f'--launch: {named[0]} is not for the runs')
+    raise InputError(f'--launch: got {named[0]}, a secret of the sweep; expected none of these')
   done = subprocess.run(tried, capture_output=True, text=True, env=jobs.environment(), check=False)
   if done.returncode:
     raise InputError(f'--launch: {done.stderr.strip()}')
@@ -129,14 +129,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   args.command = ' '.join(['python -m launch.sweep', *map(shlex.quote, argv)])
   for name, least in (('trials', 0), ('jobs', 1), ('seeds', 1), ('reduction', 2), ('min_steps', 0)):
     if getattr(args, name) < least:
-      parser.error(f'--{name} is {getattr(args, name)}; it must be at least {least}')
+      parser.error(f'--{name}: got {getattr(args, name)}; expected at least {least}')
   bad = [setting for setting in args.env if not setting.partition('=')[0].isidentifier() or '=' not in setting]
   if bad:
-    parser.error(f'--env={bad[0]}: write NAME=VALUE')
+    parser.error(f'--env={bad[0]}: expected NAME=VALUE')
   if '://' in args.workdir:
     parser.error('--workdir must be on a disk; work directories of the runs may be on a bucket: --runs=gs://...')
   if args.where == 'local' and args.launch or args.where != 'local' and args.program:
-    parser.error('--launch goes with --where, and --program with --where=local')
+    parser.error('--launch needs a launcher in --where, and --program needs --where=local')
   return args
 
 
@@ -146,7 +146,7 @@ def make_plan(args: argparse.Namespace) -> trial.Plan:
     program=tuple(shlex.split(args.program)) or local.PROGRAM,
     where=args.where,
     launch=args.launch,
-    places=args.runs and args.runs.rstrip('/'),
+    runs_parent=args.runs and args.runs.rstrip('/'),
     config=args.config,
     overrides=tuple(args.overrides),
     folder=pathlib.Path(args.workdir) / 'trials',
@@ -154,7 +154,7 @@ def make_plan(args: argparse.Namespace) -> trial.Plan:
     metric=metrics.Metric.parse(args.metric),
     pruner=args.pruner,
     reduction=args.reduction,
-    least=args.min_steps,
+    min_steps=args.min_steps,
     environment=dict(setting.split('=', 1) for setting in args.env),
     grace=args.grace,
   )
@@ -165,11 +165,11 @@ def storage_url(args: argparse.Namespace) -> str:
   folder = pathlib.Path(args.workdir)
   files = {'journal': f'journal:{folder / "study.journal"}', 'sqlite': f'sqlite:///{(folder / "study.db").absolute()}'}
   if args.storage not in files and '://' not in args.storage:
-    raise InputError(f'--storage={args.storage}: it must be journal, sqlite or a URL such as postgresql://user@host/db')
+    raise InputError(f'--storage={args.storage}: expected journal, sqlite or a URL such as postgresql://user@host/db')
   return files.get(args.storage, args.storage)
 
 
-def settle(args: argparse.Namespace) -> tuple[trial.Plan, study.Search]:
+def resolve(args: argparse.Namespace) -> tuple[trial.Plan, study.Search]:
   """Return the plan and the search; fill in the sampler and the number of trials. Raises InputError."""
   plan = make_plan(args)
   fixed = [text.partition('=')[0] for text in args.overrides] + (['seed'] if args.seeds > 1 else [])
@@ -178,17 +178,17 @@ def settle(args: argparse.Namespace) -> tuple[trial.Plan, study.Search]:
   args.trials = args.trials or (len(search.points) if args.sampler == 'grid' else 0)
   search.check(args.sampler, args.trials)
   if not args.trials:
-    raise InputError(f'--sampler={args.sampler} draws without end: say how many --trials=N')
+    raise InputError(f'--trials: expected a number with --sampler={args.sampler}; give --trials=N')
   if plan.metric.final and args.pruner != 'none':
-    raise InputError(f'--metric={args.metric} is known only at the end: it cannot be pruned by')
+    raise InputError(f'--pruner: --metric={args.metric} is measured only at the end of a run; set --pruner=none')
   return plan, search
 
 
 def dry_run(args: argparse.Namespace, plan: trial.Plan, search: study.Search) -> None:
   """Print the commands of the first trials."""
-  here = study.Here.create(plan.folder)
-  store = study.Store('', 'dry', plan.metric.direction, args.sampler, args.sampler_seed, here, args.stale)
-  store.fill(args.trials, search)
+  identity = study.Identity.create(plan.folder)
+  store = study.Store('', 'dry', plan.metric.direction, args.sampler, args.sampler_seed, identity, args.stale)
+  store.enqueue(args.trials, search)
   for number in range(min(args.trials, max(3, args.jobs))):
     claimed = store.claim(args.trials, set(range(number)))
     for seed in range(args.seeds):
@@ -197,7 +197,7 @@ def dry_run(args: argparse.Namespace, plan: trial.Plan, search: study.Search) ->
 
 def sweep(args: argparse.Namespace) -> int:
   """Run or resume the sweep of the arguments; return the exit code."""
-  plan, search = settle(args)
+  plan, search = resolve(args)
   if args.dry_run:
     dry_run(args, plan, search)
     return 0
@@ -207,25 +207,27 @@ def sweep(args: argparse.Namespace) -> int:
   study.load()
   if not args.program:
     check_config(args.config, args.overrides, search)
-  here = study.Here.create(folder)
+  identity = study.Identity.create(folder)
   try:
     folder.mkdir(parents=True, exist_ok=True)
-    held = jobs.lock(folder / f'.sweep-{here.place.partition(":")[0]}', LETTING_GO)
+    held = jobs.lock(folder / f'.sweep-{identity.place.partition(":")[0]}', RELEASE_SECONDS)
   except OSError as error:
     raise InputError(f'--workdir={folder}: {error.strerror}') from None
   if held is None:
-    raise InputError(f'another sweep works in {folder} on this machine; stop it first, or choose another --workdir')
+    raise InputError(
+      f'--workdir={folder}: another sweep on this machine uses it; stop that one, or give another --workdir'
+    )
   try:
     name, direction = args.study or folder.absolute().name, plan.metric.direction
-    store = study.Store(url, name, direction, args.sampler, args.sampler_seed, here, args.stale)
+    store = study.Store(url, name, direction, args.sampler, args.sampler_seed, identity, args.stale)
     settings = {name: getattr(args, name) for name in ('config', 'overrides', 'seeds', 'metric', 'sampler')}
-    store.settle(settings | {'space': {k: list(v) for k, v in search.axes.items()}})
-    store.fill(args.trials, search)
+    store.check_settings(settings | {'space': {k: list(v) for k, v in search.axes.items()}})
+    store.enqueue(args.trials, search)
     code = Scheduler(args, plan, store, search).run()
     rows = report.rows(store, plan, args.trials)
     report.write(folder, rows, plan, args.command)
     report.draw(folder, rows, plan, search, store)
-    print(report.summary(folder, rows, plan), flush=True)
+    print(report.summarize(folder, rows, plan), flush=True)
     return code
   finally:
     os.close(held)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from launch import jobs
 from lmx.errors import InputError
 
-FALLING = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # prefixes of metrics that are better lower
-RISING = (
+LOWER_IS_BETTER = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # prefixes of metrics that are better lower
+HIGHER_IS_BETTER = (
   'accuracy',
   'f1',
   'bleu',
@@ -50,9 +50,9 @@ class Metric:
     name, _, order = text.partition(':')
     final, name = name.startswith('results.'), name.removeprefix('results.')
     known = {'min': 'minimize', 'max': 'maximize'}
-    guess = 'max' if name in RISING else 'min' if name.startswith(FALLING) else ''
+    guess = 'max' if name in HIGHER_IS_BETTER else 'min' if name.startswith(LOWER_IS_BETTER) else ''
     if (order or guess) not in known or not name:
-      raise InputError(f'--metric={text}: say whether lower or higher is better: {name or "NAME"}:min or :max')
+      raise InputError(f'--metric={text}: expected a direction; give {name or "NAME"}:min or :max')
     return cls(name, known[order or guess], final)
 
 
@@ -127,7 +127,7 @@ def measure(folder: Any, metric: Metric) -> Measurement:
   with_metric = [record for record in candidates if isinstance(record.get(metric.name), (int, float, str))]
   if not with_metric:
     known = sorted({k for record in candidates for k, v in record.items() if isinstance(v, float)} - {'seconds'})
-    raise InputError(f'the run left no metric "{metric.name}"; it has: {", ".join(known) or "none"}')
+    raise InputError(f'the run has no metric "{metric.name}"; it has: {", ".join(known) or "none"}')
   last = metric.final or read_setting(folder, 'evaluation', 'which') in ('last', 'average')
   chosen = with_metric[-1] if last else min(with_metric, key=lambda record: _number(record.get('loss', 0.0)))
   value = float(chosen[metric.name])

@@ -76,16 +76,16 @@ def _short(text: str) -> str:
   return text if number is None or len(text) <= 8 else f'{number:.6g}'
 
 
-def write(folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan, command: str) -> None:
+def write(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan, command: str) -> None:
   """Write table.md, trials.csv and, if the best trial's work directory is on this machine, best.json."""
-  keys = sorted({key for row in found for key in row.parameters})
+  keys = sorted({key for row in trials for key in row.parameters})
   names = ['rank', 'trial', *keys, plan.metric.name, 'spread', 'step', 'state', 'seconds']
   file = io.StringIO()
   writer = csv.writer(file, lineterminator='\n')
   writer.writerow([*names, 'error'])
-  writer.writerows([*_cells(row, keys, '.17g'), row.error] for row in found)
+  writer.writerows([*_cells(row, keys, '.17g'), row.error] for row in trials)
   _replace(folder / 'trials.csv', file.getvalue())
-  counts = ', '.join(f'{sum(row.state == state for row in found)} {name}' for state, name in STATES.items())
+  counts = ', '.join(f'{sum(row.state == state for row in trials)} {name}' for state, name in STATES.items())
   over = f', mean of {plan.seeds} seeds and standard deviation' if plan.seeds > 1 else ''
   where = '' if plan.metric.final else ' on the validation split'
   lines = [
@@ -100,22 +100,22 @@ def write(folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan, command:
     '| ' + ' | '.join(names) + ' |',
     '|' + '---|' * len(names),
   ]
-  lines += ['| ' + ' | '.join(_escaped(_short(cell)) for cell in _cells(row, keys)) + ' |' for row in found]
-  errors = [f'* {row.number:04d}: {row.error}' for row in found if row.error]
+  lines += ['| ' + ' | '.join(_escape(_short(cell)) for cell in _cells(row, keys)) + ' |' for row in trials]
+  errors = [f'* {row.number:04d}: {row.error}' for row in trials if row.error]
   lines += ['', 'What failed:', '', *errors] if errors else []
   _replace(folder / 'table.md', '\n'.join(lines) + '\n')
-  best = _best(found, plan)
+  best = _best(trials, plan)
   if best is not None:
     _replace(folder / 'best.json', (best / 'config.json').read_text())
 
 
-def _best(found: Sequence[Row], plan: trial.Plan) -> Any:
+def _best(trials: Sequence[Row], plan: trial.Plan) -> Any:
   """Return the work directory of the best trial if it can be read from here, else None."""
-  runs = [plan.workdirs(row.number)[0] for row in found if row.rank == 1]
+  runs = [plan.workdirs(row.number)[0] for row in trials if row.rank == 1]
   return runs[0] if runs and (runs[0] / 'config.json').exists() else None
 
 
-def _escaped(cell: str) -> str:
+def _escape(cell: str) -> str:
   return cell.replace('|', '\\|').replace('\n', ' ')
 
 
@@ -125,26 +125,26 @@ def _replace(path: pathlib.Path, text: str) -> None:
   os.replace(part, path)
 
 
-def summary(folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan) -> str:
+def summarize(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan) -> str:
   """Return the best three trials, and the paths of the report."""
   lines = [
     f'  {row.value:12.6g}  trial {row.number:04d}  ' + ' '.join(f'{k}={_short(v)}' for k, v in row.parameters.items())
-    for row in found
+    for row in trials
     if 1 <= row.rank <= 3
   ]
   lines = [f'{plan.metric.name}, best first:', *lines] if lines else ['no trial is done']
-  if lines[1:] and _best(found, plan) is None:
-    lines.append('the best trial ran on another machine: best.json is there')
+  if lines[1:] and _best(trials, plan) is None:
+    lines.append('the best trial ran on another machine, which has best.json')
   elif lines[1:]:
     lines.append(f'train it again: lmx train --config={folder / "best.json"} --workdir=...')
   return '\n'.join([*lines, f'the table and the plots are in {folder}'])
 
 
 def draw(
-  folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan, search: study.Search, store: study.Store
+  folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan, search: study.Search, store: study.Store
 ) -> None:
   """Draw parallel.png, and importance.png once there are at least four trials with different values."""
-  shown = [row for row in found if row.value is not None and math.isfinite(row.value)]
+  shown = [row for row in trials if row.value is not None and math.isfinite(row.value)]
   if not any(row.rank for row in shown):
     return
   from matplotlib import figure as figures
@@ -172,7 +172,7 @@ def _parallel(picture: Any, shown: Sequence[Row], plan: trial.Plan, axes: study.
   colours = colormaps['viridis_r']
   for row in sorted(shown, key=lambda row: -row.rank):
     cells = [row.parameters.get(scale.name) for scale in scales[:-1]] + [repr(row.value) if row.rank else None]
-    points = [(x, scale.place(cell)) for x, (scale, cell) in enumerate(zip(scales, cells, strict=True)) if cell]
+    points = [(x, scale.position(cell)) for x, (scale, cell) in enumerate(zip(scales, cells, strict=True)) if cell]
     colour = colours(1 - (row.rank - 1) / max(1, len(done) - 1)) if row.rank else '0.8'
     width, layer = (2.5 if row.rank == 1 else 1), (2 if row.rank else 0)
     panel.plot(*zip(*points, strict=True), color=colour, linewidth=width, zorder=layer)
@@ -204,16 +204,16 @@ class _Scale:
     number = _number(text) or 0.0
     return math.log(number) if self.log else number
 
-  def place(self, text: str) -> float:
-    at = self._size(text) if self.numeric else float(self.names.index(text))
-    return 0.5 if self.high == self.low else (at - self.low) / (self.high - self.low)
+  def position(self, text: str) -> float:
+    size = self._size(text) if self.numeric else float(self.names.index(text))
+    return 0.5 if self.high == self.low else (size - self.low) / (self.high - self.low)
 
   def ticks(self) -> list[tuple[str, float]]:
     if not self.numeric:
-      return [(name, self.place(name)) for name in self.names]
+      return [(name, self.position(name)) for name in self.names]
     sizes = [self.low, (self.low + self.high) / 2, self.high] if self.high > self.low else [self.low]
     values = [math.exp(size) if self.log else size for size in sizes]
-    return [(format(value, '.4g'), self.place(repr(value))) for value in values]
+    return [(format(value, '.4g'), self.position(repr(value))) for value in values]
 
 
 def _number(text: str) -> float | None:

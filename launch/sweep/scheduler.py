@@ -26,13 +26,13 @@ class Scheduler:
     self.launcher = jobs.Local(is_remote=args.where != 'local')
     self.workers: dict[int, trial.Worker] = {}
     self.signals = self.number = 0
-    self._asked = self._beaten = -1e9
+    self._last_claim = self._last_beat = -1e9
 
   def run(self) -> int:
     """Run until every trial has ended; return 0, or 75 after SIGTERM, 130 after Ctrl-C."""
-    old = {number: signal.signal(number, self._tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    old = {number: signal.signal(number, self._handle_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-      while not self._done():
+      while not self._is_done():
         self._fill()
         self._advance()
         self._beat()
@@ -44,10 +44,10 @@ class Scheduler:
       for number, handler in old.items():
         signal.signal(number, handler)
     if self.signals:
-      self._say(f'stopped; `{self.args.command}` continues')
+      self._log(f'stopped; `{self.args.command}` continues')
     return {0: 0, signal.SIGTERM: PREEMPTED, signal.SIGINT: 130}[self.number]
 
-  def _tell(self, number: int, frame: Any) -> None:
+  def _handle_signal(self, number: int, frame: Any) -> None:
     del frame
     self.signals, self.number = self.signals + 1, self.number or number
     for worker in self.workers.values():
@@ -55,28 +55,28 @@ class Scheduler:
       if self.signals > 1 and worker.job is not None:
         worker.job.kill()
 
-  def _done(self) -> bool:
+  def _is_done(self) -> bool:
     if self.workers:
       return False
     if self.signals:
       return True
     left = [t for t in self.store.trials('WAITING', 'RUNNING') if t.number < self.args.trials]
-    if left and not self._may_ask():
+    if left and not self._may_claim():
       time.sleep(min(1.0, self.args.stale / 10))  # wait for trials of other machines
     return not left
 
-  def _may_ask(self) -> bool:
-    return time.monotonic() - self._asked > min(5.0, self.args.stale / 10)
+  def _may_claim(self) -> bool:
+    return time.monotonic() - self._last_claim > min(5.0, self.args.stale / 10)
 
   def _fill(self) -> None:
     """Give a trial to every free slot."""
     free = [slot for slot in range(self.args.jobs) if slot not in self.workers]
-    if not free or self.signals or not self._may_ask():
+    if not free or self.signals or not self._may_claim():
       return
     while free:
       claimed = self.store.claim(self.args.trials, {worker.number for worker in self.workers.values()})
       if claimed is None:
-        self._asked = time.monotonic()  # ask again later: another machine may stop
+        self._last_claim = time.monotonic()  # ask again later: another machine may stop
         return
       first_slot = claimed.user_attrs.get('slot')  # of its first start: {job} may name that worker's machine
       slot = first_slot if first_slot in free else free[0]
@@ -84,7 +84,7 @@ class Scheduler:
       claimed.set_user_attr('slot', slot)
       worker = trial.Worker(self.plan, self.store, claimed, self.search, self.launcher, slot)
       self.workers[slot] = worker
-      self._say(f'trial {claimed.number:04d}: ' + ' '.join(f'{k}={v}' for k, v in worker.parameters.items()))
+      self._log(f'trial {claimed.number:04d}: ' + ' '.join(f'{k}={v}' for k, v in worker.parameters.items()))
 
   def _advance(self) -> None:
     for slot, worker in list(self.workers.items()):
@@ -92,7 +92,7 @@ class Scheduler:
       if not state:
         continue
       del self.workers[slot]
-      self._asked = -1e9
+      self._last_claim = -1e9
       if state != 'LEFT':
         self._report(worker, state)
 
@@ -106,19 +106,19 @@ class Scheduler:
     if state == 'FAIL':
       lines = worker.error.splitlines()
       text += f' ({": ".join(dict.fromkeys([lines[0], lines[-1]]))})'
-    self._say(text)
+    self._log(text)
     ended = sum(row.state in ('COMPLETE', 'PRUNED', 'FAIL') for row in rows)
     best = next((f'; best {row.value:.6g}, trial {row.number:04d}' for row in rows if row.rank == 1), '')
-    self._say(f'{ended}/{self.args.trials} trials{best}')
+    self._log(f'{ended}/{self.args.trials} trials{best}')
     report.write(self.plan.folder.parent, rows, self.plan, self.args.command)
 
   def _beat(self) -> None:
     """Renew the heartbeat that other machines watch."""
     now = time.monotonic()
-    if now - self._beaten > self.args.stale / 6:
+    if now - self._last_beat > self.args.stale / 6:
       for worker in self.workers.values():
         worker.trial.set_user_attr('pulse', round(now, 3))
-      self._beaten = now
+      self._last_beat = now
 
-  def _say(self, words: str) -> None:
+  def _log(self, words: str) -> None:
     print(f'[{time.strftime("%H:%M:%S")}] {words}', flush=True)

@@ -57,16 +57,16 @@ class Search:
   points: tuple[dict[str, str], ...] = ()
 
   @classmethod
-  def create(cls, found: spaces.Space | Iterable[dict[str, Any]], fixed: Sequence[str] = ()) -> Search:
+  def create(cls, space: spaces.Space | Iterable[dict[str, Any]], fixed: Sequence[str] = ()) -> Search:
     """Create it from the result of `sweep()`, without the keys in `fixed`."""
-    if isinstance(found, spaces.Space) and any(isinstance(axis, spaces.Range) for axis in found.values()):
+    if isinstance(space, spaces.Space) and any(isinstance(axis, spaces.Range) for axis in space.values()):
       axes: Axes = {
         key: axis if isinstance(axis, spaces.Range) else tuple(dict.fromkeys(map(format_value, axis)))
-        for key, axis in found.items()
+        for key, axis in space.items()
         if key not in fixed
       }
       return cls._check_axes(cls(axes))
-    points = [{k: format_value(v) for k, v in point.items() if k not in fixed} for point in spaces.points(found)]
+    points = [{k: format_value(v) for k, v in point.items() if k not in fixed} for point in spaces.points(space)]
     points = [dict(pairs) for pairs in dict.fromkeys(tuple(point.items()) for point in points)]
     keys = dict.fromkeys(key for point in points for key in point)
     axes = {key: tuple(dict.fromkeys(point[key] for point in points if key in point)) for key in keys}
@@ -75,14 +75,14 @@ class Search:
   @staticmethod
   def _check_axes(search: Search) -> Search:
     if not search.axes:
-      raise InputError('nothing is left to search: every key of the sweep() is given by --config.* or by --seeds')
+      raise InputError('sweep(): every key is fixed by --config.* or --seeds; expected at least one to search')
     return search
 
   def check(self, sampler: str, trials: int) -> None:
     """Raise InputError if the sampler cannot draw `trials` points of this space."""
     ranges = [key for key, axis in self.axes.items() if isinstance(axis, spaces.Range)]
     if sampler == 'grid' and ranges:
-      raise InputError(f'--sampler=grid: {", ".join(ranges)} may be anything in a range; use random or tpe')
+      raise InputError(f'--sampler=grid: got ranges for {", ".join(ranges)}; use random or tpe')
     if sampler == 'grid' and trials > len(self.points):
       raise InputError(f'--trials={trials}: the grid of this config has {len(self.points)} points')
     if sampler != 'grid' and any(point.keys() != self.axes.keys() for point in self.points):
@@ -90,21 +90,21 @@ class Search:
 
 
 @dataclasses.dataclass(frozen=True)
-class Here:
+class Identity:
   """Identity of this process: `place` is its machine and work directory, `session` is unique."""
 
   place: str
   session: str
 
   @classmethod
-  def create(cls, workdir: pathlib.Path) -> Here:
+  def create(cls, workdir: pathlib.Path) -> Identity:
     return cls(f'{socket.gethostname()}-{uuid.getnode():x}:{workdir.absolute()}', uuid.uuid4().hex)
 
 
 class Store:
   """Optuna study in its storage."""
 
-  def __init__(self, url: str, name: str, direction: str, sampler: str, seed: int, here: Here, stale: float):
+  def __init__(self, url: str, name: str, direction: str, sampler: str, seed: int, identity: Identity, stale: float):
     """Open the study, or create it.
 
     Args:
@@ -113,19 +113,19 @@ class Store:
       direction: 'minimize' or 'maximize'.
       sampler: one of SAMPLERS.
       seed: seed of the sampler.
-      here: this process.
+      identity: this process.
       stale: seconds without a heartbeat after which a worker on another machine is gone.
     """
     self.optuna = load()
-    self.url, self.sampler, self.seed, self.here, self.stale = url, sampler, seed, here, stale
+    self.url, self.sampler, self.seed, self.identity, self.stale = url, sampler, seed, identity, stale
     self.shared = not url.startswith(('journal:', 'sqlite:')) and bool(url)
     self.storage = self.optuna.storages.get_storage(self._storage())
     make: Callable = self.optuna.create_study
-    self.made = True
+    self.is_new = True
     try:
       self.study = make(storage=self.storage, study_name=name, direction=direction, load_if_exists=False)
     except self.optuna.exceptions.DuplicatedStudyError:
-      self.study, self.made = make(storage=self.storage, study_name=name, load_if_exists=True), False
+      self.study, self.is_new = make(storage=self.storage, study_name=name, load_if_exists=True), False
     self.id = self.storage.get_study_id_from_name(name)
     self._pulses: dict[int, tuple[Any, float]] = {}
 
@@ -147,7 +147,7 @@ class Store:
       message = redact(f'{type(error).__name__}: {error}', self.url).strip()
       raise InputError(f'--storage={redact(self.url, self.url)} cannot be used ({message})') from None
 
-  def settle(self, settings: Mapping[str, Any]) -> None:
+  def check_settings(self, settings: Mapping[str, Any]) -> None:
     """Store the settings in the study. Raises InputError if it was created with others."""
     saved = self.study.user_attrs.get('settings')
     if saved is None:
@@ -156,14 +156,14 @@ class Store:
     lines = [f'  {k}: {saved.get(k)!r} there, {v!r} now' for k, v in settings.items() if saved.get(k) != v]
     if lines:
       raise InputError(
-        'the study was begun with other settings; choose another --workdir (and --study), or set back:\n'
+        'the study was created with other settings; give another --workdir (and --study), or restore:\n'
         + '\n'.join(lines)
       )
 
-  def fill(self, trials: int, search: Search) -> None:
+  def enqueue(self, trials: int, search: Search) -> None:
     """Enqueue trials until there are `trials`."""
     count = len(self.trials())
-    if self.shared and not self.made:  # another machine may be doing so
+    if self.shared and not self.is_new:  # another machine may be doing so
       before = -1
       while before < count < trials:
         time.sleep(3)
@@ -176,17 +176,17 @@ class Store:
     wanted = tuple(self.optuna.trial.TrialState[state] for state in states) or None
     return sorted(self.study.get_trials(deepcopy=False, states=wanted), key=lambda trial: trial.number)
 
-  def claim(self, trials: int, mine: set[int]) -> Any:
+  def claim(self, trials: int, own: set[int]) -> Any:
     """Claim a trial that waits or whose worker is gone; return Optuna's Trial, None without one.
 
     Args:
       trials: number of trials; higher trial numbers are skipped.
-      mine: trial numbers of this process.
+      own: trial numbers of this process.
     """
     state = self.optuna.trial.TrialState
     for frozen in self.trials('WAITING', 'RUNNING'):
       left = frozen.state == state.RUNNING
-      if frozen.number >= trials or frozen.number in mine or left and not self._gone(frozen):
+      if frozen.number >= trials or frozen.number in own or left and not self._is_abandoned(frozen):
         continue
       number = self.storage.get_trial_id_from_study_id_trial_number(self.id, frozen.number)
       try:
@@ -198,23 +198,23 @@ class Store:
         continue
       self.study.sampler, self.study.pruner = self._sampler(frozen.number), self.optuna.pruners.NopPruner()
       trial = self.optuna.trial.Trial(self.study, number)
-      trial.set_user_attr('worker', dataclasses.asdict(self.here))
-      if left and self.shared and not self._alone(number):
+      trial.set_user_attr('worker', dataclasses.asdict(self.identity))
+      if left and self.shared and not self._is_owner(number):
         continue
       return trial
     return None
 
-  def _alone(self, number: int) -> bool:
+  def _is_owner(self, number: int) -> bool:
     """Return whether no other machine has claimed the same trial at the same time: the last to write owns it."""
     time.sleep(2)
-    return self.storage.get_trial(number).user_attrs['worker']['session'] == self.here.session
+    return self.storage.get_trial(number).user_attrs['worker']['session'] == self.identity.session
 
-  def _gone(self, frozen: Any) -> bool:
+  def _is_abandoned(self, frozen: Any) -> bool:
     """Return whether a running trial has no worker."""
     worker = frozen.user_attrs.get('worker', {})
-    if worker.get('session') == self.here.session:
-      return False  # `_alone` has left it to another, which has not written yet
-    if worker.get('place') == self.here.place or not self.shared and not worker:
+    if worker.get('session') == self.identity.session:
+      return False  # `_is_owner` has left it to another, which has not written yet
+    if worker.get('place') == self.identity.place or not self.shared and not worker:
       return True
     pulse, now = (worker.get('session'), frozen.user_attrs.get('pulse')), time.monotonic()
     if self._pulses.get(frozen.number, (None, 0.0))[0] != pulse:
@@ -245,7 +245,7 @@ class Store:
       return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=first - 1)
     return pruners.NopPruner()
 
-  def tell(self, number: int, state: str, value: float | None = None) -> None:
+  def finish(self, number: int, state: str, value: float | None = None) -> None:
     """End a trial as 'COMPLETE' with its value, as 'PRUNED' or as 'FAIL'."""
     self.study.tell(number, value, state=self.optuna.trial.TrialState[state])
 

@@ -36,7 +36,7 @@ class Plan:
     program: command before `train ...` for runs on this machine.
     where: 'local', or the launcher of each run.
     launch: options of the launcher; {job} is replaced by the number of the worker.
-    places: parent of the runs' work directories, '' for `folder`.
+    runs_parent: parent of the runs' work directories, '' for `folder`.
     config: experiment file, with :variant.
     overrides: 'section.key=value' of all trials.
     folder: parent of the trials' directories, with the logs of their runs.
@@ -44,7 +44,7 @@ class Plan:
     metric: metric to optimise.
     pruner: one of study.PRUNERS.
     reduction: one of so many trials continues at each rung.
-    least: steps before any pruning; 0 until the first validation.
+    min_steps: steps before any pruning; 0 until the first validation.
     environment: variables of a run; {job} is replaced by the number of its worker.
     grace: seconds from SIGTERM to SIGKILL.
   """
@@ -52,7 +52,7 @@ class Plan:
   program: tuple[str, ...]
   where: str
   launch: str
-  places: str
+  runs_parent: str
   config: str
   overrides: tuple[str, ...]
   folder: pathlib.Path
@@ -60,7 +60,7 @@ class Plan:
   metric: Metric
   pruner: str
   reduction: int
-  least: int
+  min_steps: int
   environment: Mapping[str, str]
   grace: float
 
@@ -70,11 +70,11 @@ class Plan:
 
   def workdirs(self, number: int) -> list[Any]:
     """Return their work directories, which may be on a bucket."""
-    if not self.places:
+    if not self.runs_parent:
       return self.runs(number)
     from etils import epath
 
-    return [epath.Path(self.places) / name for name in self._names(number)]
+    return [epath.Path(self.runs_parent) / name for name in self._names(number)]
 
   def _names(self, number: int) -> list[str]:
     return [f'{number:04d}'] if self.seeds == 1 else [f'{number:04d}/seed_{seed}' for seed in range(self.seeds)]
@@ -116,7 +116,7 @@ class Worker:
     self.seed, self.error, self.ending = 0, '', False
     self.job: jobs.Job | None = None
     self._seen: Any = None
-    self._asked = 0.0  # time of the request to stop
+    self._stop_time = 0.0  # time of the request to stop
     self._idle, self._count = 0, 0  # preemptions without a new record, and records then
 
   def advance(self) -> str:
@@ -126,23 +126,23 @@ class Worker:
       '' while the trial runs, else 'COMPLETE', 'PRUNED', 'FAIL', or 'LEFT' after `end`.
     """
     if self.job is None:
-      return self._next()
+      return self._start_next()
     code = self.job.poll()
     if self.seed == 0:
       self._follow()
     if code is None:
-      self._press()
+      self._request_stop()
       return ''
     self.job = None
-    return self._ended(code)
+    return self._handle_exit(code)
 
   def end(self) -> None:
     """Ask the run to save and exit; the trial is resumed later."""
     self.ending = True
 
-  def _next(self) -> str:
+  def _start_next(self) -> str:
     """Start or find the next run that has not ended."""
-    while not self.pruned and self.seed < len(self.runs) and self._settled():
+    while not self.pruned and self.seed < len(self.runs) and self._is_finished():
       if self.seed == 0:
         self._follow(prune=False)
       self.seed += 1
@@ -161,7 +161,7 @@ class Worker:
       self.job = self.launcher.start(command, folder, added)
     return ''
 
-  def _settled(self) -> bool:
+  def _is_finished(self) -> bool:
     """Return whether the run has ended and its launcher too; a killed launcher is started again."""
     return has_ended(self.workdirs[self.seed]) and not (self.runs[self.seed] / RECORD).exists()
 
@@ -186,28 +186,28 @@ class Worker:
     """Return the pruner's decision; its first rung is the first step of a metric of any trial."""
     rungs = self.store.study.user_attrs.get('rungs')
     if rungs is None:
-      rungs = [self.plan.least or step, read_setting(self.workdirs[0], 'train', 'steps') or 0]
+      rungs = [self.plan.min_steps or step, read_setting(self.workdirs[0], 'train', 'steps') or 0]
       self.store.study.set_user_attr('rungs', rungs)
     self.store.study.pruner = self.store.pruner(self.plan.pruner, rungs[0], rungs[1], self.plan.reduction)
     return self.trial.should_prune()
 
-  def _press(self) -> None:
+  def _request_stop(self) -> None:
     """Ask a run to exit that is pruned or left, and kill it after the grace time."""
     if not (self.pruned or self.ending) or self.job is None:
       return
-    if not self._asked:
-      self._asked = time.monotonic()
+    if not self._stop_time:
+      self._stop_time = time.monotonic()
       self.job.stop()
-    elif time.monotonic() - self._asked > self.plan.grace:
+    elif time.monotonic() - self._stop_time > self.plan.grace:
       self.job.kill()
 
-  def _ended(self, code: int) -> str:
-    folder, was_asked = self.workdirs[self.seed], self._asked
-    self._asked = 0.0
+  def _handle_exit(self, code: int) -> str:
+    folder, was_asked = self.workdirs[self.seed], self._stop_time
+    self._stop_time = 0.0
     if self.pruned:
-      return self._next()
+      return self._start_next()
     if has_ended(folder) and code in (0, PREEMPTED):
-      return self._next()
+      return self._start_next()
     if self.ending and was_asked:
       return 'LEFT'
     if code == PREEMPTED:
@@ -215,8 +215,8 @@ class Worker:
       self._idle, self._count = (self._idle + 1, count) if count <= self._count else (0, count)
       if self._idle < PATIENCE:
         self.trial.set_user_attr('restarts', self.trial.user_attrs.get('restarts', 0) + 1)
-        return self._next()
-    why = {0: ', without results.json', PREEMPTED: f', {PATIENCE} times without getting on'}.get(code, '')
+        return self._start_next()
+    why = {0: ', without results.json', PREEMPTED: f', {PATIENCE} times without progress'}.get(code, '')
     return self._fail(f'exit code {code}{why}\n{log_tail(self.runs[self.seed])}', code)
 
   def _complete(self) -> str:
@@ -246,5 +246,5 @@ class Worker:
     self.trial.set_user_attr('steps', max((r['step'] for r in every[0]), default=0))
     seconds = sum(max((float(r.get('seconds', 0)) for r in run), default=0.0) for run in every)
     self.trial.set_user_attr('seconds', seconds)
-    self.store.tell(self.number, state, value)
+    self.store.finish(self.number, state, value)
     return state

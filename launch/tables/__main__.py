@@ -93,7 +93,7 @@ def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
     else:
       data[name] = path
   if args.seeds < 0 or args.jobs < 1:
-    raise InputError('--seeds must be at least 0 and --jobs at least 1')
+    raise InputError('--seeds: expected at least 0; --jobs: expected at least 1')
   roots = tuple(pathlib.Path(text) for text in args.runs.split(','))
   return plans.Plan(roots, data, args.seeds, args.options, tuple(settings))
 
@@ -104,8 +104,8 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   runs = {run.name: run for run in table.runs}
   results = collection.collect(table, rows, plan)
   wrong = {name for one in results if one.state == collection.WRONG for name in one.row.runs}
-  wanted = [runs[name] for name in plans.read_from(rows) if name not in wrong]
-  todo = runner.plan_tasks(wanted, runs, plan, shown=args.dry_run)
+  selected = [runs[name] for name in plans.read_from(rows) if name not in wrong]
+  todo = runner.plan_tasks(selected, runs, plan, shown=args.dry_run)
   if args.dry_run:
     for task in todo:
       for command in task.commands:
@@ -114,7 +114,7 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   code = 0
   if not args.collect and todo:
     code = _run(args, todo)
-    plan.known.clear()
+    plan.directories.clear()
     results = collection.collect(table, rows, plan)
   results = [_mark_changed(one, plan) for one in results]
   render(args.table, table, results, plan, _folder(args, plan))
@@ -149,7 +149,7 @@ def _run(args: argparse.Namespace, todo: list[runner.Task]) -> int:
   local = runner.Runner(args.jobs, _say)
   code = local.run(todo)
   if local.failed:
-    print(f'launch.tables: {len(local.failed)} of {len(todo)} runs did not end', file=sys.stderr)
+    print(f'launch.tables: {len(local.failed)} of {len(todo)} runs did not finish', file=sys.stderr)
   return code
 
 
@@ -171,15 +171,17 @@ def select_rows(table: Table, text: str) -> list[Row]:
   return [row for row in table.rows if row.id in selected]
 
 
-def render(name: str, table: Table, found: list[collection.RowResult], plan: plans.Plan, folder: pathlib.Path) -> None:
+def render(
+  name: str, table: Table, results: list[collection.RowResult], plan: plans.Plan, folder: pathlib.Path
+) -> None:
   """Write NAME.md, NAME.html and, if there is something to draw, NAME.png into `folder`; print the table."""
   folder.mkdir(parents=True, exist_ok=True)
-  text = report.markdown(name, table, found, plan)
+  text = report.markdown(name, table, results, plan)
   (folder / f'{name}.md').write_text(text)
-  (folder / f'{name}.html').write_text(report.html_page(name, table, found, plan))
-  drawn = report.has_picture(table, found)
+  (folder / f'{name}.html').write_text(report.html_page(name, table, results, plan))
+  drawn = report.has_picture(table, results)
   if drawn:
-    report.draw(folder / f'{name}.png', table, found)
+    report.draw(folder / f'{name}.png', table, results)
   print(text.partition('\n## ')[0].rstrip())
   print(f'\n{folder / name}.md, .html{", .png" if drawn else ""}')
 
@@ -195,7 +197,7 @@ def _list(names: list[str], plan: plans.Plan) -> int:
     print(f'{name:26} {done:16} {table.title}{rest}')
     if len(names) == 1:
       for line in report.lines(results):
-        print(f'  {line.found.row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}')
+        print(f'  {line.result.row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}')
       for key in report.data_of(table, results):
         print(
           f'  --data={key}={"DIR" if DATA[key].needed else "DIR (or made, or downloaded)"}: {DATA[key].what}; '

@@ -23,10 +23,10 @@ from launch.tables import plan as plans
 from lmx.config import experiment, renames
 from lmx.errors import InputWarning
 
-_WITHIN = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that contain no other one
+_SUBFOLDERS = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that contain no other one
 _SECTIONS = ('model', 'objective', 'data', 'optim', 'train', 'evaluation')  # not names of a pipeline's stages
 _SPLITS = {'dev': 'valid', 'newstest2014': 'test', 'held-out': 'test'}  # names of papers
-_Place = tuple[pathlib.Path, dict[str, Any]]
+_Workdir = tuple[pathlib.Path, dict[str, Any]]
 DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'
 
 
@@ -48,13 +48,13 @@ class SeedResult:
 
 @dataclasses.dataclass
 class RowResult:
-  """Metrics of a row by seed, the wanted number of seeds, problems, and the run of the metrics.
+  """Metrics of a row by seed, the expected number of seeds, problems, and the run of the metrics.
 
   With several tries `seeds` are those of the chosen one; until all are done, none is chosen.
   """
 
   row: Row
-  wanted: int
+  expected_seeds: int
   seeds: list[SeedResult]
   problems: list[str]
   begun: bool = False
@@ -63,7 +63,7 @@ class RowResult:
   @property
   def state(self) -> str:
     """One of DONE, PART, ABSENT, WRONG."""
-    if len(self.seeds) >= self.wanted:
+    if len(self.seeds) >= self.expected_seeds:
       return DONE
     return WRONG if self.problems else PART if self.begun or self.seeds else ABSENT
 
@@ -79,18 +79,18 @@ class RowResult:
 
 
 def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
-  """Return the result of each row; fill in `plan.known` for runs in other directories."""
+  """Return the result of each row; fill in `plan.directories` for runs in other directories."""
   runs = {run.name: run for run in table.runs}
   problems: dict[tuple[str, int | None], list[str]] = {}
-  begun, elsewhere = set(), functools.cache(lambda: _elsewhere(plan.runs))
-  for run in plans.ordered(plans.read_from(rows), runs):
+  begun, workdirs = set(), functools.cache(lambda: _find_workdirs(plan.runs))
+  for run in plans.sort_by_dependency(plans.read_from(rows), runs):
     for seed in plans.seeds(run, plan):
-      problems[run.name, seed] = _locate(run, seed, runs, plan, elsewhere)
+      problems[run.name, seed] = _locate(run, seed, runs, plan, workdirs)
       where = plans.directory(run, seed, plan)
       if (where / 'config.json').exists() or any(where.glob('*.json')) or any(where.glob('*/config.json')):
         begun.add((run.name, seed))
 
-  def of_run(row: Row, run: Run) -> RowResult:
+  def collect_run(row: Row, run: Run) -> RowResult:
     one = RowResult(row, len(plans.seeds(run, plan)), [], [], run=run.name)
     for seed in plans.seeds(run, plan):
       key = (run.name, seed)
@@ -103,7 +103,7 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
       one.seeds.clear()
     return one
 
-  return [_choose_try([of_run(row, runs[name]) for name in row.runs]) for row in rows]
+  return [_choose_try([collect_run(row, runs[name]) for name in row.runs]) for row in rows]
 
 
 def _compare_seeds(results: list[SeedResult]) -> str:
@@ -133,7 +133,7 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
   return {
     f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
     for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
-    for key, value in plans.computing(_flat(file)).items()
+    for key, value in plans.computation_settings(_flat(file)).items()
   }
 
 
@@ -145,31 +145,31 @@ def _choose_try(tries: list[RowResult]) -> RowResult:
     return min(tries, key=lambda one: statistics.fmean(result.loss for result in one.seeds))
   problems = [problem for one in tries for problem in one.problems]
   begun = any(one.begun or one.seeds for one in tries)
-  return RowResult(tries[0].row, tries[0].wanted, [], problems, begun, tries[0].run)
+  return RowResult(tries[0].row, tries[0].expected_seeds, [], problems, begun, tries[0].run)
 
 
 def _locate(
-  run: Run, seed: int | None, runs: Mapping[str, Run], plan: plans.Plan, elsewhere: Callable[[], list[_Place]]
+  run: Run, seed: int | None, runs: Mapping[str, Run], plan: plans.Plan, workdirs: Callable[[], list[_Workdir]]
 ) -> list[str]:
   """Find the work directory of a run; return its problems."""
   if not run.config:
     for root in plan.runs:
       if plans.default_directory(run, seed, root).is_dir():
-        plan.known[run.name, seed] = plans.default_directory(run, seed, root)
+        plan.directories[run.name, seed] = plans.default_directory(run, seed, root)
         break
     return []
-  wanted = plans.configs(run, seed, plan)
+  expected = plans.configs(run, seed, plan)
   for root in plan.runs:
     where = plans.default_directory(run, seed, root)
-    if any((where / part / 'config.json').exists() for part in wanted):
-      plan.known[run.name, seed] = where
-      return [text for part, flat in wanted.items() for text in _differences(where / part, flat, seed)]
+    if any((where / part / 'config.json').exists() for part in expected):
+      plan.directories[run.name, seed] = where
+      return [text for part, flat in expected.items() for text in _differences(where / part, flat, seed)]
   if run.kind == 'train':
     starts = plans.starts(run, seed, runs, plan)
-    for where, settings in elsewhere():
-      fits = not _compare_settings(settings, wanted[''], seed) and not _has_added_settings(where, wanted[''])
-      if fits and _same_start(settings, starts) and where not in plan.known.values():
-        plan.known[run.name, seed] = where
+    for where, settings in workdirs():
+      fits = not _compare_settings(settings, expected[''], seed) and not _has_added_settings(where, expected[''])
+      if fits and _same_start(settings, starts) and where not in plan.directories.values():
+        plan.directories[run.name, seed] = where
         return []
   return []
 
@@ -191,14 +191,16 @@ def _differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None)
     unlike = _compare_settings(_flat(file), flat, seed) or _added_settings(where, flat)
   except ValueError as error:
     return [str(error)]
-  return [f'{where} holds a run of another config: {"; ".join(unlike)}'] if unlike else []
+  return [f'{where} is a run of another config: {"; ".join(unlike)}'] if unlike else []
 
 
 def _compare_settings(settings: Mapping[str, Any], flat: Mapping[str, Any], seed: int | None) -> list[str]:
   """Return settings of a config.json that differ from the table's, with both values."""
-  wanted = {**flat, **({} if seed is None else {'seed': seed})}
+  expected = {**flat, **({} if seed is None else {'seed': seed})}
   return [
-    f'{key} {settings.get(key)!r} there, {value!r} here' for key, value in wanted.items() if settings.get(key) != value
+    f'{key} {settings.get(key)!r} there, {value!r} here'
+    for key, value in expected.items()
+    if settings.get(key) != value
   ]
 
 
@@ -233,18 +235,18 @@ def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path] | None) 
   return not starts or any(parts[-2:] == start.parts[-2:] for start in starts)
 
 
-def _elsewhere(roots: Iterable[pathlib.Path]) -> list[_Place]:
+def _find_workdirs(roots: Iterable[pathlib.Path]) -> list[_Workdir]:
   """Return every work directory below `roots` with its settings, skipping those that cannot be read."""
-  places = []
+  workdirs = []
   for root in roots:
     for name, folders, files in os.walk(root):
       if 'config.json' in files:
-        folders[:] = [folder for folder in folders if folder not in _WITHIN]
+        folders[:] = [folder for folder in folders if folder not in _SUBFOLDERS]
         try:
-          places.append((pathlib.Path(name), _flat(pathlib.Path(name, 'config.json'))))
+          workdirs.append((pathlib.Path(name), _flat(pathlib.Path(name, 'config.json'))))
         except ValueError:
           continue
-  return sorted(places, key=lambda one: one[0])
+  return sorted(workdirs, key=lambda one: one[0])
 
 
 def read_json(file: pathlib.Path) -> Any:
@@ -252,13 +254,13 @@ def read_json(file: pathlib.Path) -> Any:
   try:
     content = json.loads(file.read_text())
   except (OSError, ValueError) as error:
-    raise ValueError(f'{file} cannot be read ({error}); was it cut off? Copy it again, or delete it') from None
+    raise ValueError(f'{file} cannot be read ({error}); is it truncated? Copy it again, or delete it') from None
   if not isinstance(content, (dict, list)):
-    raise ValueError(f'{file} holds no metrics')
+    raise ValueError(f'{file} contains no metrics')
   return content
 
 
-def _read(row: Row, seed: int | None, where: pathlib.Path, into: RowResult) -> None:
+def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) -> None:
   """Add the metric of a seed, or its problem."""
   file = where / f'{row.file}.json'
   if not file.exists():
@@ -267,25 +269,25 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, into: RowResult) -> N
     record = _pick_record(read_json(file), row, file)
     value = _measure(record, row, file)
   except ValueError as error:
-    into.problems.append(str(error))
+    result.problems.append(str(error))
     return
   results = where / 'results.json'
   about = read_json(results) if results.exists() and results != file else record
   about = about if isinstance(about, dict) else {}
   loss = _number(about.get('validation_loss'))
   if row.tries and math.isnan(loss):
-    into.problems.append(f'{results} has no validation loss, by which the try that counts is chosen')
+    result.problems.append(f'{results} has no validation loss, by which the try that counts is chosen')
     return
   seconds, device = _number(about.get('training_seconds')), str(about.get('device', ''))
-  into.seeds.append(SeedResult(value, seed, seconds, device, loss, where, str(record.get('data_hash', ''))))
+  result.seeds.append(SeedResult(value, seed, seconds, device, loss, where, str(record.get('data_hash', ''))))
 
 
 def _pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
   if not isinstance(record, list):
     return record
-  wanted = dict(part.partition('=')[::2] for part in row.pick.split(','))
+  expected = dict(part.partition('=')[::2] for part in row.pick.split(','))
   for one in record:
-    if all(str(one.get(key)) == value for key, value in wanted.items()):
+    if all(str(one.get(key)) == value for key, value in expected.items()):
       return one
   raise ValueError(f'{file} has no record of {row.pick.replace(",", ", ")}')
 

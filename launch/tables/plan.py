@@ -79,7 +79,7 @@ class Plan:
     seeds: number for every run that is repeated; 0 for the table's.
     options: options added to the argument of every experiment, such as 'epochs=6'.
     settings: 'section.key=value' for every training.
-    known: (name of a run, seed) -> its work directory, if that is not the default one.
+    directories: (name of a run, seed) -> its work directory, if that is not the default one.
   """
 
   runs: tuple[pathlib.Path, ...] = (pathlib.Path('runs'),)
@@ -87,7 +87,7 @@ class Plan:
   seeds: int = 0
   options: str = ''
   settings: tuple[str, ...] = ()
-  known: dict[tuple[str, int | None], pathlib.Path] = dataclasses.field(default_factory=dict)
+  directories: dict[tuple[str, int | None], pathlib.Path] = dataclasses.field(default_factory=dict)
 
   @property
   def changed(self) -> str:
@@ -136,10 +136,10 @@ def default_directory(run: Run, seed: int | None, root: pathlib.Path) -> pathlib
 
 def directory(run: Run, seed: int | None, plan: Plan) -> pathlib.Path:
   """Return the work directory of a run."""
-  return plan.known.get((run.name, seed)) or default_directory(run, seed, plan.runs[0])
+  return plan.directories.get((run.name, seed)) or default_directory(run, seed, plan.runs[0])
 
 
-def needed(run: Run, runs: Mapping[str, Run]) -> list[Run]:
+def dependencies(run: Run, runs: Mapping[str, Run]) -> list[Run]:
   """Return the runs that `run` starts from, reads a file of, or measures."""
   return _named(' '.join((*run.settings, *run.then)), runs)
 
@@ -162,16 +162,16 @@ def read_from(rows: Iterable[Row]) -> list[str]:
   return list(dict.fromkeys(name for row in rows for name in row.runs))
 
 
-def ordered(wanted: list[str], runs: Mapping[str, Run]) -> list[Run]:
-  """Return the runs named in `wanted`, each after those that it needs."""
+def sort_by_dependency(names: list[str], runs: Mapping[str, Run]) -> list[Run]:
+  """Return the runs named in `names`, each after those that it needs."""
   ordered_runs: dict[str, Run] = {}
 
   def add(run: Run) -> None:
-    for other in needed(run, runs):
+    for other in dependencies(run, runs):
       add(other)
     ordered_runs.setdefault(run.name, run)
 
-  for name in wanted:
+  for name in names:
     add(runs[name])
   return list(ordered_runs.values())
 
@@ -273,10 +273,10 @@ def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
     flat['data.batching.name'] = flat.pop('data.batching')
   changed = {text.partition('=')[0] for text in changes}
   copied = set(_LIKE_INIT) - changed if flat.get('train.like_init') and 'train.init_from' in changed else set()
-  return {key: x for key, x in computing(flat).items() if key not in copied}
+  return {key: x for key, x in computation_settings(flat).items() if key not in copied}
 
 
-def computing(flat: Mapping[str, Any]) -> dict[str, Any]:
+def computation_settings(flat: Mapping[str, Any]) -> dict[str, Any]:
   """Return the settings of a flat config that decide what is computed."""
   averaged = {'checkpoint.every_steps'} if flat.get('evaluation.which') == 'average' else set()
   return {key: x for key, x in flat.items() if key in averaged or not is_free(key)}

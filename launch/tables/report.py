@@ -33,7 +33,7 @@ class Line(NamedTuple):
   """Cells of a row in the order of HEADER, with the difference in bands and its spread for the figure."""
 
   cells: tuple[str, ...]
-  found: collection.RowResult
+  result: collection.RowResult
   share: float
   spread: float
 
@@ -52,43 +52,43 @@ def _rounding(text: str) -> float:
   return 0.5 * 10.0 ** -len(text.partition('.')[2])
 
 
-def lines(found: Sequence[collection.RowResult]) -> list[Line]:
+def lines(results: Sequence[collection.RowResult]) -> list[Line]:
   """Return the cells of the table."""
-  return [_line(one) for one in found]
+  return [_line(one) for one in results]
 
 
 def _line(one: collection.RowResult) -> Line:
   row, printed = one.row, plans.published().get(one.row.id)
   metric = METRICS[row.metric]
-  places = len(printed.text.partition('.')[2]) if printed else 2
-  reach, mean = band(row, printed), one.mean
+  digits = len(printed.text.partition('.')[2]) if printed else 2
+  tolerance, mean = band(row, printed), one.mean
   compared = printed is not None and not row.differs and not math.isnan(mean)
   difference = mean - printed.value if compared and printed else math.nan
-  share = difference / reach if reach else math.nan
+  share = difference / tolerance if tolerance else math.nan
   spreads = difference / printed.spread if printed and printed.spread else math.nan
-  known = sorted({result.device for result in one.seeds if result.device})
+  devices = sorted({result.device for result in one.seeds if result.device})
   seconds = [result.seconds for result in one.seeds if not math.isnan(result.seconds)]
   cells = (
     printed.row if printed else row.id,
     f'{printed.dataset}, {printed.split}'.strip(', ') if printed else one.run if row.tries and one.seeds else '',
     metric.title,
     _published(row, printed),
-    _ours(one, places),
-    '' if math.isnan(difference) else _number(difference, metric, max(places, 1), '+'),
+    _ours(one, digits),
+    '' if math.isnan(difference) else _number(difference, metric, max(digits, 1), '+'),
     '' if math.isnan(spreads) else f'{spreads:+.1f}',
-    '' if math.isnan(share) else ('yes' if abs(share) <= 1 + 1e-9 else 'no') + _width(reach, metric, places),
-    '; '.join(known),
+    '' if math.isnan(share) else ('yes' if abs(share) <= 1 + 1e-9 else 'no') + _width(tolerance, metric, digits),
+    '; '.join(devices),
     duration(sum(seconds) / len(seconds)) if seconds else '',
   )
-  return Line(cells, one, share, one.deviation / reach if reach else math.nan)
+  return Line(cells, one, share, one.deviation / tolerance if tolerance else math.nan)
 
 
-def _number(value: float, metric: Metric, places: int, sign: str = '') -> str:
-  return f'{value:{sign},.0f}' if metric.whole else f'{value:{sign}.{places}f}'
+def _number(value: float, metric: Metric, digits: int, sign: str = '') -> str:
+  return f'{value:{sign},.0f}' if metric.whole else f'{value:{sign}.{digits}f}'
 
 
-def _width(reach: float, metric: Metric, places: int) -> str:
-  return '' if metric.whole else f' (±{reach:.{max(places, 2)}g})'
+def _width(tolerance: float, metric: Metric, digits: int) -> str:
+  return '' if metric.whole else f' (±{tolerance:.{max(digits, 2)}g})'
 
 
 def _published(row, printed: plans.Printed | None) -> str:
@@ -100,14 +100,14 @@ def _published(row, printed: plans.Printed | None) -> str:
   return text + spread + ('' if printed.verified else ' (not checked)') + (' *' if row.differs else '')
 
 
-def _ours(one: collection.RowResult, places: int) -> str:
+def _ours(one: collection.RowResult, digits: int) -> str:
   if not one.seeds:
     return one.state
-  text = _number(one.mean, METRICS[one.row.metric], places)
-  text += '' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(places, 1) + 1}f}'
+  text = _number(one.mean, METRICS[one.row.metric], digits)
+  text += '' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(digits, 1) + 1}f}'
   count = len(one.seeds)
   seeds = '' if one.seeds[0].seed is None else f' ({count} seed{"s" * (count > 1)})'
-  return text + seeds + ('' if one.state == collection.DONE else f', {count} of {one.wanted}; {one.state}')
+  return text + seeds + ('' if one.state == collection.DONE else f', {count} of {one.expected_seeds}; {one.state}')
 
 
 def duration(seconds: float) -> str:
@@ -117,44 +117,44 @@ def duration(seconds: float) -> str:
   return f'{seconds / 60:.0f} min' if seconds < 5400 else f'{seconds / 3600:.1f} h'
 
 
-def columns(found: Sequence[collection.RowResult]) -> list[int]:
+def columns(results: Sequence[collection.RowResult]) -> list[int]:
   """Return the columns of HEADER that a table has; without published metrics, none that compare."""
-  printed = _printed(found)
+  printed = _printed(results)
   return [i for i, name in enumerate(HEADER) if printed or name not in _COMPARED]
 
 
-def _printed(found: Sequence[collection.RowResult]) -> bool:
-  return any(one.row.id in plans.published() for one in found)
+def _printed(results: Sequence[collection.RowResult]) -> bool:
+  return any(one.row.id in plans.published() for one in results)
 
 
-def has_picture(table: Table, found: Sequence[collection.RowResult]) -> bool:
+def has_picture(table: Table, results: Sequence[collection.RowResult]) -> bool:
   """Return whether there is something to draw: curves, or published metrics."""
-  return bool(table.curves) or _printed(found)
+  return bool(table.curves) or _printed(results)
 
 
-def markdown(name: str, table: Table, found: Sequence[collection.RowResult], plan: plans.Plan) -> str:
+def markdown(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> str:
   """Return the table with its protocol in Markdown."""
   text = [f'# {table.title}', '', f'{table.source}.{" " + table.note if table.note else ""}', '']
-  shown = columns(found)
+  shown = columns(results)
   text += ['| ' + ' | '.join(HEADER[i] for i in shown) + ' |']
   text += ['|' + ''.join('---:|' if HEADER[i] in _NUMBERS else '---|' for i in shown)]
-  text += ['| ' + ' | '.join(line.cells[i].replace('|', '\\|') for i in shown) + ' |' for line in lines(found)]
-  text += ['', *(f'- {note}' for note in notes(found)), '']
+  text += ['| ' + ' | '.join(line.cells[i].replace('|', '\\|') for i in shown) + ' |' for line in lines(results)]
+  text += ['', *(f'- {note}' for note in notes(results)), '']
   text += ['## How each is measured', '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
-  for run in runs_of(table, found):
+  for run in runs_of(table, results):
     text += [f'**{run.name}** ({about(run, plan)})', '', '```', *protocol(run, table, plan), '```', '']
-  rows = [f'| {key} | {DATA[key].what} | {DATA[key].terms} |' for key in data_of(table, found)]
+  rows = [f'| {key} | {DATA[key].what} | {DATA[key].terms} |' for key in data_of(table, results)]
   text += ['## Data', '', '| Name | What | Terms |', '|---|---|---|', *rows] if rows else []
   return '\n'.join(text) + '\n'
 
 
-def notes(found: Sequence[collection.RowResult]) -> list[str]:
+def notes(results: Sequence[collection.RowResult]) -> list[str]:
   """Return the notes below the table: rows without a comparison and the reason, remarks, sources, and problems."""
-  reasons = dict.fromkeys(one.row.differs for one in found if one.row.differs)
+  reasons = dict.fromkeys(one.row.differs for one in results if one.row.differs)
   texts = [f'* Not compared: {reason}.' for reason in reasons]
-  texts += [f'{one.row.id}: {one.row.note}.' for one in found if one.row.note]
+  texts += [f'{one.row.id}: {one.row.note}.' for one in results if one.row.note]
   sources: dict[str, None] = {}
-  for one in found:
+  for one in results:
     printed = plans.published().get(one.row.id)
     if printed:
       checked = 'checked' if printed.verified else 'not checked'
@@ -166,18 +166,18 @@ def notes(found: Sequence[collection.RowResult]) -> list[str]:
       'Difference: ours less the published figure. Band: twice the published spread where one is known (the '
       'standard deviation over runs), else a width of ours for figures of its kind.'
     )
-  return texts + [f'Not counted: {problem}' for problem in dict.fromkeys(p for one in found for p in one.problems)]
+  return texts + [f'Not counted: {problem}' for problem in dict.fromkeys(p for one in results for p in one.problems)]
 
 
-def runs_of(table: Table, found: Sequence[collection.RowResult]) -> list[Run]:
+def runs_of(table: Table, results: Sequence[collection.RowResult]) -> list[Run]:
   """Return the runs of the rows, and those that they start from."""
   runs = {run.name: run for run in table.runs}
-  return plans.ordered(plans.read_from(one.row for one in found), runs)
+  return plans.sort_by_dependency(plans.read_from(one.row for one in results), runs)
 
 
-def data_of(table: Table, found: Sequence[collection.RowResult]) -> list[str]:
+def data_of(table: Table, results: Sequence[collection.RowResult]) -> list[str]:
   """Return the names of the data sets and weights that the runs read."""
-  text = ' '.join(' '.join((*run.settings, *run.then)) for run in runs_of(table, found))
+  text = ' '.join(' '.join((*run.settings, *run.then)) for run in runs_of(table, results))
   return [name for name in DATA if f'{{data.{name}}}' in text]
 
 
@@ -201,28 +201,28 @@ text-align:left}td.n,th.n{text-align:right}tr.absent td{color:#888}td.no{color:#
 pre{background:#f6f6f6;padding:.6rem;overflow-x:auto}"""
 
 
-def html_page(name: str, table: Table, found: Sequence[collection.RowResult], plan: plans.Plan) -> str:
+def html_page(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> str:
   """Return the table as an HTML page, with its figure."""
   e = html.escape
-  shown = columns(found)
+  shown = columns(results)
   head = ''.join(f'<th{" class=n" if HEADER[i] in _NUMBERS else ""}>{e(HEADER[i])}</th>' for i in shown)
   rows = []
-  for line in lines(found):
+  for line in lines(results):
     cells = ''.join(f'<td class="{_class(HEADER[i], line.cells[i])}">{e(line.cells[i])}</td>' for i in shown)
-    rows.append(f'<tr class="{"" if line.found.seeds else "absent"}" title="{e(line.found.row.id)}">{cells}</tr>')
+    rows.append(f'<tr class="{"" if line.result.seeds else "absent"}" title="{e(line.result.row.id)}">{cells}</tr>')
   runs = ''.join(
     f'<details><summary><b>{e(run.name)}</b> ({e(about(run, plan))})</summary><pre>'
     f'{e(chr(10).join(protocol(run, table, plan)))}</pre></details>'
-    for run in runs_of(table, found)
+    for run in runs_of(table, results)
   )
   data = ''.join(
-    f'<tr><td>{e(k)}</td><td>{e(DATA[k].what)}</td><td>{e(DATA[k].terms)}</td></tr>' for k in data_of(table, found)
+    f'<tr><td>{e(k)}</td><td>{e(DATA[k].what)}</td><td>{e(DATA[k].terms)}</td></tr>' for k in data_of(table, results)
   )
   data = data and f'<h2>Data</h2>\n<table><tbody>{data}</tbody></table>'
-  remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(found))
+  remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(results))
   remarks = remarks and f'<ul>{remarks}</ul>\n'
   about_it = 'Scores by what they cost' if table.curves else 'Difference from the published figures'
-  image = f'<p><img src="{e(name)}.png" alt="{about_it}"></p>\n' if has_picture(table, found) else ''
+  image = f'<p><img src="{e(name)}.png" alt="{about_it}"></p>\n' if has_picture(table, results) else ''
   return (
     f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{e(table.title)}</title><style>{_STYLE}</style>\n'
     f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n<table><thead><tr>{head}</tr></thead>\n'
@@ -236,17 +236,17 @@ def _class(column: str, text: str) -> str:
   return ' '.join(filter(None, ['n' if column in _NUMBERS else '', verdict]))
 
 
-def draw(file: pathlib.Path, table: Table, found: Sequence[collection.RowResult]) -> None:
+def draw(file: pathlib.Path, table: Table, results: Sequence[collection.RowResult]) -> None:
   """Draw each row's difference from the published metric in units of its band, or the table's curves."""
-  figure = _curves(table, found) if table.curves else _differences(table, found)
+  figure = _curves(table, results) if table.curves else _differences(table, results)
   figure.savefig(file, dpi=130, metadata={'Software': None})
 
 
-def _differences(table: Table, found: Sequence[collection.RowResult]):
+def _differences(table: Table, results: Sequence[collection.RowResult]):
   """Return the figure of a table without curves."""
   from matplotlib.figure import Figure
 
-  shown = lines(found)
+  shown = lines(results)
   figure = Figure(figsize=(11, 1.4 + 0.26 * len(shown)), layout='constrained')
   axes = figure.subplots()
   axes.axvspan(-1, 1, color='0.93', zorder=0)
@@ -267,7 +267,7 @@ def _differences(table: Table, found: Sequence[collection.RowResult]):
         zorder=3,
       )
     text = f'{line.cells[3]}  |  {line.cells[4]}'
-    color = 'black' if line.found.seeds else '0.55'
+    color = 'black' if line.result.seeds else '0.55'
     axes.annotate(text, (1.01, y), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=color)
   axes.set_yticks(range(len(shown)), [_label(line) for line in shown], fontsize=8)
   axes.set(xlim=(-4, 4), ylim=(len(shown) - 0.4, -0.6), xlabel='ours less published, in bands (grey: within)')
@@ -277,11 +277,11 @@ def _differences(table: Table, found: Sequence[collection.RowResult]):
   return figure
 
 
-def _curves(table: Table, found: Sequence[collection.RowResult]):
+def _curves(table: Table, results: Sequence[collection.RowResult]):
   """Return the figure of a table with curves: panels, a line for each name, standard deviations as error bars."""
   from matplotlib.figure import Figure
 
-  by_id = {one.row.id: one for one in found if one.seeds}
+  by_id = {one.row.id: one for one in results if one.seeds}
   panels = list(dict.fromkeys(point.panel for point in table.curves if point.y in by_id)) or ['']
   names = list(dict.fromkeys(point.line for point in table.curves))
   figure = Figure(figsize=(1 + 4 * len(panels), 4.2), layout='constrained')

@@ -44,10 +44,12 @@ class Task:
     return self.key[0] + ('' if self.key[1] is None else f' seed {self.key[1]}')
 
 
-def plan_tasks(wanted: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan, *, shown: bool = False) -> list[Task]:
-  """Return the tasks of `wanted` in an order that respects their dependencies; finished runs are skipped."""
+def plan_tasks(
+  selected: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan, *, shown: bool = False
+) -> list[Task]:
+  """Return the tasks of `selected` in an order that respects their dependencies; finished runs are skipped."""
   tasks: dict[Key, Task] = {}
-  for run in plans.ordered([run.name for run in wanted], runs):
+  for run in plans.sort_by_dependency([run.name for run in selected], runs):
     for seed in plans.seeds(run, plan):
       where, missing = plans.directory(run, seed, plan), ''
       try:
@@ -56,7 +58,7 @@ def plan_tasks(wanted: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan,
         # Finished runs need no data.
         planned, missing = plans.commands(run, seed, runs, plan, shown=True), str(error)
       left = [command for command in planned if not command.proof.exists()]
-      after = [(other.name, seed if other.seeds else None) for other in plans.needed(run, runs)]
+      after = [(other.name, seed if other.seeds else None) for other in plans.dependencies(run, runs)]
       if left:
         log = where.with_name(where.name + '.log')
         tasks[run.name, seed] = Task((run.name, seed), left, [key for key in after if key in tasks], log, missing)
@@ -68,13 +70,13 @@ class Runner:
 
   Args:
     jobs: processes at once; each has its share of the cores.
-    say: printer of progress.
+    notify: printer of progress.
     program: program before the commands; lmx by default.
   """
 
-  def __init__(self, jobs: int = 1, say: Callable[[str], None] = print, program: Sequence[str] = ()):
+  def __init__(self, jobs: int = 1, notify: Callable[[str], None] = print, program: Sequence[str] = ()):
     self.failed: dict[Key, str] = {}
-    self._jobs, self._say, self._program = jobs, say, program or local.PROGRAM
+    self._jobs, self._notify, self._program = jobs, notify, program or local.PROGRAM
     self._children: set[subprocess.Popen] = set()
     self._lock, self._free, self._stopping = threading.Lock(), list(range(jobs)), False
 
@@ -97,7 +99,7 @@ class Runner:
         if self._stopping or task.missing or any(key in self.failed for key in task.after):
           waiting.remove(task)
           if not self._stopping:
-            self._fail(task, task.missing or f'{task.title} needs {task.after[0][0]}, which did not end')
+            self._fail(task, task.missing or f'{task.title} needs {task.after[0][0]}, which did not finish')
         elif len(running) < self._jobs and not unfinished & set(task.after):
           waiting.remove(task)
           running[pool.submit(self._one, task)] = task
@@ -109,24 +111,24 @@ class Runner:
   def _one(self, task: Task) -> None:
     """Run the commands of a task until the first failure."""
     with self._lock:
-      place = self._free.pop()
+      slot = self._free.pop()
     start = time.monotonic()
     try:
       for command in task.commands:
         code = PREEMPTED
         while code == PREEMPTED and not self._stopping:
-          code = self._process(command, task.log, place)
+          code = self._process(command, task.log, slot)
         if self._stopping:
           return
         if code or not command.proof.exists():
           self._fail(task, _describe_failure(task, command, code))
           return
-      self._say(f'{task.title}: done in {report.duration(time.monotonic() - start)}')
+      self._notify(f'{task.title}: done in {report.duration(time.monotonic() - start)}')
     finally:
       with self._lock:
-        self._free.append(place)
+        self._free.append(slot)
 
-  def _process(self, command: plans.Command, log: pathlib.Path, place: int) -> int:
+  def _process(self, command: plans.Command, log: pathlib.Path, slot: int) -> int:
     words = [*self._program, *command.words]
     log.parent.mkdir(parents=True, exist_ok=True)
     command.proof.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +148,7 @@ class Runner:
         )
         self._children.add(child)
       if self._jobs > 1 and hasattr(os, 'sched_setaffinity'):
-        _pin(child.pid, place, self._jobs)
+        _pin(child.pid, slot, self._jobs)
       code = child.wait()
     with self._lock:
       self._children.discard(child)
@@ -154,7 +156,7 @@ class Runner:
 
   def _fail(self, task: Task, text: str) -> None:
     self.failed[task.key] = text
-    self._say(f'{task.title}: {text}')
+    self._notify(f'{task.title}: {text}')
 
   def _stop(self, number: int, frame) -> None:
     del number, frame
@@ -164,10 +166,10 @@ class Runner:
         child.send_signal(signal.SIGTERM)
 
 
-def _pin(pid: int, place: int, jobs: int) -> None:
+def _pin(pid: int, slot: int, jobs: int) -> None:
   """Pin a process to its share of the cores, so that jobs do not wait for one another's threads."""
   cores = sorted(os.sched_getaffinity(0))
-  mine = cores[place::jobs] or cores
+  mine = cores[slot::jobs] or cores
   try:
     os.sched_setaffinity(pid, mine)
   except OSError:
@@ -181,7 +183,7 @@ def _describe_failure(task: Task, command: plans.Command, code: int) -> str:
   return f'failed ({ending}): {lines[-1].split(chr(13))[-1][:200]}; see {task.log}'
 
 
-def submit(todo: Sequence[Task], where: str, options: str, say: Callable[[str], None], *, again: bool) -> int:
+def submit(todo: Sequence[Task], where: str, options: str, notify: Callable[[str], None], *, again: bool) -> int:
   """Pass the commands that can start now to `python -m launch.WHERE`; a later call passes those that depend on them.
 
   A command is passed once, unless `again`; seedK.submitted, next to the log, records the time.
@@ -191,13 +193,13 @@ def submit(todo: Sequence[Task], where: str, options: str, say: Callable[[str], 
     record = task.log.with_suffix('.submitted')
     before = json.loads(record.read_text()) if record.exists() else {}
     if task.missing or open_keys & set(task.after):
-      say(f'{task.title}: {task.missing or "waits for " + task.after[0][0]}')
+      notify(f'{task.title}: {task.missing or "waits for " + task.after[0][0]}')
       failed |= bool(task.missing)
       continue
     trains = task.commands[0].proof.name == 'results.json'  # its evaluations depend on the training
     for command in task.commands[:1] if trains else task.commands:
       if command.proof.name in before and not again:
-        say(
+        notify(
           f'{task.title}: {command.proof.name} was passed to {before[command.proof.name]["where"]} at '
           f'{before[command.proof.name]["time"]}; --again does it once more'
         )

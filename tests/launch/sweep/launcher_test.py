@@ -94,8 +94,8 @@ def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, c
   [
     (LAUNCH + ' --queue=A!', '--launch: launch.gke: --queue is "A!"'),
     (LAUNCH + ' --quene=a', 'unrecognized arguments: --quene=a'),
-    (LAUNCH + ' --secret=PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
-    (LAUNCH + ' --secret PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
+    (LAUNCH + ' --secret=PGPASSWORD', '--launch: got PGPASSWORD, a secret of the sweep'),
+    (LAUNCH + ' --secret PGPASSWORD', '--launch: got PGPASSWORD, a secret of the sweep'),
     (LAUNCH + ' -- train', 'got a --; expected only options'),
     (LAUNCH + " 'open", 'No closing quotation'),
   ],

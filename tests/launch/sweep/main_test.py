@@ -17,12 +17,12 @@ pytest.importorskip('optuna', reason='needs the extra `sweep`')
 
 
 BAD = [
-  (['--sampler=grid'], 'optim.lr, model.dropout may be anything'),
-  ([], 'say how many --trials=N'),
+  (['--sampler=grid'], 'got ranges for optim.lr, model.dropout'),
+  ([], 'give --trials=N'),
   (['--trials=2', '--metric=reward'], 'reward:min or :max'),
-  (['--trials=2', '--metric=results.loss', '--pruner=asha'], 'cannot be pruned by'),
-  (['--trials=2', '--storage=somewhere'], 'it must be journal, sqlite or a URL'),
-  (['--trials=2', '--config.optim.lr=1', '--config.model.dropout=0'], 'nothing is left to search'),
+  (['--trials=2', '--metric=results.loss', '--pruner=asha'], 'is measured only at the end'),
+  (['--trials=2', '--storage=somewhere'], 'expected journal, sqlite or a URL'),
+  (['--trials=2', '--config.optim.lr=1', '--config.model.dropout=0'], 'every key is fixed'),
 ]
 
 
@@ -61,7 +61,7 @@ def test_another_sweep_in_the_same_directory_is_refused(place, capsys):
   held = jobs.lock(next(place.dir.glob('.sweep-*')))
   assert place.run(GRID, '--trials=2') == 2
   os.close(held)
-  assert 'another sweep works in' in capsys.readouterr().err
+  assert 'another sweep on this machine uses it' in capsys.readouterr().err
   assert place.run(GRID, '--trials=2', '--config.train.steps=3') == 2
   assert "overrides: [] there, ['train.steps=3'] now" in capsys.readouterr().err
 

@@ -60,10 +60,10 @@ def test_jobs_run_side_by_side_each_with_its_own_environment(place):
 def test_a_trial_goes_back_to_its_worker(place):
   place.child(steps=2, seconds=0)
   place.dir.mkdir()
-  here, argv = study.Here.create(place.dir), (GRID, '--trials=2', '--jobs=2', '--env=SLOT={job}')
+  here, argv = study.Identity.create(place.dir), (GRID, '--trials=2', '--jobs=2', '--env=SLOT={job}')
   store = study.Store(f'journal:{place.dir}/study.journal', 'sweep', 'minimize', 'grid', 0, here, 1)
   search = sweep.read_search(place.argv(GRID)[0].partition('=')[2], [])
-  store.fill(2, search)
+  store.enqueue(2, search)
   mine: set[int] = set()
   for slot in (1, 0):
     trial = store.claim(2, mine)
@@ -156,9 +156,9 @@ def test_it_waits_for_a_run_that_a_killed_sweep_was_just_starting(place):
 def test_a_trial_pruned_before_a_kill_stays_pruned(place):
   place.child(steps=2, seconds=0)
   assert place.run(SPACE, '--trials=1') == 0
-  here = study.Here.create(place.dir)
+  here = study.Identity.create(place.dir)
   store = study.Store(f'journal:{place.dir}/study.journal', 'sweep', 'minimize', 'tpe', 0, here, 1)
-  store.fill(2, study.Search.create(spaces.space(optim__lr=[0.1])))
+  store.enqueue(2, study.Search.create(spaces.space(optim__lr=[0.1])))
   store.claim(2, set()).set_user_attr('pruned_at', 2)
   assert place.run(SPACE, '--trials=2') == 0
   assert states(place) == ['done', 'pruned'] and not place.run_of(1).exists()

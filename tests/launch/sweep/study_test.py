@@ -56,9 +56,9 @@ def test_points_are_categories_for_a_sampler_that_draws(place):
 def test_whole_ranges_and_corners():
   space = spaces.space(model__N=spaces.log_range(2, 64), optim__b2=[0.9, 0.99], optim__lr=spaces.linear_range(0.0, 1.0))
   assert len(spaces.points(space)) == 8 and spaces.points(space)[0] == {'model.N': 2, 'optim.b2': 0.9, 'optim.lr': 0.0}
-  store = study.Store('', 'x', 'minimize', 'random', 0, study.Here('here', 'me'), 1)
+  store = study.Store('', 'x', 'minimize', 'random', 0, study.Identity('here', 'me'), 1)
   search = study.Search.create(space)
-  store.fill(20, search)
+  store.enqueue(20, search)
   seen = [store.parameters(store.claim(20, set()), search) for _ in range(20)]
   whole = [int(point['model.N']) for point in seen]
   assert len(set(whole)) > 5 and 2 <= min(whole) and max(whole) <= 64
@@ -69,11 +69,11 @@ def test_whole_ranges_and_corners():
 
 def test_a_worker_elsewhere_is_gone_when_its_pulse_stops(tmp_path):
   url, search = f'sqlite:///{tmp_path}/x.db', study.Search.create(spaces.space(optim__lr=[0.1, 0.2]))
-  one = study.Store(url, 'x', 'minimize', 'random', 0, study.Here('one:/a', 's1'), 60)
-  two = study.Store(url, 'x', 'minimize', 'random', 0, study.Here('two:/a', 's2'), 0.5)
+  one = study.Store(url, 'x', 'minimize', 'random', 0, study.Identity('one:/a', 's1'), 60)
+  two = study.Store(url, 'x', 'minimize', 'random', 0, study.Identity('two:/a', 's2'), 0.5)
   one.shared = two.shared = True
-  one.fill(2, search)
-  two.fill(2, search)
+  one.enqueue(2, search)
+  two.enqueue(2, search)
   mine, other = one.claim(2, set()), two.claim(2, set())
   assert (mine.number, other.number) == (0, 1) and len(two.trials()) == 2
   for beat in range(4):
@@ -86,15 +86,15 @@ def test_a_worker_elsewhere_is_gone_when_its_pulse_stops(tmp_path):
   taken = two.claim(2, {1})
   assert taken.number == 0 and one.parameters(mine, search) == two.parameters(taken, search)
   assert one.claim(2, set()) is None  # nor does the first take it back
-  again = study.Store(url, 'x', 'minimize', 'random', 0, study.Here('two:/a', 's3'), 60)
+  again = study.Store(url, 'x', 'minimize', 'random', 0, study.Identity('two:/a', 's3'), 60)
   assert again.claim(2, set()).number == 0  # of the same place, which one sweep holds: at once
 
 
 def test_of_two_that_take_over_a_trial_the_last_to_say_so_has_it(tmp_path, monkeypatch):
   url, search = f'sqlite:///{tmp_path}/x.db', study.Search.create(spaces.space(optim__lr=[0.1, 0.2]))
-  one, two = (study.Store(url, 'x', 'minimize', 'random', 0, study.Here('one:/a', session), 60) for session in 'ab')
+  one, two = (study.Store(url, 'x', 'minimize', 'random', 0, study.Identity('one:/a', session), 60) for session in 'ab')
   one.shared = two.shared = True
-  one.fill(1, search)
+  one.enqueue(1, search)
   trial = one.claim(1, set())
   another = {'place': 'three:/a', 'session': 'c'}
   monkeypatch.setattr(study.time, 'sleep', lambda seconds: trial.set_user_attr('worker', another))

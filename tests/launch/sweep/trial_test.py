@@ -90,7 +90,7 @@ def test_a_run_that_never_gets_on_fails(place):
   program.chmod(0o755)
   assert place.run(GRID, '--trials=1', f'--program={program}') == 0
   assert states(place) == ['failed']
-  assert place.study().trials[0].user_attrs['error'] == 'exit code 75, 5 times without getting on'
+  assert place.study().trials[0].user_attrs['error'] == 'exit code 75, 5 times without progress'
 
 
 def test_one_that_ends_without_results_fails(place):

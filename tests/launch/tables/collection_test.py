@@ -46,7 +46,7 @@ def test_results_of_another_config_are_not_counted(tmp_path, program, capsys):
   file.write_text(json.dumps(config))
   before = program()
   assert run(runs, SMALL) == 2 and program() == before
-  assert 'ptb_small/seed0 holds a run of another config: optim.lr 0.25 there, 20.0 here' in capsys.readouterr().err
+  assert 'ptb_small/seed0 is a run of another config: optim.lr 0.25 there, 20.0 here' in capsys.readouterr().err
   assert all('| not counted |' in line for line in rows_of(runs))
   capsys.readouterr()
   assert run(runs, SMALL, '--config.optim.lr=0.25', '--config.data.workers=2', '--collect') == 0

@@ -93,7 +93,7 @@ def test_a_failed_run_does_not_stop_the_others_and_what_needs_it_is_left(tmp_pat
   said = capsys.readouterr().err
   assert 'failed (exit code 3): lmx: the loss is not finite; see ' in said
   assert 'awd_lstm/ptb_paper_tuned seed 0: awd_lstm/ptb_paper_tuned seed 0 needs awd_lstm/ptb_paper, which' in said
-  assert '2 of 3 runs did not end' in said
+  assert '2 of 3 runs did not finish' in said
   assert [line.split(' | ')[4] for line in rows_of(tmp_path / 'runs', 'awd_lstm_ptb')] == ['not run', '60.0 (1 seed)']
 
 
