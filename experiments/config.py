@@ -37,14 +37,14 @@ def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, m
   for i, part in enumerate(p.strip() for p in arg.split(',') if p.strip()):
     name, equals, text = part.partition('=')
     if i == 0 and not equals and name not in options:
-      variant = _known(name, variants, 'variant')
+      variant = _check_name(name, variants, 'variant')
     else:
-      _known(name, options, 'option')
+      _check_name(name, options, 'option')
       values[name] = _value(name, text if equals else 'true', options[name])
   return variant, ml_collections.ConfigDict(values)
 
 
-def _known(name: str, names: Sequence[str] | Mapping[str, Any], what: str) -> str:
+def _check_name(name: str, names: Sequence[str] | Mapping[str, Any], what: str) -> str:
   if name in names:
     return name
   close = difflib.get_close_matches(name, list(names), n=1)
@@ -54,7 +54,7 @@ def _known(name: str, names: Sequence[str] | Mapping[str, Any], what: str) -> st
 
 def _value(name: str, text: str, default: Any) -> Any:
   if isinstance(default, tuple):
-    return _known(text, default, f'{name} called')
+    return _check_name(text, default, f'{name} called')
   kind = type(default)
   try:
     if kind is bool:
@@ -72,12 +72,12 @@ def merge(*parts: Mapping[str, Any]) -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict(merged)
 
 
-def _merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
+def _merge(target: dict[str, Any], part: Mapping[str, Any]) -> None:
   for key, value in part.items():
     if isinstance(value, Mapping):
-      _merge(into.setdefault(key, {}), value)
+      _merge(target.setdefault(key, {}), value)
     else:
-      into[key] = value
+      target[key] = value
 
 
 def grid(**values: Sequence[Any]) -> Iterator[dict[str, Any]]:

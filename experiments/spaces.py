@@ -56,6 +56,6 @@ def space(**values: Range | Sequence[Any]) -> Space:
   return Space({k.replace('__', '.'): v if isinstance(v, Range) else tuple(v) for k, v in values.items()})
 
 
-def points(found: Space | Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def points(sweep: Space | Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
   """Return the points of a `sweep()`, or the corners of its space."""
-  return list(found.corners() if isinstance(found, Space) else found)
+  return list(sweep.corners() if isinstance(sweep, Space) else sweep)

@@ -13,19 +13,19 @@ ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 
 OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
 
 
-def task(bilm: str, place: str, fine_tune: bool) -> dict[str, Any]:
-  """Return the settings of a task model with ELMo vectors, or without for place 'none'.
+def task(bilm: str, elmo: str, fine_tune: bool) -> dict[str, Any]:
+  """Return the settings of a task model with ELMo vectors, or without them if `elmo` is 'none'.
 
   Args:
     bilm: variant of models/elmo.py of the run in train.init_from.
-    place: 'none', 'input', 'output' or 'both'.
+    elmo: 'none', 'input', 'output' or 'both'.
     fine_tune: train the biLM too, at a hundredth of the rate, instead of freezing it.
   """
-  if place == 'none':
+  if elmo == 'none':
     return {'model': {'variant': 'base'}}
   rate = 0.01 if fine_tune else 0.0
   return {
-    'model': {'variant': f'elmo_{bilm}', 'elmo': place, 'frozen': not fine_tune, 'dropout_bilm': 0.1 * fine_tune},
+    'model': {'variant': f'elmo_{bilm}', 'elmo': elmo, 'frozen': not fine_tune, 'dropout_bilm': 0.1 * fine_tune},
     'optim': {'groups': (('^model/bilm/', rate, 0.0), ('.*', 1.0, 1.0))},
     'train': {'init_parts': ('model=model/bilm',)},
   }

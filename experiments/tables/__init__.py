@@ -23,14 +23,14 @@ class Data(NamedTuple):
   """Data set or weights that a run reads.
 
   Attributes:
-    what: files to give.
+    files: files to give.
     terms: licence or availability.
-    needed: the user must give it; otherwise lmx generates or downloads it by default.
+    required: the user must give it; otherwise lmx generates or downloads it by default.
   """
 
-  what: str
+  files: str
   terms: str
-  needed: bool = True
+  required: bool = True
 
 
 class Run(NamedTuple):
@@ -169,22 +169,24 @@ METRICS = {
 
 
 DATA = {
-  'ptb': Data('ptb.train.txt, ptb.valid.txt, ptb.test.txt', "LDC's licence; Mikolov's version is public", needed=False),
-  'wikitext2': Data('wiki.train.tokens and the others', 'CC BY-SA', needed=False),
-  'wikitext103': Data('wiki.train.tokens and the others', 'CC BY-SA', needed=False),
-  'enwik8': Data('the file', 'CC BY-SA', needed=False),
-  'text8': Data('the file', 'CC BY-SA', needed=False),
-  'text': Data('text of yours: train.txt, valid.txt, test.txt, or a part is held out', 'yours', needed=False),
-  'lm1b': Data('as TFDS prepares it', 'free for research', needed=False),
-  'brown': Data('the tagged files as NLTK keeps them, or train.txt ...', 'free for non-commercial use', needed=False),
-  'multi30k': Data('the files of task 1', 'CC BY-NC-SA, non-commercial', needed=False),
-  'wmt14_en_de': Data('train.en, train.de, valid.*, test.*', 'free for research; through TFDS without', needed=False),
-  'wmt14_en_fr': Data('train.en, train.fr, valid.*, test.*', 'free for research; through TFDS without', needed=False),
+  'ptb': Data(
+    'ptb.train.txt, ptb.valid.txt, ptb.test.txt', "LDC's licence; Mikolov's version is public", required=False
+  ),
+  'wikitext2': Data('wiki.train.tokens and the others', 'CC BY-SA', required=False),
+  'wikitext103': Data('wiki.train.tokens and the others', 'CC BY-SA', required=False),
+  'enwik8': Data('the file', 'CC BY-SA', required=False),
+  'text8': Data('the file', 'CC BY-SA', required=False),
+  'text': Data('text of yours: train.txt, valid.txt, test.txt, or a part is held out', 'yours', required=False),
+  'lm1b': Data('as TFDS prepares it', 'free for research', required=False),
+  'brown': Data('the tagged files as NLTK keeps them, or train.txt ...', 'free for non-commercial use', required=False),
+  'multi30k': Data('the files of task 1', 'CC BY-NC-SA, non-commercial', required=False),
+  'wmt14_en_de': Data('train.en, train.de, valid.*, test.*', 'free for research; through TFDS without', required=False),
+  'wmt14_en_fr': Data('train.en, train.fr, valid.*, test.*', 'free for research; through TFDS without', required=False),
   'iwslt15_en_vi': Data('train.en, train.vi, valid.*, test.*', 'CC BY-NC-ND'),
   'wmt16_en_ro': Data('train.en, train.ro, valid.*, test.*', 'free for research'),
   'wmt18_en_et': Data('train.en, train.et, valid.*, test.*', 'free for research'),
-  'imdb': Data('the archive unpacked', 'free for research', needed=False),
-  'trec': Data('train_5500.label, TREC_10.label', 'free for research', needed=False),
+  'imdb': Data('the archive unpacked', 'free for research', required=False),
+  'trec': Data('train_5500.label, TREC_10.label', 'free for research', required=False),
   'sst2': Data('train_sentences.tsv, dev.tsv, test.tsv', 'free for research'),
   'snli': Data('snli_1.0_*.jsonl', 'CC BY-SA'),
   'scitail': Data('scitail_1.0_train.tsv and the others', 'Apache 2.0'),
@@ -216,7 +218,7 @@ DATA = {
 }
 
 
-def at(name: str) -> str:
+def manual_dir(name: str) -> str:
   """Return the setting of the directory of the data set `name` of DATA."""
   return f'data.manual_dir={{data.{name}}}'
 

@@ -1,6 +1,6 @@
 """AWD-LSTM over bytes and characters."""
 
-from experiments.tables import Row, Run, Table, at
+from experiments.tables import Row, Run, Table, manual_dir
 
 TABLE = Table(
   'AWD-LSTM, enwik8 and characters of Penn Treebank',
@@ -10,7 +10,7 @@ TABLE = Table(
     Row('awd_lstm/scales/ptbc_lstm3', 'awd_lstm/ptb_characters', 'bpc'),
   ),
   runs=(
-    Run('awd_lstm/enwik8', 'experiments/awd_lstm/enwik8.py:released', (at('enwik8'),)),
-    Run('awd_lstm/ptb_characters', 'experiments/awd_lstm/ptb_characters.py:released', (at('ptb'),)),
+    Run('awd_lstm/enwik8', 'experiments/awd_lstm/enwik8.py:released', (manual_dir('enwik8'),)),
+    Run('awd_lstm/ptb_characters', 'experiments/awd_lstm/ptb_characters.py:released', (manual_dir('ptb'),)),
   ),
 )

@@ -1,6 +1,6 @@
 """AWD-LSTM on Penn Treebank: the paper's recipe, and that of the released code's README."""
 
-from experiments.tables import Row, Run, Table, at, from_run, measured
+from experiments.tables import Row, Run, Table, from_run, manual_dir, measured
 
 _FILE = 'experiments/awd_lstm/ptb.py'
 _BOTH = (measured('valid'),)
@@ -11,8 +11,8 @@ def _runs(recipe: str, window: int) -> tuple[Run, Run]:
   cache = tuple(measured(split, f'--cache={window},0.1,1.0', file=f'cache_{split}') for split in ('valid', 'test'))
   first = f'awd_lstm/ptb_{recipe}'
   return (
-    Run(first, f'{_FILE}:{recipe}', (at('ptb'),), _BOTH),
-    Run(f'{first}_tuned', f'{_FILE}:finetune,of={recipe}', (at('ptb'), from_run(first)), (*_BOTH, *cache)),
+    Run(first, f'{_FILE}:{recipe}', (manual_dir('ptb'),), _BOTH),
+    Run(f'{first}_tuned', f'{_FILE}:finetune,of={recipe}', (manual_dir('ptb'), from_run(first)), (*_BOTH, *cache)),
   )
 
 

@@ -1,6 +1,6 @@
 """AWD-LSTM on WikiText-2: the paper's recipe, and that of the released code's README."""
 
-from experiments.tables import Row, Run, Table, at, from_run, measured
+from experiments.tables import Row, Run, Table, from_run, manual_dir, measured
 
 _FILE = 'experiments/awd_lstm/wikitext2.py'
 _CACHE = tuple(measured(split, '--cache=3785,0.1279,0.662', file=f'cache_{split}') for split in ('valid', 'test'))
@@ -9,8 +9,10 @@ _CACHE = tuple(measured(split, '--cache=3785,0.1279,0.662', file=f'cache_{split}
 def _runs(recipe: str) -> tuple[Run, Run]:
   first, valid = f'awd_lstm/wikitext2_{recipe}', measured('valid')
   return (
-    Run(first, f'{_FILE}:{recipe}', (at('wikitext2'),), (valid,)),
-    Run(f'{first}_tuned', f'{_FILE}:finetune,of={recipe}', (at('wikitext2'), from_run(first)), (valid, *_CACHE)),
+    Run(first, f'{_FILE}:{recipe}', (manual_dir('wikitext2'),), (valid,)),
+    Run(
+      f'{first}_tuned', f'{_FILE}:finetune,of={recipe}', (manual_dir('wikitext2'), from_run(first)), (valid, *_CACHE)
+    ),
   )
 
 

@@ -1,6 +1,6 @@
 """BERT fine-tuned on GLUE."""
 
-from experiments.tables import Row, Run, Table, at, from_run, imported, measured
+from experiments.tables import Row, Run, Table, from_run, imported, manual_dir, measured
 
 _TASKS = {
   'mnli': 'accuracy',
@@ -43,7 +43,7 @@ _VALID = {  # figures of the validation split: of XLNet's tables for BERT large,
 
 def _run(size: str, task: str) -> Run:
   more = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
-  settings = (at('glue'), from_run(f'imported/bert_{size}'))
+  settings = (manual_dir('glue'), from_run(f'imported/bert_{size}'))
   return Run(f'bert/{size}_{task}', f'experiments/bert/tasks.py:{task}', settings, more, seeds=5)
 
 

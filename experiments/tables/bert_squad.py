@@ -1,6 +1,6 @@
 """BERT on SQuAD."""
 
-from experiments.tables import Row, Run, Table, at, from_run, imported
+from experiments.tables import Row, Run, Table, from_run, imported, manual_dir
 
 _FILE = 'experiments/bert/squad.py'
 
@@ -27,10 +27,10 @@ TABLE = Table(
     imported('bert_base'),
     imported('bert_large'),
     *(
-      Run(f'bert/{size}_squad', f'{_FILE}:squad', (at('squad'), from_run(f'imported/bert_{size}')), seeds=3)
+      Run(f'bert/{size}_squad', f'{_FILE}:squad', (manual_dir('squad'), from_run(f'imported/bert_{size}')), seeds=3)
       for size in ('base', 'large')
     ),
-    Run('bert/large_squad2', f'{_FILE}:squad2', (at('squad2'), from_run('imported/bert_large')), seeds=3),
+    Run('bert/large_squad2', f'{_FILE}:squad2', (manual_dir('squad2'), from_run('imported/bert_large')), seeds=3),
   ),
   note='From the released weights; single models, no TriviaQA; development sets. In version 2.0 the threshold of no '
   'answer is chosen on the same set, as in the paper.',

@@ -1,6 +1,6 @@
 """BERT: SWAG, named entities, and the pre-training by size."""
 
-from experiments.tables import POD, Row, Run, Table, at, from_run, imported
+from experiments.tables import POD, Row, Run, Table, from_run, imported, manual_dir
 
 TABLE = Table(
   'BERT, SWAG, CoNLL 2003 and pre-training',
@@ -15,17 +15,19 @@ TABLE = Table(
   runs=(
     *(imported(name) for name in ('bert_base', 'bert_large', 'bert_base_cased')),
     *(
-      Run(f'bert/{size}_swag', 'experiments/bert/tasks.py:swag', (at('swag'), from_run(f'imported/bert_{size}')))
+      Run(
+        f'bert/{size}_swag', 'experiments/bert/tasks.py:swag', (manual_dir('swag'), from_run(f'imported/bert_{size}'))
+      )
       for size in ('base', 'large')
     ),
     Run(
       'bert/base_conll2003',
       'experiments/bert/tagging.py:conll2003',
-      (at('conll2003'), from_run('imported/bert_base_cased')),
+      (manual_dir('conll2003'), from_run('imported/bert_base_cased')),
       seeds=5,
     ),
     *(
-      Run(f'bert/pretrain_{size}', f'experiments/bert/pretrain.py:{size}', (at('books'),), needs=POD)
+      Run(f'bert/pretrain_{size}', f'experiments/bert/pretrain.py:{size}', (manual_dir('books'),), needs=POD)
       for size in ('base', 'large')
     ),
   ),

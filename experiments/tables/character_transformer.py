@@ -1,6 +1,6 @@
 """Character Transformer: enwik8, text8 and the ablations."""
 
-from experiments.tables import POD, Row, Run, Table, at, measured
+from experiments.tables import POD, Row, Run, Table, manual_dir, measured
 
 _ABLATION = {
   'baseline': '',
@@ -32,17 +32,22 @@ TABLE = Table(
       Run(
         f'character_transformer/enwik8_{size}',
         f'experiments/character_transformer/enwik8.py:{size}',
-        (at('enwik8'),),
+        (manual_dir('enwik8'),),
         needs=POD,
       )
       for size in ('t12', 't64')
     ),
-    Run('character_transformer/text8_t12', 'experiments/character_transformer/text8.py:t12', (at('text8'),), needs=POD),
+    Run(
+      'character_transformer/text8_t12',
+      'experiments/character_transformer/text8.py:t12',
+      (manual_dir('text8'),),
+      needs=POD,
+    ),
     *(
       Run(
         _run(name),
         f'experiments/character_transformer/text8.py:t64{option}',
-        (at('text8'),),
+        (manual_dir('text8'),),
         (measured('valid'),),
         needs=POD,
       )

@@ -1,6 +1,6 @@
 """ELMo: its biLM, and the gain from its vectors on public tasks."""
 
-from experiments.tables import GPUS, Row, Run, Table, at, from_run
+from experiments.tables import GPUS, Row, Run, Table, from_run, manual_dir
 
 TABLE = Table(
   'ELMo',
@@ -15,7 +15,12 @@ TABLE = Table(
     ),
   ),
   runs=(
-    Run('elmo/lm1b', 'experiments/elmo/lm1b.py:original', (at('lm1b'),), seeds=0, needs=GPUS),
-    Run('elmo/sst', 'experiments/elmo/sst.py:elmo,bilm=original,phrases', (at('sst2'), from_run('elmo/lm1b')), seeds=5),
+    Run('elmo/lm1b', 'experiments/elmo/lm1b.py:original', (manual_dir('lm1b'),), seeds=0, needs=GPUS),
+    Run(
+      'elmo/sst',
+      'experiments/elmo/sst.py:elmo,bilm=original,phrases',
+      (manual_dir('sst2'), from_run('elmo/lm1b')),
+      seeds=5,
+    ),
   ),
 )

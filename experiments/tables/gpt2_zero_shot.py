@@ -1,6 +1,6 @@
 """Zero-shot evaluation of GPT-2."""
 
-from experiments.tables import Row, Run, Table, at, imported
+from experiments.tables import Row, Run, Table, imported, manual_dir
 
 _SIZES = {'124m': '117m', '355m': '345m', '774m': '762m', '1558m': '1542m'}  # as released -> as the paper calls them
 _COLUMNS = {  # column -> variant of the experiment, metric, split, data
@@ -26,7 +26,7 @@ def _run(size: str) -> Run:
   """Return the run that evaluates each data set once; both LAMBADA metrics are in one file."""
   commands = [
     f'evaluate --workdir={{imported/gpt2_{size}}} --config=experiments/gpt2/zero_shot.py:{variant},size={size} '
-    f'--split={split} --config.{at(data)} --output={{dir}}/{variant}.json'
+    f'--split={split} --config.{manual_dir(data)} --output={{dir}}/{variant}.json'
     for variant, split, data in dict.fromkeys((v, split, data) for v, _, split, data in _COLUMNS.values())
   ]
   return Run(f'gpt2/zero_shot_{size}', then=tuple(commands), seeds=0)

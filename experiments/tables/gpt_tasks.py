@@ -1,6 +1,6 @@
 """GPT fine-tuned: language inference, questions, GLUE."""
 
-from experiments.tables import Row, Run, Table, at, from_run, imported, measured
+from experiments.tables import Row, Run, Table, from_run, imported, manual_dir, measured
 
 _GLUE = {'cola': 'matthews', 'sst2': 'accuracy', 'mrpc': 'f1', 'stsb': 'pearson', 'qqp': 'f1'}
 _SERVER = "printed: GLUE's test server; ours: the validation split"
@@ -10,7 +10,7 @@ _OWN_DATA = ('snli', 'scitail', 'race', 'story_cloze')  # with public test label
 
 def _run(task: str) -> Run:
   more = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
-  settings = (at(task if task in _OWN_DATA else 'glue'), from_run('imported/gpt'))
+  settings = (manual_dir(task if task in _OWN_DATA else 'glue'), from_run('imported/gpt'))
   return Run(f'gpt/{task}', f'experiments/gpt/tasks.py:{task}', settings, more, seeds=3)
 
 

@@ -1,6 +1,6 @@
 """From word2vec to XLNet under one budget: the same text, parameters, tokens, tasks, tries and seeds for each."""
 
-from experiments.tables import CORES, Curve, Row, Run, Table, at, from_run
+from experiments.tables import CORES, Curve, Row, Run, Table, from_run, manual_dir
 
 _FILE = 'experiments/lineage/systems.py'
 _SYSTEMS = ('word2vec', 'elmo', 'ulmfit', 'gpt', 'bert', 'transformer_xl', 'xlnet')
@@ -9,14 +9,14 @@ _UNTRAINED = ('word2vec', 'gpt', 'bert', 'transformer_xl', 'xlnet')  # the other
 _TASKS = ('trec', 'sst2', 'topics')
 _RATES = ('low', 'high')
 # Those that do not take the tokenizer with the sizes of the model, and ELMo, whose words are the task's own.
-_PIECES = ('word2vec', 'ulmfit')
+_WITH_OWN_TOKENIZER = ('word2vec', 'ulmfit')
 
 
 def _pretrained(system: str, budget: str) -> Run:
   return Run(
     f'lineage/{system}_{budget}',
     f'{_FILE}:{system},budget={budget}',
-    (at('text'),),
+    (manual_dir('text'),),
     then=('describe --workdir={dir} --output={dir}/described.json',),
     seeds=0,
     needs=CORES,
@@ -24,7 +24,7 @@ def _pretrained(system: str, budget: str) -> Run:
 
 
 def _data(task: str) -> tuple[str, ...]:
-  return () if task == 'topics' else (at(task),)
+  return () if task == 'topics' else (manual_dir(task),)
 
 
 def _task_text(budget: str, task: str) -> Run:
@@ -37,12 +37,12 @@ def _task_text(budget: str, task: str) -> Run:
 
 def _tuned(system: str, budget: str, task: str, rate: str) -> Run:
   start = f'lineage/ulmfit_{budget}_{task}_text' if system == 'ulmfit' else f'lineage/{system}_{budget}'
-  pieces = f'data.tokenizer_path={{{start}}}/tokenizer'
+  tokenizer = f'data.tokenizer_path={{{start}}}/tokenizer'
   if budget == '0':  # the same subwords, newly initialised
-    start, pieces = '', f'data.tokenizer_path={{lineage/{system}_1}}/tokenizer'
+    start, tokenizer = '', f'data.tokenizer_path={{lineage/{system}_1}}/tokenizer'
   settings = (*_data(task), *([from_run(start)] if start else []))
-  if system in _PIECES or not start:
-    settings += (pieces,)
+  if system in _WITH_OWN_TOKENIZER or not start:
+    settings += (tokenizer,)
   config = f'{_FILE}:{system},stage=task,task={task},rate={rate}'
   return Run(f'lineage/{system}_{budget}_{task}_{rate}', config, settings, seeds=2, needs=CORES)
 

@@ -1,6 +1,6 @@
 """Attention by Luong: English to German, row by row, and the kinds of attention."""
 
-from experiments.tables import Row, Run, Table, at
+from experiments.tables import Row, Run, Table, manual_dir
 
 _LINES = {  # table 1; BLEU and perplexity
   'rnn_encdec/wmt14_de/base': 'sutskever,dropout=false,reverse=false',
@@ -42,7 +42,9 @@ TABLE = Table(
     for row, arg in (_LINES | _KINDS).items()
     for column in (('ppl',) if row.endswith(_NO_BLEU) else ('ppl', 'bleu'))
   ),
-  runs=tuple(Run(_run(arg), f'experiments/{_model(arg)}/wmt14.py:{arg}', (at('wmt14_en_de'),)) for arg in _ARGS),
+  runs=tuple(
+    Run(_run(arg), f'experiments/{_model(arg)}/wmt14.py:{arg}', (manual_dir('wmt14_en_de'),)) for arg in _ARGS
+  ),
   note='newstest2014, Moses tokens with compounds split; beam 12, no length penalty, <unk> allowed and not replaced. '
   'One vocabulary for both languages, unlike the paper.',
 )

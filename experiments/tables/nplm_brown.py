@@ -1,6 +1,6 @@
 """Neural probabilistic language models and n-gram models on the Brown corpus."""
 
-from experiments.tables import CORES, Row, Run, Table, at, measured
+from experiments.tables import CORES, Row, Run, Table, manual_dir, measured
 
 _FILE = 'experiments/nplm/brown.py'
 _SPLITS = ('train', 'valid', 'test')
@@ -28,7 +28,7 @@ _ALONE = (1, 3, 5, 7, 9)  # the networks; the next number is the same one mixed 
 def _network(number: int) -> Run:
   mixed = tuple(measured(split, '--mixture=trigram', file=f'mixed_{split}') for split in _SPLITS[1:])
   alone = tuple(measured(split) for split in _SPLITS)
-  return Run(f'nplm/brown_mlp{number}', f'{_FILE}:mlp{number}', (at('brown'),), (*alone, *mixed), needs=CORES)
+  return Run(f'nplm/brown_mlp{number}', f'{_FILE}:mlp{number}', (manual_dir('brown'),), (*alone, *mixed), needs=CORES)
 
 
 def _group(model: str) -> str:
@@ -39,7 +39,7 @@ def _group(model: str) -> str:
 def _ngrams(name: str) -> Run:
   models = ','.join(model for model in _NGRAMS if _group(model) == name)
   command = f'ngrams --config={_FILE} --split=train,valid,test --models={models} --output={{dir}}/ngrams.json'
-  return Run(name, then=(f'{command} --config.{at("brown")}',), seeds=0, needs=CORES)
+  return Run(name, then=(f'{command} --config.{manual_dir("brown")}',), seeds=0, needs=CORES)
 
 
 TABLE = Table(

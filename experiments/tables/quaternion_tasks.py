@@ -1,6 +1,6 @@
 """Quaternion Transformer: classification."""
 
-from experiments.tables import Row, Run, Table, at
+from experiments.tables import Row, Run, Table, manual_dir
 
 _DATA = {'imdb': 'imdb', 'sst2': 'sst'}
 _KINDS = {'none': 'base', 'full': 'full', 'partial': 'partial'}
@@ -17,7 +17,7 @@ TABLE = Table(
     Run(
       f'quaternion_transformer/{data}_{kind}',
       f'experiments/quaternion_transformer/tasks.py:{data},quaternion={kind}',
-      (at(data),),
+      (manual_dir(data),),
       seeds=3,
     )
     for data in _DATA

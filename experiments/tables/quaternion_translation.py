@@ -1,6 +1,6 @@
 """Quaternion Transformer: translation."""
 
-from experiments.tables import Row, Run, Table, at
+from experiments.tables import Row, Run, Table, manual_dir
 
 _PAIRS = {'en_vi': 'iwslt15_en_vi', 'en_ro': 'wmt16_en_ro', 'en_et': 'wmt18_en_et'}
 _KINDS = ('base', 'full', 'partial')
@@ -17,7 +17,7 @@ TABLE = Table(
     Run(
       f'quaternion_transformer/{pair}_{kind}',
       f'experiments/quaternion_transformer/translation.py:{kind},pair={pair}',
-      (at(data),),
+      (manual_dir(data),),
     )
     for pair, data in _PAIRS.items()
     for kind in _KINDS

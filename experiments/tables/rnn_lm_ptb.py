@@ -1,6 +1,6 @@
 """Regularised LSTMs on Penn Treebank."""
 
-from experiments.tables import Row, Run, Table, at, measured
+from experiments.tables import Row, Run, Table, manual_dir, measured
 
 _SIZES = ('small', 'medium', 'large')
 
@@ -13,7 +13,12 @@ TABLE = Table(
     for split, file in (('valid', 'valid'), ('test', 'results'))
   ),
   runs=tuple(
-    Run(f'rnn_lm/ptb_{size}', f'experiments/rnn_lm/ptb.py:{size}', (at('ptb'),), (measured('valid', '--which=last'),))
+    Run(
+      f'rnn_lm/ptb_{size}',
+      f'experiments/rnn_lm/ptb.py:{size}',
+      (manual_dir('ptb'),),
+      (measured('valid', '--which=last'),),
+    )
     for size in _SIZES
   ),
   note="The figures are those of the last epoch's parameters.",

@@ -1,6 +1,6 @@
 """Sparse Transformer: enwik8, the patterns, and the least context of an evaluated byte."""
 
-from experiments.tables import GPUS, Row, Run, Table, at
+from experiments.tables import GPUS, Row, Run, Table, manual_dir
 
 _FILE = 'experiments/sparse_transformer/enwik8.py'
 _CONTEXTS = (6144, 9216, 10752, 11904, 12096, 12160)
@@ -10,7 +10,7 @@ _SPLIT = 'table 2 does not say on which split'
 
 def _measured(context: int) -> str:
   return (
-    f'evaluate --workdir={{dir}} --config={_FILE}:fixed,context={context} --split=test --config.{at("enwik8")} '
+    f'evaluate --workdir={{dir}} --config={_FILE}:fixed,context={context} --split=test --config.{manual_dir("enwik8")} '
     f'--output={{dir}}/context_{context}.json'
   )
 
@@ -34,7 +34,7 @@ TABLE = Table(
     Run(
       f'sparse_transformer/enwik8_{name}',
       f'{_FILE}:{name}',
-      (at('enwik8'),),
+      (manual_dir('enwik8'),),
       tuple(map(_measured, _CONTEXTS)) if name == 'fixed' else (),
       seeds=3 if name == 'fixed' else 1,
       needs=GPUS,

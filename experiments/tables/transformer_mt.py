@@ -1,6 +1,6 @@
 """Transformer: translation of WMT 2014, and of captions."""
 
-from experiments.tables import CORES, GPUS, Row, Run, Table, at
+from experiments.tables import CORES, GPUS, Row, Run, Table, manual_dir
 
 _PAIRS = ('en_de', 'en_fr')
 
@@ -20,13 +20,19 @@ TABLE = Table(
       Run(
         f'transformer/wmt14_{size}_{pair}',
         f'experiments/transformer/wmt14.py:{size},pair={pair}',
-        (at(f'wmt14_{pair}'),),
+        (manual_dir(f'wmt14_{pair}'),),
         needs=GPUS,
       )
       for pair in _PAIRS
       for size in ('base', 'big')
     ),
-    Run('transformer/multi30k', 'experiments/transformer/multi30k.py:en_de', (at('multi30k'),), seeds=3, needs=CORES),
+    Run(
+      'transformer/multi30k',
+      'experiments/transformer/multi30k.py:en_de',
+      (manual_dir('multi30k'),),
+      seeds=3,
+      needs=CORES,
+    ),
   ),
   note="WMT: newstest2014, beam 4, length penalty 0.6, mean of the last checkpoints, BLEU of Moses' tokens, "
   "compounds split for English-German alone; sacreBLEU's own tokens give half a point to one point less. "

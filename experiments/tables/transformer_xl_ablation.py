@@ -1,6 +1,6 @@
 """Ablations of Transformer-XL: recurrence and relative positions."""
 
-from experiments.tables import GPUS, Row, Run, Table, at
+from experiments.tables import GPUS, Row, Run, Table, manual_dir
 
 _ARMS = {
   'recurrence_ours_full': 'ours',
@@ -23,7 +23,7 @@ TABLE = Table(
     Run(
       f'transformer_xl/ablation_{arm}',
       f'experiments/transformer_xl/wikitext103.py:{arm}',
-      (at('wikitext103'),),
+      (manual_dir('wikitext103'),),
       needs=GPUS,
     )
     for arm in _ARMS.values()

@@ -1,6 +1,6 @@
 """Transformer-XL over bytes and characters."""
 
-from experiments.tables import GPUS, POD, Row, Run, Table, at
+from experiments.tables import GPUS, POD, Row, Run, Table, manual_dir
 
 _SIZES = {'12l': GPUS, '18l': GPUS, '24l': POD}
 
@@ -13,10 +13,15 @@ TABLE = Table(
   ),
   runs=(
     *(
-      Run(f'transformer_xl/enwik8_{size}', f'experiments/transformer_xl/enwik8.py:{size}', (at('enwik8'),), needs=needs)
+      Run(
+        f'transformer_xl/enwik8_{size}',
+        f'experiments/transformer_xl/enwik8.py:{size}',
+        (manual_dir('enwik8'),),
+        needs=needs,
+      )
       for size, needs in _SIZES.items()
     ),
-    Run('transformer_xl/text8_24l', 'experiments/transformer_xl/text8.py:24l', (at('text8'),), needs=POD),
+    Run('transformer_xl/text8_24l', 'experiments/transformer_xl/text8.py:24l', (manual_dir('text8'),), needs=POD),
   ),
   note='Windows of 80 over a memory of 2,100, distances clamped at 820 (24 layers: 128, 3,800, 1,000). The sizes of 18 '
   'layers are ours: the paper prints 88M parameters alone.',

@@ -1,6 +1,6 @@
 """Transformer-XL by word: WikiText-103, One Billion Words, Penn Treebank."""
 
-from experiments.tables import GPUS, POD, Row, Run, Table, at
+from experiments.tables import GPUS, POD, Row, Run, Table, manual_dir
 
 _LM1B = {
   'base': 'base',
@@ -24,16 +24,16 @@ TABLE = Table(
       Run(
         f'transformer_xl/wikitext103_{size}',
         f'experiments/transformer_xl/wikitext103.py:{size}',
-        (at('wikitext103'),),
+        (manual_dir('wikitext103'),),
         needs=GPUS if size == 'base' else POD,
       )
       for size in ('base', 'large')
     ),
     *(
-      Run(f'transformer_xl/lm1b_{name}', f'experiments/transformer_xl/lm1b.py:{name}', (at('lm1b'),), needs=POD)
+      Run(f'transformer_xl/lm1b_{name}', f'experiments/transformer_xl/lm1b.py:{name}', (manual_dir('lm1b'),), needs=POD)
       for name in _LM1B
     ),
-    Run('transformer_xl/ptb', 'experiments/transformer_xl/ptb.py:24m', (at('ptb'),), seeds=3),
+    Run('transformer_xl/ptb', 'experiments/transformer_xl/ptb.py:24m', (manual_dir('ptb'),), seeds=3),
   ),
   note='WikiText-103: windows of 64 over a memory of 640, distances clamped at 400 (large 128, 1600, 1000). One '
   'Billion Words: windows of 32 over 128; the released data has a mark at both ends of a sentence, here it is one.',

@@ -1,6 +1,6 @@
 """ULMFiT: error rates of the ensembles of both directions, and the ablations of language model and classifier."""
 
-from experiments.tables import Row, Run, Table, at, from_run, measured
+from experiments.tables import Row, Run, Table, from_run, manual_dir, measured
 
 _DATA = {'imdb': 'imdb', 'trec': 'trec6'}  # name here -> in published.csv
 _METHODS = {  # of the classifier -> row of table 7
@@ -16,12 +16,12 @@ _FILES = 'experiments/ulmfit/'
 
 def _general(tail: str = '') -> Run:
   option = ',direction=backward' if tail else ''
-  return Run(f'ulmfit/general{tail}', f'{_FILES}general.py:wikitext103{option}', (at('wikitext103'),), seeds=0)
+  return Run(f'ulmfit/general{tail}', f'{_FILES}general.py:wikitext103{option}', (manual_dir('wikitext103'),), seeds=0)
 
 
 def _lm(data: str, option: str = '', tail: str = '', name: str = '') -> Run:
   start = from_run(f'ulmfit/general{tail}')
-  return Run(f'ulmfit/{data}_lm{tail}{name}', f'{_FILES}lm.py:{data}{option}', (at(data), start), seeds=0)
+  return Run(f'ulmfit/{data}_lm{tail}{name}', f'{_FILES}lm.py:{data}{option}', (manual_dir(data), start), seeds=0)
 
 
 def _classifier(name: str, data: str, options: str, start: str, words: str = '') -> Run:
@@ -29,7 +29,7 @@ def _classifier(name: str, data: str, options: str, start: str, words: str = '')
   begin = (from_run(start), "train.init_parts=('model',)") if start else ()
   tokens = f'data.tokenizer_path={{{words or start}}}/tokenizer'
   config = f'{_FILES}classifier.py:{data}{options}'
-  return Run(f'ulmfit/{name}', config, (at(data), tokens, *begin), (measured('valid'),), seeds=3)
+  return Run(f'ulmfit/{name}', config, (manual_dir(data), tokens, *begin), (measured('valid'),), seeds=3)
 
 
 def _both(data: str) -> list[Run]:

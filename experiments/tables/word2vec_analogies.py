@@ -1,6 +1,6 @@
 """word2vec: percent of the analogies answered."""
 
-from experiments.tables import CORES, Row, Run, Table, at
+from experiments.tables import CORES, Row, Run, Table, manual_dir
 
 _NAMES = {  # variant of the experiment -> rows of the papers
   'cbow_300': ('public_vectors/cbow_300', ('total', 'semantic', 'syntactic')),
@@ -8,7 +8,7 @@ _NAMES = {  # variant of the experiment -> rows of the papers
   **{name: (f'objectives/{name}', ('total', 'semantic', 'syntactic')) for name in ('neg5', 'neg15', 'hs')},
   **{f'{name},sample=1e-5': (f'objectives/{name}_sub', ('total',)) for name in ('neg5', 'neg15', 'hs')},
 }
-_ASKED = 'vectors --workdir={dir} --analogies={data.questions} --restrict=1000000 --output={dir}/analogies.json'
+_ANALOGIES = 'vectors --workdir={dir} --analogies={data.questions} --restrict=1000000 --output={dir}/analogies.json'
 
 
 def _run(variant: str) -> str:
@@ -30,7 +30,7 @@ TABLE = Table(
     for kind in kinds
   ),
   runs=tuple(
-    Run(_run(variant), f'experiments/word2vec/news.py:{variant}', (at('news'),), (_ASKED,), needs=CORES)
+    Run(_run(variant), f'experiments/word2vec/news.py:{variant}', (manual_dir('news'),), (_ANALOGIES,), needs=CORES)
     for variant in _NAMES
   ),
   note='Over the whole vocabulary. Figures depend on the text above all.',

@@ -1,6 +1,6 @@
 """Ablations of XLNet: pre-trained on the same text, fine-tuned on four tasks."""
 
-from experiments.tables import POD, Row, Run, Table, at, from_run, measured
+from experiments.tables import POD, Row, Run, Table, from_run, manual_dir, measured
 
 _ARMS = {  # row of table 6 -> variant of experiments/xlnet/ablation.py
   '1_bert_base': 'bert',
@@ -24,7 +24,9 @@ _MASKS = ('data.tokenizer=wordpiece', 'data.batching.form=bert')  # rows of `dae
 
 
 def _pretrained(arm: str) -> Run:
-  return Run(f'xlnet/ablation_{arm}', f'experiments/xlnet/ablation.py:{arm}', (at('books'),), seeds=0, needs=POD)
+  return Run(
+    f'xlnet/ablation_{arm}', f'experiments/xlnet/ablation.py:{arm}', (manual_dir('books'),), seeds=0, needs=POD
+  )
 
 
 def _tuned(arm: str, task: str) -> Run:
@@ -32,7 +34,7 @@ def _tuned(arm: str, task: str) -> Run:
   pooling = () if task == 'squad2' else ('objective.pooling=first',)
   masks = (*_MASKS, *pooling) if arm == 'dae' else ()
   data = task if task in ('race', 'squad2') else 'glue'
-  settings = (at(data), from_run(f'xlnet/ablation_{arm}'), *masks)
+  settings = (manual_dir(data), from_run(f'xlnet/ablation_{arm}'), *masks)
   then = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
   return Run(f'xlnet/ablation_{arm}_{task}', f'experiments/{system}/{file}.py:{task}', settings, then, seeds=5)
 

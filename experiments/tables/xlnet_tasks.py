@@ -1,6 +1,6 @@
 """XLNet fine-tuned: GLUE, SQuAD, RACE and IMDb."""
 
-from experiments.tables import POD, Row, Run, Table, at, from_run, imported, measured
+from experiments.tables import POD, Row, Run, Table, from_run, imported, manual_dir, measured
 
 _START = from_run('imported/xlnet_large')
 _GLUE = {
@@ -18,7 +18,7 @@ _GLUE = {
 
 def _glue(task: str) -> Run:
   more = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
-  return Run(f'xlnet/large_{task}', f'experiments/xlnet/tasks.py:{task}', (at('glue'), _START), more, seeds=5)
+  return Run(f'xlnet/large_{task}', f'experiments/xlnet/tasks.py:{task}', (manual_dir('glue'), _START), more, seeds=5)
 
 
 TABLE = Table(
@@ -48,12 +48,12 @@ TABLE = Table(
   runs=(
     imported('xlnet_large'),
     *(
-      Run(f'xlnet/large_{data}', f'experiments/xlnet/squad.py:{data}', (at(data), _START), needs=POD)
+      Run(f'xlnet/large_{data}', f'experiments/xlnet/squad.py:{data}', (manual_dir(data), _START), needs=POD)
       for data in ('squad', 'squad2')
     ),
     *(_glue(task) for task in dict.fromkeys(task for task, _ in _GLUE.values())),
     *(
-      Run(f'xlnet/large_{data}', f'experiments/xlnet/tasks.py:{data}', (at(data), _START), needs=POD)
+      Run(f'xlnet/large_{data}', f'experiments/xlnet/tasks.py:{data}', (manual_dir(data), _START), needs=POD)
       for data in ('race', 'imdb')
     ),
   ),

@@ -200,7 +200,7 @@ def _list(names: list[str], plan: plans.Plan) -> int:
         print(f'  {line.result.row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}')
       for key in report.data_of(table, results):
         print(
-          f'  --data={key}={"DIR" if DATA[key].needed else "DIR (or made, or downloaded)"}: {DATA[key].what}; '
+          f'  --data={key}={"DIR" if DATA[key].required else "DIR (or made, or downloaded)"}: {DATA[key].files}; '
           f'{DATA[key].terms}'
         )
   return 0

@@ -198,9 +198,9 @@ def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *,
         return str(where if name == 'dir' or other is None else directory(other, seed if other.seeds else None, plan))
       if name in plan.data:
         return plan.data[name]
-      left_out |= not DATA[name].needed
-      if DATA[name].needed and not shown:
-        raise Missing(f'{run.name} needs {DATA[name].what} ({DATA[name].terms}): --data={name}=DIR')
+      left_out |= not DATA[name].required
+      if DATA[name].required and not shown:
+        raise Missing(f'{run.name} needs {DATA[name].files} ({DATA[name].terms}): --data={name}=DIR')
       return f'DATA/{name}'
 
     filled_text = _BRACES.sub(expand, text)

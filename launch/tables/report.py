@@ -143,7 +143,7 @@ def markdown(name: str, table: Table, results: Sequence[collection.RowResult], p
   text += ['## How each is measured', '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
   for run in runs_of(table, results):
     text += [f'**{run.name}** ({about(run, plan)})', '', '```', *protocol(run, table, plan), '```', '']
-  rows = [f'| {key} | {DATA[key].what} | {DATA[key].terms} |' for key in data_of(table, results)]
+  rows = [f'| {key} | {DATA[key].files} | {DATA[key].terms} |' for key in data_of(table, results)]
   text += ['## Data', '', '| Name | What | Terms |', '|---|---|---|', *rows] if rows else []
   return '\n'.join(text) + '\n'
 
@@ -216,7 +216,7 @@ def html_page(name: str, table: Table, results: Sequence[collection.RowResult], 
     for run in runs_of(table, results)
   )
   data = ''.join(
-    f'<tr><td>{e(k)}</td><td>{e(DATA[k].what)}</td><td>{e(DATA[k].terms)}</td></tr>' for k in data_of(table, results)
+    f'<tr><td>{e(k)}</td><td>{e(DATA[k].files)}</td><td>{e(DATA[k].terms)}</td></tr>' for k in data_of(table, results)
   )
   data = data and f'<h2>Data</h2>\n<table><tbody>{data}</tbody></table>'
   remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(results))
