@@ -32,36 +32,36 @@ class Stop:
   With several processes JAX's own service handles SIGTERM, and Ctrl-C keeps its usual meaning.
   """
 
-  def __init__(self, kept: Callable[[], str] | None = None):
+  def __init__(self, describe_checkpoint: Callable[[], str] | None = None):
     """Create the handler; entering the context installs it.
 
     Args:
-      kept: returns a sentence on the newest checkpoint, shown when a second Ctrl-C ends the process. None if the
-        process is not lmx's own, such as a notebook: a second Ctrl-C then raises KeyboardInterrupt.
+      describe_checkpoint: returns a sentence on the newest checkpoint, shown when a second Ctrl-C ends the process.
+        None if the process is not lmx's own, such as a notebook: a second Ctrl-C then raises KeyboardInterrupt.
     """
-    self._kept, self._signal, self._saved = kept, 0, False
+    self._describe_checkpoint, self._signal, self._saved = describe_checkpoint, 0, False
     self._before: dict[int, Any] = {}
 
   def __enter__(self) -> Stop:
     if jax.process_count() > 1 or threading.current_thread() is not threading.main_thread():
       return self
-    self._before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
-    if self._kept is not None:
+    self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+    if self._describe_checkpoint is not None:
       ours, self._writer = socket.socketpair()
       self._writer.setblocking(False)
       self._descriptor = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-      threading.Thread(target=self._watch, args=(ours, self._kept), daemon=True).start()
+      threading.Thread(target=self._watch, args=(ours, self._describe_checkpoint), daemon=True).start()
     return self
 
   def __exit__(self, *_: Any) -> None:
-    if self._before and self._kept is not None:
+    if self._before and self._describe_checkpoint is not None:
       signal.set_wakeup_fd(self._descriptor)
       self._writer.close()  # ends the thread
     for number, handler in self._before.items():
       signal.signal(number, handler)
     self._before = {}
 
-  def _ask(self, number: int, *_: Any) -> None:
+  def _handle(self, number: int, *_: Any) -> None:
     if self._saved or number == self._signal == signal.SIGINT:
       raise KeyboardInterrupt if number == signal.SIGINT else Stopped
     self._signal = self._signal or number
@@ -70,19 +70,19 @@ class Stop:
     """Mark the run as saved: any signal, including one already received, now raises KeyboardInterrupt or Stopped."""
     self._saved = True
     if self._signal:
-      self._ask(self._signal)
+      self._handle(self._signal)
 
-  def _watch(self, ours: socket.socket, kept: Callable[[], str]) -> None:
+  def _watch(self, ours: socket.socket, describe_checkpoint: Callable[[], str]) -> None:
     """Print a message at the first Ctrl-C and exit at the second."""
     count = 0
     with ours:
       while number := ours.recv(1):
         count += number[0] == signal.SIGINT
         if count > 1:
-          print(f'\nlmx: interrupted; {kept()}', file=sys.stderr, flush=True)
+          print(f'\nlmx: interrupted; {describe_checkpoint()}', file=sys.stderr, flush=True)
           os._exit(INTERRUPTED)
         if number[0] == signal.SIGINT and not self._saved:
-          print('\nlmx: saving after the update under way; Ctrl-C again ends at once', file=sys.stderr, flush=True)
+          print('\nlmx: saving after the current update; Ctrl-C again exits at once', file=sys.stderr, flush=True)
 
   def requested(self, done: int) -> bool:
     """Return True once a signal has arrived; several processes agree on a step that all of them reach."""

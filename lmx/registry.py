@@ -9,22 +9,22 @@ from types import ModuleType
 from lmx.errors import InputError, nearest
 
 
-class Parts:
+class Registry:
   """The modules of a package.
 
   Args:
     package: its dotted name.
     what: name of one module in a message.
-    apart: modules of the package that are excluded.
+    excluded: modules of the package that are excluded.
   """
 
-  def __init__(self, package: str, what: str, apart: tuple[str, ...] = ()):
-    self._package, self._what, self._apart = package, what, apart
+  def __init__(self, package: str, what: str, excluded: tuple[str, ...] = ()):
+    self._package, self._what, self._excluded = package, what, excluded
 
   def names(self) -> list[str]:
     """Return their names, in alphabetical order."""
     folder = importlib.import_module(self._package).__path__
-    return sorted(m.name for m in pkgutil.iter_modules(folder) if m.name not in self._apart)
+    return sorted(m.name for m in pkgutil.iter_modules(folder) if m.name not in self._excluded)
 
   def get(self, name: str) -> ModuleType:
     """Return the module `name`; raise InputError with the nearest name if there is none."""

@@ -51,22 +51,24 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
     KeyboardInterrupt: its message names the newest checkpoint.
   """
   workdir = epath.Path(workdir)
-  again = f'`{shlex.join(command)}`' if command else 'the same call'
+  resume_command = f'`{shlex.join(command)}`' if command else 'the same call'
 
-  def kept() -> str:
+  def describe_checkpoint() -> str:
     entries = orbax_format.entries(workdir / 'checkpoints')
-    return f'step {entries[-1][0]} is kept, {again} continues' if entries else f'no step is saved, {again} begins anew'
+    if not entries:
+      return f'no checkpoint is saved, {resume_command} starts from step 0'
+    return f'the checkpoint of step {entries[-1][0]} is saved, {resume_command} resumes from it'
 
   try:
-    return _train(config, workdir, command, Stop(kept if command else None), again)
+    return _train(config, workdir, command, Stop(describe_checkpoint if command else None), resume_command)
   except KeyboardInterrupt:
-    raise KeyboardInterrupt(kept()) from None
+    raise KeyboardInterrupt(describe_checkpoint()) from None
   except Stopped:
-    print(f'stopped while finishing; {kept()}', file=sys.stderr)
+    print(f'stopped while finishing; {describe_checkpoint()}', file=sys.stderr)
     return PREEMPTED
 
 
-def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, again: str) -> int:
+def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, resume_command: str) -> int:
   config, rules = work_directory.resume_config(config, workdir)
   run = config_lib.to_run(config)
   engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
@@ -104,7 +106,9 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
         return 0
       with stop:
         if not session.train(checkpoints, logger, stop):
-          logger.note(f'stopped after update {session.done} of {session.total_steps} and saved; {again} continues')
+          logger.note(
+            f'stopped after update {session.done} of {session.total_steps} and saved; {resume_command} resumes'
+          )
           return stop.code
         stop.saved()
         session.finish(checkpoints, logger, command)
@@ -301,7 +305,7 @@ class Session:
     if self.run.train.on_nan == 'stop':
       raise NonFiniteLoss(
         f'the loss is not finite in {where}; the indices of the batch are in nonfinite.jsonl. The parameters are as '
-        'before that update. Lower optim.lr, set optim.clip_norm, or leave such updates out with train.on_nan=skip.'
+        'before that update. Lower optim.lr, set optim.clip_norm, or skip such updates with train.on_nan=skip.'
       )
     if self.progress.skipped > self.run.train.max_skips:
       raise NonFiniteLoss(f'{where}: {self.progress.skipped} updates were skipped, more than train.max_skips')

@@ -16,7 +16,7 @@ from lmx import interrupts
 BLOCKED = """
 import ctypes
 from lmx import interrupts
-with interrupts.Stop(lambda: 'step 7 is kept'):
+with interrupts.Stop(lambda: 'step 7 is saved'):
   mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
   libc.pthread_mutex_lock(mutex)
   print('ready', flush=True)
@@ -33,12 +33,12 @@ def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_h
     assert process.stdout.readline() == 'ready\n'
     process.send_signal(signal.SIGINT)
     assert process.stderr.readline() == '\n'
-    assert 'Ctrl-C again ends at once' in process.stderr.readline()
+    assert 'Ctrl-C again exits at once' in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, text = process.communicate(timeout=30)
   finally:
     process.kill()
-  assert process.returncode == 130 and 'interrupted; step 7 is kept' in text
+  assert process.returncode == 130 and 'interrupted; step 7 is saved' in text
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])

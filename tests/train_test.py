@@ -115,7 +115,7 @@ def test_a_work_directory_that_is_deleted_during_a_save_is_named(run, tmp_path, 
 def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(run, tmp_path, monkeypatch):
   more = ('samples.count=1', 'samples.tokens=2')
 
-  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match='step 8 is kept, the same call contin'):
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match='step 8 is saved, the same call resumes'):
     patch.setattr(run_log.Logger, 'results', lambda *_: os.kill(os.getpid(), signal.SIGINT))
     run(tmp_path, *more)
   with monkeypatch.context() as patch:

@@ -29,11 +29,13 @@ def parse(text: str) -> list[int]:
   except ValueError:
     lengths = []
   if len(lengths) < 2 or min(lengths) < 16 or max(lengths) > 10_000_000 or len(set(lengths)) < len(lengths):
-    raise InputError(f'--attention is "{text}"; it must be two or more different lengths of at least 16: 1024,2048')
+    raise InputError(
+      f'--attention: got "{text}"; expected two or more different lengths of at least 16, such as 1024,2048'
+    )
   return lengths
 
 
-def stride_of(length: int) -> int:
+def nearest_stride(length: int) -> int:
   """Return the power of two nearest sqrt(length); of two equally near, the larger."""
   return int(2 ** math.floor(math.log2(length) / 2 + 0.5))
 
@@ -46,11 +48,11 @@ def attention(kind: str, length: int) -> Callable[..., Any]:
   if kind.startswith('dense'):
     backend = 'blocked' if kind.endswith('blocked') else 'xla'
     return lambda q, k, v: attention.attend(q, k, v, AttentionMask(), causal=True, backend=backend)
-  plan = sparse_attention.Plan(kind, 'merged', stride_of(length), SUMMARY, 'released')
+  plan = sparse_attention.Plan(kind, 'merged', nearest_stride(length), SUMMARY, 'released')
   return lambda q, k, v: sparse_attention.attend(q, k, v, AttentionMask(), plan)
 
 
-def one(kind: str, length: int, runs: int) -> dict[str, Any]:
+def measure_one(kind: str, length: int, runs: int) -> dict[str, Any]:
   """Measure one kind at one length; no times if the memory plan exceeds MOST."""
   import jax
   import jax.numpy as jnp
@@ -61,7 +63,7 @@ def one(kind: str, length: int, runs: int) -> dict[str, Any]:
   compiled = jax.jit(gradient).lower(*qkv).compile()
   analysis: Any = compiled.memory_analysis()
   planned = analysis.temp_size_in_bytes
-  row: dict[str, Any] = {'kind': kind, 'length': length, 'stride': stride_of(length), 'planned_bytes': planned}
+  row: dict[str, Any] = {'kind': kind, 'length': length, 'stride': nearest_stride(length), 'planned_bytes': planned}
   times = []
   for _ in range(runs + 1 if planned <= MOST else 0):
     begin, used = time.perf_counter(), time.process_time()
@@ -87,7 +89,7 @@ def measure(lengths: Sequence[int], runs: int) -> list[dict[str, Any]]:
   rows = []
   for kind in KINDS:
     print(f'{kind}\n  {"length":>8}  {"stride":>6}  {"clock":>10}  {"processor":>10}  {"memory":>12}')
-    kind_rows = [one(kind, length, runs) for length in lengths]
+    kind_rows = [measure_one(kind, length, runs) for length in lengths]
     for f in kind_rows:
       times = [f'{1000 * x:,.0f} ms' if x else 'not run' for x in (f['seconds'], f['processor_seconds'])]
       stride = f['stride'] if kind in ('strided', 'fixed') else ''

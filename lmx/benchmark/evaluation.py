@@ -30,7 +30,7 @@ def parse(text: str) -> list[int]:
   """Read attention lengths such as '100,200,400'."""
   parts = text.split(',')
   if not all(part.isdecimal() and 0 < len(part) < 8 and int(part) for part in parts):
-    raise InputError(f'--evaluation is "{text}"; write attention lengths with commas between, such as 100,200,400')
+    raise InputError(f'--evaluation: got "{text}"; expected attention lengths separated by commas, such as 100,200,400')
   return [int(part) for part in parts]
 
 
@@ -59,11 +59,11 @@ def measure_all(
   rows = []
   for length in lengths:
     rows.append(measure(task, length, segment, batch, **repeats) | {'name': name, 'device': run_log.device()})
-    print(line(rows[-1]), flush=True)
+    print(format_row(rows[-1]), flush=True)
   return rows
 
 
-def configs(cfg: Any, length: int) -> tuple[Any, Any]:
+def build_configs(cfg: Any, length: int) -> tuple[Any, Any]:
   """Return configs (with a memory of `length`, without one and with absolute positions) of the same sizes."""
   return (
     dataclasses.replace(cfg, M=length, same_length=True),
@@ -75,15 +75,15 @@ def measure(
   task: Any, length: int, segment: int, batch: int, *, steps: int, warmup: int, rounds: int
 ) -> dict[str, Any]:
   """Time one attention length, in seconds per token."""
-  remembering, windowed = configs(task.cfg, length)
+  remembering, windowed = build_configs(task.cfg, length)
   reuse = _reuse(dataclasses.replace(task, cfg=remembering), batch, segment)
   slide = _slide(dataclasses.replace(task, cfg=windowed), batch, length)
-  short, long = (_times(step, warmup + 2)[-1] for step in (reuse, slide))
+  short, long = (_measure_times(step, warmup + 2)[-1] for step in (reuse, slide))
   calls = max(1, round(long / short))  # turns of equal duration, so that other programs disturb both alike
   with_memory, by_windows, ratios = [], [], []
   for _ in range(rounds):
-    with_memory.append([x / (batch * segment) for x in _times(reuse, steps, calls)])
-    by_windows.append([x / batch for x in _times(slide, steps)])
+    with_memory.append([x / (batch * segment) for x in _measure_times(reuse, steps, calls)])
+    by_windows.append([x / batch for x in _measure_times(slide, steps)])
     ratios.append(statistics.median(by_windows[-1]) / statistics.median(with_memory[-1]))
   memory, windows = (statistics.median(sum(rounds, [])) for rounds in (with_memory, by_windows))
   return {
@@ -99,7 +99,7 @@ def measure(
   }
 
 
-def _times(step: Callable[[], Any], count: int, calls: int = 1) -> list[float]:
+def _measure_times(step: Callable[[], Any], count: int, calls: int = 1) -> list[float]:
   """Return `count` times in seconds of a call, each the mean over `calls` of them."""
   import jax
 
@@ -123,7 +123,7 @@ def _reuse(task: Any, rows: int, segment: int) -> Callable[[], Any]:
   batch = flops.random_batch(task, rows, segment)
   batch.pop('reset_B', None)  # every segment continues the row
   scored = jax.jit(
-    lambda *given: task.objective.score(task.objective_cfg, task.model, task.cfg, *given)[::2], donate_argnums=2
+    lambda *args: task.objective.score(task.objective_cfg, task.model, task.cfg, *args)[::2], donate_argnums=2
   )
   state = task.model.init_state(task.cfg, rows)
 
@@ -148,12 +148,12 @@ def _slide(task: Any, rows: int, length: int) -> Callable[[], Any]:
   return lambda: predict(params, batch['tokens_BT'], batch['targets_BT'][:, -1:])
 
 
-def line(found: dict[str, Any]) -> str:
+def format_row(row: dict[str, Any]) -> str:
   """Return a row of the table."""
   micro = lambda seconds: f'{1e6 * seconds:,.1f} us'
-  rounds = ', '.join(f'{ratio:,.0f}' for ratio in found['ratio_of_rounds'])
-  paper = f'{found["paper"]:,}x' if found['paper'] else '-'
+  rounds = ', '.join(f'{ratio:,.0f}' for ratio in row['ratio_of_rounds'])
+  paper = f'{row["paper"]:,}x' if row['paper'] else '-'
   return (
-    f'{found["attention_length"]:11,}{micro(found["memory_seconds"]):>14}{micro(found["window_seconds"]):>14}'
-    f'{found["ratio"]:10,.0f}x  {rounds:24}{paper:>8}'
+    f'{row["attention_length"]:11,}{micro(row["memory_seconds"]):>14}{micro(row["window_seconds"]):>14}'
+    f'{row["ratio"]:10,.0f}x  {rounds:24}{paper:>8}'
   )

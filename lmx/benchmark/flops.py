@@ -170,7 +170,7 @@ def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str
   return batch_arrays
 
 
-def _counted(task: Task) -> Task:
+def _countable(task: Task) -> Task:
   """Return the same model in a countable form: one layer looped over, attention as plain products."""
   names = {field.name for field in dataclasses.fields(task.cfg)}
   changes: dict[str, Any] = {'scan': True} if 'scan' in names else {}
@@ -192,7 +192,7 @@ def flops_per_token(task: Task, batch: int, length: int, training: bool) -> floa
 
   With `training`, rematerialised computations count twice.
   """
-  task = _counted(task)
+  task = _countable(task)
   params, rows, state, key = task.arguments(batch, length)
   if training:
     total = flops(jax.value_and_grad(task.loss), params, rows, state, key)

@@ -17,7 +17,7 @@ _LENGTH = 35  # tokens of a row, for models without a window (arXiv 1409.2329, s
 _LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
 
 
-def model_of(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str]:
+def build_model(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str]:
   """Return (module, config, `registry.label`) of `model[:variant]` with `field=value` changes.
 
   Raises:
@@ -36,7 +36,7 @@ def model_of(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str]:
   for change in changes:
     field, equals, value = change.partition('=')
     if not equals:
-      raise InputError(f'"{change}" has no value: write {change}=VALUE')
+      raise InputError(f'--set: "{change}" has no value; write {change}=VALUE')
     if field not in hints:
       raise InputError(f'model "{name}" has no field "{field}"{nearest(field, hints)}')
     fields[field] = _value(field, hints[field], value)
@@ -54,13 +54,13 @@ def _value(field: str, hint: Any, text: str) -> Any:
   if hint is float and type(value) is int:
     return float(value)
   if isinstance(hint, type) and type(value) is not hint:
-    raise InputError(f'field "{field}" is of type {hint.__name__}, and {text!r} is not')
+    raise InputError(f'field "{field}": got {text!r}; expected a value of type {hint.__name__}')
   return value
 
 
-def task_of(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
-  """Return (flops.Task with the model's own objective, label of the model); errors as `model_of`."""
-  module, cfg, name = model_of(text, changes)
+def build_task(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
+  """Return (flops.Task with the model's own objective, label of the model); errors as `build_model`."""
+  module, cfg, name = build_model(text, changes)
 
   from lmx import objectives
   from lmx.benchmark import flops
@@ -70,11 +70,13 @@ def task_of(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
   return flops.Task(module, cfg, objective, options), name
 
 
-def length_of(cfg: Any, batch: int, length: int) -> int:
+def resolve_length(cfg: Any, batch: int, length: int) -> int:
   """Return the tokens of a row: `length`, or the model's window if 0; InputError if it does not fit."""
   from lmx.decoding import generate
 
   limit = generate.window(cfg)
   if batch < 1 or length < 0 or (limit is not None and length > limit):
-    raise InputError(f'batch {batch} and length {length} must be above 0, the length at most {limit or "any"}')
+    raise InputError(
+      f'--batch, --length: got {batch}, {length}; expected numbers above 0, the length at most {limit or "any"}'
+    )
   return length or limit or _LENGTH

@@ -47,7 +47,7 @@ def spec(subject: Any) -> dict[str, Any]:
   rates = {getattr(cfg, field) for field in _DROPOUT[name]}
   optimizer = {'bert_adam': 'adamw'}.get(subject.optimizer, subject.optimizer)
   if len(rates) > 1:
-    raise InputError(f'the peer has one dropout rate, and {name} is given {sorted(rates)}')
+    raise InputError(f'dropout rates of {name}: got {sorted(rates)}; expected one rate, as the peer has')
   if name != 'rnn_lm' and not cfg.tied:
     raise InputError(f'model.tied: got False; expected True, because the peer ties the output matrix of {name}')
   names = ('V', 'E', 'D', 'N', 'tied') if name == 'rnn_lm' else ('V', 'D', 'N', 'H')
@@ -122,7 +122,7 @@ class Peer:
       self._input.close()
     self._process.wait(timeout=60)
 
-  def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+  def send(self, request: dict[str, Any]) -> dict[str, Any]:
     """Send a request and return the answer; raise InputError with the peer's error message."""
     try:
       self._input.write(json.dumps(request) + '\n')
@@ -131,7 +131,7 @@ class Peer:
     except BrokenPipeError:
       line = ''
     if not line:
-      raise InputError('the peer ended before it answered; what it printed stands above')
+      raise InputError('the peer ended before it answered; its output is above')
     answer = json.loads(line)
     if 'error' in answer:
       raise InputError(f'the peer cannot do this: {answer["error"]}')

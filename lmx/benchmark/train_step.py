@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from lmx.benchmark import torch_client
-from lmx.benchmark.task import task_of
+from lmx.benchmark.task import build_task
 from lmx.errors import InputError
 
 
@@ -106,21 +106,21 @@ class Programs:
   def __len__(self) -> int:
     return len(self._compiled)
 
-  def of(self, held: Any, rows: Any, batch: Any, key: Any) -> Any:
+  def compile(self, train_state: Any, rows: Any, batch: Any, key: Any) -> Any:
     """Return the program for a batch of these shapes; the other arguments always have the same."""
     from lmx.benchmark import flops
 
     shapes = tuple((name, array.shape) for name, array in batch.items())
     if shapes not in self._compiled:
       begin = time.perf_counter()
-      self._compiled[shapes] = self._jitted.lower(held, rows, batch, key).compile()
+      self._compiled[shapes] = self._jitted.lower(train_state, rows, batch, key).compile()
       self.seconds += time.perf_counter() - begin
       planned = flops.compiled_memory(self._compiled[shapes])
       self.planned_bytes = max(filter(None, (self.planned_bytes, planned)), default=None)
     return self._compiled[shapes]
 
 
-def of_preset(name: str, preset: Preset) -> Subject:
+def subject_from_preset(name: str, preset: Preset) -> Subject:
   """Return the step of a preset for the first device, on random tokens."""
   import jax
 
@@ -128,7 +128,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
   from lmx.engine import precision, sharding, sparse_step, state, step
   from lmx.optim import build
 
-  task, _ = task_of(preset.model, preset.changes)
+  task, _ = build_task(preset.model, preset.changes)
   # 0.01 is the default of torch.optim.AdamW, which the peer uses; it costs nothing measurable.
   decay = 0.01 if preset.optimizer == 'adamw' else 0.0
   cfg = build.Config(optimizer=preset.optimizer, lr=1e-4, clip_norm=preset.clip, weight_decay=decay)
@@ -141,19 +141,19 @@ def of_preset(name: str, preset: Preset) -> Subject:
   else:
     train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
   engine = sharding.Engine(sharding.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]))
-  held = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
+  train_state = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)
   batch = engine.put_batch(flops.random_batch(task, preset.batch, preset.length))
   key = engine.replicate(jax.random.key(1))
-  programs = Programs(engine.compile_train(train_step, held))
+  programs = Programs(engine.compile_train(train_step, train_state))
 
   def steps(k: int) -> tuple[list[Step], float]:
-    nonlocal held, rows
+    nonlocal train_state, rows
     timed = []
-    program = programs.of(held, rows, batch, key)
+    program = programs.compile(train_state, rows, batch, key)
     for _ in range(k):
       start = time.perf_counter()
-      held, rows, metrics = program(held, rows, batch, key)
+      train_state, rows, metrics = program(train_state, rows, batch, key)
       jax.block_until_ready(metrics['loss'])
       timed.append(Step(time.perf_counter() - start, ((preset.batch, preset.length),)))
     return timed, 0.0
@@ -161,7 +161,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
   return Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, programs, steps)
 
 
-def of_config(path: str, overrides: list[str]) -> Subject:
+def subject_from_config(path: str, overrides: list[str]) -> Subject:
   """Return the step of a run, on its own devices, with its own data."""
   import jax
 
@@ -198,7 +198,7 @@ def of_config(path: str, overrides: list[str]) -> Subject:
       for _, batch in stream:
         args = session.state, session.model_state, engine.put_batch(batch), session.train_key
         compiled = programs.seconds
-        program = programs.of(*args)
+        program = programs.compile(*args)
         start += programs.seconds - compiled
         session.state, session.model_state, metrics = program(*args)
         jax.block_until_ready(metrics['loss'])
@@ -229,11 +229,11 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
   """
   subject.steps(warmup)
   if not peer:
-    return metrics_of(subject, *subject.steps(steps))
+    return compute_metrics(subject, *subject.steps(steps))
   timed, theirs, ratios, waited = list[Step](), [], [], 0.0
   with torch_client.Peer(peer) as process:
-    about = process.ask(torch_client.spec(subject))
-    process.ask({'steps': max(warmup, 1)})
+    about = process.send(torch_client.spec(subject))
+    process.send({'steps': max(warmup, 1)})
     for _ in range(rounds):
       ours, wait = subject.steps(steps)
       if any(step.parts != ((subject.batch, subject.length),) for step in ours):
@@ -241,12 +241,12 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
           'the peer reads batches of one shape, and those of this run differ; set data.batching.buckets '
           'to () and data.batching.groups to 1'
         )
-      other = process.ask({'steps': steps})['seconds']
+      other = process.send({'steps': steps})['seconds']
       timed += ours
       theirs += other
       waited += wait
       ratios.append(statistics.median(other) / statistics.median(step.seconds for step in ours))
-  metrics = metrics_of(subject, timed, waited)
+  metrics = compute_metrics(subject, timed, waited)
   metrics['peer'] = {
     'torch': about['torch'],
     'threads': about['threads'],
@@ -263,7 +263,7 @@ def _spread(times: list[float]) -> dict[str, float]:
   return {'step_seconds': statistics.median(times), 'quartile_1': quarters[0], 'quartile_3': quarters[2]}
 
 
-def metrics_of(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any]:
+def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any]:
   """Return the metrics of one subject, rates as medians over steps; None where the device does not report one."""
   import jax
 
@@ -300,31 +300,31 @@ def metrics_of(subject: Subject, steps: list[Step], waited: float) -> dict[str, 
   }
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def format_lines(metrics: dict[str, Any]) -> list[str]:
   """Return the metrics as lines for a reader."""
   size = lambda x: 'unknown' if x is None else f'{x / 2**20:,.0f} MiB'
   milli = lambda x: '{:,.1f} ms ({:,.1f} to {:,.1f})'.format(
     *(1000 * x[name] for name in ('step_seconds', 'quartile_1', 'quartile_3'))
   )
-  mfu = 'peak of the device unknown' if found['mfu'] is None else f'{found["mfu"]:.1%} of the peak'
-  programs = found['programs']
+  mfu = 'peak of the device unknown' if metrics['mfu'] is None else f'{metrics["mfu"]:.1%} of the peak'
+  programs = metrics['programs']
   rows = [
-    ('parameters', f'{found["parameters"]:,}'),
-    ('step', f'{milli(found)}, median and quartiles of {found["steps"]}'),
-    ('tokens a second', f'{found["tokens_per_second"]:,.0f}'),
-    ('compiling', f'{found["compile_seconds"]:.1f} s' + (f', {programs} programs' if programs > 1 else '')),
-    ('memory planned by XLA', size(found['planned_bytes'])),
-    ('peak memory, device', size(found['peak_device_bytes'])),
-    ('peak memory, process', size(found['peak_process_bytes'])),
-    ('waiting for data', f'{found["waiting_share"]:.1%}'),
-    ('utilisation', f'{found["flops_per_second"] / 1e9:,.1f} GFLOP/s, {mfu}'),
+    ('parameters', f'{metrics["parameters"]:,}'),
+    ('step', f'{milli(metrics)}, median and quartiles of {metrics["steps"]}'),
+    ('tokens a second', f'{metrics["tokens_per_second"]:,.0f}'),
+    ('compiling', f'{metrics["compile_seconds"]:.1f} s' + (f', {programs} programs' if programs > 1 else '')),
+    ('memory planned by XLA', size(metrics['planned_bytes'])),
+    ('peak memory, device', size(metrics['peak_device_bytes'])),
+    ('peak memory, process', size(metrics['peak_process_bytes'])),
+    ('waiting for data', f'{metrics["waiting_share"]:.1%}'),
+    ('utilisation', f'{metrics["flops_per_second"] / 1e9:,.1f} GFLOP/s, {mfu}'),
   ]
-  if 'peer' in found:
-    peer = found['peer']
+  if 'peer' in metrics:
+    peer = metrics['peer']
     rounds = ', '.join(f'{ratio:.2f}' for ratio in peer['ratio_of_rounds'])
     about = f'{peer["threads"]} threads, {peer["parameters"]:,} parameters'
     rows.append((f'torch {peer["torch"]}', f'{milli(peer)}, {about}'))
     rows.append(('times as fast', f'{peer["ratio"]:.2f} (rounds {rounds})'))
-  first, last = (' x '.join(map(str, found['shapes'][i])) for i in (0, -1))
-  title = f'{found["name"]}: batch {first if first == last else f"{first} to {last}"} on {found["device"]}'
+  first, last = (' x '.join(map(str, metrics['shapes'][i])) for i in (0, -1))
+  title = f'{metrics["name"]}: batch {first if first == last else f"{first} to {last}"} on {metrics["device"]}'
   return [title, *(f'  {name:24} {text}' for name, text in rows)]

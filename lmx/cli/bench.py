@@ -17,7 +17,7 @@ from typing import Any
 
 from lmx import ranges
 from lmx.benchmark import attention, evaluation, train_step
-from lmx.benchmark.task import length_of, task_of
+from lmx.benchmark.task import build_task, resolve_length
 from lmx.benchmark.train_step import PRESETS, Preset, Subject
 from lmx.errors import InputError, nearest
 
@@ -58,13 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   if sum(x is not None for x in (args.model, args.config, args.preset, args.attention)) != 1:
-    raise InputError('say what to time: MODEL[:variant], --preset=NAME, --config=FILE or --attention=T, one of them')
+    raise InputError(
+      'nothing to time, or several; give one of MODEL[:variant], --preset=NAME, --config=FILE or --attention=T'
+    )
   if args.set and args.model is None:
-    raise InputError('--set changes a field of MODEL; that of a run is changed by --config.model.FIELD=VALUE')
+    raise InputError('--set changes a field of MODEL; change that of a run by --config.model.FIELD=VALUE')
   if args.overrides and args.config is None:
     raise InputError(
-      f'--config.{args.overrides[0]} changes a run, and --config=FILE names none; a field of MODEL is '
-      'changed by --set=FIELD=VALUE'
+      f'--config.{args.overrides[0]} changes a run, but there is no --config=FILE; change a field of MODEL by '
+      '--set=FIELD=VALUE'
     )
   if args.attention:
     metrics = attention.measure(attention.parse(args.attention), args.steps)
@@ -82,30 +84,30 @@ def run(args: argparse.Namespace) -> int:
 
 def _evaluation(args: argparse.Namespace) -> list[dict[str, Any]]:
   if args.config or args.preset or args.peer:
-    raise InputError('--evaluation times MODEL alone: leave --config, --preset and --peer out')
+    raise InputError('--evaluation times MODEL alone; omit --config, --preset and --peer')
   lengths = evaluation.parse(args.evaluation)
   segment = args.length or evaluation.SEGMENT
-  task, _ = task_of(args.model, args.set)
+  task, _ = build_task(args.model, args.set)
   repeats = {'steps': args.steps, 'warmup': args.warmup, 'rounds': args.rounds}
   return evaluation.measure_all(args.model, task, lengths, segment, args.batch, **repeats)
 
 
 def _train_step(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
   metrics = train_step.measure(subject, steps=args.steps, warmup=args.warmup, rounds=args.rounds, peer=args.peer)
-  for line in train_step.lines(metrics):
+  for line in train_step.format_lines(metrics):
     print(line, flush=True)
   return metrics
 
 
 def _subjects(args: argparse.Namespace) -> list[Callable[[], Subject]]:
   if args.config:
-    return [functools.partial(train_step.of_config, args.config, args.overrides)]
+    return [functools.partial(train_step.subject_from_config, args.config, args.overrides)]
   if args.model:
-    task, _ = task_of(args.model, args.set)
-    length = length_of(task.cfg, args.batch, args.length)
+    task, _ = build_task(args.model, args.set)
+    length = resolve_length(task.cfg, args.batch, args.length)
     preset = Preset(args.model, tuple(args.set), args.batch, length, args.optimizer)
-    return [functools.partial(train_step.of_preset, args.model, preset)]
+    return [functools.partial(train_step.subject_from_preset, args.model, preset)]
   if args.preset != 'all' and args.preset not in PRESETS:
     raise InputError(f'unknown preset "{args.preset}"{nearest(args.preset, ["all", *PRESETS])}')
   names = PRESETS if args.preset == 'all' else [args.preset]
-  return [functools.partial(train_step.of_preset, name, PRESETS[name]) for name in names]
+  return [functools.partial(train_step.subject_from_preset, name, PRESETS[name]) for name in names]

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
   try:  # before the evaluation
     output.mkdir(parents=True, exist_ok=True)
   except OSError as error:
-    raise InputError(f'{output}: cannot be made ({error.strerror})') from None
+    raise InputError(f'{output}: cannot be created ({error.strerror})') from None
   results = context_length.measure(
     [workdir for workdir in args.workdirs.split(',') if workdir],
     args.split,
@@ -78,10 +78,10 @@ def _lengths(text: str) -> list[int]:
 
   parts = text.split(':')
   if len(parts) != 3 or not all(part.isdecimal() and len(part) < 8 for part in parts):
-    raise InputError(f'--lengths is "{text}"; write FIRST:LAST:STEP, such as 100:1000:100')
+    raise InputError(f'--lengths: got "{text}"; expected FIRST:LAST:STEP, such as 100:1000:100')
   first, last, step = map(int, parts)
   if first < 1 or step < 1 or last < first + step:
-    raise InputError(f'--lengths is "{text}"; it must give at least two lengths, from 1 on')
+    raise InputError(f'--lengths: got "{text}"; expected at least two lengths, from 1 on')
   return list(range(first, last + 1, step))
 
 
@@ -93,5 +93,5 @@ def _shares(text: str) -> list[float]:
   except ValueError:
     shares = [0.0]
   if not all(0 < share <= 1 for share in shares):
-    raise InputError(f'--shares is "{text}"; write numbers above 0 and not above 1, with commas between')
+    raise InputError(f'--shares: got "{text}"; expected numbers above 0 and at most 1, separated by commas')
   return shares

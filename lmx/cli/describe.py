@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from lmx import ranges
-from lmx.benchmark.task import length_of, task_of
+from lmx.benchmark.task import build_task, resolve_length
 from lmx.errors import InputError
 
 _BATCH = 8
@@ -38,11 +38,11 @@ def run(args: argparse.Namespace) -> int:
   if bool(args.model) == bool(args.workdir):
     raise InputError('name a model, or a run with --workdir=DIR')
   if args.workdir and args.set:
-    raise InputError('--set changes a model that is named; a run has its own')
+    raise InputError('--set changes a field of MODEL; a run has its own')
   run = _run(args.workdir) if args.workdir else None
-  task, name = _task_of_run(run) if run else task_of(args.model, args.set)
+  task, name = _build_task_of_run(run) if run else build_task(args.model, args.set)
   batch = args.batch if args.batch is not None else run.data.batch_size if run else _BATCH
-  length = length_of(task.cfg, batch, args.length or (run.data.length if run else 0))
+  length = resolve_length(task.cfg, batch, args.length or (run.data.length if run else 0))
   print(name)
   print('  ' + ', '.join(f'{f.name}={getattr(task.cfg, f.name)}' for f in dataclasses.fields(task.cfg)))
   print()
@@ -77,7 +77,7 @@ def _run(workdir: str) -> Any:
   return resolve.to_run(resolve.resolve(run_files.read_config(workdir), saved=True))
 
 
-def _task_of_run(run: Any) -> Any:
+def _build_task_of_run(run: Any) -> Any:
   """Return (flops.Task, label of the model) of a run."""
   from lmx import objectives
   from lmx.benchmark import flops
@@ -117,7 +117,7 @@ def table(task: Any, *, collapse: bool) -> list[str]:
     groups.append((name, flops.rows(value) if hasattr(value, 'items') else flops.rows({'': value})))
   for name, value in shapes['objective'].items():
     groups.append((f'objective {name}', flops.rows(value) if hasattr(value, 'items') else flops.rows({'': value})))
-  merged = _collapsed(groups) if collapse else [(name, 1, rows) for name, rows in groups]
+  merged = _collapse(groups) if collapse else [(name, 1, rows) for name, rows in groups]
   lines = [_line('parameter', 'shape', 'count')]
   for name, times, rows in merged:
     total = times * sum(count for _, _, count in rows)
@@ -131,13 +131,13 @@ def _line(name: str, shape: str, count: str) -> str:
   return f'{name:44} {shape:>20} {count:>16}'
 
 
-def _collapsed(groups: list[tuple[str, list[Row]]]) -> list[tuple[str, int, list[Row]]]:
+def _collapse(groups: list[tuple[str, list[Row]]]) -> list[tuple[str, int, list[Row]]]:
   """Join neighbours `name_00`, `name_01`, ... of equal shapes into one (name, number of layers, rows)."""
   merged: list[tuple[str, int, list[Row]]] = []
   first = last = ''
   for name, rows in groups:
-    stem, number = _numbered(name)
-    if merged and number is not None and merged[-1][2] == rows and _numbered(last) == (stem, number - 1):
+    stem, number = _split_number(name)
+    if merged and number is not None and merged[-1][2] == rows and _split_number(last) == (stem, number - 1):
       merged[-1] = (f'{first} .. {name}', merged[-1][1] + 1, rows)
     else:
       merged.append((name, 1, rows))
@@ -146,7 +146,7 @@ def _collapsed(groups: list[tuple[str, list[Row]]]) -> list[tuple[str, int, list
   return merged
 
 
-def _numbered(name: str) -> tuple[str, int | None]:
+def _split_number(name: str) -> tuple[str, int | None]:
   match = re.fullmatch(r'(.*?)(\d+)', name)
   return (match[1], int(match[2])) if match else (name, None)
 

@@ -62,7 +62,7 @@ def _lines(path: str) -> list[str]:
   from lmx import documents
 
   if not os.path.isfile(path):
-    raise InputError(f'there is no file {path}')
+    raise InputError(f'--input: there is no file {path}')
   return [line.rstrip('\n') for line in documents.read_lines(path)]
 
 
@@ -91,7 +91,7 @@ def _writer(path: str) -> Iterator[Write]:
           dtype=text if value.dtype.kind == 'U' else value.dtype,
         )
     else:
-      raise InputError(f'--output is {path}; its name must end in .npz or .hdf5')
+      raise InputError(f'--output: got {path}; expected a name that ends in .npz or .hdf5')
     os.replace(part, path)
   except OSError as error:
     raise InputError(f'{path}: cannot be written ({error.strerror or error})') from error

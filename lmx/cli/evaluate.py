@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--split', default='', help='train, valid, test or another; without it test, or evaluation.split of --config'
   )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
-  parser.add_argument('--no-baselines', action='store_true', help='leave the n-gram models out')
+  parser.add_argument('--no-baselines', action='store_true', help='do not evaluate the n-gram models')
   parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also measure with a continuous cache')
   parser.add_argument(
     '--mixture', metavar='NAME[:WEIGHT]', help="also measure it mixed with an n-gram model: 'trigram' or 'kneser_ney'"
@@ -39,24 +39,24 @@ def run(args: argparse.Namespace) -> int:
   from lmx.runs import restore
 
   if args.beside and not args.by_length:
-    raise InputError('--beside names runs for the picture of --by_length: give that too')
+    raise InputError('--beside names runs for the picture of --by_length; give that too')
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
-  measured = resolve.load(args.config).to_dict() if args.config else None
+  replacement = resolve.load(args.config).to_dict() if args.config else None
   # The baselines are evaluated even if the run's own final evaluation skipped them.
   baselines = ['evaluation.baselines=false'] * args.no_baselines
-  shown = [] if measured else ['evaluation.baselines=true']
-  run = restore.load(args.workdir, args.which, [*shown, *args.overrides, *baselines, *cache, *mixed], measured)
-  split = args.split or (resolve.measured_split(run.run, run.corpus()) if measured else 'test')
+  shown = [] if replacement else ['evaluation.baselines=true']
+  run = restore.load(args.workdir, args.which, [*shown, *args.overrides, *baselines, *cache, *mixed], replacement)
+  split = args.split or (resolve.measured_split(run.run, run.corpus()) if replacement else 'test')
   if args.ensemble:
     if run.run.evaluation.cache or run.run.evaluation.mixture:
-      raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')
-    if measured or args.translations or args.by_length:
-      raise InputError('--config, --translations and --by_length are for one run; leave them out with --ensemble')
+      raise InputError('--cache and --mixture are for language models; omit them with --ensemble')
+    if replacement or args.translations or args.by_length:
+      raise InputError('--config, --translations and --by_length are for one run; omit them with --ensemble')
     metrics = classification.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides)
   else:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
-      raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
+      raise InputError('--translations and --by_length need a beam; add --config.evaluation.beam=4')
     if args.translations:
       translation.write(args.translations, (), 'a')  # fails before the evaluation; mode 'a' keeps the content
     metrics, translations, _ = report.evaluate_restored(run, split)

@@ -18,30 +18,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a trained run')
   parser.add_argument('--prompt', help='text to continue; without it standard input, or the start of a document')
   parser.add_argument(
-    '--tokens', type=ranges.integer(1, 1_000_000), default=120, help='tokens to draw (default %(default)s)'
+    '--tokens', type=ranges.integer(1, 1_000_000), default=120, help='tokens to sample (default %(default)s)'
   )
   parser.add_argument(
     '--samples', type=ranges.integer(1, 100_000), default=1, help='how many texts (default %(default)s)'
   )
-  parser.add_argument('--temperature', type=ranges.number(0), default=0.8, help='divides the scores; 0 is greedy')
+  parser.add_argument('--temperature', type=ranges.number(0), default=0.8, help='divides the logits; 0 is greedy')
   parser.add_argument(
-    '--top_k', type=ranges.integer(0), default=0, help='draw from the k most probable tokens; 0 = all'
+    '--top_k', type=ranges.integer(0), default=0, help='sample from the k most probable tokens; 0 = all'
   )
   parser.add_argument(
     '--top_p',
     type=ranges.number(0, 1, above=True),
     default=0.95,
-    help='draw from the tokens that reach this probability',
+    help='sample from the most probable tokens that reach this probability',
   )
   parser.add_argument('--top_p_form', choices=('paper', 'released'), default='paper', help='Holtzman et al., or OpenAI')
   parser.add_argument('--greedy', action='store_true', help='always the most probable token')
   parser.add_argument('--seed', type=ranges.seed, default=0, help='same seed, same text (default %(default)s)')
   parser.add_argument('--past_eos', action='store_true', help='continue after the end of a text')
-  parser.add_argument('--allow_unk', action='store_true', help='also draw the unknown word')
+  parser.add_argument('--allow_unk', action='store_true', help='also sample the unknown word')
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
   stream = parser.add_mutually_exclusive_group()
-  stream.add_argument('--stream', action='store_true', default=None, help='print tokens as they are drawn (default)')
-  stream.add_argument('--no-stream', dest='stream', action='store_false', help='draw all samples at once, then print')
+  stream.add_argument('--stream', action='store_true', default=None, help='print tokens as they are sampled (default)')
+  stream.add_argument(
+    '--no-stream', dest='stream', action='store_false', help='generate all samples at once, then print'
+  )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     generate.check_positions('--samples, --tokens', args.samples, args.tokens)
   loaded = restore.load(args.workdir, args.which, args.overrides)
   if not getattr(loaded.model, 'WORDS', True):
-    raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')
+    raise InputError(f'{args.workdir}: the model predicts no words, so it generates no text')
   prompt_T = generate.prompt_ids(loaded.tokenizer, _prompt(args))
   with precision.scope(loaded.run.matmul_precision):
     for i, parts in enumerate(_texts(args, loaded, prompt_T)):
@@ -73,7 +75,7 @@ def _prompt(args: argparse.Namespace) -> str:
   return sys.stdin.read().rstrip('\n')
 
 
-def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int) -> Any:
+def build_sampler(args: argparse.Namespace, tokenizer: Any, vocab_size: int) -> Any:
   """Return the `generate.Sampler` of the options."""
   from lmx.decoding import generate
 
@@ -88,21 +90,21 @@ def _texts(args: argparse.Namespace, loaded: Any, prompt_T: np.ndarray) -> Itera
   from lmx.decoding import generate
 
   key = jax.random.key(args.seed)
-  options = dict(steps=args.tokens, sampler=sampler_of(args, loaded.tokenizer, loaded.cfg.V))
+  options = dict(steps=args.tokens, sampler=build_sampler(args, loaded.tokenizer, loaded.cfg.V))
   options['eos_id'] = None if args.past_eos else loaded.tokenizer.eos_id
   call = (loaded.model, loaded.cfg, loaded.params['model'])
   if args.stream is not False:
     for i in range(args.samples):
       own = jax.random.fold_in(key, i)[None]
-      drawn = (int(token_B[0]) for token_B in generate.stream(*call, prompt_T[None], key=own, **options))
-      yield pieces(loaded.tokenizer, prompt_T, drawn)
+      sampled = (int(token_B[0]) for token_B in generate.stream(*call, prompt_T[None], key=own, **options))
+      yield decode_stream(loaded.tokenizer, prompt_T, sampled)
     return
   generated = generate.generate(*call, np.repeat(prompt_T[None], args.samples, 0), key=key, **options)
   for tokens_T, count in zip(generated.tokens_BT, generated.counts_B, strict=True):
-    yield pieces(loaded.tokenizer, prompt_T, tokens_T[:count].tolist())
+    yield decode_stream(loaded.tokenizer, prompt_T, tokens_T[:count].tolist())
 
 
-def pieces(tokenizer: Any, prompt_T: np.ndarray, drawn: Iterable[int]) -> Iterator[str]:
+def decode_stream(tokenizer: Any, prompt_T: np.ndarray, sampled: Iterable[int]) -> Iterator[str]:
   """Yield the prompt and then, token by token, the text that each token adds.
 
   The whole text is decoded each time, because tokens may join (subwords, spaces before punctuation). The bytes of an
@@ -113,7 +115,7 @@ def pieces(tokenizer: Any, prompt_T: np.ndarray, drawn: Iterable[int]) -> Iterat
   text = shown = tokenizer.decode(ids) if ids else ''
   if shown:
     yield shown
-  for token in drawn:
+  for token in sampled:
     if token != tokenizer.eos_id or ids:
       ids.append(token)
     text = tokenizer.decode(ids)

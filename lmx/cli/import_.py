@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     'TensorFlow checkpoint of google-research/bert, openai/gpt-2 or zihangdai/xlnet with the files beside it (pip '
     "install 'lmx[tf]')",
   )
-  parser.add_argument('--workdir', required=True, help='work directory to make')
+  parser.add_argument('--workdir', required=True, help='work directory to write')
   parser.add_argument(
     '--tokenizer',
     choices=('read', 'none'),
@@ -29,5 +29,5 @@ def run(args: argparse.Namespace) -> int:
 
   for line in convert.import_run(args.source, args.workdir, args.overrides, with_tokenizer=args.tokenizer != 'none'):
     print(line)
-  print(f'{args.workdir} can be named in --workdir of other commands, and in --config.train.init_from')
+  print(f'wrote {args.workdir}: name it in --workdir of other commands, or in --config.train.init_from')
   return 0

@@ -70,12 +70,13 @@ def _is_plain(value: Any) -> bool:
 
 def count(name: str, tree: ast.Module) -> dict[str, Any]:
   """Return the record of a model in the file: its digest and each variant's parameters, counted with JAX."""
+  from lmx.benchmark.task import build_task
   from lmx.cli import describe
   from lmx.models import registry
 
   variants = {}
   for variant in registry.get(name).VARIANTS:
-    task, _ = describe.task_of(f'{name}:{variant}')
+    task, _ = build_task(f'{name}:{variant}')
     variants[variant] = describe.counts(task)[1]
   return {'digest': digest(tree), 'variants': variants}
 

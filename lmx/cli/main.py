@@ -141,7 +141,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options = [o for action in commands.choices[args.command]._actions for o in action.option_strings]
     raise InputError(f'unknown option "{unknown[0]}"{nearest(unknown[0].split("=")[0], options)}')
   if overrides and args.command in WITHOUT_CONFIG:
-    raise InputError(f'lmx {args.command} changes no config, so --config.{overrides[0]} would be left unread')
+    raise InputError(f'lmx {args.command} changes no config, so it cannot use --config.{overrides[0]}')
   args.overrides = overrides
   return args
 

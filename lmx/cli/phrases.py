@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--min_count', type=ranges.integer(0), default=5, help='of a word and of a pair (default %(default)s)'
   )
-  parser.add_argument('--lower_case', action='store_true', help='lower the text first')
+  parser.add_argument('--lower_case', action='store_true', help='lower-case the text first')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
   try:
     thresholds = [ranges.number(0)(text) for text in args.thresholds.split(',')]
   except argparse.ArgumentTypeError as error:
-    raise InputError(f'--thresholds: {error}; write numbers with commas between') from None
+    raise InputError(f'--thresholds: {error}, separated by commas') from None
   files = args.input.split(',')
   passes = []
   for number, one in enumerate(

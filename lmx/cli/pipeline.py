@@ -68,14 +68,16 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
   for stage in stages:
     if 'config' in stage:
       own = [f'{key}={_text(value, directory)}' for key, value in stage['overrides'].items()]
-      changes = [text.removeprefix(stage['name'] + '.') for text in overrides if _stage_of(text, names, stage['name'])]
+      changes = [
+        text.removeprefix(stage['name'] + '.') for text in overrides if _is_for_stage(text, names, stage['name'])
+      ]
       stage = {**stage, 'overrides': own + changes}
       config_lib.load(stage['config'], stage['overrides'])  # an error in any stage is raised before the first one runs
     planned.append(stage)
   return planned
 
 
-def _stage_of(override: str, names: list[str], name: str) -> bool:
+def _is_for_stage(override: str, names: list[str], name: str) -> bool:
   """Return whether an override is for the stage `name`: it begins with that name, or with no stage's name."""
   first = override.partition('.')[0]
   return first == name or first not in names

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--processes',
     type=ranges.integer(0, 1_000_000),
     default=0,
-    help='how many there are to be, 0 for as many as are known',
+    help='expected number of processes, 0 for any number',
   )
   parser.add_argument(
     '--devices',
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--timeout', type=ranges.number(0, 1e6, above=True), default=60.0, help='seconds to wait for a process'
   )
-  parser.add_argument('--prepare', action='store_true', help='make the data set where it is missing')
+  parser.add_argument('--prepare', action='store_true', help='prepare the data set if it is missing')
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ def run(args: argparse.Namespace) -> int:
   run = resolve.to_run(resolve.load(args.config, args.overrides))
   corpus = pipeline.load(run.data)
   if not corpus.dir:
-    print(f'data set {run.data.dataset} is made up as it is read; there is nothing to prepare')
+    print(f'data set {run.data.dataset} is generated as it is read; there is nothing to prepare')
     return 0
   tokenizer = corpus.tokenizer
   print(f'{run.data.dataset} with tokenizer {tokenizer.kind}: vocabulary {tokenizer.vocab_size:,}, in {corpus.dir}')

@@ -186,14 +186,14 @@ def _curves(
   return curves
 
 
-def _curve(found: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
+def _curve(result: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
   from lmx.reporting import run_log
 
-  records = [record for record in run_log.read_metrics(found['path']) if record['split'] == 'valid']
+  records = [record for record in run_log.read_metrics(result['path']) if record['split'] == 'valid']
   if not any(metric in record for record in records):
     names = {name for record in records for name in record} - {'step', 'split', 'seconds'}
     advice = f'{nearest(metric, names)}; choose one with --metric' if names else ''
-    raise InputError(f'{found["path"]} has no "{metric}" of the validation split during training{advice}')
+    raise InputError(f'{result["path"]} has no "{metric}" of the validation split during training{advice}')
   return [(record['step'], record[metric]) for record in records if metric in record]
 
 

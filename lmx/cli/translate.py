@@ -50,10 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--n_best', type=ranges.integer(1, 1000), default=1, help='translations of each line, with their scores'
   )
   parser.add_argument('--scores', action='store_true', help='show scores also where there is one translation a line')
-  parser.add_argument('--sample', action='store_true', help='draw a translation instead of seeking the best')
-  parser.add_argument('--temperature', type=ranges.number(0), default=1.0, help='divides the scores of what is drawn')
-  parser.add_argument('--seed', type=ranges.seed, default=0, help='same seed, same draws (default %(default)s)')
-  parser.add_argument('--truncate', action='store_true', help='cut lines longer than the model, with a warning')
+  parser.add_argument('--sample', action='store_true', help='sample a translation instead of searching for the best')
+  parser.add_argument('--temperature', type=ranges.number(0), default=1.0, help='divides the logits in sampling')
+  parser.add_argument('--seed', type=ranges.seed, default=0, help='same seed, same samples (default %(default)s)')
+  parser.add_argument(
+    '--truncate', action='store_true', help="truncate lines longer than the model's positions, with a warning"
+  )
   parser.add_argument(
     '--tokens', type=ranges.integer(1), default=4096, help='source tokens of a batch (default %(default)s)'
   )
@@ -95,15 +97,15 @@ def run(args: argparse.Namespace) -> int:
     seed=args.seed,
   )
   references = _lines(args.reference) if args.reference else None
-  gold = _gold(args, references)
+  gold = _read_gold(args, references)
   lines: list[str] = []
   sources: list[np.ndarray] = []
   best: list[Any] = []
   with contextlib.ExitStack() as stack:
     stack.enter_context(precision.scope(loaded.run.matmul_precision))
-    stream = stack.enter_context(_reading(args.input))
-    out = stack.enter_context(_writing(args.output))
-    for some in _parts(stream, args.input, args.lines):
+    stream = stack.enter_context(_open_input(args.input))
+    out = stack.enter_context(_open_output(args.output))
+    for some in _read_parts(stream, args.input, args.lines):
       if not args.lines:  # the part is the whole input
         _check_references(args, references, some)
       first = len(lines) + 1
@@ -116,28 +118,30 @@ def run(args: argparse.Namespace) -> int:
       sources += read
       best += [hypotheses[0] for hypotheses in translations]
   with precision.scope(loaded.run.matmul_precision):
-    _about(args, loaded, translator, lines, sources, best, references, gold)
+    _write_reports(args, loaded, translator, lines, sources, best, references, gold)
   return 0
 
 
 def _check(args: argparse.Namespace) -> None:
   """Check the options, as far as possible before loading the run."""
   if args.alignments and not args.reference:
-    raise InputError('--alignments are between the source and the reference: give --reference too')
+    raise InputError('--alignments are between the source and the reference; give --reference too')
   if args.language and not (args.reference and len(args.language) == 2):
-    raise InputError(f'--language={args.language}: give two letters, such as de, and the --reference it is of')
+    raise InputError(
+      f'--language: got {args.language}; expected two letters, such as de, and the --reference in that language'
+    )
   if not args.sample and (args.temperature, args.seed) != (1.0, 0):
-    raise InputError('--temperature and --seed are of draws: give --sample too')
+    raise InputError('--temperature and --seed are for sampling; give --sample too')
   for name in ('input', 'reference', 'alignments'):
     paths = getattr(args, name), args.output
     if all(map(os.path.isfile, paths)) and os.path.samefile(*paths):
-      raise InputError(f'--output is the file of --{name}, which would be lost: name another')
+      raise InputError(f'--output is the file of --{name} and would overwrite it; name another')
 
 
 def _check_most(args: argparse.Namespace, beam: int) -> None:
   if args.n_best > (1 if args.sample else beam):
-    most = 'the one sample' if args.sample else f'--beam={beam}'
-    raise InputError(f'--n_best={args.n_best} is more than {most}')
+    most = '1 with --sample' if args.sample else f'--beam={beam}'
+    raise InputError(f'--n_best: got {args.n_best}; expected at most {most}')
 
 
 def _check_references(args: argparse.Namespace, references: Sequence[str] | None, lines: Sequence[str]) -> None:
@@ -151,7 +155,7 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
     yield (f'{number}\t{one.score:.4f}\t{one.log_p:.4f}\t' if scored else '') + one.text + '\n'
 
 
-def _about(
+def _write_reports(
   args: Any, loaded: Any, translator: Any, lines: Any, sources: Any, best: Any, references: Any, gold: Any
 ) -> None:
   """Write the further outputs: metrics, figures, the alignment error rate."""
@@ -192,12 +196,12 @@ def _sides(workdir: Any) -> tuple[str, str]:
   return str(source), str(target)
 
 
-def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], seen: Sequence[Any]) -> None:
+def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], weights: Sequence[Any]) -> None:
   from tqdm import tqdm
 
   from lmx.reporting import plots
 
-  pairs = zip(sources, texts, seen, strict=True)
+  pairs = zip(sources, texts, weights, strict=True)
   for number, (source, text, a_TS) in enumerate(tqdm(pairs, 'drawing', len(sources), leave=False, disable=None), 1):
     if len(source):
       path = os.path.join(folder, f'{number:04}.png')
@@ -211,7 +215,7 @@ def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:
   return [text if first else f'\u00b7{text}' for text, first in zip(texts, begins, strict=True)]
 
 
-def _gold(args: argparse.Namespace, references: Sequence[str] | None) -> Any:
+def _read_gold(args: argparse.Namespace, references: Sequence[str] | None) -> Any:
   from lmx.metrics import translation as metrics
 
   if not args.alignments:
@@ -227,7 +231,7 @@ def _error_rate(
   pairs: Iterable[tuple[str, str]],
   sources: Sequence[Any],
   texts: Sequence[Any],
-  seen: Sequence[Any],
+  weights: Sequence[Any],
   gold: Any,
 ) -> float:
   """Return the alignment error rate of links between words without EOS; words are separated by white space."""
@@ -235,7 +239,7 @@ def _error_rate(
   from lmx.metrics import translation as metrics
 
   predicted: list[set[tuple[int, int]]] = []
-  for pair, source, text, a_TS in zip(pairs, sources, texts, seen, strict=True):
+  for pair, source, text, a_TS in zip(pairs, sources, texts, weights, strict=True):
     if len(source) < 2 or len(text) < 2:
       predicted.append(set())
       continue
@@ -245,11 +249,11 @@ def _error_rate(
 
 
 def _lines(path: str) -> list[str]:
-  with _reading(path) as stream:
+  with _open_input(path) as stream:
     return [line.rstrip('\r\n') for line in stream]
 
 
-def _parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
+def _read_parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
   """Yield lines of the input, `size` at a time; 0 yields all at once."""
   lines = (line.rstrip('\r\n') for line in stream)
   try:
@@ -260,10 +264,10 @@ def _parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[TextIO]:
+def _open_input(path: str) -> Iterator[TextIO]:
   if path == '-':
     if sys.stdin is None:
-      raise InputError('standard input is closed: name a file')
+      raise InputError('standard input is closed; name a file')
     sys.stdin.reconfigure(encoding='utf-8-sig', errors=_CHARACTERS, newline='\n')  # type: ignore[union-attr]
     yield sys.stdin
     return
@@ -280,11 +284,11 @@ def _reading(path: str) -> Iterator[TextIO]:
 
 
 @contextlib.contextmanager
-def _writing(path: str) -> Iterator[TextIO]:
+def _open_output(path: str) -> Iterator[TextIO]:
   with writing('standard output' if path == '-' else path):
     if path == '-':
       if sys.stdout is None:
-        raise InputError('standard output is closed: name a file')
+        raise InputError('standard output is closed; name a file')
       if isinstance(sys.stdout, io.TextIOWrapper):  # a caller may have replaced standard output
         sys.stdout.reconfigure(encoding='utf-8', errors=_CHARACTERS, newline='\n')
       yield sys.stdout

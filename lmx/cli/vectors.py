@@ -50,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
   if args.nearest:
     results['nearest'] = {word: vectors.nearest(word, args.count) for word in args.nearest.split(',')}
   if args.analogy:
-    results['nearest'] = results.get('nearest', {}) | {args.analogy: vectors.analogy(*_three(args.analogy), args.count)}
+    results['nearest'] = results.get('nearest', {}) | {
+      args.analogy: vectors.analogy(*_parse_analogy(args.analogy), args.count)
+    }
   if args.export:
     from lmx.interop import word2vec
 
@@ -68,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
   return 0
 
 
-def _three(text: str) -> list[str]:
+def _parse_analogy(text: str) -> list[str]:
   words = text.split(',')
   if len(words) != 3:
-    raise InputError(f'--analogy takes three words with commas between, not "{text}"')
+    raise InputError(f'--analogy: got "{text}"; expected three words, separated by commas')
   return words
 
 
@@ -92,9 +94,9 @@ def _analogies(vectors: Any, path: str, restrict: int) -> dict[str, Any]:
 
   result = vectors.analogies(embeddings.read_questions(path), restrict)
   shares = {kind: result.accuracy(kind) for kind in ('semantic', 'syntactic', 'total')}
-  figures: dict[str, Any] = {kind: None if math.isnan(share) else share for kind, share in shares.items()}
-  sections = {name: [right, asked] for name, (right, asked) in result.sections.items()}
-  return figures | {'restrict': restrict, 'skipped': result.skipped, 'sections': sections}
+  accuracies: dict[str, Any] = {kind: None if math.isnan(share) else share for kind, share in shares.items()}
+  sections = {name: [right, total] for name, (right, total) in result.sections.items()}
+  return accuracies | {'restrict': restrict, 'skipped': result.skipped, 'sections': sections}
 
 
 def _similarity(vectors: Any, paths: list[str]) -> dict[str, Any]:
@@ -103,24 +105,24 @@ def _similarity(vectors: Any, paths: list[str]) -> dict[str, Any]:
   return {path: vectors.similarity(embeddings.read_judgements(path))._asdict() for path in paths}
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-  lines = [f'{found["words"]:,} words, {found["width"]} wide']
-  if 'analogies' in found:
-    figures = found['analogies']
-    for name, (right, asked) in figures['sections'].items():
-      lines.append(f'  {name:30} {_percent(right, asked)}  ({right:,} of {asked:,})')
+def _lines(results: dict[str, Any]) -> list[str]:
+  lines = [f'{results["words"]:,} words, {results["width"]} wide']
+  if 'analogies' in results:
+    analogies = results['analogies']
+    for name, (right, total) in analogies['sections'].items():
+      lines.append(f'  {name:30} {_percent(right, total)}  ({right:,} of {total:,})')
     for kind in ('semantic', 'syntactic', 'total'):
-      lines.append(f'  {kind:30} ' + (f'{figures[kind]:6.1%}' if figures[kind] is not None else '     -'))
-    lines.append(f'  ({figures["restrict"]:,} most frequent words; {figures["skipped"]:,} questions left out)')
-  for path, row in found.get('similarity', {}).items():
-    lines.append(f'  {path}: Spearman {row["spearman"]:.3f} over {row["pairs"]:,} pairs, {row["skipped"]:,} left out')
-  for word, near in found.get('nearest', {}).items():
+      lines.append(f'  {kind:30} ' + (f'{analogies[kind]:6.1%}' if analogies[kind] is not None else '     -'))
+    lines.append(f'  ({analogies["restrict"]:,} most frequent words; {analogies["skipped"]:,} questions skipped)')
+  for path, row in results.get('similarity', {}).items():
+    lines.append(f'  {path}: Spearman {row["spearman"]:.3f} over {row["pairs"]:,} pairs, {row["skipped"]:,} skipped')
+  for word, near in results.get('nearest', {}).items():
     lines.append(f'  {word}: ' + ', '.join(f'{other} {score:.2f}' for other, score in near))
-  return lines + [f'  wrote {found[key]}' for key in ('written', 'drawn') if key in found]
+  return lines + [f'  wrote {results[key]}' for key in ('written', 'drawn') if key in results]
 
 
-def _percent(right: int, asked: int) -> str:
-  return f'{right / asked:6.1%}' if asked else '     -'
+def _percent(right: int, total: int) -> str:
+  return f'{right / total:6.1%}' if total else '     -'
 
 
 def draw(vectors: Any, words: list[str], path: str, *, pairs: bool = False) -> None:
@@ -140,7 +142,7 @@ def draw(vectors: Any, words: list[str], path: str, *, pairs: bool = False) -> N
   from lmx.metrics import embeddings
 
   if len(words) < 2:
-    raise InputError('a picture needs at least two words')
+    raise InputError(f'--words: got {len(words)}; expected at least two words to draw')
   place_N2 = embeddings.project(vectors.raw_VD[[vectors.index(word) for word in words]])
   figure = Figure(figsize=(8, 8), layout='constrained')
   axes = figure.add_subplot()

@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 from lmx.errors import InputError, check_choice, nearest
-from lmx.registry import Parts
+from lmx.registry import Registry
 
-_parts = Parts('lmx.models', 'model', apart=('registry',))
-names, get = _parts.names, _parts.get
+_registry = Registry('lmx.models', 'model', excluded=('registry',))
+names, get = _registry.names, _registry.get
 _LAYERS = 10_000
 DTYPES = ('float32', 'bfloat16', 'float16')  # compute types
 

@@ -40,11 +40,11 @@ import jax.numpy as jnp
 
 from lmx.kernels import chunked_loss
 from lmx.layers import softmax
-from lmx.registry import Parts
+from lmx.registry import Registry
 from lmx.types import Array, Batch, Features, Model, Params, State
 
-_parts = Parts(__name__, 'objective', apart=('rows', 'continuation', 'next_sentence'))
-names, get = _parts.names, _parts.get
+_registry = Registry(__name__, 'objective', excluded=('rows', 'continuation', 'next_sentence'))
+names, get = _registry.names, _registry.get
 
 
 def mean(pair: tuple[float, float]) -> float:

@@ -9,11 +9,11 @@ from lmx.benchmark import attention
 
 def test_what_does_not_fit_is_planned_and_not_run(monkeypatch):
   monkeypatch.setattr(attention, 'MOST', 10)
-  found = attention.one('dense', 64, 1)
+  found = attention.measure_one('dense', 64, 1)
   assert found['seconds'] is None and found['planned_bytes'] > 64 * 64
 
 
 def test_exponents_and_strides():
   assert attention.exponent([2, 4, 8], [3 * t**1.5 for t in (2, 4, 8)]) == pytest.approx(1.5)
   assert attention.exponent([2, 4, 8], [None, None, 1.0]) is None
-  assert [attention.stride_of(t) for t in (1024, 2048, 4096, 8192, 16384)] == [32, 64, 64, 128, 128]
+  assert [attention.nearest_stride(t) for t in (1024, 2048, 4096, 8192, 16384)] == [32, 64, 64, 128, 128]

@@ -11,8 +11,8 @@ from lmx.benchmark import task as task_lib
 
 
 def test_what_is_timed_is_a_memory_of_the_length_and_a_window_of_it():
-  task, _ = task_lib.task_of('transformer_xl:tiny', ['N=1', 'M=3'])
-  remembering, windowed = evaluation.configs(task.cfg, 6)
+  task, _ = task_lib.build_task('transformer_xl:tiny', ['N=1', 'M=3'])
+  remembering, windowed = evaluation.build_configs(task.cfg, 6)
   assert (remembering.M, remembering.same_length, windowed.M, windowed.positions) == (6, True, 0, 'absolute')
   assert {
     field.name
@@ -29,10 +29,11 @@ def test_what_is_timed_is_a_memory_of_the_length_and_a_window_of_it():
 
 def test_seconds_are_of_a_token(monkeypatch):
   """A call that predicts 2 x 4 tokens and one that predicts 2, of a second each."""
-  task, _ = task_lib.task_of('transformer_xl:tiny', ['N=1'])
+  task, _ = task_lib.build_task('transformer_xl:tiny', ['N=1'])
   monkeypatch.setattr(evaluation, '_reuse', lambda *given: 'reuse')
   monkeypatch.setattr(evaluation, '_slide', lambda *given: 'slide')
-  monkeypatch.setattr(evaluation, '_times', lambda step, count, calls=1: [1.0 if step == 'reuse' else 3.0] * count)
+  seconds = lambda step, count, calls=1: [1.0 if step == 'reuse' else 3.0] * count
+  monkeypatch.setattr(evaluation, '_measure_times', seconds)
   found = evaluation.measure(task, 1800, 4, batch=2, steps=3, rounds=2, warmup=1)
   assert (found['memory_seconds'], found['window_seconds'], found['ratio']) == (1 / 8, 3 / 2, 12)
   assert found['ratio_of_rounds'] == [12, 12] and found['paper'] == 773

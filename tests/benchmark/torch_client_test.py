@@ -15,8 +15,8 @@ from lmx.errors import InputError
 @pytest.mark.parametrize('name', train_step.PRESETS)
 def test_presets_exist(name):
   preset = train_step.PRESETS[name]
-  task, _ = task_lib.task_of(preset.model, preset.changes)
-  assert task_lib.length_of(task.cfg, preset.batch, preset.length) == preset.length
+  task, _ = task_lib.build_task(preset.model, preset.changes)
+  assert task_lib.resolve_length(task.cfg, preset.batch, preset.length) == preset.length
   subject = train_step.Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, None, None)
   spec = torch_client.spec(subject)
   assert (spec['V'], spec['D'], spec['batch']) == (task.cfg.V, task.cfg.D, preset.batch)
@@ -35,19 +35,19 @@ def test_presets_exist(name):
 
 def test_what_the_peer_cannot_do_is_said(peer):
   with torch_client.Peer(peer) as program, pytest.raises(InputError, match='unlucky'):
-    program.ask({'kind': 'lstm', 'V': 13})
+    program.send({'kind': 'lstm', 'V': 13})
   with pytest.raises(InputError, match='cannot run the peer'):
     torch_client.Peer('/no/such/python')
   with torch_client.Peer(sys.executable) as program:
     program._process.kill()
     program._process.wait()
     with pytest.raises(InputError, match='ended before it answered'):
-      program.ask({'steps': 1})
+      program.send({'steps': 1})
 
 
 def test_the_peer_is_as_wide_as_the_model_and_ties_its_output():
   spec = lambda *changes: torch_client.spec(
-    train_step.Subject('x', task_lib.task_of('gpt2:tiny', changes)[0], 1, 8, 'adamw', 1.0, 1, None, None)
+    train_step.Subject('x', task_lib.build_task('gpt2:tiny', changes)[0], 1, 8, 'adamw', 1.0, 1, None, None)
   )
   assert spec('F=48')['F'] == 48 and 'F' not in spec()  # without it, 4 D
   with pytest.raises(InputError, match='model.tied: got False; expected True'):
@@ -55,9 +55,9 @@ def test_the_peer_is_as_wide_as_the_model_and_ties_its_output():
 
 
 def test_unequal_dropout_has_no_counterpart():
-  task, _ = task_lib.task_of('gpt2:tiny', ['dropout_residual=0.1'])
+  task, _ = task_lib.build_task('gpt2:tiny', ['dropout_residual=0.1'])
   subject = train_step.Subject('x', task, 1, 8, 'adamw', 1.0, 1, None, None)
-  with pytest.raises(ValueError, match='one dropout rate'):
+  with pytest.raises(ValueError, match='expected one rate'):
     torch_client.spec(subject)
   cfg = dataclasses.replace(task.cfg, dropout_residual=0.0)
   assert torch_client.spec(dataclasses.replace(subject, task=dataclasses.replace(task, cfg=cfg)))['dropout'] == 0.0

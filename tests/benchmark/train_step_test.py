@@ -10,7 +10,7 @@ from lmx.errors import InputError
 
 
 def test_the_peer_reads_batches_of_one_shape(peer):
-  task, _ = task_lib.task_of('gpt2:tiny', [])
+  task, _ = task_lib.build_task('gpt2:tiny', [])
   for parts in ([((2, 4),), ((2, 8),)], [((1, 4), (1, 8))]):  # of the batches, and in groups within a batch
     steps = lambda k, parts=parts: ([train_step.Step(1.0, each) for each in parts], 0.0)
     subject = train_step.Subject('x', task, 2, 8, 'adamw', 1.0, 1, train_step.Programs(None), steps)

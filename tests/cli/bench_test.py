@@ -93,8 +93,8 @@ def test_turns_with_the_peer(peer, tmp_path, capsys):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ([], 'say what to time'),
-    (['gpt2:tiny', '--preset=all'], 'one of them'),
+    ([], 'give one of MODEL'),
+    (['gpt2:tiny', '--preset=all'], 'or several; give one of'),
     (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
     (['gpt2:tiny', '--steps=0'], '--steps: got 0'),
     (['--preset=gpt2_124m', '--set=T=8'], '--config.model.FIELD=VALUE'),
@@ -103,8 +103,8 @@ def test_turns_with_the_peer(peer, tmp_path, capsys):
     (['--attention=64,no'], 'two or more'),
     (['gpt2:tiny', '--optimizer=adamx'], 'did you mean'),
     (['gpt2:tiny', '--evaluation=8'], 'gpt2:tiny has none'),
-    (['transformer_xl:tiny', '--evaluation=8,x'], '--evaluation is "8,x"'),
-    (['transformer_xl:tiny', '--evaluation=0'], '--evaluation is "0"'),
+    (['transformer_xl:tiny', '--evaluation=8,x'], '--evaluation: got "8,x"'),
+    (['transformer_xl:tiny', '--evaluation=0'], '--evaluation: got "0"'),
     (['transformer_xl:tiny', '--evaluation=8', '--batch=0'], '--batch: got 0'),
     (['--preset=transformer_xl', '--evaluation=8'], 'times MODEL alone'),
   ],

@@ -75,7 +75,7 @@ def test_a_run_is_described_with_its_training(tmp_path, capsys):
   [
     ([], 'name a model, or a run'),
     (['gpt2', '--workdir=DIR'], 'name a model, or a run'),
-    (['--workdir=DIR', '--set', 'N=3'], '--set changes a model that is named'),
+    (['--workdir=DIR', '--set', 'N=3'], '--set changes a field of MODEL'),
     (['--workdir=DIR'], 'DIR holds no run'),
   ],
 )
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_said(words, message, capsys):
 def test_only_equal_neighbours_are_joined():
   rows = [('w', (2,), 2)]
   groups = [('layer_00', rows), ('layer_01', rows), ('layer_02', [('w', (3,), 3)]), ('layer_04', rows), ('head', rows)]
-  assert [(name, times) for name, times, _ in describe._collapsed(groups)] == [
+  assert [(name, times) for name, times, _ in describe._collapse(groups)] == [
     ('layer_00 .. layer_01', 2),
     ('layer_02', 1),
     ('layer_04', 1),

@@ -70,7 +70,7 @@ def test_carried_lines_are_one_text(released):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    (['--output=out.txt'], 'must end in .npz or .hdf5'),
+    (['--output=out.txt'], 'expected a name that ends in .npz or .hdf5'),
     (['--input=nowhere.txt'], 'there is no file'),
     (['--workdir=nowhere'], 'holds no run'),
     (['--batch=0'], '--batch: got 0'),

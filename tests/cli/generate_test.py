@@ -104,20 +104,20 @@ def test_no_run_there(tmp_path, capsys):
 def test_padding_and_unknown_words_are_not_drawn():
   tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, eos_id=2, vocab_size=5)
   args = parse(['generate', '--workdir=w'])
-  assert command.sampler_of(args, tokenizer, 7).forbidden == (0, 1, 5, 6)
+  assert command.build_sampler(args, tokenizer, 7).forbidden == (0, 1, 5, 6)
   args = parse(['generate', '--workdir=w', '--allow_unk'])
-  assert command.sampler_of(args, tokenizer, 5).forbidden == (0,)
+  assert command.build_sampler(args, tokenizer, 5).forbidden == (0,)
   tokenizer.pad_id = 2  # one mark for both: it must stay possible
-  assert command.sampler_of(args, tokenizer, 5).forbidden == ()
+  assert command.build_sampler(args, tokenizer, 5).forbidden == ()
 
 
 def test_unfinished_characters_are_held_back():
   tokenizer = characters.Bytes(eos=True)
   prompt_T = np.frombuffer(b'a', np.uint8)
   drawn = list('é→b'.encode())
-  assert list(command.pieces(tokenizer, prompt_T, drawn)) == ['a', 'é', '→', 'b']
+  assert list(command.decode_stream(tokenizer, prompt_T, drawn)) == ['a', 'é', '→', 'b']
   # At the end there is nothing more to wait for.
-  assert list(command.pieces(tokenizer, prompt_T, drawn[:1])) == ['a', '\ufffd']
+  assert list(command.decode_stream(tokenizer, prompt_T, drawn[:1])) == ['a', '\ufffd']
 
 
 def test_a_line_end_after_the_prompt_is_not_part_of_it():

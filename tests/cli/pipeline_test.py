@@ -226,9 +226,9 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   assert main.main(command) == 0
   assert 'mean of 2 classifiers' in capsys.readouterr().out
   assert main.main([*command, '--cache=10,0.1,1.0']) == 2
-  assert 'leave them out with --ensemble' in capsys.readouterr().err
+  assert 'omit them with --ensemble' in capsys.readouterr().err
   assert main.main([*command, '--by_length=x.png']) == 2
-  assert 'leave them out with --ensemble' in capsys.readouterr().err
+  assert 'omit them with --ensemble' in capsys.readouterr().err
   found = json.loads(output.read_text())
   assert main.main([*command[:-1], '--json', '--config.data.fraction=0.05']) == 0
   assert json.loads(capsys.readouterr().out)['tokens_counted'] < found['tokens_counted']

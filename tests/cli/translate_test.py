@@ -245,8 +245,8 @@ def test_references_are_counted_also_at_the_end_of_a_stream(workdir, text, capsy
     ('--lines=-1', '--lines: got -1; expected an integer from'),
     ('--tokens=0', '--tokens: got 0; expected an integer from'),
     ('--alignments=gold', 'give --reference too'),
-    ('--language=de', 'and the --reference it is of'),
-    ('--language=german --reference=x', '--language=german: give two letters'),
+    ('--language=de', 'and the --reference in that language'),
+    ('--language=german --reference=x', '--language: got german; expected two letters'),
     ('--temperature=0.5', 'give --sample too'),
     ('--seed=1', 'give --sample too'),
   ],
@@ -277,7 +277,7 @@ def test_a_pipe_is_read_and_written_as_a_file_is(monkeypatch, tmp_path):
   (tmp_path / 'mac').write_bytes(b'eins\rzwei\r')
   assert cli._lines(str(tmp_path / 'mac')) == ['eins', 'zwei']
   for path in ('-', str(tmp_path / 'out')):
-    with cli._writing(path) as out:
+    with cli._open_output(path) as out:
       out.writelines(f'{line}\n' for line in lines)
       out.flush()
   assert sys.stdout.buffer.getvalue() == (tmp_path / 'out').read_bytes() == written
@@ -290,20 +290,20 @@ def test_a_full_disk_is_named(monkeypatch, path):
       raise OSError(errno.ENOSPC, 'No space left on device')
 
   monkeypatch.setattr(sys, 'stdout', Full())
-  with pytest.raises(InputError, match='cannot be written .No space left on device'), cli._writing(path) as out:
+  with pytest.raises(InputError, match='cannot be written .No space left on device'), cli._open_output(path) as out:
     out.write('a line\n')
     out.flush()
 
 
 def test_a_closed_stream_is_named(monkeypatch):
-  for name, use in (('stdin', cli._reading), ('stdout', cli._writing)):
+  for name, use in (('stdin', cli._open_input), ('stdout', cli._open_output)):
     monkeypatch.setattr(sys, name, None)  # as after `<&-`
     with pytest.raises(InputError, match=f'standard {name[3:]}put is closed'), use('-'):
       pass
 
 
 def test_a_reader_that_has_gone_is_no_error():
-  with pytest.raises(BrokenPipeError), cli._writing('-'):
+  with pytest.raises(BrokenPipeError), cli._open_output('-'):
     raise BrokenPipeError
 
 

@@ -185,7 +185,7 @@ def test_what_models_are_measured_with_can_be_changed(runs, capsys):
   [
     (['--lengths=3:12'], 'FIRST:LAST:STEP'),
     (['--lengths=3:5:3'], 'at least two lengths'),
-    (['--shares=0.1,x'], '--shares is "0.1,x"'),
+    (['--shares=0.1,x'], '--shares: got "0.1,x"'),
     (['--stride=0'], '--stride'),
     (['--split=tset'], 'did you mean "test"'),
     (['--lengths=100:200:50'], 'too few for 1 with 200'),

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmx.errors import InputError
-from lmx.registry import Parts
+from lmx.registry import Registry
 
-_parts = Parts(__name__, 'data.batching', apart=('base', 'bucketed'))
-names, get = _parts.names, _parts.get
+_registry = Registry(__name__, 'data.batching', excluded=('base', 'bucketed'))
+names, get = _registry.names, _registry.get
 
 
 def fields(value: Any) -> dict[str, Any]:
