@@ -72,7 +72,9 @@ def mix(cfg: Config, state: State, output_BTD: Array, targets_BT: Array, nll_BT:
   output_BTD = output_BTD.astype(jnp.float32)
   keys_BSD = jnp.concatenate([state.outputs_BWD, output_BTD], axis=1)
   words_BS = jnp.concatenate([state.words_BW, targets_BT], axis=1)
-  back_TS = cfg.window + jnp.arange(T)[:, None] - jnp.arange(cfg.window + T)[None]  # steps from the kept to the new one
+  back_TS = (
+    cfg.window + jnp.arange(T)[:, None] - jnp.arange(cfg.window + T)[None]
+  )  # steps from the stored to the new one
   used_BS = jnp.arange(cfg.window + T)[None] >= cfg.window - state.used_B[:, None]
   cached_BTS = ((back_TS > 0) & (back_TS <= cfg.window))[None] & used_BS[:, None]
   scores_BTS = cfg.theta * jnp.einsum('BTD,BSD->BTS', output_BTD, keys_BSD)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lmx.benchmark.task import build_task
 from lmx.cli import describe
 from lmx.cli.main import main
 from lmx.config import resolve
@@ -24,7 +25,7 @@ from lmx.config import resolve
   ],
 )
 def test_totals(name, count):
-  task, _ = describe.task_of(name)
+  task, _ = build_task(name)
   assert describe.totals(task)[-1].split()[-1] == count
 
 

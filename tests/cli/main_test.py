@@ -112,7 +112,7 @@ def test_an_empty_or_binary_text_file(capsys, tmp_path, content):
 
 
 def test_a_vocabulary_smaller_than_the_ids_of_the_data(capsys, tmp_path):
-  assert 'tokenizer has' in refused(capsys, *train(tmp_path / 'run', '--config.model.V=11'))
+  assert 'vocabulary size of the tokenizer' in refused(capsys, *train(tmp_path / 'run', '--config.model.V=11'))
 
 
 def test_a_truncated_cache(capsys, tmp_path, monkeypatch):

@@ -211,8 +211,8 @@ def test_labels_show_where_words_go_on():
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    (['--n_best=3'], 'more than --beam=2'),
-    (['--sample', '--n_best=2'], 'one sample'),
+    (['--n_best=3'], 'expected at most --beam=2'),
+    (['--sample', '--n_best=2'], 'at most 1 with --sample'),
     (['--input=/nowhere/x'], '/nowhere/x: cannot be read'),
     (['--output=/nowhere/x'], '/nowhere/x: cannot be written'),
     (['--alpha=-1'], '--alpha'),
