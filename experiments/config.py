@@ -61,7 +61,7 @@ def _value(name: str, text: str, default: Any) -> Any:
       return {'true': True, 'false': False, '1': True, '0': False}[text.lower()]
     return kind(text)
   except (KeyError, ValueError):
-    raise ValueError(f'option "{name}" is "{text}"; it must be of type {kind.__name__}') from None
+    raise ValueError(f'option "{name}": got "{text}"; expected the type {kind.__name__}') from None
 
 
 def merge(*parts: Mapping[str, Any]) -> ml_collections.ConfigDict:

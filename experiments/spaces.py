@@ -47,7 +47,7 @@ def linear_range(low: float, high: float) -> Range:
 
 def _range(low: float, high: float, *, log: bool) -> Range:
   if not low < high or (log and low <= 0):
-    raise ValueError(f'a range from {low} to {high}: the first must be below the second' + ', and above 0' * log)
+    raise ValueError(f'range: got {low} to {high}; expected the first below the second' + ', and above 0' * log)
   return Range(low, high, log)
 
 

@@ -528,8 +528,8 @@ def test_arguments_are_checked():
     ('c', 'no variant "c"'),
     ('medum', 'did you mean "medium"'),
     ('medium,m=1', 'no option "m"'),
-    ('medium,n=x', 'must be of type int'),
-    ('medium,flag=maybe', 'must be of type bool'),
+    ('medium,n=x', 'expected the type int'),
+    ('medium,flag=maybe', 'expected the type bool'),
     ('medium,kind=z', 'no kind called "z"'),
   ):
     with pytest.raises(ValueError, match=message):

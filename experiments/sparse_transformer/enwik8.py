@@ -45,7 +45,7 @@ def get_config(arg: str = ''):
     context=6144,
   )
   if not 0 <= options.context < _LENGTH:
-    raise ValueError(f'option "context" is {options.context}; it must be at least 0 and below {_LENGTH}')
+    raise ValueError(f'option "context": got {options.context}; expected at least 0 and below {_LENGTH}')
   base = {
     'name': f'sparse_transformer_enwik8_{variant}',
     'model': {

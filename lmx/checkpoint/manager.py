@@ -253,7 +253,7 @@ def restore_params(
   return _first_intact(_absolute(directory), which, verify, warn, read)[0]
 
 
-def sweep(directory: str | os.PathLike[str]) -> None:
+def remove_leftovers(directory: str | os.PathLike[str]) -> None:
   """Remove the half-written and half-deleted checkpoints of killed runs; no run may be saving there."""
   folder = _absolute(directory)
   if jax.process_index() == 0 and folder.exists():
@@ -284,7 +284,7 @@ class Checkpoints:
 
   def __enter__(self) -> Checkpoints:
     """Remove the half-written and half-deleted checkpoints of killed runs."""
-    sweep(self.directory)
+    remove_leftovers(self.directory)
     return self
 
   def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:

@@ -115,7 +115,7 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
 
   workdir = directory / stage['name']
   if (workdir / 'results.json').exists():
-    manager.sweep(workdir / 'checkpoints')
+    manager.remove_leftovers(workdir / 'checkpoints')
     print(f'{stage["name"]}: finished', file=sys.stderr)
     return 0
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)

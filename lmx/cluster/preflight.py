@@ -209,7 +209,7 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
       folder.mkdir(parents=True, exist_ok=True)
       (folder / str(meeting.process)).write_text(token)
     except Exception as error:  # a bucket's client library has errors of its own
-      raise InputError(f'work directory {setup.workdir} cannot be written ({error}): {advice}') from None
+      raise InputError(f'work directory {setup.workdir} cannot be written ({error}); {advice}') from None
     return {'token': token}
 
   tokens = _exchange(meeting, write, setup.timeout)

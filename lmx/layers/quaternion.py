@@ -118,9 +118,9 @@ class Config:
     parts = 1 if self.quaternion == 'none' else 4
     if self.D % (parts * self.H) or self.D % 2:
       expected = f'even and divisible by H = {self.H} heads' + (' of whole quaternions' if parts == 4 else '')
-      raise InputError(f'model.D is {self.D}; it must be {expected}')
+      raise InputError(f'model.D: got {self.D}; expected a number that is {expected}')
     if self.quaternion == 'full' and self.F % 4:
-      raise InputError(f'model.F is {self.F}; it must be divisible by 4')
+      raise InputError(f'model.F: got {self.F}; expected a multiple of 4')
 
 
 class _Projections:

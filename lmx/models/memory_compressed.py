@@ -80,7 +80,7 @@ class Config:
   def __post_init__(self) -> None:
     check_heads('memory_compressed', self.D, self.H, even=True)
     if not self.pattern or set(self.pattern) - set('FLM'):
-      raise InputError(f'model.pattern is "{self.pattern}"; it must be letters F, L and M, one for each layer')
+      raise InputError(f'model.pattern: got "{self.pattern}"; expected letters F, L and M, one for each layer')
     check_choice('model.compress', self.compress, ('keys', 'input'))
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.positions', self.positions, sinusoids.LAYOUTS)

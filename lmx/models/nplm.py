@@ -63,7 +63,7 @@ class Config:
   def __post_init__(self) -> None:
     check_least('model', self, n=2, m=1, h=0)
     if not self.h and not self.direct:
-      raise InputError('model: without hidden units (h = 0) the output needs direct connections (direct=true)')
+      raise InputError('model.direct: got false without hidden units (model.h=0); set model.direct=true or model.h')
 
   @property
   def N(self) -> int:  # noqa: N802

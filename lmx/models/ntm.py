@@ -89,7 +89,7 @@ class Config:
     check_least('model', self, I=1, O=1, D=1, N=1, H=0, rows=1, width=1, shifts=0)
     check_range('model.init_scale', self.init_scale, 0)
     if not self.eps > 0:
-      raise InputError(f'model.eps is {self.eps}; it must be above 0')
+      raise InputError(f'model.eps: got {self.eps}; expected a number above 0')
     if self.H and 2 * self.shifts + 1 > self.rows:
       raise InputError(
         f'model.shifts: got {self.shifts}; with {self.rows} rows expected at most {(self.rows - 1) // 2}'

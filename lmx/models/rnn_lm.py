@@ -76,7 +76,7 @@ class Config:
     check_choice('model.backend', self.backend, recurrent.BACKENDS)
     check_least('model', self, E=1, D=1, N=1)
     if self.tied and self.E != self.D:
-      raise InputError(f'rnn_lm: a tied output needs E = D, but E = {self.E} and D = {self.D}')
+      raise InputError(f'model.tied: got E = {self.E} and D = {self.D}; expected E = D, which tied weights need')
     check_range('model.dropout', self.dropout, 0, 1)
 
 

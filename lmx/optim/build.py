@@ -179,7 +179,7 @@ class Config:
       if not getattr(self, field) > 0:
         raise InputError(f'optim.{field}: got {getattr(self, field)}; expected a number above 0')
     if not self.cut_fraction < 1 or not self.factor < 1:
-      raise InputError('optim.cut_fraction and optim.factor must be below 1')
+      raise InputError(f'optim.cut_fraction, optim.factor: got {self.cut_fraction}, {self.factor}; expected below 1')
     if self.ema and self.asgd != 'off':
       raise InputError(
         'optim.ema: got a value above 0 with optim.asgd; expected one average of the parameters; set one of the two'
@@ -249,7 +249,7 @@ def notes(cfg: Config, total_steps: int, steps_per_epoch: int) -> list[str]:
     return []
   triangles = [(total_steps, cfg.cut_fraction)]
   if cfg.stages:
-    steps = unfreeze.lengths(unfreeze.starts(cfg.stages, steps_per_epoch), total_steps)
+    steps = unfreeze.stage_lengths(unfreeze.stage_starts(cfg.stages, steps_per_epoch), total_steps)
     triangles = [(count, stage[3]) for count, stage in zip(steps, cfg.stages, strict=True)]
   return [
     f'optim.cut_fraction: {cut:g} of {count:,} updates is less than {max(cfg.min_cut, 1)}; the learning rate has '
@@ -348,7 +348,7 @@ def _trained_groups(cfg: Config, steps_per_epoch: int) -> unfreeze.Trained | Non
   """Return the function to the number of groups that an update trains; None if it is always all."""
   if cfg.stages:
     return unfreeze.by_stage(cfg.stages, steps_per_epoch)
-  return unfreeze.every(cfg.unfreeze_every, steps_per_epoch) if cfg.unfreeze_every else None
+  return unfreeze.by_epoch(cfg.unfreeze_every, steps_per_epoch) if cfg.unfreeze_every else None
 
 
 def _add_decay(cfg: Config, decays: Params) -> optax.GradientTransformationExtraArgs:

@@ -38,12 +38,12 @@ def groups(params: Params, depth: Depth, n_layers: int, top: int) -> Params:
   return jax.tree_util.tree_map_with_path(group, params)
 
 
-def every(epochs: float, steps_per_epoch: int) -> Trained:
+def by_epoch(epochs: float, steps_per_epoch: int) -> Trained:
   """Train one group from the start, and one more after each `epochs` epochs."""
   return lambda step: 1 + jnp.floor_divide(jnp.asarray(step), max(round(epochs * steps_per_epoch), 1))
 
 
-def starts(stages: Sequence[Stage], steps_per_epoch: int) -> list[int]:
+def stage_starts(stages: Sequence[Stage], steps_per_epoch: int) -> list[int]:
   """Return the number of the first update of each stage."""
   begin = [0]
   for _, epochs, _, _ in stages[:-1]:
@@ -51,7 +51,7 @@ def starts(stages: Sequence[Stage], steps_per_epoch: int) -> list[int]:
   return begin
 
 
-def lengths(begin: Sequence[int], total_steps: int) -> list[int]:
+def stage_lengths(begin: Sequence[int], total_steps: int) -> list[int]:
   """Return the number of updates of each stage, at least 1."""
   ends = [*begin[1:], max(total_steps, begin[-1] + 1)]
   return [end - start for start, end in zip(begin, ends, strict=True)]
@@ -59,7 +59,7 @@ def lengths(begin: Sequence[int], total_steps: int) -> list[int]:
 
 def by_stage(stages: Sequence[Stage], steps_per_epoch: int) -> Trained:
   """Return the number of groups that the stage of an update trains."""
-  begin = jnp.asarray(starts(stages, steps_per_epoch))
+  begin = jnp.asarray(stage_starts(stages, steps_per_epoch))
   count = jnp.asarray([stage[0] or jnp.iinfo(jnp.int32).max for stage in stages])
   return lambda step: count[jnp.searchsorted(begin, jnp.asarray(step), side='right') - 1]
 
@@ -68,10 +68,10 @@ def rate_by_stage(
   stages: Sequence[Stage], ratio: float, total_steps: int, steps_per_epoch: int, min_cut: int = 1
 ) -> schedules.Schedule:
   """Return one slanted triangle per stage, in sequence, as the released code's calls of `fit`."""
-  begin = starts(stages, steps_per_epoch)
+  begin = stage_starts(stages, steps_per_epoch)
   parts = [
     (start, factor, schedules.slanted_triangular(steps, cut, ratio, min_cut))
-    for (_, _, factor, cut), start, steps in zip(stages, begin, lengths(begin, total_steps), strict=True)
+    for (_, _, factor, cut), start, steps in zip(stages, begin, stage_lengths(begin, total_steps), strict=True)
   ]
 
   def factor_at(step: Any) -> Any:

@@ -238,7 +238,7 @@ def test_equal_settings_are_one_block():
     (dict(initial='he'), 'model.initial'),
     (dict(norm='mid'), 'model.norm'),
     (dict(D=20), 'of whole quaternions'),
-    (dict(D=15, quaternion='none'), 'model.D is 15'),
+    (dict(D=15, quaternion='none'), 'model.D: got 15'),
     (dict(F=22), 'model.F'),
     (dict(positions='learned'), 'model.positions'),
     (dict(attention='flash'), 'model.attention'),

@@ -181,7 +181,7 @@ def test_depth():
     ({'n': 1}, 'model.n: got 1'),
     ({'m': 0}, 'model.m: got 0'),
     ({'h': -1}, 'model.h: got -1'),
-    ({'h': 0, 'direct': False}, 'needs direct connections'),
+    ({'h': 0, 'direct': False}, 'model.direct: got false without hidden units'),
   ],
 )
 def test_what_cannot_be_is_refused(changes, message):
