@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   if bool(args.model) == bool(args.workdir):
-    raise InputError('name a model, or a run with --workdir=DIR')
+    raise InputError('give either MODEL, or a run with --workdir=DIR')
   if args.workdir and args.set:
     raise InputError('--set changes a field of MODEL; a run has its own')
   run = _run(args.workdir) if args.workdir else None

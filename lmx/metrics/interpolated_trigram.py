@@ -110,7 +110,7 @@ def _windows(tokens: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray, np.nda
   """Return (each word, its previous word, its packed previous two); before the text they are the id V."""
   tokens = np.asarray(tokens)
   if tokens.ndim != 1 or not tokens.size:
-    raise InputError(f'a trigram needs a 1-D array with at least one word, got shape {tokens.shape}')
+    raise InputError(f'tokens: got shape {tokens.shape}; expected a 1-D array with at least one word')
   if tokens.min() < 0 or tokens.max() >= V:
     raise InputError(f'word ids: got {tokens.min()} to {tokens.max()}; expected 0 to {V - 1}')
   x = np.concatenate([[V, V], tokens.astype(np.int64)])

@@ -86,12 +86,12 @@ class KneserNey:
 def _with_starts(tokens: np.ndarray, offsets: np.ndarray | None, boundaries: str, V: int) -> np.ndarray:
   """Return the tokens, int64, with the id V before each document (or once, for a stream)."""
   if boundaries not in ('stream', 'document'):
-    raise InputError(f"boundaries must be 'stream' or 'document', got '{boundaries}'")
+    raise InputError(f"boundaries: got '{boundaries}'; expected 'stream' or 'document'")
   if boundaries == 'document' and offsets is None:
-    raise InputError("boundaries='document' needs the offsets of the documents")
+    raise InputError("offsets: got None; expected the offsets of the documents, because boundaries is 'document'")
   tokens = np.asarray(tokens)
   if tokens.ndim != 1 or not tokens.size:
-    raise InputError(f'an n-gram model needs a 1-D array with at least one token, got shape {tokens.shape}')
+    raise InputError(f'tokens: got shape {tokens.shape}; expected a 1-D array with at least one token')
   if tokens.min() < 0 or tokens.max() >= V:
     raise InputError(f'token ids: got {tokens.min()} to {tokens.max()}; expected 0 to {V - 1}')
   starts = np.zeros(1, np.int64) if boundaries == 'stream' else np.unique(np.asarray(offsets)[:-1])
@@ -153,7 +153,7 @@ def kneser_ney(
     InputError: ids outside the vocabulary, no tokens, order below 1.
   """
   if order < 1:
-    raise InputError(f'the order of an n-gram model must be at least 1, got {order}')
+    raise InputError(f'order: got {order}; expected at least 1')
   V = vocab_size
   x = _with_starts(tokens, offsets, boundaries, V)
   gram = x  # dense id of the k-gram that ends at each position; -1 if it would cross a boundary

@@ -249,7 +249,7 @@ def _null_odds(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[s
   """Return the file for --na-prob-file of that evaluation: higher values mean no answer."""
   del inputs
   if not all('null_odds' in row for row in predictions):
-    raise InputError(f'{loaded.workdir} was trained on questions that all have an answer: there are no odds of none')
+    raise InputError(f'{loaded.workdir} was trained on questions that all have an answer, so it has no null odds')
   return _json({row['id']: row['null_odds'] for row in predictions})
 
 

@@ -385,5 +385,5 @@ class Logger:
       try:
         file.close()
       except OSError as e:  # a full disk, which the checkpoint or the last record has reported
-        self.note(f'cannot close a file below {self.workdir}: {e.strerror}')
+        self.note(f'cannot close a file in {self.workdir}: {e.strerror}')
     self.mirror.close()

@@ -74,8 +74,8 @@ def test_a_run_is_described_with_its_training(tmp_path, capsys):
 @pytest.mark.parametrize(
   'words,message',
   [
-    ([], 'name a model, or a run'),
-    (['gpt2', '--workdir=DIR'], 'name a model, or a run'),
+    ([], 'give either MODEL, or a run'),
+    (['gpt2', '--workdir=DIR'], 'give either MODEL, or a run'),
     (['--workdir=DIR', '--set', 'N=3'], '--set changes a field of MODEL'),
     (['--workdir=DIR'], 'DIR holds no run'),
   ],
