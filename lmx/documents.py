@@ -169,10 +169,10 @@ def field(row: Any, name: str, kind: type, where: str, default: Any = _REQUIRED)
     return default
   if name not in row:
     raise InputError(f'{where}: no field "{name}"{nearest(name, map(str, row)) if row else ""}')
-  return typed(value, kind, f'{where}: {name}')
+  return convert(value, kind, f'{where}: {name}')
 
 
-def typed(value: Any, kind: type, where: str) -> Any:
+def convert(value: Any, kind: type, where: str) -> Any:
   """Return a JSON value as `kind`. Raises InputError as `field` does; `where` ends with the field's name."""
   number = isinstance(value, (int, float)) and not isinstance(value, bool)
   if number and kind is int and isinstance(value, float) and value.is_integer():

@@ -27,7 +27,7 @@ class Train:
     max_skips: skipped updates after which the run stops with an error.
     init_from: work directory of a finished run whose best parameters initialise this run; '' initialises randomly.
     init_parts: parts of its parameters to copy, such as 'model' (without the objective's head) or
-      'model=model/encoder' (there=here); () copies all, which requires the same parameters in both runs.
+      'model=model/encoder' (origin=target); () copies all, which requires the same parameters in both runs.
     like_init: copy the model's sizes and the tokenizer from init_from too, unless the config names them. Rows are then
       at most as long as its positions. No effect without init_from.
     patience: validations without a better loss after which the run stops; 0 never stops it.

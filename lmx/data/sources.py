@@ -381,7 +381,7 @@ def _check_files(directory: str) -> None:
   """Compare every prepared file with its size and SHA-256; an older lmx recorded only the size. Raises Damaged."""
   path = os.path.join(directory, _SIZES)
   try:
-    recorded = documents.typed(documents.read_json(path), dict, path)
+    recorded = documents.convert(documents.read_json(path), dict, path)
   except InputError as error:
     raise Damaged(f'{error}; the prepared data is damaged') from None
   for name, entry in recorded.items():

@@ -191,7 +191,7 @@ def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:
     if not cells or line.startswith('#'):
       continue
     try:
-      yield cells[0], cells[1], documents.typed(float(cells[2]), float, f'{path}, line {number}')
+      yield cells[0], cells[1], documents.convert(float(cells[2]), float, f'{path}, line {number}')
     except (IndexError, ValueError):
       if number > 1:
         raise InputError(f'{path}:{number}: expected two words and a number, got "{line.rstrip()}"') from None

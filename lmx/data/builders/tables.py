@@ -103,7 +103,7 @@ def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
       number += 1
       if answer not in ('A', 'B', 'C', 'D'):
         raise InputError(f'{name}: answers: got {documents.show(answer)}; expected A, B, C or D')
-      choices = {f'choice_{i}': x for i, x in enumerate(documents.typed(options, list, f'{name}: options'))}
+      choices = {f'choice_{i}': x for i, x in enumerate(documents.convert(options, list, f'{name}: options'))}
       yield number, {'context': article, 'question': question, 'label': str('ABCD'.index(answer)), **choices}
 
 

@@ -136,4 +136,4 @@ def _json_lines(path: str) -> Iterator[Sentence]:
 
 
 def _texts(values: Sequence[object], where: str) -> tuple[str, ...]:
-  return tuple(documents.typed(value, str, where) for value in values)
+  return tuple(documents.convert(value, str, where) for value in values)

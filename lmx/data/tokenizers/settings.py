@@ -101,7 +101,7 @@ def read(directory: Any, kind: str) -> Settings:
   config, where = _object(directory / FILE), str(directory / FILE)
   if not (directory / 'tokenizer.json').exists():
     _check(config, kind, where)
-  switch = lambda key: documents.typed(config[key], bool, f'{where}: {key}') if config.get(key) is not None else None
+  switch = lambda key: documents.convert(config[key], bool, f'{where}: {key}') if config.get(key) is not None else None
   normalizer = {theirs: switch(key) for key, theirs in _SWITCHES.items() if key in config}
   normalizer = {name: value for name, value in normalizer.items() if value is not None or name == 'strip_accents'}
   lower_case = switch('do_lower_case')
@@ -120,7 +120,7 @@ def read(directory: Any, kind: str) -> Settings:
 
 def _object(path: pathlib.Path) -> dict[str, Any]:
   content = documents.read_json(path) if path.exists() else {}
-  return documents.typed(content, dict, str(path))
+  return documents.convert(content, dict, str(path))
 
 
 def _check(settings: Mapping[str, Any], kind: str, where: str) -> None:
@@ -181,14 +181,14 @@ def _special(directory: pathlib.Path, kind: str, config: Mapping[str, Any]) -> t
     for key in ('additional_special_tokens', 'extra_special_tokens'):
       tokens = source.get(key) or []
       for value in (
-        tokens.values() if isinstance(tokens, dict) else documents.typed(tokens, list, f'{directory}: {key}')
+        tokens.values() if isinstance(tokens, dict) else documents.convert(tokens, list, f'{directory}: {key}')
       ):
         extra[_name(value, f'{directory}: {key}')] = None
   return special, tuple(extra)
 
 
 def _name(value: Any, where: str) -> str:
-  return documents.typed(value['content'] if isinstance(value, dict) and 'content' in value else value, str, where)
+  return documents.convert(value['content'] if isinstance(value, dict) and 'content' in value else value, str, where)
 
 
 def _added_tokens(
@@ -199,7 +199,7 @@ def _added_tokens(
   tokens: dict[int, hf.AddedToken] = {}
   for name, number in _object(path).items():
     is_special = name in special
-    tokens[documents.typed(number, int, f'{path}: {name}')] = hf.AddedToken(
+    tokens[documents.convert(number, int, f'{path}: {name}')] = hf.AddedToken(
       name, special=is_special, normalized=not is_special
     )
   decoder = documents.field(config, 'added_tokens_decoder', dict, str(directory / FILE), {})
