@@ -79,7 +79,7 @@ def watch(workdir: Any) -> Iterator[None]:
     if run_files.exists(workdir):
       raise
     raise InputError(
-      f'--workdir: {workdir} was deleted during the run ({orbax_format.short(error)}); restart in one that is not deleted'
+      f'--workdir: {workdir} was deleted during the run ({orbax_format.short(error)}); restart in another'
     ) from error
 
 
