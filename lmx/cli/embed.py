@@ -80,9 +80,9 @@ def _writer(path: str) -> Iterator[Write]:
 
         yield add
     elif path.endswith(('.hdf5', '.h5')):
-      from lmx.interop.elmo import h5py_or_advice
+      from lmx.interop.elmo import import_h5py
 
-      h5py = h5py_or_advice()
+      h5py = import_h5py()
       text = h5py.string_dtype()
       with h5py.File(part, 'w') as file:
         yield lambda name, value: file.create_dataset(

@@ -34,7 +34,7 @@ def find(directory: Any) -> tuple[pathlib.Path, pathlib.Path]:
   """Return the two files in a directory; raise InputError unless there is exactly one of each."""
   matches = [sorted(pathlib.Path(directory).glob(pattern)) for pattern in _FILES]
   if any(len(paths) != 1 for paths in matches):
-    raise InputError(f'{directory} must hold one {_FILES[0]} and one {_FILES[1]} of an ELMo release')
+    raise InputError(f'{directory}: expected one {_FILES[0]} and one {_FILES[1]} of an ELMo release')
   return matches[0][0], matches[1][0]
 
 
@@ -53,7 +53,7 @@ def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
       in the model.
   """
   fields = _fields(options)
-  h5py = h5py_or_advice()
+  h5py = import_h5py()
   tree: dict[str, Any] = {}
   try:
     with h5py.File(weights, 'r') as file:
@@ -63,13 +63,13 @@ def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
         raise InputError(f'{weights}: got arrays that {options} does not describe: {", ".join(unknown[:20])}')
       for path, name, shape in _names(fields):
         if name not in file:
-          raise InputError(f'{weights} has no "{name}"; it is not what {options} describes')
+          raise InputError(f'{weights}: "{name}" is missing; expected the arrays that {options} describes')
         stored_shape = (1, *shape) if '/W_cnn_' in name else shape
         if file[name].shape != stored_shape:
-          raise InputError(f'{weights}: "{name}" has shape {file[name].shape}, but {options} asks for {stored_shape}')
+          raise InputError(f'{weights}: "{name}": got shape {file[name].shape}; expected {stored_shape} by {options}')
         _put(tree, path, np.asarray(file[name][...], np.float32).reshape(shape))
   except OSError as error:
-    raise InputError(f'{weights}: cannot be read as HDF5 ({error}); is it whole?') from error
+    raise InputError(f'{weights}: cannot be read as HDF5 ({error}); it may be truncated') from error
   return fields, tree
 
 
@@ -81,7 +81,7 @@ def to_release(fields: Mapping[str, Any], params: Params, directory: Any) -> Non
     params: its parameters; 'softmax' is skipped because the files have no output layer.
     directory: created if it does not exist.
   """
-  h5py = h5py_or_advice()
+  h5py = import_h5py()
   directory = pathlib.Path(directory)
   directory.mkdir(parents=True, exist_ok=True)
   (directory / OPTIONS).write_text(json.dumps(_options(fields), indent=1) + '\n')
@@ -91,7 +91,7 @@ def to_release(fields: Mapping[str, Any], params: Params, directory: Any) -> Non
       file.create_dataset(name, data=np.asarray(value, np.float32).reshape((1, *shape) if '/W_cnn_' in name else shape))
 
 
-def h5py_or_advice() -> Any:
+def import_h5py() -> Any:
   """Return the module h5py; raise InputError with the pip command if it is missing."""
   try:
     import h5py
@@ -126,13 +126,13 @@ def _fields(options: Any) -> dict[str, Any]:
       raise InputError(f'{options}: {name}: got {fields[name]}; expected a whole number up to {high:,}')
   if any(not 1 <= size <= _LARGEST for pair in fields['filters'] for size in pair):
     raise InputError(f'{options}: char_cnn.filters: got {fields["filters"]}; expected positive widths and numbers')
-  for what, value, wanted in (
+  for field, value, supported in (
     ('char_cnn.activation', activation, ('relu',)),
     ('lstm.use_skip_connections', skip, (True,)),
     ('char_cnn.n_characters', count, (261, 262)),
   ):
-    if value not in wanted:
-      raise InputError(f'{options}: {what} is {value!r}; only {" or ".join(map(repr, wanted))} can be read')
+    if value not in supported:
+      raise InputError(f'{options}: {field}: got {value!r}; expected {" or ".join(map(repr, supported))}')
   return fields
 
 
@@ -176,11 +176,11 @@ def _names(fields: Mapping[str, Any]) -> Iterator[tuple[Path, str, tuple[int, ..
   yield ('embed', 'projection', 'kernel'), 'CNN_proj/W_proj', (F, P)
   yield ('embed', 'projection', 'bias'), 'CNN_proj/b_proj', (P,)
   for i in range(fields['N']):
-    for d, way in enumerate(('forward', 'backward')):
+    for d, direction in enumerate(('forward', 'backward')):
       prefix = f'RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell'
-      yield (f'layer_{i:02d}', way, 'kernel'), f'{prefix}/W_0', (2 * P, 4 * H)
-      yield (f'layer_{i:02d}', way, 'bias'), f'{prefix}/B', (4 * H,)
-      yield (f'layer_{i:02d}', way, 'projection'), f'{prefix}/W_P_0', (H, P)
+      yield (f'layer_{i:02d}', direction, 'kernel'), f'{prefix}/W_0', (2 * P, 4 * H)
+      yield (f'layer_{i:02d}', direction, 'bias'), f'{prefix}/B', (4 * H,)
+      yield (f'layer_{i:02d}', direction, 'projection'), f'{prefix}/W_P_0', (H, P)
 
 
 def _put(tree: dict[str, Any], path: Path, value: np.ndarray) -> None:

@@ -25,7 +25,7 @@ HEAD_WIDTH = 64  # 768 / 12; the files do not contain it
 _LAYER = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
 
 
-def there(directory: Any) -> bool:
+def is_release(directory: Any) -> bool:
   """Return True if a folder has the files of the release."""
   return (pathlib.Path(directory) / SHAPES).exists()
 
@@ -48,7 +48,7 @@ def read(directory: Any) -> Folder:
   size = sum(part.size for part in parts)
   if size != sum(sizes):
     raise InputError(
-      f'{directory}: {len(paths)} files params_*.npy hold {size:,} numbers, but {SHAPES} asks for {sum(sizes):,}'
+      f'{directory}: got {size:,} numbers in {len(paths)} files params_*.npy; expected {sum(sizes):,} by {SHAPES}'
     )
   arrays = np.split(np.concatenate(parts), np.cumsum(sizes)[:-1])
   arrays = [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)]
@@ -76,5 +76,5 @@ def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
     or len(shapes[1]) != 2
     or shapes[0][1] != shapes[1][1]
   ):
-    raise InputError(f'{path}: these are not the shapes of a GPT: positions, tokens and 12 for each layer')
+    raise InputError(f'{path}: got other shapes; expected those of a GPT: positions, tokens and 12 for each layer')
   return shapes

@@ -80,7 +80,7 @@ _HPARAMS = {'n_vocab': 'vocab_size', 'n_ctx': 'n_positions'}  # the other names 
 _NO_DROPOUT = dict.fromkeys(('embd_pdrop', 'attn_pdrop', 'resid_pdrop'), 0.0)  # the released code has none
 
 
-def there(directory: Any) -> bool:
+def is_release(directory: Any) -> bool:
   """Return True if a folder has such a checkpoint, and no weights that can be read without TensorFlow."""
   directory = pathlib.Path(directory)
   named = any((directory / name).exists() for name in _READERS)
@@ -105,7 +105,7 @@ def read(directory: Any) -> Folder:
 def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
   fields = gpt2.fields(_NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()})
   tensors = {
-    _renamed(name, _GPT2_NAMES): x[0] if name.endswith('/w') else x for name, x in _variables(directory).items()
+    _rename(name, _GPT2_NAMES): x[0] if name.endswith('/w') else x for name, x in _variables(directory).items()
   }
   return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False)
 
@@ -113,9 +113,9 @@ def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
 def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   if theirs.get('hidden_act') == 'gelu':
     theirs = {**theirs, 'hidden_act': 'gelu_new'}
-  fields, lower_case = bert.fields(theirs), _lowered(directory / 'vocab.txt')
+  fields, lower_case = bert.fields(theirs), _is_lower_case(directory / 'vocab.txt')
   tensors = {
-    _renamed(name, _BERT_NAMES): x.T if name.endswith('/kernel') else x for name, x in _variables(directory).items()
+    _rename(name, _BERT_NAMES): x.T if name.endswith('/kernel') else x for name, x in _variables(directory).items()
   }
   if 'classifier.weight' in tensors:  # run_classifier.py's
     number = len(tensors['classifier.weight'])
@@ -133,13 +133,13 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   variables = _variables(directory)
   heads = {name: kind for name in variables for layer, kind in _XLNET_HEADS.items() if re.fullmatch(layer, name)}
   if len(heads) > 1:
-    raise InputError(f'{directory} holds several heads, of which lmx reads one: {", ".join(heads)}')
+    raise InputError(f'{directory}: got several heads, {", ".join(heads)}; expected one')
   tensors: dict[str, np.ndarray] = {'transformer.mask_emb': np.zeros((1, 1, fields['D']), np.float32)} if heads else {}
   for name, x in variables.items():
     part = name.removeprefix('model/transformer/')
     if part not in _STACKED:
       # Kernels of attention have three axes.
-      tensors[_renamed(name, _XLNET_NAMES)] = x.T if name.endswith('/kernel') and x.ndim == 2 else x
+      tensors[_rename(name, _XLNET_NAMES)] = x.T if name.endswith('/kernel') and x.ndim == 2 else x
       continue
     shared = part != 'seg_embed' and not fields['untie']
     tensors |= {f'transformer.layer.{i}.rel_attn.{part}': y for i, y in enumerate([x] * fields['N'] if shared else x)}
@@ -153,13 +153,13 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
 _READERS = {BERT: _bert, GPT2: _gpt2, XLNET: _xlnet}
 
 
-def _renamed(name: str, rules: Sequence[tuple[str, str]]) -> str:
+def _rename(name: str, rules: Sequence[tuple[str, str]]) -> str:
   for pattern, tensor in rules:
     name = re.sub(pattern, tensor, name)
   return name
 
 
-def _lowered(vocabulary: pathlib.Path) -> bool:
+def _is_lower_case(vocabulary: pathlib.Path) -> bool:
   """Return True if a vocabulary is for lower-cased text: its subwords have no capitals."""
   try:
     subwords = vocabulary.read_text(encoding='utf-8').splitlines()
@@ -177,7 +177,7 @@ def _variables(directory: pathlib.Path) -> Tensors:
     return {name: np.asarray(reader.get_tensor(name)) for name in sorted(names)}
   except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:  # IndexError: a truncated file
     short = str(error).strip().splitlines()[0]
-    raise InputError(f'{prefix} is no checkpoint of TensorFlow, or damaged or cut short: {short}') from None
+    raise InputError(f'{prefix} is not a checkpoint of TensorFlow, or damaged or truncated: {short}') from None
 
 
 def _prefix(directory: pathlib.Path) -> pathlib.Path:
@@ -194,7 +194,7 @@ def _prefix(directory: pathlib.Path) -> pathlib.Path:
     if prefixes
     else 'no checkpoint (*.index)'
   )
-  raise InputError(f'{directory} holds {content}; leave the files of one there')
+  raise InputError(f'{directory}: got {content}; expected the files of one')
 
 
 def _tensorflow() -> Any:
@@ -203,6 +203,6 @@ def _tensorflow() -> Any:
     import tensorflow
   except ImportError as error:
     raise InputError(
-      f"checkpoints of TensorFlow are read by it, and it cannot be imported ({error}); pip install 'lmx[tf]'"
+      f"reading checkpoints of TensorFlow needs TensorFlow, which cannot be imported ({error}); pip install 'lmx[tf]'"
     ) from None
   return tensorflow

@@ -39,7 +39,7 @@ def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool
   """
   for word in words:
     if not word or len(word.split()) != 1 or word.split()[0] != word:
-      raise InputError(f'"{word}" cannot be written: the formats of word2vec end a word at white space')
+      raise InputError(f'"{word}" cannot be written: white space ends a word in the formats of word2vec')
   table_VD = np.asarray(table_VD, '<f4')
   for word, row_D in zip(words, table_VD, strict=True):
     _check_finite(path, word.encode(), row_D.tobytes())
@@ -189,7 +189,7 @@ def _binary_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[b
   if data[at:].strip():
     raise InputError(
       f'{path}: got {len(data) - at:,} bytes after the last of {V:,} words; expected the end of the '
-      'file. The binary format holds no word with a space'
+      'file. The binary format has no words with a space'
     )
 
 

@@ -65,7 +65,7 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
   directory = download(source.removeprefix(HUB)) if source.startswith(HUB) else source
-  release = next((one for one in _RELEASES if one.there(directory)), folders)
+  release = next((one for one in _RELEASES if one.is_release(directory)), folders)
   folder = release.read(directory)
   state.warn_nonfinite(source, folder.tensors)
   settings = settings_lib.read(directory, folder.tokenizer if with_tokenizer else '')

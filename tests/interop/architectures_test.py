@@ -50,7 +50,9 @@ def random_like(name, cfg):
   params = draw(jax.eval_shape(lambda: model.init(cfg, jax.random.key(0))))
   if head.inner:  # several layers: as the objective makes them
     objective = objectives.get(head.objectives[0])
-    chosen = objective.Config(**head.alike, **({} if head.outputs else {'classes': len(LABELS)}), **head.given)
+    chosen = objective.Config(
+      **head.fixed_objective, **({} if head.outputs else {'classes': len(LABELS)}), **head.read_defaults
+    )
     made = jax.eval_shape(lambda: objective.init(chosen, model, cfg, jax.random.key(0)))
     return {'model': params, 'objective': draw(made)}
   layer = {'kernel': rng.normal(size=(cfg.D, outputs(name))).astype(np.float32)}
@@ -161,13 +163,15 @@ def test_which_class_a_folder_is_of():
   ):
     theirs = {'architectures': named} if named else {}
     if found == 'could be':
-      with pytest.raises(InputError, match='BertForSequenceClassification or BertForTokenClassification; write into'):
+      with pytest.raises(
+        InputError, match='BertForSequenceClassification or BertForTokenClassification, which both have'
+      ):
         architectures.recognise('bert', theirs, tensors)
     else:
       assert architectures.recognise('bert', theirs, tensors) == found
-  with pytest.raises(InputError, match='which is not read; did you mean "BertForTokenClassification"'):
+  with pytest.raises(InputError, match='unknown BertForTokenClassifier; did you mean "BertForTokenClassification"'):
     architectures.recognise('bert', {'architectures': ['BertForTokenClassifier']}, {})
-  with pytest.raises(InputError, match='OpenAIGPTLMHeadModel, which is not read'):
+  with pytest.raises(InputError, match='unknown OpenAIGPTLMHeadModel'):
     architectures.recognise('gpt2', {'architectures': ['OpenAIGPTLMHeadModel']}, {})
 
 
@@ -176,7 +180,7 @@ def test_labels_and_objectives_of_a_config():
   assert labels() == ('LABEL_0', 'LABEL_1') and labels(num_labels=1) == ('LABEL_0',)
   assert labels(id2label={'10': 'k', **{str(i): f'x{i}' for i in range(10)}})[10] == 'k'
   for wrong in ({'0': 'a', '2': 'b'}, {'0': 'a', '1': 'a'}):
-    with pytest.raises(InputError, match='must name labels 0 to 1'):
+    with pytest.raises(InputError, match='different names for labels 0 to 1'):
       labels(id2label=wrong)
   for value in (None, True, ['a'], {}):
     with pytest.raises(InputError, match='id2label: got .* for label 1; expected a name'):
@@ -186,9 +190,9 @@ def test_labels_and_objectives_of_a_config():
   assert section(hidden_dropout_prob=0.3)['dropout_pooled'] == 0.3
   assert section(hidden_dropout_prob=0.3, classifier_dropout=0.0)['dropout_pooled'] == 0.0
   for theirs in (dict(problem_type='multi_label_classification'), dict(problem_type='regression', num_labels=2)):
-    with pytest.raises(InputError, match='config.json has problem_type'):
+    with pytest.raises(InputError, match='config.json: problem_type'):
       section(**theirs)
-  with pytest.raises(InputError, match="summary_activation = 'tanh'"):
+  with pytest.raises(InputError, match="summary_activation: got 'tanh'"):
     architectures.objective('GPT2DoubleHeadsModel', {'summary_activation': 'tanh'})
 
 
@@ -204,8 +208,12 @@ def test_labels_and_objectives_of_a_config():
     ({}, {'cls.seq_relationship.bias': np.zeros(2, np.float32)}, ['1 tensors unknown: cls.seq_relationship.bias']),
     ({'id2label': {'0': 'a', '1': 'b'}}, {}, [r'classifier.weight is \(3, 8\), not \(2, 8\)', r'classifier.bias is']),
     ({'architectures': ['BertForQuestionAnswering']}, {}, ['missing: qa_outputs.weight, qa_', 'unknown: classifier']),
-    ({'architectures': ['BertForX']}, {}, ['folder: config.json has architectures = BertForX']),
-    ({'architectures': 'left out'}, {}, ['BertForSequenceClassification or BertForTokenClassification; write into it']),
+    ({'architectures': ['BertForX']}, {}, ['folder: config.json: architectures: unknown BertForX']),
+    (
+      {'architectures': 'left out'},
+      {},
+      ['architectures: missing; expected BertForSequenceClassification or BertForTokenClassification'],
+    ),
   ],
 )
 def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, words, make, tmp_path):
@@ -288,14 +296,18 @@ LINEAR = dict(head=(), normalize=False, pooling='pooled')
 @pytest.mark.parametrize(
   'model,given,words',
   [
-    ('bert', task('classify', **LINEAR | {'pooling': 'mean'}), "objective.pooling is 'mean', there it is 'pooled'$"),
-    ('bert', task('regress', **LINEAR | {'head': (50,)}), r'objective.head is \(50,\), there it is \(\)'),
-    ('bert', task('multiple_choice', **LINEAR | {'normalize': True}), 'objective.normalize is True'),
-    ('bert', task('tag', labels=LABELS), 'objective.crf is True, there it is False'),
-    ('bert', task('causal_lm'), 'no class in transformers; those that have: classify, masked_lm'),
-    ('gpt', task('classify', **LINEAR | {'pooling': 'last'}), 'OpenAIGPTForSequenceClassification .*head_bias is True'),
-    ('gpt2', task('span'), 'gpt2 with objective "span" has no class'),
-    ('bert', task('span', head='xlnet'), "objective.head is 'xlnet', there it is 'bert'"),
+    ('bert', task('classify', **LINEAR | {'pooling': 'mean'}), "objective.pooling: got 'mean'; expected 'pooled'$"),
+    ('bert', task('regress', **LINEAR | {'head': (50,)}), r'objective.head: got \(50,\); expected \(\)'),
+    ('bert', task('multiple_choice', **LINEAR | {'normalize': True}), 'objective.normalize: got True'),
+    ('bert', task('tag', labels=LABELS), 'objective.crf: got True; expected False'),
+    ('bert', task('causal_lm'), 'no class in transformers with bert; expected one of classify, masked_lm'),
+    (
+      'gpt',
+      task('classify', **LINEAR | {'pooling': 'last'}),
+      'OpenAIGPTForSequenceClassification .*head_bias: got True',
+    ),
+    ('gpt2', task('span'), 'got "span", which has no class in transformers with gpt2'),
+    ('bert', task('span', head='xlnet'), "objective.head: got 'xlnet'; expected 'bert'"),
   ],
 )
 def test_what_no_class_computes_is_not_written(model, given, words):

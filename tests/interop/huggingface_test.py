@@ -128,9 +128,13 @@ def test_tied_matrices_and_constants_of_every_family_are_compared():
 
 def test_constants_are_those_of_transformers():
   entry, marian = huggingface.entry, huggingface.transformer
-  assert entry.is_constant(np.arange(5)[None], entry.count) and not entry.is_constant(np.ones(5), entry.count)
-  assert entry.is_constant(np.tril(np.ones((1, 1, 5, 5))), entry.causal)
-  assert entry.is_constant(np.float32(-1e9), entry.least) and entry.is_constant(np.float32(-1e4), entry.least)
+  assert entry.is_constant(np.arange(5)[None], entry.position_ids) and not entry.is_constant(
+    np.ones(5), entry.position_ids
+  )
+  assert entry.is_constant(np.tril(np.ones((1, 1, 5, 5))), entry.causal_mask)
+  assert entry.is_constant(np.float32(-1e9), entry.masked_score) and entry.is_constant(
+    np.float32(-1e4), entry.masked_score
+  )
   # MarianSinusoidalPositionalEmbedding: sines of even, then cosines of odd columns of pos / 10000^(2 (j // 2) / dim)
   angles = np.array([[pos / np.power(10000, 2 * (j // 2) / 6) for j in range(6)] for pos in range(5)])
   table = np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)

@@ -179,7 +179,7 @@ def test_bad_checkpoints_list_names_and_nothing_is_written(make, given, tmp_path
     with pytest.raises(InputError, match=words):
       convert.import_run(str(release), tmp_path / 'run')
   (release / 'bert_config.json').write_text('{"hidden_size": 8}')
-  with pytest.raises(InputError, match='release/bert_config.json lacks vocab_size'):
+  with pytest.raises(InputError, match='release/bert_config.json: vocab_size: missing'):
     convert.import_run(str(release), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
@@ -195,7 +195,9 @@ def test_the_last_of_several_checkpoints_is_the_one_that_is_named(tmp_path):
     tensorflow._prefix(tmp_path)
   for step in (0, 900, 1000):
     (tmp_path / f'model.ckpt-{step}.index').touch()
-  with pytest.raises(InputError, match='3 checkpoints, model.ckpt-0, model.ckpt-1000, model.ckpt-900; leave'):
+  with pytest.raises(
+    InputError, match='3 checkpoints, model.ckpt-0, model.ckpt-1000, model.ckpt-900; expected the files of one'
+  ):
     tensorflow._prefix(tmp_path)
   (tmp_path / 'checkpoint').write_text('model_checkpoint_path: "gs://there/model.ckpt-900"\nall_model_checkpoint')
   assert tensorflow._prefix(tmp_path).name == 'model.ckpt-900'
@@ -220,6 +222,6 @@ def test_checkpoints_that_tensorflow_wrote(name, architecture, outputs, make, tm
   content = data.read_bytes()
   for damaged in (content[:100], bytes(255 - byte for byte in content)):
     data.write_bytes(damaged)
-    with pytest.raises(InputError, match='model.ckpt is no checkpoint of TensorFlow, or damaged or cut short'):
+    with pytest.raises(InputError, match='model.ckpt is not a checkpoint of TensorFlow, or damaged or truncated'):
       convert.import_run(str(release), tmp_path / 'again')
   assert not (tmp_path / 'again').exists()

@@ -149,7 +149,7 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
   ('name', 'content', 'message'),
   [
     ('a.csv', 'the,O\n', 'sentences are read from files whose names end in .conll, .conllu, .jsonl, .txt'),
-    ('a.txt', 'the of\n\nsaw\n', 'a.txt, line 2: there is no sentence'),
+    ('a.txt', 'the of\n\nsaw\n', 'a.txt, line 2: expected a sentence'),
     ('a.txt', '', 'the file is empty'),
     ('a.conll', '\n\n', 'the file has no sentences'),
     ('a.conll', 'the\tO\nof\n', 'a.conll, line 2: has no label, unlike the words before it'),
@@ -158,7 +158,7 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
     ('a.conllu', '1-2\tdu\n\n', 'a.conllu, line 1: a sentence without words'),
     ('a.jsonl', '{"tokens": ["the"]}\n{"words": []}\n', 'line 2: no field "tokens"'),
     ('a.jsonl', '{"tokens": []}\n', 'line 1: a sentence without words'),
-    ('a.jsonl', '{"tokens": ["the", " "]}\n', 'line 1: there is an empty word'),
+    ('a.jsonl', '{"tokens": ["the", " "]}\n', 'line 1: a sentence with an empty word'),
     ('a.jsonl', '{"tokens": ["the"], "tags": ["O", "O"]}\n', 'line 1: 2 tags for 1 tokens'),
     ('a.jsonl', '{"tokens": "the"}\n', 'line 1: tokens: got "the"; expected a list'),
     ('a.jsonl', '{"tokens": ["the", 1]}\n', 'line 1: tokens: got 1; expected a text'),

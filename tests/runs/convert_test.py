@@ -130,7 +130,7 @@ def test_shards_and_half_precision_are_read(made, tmp_path):
   found = lmx.load(tmp_path / 'run').params['model']
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2**-8), dict(found), params['model'])
   (parts / 'b.safetensors').unlink()
-  with pytest.raises(InputError, match='no .*b.safetensors, which .* names'):
+  with pytest.raises(InputError, match='b.safetensors does not exist; .* lists it'):
     convert.import_run(str(parts), tmp_path / 'again')
 
 
@@ -246,10 +246,10 @@ def _other_tensors(folder):
 @pytest.mark.parametrize(
   'break_it,words',
   [
-    (_without('config.json'), ['there is no .*config.json']),
+    (_without('config.json'), ['config.json does not exist']),
     (lambda folder: (folder / 'config.json').write_text('{'), ['config.json: not JSON']),
-    (_config(model_type='gpt2x'), ['model_type is "gpt2x"', 'did you mean "gpt2"', 'openai-gpt']),
-    (_config(activation_function='relu'), ["activation_function = 'relu'", 'gelu_new']),
+    (_config(model_type='gpt2x'), ['model_type: got "gpt2x"', 'did you mean "gpt2"', 'openai-gpt']),
+    (_config(activation_function='relu'), ["activation_function: got 'relu'", 'gelu_new']),
     (_config(n_embd='8'), ["n_embd: got '8'; expected a whole number"]),
     (_config(n_embd=True), ['n_embd: got True']),
     (_config(n_layer=2**70), ['n_layer: got 1180591620717411303424; expected a whole number from 1 to 1,000']),
@@ -265,16 +265,16 @@ def _other_tensors(folder):
     (_raw('{"model_type": ' + '[' * 100_000), ['config.json: got JSON nested too deep']),
     (_raw('{"model_type": "gpt2", "n_embd": ' + '9' * 5000 + '}'), ['config.json: got an integer too long']),
     (_raw(b'\xff\xfe{}'), ['config.json: got UTF-16']),
-    (_raw('[]'), ['holds no JSON object']),
+    (_raw('[]'), ['expected a JSON object']),
     (_index([]), [r'index.json: weight_map: got \[\]; expected an object']),
     (_index({'a': 5}), ['weight_map: got']),
     (_index({'a': '../other/model.safetensors'}), ['weight_map: got "../other/model.safetensors"; expected a file of']),
     (_index({'a': '/etc/passwd'}), ['weight_map: got "/etc/passwd"; expected a file of this folder']),
     (_index({'a': 'link.safetensors'}), ['weight_map: got "link.safetensors"; expected a file of this folder']),
     (_config(n_layer=3), ['13 tensors missing|12 tensors missing', r'transformer\.h\.2\.ln_1\.weight']),
-    (_cut, ['damaged or cut short']),
+    (_cut, ['damaged or truncated']),
     (_pickle, ['pytorch_model.bin is a pickle', 'is not read']),
-    (_without('model.safetensors'), ['holds no model.safetensors']),
+    (_without('model.safetensors'), ['has no model.safetensors']),
     (_without('tokenizer.json'), ['no tokenizer of kind bpe']),
     (_config(vocab_size=200), ['expected at least .* the vocabulary size|of another shape']),
     (_other_tensors, [r'ln_f\.weight is \(9,\), not \(8,\)', r'missing: transformer\.h\.1\.ln_1\.bias', r'\.more']),
@@ -319,7 +319,7 @@ def test_nothing_is_overwritten(made, tmp_path):
 
 
 def test_models_without_such_a_form(tmp_path):
-  with pytest.raises(InputError, match='is not written as a folder; those that are: bert, gpt, gpt2'):
+  with pytest.raises(InputError, match='is not written as a folder; expected one of bert, gpt, gpt2'):
     huggingface.folder.write(tmp_path / 'out', 'transformer', None, {}, None, {})
 
 
@@ -373,7 +373,7 @@ def test_gpt_as_released(made, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
   np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
   (folder / 'params_3.npy').unlink()
-  with pytest.raises(InputError, match='10 files params_.* hold .* numbers, but params_shapes.json asks for'):
+  with pytest.raises(InputError, match='got .* numbers in 10 files params_.*; expected .* by params_shapes.json'):
     convert.import_run(str(folder), tmp_path / 'again')
   np.save(folder / 'params_x.npy', np.zeros(2))  # no part of the release
   bad = (('[[-1, 8]]', 'size below 1'), ('[' * 100_000, 'nested too deep'), ('[[Infinity]]', 'cannot be read'))
@@ -382,7 +382,7 @@ def test_gpt_as_released(made, tmp_path):
     with pytest.raises(InputError, match=words):
       convert.import_run(str(folder), tmp_path / 'again')
   (folder / 'params_shapes.json').write_text('[[16, 8], [300, 9]]')
-  with pytest.raises(InputError, match='not the shapes of a GPT'):
+  with pytest.raises(InputError, match='expected those of a GPT'):
     convert.import_run(str(folder), tmp_path / 'again')
   release(made, tmp_path / 'other')
   np.save(tmp_path / 'other/params_0.npy', np.array([{}]), allow_pickle=True)

@@ -39,11 +39,11 @@ _NAMED = 100  # tensors listed in an error message
 def family(name: str) -> ModuleType:
   """Return the family of a model; raise InputError with the nearest name if it has none."""
   if name not in FAMILIES:
-    raise InputError(f'model "{name}" has no Hugging Face form{nearest(name, FAMILIES)}')
+    raise InputError(f'model "{name}" has no Hugging Face format{nearest(name, FAMILIES)}')
   return FAMILIES[name]
 
 
-def _canonical(of: ModuleType, cfg: Any, tensors: Tensors) -> dict[str, np.ndarray]:
+def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> dict[str, np.ndarray]:
   """Return the tensors under the full names of current files, without tied tensors and buffers.
 
   Raises:
@@ -51,27 +51,28 @@ def _canonical(of: ModuleType, cfg: Any, tensors: Tensors) -> dict[str, np.ndarr
   """
   renamed = {}
   for name, tensor in tensors.items():
-    if re.match(of.BARE, name):
-      name = of.PREFIX + name
+    if re.match(layout.BARE, name):
+      name = layout.PREFIX + name
     name = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', name))
     renamed[name] = tensor
-  for tied in of.tied(cfg):
+  for tied in layout.tied(cfg):
     if tied.name not in renamed:
       continue
     copy = renamed.pop(tied.name)
-    if tied.of not in renamed:  # a file has a tensor that two names share under only one of them
-      renamed[tied.of] = copy
-    elif tied.checked and not np.array_equal(copy, renamed[tied.of], equal_nan=True):
-      fix = 'set "tie_word_embeddings": false in config.json if both are meant' if hasattr(cfg, 'tied') else 'remove it'
+    if tied.source not in renamed:  # a file has a tensor that two names share under only one of them
+      renamed[tied.source] = copy
+    elif tied.checked and not np.array_equal(copy, renamed[tied.source], equal_nan=True):
+      untie = 'set "tie_word_embeddings": false in config.json if both are intended'
       raise InputError(
-        f'{tied.name}: got other values than {tied.of}; expected equal ones, because this config ties the two; {fix}'
+        f'{tied.name}: got other values than {tied.source}; expected equal ones, because this config ties the two; '
+        f'{untie if hasattr(cfg, "tied") else "remove it"}'
       )
-  for pattern, content in of.BUFFERS.items():
+  for pattern, content in layout.BUFFERS.items():
     for name in [name for name in renamed if re.fullmatch(pattern, name)]:
       if not is_constant(np.asarray(renamed.pop(name), np.float32), content):
         raise InputError(
-          f'{name}: got other values than lmx computes with in its place; expected the constant of '
-          'the model; remove it if it is unused'
+          f'{name}: got other values than the constant that lmx computes; expected the constant of the model; remove '
+          'it if it is unused'
         )
   return renamed
 
@@ -93,11 +94,13 @@ def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
       more = f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else ''
       problems.append(f'{len(names):,} tensors {label}: {", ".join(names[:_NAMED])}{more}')
   if problems:
-    raise InputError(f'these weights are not those of {name} with this config. ' + '; '.join(problems))
+    raise InputError(f'these weights do not fit {name} with this config: ' + '; '.join(problems))
 
 
-def _entries(of: ModuleType, cfg: Any, architecture: str, outputs: int) -> list[Entry]:
-  return architectures.entries(architecture, of.entries(cfg), cfg.D, outputs) if architecture else of.entries(cfg)
+def _entries(layout: ModuleType, cfg: Any, architecture: str, outputs: int) -> list[Entry]:
+  return (
+    architectures.entries(architecture, layout.entries(cfg), cfg.D, outputs) if architecture else layout.entries(cfg)
+  )
 
 
 def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outputs: int = 0) -> dict[str, Any]:
@@ -117,9 +120,9 @@ def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outpu
   Raises:
     InputError: tensors are missing, unknown or of another shape; they are listed.
   """
-  of = family(name)
-  tensors = _canonical(of, cfg, tensors)
-  entries = _entries(of, cfg, architecture, outputs)
+  layout = family(name)
+  tensors = _canonical(layout, cfg, tensors)
+  entries = _entries(layout, cfg, architecture, outputs)
   present = {entry.group for entry in entries if any(n in tensors for n in entry.names)}
   entries = [entry for entry in entries if not entry.group or entry.group in present]
   _check(architecture or name, entries, tensors)
@@ -149,10 +152,10 @@ def to_hf(
   Raises:
     InputError: a parameter is missing or of another shape.
   """
-  of = family(name)
+  layout = family(name)
   tensors: dict[str, np.ndarray] = {}
-  entries = _entries(of, cfg, architecture, outputs)
-  for entry in architectures.written(architecture, entries) if architecture else entries:
+  entries = _entries(layout, cfg, architecture, outputs)
+  for entry in architectures.class_entries(architecture, entries) if architecture else entries:
     node: Any = params
     for part in entry.path:
       node = node.get(part) if isinstance(node, Mapping) else None
@@ -170,4 +173,4 @@ def to_hf(
     tensors |= {n: np.ascontiguousarray(v) for n, v in zip(entry.names, values, strict=True)}
   if architecture and not architectures.HEADS[architecture].tied:
     return tensors
-  return tensors | {tied.name: tensors[tied.of] for tied in of.tied(cfg) if tied.of in tensors}
+  return tensors | {tied.name: tensors[tied.source] for tied in layout.tied(cfg) if tied.source in tensors}

@@ -1,8 +1,8 @@
 """Classes of transformers that are read and written: an lmx model with an objective, and linear layers on top.
 
-Each class computes the same as lmx if the objective's config equals `Head.alike`. Other fields without a counterpart in
-the class concern training or decoding only: the standard deviation of initial weights, an auxiliary language model,
-dropout that a class does not have, and tag sequences constrained to a scheme (`objective.constrained`).
+Each class computes the same as lmx if the objective's config equals `Head.fixed_objective`. Other fields without a
+counterpart in the class concern training or decoding only: the standard deviation of initial weights, an auxiliary
+language model, dropout that a class does not have, and tag sequences constrained to a scheme (`objective.constrained`).
 
   class                                             objective             input of the layers
   BertForSequenceClassification                     classify, regress     the pooler's vector
@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx.errors import InputError, nearest
-from lmx.interop.huggingface.entry import Entry, Tensors, demand, flipped, integer, norm, rate, same, shown
+from lmx.interop.huggingface.entry import Entry, Tensors, check_value, integer, norm, rate, same, show, transposed
 
 PROBLEMS = {'classify': 'single_label_classification', 'regress': 'regression'}
 LABELS = 100_000  # largest number of labels of a class
@@ -66,10 +66,10 @@ class Head(NamedTuple):
     groups: optional parts of a file of the model (`Entry.group`) that the class has.
     tied: True if the class has the output matrix of the language model.
     dropout: field of the objective -> its name in config.json.
-    numbers: field of the objective -> (its name in config.json, its default there).
-    alike: field of the objective -> value with which both compute the same.
-    demands: field of config.json -> value with which both compute the same; it is the default there.
-    given: further fields of the objective that are set when reading.
+    integers: field of the objective -> (its name in config.json, its default there).
+    fixed_objective: field of the objective -> value with which both compute the same.
+    fixed_config: field of config.json -> value with which both compute the same; it is the default there.
+    read_defaults: further fields of the objective that are set when reading.
   """
 
   model: str
@@ -82,10 +82,10 @@ class Head(NamedTuple):
   groups: tuple[str, ...] = ()
   tied: bool = False
   dropout: Mapping[str, str] = {}
-  numbers: Mapping[str, tuple[str, int]] = {}
-  alike: Mapping[str, Any] = {}
-  demands: Mapping[str, Any] = {}
-  given: Mapping[str, Any] = {}
+  integers: Mapping[str, tuple[str, int]] = {}
+  fixed_objective: Mapping[str, Any] = {}
+  fixed_config: Mapping[str, Any] = {}
+  read_defaults: Mapping[str, Any] = {}
 
 
 _LINEAR = {'head': (), 'normalize': False, 'head_bias': True}
@@ -98,23 +98,23 @@ _SUMMARY = {
   'summary_activation': None,
   'summary_proj_to_labels': True,
 }
-_PIECES = {'crf': False}
+_TAGGED = {'crf': False}
 _XLNET = _LAST | {'head': (0,), 'activation': 'tanh', 'dropout_pooled': 0.0}
 _XLNET_SUMMARY = {'summary_type': 'last', 'summary_use_proj': True, 'summary_activation': 'tanh'}
 
 
-def _scored(model: str) -> Head:
+def _sequence_head(model: str) -> Head:
   return Head(
     model,
     ('classify', 'regress'),
     'score',
     bias=False,
-    alike=_LAST | {'head_bias': False},
-    given=_ROW | {'dropout_pooled': 0.0},
+    fixed_objective=_LAST | {'head_bias': False},
+    read_defaults=_ROW | {'dropout_pooled': 0.0},
   )
 
 
-def _double(model: str) -> Head:
+def _double_heads(model: str) -> Head:
   return Head(
     model,
     ('multiple_choice',),
@@ -123,13 +123,13 @@ def _double(model: str) -> Head:
     groups=('output',),
     tied=True,
     dropout={'dropout_pooled': 'summary_first_dropout'},
-    alike=_LAST,
-    demands=_SUMMARY,
-    given=_ROW | {'lm_weight': LM_WEIGHT},
+    fixed_objective=_LAST,
+    fixed_config=_SUMMARY,
+    read_defaults=_ROW | {'lm_weight': LM_WEIGHT},
   )
 
 
-def _xlnet(*objectives: str, outputs: int = 0) -> Head:
+def _xlnet_head(*objectives: str, outputs: int = 0) -> Head:
   return Head(
     'xlnet',
     objectives,
@@ -138,25 +138,25 @@ def _xlnet(*objectives: str, outputs: int = 0) -> Head:
     outputs=outputs,
     inner=(Inner('objective/block_0', 'sequence_summary.summary', 1),),
     dropout={'dropout_head': 'summary_last_dropout'},
-    alike=_XLNET,
-    demands=_XLNET_SUMMARY,
-    given=_ROW,
+    fixed_objective=_XLNET,
+    fixed_config=_XLNET_SUMMARY,
+    read_defaults=_ROW,
   )
 
 
 HEADS = {
   'BertForPreTraining': Head(
-    'bert', ('masked_lm',), groups=('pooler', 'mlm', 'nsp'), tied=True, alike={'next_sentence': True}
+    'bert', ('masked_lm',), groups=('pooler', 'mlm', 'nsp'), tied=True, fixed_objective={'next_sentence': True}
   ),
-  'BertForMaskedLM': Head('bert', ('masked_lm',), groups=('mlm',), tied=True, alike={'next_sentence': False}),
+  'BertForMaskedLM': Head('bert', ('masked_lm',), groups=('mlm',), tied=True, fixed_objective={'next_sentence': False}),
   'BertForSequenceClassification': Head(
     'bert',
     ('classify', 'regress'),
     'classifier',
     groups=('pooler',),
     dropout={'dropout_pooled': 'classifier_dropout'},
-    alike=_POOLED,
-    given=_ROW,
+    fixed_objective=_POOLED,
+    read_defaults=_ROW,
   ),
   'BertForMultipleChoice': Head(
     'bert',
@@ -165,8 +165,8 @@ HEADS = {
     outputs=1,
     groups=('pooler',),
     dropout={'dropout_pooled': 'classifier_dropout'},
-    alike=_POOLED,
-    given=_ROW,
+    fixed_objective=_POOLED,
+    read_defaults=_ROW,
   ),
   'BertForTokenClassification': Head(
     'bert',
@@ -174,29 +174,31 @@ HEADS = {
     'classifier',
     'objective',
     dropout={'dropout': 'classifier_dropout'},
-    alike=_PIECES,
-    given={'constrained': False, 'init_std': 0.02},
+    fixed_objective=_TAGGED,
+    read_defaults={'constrained': False, 'init_std': 0.02},
   ),
-  'BertForQuestionAnswering': Head('bert', ('span',), 'qa_outputs', 'objective', outputs=2, alike={'head': 'bert'}),
+  'BertForQuestionAnswering': Head(
+    'bert', ('span',), 'qa_outputs', 'objective', outputs=2, fixed_objective={'head': 'bert'}
+  ),
   'OpenAIGPTLMHeadModel': Head('gpt', ('causal_lm',), groups=('output',), tied=True),
-  'OpenAIGPTDoubleHeadsModel': _double('gpt'),
-  'OpenAIGPTForSequenceClassification': _scored('gpt'),
+  'OpenAIGPTDoubleHeadsModel': _double_heads('gpt'),
+  'OpenAIGPTForSequenceClassification': _sequence_head('gpt'),
   'GPT2LMHeadModel': Head('gpt2', ('causal_lm',), groups=('output',), tied=True),
-  'GPT2DoubleHeadsModel': _double('gpt2'),
-  'GPT2ForSequenceClassification': _scored('gpt2'),
+  'GPT2DoubleHeadsModel': _double_heads('gpt2'),
+  'GPT2ForSequenceClassification': _sequence_head('gpt2'),
   'XLNetLMHeadModel': Head('xlnet', ('permutation_lm',), groups=('output',), tied=True),
-  'XLNetForSequenceClassification': _xlnet('classify', 'regress'),
-  'XLNetForMultipleChoice': _xlnet('multiple_choice', outputs=1),
+  'XLNetForSequenceClassification': _xlnet_head('classify', 'regress'),
+  'XLNetForMultipleChoice': _xlnet_head('multiple_choice', outputs=1),
   'XLNetForTokenClassification': Head(
     'xlnet',
     ('tag',),
     'classifier',
     'objective',
-    alike=_PIECES,
-    given={'constrained': False, 'init_std': 0.02, 'dropout': 0.0},
+    fixed_objective=_TAGGED,
+    read_defaults={'constrained': False, 'init_std': 0.02, 'dropout': 0.0},
   ),
   'XLNetForQuestionAnsweringSimple': Head(
-    'xlnet', ('span',), 'qa_outputs', 'objective', outputs=2, alike={'head': 'bert'}
+    'xlnet', ('span',), 'qa_outputs', 'objective', outputs=2, fixed_objective={'head': 'bert'}
   ),
   'XLNetForQuestionAnswering': Head(
     'xlnet',
@@ -211,8 +213,8 @@ HEADS = {
       Inner('objective/none_in', 'answer_class.dense_0', 2),
       Inner('objective/none_out', 'answer_class.dense_1', 1, 0, bias=False),
     ),
-    numbers={'begins': ('start_n_top', 5), 'ends': ('end_n_top', 5)},
-    alike={'head': 'xlnet'},
+    integers={'begins': ('start_n_top', 5), 'ends': ('end_n_top', 5)},
+    fixed_objective={'head': 'xlnet'},
   ),
 }
 # Files of the class on the left may lack tensors of the class on the right, or have more.
@@ -240,19 +242,19 @@ def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
   own = [name for name, head in HEADS.items() if head.model == model]
   named = theirs['architectures'] if theirs.get('architectures') else []
   if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
-    raise InputError(f'config.json: architectures: got {shown(named)}; expected a list of names')
+    raise InputError(f'config.json: architectures: got {show(named)}; expected a list of names')
   for name in named:
     read_as = _READ_AS.get(name, str(name))
     if read_as in own:
       return read_as
   if named:
     known = sorted({*own, *(name for name, read in _READ_AS.items() if read in own)})
-    raise InputError(f'config.json has architectures = {", ".join(named)}, which is not read{nearest(named[0], known)}')
+    raise InputError(f'config.json: architectures: unknown {", ".join(named)}{nearest(named[0], known)}')
   fits = [name for name in own if HEADS[name].layer and _fits(HEADS[name], tensors)]
   if len(fits) > 1:
     raise InputError(
-      f'config.json names no architectures, and {HEADS[fits[0]].layer}.weight can be of '
-      f'{" or ".join(fits)}; write into it which, such as "architectures": ["{fits[0]}"]'
+      f'config.json: architectures: missing; expected {" or ".join(fits)}, which both have '
+      f'{HEADS[fits[0]].layer}.weight; set it, such as "architectures": ["{fits[0]}"]'
     )
   return fits[0] if fits else own[0]
 
@@ -278,15 +280,15 @@ def labels(name: str, theirs: Mapping[str, Any]) -> tuple[str, ...]:
     count = integer(theirs, 'num_labels', default=2, high=LABELS)
     return tuple(f'LABEL_{i}' for i in range(count))  # default names and number in transformers
   if not isinstance(named, Mapping):
-    raise InputError(f'config.json: id2label: got {shown(named)}; expected an object such as {{"0": "no", "1": "yes"}}')
+    raise InputError(f'config.json: id2label: got {show(named)}; expected an object such as {{"0": "no", "1": "yes"}}')
   for key, label in named.items():
     if isinstance(label, bool) or not isinstance(label, (str, int, float)):
-      raise InputError(f'config.json: id2label: got {shown(label)} for label {key}; expected a name')
+      raise InputError(f'config.json: id2label: got {show(label)} for label {key}; expected a name')
   label_names = {str(key): str(label) for key, label in named.items()}
   ids = [str(i) for i in range(len(label_names))]
   if sorted(label_names) != sorted(ids) or len(set(label_names.values())) < len(label_names):
     raise InputError(
-      f'config.json has id2label = {shown(named)}; it must name labels 0 to {len(label_names) - 1}, each its own way'
+      f'config.json: id2label: got {show(named)}; expected different names for labels 0 to {len(label_names) - 1}'
     )
   return tuple(label_names[key] for key in ids)
 
@@ -300,16 +302,16 @@ def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:
   head, names = HEADS[name], labels(name, theirs)
   if not head.layer:
     return {}
-  for field, value in head.demands.items():
-    demand(theirs, field, value)
+  for field, value in head.fixed_config.items():
+    check_value(theirs, field, value)
   chosen = head.objectives[0]
   if head.objectives == tuple(PROBLEMS):
     chosen = 'regress' if len(names) == 1 else 'classify'
-    demand(theirs, 'problem_type', None, PROBLEMS[chosen])
-  settings = {'name': chosen, **head.given, **head.alike}
+    check_value(theirs, 'problem_type', None, PROBLEMS[chosen])
+  settings = {'name': chosen, **head.read_defaults, **head.fixed_objective}
   for ours, field in head.dropout.items():
     settings[ours] = rate(theirs, field if theirs.get(field) is not None else 'hidden_dropout_prob', 0.1)
-  settings |= {ours: integer(theirs, field, default) for ours, (field, default) in head.numbers.items()}
+  settings |= {ours: integer(theirs, field, default) for ours, (field, default) in head.integers.items()}
   return settings | ({'metric': 'accuracy'} if chosen == 'classify' else {})
 
 
@@ -332,22 +334,23 @@ def choose(model: str, task: Task) -> str:
   own = {name: head for name, head in HEADS.items() if head.model == model}
   fits = [name for name, head in own.items() if task.objective in head.objectives]
   if not fits:
-    can = sorted({of for head in own.values() for of in head.objectives})
+    supported = sorted({objective for head in own.values() for objective in head.objectives})
     raise InputError(
-      f'{model} with objective "{task.objective}" has no class in transformers; those that have: {", ".join(can)}'
+      f'objective: got "{task.objective}", which has no class in transformers with {model}; expected one of '
+      f'{", ".join(supported)}'
     )
-  differ = {name: _differences(own[name].alike, task.cfg) for name in fits}
+  differ = {name: _differences(own[name].fixed_objective, task.cfg) for name in fits}
   for name, differences in differ.items():
     if not differences:
       return name
   name, differences = next(iter(differ.items()))
-  raise InputError(f'{name} of transformers computes something else: {"; ".join(differences)}')
+  raise InputError(f'{name} of transformers computes differently: {"; ".join(differences)}')
 
 
-def _differences(alike: Mapping[str, Any], cfg: Any) -> list[str]:
+def _differences(fixed_objective: Mapping[str, Any], cfg: Any) -> list[str]:
   return [
-    f'objective.{field} is {getattr(cfg, field)!r}, there it is {value!r}'
-    for field, value in alike.items()
+    f'objective.{field}: got {getattr(cfg, field)!r}; expected {value!r}'
+    for field, value in fixed_objective.items()
     if getattr(cfg, field) != value
   ]
 
@@ -355,8 +358,10 @@ def _differences(alike: Mapping[str, Any], cfg: Any) -> list[str]:
 def config(name: str, task: Task) -> dict[str, Any]:
   """Return the fields of config.json that a class has in addition to those of its model."""
   head = HEADS[name]
-  fields = dict(head.dropout) | {ours: field for ours, (field, _) in head.numbers.items()}
-  settings: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()} | dict(head.demands)
+  fields = dict(head.dropout) | {ours: field for ours, (field, _) in head.integers.items()}
+  settings: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()} | dict(
+    head.fixed_config
+  )
   if task.objective in PROBLEMS:
     settings['problem_type'] = PROBLEMS[task.objective]
   if head.layer and not head.outputs:
@@ -382,19 +387,19 @@ def entries(name: str, body: Iterable[Entry], width: int, outputs: int) -> list[
   parameters = [entry._replace(group='') if entry.group in head.groups else entry for entry in parameters]
   rows = head.outputs or outputs
   for inner in head.inner:
-    parameters += _inner(inner, width)
-  parameters.append(flipped(f'{head.path}/kernel', f'{head.layer}.weight', rows, width))
+    parameters += _inner_entries(inner, width)
+  parameters.append(transposed(f'{head.path}/kernel', f'{head.layer}.weight', rows, width))
   return parameters + ([same(f'{head.path}/bias', f'{head.layer}.bias', rows)] if head.bias else [])
 
 
-def _inner(inner: Inner, width: int) -> list[Entry]:
+def _inner_entries(inner: Inner, width: int) -> list[Entry]:
   if not inner.inputs:
     return norm(inner.path, inner.name, width)
   rows = inner.outputs * width or 1
-  parameters = [flipped(f'{inner.path}/kernel', f'{inner.name}.weight', rows, inner.inputs * width)]
+  parameters = [transposed(f'{inner.path}/kernel', f'{inner.name}.weight', rows, inner.inputs * width)]
   return parameters + ([same(f'{inner.path}/bias', f'{inner.name}.bias', rows)] if inner.bias else [])
 
 
-def written(name: str, found: Iterable[Entry]) -> list[Entry]:
+def class_entries(name: str, entries: Iterable[Entry]) -> list[Entry]:
   """Return the entries that the class has."""
-  return [entry for entry in found if not entry.group or entry.group in HEADS[name].groups]
+  return [entry for entry in entries if not entry.group or entry.group in HEADS[name].groups]

@@ -12,21 +12,21 @@ from typing import Any
 from lmx.interop.huggingface.entry import (
   Entry,
   Tied,
-  count,
-  demand,
-  flipped,
+  check_value,
   integer,
   norm,
+  position_ids,
   reshaped,
   same,
-  side_by_side,
   sizes,
+  stacked,
+  transposed,
 )
 
 TYPE = 'bert'
 TOKENIZER = 'wordpiece'
 PREFIX, BARE = 'bert.', r'(embeddings|encoder|pooler)\.'
-BUFFERS = {r'bert\.embeddings\.position_ids': count}
+BUFFERS = {r'bert\.embeddings\.position_ids': position_ids}
 _SIZES = {
   'V': 'vocab_size',
   'T': 'max_position_embeddings',
@@ -42,11 +42,11 @@ _GELU = {'gelu': 'erf', 'gelu_new': 'tanh', 'gelu_pytorch_tanh': 'tanh'}
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/bert.py's Config; raise InputError if the values are not supported."""
   settings = sizes(theirs, _SIZES, _RATES)
-  demand(theirs, 'hidden_act', *_GELU)
-  demand(theirs, 'layer_norm_eps', 1e-12)
-  demand(theirs, 'position_embedding_type', 'absolute')
-  demand(theirs, 'is_decoder', False)
-  demand(theirs, 'tie_word_embeddings', True, False)
+  check_value(theirs, 'hidden_act', *_GELU)
+  check_value(theirs, 'layer_norm_eps', 1e-12)
+  check_value(theirs, 'position_embedding_type', 'absolute')
+  check_value(theirs, 'is_decoder', False)
+  check_value(theirs, 'tie_word_embeddings', True, False)
   F = integer(theirs, 'intermediate_size', 4 * settings['D'])
   settings |= {'F': 0 if F == 4 * settings['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
   return settings | {'gelu': _GELU[theirs.get('hidden_act', 'gelu')]}
@@ -77,13 +77,13 @@ def _layer(cfg: Any, i: int) -> list[Entry]:
   K = D // H
   ours, theirs = f'model/layer_{i:02d}', f'bert.encoder.layer.{i}'
   return [
-    *side_by_side(f'{ours}/attention/qkv', f'{theirs}.attention.self', ('query', 'key', 'value'), H, K),
+    *stacked(f'{ours}/attention/qkv', f'{theirs}.attention.self', ('query', 'key', 'value'), H, K),
     reshaped(f'{ours}/attention/out/kernel', f'{theirs}.attention.output.dense.weight', (D, D), (H, K, D), flip=True),
     same(f'{ours}/attention/out/bias', f'{theirs}.attention.output.dense.bias', D),
     *norm(f'{ours}/norm_1', f'{theirs}.attention.output.LayerNorm', D),
-    flipped(f'{ours}/mlp/in/kernel', f'{theirs}.intermediate.dense.weight', F, D),
+    transposed(f'{ours}/mlp/in/kernel', f'{theirs}.intermediate.dense.weight', F, D),
     same(f'{ours}/mlp/in/bias', f'{theirs}.intermediate.dense.bias', F),
-    flipped(f'{ours}/mlp/out/kernel', f'{theirs}.output.dense.weight', D, F),
+    transposed(f'{ours}/mlp/out/kernel', f'{theirs}.output.dense.weight', D, F),
     same(f'{ours}/mlp/out/bias', f'{theirs}.output.dense.bias', D),
     *norm(f'{ours}/norm_2', f'{theirs}.output.LayerNorm', D),
   ]
@@ -97,13 +97,13 @@ def entries(cfg: Any) -> list[Entry]:
     same('model/embed/positions', 'bert.embeddings.position_embeddings.weight', cfg.T, D),
     same('model/embed/types', 'bert.embeddings.token_type_embeddings.weight', cfg.E, D),
     *norm('model/embed/norm', 'bert.embeddings.LayerNorm', D),
-    flipped('model/pooler/kernel', 'bert.pooler.dense.weight', D, D, group='pooler'),
+    transposed('model/pooler/kernel', 'bert.pooler.dense.weight', D, D, group='pooler'),
     same('model/pooler/bias', 'bert.pooler.dense.bias', D, group='pooler'),
-    flipped('model/mlm/dense/kernel', 'cls.predictions.transform.dense.weight', D, D, group='mlm'),
+    transposed('model/mlm/dense/kernel', 'cls.predictions.transform.dense.weight', D, D, group='mlm'),
     same('model/mlm/dense/bias', 'cls.predictions.transform.dense.bias', D, group='mlm'),
     *norm('model/mlm/norm', 'cls.predictions.transform.LayerNorm', D, group='mlm'),
     same('model/mlm/bias', f'cls.predictions.{"" if cfg.tied else "decoder."}bias', cfg.V, group='mlm'),
-    flipped('objective/nsp/kernel', 'cls.seq_relationship.weight', 2, D, group='nsp'),
+    transposed('objective/nsp/kernel', 'cls.seq_relationship.weight', 2, D, group='nsp'),
     same('objective/nsp/bias', 'cls.seq_relationship.bias', 2, group='nsp'),
   ]
   if not cfg.tied:

@@ -29,21 +29,21 @@ class Tied(NamedTuple):
   """A tensor of a file that repeats another."""
 
   name: str
-  of: str
+  source: str
   checked: bool = True  # False: transformers does not compute with it, so it may differ
 
 
-def count(x: np.ndarray) -> np.ndarray:
+def position_ids(x: np.ndarray) -> np.ndarray:
   """Return the content of a buffer of position ids."""
   return np.arange(x.size).reshape(x.shape)
 
 
-def causal(x: np.ndarray) -> np.ndarray:
+def causal_mask(x: np.ndarray) -> np.ndarray:
   """Return the content of a buffer with a causal mask."""
   return np.tril(np.ones(x.shape[-2:]))
 
 
-def least(x: np.ndarray) -> np.ndarray:
+def masked_score(x: np.ndarray) -> np.ndarray:
   """Return the content of a buffer with the score of a masked position: -10,000 or less."""
   return np.minimum(x, -1e4)
 
@@ -61,7 +61,7 @@ def same(path: str, name: str, *shape: int, group: str = '') -> Entry:
   return Entry(tuple(path.split('/')), (name,), shape, lambda x: x, lambda x: (x,), group)
 
 
-def flipped(path: str, name: str, rows: int, columns: int, group: str = '') -> Entry:
+def transposed(path: str, name: str, rows: int, columns: int, group: str = '') -> Entry:
   """Entry of a torch.nn.Linear kernel, (rows, columns) = (out, in)."""
   flip = lambda x: x.T
   return Entry(tuple(path.split('/')), (name,), (rows, columns), flip, lambda x: (x.T,), group)
@@ -83,10 +83,13 @@ def norm(path: str, name: str, D: int, group: str = '') -> list[Entry]:
 
 def linear(path: str, name: str, outputs: int, inputs: int) -> list[Entry]:
   """Entries of a torch.nn.Linear."""
-  return [flipped(f'{path}/kernel', f'{name}.weight', outputs, inputs), same(f'{path}/bias', f'{name}.bias', outputs)]
+  return [
+    transposed(f'{path}/kernel', f'{name}.weight', outputs, inputs),
+    same(f'{path}/bias', f'{name}.bias', outputs),
+  ]
 
 
-def side_by_side(path: str, name: str, parts: tuple[str, ...], H: int, K: int) -> list[Entry]:
+def stacked(path: str, name: str, parts: tuple[str, ...], H: int, K: int) -> list[Entry]:
   """Entries of torch.nn.Linears of queries, keys or values, stacked to a kernel (D, C, H, K) and a bias (C, H, K)."""
   D, prefix = H * K, tuple(path.split('/'))
   kernels, biases = (tuple(f'{name}.{part}.{kind}' for part in parts) for kind in ('weight', 'bias'))
@@ -100,14 +103,14 @@ def side_by_side(path: str, name: str, parts: tuple[str, ...], H: int, K: int) -
   ]
 
 
-def demand(theirs: Mapping[str, Any], name: str, *allowed: Any) -> None:
+def check_value(theirs: Mapping[str, Any], name: str, *allowed: Any) -> None:
   """Raise InputError if config.json has the field with a value that lmx does not compute with."""
   if name in theirs and theirs[name] not in allowed:
-    wanted = ' or '.join(repr(value) for value in allowed)
-    raise InputError(f'config.json has {name} = {shown(theirs[name])}; this model of lmx has {wanted}')
+    expected = ' or '.join(repr(value) for value in allowed)
+    raise InputError(f'config.json: {name}: got {show(theirs[name])}; expected {expected}; lmx supports no other')
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
   """Return a value as text for a message, truncated to 60 characters."""
   text = repr(value)
   return text if len(text) <= 60 else text[:57] + '...'
@@ -117,9 +120,9 @@ def integer(theirs: Mapping[str, Any], name: str, default: int | None = None, lo
   """Return an integer of config.json; raise InputError if it is out of range, or missing without a default."""
   value = theirs.get(name, default)
   if name not in theirs and default is None:
-    raise InputError(f'config.json lacks {name}; expected a whole number from {low:,} to {high:,}')
+    raise InputError(f'config.json: {name}: missing; expected a whole number from {low:,} to {high:,}')
   if type(value) is not int or not low <= value <= high:
-    raise InputError(f'config.json: {name}: got {shown(value)}; expected a whole number from {low:,} to {high:,}')
+    raise InputError(f'config.json: {name}: got {show(value)}; expected a whole number from {low:,} to {high:,}')
   return value
 
 
@@ -127,7 +130,7 @@ def rate(theirs: Mapping[str, Any], name: str, default: float) -> float:
   """Return a dropout rate of config.json; raise InputError unless it is in [0, 1)."""
   value = theirs.get(name, default)
   if type(value) not in (int, float) or not 0 <= value < 1:
-    raise InputError(f'config.json: {name}: got {shown(value)}; expected a number from 0 to below 1')
+    raise InputError(f'config.json: {name}: got {show(value)}; expected a number from 0 to below 1')
   return float(value)
 
 

@@ -23,7 +23,7 @@ from lmx import documents
 from lmx.errors import InputError, nearest
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
-from lmx.interop.huggingface.entry import Tensors, shown
+from lmx.interop.huggingface.entry import Tensors, show
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
 NEEDED = (
@@ -86,31 +86,33 @@ def read(directory: Any) -> Folder:
     raise InputError(f'{directory} is not a directory')
   config = read_json(directory / CONFIG)
   name, tensors = _name(directory, config), {}
-  of = huggingface.family(name)
+  layout = huggingface.family(name)
   try:
-    fields, tensors = of.fields(config), _tensors(directory)
+    fields, tensors = layout.fields(config), _tensors(directory)
     architecture = architectures.recognise(name, config, tensors)
     objective, labels = architectures.objective(architecture, config), architectures.labels(architecture, config)
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
-  return Folder(name, fields, tensors, of.TOKENIZER, _LOWERS[of.TOKENIZER], architecture, objective, labels)
+  return Folder(name, fields, tensors, layout.TOKENIZER, _LOWERS[layout.TOKENIZER], architecture, objective, labels)
 
 
 def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
-  types = {of.TYPE: name for name, of in huggingface.FAMILIES.items() if hasattr(of, 'TYPE')}
+  types = {layout.TYPE: name for name, layout in huggingface.FAMILIES.items() if hasattr(layout, 'TYPE')}
   kind = str(config['model_type']) if 'model_type' in config else ''
   if kind not in types:
-    raise InputError(f'{directory / CONFIG}: model_type is "{kind}"{nearest(kind, types)}; read are {", ".join(types)}')
+    raise InputError(
+      f'{directory / CONFIG}: model_type: got "{kind}"{nearest(kind, types)}; expected {", ".join(types)}'
+    )
   return types[kind]
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
   """Return the object in a JSON file; raise InputError if there is none."""
   if not path.exists():
-    raise InputError(f'there is no {path}')
+    raise InputError(f'{path} does not exist')
   content = documents.read_json(path)
   if not isinstance(content, dict):
-    raise InputError(f'{path} holds no JSON object')
+    raise InputError(f'{path}: expected a JSON object')
   return content
 
 
@@ -121,9 +123,9 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
   elif not (directory / WEIGHTS).exists():
     pickles = sorted(path.name for path in directory.iterdir() if path.suffix in ('.bin', '.pt', '.pth', '.ckpt'))
     raise InputError(
-      f'{directory} holds no {WEIGHTS}'
+      f'{directory} has no {WEIGHTS}'
       + (
-        f'; {", ".join(pickles)} is a pickle, which can run any code and is not read. Load it where you trust it and '
+        f'; {", ".join(pickles)} is a pickle, which can run any code and is not read. Load it if you trust it and '
         'save it with save_pretrained(..., safe_serialization=True)'
         if pickles
         else ''
@@ -136,9 +138,9 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
       with jax.default_device(jax.local_devices(backend='cpu')[0]):  # NumPy's reader does not support bfloat16
         tensors |= {key: np.asarray(array) for key, array in safetensors.flax.load_file(path).items()}
     except FileNotFoundError:
-      raise InputError(f'there is no {path}, which {INDEX} names') from None
+      raise InputError(f'{path} does not exist; {INDEX} lists it') from None
     except (safetensors.SafetensorError, OSError) as error:
-      raise InputError(f'{path} is damaged or cut short: {error}') from None
+      raise InputError(f'{path} is damaged or truncated: {error}') from None
     except KeyError as error:
       raise InputError(f'{path}: got tensors of type {error}; expected floats') from None
   return tensors
@@ -148,7 +150,7 @@ def _shards(directory: pathlib.Path) -> list[str]:
   """Return the names of the files in an index; raise InputError if one is outside the folder."""
   weights = read_json(directory / INDEX).get('weight_map')
   if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
-    raise InputError(f'{directory / INDEX}: weight_map: got {shown(weights)}; expected an object from tensor to file')
+    raise InputError(f'{directory / INDEX}: weight_map: got {show(weights)}; expected an object from tensor to file')
   for name in (names := sorted(set(weights.values()))):
     if pathlib.PurePath(name).name != name or not _is_inside(directory.resolve(), (directory / name).resolve()):
       raise InputError(f'{directory / INDEX}: weight_map: got "{name}"; expected a file of this folder')
@@ -169,7 +171,7 @@ def write(
   task: architectures.Task,
   tokenizer: Mapping[str, Any],
   lower_case: bool = True,
-  marks: Sequence[str] = (),
+  special_tokens: Sequence[str] = (),
 ) -> list[str]:
   """Write a folder that `from_pretrained` of transformers loads.
 
@@ -181,7 +183,7 @@ def write(
     task: the task that the run was trained on, which determines the class of the folder.
     tokenizer: content of the tokenizer's own file: 'kind' and, for subwords, 'model'.
     lower_case: True if the tokenizer lower-cases.
-    marks: special tokens that were added to it: GPT's start, delimiter and classify.
+    special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
 
   Returns:
     The names of the files. The tokenizer has none if Hugging Face has no such kind.
@@ -189,23 +191,25 @@ def write(
   Raises:
     InputError: no class of transformers computes the same, a parameter is missing, or the directory cannot be written.
   """
-  of = huggingface.family(name)
-  if not hasattr(of, 'TYPE'):
+  layout = huggingface.family(name)
+  if not hasattr(layout, 'TYPE'):
     raise InputError(
-      f'model "{name}" is not written as a folder; those that are: '
+      f'model "{name}" is not written as a folder; expected one of '
       + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE'))
     )
   architecture = architectures.choose(name, task)
   tensors = huggingface.to_hf(name, cfg, params, architecture, len(task.labels) or 1)
   directory = pathlib.Path(directory)
   if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-    raise InputError(f'{directory} is there already; choose another place')
+    raise InputError(f'{directory} exists already; choose another directory')
   part = directory.with_name(f'{directory.name}.part{os.getpid()}')
   try:
     part.mkdir(parents=True)
-    settings = {'architectures': [architecture], 'model_type': of.TYPE, **of.config(cfg), 'dtype': 'float32'}
+    settings = {'architectures': [architecture], 'model_type': layout.TYPE, **layout.config(cfg), 'dtype': 'float32'}
     length = getattr(cfg, 'T', 0)  # absent without a position table
-    settings |= architectures.config(architecture, task) | _write_tokenizer(part, tokenizer, length, lower_case, marks)
+    settings |= architectures.config(architecture, task) | _write_tokenizer(
+      part, tokenizer, length, lower_case, special_tokens
+    )
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
     shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors makes it readable by its owner only
@@ -222,7 +226,7 @@ def write(
 
 
 def _write_tokenizer(
-  directory: pathlib.Path, tokenizer: Mapping[str, Any], length: int, lower_case: bool, marks: Sequence[str]
+  directory: pathlib.Path, tokenizer: Mapping[str, Any], length: int, lower_case: bool, special_tokens: Sequence[str]
 ) -> dict[str, int | None]:
   """Write the tokenizer's files; return the ids of its special tokens for config.json."""
   kind = tokenizer['kind']
@@ -247,9 +251,9 @@ def _write_tokenizer(
     settings |= unigram_settings | {'do_lower_case': lower_case}
   else:
     settings |= {'unk_token': '<unk>'}
-  if marks and kind != 'unigram':
-    settings |= {'additional_special_tokens': list(marks)} | ({} if ids else {'pad_token': marks[0]})
-    ids = ids or {'pad': marks[0]}  # no row ends with it, so transformers finds the last token of each row
+  if special_tokens and kind != 'unigram':
+    settings |= {'additional_special_tokens': list(special_tokens)} | ({} if ids else {'pad_token': special_tokens[0]})
+    ids = ids or {'pad': special_tokens[0]}  # no row ends with it, so transformers finds the last token of each row
   model.save(str(directory / 'tokenizer.json'))
   (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
   absent = {f'{name}_token_id': None for name in ('bos', 'eos', 'pad')} if kind == 'unigram' else {}

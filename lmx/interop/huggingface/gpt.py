@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmx.interop.huggingface.entry import Entry, Tied, causal, count, demand, norm, reshaped, same, sizes
+from lmx.interop.huggingface.entry import (
+  Entry,
+  Tied,
+  causal_mask,
+  check_value,
+  norm,
+  position_ids,
+  reshaped,
+  same,
+  sizes,
+)
 
 TYPE = 'openai-gpt'
 TOKENIZER = 'gpt_bpe'
 PREFIX, BARE = 'transformer.', r'(tokens_embed|positions_embed|h)\.|position_ids$'
-BUFFERS = {r'transformer\.position_ids': count, r'transformer\.h\.\d+\.attn\.bias': causal}
+BUFFERS = {r'transformer\.position_ids': position_ids, r'transformer\.h\.\d+\.attn\.bias': causal_mask}
 _SIZES = {'V': 'vocab_size', 'T': 'n_positions', 'D': 'n_embd', 'H': 'n_head', 'N': 'n_layer'}
 _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 'dropout_residual': 'resid_pdrop'}
 
@@ -18,9 +28,9 @@ _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/gpt.py's Config; raise InputError if the values are not supported."""
   settings = sizes(theirs, _SIZES, _RATES)
-  demand(theirs, 'afn', 'gelu', 'gelu_new')  # transformers computes the tanh form for both
-  demand(theirs, 'layer_norm_epsilon', 1e-5)
-  demand(theirs, 'tie_word_embeddings', True, False)
+  check_value(theirs, 'afn', 'gelu', 'gelu_new')  # transformers computes the tanh form for both
+  check_value(theirs, 'layer_norm_epsilon', 1e-5)
+  check_value(theirs, 'tie_word_embeddings', True, False)
   return settings | {'tied': theirs.get('tie_word_embeddings', True)}
 
 

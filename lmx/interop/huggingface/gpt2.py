@@ -6,12 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmx.interop.huggingface import gpt
-from lmx.interop.huggingface.entry import Entry, Tied, causal, demand, integer, least, norm, same, sizes
+from lmx.interop.huggingface.entry import (
+  Entry,
+  Tied,
+  causal_mask,
+  check_value,
+  integer,
+  masked_score,
+  norm,
+  same,
+  sizes,
+)
 
 TYPE = 'gpt2'
 TOKENIZER = 'bpe'
 PREFIX, BARE = 'transformer.', r'(wte|wpe|h|ln_f)\.'
-BUFFERS = {r'transformer\.h\.\d+\.attn\.bias': causal, r'transformer\.h\.\d+\.attn\.masked_bias': least}
+BUFFERS = {r'transformer\.h\.\d+\.attn\.bias': causal_mask, r'transformer\.h\.\d+\.attn\.masked_bias': masked_score}
 _SIZES = {'V': 'vocab_size', 'T': 'n_positions', 'D': 'n_embd', 'H': 'n_head', 'N': 'n_layer'}
 _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 'dropout_residual': 'resid_pdrop'}
 
@@ -19,11 +29,11 @@ _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/gpt2.py's Config; raise InputError if the values are not supported."""
   settings = sizes(theirs, _SIZES, _RATES)
-  demand(theirs, 'activation_function', 'gelu_new', 'gelu_pytorch_tanh')
-  demand(theirs, 'layer_norm_epsilon', 1e-5)
-  demand(theirs, 'scale_attn_weights', True)
-  demand(theirs, 'scale_attn_by_inverse_layer_idx', False)
-  demand(theirs, 'tie_word_embeddings', True, False)
+  check_value(theirs, 'activation_function', 'gelu_new', 'gelu_pytorch_tanh')
+  check_value(theirs, 'layer_norm_epsilon', 1e-5)
+  check_value(theirs, 'scale_attn_weights', True)
+  check_value(theirs, 'scale_attn_by_inverse_layer_idx', False)
+  check_value(theirs, 'tie_word_embeddings', True, False)
   F = 0 if theirs.get('n_inner') is None else integer(theirs, 'n_inner')
   return settings | {'F': 0 if F == 4 * settings['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lmx.interop.huggingface.entry import Entry, Tied, linear, norm, reshaped, same, side_by_side
+from lmx.interop.huggingface.entry import Entry, Tied, linear, norm, reshaped, same, stacked
 
 PREFIX, BARE = 'model.', r'(shared|encoder|decoder)\.'
 _TIED = ('lm_head.weight', 'model.encoder.embed_tokens.weight', 'model.decoder.embed_tokens.weight')
@@ -45,7 +45,7 @@ def entries(cfg: Any) -> list[Entry]:
     ours, theirs = f'model/layer_{i:02d}', f'model.{"decoder" if decoder else "encoder"}.layers.{j}'
     attention = f'{theirs}.self_attn'
     parameters += [
-      *side_by_side(f'{ours}/attention/qkv', attention, ('q_proj', 'k_proj', 'v_proj'), H, K),
+      *stacked(f'{ours}/attention/qkv', attention, ('q_proj', 'k_proj', 'v_proj'), H, K),
       reshaped(f'{ours}/attention/out/kernel', f'{attention}.out_proj.weight', (D, D), (H, K, D), flip=True),
       same(f'{ours}/attention/out/bias', f'{attention}.out_proj.bias', D),
       *norm(f'{ours}/norm_1', f'{theirs}.self_attn_layer_norm', D),
@@ -63,7 +63,7 @@ def _cross(ours: str, theirs: str, H: int, K: int) -> list[Entry]:
   return [
     reshaped(f'{ours}/cross/q/kernel', f'{attention}.q_proj.weight', (D, D), (D, H, K), flip=True),
     reshaped(f'{ours}/cross/q/bias', f'{attention}.q_proj.bias', (D,), (H, K)),
-    *side_by_side(f'{ours}/cross/kv', attention, ('k_proj', 'v_proj'), H, K),
+    *stacked(f'{ours}/cross/kv', attention, ('k_proj', 'v_proj'), H, K),
     reshaped(f'{ours}/cross/out/kernel', f'{attention}.out_proj.weight', (D, D), (H, K, D), flip=True),
     same(f'{ours}/cross/out/bias', f'{attention}.out_proj.bias', D),
     *norm(f'{ours}/norm_cross', f'{theirs}.encoder_attn_layer_norm', D),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lmx.interop.huggingface.entry import Entry, Tied, flipped, linear, norm, reshaped, same
+from lmx.interop.huggingface.entry import Entry, Tied, linear, norm, reshaped, same, transposed
 
 PREFIX, BARE = 'transformer.', r'(word_emb|layers|r_[wr]_bias)'
 
@@ -73,7 +73,7 @@ def _tables(cfg: Any) -> list[Entry]:
     ]
     if cfg.div_val > 1:
       projection = f'transformer.word_emb.emb_projs.{i}'
-      parameters.append(flipped(f'model/embed/projection{ending}', projection, D, width))
+      parameters.append(transposed(f'model/embed/projection{ending}', projection, D, width))
       if cfg.tie_projections == 'none' or (cfg.tie_projections == 'but_first' and i == 0):
-        parameters.append(flipped(f'model/output/projection{ending}', f'crit.out_projs.{i}', D, width))
+        parameters.append(transposed(f'model/output/projection{ending}', f'crit.out_projs.{i}', D, width))
   return parameters

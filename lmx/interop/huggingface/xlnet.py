@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop.huggingface.entry import Entry, Tied, demand, integer, linear, norm, reshaped, same, sizes
+from lmx.interop.huggingface.entry import Entry, Tied, check_value, integer, linear, norm, reshaped, same, sizes
 
 TYPE = 'xlnet'
 TOKENIZER = 'unigram'
@@ -30,13 +30,13 @@ _GELU = {'gelu': 'erf', 'gelu_new': 'tanh'}
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/xlnet.py's Config; raise InputError if the values are not supported."""
   settings = sizes(theirs, _SIZES, _RATES)
-  demand(theirs, 'ff_activation', *_GELU)
-  demand(theirs, 'layer_norm_eps', 1e-12)
-  demand(theirs, 'd_head', None, settings['D'] // settings['H'])
-  demand(theirs, 'attn_type', 'bi')
-  demand(theirs, 'bi_data', False)  # True reads the second half of a batch's rows in reverse
-  demand(theirs, 'same_length', False)
-  demand(theirs, 'tie_word_embeddings', True)
+  check_value(theirs, 'ff_activation', *_GELU)
+  check_value(theirs, 'layer_norm_eps', 1e-12)
+  check_value(theirs, 'd_head', None, settings['D'] // settings['H'])
+  check_value(theirs, 'attn_type', 'bi')
+  check_value(theirs, 'bi_data', False)  # True reads the second half of a batch's rows in reverse
+  check_value(theirs, 'same_length', False)
+  check_value(theirs, 'tie_word_embeddings', True)
   non_null = {name: value for name, value in theirs.items() if value is not None}
   lengths = {
     ours: integer(non_null, name, _MEMORY if name == 'mem_len' and name not in theirs else 0, low=-1)
