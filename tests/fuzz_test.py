@@ -453,7 +453,7 @@ def importers() -> dict[str, Target]:
   numbers = io.BytesIO()
   np.save(numbers, np.zeros(sum(map(math.prod, shapes)), np.float32))
   found['import OpenAI'] = Target(
-    lambda folder: openai.read(folder) if openai.there(folder) else None,
+    lambda folder: openai.read(folder) if openai.is_release(folder) else None,
     {'params_shapes.json': json.dumps(shapes).encode(), 'params_0.npy': numbers.getvalue()},
     2,
   )

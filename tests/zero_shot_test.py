@@ -143,7 +143,7 @@ def test_what_cannot_be_measured_says_why(run, tmp_path, capsys):
   assert 'does not hold lambada_test.jsonl' in capsys.readouterr().err
   (tmp_path / 'lambada_test.jsonl').write_text(json.dumps({'text': 'the ' + 'cat' * 30}) + '\n')
   assert measured(run, 'lambada', tmp_path) == 2
-  assert f'data.length is {T}; set it to more' in capsys.readouterr().err
+  assert f'data.length is {T}; increase it' in capsys.readouterr().err
   assert measured(run, 'lambada', tmp_path, '--config.data.length=1024') == 2
   assert 'expected at most model.T=24 positions' in capsys.readouterr().err
   assert measured(run, 'lambda', tmp_path) == 2

@@ -210,7 +210,7 @@ def test_row_r_is_in_microbatch_r_mod_k():
 
   index_B = jnp.arange(ROWS)
   data = {'index_B': index_B, 'tokens_BT': jnp.zeros((ROWS, LENGTH))}
-  _, _, metrics, rows, _ = step_lib._accumulated(gradient, 4, {}, {}, data, {'h_BD': jnp.zeros(ROWS)}, TRAIN_KEY)
+  _, _, metrics, rows, _ = step_lib._accumulate(gradient, 4, {}, {}, data, {'h_BD': jnp.zeros(ROWS)}, TRAIN_KEY)
   assert set(seen) == {(4, LENGTH)}
   assert int(metrics['first']) == 0 + 1 + 2 + 3
   np.testing.assert_array_equal(rows['h_BD'], index_B * 10)

@@ -233,7 +233,7 @@ def test_the_stride_of_the_measurement_is_checked():
   made = corpus()
   assert evaluate.final_data(run_of(2, made)).batching.stride == 2 and run_of(2, made).data.batching.stride == 0
   assert run_of(0, made).data == evaluate.final_data(run_of(0, made))
-  with pytest.raises(InputError, match=f'evaluation.stride is {T + 1}'):
+  with pytest.raises(InputError, match=f'evaluation.stride: got {T + 1}'):
     run_of(T + 1, made)
   streams = {
     'data': {'batching': 'streams'},
