@@ -79,7 +79,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   evaluate.check(run, session.validation)
   # Prepared before the first update: a split that is missing or too small fails now, not after the training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
-  notes = [*pipeline.held_out(run.data, corpus), *session.batches.notes, *report.check(run, corpus, final)]
+  notes = [*pipeline.held_out_notes(run.data, corpus), *session.batches.notes, *report.check(run, corpus, final)]
   begun = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
   if run.train.init_from and not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
     begun.append(session.initialize_from(run.train.init_from))

@@ -157,7 +157,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict
   for name in _SECTIONS:
     complete[name] = dataclasses.asdict(_section(name, settings.get(name, {})))
   complete['matmul_precision'] = _precision(settings.get('matmul_precision', ''), complete)
-  return {**complete, 'semantics': semantics.numbers(complete, rules)}
+  return {**complete, 'semantics': semantics.rule_numbers(complete, rules)}
 
 
 def _seed(value: Any) -> int:
@@ -292,7 +292,7 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
 def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, schema.Run]:
   """Return config and run with the fields that the data determines: model.V and an objective's number of classes."""
   data = _section('data', _plain(config)['data'])
-  run = to_run(config, pipeline.vocabulary(data, corpus.tokenizer))
+  run = to_run(config, pipeline.vocab_size(data, corpus.tokenizer))
   _check_longest(run, corpus)
   settled = config.copy_and_resolve_references()
   if 'V' in settled.model:

@@ -22,7 +22,7 @@ class Rule:
 
   Attributes:
     fix: description of the change, a sentence without its full stop.
-    used: predicate: the results of a resolved config depend on the rule.
+    is_used: predicate: the results of a resolved config depend on the rule.
     old: {'section.key': value}: settings that compute as before the fix; empty if there are none.
     in_evaluation: the rule also changes the evaluation of a trained model.
     on_cpu: it does so on a CPU too.
@@ -30,7 +30,7 @@ class Rule:
   """
 
   fix: str
-  used: Callable[[Config], bool]
+  is_used: Callable[[Config], bool]
   old: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   in_evaluation: bool = True
   on_cpu: bool = True
@@ -131,25 +131,25 @@ RULES: dict[str, Rule] = {
 }
 
 
-def numbers(config: Config, saved: Mapping[str, int] | None = None) -> dict[str, int]:
+def rule_numbers(config: Config, saved: Mapping[str, int] | None = None) -> dict[str, int]:
   """Return rule -> number for the rules that `config` uses: the current numbers, or those of a `saved` config."""
   number = lambda name, rule: rule.number if saved is None else int(saved.get(name) or 0)
-  return {name: number(name, rule) for name, rule in sorted(RULES.items()) if rule.used(config)}
+  return {name: number(name, rule) for name, rule in sorted(RULES.items()) if rule.is_used(config)}
 
 
-def earlier(config: Config) -> dict[str, Rule]:
+def earlier_rules(config: Config) -> dict[str, Rule]:
   """Return the rules whose number in a resolved `config` is earlier than the current one."""
   return {name: RULES[name] for name, number in config['semantics'].items() if number < RULES[name].number}
 
 
 def old_settings(config: Config) -> dict[str, Any]:
   """Return {'section.key': value}: settings that keep the earlier rules of a resolved `config`."""
-  return {key: value for rule in earlier(config).values() for key, value in rule.old.items()}
+  return {key: value for rule in earlier_rules(config).values() for key, value in rule.old.items()}
 
 
 def fixed_since(config: Config) -> list[str]:
   """Return the fixes made after a resolved `config` was written that no setting undoes."""
-  return [rule.fix for rule in earlier(config).values() if not rule.old]
+  return [rule.fix for rule in earlier_rules(config).values() if not rule.old]
 
 
 def evaluation_notes(config: Config, platform: str) -> list[str]:
@@ -161,4 +161,6 @@ def evaluation_notes(config: Config, platform: str) -> list[str]:
   """
   which = lambda rule: 'its own, from before the fix' if rule.old else 'the current one, not that of its training'
   decides = lambda rule: rule.in_evaluation and (rule.on_cpu or platform != 'cpu')
-  return [f'rule "{name}" is {which(rule)} ({rule.fix})' for name, rule in earlier(config).items() if decides(rule)]
+  return [
+    f'rule "{name}" is {which(rule)} ({rule.fix})' for name, rule in earlier_rules(config).items() if decides(rule)
+  ]

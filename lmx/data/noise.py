@@ -32,7 +32,7 @@ def uniform(seed: int, purpose: str, index: Iterable[tuple[int, int]], width: in
   return np.stack([generator(seed, purpose, *pair).random(width) for pair in index])
 
 
-def _greedy(size_BG: np.ndarray, key_BG: np.ndarray, n_B: np.ndarray) -> np.ndarray:
+def _select_greedily(size_BG: np.ndarray, key_BG: np.ndarray, n_B: np.ndarray) -> np.ndarray:
   """Select groups in the order of their keys, skipping those that would exceed `n_B`; return bool take_BG."""
   order_BG = np.argsort(key_BG, axis=1)
   ordered_BG = np.take_along_axis(size_BG, order_BG, axis=1)
@@ -72,7 +72,7 @@ def choose(
   word_BT = np.maximum(np.cumsum(candidates_BT & (starts_BT | first_BT), axis=1) - 1, 0)
   flat_BT = word_BT + T * np.arange(B)[:, None]
   size_BG = np.bincount(flat_BT[candidates_BT], minlength=B * T).reshape(B, T)
-  take_BG = _greedy(size_BG, np.where(size_BG > 0, key_BT, 2.0), n_B)
+  take_BG = _select_greedily(size_BG, np.where(size_BG > 0, key_BT, 2.0), n_B)
   return np.take_along_axis(take_BG, word_BT, axis=1) & candidates_BT
 
 

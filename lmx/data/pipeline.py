@@ -129,12 +129,12 @@ def load(cfg: Config) -> Corpus:
   )
 
 
-def held_out(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
+def held_out_notes(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
   """Return a line for the log if splits were held out of the user's training files, else none."""
   if cfg.dataset not in sources.OWN:
     return ()
   rows = lambda split: corpus.split(split).counts['documents'] // cfg.documents_per_example
-  parts = [f'{rows(split):,} for "{split}"' for split in cfg.held_out()]
+  parts = [f'{rows(split):,} for "{split}"' for split in cfg.held_out_splits()]
   return (f'held out of the training data (data.split_fraction), documents: {", ".join(parts)}',) if parts else ()
 
 
@@ -158,7 +158,7 @@ def examples(cfg: Config, split: str) -> sources.Examples:
   return splits[split]
 
 
-def vocabulary(cfg: Config, tokenizer: Any) -> int:
+def vocab_size(cfg: Config, tokenizer: Any) -> int:
   """Return the model's vocabulary size, above all word ids of a batch."""
   return word_characters.create(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.vocab_size
 

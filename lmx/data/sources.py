@@ -144,16 +144,16 @@ class Config:
       folder = os.path.dirname(path_of['all'])
       inputs['texts'] = [_digest(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if len(name) == 4]
     if self.dataset == 'imdb' and not path_of['train'].removesuffix('.gz').endswith('.tsv'):
-      inputs['texts'] = [[part, _listing(os.path.dirname(path))] for part, path in sorted(path_of.items())]
+      inputs['texts'] = [[part, _folder_digest(os.path.dirname(path))] for part, path in sorted(path_of.items())]
     return identity | {'files': inputs}
 
-  def held_out(self) -> list[str]:
+  def held_out_splits(self) -> list[str]:
     """Return the splits that are held out of the user's training files because they have no files of their own."""
-    missing = files.held_out(self._own_files(), self.split_fraction) if self.dataset in OWN else []
+    missing = files.held_out_splits(self._own_files(), self.split_fraction) if self.dataset in OWN else []
     return [] if missing == ['test'] and not self.hold_out_test else missing
 
   def _held_out_shares(self) -> dict[str, float]:
-    return dict.fromkeys(self.held_out(), self.split_fraction)
+    return dict.fromkeys(self.held_out_splits(), self.split_fraction)
 
   def _own_files(self) -> Mapping[str, Any]:
     """Return {split: the user's files}, for data sets of user files only."""
@@ -176,7 +176,7 @@ class Config:
       identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
       return identity | {'held_out': self._held_out_shares(), 'files': digests}
     paths = tables.find(self.dataset, self._directory())
-    digest = lambda path: _listing(path) if os.path.isdir(path) else _digest(path)
+    digest = lambda path: _folder_digest(path) if os.path.isdir(path) else _digest(path)
     return {'check_sizes': self.check_sizes, 'files': {split: digest(path) for split, path in sorted(paths.items())}}
 
   def _directory(self) -> str:
@@ -313,7 +313,7 @@ class Pairs(Examples):
 def _builder(source: Config, directory: str) -> Any:
   package = source.dataset.partition('/')[0]
   module = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder')
-  fraction = source.split_fraction if source.held_out() else 0.0
+  fraction = source.split_fraction if source.held_out_splits() else 0.0
   if source.rules.table:
     config = module.table_builder.TableConfig(
       name='rows',
@@ -457,7 +457,7 @@ def _digest(path: str) -> list[str]:
   return [os.path.basename(path), cache.sha256(path)]
 
 
-def _listing(folder: str) -> str:
+def _folder_digest(folder: str) -> str:
   """Return a digest of the names and sizes of all files below a folder; reading 100,000 files would be slow."""
   digest = hashlib.sha256()
   for directory, folders, names in os.walk(folder):

@@ -76,7 +76,7 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   if with_tokenizer:
     try:
       tokenizer = build.read(folder.tokenizer, str(directory), lower_case=lower_case)
-    except build.Missing as error:
+    except build.MissingTokenizer as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS

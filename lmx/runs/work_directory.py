@@ -35,7 +35,7 @@ def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
     )
   notes = [
     f'continues under its earlier rule "{name}" (since then: {rule.fix})'
-    for name, rule in semantics.earlier(saved).items()
+    for name, rule in semantics.earlier_rules(saved).items()
     if not finished
   ]
   config = config_lib.with_saved_rules(config, saved)

@@ -219,7 +219,7 @@ def test_rows_are_cut_for_what_no_file_is_named_for(tmp_path, named, cut, option
     read('table_files', tmp_path, **options),
     sources.Config(dataset='table_files', manual_dir=str(tmp_path), **options),
   )
-  assert source.held_out() == cut and set(source.identity()['held_out']) == set(cut)
+  assert source.held_out_splits() == cut and set(source.identity()['held_out']) == set(cut)
   assert set(found) == {'train', *filter(None, [named]), *cut}
   assert len(found['train']) + sum(len(found[split]) for split in cut) == 200 and all(found.values())
 

@@ -82,10 +82,10 @@ class Config:
     )
     if self.bits > 1 and self.task == 'ngrams':
       raise InputError(f'data.batching.bits: got {self.bits}; expected 0 or 1 for task "ngrams"')
-    if any(n < least(self) for n in (self.min_length or least(self), *self.test_lengths)):
+    if any(n < min_items(self) for n in (self.min_length or min_items(self), *self.test_lengths)):
       raise InputError(
-        f'data.batching: got a min_length or test_lengths below {least(self)}; expected at least the shortest of task '
-        f'"{self.task}"'
+        f'data.batching: got a min_length or test_lengths below {min_items(self)}; expected at least the shortest of '
+        f'task "{self.task}"'
       )
 
 
@@ -98,7 +98,7 @@ class Episode(NamedTuple):
   optimal: float = float('nan')
 
 
-def least(cfg: Config) -> int:
+def min_items(cfg: Config) -> int:
   """Return the length of the shortest sequence that allows an episode."""
   return {'recall': 2, 'ngrams': cfg.context + 1}.get(cfg.task, 1)
 
@@ -126,7 +126,7 @@ def steps(cfg: Config, n: int, repeats: int) -> int:
   }[cfg.task]
 
 
-def episode(cfg: Config, rng: np.random.Generator, n: int, repeats: int) -> Episode:
+def draw_episode(cfg: Config, rng: np.random.Generator, n: int, repeats: int) -> Episode:
   """Draw one episode of n items (and `repeats` copies)."""
   if cfg.task == 'ngrams':
     return _ngrams(cfg, rng, n)
@@ -143,7 +143,7 @@ def episode(cfg: Config, rng: np.random.Generator, n: int, repeats: int) -> Epis
       answer = vectors[np.argsort(-priority)[: cfg.returned]]
     else:
       inputs[0, bits], inputs[1 : n + 1, :bits] = 1, vectors  # start marker
-      inputs[n + 1, -1] = 1 if cfg.task == 'copy' else _scaled(repeats, cfg.repeats)
+      inputs[n + 1, -1] = 1 if cfg.task == 'copy' else _scale(repeats, cfg.repeats)
       answer = np.tile(vectors, (1 if cfg.task == 'copy' else repeats, 1))
       targets[-1, -1] = 1  # end marker
   first = length - len(answer) - (O > bits)
@@ -151,7 +151,7 @@ def episode(cfg: Config, rng: np.random.Generator, n: int, repeats: int) -> Epis
   return Episode(inputs, targets, (np.arange(length) >= first).astype(np.float32))
 
 
-def _scaled(repeats: int, most: int) -> float:
+def _scale(repeats: int, most: int) -> float:
   """Return the number of copies scaled to mean 0 and variance 1 over 1 .. most."""
   return (repeats - (most + 1) / 2) / max((most**2 - 1) / 12, 1e-9) ** 0.5
 
@@ -210,7 +210,7 @@ class Algorithmic(Batches):
   """
 
   def __init__(self, split: Any, batch_size: int, longest: int, cfg: Config, *, seed: int, train: bool):
-    self._shortest = cfg.min_length or least(cfg)
+    self._shortest = cfg.min_length or min_items(cfg)
     if longest < self._shortest:
       raise InputError(f'data.length: got {longest}; expected at least {self._shortest} items for task "{cfg.task}"')
     tested = split.name == 'test' and not train
@@ -232,7 +232,7 @@ class Algorithmic(Batches):
     n = int(rng.integers(self._shortest, self._longest + 1))
     repeats = int(rng.integers(1, cfg.repeats + 1))
     n = self._lengths[example % len(self._lengths)] if self._lengths else n
-    return n, episode(cfg, rng, n, self._repeats or repeats)
+    return n, draw_episode(cfg, rng, n, self._repeats or repeats)
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     B, T, (I, O) = len(example_B), self.length, widths(self._cfg)

@@ -190,7 +190,7 @@ class Translation(Batches):
       )
       self._size_SI = np.minimum(self._size_SI, length)
     elif over:
-      self._buckets = np.concatenate([self._buckets, _doubled(length, int(size_I.max()))])
+      self._buckets = np.concatenate([self._buckets, _double_lengths(length, int(size_I.max()))])
       self.length = int(self._buckets[-1])
     if not len(self._pairs):
       raise InputError(f'{split.title} has no pair of at most {length} positions (data.length)')
@@ -294,7 +294,7 @@ class Translation(Batches):
     return np.where(valid_BT, tokens_BT, 0).astype(np.int32), valid_BT
 
 
-def _doubled(length: int, longest: int) -> list[int]:
+def _double_lengths(length: int, longest: int) -> list[int]:
   """Return lengths from twice `length` on, each twice the one before, ending with `longest`."""
   lengths = []
   while length < longest:

@@ -119,7 +119,7 @@ def _read_tsv(path: str, plain: Sequence[str], broken: bool) -> Iterator[tuple[i
       yield number, _row(names, cells, path, number)
   if skipped:
     records = 'record that breaks over lines is' if len(skipped) == 1 else 'records that break over lines are'
-    note = f'{path}: {len(skipped):,} {records} skipped ({at_lines(skipped)})'
+    note = f'{path}: {len(skipped):,} {records} skipped ({format_lines(skipped)})'
     warnings.warn(note, InputWarning, stacklevel=2)
 
 
@@ -137,7 +137,7 @@ def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int, hin
   return dict(zip(names, cells, strict=True))
 
 
-def at_lines(numbers: Sequence[int]) -> str:
+def format_lines(numbers: Sequence[int]) -> str:
   """Return 'line 3', or 'lines 3, 5, ...' with the first few numbers."""
   first = ', '.join(map(str, numbers[:_SHOWN]))
   return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > _SHOWN else ""}'

@@ -142,7 +142,7 @@ def split_of(path: str) -> str:
   return next((split for split, names in _SPLIT_NAMES if re.match(names, name)), 'train')
 
 
-def held_out(splits: Collection[str], fraction: float) -> list[str]:
+def held_out_splits(splits: Collection[str], fraction: float) -> list[str]:
   """Return the splits to hold out of the user's training files; those in `splits` have their own files."""
   return [split for split in ('valid', 'test') if split not in splits] if fraction else []
 

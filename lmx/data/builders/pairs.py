@@ -20,7 +20,7 @@ class PairConfig(base.TextConfig):
     source: language of the first document of a pair.
     target: language of the second one.
     pattern: parallel_files: directory or table with the user's text.
-    split_fraction: parallel_files: share of the training pairs to hold out for each of `files.held_out`.
+    split_fraction: parallel_files: share of the training pairs to hold out for each of `files.held_out_splits`.
   """
 
   source: str = 'en'

@@ -23,7 +23,7 @@ class TableConfig(base.TextConfig):
     texts: table_files: columns of the texts.
     label: table_files: column of the label.
     scores: table_files: True if labels are numbers on a scale.
-    split_fraction: table_files: share of the training rows to hold out for each of `files.held_out`.
+    split_fraction: table_files: share of the training rows to hold out for each of `files.held_out_splits`.
   """
 
   table: str = ''
@@ -100,10 +100,10 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
 
 
 class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """The user's tables; `files.held_out` splits are held out of the training rows by a hash of their texts."""
+  """The user's tables; `files.held_out_splits` are held out of the training rows by a hash of their texts."""
 
   def rows(self, split: str, paths: Any) -> Iterator[tables.Row]:
-    missing = files.held_out(paths, self.builder_config.split_fraction)
+    missing = files.held_out_splits(paths, self.builder_config.split_fraction)
     source = 'train' if split in missing else split
     for path in paths[source]:
       for name, texts, label in tables.read(self.table, path, source):
@@ -117,5 +117,5 @@ class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)
-    held_out = files.held_out(paths, self.builder_config.split_fraction)
+    held_out = files.held_out_splits(paths, self.builder_config.split_fraction)
     return {split: self._generate_examples(split, paths) for split in [*paths, *held_out]}

@@ -351,7 +351,7 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
     yield f'{split}-{number}', texts, answer
   if unlabelled:
     raise InputError(
-      f'{path}: {len(unlabelled):,} training rows have no label ({cells.at_lines(unlabelled)}); '
+      f'{path}: {len(unlabelled):,} training rows have no label ({cells.format_lines(unlabelled)}); '
       'label them, or remove them'
     )
 

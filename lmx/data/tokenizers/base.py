@@ -76,11 +76,11 @@ class Tokenizer(abc.ABC):
 
   def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
     """Return `id_to_token` of each id."""
-    return [self.id_to_token(i) for i in self._checked(ids)]
+    return [self.id_to_token(i) for i in self._check_ids(ids)]
 
   def starts_word(self, ids: np.ndarray) -> np.ndarray:
     """Return for each of `ids` (1-D) whether the token starts a word, as bool; a special token is a word."""
-    row = np.asarray(self._checked(ids), np.int64)
+    row = np.asarray(self._check_ids(ids), np.int64)
     begins, ends = self._word_tables
     starts = begins[row]
     starts[1:] |= ends[row[:-1]]
@@ -108,7 +108,7 @@ class Tokenizer(abc.ABC):
     ends = [i in special or text[-1:].isspace() for i, text in enumerate(texts)]
     return np.asarray(begins), np.asarray(ends)
 
-  def _checked(self, ids: Iterable[int]) -> list[int]:
+  def _check_ids(self, ids: Iterable[int]) -> list[int]:
     ids = [int(i) for i in ids]
     for i in ids:
       if not 0 <= i < self.vocab_size:

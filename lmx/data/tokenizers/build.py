@@ -28,7 +28,7 @@ MARKS = {'': (subword_models.END_OF_TEXT, '<unk>'), 'xlnet': subword_models.XLNE
 KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram')
 
 
-class Missing(InputError):
+class MissingTokenizer(InputError):
   """A folder has no files of a tokenizer."""
 
 
@@ -122,7 +122,7 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
     settings = settings_lib.read(directory, kind)
   if kind not in _READ or not os.path.isfile(path):
-    raise Missing(f'{path}: got no tokenizer of kind {kind}')
+    raise MissingTokenizer(f'{path}: got no tokenizer of kind {kind}')
   if os.path.basename(path) in ('vocab.txt', sentencepiece.FILE) and settings.lower_case not in (None, lower_case):
     raise InputError(
       f'data.lower_case: got {lower_case}; expected {settings.lower_case}, because {directory} has '

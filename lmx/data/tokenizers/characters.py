@@ -26,7 +26,7 @@ class Bytes(Tokenizer):
     return np.frombuffer(text.encode('utf-8', 'surrogateescape'), np.uint8).astype(np.int32)
 
   def decode(self, ids: Iterable[int]) -> str:
-    runs = bytes(10 if i == self.eos_id else i for i in self._checked(ids))
+    runs = bytes(10 if i == self.eos_id else i for i in self._check_ids(ids))
     return runs.decode('utf-8', 'replace')
 
   def id_to_token(self, index: int) -> str:
@@ -59,7 +59,7 @@ class Characters(Tokenizer):
     return np.fromiter((ids.get(c, self.unk_id) for c in text), np.int32, len(text))
 
   def decode(self, ids: Iterable[int]) -> str:
-    return ''.join('\n' if i == self.eos_id else self.tokens[i] for i in self._checked(ids))
+    return ''.join('\n' if i == self.eos_id else self.tokens[i] for i in self._check_ids(ids))
 
   def id_to_token(self, index: int) -> str:
     return self.tokens[index]

@@ -49,7 +49,7 @@ class _Subwords(Tokenizer):
     return np.asarray(encoding.ids, np.int32), np.asarray(encoding.offsets, np.int32).reshape(-1, 2)
 
   def decode(self, ids: Iterable[int]) -> str:
-    return self._model.decode(self._checked(ids), skip_special_tokens=False)
+    return self._model.decode(self._check_ids(ids), skip_special_tokens=False)
 
   def id_to_token(self, index: int) -> str:
     return self._model.id_to_token(index) or ''  # an id that the vocabulary skips

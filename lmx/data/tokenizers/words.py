@@ -93,7 +93,7 @@ class Words(Tokenizer):
     return np.fromiter((get(word, unk) for word in words), np.int32, len(words))
 
   def decode(self, ids: Iterable[int]) -> str:
-    words = [self.tokens[i] for i in self._checked(ids)]
+    words = [self.tokens[i] for i in self._check_ids(ids)]
     if self.rule == 'prose':
       return join(words)
     return re.sub(r' ?\n ?', '\n', ' '.join('\n' if word == '<eos>' else word for word in words))
@@ -102,7 +102,7 @@ class Words(Tokenizer):
     return self.tokens[index]
 
   def starts_word(self, ids: np.ndarray) -> np.ndarray:
-    return np.ones(len(self._checked(ids)), bool)
+    return np.ones(len(self._check_ids(ids)), bool)
 
   def content(self) -> dict[str, Any]:
     content = {'kind': self.kind, 'rule': self.rule, 'lower_case': self.lower_case, 'tokens': self.tokens}

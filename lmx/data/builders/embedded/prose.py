@@ -94,7 +94,7 @@ def documents() -> tuple[tuple[str, str, str], ...]:
   ngrams: set[tuple[str, ...]] = set()
   prose_documents = []
   for name, text, label in raw:
-    lines = [line for line in clean(text) if not _repeated(line, texts)]
+    lines = [line for line in clean(text) if not _is_repeated(line, texts)]
     joined = '\n'.join(lines)
     words = joined.lower().split()
     own = {tuple(words[i : i + _NGRAM]) for i in range(len(words) - _NGRAM + 1)}
@@ -125,7 +125,7 @@ def clean(text: str) -> list[str]:
   for block in re.split(r'\n\s*\n', inspect.cleandoc(text)):
     if match := _DOCTEST.search(block):
       block = block[: match.start()]
-    paragraphs += filter(_reads_well, _unwrap(block.split('\n')))
+    paragraphs += filter(_is_english, _unwrap(block.split('\n')))
   return paragraphs
 
 
@@ -142,7 +142,7 @@ def _unwrap(lines: Iterable[str]) -> Iterator[str]:
     yield paragraph
 
 
-def _reads_well(line: str) -> bool:
+def _is_english(line: str) -> bool:
   words = line.split()
   letters = sum(map(str.isalpha, line)) + line.count(' ')
   if len(words) < _MIN_BLOCK_WORDS or letters < 0.75 * len(line) or '::=' in line or '___' in line:
@@ -151,7 +151,7 @@ def _reads_well(line: str) -> bool:
   return 14 * function_words >= len(words) or len(words) >= 5 and line[0].isupper() and line[-1] == '.'
 
 
-def _repeated(line: str, seen: set[str]) -> bool:
+def _is_repeated(line: str, seen: set[str]) -> bool:
   if len(line) < _MIN_REPEATED:
     return False
   known = line in seen

@@ -21,7 +21,7 @@ class Builder(pairs.PairBuilder):
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths, fraction = self._paths(dl_manager), self.builder_config.split_fraction
-    self._missing = files.held_out(paths, fraction)
+    self._missing = files.held_out_splits(paths, fraction)
     self._parts = self._counted(paths['train']) if self._missing else {}
     return {split: self._generate_examples(split, paths) for split in (*paths, *self._missing)}
 

@@ -21,7 +21,7 @@ class TextFilesConfig(base.TextConfig):
   Attributes:
     pattern: directory, file, glob, or several separated by commas; '': TFDS's manual_dir.
     documents: unit of a document in a .txt file: 'blank_line' (text between empty lines), 'file' or 'line'.
-    split_fraction: share of the training text to hold out for each of `files.held_out`.
+    split_fraction: share of the training text to hold out for each of `files.held_out_splits`.
   """
 
   pattern: str = ''
@@ -38,7 +38,7 @@ class Builder(base.TextBuilder):
     pattern = self.builder_config.pattern or os.fspath(dl_manager.manual_dir)
     splits = files.find_texts(pattern)
     generators = {split: self._examples(self._read(paths)) for split, paths in splits.items()}
-    if missing := files.held_out(splits, self.builder_config.split_fraction):
+    if missing := files.held_out_splits(splits, self.builder_config.split_fraction):
       generators |= {split: self._examples(part) for split, part in self._hold_out(splits['train'], missing).items()}
     return generators
 
