@@ -241,7 +241,7 @@ def test_the_stride_of_the_measurement_is_checked():
     'evaluation': {'stride': 2},
     'model': {'name': 'rnn_lm', 'variant': 'tiny'},
   }
-  with pytest.raises(InputError, match='needs data.batching "windows"'):
+  with pytest.raises(InputError, match='expected data.batching "windows"'):
     resolve.to_run(resolve.resolve(streams), 256)
 
 
