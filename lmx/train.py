@@ -273,13 +273,13 @@ class Session:
     """Validate and return the loss. Raises NonFiniteLoss, also if `train.on_nan` is 'skip'."""
     self._check_finite()
     params = self.evaluation_params()
-    totals = evaluate.totals(self.run, params, self.validation, self.engine, title='valid')
-    loss = evaluate.loss(self.run, totals)
+    totals = evaluate.compute_totals(self.run, params, self.validation, self.engine, title='valid')
+    loss = evaluate.compute_loss(self.run, totals)
     metrics = evaluate.report(self.run, self.corpus.splits['valid'].counts, totals)
     if self.run.optim.asgd != 'off':
       begun = self.run.optim.asgd == 'start' or self.progress.trigger is not None
       metrics['averaged'] = float(begun)  # 1: the averaged parameters were evaluated
-    logger.evaluation(self.done, 'valid', metrics, evaluate.captions(self.run, self.corpus.manifest, metrics))
+    logger.evaluation(self.done, 'valid', metrics, evaluate.metric_captions(self.run, self.corpus.manifest, metrics))
     evaluate.check_finite(self.run, totals, params, f'the validation split after update {self.done}')
     self.progress.observe(loss, self.run.optim, self.done)
     if self.progress.trigger == self.done:

@@ -95,7 +95,7 @@ def test_a_classifier_leaves_its_figures_and_confusions(classifier):
 def test_a_regression_leaves_both_correlations(regression):
   found = json.loads((regression / 'results.json').read_text())
   loaded = restore.load(regression)
-  made = classification.outputs(loaded.run, pipeline.load(loaded.run.data), loaded.params, 'valid')
+  made = classification.compute_outputs(loaded.run, pipeline.load(loaded.run.data), loaded.params, 'valid')
   np.testing.assert_allclose(made['truth'], [row['score'] for row in rows(30, 1)])
   assert found['pearson'] == pytest.approx(scipy.stats.pearsonr(made['scores_B'], made['truth'])[0], abs=1e-6)
   assert found['spearman'] == pytest.approx(scipy.stats.spearmanr(made['scores_B'], made['truth'])[0])

@@ -53,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
       raise InputError('--cache and --mixture are for language models; omit them with --ensemble')
     if replacement or args.translations or args.by_length:
       raise InputError('--config, --translations and --by_length are for one run; omit them with --ensemble')
-    metrics = classification.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides)
+    metrics = classification.evaluate_ensemble(
+      [args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides
+    )
   else:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam; add --config.evaluation.beam=4')

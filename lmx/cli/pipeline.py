@@ -121,7 +121,7 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
   if 'ensemble' in stage:
     members = [directory / name for name in stage['ensemble']]
-    metrics = classification.ensemble(members, _split(members[0]), stage['which'])
+    metrics = classification.evaluate_ensemble(members, _split(members[0]), stage['which'])
     workdir.mkdir(exist_ok=True)
     run_log.write_json(str(workdir / 'results.json'), metrics)
     return 0

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     search.setdefault('max_ratio', 0.0)  # otherwise the run's max_ratio takes precedence
   _check_most(args, search['beam'])
   options = dataclasses.replace(
-    translation.options(loaded.run),
+    translation.decoding_options(loaded.run),
     **search,
     tokens=args.tokens,
     sample=args.sample,

@@ -187,7 +187,7 @@ def measure(
   }
 
 
-def _shared_corpus(group: Sequence[restore.Restored], longest: int, stride: int) -> Any:
+def _shared_corpus(group: Sequence[restore.RestoredRun], longest: int, stride: int) -> Any:
   """Return the data of a group of runs. Raises InputError if theirs differ or one cannot read the `longest` context."""
   corpus: Any = None
   for loaded in group:
@@ -203,7 +203,7 @@ def _shared_corpus(group: Sequence[restore.Restored], longest: int, stride: int)
   return corpus
 
 
-def _description(name: str, loaded: restore.Restored) -> dict[str, Any]:
+def _description(name: str, loaded: restore.RestoredRun) -> dict[str, Any]:
   """Return the description of a run in context.json."""
   return {
     'name': name,

@@ -75,7 +75,7 @@ def compiled_step(
   return engine.compile_eval(step.make_eval_step(*parts))
 
 
-def totals(run: Run, params: Params, batches: Any, engine: sharding.Engine, *, title: str = '') -> Totals:
+def compute_totals(run: Run, params: Params, batches: Any, engine: sharding.Engine, *, title: str = '') -> Totals:
   """Return the sums of the metrics of a run over all of `batches`; see `measure`."""
   eval_step = compiled_step(run.model_name, run.measured, run.objective_name, run.objective, engine)
   begin = lambda rows: registry.get(run.model_name).init_state(run.measured, rows)
@@ -119,13 +119,13 @@ def _add(pairs: dict[str, np.ndarray], arrays: dict[str, list[np.ndarray]], metr
       arrays.setdefault(name, []).append(np.asarray(value, np.float64))
 
 
-def loss(run: Run, totals: Totals) -> float:
+def compute_loss(run: Run, totals: Totals) -> float:
   """Return the training loss over the whole split: the sum of the means of its terms."""
   terms = objectives.get(run.objective_name).terms(run.objective)
   return sum(objectives.mean(totals[term]) for term in terms)
 
 
-def captions(run: Run, manifest: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, str]:
+def metric_captions(run: Run, manifest: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, str]:
   """Return captions for metrics whose names are unclear, '' for those that are hidden.
 
   A class is shown by its label. A perplexity per word above `language.MAX_SHOWN_PERPLEXITY`, usual for a byte-level
@@ -169,7 +169,7 @@ def final_data(run: Run) -> pipeline.Config:
   return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
 
 
-def results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[str, Any]:
+def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[str, Any]:
   """Return the metrics of a split, the number and unit of scored tokens, and the protocol."""
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   objective = objectives.get(run.objective_name)
@@ -186,7 +186,7 @@ def results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[str, Any]
     **scores,
     'tokens_counted': int(totals[first][1]),
     'unit': getattr(objective, 'UNIT', 'tokens'),
-    'protocol': protocol(run, batches),
+    'protocol': describe_protocol(run, batches),
     'data_hash': corpus.hash,
     'matmul_precision': run.matmul_precision,
   }
@@ -250,7 +250,7 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   return losses
 
 
-def protocol(run: Run, batches: Any) -> str:
+def describe_protocol(run: Run, batches: Any) -> str:
   """Return a description of the protocol; metrics are comparable if their protocols are equal."""
   words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
   changed = run.evaluation.model

@@ -13,7 +13,7 @@ from lmx.engine import precision, sharding
 from lmx.evaluation import continuous_cache, evaluate, ngram_mixture, samples, translation
 from lmx.prediction import classification, question_answering
 from lmx.reporting import plots, run_log
-from lmx.runs.restore import Restored
+from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
 _CORRELATIONS = ('f1', 'matthews', 'pearson', 'spearman')  # metrics of at most 1
@@ -75,9 +75,9 @@ def evaluate_run(
   """
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   evaluate.check(run, batches)
-  totals = evaluate.totals(run, params, batches, engine, title=split)
+  totals = evaluate.compute_totals(run, params, batches, engine, title=split)
   evaluate.check_finite(run, totals, params, f'split {split}')
-  metrics = evaluate.results(run, corpus, split, totals)
+  metrics = evaluate.compute_results(run, corpus, split, totals)
   if run.evaluation.baselines and 'perplexity_per_word' in metrics:
     splits = {split, 'valid'} if validation_baselines else {split}
     baselines = evaluate.baselines(corpus, splits, run.evaluation.order)
@@ -89,7 +89,7 @@ def evaluate_run(
     metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.to_one_device(params), split)
   objective = objectives.get(run.objective_name)
   if hasattr(objective, 'summarize'):
-    outputs = classification.outputs(run, corpus, engine.to_one_device(params), split)
+    outputs = classification.compute_outputs(run, corpus, engine.to_one_device(params), split)
     metrics |= objective.summarize(run.objective, outputs)
   if 'majority_class' in metrics:  # and accuracy_class_<i>, and the confusion matrix
     metrics['labels'] = list(corpus.manifest['label_names'])
@@ -107,7 +107,7 @@ def evaluate_run(
   return Evaluation(metrics, translations, answers)
 
 
-def evaluate_restored(loaded: Restored, split: str) -> Evaluation:
+def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
   """Evaluate a run that `lmx.load` returned, on the data of its config; see `evaluate_run`.
 
   Raises:
@@ -153,7 +153,7 @@ def write(
     translation.write_files(logger.workdir, metrics, translations)
   logger.note(summary(metrics))
   if run.samples.count and objectives.get(run.objective_name).SAMPLES != 'none':
-    if text := samples.draw(run, corpus, engine.to_one_device(params), translations, logger.workdir):
+    if text := samples.generate_samples(run, corpus, engine.to_one_device(params), translations, logger.workdir):
       logger.samples(text)
       logger.note('\n' + text)
   logger.results(metrics)
@@ -179,7 +179,7 @@ def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
   sampled = run.samples.count and objectives.get(run.objective_name).SAMPLES == 'translations'
   if options.beam or sampled:
     translation.check(run, corpus)
-  return samples.prompts(run, corpus)[1]
+  return samples.select_prompts(run, corpus)[1]
 
 
 def summary(metrics: Mapping[str, Any]) -> str:

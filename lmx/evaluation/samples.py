@@ -23,7 +23,7 @@ from lmx.reporting import plots
 from lmx.types import Params
 
 
-def prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
+def select_prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
   """Return the prompts that are in a run's vocabulary, and a note on default ones that are not.
 
   Raises:
@@ -62,7 +62,7 @@ def _check_word(run: schema.Run, corpus: Any, prompt: str) -> None:
 
 
 @precision.run_scope
-def draw(
+def generate_samples(
   run: schema.Run,
   corpus: Corpus,
   params: Params,
@@ -97,7 +97,7 @@ def _texts(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
     top_p=options.top_p,
     forbidden=generate.forbidden_ids(tokenizer, run.model.V),
   )
-  for number, prompt in enumerate(prompts(run, corpus)[0]):
+  for number, prompt in enumerate(select_prompts(run, corpus)[0]):
     start_T = generate.prompt_ids(tokenizer, prompt)
     generated = generate.generate(
       registry.get(run.model_name),
@@ -142,7 +142,7 @@ def _neighbours(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str
   """Yield the nearest words of each prompt, or of some frequent words without a prompt."""
   vectors = word_vectors.from_tables(corpus, run.data, params['model'])
   frequent = vectors.words[50:] or vectors.words
-  for word in prompts(run, corpus)[0] or frequent[: 50 * run.samples.count : 50]:
+  for word in select_prompts(run, corpus)[0] or frequent[: 50 * run.samples.count : 50]:
     yield f'{word}: ' + ', '.join(f'{near} {score:.2f}' for near, score in vectors.nearest(word))
 
 

@@ -19,7 +19,7 @@ from lmx.reporting import plots
 from lmx.types import Params
 
 
-def options(run: schema.Run) -> translate.Options:
+def decoding_options(run: schema.Run) -> translate.Options:
   """Return the decoding options of the `evaluation` section of a run."""
   chosen = run.evaluation
   return translate.Options(
@@ -39,7 +39,7 @@ def check(run: schema.Run, corpus: corpora.Corpus) -> None:
   _check_pairs(run, corpus)
   translate.build_translator(run, {}, corpus.tokenizer)
   most = (translate.max_source_length(run.model) or run.data.eval_length or run.data.length) + run.evaluation.max_extra
-  beam_lib.check_penalty(options(run).search(()), most)
+  beam_lib.check_penalty(decoding_options(run).search(()), most)
 
 
 def _check_pairs(run: schema.Run, corpus: corpora.Corpus) -> None:
@@ -47,7 +47,7 @@ def _check_pairs(run: schema.Run, corpus: corpora.Corpus) -> None:
     raise InputError(f'data set {run.data.dataset} has no pairs of a source and its translation')
 
 
-def texts(run: schema.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str], list[str]]:
+def read_pairs(run: schema.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str], list[str]]:
   """Return (sources, references) of a split as the data set has them, in the order of the corpus.
 
   Raises:
@@ -112,25 +112,25 @@ def translate_split(
     count: number of pairs.
     title: title of the progress bar; '' for no bar.
   """
-  lines, references = (side[:count] for side in texts(run, corpus, split))
+  lines, references = (side[:count] for side in read_pairs(run, corpus, split))
   translator = translate.build_translator(run, params['model'], corpus.tokenizer)
-  hypotheses = translate.translate(translator, lines, options(run), truncate=True, title=title)
+  hypotheses = translate.translate(translator, lines, decoding_options(run), truncate=True, title=title)
   return [TranslatedPair(*each) for each in zip(lines, (best[0].text for best in hypotheses), references, strict=True)]
 
 
 def compute_metrics(run: schema.Run, corpus: corpora.Corpus, translations: Sequence[TranslatedPair]) -> dict[str, Any]:
   """Return the metrics in results.json of translations that `pairs` returned."""
-  search, lines = options(run), [each.source for each in translations]
+  search, lines = decoding_options(run), [each.source for each in translations]
   limit = translate.max_source_length(run.model)
   truncated = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
   hypotheses, references = [each.translation for each in translations], [each.reference for each in translations]
   sides, compounds = corpus.manifest['sides'], run.evaluation.compounds
   scored = compute_scores(hypotheses, references, lines, sides, run.data.lower_case, compounds)
-  scored |= {'metric': 'bleu', 'decoding': decoding(search)}
+  scored |= {'metric': 'bleu', 'decoding': describe_decoding(search)}
   return scored | ({'sources_cut': truncated} if truncated else {})
 
 
-def decoding(options: translate.Options) -> str:
+def describe_decoding(options: translate.Options) -> str:
   """Return a description of the beam search, for a report."""
   penalty = f'{options.penalty} length penalty {options.alpha:g}' if options.alpha else 'no length penalty'
   most = f'{options.max_ratio:g} times the source' if options.max_ratio else f'{options.max_extra} tokens more'
@@ -160,7 +160,7 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
 
   Args:
     path: image file to write.
-    results: metrics of `figures` and of `evaluate.results`.
+    results: metrics of `compute_metrics` and of `evaluate.compute_results`.
     workdirs: work directories of the other runs, whose results.json is read.
 
   Raises:

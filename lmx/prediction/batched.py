@@ -29,7 +29,7 @@ from lmx.data.batching.base import Batches
 from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.models import registry
-from lmx.runs.restore import Restored
+from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
 Arrays = dict[str, np.ndarray]
@@ -52,7 +52,7 @@ class Inputs(NamedTuple):
   notes: tuple[str, ...] = ()
 
 
-Format = Callable[[Restored, Inputs, Sequence[Mapping[str, Any]]], str]
+Format = Callable[[RestoredRun, Inputs, Sequence[Mapping[str, Any]]], str]
 
 
 def batches(run: schema.Run, corpus: corpora.Corpus, split: str) -> Batches:

@@ -18,13 +18,13 @@ from lmx.errors import InputError, nearest
 from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
 from lmx.runs import restore as restored_lib
-from lmx.runs.restore import Restored
+from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
 ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv')
 
 
-def label_names(loaded: Restored) -> list[str]:
+def label_names(loaded: RestoredRun) -> list[str]:
   """Return the labels of a classifier (for multiple choice, the numbers of the choices) in the order of its logits.
 
   Raises:
@@ -39,7 +39,7 @@ def label_names(loaded: Restored) -> list[str]:
   return run_files.read_labels(loaded.workdir)
 
 
-def outputs(run: schema.Run, corpus: corpora.Corpus, params: Params, split: str) -> dict[str, np.ndarray]:
+def compute_outputs(run: schema.Run, corpus: corpora.Corpus, params: Params, split: str) -> dict[str, np.ndarray]:
   """Return the predictions of every row of a split, in the order of the rows.
 
   Args:
@@ -70,14 +70,14 @@ def softmax(logits_IC: np.ndarray) -> np.ndarray:
   return p_IC / p_IC.sum(axis=1, keepdims=True)
 
 
-def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
-  """Return (class probabilities (I, C) float64, labels (I,)) of every row of a split; see `outputs`.
+def compute_probabilities(loaded: RestoredRun, corpus: corpora.Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
+  """Return (class probabilities (I, C) float64, labels (I,)) of every row of a split; see `compute_outputs`.
 
   Raises:
     InputError: rows have no label.
     NonFiniteLoss: a probability is NaN.
   """
-  predictions = outputs(loaded.run, corpus, loaded.params, split)
+  predictions = compute_outputs(loaded.run, corpus, loaded.params, split)
   truth = predictions.get('truth', np.full(len(predictions['logits_BC']), -1))
   if (truth < 0).any():
     raise InputError(f'split {split} has {(truth < 0).sum():,} rows without a label, so it cannot be measured')
@@ -87,7 +87,7 @@ def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple
   return p_IC, truth
 
 
-def ensemble(
+def evaluate_ensemble(
   workdirs: Sequence[Any], split: str, which: str | int = 'best', overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
   """Evaluate the mean of the probabilities of several classifiers (Howard and Ruder 2018, section 3.4).
@@ -99,7 +99,7 @@ def ensemble(
     overrides: overrides of each run, see there.
 
   Returns:
-    Metrics as in `evaluate.results`, and those of each classifier under 'members'.
+    Metrics as in `evaluate.compute_results`, and those of each classifier under 'members'.
 
   Raises:
     InputError: the classifiers' label sets, numbers of documents or true labels differ, or documents have no label.
@@ -116,7 +116,7 @@ def ensemble(
     same = sorted(own) == sorted(names)
     if same:
       corpus = labels.renumber(corpus, names) if loaded.labels else corpus
-      p_IC, labels_I = probabilities(loaded, corpus, split)
+      p_IC, labels_I = compute_probabilities(loaded, corpus, split)
       p_IC = p_IC[:, [own.index(name) for name in names]]
     if not same or members and not np.array_equal(labels_I, truth):
       raise InputError(f'{workdir} does not classify the same documents into the same labels as {workdirs[0]}')
@@ -152,7 +152,7 @@ class Row:
   line: int
 
 
-def text_columns(loaded: Restored) -> tuple[str, ...]:
+def text_columns(loaded: RestoredRun) -> tuple[str, ...]:
   """Return the names of the text columns of the run's data set; ('text',) if it is no table."""
   name = loaded.run.data.dataset
   if not sources.RULES[name].table:
@@ -160,7 +160,7 @@ def text_columns(loaded: Restored) -> tuple[str, ...]:
   return tuple(names[0] for names in tables.TABLES[name].texts) if name in tables.TABLES else loaded.run.data.texts
 
 
-def read_rows(path: str, loaded: Restored) -> list[Row]:
+def read_rows(path: str, loaded: RestoredRun) -> list[Row]:
   """Return the rows of a file.
 
   A .txt file has a text a line. Other files are tables (`lmx.data.builders.cells`) with the columns of `text_columns`
@@ -200,7 +200,7 @@ def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
     yield number, line
 
 
-def read_file(loaded: Restored, path: str) -> Inputs:
+def read_file(loaded: RestoredRun, path: str) -> Inputs:
   """Return the rows of a file; see `read_rows`."""
   rows = read_rows(path, loaded)
   texts = [text for row in rows for text in row.texts]
@@ -211,14 +211,14 @@ def read_file(loaded: Restored, path: str) -> Inputs:
   return Inputs(transforms.view(corpus, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
 
 
-def read_split(loaded: Restored, split: str) -> Inputs:
+def read_split(loaded: RestoredRun, split: str) -> Inputs:
   """Return the rows of a split."""
   return Inputs(pipeline.load(loaded.run.data), split, ())
 
 
-def predict(loaded: Restored, inputs: Inputs) -> list[dict[str, Any]]:
+def predict(loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
   """Return {'label', 'probabilities': {label: p}} for each row in order, or {'score'} for a regression."""
-  predictions = outputs(loaded.run, inputs.corpus, loaded.params, inputs.split)
+  predictions = compute_outputs(loaded.run, inputs.corpus, loaded.params, inputs.split)
   if loaded.run.objective_name == 'regress':
     return [{'score': round(float(score), 6)} for score in predictions['scores_B']]
   names, p_IC = label_names(loaded), softmax(predictions['logits_BC'])
@@ -228,7 +228,7 @@ def predict(loaded: Restored, inputs: Inputs) -> list[dict[str, Any]]:
   ]
 
 
-def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
+def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a sentence with the accuracy on the labelled rows of a file; '' for a regression."""
   if loaded.run.objective_name == 'regress':
     return ''
@@ -239,7 +239,7 @@ def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, A
   return f'{right} of {len(pairs)} documents with a label are right ({right / len(pairs):.1%})'
 
 
-def submission(loaded: Restored, inputs: Inputs | None, predictions: Sequence[Mapping[str, Any]]) -> str:
+def submission(loaded: RestoredRun, inputs: Inputs | None, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return the file for GLUE's test server: index and prediction, with labels as in the task's files.
 
   Raises:

@@ -66,7 +66,7 @@ def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides
   return from_run(restore.load(workdir, which, overrides))
 
 
-def from_run(loaded: restore.Restored) -> Reader:
+def from_run(loaded: restore.RestoredRun) -> Reader:
   """Return the reader of a run that `lmx.load` returned."""
   tokenizer, limit = loaded.tokenizer, generate.window(loaded.cfg)
 

@@ -27,7 +27,7 @@ from lmx.errors import InputError
 from lmx.metrics import squad
 from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
-from lmx.runs.restore import Restored
+from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
 SHARED = ('text', 'score', 'start', 'end')  # fields of an answer and of its candidates
@@ -192,7 +192,7 @@ def compute_metrics(run: schema.Run, answers: Sequence[Answer]) -> dict[str, Any
   return scores | {'metric': 'f1'}
 
 
-def read_file(loaded: Restored, path: str) -> Inputs:
+def read_file(loaded: RestoredRun, path: str) -> Inputs:
   """Return the questions of a file in SQuAD's format, in which answers are optional; see `data.builders.questions`.
 
   Raises:
@@ -211,12 +211,12 @@ def read_file(loaded: Restored, path: str) -> Inputs:
   return Inputs(corpus, path, items, (*notes, *batched.batches(loaded.run, corpus, path).notes))
 
 
-def read_split(loaded: Restored, split: str) -> Inputs:
+def read_split(loaded: RestoredRun, split: str) -> Inputs:
   """Return the questions of a split of the run's data."""
   return Inputs(pipeline.load(loaded.run.data), split, _read_questions(loaded.run, split))
 
 
-def predict(loaded: Restored, inputs: Inputs) -> list[dict[str, Any]]:
+def predict(loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
   """Return {'id', 'text', 'score', 'start', 'end', 'n_best'} for each question, and 'null_odds' if '' is possible."""
   answers = answer(loaded.run, inputs.corpus, loaded.params, inputs.split, inputs.items)
   return [_to_json(one) for one in answers]
@@ -229,7 +229,7 @@ def _to_json(one: Answer) -> dict[str, Any]:
   return {'id': one.id} | {key: chosen[key] for key in SHARED} | odds | {'n_best': one.candidates}
 
 
-def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
+def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a sentence with exact match and F1 over the questions whose answers are known."""
   del loaded
   truths = {one.id: [text for text, _ in one.answers] for one in inputs.items if one.answers is not None}
@@ -239,13 +239,13 @@ def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, A
   return f'exact match {scores["exact_match"]:.2f}, F1 {scores["f1"]:.2f} of {len(truths):,} questions with answers'
 
 
-def _predictions(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
+def _predictions(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return the file of answers that SQuAD's official evaluation reads."""
   del loaded, inputs
   return _json({row['id']: row['text'] for row in predictions})
 
 
-def _null_odds(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
+def _null_odds(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return the file for --na-prob-file of that evaluation: higher values mean no answer."""
   del inputs
   if not all('null_odds' in row for row in predictions):

@@ -22,10 +22,10 @@ from lmx.errors import InputError, nearest
 from lmx.metrics import spans
 from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
-from lmx.runs.restore import Restored
+from lmx.runs.restore import RestoredRun
 
 
-def read_file(loaded: Restored, path: str) -> Inputs:
+def read_file(loaded: RestoredRun, path: str) -> Inputs:
   """Return the sentences of a file; see `lmx.data.builders.tagged.read`.
 
   Raises:
@@ -40,14 +40,14 @@ def read_file(loaded: Restored, path: str) -> Inputs:
   return _build_inputs(loaded, sentences, path)
 
 
-def read_split(loaded: Restored, split: str) -> Inputs:
+def read_split(loaded: RestoredRun, split: str) -> Inputs:
   """Return the sentences of a split of the run's data set."""
   rows = [(text.split(), label.split()) for _, text, label in pipeline.examples(loaded.run.data, split)]
   sentences = [Sentence(tuple(words), tuple(tags), (i,) * len(words)) for i, (words, tags) in enumerate(rows, 1)]
   return _build_inputs(loaded, sentences, f'split {split}')
 
 
-def _build_inputs(loaded: Restored, sentences: Sequence[Sentence], where: str) -> Inputs:
+def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str) -> Inputs:
   """Return sentences as a corpus whose documents are parts of sentences."""
   data, tokenizer, names = loaded.run.data, loaded.tokenizer, loaded.run.objective.labels
   for one in sentences:
@@ -101,7 +101,7 @@ def _split(name: str, parts: Sequence[Sequence[np.ndarray]], eos_id: int | None)
   return Split(name, np.concatenate(tokens), offsets, None, None, {}, np.concatenate(labels))
 
 
-def predict(loaded: Restored, inputs: Inputs) -> list[dict[str, Any]]:
+def predict(loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
   """Return {'tokens', 'tags'} for each sentence."""
   batches = batched.batches(loaded.run, inputs.corpus, inputs.split)
   numbers: list[np.ndarray] = [np.zeros(0, np.int32)] * batches.examples
@@ -133,7 +133,7 @@ def compute_metrics(names: Sequence[str], pairs: Sequence[tuple[Sequence[str], S
   return metrics
 
 
-def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
+def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a sentence with the metrics over the sentences whose labels are known."""
   pairs = [(row['tags'], one.tags) for row, one in zip(predictions, inputs.items, strict=True) if one.tags is not None]
   if not pairs:
@@ -146,7 +146,7 @@ def score(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, A
   return f'{first}{metrics["accuracy"]:.2%} of {count:,} words in {len(pairs):,} sentences with labels are right'
 
 
-def _columns(loaded: Restored, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
+def _columns(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a word a line, with its true label (if all are known) and the predicted one, for conlleval and seqeval."""
   del loaded
   is_labelled = all(one.tags is not None for one in inputs.items)

@@ -28,7 +28,7 @@ from lmx.types import Model, Objective, Params
 
 
 @dataclasses.dataclass(frozen=True)
-class Restored:
+class RestoredRun:
   """Run restored from a checkpoint.
 
   Attributes:
@@ -76,7 +76,7 @@ class Restored:
 
 def load(
   workdir: Any, which: str | int = 'best', overrides: Iterable[str] = (), replacement: Mapping[str, Any] | None = None
-) -> Restored:
+) -> RestoredRun:
   """Load a run for evaluation, generation or anything else; warn of parameters that are not finite.
 
   Args:
@@ -117,7 +117,7 @@ def load(
     params, _, step = manager.restore_params(directory, shapes, which)
   state.warn_nonfinite(workdir, params)
   tokenizer = run_files.read_tokenizer(workdir)
-  return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
+  return RestoredRun(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
 
 
 def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], workdir: Any) -> dict[str, Any]:

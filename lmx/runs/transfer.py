@@ -111,7 +111,7 @@ def _rows(theirs: Any, ours: Any) -> np.ndarray:
   return np.asarray([known.get(ours.id_to_token(i), -1) for i in range(ours.vocab_size)])
 
 
-def _by_word(x: np.ndarray, rows: np.ndarray, loaded: restore.Restored, size: int) -> np.ndarray:
+def _by_word(x: np.ndarray, rows: np.ndarray, loaded: restore.RestoredRun, size: int) -> np.ndarray:
   """Return the rows of `x` in our tokenizer's order; unknown tokens and padding rows get the mean row."""
   mean = x[: loaded.tokenizer.vocab_size].mean(axis=0)
   index = np.concatenate([rows, np.full(max(size - len(rows), 0), -1)])
@@ -119,7 +119,7 @@ def _by_word(x: np.ndarray, rows: np.ndarray, loaded: restore.Restored, size: in
   return np.where(known, x[np.maximum(index, 0)], mean).astype(x.dtype)
 
 
-def _by_label(x: np.ndarray, axes: Sequence[int], loaded: restore.Restored, labels: Sequence[str]) -> np.ndarray:
+def _by_label(x: np.ndarray, axes: Sequence[int], loaded: restore.RestoredRun, labels: Sequence[str]) -> np.ndarray:
   """Return a leaf of a head with its label axes in the order of `labels`."""
   if sorted(labels) != sorted(loaded.labels):
     raise InputError(

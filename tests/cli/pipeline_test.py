@@ -147,7 +147,7 @@ def test_predictions_of_a_file_are_those_of_the_split(finished, backward, tmp_pa
   for directory in (finished / '2_classifier', backward):
     loaded = restore.load(directory)
     corpus = data.load(loaded.run.data)
-    p_IC, labels_I = classification.probabilities(loaded, corpus, 'valid')
+    p_IC, labels_I = classification.compute_probabilities(loaded, corpus, 'valid')
     names = classification.label_names(loaded)
     np.testing.assert_allclose(p_IC.sum(1), 1.0, atol=1e-6)
     forward = data.load(restore.load(finished / '2_classifier').run.data).splits['valid']
@@ -235,7 +235,7 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   parts = []
   for directory in (one, backward):
     loaded = restore.load(directory)
-    parts.append(classification.probabilities(loaded, data.load(loaded.run.data), 'valid'))
+    parts.append(classification.compute_probabilities(loaded, data.load(loaded.run.data), 'valid'))
   labels_I = parts[0][1]
   mean_IC = (parts[0][0] + parts[1][0]) / 2
   assert not np.allclose(parts[0][0], parts[1][0], atol=1e-6)
@@ -244,27 +244,27 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   assert main.main(['evaluate', f'--workdir={one}', '--split=valid', '--json']) == 0
   alone = json.loads(capsys.readouterr().out)
   assert found['members'][0]['error_percent'] == pytest.approx(alone['error_percent'])
-  same = classification.ensemble([one, one], 'valid')
+  same = classification.evaluate_ensemble([one, one], 'valid')
   assert same['error_percent'] == pytest.approx(alone['error_percent'])
   assert same['loss'] == pytest.approx(alone['loss'], rel=1e-4)
 
 
 @pytest.mark.parametrize('truth', [{}, {'truth': np.array([1, -1])}])
 def test_rows_without_a_label_are_not_measured(monkeypatch, truth):
-  monkeypatch.setattr(classification, 'outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
+  monkeypatch.setattr(classification, 'compute_outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
   loaded = types.SimpleNamespace(run=None, params=None)
   with pytest.raises(InputError, match=f'split test has {2 - len(truth)} rows without a label'):
-    classification.probabilities(loaded, None, 'test')
+    classification.compute_probabilities(loaded, None, 'test')
 
 
 @pytest.mark.parametrize('logit', [np.nan, np.inf])
 def test_probabilities_that_are_not_finite_are_not_measured(monkeypatch, logit):
   found = {'logits_BC': np.array([[0.0, 1.0], [logit, 0.0]]), 'truth': np.array([0, 1])}
-  monkeypatch.setattr(classification, 'outputs', lambda *_: found)
+  monkeypatch.setattr(classification, 'compute_outputs', lambda *_: found)
   loaded = types.SimpleNamespace(run=None, params={'model': {'bias': np.array([logit])}}, workdir='runs/a')
   message = 'the probabilities of runs/a on split test are not finite; parameters with NaN or infinity: model/bias'
   with pytest.raises(NonFiniteLoss, match=message):
-    classification.probabilities(loaded, None, 'test')
+    classification.compute_probabilities(loaded, None, 'test')
 
 
 def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, tmp_path, monkeypatch):
@@ -285,9 +285,9 @@ def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, 
     outputs = {name: x if name == 'norm' else x[..., ::-1] for name, x in head[last].items()}
     return dataclasses.replace(found, params={**found.params, 'objective': {**head, last: outputs}})
 
-  alone = classification.ensemble([one], 'valid')
+  alone = classification.evaluate_ensemble([one], 'valid')
   monkeypatch.setattr(restore, 'load', loaded)
-  both = classification.ensemble([turned, one], 'valid')
+  both = classification.evaluate_ensemble([turned, one], 'valid')
   for name in ('error_percent', 'loss'):
     assert both[name] == pytest.approx(alone[name], rel=1e-4)
   assert [member['error_percent'] for member in both['members']] == pytest.approx([alone['error_percent']] * 2)

@@ -204,13 +204,13 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, monkeypatch, capsys):
     ask([both[0], both[0]])
   with pytest.raises(InputError, match='holds no run'):
     ask([tmp_path])
-  original, load = restore.Restored.corpus, restore.load
+  original, load = restore.RestoredRun.corpus, restore.load
 
   def other_data(self):
     corpus = original(self)
     return dataclasses.replace(corpus, hash='other') if str(self.workdir) == both[1] else corpus
 
-  monkeypatch.setattr(restore.Restored, 'corpus', other_data)
+  monkeypatch.setattr(restore.RestoredRun, 'corpus', other_data)
   with pytest.raises(InputError, match='near was trained on other data than .*far'):
     ask(both)
 
@@ -220,7 +220,7 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, monkeypatch, capsys):
       return corpus
     return corpora.Corpus.from_texts({'test': ['a b\n']}, build.train('words', ['a b\n']))
 
-  monkeypatch.setattr(restore.Restored, 'corpus', other_words)
+  monkeypatch.setattr(restore.RestoredRun, 'corpus', other_words)
   with pytest.raises(InputError, match='near has another tokenizer than .*far'):
     ask(both)
 
@@ -229,7 +229,7 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, monkeypatch, capsys):
     run = dataclasses.replace(loaded.run, model_name='gpt2', measured=registry.config('gpt2', 'tiny', T=5))
     return dataclasses.replace(loaded, model=registry.get('gpt2'), run=run)
 
-  monkeypatch.setattr(restore.Restored, 'corpus', original)
+  monkeypatch.setattr(restore.RestoredRun, 'corpus', original)
   monkeypatch.setattr(restore, 'load', narrow)
   with pytest.raises(InputError, match='reads at most 5 tokens'):
     ask(both[:1])

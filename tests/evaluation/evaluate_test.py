@@ -84,19 +84,19 @@ def test_constant_predictions_have_no_correlation(monkeypatch):
 
 def test_classes_are_shown_by_their_labels():
   run, manifest = types.SimpleNamespace(objective_name='classify'), {'label_names': ['World', 'Sports']}
-  assert evaluate.captions(run, manifest, {}) == {
+  assert evaluate.metric_captions(run, manifest, {}) == {
     'accuracy_class_0': 'accuracy of World',
     'accuracy_class_1': 'accuracy of Sports',
   }
-  assert evaluate.captions(types.SimpleNamespace(objective_name='causal_lm'), manifest, {}) == {}
+  assert evaluate.metric_captions(types.SimpleNamespace(objective_name='causal_lm'), manifest, {}) == {}
 
 
 def test_an_astronomical_perplexity_per_word_is_not_shown():
   run = types.SimpleNamespace(objective_name='causal_lm')
   figures = {'perplexity_per_word': 3e13, 'bits_per_character': 7.5}
-  assert evaluate.captions(run, {}, figures) == {'perplexity_per_word': ''}
-  assert evaluate.captions(run, {}, {**figures, 'perplexity_per_word': 5e3}) == {}
-  assert evaluate.captions(run, {}, {'perplexity_per_word': 3e13}) == {}  # of a text of no characters
+  assert evaluate.metric_captions(run, {}, figures) == {'perplexity_per_word': ''}
+  assert evaluate.metric_captions(run, {}, {**figures, 'perplexity_per_word': 5e3}) == {}
+  assert evaluate.metric_captions(run, {}, {'perplexity_per_word': 3e13}) == {}  # of a text of no characters
 
 
 @pytest.fixture(scope='module')

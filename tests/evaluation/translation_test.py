@@ -68,7 +68,7 @@ def test_the_end_of_a_run_translates_the_split(run):
   written = (run / 'translations.txt').read_text().splitlines()
   run_cfg = resolve.to_run(json.loads((run / 'config.json').read_text()))
   corpus = pipeline.load(run_cfg.data)
-  lines, references = translation.texts(run_cfg, corpus, 'test')
+  lines, references = translation.read_pairs(run_cfg, corpus, 'test')
   # The texts are those that the corpus holds tokens of, in its order, though only a part of them is used.
   split = corpus.splits['test']
   assert len(lines) == len(written) == found['sentences'] == (len(split.offsets) - 1) // 2 < 60
@@ -86,14 +86,14 @@ def test_the_end_of_a_run_translates_the_split(run):
   assert (run / 'samples.txt').read_text().count('translation  ') == 2
   loaded = lmx.load(run, 'average')
   translator = translate.build_translator(loaded.run, loaded.params['model'], loaded.tokenizer)
-  again = translate.translate(translator, lines, translation.options(run_cfg))
+  again = translate.translate(translator, lines, translation.decoding_options(run_cfg))
   assert [one[0].text for one in again] == written
 
 
 def test_the_search_is_that_of_the_evaluation_section():
   chosen = {'evaluation.beam': 3, 'evaluation.alpha': 0.9, 'evaluation.penalty': 'power', 'evaluation.stop': 'full'}
   run_cfg = resolve.load(BASE, [f'{name}={value}' for name, value in chosen.items()])
-  found = translation.options(run_cfg)
+  found = translation.decoding_options(run_cfg)
   assert (found.beam, found.alpha, found.penalty, found.stop) == tuple(chosen.values())
   assert found.search(()).stop == 'full'
   with pytest.raises(InputError, match='evaluation.stop'):
@@ -217,9 +217,9 @@ def test_only_an_encoder_decoder_translates():
 )
 def test_recurrent_models_decode_as_their_papers_did(path, most):
   run = resolve.to_run(resolve.load(f'experiments/{path}'), 100)
-  options = translation.options(run)
+  options = translation.decoding_options(run)
   assert (options.alpha, options.min_ratio, options.max_ratio, options.allow_unk) == (0, 0.5, most, True)
-  assert translation.decoding(options) == (
+  assert translation.describe_decoding(options) == (
     f'beam 12, no length penalty, up to {most:g} times the source, at least 0.5 times, <unk> allowed'
   )
 

@@ -222,7 +222,7 @@ def test_the_measurement_equals_a_plain_loop_over_windows(stride):
     window = np.pad(text[start:t], (0, T - t + start))
     expected -= float(scored(params, window[None])[t - 1 - start, text[t]])
   assert totals['nll'] == (pytest.approx(expected, rel=1e-5), len(text) - 1)
-  found = evaluate.results(run, corpus(), 'test', totals)
+  found = evaluate.compute_results(run, corpus(), 'test', totals)
   assert found['metric'] == 'bits_per_character'
   assert found['bits_per_character'] == pytest.approx(expected / np.log(2) / len(text), rel=1e-5)
   words = {0: f'length {T}', 1: 'of which the last position is predicted', 3: 'a window every 3 tokens'}
