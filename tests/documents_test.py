@@ -67,5 +67,5 @@ def blocks(document: str) -> list[str]:
 def test_names_in_the_python_example_exist():
   source = next(b for b in blocks('README.md') if 'lmx.load' in b)
   restored = importlib.import_module('lmx.runs.restore')
-  known = set(restored.Restored.__dataclass_fields__) | set(dir(restored.Restored))
+  known = set(restored.RestoredRun.__dataclass_fields__) | set(dir(restored.RestoredRun))
   assert set(re.findall(r'\brun\.(\w+)', source)) <= known
