@@ -137,7 +137,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict
       raise InputError(f'config key "{name}": got {documents.show(value)}; expected a section, {name}.key=value')
   settings['model'] = model = renames.model(settings.get('model', {}))
   if 'name' not in model:
-    raise InputError('the config names no model: set model.name')
+    raise InputError('model.name: missing in the config; set it')
   _copy_sizes(settings)
   variant = fields_lib.cast('model.variant', str, model.get('variant', 'tiny'))
   module = registry.get(model['name'])
@@ -281,7 +281,8 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
       )
     if optim.ema or optim.asgd != 'off':
       raise InputError(
-        'evaluation.which="average" and a running average (optim.ema, optim.asgd) are two averages; choose one'
+        'evaluation.which: got "average" with a running average (optim.ema, optim.asgd); expected one average of the '
+        'parameters; set one of the two'
       )
   if evaluation.stride > (data.eval_length or data.length) * (data.batching.name == 'windows'):
     raise InputError(f'evaluation.stride: got {evaluation.stride}; expected data.batching "windows" at least as long')
@@ -342,7 +343,7 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir: Any
   """Raise InputError with the keys that differ if the run in `workdir` computes something else."""
   old, new = flatten(saved), flatten(config)
   lines = [
-    f'  {k}: {old.get(k)!r} there, {new.get(k)!r} now'
+    f'  {k}: {old.get(k)!r} in the run, {new.get(k)!r} in this config'
     for k in sorted(old.keys() | new.keys())
     if old.get(k) != new.get(k) and not _is_free(k, new)
   ]

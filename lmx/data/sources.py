@@ -417,11 +417,11 @@ def _tfds_builder(source: Config, root: str) -> Any:
     return tfds.builder_from_directory(directory)
   name, base = TFDS[source.dataset][0], source.manual_dir or os.path.join(root, 'datasets')
   if importlib.util.find_spec('tensorflow') is None:
-    own = '; the directory of its text files can be given there too' if source.sides else ''
+    own = ', or set it to the directory of its text files' if source.sides else ''
     raise InputError(
       f'data set {source.dataset}: no prepared copy in {base}. TFDS prepares it with TensorFlow, once: install lmx[tf] '
       f'and run this again, or prepare it elsewhere with tfds.builder("{name}").download_and_prepare(file_format='
-      f'"array_record") and name its data_dir with data.manual_dir{own}'
+      f'"array_record") and set data.manual_dir to its data_dir{own}'
     )
   builder = tfds.builder(name, data_dir=base)
   builder.download_and_prepare(file_format='array_record')

@@ -134,7 +134,7 @@ def test_a_work_directory_of_another_config(capsys, tmp_path):
   data = texts(tmp_path)
   assert cli.main(train(tmp_path / 'run', *data, '--config.train.steps=2')) == 0
   message = refused(capsys, *train(tmp_path / 'run', *data, '--config.train.steps=3'))
-  assert 'train.steps: 2 there, 3 now' in message
+  assert 'train.steps: 2 in the run, 3 in this config' in message
 
 
 def test_a_split_too_small_for_one_batch(capsys, tmp_path):

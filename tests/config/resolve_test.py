@@ -60,7 +60,7 @@ def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
   other = resolve.load('experiments/word2vec/quickstart.py', ['data.batching=windows', 'data.batching.stride=8'])
   assert other.data.batching.to_dict() == {'name': 'windows', 'stride': 8, 'ends': True, 'second': False}
   assert resolve.digest(changed) != resolve.digest(base)
-  with pytest.raises(InputError, match='data.batching.window: 5 there, 3 now'):
+  with pytest.raises(InputError, match='data.batching.window: 5 in the run, 3 in this config'):
     resolve.check_same(base, changed, 'runs/x')
   with pytest.raises(InputError, match='unknown config key "data.batching.windw"; did you mean "window"'):
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching.windw=3'])

@@ -92,7 +92,7 @@ def test_a_run_that_translates_keeps_its_tokens_of_bleu():
 def test_a_resumed_run_averages_checkpoints_as_far_apart_and_names_a_changed_evaluation():
   now = resolve.load('experiments/transformer/wmt14.py:big')
   began = resolve.resolve(now.to_dict(), ['checkpoint.every_steps=1500', 'evaluation.alpha=0.1'])
-  with pytest.raises(InputError, match='checkpoint.every_steps: 1500 there, 600 now'):
+  with pytest.raises(InputError, match='checkpoint.every_steps: 1500 in the run, 600 in this config'):
     resolve.check_same(began, now, 'DIR')
   best = resolve.resolve(now.to_dict(), ['checkpoint.every_steps=1500', 'evaluation.which=best'])
   resolve.check_same(best, resolve.resolve(now.to_dict(), ['evaluation.which=best']), 'DIR')
