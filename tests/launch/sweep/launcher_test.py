@@ -92,7 +92,7 @@ def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, c
 @pytest.mark.parametrize(
   ('launch', 'message'),
   [
-    (LAUNCH + ' --queue=A!', '--launch: launch.gke: --queue is "A!"'),
+    (LAUNCH + ' --queue=A!', '--launch: launch.gke: --queue: got "A!"'),
     (LAUNCH + ' --quene=a', 'unrecognized arguments: --quene=a'),
     (LAUNCH + ' --secret=PGPASSWORD', '--launch: got PGPASSWORD, a secret of the sweep'),
     (LAUNCH + ' --secret PGPASSWORD', '--launch: got PGPASSWORD, a secret of the sweep'),
