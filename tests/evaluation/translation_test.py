@@ -192,7 +192,7 @@ def test_runs_on_a_bucket_are_read(bucket, tmp_path):
     (['evaluation.which=mean'], 'evaluation.which'),
     (['evaluation.beam=-1'], 'evaluation.beam'),
     (['evaluation.penalty=none'], 'evaluation.penalty'),
-    (['optim.ema=0.9'], 'are two averages'),
+    (['optim.ema=0.9'], 'expected one average of the parameters'),
     (['evaluation.average=0'], 'evaluation.average'),
   ],
 )
