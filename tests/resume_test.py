@@ -61,7 +61,13 @@ def command(model: str, workdir: pathlib.Path, *more: str) -> list[str]:
 # epsilon divides it by its own size and makes an update of it. SGD at AWD-LSTM's rate of 30 multiplies it: after 10
 # updates parameters differ by 2e-5, at a rate of 3 by 7e-8, after 40 by 3e-7. Adagrad's first updates divide it by the
 # root of ELMo's accumulator, 0.01: parameters differ by 4e-6 after 40 updates; with an accumulator of 1 by under 1e-6.
-NO_UPDATE_OF_ROUNDING = {'awd_lstm': '--config.optim.lr=3.0', 'elmo': '--config.optim.accumulator=1.0'}
+# The gradient of ReLU at an input that is 0 within rounding depends on the devices: one hidden unit of memory_compressed
+# then differs by 1e-4 after an update at the usual rate. At a rate of 1e-5 that is below 1e-6, and a lost update is not.
+STABLE = {
+  'awd_lstm': ('--config.optim.lr=3.0',),
+  'elmo': ('--config.optim.accumulator=1.0',),
+  'memory_compressed': ('--config.optim.eps=1e-4', '--config.optim.lr=1e-5'),
+}
 
 
 def start(root, model, workdir, *more, devices=1, flags='') -> subprocess.Popen:
@@ -155,9 +161,9 @@ def test_a_run_killed_ten_times_ends_bit_equal(root, tmp_path, model):
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize('model', EXPERIMENTS)
 def test_a_run_restarted_on_other_numbers_of_devices_ends_equal_within_1e_6(root, tmp_path, model):
-  stable = NO_UPDATE_OF_ROUNDING.get(model, '--config.optim.eps=1e-4')
-  finish(start(root, model, tmp_path / 'whole', stable))
-  killed_again_and_again(root, model, tmp_path / 'killed', stable, kills=4, seed=2, devices=(1, 4, 2))
+  stable = STABLE.get(model, ('--config.optim.eps=1e-4',))
+  finish(start(root, model, tmp_path / 'whole', *stable))
+  killed_again_and_again(root, model, tmp_path / 'killed', *stable, kills=4, seed=2, devices=(1, 4, 2))
   whole, again = params(tmp_path / 'whole')[0], params(tmp_path / 'killed')[0]
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), whole, again)
 
