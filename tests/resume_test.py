@@ -61,8 +61,9 @@ def command(model: str, workdir: pathlib.Path, *more: str) -> list[str]:
 # epsilon divides it by its own size and makes an update of it. SGD at AWD-LSTM's rate of 30 multiplies it: after 10
 # updates parameters differ by 2e-5, at a rate of 3 by 7e-8, after 40 by 3e-7. Adagrad's first updates divide it by the
 # root of ELMo's accumulator, 0.01: parameters differ by 4e-6 after 40 updates; with an accumulator of 1 by under 1e-6.
-# The gradient of ReLU at an input that is 0 within rounding depends on the devices: one hidden unit of memory_compressed
-# then differs by 1e-4 after an update at the usual rate. At a rate of 1e-5 that is below 1e-6, and a lost update is not.
+# The gradient of ReLU at an input that is 0 within rounding depends on the devices: one hidden unit of
+# memory_compressed differs by 1e-4 after such an update. At a rate of 1e-5 it differs by less than 1e-6, a lost update
+# by more.
 STABLE = {
   'awd_lstm': ('--config.optim.lr=3.0',),
   'elmo': ('--config.optim.accumulator=1.0',),
