@@ -170,3 +170,31 @@ def test_the_file_of_parameters_is_that_of_these_models():
   known = json.loads(list_command.PARAMETERS.read_text())
   digests = {path.stem: list_command.digest(ast.parse(path.read_text())) for path in list_command.model_files()}
   assert {name: record['digest'] for name, record in known.items()} == digests, 'run python -m lmx.cli.list'
+
+
+def test_optional_names_of_parts_exist():
+  """A name that `hasattr` or `getattr` asks of a model, an objective, a batching or an experiment is in one of them."""
+  folders = 'lmx/models', 'lmx/objectives', 'lmx/data/batching', 'experiments/*'
+  parts = [path for folder in folders for path in ROOT.glob(f'{folder}/*.py')]
+  defined = {
+    target
+    for path in parts
+    for node in ast.walk(ast.parse(path.read_text()))
+    for target in (
+      [node.name]
+      if isinstance(node, ast.FunctionDef | ast.ClassDef)
+      else [name.id for name in ast.walk(node) if isinstance(name, ast.Name)]
+      if isinstance(node, ast.Assign | ast.AnnAssign)
+      else []
+    )
+  }
+  asked = set()
+  for path in (ROOT / 'lmx').rglob('*.py'):
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ('hasattr', 'getattr'):
+        subject, name = ast.unparse(node.args[0]), node.args[1]
+        if subject.rpartition('.')[2] in ('model', 'objective', 'module', 'batching') and isinstance(
+          name, ast.Constant
+        ):
+          asked.add(name.value)
+  assert len(asked) > 20 and asked <= defined, asked - defined
