@@ -176,18 +176,12 @@ def test_optional_names_of_parts_exist():
   """A name that `hasattr` or `getattr` asks of a model, an objective, a batching or an experiment is in one of them."""
   folders = 'lmx/models', 'lmx/objectives', 'lmx/data/batching', 'experiments/*'
   parts = [path for folder in folders for path in ROOT.glob(f'{folder}/*.py')]
-  defined = {
-    target
-    for path in parts
-    for node in ast.walk(ast.parse(path.read_text()))
-    for target in (
-      [node.name]
-      if isinstance(node, ast.FunctionDef | ast.ClassDef)
-      else [name.id for name in ast.walk(node) if isinstance(name, ast.Name)]
-      if isinstance(node, ast.Assign | ast.AnnAssign)
-      else []
-    )
-  }
+  defined = set()
+  for path in parts:
+    tree = ast.parse(path.read_text())
+    for node in [*tree.body, *(node for outer in tree.body if isinstance(outer, ast.ClassDef) for node in outer.body)]:
+      targets = getattr(node, 'targets', [getattr(node, 'target', None)])
+      defined |= {getattr(node, 'name', ''), *(name.id for name in targets if isinstance(name, ast.Name))}
   asked = set()
   for path in (ROOT / 'lmx').rglob('*.py'):
     for node in ast.walk(ast.parse(path.read_text())):
