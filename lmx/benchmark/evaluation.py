@@ -50,6 +50,7 @@ def measure_all(
   Raises:
     InputError: the model has no memory.
   """
+  from lmx import placement
   from lmx.reporting import run_log
 
   if not hasattr(task.model, 'without_memory'):
@@ -58,7 +59,9 @@ def measure_all(
   print(f'{"attention":>11}{"memory":>14}{"windows":>14}{"slower":>11}  {"rounds":24}{"paper":>8}', flush=True)
   rows = []
   for length in lengths:
-    rows.append(measure(task, length, segment, batch, **repeats) | {'name': name, 'device': run_log.device()})
+    with placement.scope(placement.of_process()):
+      measured = measure(task, length, segment, batch, **repeats)
+    rows.append(measured | {'name': name, 'device': run_log.device()})
     print(format_row(rows[-1]), flush=True)
   return rows
 

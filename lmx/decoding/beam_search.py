@@ -34,8 +34,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx import placement
 from lmx.decoding import generate
 from lmx.errors import InputError, check_choice, check_range
+from lmx.placement import Placement
 from lmx.types import Array, Batch, Model, Params, State
 
 PENALTIES = ('gnmt', 'power')
@@ -122,6 +124,7 @@ class _Setting:
   beam: Beam
   eos_id: int
   cache: int
+  placement: Placement | None = dataclasses.field(default_factory=placement.current)
 
 
 def _candidates(

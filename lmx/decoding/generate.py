@@ -21,8 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx import placement
 from lmx.decoding.sampling import Sampler, sample
 from lmx.errors import InputError, InputWarning
+from lmx.placement import Placement
 from lmx.types import Array, Batch, Features, Model, Params, State
 
 # Prompts are padded to a multiple of this, so that a new length seldom needs a new compilation.
@@ -65,6 +67,7 @@ class _Setting:
   pad_id: int
   context: int | None  # None: no window, or one that cannot overflow
   cache: int
+  placement: Placement | None = dataclasses.field(default_factory=placement.current)
 
 
 def read_prompt(

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from lmx import placement
 from lmx.decoding import beam_search as beam_lib
 from lmx.decoding import generate
 from lmx.errors import InputError, InputWarning, check_range
@@ -335,7 +336,7 @@ def _teacher_forcing_batch(translator: Translator, source: Batch, targets: Seque
   return {**source, 'tokens_BT': tokens_BT, 'targets_BT': targets_BT, 'valid_BT': valid_BT}
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(placement.jit, static=2)
 def _nll(model: Model, cfg: Any, params: Params, batch: Batch) -> Any:
   features, _ = model.apply(cfg, params, batch, model.init_state(cfg, len(batch['tokens_BT'])))
   return model.nll(cfg, params, features, batch['targets_BT'])

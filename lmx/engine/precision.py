@@ -1,4 +1,6 @@
-"""Precision of a run's products: matrix products and convolutions of float32 arrays.
+"""Scope in which a run's functions are traced: the precision of its products, and its placement.
+
+The products are matrix products and convolutions of float32 arrays.
 
 On a CPU their operands are float32. XLA's default rounds them to bfloat16 on a TPU, and to TF32 on an NVIDIA GPU from
 Ampere on. JAX reads the setting when a product is traced, so every function of a run is traced at the
@@ -9,11 +11,14 @@ the same at every setting.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
+
+from lmx import placement
+from lmx.placement import Placement
 
 CHOICES = ('float32', 'tensorfloat32', 'bfloat16', 'default')
 
@@ -23,17 +28,19 @@ def default(dtypes: Iterable[str]) -> str:
   return 'float32' if 'float32' in dtypes else 'default'
 
 
-def scope(precision: str) -> AbstractContextManager[Any]:
-  """Return a context in which functions are traced at `precision`."""
-  return jax.default_matmul_precision(precision)
+@contextmanager
+def scope(precision: str, where: Placement | None = None) -> Iterator[None]:
+  """Trace functions at `precision`, for the devices `where`; None is this process's default device."""
+  with jax.default_matmul_precision(precision), placement.scope(where or placement.of_process()):
+    yield
 
 
-def wrap(precision: str, function: Callable[..., Any]) -> Callable[..., Any]:
-  """Return `function`, traced at `precision` in every call."""
+def wrap(precision: str, function: Callable[..., Any], where: Placement | None = None) -> Callable[..., Any]:
+  """Return `function`, traced in `scope(precision, where)` in every call."""
 
   @functools.wraps(function)
   def call(*args: Any, **named: Any) -> Any:
-    with scope(precision):
+    with scope(precision, where):
       return function(*args, **named)
 
   return call

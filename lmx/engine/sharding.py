@@ -21,12 +21,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from lmx import placement
 from lmx.engine import precision
 from lmx.errors import InputError
+from lmx.placement import MESH_AXES
 
 Rule = tuple[str, tuple[str | None, ...]]  # regular expression, mesh axis of each dimension
 
-AXES = ('data', 'fsdp', 'tensor')
 ROWS = PartitionSpec(('data', 'fsdp'))
 
 # Shoeybi et al. 2019, arXiv 1909.08053, section 3: the first matrix of a pair is sharded along its outputs, the second
@@ -90,9 +91,9 @@ class Config:
         'parallel.mode=jit, or fsdp and tensor to 1 and no rules'
       )
     for regex, spec in self.rules:
-      unknown = [a for a in spec if a is not None and a not in AXES]
+      unknown = [a for a in spec if a is not None and a not in MESH_AXES]
       if unknown:
-        raise InputError(f'parallel.rules "{regex}": unknown axis "{unknown[0]}"; known: {", ".join(AXES)}')
+        raise InputError(f'parallel.rules "{regex}": unknown axis "{unknown[0]}"; known: {", ".join(MESH_AXES)}')
 
 
 class Engine:
@@ -100,7 +101,8 @@ class Engine:
 
   Attributes:
     cfg: the `parallel` section.
-    mesh: the mesh over AXES.
+    mesh: the mesh over MESH_AXES.
+    placement: see lmx/placement.py.
     row_shards: number of shards of the rows of a batch.
   """
 
@@ -122,6 +124,7 @@ class Engine:
       raise InputError(f'parallel: got {sizes} devices; expected all {len(devices)} of the processes')
     self.mesh = _mesh(cfg, devices[:needed], data)
     self.row_shards = data * cfg.fsdp
+    self.placement = placement.of_devices(devices, self.mesh, mapped=cfg.mode == 'pmap')
     self._whole = NamedSharding(self.mesh, PartitionSpec())
     self._rows = NamedSharding(self.mesh, ROWS)
     # pmap's arrays belong to one process; with this initial placement they are neither copied nor traced twice.
@@ -223,7 +226,7 @@ class Engine:
       create: pure function to a state, the same in every process.
       args: its arguments, host values or replicated arrays.
     """
-    args, create = self.replicate(args), precision.wrap(self.matmul_precision, create)
+    args, create = self.replicate(args), precision.wrap(self.matmul_precision, create, self.placement)
     if self.cfg.mode == 'pmap':
       return jax.jit(create, out_shardings=self._pmap_whole)(*args)
     shapes = jax.eval_shape(create, *args)
@@ -279,7 +282,7 @@ class Engine:
     Returns:
       `(state, model_state, batch, key) -> (state, model_state, metrics)` over this engine's arrays.
     """
-    arguments, step = (0, 1) if donate else (), precision.wrap(self.matmul_precision, step)
+    arguments, step = (0, 1) if donate else (), precision.wrap(self.matmul_precision, step, self.placement)
     if self.cfg.mode == 'pmap':
       return jax.pmap(
         functools.partial(step, axis='data'),
@@ -294,7 +297,7 @@ class Engine:
 
   def compile_eval(self, step: Callable[..., Any]) -> Any:
     """Compile an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`."""
-    step = precision.wrap(self.matmul_precision, step)
+    step = precision.wrap(self.matmul_precision, step, self.placement)
     if self.cfg.mode == 'pmap':
       return jax.pmap(
         functools.partial(step, axis='data'),
@@ -312,8 +315,8 @@ class Engine:
 def _mesh(cfg: Config, devices: Sequence[jax.Device], data: int) -> Mesh:
   shape, types = (data, cfg.fsdp, cfg.tensor), (AxisType.Auto,) * 3
   if cfg.mode == 'pmap':  # it fixes the order of devices, so rows keep their device when they become global
-    return Mesh(np.array(devices).reshape(shape), AXES, axis_types=types)
-  return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
+    return Mesh(np.array(devices).reshape(shape), MESH_AXES, axis_types=types)
+  return jax.make_mesh(shape, MESH_AXES, axis_types=types, devices=devices)
 
 
 def _rewrap(x: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import placement
 from lmx.types import Array
 
 CPU_LOGITS, LOGITS = 2**24, 2**28  # maximum number of logits in a block, on a CPU and elsewhere
@@ -31,7 +32,7 @@ def block_size(positions: int, classes: int, groups: int, block: int = 0) -> int
 
   `block` is the size for all groups; 0: a 16th of the positions, at least `LEAST`, within `CPU_LOGITS` or `LOGITS`.
   """
-  most = (CPU_LOGITS if jax.default_backend() == 'cpu' else LOGITS) // classes
+  most = (CPU_LOGITS if placement.is_platform('cpu') else LOGITS) // classes
   return min(max(1, (block or min(most, max(LEAST, positions // 16))) // groups), positions // groups)
 
 
@@ -59,7 +60,8 @@ def selected_loss(
     together: form blocks over all rows jointly, which needs fewer blocks; None: only on a single device.
   """
   B, T = targets_BT.shape
-  together = jax.device_count() == 1 if together is None else together
+  here = placement.current()
+  together = (here is None or here.devices == 1) if together is None else together
   groups = 1 if together else B
   flat = lambda x: x.reshape(groups, -1, *x.shape[2:])
   size = block_size(B * T, classes, groups, block)

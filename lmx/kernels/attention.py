@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from lmx import placement
 from lmx.errors import InputError
 from lmx.kernels import hash_dropout
 from lmx.types import Array
@@ -53,7 +54,7 @@ class Mask(Protocol):
 
 
 def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str:
-  """Return the implementation that `backend` selects at these shapes on the default device.
+  """Return the implementation that `backend` selects at these shapes and the current placement.
 
   Raises:
     InputError: 'cudnn' was set outside its limits.
@@ -65,15 +66,15 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
     return backend
   if not obstacle:
     return 'cudnn'
-  one_cpu = jax.default_backend() == 'cpu' and jax.device_count() == 1
-  return 'blocked' if one_cpu and q_BTHK.shape[1] * k_BSHK.shape[1] >= BLOCKED_FROM else 'xla'
+  return 'blocked' if placement.is_one_device('cpu') and q_BTHK.shape[1] * k_BSHK.shape[1] >= BLOCKED_FROM else 'xla'
 
 
 def cudnn_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str | None:
   """Return the reason why cuDNN's fused attention cannot run, as words after its name; None if it can."""
   T, S, K = q_BTHK.shape[1], k_BSHK.shape[1], q_BTHK.shape[3]
-  if jax.default_backend() != 'gpu':
-    return f'needs a GPU, and the default device is a {jax.default_backend()}'
+  if not placement.is_platform('gpu'):
+    here = placement.current()
+    return f'needs a GPU, and the device here is {here.platform if here else "unknown"}'
   if q_BTHK.dtype not in (jnp.bfloat16, jnp.float16):
     return f'needs dtype bfloat16 or float16, not {q_BTHK.dtype}'
   if rate:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import placement
 from lmx.types import Array
 
 CPU_CHUNK = 512  # tokens in one chunk on a CPU, the best of 83 to 4096 at V = 8k, 16k and 50k
@@ -38,8 +39,8 @@ def map_chunks(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: A
     score: loss of a chunk; the backward pass computes it again.
     x_BTD: last hidden layer.
     targets_BT: labels.
-    chunk: maximum number of tokens in a chunk (at least one time step of all rows); None: `CPU_CHUNK` or `CHUNK`.
-      Fewer tokens than this are one chunk, and their logits are stored.
+    chunk: maximum number of tokens in a chunk (at least one time step of all rows); None: `CPU_CHUNK` or
+      `CHUNK`, or all tokens without a placement. Fewer tokens than this are one chunk, and their logits are stored.
   """
   chunks = _split(chunk, x_BTD, targets_BT)
   if len(chunks[0]) == 1:
@@ -55,9 +56,11 @@ def map_chunks(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: A
 
 def _split(chunk: int | None, *arrays_BT: Array) -> tuple[Array, ...]:
   """Split (B, T, ...) into chunks of time, the last one zero-padded: each (chunks, B, times, ...)."""
-  if chunk is None:
-    chunk = CPU_CHUNK if jax.default_backend() == 'cpu' else CHUNK
   B, T = arrays_BT[0].shape[:2]
+  if chunk is None and placement.current() is None:
+    chunk = B * T
+  elif chunk is None:
+    chunk = CPU_CHUNK if placement.is_platform('cpu') else CHUNK
   steps = -(-T // max(1, chunk // B))
   size = -(-T // steps)  # time steps in a chunk, balanced
   steps = -(-T // size)

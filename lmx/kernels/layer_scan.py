@@ -12,16 +12,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import placement
 from lmx.types import Array, Params
 
 
-@functools.partial(jax.jit, static_argnums=0)  # equal modules are traced once
+@functools.partial(placement.jit, static=1)  # equal modules are traced once
 def init(module: Any, key: Array, *inputs: Any, **named: Any) -> Params:
   """Initialise the parameters of a Linen module from example inputs."""
   return module.init(key, *inputs, **named)['params']
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(placement.jit, static=1)
 def apply(module: Any, params: Params, *inputs: Any, **named: Any) -> Any:
   """Apply a Linen module."""
   return module.apply({'params': params}, *inputs, **named)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import rnn
 
+from lmx import placement
 from lmx.errors import InputError
 from lmx.types import Array
 
@@ -48,18 +49,14 @@ def choose(backend: str, cell: str, dtype: str) -> str:
     raise InputError(
       f'model.backend: got "cudnn" for "{cell}" in {dtype}; expected a float32 "lstm"; set model.backend=auto'
     )
-  if backend == 'cudnn' and not is_nvidia():
-    raise InputError(
-      f'model.backend: got "cudnn" on a {jax.default_backend()}; expected an NVIDIA GPU; set model.backend=auto'
-    )
+  here = placement.current()
+  nvidia = here is not None and here.platform == 'gpu' and 'NVIDIA' in here.kind
+  if backend == 'cudnn' and not nvidia:
+    kind = 'an unknown device' if here is None else here.kind
+    raise InputError(f'model.backend: got "cudnn" on {kind}; expected an NVIDIA GPU; set model.backend=auto')
   if backend != 'auto':
     return backend
-  return 'cudnn' if fits and is_nvidia() and jax.device_count() == 1 else 'custom'
-
-
-def is_nvidia() -> bool:
-  """Return True if the default device is an NVIDIA GPU."""
-  return jax.default_backend() == 'gpu' and 'NVIDIA' in jax.devices()[0].device_kind
+  return 'cudnn' if fits and nvidia and here is not None and here.devices == 1 else 'custom'
 
 
 def dot(a: Array, b: Array) -> Array:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lmx import host
+from lmx import host, placement
 from lmx.kernels import hash_dropout
 from lmx.types import Array
 
@@ -29,12 +29,11 @@ MASKED = -1e30  # score of a masked key
 
 
 def choose(backend: str, T: int, S: int) -> str:  # noqa: N803
-  """Return the implementation that `backend` selects, with T queries and S keys on the default device."""
+  """Return the implementation that `backend` selects, with T queries and S keys at the current placement."""
   if backend != 'auto':
     return backend
-  one_cpu = jax.default_backend() == 'cpu' and jax.device_count() == 1
   least = BLOCKED_FROM if host.cores() == 1 else BLOCKED_FROM_CORES
-  return 'blocked' if one_cpu and T * S >= least else 'xla'
+  return 'blocked' if placement.is_one_device('cpu') and T * S >= least else 'xla'
 
 
 def _unshift(g_TS: Array, R: int) -> Array:

@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import placement
 from lmx.errors import InputError, check_range
 from lmx.objectives import causal_lm
 from lmx.types import Array, Batch, Model, Output, Params, State
@@ -144,14 +145,14 @@ def loss(
   return Output(sums, {name: (value, term_weights[name]) for name, value in sums.items()}, state, features=features)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))  # so that equal layers are traced once
+@functools.partial(placement.jit, static=2)  # so that equal layers are traced once
 def _nll(model: Model, model_cfg: Any, readout: Any, targets: Any) -> dict[str, Array]:
   """Return {target: summed negative log-likelihood under the classifier of one layer}."""
   nll_BT = {target: model.readout_nll(model_cfg, readout, ids_BT, target) for target, (ids_BT, _) in targets.items()}
   return {target: jnp.sum(nll_BT[target] * targets[target][1], dtype=jnp.float32) for target in targets}
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(placement.jit, static=2)
 def _nll_before(
   model: Model, model_cfg: Any, readout: Any, targets: Any, updates: Array, stop: Array
 ) -> dict[str, Array]:

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx import placement
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
 from lmx.layers import attention, masks
+from tests import placed
 
 
 @pytest.fixture(autouse=True)
@@ -94,17 +96,17 @@ def test_attend_equals_the_equation_by_every_backend():
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, err_msg=backend)
 
 
-def test_auto_takes_blocked_for_long_rows_on_one_cpu(monkeypatch):
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'cpu')
-  monkeypatch.setattr(jax, 'device_count', lambda: 1)
+def test_auto_takes_blocked_for_long_rows_on_one_cpu():
   choice = lambda T: kernels.choose(
     'auto', jnp.zeros((1, T, 1, 8)), jnp.zeros((1, T, 1, 8)), masks.AttentionMask(), 0.0
   )
   side = int(kernels.BLOCKED_FROM**0.5)
-  assert choice(side) == 'blocked'
-  assert choice(side - 1) == 'xla'
-  monkeypatch.setattr(jax, 'device_count', lambda: 8)
-  assert choice(side) == 'xla'
+  with placed.on('cpu'):
+    assert choice(side) == 'blocked'
+    assert choice(side - 1) == 'xla'
+  for scope in (placed.on('cpu', devices=8), placed.on('tpu'), placement.scope(None)):
+    with scope:
+      assert choice(side) == 'xla'
 
 
 @pytest.mark.parametrize(
@@ -117,19 +119,19 @@ def test_auto_takes_blocked_for_long_rows_on_one_cpu(monkeypatch):
     (dict(T=7, mask=masks.AttentionMask(query_group_BT=jnp.zeros((1, 7)), key_group_BS=jnp.zeros((1, 7)))), 'even'),
   ],
 )
-def test_cudnn_says_why_it_cannot_serve(monkeypatch, change, words):
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+def test_cudnn_says_why_it_cannot_serve(change, words):
   given = dict(dtype='bfloat16', rate=0.0, K=64, T=8, mask=masks.AttentionMask()) | change
   x = jnp.zeros((1, given['T'], 2, given['K']), given['dtype'])
-  with pytest.raises(InputError, match=words):
-    kernels.choose('cudnn', x, x, given['mask'], given['rate'])
-  assert kernels.choose('auto', x, x, given['mask'], given['rate']) == 'xla'
+  with placed.on('gpu'):
+    with pytest.raises(InputError, match=words):
+      kernels.choose('cudnn', x, x, given['mask'], given['rate'])
+    assert kernels.choose('auto', x, x, given['mask'], given['rate']) == 'xla'
 
 
-def test_cudnn_is_taken_where_it_can_serve(monkeypatch):
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+def test_cudnn_is_taken_where_it_can_serve():
   x = jnp.zeros((1, 7, 2, 64), jnp.bfloat16)
-  assert kernels.choose('auto', x, x, masks.AttentionMask(), 0.0) == 'cudnn'
+  with placed.on('gpu'):
+    assert kernels.choose('auto', x, x, masks.AttentionMask(), 0.0) == 'cudnn'
 
 
 def test_a_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):

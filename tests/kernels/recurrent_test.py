@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,11 @@ import pytest
 from jax.experimental import rnn
 from jax.extend import core
 
+from lmx import placement
 from lmx.errors import InputError
 from lmx.kernels import recurrent as kernels
 from lmx.layers import recurrent
+from tests import placed
 from tests.layers.recurrent_test import LENGTHS, B, D, E, T, case, every_bias, every_cell
 
 S = 4
@@ -88,10 +89,10 @@ def cudnn_in_plain_jax(expected, x, h, c, weights, seq_lengths, E, D, layers, dr
 def test_cudnn_is_called_with_its_layout_of_weights_rows_and_lengths(monkeypatch, bias, lengths):
   steps = [T] * B if lengths is None else [max(n, 1) for n in lengths]
   monkeypatch.setattr(rnn, 'lstm', functools.partial(cudnn_in_plain_jax, steps))
-  monkeypatch.setattr(kernels, 'is_nvidia', lambda: True)
   *inputs, _ = case('lstm', bias, False)
   valid_TB = None if lengths is None else np.arange(T)[:, None] < np.array(lengths)
-  found, expected = jax.jit(lambda *args: [gradients_of(b, *args, valid_TB) for b in ('cudnn', 'scan')])(*inputs)
+  with placed.on('gpu', 'NVIDIA H100'):
+    found, expected = jax.jit(lambda *args: [gradients_of(b, *args, valid_TB) for b in ('cudnn', 'scan')])(*inputs)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
 
 
@@ -119,16 +120,15 @@ def test_cudnn_equals_the_scan(bias, lengths):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
 
 
-def test_auto_takes_cudnn_only_where_it_can(monkeypatch):
-  assert kernels.choose('auto', 'lstm', 'float32') == 'custom'  # no GPU here, or many devices
-  gpu = types.SimpleNamespace(device_kind='NVIDIA H100')
-  for name, value in (('default_backend', 'gpu'), ('devices', [gpu]), ('device_count', 1)):
-    monkeypatch.setattr(kernels.jax, name, lambda value=value: value)
-  assert kernels.choose('auto', 'lstm', 'float32') == 'cudnn'
-  assert kernels.choose('auto', 'gru', 'float32') == kernels.choose('auto', 'lstm', 'bfloat16') == 'custom'
-  assert kernels.choose('scan', 'lstm', 'float32') == 'scan'
-  gpu.device_kind = 'AMD Instinct'
-  assert kernels.choose('auto', 'lstm', 'float32') == 'custom'
+def test_auto_takes_cudnn_only_where_it_can():
+  with placed.on('gpu', 'NVIDIA H100'):
+    assert kernels.choose('auto', 'lstm', 'float32') == 'cudnn'
+    assert kernels.choose('auto', 'gru', 'float32') == kernels.choose('auto', 'lstm', 'bfloat16') == 'custom'
+    assert kernels.choose('scan', 'lstm', 'float32') == 'scan'
+  several, amd = placed.on('gpu', 'NVIDIA H100', devices=8), placed.on('gpu', 'AMD Instinct')
+  for scope in (several, amd, placed.on(), placement.scope(None)):
+    with scope:
+      assert kernels.choose('auto', 'lstm', 'float32') == 'custom'
   for cell, dtype in (('gru', 'float32'), ('lstm', 'bfloat16')):
     with pytest.raises(InputError, match='expected a float32 "lstm"'):
       kernels.choose('cudnn', cell, dtype)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import host
+from lmx import host, placement
 from lmx.kernels import relative_attention as kernels
 from lmx.layers import relative_attention
+from tests import placed
 
 B, H, K = 2, 3, 8
 
@@ -46,10 +47,12 @@ def test_blocked_equals_the_equation(T, M, filled, farthest, rate):  # noqa: N80
 
 def test_auto_is_blocked_on_one_cpu_device_for_long_rows(monkeypatch):
   """With several cores for longer rows."""
-  assert kernels.choose('auto', 2**10, 2**10) == 'xla'  # there are eight devices here
-  monkeypatch.setattr(jax, 'device_count', lambda: 1)
+  for scope in (placed.on(devices=8), placed.on('tpu'), placement.scope(None)):
+    with scope:
+      assert kernels.choose('auto', 2**10, 2**10) == 'xla'
   for cores, least in ((1, kernels.BLOCKED_FROM), (2, kernels.BLOCKED_FROM_CORES)):
     monkeypatch.setattr(host, 'cores', lambda cores=cores: cores)
-    assert kernels.choose('auto', 2, least // 2) == 'blocked'
-    assert kernels.choose('auto', 2, least // 2 - 1) == 'xla'
+    with placed.on():
+      assert kernels.choose('auto', 2, least // 2) == 'blocked'
+      assert kernels.choose('auto', 2, least // 2 - 1) == 'xla'
   assert kernels.choose('xla', 2**10, 2**10) == 'xla' and kernels.choose('blocked', 1, 1) == 'blocked'
