@@ -23,14 +23,14 @@ from lmx.checkpoint import manager, orbax_format
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data import labels, pipeline
-from lmx.engine import distributed, sharding, sparse_step, state, step
+from lmx.engine import distributed, sharding
 from lmx.errors import NonFiniteLoss, check_range
 from lmx.evaluation import evaluate, report
 from lmx.interrupts import PREEMPTED, Stop, Stopped
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.reporting import run_log
-from lmx.runs import init, nonfinite, restore, transfer, work_directory
+from lmx.runs import init, nonfinite, restore, training, transfer, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
 
@@ -123,11 +123,6 @@ def load_corpus(run: schema.Run) -> Any:
   return corpus if jax.process_index() == 0 else pipeline.load(run.data)
 
 
-def _create(run: schema.Run, tx: Any, key: jax.Array) -> state.TrainState:
-  params = init_params(run, key)
-  return state.create(params, tx, build.average(run.optim, params))
-
-
 class Session:
   """One process's share of a run: the compiled steps, the state, and the position in the data."""
 
@@ -157,30 +152,21 @@ class Session:
 
   def _build(self, key: jax.Array) -> None:
     """Initialize the state and compile the training step."""
-    run, parts = self.run, (self.model, self.run.model, self.objective, self.run.objective)
-    init_key, train_key = jax.random.split(key)
+    run, batches = self.run, self.batches
+    self.init_key, train_key = jax.random.split(key)
     self.train_key = self.engine.replicate(train_key)
-    self.init_key, self.shapes = init_key, jax.eval_shape(functools.partial(init_params, run), init_key)
-    depth = functools.partial(self.model.depth, run.model)
-    tx = build.make(run.optim, self.shapes, depth, run.model.N, self.total_steps, self.batches.steps)
-    rate = build.rate(run.optim, self.total_steps, self.batches.steps)
-    self.state = self.engine.build(functools.partial(_create, run, tx), init_key)
-    rows = self.batches.batch_size
+    built = training.build_step(
+      run,
+      self.engine,
+      total_steps=self.total_steps,
+      steps_per_epoch=batches.steps,
+      microbatches=self.microbatches,
+      lengths=batches.lengths,
+    )
+    self.shapes, self.train_step = built.shapes, built.step
+    self.state = self.engine.build(built.create, self.init_key)
+    rows = batches.batch_size
     self.model_state = self.engine.build_rows(lambda: self.model.init_state(run.model, rows), rows)
-    if sparse_step.is_sparse(self.model, run.optim):
-      train_step = sparse_step.make(*parts, rate, replicate=self.engine.constrain_replicated)
-    else:
-      train_step = step.make_train_step(
-        *parts,
-        tx,
-        rate,
-        accumulate=self.microbatches,
-        lengths=self.batches.lengths,
-        ema=run.optim.ema,
-        lag=run.optim.asgd_lag,
-        total_steps=self.total_steps,
-      )
-    self.train_step = self.engine.compile_train(train_step, self.state)
 
   def restore(self, checkpoints: manager.Checkpoints, which: str) -> None:
     """Restore the newest ('last') or the best intact checkpoint, if there is one.

@@ -41,6 +41,7 @@ COMMANDS = {
   'vectors': 'evaluate, show and write the word vectors of a run',
   'phrases': 'join frequent collocations into phrases, for word2vec',
   'preflight': 'check the hosts before training',
+  'compile': 'compile the training step for a TPU slice that is not there',
   'bench': 'time the training step, also against PyTorch',
 }
 

@@ -206,6 +206,26 @@ class Engine:
     shapes = jax.tree.map(with_sharding, state, self.shardings(state))
     return shapes, jax.tree.map(lambda x: with_sharding(x, self._rows), model_state)
 
+  def step_arguments(
+    self, create: Callable[..., Any], init_state: Callable[[], Any], batch: Mapping[str, jax.ShapeDtypeStruct]
+  ) -> tuple[Any, ...]:
+    """Return the shapes and shardings of the arguments of a compiled training step, without arrays.
+
+    Args:
+      create: pure function from a key to the training state.
+      init_state: function that returns the model state of the global batch.
+      batch: shapes of the global batch.
+    """
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state, model_state = jax.eval_shape(create, key), jax.eval_shape(init_state)
+    if self.cfg.mode == 'pmap':
+      n = self.row_shards
+      fold = lambda x: jax.ShapeDtypeStruct((n, x.shape[0] // n, *x.shape[1:]), x.dtype)
+      return state, jax.tree.map(fold, model_state), jax.tree.map(fold, dict(batch)), key
+    place = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+    rows = {name: place(x, self._rows) for name, x in batch.items()}
+    return *self.abstract(state, model_state), rows, place(key, self._whole)
+
   def replicate(self, tree: Any) -> Any:
     """Put host values (the run's key, the scale of the learning rate) on every device."""
     if self.cfg.mode == 'pmap':

@@ -1,0 +1,57 @@
+"""`lmx compile --config=FILE[:variant] --topology=v5e-256`: compile a training step for a TPU slice, without the slice.
+
+Prints whether the step fits, its largest arrays, its collectives, and an estimate of its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+
+from lmx import ranges
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
+  parser.add_argument(
+    '--topology', required=True, help='generation and chips, such as v5e-16, v5p-64, v6e-256, or a layout, v5p:4x4x4'
+  )
+  parser.add_argument('--partition', action='store_true', help='stop after partitioning: seconds instead of minutes')
+  parser.add_argument(
+    '--vocabulary', type=ranges.integer(0, 100_000_000), default=0, help='its size, if only the data give it'
+  )
+  parser.add_argument('--pad_rows', action='store_true', help='increase a batch that the chips do not divide')
+  parser.add_argument('--json', metavar='FILE', help='write the report there')
+  parser.add_argument('--hlo', metavar='FILE', help="write XLA's program there")
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx.compilation import partition, program, report, topology
+
+  slice_ = topology.parse(args.topology)
+  for name, value in topology.ENVIRONMENT.items():
+    os.environ.setdefault(name, value)
+  from lmx.config import resolve
+
+  step = program.lower(
+    resolve.load(args.config, args.overrides), topology.devices(slice_), args.vocabulary, args.pad_rows
+  )
+  if args.partition:
+    text = partition.text(_command(args))
+    result = report.about(step, slice_) | report.read(text, step.model_flops, slice_, estimated=False)
+  else:
+    result, text = report.compile_step(step, slice_)
+  print('\n'.join(report.lines(result)))
+  for path, content in ((args.json, json.dumps(result, indent=1)), (args.hlo, text)):
+    if path:
+      pathlib.Path(path).write_text(content)
+  return 0
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+  """Return the command that compiles the same step whole."""
+  command = ['compile', f'--config={args.config}', f'--topology={args.topology}', f'--vocabulary={args.vocabulary}']
+  command += ['--pad_rows'] if args.pad_rows else []
+  return command + [f'--config.{override}' for override in args.overrides]

@@ -1,0 +1,293 @@
+"""Reading of XLA's compiled programs (HLO text): loops, matrix products, collectives, arrays and cycles.
+
+`Compiled.cost_analysis()` counts the body of a loop once. Here each computation counts as often as it runs in a step.
+All sizes are those of one device, because the text is that of a partitioned program.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+COLLECTIVES = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
+# Instructions whose result is no array of their own.
+_NO_ARRAY = ('parameter', 'tuple', 'get-tuple-element', 'while', 'bitcast', 'broadcast', 'iota', 'constant')
+_BITS = {'pred': 8, 'bf16': 16, 's4': 8, 'u4': 8, 's2': 8, 'u2': 8, 'token': 0}  # of others the digits of the name
+
+_INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%([\w.\-]+) = (.*)$')
+_SHAPE = re.compile(r'\b(pred|bf16|[sufc]\d+\w*)\[([\d,]*)\]')
+_CALLED = re.compile(
+  r'(calls|body|condition|to_apply|true_computation|false_computation|async_computation)=%([\w.\-]+)'
+)
+_BRANCHES = re.compile(r'(?:branch_computations|called_computations)=\{([^}]*)\}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+  """One instruction.
+
+  Attributes:
+    name: its name.
+    kind: opcode, such as 'dot'.
+    result: type of the result, as text.
+    operands: names of its operands.
+    text: everything after '='.
+  """
+
+  name: str
+  kind: str
+  result: str
+  operands: tuple[str, ...]
+  text: str
+
+  @property
+  def op_name(self) -> str:
+    """Name of the traced operation that it comes from, with the functions around it."""
+    match = re.search(r'op_name="([^"]*)"', self.text)
+    return match.group(1) if match else ''
+
+  @property
+  def cycles(self) -> int:
+    """XLA's estimate for a TPU; 0 if it has none, as for a Pallas kernel."""
+    match = re.search(r'"estimated_cycles":"(\d+)"', self.text)
+    return int(match.group(1)) if match else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+  """Communication of one channel in a step.
+
+  Attributes:
+    kind: one of COLLECTIVES.
+    count: how often it runs.
+    size: bytes of one run on one device, of the larger of operands and result.
+    shape: type of the result.
+    op_name: see `Instruction`.
+  """
+
+  kind: str
+  count: int
+  size: int
+  shape: str
+  op_name: str
+
+  @property
+  def total(self) -> int:
+    """Bytes of a step."""
+    return self.count * self.size
+
+
+class Program:
+  """A compiled program.
+
+  Attributes:
+    computations: name -> instructions.
+    entry: name of the computation that starts.
+    runs: name -> how often the computation runs in a step.
+    fused: computations inside a fusion, whose results are not stored.
+    unknown_loops: number of loops whose length the text does not give; they count once.
+  """
+
+  def __init__(self, text: str):
+    self.computations, self.entry = _parse(text)
+    self.runs: dict[str, float] = collections.defaultdict(float)
+    self.fused: set[str] = set()
+    self.unknown_loops = 0
+    self._visit(self.entry, 1.0)
+
+  def _visit(self, name: str, factor: float) -> None:
+    self.runs[name] += factor
+    for instruction in self.computations.get(name, ()):
+      inner = factor
+      if instruction.kind == 'while':
+        trips = self._trips(instruction)
+        self.unknown_loops += trips is None
+        inner = factor * (trips or 1)
+      for attribute, called in _CALLED.findall(instruction.text):
+        if attribute == 'to_apply' and instruction.kind != 'call':  # the function of a reduction
+          continue
+        if instruction.kind == 'fusion':
+          self.fused.add(called)
+        self._visit(called, inner)
+      for group in _BRANCHES.findall(instruction.text):
+        for called in filter(None, (name.strip().lstrip('%') for name in group.split(','))):
+          self._visit(called, inner)
+
+  def _trips(self, loop: Instruction) -> int | None:
+    """Return how often a loop runs: the constant with which its counter, from 0, is compared."""
+    known = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text)
+    if known:
+      return int(known.group(1))
+    condition = re.search(r'condition=%([\w.\-]+)', loop.text)
+    names, instructions = [condition.group(1)] if condition else [], []
+    while names:
+      for instruction in self.computations.get(names.pop(), ()):
+        instructions.append(instruction)
+        names += [called for _, called in _CALLED.findall(instruction.text)]
+    constants = [int(n) for i in instructions if i.kind == 'constant' for n in re.findall(r'constant\((\d+)\)', i.text)]
+    compared = [i for i in instructions if i.kind == 'compare' and 'direction=LT' in i.text]
+    return constants[0] if len(constants) == len(compared) == 1 else None
+
+  def products(self) -> dict[str, float]:
+    """Return the operations of matrix products and convolutions in a step, by the types of their operands."""
+    total: dict[str, float] = collections.defaultdict(float)
+    for name, factor in self.runs.items():
+      shapes = {instruction.name: instruction.result for instruction in self.computations.get(name, ())}
+      for instruction in self.computations.get(name, ()):
+        if instruction.kind not in ('convolution', 'dot') or len(instruction.operands) < 2:
+          continue
+        left, right = (_SHAPE.search(shapes.get(operand, '')) for operand in instruction.operands[:2])
+        result = _SHAPE.search(instruction.result)
+        if left and right and result:
+          types = '/'.join(sorted({left.group(1), right.group(1)}))
+          total[types] += factor * _operations(instruction, *map(_dimensions, (left, right, result)))
+    return dict(total)
+
+  def float32_share(self) -> float:
+    """Return the share of the operations of `products` with a float32 operand."""
+    products = self.products()
+    return sum(n for types, n in products.items() if 'f32' in types) / max(sum(products.values()), 1.0)
+
+  def collectives(self) -> list[Collective]:
+    """Return the collectives of a step, the largest first.
+
+    An asynchronous collective counts once, though each of its parts, in computations of their own, names its channel.
+    Several of one computation are different ones even if they have one channel, as under `pmap`.
+    """
+    channels: dict[tuple[str, str, int], tuple[float, Collective]] = {}
+    for name, factor in self.runs.items():
+      shapes = {instruction.name: instruction.result for instruction in self.computations.get(name, ())}
+      numbers: dict[tuple[str, str], int] = collections.defaultdict(int)  # of the collectives of a channel
+      for instruction in self.computations.get(name, ()):
+        kind = next((kind for kind in COLLECTIVES if instruction.kind in (kind, f'{kind}-start')), None)
+        if kind is None:
+          continue
+        operands = sum(size(shapes.get(operand, '')) for operand in instruction.operands)
+        result = size(instruction.result)
+        if instruction.kind.endswith('-start'):  # its result has the operands too
+          result = operands if kind == 'all-reduce' else max(result - operands, operands)
+        channel = re.search(r'channel_id=(\d+)', instruction.text)
+        one_of = kind, channel.group(1) if channel else f'{name}/{instruction.name}'
+        key = *one_of, numbers[one_of]
+        numbers[one_of] += 1
+        if key not in channels or factor < channels[key][0]:  # its start may run once where its parts are in a loop
+          largest = max(operands, result)
+          one = Collective(kind, round(factor), largest, instruction.result, instruction.op_name)
+          channels[key] = factor, one
+    return sorted((one for _, one in channels.values()), key=lambda one: -one.total)
+
+  def arrays(self) -> list[tuple[int, str, str]]:
+    """Return (bytes, type, op_name) of the arrays that the program computes, the largest first."""
+    sizes: dict[tuple[str, str], int] = {}
+    for name in self.runs:
+      for instruction in self.computations.get(name, ()) if name not in self.fused else ():
+        if instruction.kind not in _NO_ARRAY:
+          sizes.setdefault((instruction.result, instruction.op_name), size(instruction.result))
+    return sorted(((n, shape, op_name) for (shape, op_name), n in sizes.items()), key=lambda row: -row[0])
+
+  def cycles(self) -> dict[str, float]:
+    """Return XLA's estimated cycles of a step by op_name; an instruction without a name counts under its kind."""
+    total: dict[str, float] = collections.defaultdict(float)
+    for name, factor in self.runs.items():
+      for instruction in self.computations.get(name, ()) if name not in self.fused else ():
+        total[instruction.op_name or instruction.kind] += factor * instruction.cycles
+    return dict(total)
+
+  def kernels(self) -> int:
+    """Return the number of calls of Pallas kernels in a step, of which XLA estimates nothing."""
+    calls = (
+      factor
+      for name, factor in self.runs.items()
+      for instruction in self.computations.get(name, ())
+      if instruction.kind == 'custom-call' and 'tpu_custom_call' in instruction.text
+    )
+    return round(sum(calls))
+
+
+def size(text: str) -> int:
+  """Return the bytes of all array types in a text."""
+  return sum(_bytes(name) * math.prod(int(n) for n in dims.split(',') if n) for name, dims in _SHAPE.findall(text))
+
+
+@functools.cache
+def _bytes(name: str) -> int:
+  if name in _BITS:
+    return _BITS[name] // 8
+  digits = re.search(r'\d+', name)
+  return max(1, int(digits.group()) // 8) if digits else 0
+
+
+def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
+  """Return ({name: instructions}, name of the entry)."""
+  computations: dict[str, list[Instruction]] = {}
+  current, entry = None, ''
+  for line in text.splitlines():
+    if not line.startswith(' ') and line.endswith('{') and ' -> ' in line:
+      name = line.removeprefix('ENTRY ').split(' ', 1)[0].lstrip('%')
+      current = computations[name] = []
+      entry = name if line.startswith('ENTRY') else entry
+    elif current is not None and (match := _INSTRUCTION.match(line)):
+      current.append(_instruction(*match.groups()))
+  return computations, entry
+
+
+def _instruction(name: str, text: str) -> Instruction:
+  end = _closing(text, 0, ' ')  # the type of the result ends at the first blank outside brackets
+  kind, _, rest = text[end + 1 :].partition('(')
+  operands = re.findall(r'%([\w.\-]+)', rest[: _closing(rest, 1, '')])
+  return Instruction(name, kind, text[:end], tuple(operands), text)
+
+
+def _closing(text: str, depth: int, blank: str) -> int:
+  """Return where `blank` is outside brackets, or where the bracket of `depth` 1 closes."""
+  for i, c in enumerate(text):
+    depth += (c in '([{') - (c in ')]}')
+    if not depth and (c == blank or (not blank and c == ')')):
+      return i
+  return len(text)
+
+
+def _dimensions(shape: re.Match[str]) -> list[int]:
+  return [int(n) for n in shape.group(2).split(',') if n]
+
+
+def _operations(instruction: Instruction, left: list[int], right: list[int], result: list[int]) -> int:
+  """Return 2 per multiply-add of a dot or a convolution, without those with padding or with dilation's zeros."""
+  if instruction.kind == 'dot':
+    axes = re.search(r'lhs_contracting_dims=\{([\d,]*)\}', instruction.text)
+    contracted = [left[int(axis)] for axis in axes.group(1).split(',') if axis] if axes else []
+    return 2 * math.prod(result) * math.prod(contracted)
+  labels = re.search(r'dim_labels=(\w+)_(\w+)->(\w+)', instruction.text)
+  assert labels is not None, instruction.text
+  inputs, kernel, outputs = (
+    dict(zip(names, sizes, strict=True)) for names, sizes in zip(labels.groups(), (left, right, result), strict=True)
+  )
+  spatial = sorted(axis for axis in kernel if axis.isdigit())
+  window = _window(instruction.text)
+  read = lambda name, default: window[name].split('x') if name in window else [default] * len(spatial)
+  pairs = 1
+  for axis, stride, pad, dilation, kernel_dilation in zip(
+    spatial, read('stride', '1'), read('pad', '0_0'), read('lhs_dilate', '1'), read('rhs_dilate', '1'), strict=True
+  ):
+    steps = int(stride), int(pad.split('_')[0]), int(dilation), int(kernel_dilation)
+    pairs *= _pairs(inputs[axis], kernel[axis], outputs[axis], *steps)
+  return 2 * pairs * outputs['b'] * outputs['f'] * kernel['i']
+
+
+def _window(text: str) -> Mapping[str, str]:
+  match = re.search(r'window=\{([^}]*)\}', text)
+  parts: list[Any] = [part.split('=') for part in match.group(1).split()] if match else []
+  return dict(parts)
+
+
+@functools.cache
+def _pairs(inputs: int, kernel: int, outputs: int, stride: int, low: int, dilation: int, kernel_dilation: int) -> int:
+  """Return the pairs of an input and a kernel position that a convolution multiplies along one axis."""
+  last = (inputs - 1) * dilation
+  positions = (o * stride - low + k * kernel_dilation for o in range(outputs) for k in range(kernel))
+  return sum(0 <= position <= last and position % dilation == 0 for position in positions)

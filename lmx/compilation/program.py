@@ -1,0 +1,98 @@
+"""The training step of a config, lowered for devices that this process may not have."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from lmx import objectives
+from lmx.benchmark import flops
+from lmx.config import resolve, schema
+from lmx.engine import sharding
+from lmx.errors import InputError
+from lmx.models import registry
+from lmx.runs import training
+
+ENDLESS = 100_000  # updates of a run whose length depends on data that are absent
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+  """A training step before compilation.
+
+  Attributes:
+    run: the run.
+    engine: its devices.
+    rows: rows of the global batch.
+    length: positions of a row.
+    microbatches: number of microbatches.
+    lowered: `jax.stages.Lowered` of the step.
+    parameters: number of parameters.
+    model_flops: operations of the step on all devices, without recomputation.
+    notes: assumptions where the data are absent.
+  """
+
+  run: schema.Run
+  engine: sharding.Engine
+  rows: int
+  length: int
+  microbatches: int
+  lowered: Any
+  parameters: int
+  model_flops: float
+  notes: tuple[str, ...]
+
+
+def lower(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0, pad_rows: bool = False) -> Step:
+  """Lower the step that `lmx train` would run on `devices`.
+
+  Args:
+    config: from `lmx.config.resolve.load`.
+    devices: see `lmx.compilation.topology`.
+    vocabulary: size of the vocabulary if neither the config nor the name of its data set gives it.
+    pad_rows: increase a batch that the devices do not divide to the next size that they do.
+
+  Raises:
+    InputError: the config does not fit the devices, or the vocabulary is unknown.
+  """
+  run = resolve.to_run(config, vocabulary or _vocabulary(config))
+  if not getattr(run.model, 'V', 1):
+    raise InputError('model.V: the vocabulary is not known without the data; give it with --vocabulary=N')
+  engine = sharding.Engine(run.parallel, devices, matmul_precision=run.matmul_precision)
+  rows, length, notes = _batch(run, engine, pad_rows)
+  task = flops.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
+  steps = run.train.steps or ENDLESS
+  if not run.train.steps:
+    notes.append(f'{steps:,} updates assumed, because train.epochs needs the data')
+  built = training.build_step(
+    run, engine, total_steps=steps, steps_per_epoch=min(steps, 1000), microbatches=run.optim.accumulate
+  )
+  arguments = engine.step_arguments(
+    built.create, lambda: task.model.init_state(run.model, rows), task.arguments(rows, length)[1]
+  )
+  lowered = built.step.lower(*arguments)
+  work = 3 * flops.flops_per_token(task, rows, length, training=False) * rows * length
+  return Step(run, engine, rows, length, run.optim.accumulate, lowered, flops.count(built.shapes), work, tuple(notes))
+
+
+def _vocabulary(config: Any) -> int | None:
+  """Return the configured vocabulary of the tokenizer, if the config gives it."""
+  return getattr(config.data, 'vocab_size', 0) or None
+
+
+def _batch(run: schema.Run, engine: sharding.Engine, pad_rows: bool) -> tuple[int, int, list[str]]:
+  """Return (rows, positions, notes) of the global batch."""
+  batching, length, notes = run.data.batching, run.data.length, []
+  rows = run.data.batch_size
+  if getattr(batching, 'tokens', 0):
+    rows = max(1, batching.tokens // length // batching.rows_multiple) * batching.rows_multiple
+    notes.append(f'{rows} rows of {length} tokens assumed, because data.batching.tokens groups rows by their lengths')
+  unit = engine.row_shards * run.optim.accumulate
+  if pad_rows and rows % unit:
+    notes.append(f'{rows} rows padded to {-(-rows // unit) * unit}')
+    rows = -(-rows // unit) * unit
+  engine.check_batch(rows, run.optim.accumulate)
+  return rows, length, notes

@@ -1,0 +1,173 @@
+"""What a compiled training step needs on a slice: memory, communication, operations, and an estimate of its time.
+
+The estimate is XLA's own: the cycles that it expects of each instruction, loops multiplied, over the clock of the chip.
+It has no overlap between instructions and none for Pallas kernels, which count at half the peak. Collectives are
+estimated apart, from their bytes over the links of a chip in a ring. It serves to compare two programs.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lmx.compilation import hlo, program, topology
+
+RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
+KERNEL_SHARE = 0.5  # of the peak, assumed for Pallas kernels
+LARGEST = 8  # arrays and collectives in a report
+GIB = 2**30
+
+
+def compile_step(step: program.Step, slice_: topology.Topology) -> tuple[dict[str, Any], str]:
+  """Compile a step; return (report, HLO text). The text is '' if the step does not fit the memory of a chip."""
+  report = about(step, slice_)
+  begin = time.perf_counter()
+  try:
+    compiled = step.lowered.compile()
+  except Exception as error:  # XLA's error has no class of its own
+    if 'RESOURCE_EXHAUSTED' not in str(error) and 'out of memory' not in str(error).lower():
+      raise
+    return report | {'compile_seconds': time.perf_counter() - begin} | _too_large(str(error), slice_), ''
+  report['compile_seconds'] = time.perf_counter() - begin
+  report |= _memory(compiled.memory_analysis(), slice_)
+  text = compiled.as_text()
+  return report | read(text, step.model_flops, slice_), text
+
+
+def read(text: str, model_flops: float, slice_: topology.Topology, *, estimated: bool = True) -> dict[str, Any]:
+  """Return the part of a report that the program's text gives; without `estimated` it has no cycles yet."""
+  compiled = hlo.Program(text)
+  products = compiled.products()
+  collectives = compiled.collectives()
+  report: dict[str, Any] = {
+    'program_flops_per_chip': sum(products.values()),
+    'products': products,
+    'float32_share': compiled.float32_share(),
+    'collectives': _by_kind(collectives),
+    'largest_collectives': [
+      {'kind': one.kind, 'count': one.count, 'bytes': one.size, 'type': _type(one.shape), 'op_name': one.op_name}
+      for one in collectives[:LARGEST]
+    ],
+    'largest_arrays': [
+      {'bytes': n, 'type': _type(shape), 'op_name': op_name} for n, shape, op_name in compiled.arrays()[:LARGEST]
+    ],
+    'loops_of_unknown_length': compiled.unknown_loops,
+  }
+  if estimated:
+    report['estimate'] = _estimate(compiled, collectives, model_flops / slice_.chips, slice_.chip)
+  return report
+
+
+def about(step: program.Step, slice_: topology.Topology) -> dict[str, Any]:
+  """Return the part of a report that is known before compilation."""
+  mesh = {axis: n for axis, n in step.engine.mesh.shape.items() if n > 1}
+  return {
+    'model': step.run.model_name,
+    'topology': str(slice_),
+    'chips': slice_.chips,
+    'mode': step.run.parallel.mode,
+    'mesh': mesh,
+    'rows': step.rows,
+    'length': step.length,
+    'microbatches': step.microbatches,
+    'dtype': step.run.model.dtype,
+    'parameters': step.parameters,
+    'model_flops_per_chip': step.model_flops / slice_.chips,
+    'notes': list(step.notes),
+  }
+
+
+def _memory(planned: Any, slice_: topology.Topology) -> dict[str, Any]:
+  arguments, temporary = planned.argument_size_in_bytes, planned.temp_size_in_bytes
+  total = arguments + planned.output_size_in_bytes - planned.alias_size_in_bytes + temporary
+  memory = {'arguments': arguments, 'temporary': temporary, 'total': total, 'chip': slice_.chip.memory * GIB}
+  memory['peak'] = getattr(planned, 'peak_memory_in_bytes', 0)
+  return {'fits': total <= memory['chip'], 'memory': memory}
+
+
+def _too_large(message: str, slice_: topology.Topology) -> dict[str, Any]:
+  """Return what XLA says of a program that exceeds the memory: how much it needs, and its largest arrays."""
+  used = re.search(r'Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm', message)
+  units = {'K': 2**10, 'M': 2**20, 'G': 2**30}
+  memory: dict[str, Any] = {'chip': slice_.chip.memory * GIB}
+  if used:
+    memory['total'] = round(float(used.group(1)) * units[used.group(2)])
+  pattern = r'Size: ([\d.]+)([KMG]).*?Shape: (\S+).*?(?:op_name="([^"]*)"|Allocation type)'
+  arrays = [
+    {'bytes': round(float(n) * units[unit]), 'type': shape.split('{')[0], 'op_name': op_name or ''}
+    for n, unit, shape, op_name in re.findall(pattern, message, re.DOTALL)
+  ]
+  return {'fits': False, 'memory': memory, 'largest_arrays': arrays[:LARGEST], 'message': message[:2000]}
+
+
+def _by_kind(collectives: Sequence[hlo.Collective]) -> dict[str, dict[str, int]]:
+  total: dict[str, dict[str, int]] = collections.defaultdict(lambda: {'count': 0, 'bytes': 0})
+  for one in collectives:
+    total[one.kind]['count'] += one.count
+    total[one.kind]['bytes'] += one.total
+  return dict(total)
+
+
+def _estimate(
+  compiled: hlo.Program, collectives: Sequence[hlo.Collective], work: float, chip: topology.Chip
+) -> dict[str, Any]:
+  """Return the estimated seconds of a step and the model FLOPs utilisation, with `work` operations a chip."""
+  cycles = sum(compiled.cycles().values())
+  kernels = compiled.kernels()
+  computing = cycles / chip.clock
+  communicating = sum(RING[one.kind] * one.total for one in collectives) / chip.links
+  mfu = lambda seconds: work / chip.peak / max(seconds, 1e-12)
+  return {
+    'cycles': round(cycles),
+    'compute_seconds': computing,
+    'collective_seconds': communicating,
+    'pallas_calls': kernels,
+    'mfu_if_overlapped': mfu(max(computing, communicating)),
+    'mfu_if_not': mfu(computing + communicating),
+  }
+
+
+def _type(shape: str) -> str:
+  return re.sub(r'\{[^}]*\}', '', shape)[:80]
+
+
+def lines(report: Mapping[str, Any]) -> list[str]:
+  """Return a report as lines of text."""
+  mesh = ' x '.join(f'{axis} {n}' for axis, n in report['mesh'].items()) or 'one chip'
+  text = [
+    f'{report["model"]}, {report["parameters"]:,} parameters, on {report["topology"]}: {mesh} ({report["mode"]}), '
+    f'{report["rows"]} rows of {report["length"]}, {report["dtype"]}, {report["microbatches"]} microbatch(es)',
+    *(f'note: {note}' for note in report['notes']),
+  ]
+  memory = report.get('memory')
+  if memory:
+    total = f'{memory["total"] / GIB:.2f}' if 'total' in memory else 'more than'
+    parts = [f'{name} {memory[name] / GIB:.2f}' for name in ('arguments', 'temporary', 'peak') if name in memory]
+    verdict, limit = 'fits' if report['fits'] else 'does not fit', f'{memory["chip"] / GIB:.0f} GiB a chip'
+    text.append(f'{verdict}: {total} of {limit} ({", ".join(parts)})')
+  for row in report.get('largest_arrays', ()):
+    text.append(f'  array {row["bytes"] / 2**20:10,.1f} MiB  {row["type"]}  {row["op_name"]}')
+  for kind, row in report.get('collectives', {}).items():
+    text.append(f'{kind}: {row["count"]:,} a step, {row["bytes"] / 1e6:,.1f} MB a chip')
+  for row in report.get('largest_collectives', ()):
+    name = f'{row["kind"]} {row["count"]:,} x {row["bytes"] / 1e6:,.2f} MB'
+    text.append(f'  {name}  {row["type"]}  {row["op_name"]}')
+  if 'products' in report:
+    model, program_ = (report[f'{name}_flops_per_chip'] for name in ('model', 'program'))
+    text.append(f'operations a chip: model {model:.4g}, program {program_:.4g}')
+    text.append(f'products in float32: {report["float32_share"]:.1%}')
+  if 'estimate' in report:
+    estimate = report['estimate']
+    text.append(
+      f'estimate: compute {estimate["compute_seconds"]:.4g} s, collectives {estimate["collective_seconds"]:.4g} s; MFU '
+      f'{estimate["mfu_if_overlapped"]:.3f} if they overlap, {estimate["mfu_if_not"]:.3f} if not'
+      + (f'; {estimate["pallas_calls"]} calls of Pallas kernels are not in it' if estimate['pallas_calls'] else '')
+    )
+  if report.get('loops_of_unknown_length'):
+    text.append(f'{report["loops_of_unknown_length"]} loops of unknown length count once')
+  if 'compile_seconds' in report:
+    text.append(f'compiled in {report["compile_seconds"]:.1f} s')
+  return text

@@ -1,0 +1,82 @@
+"""The training step of a run and the arrays that it takes, before any of them exists."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from lmx import objectives
+from lmx.config import schema
+from lmx.engine import sharding, sparse_step, state, step
+from lmx.models import registry
+from lmx.optim import build
+from lmx.runs.init import init_params
+from lmx.types import Array, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+  """Training step of a run.
+
+  Attributes:
+    shapes: shapes of the parameters.
+    create: pure function from the key of the initialisation to the training state.
+    step: `Engine.compile_train` of the step.
+  """
+
+  shapes: Params
+  create: Callable[[Array], state.TrainState]
+  step: Any
+
+
+def build_step(
+  run: schema.Run,
+  engine: sharding.Engine,
+  *,
+  total_steps: int,
+  steps_per_epoch: int,
+  microbatches: int,
+  lengths: Sequence[int] = (),
+) -> Training:
+  """Return the training step of a run; nothing is computed.
+
+  Args:
+    run: the run, with the vocabulary of its data.
+    engine: its devices.
+    total_steps: number of updates.
+    steps_per_epoch: updates of a pass over the data.
+    microbatches: number of microbatches of an update.
+    lengths: see `lmx.engine.step.make_train_step`.
+  """
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  parts = (model, run.model, objective, run.objective)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  shapes = jax.eval_shape(functools.partial(init_params, run), key)
+  tx = build.make(
+    run.optim, shapes, functools.partial(model.depth, run.model), run.model.N, total_steps, steps_per_epoch
+  )
+  rate = build.rate(run.optim, total_steps, steps_per_epoch)
+  if sparse_step.is_sparse(model, run.optim):
+    train_step = sparse_step.make(*parts, rate, replicate=engine.constrain_replicated)
+  else:
+    train_step = step.make_train_step(
+      *parts,
+      tx,
+      rate,
+      accumulate=microbatches,
+      lengths=lengths,
+      ema=run.optim.ema,
+      lag=run.optim.asgd_lag,
+      total_steps=total_steps,
+    )
+  create = functools.partial(_create, run, tx)
+  return Training(shapes, create, engine.compile_train(train_step, jax.eval_shape(create, key)))
+
+
+def _create(run: schema.Run, tx: Any, key: Array) -> state.TrainState:
+  params = init_params(run, key)
+  return state.create(params, tx, build.average(run.optim, params))

@@ -1,0 +1,122 @@
+"""Reading of HLO text: loops multiply, fusions store nothing, a channel counts once; and of a program compiled here."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from lmx.compilation import hlo
+
+TEXT = """HloModule jit_step
+
+%fused (p0: bf16[8,16], p1: bf16[16,32]) -> f32[8,32] {
+  %p0 = bf16[8,16]{1,0} parameter(0)
+  %p1 = bf16[16,32]{1,0} parameter(1)
+  ROOT %dot.1 = f32[8,32]{1,0} dot(%p0, %p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%body (state: (s32[], f32[8,32])) -> (s32[], f32[8,32]) {
+  %state = (s32[], f32[8,32]{1,0}) parameter(0)
+  %a = bf16[8,16]{1,0} constant({...})
+  %b = bf16[16,32]{1,0} constant({...})
+  %fusion.1 = f32[8,32]{1,0:T(8)} fusion(%a, %b), calls=%fused, metadata={op_name="f/dot"}, x={"estimated_cycles":"100"}
+  %all-reduce.1 = f32[8,32]{1,0} all-reduce(%fusion.1), channel_id=1, to_apply=%add, metadata={op_name="f/psum"}
+  ROOT %tuple.1 = (s32[], f32[8,32]{1,0}) tuple(%i, %all-reduce.1)
+}
+
+%condition (state: (s32[], f32[8,32])) -> pred[] {
+  %state.1 = (s32[], f32[8,32]{1,0}) parameter(0)
+  %i.1 = s32[] get-tuple-element(%state.1), index=0
+  %n = s32[] constant(12)
+  ROOT %less = pred[] compare(%i.1, %n), direction=LT
+}
+
+ENTRY %main (x: f32[4,6]) -> f32[8,32] {
+  %x = f32[4,6]{1,0} parameter(0)
+  %y = f32[6,10]{1,0} constant({...})
+  %dot.2 = f32[4,10]{1,0} dot(%x, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %start = (f32[4,10]{1,0}, f32[16,10]{1,0}) all-gather-start(%dot.2), channel_id=2, dimensions={0}
+  %done = f32[16,10]{1,0} all-gather-done(%start), channel_id=2
+  %loop = (s32[], f32[8,32]{1,0}) while(%init), condition=%condition, body=%body
+  %kernel = bf16[64,128]{1,0} custom-call(%x), custom_call_target="tpu_custom_call"
+  ROOT %result = f32[8,32]{1,0} get-tuple-element(%loop), index=1
+}
+"""
+
+
+def test_a_loop_counts_as_often_as_it_runs():
+  program = hlo.Program(TEXT)
+  assert program.runs['body'] == program.runs['fused'] == 12 and program.runs['main'] == 1
+  assert program.unknown_loops == 0
+  assert program.products() == {'bf16': 12 * 2 * 8 * 32 * 16, 'f32': 2 * 4 * 10 * 6}
+  assert program.float32_share() == pytest.approx(480 / (12 * 8192 + 480))
+  assert program.cycles()['f/dot'] == 1200
+
+
+def test_the_trip_count_that_xla_gives_is_used():
+  given = TEXT.replace('body=%body', 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
+  assert hlo.Program(given).runs['body'] == 5
+
+
+def test_a_loop_of_unknown_length_counts_once_and_is_reported():
+  program = hlo.Program(TEXT.replace('constant(12)', 'add(%i.1, %i.1)'))
+  assert program.runs['body'] == 1 and program.unknown_loops == 1
+
+
+def test_a_collective_counts_its_larger_side_once_a_channel():
+  reduce, gather = hlo.Program(TEXT).collectives()
+  assert (reduce.kind, reduce.count, reduce.size, reduce.total) == ('all-reduce', 12, 1024, 12 * 1024)
+  assert reduce.op_name == 'f/psum'
+  assert (gather.kind, gather.count, gather.size) == ('all-gather', 1, 640)  # 16 x 10, not with its operand
+
+
+def test_parts_of_one_collective_count_once_and_two_of_one_channel_twice():
+  two = TEXT.replace(
+    '  ROOT %tuple.1',
+    '  %all-reduce.2 = f32[8,32]{1,0} all-reduce(%all-reduce.1), channel_id=1, to_apply=%add\n  ROOT %tuple.1',
+  )
+  assert [one.count for one in hlo.Program(two).collectives()] == [12, 12, 1]
+  part = TEXT.replace(
+    '  %done =', '  %part = f32[8,32]{1,0} all-reduce(%result), channel_id=1, to_apply=%add\n  %done ='
+  )
+  assert [one.count for one in hlo.Program(part).collectives()] == [1, 1]
+
+
+def test_arrays_are_those_that_are_stored():
+  arrays = hlo.Program(TEXT).arrays()
+  assert arrays[0][:2] == (64 * 128 * 2, 'bf16[64,128]{1,0}')
+  assert (1024, 'f32[8,32]{1,0:T(8)}', 'f/dot') in arrays
+  assert not any('dot.1' in shape or 'parameter' in shape for _, shape, _ in arrays)
+  assert hlo.Program(TEXT).kernels() == 1
+
+
+@pytest.mark.parametrize(
+  'text, size',
+  [('bf16[3,5]', 30), ('(f32[2], s8[4])', 12), ('pred[7]', 7), ('f8e4m3fn[10]', 10), ('c64[2]', 16), ('u32[]', 4)],
+)
+def test_sizes_of_types(text, size):
+  assert hlo.size(text) == size
+
+
+def test_a_convolution_counts_the_pairs_that_meet():
+  """Of a window of 3 over 8 positions padded by 1, the two at the ends meet 2 inputs."""
+  x, kernel = jnp.zeros((2, 8, 5)), jnp.zeros((3, 5, 7))
+  convolve = lambda x, k: jax.lax.conv_general_dilated(x, k, (1,), 'SAME', dimension_numbers=('NWC', 'WIO', 'NWC'))
+  text = jax.jit(convolve).lower(x, kernel).compile().as_text()
+  assert hlo.Program(text).products() == {'f32': 2 * 2 * 7 * 5 * (3 * 8 - 2)}
+
+
+def test_a_sharded_program_compiled_here():
+  """The shapes are those of one device; the sum over 8 shards of a contraction is one all-reduce."""
+  mesh = jax.make_mesh((8,), ('data',), axis_types=(AxisType.Auto,))
+  rows = NamedSharding(mesh, PartitionSpec('data'))
+  whole = NamedSharding(mesh, PartitionSpec())
+  step = jax.jit(lambda x: x.T @ x, out_shardings=whole)
+  text = step.lower(jax.ShapeDtypeStruct((16, 32), np.float32, sharding=rows)).compile().as_text()
+  program = hlo.Program(text)
+  assert program.products() == {'f32': 2 * 32 * 32 * 2}
+  (one,) = program.collectives()
+  assert (one.kind, one.count, one.size) == ('all-reduce', 1, 32 * 32 * 4)

@@ -1,0 +1,63 @@
+"""Names of slices; libtpu compiles for them where it is installed."""
+
+from __future__ import annotations
+
+import builtins
+
+import pytest
+
+from lmx.compilation import topology
+from lmx.errors import InputError
+
+
+@pytest.mark.parametrize(
+  'text, generation, layout',
+  [
+    ('v5e-1', 'v5e', (1, 1)),
+    ('v5e-256', 'v5e', (16, 16)),
+    ('v6e-16', 'v6e', (4, 4)),
+    ('v5p-64', 'v5p', (4, 4, 4)),
+    ('v5p:2x2x4', 'v5p', (2, 2, 4)),
+    ('v4:2x2x1', 'v4', (2, 2, 1)),
+  ],
+)
+def test_a_slice_is_read(text, generation, layout):
+  parsed = topology.parse(text)
+  assert (parsed.generation, parsed.layout) == (generation, layout)
+  assert topology.parse(f'{generation}:{"x".join(map(str, layout))}') == parsed
+
+
+@pytest.mark.parametrize(
+  'text, expected',
+  [
+    ('h100-8', 'one of v4, v5e, v5p, v6e'),
+    ('v5e', 'one of 1, 4, 8, 16, 32, 64, 128, 256 chips'),
+    ('v5e-48', 'one of 1, 4, 8'),
+    ('v5e:4x4x4', '2 sizes, such as v5e:4x4'),
+    ('v5p:4x4', '3 sizes, such as v5p:2x2x4'),
+    ('v5e:4x0', '2 sizes'),
+    ('v5e-two', 'one of 1, 4'),
+  ],
+)
+def test_another_slice_is_refused(text, expected):
+  with pytest.raises(InputError, match=expected):
+    topology.parse(text)
+
+
+def test_the_peaks_are_those_of_the_clock():
+  """A v5e has 4 arrays of 128 x 128 multipliers: peak = 2 x multipliers x clock."""
+  assert topology.CHIPS['v5e'].peak == pytest.approx(2 * 4 * 128**2 * topology.CHIPS['v5e'].clock, rel=0.01)
+  assert topology.CHIPS['v5p'].peak == pytest.approx(2 * 8 * 128**2 * topology.CHIPS['v5p'].clock, rel=0.01)
+
+
+def test_without_libtpu_the_extra_is_named(monkeypatch):
+  real = builtins.__import__
+
+  def without(name, *args, **named):
+    if name == 'libtpu':
+      raise ImportError(name)
+    return real(name, *args, **named)
+
+  monkeypatch.setattr(builtins, '__import__', without)
+  with pytest.raises(InputError, match=r"pip install 'lmx\[tpu\]'"):
+    topology.devices(topology.parse('v5e-16'))
