@@ -62,9 +62,9 @@ class Placement:
     return 1 if self.mapped else math.prod(self.mesh.shape[axis] for axis in dict(self.rules).get('B', ()))
 
   def spec(self, shape: Sequence[int], axes: str) -> PartitionSpec:
-    """Return the mesh axes of each dimension; a dimension that its mesh axes do not divide is replicated."""
+    """Return the mesh axes of each dimension; one without a letter, or not divided by them, is not sharded."""
     rules = dict(self.rules)
-    mesh_axes = [rules.get(letter, ()) for letter in axes]
+    mesh_axes = [rules.get(letter, ()) for letter in axes.ljust(len(shape))]
     divided = [n % math.prod(self.mesh.shape[a] for a in names) == 0 for n, names in zip(shape, mesh_axes, strict=True)]
     return PartitionSpec(*(names if names and fits else None for names, fits in zip(mesh_axes, divided, strict=True)))
 
@@ -112,8 +112,14 @@ def is_one_device(name: str) -> bool:
   return placement is not None and placement.platform == name and placement.devices == 1
 
 
+def row_shards(rows: int) -> int:
+  """Return the number of devices that share an array of these rows, each with as many; 1 if they do not divide it."""
+  placement = current()
+  return placement.row_shards if placement is not None and rows % placement.row_shards == 0 else 1
+
+
 def constrain(x: jax.Array, axes: str) -> jax.Array:
-  """Shard an activation by the letters of its axes, such as 'BTD'; the identity where there is nothing to shard."""
+  """Shard an activation by the letters of its first axes, such as 'BTD'; the identity where nothing is sharded."""
   placement = current()
   if placement is None or placement.mapped or placement.devices == 1:
     return x

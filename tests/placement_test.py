@@ -61,3 +61,7 @@ def test_chunks_of_a_loss_belong_to_the_platform():
     assert chunks() == 8 * 4000 // chunked_loss.CPU_CHUNK + 1
   with placed.on('tpu'):
     assert chunks() == -(-8 * 4000 // chunked_loss.CHUNK)
+  with placed.on('tpu', data=4, fsdp=2):
+    assert chunks() == 1  # 4,000 tokens on each of 8 devices
+  with placed.on('tpu', data=3):  # which do not divide 8 rows
+    assert chunks() == -(-8 * 4000 // chunked_loss.CHUNK)

@@ -3,8 +3,7 @@
 The selected positions are sorted to the front and processed in blocks of fixed size. A loop, in both passes, runs as
 many blocks as are needed. Shapes are static, no position is dropped, and the cost is linear in the selected positions.
 
-Axes: L positions of a group (all of a batch on one device; those of a row where rows may be sharded), G groups, M
-positions of a block.
+Axes: L positions of a group (those of the rows on one device), G groups, M positions of a block.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ Loss = Callable[
 ]  # of (table, x_GMD, target_GM, selected_GM): (G, M), 0 if not selected
 
 
-def block_size(positions: int, classes: int, groups: int, block: int = 0) -> int:
-  """Return the positions in a block of a group.
+def block_size(positions: int, classes: int, block: int = 0) -> int:
+  """Return the positions in a block of a group with this number of positions.
 
-  `block` is the size for all groups; 0: a 16th of the positions, at least `LEAST`, within `CPU_LOGITS` or `LOGITS`.
+  `block` is the size; 0: a 16th of the positions, at least `LEAST`, within `CPU_LOGITS` or `LOGITS`.
   """
   most = (CPU_LOGITS if placement.is_platform('cpu') else LOGITS) // classes
-  return min(max(1, (block or min(most, max(LEAST, positions // 16))) // groups), positions // groups)
+  return min(max(1, block or min(most, max(LEAST, positions // 16))), positions)
 
 
 def selected_loss(
@@ -45,7 +44,6 @@ def selected_loss(
   *,
   classes: int,
   block: int = 0,
-  together: bool | None = None,
 ) -> Array:
   """Return `loss(table, x, targets, selected)`, (B, T), computed only at the selected positions.
 
@@ -57,14 +55,11 @@ def selected_loss(
     selected_BT: the positions, bool.
     classes: number of classes.
     block: as in `block_size`.
-    together: form blocks over all rows jointly, which needs fewer blocks; None: only on a single device.
   """
   B, T = targets_BT.shape
-  here = placement.current()
-  together = (here is None or here.devices == 1) if together is None else together
-  groups = 1 if together else B
-  flat = lambda x: x.reshape(groups, -1, *x.shape[2:])
-  size = block_size(B * T, classes, groups, block)
+  groups = placement.row_shards(B)
+  flat = lambda x: placement.constrain(x.reshape(groups, -1, *x.shape[2:]), 'B')
+  size = block_size(B * T // groups, classes, block)
   return _selected_loss(loss, size, table, flat(x_BTD), flat(targets_BT), flat(selected_BT)).reshape(B, T)
 
 

@@ -61,7 +61,7 @@ def _split(chunk: int | None, *arrays_BT: Array) -> tuple[Array, ...]:
     chunk = B * T
   elif chunk is None:
     chunk = CPU_CHUNK if placement.is_platform('cpu') else CHUNK
-  steps = -(-T // max(1, chunk // B))
+  steps = -(-T // max(1, chunk * placement.row_shards(B) // B))
   size = -(-T // steps)  # time steps in a chunk, balanced
   steps = -(-T // size)
 

@@ -158,7 +158,7 @@ def _fused_forward(
   """Run the loop and store the residuals. The gates replace W x in its own buffer."""
   T, B, _ = x_TBE.shape
   residuals = DERIVATIVES[cell].residuals
-  x_TBG = dot(x_TBE, weights.w_EG.astype(x_TBE.dtype)).astype(x_TBE.dtype)
+  x_TBG = placement.constrain(dot(x_TBE, weights.w_EG.astype(x_TBE.dtype)).astype(x_TBE.dtype), 'TBG')
   h_TBD = jnp.zeros((T + 1, *carry[0].shape), jnp.float32).at[0].set(carry[0])
   step_residuals = jax.eval_shape(residuals, jax.ShapeDtypeStruct(x_TBG.shape[1:], jnp.float32), carry)
   residuals_TBD = jax.tree.map(lambda k: jnp.zeros((T, *k.shape), k.dtype), step_residuals)

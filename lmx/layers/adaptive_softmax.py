@@ -203,7 +203,6 @@ def nll(
   targets_BT: Array,
   *,
   block: int = 0,
-  together: Any = None,
 ) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32.
 
@@ -214,7 +213,6 @@ def nll(
     x_BTD: last hidden layer.
     targets_BT: ids.
     block: positions in a block of a tail, see `lmx.kernels.adaptive_softmax.block_size`.
-    together: form blocks over all rows jointly, which needs fewer blocks; None: only on a single device.
   """
   head, *tails = _tables(sizes, embedding, output)
   entry_BT = targets_BT
@@ -225,7 +223,7 @@ def nll(
   for tail, cluster in zip(tails, sizes.clusters[1:], strict=True):
     inside_BT, local_BT = _is_in_cluster(cluster, targets_BT), targets_BT - cluster.start
     nll_BT += kernels.selected_loss(
-      _tail_nll, tail, x_BTD, local_BT, inside_BT, classes=cluster.end - cluster.start, block=block, together=together
+      _tail_nll, tail, x_BTD, local_BT, inside_BT, classes=cluster.end - cluster.start, block=block
     )
   return nll_BT
 

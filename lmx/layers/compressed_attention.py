@@ -26,6 +26,7 @@ from lmx.layers import attention
 from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import SelfAttention
+from lmx.placement import constrain
 from lmx.types import Array
 
 
@@ -40,7 +41,7 @@ class LocalAttention(SelfAttention):
   ) -> tuple[Array, Cache | None]:
     B, T, D = x_BTD.shape
     H, K, W = self.heads, D // self.heads, self.window
-    qkv_BTCHK = self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD)
+    qkv_BTCHK = constrain(self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD), 'BTCHK')
     attend = functools.partial(attention.attend, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
     if cache is not None and position_BT is not None:
       cache = write(cache, qkv_BTCHK[:, :, 1], qkv_BTCHK[:, :, 2], position_BT)

@@ -15,6 +15,7 @@ from lmx.layers.block import Block
 from lmx.layers.kv_cache import Cache
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Projection, SelfAttention, layer_keys
+from lmx.placement import constrain
 from lmx.types import Array, Params
 
 
@@ -36,9 +37,11 @@ class CrossAttention(SelfAttention):
   @nn.compact
   def __call__(self, x_BTD: Array, source: Source, key: Array | None) -> Array:  # type: ignore[override]
     D, H = x_BTD.shape[-1], self.heads
-    q_BTHK = self.project((D,), (H, D // H), name='q')(x_BTD)
+    q_BTHK = constrain(self.project((D,), (H, D // H), name='q')(x_BTD), 'BTHK')
     states = source.states
-    k_BSHK, v_BSHK = states if isinstance(states, tuple) else split(self.to_keys(D, name='kv')(states))
+    k_BSHK, v_BSHK = (
+      states if isinstance(states, tuple) else split(constrain(self.to_keys(D, name='kv')(states), 'BSCHK'))
+    )
     return self.attend(q_BTHK, k_BSHK, v_BSHK, source.mask, key)
 
   def to_keys(self, D: int, **fields: Any) -> Projection:

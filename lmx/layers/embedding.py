@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx.placement import constrain
 from lmx.types import Array, Rows
 
 
@@ -24,7 +25,7 @@ def lookup(table_VD: Array | Rows, ids_BT: Any, dtype: str) -> Any:
   """
   if isinstance(table_VD, Rows):
     return jax.tree.map(lambda x: x.astype(dtype), table_VD.values)
-  return jax.tree.map(lambda ids: jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype), ids_BT)
+  return jax.tree.map(lambda ids: constrain(jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype), 'B'), ids_BT)
 
 
 def positions(table_TD: Array, position_BT: Array | None, length: int, dtype: str) -> Array:

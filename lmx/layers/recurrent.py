@@ -31,6 +31,7 @@ from lmx.errors import InputError, nearest
 from lmx.kernels import recurrent as kernels
 from lmx.kernels.recurrent import BACKENDS as BACKENDS
 from lmx.kernels.recurrent import Carry, Weights, dot, where_valid
+from lmx.placement import constrain
 from lmx.types import Array, Params
 
 
@@ -139,7 +140,7 @@ def scan(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arra
     carry, _, _ = step(cell, weights, carry, *inputs)
     return carry, carry[0]
 
-  x_TBG = dot(x_TBE, weights.w_EG.astype(x_TBE.dtype)).astype(x_TBE.dtype)
+  x_TBG = constrain(dot(x_TBE, weights.w_EG.astype(x_TBE.dtype)).astype(x_TBE.dtype), 'TBG')
   carry, h_TBD = lax.scan(body, carry, (x_TBG, valid_TB))
   return h_TBD, carry
 
@@ -176,5 +177,6 @@ def layer(
     b_G, c_G = b_G + c_G, None
   weights = Weights(params['input'], params['recurrent'], b_G, c_G)
   run = _LOOPS[kernels.choose(backend, cell, dtype)]
-  h_TBD, carry = run(cell, weights, x_TBE.astype(dtype), carry, valid_TB)
-  return h_TBD.astype(dtype), carry
+  carry = tuple(constrain(x_BD, 'BD') for x_BD in carry)
+  h_TBD, carry = run(cell, weights, constrain(x_TBE.astype(dtype), 'TBE'), carry, valid_TB)
+  return constrain(h_TBD.astype(dtype), 'TBD'), carry

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from lmx.kernels import layer_scan
 from lmx.layers import dropout
+from lmx.placement import constrain
 from lmx.types import Array, Params
 
 
@@ -63,7 +64,7 @@ class Mlp(nn.Module):
 
   @nn.compact
   def __call__(self, x_BTD: Array, key: Array | None) -> Array:
-    h_BTF = self.activation(Dense((self.hidden,), self.std, bias=True, name='in')(x_BTD))
+    h_BTF = self.activation(constrain(Dense((self.hidden,), self.std, bias=True, name='in')(x_BTD), 'BTF'))
     h_BTF = dropout.dropout(h_BTF, self.rate, key)
     return Dense(x_BTD.shape[-1:], self.std, bias=True, name='out')(h_BTF)
 
@@ -131,8 +132,8 @@ def stack(
 
   def layer(x_BTD: Array, layer_inputs: Any) -> tuple[Array, Any]:
     params, memory, key = layer_inputs
-    y_BTD, memory = layer_scan.apply(block, params, x_BTD, inputs, memory, key)
-    return y_BTD, (memory, y_BTD)
+    y_BTD, memory = layer_scan.apply(block, params, constrain(x_BTD, 'BTD'), inputs, memory, key)
+    return constrain(y_BTD, 'BTD'), (memory, y_BTD)
 
   all_inputs = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
   layer = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer

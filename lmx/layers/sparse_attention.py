@@ -38,6 +38,7 @@ from lmx.layers import masks
 from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import SelfAttention
+from lmx.placement import constrain
 from lmx.types import Array
 
 PATTERNS = ('strided', 'fixed')
@@ -101,7 +102,7 @@ class SparseAttention(SelfAttention):
     del key  # no dropout of probabilities
     D = x_BTD.shape[-1]
     H, K = self.heads, D // self.heads
-    qkv_BTCHK = self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD)
+    qkv_BTCHK = constrain(self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD), 'BTCHK')
     q_BTHK, k_BTHK, v_BTHK = (qkv_BTCHK[:, :, i] for i in range(3))
     if cache is not None and position_BT is not None:
       cache = write(cache, k_BTHK, v_BTHK, position_BT)

@@ -22,6 +22,7 @@ from lmx.kernels import layer_scan
 from lmx.layers import attention, dropout, kv_cache
 from lmx.layers.kv_cache import Cache
 from lmx.layers.masks import AttentionMask
+from lmx.placement import constrain
 from lmx.types import Array, Params
 
 
@@ -53,16 +54,11 @@ class Init:
     return normal(std / (math.sqrt(inputs) if self.kind == 'fan_in' else 1.0))(key, shape)
 
 
-def gelu(x: Array, form: str) -> Array:
-  """Return GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415): 'erf' exact, 'tanh' and 'sigmoid' approximate."""
-  if form == 'sigmoid':
-    return x * jax.nn.sigmoid(1.702 * x)
-  return jax.nn.gelu(x, approximate=form == 'tanh')
-
-
 def activate(x: Array, name: str) -> Array:
-  """Apply 'relu' (Vaswani et al. 2017, equation 2), or 'gelu_' followed by a form of `gelu`."""
-  return jax.nn.relu(x) if name == 'relu' else gelu(x, name.removeprefix('gelu_'))
+  """Apply 'relu', or GELU (Hendrycks & Gimpel 2016, 1606.08415): 'gelu_erf' exact, 'gelu_tanh' or 'gelu_sigmoid'."""
+  if name == 'relu':
+    return jax.nn.relu(x)
+  return x * jax.nn.sigmoid(1.702 * x) if name == 'gelu_sigmoid' else jax.nn.gelu(x, approximate=name == 'gelu_tanh')
 
 
 def layer_norm(x_BTD: Array, scale_D: Array, bias_D: Array, eps: float) -> Array:
@@ -163,7 +159,7 @@ class SelfAttention(nn.Module):
     H, K = self.heads, D // self.heads
     # A bias of the keys adds a constant to all scores of a query, so its gradient is exactly 0. Back-propagation would
     # give rounding noise instead, which Adam scales up to full-size updates.
-    qkv_BTCHK = self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD)
+    qkv_BTCHK = constrain(self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD), 'BTCHK')
     q_BTHK, k_BSHK, v_BSHK = (qkv_BTCHK[:, :, i] for i in range(3))
     if cache is not None and position_BT is not None:
       k_BSHK, v_BSHK = cache = kv_cache.write(cache, k_BSHK, v_BSHK, position_BT)
@@ -180,7 +176,7 @@ class SelfAttention(nn.Module):
     if self.is_mutable_collection('alignment'):
       self.sow('alignment', 'a_BHTS', attention.probabilities(q, k, mask, self.causal))
     o_BTHK = attention.attend(q, k, v, mask, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
-    return self.project((H, K), (H * K,), residual=True, name='out')(o_BTHK.reshape(q_BTHK.shape))
+    return self.project((H, K), (H * K,), residual=True, name='out')(constrain(o_BTHK.reshape(q_BTHK.shape), 'BTHK'))
 
   def views(self, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Array]:
     """Return the queries, keys and values of the softmaxes; a subclass may return several per head."""
@@ -200,7 +196,7 @@ class Mlp(nn.Module):
   @nn.compact
   def __call__(self, x_BTD: Array, key: Array | None) -> Array:
     D, F = x_BTD.shape[-1], self.hidden
-    h_BTF = activate(self.project((D,), (F,), name='in')(x_BTD), self.activation)
+    h_BTF = activate(constrain(self.project((D,), (F,), name='in')(x_BTD), 'BTF'), self.activation)
     return self.project((F,), (D,), residual=True, name='out')(dropout.dropout(h_BTF, self.rate, key))
 
   def project(self, inputs: tuple[int, ...], outputs: tuple[int, ...], **fields: Any) -> Projection:
@@ -276,7 +272,7 @@ def stack(
     params, cache, key, source = inputs
     source_args = {} if source is None else {'source': source}
     x_BTD, cache = layer_scan.apply(block, params, x_BTD, mask, cache, position_BT, key, **source_args)
-    return x_BTD, (cache, x_BTD)
+    return constrain(x_BTD, 'BTD'), (cache, x_BTD)
 
   none = [None] * len(layers)
   inputs = list(zip(layers, caches or none, dropout.split(key, len(layers)), sources or none, strict=True))

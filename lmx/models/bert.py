@@ -29,6 +29,7 @@ from lmx.errors import InputError, check_choice, check_heads, check_least, check
 from lmx.layers import attention, dropout, embedding, masks, softmax, transformer
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
+from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -200,14 +201,14 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  pooled_BD = jnp.tanh(_dense(params['pooler'], last_BTD[:, 0]))
+  pooled_BD = constrain(jnp.tanh(_dense(params['pooler'], constrain(last_BTD[:, 0], 'B'))), 'B')
   return Features(last_BTD, pooled_BD, hidden if all_layers else None), state
 
 
 def _transform(cfg: Config, params: Params, features: Features) -> Array:
   """Return the input of the masked-LM output matrix: dense, GELU, LayerNorm."""
   head = params['mlm']
-  x_BTD = transformer.gelu(_dense(head['dense'], features.last_BTD), cfg.gelu)
+  x_BTD = transformer.activate(_dense(head['dense'], features.last_BTD), f'gelu_{cfg.gelu}')
   return transformer.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], EPS).astype(cfg.dtype)
 
 

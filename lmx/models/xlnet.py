@@ -37,6 +37,7 @@ import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import dropout, embedding, relative_attention, relative_block, sinusoids, softmax
+from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -184,7 +185,7 @@ class TwoStreamAttention(nn.Module):
     T = x_BXD.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
     param = lambda name, *shape: self.param(name, nn.initializers.normal(cfg.init_std), shape).astype(dtype)
     qkv_DCHK = param('qkv', D, 3, H, K)
-    project = lambda x_BSD, c: jnp.einsum('BSD,DHK->BSHK', x_BSD, qkv_DCHK[:, c])
+    project = lambda x_BSD, c: constrain(jnp.einsum('BSD,DHK->BSHK', x_BSD, qkv_DCHK[:, c]), 'BSHK')
     h_BTD = x_BXD[:, :T]
     q_BXHK, k_BSHK, value_BSHK = project(x_BXD, 0), project(h_BTD, 1), project(h_BTD, 2)
     if memory is not None:  # projected separately, because no gradient flows into it

@@ -19,8 +19,8 @@ def loss(table_DC, x_BTD, targets_BT, selected_BT):
   return jnp.where(selected_BT, jax.nn.logsumexp(logits_BTC, axis=-1) - target_BT, 0.0)
 
 
-@pytest.mark.parametrize('together', [True, False])
-def test_selected_equals_the_loss_of_all_positions(together):
+@pytest.mark.parametrize('shards', [1, B])
+def test_selected_equals_the_loss_of_all_positions(shards):
   """Outputs and gradients, with no, some and all positions selected."""
   rng = np.random.default_rng(0)
   draw = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.float32)
@@ -32,11 +32,13 @@ def test_selected_equals_the_loss_of_all_positions(together):
     return jax.jit(jax.value_and_grad(total, argnums=(0, 1)))
 
   plain = both(loss)
-  fast = both(lambda *given: kernels.selected_loss(loss, *given, classes=CLASSES, block=4, together=together))
+  fast = both(lambda *given: kernels.selected_loss(loss, *given, classes=CLASSES, block=4))
   for share in (0.0, 0.3, 1.0):
     selected_BT = jnp.asarray(rng.random((B, T)) < share)
     expected = jax.tree.leaves(plain(table_DC, x_BTD, selected_BT))
-    for a, b in zip(jax.tree.leaves(fast(table_DC, x_BTD, selected_BT)), expected, strict=True):
+    with placed.on(data=shards):
+      found = fast(table_DC, x_BTD, selected_BT)
+    for a, b in zip(jax.tree.leaves(found), expected, strict=True):
       np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
@@ -49,9 +51,9 @@ def test_only_the_blocks_that_are_needed_are_processed():
 
 
 def test_blocks_stay_within_the_limits_of_logits():
-  assert kernels.block_size(64_000, 1000, 1) == 4000  # a 16th
-  assert kernels.block_size(256, 1000, 1) == kernels.LEAST
+  assert kernels.block_size(64_000, 1000) == 4000  # a 16th
+  assert kernels.block_size(256, 1000) == kernels.LEAST
   with placed.on('cpu'):
-    assert kernels.block_size(64_000, 2**16, 1) == kernels.CPU_LOGITS // 2**16
-  assert kernels.block_size(64_000, 1000, 8, block=64) == 8
-  assert kernels.block_size(64, 1000, 1) == 64
+    assert kernels.block_size(64_000, 2**16) == kernels.CPU_LOGITS // 2**16
+  assert kernels.block_size(64_000, 1000, block=8) == 8
+  assert kernels.block_size(64, 1000) == 64

@@ -9,7 +9,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import adaptive_softmax
-from tests import drawn
+from tests import drawn, placed
 from tests.reference import transformer_xl as reference
 
 B, T, V, D = 3, 7, 40, 12
@@ -58,16 +58,16 @@ def test_each_words_probability_is_that_of_its_cluster_times_that_within_it(name
 
 
 @pytest.mark.parametrize(
-  'name, together, block',
+  'name, shards, block',
   [
-    ('alike', True, 0),
-    ('projected twice', True, 4),
-    ('projected twice', False, 6),
-    ('first apart', False, 6),
-    ('one cluster', True, 4),
+    ('alike', 1, 0),
+    ('projected twice', 1, 4),
+    ('projected twice', B, 3),
+    ('first apart', B, 3),
+    ('one cluster', 1, 4),
   ],
 )
-def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, together, block):
+def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, shards, block):
   """Whatever words come, in however many blocks: no position is dropped, and none counts twice."""
   sizes, x_BTD, params = SIZES[name], hidden(), draw(SIZES[name])
   weights_BT = np.random.default_rng(3).random((B, T)).astype(np.float32)
@@ -76,7 +76,7 @@ def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, togethe
     log_p_BTV = jax.nn.log_softmax(adaptive_softmax.log_probabilities(sizes, *params, x_BTD))
     return -jnp.take_along_axis(log_p_BTV, targets_BT[..., None], axis=-1)[..., 0]
 
-  ours = lambda params, *xs: adaptive_softmax.nll(sizes, *params, *xs, block=block, together=together)
+  ours = lambda params, *xs: adaptive_softmax.nll(sizes, *params, *xs, block=block)
 
   def both(f):
     def total(*args):
@@ -87,7 +87,8 @@ def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, togethe
 
   run = jax.jit(lambda *args: (both(ours)(*args), both(plain)(*args)))
   for words, targets in WORDS.items():
-    found, expected = run(params, x_BTD, targets(np.random.default_rng(2)).astype(np.int32))
+    with placed.on(data=shards):
+      found, expected = run(params, x_BTD, targets(np.random.default_rng(2)).astype(np.int32))
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True):
       np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=words + jax.tree_util.keystr(path))
 
