@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from lmx.kernels import attention as kernels
 from lmx.kernels import hash_dropout
+from lmx.kernels.mixed_product import einsum
 from lmx.layers.masks import AttentionMask
 from lmx.types import Array
 
@@ -20,7 +21,7 @@ BACKENDS = kernels.BACKENDS
 def probabilities(q_BTHK: Array, k_BSHK: Array, mask: AttentionMask, causal: bool) -> Array:
   """Return softmax(q k^T / sqrt(K)) over the keys that the mask allows, (B, H, T, S) float32."""
   (T, K), S = (q_BTHK.shape[1], q_BTHK.shape[3]), k_BSHK.shape[1]
-  scores_BHTS = jnp.einsum('BTHK,BSHK->BHTS', q_BTHK * K**-0.5, k_BSHK, preferred_element_type=jnp.float32)
+  scores_BHTS = einsum('BTHK,BSHK->BHTS', q_BTHK * K**-0.5, k_BSHK)
   return jax.nn.softmax(mask.mask_scores(scores_BHTS, causal, (0, T), (0, S)), axis=-1)
 
 

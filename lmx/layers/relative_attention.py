@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels import relative_attention as kernels
+from lmx.kernels.mixed_product import einsum
 from lmx.kernels.relative_attention import MASKED
 from lmx.layers import dropout
 from lmx.types import Array
@@ -27,7 +28,7 @@ BACKENDS = kernels.BACKENDS
 
 def content_scores(q_BTHK: Array, u_HK: Array | None, k_BSHK: Array) -> Array:
   """Return (q + u) · k / sqrt(K), (B, H, T, S) float32; u None is 0."""
-  return product('BTHK,BSHK->BHTS', scale_queries(q_BTHK, u_HK), k_BSHK)
+  return einsum('BTHK,BSHK->BHTS', scale_queries(q_BTHK, u_HK), k_BSHK)
 
 
 def position_scores(
@@ -51,13 +52,13 @@ def position_scores(
   """
   axes, q_BTHK = 'RHK' if r_RHK.ndim == 3 else 'BRHK', scale_queries(q_BTHK, v_HK)
   T = q_BTHK.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
-  scores_BHTR = product(f'BTHK,{axes}->BHTR', q_BTHK[:, :T], r_RHK)
+  scores_BHTR = einsum(f'BTHK,{axes}->BHTR', q_BTHK[:, :T], r_RHK)
   if bias_HR is not None:
     scores_BHTR += q_BTHK.shape[-1] ** -0.5 * bias_HR[None, :, None]
   scores_BHTS = shift(scores_BHTR, keys)
   if positions_BP is None:
     return scores_BHTS
-  scores_BPHR = product(f'BPHK,{axes}->BPHR', q_BTHK[:, T:], r_RHK)
+  scores_BPHR = einsum(f'BPHK,{axes}->BPHR', q_BTHK[:, T:], r_RHK)
   window = lambda row_HR, position: jax.lax.dynamic_slice_in_dim(row_HR, T - 1 - position, keys, axis=1)
   scores_BPHS = jax.vmap(jax.vmap(window))(scores_BPHR, positions_BP)
   return jnp.concatenate([scores_BHTS, scores_BPHS.swapaxes(1, 2)], axis=2)
@@ -79,7 +80,7 @@ def shift(x_XTR: Array, S: int | None = None) -> Array:
 
 def segment_scores(q_BTHK: Array, s_HK: Array, e_2HK: Array, other_BTS: Array) -> Array:
   """Return (q + s) · e / sqrt(K), (B, H, T, S) float32; e[1] where key and query are in different segments."""
-  scores_BHT2 = product('BTHK,CHK->BHTC', scale_queries(q_BTHK, s_HK), e_2HK)
+  scores_BHT2 = einsum('BTHK,CHK->BHTC', scale_queries(q_BTHK, s_HK), e_2HK)
   return jnp.where(other_BTS[:, None], scores_BHT2[..., 1:], scores_BHT2[..., :1])
 
 
@@ -87,11 +88,6 @@ def scale_queries(q_BTHK: Array, bias_HK: Array | None) -> Array:
   """Return (q + bias) / sqrt(K)."""
   biased_BTHK = q_BTHK if bias_HK is None else q_BTHK + bias_HK.astype(q_BTHK.dtype)
   return biased_BTHK * q_BTHK.shape[-1] ** -0.5
-
-
-def product(axes: str, x: Array, y: Array) -> Array:
-  """Return the `einsum` of x and y, accumulated in float32."""
-  return jnp.einsum(axes, x, y, preferred_element_type=jnp.float32)
 
 
 def causal_mask(

@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx.kernels.mixed_product import einsum
 from lmx.layers import masks
 from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
@@ -228,7 +229,7 @@ def _softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
   turn = lambda x, rows: x.swapaxes(2, 3) if rows == 'BHQJ' else x
   scores, hidden = [], []
   for part, axes in zip(parts, rows, strict=True):
-    a = jnp.einsum(f'BJQHK,{part.axes}->{axes}S', scaled, part.k, preferred_element_type=jnp.float32)
+    a = einsum(f'BJQHK,{part.axes}->{axes}S', scaled, part.k)
     hidden.append(turn(part.mask, axes))
     scores.append(jnp.where(hidden[-1], a, masks.MASKED))
   tops = [turn(jnp.max(a, axis=-1), axes) for a, axes in zip(scores, rows, strict=True)]
@@ -237,9 +238,7 @@ def _softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
   for part, axes, a, mask in zip(parts, rows, scores, hidden, strict=True):
     e = jnp.where(mask, jnp.exp(a - turn(top_BHJQ, axes)[..., None]), 0.0)
     total_BHJQ = total_BHJQ + turn(jnp.sum(e, axis=-1), axes)
-    o_BJQHK = o_BJQHK + jnp.einsum(
-      f'{axes}S,{part.axes}->BJQHK', e.astype(part.v.dtype), part.v, preferred_element_type=jnp.float32
-    )
+    o_BJQHK = o_BJQHK + einsum(f'{axes}S,{part.axes}->BJQHK', e.astype(part.v.dtype), part.v)
   total_BJQH1 = total_BHJQ.transpose(0, 2, 3, 1)[..., None]
   return (o_BJQHK / jnp.where(total_BJQH1 > 0, total_BJQH1, 1.0)).astype(q_BJQHK.dtype)
 

@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx.kernels.mixed_product import einsum
 from lmx.layers import bilm, char_cnn, softmax
 from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
@@ -243,7 +244,7 @@ def sampled_loss(
   V = table_VD.shape[0]
   ids_S = draw(key, V, samples)
   rows_SD, rows_BTD = table_VD[ids_S].astype(x_BTD.dtype), table_VD[targets_BT].astype(x_BTD.dtype)
-  score_BTS = jnp.einsum('BTD,SD->BTS', x_BTD, rows_SD, preferred_element_type=jnp.float32)
+  score_BTS = einsum('BTD,SD->BTS', x_BTD, rows_SD)
   score_BTS = score_BTS + (bias_V[ids_S] - log_expected(ids_S, V, samples))
   score_BTS = jnp.where(targets_BT[..., None] == ids_S, -jnp.inf, score_BTS)
   target_BT = jnp.einsum('BTD,BTD->BT', x_BTD, rows_BTD, preferred_element_type=jnp.float32) + bias_V[targets_BT]
