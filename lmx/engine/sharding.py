@@ -68,6 +68,8 @@ class Config:
     rules: (regular expression, mesh axis or None for each dimension) for parameters, before the built-in rules; the
       first that matches in a parameter's name ('model/layer_00/...') applies.
     min_size: matrices with fewer elements are not sharded over 'fsdp' unless a rule applies.
+    shard_optimizer: shard the optimizer's state over 'data' too, where its size allows (ZeRO stage 1: Rajbhandari et
+      al. 2020, arXiv 1910.02054). Under 'jit' only.
   """
 
   mode: str = 'jit'
@@ -76,6 +78,7 @@ class Config:
   tensor: int = 1
   rules: tuple[Rule, ...] = ()
   min_size: int = 1024
+  shard_optimizer: bool = True
 
   def __post_init__(self) -> None:
     if self.mode not in ('jit', 'pmap'):
@@ -192,7 +195,7 @@ class Engine:
       return jax.tree.map(lambda _: self._whole, state)
     used: set[str] = set()
     shardings = jax.tree_util.tree_map_with_path(
-      lambda path, leaf: NamedSharding(self.mesh, _spec(self.cfg, self.mesh.shape, _name(path), leaf.shape, used)),
+      lambda path, leaf: NamedSharding(self.mesh, _leaf_spec(self.cfg, self.mesh.shape, path, leaf.shape, used)),
       state,
     )
     for regex, _ in self.cfg.rules:
@@ -313,7 +316,7 @@ class Engine:
         donate_argnums=arguments,
       )
     out = (self.shardings(state), self._rows, self._whole)
-    return jax.jit(step, out_shardings=out, donate_argnums=arguments)
+    return jax.jit(step, out_shardings=out, donate_argnums=arguments, compiler_options=self._compiler_options())
 
   def compile_eval(self, step: Callable[..., Any]) -> Any:
     """Compile an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`."""
@@ -327,6 +330,16 @@ class Engine:
         devices=self._pmap_devices(),
       )
     return jax.jit(step, out_shardings=(self._whole, self._rows))
+
+  def _compiler_options(self) -> dict[str, str] | None:
+    """Return XLA's options for the training step.
+
+    On a TPU a product whose result is reduced over chips is not computed in windows, one for each chip: at the widths
+    of these models a window is too narrow for the matrix unit.
+    """
+    if self.placement.platform != 'tpu':
+      return None
+    return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': '1000000'}
 
   def _pmap_devices(self) -> Any:
     return None if jax.process_count() > 1 else self._local
@@ -353,6 +366,23 @@ def _name(path: Sequence[Any]) -> str:
     if part in ('model', 'objective'):
       return '/'.join(parts[start:])
   return '/'.join(parts)
+
+
+def _leaf_spec(
+  cfg: Config, sizes: Mapping[str, int], path: Sequence[Any], shape: tuple[int, ...], used: set[str]
+) -> PartitionSpec:
+  """Return the mesh axes of an array of the training state; those of the optimizer's state have 'data' in addition."""
+  spec = _spec(cfg, sizes, _name(path), shape, used)
+  is_optimizer = bool(path) and getattr(path[0], 'name', '') == 'opt_state'
+  if not (cfg.shard_optimizer and is_optimizer and sizes['data'] > 1 and np.prod(shape) >= cfg.min_size):
+    return spec
+  axes = [*spec, *(None,) * (len(shape) - len(spec))]
+  shards = lambda i: sizes['data'] * (1 if axes[i] is None else sizes[axes[i]])
+  divided = [i for i, n in enumerate(shape) if n % shards(i) == 0]
+  if divided:
+    largest = max(divided, key=lambda i: shape[i])
+    axes[largest] = 'data' if axes[largest] is None else (axes[largest], 'data')
+  return PartitionSpec(*axes)
 
 
 def _spec(cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
