@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import placement
 from lmx.types import Array
 
 
@@ -29,6 +30,61 @@ def einsum(axes: str, x: Array, y: Array) -> Array:
   if x.dtype == jnp.float32 or x.dtype != y.dtype:
     return jnp.einsum(axes, x, y, preferred_element_type=jnp.float32)
   return _einsum(_explicit(axes, x.ndim, y.ndim), x, y)
+
+
+def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
+  """Return x · kernel in the type of x; the gradient of the kernel is accumulated and returned in the kernel's type.
+
+  So of float32 parameters the gradient is reduced over devices in float32, though the operands are bfloat16.
+
+  Args:
+    x_RX: rows, and the axes that are contracted.
+    kernel_XY: these axes, and those of the result.
+    axes: number of axes in X.
+  """
+  if x_RX.dtype == kernel_XY.dtype:
+    return _dot(x_RX, kernel_XY, axes)
+  return _mixed_dot(x_RX, kernel_XY, axes)
+
+
+def _dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
+  contracted = tuple(range(x_RX.ndim - axes, x_RX.ndim)), tuple(range(axes))
+  return jax.lax.dot_general(x_RX, kernel_XY, (contracted, ((), ())))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _mixed_dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
+  return _dot(x_RX, kernel_XY.astype(x_RX.dtype), axes)
+
+
+def _dot_forward(x_RX: Array, kernel_XY: Array, axes: int) -> tuple[Array, tuple[Array, Array]]:
+  return _mixed_dot(x_RX, kernel_XY, axes), (x_RX, kernel_XY)
+
+
+def _dot_backward(axes: int, operands: tuple[Array, Array], gradient_RY: Array) -> tuple[Array, Array]:
+  x_RX, kernel_XY = operands
+  rows = tuple(range(x_RX.ndim - axes))
+  last = lambda x, n: tuple(range(x.ndim - n, x.ndim))
+  outputs = kernel_XY.ndim - axes
+  contracted = last(gradient_RY, outputs), last(kernel_XY, outputs)
+  dx_RX = jax.lax.dot_general(gradient_RY, kernel_XY.astype(x_RX.dtype), (contracted, ((), ())))
+  x_RX, gradient_RY = _operands(x_RX, gradient_RY)
+  over_rows = (rows, rows), ((), ())
+  dkernel_XY = jax.lax.dot_general(x_RX, gradient_RY, over_rows, preferred_element_type=kernel_XY.dtype)
+  return dx_RX, dkernel_XY
+
+
+_mixed_dot.defvjp(_dot_forward, _dot_backward)
+
+
+def _operands(*arrays: Array) -> tuple[Array, ...]:
+  """Return the operands of a product that is accumulated in float32.
+
+  On a CPU XLA has such products of some shapes only. There they are converted first, which is exact.
+  """
+  if placement.is_platform('tpu') or placement.is_platform('gpu'):
+    return arrays
+  return tuple(x.astype(jnp.float32) for x in arrays)
 
 
 def _explicit(axes: str, *sizes: int) -> str:
@@ -51,11 +107,11 @@ def _forward(axes: str, x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]
 def _backward(axes: str, operands: tuple[Array, Array], gradient: Array) -> tuple[Any, Any]:
   (x, y), (inputs, result) = operands, axes.split('->')
   first, second = inputs.split(',')
-  gradient = gradient.astype(x.dtype)
+  gradient, x, y = _operands(gradient.astype(x.dtype), x, y)
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
   dx = product(f'{result},{second}->{first}', gradient, y)
   dy = product(f'{result},{first}->{second}', gradient, x)
-  return dx.astype(x.dtype), dy.astype(y.dtype)
+  return dx.astype(operands[0].dtype), dy.astype(operands[1].dtype)
 
 
 _einsum.defvjp(_forward, _backward)

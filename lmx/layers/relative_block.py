@@ -16,7 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import layer_scan
+from lmx.kernels import layer_scan, mixed_product
 from lmx.layers import dropout
 from lmx.placement import constrain
 from lmx.types import Array, Params
@@ -33,9 +33,9 @@ class Dense(nn.Module):
   @nn.compact
   def __call__(self, x: Array) -> Array:
     inputs = x.shape[-self.axes :]
-    kernel = self.param('kernel', nn.initializers.normal(self.std), (*inputs, *self.outputs)).astype(x.dtype)
+    kernel = self.param('kernel', nn.initializers.normal(self.std), (*inputs, *self.outputs))
     # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
-    y = jnp.tensordot(x.reshape(-1, *inputs), kernel, self.axes).reshape(*x.shape[: -self.axes], *self.outputs)
+    y = mixed_product.dot(x.reshape(-1, *inputs), kernel, self.axes).reshape(*x.shape[: -self.axes], *self.outputs)
     return y + self.param('bias', nn.initializers.zeros, self.outputs).astype(x.dtype) if self.bias else y
 
 

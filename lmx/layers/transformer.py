@@ -18,7 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import layer_scan
+from lmx.kernels import layer_scan, mixed_product
 from lmx.layers import attention, dropout, kv_cache
 from lmx.layers.kv_cache import Cache
 from lmx.layers.masks import AttentionMask
@@ -112,8 +112,7 @@ class Projection(nn.Module):
     n = len(self.inputs)
     # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
     x_R = x.reshape(-1, *self.inputs)
-    y = jax.lax.dot_general(x_R, self.matrix(), ((tuple(range(1, n + 1)), tuple(range(n))), ((), ())))
-    y = y.reshape(*x.shape[: x.ndim - n], *self.outputs)
+    y = mixed_product.dot(x_R, self.matrix(), n).reshape(*x.shape[: x.ndim - n], *self.outputs)
     if not self.bias:
       return y
     bias = self.param('bias', nn.initializers.zeros, self.outputs)
@@ -122,8 +121,8 @@ class Projection(nn.Module):
     return y + bias.astype(self.dtype).reshape((1,) * (x.ndim - n) + self.outputs)
 
   def matrix(self) -> Array:
-    """Return the kernel, (*inputs, *outputs) in the compute type."""
-    return self.param('kernel', self._draw, (*self.inputs, *self.outputs)).astype(self.dtype)
+    """Return the kernel, (*inputs, *outputs)."""
+    return self.param('kernel', self._draw, (*self.inputs, *self.outputs))
 
   def _draw(self, key: Array, shape: tuple[int, ...]) -> Array:
     outputs = math.prod(self.outputs) // self.fused

@@ -35,6 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
+from lmx.kernels import mixed_product
 from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block, sinusoids
 from lmx.layers.relative_attention import content_scores, position_scores
 from lmx.placement import constrain
@@ -206,8 +207,8 @@ class RelativeAttention(nn.Module):
   @nn.compact
   def __call__(self, x_BTD: Array, inputs: RelativePositions, memory: Any, key: Array | None) -> tuple[Array, Any]:
     cfg, T = self.cfg, x_BTD.shape[1]
-    qkv_DCHK = self._param('qkv', cfg.D, 3, cfg.H, cfg.D // cfg.H).astype(cfg.dtype)
-    project = lambda x_BSD, c: constrain(jnp.einsum('BSD,DHK->BSHK', x_BSD, qkv_DCHK[:, c]), 'BSHK')
+    qkv_DCHK = self._param('qkv', cfg.D, 3, cfg.H, cfg.D // cfg.H)
+    project = lambda x_BSD, c: constrain(mixed_product.dot(x_BSD, qkv_DCHK[:, c], 1), 'BSHK')
     q_BTHK = project(x_BTD, 0)
     k_BSHK, value_BSHK = new = project(x_BTD, 1), project(x_BTD, 2)
     if memory is not None:

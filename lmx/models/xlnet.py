@@ -36,6 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
+from lmx.kernels import mixed_product
 from lmx.layers import dropout, embedding, relative_attention, relative_block, sinusoids, softmax
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
@@ -184,8 +185,8 @@ class TwoStreamAttention(nn.Module):
     H, K, D, dtype = cfg.H, cfg.D // cfg.H, cfg.D, x_BXD.dtype
     T = x_BXD.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
     param = lambda name, *shape: self.param(name, nn.initializers.normal(cfg.init_std), shape).astype(dtype)
-    qkv_DCHK = param('qkv', D, 3, H, K)
-    project = lambda x_BSD, c: constrain(jnp.einsum('BSD,DHK->BSHK', x_BSD, qkv_DCHK[:, c]), 'BSHK')
+    qkv_DCHK = self.param('qkv', nn.initializers.normal(cfg.init_std), (D, 3, H, K))
+    project = lambda x_BSD, c: constrain(mixed_product.dot(x_BSD, qkv_DCHK[:, c], 1), 'BSHK')
     h_BTD = x_BXD[:, :T]
     q_BXHK, k_BSHK, value_BSHK = project(x_BXD, 0), project(h_BTD, 1), project(h_BTD, 2)
     if memory is not None:  # projected separately, because no gradient flows into it

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lmx.kernels import mixed_product
+from tests import placed
 
 CASES = {
   'BTHK,BSHK->BHTS': ((2, 3, 4, 5), (2, 6, 4, 5)),
@@ -48,6 +49,29 @@ def test_bfloat16_multiplies_only_bfloat16_and_adds_in_float32(axes):
   for a, b in zip(found[1], expected[1], strict=True):
     assert a.dtype == jnp.bfloat16
     np.testing.assert_allclose(a.astype(jnp.float32), b.astype(jnp.float32), rtol=0.02, atol=0.05)
-  products = [line for line in fast.lower(*args).as_text().splitlines() if 'dot_general' in line]
+  with placed.on('tpu'):
+    fast, _ = gradients(mixed_product.einsum, axes, *args)
+    products = [line for line in fast.lower(*args).as_text().splitlines() if 'dot_general' in line]
   assert len(products) == 3 and not any('f32' in line.partition(' -> ')[0].rpartition(' : ')[2] for line in products)
   assert all(line.rstrip().endswith('xf32>') for line in products)
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_the_gradient_of_a_float32_kernel_is_accumulated_in_float32(dtype):
+  rng = np.random.default_rng(0)
+  x_RHK = jnp.asarray(rng.standard_normal((6, 4, 5)), dtype)
+  kernel_HKD, weights_RD = (rng.standard_normal(shape, np.float32) for shape in ((4, 5, 7), (6, 7)))
+  loss = lambda f: jax.jit(
+    jax.value_and_grad(lambda x, w: jnp.sum(f(x, w).astype(jnp.float32) * weights_RD), argnums=(0, 1))
+  )
+  fast = loss(lambda x, w: mixed_product.dot(x, w, 2))
+  slow = loss(lambda x, w: jnp.tensordot(x, w.astype(x.dtype), 2))
+  found, expected = fast(x_RHK, kernel_HKD), slow(x_RHK, kernel_HKD)
+  assert found[1][1].dtype == jnp.float32
+  if dtype == 'float32':
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+  else:
+    rounded = jnp.asarray(weights_RD, dtype).astype(jnp.float32)
+    exact = jnp.tensordot(x_RHK.astype(jnp.float32), rounded, ((0,), (0,)))
+    np.testing.assert_allclose(found[1][1], exact, rtol=1e-6, atol=1e-6)  # not rounded to bfloat16
+    np.testing.assert_array_equal(found[1][0], expected[1][0])
