@@ -23,6 +23,7 @@ from lmx.errors import InputError, check_choice, check_range
 from lmx.kernels import adaptive_softmax as kernels
 from lmx.kernels import chunked_loss
 from lmx.layers import softmax
+from lmx.placement import constrain
 from lmx.types import Array, Params
 
 TIES = ('all', 'but_first', 'none')
@@ -135,11 +136,11 @@ def lookup(sizes: Sizes, embedding: Params, ids_BT: Array, dtype: str) -> Array:
   """Return embeddings of the model's width, (B, T, D) in `dtype`."""
   parts, start = [], 0
   for ending, rows, _ in sizes.tables:
-    x_BTJ = jnp.take(embedding[f'tokens{ending}'], ids_BT - start, axis=0, mode='clip').astype(dtype)
+    x_BTJ = constrain(jnp.take(embedding[f'tokens{ending}'], ids_BT - start, axis=0, mode='clip').astype(dtype), 'B')
     if len(sizes.tables) > 1:
       x_BTJ = jnp.where(_is_in_cluster(Cluster(start, start + rows, 0), ids_BT)[..., None], x_BTJ, 0)
     projection_JD = embedding.get(f'projection{ending}')
-    parts.append(x_BTJ if projection_JD is None else x_BTJ @ projection_JD.astype(dtype))
+    parts.append(x_BTJ if projection_JD is None else constrain(x_BTJ @ projection_JD.astype(dtype), 'B'))
     start += rows
   return sum(parts[1:], parts[0])
 
@@ -158,7 +159,7 @@ class _Table(NamedTuple):
   def logits(self, x_BTD: Array) -> Array:
     """Return the logits of the cluster's tokens, (B, T, I) float32."""
     if self.projection_JD is not None:
-      x_BTD = x_BTD @ self.projection_JD.astype(x_BTD.dtype).T
+      x_BTD = constrain(x_BTD @ self.projection_JD.astype(x_BTD.dtype).T, 'B')
     return softmax.tied_logits(x_BTD, self.rows_IJ, self.bias_I)
 
 

@@ -18,14 +18,14 @@ def table(key: Array, rows: int, width: int, std: float, *, truncated: bool = Fa
   return std * jax.random.normal(key, (rows, width), jnp.float32)
 
 
-def lookup(table_VD: Array | Rows, ids_BT: Any, dtype: str) -> Any:
-  """Return the rows of a table, (B, T, D) in `dtype`; a tuple of ids gives a tuple.
+def lookup(table_VD: Array | Rows, ids_BT: Any, dtype: str, axes: str = 'B') -> Any:
+  """Return the rows of a table in `dtype`, with the first `axes`; a tuple of ids gives a tuple.
 
   A step that has already gathered the rows passes them as `Rows` instead of the table.
   """
   if isinstance(table_VD, Rows):
     return jax.tree.map(lambda x: x.astype(dtype), table_VD.values)
-  return jax.tree.map(lambda ids: constrain(jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype), 'B'), ids_BT)
+  return jax.tree.map(lambda ids: constrain(jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype), axes), ids_BT)
 
 
 def positions(table_TD: Array, position_BT: Array | None, length: int, dtype: str) -> Array:

@@ -161,7 +161,7 @@ def target(cfg: Any, params: Params, batch: Batch, position_B: Array, key: Array
   """Return the inputs of the decoder, from position `position_B`."""
   tokens_TB, valid_BT = batch['tokens_BT'].T, batch.get('valid_BT')
   (T, B), valid_TB = tokens_TB.shape, None if valid_BT is None else valid_BT.T
-  x_TBE = dropout(embedding.lookup(table(params, 'target'), tokens_TB, cfg.dtype), cfg.dropout_embedding, key)
+  x_TBE = dropout(embedding.lookup(table(params, 'target'), tokens_TB, cfg.dtype, 'TB'), cfg.dropout_embedding, key)
   steps_TB = jnp.ones((T, B), jnp.int32) if valid_TB is None else valid_TB.astype(jnp.int32)
   return Target(x_TBE, valid_TB, position_B + jnp.cumsum(steps_TB, axis=0) - steps_TB, steps_TB)
 

@@ -17,7 +17,7 @@ from lmx.types import Array
 
 def tied_logits(x_BTD: Array, table_VD: Array, bias_V: Array | None = None) -> Array:
   """Return logits x · table + bias, (B, T, V) float32: products in the type of x, accumulated in float32."""
-  y_BTV = einsum('...D,VD->...V', x_BTD, table_VD.astype(x_BTD.dtype))
+  y_BTV = einsum('...D,VD->...V', constrain(x_BTD, 'B'), table_VD.astype(x_BTD.dtype))
   y_BTV = constrain(y_BTV, 'B' + 'T' * (y_BTV.ndim - 2) + 'V')
   return y_BTV if bias_V is None else y_BTV + bias_V.reshape((1,) * (y_BTV.ndim - 1) + (-1,))
 

@@ -204,7 +204,7 @@ def apply(
   valid_BT = batch.get('valid_BT')
   valid_TB = None if valid_BT is None else valid_BT.T
   tokens_TB = batch['tokens_BT'].T
-  x_TBD = embedding.lookup(params['embed']['table'], tokens_TB, cfg.dtype)
+  x_TBD = embedding.lookup(params['embed']['table'], tokens_TB, cfg.dtype, 'TB')
   layers, carries = [x_TBD], []
   x_TBD = word_dropout(x_TBD, tokens_TB, cfg.V, cfg.dropout_embedding, word_key)
   x_TBD = locked_dropout(x_TBD, cfg.dropout_input, input_key)

@@ -130,7 +130,7 @@ def apply(
   keys = split(key, cfg.N + 1)
   valid_BT = batch.get('valid_BT')
   valid_TB = None if valid_BT is None else valid_BT.T
-  x_TBD = embedding.lookup(params['embed']['table'], batch['tokens_BT'].T, cfg.dtype)
+  x_TBD = embedding.lookup(params['embed']['table'], batch['tokens_BT'].T, cfg.dtype, 'TB')
 
   def block(params: Params, x_TBD: Array, carry: Any, key: Array | None) -> tuple[Array, Any]:
     x_TBD = dropout(x_TBD, cfg.dropout, key)
