@@ -11,6 +11,7 @@ import os
 import pathlib
 
 from lmx import ranges
+from lmx.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
   step = program.lower(
     resolve.load(args.config, args.overrides), topology.devices(slice_), args.vocabulary, args.pad_rows
   )
+  if args.partition and slice_.chips == 1:
+    raise InputError('--partition: got one chip; expected several; leave --partition out')
   if args.partition:
     text = partition.text(_command(args))
     result = report.about(step, slice_) | report.read(text, step.model_flops, slice_, estimated=False)

@@ -1,4 +1,4 @@
-"""What a compiled training step needs on a slice: memory, communication, operations, and an estimate of its time.
+"""Needs of a compiled training step on a slice: memory, communication, operations, and an estimate of its time.
 
 The estimate is XLA's own: the cycles that it expects of each instruction, loops multiplied, over the clock of the chip.
 It has no overlap between instructions and none for Pallas kernels, which count at half the peak. Collectives are
@@ -89,7 +89,7 @@ def _memory(planned: Any, slice_: topology.Topology) -> dict[str, Any]:
 
 
 def _too_large(message: str, slice_: topology.Topology) -> dict[str, Any]:
-  """Return what XLA says of a program that exceeds the memory: how much it needs, and its largest arrays."""
+  """Return the memory that a program needs that exceeds a chip's, and its largest arrays, from the message of XLA."""
   used = re.search(r'Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm', message)
   units = {'K': 2**10, 'M': 2**20, 'G': 2**30}
   memory: dict[str, Any] = {'chip': slice_.chip.memory * GIB}
