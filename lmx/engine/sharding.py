@@ -62,8 +62,9 @@ class Config:
 
   Attributes:
     mode: 'jit' or 'pmap' (data-parallel only).
-    data: devices along the axis that shards rows and replicates parameters; -1 is all remaining ones.
-    fsdp: devices along the axis that shards rows and parameters.
+    data: devices along the axis that shards rows and replicates parameters; -1 is all that the other axes leave.
+    fsdp: devices along the axis that shards rows and parameters; -1 is all that the other axes leave, where a `data` of
+      -1 is then 1.
     tensor: devices along the axis that shards parameters and replicates rows.
     rules: (regular expression, mesh axis or None for each dimension) for parameters, before the built-in rules; the
       first that matches in a parameter's name ('model/layer_00/...') applies.
@@ -83,12 +84,12 @@ class Config:
   def __post_init__(self) -> None:
     if self.mode not in ('jit', 'pmap'):
       raise InputError(f'parallel.mode: got "{self.mode}"; expected "jit" or "pmap"')
-    for axis in ('fsdp', 'tensor'):
-      if getattr(self, axis) < 1:
-        raise InputError(f'parallel.{axis}: got {getattr(self, axis)}; expected at least 1')
-    if self.data < 1 and self.data != -1:
-      raise InputError(f'parallel.data: got {self.data}; expected at least 1, or -1 for all devices')
-    if self.mode == 'pmap' and (self.fsdp > 1 or self.tensor > 1 or self.rules):
+    if self.tensor < 1:
+      raise InputError(f'parallel.tensor: got {self.tensor}; expected at least 1')
+    for axis in ('data', 'fsdp'):
+      if getattr(self, axis) < 1 and getattr(self, axis) != -1:
+        raise InputError(f'parallel.{axis}: got {getattr(self, axis)}; expected at least 1, or -1 for all devices')
+    if self.mode == 'pmap' and (self.fsdp != 1 or self.tensor > 1 or self.rules):
       raise InputError(
         'parallel.mode: got "pmap" with parallel.fsdp, tensor or rules; expected data parallelism only; set '
         'parallel.mode=jit, or fsdp and tensor to 1 and no rules'
@@ -117,16 +118,16 @@ class Engine:
     """
     self.cfg, self.matmul_precision = cfg, matmul_precision
     devices = list(jax.devices() if devices is None else devices)
-    inner = cfg.fsdp * cfg.tensor
-    data = cfg.data if cfg.data > 0 else max(len(devices) // inner, 1)
-    needed = data * inner
-    sizes = f'data {data} x fsdp {cfg.fsdp} x tensor {cfg.tensor} = {needed}'
-    if needed > len(devices) or (cfg.data < 0 and needed != len(devices)):
+    fsdp = cfg.fsdp if cfg.fsdp > 0 else max(len(devices) // (max(cfg.data, 1) * cfg.tensor), 1)
+    data = cfg.data if cfg.data > 0 else max(len(devices) // (fsdp * cfg.tensor), 1)
+    needed = data * fsdp * cfg.tensor
+    sizes = f'data {data} x fsdp {fsdp} x tensor {cfg.tensor} = {needed}'
+    if needed > len(devices) or (-1 in (cfg.data, cfg.fsdp) and needed != len(devices)):
       raise InputError(f'parallel: got {sizes} devices, but there are {len(devices)}')
     if needed != len(devices) and jax.process_count() > 1:
       raise InputError(f'parallel: got {sizes} devices; expected all {len(devices)} of the processes')
-    self.mesh = _mesh(cfg, devices[:needed], data)
-    self.row_shards = data * cfg.fsdp
+    self.mesh = _mesh(cfg.mode, devices[:needed], (data, fsdp, cfg.tensor))
+    self.row_shards = data * fsdp
     self.placement = placement.of_devices(devices, self.mesh, mapped=cfg.mode == 'pmap')
     self._whole = NamedSharding(self.mesh, PartitionSpec())
     self._rows = NamedSharding(self.mesh, ROWS)
@@ -345,9 +346,9 @@ class Engine:
     return None if jax.process_count() > 1 else self._local
 
 
-def _mesh(cfg: Config, devices: Sequence[jax.Device], data: int) -> Mesh:
-  shape, types = (data, cfg.fsdp, cfg.tensor), (AxisType.Auto,) * 3
-  if cfg.mode == 'pmap':  # it fixes the order of devices, so rows keep their device when they become global
+def _mesh(mode: str, devices: Sequence[jax.Device], shape: tuple[int, ...]) -> Mesh:
+  types = (AxisType.Auto,) * 3
+  if mode == 'pmap':  # it fixes the order of devices, so rows keep their device when they become global
     return Mesh(np.array(devices).reshape(shape), MESH_AXES, axis_types=types)
   return jax.make_mesh(shape, MESH_AXES, axis_types=types, devices=devices)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from lmx.engine import distributed, sharding
+from lmx.engine import distributed, sharding, state
 from lmx.errors import InputError
 from tests import engine_cases
 
@@ -111,6 +112,41 @@ def test_rows_of_the_only_process_are_all_rows():
 def test_bad_config_is_an_input_error(fields, message):
   with pytest.raises(InputError, match=message):
     sharding.Config(**fields)
+
+
+@pytest.mark.parametrize(
+  ('fields', 'sizes'),
+  [
+    ({}, (8, 1, 1)),
+    ({'fsdp': -1}, (1, 8, 1)),
+    ({'fsdp': -1, 'tensor': 2}, (1, 4, 2)),
+    ({'data': 2, 'fsdp': -1}, (2, 4, 1)),
+    ({'data': 2, 'fsdp': 2}, (2, 2, 1)),
+  ],
+)
+def test_an_axis_of_minus_one_takes_the_devices_that_the_others_leave(fields, sizes):
+  engine = sharding.Engine(sharding.Config(**fields))
+  assert tuple(engine.mesh.shape.values()) == sizes and engine.row_shards == sizes[0] * sizes[1]
+
+
+def test_the_state_of_the_optimizer_is_sharded_over_data():
+  """Parameters are not: every device computes with all of them."""
+  leaf = jax.ShapeDtypeStruct((64, 48), np.float32)
+  odd, small = jax.ShapeDtypeStruct((9, 1001), np.float32), jax.ShapeDtypeStruct((8,), np.float32)
+  tree = {'model': {'kernel': leaf, 'odd': odd, 'bias': small}}
+  train_state = state.TrainState(jax.ShapeDtypeStruct((), np.int32), tree, (tree, tree), None, small)
+  of = lambda tree: {name: x.spec for name, x in tree['model'].items()}
+  for cfg, kernel, moment in (
+    (dict(), (None, None), ('data', None)),
+    (dict(shard_optimizer=False), (None, None), (None, None)),
+    (dict(data=2, fsdp=4), ('fsdp', None), (('fsdp', 'data'), None)),
+  ):
+    placed = sharding.Engine(sharding.Config(**cfg)).shardings(train_state)
+    same = lambda spec, axes: tuple(spec) + (None,) * (2 - len(spec)) == axes
+    assert same(of(placed.params)['kernel'], kernel)
+    for moments in placed.opt_state:
+      assert same(of(moments)['kernel'], moment)
+      assert same(of(moments)['odd'], (None, None)) and same(of(moments)['bias'], (None, None))
 
 
 @pytest.mark.parametrize('fields', [{'data': 9}, {'fsdp': 3}, {'tensor': 16}])
