@@ -87,6 +87,9 @@ def _count_one(eqn: core.JaxprEqn) -> int:
       return eqn.params['length'] * _count(eqn.params['jaxpr'].jaxpr)
     case 'cond':
       return max(_count(branch.jaxpr) for branch in eqn.params['branches'])
+    case 'shard_map':  # the body has the shapes of one shard
+      shards = math.prod(eqn.params['mesh'].shape[axis] for axis in eqn.params['newly_manual_axes'])
+      return shards * _count(eqn.params['jaxpr'])
     case 'pallas_call':
       inner = sum(_count(jaxpr) for jaxpr in _jaxprs(eqn.params['jaxpr']))
       return math.prod(eqn.params['grid_mapping'].grid) * inner

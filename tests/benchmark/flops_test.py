@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
 
 from lmx import objectives
 from lmx.benchmark import flops
@@ -50,6 +51,13 @@ def test_products_loops_and_branches():
 def test_convolution():
   convolve = lambda x, w: jax.lax.conv_general_dilated(x, w, (1,), 'VALID', dimension_numbers=('NWC', 'WIO', 'NWC'))
   assert flops.flops(convolve, _shape(2, 10, 3), _shape(4, 3, 6)) == 2 * (2 * 7 * 6) * 4 * 3
+
+
+def test_a_function_of_one_shard_counts_once_a_shard():
+  mesh = jax.make_mesh((4, 2), ('a', 'b'), axis_types=(AxisType.Auto,) * 2)
+  rows, whole = PartitionSpec('a'), PartitionSpec()
+  sharded = jax.shard_map(lambda a, b: a @ b, mesh=mesh, in_specs=(rows, whole), out_specs=rows, axis_names={'a'})
+  assert flops.flops(sharded, _shape(8, 5), _shape(5, 3)) == 2 * 8 * 5 * 3
 
 
 def test_recomputation_counts_in_training():
