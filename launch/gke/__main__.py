@@ -20,7 +20,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from launch import command
+from launch import accelerators, command, compile_first
 from launch.gke.job import Job, start
 from launch.gke.wait import Waiter
 from launch.wait import submit_and_wait
@@ -51,11 +51,14 @@ def _main(argv: Sequence[str] | None) -> int:
   parser.add_argument('--secrets_of', default='lmx', help="the cluster's Secret that holds the values of --secret")
   parser.add_argument('--through', choices=('kubectl', 'xpk'), default='kubectl', help='what creates it')
   parser.add_argument('--cluster', default='', help='name of the cluster, for xpk')
+  parser.add_argument('--compile_first', action='store_true', help='start nothing unless the step compiles and fits')
   command.add_arguments(parser)
   args = parser.parse_args(own)
   command.require_command(words)
   job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
   run = command.parse_run(args, words)
+  if args.compile_first:
+    compile_first.check(words, accelerators.find(job.accelerator, pool=True), dry_run=run.dry_run)
   if args.wait and not run.dry_run:
     command.search_path('kubectl')
     return submit_and_wait('gke', Waiter(job, run, args.through, args.cluster), args.wait, args.poll)

@@ -17,7 +17,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from launch import command
+from launch import accelerators, command, compile_first
 from launch.tpu_vm.job import Launch, find_commit, log
 from launch.tpu_vm.machine import Machine
 from launch.tpu_vm.wait import wait
@@ -41,6 +41,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if not run.dry_run:
       command.search_path('gcloud')
       run.secret_values()
+    if args.compile_first:
+      compile_first.check(words, accelerators.find(machine.accelerator, pool=False), dry_run=run.dry_run)
     if args.wait and not run.dry_run:
       return wait(machine, run, args)
     code = Launch(machine, run, find_commit(command.Runner(), args.commit), args.poll).run_to_end()
@@ -65,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--reserved', action='store_true', help='a machine of a reservation')
   parser.add_argument('--internal', action='store_true', help='connect by internal addresses')
   parser.add_argument('--commit', default='', help='commit to run, the one checked out if not given')
+  parser.add_argument('--compile_first', action='store_true', help='rent nothing unless the step compiles and fits')
   parser.add_argument('--delete', action='store_true', help='delete the machine when the run has ended')
   command.add_arguments(parser, poll=20.0)
   return parser

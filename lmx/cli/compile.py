@@ -1,6 +1,7 @@
 """`lmx compile --config=FILE[:variant] --topology=v5e-256`: compile a training step for a TPU slice, without the slice.
 
-Prints whether the step fits, its largest arrays, its collectives, and an estimate of its time.
+Prints whether the step fits, its largest arrays, its collectives, and an estimate of its time. The exit code is 2 if it
+does not fit.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
   for path, content in ((args.json, json.dumps(result, indent=1)), (args.hlo, text)):
     if path:
       pathlib.Path(path).write_text(content)
-  return 0
+  return 0 if result.get('fits', True) else 2
 
 
 def _command(args: argparse.Namespace) -> list[str]:

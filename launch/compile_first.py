@@ -1,0 +1,55 @@
+"""`--compile_first`: compile the training step for the slice, here, before the slice is rented (`lmx compile`)."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from launch import accelerators
+from lmx.errors import InputError
+
+GENERATIONS = {'v4': 'v4', 'v5litepod': 'v5e', 'v5p': 'v5p', 'v6e': 'v6e'}  # Google's name -> that of lmx compile
+
+
+def compile_command(words: Sequence[str], slice_: accelerators.Slice) -> list[str]:
+  """Return the `lmx compile` of a training on a slice.
+
+  Args:
+    words: the lmx command to launch.
+    slice_: the slice.
+
+  Raises:
+    InputError: the command trains nothing, or XLA does not compile for the accelerator.
+  """
+  if not words or words[0] != 'train':
+    raise InputError(
+      f'--compile_first: got `lmx {" ".join(words[:1])}`; expected `lmx train`; leave --compile_first out'
+    )
+  generation = GENERATIONS.get(slice_.name.rpartition('-')[0])
+  if generation is None:
+    known = ', '.join(GENERATIONS)
+    raise InputError(f'--compile_first: got {slice_.name}; expected a TPU of {known}; leave --compile_first out')
+  options, rest = [], list(words[1:])
+  while rest:
+    word = rest.pop(0)
+    if word.partition('=')[0] == '--workdir':
+      rest = rest if '=' in word else rest[1:]
+    else:
+      options.append(word)
+  return ['compile', f'--topology={generation}:{slice_.topology}', *options]
+
+
+def check(words: Sequence[str], slice_: accelerators.Slice, *, dry_run: bool) -> None:
+  """Compile the step of a training for a slice, or with `dry_run` print the command.
+
+  Raises:
+    InputError: the step does not compile or does not fit.
+  """
+  command = compile_command(words, slice_)
+  print(f'lmx {shlex.join(command)}', flush=True)
+  if not dry_run and subprocess.run([sys.executable, '-m', 'lmx.cli.main', *command], check=False).returncode:
+    raise InputError(
+      '--compile_first: the training step does not compile for the slice or does not fit; nothing was rented'
+    )

@@ -1,0 +1,50 @@
+"""Compilation before anything is rented: the command, what it cannot do, and that a step that does not fit ends all."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from launch import accelerators, compile_first
+from launch.tpu_vm import __main__ as tpu_vm
+from lmx.errors import InputError
+
+TRAIN = ['train', '--config=experiments/gpt2/webtext.py:124m', '--workdir=gs://b/a', '--config.model.remat=true']
+
+
+@pytest.mark.parametrize(
+  'name, topology',
+  [('v5litepod-16', 'v5e:4x4'), ('v5p-128', 'v5p:4x4x4'), ('v6e-4', 'v6e:2x2'), ('v4-8', 'v4:2x2x1')],
+)
+def test_the_command_names_the_slice_and_keeps_the_options(name, topology):
+  command = compile_first.compile_command(TRAIN, accelerators.find(name, pool=False))
+  assert command == ['compile', f'--topology={topology}', TRAIN[1], TRAIN[3]]
+  apart = ['train', '--workdir', 'gs://b/a', '--config', 'FILE']
+  assert compile_first.compile_command(apart, accelerators.find(name, pool=False))[2:] == ['--config', 'FILE']
+
+
+@pytest.mark.parametrize(
+  'words, name, message',
+  [
+    (['evaluate', '--workdir=a'], 'v5litepod-16', 'expected `lmx train`'),
+    (TRAIN, 'v3-8', 'expected a TPU of v4, v5litepod, v5p, v6e'),
+  ],
+)
+def test_what_cannot_be_compiled_is_named(words, name, message):
+  with pytest.raises(InputError, match=message):
+    compile_first.compile_command(words, accelerators.find(name, pool=False))
+
+
+@pytest.mark.parametrize('code', [0, 2])
+def test_a_step_that_does_not_fit_rents_nothing(code, tmp_path, monkeypatch, capsys):
+  """The stand-in for Python ends with `code`, gcloud notes that it was called."""
+  for name, text in (('python', f'exit {code}'), ('gcloud', f'touch {tmp_path}/rented; exit 1')):
+    (tmp_path / name).write_text(f'#!/bin/sh\n{text}\n')
+    (tmp_path / name).chmod(0o755)
+  monkeypatch.setattr(sys, 'executable', str(tmp_path / 'python'))
+  monkeypatch.setenv('PATH', str(tmp_path), prepend=':')
+  argv = ['--name=a', '--zone=z', '--accelerator=v5litepod-16', '--commit=HEAD', '--compile_first', '--', *TRAIN]
+  assert tpu_vm.main(argv) != 0
+  assert (tmp_path / 'rented').exists() == (code == 0)
+  assert ('nothing was rented' in capsys.readouterr().err) == (code == 2)
