@@ -1,0 +1,67 @@
+"""`lmx compile` for TPU slices, by libtpu; skipped without it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from lmx.compilation import hlo
+
+ROOT = pathlib.Path(__file__).parents[2]
+ROWS = 7  # of each chip; no other size of the models is 7 times the number of chips
+CONFIGS = {
+  'gpt2/webtext.py:1558m': ['--config.parallel.fsdp=-1', '--config.model.N=2'],
+  'gpt2/webtext.py:124m': ['--config.model.N=2'],
+  'bert/pretrain.py:large': ['--config.model.N=2', '--config.data.length=512'],
+  'xlnet/pretrain.py:large': ['--config.parallel.fsdp=-1', '--config.model.N=2', '--vocabulary=32000'],
+  'transformer_xl/wikitext103.py:large': ['--config.model.N=2', '--vocabulary=267735'],
+  'awd_lstm/wikitext2.py': ['--vocabulary=33278'],
+}
+
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.skipif(importlib.util.find_spec('libtpu') is None, reason="needs libtpu: pip install 'lmx[tpu]'"),
+]
+
+
+def compiled(tmp_path, config, topology, *options):
+  """The report and the program of `lmx compile`."""
+  files = [f'--json={tmp_path}/report.json', f'--hlo={tmp_path}/program.hlo']
+  command = ['compile', f'--config=experiments/{config}', f'--topology={topology}', *files, *options]
+  environment = {name: value for name, value in os.environ.items() if name != 'XLA_FLAGS'}
+  environment |= {'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
+  done = subprocess.run(
+    [sys.executable, '-m', 'lmx.cli.main', *command], cwd=ROOT, env=environment, capture_output=True, text=True
+  )
+  assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+  return json.loads((tmp_path / 'report.json').read_text()), hlo.Program((tmp_path / 'program.hlo').read_text())
+
+
+@pytest.mark.parametrize('chips', [16, 256])
+@pytest.mark.parametrize('config', CONFIGS)
+def test_a_slice_shares_the_rows(config, chips, tmp_path):
+  batch = [f'--config.data.batch_size={ROWS * chips}', '--config.optim.accumulate=1', '--partition']
+  report, program = compiled(tmp_path, config, f'v5e-{chips}', *batch, *CONFIGS[config])
+  assert report['rows'] == ROWS * chips and report['chips'] == chips
+  of_all = re.compile(rf'\b(f32|bf16)\[([\d,]*,)?{ROWS * chips}(,[\d,]*)?\]')
+  # The lookup in a table that is sharded by width has all rows, each with a part of the width.
+  assert not [row for row in program.arrays() if of_all.search(row[1]) and 'jit(_take)' not in row[2]]
+  if report['dtype'] == 'bfloat16':
+    assert report['float32_share'] < 0.02
+
+
+def test_one_chip_is_compiled_whole(tmp_path):
+  sizes = ('data.batch_size=4', 'optim.accumulate=1', 'model.N=1', 'data.length=256')
+  options = [f'--config.{size}' for size in sizes]
+  report, program = compiled(tmp_path, 'gpt2/webtext.py:124m', 'v5e-1', *options)
+  assert report['fits'] and 0 < report['memory']['total'] < report['memory']['chip']
+  assert report['estimate']['cycles'] > 0 and 0 < report['estimate']['mfu_if_not'] < 1
+  assert not report['collectives'] and report['program_flops_per_chip'] >= report['model_flops_per_chip'] * 0.99
+  assert program.unknown_loops == 0
