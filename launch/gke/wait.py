@@ -116,46 +116,24 @@ class Waiter:
 
   def stop(self, fields: dict[str, Any]) -> None:
     """Tell lmx to save and exit for good."""
-    self._runner.read(
-      [
-        'kubectl',
-        'delete',
-        *_namespace(fields),
-        'jobset',
-        fields['name'],
-        '--ignore-not-found',
-        '--cascade=foreground',
-        '--wait=false',
-      ]
-    )
+    self._delete(fields, *_jobset(fields), '--wait=false')
 
   def kill(self, fields: dict[str, Any]) -> None:
     """Kill all pods at once."""
-    self._runner.read(
-      [
-        'kubectl',
-        'delete',
-        *_namespace(fields),
-        'pods',
-        '--force',
-        '--grace-period=0',
-        f'--selector=jobset.sigs.k8s.io/jobset-name={fields["name"]}',
-      ]
-    )
+    selector = f'--selector=jobset.sigs.k8s.io/jobset-name={fields["name"]}'
+    self._delete(fields, 'pods', '--force', '--grace-period=0', selector)
 
   def clear(self, fields: dict[str, Any]) -> None:
     """Delete the JobSet, so that another may have its name."""
-    self._runner.read(
-      [
-        'kubectl',
-        'delete',
-        *_namespace(fields),
-        'jobset',
-        fields['name'],
-        '--ignore-not-found',
-        '--cascade=foreground',
-      ]
-    )
+    self._delete(fields, *_jobset(fields))
+
+  def _delete(self, fields: dict[str, Any], *words: str) -> None:
+    self._runner.read(['kubectl', 'delete', *_namespace(fields), *words])
+
+
+def _jobset(fields: dict[str, Any]) -> list[str]:
+  """Return the words that delete a JobSet and, first, its pods."""
+  return ['jobset', fields['name'], '--ignore-not-found', '--cascade=foreground']
 
 
 def _namespace(fields: dict[str, Any]) -> list[str]:
