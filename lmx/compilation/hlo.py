@@ -148,11 +148,6 @@ class Program:
           total[types] += factor * _operations(instruction, *map(_dimensions, (left, right, result)))
     return dict(total)
 
-  def float32_share(self) -> float:
-    """Return the share of the operations of `products` with a float32 operand."""
-    products = self.products()
-    return sum(n for types, n in products.items() if 'f32' in types) / max(sum(products.values()), 1.0)
-
   def collectives(self) -> list[Collective]:
     """Return the collectives of a step, the largest first.
 
@@ -207,6 +202,11 @@ class Program:
       if instruction.kind == 'custom-call' and 'tpu_custom_call' in instruction.text
     )
     return round(sum(calls))
+
+
+def float32_share(products: Mapping[str, float]) -> float:
+  """Return the share of the operations of `Program.products` with a float32 operand."""
+  return sum(n for types, n in products.items() if 'f32' in types) / max(sum(products.values()), 1.0)
 
 
 def size(text: str) -> int:

@@ -1,8 +1,8 @@
 """Needs of a compiled training step on a slice: memory, communication, operations, and an estimate of its time.
 
 The estimate is XLA's own: the cycles that it expects of each instruction, loops multiplied, over the clock of the chip.
-It has no overlap between instructions and none for Pallas kernels, which count at half the peak. Collectives are
-estimated apart, from their bytes over the links of a chip in a ring. It serves to compare two programs.
+It has no overlap between instructions. Pallas kernels have no estimate: their calls are reported and count nothing.
+Collectives are estimated apart, from their bytes over the links of a chip in a ring. It serves to compare two programs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 from lmx.compilation import hlo, program, topology
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
-KERNEL_SHARE = 0.5  # of the peak, assumed for Pallas kernels
 LARGEST = 8  # arrays and collectives in a report
 GIB = 2**30
 
@@ -45,7 +44,7 @@ def read(text: str, model_flops: float, slice_: topology.Topology, *, estimated:
   report: dict[str, Any] = {
     'program_flops_per_chip': sum(products.values()),
     'products': products,
-    'float32_share': compiled.float32_share(),
+    'float32_share': hlo.float32_share(products),
     'collectives': _by_kind(collectives),
     'largest_collectives': [
       {'kind': one.kind, 'count': one.count, 'bytes': one.size, 'type': _type(one.shape), 'op_name': one.op_name}

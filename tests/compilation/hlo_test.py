@@ -52,7 +52,7 @@ def test_a_loop_counts_as_often_as_it_runs():
   assert program.runs['body'] == program.runs['fused'] == 12 and program.runs['main'] == 1
   assert program.unknown_loops == 0
   assert program.products() == {'bf16': 12 * 2 * 8 * 32 * 16, 'f32': 2 * 4 * 10 * 6}
-  assert program.float32_share() == pytest.approx(480 / (12 * 8192 + 480))
+  assert hlo.float32_share(program.products()) == pytest.approx(480 / (12 * 8192 + 480))
   assert program.cycles()['f/dot'] == 1200
 
 
