@@ -159,6 +159,17 @@ def require_command(words: Sequence[str]) -> None:
     raise InputError('nothing to run: put the lmx command after --, for example -- train --config=... --workdir=...')
 
 
+def config_options(words: Sequence[str], *names: str) -> list[str]:
+  """Return `--config`, its overrides and the options `names` among the arguments of a training, as they are written."""
+  options: list[str] = []
+  rest = iter(words)
+  for word in rest:
+    name, equals, _ = word.partition('=')
+    if name in ('--config', *names) or name.startswith('--config.'):
+      options += [word] if equals else [word, next(rest, '')]
+  return options
+
+
 def lmx_command(words: Sequence[str], python: str = 'python3') -> str:
   """Return the lmx command of `words`, quoted for a shell."""
   return shlex.join([python, *MODULE, *words])

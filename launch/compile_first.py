@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from launch import accelerators
+from launch.command import MODULE, config_options
 from lmx.errors import InputError
 
 GENERATIONS = {'v4': 'v4', 'v5litepod': 'v5e', 'v5p': 'v5p', 'v6e': 'v6e'}  # Google's name -> that of lmx compile
@@ -31,14 +32,7 @@ def compile_command(words: Sequence[str], slice_: accelerators.Slice) -> list[st
   if generation is None:
     known = ', '.join(GENERATIONS)
     raise InputError(f'--compile_first: got {slice_.name}; expected a TPU of {known}; leave --compile_first out')
-  options, rest = [], list(words[1:])
-  while rest:
-    word = rest.pop(0)
-    if word.partition('=')[0] == '--workdir':
-      rest = rest if '=' in word else rest[1:]
-    else:
-      options.append(word)
-  return ['compile', f'--topology={generation}:{slice_.topology}', *options]
+  return ['compile', f'--topology={generation}:{slice_.topology}', *config_options(words[1:])]
 
 
 def check(words: Sequence[str], slice_: accelerators.Slice, *, dry_run: bool) -> None:
@@ -49,7 +43,7 @@ def check(words: Sequence[str], slice_: accelerators.Slice, *, dry_run: bool) ->
   """
   command = compile_command(words, slice_)
   print(f'lmx {shlex.join(command)}', flush=True)
-  if not dry_run and subprocess.run([sys.executable, '-m', 'lmx.cli.main', *command], check=False).returncode:
+  if not dry_run and subprocess.run([sys.executable, *MODULE, *command], check=False).returncode:
     raise InputError(
       '--compile_first: the training step does not compile for the slice or does not fit; nothing was rented'
     )

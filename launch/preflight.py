@@ -30,12 +30,7 @@ def words(run: Sequence[str], *, processes: int | str = 0, devices: int = 0, sec
   """
   if not run or run[0] != 'train':
     return ()
-  settings: list[str] = []
-  rest = iter(run[1:])
-  for word in rest:
-    name, equals, _ = word.partition('=')
-    if name in ('--config', '--workdir') or name.startswith('--config.'):
-      settings += [word] if equals else [word, next(rest, '')]
+  settings = command.config_options(run[1:], '--workdir')
   options = [f'--processes={processes}'] if processes else []
   options += [f'--devices={devices}'] if devices else []
   return ('preflight', '--prepare', *options, f'--timeout={seconds or SECONDS}', *settings)
