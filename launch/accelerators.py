@@ -9,22 +9,14 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from lmx.compilation import slices
 from lmx.errors import InputError, nearest
 
-_PLANE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}
-_CUBES = {
-  4: '2x2x1',
-  8: '2x2x2',
-  16: '2x2x4',
-  32: '2x4x4',
-  64: '4x4x4',
-  128: '4x4x8',
-  256: '4x8x8',
-  512: '8x8x8',
-  1024: '8x8x16',
-  2048: '8x16x16',
-  4096: '16x16x16',
-}
+_PLANE, _CUBES = (
+  {chips: 'x'.join(map(str, layout)) for chips, layout in layouts.items()}
+  for layouts in (slices.LAYOUTS[2], {**slices.LAYOUTS[3], 4096: (16, 16, 16)})
+)
+del _CUBES[1]  # Google rents no single chip of these
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,20 @@ import os
 import pathlib
 
 from lmx import ranges
+from lmx.compilation import slices
 from lmx.errors import InputError
+
+# libtpu would ask the metadata server of a TPU VM, and wait for a TPU. Must be set before JAX starts.
+ENVIRONMENT = {
+  'TPU_SKIP_MDS_QUERY': '1',
+  'TPU_ACCELERATOR_TYPE': 'v5litepod-8',  # only silences libtpu; the topology is given by its name
+  'TPU_WORKER_HOSTNAMES': 'localhost',
+  'TPU_WORKER_ID': '0',
+  'TPU_LOG_DIR': 'disabled',
+  'TPU_MIN_LOG_LEVEL': '3',
+  'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+  'JAX_PLATFORMS': 'cpu',
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,11 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx.compilation import partition, program, report, topology
-
-  slice_ = topology.parse(args.topology)
-  for name, value in topology.ENVIRONMENT.items():
+  slice_ = slices.parse(args.topology)
+  for name, value in ENVIRONMENT.items():
     os.environ.setdefault(name, value)
+  from lmx.compilation import partition, program, report, topology
   from lmx.config import resolve
 
   step = program.lower(

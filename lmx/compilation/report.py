@@ -13,14 +13,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmx.compilation import hlo, program, topology
+from lmx.compilation import hlo, program, slices
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
 LARGEST = 8  # arrays and collectives in a report
 GIB = 2**30
 
 
-def compile_step(step: program.Step, slice_: topology.Topology) -> tuple[dict[str, Any], str]:
+def compile_step(step: program.Step, slice_: slices.Topology) -> tuple[dict[str, Any], str]:
   """Compile a step; return (report, HLO text). The text is '' if the step does not fit the memory of a chip."""
   report = about(step, slice_)
   begin = time.perf_counter()
@@ -36,7 +36,7 @@ def compile_step(step: program.Step, slice_: topology.Topology) -> tuple[dict[st
   return report | read(text, step.model_flops, slice_), text
 
 
-def read(text: str, model_flops: float, slice_: topology.Topology, *, estimated: bool = True) -> dict[str, Any]:
+def read(text: str, model_flops: float, slice_: slices.Topology, *, estimated: bool = True) -> dict[str, Any]:
   """Return the part of a report that the program's text gives; without `estimated` it has no cycles yet."""
   compiled = hlo.Program(text)
   products = compiled.products()
@@ -60,7 +60,7 @@ def read(text: str, model_flops: float, slice_: topology.Topology, *, estimated:
   return report
 
 
-def about(step: program.Step, slice_: topology.Topology) -> dict[str, Any]:
+def about(step: program.Step, slice_: slices.Topology) -> dict[str, Any]:
   """Return the part of a report that is known before compilation."""
   mesh = {axis: n for axis, n in step.engine.mesh.shape.items() if n > 1}
   return {
@@ -79,7 +79,7 @@ def about(step: program.Step, slice_: topology.Topology) -> dict[str, Any]:
   }
 
 
-def _memory(planned: Any, slice_: topology.Topology) -> dict[str, Any]:
+def _memory(planned: Any, slice_: slices.Topology) -> dict[str, Any]:
   arguments, temporary = planned.argument_size_in_bytes, planned.temp_size_in_bytes
   total = arguments + planned.output_size_in_bytes - planned.alias_size_in_bytes + temporary
   memory = {'arguments': arguments, 'temporary': temporary, 'total': total, 'chip': slice_.chip.memory * GIB}
@@ -87,7 +87,7 @@ def _memory(planned: Any, slice_: topology.Topology) -> dict[str, Any]:
   return {'fits': total <= memory['chip'], 'memory': memory}
 
 
-def _too_large(message: str, slice_: topology.Topology) -> dict[str, Any]:
+def _too_large(message: str, slice_: slices.Topology) -> dict[str, Any]:
   """Return the memory that a program needs that exceeds a chip's, and its largest arrays, from the message of XLA."""
   used = re.search(r'Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm', message)
   units = {'K': 2**10, 'M': 2**20, 'G': 2**30}
@@ -111,7 +111,7 @@ def _by_kind(collectives: Sequence[hlo.Collective]) -> dict[str, dict[str, int]]
 
 
 def _estimate(
-  compiled: hlo.Program, collectives: Sequence[hlo.Collective], work: float, chip: topology.Chip
+  compiled: hlo.Program, collectives: Sequence[hlo.Collective], work: float, chip: slices.Chip
 ) -> dict[str, Any]:
   """Return the estimated seconds of a step and the model FLOPs utilisation, with `work` operations a chip."""
   cycles = sum(compiled.cycles().values())

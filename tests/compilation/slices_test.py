@@ -6,7 +6,7 @@ import builtins
 
 import pytest
 
-from lmx.compilation import topology
+from lmx.compilation import slices, topology
 from lmx.errors import InputError
 
 
@@ -22,9 +22,9 @@ from lmx.errors import InputError
   ],
 )
 def test_a_slice_is_read(text, generation, layout):
-  parsed = topology.parse(text)
+  parsed = slices.parse(text)
   assert (parsed.generation, parsed.layout) == (generation, layout)
-  assert topology.parse(f'{generation}:{"x".join(map(str, layout))}') == parsed
+  assert slices.parse(f'{generation}:{"x".join(map(str, layout))}') == parsed
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_a_slice_is_read(text, generation, layout):
 )
 def test_another_slice_is_refused(text, expected):
   with pytest.raises(InputError, match=expected):
-    topology.parse(text)
+    slices.parse(text)
 
 
 def test_the_peaks_are_those_of_the_clock():
   """A v5e has 4 arrays of 128 x 128 multipliers: peak = 2 x multipliers x clock."""
-  assert topology.CHIPS['v5e'].peak == pytest.approx(2 * 4 * 128**2 * topology.CHIPS['v5e'].clock, rel=0.01)
-  assert topology.CHIPS['v5p'].peak == pytest.approx(2 * 8 * 128**2 * topology.CHIPS['v5p'].clock, rel=0.01)
+  assert slices.CHIPS['v5e'].peak == pytest.approx(2 * 4 * 128**2 * slices.CHIPS['v5e'].clock, rel=0.01)
+  assert slices.CHIPS['v5p'].peak == pytest.approx(2 * 8 * 128**2 * slices.CHIPS['v5p'].clock, rel=0.01)
 
 
 def test_without_libtpu_the_extra_is_named(monkeypatch):
@@ -60,4 +60,4 @@ def test_without_libtpu_the_extra_is_named(monkeypatch):
 
   monkeypatch.setattr(builtins, '__import__', without)
   with pytest.raises(InputError, match=r"pip install 'lmx\[tpu\]'"):
-    topology.devices(topology.parse('v5e-16'))
+    topology.devices(slices.parse('v5e-16'))
