@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.compilation import partition, program, report, topology
   from lmx.config import resolve
 
-  step = program.lower(
+  step = program.build(
     resolve.load(args.config, args.overrides), topology.devices(slice_), args.vocabulary, args.pad_rows
   )
   if args.partition and slice_.chips == 1:

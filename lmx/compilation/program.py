@@ -1,4 +1,4 @@
-"""The training step of a config, lowered for devices that this process may not have."""
+"""The training step of a config, for devices that this process may not have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Step:
     rows: rows of the global batch.
     length: positions of a row.
     microbatches: number of microbatches.
-    lowered: `jax.stages.Lowered` of the step.
+    function: the compiled step's function, see `lmx.engine.sharding.Engine.compile_train`.
+    arguments: shapes and shardings of its arguments.
     parameters: number of parameters.
     model_flops: operations of the step on all devices, without recomputation.
     notes: assumptions where the data are absent.
@@ -40,19 +41,24 @@ class Step:
   rows: int
   length: int
   microbatches: int
-  lowered: Any
+  function: Any
+  arguments: tuple[Any, ...]
   parameters: int
   model_flops: float
   notes: tuple[str, ...]
 
+  def lower(self) -> Any:
+    """Return the `jax.stages.Lowered` of the step."""
+    return self.function.lower(*self.arguments)
 
-def lower(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0, pad_rows: bool = False) -> Step:
-  """Lower the step that `lmx train` would run on `devices`.
+
+def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0, pad_rows: bool = False) -> Step:
+  """Return the step that `lmx train` would run on `devices`; nothing is traced before `Step.lower`.
 
   Args:
     config: from `lmx.config.resolve.load`.
     devices: see `lmx.compilation.topology`.
-    vocabulary: size of the vocabulary if neither the config nor the name of its data set gives it.
+    vocabulary: size of the vocabulary if the config does not give it.
     pad_rows: increase a batch that the devices do not divide to the next size that they do.
 
   Raises:
@@ -73,9 +79,19 @@ def lower(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0, pad_r
   arguments = engine.step_arguments(
     built.create, lambda: task.model.init_state(run.model, rows), task.arguments(rows, length)[1]
   )
-  lowered = built.step.lower(*arguments)
   work = 3 * flops.flops_per_token(task, rows, length, training=False) * rows * length
-  return Step(run, engine, rows, length, run.optim.accumulate, lowered, flops.count(built.shapes), work, tuple(notes))
+  return Step(
+    run=run,
+    engine=engine,
+    rows=rows,
+    length=length,
+    microbatches=run.optim.accumulate,
+    function=built.step,
+    arguments=arguments,
+    parameters=flops.count(built.shapes),
+    model_flops=work,
+    notes=tuple(notes),
+  )
 
 
 def _vocabulary(config: Any) -> int | None:

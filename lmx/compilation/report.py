@@ -22,10 +22,10 @@ GIB = 2**30
 
 def compile_step(step: program.Step, slice_: slices.Topology) -> tuple[dict[str, Any], str]:
   """Compile a step; return (report, HLO text). The text is '' if the step does not fit the memory of a chip."""
-  report = about(step, slice_)
+  report, lowered = about(step, slice_), step.lower()
   begin = time.perf_counter()
   try:
-    compiled = step.lowered.compile()
+    compiled = lowered.compile()
   except Exception as error:  # XLA's error has no class of its own
     if 'RESOURCE_EXHAUSTED' not in str(error) and 'out of memory' not in str(error).lower():
       raise

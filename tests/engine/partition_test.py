@@ -23,8 +23,8 @@ MODELS = ('gpt2', 'bert', 'xlnet', 'transformer_xl', 'transformer', 'awd_lstm', 
 def partitioned(model, mode):
   path = f'experiments/{model}/quickstart.py:tiny'
   overrides = [f'data.batch_size={ROWS}', 'optim.accumulate=1', *OVERRIDES[mode]]
-  step = program.lower(resolve.load(path, overrides), jax.devices(), vocabulary=97)
-  return step, hlo.Program(step.lowered.compile().as_text())
+  step = program.build(resolve.load(path, overrides), jax.devices(), vocabulary=97)
+  return step, hlo.Program(step.lower().compile().as_text())
 
 
 def of_all_rows(compiled):
