@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import placement
+from lmx.layout import Stacked
 from lmx.types import Array, Params
 
 
@@ -28,16 +29,21 @@ def apply(module: Any, params: Params, *inputs: Any, **named: Any) -> Any:
   return module.apply({'params': params}, *inputs, **named)
 
 
-def scan(layer: Callable[[Array, Any], tuple[Array, Any]], x: Array, inputs: Sequence[Any]) -> tuple[Array, list[Any]]:
-  """Compute x, y = layer(x, inputs[i]) for every i by one compiled layer; compiles faster, but copies the parameters.
+def scan(
+  layer: Callable[[Array, Any], tuple[Array, Any]], x: Array, layers: Sequence[Params], inputs: Sequence[Any]
+) -> tuple[Array, list[Any]]:
+  """Compute x, y = layer(x, (layers[i], *inputs[i])) for every i by one compiled layer, which compiles faster.
 
   Args:
     layer: function of a layer.
     x: input of the first layer.
-    inputs: other inputs of each layer, such as its parameters, cache and key, of equal shapes.
+    layers: parameters of each layer, of equal shapes; they are copied unless they are stacked.
+    inputs: tuple of the other inputs of each layer, such as its cache and key, of equal shapes.
 
   Returns:
     (the last x, every y).
   """
-  x, ys = jax.lax.scan(layer, x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *inputs))
+  stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+  params = layers.tree if isinstance(layers, Stacked) else stack(layers)
+  x, ys = jax.lax.scan(layer, x, (params, *stack(inputs)))
   return x, [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(len(inputs))]

@@ -171,7 +171,8 @@ def _tables(sizes: Sizes, embedding: Params, output: Params) -> list[_Table]:
     parts = [(embedding[f'tokens{ending}'], output[f'bias{ending}']) for ending in endings]
   else:  # the gradient of `split` is a concatenation, that of slices a sum
     endings, lengths = [''] * count, [cluster.end - cluster.start for cluster in sizes.clusters]
-    tables_and_biases = (jax.lax.split(embedding['tokens'], lengths), jax.lax.split(output['bias'], lengths))
+    unpadded = (embedding['tokens'][: sizes.V], output['bias'][: sizes.V])  # lmx/layout.py
+    tables_and_biases = (jax.lax.split(x, lengths) for x in unpadded)
     parts = list(zip(*tables_and_biases, strict=True))
   for i, (ending, (rows_IJ, bias_I)) in enumerate(zip(endings, parts, strict=True)):
     if i == 0 and sizes.cutoffs:

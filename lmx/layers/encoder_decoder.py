@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.layers import decoder_block, dropout, embedding, kv_cache, masks, sinusoids, transformer
 from lmx.layers.block import Block
 from lmx.layers.decoder_block import DecoderBlock, Source
@@ -51,10 +52,10 @@ class Net(NamedTuple):
     attention: Any = self.decoder.attention
     return attention.heads
 
-  def params(self, params: Params, decoder: bool) -> list[Params]:
+  def params(self, params: Params, decoder: bool) -> Sequence[Params]:
     """Return the parameters of each layer of the encoder or of the decoder."""
     first = self.layers[0] if decoder else 0
-    return [params[transformer.name(first + i)] for i in range(self.layers[decoder])]
+    return layout.layers(params, range(first, first + self.layers[decoder]))
 
 
 def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
@@ -64,9 +65,9 @@ def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, V, D, D**-0.5)}}
   for i, k in enumerate(keys):
     if i < net.layers[0]:
-      params[transformer.name(i)] = transformer.init_block(net.encoder, D, k, dtype=net.encoder.dtype)
+      params[layout.layer_name(i)] = transformer.init_block(net.encoder, D, k, dtype=net.encoder.dtype)
     else:
-      params[transformer.name(i)] = decoder_block.init_block(net.decoder, D, k, dtype=net.decoder.dtype)
+      params[layout.layer_name(i)] = decoder_block.init_block(net.decoder, D, k, dtype=net.decoder.dtype)
   if net.encoder.norm == 'pre':
     for name in ('norm_encoder', 'norm_decoder'):
       params[name] = {'scale': jnp.ones(D, jnp.float32), 'bias': jnp.zeros(D, jnp.float32)}

@@ -123,7 +123,7 @@ def stack(
     inputs: inputs of attention that all layers share.
     memories: memory of each layer, or None.
     key: PRNG key of dropout, or None.
-    scan: compile one layer and scan over stacked parameters; compiles faster, but copies the parameters.
+    scan: compile one layer, see lmx/kernels/layer_scan.py.
     remat: recompute a layer's activations in the backward pass.
 
   Returns:
@@ -135,21 +135,16 @@ def stack(
     y_BTD, memory = layer_scan.apply(block, params, constrain(x_BTD, 'BTD'), inputs, memory, key)
     return constrain(y_BTD, 'BTD'), (memory, y_BTD)
 
-  all_inputs = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
+  more = list(zip(memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
   layer = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
   if scan:
-    x_BTD, outputs = layer_scan.scan(layer, x_BTD, all_inputs)
+    x_BTD, outputs = layer_scan.scan(layer, x_BTD, layers, more)
   else:
     outputs = []
-    for layer_inputs in all_inputs:
-      x_BTD, output = layer(x_BTD, layer_inputs)
+    for params, layer_inputs in zip(layers, more, strict=True):
+      x_BTD, output = layer(x_BTD, (params, *layer_inputs))
       outputs.append(output)
   return x_BTD, None if memories is None else tuple(memory for memory, _ in outputs), [y_BTD for _, y_BTD in outputs]
-
-
-def name(i: int) -> str:
-  """Return the parameter name of layer i."""
-  return f'layer_{i:02d}'
 
 
 def depth(path: tuple[str, ...], n_layers: int) -> int:

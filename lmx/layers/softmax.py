@@ -1,7 +1,7 @@
 """Softmax over a vocabulary whose output matrix is the embedding (Press & Wolf 2017, arXiv 1608.05859).
 
-Logits and loss are float32 in every compute type. lmx/kernels/chunked_loss.py computes the loss of many tokens in
-chunks.
+Logits and loss are float32: products are in the compute type, accumulated in float32. A vocabulary of V tokens may be
+stored with more rows (lmx/layout.py). lmx/kernels/chunked_loss.py computes the loss of many tokens in chunks.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from lmx.placement import constrain
 from lmx.types import Array
 
 
-def tied_logits(x_BTD: Array, table_VD: Array, bias_V: Array | None = None) -> Array:
-  """Return logits x · table + bias, (B, T, V) float32: products in the type of x, accumulated in float32."""
+def tied_logits(x_BTD: Array, table_VD: Array, bias_V: Array | None = None, *, size: int = 0) -> Array:
+  """Return logits x · table + bias, (B, T, V) float32; -inf for padding, the rows of the table from `size` on."""
   y_BTV = einsum('...D,VD->...V', constrain(x_BTD, 'B'), table_VD.astype(x_BTD.dtype))
   y_BTV = constrain(y_BTV, 'B' + 'T' * (y_BTV.ndim - 2) + 'V')
-  return y_BTV if bias_V is None else y_BTV + bias_V.reshape((1,) * (y_BTV.ndim - 1) + (-1,))
+  y_BTV = y_BTV if bias_V is None else y_BTV + bias_V.reshape((1,) * (y_BTV.ndim - 1) + (-1,))
+  return jnp.where(jnp.arange(len(table_VD)) < size, y_BTV, -jnp.inf) if 0 < size < len(table_VD) else y_BTV
 
 
 def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
@@ -28,9 +29,7 @@ def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
   return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
-def tied_nll(
-  x_BTD: Array, table_VD: Array, targets_BT: Array, bias_V: Array | None = None, *, chunk: int | None = None
-) -> Array:
-  """Return the negative log-likelihood of each target in nats, (B, T) float32; `chunk` as in `map_chunks`."""
-  score = lambda x_BMD, targets_BM: cross_entropy(tied_logits(x_BMD, table_VD, bias_V), targets_BM)
-  return chunked_loss.map_chunks(score, x_BTD, targets_BT, chunk)
+def tied_nll(x_BTD: Array, table_VD: Array, targets_BT: Array, bias_V: Array | None = None, *, size: int = 0) -> Array:
+  """Return the negative log-likelihood of each target in nats, (B, T) float32; `size` as in `tied_logits`."""
+  score = lambda x_BMD, targets_BM: cross_entropy(tied_logits(x_BMD, table_VD, bias_V, size=size), targets_BM)
+  return chunked_loss.map_chunks(score, x_BTD, targets_BT)

@@ -224,11 +224,6 @@ def init_block(block: nn.Module, width: int, key: Array, *, dtype: str = 'float3
   return layer_scan.init(block, key, jnp.zeros((1, 1, width), dtype), AttentionMask(), **source)
 
 
-def name(i: int) -> str:
-  """Return the parameter name of layer i."""
-  return f'layer_{i:02d}'
-
-
 def depth(path: tuple[str, ...], n_layers: int) -> int:
   """Return the layer number of a parameter: 0 in 'embed', i + 1 in layer i, N + 1 anywhere else."""
   if path[0] == 'embed':
@@ -267,21 +262,21 @@ def stack(
     (output, caches, input and output of every layer: N + 1 arrays (B, T, D)).
   """
 
-  def layer(x_BTD: Array, inputs: Any) -> tuple[Array, Any]:
-    params, cache, key, source = inputs
+  def layer(x_BTD: Array, layer_inputs: Any) -> tuple[Array, Any]:
+    params, cache, key, source = layer_inputs
     source_args = {} if source is None else {'source': source}
     x_BTD, cache = layer_scan.apply(block, params, x_BTD, mask, cache, position_BT, key, **source_args)
     return constrain(x_BTD, 'BTD'), (cache, x_BTD)
 
   none = [None] * len(layers)
-  inputs = list(zip(layers, caches or none, dropout.split(key, len(layers)), sources or none, strict=True))
+  inputs = list(zip(caches or none, dropout.split(key, len(layers)), sources or none, strict=True))
   layer = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
   if scan:
-    last_BTD, outputs = layer_scan.scan(layer, x_BTD, inputs)
+    last_BTD, outputs = layer_scan.scan(layer, x_BTD, layers, inputs)
   else:
     last_BTD, outputs = x_BTD, []
-    for layer_inputs in inputs:
-      last_BTD, output = layer(last_BTD, layer_inputs)
+    for params, more in zip(layers, inputs, strict=True):
+      last_BTD, output = layer(last_BTD, (params, *more))
       outputs.append(output)
   new = None if caches is None else tuple(cache for cache, _ in outputs)
   return last_BTD, new, (x_BTD, *(y_BTD for _, y_BTD in outputs))

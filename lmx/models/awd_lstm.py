@@ -274,13 +274,13 @@ def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
-  return softmax.tied_logits(features.last_BTD, *_output(cfg, params))
+  return softmax.tied_logits(features.last_BTD, *_output(cfg, params), size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   table_VD, bias_V = _output(cfg, params)
-  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V, size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -25,6 +25,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, dropout, embedding, masks, softmax, transformer
 from lmx.layers.masks import AttentionMask
@@ -144,7 +145,7 @@ def init(cfg: Config, key: Array) -> Params:
   if not cfg.tied:
     params['mlm']['table'] = embedding.table(jax.random.fold_in(key, 1), cfg.V, D, cfg.init_std, truncated=True)
   for i in range(cfg.N):
-    params[transformer.name(i)] = transformer.init_block(Block(cfg), D, keys[i + 5], dtype=cfg.dtype)
+    params[layout.layer_name(i)] = transformer.init_block(Block(cfg), D, keys[i + 5], dtype=cfg.dtype)
   return params
 
 
@@ -194,7 +195,7 @@ def apply(
   embed_key, layers_key = dropout.split(key, 2)
   last_BTD, _, hidden = transformer.stack(
     Block(cfg),
-    [params[transformer.name(i)] for i in range(cfg.N)],
+    layout.layers(params, range(cfg.N)),
     _embed(cfg, params, batch, embed_key),
     masks.from_batch(batch),
     key=layers_key,
@@ -219,13 +220,13 @@ def _output(cfg: Config, params: Params) -> Array:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the token at each position, (B, T, V) float32."""
-  return softmax.tied_logits(_transform(cfg, params, features), _output(cfg, params), params['mlm']['bias'])
+  return softmax.tied_logits(_transform(cfg, params, features), _output(cfg, params), params['mlm']['bias'], size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   x_BTD = _transform(cfg, params, features)
-  return softmax.tied_nll(x_BTD, _output(cfg, params), targets_BT, params['mlm']['bias'])
+  return softmax.tied_nll(x_BTD, _output(cfg, params), targets_BT, params['mlm']['bias'], size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

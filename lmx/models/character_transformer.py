@@ -39,6 +39,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.block import Block
@@ -49,7 +50,7 @@ OBJECTIVE = 'character_aux'
 HEADS = ('output',)
 TARGETS = ('next', 'second')  # targets of each layer's classifiers
 EPS = 1e-6  # epsilon of layer normalisation, tensor2tensor
-_NAMES = tuple(transformer.name(i) for i in range(100))
+_NAMES = tuple(layout.layer_name(i) for i in range(100))
 VOCABULARY = (
   'embed/tokens',
   *(f'output/{name}/{target}/{leaf}' for name in _NAMES for target in TARGETS for leaf in ('table', 'bias')),
@@ -138,8 +139,8 @@ def init(cfg: Config, key: Array) -> Params:
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, 1.0)}, 'output': {}}
   output: dict[str, Params] = {}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k, dtype=cfg.dtype)
-    output[transformer.name(i)] = _init_classifiers(cfg, jax.random.fold_in(output_key, i))
+    params[layout.layer_name(i)] = transformer.init_block(_block(cfg), cfg.D, k, dtype=cfg.dtype)
+    output[layout.layer_name(i)] = _init_classifiers(cfg, jax.random.fold_in(output_key, i))
   return params | {'output': output}
 
 
@@ -183,7 +184,7 @@ def apply(
     x_BTD = x_BTD + embedding.positions(table_TD, position_BT, T, cfg.dtype)
   x_BTD, caches, hidden = transformer.stack(
     _block(cfg),
-    [params[transformer.name(i)] for i in range(cfg.N)],
+    layout.layers(params, range(cfg.N)),
     x_BTD,
     mask,
     caches=caches,
@@ -197,7 +198,7 @@ def apply(
 
 
 def _last_classifiers(cfg: Config, params: Params) -> Params:
-  return params['output'][transformer.name(cfg.N - 1)]
+  return params['output'][layout.layer_name(cfg.N - 1)]
 
 
 def _normalize(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
@@ -211,20 +212,20 @@ def _normalize(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
   head = _last_classifiers(cfg, params)['next']
-  return softmax.tied_logits(features.last_BTD, head['table'], head['bias'])
+  return softmax.tied_logits(features.last_BTD, head['table'], head['bias'], size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   head = _last_classifiers(cfg, params)['next']
-  return softmax.tied_nll(features.last_BTD, head['table'], targets_BT, head['bias'])
+  return softmax.tied_nll(features.last_BTD, head['table'], targets_BT, head['bias'], size=cfg.V)
 
 
 def readouts(cfg: Config, params: Params, features: Features) -> list[tuple[Params, Array]]:
   """Return the classifiers and output of every layer, from features with `layers`; equal shapes, so traced once."""
   if features.layers is None:
     raise ValueError('readouts needs features of apply(..., all_layers=True)')
-  return [(params['output'][transformer.name(i)], features.layers[i + 1]) for i in range(cfg.N)]
+  return [(params['output'][layout.layer_name(i)], features.layers[i + 1]) for i in range(cfg.N)]
 
 
 def readout_nll(cfg: Config, readout: tuple[Params, Array], targets_BT: Array, target: str) -> Array:
@@ -237,7 +238,7 @@ def readout_nll(cfg: Config, readout: tuple[Params, Array], targets_BT: Array, t
   """
   classifiers, x_BTD = readout
   x_BTD, head = _normalize(cfg, classifiers, x_BTD), classifiers[target]
-  return softmax.tied_nll(x_BTD, head['table'], targets_BT, head['bias'])
+  return softmax.tied_nll(x_BTD, head['table'], targets_BT, head['bias'], size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -153,13 +153,13 @@ def _one_way(cfg: Config, features: Features) -> Array:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next word, (B, T, V) float32; features of both directions give the forward one's."""
-  return softmax.tied_logits(_one_way(cfg, features), params['softmax']['table'], params['softmax']['bias'])
+  return softmax.tied_logits(_one_way(cfg, features), params['softmax']['table'], params['softmax']['bias'], size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the full negative log-likelihood of each target in nats, (B, T) float32; directions as in `logits`."""
   head = params['softmax']
-  return softmax.tied_nll(_one_way(cfg, features), head['table'], targets_BT, head['bias'])
+  return softmax.tied_nll(_one_way(cfg, features), head['table'], targets_BT, head['bias'], size=cfg.V)
 
 
 def sampled_nll(

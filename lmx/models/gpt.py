@@ -29,6 +29,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
 from lmx.layers.masks import AttentionMask
@@ -138,7 +139,7 @@ def init(cfg: Config, key: Array) -> Params:
   if not cfg.tied:
     params['output'] = {'table': embedding.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, cfg.init_std)}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(Block(cfg), cfg.D, k, dtype=cfg.dtype)
+    params[layout.layer_name(i)] = transformer.init_block(Block(cfg), cfg.D, k, dtype=cfg.dtype)
   return params
 
 
@@ -147,9 +148,9 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
-def _table(params: Params) -> Array:
+def _table(cfg: Config, params: Params) -> Array:
   """Return the table of tokens and positions, (V + T, D)."""
-  return jnp.concatenate([params['embed']['tokens'], params['embed']['positions']])
+  return jnp.concatenate([params['embed']['tokens'][: cfg.V], params['embed']['positions']])
 
 
 def _embed(
@@ -158,7 +159,7 @@ def _embed(
   """Return (the input (B, T, D) after dropout, the table after dropout or None where the table has none)."""
   tables, dropped_VD = params['embed'], None
   if cfg.fidelity == 'released' and key is not None and cfg.dropout_embedding:
-    dropped_VD = dropout.dropout(_table(params), cfg.dropout_embedding, key)
+    dropped_VD = dropout.dropout(_table(cfg, params), cfg.dropout_embedding, key)
     tables = {'tokens': dropped_VD[: cfg.V], 'positions': dropped_VD[cfg.V :]}
   tokens_BT = batch['tokens_BT']
   x_BTD = embedding.lookup(tables['tokens'], tokens_BT, cfg.dtype)
@@ -192,7 +193,7 @@ def apply(
   x_BTD, dropped_VD = _embed(cfg, params, batch, position_BT, embed_key)
   last_BTD, caches, hidden = transformer.stack(
     Block(cfg),
-    [params[transformer.name(i)] for i in range(cfg.N)],
+    layout.layers(params, range(cfg.N)),
     x_BTD,
     mask,
     caches=caches,
@@ -213,15 +214,16 @@ def _output(cfg: Config, params: Params) -> Array:
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
   table_VD = _output(cfg, params) if features.table_VD is None else features.table_VD[: cfg.V]
-  return softmax.tied_logits(features.last_BTD, table_VD)
+  return softmax.tied_logits(features.last_BTD, table_VD, size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32; 'released' adds positions as classes."""
   if features.table_VD is not None:
     return softmax.tied_nll(features.last_BTD, features.table_VD, targets_BT)
-  table_VD = _table(params) if cfg.fidelity == 'released' else _output(cfg, params)
-  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT)
+  if cfg.fidelity == 'released':
+    return softmax.tied_nll(features.last_BTD, _table(cfg, params), targets_BT)
+  return softmax.tied_nll(features.last_BTD, _output(cfg, params), targets_BT, size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

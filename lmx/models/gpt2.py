@@ -27,6 +27,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
 from lmx.layers.masks import AttentionMask
@@ -136,7 +137,7 @@ def init(cfg: Config, key: Array) -> Params:
   if not cfg.tied:
     params['output'] = {'table': embedding.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, 0.02)}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(Block(cfg), cfg.D, k, dtype=cfg.dtype)
+    params[layout.layer_name(i)] = transformer.init_block(Block(cfg), cfg.D, k, dtype=cfg.dtype)
   return params
 
 
@@ -177,7 +178,7 @@ def apply(
   x_BTD = dropout.dropout(x_BTD, cfg.dropout_embedding, embed_key)
   x_BTD, caches, hidden = transformer.stack(
     Block(cfg),
-    [params[transformer.name(i)] for i in range(cfg.N)],
+    layout.layers(params, range(cfg.N)),
     x_BTD,
     mask,
     caches=caches,
@@ -198,12 +199,12 @@ def _output(cfg: Config, params: Params) -> Array:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
-  return softmax.tied_logits(features.last_BTD, _output(cfg, params))
+  return softmax.tied_logits(features.last_BTD, _output(cfg, params), size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  return softmax.tied_nll(features.last_BTD, _output(cfg, params), targets_BT)
+  return softmax.tied_nll(features.last_BTD, _output(cfg, params), targets_BT, size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -25,6 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, compressed_attention, dropout, embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.block import Block
@@ -123,7 +124,7 @@ def init(cfg: Config, key: Array) -> Params:
   tokens_key, *keys = jax.random.split(key, cfg.N + 1)
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg, i), cfg.D, k, dtype=cfg.dtype)
+    params[layout.layer_name(i)] = transformer.init_block(_block(cfg, i), cfg.D, k, dtype=cfg.dtype)
   if cfg.norm == 'pre':
     params['norm'] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
   return params
@@ -187,7 +188,7 @@ def apply(
   for i in range(cfg.N):
     x_BTD, cache, _ = transformer.stack(
       _block(cfg, i),
-      [params[transformer.name(i)]],
+      [params[layout.layer_name(i)]],
       x_BTD,
       AttentionMask(query_position_BT=position_BT),
       caches=[state['layers'][i]] if state else None,
@@ -208,14 +209,12 @@ def apply(
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
-  del cfg
-  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'])
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  del cfg
-  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -152,14 +152,14 @@ def apply(
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits y of the next word, (B, T, V) float32."""
-  del cfg
-  return softmax.tied_logits(features.last_BTD, params['output']['table'], params['output']['bias'])
+  return softmax.tied_logits(features.last_BTD, params['output']['table'], params['output']['bias'], size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  del cfg
-  return softmax.tied_nll(features.last_BTD, params['output']['table'], targets_BT, params['output']['bias'])
+  return softmax.tied_nll(
+    features.last_BTD, params['output']['table'], targets_BT, params['output']['bias'], size=cfg.V
+  )
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

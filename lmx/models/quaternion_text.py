@@ -18,6 +18,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_range
 from lmx.layers import dropout, embedding, kv_cache, quaternion, sinusoids, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
@@ -63,7 +64,7 @@ def init(cfg: Config, key: Array) -> Params:
   block = quaternion.block(cfg, causal=cfg.causal)
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(block, cfg.D, k, dtype=cfg.dtype)
+    params[layout.layer_name(i)] = transformer.init_block(block, cfg.D, k, dtype=cfg.dtype)
   if cfg.norm == 'pre':
     params['norm'] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
   return params
@@ -104,7 +105,7 @@ def apply(
   x_BTD = sinusoids.embed(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
   x_BTD, caches, hidden = transformer.stack(
     quaternion.block(cfg, causal=cfg.causal),
-    [params[transformer.name(i)] for i in range(cfg.N)],
+    layout.layers(params, range(cfg.N)),
     dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key),
     mask,
     caches=caches,
@@ -131,13 +132,13 @@ def _next_token(cfg: Config) -> None:
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32; raise InputError if the model is bidirectional."""
   _next_token(cfg)
-  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'])
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T); raise InputError if bidirectional."""
   _next_token(cfg)
-  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

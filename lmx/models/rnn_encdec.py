@@ -233,13 +233,13 @@ def _stack(
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of every next token, (B, T, V) float32."""
-  return softmax.tied_logits(features.last_BTD, *rnn_translation.output(cfg, params))
+  return softmax.tied_logits(features.last_BTD, *rnn_translation.output(cfg, params), size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   table_VD, bias_V = rnn_translation.output(cfg, params)
-  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V, size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -37,6 +37,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, dropout, embedding, kv_cache, masks, softmax, sparse_attention, transformer
 from lmx.layers.block import Block
@@ -154,7 +155,7 @@ def init(cfg: Config, key: Array) -> Params:
     'output': {'table': jnp.zeros((cfg.V, cfg.D), jnp.float32)},
   }
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg, i % _period(cfg)), cfg.D, k, dtype=cfg.dtype)
+    params[layout.layer_name(i)] = transformer.init_block(_block(cfg, i % _period(cfg)), cfg.D, k, dtype=cfg.dtype)
   return params
 
 
@@ -203,7 +204,7 @@ def apply(
     indices = list(group)
     x_BTD, group_caches, outputs = transformer.stack(
       _block(cfg, kind),
-      [params[transformer.name(i)] for i in indices],
+      layout.layers(params, indices),
       x_BTD,
       mask,
       caches=None if caches is None else [caches[i] for i in indices],
@@ -221,14 +222,12 @@ def apply(
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
-  del cfg
-  return softmax.tied_logits(features.last_BTD, params['output']['table'])
+  return softmax.tied_logits(features.last_BTD, params['output']['table'], size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  del cfg
-  return softmax.tied_nll(features.last_BTD, params['output']['table'], targets_BT)
+  return softmax.tied_nll(features.last_BTD, params['output']['table'], targets_BT, size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

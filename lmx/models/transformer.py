@@ -35,6 +35,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import check_choice, check_heads, check_least, check_range
 from lmx.layers import attention as attention_lib
 from lmx.layers import decoder_block, encoder_decoder, sinusoids, softmax, transformer
@@ -152,8 +153,8 @@ def init(cfg: Config, key: Array) -> Params:
   """Initialise embed (tokens), layer_00 .., and where they exist norm_encoder, norm_decoder, output (bias)."""
   params = dict(encoder_decoder.init(_net(cfg), cfg.V, key))
   for i in range(cfg.N):
-    layer = params[transformer.name(i)]
-    params[transformer.name(i)] = jax.tree_util.tree_map_with_path(functools.partial(_widen, cfg), layer)
+    layer = params[layout.layer_name(i)]
+    params[layout.layer_name(i)] = jax.tree_util.tree_map_with_path(functools.partial(_widen, cfg), layer)
   if cfg.biases == 'all':
     params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
   return params
@@ -198,14 +199,12 @@ def _bias(params: Params) -> Array | None:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
-  del cfg
-  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], _bias(params))
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], _bias(params), size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  del cfg
-  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, _bias(params))
+  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, _bias(params), size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels import mixed_product
 from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block, sinusoids
@@ -279,7 +280,7 @@ def init(cfg: Config, key: Array) -> Params:
     if cfg.fidelity == 'pytorch':
       for name, norm in zip(('norm_1', 'norm_2'), jax.random.split(jax.random.fold_in(norm_key, i)), strict=True):
         layer[name]['scale'] += normal(norm, (cfg.D,))
-    params[relative_block.name(i)] = layer
+    params[layout.layer_name(i)] = layer
   return params
 
 
@@ -358,7 +359,7 @@ def apply(
   )
   outputs, memories = [x_BTD], list[Any]()
   for (first, end), part_key in zip(_parts(cfg), keys, strict=False):
-    layers = [params[relative_block.name(i)] for i in range(first, end)]
+    layers = layout.layers(params, range(first, end))
     caches_in = None if caches is None else caches[first:end]
     x_BTD, caches_out, hidden = relative_block.stack(
       _block(cfg), layers, x_BTD, inputs, caches_in, part_key, scan=cfg.scan, remat=cfg.remat

@@ -35,6 +35,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels import mixed_product
 from lmx.layers import dropout, embedding, relative_attention, relative_block, sinusoids, softmax
@@ -238,7 +239,7 @@ def init(cfg: Config, key: Array) -> Params:
     params['bias'] = biases
   inputs = TwoStreamInputs(jnp.zeros((1, cfg.D), cfg.dtype), biases=biases)
   for i, k in enumerate(keys):
-    params[relative_block.name(i)] = relative_block.init(_block(cfg), jnp.zeros((1, 1, cfg.D), cfg.dtype), inputs, k)
+    params[layout.layer_name(i)] = relative_block.init(_block(cfg), jnp.zeros((1, 1, cfg.D), cfg.dtype), inputs, k)
   return params
 
 
@@ -302,7 +303,7 @@ def apply(
     batch.get('backward_B'),
     params.get('bias'),
   )
-  layers = [params[relative_block.name(i)] for i in range(cfg.N)]
+  layers = layout.layers(params, range(cfg.N))
   memories = jax.lax.stop_gradient(state['layers']) if state else None
   outputs = [x_BXD]
   x_BXD, memories, hidden_states = relative_block.stack(
@@ -319,14 +320,14 @@ def apply(
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of each position, (B, T, V) float32, from the tied embedding table and a bias."""
-  del cfg
-  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], params['output']['bias'])
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], params['output']['bias'], size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  del cfg
-  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, params['output']['bias'])
+  return softmax.tied_nll(
+    features.last_BTD, params['embed']['tokens'], targets_BT, params['output']['bias'], size=cfg.V
+  )
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

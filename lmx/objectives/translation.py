@@ -156,7 +156,7 @@ def _hard_attention_terms(
 
 
 def smoothed_cross_entropy(
-  logits_BTV: Array, targets_BT: Array, eps: float, form: str = 'paper'
+  logits_BTV: Array, targets_BT: Array, eps: float, form: str = 'paper', V: int = 0
 ) -> tuple[Array, Array]:
   """Return the cross-entropy with smoothed labels (Szegedy et al. 2016, arXiv 1512.00567, section 7), and without.
 
@@ -168,14 +168,16 @@ def smoothed_cross_entropy(
     targets_BT: labels.
     eps: probability taken from the label.
     form: 'paper' spreads it over all V tokens, the label included; 'released' (tensor2tensor) over the other V - 1.
+    V: number of tokens; 0: that of the logits. Logits from V on are padding (lmx/layout.py).
 
   Returns:
     (smoothed cross-entropy, negative log-likelihood), each (B, T) float32 in nats.
   """
-  V = logits_BTV.shape[-1]
+  rows, V = logits_BTV.shape[-1], V or logits_BTV.shape[-1]
   norm_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
   nll_BT = norm_BT - jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
-  every_BT = norm_BT - jnp.mean(logits_BTV, axis=-1)  # mean over the vocabulary
+  counted_BTV = logits_BTV if rows == V else jnp.where(jnp.arange(rows) < V, logits_BTV, 0.0)
+  every_BT = norm_BT - jnp.sum(counted_BTV, axis=-1) / V  # mean over the vocabulary
   if form == 'released':
     return (1 - eps) * nll_BT + eps / (V - 1) * (V * every_BT - nll_BT), nll_BT
   return (1 - eps) * nll_BT + eps * every_BT, nll_BT
@@ -189,7 +191,7 @@ def _scores(
 
   def chunk_loss(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
     logits_BMV = model.logits(model_cfg, params, Features(x_BMD))
-    cost_BM, nll_BM = smoothed_cross_entropy(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
+    cost_BM, nll_BM = smoothed_cross_entropy(logits_BMV, targets_BM, smoothing, cfg.smoothing_form, model_cfg.V)
     return cost_BM, (nll_BM, chunked_loss.is_best(logits_BMV, targets_BM))
 
   cost, (nll_BT, right_BT) = chunked_loss.weighted_sum(

@@ -44,7 +44,8 @@ def test_chunks_keep_no_scores_for_the_backward_pass():
   x_BTD, table_VD, _, targets_BT, _ = draw()
 
   def largest(chunk):
-    nll = lambda x: softmax.tied_nll(x, table_VD, targets_BT, chunk=chunk)
+    score = lambda x, targets: softmax.cross_entropy(softmax.tied_logits(x, table_VD), targets)
+    nll = lambda x: chunked_loss.map_chunks(score, x, targets_BT, chunk)
     return max(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.vjp(nll, x_BTD)[1])))
 
   assert largest(None) >= B * T * V
