@@ -78,6 +78,11 @@ class Layout:
   rows: int = 0
   stacked: bool = False
 
+  @property
+  def is_own(self) -> bool:
+    """True if this is the layout of the models' `init`."""
+    return self.rows == self.size and not self.stacked
+
   def store(self, tree: Any) -> Any:
     """Return a tree of arrays in this layout, from the layout of the models' `init`."""
     return _map_params(lambda model: self._stack(self._resize(model, self.rows), _stack_leaves), tree)
@@ -85,6 +90,10 @@ class Layout:
   def view(self, tree: Any) -> Any:
     """Return a tree of arrays in the layout of the models' `init`, from this layout."""
     return _map_params(lambda model: self._resize(_unstack(model), self.size), tree)
+
+  def converter(self, other: Layout) -> Callable[[Any], Any]:
+    """Return the function from a tree in this layout to one in another."""
+    return lambda tree: tree if self == other else other.store(self.view(tree))
 
   def factors(self, tree: Any) -> Any:
     """Return a number for each stored array, from one for each array of `init`; an array (N,) where layers differ."""

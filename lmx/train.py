@@ -11,7 +11,7 @@ import functools
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -163,7 +163,7 @@ class Session:
       microbatches=self.microbatches,
       lengths=batches.lengths,
     )
-    self.shapes, self.train_step = built.shapes, built.step
+    self.shapes, self.layout, self.train_step = built.shapes, built.layout, built.step
     self.state = self.engine.build(built.create, self.init_key)
     rows = batches.batch_size
     self.model_state = self.engine.build_rows(lambda: self.model.init_state(run.model, rows), rows)
@@ -178,19 +178,28 @@ class Session:
     if which == 'average':
       self.restore(checkpoints, 'last')
       directory, count = checkpoints.directory, self.run.evaluation.average
-      params, self.averaged = restore.average(directory, self.shapes, count)
-      self.state = self.state.replace(params=self.engine.build(lambda p: p, params))
+      params, self.averaged = restore.average(directory, self.shapes, self.layout, count)
+      self.state = self.state.replace(params=self.engine.build(self.layout.store, params))
       return
-    shapes = self.engine.abstract(*self.engine.to_global(self.state, self.model_state))
-    saved, meta, self.done = checkpoints.restore(shapes, which)
-    self.state, self.model_state = self.engine.from_global(*saved)
+    state, model_state = self.engine.to_global(self.state, self.model_state)
+    layouts = {}
+
+    def abstract(saved: Mapping[str, tuple[int, ...]]) -> Any:
+      """Return the shapes of the state in the layout of the checkpoint."""
+      layouts['saved'] = self.layout.detect(saved)
+      return self.engine.abstract(jax.eval_shape(self.layout.converter(layouts['saved']), state), model_state)
+
+    (state, model_state), meta, self.done = checkpoints.restore(abstract, which)
+    self.state, self.model_state = self.engine.from_global(state, model_state)
+    if layouts['saved'] != self.layout:
+      self.state = self.engine.convert(layouts['saved'].converter(self.layout), self.state)
     self.progress = Progress.from_dict(meta['progress'])
 
   def initialize_from(self, workdir: str) -> str:
     """Initialize all or some parameters with those of a finished run; return a line that names them."""
     names = labels.label_names(self.corpus.manifest)
     taken, note = transfer.take(workdir, self.shapes, self.run.train.init_parts, self.corpus.tokenizer, names)
-    create = lambda key, taken: init.merge(init_params(self.run, key), taken)
+    create = lambda key, taken: self.layout.store(init.merge(init_params(self.run, key), taken))
     params = self.engine.build(create, self.init_key, taken)
     average = self.engine.build(functools.partial(build.average, self.run.optim), params)
     self.state = self.state.replace(params=params, ema=average)
@@ -311,6 +320,7 @@ class Session:
     }
     self.restore(checkpoints, run.evaluation.which)
     params, data = self.evaluation_params(), (self.run, self.corpus)
+    params = params if self.layout.is_own else self.engine.convert(self.layout.view, params)
     result = report.evaluate_run(*data, params, self.engine, run.evaluation.split, validation_baselines=True)
     averaged = {'averaged_steps': list(self.averaged)} if self.averaged else {}
     metrics = {**result.metrics, 'step': self.done, **trained, **averaged}

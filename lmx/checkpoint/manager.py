@@ -30,6 +30,7 @@ from jax.experimental import multihost_utils
 from lmx.checkpoint import orbax_format
 from lmx.checkpoint.orbax_format import Entry, Tree
 from lmx.errors import InputError
+from lmx.layout import Layout
 
 Which = str | int  # 'last', 'best' or a step
 Warn = Callable[[str], None]
@@ -208,11 +209,16 @@ def _subtree(rows: dict[str, Any], tree: str, path: epath.Path) -> tuple[str, ..
   return min(prefixes, key=lambda parts: (len(parts), parts))
 
 
+def _shapes(rows: orbax_format.Rows) -> dict[str, tuple[int, ...]]:
+  return {name: tuple(row['shape']) for name, row in rows.items()}
+
+
 def restore_params(
   directory: str | os.PathLike[str],
   abstract: Tree | None = None,
   which: Which = 'last',
   *,
+  layout: Layout | None = None,
   tree: str = 'params',
   verify: bool = True,
   warn: Warn = stderr_warn,
@@ -224,6 +230,8 @@ def restore_params(
     abstract: the parameters' shapes, dtypes and shardings (arrays or ShapeDtypeStructs); None reads
       them as a nested dict onto the first local device.
     which: 'last', 'best' or a step.
+    layout: names and size of the vocabulary, if parameters that a run stored in another layout than that of `abstract`
+      are converted to it (lmx/layout.py).
     tree: name of the subtree.
     verify: compare checksums.
     warn: called with each warning.
@@ -244,11 +252,12 @@ def restore_params(
       leaves = orbax_format.read_arrays(path, flat, rows, verify)
       nested = orbax_format.nest(dict(zip(flat, leaves, strict=True)))
       return orbax_format.pick(nested, prefix), body['meta'], body['step']
-    expected, treedef = orbax_format.flatten(abstract)
+    stored = Layout() if layout is None else layout.detect(_shapes(rows))
+    expected, treedef = orbax_format.flatten(abstract if stored.is_own else jax.eval_shape(stored.store, abstract))
     flat = {prefix + key: leaf for key, leaf in expected.items()}
     orbax_format.check_structure(path, rows, orbax_format.describe(flat))
-    leaves = orbax_format.read_arrays(path, flat, rows, verify)
-    return jax.tree_util.tree_unflatten(treedef, leaves), body['meta'], body['step']
+    params = jax.tree_util.tree_unflatten(treedef, orbax_format.read_arrays(path, flat, rows, verify))
+    return params if stored.is_own else jax.jit(stored.view)(params), body['meta'], body['step']
 
   return _first_intact(_absolute(directory), which, verify, warn, read)[0]
 
@@ -355,12 +364,15 @@ class Checkpoints:
     if block or not self.cfg.asynchronous:
       self.wait()
 
-  def restore(self, abstract_state: Tree, which: Which = 'last') -> tuple[Tree, dict[str, Any], int]:
+  def restore(
+    self, abstract_state: Tree | Callable[[dict[str, tuple[int, ...]]], Tree], which: Which = 'last'
+  ) -> tuple[Tree, dict[str, Any], int]:
     """Return (state, meta, step) of the first intact checkpoint.
 
     Args:
       abstract_state: pytree of arrays or ShapeDtypeStructs with the state's structure. They give shapes,
-        dtypes and shardings, which may be those of another number of devices.
+        dtypes and shardings, which may be those of another number of devices. Or a function that returns it from the
+        shapes of the saved arrays by name, for a state that may be saved in another layout (lmx/layout.py).
       which: 'last' tries the newest, then the one before, and so on; 'best' the lowest metric, then
         the next; a step tries that step only.
 
@@ -368,11 +380,11 @@ class Checkpoints:
       InputError: there is none, all are damaged, or the state has other leaves or shapes.
     """
     self.wait()
-    expected, treedef = orbax_format.flatten(abstract_state)
-    shapes = orbax_format.describe(expected)
 
     def read(path: epath.Path, body: dict[str, Any]) -> tuple[Tree, dict[str, Any], int]:
-      orbax_format.check_structure(path, body['leaves'], shapes)
+      abstract = abstract_state(_shapes(body['leaves'])) if callable(abstract_state) else abstract_state
+      expected, treedef = orbax_format.flatten(abstract)
+      orbax_format.check_structure(path, body['leaves'], orbax_format.describe(expected))
       leaves = orbax_format.read_arrays(path, expected, body['leaves'], self.cfg.verify)
       return jax.tree_util.tree_unflatten(treedef, leaves), body['meta'], body['step']
 

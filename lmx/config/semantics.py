@@ -122,6 +122,12 @@ RULES: dict[str, Rule] = {
     lambda config: config['data']['dataset'] in ('text_files', 'parallel_files', 'table_files'),
     {'data.hold_out_test': False},
   ),
+  'stacked_layers': Rule(
+    'layers that model.scan loops over are stored as one tree, so that sums over all gradients round otherwise',
+    lambda config: bool(config['model'].get('scan')),
+    {'parallel.stack_layers': False},
+    in_evaluation=False,
+  ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',
     lambda config: config['optim']['schedule'] == 'slanted_triangular',

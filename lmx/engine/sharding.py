@@ -24,6 +24,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from lmx import placement
 from lmx.engine import precision
 from lmx.errors import InputError
+from lmx.layout import layer_name, stack_range
 from lmx.placement import MESH_AXES
 
 Rule = tuple[str, tuple[str | None, ...]]  # regular expression, mesh axis of each dimension
@@ -69,6 +70,10 @@ class Config:
     rules: (regular expression, mesh axis or None for each dimension) for parameters, before the built-in rules; the
       first that matches in a parameter's name ('model/layer_00/...') applies.
     min_size: matrices with fewer elements are not sharded over 'fsdp' unless a rule applies.
+    stack_layers: store the layers that `model.scan` loops over as one tree of arrays, which is not copied in every step
+      (lmx/layout.py); not with gradual unfreezing, which has a state for each layer.
+    pad_vocabulary: multiple to which the rows of the vocabulary's tables are padded, such as 128, so that devices and
+      matrix units divide them; 1: no padding. Parameters are initialised, counted and exported without it.
     shard_optimizer: shard the optimizer's state over 'data' too, where its size allows (ZeRO stage 1: Rajbhandari et
       al. 2020, arXiv 1910.02054). Under 'jit' only.
   """
@@ -79,6 +84,8 @@ class Config:
   tensor: int = 1
   rules: tuple[Rule, ...] = ()
   min_size: int = 1024
+  stack_layers: bool = True
+  pad_vocabulary: int = 1
   shard_optimizer: bool = True
 
   def __post_init__(self) -> None:
@@ -86,6 +93,8 @@ class Config:
       raise InputError(f'parallel.mode: got "{self.mode}"; expected "jit" or "pmap"')
     if self.tensor < 1:
       raise InputError(f'parallel.tensor: got {self.tensor}; expected at least 1')
+    if self.pad_vocabulary < 1:
+      raise InputError(f'parallel.pad_vocabulary: got {self.pad_vocabulary}; expected at least 1, which pads nothing')
     for axis in ('data', 'fsdp'):
       if getattr(self, axis) < 1 and getattr(self, axis) != -1:
         raise InputError(f'parallel.{axis}: got {getattr(self, axis)}; expected at least 1, or -1 for all devices')
@@ -282,6 +291,12 @@ class Engine:
     rows = lambda x: _rewrap(x, (len(self._local), x.shape[0] // size) + x.shape[1:], self._pmap_rows)
     return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
 
+  def convert(self, function: Callable[[Any], Any], state: Any) -> Any:
+    """Apply a pure function, such as a change of layout, to a state or parameters; the result has its sharding here."""
+    state, _ = self.to_global(state, ())
+    out = self.shardings(jax.eval_shape(function, state))
+    return self.from_global(jax.jit(function, out_shardings=out)(state), ())[0]
+
   def to_one_device(self, params: Any) -> Any:
     """Gather the compiled step's parameters on this process's first device."""
     params, _ = self.to_global(params, ())
@@ -379,15 +394,23 @@ def _leaf_spec(
     return spec
   axes = [*spec, *(None,) * (len(shape) - len(spec))]
   shards = lambda i: sizes['data'] * (1 if axes[i] is None else sizes[axes[i]])
-  divided = [i for i, n in enumerate(shape) if n % shards(i) == 0]
+  divided = [i for i, n in enumerate(shape) if n % shards(i) == 0 and i >= _stacked_axes(_name(path))]
   if divided:
     largest = max(divided, key=lambda i: shape[i])
     axes[largest] = 'data' if axes[largest] is None else (axes[largest], 'data')
   return PartitionSpec(*axes)
 
 
+def _stacked_axes(name: str) -> int:
+  """Return the number of leading axes of an array over stacked layers, which are not sharded."""
+  return int(any(stack_range(part) for part in name.split('/')))
+
+
 def _spec(cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
-  """Return the mesh axis that shards each dimension of the array `name`."""
+  """Return the mesh axis that shards each dimension of the array `name`; layers of a stack are sharded as one."""
+  if _stacked_axes(name):
+    first = '/'.join(layer_name(stack_range(part)[0]) if stack_range(part) else part for part in name.split('/'))
+    return PartitionSpec(None, *_spec(cfg, sizes, first, shape[1:], used))
   for regex, axes in cfg.rules:
     if len(shape) and re.search(regex, name):
       used.add(regex)

@@ -13,9 +13,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from lmx.errors import InputError, check_choice, check_range
+from lmx.layout import Layout, broadcast
 from lmx.optim import averaging, schedules, unfreeze
 from lmx.optim import groups as groups_lib
 from lmx.optim.adam import bias_correction, scale_by_raw_adam
@@ -283,6 +285,7 @@ def make(
   n_layers: int,
   total_steps: int,
   steps_per_epoch: int,
+  layout: Layout | None = None,
 ) -> optax.GradientTransformationExtraArgs:
   """Build the transformation from the gradient of the global loss to the change of the parameters.
 
@@ -291,11 +294,13 @@ def make(
 
   Args:
     cfg: the section.
-    params: {'model': ..., 'objective': ...}, arrays or shapes; only names and numbers of axes are used.
+    params: {'model': ..., 'objective': ...} as the model initialises them, arrays or shapes; only names and numbers of
+      axes are used.
     depth: path below params['model'] -> layer number (the model's `depth` with its config bound).
     n_layers: number of layers N; an objective's head has depth N + 1.
     total_steps: number of updates of the run.
     steps_per_epoch: updates in an epoch.
+    layout: layout of the parameters that the transformation is applied to; None: that of `params`.
 
   Raises:
     InputError: `groups` do not cover the parameters, or one matches none.
@@ -304,6 +309,8 @@ def make(
   released = cfg.layer_decay_form == 'as_released'
   rates, decays = groups_lib.multipliers(cfg.groups, 1.0 if released else cfg.layer_decay, powers, params)
   top = groups_lib.top(cfg.layer_decay_form, params, depth, n_layers)
+  if layout is not None:
+    rates, decays, powers = layout.factors(rates), layout.factors(decays), layout.factors(powers)
   group, trained = unfreeze.groups(params, depth, n_layers, top), _trained_groups(cfg, steps_per_epoch)
   eps = cfg.eps or EPS.get(cfg.optimizer, 1e-8)
   parts = [] if trained is None else [unfreeze.without_frozen(group, trained)]
@@ -312,7 +319,8 @@ def make(
   if cfg.clip_value:
     parts.append(optax.clip(cfg.clip_value))
   if released:
-    parts.append(optax.stateless(lambda updates, _: jax.tree.map(lambda g, n: g * cfg.layer_decay**n, updates, powers)))
+    scale = lambda g, n: g * broadcast(cfg.layer_decay**n, g)
+    parts.append(optax.stateless(lambda updates, _: jax.tree.map(scale, updates, powers)))
   decay = _add_decay(cfg, decays) if cfg.weight_decay else optax.identity()
   if cfg.optimizer in ('adadelta', 'adagrad', 'adam', 'rmsprop_graves', 'sgd'):
     parts.append(decay)
@@ -357,7 +365,8 @@ def _add_decay(cfg: Config, decays: Params) -> optax.GradientTransformationExtra
   def update(updates: Any, state: Any, params: Params | None = None, *, step: Array, **extra: Any) -> Any:
     del extra
     factor = cfg.weight_decay * (bias_correction(cfg.b1, cfg.b2, step + 1) if corrected else 1.0)
-    return jax.tree.map(lambda u, p, d: u + factor * d * p if d else u, updates, params, decays), state
+    add = lambda u, p, d: u + factor * broadcast(d, p) * p if np.any(d) else u
+    return jax.tree.map(add, updates, params, decays), state
 
   return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
@@ -368,6 +377,6 @@ def _scale_by_rate(schedule: schedules.Schedule, rates: Params) -> optax.Gradien
   ) -> Any:
     del params, extra
     now = -schedule(step) * lr_scale
-    return jax.tree.map(lambda u, r: u * (now * r), updates, rates), state
+    return jax.tree.map(lambda u, r: u * (now * broadcast(r, u)), updates, rates), state
 
   return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)

@@ -21,6 +21,7 @@ from lmx.data import pipeline
 from lmx.data.corpus import Corpus
 from lmx.engine import state
 from lmx.errors import InputError, InputWarning
+from lmx.layout import Layout
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.runs import init
@@ -101,6 +102,7 @@ def load(
   directory = workdir / 'checkpoints'
   which = int(which) if str(which).isdecimal() else which
   shapes = jax.eval_shape(functools.partial(init.init_params, run), jax.random.key(0))
+  layout = init.stored_layout(run, shapes)
   average_shapes = jax.eval_shape(functools.partial(build.average, run.optim), shapes)
   averaged: tuple[int, ...] = ()
   if which == 'average':
@@ -108,13 +110,13 @@ def load(
       raise InputError(
         f'--which: got average, but {workdir} has a running average (optim.ema or optim.asgd), which is always loaded'
       )
-    params, averaged = average(directory, shapes, run.evaluation.average)
+    params, averaged = average(directory, shapes, layout, run.evaluation.average)
     step = averaged[-1]
   elif average_shapes is not None:
-    running, _, step = manager.restore_params(directory, average_shapes, which, tree='ema')
+    running, _, step = manager.restore_params(directory, average_shapes, which, layout=layout, tree='ema')
     params = averaging.value(running, running.mean)
   else:
-    params, _, step = manager.restore_params(directory, shapes, which)
+    params, _, step = manager.restore_params(directory, shapes, which, layout=layout)
   state.warn_nonfinite(workdir, params)
   tokenizer = run_files.read_tokenizer(workdir)
   return RestoredRun(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
@@ -137,7 +139,7 @@ def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], 
 
 
 def average(
-  directory: Any, shapes: Params, count: int, warn: manager.Warn = manager.stderr_warn
+  directory: Any, shapes: Params, layout: Layout, count: int, warn: manager.Warn = manager.stderr_warn
 ) -> tuple[Params, tuple[int, ...]]:
   """Return the mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1), in float32.
 
@@ -146,7 +148,8 @@ def average(
 
   Args:
     directory: directory of the checkpoints.
-    shapes: shapes of the parameters.
+    shapes: shapes of the parameters as the model initialises them.
+    layout: layout of the run, see `init.stored_layout`.
     count: number of checkpoints to average; if fewer are intact, those are, with a warning.
     warn: called with each warning.
 
@@ -159,7 +162,7 @@ def average(
   total, steps, damaged = None, [], False
   for step in reversed(manager.planned_steps(directory)):
     try:
-      params, _, _ = manager.restore_params(directory, shapes, step, warn=warn)
+      params, _, _ = manager.restore_params(directory, shapes, step, layout=layout, warn=warn)
     except manager.AllDamaged:
       damaged = True  # a warning has named it
       continue

@@ -12,9 +12,10 @@ import jax
 from lmx import objectives
 from lmx.config import schema
 from lmx.engine import sharding, sparse_step, state, step
+from lmx.layout import Layout
 from lmx.models import registry
 from lmx.optim import build
-from lmx.runs.init import init_params
+from lmx.runs.init import init_params, stored_layout
 from lmx.types import Array, Params
 
 
@@ -23,12 +24,14 @@ class Training:
   """Training step of a run.
 
   Attributes:
-    shapes: shapes of the parameters.
+    shapes: shapes of the parameters as the model initialises them.
+    layout: layout in which the training state stores them.
     create: pure function from the key of the initialisation to the training state.
     step: `Engine.compile_train` of the step.
   """
 
   shapes: Params
+  layout: Layout
   create: Callable[[Array], state.TrainState]
   step: Any
 
@@ -56,8 +59,9 @@ def build_step(
   parts = (model, run.model, objective, run.objective)
   key = jax.eval_shape(lambda: jax.random.key(0))
   shapes = jax.eval_shape(functools.partial(init_params, run), key)
+  layout = stored_layout(run, shapes)
   tx = build.make(
-    run.optim, shapes, functools.partial(model.depth, run.model), run.model.N, total_steps, steps_per_epoch
+    run.optim, shapes, functools.partial(model.depth, run.model), run.model.N, total_steps, steps_per_epoch, layout
   )
   rate = build.rate(run.optim, total_steps, steps_per_epoch)
   if sparse_step.is_sparse(model, run.optim):
@@ -73,10 +77,10 @@ def build_step(
       lag=run.optim.asgd_lag,
       total_steps=total_steps,
     )
-  create = functools.partial(_create, run, tx)
-  return Training(shapes, create, engine.compile_train(train_step, jax.eval_shape(create, key)))
+  create = functools.partial(_create, run, layout, tx)
+  return Training(shapes, layout, create, engine.compile_train(train_step, jax.eval_shape(create, key)))
 
 
-def _create(run: schema.Run, tx: Any, key: Array) -> state.TrainState:
-  params = init_params(run, key)
+def _create(run: schema.Run, layout: Layout, tx: Any, key: Array) -> state.TrainState:
+  params = layout.store(init_params(run, key))
   return state.create(params, tx, build.average(run.optim, params))

@@ -21,6 +21,7 @@ from lmx.data import pipeline
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import report, translation
+from lmx.layout import Layout
 from lmx.metrics import translation as metrics
 from lmx.runs import restore
 from tests import small_text
@@ -114,14 +115,14 @@ def test_the_parameters_measured_are_the_mean_of_the_checkpoints(run, tmp_path, 
   assert last.averaged == () and not np.allclose(*(flatten_dict(x.params)[table] for x in (last, loaded)))
   # More are asked for than there are: those there are, and a warning.
   shapes = jax.eval_shape(lambda x: x, last.params)
-  mean, steps = restore.average(run / 'checkpoints', shapes, 9)
+  mean, steps = restore.average(run / 'checkpoints', shapes, Layout(), 9)
   jax.tree.map(np.testing.assert_array_equal, mean, loaded.params)
   assert steps == (2, 4, 6) and '3 checkpoints are averaged instead of 9' in capsys.readouterr().err
-  mean, steps = restore.average(run / 'checkpoints', shapes, 1)
+  mean, steps = restore.average(run / 'checkpoints', shapes, Layout(), 1)
   assert steps == (6,)
   jax.tree.map(np.testing.assert_array_equal, mean, last.params)
   with pytest.raises(InputError, match='no intact checkpoint'):
-    restore.average(tmp_path, shapes, 2)
+    restore.average(tmp_path, shapes, Layout(), 2)
 
 
 def _at(tree, path):
