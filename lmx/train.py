@@ -79,7 +79,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   evaluate.check(run, session.validation)
   # Prepared before the first update: a split that is missing or too small fails now, not after the training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
-  notes = [*pipeline.held_out_notes(run.data, corpus), *session.batches.notes, *report.check(run, corpus, final)]
+  notes = [*pipeline.held_out_notes(run.data, corpus), *session.notes, *report.check(run, corpus, final)]
   begun = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
   if run.train.init_from and not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
     begun.append(session.initialize_from(run.train.init_from))
@@ -131,11 +131,11 @@ class Session:
     self.workdir, self.config_hash = workdir, config_hash
     self.model = registry.get(run.model_name)
     self.objective = objectives.get(run.objective_name)
-    self.batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
-    self.rows = engine.process_rows(self.batches.batch_size)
-    self.microbatches = run.optim.accumulate * self._groups()
-    for rows in self.batches.row_counts():
-      engine.check_batch(rows, self.microbatches)
+    batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
+    division = training.divide(batches.row_counts(), batches.groups, run.optim.accumulate, engine.row_shards)
+    self.batches, self.microbatches = batches.pad_rows(division.multiple), division.microbatches
+    self.notes = (*batches.notes, *division.notes)
+    self.rows = engine.process_rows(self.batches.padded_rows)
     self.validation = pipeline.batches(run.data, corpus, 'valid', pipeline.EVAL_SEED, train=False)
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
     check_range('train.epochs, as updates,', self.total_steps, 1, 2**31)  # an int32 counts them
@@ -143,12 +143,6 @@ class Session:
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
     self._unchecked: tuple[int, Any] | None = None
     self._build(jax.random.key(run.seed))
-
-  def _groups(self) -> int:
-    """Return the number of groups of rows of similar length: the config's, or the most that devices share evenly."""
-    unit = self.engine.row_shards * self.run.optim.accumulate
-    fits = lambda k: all(rows % (unit * k) == 0 for rows in self.batches.row_counts())
-    return next((k for k in range(self.batches.groups, 1, -1) if fits(k)), 1)
 
   def _build(self, key: jax.Array) -> None:
     """Initialize the state and compile the training step."""
@@ -165,7 +159,7 @@ class Session:
     )
     self.shapes, self.layout, self.train_step = built.shapes, built.layout, built.step
     self.state = self.engine.build(built.create, self.init_key)
-    rows = batches.batch_size
+    rows = batches.padded_rows
     self.model_state = self.engine.build_rows(lambda: self.model.init_state(run.model, rows), rows)
 
   def restore(self, checkpoints: manager.Checkpoints, which: str) -> None:
@@ -181,7 +175,7 @@ class Session:
       params, self.averaged = restore.average(directory, self.shapes, self.layout, count)
       self.state = self.state.replace(params=self.engine.build(self.layout.store, params))
       return
-    state, model_state = self.engine.to_global(self.state, self.model_state)
+    state, model_state = self._global_arrays()
     layouts = {}
 
     def abstract(saved: Mapping[str, tuple[int, ...]]) -> Any:
@@ -190,7 +184,7 @@ class Session:
       return self.engine.abstract(jax.eval_shape(self.layout.converter(layouts['saved']), state), model_state)
 
     (state, model_state), meta, self.done = checkpoints.restore(abstract, which)
-    self.state, self.model_state = self.engine.from_global(state, model_state)
+    self.state, self.model_state = self.engine.from_global(state, model_state, self.batches.padded_rows)
     if layouts['saved'] != self.layout:
       self.state = self.engine.convert(layouts['saved'].converter(self.layout), self.state)
     self.progress = Progress.from_dict(meta['progress'])
@@ -219,7 +213,11 @@ class Session:
       'data_hash': self.corpus.hash,
       'versions': run_log.versions(),
     }
-    checkpoints.save(self.done, self.engine.to_global(self.state, self.model_state), meta, metric, block, planned)
+    checkpoints.save(self.done, self._global_arrays(), meta, metric, block, planned)
+
+  def _global_arrays(self) -> tuple[Any, Any]:
+    """Return the arrays of a checkpoint."""
+    return self.engine.to_global(self.state, self.model_state, self.batches.batch_size)
 
   def evaluation_params(self) -> Any:
     """Return the parameters to evaluate: the running average if the run has one."""

@@ -6,6 +6,7 @@ import math
 import pathlib
 
 import jax
+import numpy as np
 import pytest
 
 from lmx import train
@@ -56,6 +57,47 @@ def end(path: str, workdir, devices: int, mode: str):
       found = session.finish(checkpoints, logger, ())
   written = workdir / 'samples.txt'
   return found, written.read_text() if written.exists() else ''
+
+
+def updated(path: str, devices: int, mode: str, accumulate: int):
+  """Parameters after three updates of a tiny variant with six rows, without dropout; and the model state."""
+  loaded = resolve.load(f'{path}:tiny', ['data.batch_size=6', f'parallel.mode={mode}'])
+  loaded.unlock()
+  for section in (loaded.model, loaded.objective):
+    section.update({name: 0.0 for name in section if name.startswith('dropout')})
+  loaded.model.dtype = 'float32'
+  loaded.optim = {'optimizer': 'sgd', 'lr': 0.01, 'schedule': 'constant', 'accumulate': accumulate}
+  loaded.train.update(steps=3, epochs=0)
+  if loaded.data.batching.name == 'translation':  # batches of several numbers of rows
+    loaded.data.batching.update(tokens=6 * loaded.data.length, rows_multiple=6)
+  if 'groups' in loaded.data.batching:
+    loaded.data.batching.groups = 1
+  if 'samples' in loaded.objective:  # each device and microbatch draws its own
+    loaded.objective.samples = 0
+  run = resolve.to_run(loaded)
+  corpus = pipeline.load(run.data)
+  _, run = resolve.with_corpus(loaded.lock(), corpus)
+  session = train.Session(run, corpus, sharding.Engine(run.parallel, jax.devices()[:devices]), '', '')
+  for i in range(3):
+    batch = session.engine.put_batch(session.batches(i, session.rows))
+    session.state, session.model_state, _ = session.train_step(
+      session.state, session.model_state, batch, session.train_key
+    )
+  state, model_state = session._global_arrays()
+  return jax.tree.map(np.asarray, (state.params, model_state)), session.batches
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('model', ['awd_lstm', 'bahdanau', 'elmo', 'gpt2', 'ntm', 'ulmfit', 'word2vec'])
+def test_devices_that_do_not_divide_the_rows_make_the_updates_of_one(model):
+  """tests/padded_rows_test.py holds it of all models and objectives, for one program of one device."""
+  path, accumulate = f'experiments/{model}/quickstart.py', 1 if model == 'word2vec' else 2
+  expected, whole = updated(path, 1, 'jit', accumulate)
+  for devices, mode in ((8, 'jit'), (4, 'pmap')):
+    found, batches = updated(path, devices, mode, accumulate)
+    assert whole.batch_size == whole.padded_rows and batches.padded_rows > batches.batch_size == whole.batch_size
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
 
 
 def numbers(found, name=''):

@@ -240,7 +240,6 @@ def train(
   module, model_cfg, objective, objective_cfg = parts(name, model)
   optim_cfg = build.Config(**({'ema': 0.9} | OPTIMIZERS[name] | (optim or {})))
   engine = sharding.Engine(cfg, jax.devices()[:devices])
-  engine.check_batch(ROWS, optim_cfg.accumulate)
   params = first or start(name)
   depth = lambda path: module.depth(model_cfg, path)
   tx = build.make(optim_cfg, params, depth, model_cfg.N, STEPS, STEPS)
@@ -268,12 +267,12 @@ def train(
     state, rows_state, metrics = train_step(state, rows_state, rows, key)
     losses.append(float(metrics['loss']))
     if i == steps // 2:  # as a checkpoint would
-      state, rows_state = engine.from_global(*engine.to_global(state, rows_state))
+      state, rows_state = engine.from_global(*engine.to_global(state, rows_state, ROWS), ROWS)
   measured = {}
   if evaluate:
     eval_step = engine.compile_eval(step_lib.make_eval_step(module, model_cfg, objective, objective_cfg))
     measured, _ = eval_step(averaging.value(state.ema, state.params), rows_state, rows)
-  state, rows_state = engine.to_global(state, rows_state)
+  state, rows_state = engine.to_global(state, rows_state, ROWS)
   sharded = [
     jax.tree_util.keystr(path)
     for path, x in jax.tree_util.tree_leaves_with_path((state.params, state.opt_state))

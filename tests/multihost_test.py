@@ -71,6 +71,7 @@ def training(root, workdir, processes, *more):
     'train',
     '--config=experiments/rnn_lm/quickstart.py:tiny',
     f'--workdir={workdir}',
+    '--config.data.batch_size=6',  # which four devices do not divide
     '--config.train.steps=40',
     '--config.train.eval_every=20',
     '--config.train.log_every=1',

@@ -15,6 +15,7 @@ from lmx.engine import step
 from lmx.errors import InputError
 from lmx.models import awd_lstm, bilstm, registry
 from lmx.objectives import classify, multiple_choice, regress
+from lmx.types import Features
 from tests import contract_test
 from tests.reference import ulmfit
 
@@ -131,6 +132,22 @@ def test_activation_penalties_of_a_classifier_are_means_over_what_is_pooled(bptt
   changes = np.concatenate([np.square(h[1:] - h[:-1]).mean(-1) for h in rows])
   assert mean['activation'] == pytest.approx(2.0 * squares.mean(), rel=1e-5)
   assert mean['slowness'] == pytest.approx(1.0 * changes.mean(), rel=1e-5)
+
+
+def test_rows_of_padding_have_no_activation_penalty():
+  """Of batches that do not tell which positions are valid."""
+  cfg = contract_test.config('awd_lstm', alpha=2.0, beta=1.0)
+  x_BTD = jnp.asarray(np.random.default_rng(0).normal(size=(B, T, 4)))
+  batch = {'tokens_BT': np.zeros((B, T), np.int32), 'index_B': jnp.array([5, 0, -1])}
+  outputs = lambda rows: Features(x_BTD[:rows], raw_BTD=x_BTD[:rows])
+  real = {name: x[:2] for name, x in batch.items()}
+  for function, with_padding, without in (
+    (awd_lstm.penalty_weights, (cfg, batch), (cfg, real)),
+    (awd_lstm.penalties, (cfg, {}, outputs(B), batch), (cfg, {}, outputs(2), real)),
+  ):
+    found, expected = function(*with_padding), function(*without)
+    assert set(found) == {'activation', 'slowness'}
+    assert found == {name: pytest.approx(float(x), rel=1e-5) for name, x in expected.items()}
 
 
 def test_penalties_of_choices_are_over_all_of_them():

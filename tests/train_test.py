@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import types
 
 import filelock
 import jax
@@ -22,7 +21,7 @@ from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError, InputWarning, NonFiniteLoss
 from lmx.reporting import run_log
-from lmx.runs import restore
+from lmx.runs import restore, training
 
 BASE = 'experiments/rnn_lm/quickstart.py:tiny'
 VECTORS = 'experiments/word2vec/quickstart.py:tiny'
@@ -235,6 +234,30 @@ def test_a_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(run, tmp_path):
   np.testing.assert_allclose(np.array(rates) / 1e-30, [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25], rtol=1e-5)
 
 
+def close_params(workdir, expected):
+  close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5)
+  jax.tree.map(close, last_params(workdir)[0], last_params(expected)[0])
+
+
+def test_devices_that_do_not_divide_the_rows_train_to_the_parameters_of_one(run, first, tmp_path, capsys):
+  assert run(tmp_path, 'parallel.data=8') == 0
+  assert 'padded with rows of weight 0 for 8 devices: 4 + 4 rows\n' in capsys.readouterr().err
+  close_params(tmp_path, first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('mode', ['jit', 'pmap'])
+@pytest.mark.parametrize(('before', 'after'), [(8, 1), (1, 8), (3, 8)])
+def test_a_run_resumes_on_any_number_of_devices(run, first, tmp_path, mode, before, after):
+  """Its checkpoints have four rows, whatever the devices pad them to."""
+  more = (f'parallel.mode={mode}', 'checkpoint.every_steps=5')  # between two validations
+  assert run(tmp_path, f'parallel.data={before}', *more) == 0
+  (tmp_path / 'results.json').unlink()
+  shutil.rmtree(tmp_path / 'checkpoints' / orbax_format.name((8, 0)))
+  assert run(tmp_path, f'parallel.data={after}', *more) == 0
+  close_params(tmp_path, first)
+
+
 @pytest.mark.slow  # tests/engine/sharding_test.py holds it of the updates
 def test_eight_devices_train_to_the_parameters_of_one(run, tmp_path):
   more = ('data.batch_size=16', 'data.eval_batch_size=8')
@@ -335,14 +358,11 @@ def test_a_run_can_begin_from_the_parameters_of_another(run, first, tmp_path):
 
 @pytest.mark.parametrize(
   ('rows', 'devices', 'accumulate', 'groups'),
-  [(32, 1, 1, 4), (32, 16, 1, 2), (32, 32, 1, 1), (24, 8, 1, 3), (32, 8, 2, 2), (30, 8, 1, 1)],
+  [(32, 1, 1, 4), (32, 16, 1, 2), (32, 32, 1, 1), (24, 8, 1, 3), (32, 8, 2, 2), (30, 8, 1, 4)],
 )
 def test_there_are_as_many_groups_of_rows_as_devices_share(rows, devices, accumulate, groups):
-  session = object.__new__(train.Session)
-  session.engine = types.SimpleNamespace(row_shards=devices)
-  session.batches = types.SimpleNamespace(groups=4, row_counts=lambda: (rows,))
-  session.run = types.SimpleNamespace(optim=types.SimpleNamespace(accumulate=accumulate))
-  assert session._groups() == groups
+  division = training.divide((rows,), 4, accumulate, devices)
+  assert division.microbatches == accumulate * groups
 
 
 def test_a_memory_of_another_length_is_measured(own, tmp_path, capsys):

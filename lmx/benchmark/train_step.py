@@ -188,7 +188,9 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
       parts = step.microbatch_shapes(batch, session.microbatches, batches.lengths, dealing)
     elif 'tokens_BT' in batch:
       parts = (batch['tokens_BT'].shape,)
-    return tuple((rows * processes, length) for rows, length in parts)  # `batch` is that of this process
+    parts = tuple((rows * processes, length) for rows, length in parts)  # `batch` is that of this process
+    padded = batches.padded_rows > batches.batch_size  # rows of padding are no work
+    return tuple((batches.batch_size if padded and rows == batches.padded_rows else rows, n) for rows, n in parts)
 
   def steps(k: int) -> tuple[list[Step], float]:
     nonlocal done

@@ -37,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--vocabulary', type=ranges.integer(0, 100_000_000), default=0, help='its size, if only the data give it'
   )
-  parser.add_argument('--pad_rows', action='store_true', help='increase a batch that the chips do not divide')
   parser.add_argument('--json', metavar='FILE', help='write the report there')
   parser.add_argument('--hlo', metavar='FILE', help="write XLA's program there")
 
@@ -49,9 +48,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.compilation import partition, program, report, topology
   from lmx.config import resolve
 
-  step = program.build(
-    resolve.load(args.config, args.overrides), topology.devices(slice_), args.vocabulary, args.pad_rows
-  )
+  step = program.build(resolve.load(args.config, args.overrides), topology.devices(slice_), args.vocabulary)
   if args.partition and slice_.chips == 1:
     raise InputError('--partition: got one chip; expected several; leave --partition out')
   if args.partition:
@@ -69,5 +66,4 @@ def run(args: argparse.Namespace) -> int:
 def _command(args: argparse.Namespace) -> list[str]:
   """Return the command that compiles the same step whole."""
   command = ['compile', f'--config={args.config}', f'--topology={args.topology}', f'--vocabulary={args.vocabulary}']
-  command += ['--pad_rows'] if args.pad_rows else []
   return command + [f'--config.{override}' for override in args.overrides]

@@ -11,6 +11,7 @@ import jax
 from lmx import objectives
 from lmx.benchmark import flops
 from lmx.config import resolve, schema
+from lmx.data.batching.base import round_up
 from lmx.engine import sharding
 from lmx.errors import InputError
 from lmx.models import registry
@@ -52,14 +53,13 @@ class Step:
     return self.function.lower(*self.arguments)
 
 
-def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0, pad_rows: bool = False) -> Step:
+def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> Step:
   """Return the step that `lmx train` would run on `devices`; nothing is traced before `Step.lower`.
 
   Args:
     config: from `lmx.config.resolve.load`.
     devices: see `lmx.compilation.topology`.
     vocabulary: size of the vocabulary if the config does not give it.
-    pad_rows: increase a batch that the devices do not divide to the next size that they do.
 
   Raises:
     InputError: the config does not fit the devices, or the vocabulary is unknown.
@@ -68,7 +68,7 @@ def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0, pad_r
   if not getattr(run.model, 'V', 1):
     raise InputError('model.V: the vocabulary is not known without the data; give it with --vocabulary=N')
   engine = sharding.Engine(run.parallel, devices, matmul_precision=run.matmul_precision)
-  rows, length, notes = _batch(run, engine, pad_rows)
+  rows, length, notes = _batch(run, engine)
   task = flops.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
   steps = run.train.steps or ENDLESS
   if not run.train.steps:
@@ -99,16 +99,12 @@ def _vocabulary(config: Any) -> int | None:
   return getattr(config.data, 'vocab_size', 0) or None
 
 
-def _batch(run: schema.Run, engine: sharding.Engine, pad_rows: bool) -> tuple[int, int, list[str]]:
-  """Return (rows, positions, notes) of the global batch."""
+def _batch(run: schema.Run, engine: sharding.Engine) -> tuple[int, int, list[str]]:
+  """Return (rows, positions, notes) of the global batch, rows of padding included."""
   batching, length, notes = run.data.batching, run.data.length, []
   rows = run.data.batch_size
   if getattr(batching, 'tokens', 0):
     rows = max(1, batching.tokens // length // batching.rows_multiple) * batching.rows_multiple
     notes.append(f'{rows} rows of {length} tokens assumed, because data.batching.tokens groups rows by their lengths')
-  unit = engine.row_shards * run.optim.accumulate
-  if pad_rows and rows % unit:
-    notes.append(f'{rows} rows padded to {-(-rows // unit) * unit}')
-    rows = -(-rows // unit) * unit
-  engine.check_batch(rows, run.optim.accumulate)
-  return rows, length, notes
+  division = training.divide((rows,), 1, run.optim.accumulate, engine.row_shards)
+  return round_up(rows, division.multiple), length, [*notes, *division.notes]

@@ -145,24 +145,21 @@ class Engine:
     local_mesh = Mesh(np.array(self._local), ('data',), axis_types=(AxisType.Auto,))
     self._pmap_whole = NamedSharding(local_mesh, PartitionSpec())
     self._pmap_rows = NamedSharding(local_mesh, PartitionSpec('data'))
+    self._resize = jax.jit(self._resize_rows, static_argnums=1)
 
   # Rows
 
-  def check_batch(self, batch_size: int, accumulate: int = 1) -> None:
-    """Raise InputError unless `batch_size` rows divide evenly over the devices and `accumulate` microbatches."""
-    unit = self.row_shards * accumulate
-    if batch_size > 0 and batch_size % unit == 0:
-      return
-    below = batch_size // unit * unit
-    near = f'{below} and {below + unit}' if below else f'{unit}'
-    parts = f'{self.row_shards} devices' + (f' x {accumulate} microbatches' if accumulate > 1 else '')
-    raise InputError(
-      f'a batch of {batch_size} rows cannot be divided evenly among {parts}; the nearest sizes that can: {near}'
-    )
-
   def process_rows(self, batch_size: int) -> slice:
-    """Return the rows of a global batch that this process must load."""
-    self.check_batch(batch_size)
+    """Return the rows of a global batch that this process must load.
+
+    Raises:
+      InputError: the devices do not divide the rows.
+    """
+    if batch_size < 1 or batch_size % self.row_shards:
+      raise InputError(
+        f'batch: got {batch_size} rows; expected a multiple of the {self.row_shards} devices that share them; pad it '
+        'with rows of weight 0 (Batches.pad_rows)'
+      )
     spans = {
       index[0].indices(batch_size)[:2]
       for index in self._rows.addressable_devices_indices_map((batch_size,)).values()
@@ -217,7 +214,21 @@ class Engine:
     """Return the shapes and shardings of the global arrays, for a checkpoint to restore into (then `from_global`)."""
     with_sharding = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
     shapes = jax.tree.map(with_sharding, state, self.shardings(state))
-    return shapes, jax.tree.map(lambda x: with_sharding(x, self._rows), model_state)
+    return shapes, jax.tree.map(lambda x: with_sharding(x, self._stored_rows(x.shape)), model_state)
+
+  def _stored_rows(self, shape: tuple[int, ...]) -> NamedSharding:
+    """Return the sharding of a model state's array in a checkpoint: over its first axis that the devices divide."""
+    axis = next((i for i, n in enumerate(shape) if n % self.row_shards == 0), None)
+    return self._whole if axis is None else NamedSharding(self.mesh, PartitionSpec(*(None,) * axis, *ROWS))
+
+  def _resize_rows(self, model_state: Any, rows: int) -> Any:
+    """Return the first `rows` rows of a global model state, with rows of zeros if it has fewer."""
+
+    def resize(x: Any) -> Any:
+      x = jnp.pad(x[:rows], ((0, max(rows - x.shape[0], 0)), *((0, 0),) * (x.ndim - 1)))
+      return jax.lax.with_sharding_constraint(x, self._stored_rows(x.shape))
+
+    return jax.tree.map(resize, model_state)
 
   def step_arguments(
     self, create: Callable[..., Any], init_state: Callable[[], Any], batch: Mapping[str, jax.ShapeDtypeStruct]
@@ -273,17 +284,25 @@ class Engine:
       return jax.jit(mine, out_shardings=self._pmap_rows)()
     return jax.jit(create, out_shardings=self._rows)()
 
-  def to_global(self, state: Any, model_state: Any) -> tuple[Any, Any]:
-    """Return the global arrays that a checkpoint stores, from the output of the compiled step; nothing is copied."""
-    if self.cfg.mode == 'jit':
-      return state, model_state
-    size = self.row_shards
-    whole = lambda x: _rewrap(x, x.shape, self._whole)
-    rows = lambda x: _rewrap(x, (size * x.shape[1],) + x.shape[2:], self._rows)
-    return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
+  def to_global(self, state: Any, model_state: Any, batch_size: int) -> tuple[Any, Any]:
+    """Return the global arrays that a checkpoint stores, from the output of the compiled step.
 
-  def from_global(self, state: Any, model_state: Any) -> tuple[Any, Any]:
-    """Return the arguments of the compiled step, from global arrays with the shardings of `abstract`."""
+    Nothing is copied, unless the model state has rows of padding after the `batch_size` of the batch, which are left
+    out: then a checkpoint is independent of the number of devices.
+    """
+    if self.cfg.mode == 'pmap':
+      size = self.row_shards
+      whole = lambda x: _rewrap(x, x.shape, self._whole)
+      rows = lambda x: _rewrap(x, (size * x.shape[1],) + x.shape[2:], self._rows)
+      state, model_state = jax.tree.map(whole, state), jax.tree.map(rows, model_state)
+    return state, self._with_rows(model_state, batch_size)
+
+  def from_global(self, state: Any, model_state: Any, padded_rows: int) -> tuple[Any, Any]:
+    """Return the arguments of the compiled step, from global arrays with the shardings of `abstract`.
+
+    The model state gets rows of zeros up to `padded_rows`.
+    """
+    model_state = self._with_rows(model_state, padded_rows)
     if self.cfg.mode == 'jit':
       return state, model_state
     size = self.row_shards
@@ -293,13 +312,16 @@ class Engine:
 
   def convert(self, function: Callable[[Any], Any], state: Any) -> Any:
     """Apply a pure function, such as a change of layout, to a state or parameters; the result has its sharding here."""
-    state, _ = self.to_global(state, ())
+    state, _ = self.to_global(state, (), 0)
     out = self.shardings(jax.eval_shape(function, state))
-    return self.from_global(jax.jit(function, out_shardings=out)(state), ())[0]
+    return self.from_global(jax.jit(function, out_shardings=out)(state), (), 0)[0]
+
+  def _with_rows(self, model_state: Any, rows: int) -> Any:
+    return model_state if all(len(x) == rows for x in jax.tree.leaves(model_state)) else self._resize(model_state, rows)
 
   def to_one_device(self, params: Any) -> Any:
     """Gather the compiled step's parameters on this process's first device."""
-    params, _ = self.to_global(params, ())
+    params, _ = self.to_global(params, (), 0)
     if jax.process_count() > 1:
       return multihost_utils.process_allgather(params, tiled=True)
     return jax.device_put(params, jax.local_devices()[0])

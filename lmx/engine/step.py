@@ -98,7 +98,7 @@ def make_train_step(
     rows_gradient = functools.partial(_gradient, parts, _optional_arguments(objective, axis, state.step, total_steps))
     if lengths:
       batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_truncate, rows_gradient, lengths, axis)
-    results = _accumulate(rows_gradient, accumulate, state.params, weights, batch, model_state, key)
+    results = _accumulate(rows_gradient, accumulate, axis, state.params, weights, batch, model_state, key)
     grads, loss, metrics = sum_over(axis, results[:3])
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
@@ -208,9 +208,12 @@ def _penalty_weights(model: Model, model_cfg: Any, batch: Batch) -> dict[str, Ar
 
 
 def _accumulate(
-  gradient: Any, k: int, params: Params, weights: Any, batch: Batch, model_state: State, key: Array
+  gradient: Any, k: int, axis: str | None, params: Params, weights: Any, batch: Batch, model_state: State, key: Array
 ) -> Any:
-  """Compute `gradient` of the whole batch from k sequential microbatches, with the memory of one."""
+  """Compute `gradient` of the whole batch from k sequential microbatches, with the memory of one.
+
+  Statistics are averaged by the number of rows that are not padding, because a microbatch may have none.
+  """
   if k == 1:
     return gradient(params, weights, batch, model_state, key)
 
@@ -233,9 +236,18 @@ def _accumulate(
   zeros = jax.tree.map(jnp.zeros_like, params)
   grads, (loss, metrics, model_state, statistics) = jax.lax.scan(body, zeros, micro)
   total = lambda x: jnp.sum(x, axis=0)
-  mean = lambda x: jnp.mean(x, axis=0)
+  rows_K = sum_over(axis, _rows(micro[1]))
+  mean = lambda x: total(jax.vmap(jnp.multiply)(rows_K, x)) / jnp.maximum(total(rows_K), 1.0)
   metrics, statistics = jax.tree.map(total, metrics), jax.tree.map(mean, statistics)
   return grads, total(loss), metrics, jax.tree.map(join, model_state), statistics
+
+
+def _rows(micro: Batch) -> Array:
+  """Return the number of rows that are not padding in each of stacked microbatches, (K,) float32."""
+  if 'index_B' in micro:
+    return jnp.sum(micro['index_B'] >= 0, axis=1, dtype=jnp.float32)
+  shape = next(iter(micro.values())).shape[:2]
+  return jnp.full(shape[0], shape[1], jnp.float32)
 
 
 def _valid(batch: Batch) -> list[Array]:

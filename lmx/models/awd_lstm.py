@@ -231,7 +231,10 @@ def apply(
 
 def _valid(batch: Batch) -> tuple[Array, Array]:
   """Return as float32 (valid_BT, 1 where both a step and the next one are valid (B, T - 1))."""
-  valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool)).astype(jnp.float32)
+  whole_BT = jnp.ones(batch['tokens_BT'].shape, bool)
+  if 'index_B' in batch:  # -1 is a row of padding
+    whole_BT &= batch['index_B'][:, None] >= 0
+  valid_BT = batch.get('valid_BT', whole_BT).astype(jnp.float32)
   return valid_BT, valid_BT[:, 1:] * valid_BT[:, :-1]
 
 

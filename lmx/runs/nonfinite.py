@@ -13,12 +13,13 @@ from etils import epath
 
 def record(workdir: epath.Path, update: int, metrics: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> str:
   """Append an update to nonfinite.jsonl; return its loss, gradient norm and learning rate as text."""
-  values = {
+  index_B = np.asarray(batch['index_B'])
+  values: dict[str, Any] = {
     'step': update,
     'loss': float(metrics['loss']),
     'grad_norm': float(metrics['grad_norm']),
     'learning_rate': float(metrics['lr']),
-    'batch_indices': np.asarray(batch['index_B']).tolist(),
+    'batch_indices': index_B[index_B >= 0].tolist(),
   }
   if jax.process_index() == 0:
     with (workdir / 'nonfinite.jsonl').open('a') as file:

@@ -11,12 +11,47 @@ import jax
 
 from lmx import objectives
 from lmx.config import schema
+from lmx.data.batching.base import round_up
 from lmx.engine import sharding, sparse_step, state, step
 from lmx.layout import Layout
 from lmx.models import registry
 from lmx.optim import build
 from lmx.runs.init import init_params, stored_layout
 from lmx.types import Array, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Division:
+  """Division of a batch among devices and microbatches.
+
+  Attributes:
+    multiple: the batch is padded with rows of weight 0 to a multiple of this.
+    microbatches: number of microbatches, groups of similar length included.
+    notes: a line for the log if there are rows of padding.
+  """
+
+  multiple: int
+  microbatches: int
+  notes: tuple[str, ...]
+
+
+def divide(row_counts: Sequence[int], groups: int, accumulate: int, row_shards: int) -> Division:
+  """Return the division of a run's batches.
+
+  Args:
+    row_counts: distinct numbers of rows of the batches, see `Batches.row_counts`.
+    groups: number of groups of similar length; of more than one, the most that the devices share evenly are formed.
+    accumulate: number of microbatches without groups.
+    row_shards: devices that share the rows.
+  """
+  unit = row_shards * accumulate
+  padded = [round_up(rows, unit) for rows in row_counts]
+  divides = lambda k: all(rows % (unit * k) == 0 for rows in padded)
+  groups = next((k for k in range(groups, 1, -1) if divides(k)), 1)
+  parts = f'{row_shards} devices' + (f' x {accumulate} microbatches' if accumulate > 1 else '')
+  sums = [f'{rows:,} + {more - rows:,}' for rows, more in zip(row_counts, padded, strict=True) if more > rows]
+  notes = (f'batches are padded with rows of weight 0 for {parts}: {", ".join(sums)} rows',) if sums else ()
+  return Division(unit, accumulate * groups, notes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -86,12 +86,14 @@ def equal(a, b):
     np.testing.assert_array_equal(a[key], b[key], err_msg=key)
 
 
+@pytest.mark.parametrize('train', [False, True])
 @pytest.mark.parametrize('kind', KINDS)
-def test_padding_changes_no_row_and_counts_nothing(kind):
-  batches = make(kind, 'valid' if kind != 'documents' else 'test', train=False)
+def test_padding_changes_no_row_and_counts_nothing(kind, train):
+  batches = make(kind, 'train' if train else 'test' if kind == 'documents' else 'valid', train=train)
   padded = batches.pad_rows(4)
+  assert padded.row_counts() == (8,) and batches.row_counts() == (6,)
   assert padded.padded_rows == 8 and padded.batch_size == batches.batch_size == batches.padded_rows == 6
-  for step in range(batches.steps):
+  for step in range(min(batches.steps, 3) if train else batches.steps):
     found = padded(step)
     equal(batches(step), {key: x[:6] for key, x in found.items()})
     halves = [padded(step, rows) for rows in (slice(0, 4), slice(4, 8))]

@@ -77,20 +77,28 @@ def test_rules_come_first_and_must_fit():
       specs(sharding.Config(data=1, fsdp=4, tensor=2, rules=rules))
 
 
-@pytest.mark.parametrize(
-  ('cfg', 'batch', 'accumulate', 'message'),
-  [
-    ({}, 30, 1, '30 rows .* 8 devices; .*: 24 and 32'),
-    ({}, 24, 2, '24 rows .* 8 devices x 2 microbatches; .*: 16 and 32'),
-    ({}, 4, 1, '4 rows .*: 8$'),
-    ({'mode': 'pmap'}, 12, 1, '12 rows .*: 8 and 16'),
-    ({'fsdp': 2, 'tensor': 4}, 5, 1, '5 rows .* 2 devices; .*: 4 and 6'),
-  ],
-)
-def test_a_batch_that_cannot_be_divided(cfg, batch, accumulate, message):
+@pytest.mark.parametrize(('cfg', 'devices'), [({}, 8), ({'mode': 'pmap'}, 8), ({'fsdp': 2, 'tensor': 4}, 2)])
+def test_rows_that_the_devices_do_not_divide_must_be_padded(cfg, devices):
   engine = sharding.Engine(sharding.Config(**cfg))
-  with pytest.raises(InputError, match=message):
-    engine.check_batch(batch, accumulate)
+  for rows in (0, devices - 1, 4 * devices + 1):
+    with pytest.raises(InputError, match=f'got {rows} rows; expected a multiple of the {devices} devices .* pad it'):
+      engine.process_rows(rows)
+
+
+@pytest.mark.parametrize('mode', ['jit', 'pmap'])
+def test_a_checkpoint_has_no_rows_of_padding(mode):
+  """The state of 6 rows that 8 devices pad to 8, sharded by the first axis that they divide, else whole."""
+  engine = sharding.Engine(sharding.Config(mode=mode))
+  create = lambda: {'a': 1.0 + jnp.arange(8 * 16).reshape(8, 16), 'b': 1.0 + jnp.arange(8)}
+  _, stored = engine.to_global((), engine.build_rows(create, 8), 6)
+  jax.tree.map(np.testing.assert_array_equal, stored, jax.tree.map(lambda x: x[:6], create()))
+  _, shapes = engine.abstract((), stored)
+  for name, axes in (('a', (None, ('data', 'fsdp'))), ('b', ())):
+    assert shapes[name].sharding.spec == sharding.PartitionSpec(*axes)
+    assert stored[name].sharding.is_equivalent_to(shapes[name].sharding, stored[name].ndim)
+  _, again = engine.to_global(*engine.from_global((), stored, 8), 8)
+  for name, x in create().items():
+    np.testing.assert_array_equal(again[name], np.where(np.arange(8).reshape((8,) + (1,) * (x.ndim - 1)) < 6, x, 0))
 
 
 def test_rows_of_the_only_process_are_all_rows():

@@ -201,6 +201,17 @@ def test_accumulation_is_the_plain_step():
   close(split[2], plain[2], atol=1e-4)
 
 
+def test_statistics_are_those_of_rows_that_are_not_padding():
+  """Of microbatches of 2, 1 and no rows."""
+
+  def gradient(params, weights, data, rows, key):
+    return params, jnp.float32(0), {}, rows, {'mean': data['x_B'][0] * jnp.ones(2)}
+
+  data = {'index_B': jnp.array([0, 1, -1, 3, -1, -1]), 'x_B': jnp.array([3.0, 6.0, 100.0, 3.0, 6.0, 100.0])}
+  *_, found = step_lib._accumulate(gradient, 3, None, {}, {}, data, {}, TRAIN_KEY)
+  np.testing.assert_allclose(found['mean'], [4.0, 4.0])
+
+
 def test_row_r_is_in_microbatch_r_mod_k():
   seen = []
 
@@ -210,7 +221,7 @@ def test_row_r_is_in_microbatch_r_mod_k():
 
   index_B = jnp.arange(ROWS)
   data = {'index_B': index_B, 'tokens_BT': jnp.zeros((ROWS, LENGTH))}
-  _, _, metrics, rows, _ = step_lib._accumulate(gradient, 4, {}, {}, data, {'h_BD': jnp.zeros(ROWS)}, TRAIN_KEY)
+  _, _, metrics, rows, _ = step_lib._accumulate(gradient, 4, None, {}, {}, data, {'h_BD': jnp.zeros(ROWS)}, TRAIN_KEY)
   assert set(seen) == {(4, LENGTH)}
   assert int(metrics['first']) == 0 + 1 + 2 + 3
   np.testing.assert_array_equal(rows['h_BD'], index_B * 10)
@@ -237,7 +248,7 @@ def test_dropout_differs_between_devices_under_pmap():
   toy = Toy(dropout=0.5, engine=sharding.Engine(sharding.Config('pmap')))
   same = {k: np.repeat(v[:1], ROWS, axis=0) for k, v in batch(0).items()}
   state, rows, _ = toy.run(0, change=same)
-  _, rows = toy.engine.to_global(state, rows)
+  _, rows = toy.engine.to_global(state, rows, ROWS)
   assert len(np.unique(np.asarray(rows['h_BD'])[::2], axis=0)) == 8
 
 
@@ -245,7 +256,7 @@ def test_accumulation_under_pmap_takes_the_same_rows():
   plain = plain_toy().run(0, 1)
   toy = Toy(accumulate=2, engine=sharding.Engine(sharding.Config('pmap')))
   state, rows, _ = toy.run(0, 1)
-  state, rows = toy.engine.to_global(state, rows)
+  state, rows = toy.engine.to_global(state, rows, ROWS)
   close(state.params, plain[0].params)
   close(rows, plain[1])
 

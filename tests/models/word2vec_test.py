@@ -226,7 +226,7 @@ def trained(engine, sharded=False):
     state, rows, _ = step(state, rows, engine.put_batch(batch), key)
   if sharded:
     assert not any(x.sharding.is_fully_replicated for x in jax.tree.leaves(state.params))
-  return jax.tree.map(np.asarray, engine.to_global(state, rows)[0].params)
+  return jax.tree.map(np.asarray, engine.to_global(state, rows, 8)[0].params)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Every step is equally cheap to reach, and a row has the same content on every ho
 
 Axes: B rows of the global batch, T positions, P predicted positions, L segments of packed documents, I examples.
 `index_B` is the index of the row's window, packed row, pair or document in its split (for streams, step in the epoch
-times batch size plus row); -1 is a padding row in the last batch of an evaluation.
+times batch size plus row); -1 is a padding row: of the last batch of an evaluation, or one that `pad_rows` adds.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Batches(abc.ABC):
     return self._padded_rows(self.batch_size)
 
   def _padded_rows(self, rows: int) -> int:
-    return -(-rows // self._multiple) * self._multiple
+    return round_up(rows, self._multiple)
 
   def _row_examples(self, local: int) -> tuple[np.ndarray, np.ndarray]:
     """Return each row's position in the epoch for batch number `local`, and which rows are not padding."""
@@ -114,7 +114,7 @@ class Batches(abc.ABC):
     return round(epochs * self.steps)
 
   def positions(self) -> int:
-    """Return the number of positions in an epoch, padding included."""
+    """Return the number of positions in an epoch, padding included but not rows that `pad_rows` adds."""
     return self.steps * self.batch_size * self.length
 
   def _positions_in_groups(self, batches: Iterable[np.ndarray], lengths: Sequence[int] | np.ndarray) -> int:
@@ -124,8 +124,8 @@ class Batches(abc.ABC):
     return int(np.asarray(lengths)[buckets].sum()) * self.batch_size // self.groups
 
   def row_counts(self) -> tuple[int, ...]:
-    """Return the distinct numbers of rows of batches; only `batch_size` if all are equal."""
-    return (self.batch_size,)
+    """Return the distinct numbers of rows of batches, with those that `pad_rows` adds; one if all are equal."""
+    return (self.padded_rows,)
 
   @abc.abstractmethod
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
@@ -154,6 +154,11 @@ class Batches(abc.ABC):
       targets_BT=np.where(live_BT, tokens_BS[:, 1:], 0),
       weights_BT=live_BT.astype(np.float32),
     )
+
+
+def round_up(rows: int, multiple: int) -> int:
+  """Return the smallest multiple of `multiple` that is at least `rows`."""
+  return -(-rows // multiple) * multiple
 
 
 def special_token_id(tokenizer: Any, name: str) -> int:

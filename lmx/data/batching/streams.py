@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lmx.data import noise
-from lmx.data.batching.base import Batches, sizes
+from lmx.data.batching.base import Batches, round_up, sizes
 from lmx.errors import InputError, check_range, check_share
 
 CHARACTERS = 'may'
@@ -125,7 +125,7 @@ class RandomStreams(Streams):
   ):
     """Args as in `Streams`; `multiple`: windows are padded to the next multiple of this, 0: all to T + MARGIN."""
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=True)
-    self._multiple, self._scale_rate = multiple, scale_rate
+    self._length_multiple, self._scale_rate = multiple, scale_rate
     self._offsets: list[np.ndarray] = []  # per epoch drawn so far: offsets of its windows, and of the end
     self._first = [0]  # index of the first step of each epoch, and of the next
     self._lock = threading.Lock()
@@ -158,20 +158,21 @@ class RandomStreams(Streams):
 
   def _padded(self, length: int) -> int:
     longest = self.length + MARGIN
-    return min(-(-length // self._multiple) * self._multiple, longest) if self._multiple else longest
+    return min(round_up(length, self._length_multiple), longest) if self._length_multiple else longest
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     if step < 0:
       raise IndexError(f'step {step} of {self._title}')
     epoch, local = self.epoch_of(step)
     start, stop = self._epoch(epoch)[local : local + 2].tolist()
-    row_B = np.arange(self.batch_size)[rows]
+    row_B = np.arange(self.padded_rows)[rows]
+    live_B, row_B = row_B < self.batch_size, np.minimum(row_B, self.batch_size - 1)
     column_T = np.arange(self._padded(stop - start))
-    live_BT = self._inside(row_B, start, column_T) & (column_T < stop - start)
+    live_BT = self._inside(row_B, start, column_T) & (column_T < stop - start) & live_B[:, None]
     batch = self._next_tokens(self._starts[row_B] + start, live_BT) | dict(
       valid_BT=live_BT,
       reset_B=np.full(row_B.shape, local == 0),
-      index_B=(local * self.batch_size + row_B).astype(np.int32),
+      index_B=np.where(live_B, local * self.batch_size + row_B, -1).astype(np.int32),
     )
     if self._scale_rate:
       batch['rate_B'] = np.full(row_B.shape, (stop - start) / self.length, np.float32)

@@ -41,8 +41,8 @@ class Config:
     tokens: number of positions of the source in a batch, and of the target, padding included: a batch has tokens /
       length rows. 0: every batch has `data.batch_size` rows. In evaluation `data.eval_batch_size` has priority if set.
       With `groups`, which need less padding, the mean of the pairs' longer sides is counted.
-    rows_multiple: the number of rows of a batch, or of a group, is a multiple of this, which must be divisible by the
-      number of devices (times `optim.accumulate`).
+    rows_multiple: the number of rows of a batch, or of a group, is a multiple of this. One that the devices (times
+      `optim.accumulate`) divide saves rows of padding.
     buckets: lengths to which rows are padded, besides `data.length`; each is a compilation. In training, pairs with
       a side longer than `data.length` are skipped. In evaluation none is: longer buckets are added, or, if
       `data.eval_length` is set, longer sides are truncated to it with a warning.
@@ -212,7 +212,7 @@ class Translation(Batches):
     self.tokens_per_epoch = int(self._size_SI[1, self._pairs].sum())
 
   def row_counts(self) -> tuple[int, ...]:
-    return tuple(sorted({self._rows[bucket] for bucket in self._planned(0).bucket_J}))
+    return tuple(sorted({self._padded_rows(self._rows[bucket]) for bucket in self._planned(0).bucket_J}))
 
   def positions(self) -> int:
     plan = self._planned(0)

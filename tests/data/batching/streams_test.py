@@ -75,6 +75,18 @@ def test_a_batch_is_a_function_of_seed_and_step_whoever_asks():
   assert any(make(seed=2)(s)['rate_B'][0] != first(s)['rate_B'][0] for s in range(5))
 
 
+def test_rows_of_padding_have_no_weight_and_the_same_rate():
+  batches, padded = make(multiple=8), make(multiple=8).pad_rows(4)
+  for s in (0, 250):
+    whole = padded(s)
+    for name, x in batches(s).items():
+      np.testing.assert_array_equal(whole[name][:B], x)
+    assert (
+      not whole['weights_BT'][B:].any() and not whole['valid_BT'][B:].any() and whole['index_B'].tolist()[B:] == [-1]
+    )
+    assert len(set(whole['rate_B'])) == len(set(whole['reset_B'])) == 1
+
+
 def test_epochs_have_their_own_cuts_and_counts_add_up():
   batches = make()
   ends = [batches.steps_in(e) for e in range(7)]
