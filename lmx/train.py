@@ -24,7 +24,7 @@ from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data import labels, pipeline
 from lmx.engine import distributed, sharding
-from lmx.errors import NonFiniteLoss, check_range
+from lmx.errors import NonFiniteLoss
 from lmx.evaluation import evaluate, report
 from lmx.interrupts import PREEMPTED, Stop, Stopped
 from lmx.models import registry
@@ -131,14 +131,11 @@ class Session:
     self.workdir, self.config_hash = workdir, config_hash
     self.model = registry.get(run.model_name)
     self.objective = objectives.get(run.objective_name)
-    batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
-    division = training.divide(batches.row_counts(), batches.groups, run.optim.accumulate, engine.row_shards)
-    self.batches, self.microbatches = batches.pad_rows(division.multiple), division.microbatches
-    self.notes = (*batches.notes, *division.notes)
+    plan = training.plan(run, corpus, engine.row_shards)
+    self.batches, self.microbatches, self.total_steps = plan.batches, plan.microbatches, plan.total_steps
+    self.notes = plan.notes
     self.rows = engine.process_rows(self.batches.padded_rows)
     self.validation = pipeline.batches(run.data, corpus, 'valid', pipeline.EVAL_SEED, train=False)
-    self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
-    check_range('train.epochs, as updates,', self.total_steps, 1, 2**31)  # an int32 counts them
     self.progress, self.done = Progress(), 0
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
     self._unchecked: tuple[int, Any] | None = None

@@ -196,13 +196,17 @@ def flops_per_token(task: Task, batch: int, length: int, training: bool) -> floa
 
   With `training`, rematerialised computations count twice.
   """
+  return loss_flops(task, task.arguments(batch, length)[1], training) / (batch * length)
+
+
+def loss_flops(task: Task, batch: Mapping[str, Any], training: bool) -> int:
+  """Return the operations of the loss of a batch, given by its shapes; see `flops_per_token`."""
   task = _countable(task)
-  params, rows, state, key = task.arguments(batch, length)
+  rows = next(iter(batch.values())).shape[0]
+  params, _, state, key = task.arguments(rows, 1)
   if training:
-    total = flops(jax.value_and_grad(task.loss), params, rows, state, key)
-  else:
-    total = flops(task.loss, params, rows, state)
-  return total / (batch * length)
+    return flops(jax.value_and_grad(task.loss), params, batch, state, key)
+  return flops(task.loss, params, batch, state)
 
 
 def rows(params: Params, prefix: str = '') -> list[tuple[str, tuple[int, ...], int]]:

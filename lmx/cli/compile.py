@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument('--partition', action='store_true', help='stop after partitioning: seconds instead of minutes')
   parser.add_argument(
-    '--vocabulary', type=ranges.integer(0, 100_000_000), default=0, help='its size, if only the data give it'
+    '--vocabulary',
+    type=ranges.integer(0, 100_000_000),
+    default=0,
+    help='its size, in place of the data: these are not read then, and need not be prepared on this machine',
   )
   parser.add_argument('--json', metavar='FILE', help='write the report there')
   parser.add_argument('--hlo', metavar='FILE', help="write XLA's program there")

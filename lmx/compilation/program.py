@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import jax
 from lmx import objectives
 from lmx.benchmark import flops
 from lmx.config import resolve, schema
+from lmx.data import pipeline
 from lmx.data.batching.base import round_up
 from lmx.engine import sharding
 from lmx.errors import InputError
@@ -18,6 +19,7 @@ from lmx.models import registry
 from lmx.runs import training
 
 ENDLESS = 100_000  # updates of a run whose length depends on data that are absent
+PROBED = 100  # batches of the data among which the largest is compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +29,14 @@ class Step:
   Attributes:
     run: the run.
     engine: its devices.
-    rows: rows of the global batch.
+    rows: rows of the global batch, those of padding included.
     length: positions of a row.
     microbatches: number of microbatches.
     function: the compiled step's function, see `lmx.engine.sharding.Engine.compile_train`.
     arguments: shapes and shardings of its arguments.
     parameters: number of parameters.
-    model_flops: operations of the step on all devices, without recomputation.
-    notes: assumptions where the data are absent.
+    model_flops: operations of the step on all devices, without recomputation and without rows of padding.
+    notes: where the shapes come from, and assumptions where the data are absent.
   """
 
   run: schema.Run
@@ -53,44 +55,78 @@ class Step:
     return self.function.lower(*self.arguments)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Inputs:
+  """Batches of the step.
+
+  Attributes:
+    batch: shapes of the global batch, rows of padding included.
+    real_rows: rows without those of padding.
+    length: positions of a row.
+    microbatches, lengths, total_steps, steps_per_epoch: see `lmx.runs.training.build_step`.
+    notes: where the shapes come from.
+  """
+
+  batch: Mapping[str, jax.ShapeDtypeStruct]
+  real_rows: int
+  length: int
+  microbatches: int
+  lengths: tuple[int, ...]
+  total_steps: int
+  steps_per_epoch: int
+  notes: tuple[str, ...]
+
+  @property
+  def rows(self) -> int:
+    return next(iter(self.batch.values())).shape[0]
+
+
 def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> Step:
   """Return the step that `lmx train` would run on `devices`; nothing is traced before `Step.lower`.
+
+  The batches are those of the data if these are prepared on this machine, else those of the objective's shapes.
 
   Args:
     config: from `lmx.config.resolve.load`.
     devices: see `lmx.compilation.topology`.
-    vocabulary: size of the vocabulary if the config does not give it.
+    vocabulary: size of the vocabulary in place of the data's, which are then not read.
 
   Raises:
-    InputError: the config does not fit the devices, or the vocabulary is unknown.
+    InputError: the config does not fit the devices or the data, or the vocabulary is unknown.
   """
-  run = resolve.to_run(config, vocabulary or _vocabulary(config))
+  corpus = None if vocabulary else pipeline.load_prepared(resolve.to_run(config).data)
+  if corpus is None:
+    run = resolve.to_run(config, vocabulary or _vocabulary(config))
+  else:
+    run = resolve.with_corpus(config, corpus)[1]
   if not getattr(run.model, 'V', 1):
-    raise InputError('model.V: the vocabulary is not known without the data; give it with --vocabulary=N')
+    raise InputError(
+      'model.V: the vocabulary is not known without the data; prepare them (lmx prepare) or give it with --vocabulary=N'
+    )
   engine = sharding.Engine(run.parallel, devices, matmul_precision=run.matmul_precision)
-  rows, length, notes = _batch(run, engine)
   task = flops.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
-  steps = run.train.steps or ENDLESS
-  if not run.train.steps:
-    notes.append(f'{steps:,} updates assumed, because train.epochs needs the data')
+  inputs = _assumed(run, task, engine) if corpus is None else _of_data(run, corpus, engine)
   built = training.build_step(
-    run, engine, total_steps=steps, steps_per_epoch=min(steps, 1000), microbatches=run.optim.accumulate
+    run,
+    engine,
+    total_steps=inputs.total_steps,
+    steps_per_epoch=inputs.steps_per_epoch,
+    microbatches=inputs.microbatches,
+    lengths=inputs.lengths,
   )
-  arguments = engine.step_arguments(
-    built.create, lambda: task.model.init_state(run.model, rows), task.arguments(rows, length)[1]
-  )
-  work = 3 * flops.flops_per_token(task, rows, length, training=False) * rows * length
+  rows = inputs.rows
+  arguments = engine.step_arguments(built.create, lambda: task.model.init_state(run.model, rows), inputs.batch)
   return Step(
     run=run,
     engine=engine,
     rows=rows,
-    length=length,
-    microbatches=run.optim.accumulate,
+    length=inputs.length,
+    microbatches=inputs.microbatches,
     function=built.step,
     arguments=arguments,
     parameters=flops.count(built.shapes),
-    model_flops=work,
-    notes=tuple(notes),
+    model_flops=3 * flops.loss_flops(task, inputs.batch, training=False) * inputs.real_rows / rows,
+    notes=inputs.notes,
   )
 
 
@@ -99,12 +135,64 @@ def _vocabulary(config: Any) -> int | None:
   return getattr(config.data, 'vocab_size', 0) or None
 
 
-def _batch(run: schema.Run, engine: sharding.Engine) -> tuple[int, int, list[str]]:
-  """Return (rows, positions, notes) of the global batch, rows of padding included."""
-  batching, length, notes = run.data.batching, run.data.length, []
-  rows = run.data.batch_size
-  if getattr(batching, 'tokens', 0):
-    rows = max(1, batching.tokens // length // batching.rows_multiple) * batching.rows_multiple
+def _of_data(run: schema.Run, corpus: Any, engine: sharding.Engine) -> _Inputs:
+  """Return the largest of the first batches of the data."""
+  plan = training.plan(run, corpus, engine.row_shards)
+  batches, shards = plan.batches, engine.row_shards
+  probed = min(PROBED, batches.steps)
+  parts = [batches(step, slice(0, batches.padded_rows // shards)) for step in range(probed)]  # the rows of a device
+  largest = max(parts, key=lambda part: sum(x.nbytes for x in part.values()))
+  whole = lambda x: jax.ShapeDtypeStruct((x.shape[0] * shards, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
+  batch = {name: whole(x) for name, x in largest.items()}
+  shapes = {tuple((name, x.shape) for name, x in sorted(part.items())) for part in parts}
+  kind = f'the largest of {len(shapes)} shapes of the first {probed} batches' if len(shapes) > 1 else 'batches'
+  rows = next(iter(batch.values())).shape[0]
+  return _Inputs(
+    batch=batch,
+    real_rows=batches.batch_size if rows == batches.padded_rows else rows,
+    length=_length(run, batch),
+    microbatches=plan.microbatches,
+    lengths=batches.lengths,
+    total_steps=plan.total_steps,
+    steps_per_epoch=batches.steps,
+    notes=(f'{kind} of the prepared data', *plan.notes),
+  )
+
+
+def _length(run: schema.Run, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
+  """Return the number of positions of a row."""
+  for name, x in batch.items():
+    kind, _, axes = name.rpartition('_')
+    if kind in ('tokens', 'inputs', 'characters') and 'T' in axes:
+      return x.shape[axes.index('T')]
+  return run.data.length
+
+
+def assumed_rows(run: schema.Run) -> int:
+  """Return the rows of a batch without the data, without rows of padding."""
+  batching = run.data.batching
+  if not getattr(batching, 'tokens', 0):
+    return run.data.batch_size
+  return max(1, batching.tokens // run.data.length // batching.rows_multiple) * batching.rows_multiple
+
+
+def _assumed(run: schema.Run, task: flops.Task, engine: sharding.Engine) -> _Inputs:
+  """Return a batch of the objective's shapes, for data that are absent."""
+  rows, length = assumed_rows(run), run.data.length
+  notes = [f"the objective's shapes, rows of {length}, because the data are not prepared here or not read"]
+  if getattr(run.data.batching, 'tokens', 0):
     notes.append(f'{rows} rows of {length} tokens assumed, because data.batching.tokens groups rows by their lengths')
   division = training.divide((rows,), 1, run.optim.accumulate, engine.row_shards)
-  return round_up(rows, division.multiple), length, [*notes, *division.notes]
+  steps = run.train.steps or ENDLESS
+  if not run.train.steps:
+    notes.append(f'{steps:,} updates assumed, because train.epochs needs the data')
+  return _Inputs(
+    batch=task.arguments(round_up(rows, division.multiple), length)[1],
+    real_rows=rows,
+    length=length,
+    microbatches=division.microbatches,
+    lengths=(),
+    total_steps=steps,
+    steps_per_epoch=min(steps, 1000),
+    notes=(*notes, *division.notes),
+  )

@@ -12,6 +12,7 @@ at step n prefetches from n, and a host reads its `rows` of the same global batc
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -119,7 +120,21 @@ def load(cfg: Config) -> Corpus:
   """Read the tokenized data set, creating it first if it is not in the cache. Raises InputError."""
   if cfg.dataset == 'generated':
     return batching.get(cfg.batching.name).corpus()
-  corpus = corpora.load(cfg)
+  return _view(cfg, corpora.load(cfg))
+
+
+def load_prepared(cfg: Config) -> Corpus | None:
+  """Return what `load` returns if it is in the cache already, else None; nothing is downloaded or written."""
+  if cfg.dataset == 'generated':
+    return load(cfg)
+  try:
+    directory = corpora.prepare(cfg, make=False)
+    return _view(cfg, corpora.read(directory)) if os.path.isdir(directory) else None
+  except InputError:  # the cache is damaged, or the user's files are not on this machine
+    return None
+
+
+def _view(cfg: Config, corpus: Corpus) -> Corpus:
   return transforms.view(
     corpus,
     reverse=cfg.reverse,

@@ -11,8 +11,10 @@ import jax
 
 from lmx import objectives
 from lmx.config import schema
-from lmx.data.batching.base import round_up
+from lmx.data import pipeline
+from lmx.data.batching.base import Batches, round_up
 from lmx.engine import sharding, sparse_step, state, step
+from lmx.errors import check_range
 from lmx.layout import Layout
 from lmx.models import registry
 from lmx.optim import build
@@ -52,6 +54,33 @@ def divide(row_counts: Sequence[int], groups: int, accumulate: int, row_shards: 
   sums = [f'{rows:,} + {more - rows:,}' for rows, more in zip(row_counts, padded, strict=True) if more > rows]
   notes = (f'batches are padded with rows of weight 0 for {parts}: {", ".join(sums)} rows',) if sums else ()
   return Division(unit, accumulate * groups, notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """The updates of a run.
+
+  Attributes:
+    batches: of the training split, with the rows of padding of `Division`.
+    microbatches: see `Division`.
+    total_steps: number of updates.
+    notes: lines for the log.
+  """
+
+  batches: Batches
+  microbatches: int
+  total_steps: int
+  notes: tuple[str, ...]
+
+
+def plan(run: schema.Run, corpus: Any, row_shards: int) -> Plan:
+  """Return the updates of a run on its data; see `divide` for `row_shards`. Raises InputError."""
+  batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
+  division = divide(batches.row_counts(), batches.groups, run.optim.accumulate, row_shards)
+  total_steps = run.train.steps or max(1, batches.steps_in(run.train.epochs))
+  check_range('train.epochs, as updates,', total_steps, 1, 2**31)  # an int32 counts them
+  notes = (*batches.notes, *division.notes)
+  return Plan(batches.pad_rows(division.multiple), division.microbatches, total_steps, notes)
 
 
 @dataclasses.dataclass(frozen=True)
