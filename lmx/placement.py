@@ -126,6 +126,17 @@ def constrain(x: jax.Array, axes: str) -> jax.Array:
   return jax.lax.with_sharding_constraint(x, NamedSharding(placement.mesh, placement.spec(x.shape, axes)))
 
 
+def copies(x: jax.Array) -> jax.Array | None:
+  """Return a copy of a whole array for each shard of the rows, on its device: (S, ...); None without data parallelism.
+
+  Under fsdp or tensor an array is not whole on a device, so copies would have to be gathered.
+  """
+  placement = current()
+  if placement is None or placement.mapped or not 1 < placement.mesh.shape['data'] == placement.devices:
+    return None
+  return constrain(jax.numpy.broadcast_to(x, (placement.row_shards, *x.shape)), 'B')
+
+
 def jit(function: Callable[..., Any], static: int) -> Callable[..., Any]:
   """Return `jax.jit` of a function whose first `static` arguments are static; its cache distinguishes placements."""
 

@@ -58,6 +58,19 @@ class Rows(NamedTuple):
   values: Any
 
 
+class Copies(NamedTuple):
+  """Copies of a table, one for each shard of the rows, replacing the table among the parameters (`lmx.engine.step`).
+
+  A lookup and an output layer that share a table each have a gradient. The gradients are added shard by shard, so
+  that only their sum is reduced over devices.
+
+  Attributes:
+    values_SVD: equal copies, S of them.
+  """
+
+  values_SVD: Array
+
+
 class Output(NamedTuple):
   """Sums and metrics that an objective returns.
 

@@ -162,10 +162,12 @@ class Program:
         kind = next((kind for kind in COLLECTIVES if instruction.kind in (kind, f'{kind}-start')), None)
         if kind is None:
           continue
+        if name.startswith('all-reduce-scatter'):  # a fusion of an all-reduce and a slice, which a TPU does as one
+          kind = 'reduce-scatter'
         operands = sum(size(shapes.get(operand, '')) for operand in instruction.operands)
         result = size(instruction.result)
         if instruction.kind.endswith('-start'):  # its result has the operands too
-          result = operands if kind == 'all-reduce' else max(result - operands, operands)
+          result = operands if instruction.kind == 'all-reduce-start' else max(result - operands, operands)
         channel = re.search(r'channel_id=(\d+)', instruction.text)
         one_of = kind, channel.group(1) if channel else f'{name}/{instruction.name}'
         key = *one_of, numbers[one_of]

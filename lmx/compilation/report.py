@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmx.compilation import hlo, program, slices
+from lmx.compilation import bound, hlo, program, slices
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
 LARGEST = 8  # arrays and collectives in a report
@@ -55,6 +55,7 @@ def read(text: str, model_flops: float, slice_: slices.Topology, *, estimated: b
     ],
     'loops_of_unknown_length': compiled.unknown_loops,
   }
+  report['communicated'] = sum(one.total for one in collectives)
   if estimated:
     report['estimate'] = _estimate(compiled, collectives, model_flops / slice_.chips, slice_.chip)
   return report
@@ -75,6 +76,7 @@ def about(step: program.Step, slice_: slices.Topology) -> dict[str, Any]:
     'dtype': step.run.model.dtype,
     'parameters': step.parameters,
     'model_flops_per_chip': step.model_flops / slice_.chips,
+    'bound': bound.of_step(step),
     'notes': list(step.notes),
   }
 
@@ -151,6 +153,13 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     text.append(f'  array {row["bytes"] / 2**20:10,.1f} MiB  {row["type"]}  {row["op_name"]}')
   for kind, row in report.get('collectives', {}).items():
     text.append(f'{kind}: {row["count"]:,} a step, {row["bytes"] / 1e6:,.1f} MB a chip')
+  if report.get('bound') and 'communicated' in report:
+    least = sum(report['bound'].values())
+    needs = ', '.join(f'{name} {n / 1e6:,.1f}' for name, n in report['bound'].items())
+    ratio = report['communicated'] / least
+    text.append(
+      f'collectives: {report["communicated"] / 1e6:,.1f} MB, {ratio:.2f} of the bound of {least / 1e6:,.1f} ({needs})'
+    )
   for row in report.get('largest_collectives', ()):
     name = f'{row["kind"]} {row["count"]:,} x {row["bytes"] / 1e6:,.2f} MB'
     text.append(f'  {name}  {row["type"]}  {row["op_name"]}')

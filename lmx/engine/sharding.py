@@ -332,6 +332,10 @@ class Engine:
     """Replicate an array on every device, inside a step compiled by `jit`."""
     return x if self.cfg.mode == 'pmap' else jax.lax.with_sharding_constraint(x, self._whole)
 
+  def constrain_parameters(self, tree: Any) -> Any:
+    """Shard a tree of the parameters' shapes, such as their gradients, as the parameters, inside a compiled step."""
+    return tree if self.cfg.mode == 'pmap' else jax.lax.with_sharding_constraint(tree, self.shardings(tree))
+
   def compile_train(self, step: Callable[..., Any], state: Any, *, donate: bool = True) -> Any:
     """Compile a training step, see `lmx.engine.step`.
 
@@ -397,7 +401,7 @@ def _rewrap(x: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> ja
   return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
 
-def _name(path: Sequence[Any]) -> str:
+def leaf_name(path: Sequence[Any]) -> str:
   """Return a leaf's name from 'model' or 'objective' on, so that Adam's moments have their parameter's name."""
   parts = [str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path]
   for start, part in enumerate(parts):
@@ -410,13 +414,13 @@ def _leaf_spec(
   cfg: Config, sizes: Mapping[str, int], path: Sequence[Any], shape: tuple[int, ...], used: set[str]
 ) -> PartitionSpec:
   """Return the mesh axes of an array of the training state; those of the optimizer's state have 'data' in addition."""
-  spec = _spec(cfg, sizes, _name(path), shape, used)
+  spec = _spec(cfg, sizes, leaf_name(path), shape, used)
   is_optimizer = bool(path) and getattr(path[0], 'name', '') == 'opt_state'
   if not (cfg.shard_optimizer and is_optimizer and sizes['data'] > 1 and np.prod(shape) >= cfg.min_size):
     return spec
   axes = [*spec, *(None,) * (len(shape) - len(spec))]
   shards = lambda i: sizes['data'] * (1 if axes[i] is None else sizes[axes[i]])
-  divided = [i for i, n in enumerate(shape) if n % shards(i) == 0 and i >= _stacked_axes(_name(path))]
+  divided = [i for i, n in enumerate(shape) if n % shards(i) == 0 and i >= _stacked_axes(leaf_name(path))]
   if divided:
     largest = max(divided, key=lambda i: shape[i])
     axes[largest] = 'data' if axes[largest] is None else (axes[largest], 'data')

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from lmx import placement
 from lmx.engine.state import TrainState
 from lmx.errors import InputError
 from lmx.optim import averaging
-from lmx.types import Array, Batch, Model, Objective, Output, Params, State
+from lmx.types import Array, Batch, Copies, Model, Objective, Output, Params, State
 
 Metrics = dict[str, Any]
 TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
@@ -61,6 +62,7 @@ def make_train_step(
   ema: float = 0.0,
   lag: bool = False,
   total_steps: int = 0,
+  place: Callable[[Params], Params] = lambda tree: tree,
 ) -> TrainStep:
   """Return `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
@@ -81,6 +83,8 @@ def make_train_step(
     ema: decay of the average of the parameters, used where `state.ema` is an `averaging.Average`.
     lag: use the rate factor of the previous batch, see `optim.averaging`.
     total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).
+    place: shards a tree of the parameters' shapes as the parameters. The sum of the microbatches' gradients is sharded
+      so; then XLA reduces it over devices once, after the last microbatch.
 
   Returns:
     The step. Its metrics are the scalars 'loss', 'grad_norm' (before clipping), 'lr' and 'finite' (bool), and the
@@ -98,7 +102,7 @@ def make_train_step(
     rows_gradient = functools.partial(_gradient, parts, _optional_arguments(objective, axis, state.step, total_steps))
     if lengths:
       batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_truncate, rows_gradient, lengths, axis)
-    results = _accumulate(rows_gradient, accumulate, axis, state.params, weights, batch, model_state, key)
+    results = _accumulate(rows_gradient, accumulate, axis, state.params, weights, batch, model_state, key, place)
     grads, loss, metrics = sum_over(axis, results[:3])
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
@@ -124,12 +128,22 @@ def _gradient(
   """Return (gradient, loss, metrics, model state, statistics) of some rows."""
 
   def local(params: Params) -> Any:
-    out = training_loss(*parts, params, batch, model_state, key, **more)
+    out = training_loss(*parts, _copy_tied(parts[0], params), batch, model_state, key, **more)
     loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
     return loss, (out.metrics, out.state, out.statistics)
 
   (loss, (metrics, model_state, statistics)), grads = jax.value_and_grad(local, has_aux=True)(params)
   return grads, loss, metrics, model_state, statistics
+
+
+def _copy_tied(model: Model, params: Params) -> Params:
+  """Return the parameters with `Copies` of the tables that the model names in `TIED`, under data parallelism."""
+  for name in getattr(model, 'TIED', ()):
+    part, leaf = name.split('/')
+    table_SVD = placement.copies(params['model'][part][leaf])
+    if table_SVD is not None:
+      params = _replace(params, {'model': {part: {leaf: Copies(table_SVD)}}})
+  return params
 
 
 def _optional_arguments(objective: Objective, axis: str | None, updates: Array, total_steps: int) -> dict[str, Any]:
@@ -208,7 +222,15 @@ def _penalty_weights(model: Model, model_cfg: Any, batch: Batch) -> dict[str, Ar
 
 
 def _accumulate(
-  gradient: Any, k: int, axis: str | None, params: Params, weights: Any, batch: Batch, model_state: State, key: Array
+  gradient: Any,
+  k: int,
+  axis: str | None,
+  params: Params,
+  weights: Any,
+  batch: Batch,
+  model_state: State,
+  key: Array,
+  place: Callable[[Params], Params] = lambda tree: tree,
 ) -> Any:
   """Compute `gradient` of the whole batch from k sequential microbatches, with the memory of one.
 
@@ -230,16 +252,16 @@ def _accumulate(
     grads, loss, metrics, rows_state, statistics = gradient(
       params, weights, rows, rows_state, jax.random.fold_in(key, index)
     )
-    return jax.tree.map(jnp.add, total, grads), (loss, metrics, rows_state, statistics)
+    return place(jax.tree.map(jnp.add, total, grads)), (loss, metrics, rows_state, statistics)
 
   micro = (jnp.arange(k), jax.tree.map(split, batch), jax.tree.map(split, model_state))
-  zeros = jax.tree.map(jnp.zeros_like, params)
+  zeros = place(jax.tree.map(jnp.zeros_like, params))
   grads, (loss, metrics, model_state, statistics) = jax.lax.scan(body, zeros, micro)
   total = lambda x: jnp.sum(x, axis=0)
   rows_K = sum_over(axis, _rows(micro[1]))
   mean = lambda x: total(jax.vmap(jnp.multiply)(rows_K, x)) / jnp.maximum(total(rows_K), 1.0)
   metrics, statistics = jax.tree.map(total, metrics), jax.tree.map(mean, statistics)
-  return grads, total(loss), metrics, jax.tree.map(join, model_state), statistics
+  return place(grads), total(loss), metrics, jax.tree.map(join, model_state), statistics
 
 
 def _rows(micro: Batch) -> Array:

@@ -25,9 +25,9 @@ def einsum(axes: str, x: Array, y: Array) -> Array:
   Args:
     axes: such as 'BTHK,BSHK->BHTS' or '...D,VD->...V'; an axis of one operand is in the other or in the result.
     x: first operand.
-    y: second operand, of the same type.
+    y: second operand; one in float32 is rounded to the type of x, and has its gradient in float32.
   """
-  if x.dtype == jnp.float32 or x.dtype != y.dtype:
+  if x.dtype == jnp.float32 or y.dtype not in (x.dtype, jnp.float32):
     return jnp.einsum(axes, x, y, preferred_element_type=jnp.float32)
   return _einsum(_explicit(axes, x.ndim, y.ndim), x, y)
 
@@ -97,7 +97,7 @@ def _explicit(axes: str, *sizes: int) -> str:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _einsum(axes: str, x: Array, y: Array) -> Array:
-  return jnp.einsum(axes, x, y, preferred_element_type=jnp.float32)
+  return jnp.einsum(axes, x, y.astype(x.dtype), preferred_element_type=jnp.float32)
 
 
 def _forward(axes: str, x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -107,7 +107,7 @@ def _forward(axes: str, x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]
 def _backward(axes: str, operands: tuple[Array, Array], gradient: Array) -> tuple[Any, Any]:
   (x, y), (inputs, result) = operands, axes.split('->')
   first, second = inputs.split(',')
-  gradient, x, y = _operands(gradient.astype(x.dtype), x, y)
+  gradient, x, y = _operands(gradient.astype(x.dtype), x, y.astype(x.dtype))
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
   dx = product(f'{result},{second}->{first}', gradient, y)
   dy = product(f'{result},{first}->{second}', gradient, x)

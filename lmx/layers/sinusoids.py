@@ -41,7 +41,7 @@ def embed(table_VD: Array, tokens_BT: Array, layout: str, position_BT: Array | N
     position_BT: position of each token; None for 0 .. T-1.
     length: number of positions, needed with `position_BT`.
   """
-  D = table_VD.shape[1]
+  x_BTD = embedding.lookup(table_VD, tokens_BT, 'float32')
+  D = x_BTD.shape[-1]
   table_TD = jnp.asarray(table(length or tokens_BT.shape[1], D, layout))
-  x_BTD = D**0.5 * embedding.lookup(table_VD, tokens_BT, 'float32')
-  return x_BTD + embedding.positions(table_TD, position_BT, tokens_BT.shape[1], 'float32')
+  return D**0.5 * x_BTD + embedding.positions(table_TD, position_BT, tokens_BT.shape[1], 'float32')

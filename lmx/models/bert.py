@@ -37,6 +37,7 @@ CAUSAL = False
 OBJECTIVE = 'masked_lm'
 HEADS = ('mlm',)
 VOCABULARY = ('embed/tokens', 'mlm/table', 'mlm/bias')
+TIED = ('embed/tokens',)
 POSITIONS = ('embed/positions',)
 EPS = 1e-12  # epsilon of layer normalisation, released code
 

@@ -38,6 +38,7 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/table')
+TIED = ('embed/tokens',)
 POSITIONS = ('embed/positions',)
 EPS = 1e-5  # epsilon of layer normalisation, released code
 INITS = ('paper', 'released', 'nanogpt')

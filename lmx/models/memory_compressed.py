@@ -36,6 +36,7 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens',)
+TIED = ('embed/tokens',)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,6 +27,7 @@ CAUSAL = True  # except `causal=False`, which has neither a state nor next-token
 OBJECTIVE = 'causal_lm'
 HEADS = ('embed',)  # not included in the paper's counts
 VOCABULARY = ('embed/tokens',)
+TIED = ('embed/tokens',)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,6 +33,7 @@ READS = 'source'
 OBJECTIVE = 'translation'
 HEADS = ('embed',)  # not included in the paper's counts
 VOCABULARY = ('embed/tokens',)
+TIED = ('embed/tokens',)
 
 
 @dataclasses.dataclass(frozen=True)

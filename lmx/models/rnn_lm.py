@@ -34,6 +34,7 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')
+TIED = ('embed/table',)
 
 
 @dataclasses.dataclass(frozen=True)

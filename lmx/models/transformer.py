@@ -47,6 +47,7 @@ READS = 'source'
 OBJECTIVE = 'translation'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/bias')
+TIED = ('embed/tokens',)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,6 +46,7 @@ CAUSAL = False
 OBJECTIVE = 'permutation_lm'
 HEADS = ('output',)
 VOCABULARY = ('embed/tokens', 'output/bias')
+TIED = ('embed/tokens',)
 EPS = 1e-12  # epsilon of layer normalisation, released code
 GELU: dict[str, Callable[[Array], Array]] = {
   'tanh': jax.nn.gelu,

@@ -140,6 +140,7 @@ def build_step(
       ema=run.optim.ema,
       lag=run.optim.asgd_lag,
       total_steps=total_steps,
+      place=engine.constrain_parameters,
     )
   create = functools.partial(_create, run, layout, tx)
   return Training(shapes, layout, create, engine.compile_train(train_step, jax.eval_shape(create, key)))

@@ -85,6 +85,11 @@ def test_parts_of_one_collective_count_once_and_two_of_one_channel_twice():
   assert [one.count for one in hlo.Program(part).collectives()] == [1, 1]
 
 
+def test_an_all_reduce_fused_with_the_slice_of_its_result_is_a_reduce_scatter():
+  fused = TEXT.replace('%body', '%all-reduce-scatter.1').replace('all-reduce-scatter.1, x', 'body, x')
+  assert [one.kind for one in hlo.Program(fused).collectives()] == ['reduce-scatter', 'all-gather']
+
+
 def test_arrays_are_those_that_are_stored():
   arrays = hlo.Program(TEXT).arrays()
   assert arrays[0][:2] == (64 * 128 * 2, 'bf16[64,128]{1,0}')
