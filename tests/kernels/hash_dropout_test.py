@@ -58,3 +58,10 @@ def test_bits_are_independent_along_rows_columns_and_keys():
   # Row and column means of independent bits have the deviation of independent bits.
   assert 0.8 < x.mean(-1).std() * np.sqrt(shape[-1]) < 1.2
   assert 0.8 < x.reshape(-1, shape[-1]).mean(0).std() * np.sqrt(shape[0] * shape[1]) < 1.2
+
+
+def test_rows_of_padding_change_no_mask():
+  """The rows of a batch, its leading axis, keep their mask whatever follows them."""
+  seed_2 = hash_dropout.seed(jax.random.key(0))
+  whole = hash_dropout.mask_like(jnp.zeros((8, 3, 16)), 0.5, seed_2)
+  np.testing.assert_array_equal(hash_dropout.mask_like(jnp.zeros((6, 3, 16)), 0.5, seed_2), whole[:6])
