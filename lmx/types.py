@@ -71,6 +71,9 @@ class Copies(NamedTuple):
   values_SVD: Array
 
 
+Table = Array | Copies  # (V, D)
+
+
 class Output(NamedTuple):
   """Sums and metrics that an objective returns.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels import table as table_lib
 from lmx.placement import constrain
-from lmx.types import Array, Copies, Rows
+from lmx.types import Array, Rows, Table
 
 
 def table(key: Array, rows: int, width: int, std: float, *, truncated: bool = False) -> Array:
@@ -19,25 +19,14 @@ def table(key: Array, rows: int, width: int, std: float, *, truncated: bool = Fa
   return std * jax.random.normal(key, (rows, width), jnp.float32)
 
 
-def lookup(table_VD: Array | Rows | Copies, ids_BT: Any, dtype: str, axes: str = 'B') -> Any:
+def lookup(table_VD: Table | Rows, ids_BT: Any, dtype: str, axes: str = 'B') -> Any:
   """Return the rows of a table in `dtype`, with the first `axes`; a tuple of ids gives a tuple.
 
   A step that has already gathered the rows passes them as `Rows` instead of the table.
   """
   if isinstance(table_VD, Rows):
     return jax.tree.map(lambda x: x.astype(dtype), table_VD.values)
-  return jax.tree.map(lambda ids: constrain(_take(table_VD, ids, axes).astype(dtype), axes), ids_BT)
-
-
-def _take(table_VD: Array | Copies, ids: Array, axes: str) -> Array:
-  take = functools.partial(jnp.take, axis=0, mode='clip')
-  if not isinstance(table_VD, Copies):
-    return take(table_VD, ids)
-  values_SVD, axis = table_VD.values_SVD, axes.index('B')
-  if ids.shape[axis] % len(values_SVD):
-    return take(values_SVD[0], ids)
-  ids_SB = ids.reshape(*ids.shape[:axis], len(values_SVD), -1, *ids.shape[axis + 1 :])
-  return jax.vmap(take, (0, axis), axis)(values_SVD, ids_SB).reshape(*ids.shape, -1)
+  return jax.tree.map(lambda ids: constrain(table_lib.take(table_VD, ids, axes).astype(dtype), axes), ids_BT)
 
 
 def positions(table_TD: Array, position_BT: Array | None, length: int, dtype: str) -> Array:

@@ -10,27 +10,16 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels import chunked_loss
-from lmx.kernels.mixed_product import einsum
+from lmx.kernels.table import product
 from lmx.placement import constrain
-from lmx.types import Array, Copies
+from lmx.types import Array, Table
 
 
-def tied_logits(x_BTD: Array, table_VD: Array | Copies, bias_V: Array | None = None, *, size: int = 0) -> Array:
+def tied_logits(x_BTD: Array, table_VD: Table, bias_V: Array | None = None, *, size: int = 0) -> Array:
   """Return logits x · table + bias, (B, T, V) float32; -inf for padding, the rows of the table from `size` on."""
-  y_BTV = constrain(_product(constrain(x_BTD, 'B'), table_VD), 'B' + 'T' * (x_BTD.ndim - 2) + 'V')
+  y_BTV = constrain(product(constrain(x_BTD, 'B'), table_VD), 'B' + 'T' * (x_BTD.ndim - 2) + 'V')
   y_BTV = y_BTV if bias_V is None else y_BTV + bias_V.reshape((1,) * (y_BTV.ndim - 1) + (-1,))
-  rows = y_BTV.shape[-1]
-  return jnp.where(jnp.arange(rows) < size, y_BTV, -jnp.inf) if 0 < size < rows else y_BTV
-
-
-def _product(x_BTD: Array, table_VD: Array | Copies) -> Array:
-  if not isinstance(table_VD, Copies):
-    return einsum('...D,VD->...V', x_BTD, table_VD)
-  values_SVD = table_VD.values_SVD
-  if len(x_BTD) % len(values_SVD):
-    return einsum('...D,VD->...V', x_BTD, values_SVD[0])
-  y = einsum('S...D,SVD->S...V', x_BTD.reshape(len(values_SVD), -1, *x_BTD.shape[1:]), values_SVD)
-  return y.reshape(*x_BTD.shape[:-1], -1)
+  return jnp.where(jnp.arange(y_BTV.shape[-1]) < size, y_BTV, -jnp.inf) if 0 < size < y_BTV.shape[-1] else y_BTV
 
 
 def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
@@ -39,9 +28,7 @@ def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
   return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
-def tied_nll(
-  x_BTD: Array, table_VD: Array | Copies, targets_BT: Array, bias_V: Array | None = None, *, size: int = 0
-) -> Array:
+def tied_nll(x_BTD: Array, table_VD: Table, targets_BT: Array, bias_V: Array | None = None, *, size: int = 0) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32; `size` as in `tied_logits`."""
   score = lambda x_BMD, targets_BM: cross_entropy(tied_logits(x_BMD, table_VD, bias_V, size=size), targets_BM)
   return chunked_loss.map_chunks(score, x_BTD, targets_BT)

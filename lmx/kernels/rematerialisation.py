@@ -1,0 +1,36 @@
+"""Rematerialisation of layers: which activations are kept for the backward pass (Chen et al. 2016, arXiv 1604.06174).
+
+A policy keeps the input of each layer and the activations of some names (`jax.ad_checkpoint.checkpoint_name`). The
+backward pass computes all others again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+
+PROJECTION, ATTENTION = 'projection', 'attention'
+Policy = Literal['none', 'full', 'attention', 'dots']
+_KEPT: dict[Policy, tuple[str, ...]] = {
+  'full': (),
+  'attention': (
+    ATTENTION,
+  ),  # queries, keys, values, their weighted values and the output; not the feed-forward network
+  'dots': (PROJECTION,),  # results of all products with parameters
+}
+
+
+def layer(function: Callable[..., Any], policy: Policy, scan: bool) -> Callable[..., Any]:
+  """Return a function of a layer whose backward pass computes again what the policy does not keep.
+
+  Args:
+    function: the layer.
+    policy: 'none' keeps all activations.
+    scan: the layer is the body of a loop, in which XLA cannot merge the two computations.
+  """
+  if policy == 'none':
+    return function
+  kept = jax.checkpoint_policies.save_only_these_names(*_KEPT[policy])
+  return jax.checkpoint(function, policy=kept, prevent_cse=not scan)
