@@ -137,6 +137,12 @@ def copies(x: jax.Array) -> jax.Array | None:
   return constrain(jax.numpy.broadcast_to(x, (placement.row_shards, *x.shape)), 'B')
 
 
+def is_parameter_sharded() -> bool:
+  """Return True if the current placement shards parameters over 'fsdp'."""
+  placement = current()
+  return placement is not None and not placement.mapped and placement.mesh.shape['fsdp'] > 1
+
+
 def jit(function: Callable[..., Any], static: int) -> Callable[..., Any]:
   """Return `jax.jit` of a function whose first `static` arguments are static; its cache distinguishes placements."""
 

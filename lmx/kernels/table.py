@@ -1,29 +1,65 @@
-"""Lookup in a table and product with it, also where a table that both share is passed as `types.Copies`.
+"""Lookup in a table and product with it, where devices share the table or each has a copy (`types.Copies`).
 
-The copies are sharded as the rows. Rows that the copies do not divide evenly use the first one.
+The copies are sharded as the rows. Rows that the copies do not divide evenly use the first one. A table that is sharded
+over 'fsdp' is gathered once before the lookup; otherwise XLA looks up the rows of the whole batch in every device's
+columns, and exchanges the results.
 """
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.kernels.mixed_product import einsum
+from lmx.placement import constrain, is_parameter_sharded
 from lmx.types import Array, Copies, Table
 
 
-def take(table_VD: Table, ids: Array, axes: str) -> Array:
-  """Return the rows of a table at ids whose axes begin with `axes`, one of which is B; ids outside are clipped."""
+def take(table_VD: Table, ids: Array, dtype: str, axes: str) -> Array:
+  """Return the rows of a table at ids, in `dtype`; ids outside are clipped.
+
+  Args:
+    table_VD: the table.
+    ids: ids whose axes begin with `axes`, one of which is B.
+    dtype: compute type.
+    axes: letters of axes.
+  """
+  if isinstance(table_VD, Copies):
+    return _take_from_copies(table_VD.values_SVD, ids, axes.index('B')).astype(dtype)
+  if is_parameter_sharded():
+    return _take_gathered(table_VD, ids, dtype)
+  return jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype)
+
+
+def _take_from_copies(values_SVD: Array, ids: Array, axis: int) -> Array:
   take = functools.partial(jnp.take, axis=0, mode='clip')
-  if not isinstance(table_VD, Copies):
-    return take(table_VD, ids)
-  values_SVD, axis = table_VD.values_SVD, axes.index('B')
   if ids.shape[axis] % len(values_SVD):
     return take(values_SVD[0], ids)
   ids_SB = ids.reshape(*ids.shape[:axis], len(values_SVD), -1, *ids.shape[axis + 1 :])
   return jax.vmap(take, (0, axis), axis)(values_SVD, ids_SB).reshape(*ids.shape, -1)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _take_gathered(table_VD: Array, ids: Array, dtype: str) -> Array:
+  """Gather the table in `dtype`; its gradient is summed in the table's own type."""
+  return jnp.take(constrain(table_VD.astype(dtype), 'VD'), ids, axis=0, mode='clip')
+
+
+def _forward(table_VD: Array, ids: Array, dtype: str) -> tuple[Array, Any]:
+  return _take_gathered(table_VD, ids, dtype), (ids, jnp.zeros((len(table_VD), 0), table_VD.dtype))
+
+
+def _backward(dtype: str, residuals: Any, bar: Array) -> tuple[Array, None]:
+  del dtype
+  ids, rows = residuals
+  zeros_VD = jnp.zeros((len(rows), bar.shape[-1]), rows.dtype)
+  return constrain(zeros_VD.at[jnp.clip(ids, 0, len(rows) - 1)].add(bar.astype(rows.dtype)), 'VD'), None
+
+
+_take_gathered.defvjp(_forward, _backward)
 
 
 def product(x_BTD: Array, table_VD: Table) -> Array:

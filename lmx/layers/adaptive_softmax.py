@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_range
 from lmx.kernels import adaptive_softmax as kernels
 from lmx.kernels import chunked_loss
+from lmx.layers import embedding as tables
 from lmx.layers import softmax
 from lmx.placement import constrain
 from lmx.types import Array, Params
@@ -136,7 +137,7 @@ def lookup(sizes: Sizes, embedding: Params, ids_BT: Array, dtype: str) -> Array:
   """Return embeddings of the model's width, (B, T, D) in `dtype`."""
   parts, start = [], 0
   for ending, rows, _ in sizes.tables:
-    x_BTJ = constrain(jnp.take(embedding[f'tokens{ending}'], ids_BT - start, axis=0, mode='clip').astype(dtype), 'B')
+    x_BTJ = tables.lookup(embedding[f'tokens{ending}'], ids_BT - start, dtype)
     if len(sizes.tables) > 1:
       x_BTJ = jnp.where(_is_in_cluster(Cluster(start, start + rows, 0), ids_BT)[..., None], x_BTJ, 0)
     projection_JD = embedding.get(f'projection{ending}')

@@ -26,7 +26,7 @@ def lookup(table_VD: Table | Rows, ids_BT: Any, dtype: str, axes: str = 'B') -> 
   """
   if isinstance(table_VD, Rows):
     return jax.tree.map(lambda x: x.astype(dtype), table_VD.values)
-  return jax.tree.map(lambda ids: constrain(table_lib.take(table_VD, ids, axes).astype(dtype), axes), ids_BT)
+  return jax.tree.map(lambda ids: constrain(table_lib.take(table_VD, ids, dtype, axes), axes), ids_BT)
 
 
 def positions(table_TD: Array, position_BT: Array | None, length: int, dtype: str) -> Array:

@@ -32,8 +32,8 @@ def partitioned(model, mode):
 
 
 def of_all_rows(compiled):
-  """The float arrays with the rows of the global batch. Token ids are gathered where a table is sharded by width."""
-  sizes = lambda shape: [dims.split(',') for dims in re.findall(r'\b(?:f32|bf16)\[([\d,]*)\]', shape)]
+  """The arrays with the rows of the global batch."""
+  sizes = lambda shape: [dims.split(',') for dims in re.findall(r'\b[a-z]\w*\[([\d,]*)\]', shape)]
   return [row for row in compiled.arrays() if any(str(ROWS) in dims for dims in sizes(row[1]))]
 
 
