@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 MESH_AXES = ('data', 'fsdp', 'tensor')
@@ -119,8 +120,8 @@ def row_shards(rows: int) -> int:
 
 
 def constrain(x: jax.Array, axes: str) -> jax.Array:
-  """Shard an activation by the letters of its first axes, such as 'BTD'; the identity where nothing is sharded."""
-  placement = current()
+  """Shard an activation by the letters of its first axes, such as 'BTD', which name it for rematerialisation too."""
+  x, placement = checkpoint_name(x, axes), current()
   if placement is None or placement.mapped or placement.devices == 1:
     return x
   return jax.lax.with_sharding_constraint(x, NamedSharding(placement.mesh, placement.spec(x.shape, axes)))

@@ -60,7 +60,7 @@ def get_config(arg: str = ''):
       'name': 'bert',
       'variant': 'tiny' if variant == 'turc_tiny' else variant,
       'dtype': 'bfloat16',
-      'remat': large,
+      'remat': 'full' if large else 'none',
     },
     'data': {
       'dataset': 'text_files',

@@ -9,7 +9,7 @@ enwik8 (the first 10^8 bytes of Wikipedia, Hutter; 90 / 5 / 5 million) is downlo
   t12      44 million   1.11                     a large GPU, days
   t64      235 million  1.06                     a large GPU or a TPU, weeks (the paper's best is at some 2.5 million
                                                  updates, 175 hours of one TPU v2); --config.model.scan=true compiles
-                                                 sooner, --config.model.remat=true takes less memory
+                                                 sooner, --config.model.remat=full takes less memory
 
 Recipe: SGD with momentum 0.99 at the constant rate 0.003, 4 million updates of 16 windows of 512 bytes, dropout 0.2
 (t12) or 0.55 (t64); two predictions after every layer, those of lower layers for a part of the first half only. The

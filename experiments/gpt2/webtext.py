@@ -38,7 +38,7 @@ def get_config(arg: str = ''):
   size = '124m' if variant == 'tiny' else variant
   base = {
     'name': f'gpt2_webtext_{variant}',
-    'model': {'name': 'gpt2', 'variant': size, 'dtype': 'bfloat16', 'remat': size != '124m'},
+    'model': {'name': 'gpt2', 'variant': size, 'dtype': 'bfloat16', 'remat': 'none' if size == '124m' else 'full'},
     'data': {
       'dataset': 'text_files',
       'tokenizer': 'bpe',

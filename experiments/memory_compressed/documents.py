@@ -32,7 +32,7 @@ def get_config(arg: str = ''):
       'name': 'memory_compressed',
       'variant': size,
       'dtype': 'bfloat16',
-      'remat': True,
+      'remat': 'full',
       'compress': 'input' if options.fidelity == 'released' else 'keys',
     },
     'data': {

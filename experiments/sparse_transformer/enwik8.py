@@ -56,7 +56,7 @@ def get_config(arg: str = ''):
       'fidelity': options.fidelity,
       'init': options.init,
       'dtype': 'bfloat16',
-      'remat': True,
+      'remat': 'full',
     },
     'data': {
       'dataset': 'enwik8',

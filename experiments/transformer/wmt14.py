@@ -49,7 +49,7 @@ def get_config(arg: str = ''):
   big = size == 'big'
   base = {
     'name': f'transformer_{options.pair}_{variant}',
-    'model': {'name': 'transformer', 'variant': size, 'dtype': 'bfloat16', 'remat': big},
+    'model': {'name': 'transformer', 'variant': size, 'dtype': 'bfloat16', 'remat': 'full' if big else 'none'},
     'objective': {'smoothing': 0.1},  # section 5.4
     'data': {
       'dataset': f'wmt14_{options.pair}',

@@ -42,7 +42,7 @@ def get_config(arg: str = ''):
       'M': 384,
       'reuse': 256,
       'dtype': 'bfloat16',
-      'remat': large,
+      'remat': 'full' if large else 'none',
     },
     'data': {
       'dataset': 'text_files',

@@ -45,12 +45,16 @@ def build_model(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str
 
 
 def _value(field: str, hint: Any, text: str) -> Any:
+  from lmx.config import cast
+
   if hint is str:
     return text
   try:
     value = ast.literal_eval(text.capitalize() if text in ('true', 'false') else text)
   except (ValueError, SyntaxError):
     value = text
+  if typing.get_origin(hint) is typing.Literal:
+    return cast.cast(f'model.{field}', hint, value)
   if hint is float and type(value) is int:
     return float(value)
   if isinstance(hint, type) and type(value) is not hint:

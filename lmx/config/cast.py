@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from lmx.errors import InputError
+from lmx.errors import InputError, nearest
 
 _LARGEST = sys.float_info.max
 
@@ -63,6 +63,8 @@ def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
     value = (value,)
   if (origin or hint) is tuple and isinstance(value, (list, tuple)):
     return tuple(cast(key, inner, v) if inner else _freeze(v) for v in value)
+  if origin is typing.Literal:
+    return _choose(key, args, value)
   if hint is typing.Any:
     return value
   number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -81,6 +83,16 @@ def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
     return value
   expected = getattr(hint, '__name__', str(hint))
   raise InputError(f'config key "{key}": got {_short(value)}, a {type(value).__name__}; expected type {expected}')
+
+
+def _choose(key: str, choices: tuple[str, ...], value: Any) -> str:
+  """Return one of the choices; true and false of an earlier version are 'full' and 'none'."""
+  if isinstance(value, bool) and {'none', 'full'} <= set(choices):
+    return 'full' if value else 'none'
+  if isinstance(value, str) and value in choices:
+    return value
+  known = ', '.join(choices)
+  raise InputError(f'config key "{key}": got {_short(value)}; expected one of {known}{nearest(str(value), choices)}')
 
 
 def _short(value: Any) -> str:

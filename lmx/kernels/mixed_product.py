@@ -14,8 +14,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from lmx import placement
+from lmx.kernels.rematerialisation import PROJECTION
 from lmx.types import Array
 
 
@@ -42,9 +44,8 @@ def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
     kernel_XY: these axes, and those of the result.
     axes: number of axes in X.
   """
-  if x_RX.dtype == kernel_XY.dtype:
-    return _dot(x_RX, kernel_XY, axes)
-  return _mixed_dot(x_RX, kernel_XY, axes)
+  product = _dot if x_RX.dtype == kernel_XY.dtype else _mixed_dot
+  return checkpoint_name(product(x_RX, kernel_XY, axes), PROJECTION)
 
 
 def _dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:

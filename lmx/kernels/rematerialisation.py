@@ -1,7 +1,8 @@
 """Rematerialisation of layers: which activations are kept for the backward pass (Chen et al. 2016, arXiv 1604.06174).
 
 A policy keeps the input of each layer and the activations of some names (`jax.ad_checkpoint.checkpoint_name`). The
-backward pass computes all others again.
+backward pass computes all others again. `placement.constrain` names an activation by its axes, `mixed_product.dot` by
+PROJECTION.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from typing import Any, Literal
 
 import jax
 
-PROJECTION, ATTENTION = 'projection', 'attention'
+PROJECTION = 'projection'
+HEADS = ('BTCHK', 'BTHK', 'BSHK')  # axes of queries, keys, values and weighted values
 Policy = Literal['none', 'full', 'attention', 'dots']
 _KEPT: dict[Policy, tuple[str, ...]] = {
   'full': (),
-  'attention': (
-    ATTENTION,
-  ),  # queries, keys, values, their weighted values and the output; not the feed-forward network
-  'dots': (PROJECTION,),  # results of all products with parameters
+  'attention': HEADS,
+  'dots': (PROJECTION,),  # the results of all products with parameters
 }
 
 

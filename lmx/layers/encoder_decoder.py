@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import layout
+from lmx.kernels.rematerialisation import Policy
 from lmx.layers import decoder_block, dropout, embedding, kv_cache, masks, sinusoids, transformer
 from lmx.layers.block import Block
 from lmx.layers.decoder_block import DecoderBlock, Source
@@ -34,7 +35,7 @@ class Net(NamedTuple):
     positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
     dropout: dropout rate of the sums of embeddings and positions.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
 
   encoder: Block
@@ -44,7 +45,7 @@ class Net(NamedTuple):
   positions: str
   dropout: float
   scan: bool
-  remat: bool
+  remat: Policy
 
   @property
   def heads(self) -> int:

@@ -47,6 +47,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, decoder_block, sinusoids, transformer
 from lmx.layers.block import Block
 from lmx.types import Array
@@ -82,7 +83,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
 
   V: int = 32_000
@@ -102,7 +103,7 @@ class Config:
   dtype: str = 'float32'
   attention: str = 'auto'
   scan: bool = False
-  remat: bool = False
+  remat: Policy = 'none'
 
   def __post_init__(self) -> None:
     check_choice('model.quaternion', self.quaternion, KINDS)

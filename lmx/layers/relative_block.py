@@ -16,7 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import layer_scan, mixed_product
+from lmx.kernels import layer_scan, mixed_product, rematerialisation
 from lmx.layers import dropout
 from lmx.placement import constrain
 from lmx.types import Array, Params
@@ -112,7 +112,7 @@ def stack(
   key: Array | None,
   *,
   scan: bool = False,
-  remat: bool = False,
+  remat: rematerialisation.Policy = 'none',
 ) -> tuple[Array, tuple[Any, ...] | None, list[Array]]:
   """Run the layers one after another.
 
@@ -124,7 +124,7 @@ def stack(
     memories: memory of each layer, or None.
     key: PRNG key of dropout, or None.
     scan: compile one layer, see lmx/kernels/layer_scan.py.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
 
   Returns:
     (output, new memories, output of every layer).
@@ -136,7 +136,7 @@ def stack(
     return constrain(y_BTD, 'BTD'), (memory, y_BTD)
 
   more = list(zip(memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
-  layer = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
+  layer = rematerialisation.layer(layer, remat, scan)
   if scan:
     x_BTD, outputs = layer_scan.scan(layer, x_BTD, layers, more)
   else:

@@ -18,7 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import layer_scan, mixed_product
+from lmx.kernels import layer_scan, mixed_product, rematerialisation
 from lmx.layers import attention, dropout, kv_cache
 from lmx.layers.kv_cache import Cache
 from lmx.layers.masks import AttentionMask
@@ -242,7 +242,7 @@ def stack(
   key: Array | None = None,
   sources: Sequence[Any] | None = None,
   scan: bool = False,
-  remat: bool = False,
+  remat: rematerialisation.Policy = 'none',
 ) -> tuple[Array, tuple[Cache, ...] | None, tuple[Array, ...]]:
   """Apply the layers one after another.
 
@@ -256,7 +256,7 @@ def stack(
     key: PRNG key of dropout, or None.
     sources: for each layer the source of a `DecoderBlock`.
     scan: compile one layer, see lmx/kernels/layer_scan.py.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
 
   Returns:
     (output, caches, input and output of every layer: N + 1 arrays (B, T, D)).
@@ -270,7 +270,7 @@ def stack(
 
   none = [None] * len(layers)
   inputs = list(zip(caches or none, dropout.split(key, len(layers)), sources or none, strict=True))
-  layer = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
+  layer = rematerialisation.layer(layer, remat, scan)
   if scan:
     last_BTD, outputs = layer_scan.scan(layer, x_BTD, layers, inputs)
   else:

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
+from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, dropout, embedding, masks, softmax, transformer
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
@@ -62,7 +63,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
 
   V: int = 30_522
@@ -80,7 +81,7 @@ class Config:
   dtype: str = 'float32'
   attention: str = 'auto'
   scan: bool = False
-  remat: bool = False
+  remat: Policy = 'none'
 
   def __post_init__(self) -> None:
     check_heads('bert', self.D, self.H)

@@ -41,6 +41,7 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
+from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.block import Block
 from lmx.types import Array, Batch, Features, Params, State
@@ -75,7 +76,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
 
   V: int = 256
@@ -90,7 +91,7 @@ class Config:
   dtype: str = 'float32'
   attention: str = 'auto'
   scan: bool = False
-  remat: bool = False
+  remat: Policy = 'none'
 
   def __post_init__(self) -> None:
     check_heads('character_transformer', self.D, self.H, even=True)

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
+from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, compressed_attention, dropout, embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.block import Block
 from lmx.layers.masks import AttentionMask
@@ -59,7 +60,7 @@ class Config:
     dropout_relu: dropout rate inside the feed-forward networks.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
 
   V: int = 32_000
@@ -77,7 +78,7 @@ class Config:
   dropout_relu: float = 0.0
   dtype: str = 'float32'
   attention: str = 'auto'
-  remat: bool = False
+  remat: Policy = 'none'
 
   def __post_init__(self) -> None:
     check_heads('memory_compressed', self.D, self.H, even=True)

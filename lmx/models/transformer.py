@@ -37,6 +37,7 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import check_choice, check_heads, check_least, check_range
+from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention as attention_lib
 from lmx.layers import decoder_block, encoder_decoder, sinusoids, softmax, transformer
 from lmx.layers.block import Block
@@ -72,7 +73,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
 
   V: int = 37_000
@@ -92,7 +93,7 @@ class Config:
   dtype: str = 'float32'
   attention: str = 'auto'
   scan: bool = False
-  remat: bool = False
+  remat: Policy = 'none'
 
   def __post_init__(self) -> None:
     check_heads('transformer', self.D, self.H, even=True)

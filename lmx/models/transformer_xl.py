@@ -37,6 +37,7 @@ import numpy as np
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels import mixed_product
+from lmx.kernels.rematerialisation import Policy
 from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block, sinusoids
 from lmx.layers.relative_attention import content_scores, position_scores
 from lmx.placement import constrain
@@ -80,7 +81,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.relative_attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
 
   V: int = 267_735
@@ -108,7 +109,7 @@ class Config:
   dtype: str = 'float32'
   attention: str = 'auto'
   scan: bool = False
-  remat: bool = False
+  remat: Policy = 'none'
 
   def __post_init__(self) -> None:
     check_heads('transformer_xl', self.D, self.H, even=True)

@@ -38,6 +38,7 @@ import numpy as np
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels import mixed_product
+from lmx.kernels.rematerialisation import Policy
 from lmx.layers import dropout, embedding, relative_attention, relative_block, sinusoids, softmax
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
@@ -76,7 +77,7 @@ class Config:
     init_std: standard deviation of kernels and tables.
     dtype: compute type.
     scan: compile one layer and loop over it.
-    remat: recompute a layer's activations in the backward pass.
+    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
 
   V: int = 32_000
@@ -95,7 +96,7 @@ class Config:
   init_std: float = 0.02
   dtype: str = 'float32'
   scan: bool = False
-  remat: bool = False
+  remat: Policy = 'none'
 
   def __post_init__(self) -> None:
     check_heads('xlnet', self.D, self.H, even=True)

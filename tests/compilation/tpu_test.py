@@ -57,6 +57,19 @@ def test_a_slice_shares_the_rows(config, chips, tmp_path):
     assert report['float32_share'] < 0.02
 
 
+@pytest.mark.parametrize(
+  'options',
+  [['optim.accumulate=4', 'data.batch_size=512'], ['parallel.fsdp=-1', 'optim.accumulate=1', 'data.batch_size=128']],
+  ids=['data, microbatches', 'fsdp'],
+)
+def test_a_step_communicates_what_its_shardings_need(options, tmp_path):
+  """Compiled whole, because XLA moves the reduction out of the loop over microbatches after partitioning."""
+  sizes = ('model.N=1', 'model.D=512', 'model.H=8', 'data.vocab_size=8000', 'data.length=256', 'model.dtype=bfloat16')
+  overrides = [f'--config.{option}' for option in (*sizes, *options)]
+  report, _ = compiled(tmp_path, 'gpt2/webtext.py:124m', 'v5e-16', *overrides)
+  assert 0.9 < report['communicated'] / sum(report['bound'].values()) <= 1.2
+
+
 def test_one_chip_is_compiled_whole(tmp_path):
   sizes = ('data.batch_size=4', 'optim.accumulate=1', 'model.N=1', 'data.length=256')
   options = [f'--config.{size}' for size in sizes]

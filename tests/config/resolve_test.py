@@ -27,6 +27,15 @@ def test_resolving_twice_changes_nothing():
   assert resolve.to_run(once, 9) == resolve.to_run(again, 9)
 
 
+@pytest.mark.parametrize(('old', 'new'), [(True, 'full'), (False, 'none')])
+def test_a_switch_of_rematerialisation_is_read_as_a_policy(old, new):
+  small = {'model': {'name': 'gpt2', 'variant': 'tiny'}, 'train': {'steps': 3}}
+  saved = {**small, 'model': {**small['model'], 'remat': old}}
+  assert resolve.resolve(saved).model.remat == resolve.resolve(small, [f'model.remat={old}']).model.remat == new
+  with pytest.raises(InputError, match='model.remat.*expected one of none, full, attention, dots; did you mean "dots"'):
+    resolve.resolve(small, ['model.remat=dot'])
+
+
 @pytest.mark.parametrize(
   'override, message',
   [

@@ -300,7 +300,9 @@ def test_evaluation_has_no_dropout_and_changes_no_parameter():
 @pytest.mark.parametrize(
   ('name', 'change'),
   [
-    ('gpt2', {'remat': True}),
+    ('gpt2', {'remat': 'full'}),
+    ('transformer_xl', {'remat': 'attention'}),
+    ('transformer_xl', {'remat': 'dots', 'scan': True}),
     ('gpt2', {'scan': True}),
     ('rnn_lm', {'remat': True}),
   ],

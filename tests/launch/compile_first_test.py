@@ -10,7 +10,7 @@ from launch import accelerators, compile_first
 from launch.tpu_vm import __main__ as tpu_vm
 from lmx.errors import InputError
 
-TRAIN = ['train', '--config=experiments/gpt2/webtext.py:124m', '--workdir=gs://b/a', '--config.model.remat=true']
+TRAIN = ['train', '--config=experiments/gpt2/webtext.py:124m', '--workdir=gs://b/a', '--config.model.remat=full']
 
 
 @pytest.mark.parametrize(

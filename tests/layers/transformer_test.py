@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 
 import jax
@@ -98,21 +99,28 @@ def test_scan_and_remat_change_nothing():
     return jnp.sum(weight_BTD * y), seen
 
   plain = run(params)
-  for options in (dict(scan=True), dict(remat=True)):
+  for options in (dict(scan=True), *(dict(remat=policy) for policy in ('full', 'attention', 'dots'))):
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(run(params, **options)), strict=True):
       np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=str(options))
 
 
-def test_remat_computes_the_layers_again():
-  """The backward pass is handed fewer numbers."""
-  block = make()
+def test_the_backward_pass_reads_what_the_policy_keeps():
+  block, F = make(), 24
   params, x_BTD = draw(block)
 
-  def saved(remat):
-    run = lambda params: transformer.stack(block, params, x_BTD, AttentionMask(), remat=remat)[0]
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.vjp(run, params)[1])))
+  def kept(policy):
+    """How often the backward pass reads arrays of each number of elements, apart from the parameters."""
+    run = lambda params: transformer.stack(block, params, x_BTD, AttentionMask(), remat=policy)[0]
+    count = lambda tree: collections.Counter(leaf.size for leaf in jax.tree.leaves(tree))
+    return count(jax.eval_shape(lambda: jax.vjp(run, params)[1])) - count(params)
 
-  assert saved(True) < 0.7 * saved(False)
+  rows, layers = B * T, len(params)
+  scores = B * H * T * T
+  plain, full, attention, dots = map(kept, ('none', 'full', 'attention', 'dots'))
+  assert plain[scores] >= layers and plain[rows * F] >= layers
+  assert not full[scores] and not full[rows * F] and not full[rows * 3 * D]
+  assert attention[rows * 3 * D] == layers and not attention[scores] and not attention[rows * F]
+  assert dots[rows * 3 * D] == dots[rows * F] == layers and not dots[scores]
 
 
 @pytest.mark.parametrize('scan', [False, True])
