@@ -128,12 +128,12 @@ def constrain(x: jax.Array, axes: str) -> jax.Array:
 
 
 def copies(x: jax.Array) -> jax.Array | None:
-  """Return a copy of a whole array for each shard of the rows, on its device: (S, ...); None without data parallelism.
+  """Return a copy of an array for each shard of the rows, on its device: (S, ...); None without such shards.
 
-  Under fsdp or tensor an array is not whole on a device, so copies would have to be gathered.
+  Under fsdp it is gathered. Under tensor it is not, so there are no copies.
   """
   placement = current()
-  if placement is None or placement.mapped or not 1 < placement.mesh.shape['data'] == placement.devices:
+  if placement is None or placement.mapped or not 1 < placement.row_shards == placement.devices:
     return None
   return constrain(jax.numpy.broadcast_to(x, (placement.row_shards, *x.shape)), 'B')
 

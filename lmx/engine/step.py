@@ -137,7 +137,7 @@ def _gradient(
 
 
 def _copy_tied(model: Model, params: Params) -> Params:
-  """Return the parameters with `Copies` of the tables that the model names in `TIED`, under data parallelism."""
+  """Return the parameters with `Copies` of the tables that the model names in `TIED`, except under tensor."""
   for name in getattr(model, 'TIED', ()):
     part, leaf = name.split('/')
     table_SVD = placement.copies(params['model'][part][leaf])

@@ -47,8 +47,9 @@ def test_no_device_has_the_rows_of_all(model, mode):
     assert 0.5 < sum(one.total for one in compiled.collectives()) / least <= 1.2
 
 
-def test_the_gradients_of_a_tied_table_are_added_before_they_are_reduced():
-  _, compiled = partitioned('gpt2', 'data')
+@pytest.mark.parametrize('mode', ['data', 'fsdp'])
+def test_the_gradients_of_a_tied_table_are_added_before_they_are_reduced(mode):
+  _, compiled = partitioned('gpt2', mode)
   reduced = [one.shape for one in compiled.collectives() if one.kind == 'all-reduce']
   assert ''.join(reduced).count('f32[97,32]') == 1
 
