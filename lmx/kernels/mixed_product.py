@@ -48,6 +48,11 @@ def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
   return checkpoint_name(product(x_RX, kernel_XY, axes), PROJECTION)
 
 
+def add(x: Array, parameter: Array) -> Array:
+  """Return x + parameter in the type of x; the parameter's gradient is summed over x's other axes in its own type."""
+  return x + jnp.broadcast_to(parameter, x.shape).astype(x.dtype)
+
+
 def _dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
   contracted = tuple(range(x_RX.ndim - axes, x_RX.ndim)), tuple(range(axes))
   return jax.lax.dot_general(x_RX, kernel_XY, (contracted, ((), ())))

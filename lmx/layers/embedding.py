@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels import mixed_product
 from lmx.kernels import table as table_lib
 from lmx.placement import constrain
 from lmx.types import Array, Rows, Table
@@ -29,8 +30,8 @@ def lookup(table_VD: Table | Rows, ids_BT: Any, dtype: str, axes: str = 'B') -> 
   return jax.tree.map(lambda ids: constrain(table_lib.take(table_VD, ids, dtype, axes), axes), ids_BT)
 
 
-def positions(table_TD: Array, position_BT: Array | None, length: int, dtype: str) -> Array:
-  """Return learned positions: rows 0 .. length-1 as (1, T, D), or the rows at `position_BT` as (B, T, D)."""
+def add_positions(x_BTD: Array, table_TD: Array, position_BT: Array | None) -> Array:
+  """Return x plus learned positions, rows 0 .. T-1 of the table or those at `position_BT`, in the type of x."""
   if position_BT is None:
-    return table_TD[None, :length].astype(dtype)
-  return lookup(table_TD, position_BT, dtype)
+    return mixed_product.add(x_BTD, table_TD[: x_BTD.shape[1]])
+  return x_BTD + lookup(table_TD, position_BT, str(x_BTD.dtype))

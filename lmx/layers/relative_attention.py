@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels import relative_attention as kernels
-from lmx.kernels.mixed_product import einsum
+from lmx.kernels.mixed_product import add, einsum
 from lmx.kernels.relative_attention import MASKED
 from lmx.layers import dropout
 from lmx.types import Array
@@ -86,7 +86,7 @@ def segment_scores(q_BTHK: Array, s_HK: Array, e_2HK: Array, other_BTS: Array) -
 
 def scale_queries(q_BTHK: Array, bias_HK: Array | None) -> Array:
   """Return (q + bias) / sqrt(K)."""
-  biased_BTHK = q_BTHK if bias_HK is None else q_BTHK + bias_HK.astype(q_BTHK.dtype)
+  biased_BTHK = q_BTHK if bias_HK is None else add(q_BTHK, bias_HK)
   return biased_BTHK * q_BTHK.shape[-1] ** -0.5
 
 

@@ -36,7 +36,7 @@ class Dense(nn.Module):
     kernel = self.param('kernel', nn.initializers.normal(self.std), (*inputs, *self.outputs))
     # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
     y = mixed_product.dot(x.reshape(-1, *inputs), kernel, self.axes).reshape(*x.shape[: -self.axes], *self.outputs)
-    return y + self.param('bias', nn.initializers.zeros, self.outputs).astype(x.dtype) if self.bias else y
+    return mixed_product.add(y, self.param('bias', nn.initializers.zeros, self.outputs)) if self.bias else y
 
 
 class LayerNorm(nn.Module):

@@ -44,4 +44,4 @@ def embed(table_VD: Array, tokens_BT: Array, layout: str, position_BT: Array | N
   x_BTD = embedding.lookup(table_VD, tokens_BT, 'float32')
   D = x_BTD.shape[-1]
   table_TD = jnp.asarray(table(length or tokens_BT.shape[1], D, layout))
-  return D**0.5 * x_BTD + embedding.positions(table_TD, position_BT, tokens_BT.shape[1], 'float32')
+  return embedding.add_positions(D**0.5 * x_BTD, table_TD, position_BT)

@@ -118,7 +118,7 @@ class Projection(nn.Module):
     bias = self.param('bias', nn.initializers.zeros, self.outputs)
     if self.idle is not None:
       bias = jnp.asarray(bias).at[self.idle].set(jax.lax.stop_gradient(bias[self.idle]))
-    return y + bias.astype(self.dtype).reshape((1,) * (x.ndim - n) + self.outputs)
+    return mixed_product.add(y, bias)
 
   def matrix(self) -> Array:
     """Return the kernel, (*inputs, *outputs)."""

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
+from lmx.kernels import mixed_product
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, dropout, embedding, masks, softmax, transformer
 from lmx.layers.masks import AttentionMask
@@ -163,14 +164,14 @@ def _embed(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Arra
   types_BT = batch['types_BT'] if 'types_BT' in batch else jnp.zeros_like(tokens_BT)
   x_BTD = embedding.lookup(tables['tokens'], tokens_BT, 'float32')
   x_BTD = x_BTD + embedding.lookup(tables['types'], types_BT, 'float32')
-  x_BTD = x_BTD + embedding.positions(tables['positions'], batch.get('position_BT'), tokens_BT.shape[1], 'float32')
+  x_BTD = embedding.add_positions(x_BTD, tables['positions'], batch.get('position_BT'))
   x_BTD = transformer.layer_norm(x_BTD, tables['norm']['scale'], tables['norm']['bias'], EPS)
   return dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout_hidden, key)
 
 
 def _dense(params: Params, x: Array) -> Array:
-  bias_D = params['bias'].astype(x.dtype).reshape((1,) * (x.ndim - 1) + (-1,))
-  return x @ params['kernel'].astype(x.dtype) + bias_D
+  y = mixed_product.dot(x.reshape(-1, x.shape[-1]), params['kernel'], 1).reshape(*x.shape[:-1], -1)
+  return mixed_product.add(y, params['bias'])
 
 
 def apply(

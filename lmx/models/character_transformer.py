@@ -121,7 +121,7 @@ class PositionedBlock(Block):
     if self.T:
       D = x_BTD.shape[-1]
       table_TD = self.param('positions', nn.initializers.normal(D**-0.5), (self.T, D))
-      x_BTD = x_BTD + embedding.positions(table_TD, position_BT, x_BTD.shape[1], self.dtype)
+      x_BTD = embedding.add_positions(x_BTD, table_TD, position_BT)
     return super().__call__(x_BTD, mask, cache, position_BT, key)
 
 
@@ -182,7 +182,7 @@ def apply(
   x_BTD = embedding.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
   if cfg.positions == 'sinusoids':
     table_TD = jnp.asarray(sinusoids.table(cfg.T, cfg.D, 'interleaved'))
-    x_BTD = x_BTD + embedding.positions(table_TD, position_BT, T, cfg.dtype)
+    x_BTD = embedding.add_positions(x_BTD, table_TD, position_BT)
   x_BTD, caches, hidden = transformer.stack(
     _block(cfg),
     layout.layers(params, range(cfg.N)),

@@ -164,7 +164,7 @@ def _embed(
     tables = {'tokens': dropped_VD[: cfg.V], 'positions': dropped_VD[cfg.V :]}
   tokens_BT = batch['tokens_BT']
   x_BTD = embedding.lookup(tables['tokens'], tokens_BT, cfg.dtype)
-  x_BTD = x_BTD + embedding.positions(tables['positions'], position_BT, tokens_BT.shape[1], cfg.dtype)
+  x_BTD = embedding.add_positions(x_BTD, tables['positions'], position_BT)
   return x_BTD if dropped_VD is not None else dropout.dropout(x_BTD, cfg.dropout_embedding, key), dropped_VD
 
 

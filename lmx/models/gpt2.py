@@ -176,7 +176,7 @@ def apply(
   embed_key, layers_key = dropout.split(key, 2)
   mask, caches, position_BT, read_B = kv_cache.begin('gpt2', batch, state)
   x_BTD = embedding.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
-  x_BTD = x_BTD + embedding.positions(params['embed']['positions'], position_BT, T, cfg.dtype)
+  x_BTD = embedding.add_positions(x_BTD, params['embed']['positions'], position_BT)
   x_BTD = dropout.dropout(x_BTD, cfg.dropout_embedding, embed_key)
   x_BTD, caches, hidden = transformer.stack(
     Block(cfg),

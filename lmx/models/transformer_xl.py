@@ -327,7 +327,7 @@ def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State) -> Ar
     position_BT = state['filled_B'][:, None] + jnp.arange(T, dtype=jnp.int32)
     last = T + state['layers'][0][0].shape[1]
   table_TD = jnp.asarray(sinusoids.table(last, cfg.D, 'halves'))
-  return x_BTD + embedding.positions(table_TD, position_BT, T, cfg.dtype)
+  return embedding.add_positions(x_BTD, table_TD, position_BT)
 
 
 def apply(

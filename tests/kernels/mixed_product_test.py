@@ -75,3 +75,10 @@ def test_the_gradient_of_a_float32_kernel_is_accumulated_in_float32(dtype):
     exact = jnp.tensordot(x_RHK.astype(jnp.float32), rounded, ((0,), (0,)))
     np.testing.assert_allclose(found[1][1], exact, rtol=1e-6, atol=1e-6)  # not rounded to bfloat16
     np.testing.assert_array_equal(found[1][0], expected[1][0])
+
+
+def test_gradient_of_an_added_parameter_is_summed_in_its_own_type():
+  rows, bias = jnp.zeros((301, 2), jnp.bfloat16), jnp.zeros(2)  # bfloat16 has no 301
+  total = lambda bias: jnp.sum(mixed_product.add(rows, bias), dtype=jnp.float32)
+  assert mixed_product.add(rows, bias).dtype == jnp.bfloat16
+  assert jax.grad(total)(bias).tolist() == [301, 301]

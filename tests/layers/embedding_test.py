@@ -20,9 +20,9 @@ def test_lookup_takes_rows_and_sums_gradients():
 
 def test_positions_are_the_first_rows_or_those_asked_for():
   table = jnp.arange(12.0).reshape(4, 3)
-  np.testing.assert_array_equal(embedding.positions(table, None, 2, 'float32'), table[None, :2])
-  chosen = embedding.positions(table, jnp.array([[3, 0]]), 2, 'float32')
-  np.testing.assert_array_equal(chosen, np.asarray(table)[[[3, 0]]])
+  x = jnp.ones((1, 2, 3))
+  np.testing.assert_array_equal(embedding.add_positions(x, table, None), 1 + table[None, :2])
+  np.testing.assert_array_equal(embedding.add_positions(x, table, jnp.array([[3, 0]])), 1 + np.asarray(table)[[[3, 0]]])
 
 
 def test_table_has_its_deviation_and_truncation():
