@@ -67,7 +67,7 @@ def test_a_step_communicates_what_its_shardings_need(options, tmp_path):
   sizes = ('model.N=1', 'model.D=512', 'model.H=8', 'data.vocab_size=8000', 'data.length=256', 'model.dtype=bfloat16')
   overrides = [f'--config.{option}' for option in (*sizes, *options)]
   report, _ = compiled(tmp_path, 'gpt2/webtext.py:124m', 'v5e-16', *overrides)
-  assert 0.9 < report['communicated'] / sum(report['bound'].values()) <= 1.2
+  assert 0.7 < report['communicated'] / sum(report['bound'].values()) <= 1.2
 
 
 def test_one_chip_is_compiled_whole(tmp_path):
