@@ -140,7 +140,8 @@ def _copy_tied(model: Model, params: Params) -> Params:
   """Return the parameters with `Copies` of the tables that the model names in `TIED`, except under tensor."""
   for name in getattr(model, 'TIED', ()):
     part, leaf = name.split('/')
-    table_SVD = placement.copies(params['model'][part][leaf])
+    table_VD = params['model'][part].get(leaf)
+    table_SVD = None if table_VD is None else placement.copies(table_VD)
     if table_SVD is not None:
       params = _replace(params, {'model': {part: {leaf: Copies(table_SVD)}}})
   return params

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import placement
-from lmx.types import Array
+from lmx.types import Array, Copies
 
 CPU_LOGITS, LOGITS = 2**24, 2**28  # maximum number of logits in a block, on a CPU and elsewhere
 LEAST = 128  # minimum positions of a block, where possible: with fewer, reading the table dominates
@@ -58,9 +58,24 @@ def selected_loss(
   """
   B, T = targets_BT.shape
   groups = placement.row_shards(B)
+  loss, table = _by_group(loss, table, groups)
   flat = lambda x: placement.constrain(x.reshape(groups, -1, *x.shape[2:]), 'B')
   size = block_size(B * T // groups, classes, block)
   return _selected_loss(loss, size, table, flat(x_BTD), flat(targets_BT), flat(selected_BT)).reshape(B, T)
+
+
+def _by_group(loss: Loss, table: Any, groups: int) -> tuple[Loss, Any]:
+  """Return the loss with parameters of each group, so that the loop over blocks reduces no gradient over devices."""
+  is_copies = lambda x: isinstance(x, Copies)
+  if groups == 1 or placement.copies(jnp.zeros(())) is None:
+    return loss, jax.tree.map(lambda x: x.values_SVD[0] if is_copies(x) else x, table, is_leaf=is_copies)
+  copy = lambda x: x.values_SVD if is_copies(x) else placement.copies(x)
+  return _mapped(loss), jax.tree.map(copy, table, is_leaf=is_copies)
+
+
+@functools.cache
+def _mapped(loss: Loss) -> Loss:
+  return jax.vmap(lambda table, *arrays: loss(table, *(x[None] for x in arrays))[0])
 
 
 def _queue(selected_GL: Array, size: int) -> tuple[Array, Array, Array]:
@@ -83,7 +98,8 @@ def _block(
 
 
 def _put(array: Array, position_GM: Array, values: Array) -> Array:
-  return array.at[jnp.arange(len(array))[:, None], position_GM].set(values, mode='drop')
+  put = lambda array, position_M, values: array.at[position_M].set(values, mode='drop')
+  return placement.constrain(jax.vmap(put)(array, position_GM, values), 'B')
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

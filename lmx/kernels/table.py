@@ -8,6 +8,7 @@ columns, and exchanges the results.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -32,6 +33,22 @@ def take(table_VD: Table, ids: Array, dtype: str, axes: str) -> Array:
   if is_parameter_sharded():
     return _take_gathered(table_VD, ids, dtype)
   return jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype)
+
+
+def split(table_VD: Table, lengths: Sequence[int]) -> list[Table]:
+  """Split the rows of a table; rows after the last part are left out."""
+  if isinstance(table_VD, Copies):
+    values_SVD = table_VD.values_SVD[:, : sum(lengths)]
+    return [Copies(part_SVD) for part_SVD in jax.lax.split(values_SVD, lengths, axis=1)]
+  return list(jax.lax.split(table_VD[: sum(lengths)], lengths))  # the gradient of slices would be a sum
+
+
+def append(table_VD: Table, rows_VD: Array) -> Table:
+  """Return the table with more rows."""
+  if not isinstance(table_VD, Copies):
+    return jnp.concatenate([table_VD, rows_VD])
+  rows_SVD = jnp.broadcast_to(rows_VD, (len(table_VD.values_SVD), *rows_VD.shape))
+  return Copies(constrain(jnp.concatenate([table_VD.values_SVD, rows_SVD], axis=1), 'B'))
 
 
 def _take_from_copies(values_SVD: Array, ids: Array, axis: int) -> Array:

@@ -22,10 +22,11 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_range
 from lmx.kernels import adaptive_softmax as kernels
 from lmx.kernels import chunked_loss
+from lmx.kernels.table import append, split
 from lmx.layers import embedding as tables
 from lmx.layers import softmax
 from lmx.placement import constrain
-from lmx.types import Array, Params
+from lmx.types import Array, Params, Table
 
 TIES = ('all', 'but_first', 'none')
 
@@ -154,7 +155,7 @@ class _Table(NamedTuple):
   """Output matrix of a cluster: logits are x · projection^T · rows^T + bias."""
 
   projection_JD: Array | None
-  rows_IJ: Array
+  rows_IJ: Table
   bias_I: Array
 
   def logits(self, x_BTD: Array) -> Array:
@@ -170,14 +171,12 @@ def _tables(sizes: Sizes, embedding: Params, output: Params) -> list[_Table]:
   if sizes.div_val > 1:
     endings = [f'_{i}' for i in range(count)]
     parts = [(embedding[f'tokens{ending}'], output[f'bias{ending}']) for ending in endings]
-  else:  # the gradient of `split` is a concatenation, that of slices a sum
+  else:
     endings, lengths = [''] * count, [cluster.end - cluster.start for cluster in sizes.clusters]
-    unpadded = (embedding['tokens'][: sizes.V], output['bias'][: sizes.V])  # lmx/layout.py
-    tables_and_biases = (jax.lax.split(x, lengths) for x in unpadded)
-    parts = list(zip(*tables_and_biases, strict=True))
+    parts = list(zip(split(embedding['tokens'], lengths), split(output['bias'], lengths), strict=True))
   for i, (ending, (rows_IJ, bias_I)) in enumerate(zip(endings, parts, strict=True)):
     if i == 0 and sizes.cutoffs:
-      rows_IJ = jnp.concatenate([rows_IJ, output['clusters']['kernel']])
+      rows_IJ = append(rows_IJ, output['clusters']['kernel'])
       bias_I = jnp.concatenate([bias_I, output['clusters']['bias']])
     name = f'projection{ending}'
     tables.append(_Table(output.get(name, embedding.get(name)), rows_IJ, bias_I))

@@ -46,6 +46,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
+TIED = ('embed/tokens', *(f'embed/tokens_{i}' for i in range(8)))
 VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are equally wide
 POSITIONS = ('sinusoids', 'shaw', 'absolute')
 FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5}  # epsilon of layer normalisation

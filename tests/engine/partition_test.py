@@ -19,7 +19,7 @@ OVERRIDES = {
   'pmap': ['parallel.mode=pmap'],
 }
 # Each reads a table twice: an adaptive softmax and its embedding, and the output layer of two directions.
-REDUCED_TWICE = ('transformer_xl', 'elmo')
+REDUCED_TWICE = ('elmo',)
 MODELS = ('gpt2', 'bert', 'xlnet', 'transformer_xl', 'transformer', 'awd_lstm', 'rnn_lm', 'elmo')
 
 
