@@ -365,6 +365,14 @@ def test_there_are_as_many_groups_of_rows_as_devices_share(rows, devices, accumu
   assert division.microbatches == accumulate * groups
 
 
+def test_fewer_microbatches_are_proposed_where_they_need_less_padding():
+  assert training.divide((480,), 1, 5, 256).notes == (
+    'batches are padded with rows of weight 0 for 256 devices x 5 microbatches: 480 + 800 rows',
+    'optim.accumulate: got 5; 2 needs fewer rows of padding on these devices',
+  )
+  assert training.divide((480,), 1, 5, 8).notes == training.divide((480,), 1, 5, 96).notes == ()
+
+
 def test_a_memory_of_another_length_is_measured(own, tmp_path, capsys):
   """The run's own figure is that of `evaluation.model`, and `lmx evaluate` takes another."""
   base = 'experiments/transformer_xl/quickstart.py:tiny'

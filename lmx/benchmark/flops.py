@@ -209,6 +209,16 @@ def loss_flops(task: Task, batch: Mapping[str, Any], training: bool) -> int:
   return flops(task.loss, params, batch, state)
 
 
+def step_flops(task: Task, batch: Mapping[str, Any]) -> int:
+  """Return the operations of a training step without recomputation: three times those of its loss.
+
+  The loss is that of training, which may sample words, where the loss of `loss_flops` without `training` does not.
+  """
+  task = _countable(task)
+  params, _, state, key = task.arguments(next(iter(batch.values())).shape[0], 1)
+  return 3 * flops(task.loss, params, batch, state, key)
+
+
 def rows(params: Params, prefix: str = '') -> list[tuple[str, tuple[int, ...], int]]:
   """Return (name, shape, count) of every parameter, in the order of the dictionary."""
   table = []

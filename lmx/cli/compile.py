@@ -10,6 +10,10 @@ import argparse
 import json
 import os
 import pathlib
+import resource
+import signal
+import subprocess
+import sys
 
 from lmx import ranges
 from lmx.compilation import slices
@@ -48,12 +52,19 @@ def run(args: argparse.Namespace) -> int:
   slice_ = slices.parse(args.topology)
   for name, value in ENVIRONMENT.items():
     os.environ.setdefault(name, value)
+  if not args.partition and (code := _compile_with_more_stack(args)) is not None:
+    return code
   from lmx.compilation import partition, program, report, topology
   from lmx.config import resolve
 
-  step = program.build(resolve.load(args.config, args.overrides), topology.devices(slice_), args.vocabulary)
   if args.partition and slice_.chips == 1:
     raise InputError('--partition: got one chip; expected several; leave --partition out')
+  config, devices = resolve.load(args.config, args.overrides), topology.devices(slice_)
+  if config.parallel.mode == 'pmap' and (args.partition or len({d.process_index for d in devices}) > 1):
+    raise InputError(
+      'parallel.mode: got pmap; expected jit; a step of pmap is compiled for one host only, and without --partition'
+    )
+  step = program.build(config, devices, args.vocabulary)
   if args.partition:
     text = partition.text(_command(args))
     result = report.about(step, slice_) | report.read(text, step.model_flops, slice_, estimated=False)
@@ -64,6 +75,29 @@ def run(args: argparse.Namespace) -> int:
     if path:
       pathlib.Path(path).write_text(content)
   return 0 if result.get('fits', True) else 2
+
+
+def _compile_with_more_stack(args: argparse.Namespace) -> int | None:
+  """Compile in a process whose stack is not limited, and return its exit code; None if this one's is not.
+
+  XLA for TPUs plans some fusions recursively and overflows the usual stack. A limit applies to processes that start
+  after it is set.
+
+  Raises:
+    InputError: the compiler crashed.
+  """
+  limit, most = resource.getrlimit(resource.RLIMIT_STACK)
+  if limit == most:
+    return None
+  files = [f'--{name}={path}' for name, path in (('json', args.json), ('hlo', args.hlo)) if path]
+  resource.setrlimit(resource.RLIMIT_STACK, (most, most))
+  try:
+    code = subprocess.run([sys.executable, '-m', 'lmx.cli.main', *_command(args), *files], check=False).returncode
+  finally:
+    resource.setrlimit(resource.RLIMIT_STACK, (limit, most))
+  if code < 0:
+    raise InputError(f'the compiler ended by {signal.Signals(-code).name}; --partition stops before it')
+  return code
 
 
 def _command(args: argparse.Namespace) -> list[str]:

@@ -125,7 +125,7 @@ def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> St
     function=built.step,
     arguments=arguments,
     parameters=flops.count(built.shapes),
-    model_flops=3 * flops.loss_flops(task, inputs.batch, training=False) * inputs.real_rows / rows,
+    model_flops=flops.step_flops(task, inputs.batch) * inputs.real_rows / rows,
     notes=inputs.notes,
   )
 

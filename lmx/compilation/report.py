@@ -160,6 +160,8 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     text.append(
       f'collectives: {report["communicated"] / 1e6:,.1f} MB, {ratio:.2f} of the bound of {least / 1e6:,.1f} ({needs})'
     )
+    if 'estimate' not in report and report['microbatches'] > 1:
+      text.append('note: after partitioning, XLA moves the reduction of gradients out of the loop over microbatches')
   for row in report.get('largest_collectives', ()):
     name = f'{row["kind"]} {row["count"]:,} x {row["bytes"] / 1e6:,.2f} MB'
     text.append(f'  {name}  {row["type"]}  {row["op_name"]}')

@@ -68,7 +68,8 @@ class Config:
       -1 is then 1.
     tensor: devices along the axis that shards parameters and replicates rows.
     rules: (regular expression, mesh axis or None for each dimension) for parameters, before the built-in rules; the
-      first that matches in a parameter's name ('model/layer_00/...') applies.
+      first that matches in a parameter's name ('model/layer_00/...') applies. One of a single layer needs
+      stack_layers=False where the layers are stacked.
     min_size: matrices with fewer elements are not sharded over 'fsdp' unless a rule applies.
     stack_layers: store the layers that `model.scan` loops over as one tree of arrays, which is not copied in every step
       (lmx/layout.py); not with gradual unfreezing, which has a state for each layer.
@@ -432,11 +433,26 @@ def _stacked_axes(name: str) -> int:
   return int(any(stack_range(part) for part in name.split('/')))
 
 
+def _stacked_spec(
+  cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]
+) -> PartitionSpec:
+  """Return the mesh axis that shards each dimension of an array over stacked layers, which must be equal for each."""
+  stack = next(part for part in name.split('/') if stack_range(part))
+  names = [name.replace(stack, layer_name(i), 1) for i in stack_range(stack)]
+  for regex, _ in cfg.rules:
+    matches = [layer for layer in names if re.search(regex, layer)]
+    if 0 < len(matches) < len(names):
+      raise InputError(
+        f'parallel.rules "{regex}": got a rule of {matches[0]}, which is stored with the other layers in {stack}; set '
+        'parallel.stack_layers=false, or a rule of every layer'
+      )
+  return PartitionSpec(None, *_spec(cfg, sizes, names[0], shape[1:], used))
+
+
 def _spec(cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
   """Return the mesh axis that shards each dimension of the array `name`; layers of a stack are sharded as one."""
   if _stacked_axes(name):
-    first = '/'.join(layer_name(stack_range(part)[0]) if stack_range(part) else part for part in name.split('/'))
-    return PartitionSpec(None, *_spec(cfg, sizes, first, shape[1:], used))
+    return _stacked_spec(cfg, sizes, name, shape, used)
   for regex, axes in cfg.rules:
     if len(shape) and re.search(regex, name):
       used.add(regex)

@@ -52,8 +52,11 @@ def divide(row_counts: Sequence[int], groups: int, accumulate: int, row_shards: 
   groups = next((k for k in range(groups, 1, -1) if divides(k)), 1)
   parts = f'{row_shards} devices' + (f' x {accumulate} microbatches' if accumulate > 1 else '')
   sums = [f'{rows:,} + {more - rows:,}' for rows, more in zip(row_counts, padded, strict=True) if more > rows]
-  notes = (f'batches are padded with rows of weight 0 for {parts}: {", ".join(sums)} rows',) if sums else ()
-  return Division(unit, accumulate * groups, notes)
+  notes = [f'batches are padded with rows of weight 0 for {parts}: {", ".join(sums)} rows'] if sums else []
+  fewest = min(range(1, accumulate + 1), key=lambda k: (sum(round_up(n, row_shards * k) for n in row_counts), -k))
+  if sum(padded) > 1.1 * sum(row_counts) and fewest < accumulate:
+    notes.append(f'optim.accumulate: got {accumulate}; {fewest} needs fewer rows of padding on these devices')
+  return Division(unit, accumulate * groups, tuple(notes))
 
 
 @dataclasses.dataclass(frozen=True)

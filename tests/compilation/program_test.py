@@ -72,3 +72,13 @@ def test_rows_of_padding_are_no_work(tmp_path):
     for rows in (6, 8)
   ]
   assert flops[0] == pytest.approx(flops[1] * 6 / 8)
+
+
+def test_model_flops_are_those_of_the_loss_in_training():
+  """ELMo trains with 8 sampled words of 4,096; its evaluation has all of them."""
+  settings = ['data.batch_size=8', 'objective.samples=8']
+  few, all_ = (
+    program.build(resolve.load('experiments/elmo/quickstart.py:tiny', [*settings, *more]), jax.devices()[:8], 4096)
+    for more in ([], ['objective.samples=0'])
+  )
+  assert few.model_flops < all_.model_flops / 2

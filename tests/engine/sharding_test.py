@@ -77,6 +77,15 @@ def test_rules_come_first_and_must_fit():
       specs(sharding.Config(data=1, fsdp=4, tensor=2, rules=rules))
 
 
+def test_rules_of_stacked_layers_are_rules_of_every_layer():
+  state = {'model': {'layers_00_02': {'kernel': jax.ShapeDtypeStruct((3, 64, 128), np.float32)}}, 'objective': {}}
+  config = lambda regex: sharding.Config(data=1, fsdp=4, tensor=2, rules=((regex, ('tensor', None)),))
+  found = sharding.Engine(config(r'layer_\d+/kernel')).shardings(state)['model']['layers_00_02']['kernel']
+  assert found.spec == sharding.PartitionSpec(None, 'tensor', None)
+  with pytest.raises(InputError, match='a rule of model/layer_01/kernel, which is stored with the other layers in'):
+    sharding.Engine(config('layer_01/kernel')).shardings(state)
+
+
 @pytest.mark.parametrize(('cfg', 'devices'), [({}, 8), ({'mode': 'pmap'}, 8), ({'fsdp': 2, 'tensor': 4}, 2)])
 def test_rows_that_the_devices_do_not_divide_must_be_padded(cfg, devices):
   engine = sharding.Engine(sharding.Config(**cfg))
