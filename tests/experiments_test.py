@@ -12,6 +12,7 @@ import fnmatch
 import functools
 import hashlib
 import importlib
+import json
 import math
 import pathlib
 
@@ -496,6 +497,38 @@ def test_every_option_is_honoured():
     plain, changed = resolve.load(f'{path}:{variant}'), resolve.load(f'{path}:{variant},{option}')
     assert resolve.digest(plain) != resolve.digest(changed), f'{path}: {option}'
     resolve.to_run(changed, vocab_size=changed.data.vocab_size)
+
+
+# config of a slice -> batch_size (0: tokens decide), parallel.fsdp, parallel.pad_vocabulary, model.remat.
+PODS = {
+  'experiments/gpt2/webtext.py:124m,pod': (512, 1, 128, 'attention'),
+  'experiments/gpt2/webtext.py:1558m,pod': (512, -1, 128, 'full'),
+  'experiments/bert/pretrain.py:large,pod': (256, 1, 128, 'full'),
+  'experiments/bert/pretrain.py:large,length=512,pod': (1024, 1, 128, 'full'),
+  'experiments/xlnet/pretrain.py:large,pod': (8192, -1, 128, 'full'),
+  'experiments/transformer_xl/wikitext103.py:large,pod': (128, 1, 1, 'none'),
+  'experiments/transformer/wmt14.py:big,pod': (0, 1, 128, 'none'),
+}
+
+
+def test_pod_sets_what_a_slice_needs():
+  for text, wanted in PODS.items():
+    run = to_run(text)
+    batch_size = 0 if run.data.batching.name == 'translation' else run.data.batch_size
+    assert (batch_size, run.parallel.fsdp, run.parallel.pad_vocabulary, run.model.remat) == wanted, text
+    assert (run.model.scan, run.model.dtype, run.optim.accumulate) == (True, 'bfloat16', 1), text
+    plain = to_run(text.removesuffix(',pod'))
+    assert (plain.parallel.fsdp, plain.parallel.pad_vocabulary, plain.model.scan) == (1, 1, False), text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('path', dict.fromkeys(text.split(':')[0] for text in PODS))
+def test_tiny_pod_trains_on_a_cpu(path, tmp_path):
+  settings = ('train.steps=1', 'train.eval_every=1', 'train.log_every=1')
+  words = [f'--config={path}:tiny,pod', f'--workdir={tmp_path}', *(f'--config.{text}' for text in settings)]
+  assert main.main(['train', *words]) == 0
+  last = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()][-1]
+  assert (last['step'], last['split']) == (1, 'valid') and math.isfinite(last['loss'])
 
 
 @pytest.mark.parametrize(('fidelity', 'start'), [('released', 0), ('paper', 10_000)])

@@ -27,7 +27,9 @@ Together their rates are one line that falls to 0 at update 1,000,000; Adam's mo
 
 Option `fidelity`: 'released' (default) counts the linear decay from step 0, as google-research/bert does, so the rate
 jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up. Option `whole_word`: all
-subwords of a word are masked together, as in the large models that google-research/bert released in May 2019.
+subwords of a word are masked together, as in the large models that google-research/bert released in May 2019. Option
+`pod` (`config.pod`) is for a slice of TPU chips; large at length 512 then has 1,024 rows a batch, not the paper's 256:
+`lmx compile --config=experiments/bert/pretrain.py:large,length=512,pod --topology=v5e-64`.
 """
 
 from __future__ import annotations
@@ -51,16 +53,19 @@ def _line(length: int, fidelity: str) -> dict[str, float]:
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512'), whole_word=False)
+  variant, options = config.parse_arg(
+    arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512'), whole_word=False, pod=False
+  )
   length = int(options.length)
   large = variant == 'large'
+  remat = 'full' if large else 'none'
   base = {
     'name': f'bert_{variant}_{length}',
     'model': {
       'name': 'bert',
       'variant': 'tiny' if variant == 'turc_tiny' else variant,
       'dtype': 'bfloat16',
-      'remat': 'full' if large else 'none',
+      'remat': remat,
     },
     'data': {
       'dataset': 'text_files',
@@ -93,7 +98,8 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 5000},
     'evaluation': {'split': 'valid', 'baselines': False},
   }
-  return config.merge(base, config.tiny() if variant == 'tiny' else {})
+  pod = config.pod(remat=remat, batch_size=1024 if large and length == 512 else 256) if options.pod else {}
+  return config.merge(base, pod, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

@@ -20,8 +20,9 @@ in the paper. Peak rates of the larger sizes are those of GPT-3's models of simi
 
   * computed from 6 operations per parameter and token at 30% of the device's peak, not measured.
 
-Option: `:124m,recipe=paper` takes the paper's batch of 512 and its initialisation, and GPT's dropout of 0.1.
-Microbatches follow the memory at hand: --config.optim.accumulate=40 on one device.
+Options: `:124m,recipe=paper` takes the paper's batch of 512 and its initialisation, and GPT's dropout of 0.1.
+Microbatches follow the memory at hand: --config.optim.accumulate=40 on one device. `pod` (`config.pod`) is for a slice
+of 64 TPU chips or more, with 512 rows: `lmx compile --config=experiments/gpt2/webtext.py:1558m,pod --topology=v5e-64`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PEAK = {'124m': 6e-4, '355m': 3e-4, '774m': 2.5e-4, '1558m': 2e-4}
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, recipe=('nanogpt', 'paper'))
+  variant, options = config.parse_arg(arg, VARIANTS, recipe=('nanogpt', 'paper'), pod=False)
   size = '124m' if variant == 'tiny' else variant
   base = {
     'name': f'gpt2_webtext_{variant}',
@@ -73,7 +74,9 @@ def get_config(arg: str = ''):
       'optim': {'accumulate': 4},
     },
   }[options.recipe]
-  return config.merge(base, recipe, config.tiny() if variant == 'tiny' else {})
+  fsdp, remat = -1 if size in ('774m', '1558m') else 1, 'attention' if size == '124m' else 'full'
+  pod = config.pod(fsdp=fsdp, remat=remat, batch_size=512) if options.pod else {}
+  return config.merge(base, recipe, pod, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

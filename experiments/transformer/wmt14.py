@@ -27,7 +27,8 @@ Checkpoints are averaged as in section 6.1, 10 minutes apart: the last 5 of base
 20 of big, one every 600 (1.0 s an update in its 3.5 days).
 
 A batch has about 25,000 tokens of each side. Microbatches follow the memory at hand: --config.optim.accumulate=8 on one
-device.
+device. Option `pod` (`config.pod`) is for a slice of TPU chips:
+`lmx compile --config=experiments/transformer/wmt14.py:big,pod --topology=v5e-16 --vocabulary=37000`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _RELEASED = {
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, pair=('en_de', 'en_fr'), fidelity=('paper', 'released'))
+  variant, options = config.parse_arg(arg, VARIANTS, pair=('en_de', 'en_fr'), fidelity=('paper', 'released'), pod=False)
   size = 'base' if variant == 'tiny' else variant
   big = size == 'big'
   base = {
@@ -78,7 +79,8 @@ def get_config(arg: str = ''):
   }
   dropout = {'model': {'dropout': 0.1}} if options.pair == 'en_fr' else {}
   released = _RELEASED if options.fidelity == 'released' else {}
-  return config.merge(base, dropout, released, translation.tiny() if variant == 'tiny' else {})
+  pod = config.pod() if options.pod else {}  # the activations of big fit without rematerialisation
+  return config.merge(base, dropout, released, pod, translation.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

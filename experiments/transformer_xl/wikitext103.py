@@ -26,6 +26,9 @@ same to two digits. Perplexity depends on that memory: --config.evaluation.model
 
 The rows of table 6 from `ours` on are of 128M parameters and windows of 128; the paper prints no sizes, and 7 layers of
 the base are 128.0M. The attention length is that of the evaluation, the shortest with the best perplexity.
+
+Option `pod` (`config.pod`) is for a slice of TPU chips:
+`lmx compile --config=experiments/transformer_xl/wikitext103.py:large,pod --topology=v5e-64 --vocabulary=267735`.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ def _row(variant: str) -> dict[str, Any]:
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('tf', 'pytorch'))
+  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('tf', 'pytorch'), pod=False)
   tf, large = options.fidelity == 'tf', variant == 'large'
   base = {
     'name': f'transformer_xl_wt103_{variant}',
@@ -93,7 +96,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
   }
   tiny = config.merge(config.tiny(), _seen(24, 12)).to_dict() if variant == 'tiny' else {}
-  return config.merge(base, _seen(1600, 1000) if large else _seen(640, 400), _row(variant), tiny)
+  pod = config.pod(pad_vocabulary=1) if options.pod else {}  # adaptive tables have rows of several widths
+  return config.merge(base, _seen(1600, 1000) if large else _seen(640, 400), _row(variant), pod, tiny)
 
 
 def sweep():

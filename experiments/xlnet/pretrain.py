@@ -21,6 +21,9 @@ clipped at 1, a last rate of 0.001 of the highest, Adam without bias correction 
 
 For the ablations of table 6: --config.model.M=0 (no memory), --config.data.batching.spans=single,
 --config.data.batching.bidirectional=false, and --config.data.batching.context=7.
+
+Option `pod` (`config.pod`) is for a slice of TPU chips:
+`lmx compile --config=experiments/xlnet/pretrain.py:large,pod --topology=v5e-256 --vocabulary=32000`.
 """
 
 from __future__ import annotations
@@ -32,8 +35,9 @@ VARIANTS = ('base', 'large', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'))
+  variant, options = config.parse_arg(arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'), pod=False)
   large, v1 = variant == 'large', options.recipe == 'v1'
+  remat = 'full' if large else 'none'
   base = {
     'name': f'xlnet_{variant}',
     'model': {
@@ -42,7 +46,7 @@ def get_config(arg: str = ''):
       'M': 384,
       'reuse': 256,
       'dtype': 'bfloat16',
-      'remat': 'full' if large else 'none',
+      'remat': remat,
     },
     'data': {
       'dataset': 'text_files',
@@ -63,7 +67,8 @@ def get_config(arg: str = ''):
     'train': {'steps': 500_000, 'eval_every': 5000, 'log_every': 100},
     'checkpoint': {'every_steps': 5000},
   }
-  return config.merge(base, recipe.tiny() if variant == 'tiny' else {})
+  pod = config.pod(fsdp=-1 if large else 1, remat=remat) if options.pod else {}
+  return config.merge(base, pod, recipe.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
