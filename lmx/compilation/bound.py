@@ -26,7 +26,7 @@ def of_step(step: Step) -> dict[str, int]:
   forward and in the backward pass, in the compute type, unless a compiler keeps them in between. Tables of the
   vocabulary are gathered once, because one pass reads each. Under fsdp both hold for every microbatch, because no chip
   has room for whole gradients or parameters. Where only the optimizer's state of a parameter is sharded, the updated
-  parameter is gathered once.
+  parameter, or the part of it on a chip, is gathered once.
   """
   mesh = step.engine.mesh.shape
   if step.engine.mesh.size == 1 or mesh['tensor'] > 1:
@@ -43,7 +43,7 @@ def of_step(step: Step) -> dict[str, int]:
     if 'fsdp' in _axes(x):
       parameters += passes * elements * width * (1 if name in vocabulary else 2)
     if name in sharded:
-      parameters += elements * x.dtype.itemsize
+      parameters += elements * x.dtype.itemsize // (mesh['fsdp'] if 'fsdp' in _axes(x) else 1)
   return {'gradients': gradients, 'parameters': parameters}
 
 
