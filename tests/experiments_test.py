@@ -507,7 +507,7 @@ PODS = {
   'experiments/bert/pretrain.py:large,length=512,pod': (1024, 1, 128, 'full'),
   'experiments/xlnet/pretrain.py:large,pod': (8192, -1, 128, 'full'),
   'experiments/transformer_xl/wikitext103.py:large,pod': (128, 1, 1, 'none'),
-  'experiments/transformer/wmt14.py:big,pod': (0, 1, 128, 'none'),
+  'experiments/transformer/wmt14.py:big,pod': (0, 1, 128, 'full'),
 }
 
 
