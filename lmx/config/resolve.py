@@ -336,6 +336,8 @@ def digest(config: Mapping[str, Any]) -> str:
   """Return twelve hexadecimal digits that depend on every setting that changes what is computed."""
   flat = flatten(config)
   computed = {k: v for k, v in flat.items() if not _is_free(k, flat)}
+  if computed.get('model.remat') in ('none', 'full'):  # false and true in earlier versions, whose digests stay
+    computed['model.remat'] = computed['model.remat'] == 'full'
   return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:12]
 
 

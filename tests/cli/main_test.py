@@ -101,11 +101,6 @@ def test_a_variant_that_the_experiment_does_not_have(capsys, tmp_path):
   assert 'did you mean "full"' in message
 
 
-def test_a_batch_that_the_devices_cannot_share(capsys, tmp_path):
-  message = refused(capsys, *train(tmp_path, '--config.parallel.data=8', '--config.data.batch_size=12'))
-  assert '12' in message and '8' in message and '16' in message
-
-
 @pytest.mark.parametrize('content', [b'', b'\n\n \n', b'\x00\x01\xff\xfe binary \x00' * 50])
 def test_an_empty_or_binary_text_file(capsys, tmp_path, content):
   assert 'train.txt' in refused(capsys, *train(tmp_path / 'run', *texts(tmp_path, content)))
