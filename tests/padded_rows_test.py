@@ -88,7 +88,12 @@ def create(parts: tuple, key: jax.Array) -> dict:
   return {'model': model.init(cfg, key), 'objective': objective.init(objective_cfg, model, cfg, key)}
 
 
-@pytest.mark.parametrize('objective', objectives.names())
+COSTLY = ('bidirectional_lm', 'bits', 'cloze', 'multiple_choice', 'span', 'permutation_lm')
+
+
+@pytest.mark.parametrize(
+  'objective', [pytest.param(name, marks=[pytest.mark.slow] if name in COSTLY else []) for name in objectives.names()]
+)
 def test_rows_of_padding_change_no_update(objective):
   check(to_run(f'experiments/{CASES[objective]}'), objective)
 

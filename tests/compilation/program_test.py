@@ -49,6 +49,7 @@ def test_prepared_data_give_the_batches_of_the_training(mode, monkeypatch):
   assert step.notes[0].startswith(f'the largest of {len(shapes)} shapes of the first') and 'padded' in step.notes[-1]
 
 
+@pytest.mark.slow
 def test_data_that_are_not_prepared_stay_so(tmp_path):
   config = load('rnn_lm', tmp_path / 'cache', 'data.batch_size=6')
   with pytest.raises(InputError, match=r'prepare them \(lmx prepare\) or give it with --vocabulary'):

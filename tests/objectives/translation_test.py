@@ -199,3 +199,12 @@ def test_reinforce_estimates_the_gradient_of_the_expected_likelihood():
 def test_reinforce_needs_hard_attention():
   with pytest.raises(InputError, match='set model.reading=hard'):
     _loss(jax.random.key(0), reinforce=1.0)
+
+
+def test_padding_of_the_vocabulary_changes_no_smoothed_loss():
+  logits_BTV, targets_BT = np.random.default_rng(0).standard_normal((2, 3, 5), np.float32), np.ones((2, 3), np.int32)
+  padded_BTV = np.pad(logits_BTV, ((0, 0), (0, 0), (0, 2)), constant_values=-np.inf)
+  for form in ('paper', 'released'):
+    plain = translation.smoothed_cross_entropy(logits_BTV, targets_BT, 0.1, form)
+    found = translation.smoothed_cross_entropy(padded_BTV, targets_BT, 0.1, form, 5)
+    np.testing.assert_allclose(found, plain, rtol=1e-6)
