@@ -57,6 +57,11 @@ def layers(params: Mapping[str, Any], indices: Sequence[int]) -> Sequence[Any]:
   return whole if len(indices) == len(stored) else whole[start : start + len(indices)]
 
 
+def resize(x: Any, rows: int) -> Any:
+  """Return the first `rows` rows of an array, with rows of zeros if it has fewer."""
+  return jnp.pad(x[:rows], ((0, max(rows - x.shape[0], 0)), *((0, 0),) * (x.ndim - 1)))
+
+
 def broadcast(factor: Any, x: Any) -> Any:
   """Return a factor of `Layout.factors` that multiplies the array x: a number, or one for each of its layers."""
   return factor if np.ndim(factor) == 0 else jnp.reshape(factor, (-1,) + (1,) * (x.ndim - 1))
@@ -110,13 +115,12 @@ class Layout:
     if self.rows == self.size:
       return model
 
-    def resize(path: Any, x: Any) -> Any:
+    def resize_leaf(path: Any, x: Any) -> Any:
       if '/'.join(str(part.key) for part in path) not in self.vocabulary:
         return x
-      padding = [(0, max(rows - len(x), 0))] + [(0, 0)] * (x.ndim - 1)
-      return jnp.pad(x[:rows], padding)
+      return resize(x, rows)
 
-    return jax.tree_util.tree_map_with_path(resize, model)
+    return jax.tree_util.tree_map_with_path(resize_leaf, model)
 
   def _stack(self, model: dict[str, Any], join: Callable[..., Any]) -> dict[str, Any]:
     """Return the model's parameters with each run of equal layers replaced by one tree, by `join` of their leaves."""

@@ -24,7 +24,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from lmx import placement
 from lmx.engine import precision
 from lmx.errors import InputError
-from lmx.layout import layer_name, stack_range
+from lmx.layout import layer_name, resize, stack_range
 from lmx.placement import MESH_AXES
 
 Rule = tuple[str, tuple[str | None, ...]]  # regular expression, mesh axis of each dimension
@@ -225,11 +225,11 @@ class Engine:
   def _resize_rows(self, model_state: Any, rows: int) -> Any:
     """Return the first `rows` rows of a global model state, with rows of zeros if it has fewer."""
 
-    def resize(x: Any) -> Any:
-      x = jnp.pad(x[:rows], ((0, max(rows - x.shape[0], 0)), *((0, 0),) * (x.ndim - 1)))
+    def resize_leaf(x: Any) -> Any:
+      x = resize(x, rows)
       return jax.lax.with_sharding_constraint(x, self._stored_rows(x.shape))
 
-    return jax.tree.map(resize, model_state)
+    return jax.tree.map(resize_leaf, model_state)
 
   def step_arguments(
     self, create: Callable[..., Any], init_state: Callable[[], Any], batch: Mapping[str, jax.ShapeDtypeStruct]

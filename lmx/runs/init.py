@@ -9,6 +9,7 @@ from flax.traverse_util import flatten_dict
 
 from lmx import objectives
 from lmx.config import schema
+from lmx.data.batching.base import round_up
 from lmx.errors import InputError
 from lmx.layout import Layout
 from lmx.models import registry
@@ -42,7 +43,7 @@ def stored_layout(run: schema.Run, shapes: Params) -> Layout:
     )
   unfreezes = run.optim.unfreeze_every or run.optim.stages
   stacked = bool(getattr(run.model, 'scan', False)) and run.parallel.stack_layers and not unfreezes
-  return Layout(tuple(tables), V, -(-V // multiple) * multiple, stacked)
+  return Layout(tuple(tables), V, round_up(V, multiple), stacked)
 
 
 def merge(params: Params, replacements: Params) -> Params:
