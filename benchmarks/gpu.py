@@ -1,0 +1,154 @@
+"""The parts of gpu.sh: parity with the CPU, exact resumption, and the table of both and of the step times.
+
+  python -m benchmarks.gpu parity FILE.jsonl MODEL...
+  python -m benchmarks.gpu resume FILE.jsonl EXPERIMENT...
+  python -m benchmarks.gpu table FOLDER
+
+Parity needs JAX_PLATFORMS=cuda,cpu: each model trains `STEPS` steps of SGD at its tiny size, on the CPU and on the GPU,
+with dropout, from the same parameters and keys. A deviation is the largest difference of a parameter after these steps,
+divided by the largest change of one: of float32 the difference of two orders of summation, of bfloat16 its rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+STEPS, ROWS = 4, 8
+RATE = 0.05
+MOST = {'float32': 1e-3, 'bfloat16': 0.15}  # accepted deviation
+CASES = (('float32', 23), ('bfloat16', 24), ('bfloat16', 23))  # compute type, tokens a row
+KILL = 12  # logged steps
+RESUMED = ('--config.train.steps=30', '--config.train.eval_every=15', '--config.train.log_every=1')
+RESUMED += ('--config.checkpoint.every_steps=5', '--config.evaluation.baselines=false', '--config.samples.count=0')
+
+
+def train(name: str, dtype: str, length: int, platform: str) -> tuple[list[float], Any, Any]:
+  """Return (losses, parameters before, parameters after) of a model's tiny size on the first device of `platform`."""
+  import jax
+  import numpy as np
+
+  from lmx.benchmark import flops
+  from lmx.benchmark.task import build_task
+  from lmx.engine import precision, sharding, sparse_step, state, step
+  from lmx.optim import build
+
+  task, _ = build_task(f'{name}:tiny', [f'dtype={dtype}'])
+  cpu = jax.devices('cpu')[0]
+  with jax.default_device(cpu):
+    params = jax.tree.map(np.asarray, jax.jit(task.init)(jax.random.key(0)))
+  cfg = build.Config(optimizer='sgd', lr=RATE)
+  tx = build.make(cfg, params, functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
+  parts, rate = (task.model, task.cfg, task.objective, task.objective_cfg), build.rate(cfg, 1000, 100)
+  if sparse_step.is_sparse(task.model, cfg):
+    train_step = sparse_step.make(*parts, rate)
+  else:
+    train_step = step.make_train_step(*parts, tx, rate, total_steps=1000)
+  engine = sharding.Engine(sharding.Config(), jax.devices(platform)[:1], precision.default([dtype]))
+  train_state = engine.build(lambda p: state.create(p, tx), params)
+  rows = engine.build_rows(lambda: task.model.init_state(task.cfg, ROWS), ROWS)
+  compiled = engine.compile_train(train_step, train_state)
+  key, losses = engine.replicate(np.asarray(jax.random.key_data(jax.random.key(1)))), []
+  key = jax.random.wrap_key_data(key)
+  for i in range(STEPS):
+    batch = engine.put_batch(flops.random_batch(task, ROWS, length, seed=i))
+    train_state, rows, metrics = compiled(train_state, rows, batch, key)
+    losses.append(float(metrics['loss']))
+  return losses, params, jax.tree.map(np.asarray, train_state.params)
+
+
+def parity(name: str) -> Iterator[dict[str, Any]]:
+  """Yield a row for each case of a model."""
+  import jax
+  import numpy as np
+
+  for dtype, length in CASES:
+    begin = time.perf_counter()
+    row: dict[str, Any] = {'part': 'parity', 'name': f'{name}, {dtype}, {length}', 'holds': False}
+    try:
+      losses, before, expected = train(name, dtype, length, 'cpu')
+      on_gpu, _, params = train(name, dtype, length, 'gpu')
+      largest = lambda a, b: max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max(initial=0)), a, b)))
+      row['deviation'] = largest(expected, params) / largest(expected, before)
+      row['loss'] = max(abs(a - b) / abs(a) for a, b in zip(losses, on_gpu, strict=True))
+      row['holds'] = row['deviation'] < MOST[dtype]
+    except Exception as error:  # the other models still run
+      row['error'] = f'{type(error).__name__}: {error}'[:2000]
+    yield row | {'seconds': time.perf_counter() - begin}
+
+
+def resume(experiment: str) -> Iterator[dict[str, Any]]:
+  """Yield one row: is a run that was killed and started again bit-equal to one that was not?"""
+  import jax
+  import numpy as np
+
+  from lmx.checkpoint import manager
+
+  begin = time.perf_counter()
+  row: dict[str, Any] = {'part': 'resume', 'name': experiment, 'holds': False}
+  with tempfile.TemporaryDirectory() as root:
+    command = [sys.executable, '-m', 'lmx.cli.main', 'train', f'--config=experiments/{experiment}/quickstart.py:tiny']
+    whole, killed = pathlib.Path(root, 'whole'), pathlib.Path(root, 'killed')
+    start = lambda folder: subprocess.Popen(
+      [*command, *RESUMED, f'--workdir={folder}'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    runs = [start(whole), start(killed)]
+    log = killed / 'metrics.jsonl'
+    while runs[1].poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= KILL):
+      time.sleep(0.02)
+    row['killed'] = runs[1].poll() is None
+    runs[1].send_signal(signal.SIGKILL)
+    runs[1].wait()
+    runs[1] = start(killed)
+    said = [run.communicate()[0] for run in runs]
+    if any(run.returncode for run in runs):
+      row['error'] = '\n'.join(text[-1000:] for text in said)
+    else:
+      params = [jax.tree.leaves(manager.restore_params(folder / 'checkpoints')[0]) for folder in (whole, killed)]
+      row['holds'] = row['killed'] and all(np.array_equal(a, b) for a, b in zip(*params, strict=True))
+  yield row | {'seconds': time.perf_counter() - begin}
+
+
+def write(path: str, rows: Iterator[dict[str, Any]]) -> None:
+  """Append rows to a file of JSON lines, each at once."""
+  for row in rows:
+    with open(path, 'a') as file:
+      print(json.dumps(row), file=file, flush=True)
+
+
+def table(folder: str) -> list[str]:
+  """Return the lines of one Markdown table of all results in a folder."""
+  lines = ['| Part | Case | Result | Holds |', '|---|---|---|---|']
+  rows = [json.loads(line) for path in sorted(pathlib.Path(folder).glob('*.jsonl')) for line in path.open()]
+  for row in rows:
+    result = f'deviation {row["deviation"]:.1e}, loss {row["loss"]:.1e}' if 'deviation' in row else row['part']
+    result = row['error'].strip().splitlines()[-1][:120] if 'error' in row else result
+    lines.append(f'| {row["part"]} | {row["name"]} | {result} | {"yes" if row["holds"] else "no"} |')
+  for path in sorted(pathlib.Path(folder).glob('step_*.json')):
+    (timed,) = json.loads(path.read_text())
+    mfu = 'unknown' if timed['mfu'] is None else f'{timed["mfu"]:.3f}'
+    result = f'{1000 * timed["step_seconds"]:.2f} ms, {timed["tokens_per_second"]:,.0f} tokens/s, MFU {mfu}'
+    lines.append(f'| step | {path.stem.removeprefix("step_")} | {result} | |')
+  return lines
+
+
+def main(part: str, path: str, *names: str) -> None:
+  """Run one part; see the module's docstring."""
+  parts = {'parity': parity, 'resume': resume}
+  if part == 'table':
+    print('\n'.join(table(path)))
+  for name in names:
+    write(path, parts[part](name))
+
+
+if __name__ == '__main__':
+  arguments: Sequence[str] = sys.argv[1:]
+  main(*arguments)
