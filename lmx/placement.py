@@ -127,15 +127,18 @@ def constrain(x: jax.Array, axes: str) -> jax.Array:
   return jax.lax.with_sharding_constraint(x, NamedSharding(placement.mesh, placement.spec(x.shape, axes)))
 
 
-def copies(x: jax.Array) -> jax.Array | None:
-  """Return a copy of an array for each shard of the rows, on its device: (S, ...); None without such shards.
+def copies(x: jax.Array, axes: str = '') -> jax.Array | None:
+  """Return a copy of an array for each shard of the rows, on its devices: (S, ...); None without such shards.
 
-  Under fsdp it is gathered. Under tensor it is not, so there are no copies.
+  Under fsdp it is gathered. Under tensor it is not: it stays sharded by the letters of its axes, and without them there
+  are no copies.
   """
   placement = current()
-  if placement is None or placement.mapped or not 1 < placement.row_shards == placement.devices:
+  if placement is None or placement.mapped or placement.row_shards == 1:
     return None
-  return constrain(jax.numpy.broadcast_to(x, (placement.row_shards, *x.shape)), 'B')
+  if not axes and placement.row_shards < placement.devices:
+    return None
+  return constrain(jax.numpy.broadcast_to(x, (placement.row_shards, *x.shape)), f'B{axes}')
 
 
 def is_parameter_sharded() -> bool:

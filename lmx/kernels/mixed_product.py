@@ -48,6 +48,36 @@ def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
   return checkpoint_name(product(x_RX, kernel_XY, axes), PROJECTION)
 
 
+def dot_with_memory(memory_BMX: Array | None, x_BTX: Array, kernel_XY: Array) -> Array:
+  """Return [memory; x] · kernel in the type of x, (B, M + T, ...); no gradient flows into the memory.
+
+  It is one product, so that the kernel's gradient is reduced over devices once.
+
+  Args:
+    memory_BMX: rows before those of x, or None.
+    x_BTX: rows.
+    kernel_XY: kernel, contracted over its first axis.
+  """
+  if memory_BMX is None:
+    return dot(x_BTX, kernel_XY, 1)
+  return checkpoint_name(_dot_with_memory(memory_BMX.astype(x_BTX.dtype), x_BTX, kernel_XY), PROJECTION)
+
+
+def dot_per_shard(x_RX: Array, kernel_XY: Array, axes: str) -> Array:
+  """Return x · kernel in the type of x, a copy for each of G shards of the batch's rows: (G, R, ...).
+
+  It is for an x that the rows of the batch share, and that has no gradient. Were the product shared too, XLA would
+  reduce its gradient over devices, once for each use. Now it reduces only the kernel's, in the kernel's type. Under
+  fsdp the kernel is gathered in the type of x.
+
+  Args:
+    x_RX: rows that are not the batch's.
+    kernel_XY: kernel, contracted over its first axis.
+    axes: letters of the kernel's axes, for the copies (`placement.copies`).
+  """
+  return checkpoint_name(_dot_per_shard(jax.lax.stop_gradient(x_RX), kernel_XY, axes), PROJECTION)
+
+
 def add(x: Array, parameter: Array) -> Array:
   """Return x + parameter in the type of x; the parameter's gradient is summed over x's other axes in its own type."""
   return x + jnp.broadcast_to(parameter, x.shape).astype(x.dtype)
@@ -69,18 +99,67 @@ def _dot_forward(x_RX: Array, kernel_XY: Array, axes: int) -> tuple[Array, tuple
 
 def _dot_backward(axes: int, operands: tuple[Array, Array], gradient_RY: Array) -> tuple[Array, Array]:
   x_RX, kernel_XY = operands
-  rows = tuple(range(x_RX.ndim - axes))
+  return _dot_inputs(gradient_RY, kernel_XY, axes), _dot_kernel(x_RX, gradient_RY, axes, kernel_XY.dtype)
+
+
+def _dot_inputs(gradient_RY: Array, kernel_XY: Array, axes: int) -> Array:
+  """Return the gradient of x, in the type of the result's."""
   last = lambda x, n: tuple(range(x.ndim - n, x.ndim))
   outputs = kernel_XY.ndim - axes
   contracted = last(gradient_RY, outputs), last(kernel_XY, outputs)
-  dx_RX = jax.lax.dot_general(gradient_RY, kernel_XY.astype(x_RX.dtype), (contracted, ((), ())))
+  return jax.lax.dot_general(gradient_RY, kernel_XY.astype(gradient_RY.dtype), (contracted, ((), ())))
+
+
+def _dot_kernel(x_RX: Array, gradient_RY: Array, axes: int, dtype: Any) -> Array:
+  """Return the gradient of the kernel, accumulated in `dtype`."""
+  rows = tuple(range(x_RX.ndim - axes))
   x_RX, gradient_RY = _operands(x_RX, gradient_RY)
-  over_rows = (rows, rows), ((), ())
-  dkernel_XY = jax.lax.dot_general(x_RX, gradient_RY, over_rows, preferred_element_type=kernel_XY.dtype)
-  return dx_RX, dkernel_XY
+  return jax.lax.dot_general(x_RX, gradient_RY, ((rows, rows), ((), ())), preferred_element_type=dtype)
 
 
 _mixed_dot.defvjp(_dot_forward, _dot_backward)
+
+
+@jax.custom_vjp
+def _dot_with_memory(memory_BMX: Array, x_BTX: Array, kernel_XY: Array) -> Array:
+  return _dot(jnp.concatenate([memory_BMX, x_BTX], axis=1), kernel_XY.astype(x_BTX.dtype), 1)
+
+
+def _memory_forward(memory_BMX: Array, x_BTX: Array, kernel_XY: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+  return _dot_with_memory(memory_BMX, x_BTX, kernel_XY), (memory_BMX, x_BTX, kernel_XY)
+
+
+def _memory_backward(operands: tuple[Array, Array, Array], gradient_BSY: Array) -> tuple[None, Array, Array]:
+  memory_BMX, x_BTX, kernel_XY = operands
+  x_BSX = jnp.concatenate([memory_BMX, x_BTX], axis=1)
+  dx_BTX = _dot_inputs(gradient_BSY[:, memory_BMX.shape[1] :], kernel_XY, 1)
+  return None, dx_BTX, _dot_kernel(x_BSX, gradient_BSY, 1, kernel_XY.dtype)
+
+
+_dot_with_memory.defvjp(_memory_forward, _memory_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _dot_per_shard(x_RX: Array, kernel_XY: Array, axes: str) -> Array:
+  kernel_XY = kernel_XY.astype(x_RX.dtype)
+  kernel_GXY = placement.copies(kernel_XY, axes)
+  if kernel_GXY is None:
+    return _dot(x_RX, kernel_XY, 1)[None]
+  return jax.vmap(functools.partial(_dot, axes=1), (None, 0))(x_RX, kernel_GXY)
+
+
+def _shard_forward(x_RX: Array, kernel_XY: Array, axes: str) -> tuple[Array, tuple[Array, Array]]:
+  return _dot_per_shard(x_RX, kernel_XY, axes), (x_RX, jnp.zeros(0, kernel_XY.dtype))
+
+
+def _shard_backward(axes: str, residuals: tuple[Array, Array], gradient_GRY: Array) -> tuple[None, Array]:
+  x_RX, empty = residuals
+  dkernel = functools.partial(_dot_kernel, axes=1, dtype=empty.dtype)
+  dkernel_GXY = jax.vmap(dkernel, (None, 0))(x_RX, gradient_GRY)
+  return None, jnp.sum(placement.constrain(dkernel_GXY, f'B{axes}'), axis=0)
+
+
+_dot_per_shard.defvjp(_shard_forward, _shard_backward)
 
 
 def _operands(*arrays: Array) -> tuple[Array, ...]:

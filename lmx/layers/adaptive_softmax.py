@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_range
 from lmx.kernels import adaptive_softmax as kernels
 from lmx.kernels import chunked_loss
+from lmx.kernels.mixed_product import dot
 from lmx.kernels.table import append, split
 from lmx.layers import embedding as tables
 from lmx.layers import softmax
@@ -142,7 +143,7 @@ def lookup(sizes: Sizes, embedding: Params, ids_BT: Array, dtype: str) -> Array:
     if len(sizes.tables) > 1:
       x_BTJ = jnp.where(_is_in_cluster(Cluster(start, start + rows, 0), ids_BT)[..., None], x_BTJ, 0)
     projection_JD = embedding.get(f'projection{ending}')
-    parts.append(x_BTJ if projection_JD is None else constrain(x_BTJ @ projection_JD.astype(dtype), 'B'))
+    parts.append(x_BTJ if projection_JD is None else constrain(dot(x_BTJ, projection_JD, 1), 'B'))
     start += rows
   return sum(parts[1:], parts[0])
 
@@ -161,7 +162,7 @@ class _Table(NamedTuple):
   def logits(self, x_BTD: Array) -> Array:
     """Return the logits of the cluster's tokens, (B, T, I) float32."""
     if self.projection_JD is not None:
-      x_BTD = constrain(x_BTD @ self.projection_JD.astype(x_BTD.dtype).T, 'B')
+      x_BTD = constrain(dot(x_BTD, self.projection_JD.T, 1), 'B')
     return softmax.tied_logits(x_BTD, self.rows_IJ, self.bias_I)
 
 

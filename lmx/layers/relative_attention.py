@@ -34,7 +34,7 @@ def content_scores(q_BTHK: Array, u_HK: Array | None, k_BSHK: Array) -> Array:
 def position_scores(
   q_BTHK: Array,
   v_HK: Array | None,
-  r_RHK: Array,
+  r_GRHK: Array,
   keys: int,
   *,
   bias_HR: Array | None = None,
@@ -45,23 +45,34 @@ def position_scores(
   Args:
     q_BTHK: queries, the last of which is at the last key.
     v_HK: bias of the queries.
-    r_RHK: vectors of the distances S - 1 downwards, shared by all rows or (B, R, H, K).
+    r_GRHK: vectors of the distances S - 1 downwards for each of G parts of the rows; the first if G does not divide B.
     keys: number of keys, S.
     bias_HR: bias of each distance, added to the products.
     positions_BP: positions of P further queries, appended to the others; R is then S + T - 1.
   """
-  axes, q_BTHK = 'RHK' if r_RHK.ndim == 3 else 'BRHK', scale_queries(q_BTHK, v_HK)
-  T = q_BTHK.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
-  scores_BHTR = einsum(f'BTHK,{axes}->BHTR', q_BTHK[:, :T], r_RHK)
+  q_BTHK = scale_queries(q_BTHK, v_HK)
+  B, T = q_BTHK.shape[0], q_BTHK.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
+  r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
+  by_parts = lambda q_BTHK: q_BTHK.reshape(len(r_GRHK), -1, *q_BTHK.shape[1:])
+  join = lambda x: x.reshape(B, *x.shape[2:])
+  scores_BHTR = join(einsum('GBTHK,GRHK->GBHTR', by_parts(q_BTHK[:, :T]), r_GRHK))
   if bias_HR is not None:
     scores_BHTR += q_BTHK.shape[-1] ** -0.5 * bias_HR[None, :, None]
   scores_BHTS = shift(scores_BHTR, keys)
   if positions_BP is None:
     return scores_BHTS
-  scores_BPHR = einsum(f'BPHK,{axes}->BPHR', q_BTHK[:, T:], r_RHK)
+  scores_BPHR = join(einsum('GBPHK,GRHK->GBPHR', by_parts(q_BTHK[:, T:]), r_GRHK))
   window = lambda row_HR, position: jax.lax.dynamic_slice_in_dim(row_HR, T - 1 - position, keys, axis=1)
   scores_BPHS = jax.vmap(jax.vmap(window))(scores_BPHR, positions_BP)
   return jnp.concatenate([scores_BHTS, scores_BPHS.swapaxes(1, 2)], axis=2)
+
+
+def choose_vectors(condition_B: Array, r_GRHK: Array, other_GRHK: Array) -> Array:
+  """Return the vectors of `position_scores` for each row, (B, R, H, K): the first where the condition is True."""
+  B = len(condition_B)
+  parts = [x[:1] if B % len(x) else x for x in (r_GRHK, other_GRHK)]
+  r_BRHK, other_BRHK = (jnp.repeat(x, B // len(x), axis=0) for x in parts)
+  return jnp.where(condition_B[:, None, None, None], r_BRHK, other_BRHK)
 
 
 def shift(x_XTR: Array, S: int | None = None) -> Array:
@@ -137,7 +148,7 @@ def attend(
   q_BTHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
-  r_SHK: Array,
+  r_GSHK: Array,
   u_HK: Array,
   v_HK: Array,
   filled_B: Array | None = None,
@@ -153,7 +164,7 @@ def attend(
     q_BTHK: queries.
     k_BSHK: keys.
     value_BSHK: values.
-    r_SHK: vectors of the distances S - 1 to 0.
+    r_GSHK: vectors of the distances S - 1 to 0, as in `position_scores`.
     u_HK: bias of the queries in content scores.
     v_HK: bias of the queries in position scores.
     filled_B: as in `causal_mask`.
@@ -169,7 +180,7 @@ def attend(
       *queries,
       k_BSHK,
       value_BSHK,
-      r_SHK,
+      r_GSHK[0],
       filled_B,
       mask=causal_mask,
       shift=shift,
@@ -177,7 +188,7 @@ def attend(
       rate=rate,
       key=key,
     )
-  scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK) + position_scores(q_BTHK, v_HK, r_SHK, S)
+  scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK) + position_scores(q_BTHK, v_HK, r_GSHK, S)
   return weighted_values(scores_BHTS, causal_mask((0, T), S, S - T, filled_B, farthest), value_BSHK, rate, key)
 
 

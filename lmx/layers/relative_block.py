@@ -39,6 +39,21 @@ class Dense(nn.Module):
     return mixed_product.add(y, self.param('bias', nn.initializers.zeros, self.outputs)) if self.bias else y
 
 
+class DistanceVectors(nn.Module):
+  """Vectors r_d = W_r R_d of the distances for `relative_attention.position_scores`, (G, R, H, K), in the type of R_d.
+
+  They are equal for each of G shards of the batch's rows, see `mixed_product.dot_per_shard`.
+  """
+
+  outputs: tuple[int, int]
+  std: float
+
+  @nn.compact
+  def __call__(self, encoding_RD: Array) -> Array:
+    kernel_DHK = self.param('kernel', nn.initializers.normal(self.std), (encoding_RD.shape[-1], *self.outputs))
+    return mixed_product.dot_per_shard(encoding_RD, kernel_DHK, 'DHK')
+
+
 class LayerNorm(nn.Module):
   """(x - mean) / sqrt(variance + eps) * scale + bias over the last axis."""
 

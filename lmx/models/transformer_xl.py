@@ -211,16 +211,17 @@ class RelativeAttention(nn.Module):
   def __call__(self, x_BTD: Array, inputs: RelativePositions, memory: Any, key: Array | None) -> tuple[Array, Any]:
     cfg, T = self.cfg, x_BTD.shape[1]
     qkv_DCHK = self._param('qkv', cfg.D, 3, cfg.H, cfg.D // cfg.H)
-    project = lambda x_BSD, c: constrain(mixed_product.dot(x_BSD, qkv_DCHK[:, c], 1), 'BSHK')
-    q_BTHK = project(x_BTD, 0)
-    k_BSHK, value_BSHK = new = project(x_BTD, 1), project(x_BTD, 2)
-    if memory is not None:
-      decoding = isinstance(memory, tuple)
-      # The memory is projected separately, because no gradient flows into it.
-      old = memory if decoding else tuple(project(memory.astype(cfg.dtype), c) for c in (1, 2))
-      k_BSHK, value_BSHK = (jnp.concatenate(pair, axis=1) for pair in zip(old, new, strict=True))
-      update = lambda old, new: relative_attention.update_memory(old, new, inputs.count_B)
-      memory = tuple(map(update, memory, new)) if decoding else update(memory, x_BTD)
+    decoding = isinstance(memory, tuple)
+    before_BMD = None if decoding else memory
+    q_BTHK = constrain(mixed_product.dot(x_BTD, qkv_DCHK[:, 0], 1), 'BTHK')
+    project = lambda c: constrain(mixed_product.dot_with_memory(before_BMD, x_BTD, qkv_DCHK[:, c]), 'BSHK')
+    k_BSHK, value_BSHK = new = project(1), project(2)
+    update = lambda old, new: relative_attention.update_memory(old, new, inputs.count_B)
+    if decoding:
+      k_BSHK, value_BSHK = (jnp.concatenate(pair, axis=1) for pair in zip(memory, new, strict=True))
+      memory = tuple(map(update, memory, new))
+    elif memory is not None:
+      memory = update(memory, x_BTD)
     filled_B = inputs.filled_B if k_BSHK.shape[1] > T else None
     o_BTHK = self._attend((q_BTHK, k_BSHK, value_BSHK), inputs, filled_B, key)
     return relative_block.Dense((cfg.D,), cfg.init_std, axes=2, name='out')(o_BTHK), memory
@@ -240,8 +241,8 @@ class RelativeAttention(nn.Module):
     if cfg.untie:
       u_HK, v_HK = self._param('u', H, K), self._param('v', H, K)
     assert encoding_SD is not None and u_HK is not None and v_HK is not None
-    r_SHK = relative_block.Dense((H, K), cfg.init_std, name='r')(encoding_SD[-S:])
-    vectors = q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK
+    r_GSHK = relative_block.DistanceVectors((H, K), cfg.init_std, name='r')(encoding_SD[-S:])
+    vectors = q_BTHK, k_BSHK, value_BSHK, r_GSHK, u_HK, v_HK
     return relative_attention.attend(
       *vectors, filled_B, backend=cfg.attention, farthest=farthest, rate=cfg.dropout_attention, key=key
     )
@@ -253,7 +254,7 @@ class RelativeAttention(nn.Module):
     r_SHK = self._param('distances', longest + 1, H, K)[distance_S].astype(q_BTHK.dtype)
     content_BHTS = content_scores(q_BTHK, self._param('u', H, K), k_BSHK)
     bias_HS = self._param('distance_bias', longest + 1, H)[distance_S].T
-    return content_BHTS + position_scores(q_BTHK, None, r_SHK, S, bias_HR=bias_HS)
+    return content_BHTS + position_scores(q_BTHK, None, r_SHK[None], S, bias_HR=bias_HS)
 
 
 def _block(cfg: Config) -> relative_block.Block:

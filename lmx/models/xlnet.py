@@ -187,27 +187,24 @@ class TwoStreamAttention(nn.Module):
     cfg, positions_BP, mask_BXS = self.cfg, inputs.positions_BP, inputs.mask_BXS
     H, K, D, dtype = cfg.H, cfg.D // cfg.H, cfg.D, x_BXD.dtype
     T = x_BXD.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
-    param = lambda name, *shape: self.param(name, nn.initializers.normal(cfg.init_std), shape).astype(dtype)
-    qkv_DCHK = self.param('qkv', nn.initializers.normal(cfg.init_std), (D, 3, H, K))
-    project = lambda x_BSD, c: constrain(mixed_product.dot(x_BSD, qkv_DCHK[:, c], 1), 'BSHK')
-    h_BTD = x_BXD[:, :T]
-    q_BXHK, k_BSHK, value_BSHK = project(x_BXD, 0), project(h_BTD, 1), project(h_BTD, 2)
-    if memory is not None:  # projected separately, because no gradient flows into it
-      memory_BMD = memory.astype(dtype)
-      k_BSHK = jnp.concatenate([project(memory_BMD, 1), k_BSHK], axis=1)
-      value_BSHK = jnp.concatenate([project(memory_BMD, 2), value_BSHK], axis=1)
+    param = lambda name, *shape: self.param(name, nn.initializers.normal(cfg.init_std), shape)
+    qkv_DCHK, h_BTD = param('qkv', D, 3, H, K), x_BXD[:, :T]
+    q_BXHK = constrain(mixed_product.dot(x_BXD, qkv_DCHK[:, 0], 1), 'BSHK')
+    project = lambda c: constrain(mixed_product.dot_with_memory(memory, h_BTD, qkv_DCHK[:, c]), 'BSHK')
+    k_BSHK, value_BSHK = project(1), project(2)
+    if memory is not None:
       n_reused = cfg.reuse or T
       count_B = None if inputs.count_B is None else jnp.minimum(inputs.count_B, n_reused)
       memory = relative_attention.update_memory(memory, h_BTD[:, :n_reused], count_B)
     S = k_BSHK.shape[1]
     biases = {name: param(name, H, K) for name in ('u', 'v', 's')} if cfg.untie else inputs.biases
-    to_r = relative_block.Dense((H, K), cfg.init_std, name='r')
-    r_RHK = to_r(inputs.encoding_RD)
+    to_r = relative_block.DistanceVectors((H, K), cfg.init_std, name='r')
+    r_GRHK = to_r(inputs.encoding_RD)
     if inputs.backward_B is not None:  # distances -d: the sines change sign
       sign_D = jnp.where(jnp.arange(D) < D // 2, -1, 1).astype(dtype)
-      r_RHK = jnp.where(inputs.backward_B[:, None, None, None], to_r(inputs.encoding_RD * sign_D)[None], r_RHK[None])
+      r_GRHK = relative_attention.choose_vectors(inputs.backward_B, to_r(inputs.encoding_RD * sign_D), r_GRHK)
     scores_BHXS = relative_attention.content_scores(q_BXHK, biases['u'], k_BSHK)
-    scores_BHXS += relative_attention.position_scores(q_BXHK, biases['v'], r_RHK, S, positions_BP=positions_BP)
+    scores_BHXS += relative_attention.position_scores(q_BXHK, biases['v'], r_GRHK, S, positions_BP=positions_BP)
     types_2HK = param('types', 2, H, K)
     if inputs.other_BXS is not None:
       scores_BHXS += relative_attention.segment_scores(q_BXHK, biases['s'], types_2HK, inputs.other_BXS)
@@ -291,8 +288,8 @@ def apply(
   x_BXD = embedding.lookup(params['embed']['tokens'], tokens_BT, cfg.dtype)
   positions_BP = batch['positions_BP'] if 'order_BT' in batch else None
   if positions_BP is not None:
-    mask_D = params['embed']['mask'].astype(cfg.dtype)
-    x_BXD = jnp.concatenate([x_BXD, jnp.broadcast_to(mask_D, (*positions_BP.shape, cfg.D))], axis=1)
+    mask_BPD = jnp.broadcast_to(params['embed']['mask'], (*positions_BP.shape, cfg.D)).astype(cfg.dtype)
+    x_BXD = jnp.concatenate([x_BXD, mask_BPD], axis=1)
   x_BXD = dropout.dropout(x_BXD, cfg.dropout, embed_key)
   M = cfg.M if state else 0
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
+from lmx import placement
+from lmx.compilation import hlo
 from lmx.kernels import mixed_product
 from tests import placed
 
@@ -75,6 +79,44 @@ def test_the_gradient_of_a_float32_kernel_is_accumulated_in_float32(dtype):
     exact = jnp.tensordot(x_RHK.astype(jnp.float32), rounded, ((0,), (0,)))
     np.testing.assert_allclose(found[1][1], exact, rtol=1e-6, atol=1e-6)  # not rounded to bfloat16
     np.testing.assert_array_equal(found[1][0], expected[1][0])
+
+
+def attention_gradient(project, vectors):
+  """The gradients of the scores of distances, whose vectors are read twice, and of a memory and a segment."""
+  rng = np.random.default_rng(0)
+  memory_BMX, encoding_RX = (rng.standard_normal(shape, np.float32) for shape in ((8, 2, 16), (23, 16)))
+
+  def loss(x_BTX, key_XHK, distance_XHK):
+    k_BSHK, r_GRHK = project(memory_BMX, x_BTX, key_XHK), vectors(encoding_RX, distance_XHK)
+    q_GBSHK = k_BSHK.reshape(len(r_GRHK), -1, *k_BSHK.shape[1:])
+    scores = [jnp.einsum('GBSHK,GRHK->GBHSR', f(q_GBSHK), r_GRHK) for f in (jnp.sin, jnp.cos)]
+    return sum(jnp.sum(jnp.square(x)) for x in scores)
+
+  return jax.value_and_grad(loss, argnums=(0, 1, 2))
+
+
+@pytest.mark.parametrize('mesh', [dict(data=8), dict(fsdp=8), dict(fsdp=4, tensor=2)], ids=str)
+def test_kernels_of_a_memory_and_of_shared_rows_are_reduced_once(mesh):
+  """The values are those of the plain products; no vector of the 23 shared rows is communicated."""
+  rng = np.random.default_rng(1)
+  x_BTX, *kernels = (rng.standard_normal(shape, np.float32) for shape in ((8, 3, 16), (16, 4, 5), (16, 4, 5)))
+  plain = attention_gradient(
+    lambda memory, x, kernel: jnp.tensordot(jnp.concatenate([memory, x], axis=1), kernel, 1),
+    lambda encoding, kernel: jnp.tensordot(encoding, kernel, 1)[None],
+  )
+  expected = jax.jit(plain)(x_BTX, *kernels)
+  per_shard = functools.partial(mixed_product.dot_per_shard, axes='DHK')
+  once = attention_gradient(mixed_product.dot_with_memory, per_shard)
+  here = placed.at(**mesh)
+  specs = PartitionSpec(('data', 'fsdp')), *(PartitionSpec('fsdp', 'tensor'),) * 2
+  shardings = tuple(NamedSharding(here.mesh, spec) for spec in specs)
+  with placement.scope(here):
+    step = jax.jit(once, in_shardings=shardings, out_shardings=(None, shardings)).lower(x_BTX, *kernels).compile()
+  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-2), step(x_BTX, *kernels), expected)
+  collectives = hlo.Program(step.as_text()).collectives()
+  reduced = ''.join(one.shape for one in collectives if one.kind == 'all-reduce')
+  assert len(re.findall(r'f32\[16,\d,5\]', reduced)) == 2
+  assert not any('23' in one.shape for one in collectives)
 
 
 def test_gradient_of_an_added_parameter_is_summed_in_its_own_type():

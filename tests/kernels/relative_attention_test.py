@@ -27,7 +27,7 @@ B, H, K = 2, 3, 8
 def test_blocked_equals_the_equation(T, M, filled, farthest, rate):  # noqa: N803
   """Outputs and the gradients of all inputs, with the same dropout masks."""
   rng = np.random.default_rng(0)
-  shapes = (B, T, H, K), (B, M + T, H, K), (B, M + T, H, K), (M + T, H, K), (H, K), (H, K)
+  shapes = (B, T, H, K), (B, M + T, H, K), (B, M + T, H, K), (1, M + T, H, K), (H, K), (H, K)
   arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
   filled_B, key = None if filled is None else jnp.array(filled), jax.random.key(3) if rate else None
   weights = rng.standard_normal((B, T, H, K)).astype(np.float32)

@@ -18,7 +18,7 @@ def inputs(T, M, seed=0):  # noqa: N803
   """q, k, values, r, u, v."""
   rng = np.random.default_rng(seed)
   draw = lambda *shape: rng.standard_normal(shape, np.float32)
-  return draw(B, T, H, K), draw(B, M + T, H, K), draw(B, M + T, H, K), draw(M + T, H, K), draw(H, K), draw(H, K)
+  return draw(B, T, H, K), draw(B, M + T, H, K), draw(B, M + T, H, K), draw(1, M + T, H, K), draw(H, K), draw(H, K)
 
 
 @pytest.mark.parametrize('T, R', [(1, 1), (1, 6), (5, 5), (4, 9)])
@@ -49,7 +49,7 @@ def test_each_query_attends_by_the_four_terms_of_the_paper():
   for t in range(T):
     scores = []
     for s in range(M + t + 1):
-      k_s, r_d = k[1, s, h], r[M + T - 1 - (M + t - s), h]
+      k_s, r_d = k[1, s, h], r[0, M + T - 1 - (M + t - s), h]
       scores.append((q[1, t, h] @ k_s + q[1, t, h] @ r_d + u[h] @ k_s + v[h] @ r_d) / K**0.5)
     p = np.exp(scores) / np.exp(scores).sum()
     np.testing.assert_allclose(output[1, t, h], p @ value[1, : M + t + 1, h], rtol=1e-5, atol=1e-5)
