@@ -1,12 +1,13 @@
 """The parts of gpu.sh: parity with the CPU, exact resumption, and the table of both and of the step times.
 
-  python -m benchmarks.gpu parity FILE.jsonl MODEL...
+  python -m benchmarks.gpu expect FOLDER MODEL...       on a CPU: what `parity` compares with
+  python -m benchmarks.gpu parity FOLDER FILE.jsonl MODEL...
   python -m benchmarks.gpu resume FILE.jsonl EXPERIMENT...
   python -m benchmarks.gpu table FOLDER
 
-Parity needs JAX_PLATFORMS=cuda,cpu: each model trains `STEPS` steps of SGD at its tiny size, on the CPU and on the GPU,
-with dropout, from the same parameters and keys. A deviation is the largest difference of a parameter after these steps,
-divided by the largest change of one: of float32 the difference of two orders of summation, of bfloat16 its rounding.
+Each model trains `STEPS` steps of SGD at its tiny size with dropout, on the CPU and on the GPU, from the same
+parameters and keys. A deviation is the largest difference of a parameter after these steps, divided by the largest
+change of one: of float32 the difference of two orders of summation, of bfloat16 its rounding.
 """
 
 from __future__ import annotations
@@ -19,32 +20,38 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 STEPS, ROWS = 4, 8
 RATE = 0.05
+VOCABULARY = 512  # at most
 MOST = {'float32': 1e-3, 'bfloat16': 0.15}  # accepted deviation
 CASES = (('float32', 23), ('bfloat16', 24), ('bfloat16', 23))  # compute type, tokens a row
 KILL = 12  # logged steps
-RESUMED = ('--config.train.steps=30', '--config.train.eval_every=15', '--config.train.log_every=1')
-RESUMED += ('--config.checkpoint.every_steps=5', '--config.evaluation.baselines=false', '--config.samples.count=0')
+RESUMED = (
+  '--config.train.steps=30',
+  '--config.train.eval_every=15',
+  '--config.train.log_every=1',
+  '--config.checkpoint.every_steps=5',
+  '--config.evaluation.baselines=false',
+  '--config.samples.count=0',
+)
 
 
-def train(name: str, dtype: str, length: int, platform: str) -> tuple[list[float], Any, Any]:
-  """Return (losses, parameters before, parameters after) of a model's tiny size on the first device of `platform`."""
+def train(name: str, dtype: str, length: int, params: Any = None) -> tuple[list[float], Any, Any]:
+  """Return (losses, parameters before, parameters after) of a model's tiny size on the first device."""
   import jax
   import numpy as np
 
   from lmx.benchmark import flops
-  from lmx.benchmark.task import build_task
+  from lmx.benchmark.task import build_model, build_task
   from lmx.engine import precision, sharding, sparse_step, state, step
   from lmx.optim import build
 
-  task, _ = build_task(f'{name}:tiny', [f'dtype={dtype}'])
-  cpu = jax.devices('cpu')[0]
-  with jax.default_device(cpu):
-    params = jax.tree.map(np.asarray, jax.jit(task.init)(jax.random.key(0)))
+  large = getattr(build_model(f'{name}:tiny')[1], 'V', 0) > VOCABULARY
+  task, _ = build_task(f'{name}:tiny', [f'dtype={dtype}'] + [f'V={VOCABULARY}'] * large)
+  params = params or jax.tree.map(np.asarray, jax.jit(task.init)(jax.random.key(0)))
   cfg = build.Config(optimizer='sgd', lr=RATE)
   tx = build.make(cfg, params, functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
   parts, rate = (task.model, task.cfg, task.objective, task.objective_cfg), build.rate(cfg, 1000, 100)
@@ -52,12 +59,11 @@ def train(name: str, dtype: str, length: int, platform: str) -> tuple[list[float
     train_step = sparse_step.make(*parts, rate)
   else:
     train_step = step.make_train_step(*parts, tx, rate, total_steps=1000)
-  engine = sharding.Engine(sharding.Config(), jax.devices(platform)[:1], precision.default([dtype]))
+  engine = sharding.Engine(sharding.Config(), jax.devices()[:1], precision.default([dtype]))
   train_state = engine.build(lambda p: state.create(p, tx), params)
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, ROWS), ROWS)
   compiled = engine.compile_train(train_step, train_state)
-  key, losses = engine.replicate(np.asarray(jax.random.key_data(jax.random.key(1)))), []
-  key = jax.random.wrap_key_data(key)
+  key, losses = engine.replicate(jax.random.key(1)), []
   for i in range(STEPS):
     batch = engine.put_batch(flops.random_batch(task, ROWS, length, seed=i))
     train_state, rows, metrics = compiled(train_state, rows, batch, key)
@@ -65,20 +71,33 @@ def train(name: str, dtype: str, length: int, platform: str) -> tuple[list[float
   return losses, params, jax.tree.map(np.asarray, train_state.params)
 
 
-def parity(name: str) -> Iterator[dict[str, Any]]:
+def expect(folder: str, name: str) -> None:
+  """Write what every case of a model comes to on this machine's CPU."""
+  import numpy as np
+  from flax.traverse_util import flatten_dict
+
+  for dtype, length in CASES:
+    losses, before, after = train(name, dtype, length)
+    arrays = flatten_dict({'before': before, 'after': after}, sep='|')
+    np.savez(pathlib.Path(folder, f'{name}_{dtype}_{length}.npz'), losses=np.array(losses), **arrays)
+
+
+def parity(folder: str, name: str) -> Iterator[dict[str, Any]]:
   """Yield a row for each case of a model."""
   import jax
   import numpy as np
+  from flax.traverse_util import unflatten_dict
 
   for dtype, length in CASES:
     begin = time.perf_counter()
     row: dict[str, Any] = {'part': 'parity', 'name': f'{name}, {dtype}, {length}', 'holds': False}
     try:
-      losses, before, expected = train(name, dtype, length, 'cpu')
-      on_gpu, _, params = train(name, dtype, length, 'gpu')
+      with np.load(pathlib.Path(folder, f'{name}_{dtype}_{length}.npz')) as saved:
+        expected = unflatten_dict(dict(saved), sep='|')
+      losses, before, after = train(name, dtype, length, expected['before'])
       largest = lambda a, b: max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max(initial=0)), a, b)))
-      row['deviation'] = largest(expected, params) / largest(expected, before)
-      row['loss'] = max(abs(a - b) / abs(a) for a, b in zip(losses, on_gpu, strict=True))
+      row['deviation'] = largest(expected['after'], after) / largest(expected['after'], before)
+      row['losses'] = [float(b / a - 1) for a, b in zip(expected['losses'], losses, strict=True)]
       row['holds'] = row['deviation'] < MOST[dtype]
     except Exception as error:  # the other models still run
       row['error'] = f'{type(error).__name__}: {error}'[:2000]
@@ -129,7 +148,9 @@ def table(folder: str) -> list[str]:
   lines = ['| Part | Case | Result | Holds |', '|---|---|---|---|']
   rows = [json.loads(line) for path in sorted(pathlib.Path(folder).glob('*.jsonl')) for line in path.open()]
   for row in rows:
-    result = f'deviation {row["deviation"]:.1e}, loss {row["loss"]:.1e}' if 'deviation' in row else row['part']
+    result = f'{row["seconds"]:.0f} s'
+    if 'deviation' in row:
+      result += f', deviation {row["deviation"]:.1e}, of losses {max(map(abs, row["losses"])):.1e}'
     result = row['error'].strip().splitlines()[-1][:120] if 'error' in row else result
     lines.append(f'| {row["part"]} | {row["name"]} | {result} | {"yes" if row["holds"] else "no"} |')
   for path in sorted(pathlib.Path(folder).glob('step_*.json')):
@@ -142,13 +163,18 @@ def table(folder: str) -> list[str]:
 
 def main(part: str, path: str, *names: str) -> None:
   """Run one part; see the module's docstring."""
-  parts = {'parity': parity, 'resume': resume}
   if part == 'table':
     print('\n'.join(table(path)))
-  for name in names:
-    write(path, parts[part](name))
+  elif part == 'expect':
+    for name in names:
+      expect(path, name)
+  elif part == 'parity':
+    for name in names[1:]:
+      write(names[0], parity(path, name))
+  else:
+    for name in names:
+      write(path, resume(name))
 
 
 if __name__ == '__main__':
-  arguments: Sequence[str] = sys.argv[1:]
-  main(*arguments)
+  main(*sys.argv[1:])

@@ -1,8 +1,11 @@
 #!/bin/bash
 # Check and time lmx on one NVIDIA GPU, in at most 9 minutes and without a network: parity of every model with the CPU,
-# the kernels for GPUs, exact resumption, step times. Prints one table; logs and measurements are in DIR.
+# cuDNN's kernels, exact resumption, step times. Prints one table; logs and measurements are in DIR.
 #
-#   benchmarks/gpu.sh DIR [PART...]       parts: parity kernels resume step; all by default
+#   benchmarks/gpu.sh DIR [PART...]       parts: parity, kernels, resume, step; all by default
+#
+# EXPECTED is a folder of what parity compares with. To save time on the machine with the GPU, make it before:
+# `python -m benchmarks.gpu expect EXPECTED MODEL...`.
 set -u
 cd "$(dirname "$0")/.."
 out=$1; shift
@@ -10,6 +13,7 @@ parts=" ${*:-parity kernels resume step} "
 mkdir -p "$out"
 export LMX_CACHE=${LMX_CACHE:-$(mktemp -d)} XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
+quick='--xla_gpu_autotune_level=0'  # small programs are compiled to be checked, not timed
 
 # JOBS SECONDS COMMAND...: the command for each line of stdin, JOBS at once, each for at most SECONDS.
 each() {
@@ -17,25 +21,32 @@ each() {
   xargs -P "$jobs" -I{} timeout -k 5 "$seconds" "$@"
 }
 
-if [[ $parts == *' parity '* ]]; then
-  JAX_PLATFORMS=cuda,cpu each 12 150 "$python" -m benchmarks.gpu parity "$out/parity_{}.jsonl" {} \
-    < <("$python" -c 'from lmx.models import registry; print("\n".join(registry.names()))') > "$out/parity.log" 2>&1 &
-fi
 if [[ $parts == *' kernels '* ]]; then
-  JAX_PLATFORMS=cuda,cpu XLA_FLAGS=--xla_force_host_platform_device_count=8 timeout -k 5 150 \
-    "$python" -m pytest -q -n 4 -p no:cacheprovider tests/kernels tests/layers > "$out/kernels.log" 2>&1 &
+  JAX_PLATFORMS=cuda,cpu XLA_FLAGS="$quick --xla_force_host_platform_device_count=8" timeout -k 5 150 \
+    "$python" -m pytest -q -rfE -p no:cacheprovider -k cudnn tests/kernels > "$out/kernels.log" 2>&1 &
+fi
+if [[ $parts == *' parity '* ]]; then
+  mapfile -t models < <("$python" -c 'from lmx.models import registry; print("\n".join(registry.names()))')
+  if [[ ! -d ${EXPECTED:-} ]]; then
+    EXPECTED=$out/expected; mkdir -p "$EXPECTED"
+    printf '%s\n' "${models[@]}" | JAX_PLATFORMS=cpu each 8 150 "$python" -m benchmarks.gpu expect "$EXPECTED" {} \
+      > "$out/expect.log" 2>&1
+  fi
+  printf '%s\n' "${models[@]}" | JAX_PLATFORMS=cuda XLA_FLAGS=$quick each 7 100 \
+    "$python" -m benchmarks.gpu parity "$EXPECTED" "$out/parity.jsonl" {} > "$out/parity.log" 2>&1
 fi
 wait
 if [[ $parts == *' resume '* ]]; then  # XLA's kernels for GPUs are deterministic by request only
-  printf '%s\n' gpt2 awd_lstm bert transformer_xl | JAX_PLATFORMS=cuda XLA_FLAGS=--xla_gpu_deterministic_ops=true \
-    each 4 120 "$python" -m benchmarks.gpu resume "$out/resume_{}.jsonl" {} > "$out/resume.log" 2>&1
+  printf '%s\n' gpt2 awd_lstm bert transformer_xl | JAX_PLATFORMS=cuda each 4 100 env \
+    XLA_FLAGS="$quick --xla_gpu_deterministic_ops=true" "$python" -m benchmarks.gpu resume "$out/resume.jsonl" {} \
+    > "$out/resume.log" 2>&1
 fi
 # NAME ARGUMENTS...: a timed step; alone, as nothing else may use the GPU.
 step() {
   local name=$1; shift
   echo "$name" >> "$out/step.log"
-  JAX_PLATFORMS=cuda timeout -k 5 100 "$python" -m lmx.cli.main bench "$@" --steps=20 --warmup=3 --json="$out/step_$name.json" \
-    >> "$out/step.log" 2>&1
+  JAX_PLATFORMS=cuda timeout -k 5 100 "$python" -m lmx.cli.main bench "$@" --steps=20 --warmup=3 \
+    --json="$out/step_$name.json" >> "$out/step.log" 2>&1
 }
 if [[ $parts == *' step '* ]]; then
   half='--set=dtype=bfloat16'

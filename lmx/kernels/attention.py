@@ -71,7 +71,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
 
 def cudnn_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str | None:
   """Return the reason why cuDNN's fused attention cannot run, as words after its name; None if it can."""
-  T, S, K = q_BTHK.shape[1], k_BSHK.shape[1], q_BTHK.shape[3]
+  K = q_BTHK.shape[3]
   if not placement.is_platform('gpu'):
     here = placement.current()
     return f'needs a GPU, and the device here is {here.platform if here else "unknown"}'
@@ -81,8 +81,6 @@ def cudnn_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str
     return f'has no dropout of the attention probabilities, but the rate is {rate}'
   if K % 8 or K > 128:
     return f'needs a head width that is a multiple of 8 and at most 128, not {K}'
-  if mask.explicit() and (T % 2 or S % 2):
-    return f'needs even numbers of queries and keys with this mask, not {T} and {S}'
   return None
 
 
@@ -115,17 +113,19 @@ def fused(
 
 
 def cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: Mask, *, causal: bool) -> Array:
-  """Compute attention by NVIDIA's fused kernel."""
+  """Compute attention by NVIDIA's fused kernel; with a mask lengths are padded to even ones, as its gradient needs."""
+  T, S, width = q_BTHK.shape[1], k_BSHK.shape[1], v_BSHK.shape[-1]
+  mask_BTS = mask.allowed(causal, (0, T), (0, S)) if mask.explicit() else None
   mask_B1TS = None
-  if mask.explicit():
-    mask_BTS = mask.allowed(causal, (0, q_BTHK.shape[1]), (0, k_BSHK.shape[1]))
-    mask_B1TS, causal = None if mask_BTS is None else mask_BTS[:, None], False
-  width = v_BSHK.shape[-1]
+  if mask_BTS is not None:
+    mask_B1TS, causal = jnp.pad(mask_BTS[:, None], ((0, 0), (0, 0), (0, T % 2), (0, S % 2))), False
+    q_BTHK = jnp.pad(q_BTHK, ((0, 0), (0, T % 2), (0, 0), (0, 0)))
+    k_BSHK, v_BSHK = (jnp.pad(x, ((0, 0), (0, S % 2), (0, 0), (0, 0))) for x in (k_BSHK, v_BSHK))
   v_BSHK = jnp.pad(v_BSHK, ((0, 0),) * 3 + ((0, k_BSHK.shape[-1] - width),))  # cuDNN needs values as wide as keys
   o_BTHK = jax.nn.dot_product_attention(
     q_BTHK, k_BSHK, v_BSHK, mask=mask_B1TS, is_causal=causal, implementation='cudnn'
   )
-  return o_BTHK[..., :width]
+  return o_BTHK[:, :T, :, :width]
 
 
 class Plan(NamedTuple):

@@ -220,6 +220,7 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
   T, B, E = x_TBE.shape
   h_BD, c_BD = carry
   count_B = jnp.full(B, T, jnp.int32) if valid_TB is None else jnp.sum(valid_TB, axis=0, dtype=jnp.int32)
+  exact = jax.default_matmul_precision.value in ('float32', 'highest')
   # Every row has at least one step; its result is discarded for empty rows.
   y_BTD, h_1BD, c_1BD = rnn.lstm(
     x_TBE.swapaxes(0, 1),
@@ -232,7 +233,7 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
     1,
     0.0,
     False,
-    None,
+    lax.Precision.HIGHEST if exact else lax.Precision.HIGH,  # it has no products of bfloat16
   )
   last_carry = where_valid(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
   h_TBD = y_BTD.swapaxes(0, 1)
