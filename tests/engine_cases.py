@@ -257,6 +257,7 @@ def train(
     ema=optim_cfg.ema,
     lag=optim_cfg.asgd_lag,
     total_steps=STEPS,
+    reduction=engine.reduction,
   )
   train_step = engine.compile_train(step, state, donate=donate)
   key = engine.replicate(jax.random.key(1))

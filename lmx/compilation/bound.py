@@ -22,7 +22,7 @@ from lmx.models import registry
 def of_step(step: Step) -> dict[str, int]:
   """Return the bytes a chip of 'gradients' and 'parameters'; {} for one chip, or where activations are communicated.
 
-  Gradients are reduced once, in the type of the parameters. Parameters that are sharded over 'fsdp' are gathered in the
+  Gradients are reduced once, in `parallel.reduce_dtype`. Parameters that are sharded over 'fsdp' are gathered in the
   forward and in the backward pass, in the compute type, unless a compiler keeps them in between. Tables of the
   vocabulary are gathered once, because one pass reads each. Under fsdp both hold for every microbatch, because no chip
   has room for whole gradients or parameters. Where only the optimizer's state of a parameter is sharded, the updated
@@ -35,11 +35,12 @@ def of_step(step: Step) -> dict[str, int]:
   sharded = {leaf_name(path) for path, x in _leaves(state.opt_state) if 'data' in _axes(x)}
   vocabulary = {f'model/{name}' for name in getattr(registry.get(step.run.model_name), 'VOCABULARY', ())}
   width = np.dtype(getattr(step.run.model, 'dtype', 'float32')).itemsize
+  reduced = np.dtype(step.run.parallel.reduce_dtype).itemsize
   gradients = parameters = 0
   for path, x in _leaves(state.params):
     name, elements = leaf_name(path), math.prod(x.shape)
     passes = step.microbatches if 'fsdp' in _axes(x) else 1
-    gradients += passes * elements * x.dtype.itemsize
+    gradients += passes * elements * reduced
     if 'fsdp' in _axes(x):
       parameters += passes * elements * width * (1 if name in vocabulary else 2)
     if name in sharded:

@@ -23,7 +23,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lmx import placement
 from lmx.engine import precision
-from lmx.errors import InputError
+from lmx.engine.step import Reduction
+from lmx.errors import InputError, check_choice
 from lmx.layout import layer_name, resize, stack_range
 from lmx.placement import MESH_AXES
 
@@ -77,6 +78,9 @@ class Config:
       matrix units divide them; 1: no padding. Parameters are initialised, counted and exported without it.
     shard_optimizer: shard the optimizer's state over 'data' too, where its size allows (ZeRO stage 1: Rajbhandari et
       al. 2020, arXiv 1910.02054). Under 'jit' only.
+    reduce_dtype: type in which gradients are reduced over devices, 'float32' or 'bfloat16', which sends half the bytes
+      and rounds them; microbatches are added in float32 before. Data parallelism only. As under 'pmap', each device
+      then draws its own dropout.
   """
 
   mode: str = 'jit'
@@ -88,6 +92,7 @@ class Config:
   stack_layers: bool = True
   pad_vocabulary: int = 1
   shard_optimizer: bool = True
+  reduce_dtype: str = 'float32'
 
   def __post_init__(self) -> None:
     if self.mode not in ('jit', 'pmap'):
@@ -103,6 +108,12 @@ class Config:
       raise InputError(
         'parallel.mode: got "pmap" with parallel.fsdp, tensor or rules; expected data parallelism only; set '
         'parallel.mode=jit, or fsdp and tensor to 1 and no rules'
+      )
+    check_choice('parallel.reduce_dtype', self.reduce_dtype, ('float32', 'bfloat16'))
+    if self.reduce_dtype != 'float32' and (self.fsdp != 1 or self.tensor > 1):
+      raise InputError(
+        f'parallel.reduce_dtype: got "{self.reduce_dtype}" with parallel.fsdp or tensor; expected data parallelism; '
+        'set parallel.reduce_dtype=float32, or fsdp and tensor to 1'
       )
     for regex, spec in self.rules:
       unknown = [a for a in spec if a is not None and a not in MESH_AXES]
@@ -333,9 +344,33 @@ class Engine:
     """Replicate an array on every device, inside a step compiled by `jit`."""
     return x if self.cfg.mode == 'pmap' else jax.lax.with_sharding_constraint(x, self._whole)
 
-  def constrain_parameters(self, tree: Any) -> Any:
-    """Shard a tree of the parameters' shapes, such as their gradients, as the parameters, inside a compiled step."""
-    return tree if self.cfg.mode == 'pmap' else jax.lax.with_sharding_constraint(tree, self.shardings(tree))
+  @property
+  def reduction(self) -> Reduction:
+    """Reduction of gradients over these devices."""
+    if self.cfg.mode == 'pmap':
+      return Reduction(dtype=self.cfg.reduce_dtype)
+    if self.cfg.reduce_dtype != 'float32' and self.row_shards > 1:
+      return Reduction(by_device=self._by_device, dtype=self.cfg.reduce_dtype)
+    return Reduction(lambda tree: jax.lax.with_sharding_constraint(tree, self.shardings(tree)))
+
+  def _by_device(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of (params, updates, key, batch, model_state) that is evaluated on each device's rows.
+
+    Its results are five trees, reduced over `axis`, except the fourth, the model state.
+    """
+
+    def on_device(*args: Any) -> Any:
+      with placement.scope(dataclasses.replace(self.placement, mapped=True)):
+        return function(*args, axis='data')
+
+    whole = PartitionSpec()
+    return jax.shard_map(
+      on_device,
+      mesh=self.mesh,
+      in_specs=(whole, whole, whole, ROWS, ROWS),
+      out_specs=(whole, whole, whole, ROWS, whole),
+      check_vma=False,
+    )
 
   def compile_train(self, step: Callable[..., Any], state: Any, *, donate: bool = True) -> Any:
     """Compile a training step, see `lmx.engine.step`.

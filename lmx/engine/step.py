@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,22 @@ Metrics = dict[str, Any]
 TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
 EvalStep = Callable[..., tuple[Metrics, State]]
 Parts = tuple[Model, Any, Objective, Any]  # model, its Config, objective, its Config
+
+
+class Reduction(NamedTuple):
+  """Reduction of gradients over devices.
+
+  Attributes:
+    place: shards a tree of the parameters' shapes as the parameters. The sum of the microbatches' gradients is sharded
+      so; then XLA reduces it over devices once, after the last microbatch.
+    by_device: under `jit`, returns a function evaluated on each device's rows, which reduces over the axis that it is
+      given; None where XLA reduces.
+    dtype: type in which gradients are reduced over an axis.
+  """
+
+  place: Callable[[Params], Params] = lambda tree: tree
+  by_device: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+  dtype: str = 'float32'
 
 
 def explain_missing_arrays(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,7 +78,7 @@ def make_train_step(
   ema: float = 0.0,
   lag: bool = False,
   total_steps: int = 0,
-  place: Callable[[Params], Params] = lambda tree: tree,
+  reduction: Reduction | None = None,
 ) -> TrainStep:
   """Return `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
@@ -83,34 +99,37 @@ def make_train_step(
     ema: decay of the average of the parameters, used where `state.ema` is an `averaging.Average`.
     lag: use the rate factor of the previous batch, see `optim.averaging`.
     total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).
-    place: shards a tree of the parameters' shapes as the parameters. The sum of the microbatches' gradients is sharded
-      so; then XLA reduces it over devices once, after the last microbatch.
+    reduction: the reduction of gradients over devices, from `Engine.reduction`.
 
   Returns:
     The step. Its metrics are the scalars 'loss', 'grad_norm' (before clipping), 'lr' and 'finite' (bool), and the
     objective's (sum, weight) pairs.
   """
-  parts = (model, model_cfg, objective, objective_cfg)
+  parts, (place, by_device, dtype) = (model, model_cfg, objective, objective_cfg), reduction or Reduction()
+
+  def reduced(params: Params, updates: Array, key: Array, batch: Batch, model_state: State, *, axis: str | None) -> Any:
+    """Return what `_gradient` does, summed over `axis`."""
+    if axis is not None:
+      key = jax.random.fold_in(key, jax.lax.axis_index(axis))
+    weights = sum_over(axis, training_weights(*parts, batch))
+    rows_gradient = functools.partial(_gradient, parts, _optional_arguments(objective, axis, updates, total_steps))
+    if lengths:
+      batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_truncate, rows_gradient, lengths, axis)
+    grads, *others = _accumulate(rows_gradient, accumulate, axis, params, weights, batch, model_state, key, place)
+    return sum_over(axis, grads, dtype), *sum_over(axis, tuple(others[:2])), *others[2:]
 
   def train_step(
     state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None
   ) -> tuple[TrainState, State, Metrics]:
     key = jax.random.fold_in(key, state.step)
-    if axis is not None:
-      key = jax.random.fold_in(key, jax.lax.axis_index(axis))
-    weights = sum_over(axis, training_weights(*parts, batch))
-    rows_gradient = functools.partial(_gradient, parts, _optional_arguments(objective, axis, state.step, total_steps))
-    if lengths:
-      batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_truncate, rows_gradient, lengths, axis)
-    results = _accumulate(rows_gradient, accumulate, axis, state.params, weights, batch, model_state, key, place)
-    grads, loss, metrics = sum_over(axis, results[:3])
+    reduce = functools.partial(reduced, axis=axis) if by_device is None else by_device(reduced)
+    grads, loss, metrics, new_model_state, statistics = reduce(state.params, state.step, key, batch, model_state)
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite}
     metrics['lr'] = rate(state.step) * state.lr_scale
-    new, new_model_state = _where(
-      finite, (_update(state, grads, results[4], tx, ema, batch.get('rate_B'), lag), results[3]), (state, model_state)
-    )
+    new = _update(state, grads, statistics, tx, ema, batch.get('rate_B'), lag)
+    new, new_model_state = _where(finite, (new, new_model_state), (state, model_state))
     return new.replace(step=state.step + 1), new_model_state, metrics
 
   return explain_missing_arrays(train_step)
@@ -359,9 +378,12 @@ def _where(condition: Array, new: Any, old: Any) -> Any:
   return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
-def sum_over(axis: str | None, tree: Any) -> Any:
-  """Return the `psum` over `axis`; under `jit` the tree itself, which is global already."""
-  return tree if axis is None else jax.lax.psum(tree, axis)
+def sum_over(axis: str | None, tree: Any, dtype: str | None = None) -> Any:
+  """Return the `psum` over `axis`, computed in `dtype` or each array's own; under `jit` the tree, which is global."""
+  if axis is None:
+    return tree
+  total = lambda x: jax.lax.psum(x.astype(dtype or x.dtype), axis).astype(x.dtype)
+  return jax.tree.map(total, tree) if dtype else jax.lax.psum(tree, axis)
 
 
 def rows_over(axis: str | None, tree: Any) -> Any:

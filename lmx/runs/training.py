@@ -14,7 +14,7 @@ from lmx.config import schema
 from lmx.data import pipeline
 from lmx.data.batching.base import Batches, round_up
 from lmx.engine import sharding, sparse_step, state, step
-from lmx.errors import check_range
+from lmx.errors import InputError, check_range
 from lmx.layout import Layout
 from lmx.models import registry
 from lmx.optim import build
@@ -132,6 +132,11 @@ def build_step(
   )
   rate = build.rate(run.optim, total_steps, steps_per_epoch)
   if sparse_step.is_sparse(model, run.optim):
+    if run.parallel.reduce_dtype != 'float32':
+      raise InputError(
+        f'parallel.reduce_dtype: got "{run.parallel.reduce_dtype}"; expected float32, because plain SGD changes only '
+        f'the rows that a batch reads; set parallel.reduce_dtype=float32'
+      )
     train_step = sparse_step.make(*parts, rate, replicate=engine.constrain_replicated)
   else:
     train_step = step.make_train_step(
@@ -143,7 +148,7 @@ def build_step(
       ema=run.optim.ema,
       lag=run.optim.asgd_lag,
       total_steps=total_steps,
-      place=engine.constrain_parameters,
+      reduction=engine.reduction,
     )
   create = functools.partial(_create, run, layout, tx)
   return Training(shapes, layout, create, engine.compile_train(train_step, jax.eval_shape(create, key)))

@@ -58,8 +58,12 @@ def test_a_slice_shares_the_rows(config, chips, tmp_path):
 
 @pytest.mark.parametrize(
   'options',
-  [['optim.accumulate=4', 'data.batch_size=512'], ['parallel.fsdp=-1', 'optim.accumulate=1', 'data.batch_size=128']],
-  ids=['data, microbatches', 'fsdp'],
+  [
+    ['optim.accumulate=4', 'data.batch_size=512'],
+    ['optim.accumulate=4', 'data.batch_size=512', 'parallel.reduce_dtype=bfloat16'],
+    ['parallel.fsdp=-1', 'optim.accumulate=1', 'data.batch_size=128'],
+  ],
+  ids=['data, microbatches', 'data, microbatches, bfloat16', 'fsdp'],
 )
 def test_a_step_communicates_what_its_shardings_need(options, tmp_path):
   """Compiled whole, because XLA moves the reduction out of the loop over microbatches after partitioning."""

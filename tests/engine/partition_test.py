@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 
 from lmx.compilation import bound, hlo, program
 from lmx.config import resolve
+from lmx.errors import InputError
 
 ROWS = 56  # 7 a device; no other size of the model is 56
 OVERRIDES = {
@@ -52,6 +54,31 @@ def test_the_gradients_of_a_tied_table_are_added_before_they_are_reduced(mode):
   _, compiled = partitioned('gpt2', mode)
   reduced = [one.shape for one in compiled.collectives() if one.kind == 'all-reduce']
   assert ''.join(reduced).count('f32[97,32]') == 1
+
+
+@pytest.mark.parametrize('options', [['optim.accumulate=2'], ['parallel.mode=pmap']], ids=['jit', 'pmap'])
+def test_gradients_are_reduced_once_in_the_configured_type(options):
+  """Read before compilation, because XLA adds bfloat16 in float32 on a CPU."""
+
+  def traced(*more):
+    overrides = ['data.batch_size=64', 'optim.accumulate=1', *options, *more]
+    step = program.build(resolve.load('experiments/gpt2/quickstart.py:tiny', overrides), jax.devices(), vocabulary=97)
+    return step, step.lower().as_text()
+
+  step, text = traced('parallel.reduce_dtype=bfloat16')
+  reduced = re.findall(r'all_reduce.*?-> tensor<([\dx]*)(f32|bf16)>', text, re.DOTALL)
+  gradients = [math.prod(map(int, filter(None, sizes.split('x')))) for sizes, dtype in reduced if dtype == 'bf16']
+  assert len(gradients) == len(jax.tree.leaves(step.arguments[0].params)) and sum(gradients) == step.parameters
+  assert not [sizes for sizes, dtype in reduced if dtype == 'f32' and sizes]  # only scalars
+  assert bound.of_step(step)['gradients'] == 2 * step.parameters
+  (_, default), (_, exact) = traced(), traced('parallel.reduce_dtype=float32')
+  assert default == exact and 'bf16' not in default
+
+
+def test_rows_that_are_gathered_are_not_reduced():
+  config = resolve.load('experiments/word2vec/quickstart.py:tiny', ['parallel.reduce_dtype=bfloat16'])
+  with pytest.raises(InputError, match='parallel.reduce_dtype: got "bfloat16"; expected float32, because plain SGD'):
+    program.build(config, jax.devices(), vocabulary=97)
 
 
 def test_a_step_whose_rows_are_not_sharded_is_seen():

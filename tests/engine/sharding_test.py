@@ -33,6 +33,19 @@ def test_eight_devices_are_one(name, mode):
   assert engine_cases.deviation(engine_cases.one_device(name), found) < TOLERANCE
 
 
+def test_gradients_reduced_in_bfloat16_are_those_of_float32_rounded():
+  """By an update of plain SGD at rate 1."""
+  optim = dict(optimizer='sgd', lr=1.0, weight_decay=0.0, ema=0.0, schedule='constant', warmup_steps=0)
+  start = jax.tree.leaves(engine_cases.start('gpt2'))
+  exact, rounded = (
+    jax.tree.leaves(engine_cases.train('gpt2', sharding.Config(reduce_dtype=dtype), optim=optim, steps=1)['params'])
+    for dtype in ('float32', 'bfloat16')
+  )
+  for before, a, b in zip(start, exact, rounded, strict=True):
+    change, error = np.linalg.norm(a - before), np.linalg.norm(a - b)
+    assert 0 < error < 2**-8 * change
+
+
 @pytest.mark.parametrize('name', models(IN_PIECES))
 def test_sharded_parameters_are_whole_ones(name):
   result = engine_cases.train(name, sharding.Config(data=2, fsdp=2, tensor=2))
@@ -124,6 +137,9 @@ def test_rows_of_the_only_process_are_all_rows():
     ({'fsdp': 0}, 'parallel.fsdp: got 0'),
     ({'data': 0}, 'parallel.data: got 0'),
     ({'rules': (('.*', ('model',)),)}, 'unknown axis "model"'),
+    ({'reduce_dtype': 'bf16'}, 'parallel.reduce_dtype: unknown "bf16"; did you mean "bfloat16"'),
+    ({'reduce_dtype': 'bfloat16', 'fsdp': -1}, 'parallel.reduce_dtype: got "bfloat16" with parallel.fsdp'),
+    ({'reduce_dtype': 'bfloat16', 'tensor': 2}, 'parallel.reduce_dtype: got "bfloat16" with parallel.fsdp or tensor'),
   ],
 )
 def test_bad_config_is_an_input_error(fields, message):

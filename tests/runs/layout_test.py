@@ -100,7 +100,9 @@ def test_run_continues_in_either_layout(start, end, finished, run, tmp_path):
 def test_run_of_an_earlier_version_keeps_its_layout(finished, run, tmp_path):
   workdir = half_way(finished['own'], tmp_path)
   config = json.loads((workdir / 'config.json').read_text())
-  del config['semantics']['stacked_layers'], config['parallel']['stack_layers'], config['parallel']['pad_vocabulary']
+  del config['semantics']['stacked_layers']
+  for field in ('stack_layers', 'pad_vocabulary', 'reduce_dtype'):
+    del config['parallel'][field]
   (workdir / 'config.json').write_text(json.dumps(config))
   (workdir / 'checksums.json').unlink()
   assert run(workdir, 'parallel.data=1') == 0
