@@ -5,7 +5,7 @@
 #   benchmarks/gpu.sh DIR [PART...]       parts: parity, kernels, resume, step; all by default
 #
 # EXPECTED is a folder of what parity compares with. To save time on the machine with the GPU, make it before:
-# `python -m benchmarks.gpu expect EXPECTED MODEL...`.
+# `python -m benchmarks.gpu expect EXPECTED MODEL...`. MODELS are those whose parity is checked (default: all).
 set -u
 cd "$(dirname "$0")/.."
 out=$1; shift
@@ -22,40 +22,51 @@ each() {
 }
 
 if [[ $parts == *' kernels '* ]]; then
-  JAX_PLATFORMS=cuda,cpu XLA_FLAGS="$quick --xla_force_host_platform_device_count=8" timeout -k 5 150 \
-    "$python" -m pytest -q -rfE -p no:cacheprovider -k cudnn tests/kernels > "$out/kernels.log" 2>&1 &
+  JAX_PLATFORMS=cuda,cpu XLA_FLAGS=$quick timeout -k 5 150 \
+    "$python" -m pytest -q -rfE -p no:cacheprovider -k cudnn_equals tests/kernels > "$out/kernels.log" 2>&1 &
 fi
 if [[ $parts == *' parity '* ]]; then
   mapfile -t models < <("$python" -c 'from lmx.models import registry; print("\n".join(registry.names()))')
+  models=(${MODELS:-${models[@]}})
   if [[ ! -d ${EXPECTED:-} ]]; then
     EXPECTED=$out/expected; mkdir -p "$EXPECTED"
     printf '%s\n' "${models[@]}" | JAX_PLATFORMS=cpu each 8 150 "$python" -m benchmarks.gpu expect "$EXPECTED" {} \
       > "$out/expect.log" 2>&1
   fi
-  printf '%s\n' "${models[@]}" | JAX_PLATFORMS=cuda XLA_FLAGS=$quick each 7 100 \
-    "$python" -m benchmarks.gpu parity "$EXPECTED" "$out/parity.jsonl" {} > "$out/parity.log" 2>&1
+  printf '%s\n' "${models[@]}" | JAX_PLATFORMS=cuda XLA_FLAGS=$quick each 7 150 \
+    "$python" -m benchmarks.gpu parity "$EXPECTED" "$out/parity.jsonl" {} > "$out/parity.log" 2>&1 &
+fi
+
+# The steps to time: a name, and arguments of `lmx bench`.
+steps() {
+  local half=--set=dtype=bfloat16
+  cat <<END
+gpt2_124m gpt2:124m --batch=16 --length=1024 $half
+awd_lstm awd_lstm:ptb --batch=20 --length=70 --optimizer=sgd
+awd_lstm_bfloat16 awd_lstm:ptb --batch=20 --length=70 --optimizer=sgd $half
+bert_large_128 bert:large --batch=64 --length=128 $half
+bert_large_512 bert:large --batch=16 --length=512 $half
+transformer_xl_base transformer_xl:wt103_base --batch=32 --length=150 --optimizer=adam $half
+word2vec word2vec --batch=1024
+END
+}
+# COUNT NAME ARGUMENTS...: time COUNT steps.
+bench() {
+  local count=$1 name=$2; shift 2
+  JAX_PLATFORMS=cuda timeout -k 5 120 "$python" -m lmx.cli.main bench "$@" --steps="$count" --warmup=3 \
+    --json="$out/step_$name.json" >> "$out/step_$name.log" 2>&1
+}
+if [[ $parts == *' step '* ]]; then  # compiled at the same time, then timed alone
+  export JAX_COMPILATION_CACHE_DIR=$LMX_CACHE/programs JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=1
+  while read -r line; do bench 1 $line & done < <(steps)
 fi
 wait
+if [[ $parts == *' step '* ]]; then
+  while read -r line; do bench 20 $line < /dev/null; done < <(steps)
+fi
 if [[ $parts == *' resume '* ]]; then  # XLA's kernels for GPUs are deterministic by request only
-  printf '%s\n' gpt2 awd_lstm bert transformer_xl | JAX_PLATFORMS=cuda each 4 100 env \
+  printf '%s\n' gpt2 awd_lstm bert transformer_xl | JAX_PLATFORMS=cuda each 4 150 env \
     XLA_FLAGS="$quick --xla_gpu_deterministic_ops=true" "$python" -m benchmarks.gpu resume "$out/resume.jsonl" {} \
     > "$out/resume.log" 2>&1
-fi
-# NAME ARGUMENTS...: a timed step; alone, as nothing else may use the GPU.
-step() {
-  local name=$1; shift
-  echo "$name" >> "$out/step.log"
-  JAX_PLATFORMS=cuda timeout -k 5 100 "$python" -m lmx.cli.main bench "$@" --steps=20 --warmup=3 \
-    --json="$out/step_$name.json" >> "$out/step.log" 2>&1
-}
-if [[ $parts == *' step '* ]]; then
-  half='--set=dtype=bfloat16'
-  step gpt2_124m gpt2:124m --batch=16 --length=1024 $half
-  step awd_lstm awd_lstm:ptb --batch=20 --length=70 --optimizer=sgd
-  step awd_lstm_bfloat16 awd_lstm:ptb --batch=20 --length=70 --optimizer=sgd $half
-  step word2vec word2vec --batch=1024
-  step bert_large_128 bert:large --batch=64 --length=128 $half
-  step bert_large_512 bert:large --batch=16 --length=512 $half
-  step transformer_xl_base transformer_xl:wt103_base --batch=32 --length=150 --optimizer=adam $half
 fi
 "$python" -m benchmarks.gpu table "$out" | tee "$out/table.md"

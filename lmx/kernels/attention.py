@@ -113,17 +113,18 @@ def fused(
 
 
 def cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: Mask, *, causal: bool) -> Array:
-  """Compute attention by NVIDIA's fused kernel; with a mask lengths are padded to even ones, as its gradient needs."""
-  T, S, width = q_BTHK.shape[1], k_BSHK.shape[1], v_BSHK.shape[-1]
+  """Compute attention by NVIDIA's fused kernel. Its gradient needs even lengths, so others are padded."""
+  (B, T, *_), S, width = q_BTHK.shape, k_BSHK.shape[1], v_BSHK.shape[-1]
   mask_BTS = mask.allowed(causal, (0, T), (0, S)) if mask.explicit() else None
-  mask_B1TS = None
+  options: dict[str, Any] = {'is_causal': causal}
   if mask_BTS is not None:
-    mask_B1TS, causal = jnp.pad(mask_BTS[:, None], ((0, 0), (0, 0), (0, T % 2), (0, S % 2))), False
-    q_BTHK = jnp.pad(q_BTHK, ((0, 0), (0, T % 2), (0, 0), (0, 0)))
-    k_BSHK, v_BSHK = (jnp.pad(x, ((0, 0), (0, S % 2), (0, 0), (0, 0))) for x in (k_BSHK, v_BSHK))
-  v_BSHK = jnp.pad(v_BSHK, ((0, 0),) * 3 + ((0, k_BSHK.shape[-1] - width),))  # cuDNN needs values as wide as keys
+    options = {'mask': jnp.pad(mask_BTS[:, None], ((0, 0), (0, 0), (0, T % 2), (0, S % 2)))}
+  elif T % 2 or S % 2:
+    options |= {'query_seq_lengths': jnp.full(B, T, jnp.int32), 'key_value_seq_lengths': jnp.full(B, S, jnp.int32)}
+  widen = k_BSHK.shape[-1] - width  # cuDNN needs values as wide as keys
+  pad = lambda x, more: jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, more)))
   o_BTHK = jax.nn.dot_product_attention(
-    q_BTHK, k_BSHK, v_BSHK, mask=mask_B1TS, is_causal=causal, implementation='cudnn'
+    pad(q_BTHK, 0), pad(k_BSHK, 0), pad(v_BSHK, widen), implementation='cudnn', **options
   )
   return o_BTHK[:, :T, :, :width]
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental import rnn
+from jax.experimental import layout, rnn
 
 from lmx import placement
 from lmx.errors import InputError
@@ -214,6 +214,15 @@ def cudnn_weights(weights: Weights) -> Array:
   return jnp.concatenate([jnp.ravel(weights.w_EG.T), jnp.ravel(weights.u_DG.T), weights.b_G, c_G])
 
 
+def row_major(arrays: Any) -> Any:
+  """Return arrays that XLA stores in the order of their axes, and so their gradients.
+
+  `rnn.lstm` does not state this of its operands. Without it XLA transposes one by a change of its layout alone, and
+  cuDNN reads it in the wrong order.
+  """
+  return jax.tree.map(lambda x: layout.with_layout_constraint(x, layout.Layout(tuple(range(x.ndim)))), arrays)
+
+
 def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None) -> tuple[Array, Carry]:
   """Run a layer by cuDNN: (h_TBD float32, carry). Padding must be on the right; TF32 follows jax's matmul precision."""
   del cell
@@ -221,12 +230,10 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
   h_BD, c_BD = carry
   count_B = jnp.full(B, T, jnp.int32) if valid_TB is None else jnp.sum(valid_TB, axis=0, dtype=jnp.int32)
   exact = jax.default_matmul_precision.value in ('float32', 'highest')
+  inputs = row_major((x_TBE.swapaxes(0, 1), h_BD[None], c_BD[None], cudnn_weights(weights)))
   # Every row has at least one step; its result is discarded for empty rows.
-  y_BTD, h_1BD, c_1BD = rnn.lstm(
-    x_TBE.swapaxes(0, 1),
-    h_BD[None],
-    c_BD[None],
-    cudnn_weights(weights),
+  outputs = rnn.lstm(
+    *inputs,
     jnp.maximum(count_B, 1),
     E,
     h_BD.shape[-1],
@@ -235,6 +242,7 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
     False,
     lax.Precision.HIGHEST if exact else lax.Precision.HIGH,  # it has no products of bfloat16
   )
+  y_BTD, h_1BD, c_1BD = row_major(outputs)
   last_carry = where_valid(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
   h_TBD = y_BTD.swapaxes(0, 1)
   return (h_TBD if valid_TB is None else jnp.where(valid_TB[..., None], h_TBD, last_carry[0][None])), last_carry

@@ -152,18 +152,25 @@ def test_cudnn_is_called_with_masks_and_with_values_as_wide_as_keys(monkeypatch)
 
   def checked(q, k, v, *, implementation, **options):
     assert implementation == 'cudnn' and k.shape == v.shape
-    if options['mask'] is not None:
-      assert q.shape[1] % 2 == k.shape[1] % 2 == 0, 'cuDNN has no gradient of odd lengths with a mask'
+    assert q.shape[1] % 2 == k.shape[1] % 2 == 0, 'cuDNN has no gradient of odd lengths'
     return plain(q, k, v, **options)
 
   monkeypatch.setattr(jax.nn, 'dot_product_attention', checked)
 
   @jax.jit
   def run(q, k, v):
-    both = lambda name, *of: [serve(*of, MASKS[name], causal=True) for serve in (attention.attention, kernels.cudnn)]
-    odd = (q[:, :9], k[:, :9], v[:, :9], jax.tree.map(lambda x: x[:, :9], MASKS['both']))
-    odd = [serve(*odd, causal=True) for serve in (attention.attention, kernels.cudnn)]
-    return {'all': both('all', q, k, v[..., :5]), 'both': both('both', q, k, v), 'odd': odd}
+    both = lambda name, *of, **how: [
+      serve(*of, jax.tree.map(lambda x: x[:, : of[0].shape[1]], MASKS[name]), **{'causal': True} | how)
+      for serve in (attention.attention, kernels.cudnn)
+    ]
+    even = [x[:, :10] for x in (q, k, v)]
+    return {
+      'all': both('all', q, k, v[..., :5]),
+      'not causal': both('all', q, k, v, causal=False),
+      'both': both('both', q, k, v),
+      'even': both('both', *even),
+      'even, all': both('all', *even),
+    }
 
   for name, (expected, found) in run(*draw()).items():
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=name)

@@ -114,9 +114,9 @@ def test_cudnn_weights_in_plain_numpy():
 def test_cudnn_equals_the_scan(bias, lengths):
   params, x_TBE, carry, _ = case('lstm', bias, False)
   valid_TB = None if lengths is None else jnp.arange(T)[:, None] < jnp.array(lengths)
-  with jax.default_matmul_precision('highest'):
-    found = gradients_of('cudnn', params, x_TBE, carry, valid_TB)
-    expected = gradients_of('scan', params, x_TBE, carry, valid_TB)
+  with placement.scope(placement.of_process()), jax.default_matmul_precision('float32'):
+    both = jax.jit(lambda *inputs: [gradients_of(backend, *inputs, valid_TB) for backend in ('cudnn', 'scan')])
+    found, expected = both(params, x_TBE, carry)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
 
 
