@@ -44,9 +44,9 @@ steps() {
 gpt2_124m gpt2:124m --batch=16 --length=1024 $half
 awd_lstm awd_lstm:ptb --batch=20 --length=70 --optimizer=sgd
 awd_lstm_bfloat16 awd_lstm:ptb --batch=20 --length=70 --optimizer=sgd $half
-bert_large_128 bert:large --batch=64 --length=128 $half
-bert_large_512 bert:large --batch=16 --length=512 $half
-transformer_xl_base transformer_xl:wt103_base --batch=32 --length=150 --optimizer=adam $half
+bert_large_128 bert:large --batch=64 --length=128 $half --set=scan=true
+bert_large_512 bert:large --batch=16 --length=512 $half --set=scan=true
+transformer_xl_base transformer_xl:wt103_base --batch=32 --length=150 --optimizer=adam $half --set=scan=true
 word2vec word2vec --batch=1024
 END
 }

@@ -96,6 +96,18 @@ def test_cudnn_is_called_with_its_layout_of_weights_rows_and_lengths(monkeypatch
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
 
 
+def test_cudnn_states_the_layout_of_all_that_it_reads_and_writes(monkeypatch):
+  """Otherwise XLA transposes an operand by its layout alone, which the custom call does not see."""
+  monkeypatch.setattr(rnn, 'lstm', functools.partial(cudnn_in_plain_jax, [T] * B))
+  params, x_TBE, carry, _ = case('lstm', 'double', False)
+  weights = kernels.Weights(params['input'], params['recurrent'], params['bias'], params['recurrent_bias'])
+  run = lambda *inputs: kernels.cudnn('lstm', *inputs, None)
+  out, pull = jax.eval_shape(run, weights, x_TBE, carry), lambda *args: jax.vjp(run, *args[:3])[1](args[3])
+  cotangents = jax.tree.map(lambda x: jnp.ones(x.shape), out)
+  constraints = str(jax.make_jaxpr(pull)(weights, x_TBE, carry, cotangents)).count('layout_constraint')
+  assert constraints == 2 * (4 + 3)  # x, h, c, weights; y, h, c; and their gradients
+
+
 def test_cudnn_weights_in_plain_numpy():
   params, *_ = case('lstm', 'double', False)
   weights = kernels.Weights(params['input'], params['recurrent'], params['bias'], params['recurrent_bias'])
