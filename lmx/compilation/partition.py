@@ -1,13 +1,15 @@
 """The step after XLA has partitioned it, in seconds where the whole compilation takes minutes.
 
 XLA has no interface that stops there. A child process compiles and writes its program after the partitioner; when the
-file is whole, the child is ended.
+file is whole, the child and its own children are ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,9 +38,13 @@ def text(command: Sequence[str]) -> str:
       stdout=subprocess.DEVNULL,
       stderr=subprocess.PIPE,
       text=True,
+      start_new_session=True,
     )
-    path = _wait(child, folder)
-    child.kill()
+    try:
+      path = _wait(child, folder)
+    finally:  # it may compile in a process of its own (lmx/cli/compile.py)
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
     errors = child.communicate()[1]
     if path is None:
       raise InputError(errors.strip().removeprefix('lmx: ') or f'the compilation ended with code {child.returncode}')

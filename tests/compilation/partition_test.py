@@ -1,0 +1,40 @@
+"""The program after partitioning, of a compilation that goes on in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from lmx.compilation import partition
+from lmx.errors import InputError
+
+COMPILER = """#!/bin/sh
+folder=${XLA_FLAGS##*--xla_dump_to=}
+sleep 30 >&- 2>&- &
+echo $! > "$PIDS"
+echo program > "${folder%% *}/module.after_tpu-spmd-partitioning.txt"
+wait
+"""
+
+
+def compiler(tmp_path, monkeypatch, text):
+  path = tmp_path / 'python'
+  path.write_text(text)
+  path.chmod(0o755)
+  monkeypatch.setattr(sys, 'executable', str(path))
+  monkeypatch.setenv('PIDS', str(tmp_path / 'pids'))
+
+
+def test_every_process_of_the_compilation_is_ended(tmp_path, monkeypatch):
+  compiler(tmp_path, monkeypatch, COMPILER)
+  assert partition.text(['compile']) == 'program\n'
+  state = f'/proc/{int((tmp_path / "pids").read_text())}/stat'
+  assert not os.path.exists(state) or open(state).read().split()[2] in 'XZ'
+
+
+def test_a_compilation_that_fails_is_an_input_error(tmp_path, monkeypatch):
+  compiler(tmp_path, monkeypatch, '#!/bin/sh\necho "lmx: model.V: got 0" >&2\nexit 2\n')
+  with pytest.raises(InputError, match='^model.V: got 0$'):
+    partition.text(['compile'])
