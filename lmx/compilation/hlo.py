@@ -148,20 +148,26 @@ class Program:
           total[types] += factor * _operations(instruction, *map(_dimensions, (left, right, result)))
     return dict(total)
 
-  def collectives(self) -> list[Collective]:
+  def collectives(self, *, merged: bool = False) -> list[Collective]:
     """Return the collectives of a step, the largest first.
 
     An asynchronous collective counts once, though each of its parts, in computations of their own, names its channel.
     Several of one computation are different ones even if they have one channel, as under `pmap`.
+
+    Args:
+      merged: count equal ones of the same operands once, as XLA merges them after partitioning.
     """
     channels: dict[tuple[str, str, int], tuple[float, Collective]] = {}
+    seen: set[tuple[Any, ...]] = set()
     for name, factor in self.runs.items():
       shapes = {instruction.name: instruction.result for instruction in self.computations.get(name, ())}
       numbers: dict[tuple[str, str], int] = collections.defaultdict(int)  # of the collectives of a channel
       for instruction in self.computations.get(name, ()):
         kind = next((kind for kind in COLLECTIVES if instruction.kind in (kind, f'{kind}-start')), None)
-        if kind is None:
+        equal = name, kind, instruction.operands, instruction.result
+        if kind is None or (merged and equal in seen):
           continue
+        seen.add(equal)
         if name.startswith('all-reduce-scatter'):  # a fusion of an all-reduce and a slice, which a TPU does as one
           kind = 'reduce-scatter'
         operands = sum(size(shapes.get(operand, '')) for operand in instruction.operands)

@@ -37,10 +37,10 @@ def compile_step(step: program.Step, slice_: slices.Topology) -> tuple[dict[str,
 
 
 def read(text: str, model_flops: float, slice_: slices.Topology, *, estimated: bool = True) -> dict[str, Any]:
-  """Return the part of a report that the program's text gives; without `estimated` it has no cycles yet."""
+  """Return the part of a report that the program's text gives; without `estimated` it is only partitioned."""
   compiled = hlo.Program(text)
   products = compiled.products()
-  collectives = compiled.collectives()
+  collectives = compiled.collectives(merged=not estimated)
   report: dict[str, Any] = {
     'program_flops_per_chip': sum(products.values()),
     'products': products,

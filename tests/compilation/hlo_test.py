@@ -85,6 +85,16 @@ def test_parts_of_one_collective_count_once_and_two_of_one_channel_twice():
   assert [one.count for one in hlo.Program(part).collectives()] == [1, 1]
 
 
+def test_equal_collectives_of_a_partitioned_program_count_once():
+  line = (
+    '  %all-reduce.1 = f32[8,32]{1,0} all-reduce(%fusion.1), channel_id=1, to_apply=%add, metadata={op_name="f/psum"}\n'
+  )
+  assert line in TEXT
+  again = hlo.Program(TEXT.replace(line, line + line.replace('.1 =', '.2 =').replace('channel_id=1', 'channel_id=3')))
+  assert [one.count for one in again.collectives()] == [12, 12, 1]
+  assert [one.count for one in again.collectives(merged=True)] == [12, 1]
+
+
 def test_an_all_reduce_fused_with_the_slice_of_its_result_is_a_reduce_scatter():
   fused = TEXT.replace('%body', '%all-reduce-scatter.1').replace('all-reduce-scatter.1, x', 'body, x')
   assert [one.kind for one in hlo.Program(fused).collectives()] == ['reduce-scatter', 'all-gather']
