@@ -1,7 +1,7 @@
-"""`lmx compile --config=FILE[:variant] --topology=v5e-256`: compile a training step for a TPU slice, without the slice.
+"""`lmx compile --config=FILE[:variant] --topology=v5e-256`: compile a training step for devices that are absent.
 
-Prints whether the step fits, its largest arrays, its collectives, and an estimate of its time. The exit code is 2 if it
-does not fit.
+They are a slice of TPUs or the NVIDIA GPUs of a server (h100x8). Prints whether the step fits, its largest arrays, its
+collectives, its attention kernel and, for TPUs, an estimate of its time. The exit code is 2 if it does not fit.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import subprocess
 import sys
 
 from lmx import ranges
-from lmx.compilation import slices
+from lmx.compilation import cards, slices
 from lmx.errors import InputError
 
-# libtpu would ask the metadata server of a TPU VM, and wait for a TPU. Must be set before JAX starts.
+# Must be set before JAX starts.
 ENVIRONMENT = {
+  'JAX_PLATFORMS': 'cpu',
+  # libtpu would ask the metadata server of a TPU VM, and wait for a TPU.
   'TPU_SKIP_MDS_QUERY': '1',
   'TPU_ACCELERATOR_TYPE': 'v5litepod-8',  # only silences libtpu; the topology is given by its name
   'TPU_WORKER_HOSTNAMES': 'localhost',
@@ -28,16 +30,19 @@ ENVIRONMENT = {
   'TPU_LOG_DIR': 'disabled',
   'TPU_MIN_LOG_LEVEL': '3',
   'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
-  'JAX_PLATFORMS': 'cpu',
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
   parser.add_argument(
-    '--topology', required=True, help='generation and chips, such as v5e-16, v5p-64, v6e-256, or a layout, v5p:4x4x4'
+    '--topology',
+    required=True,
+    help='TPUs: generation and chips, such as v5e-16 or v6e-256, or a layout, v5p:4x4x4; NVIDIA cards: h100x8, a100x1',
   )
-  parser.add_argument('--partition', action='store_true', help='stop after partitioning: seconds instead of minutes')
+  parser.add_argument(
+    '--partition', action='store_true', help='stop after partitioning: seconds instead of minutes; for TPUs'
+  )
   parser.add_argument(
     '--vocabulary',
     type=ranges.integer(0, 100_000_000),
@@ -52,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
   slice_ = slices.parse(args.topology)
   for name, value in ENVIRONMENT.items():
     os.environ.setdefault(name, value)
-  if not args.partition and (code := _compile_with_more_stack(args)) is not None:
+  server = isinstance(slice_, cards.Server)
+  if server and args.partition:
+    raise InputError(f'--partition: got {args.topology}; expected a slice of TPUs; leave --partition out')
+  if not server and not args.partition and (code := _compile_with_more_stack(args)) is not None:
     return code
   from lmx.compilation import partition, program, report, topology
   from lmx.config import resolve

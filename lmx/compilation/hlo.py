@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from lmx.compilation import cudnn
+
 COLLECTIVES = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
 # Instructions whose result is no array of their own.
 _NO_ARRAY = ('parameter', 'tuple', 'get-tuple-element', 'while', 'bitcast', 'broadcast', 'iota', 'constant')
@@ -24,6 +26,8 @@ _SHAPE = re.compile(r'\b(pred|bf16|[sufc]\d+\w*)\[([\d,]*)\]')
 _CALLED = re.compile(
   r'(calls|body|condition|to_apply|true_computation|false_computation|async_computation)=%([\w.\-]+)'
 )
+# Kernels of which the text has only the name: cuDNN's attention, Pallas on TPUs and on GPUs.
+_KERNEL = re.compile(r'custom_call_target="([^"]*(?:fmha|tpu_custom_call|triton)[^"]*)"')
 _BRANCHES = re.compile(r'(?:branch_computations|called_computations)=\{([^}]*)\}')
 
 
@@ -134,18 +138,14 @@ class Program:
     return constants[0] if len(constants) == len(compared) == 1 else None
 
   def products(self) -> dict[str, float]:
-    """Return the operations of matrix products and convolutions in a step, by the types of their operands."""
+    """Return the operations of products, convolutions and cuDNN's kernels in a step, by the types of their operands."""
     total: dict[str, float] = collections.defaultdict(float)
     for name, factor in self.runs.items():
       shapes = {instruction.name: instruction.result for instruction in self.computations.get(name, ())}
       for instruction in self.computations.get(name, ()):
-        if instruction.kind not in ('convolution', 'dot') or len(instruction.operands) < 2:
-          continue
-        left, right = (_SHAPE.search(shapes.get(operand, '')) for operand in instruction.operands[:2])
-        result = _SHAPE.search(instruction.result)
-        if left and right and result:
-          types = '/'.join(sorted({left.group(1), right.group(1)}))
-          total[types] += factor * _operations(instruction, *map(_dimensions, (left, right, result)))
+        types, operations = product(instruction, shapes)
+        if operations:
+          total[types] += factor * operations
     return dict(total)
 
   def collectives(self, *, merged: bool = False) -> list[Collective]:
@@ -201,6 +201,18 @@ class Program:
         total[instruction.op_name or instruction.kind] += factor * instruction.cycles
     return dict(total)
 
+  def attention(self) -> dict[str, int]:
+    """Return the calls a step of each attention kernel by its name, and of 'plain products' of an array of scores."""
+    total: dict[str, float] = collections.defaultdict(float)
+    for name, factor in self.runs.items():
+      for instruction in self.computations.get(name, ()):
+        kernel = _KERNEL.search(instruction.text) if instruction.kind == 'custom-call' else None
+        if kernel and ('fmha' in kernel.group(1) or 'attention' in instruction.op_name):
+          total[kernel.group(1)] += factor
+        elif instruction.kind in ('dot', 'convolution') and 'BHTS' in instruction.op_name:
+          total['plain products'] += factor
+    return {name: round(n) for name, n in sorted(total.items())}
+
   def kernels(self) -> int:
     """Return the number of calls of Pallas kernels in a step, of which XLA estimates nothing."""
     calls = (
@@ -210,6 +222,26 @@ class Program:
       if instruction.kind == 'custom-call' and 'tpu_custom_call' in instruction.text
     )
     return round(sum(calls))
+
+
+def product(instruction: Instruction, shapes: Mapping[str, str]) -> tuple[str, int]:
+  """Return (types of the operands, operations) of a product, a convolution or a kernel of cuDNN, else ('', 0).
+
+  Args:
+    instruction: any instruction.
+    shapes: types of the results of its computation, by name.
+  """
+  if instruction.kind not in ('convolution', 'dot', 'custom-call') or len(instruction.operands) < 2:
+    return '', 0
+  operands = [_SHAPE.search(shapes.get(operand, '')) for operand in instruction.operands]
+  dimensions = [_dimensions(shape) if shape else [] for shape in operands]
+  types = '/'.join(sorted({shape.group(1) for shape in operands[:2] if shape}))
+  if instruction.kind == 'custom-call':
+    return types, cudnn.operations(instruction.text, dimensions)
+  result = _SHAPE.search(instruction.result)
+  if not (operands[0] and operands[1] and result):
+    return '', 0
+  return types, _operations(instruction, dimensions[0], dimensions[1], _dimensions(result))
 
 
 def float32_share(products: Mapping[str, float]) -> float:

@@ -13,16 +13,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmx.compilation import bound, hlo, program, slices
+from lmx.compilation import bound, cards, hlo, program, slices, topology
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
 LARGEST = 8  # arrays and collectives in a report
 GIB = 2**30
 
 
-def compile_step(step: program.Step, slice_: slices.Topology) -> tuple[dict[str, Any], str]:
-  """Compile a step; return (report, HLO text). The text is '' if the step does not fit the memory of a chip."""
-  report, lowered = about(step, slice_), step.lower()
+def compile_step(step: program.Step, slice_: slices.Topology | cards.Server) -> tuple[dict[str, Any], str]:
+  """Compile a step; return (report, HLO text). The text is '' if the compiler stops for want of a chip's memory."""
+  report = about(step, slice_)
+  with topology.tracing(slice_):
+    lowered = step.lower()
   begin = time.perf_counter()
   try:
     compiled = lowered.compile()
@@ -33,10 +35,14 @@ def compile_step(step: program.Step, slice_: slices.Topology) -> tuple[dict[str,
   report['compile_seconds'] = time.perf_counter() - begin
   report |= _memory(compiled.memory_analysis(), slice_)
   text = compiled.as_text()
+  if isinstance(slice_, cards.Server):
+    report['notes'] += cards.notes(text, report['memory']['total'], slice_.chip)
   return report | read(text, step.model_flops, slice_), text
 
 
-def read(text: str, model_flops: float, slice_: slices.Topology, *, estimated: bool = True) -> dict[str, Any]:
+def read(
+  text: str, model_flops: float, slice_: slices.Topology | cards.Server, *, estimated: bool = True
+) -> dict[str, Any]:
   """Return the part of a report that the program's text gives; without `estimated` it is only partitioned."""
   compiled = hlo.Program(text)
   products = compiled.products()
@@ -45,6 +51,7 @@ def read(text: str, model_flops: float, slice_: slices.Topology, *, estimated: b
     'program_flops_per_chip': sum(products.values()),
     'products': products,
     'float32_share': hlo.float32_share(products),
+    'attention': compiled.attention(),
     'collectives': _by_kind(collectives),
     'largest_collectives': [
       {'kind': one.kind, 'count': one.count, 'bytes': one.size, 'type': _type(one.shape), 'op_name': one.op_name}
@@ -56,12 +63,12 @@ def read(text: str, model_flops: float, slice_: slices.Topology, *, estimated: b
     'loops_of_unknown_length': compiled.unknown_loops,
   }
   report['communicated'] = sum(one.total for one in collectives)
-  if estimated:
+  if estimated and isinstance(slice_, slices.Topology):
     report['estimate'] = _estimate(compiled, collectives, model_flops / slice_.chips, slice_.chip)
   return report
 
 
-def about(step: program.Step, slice_: slices.Topology) -> dict[str, Any]:
+def about(step: program.Step, slice_: slices.Topology | cards.Server) -> dict[str, Any]:
   """Return the part of a report that is known before compilation."""
   mesh = {axis: n for axis, n in step.engine.mesh.shape.items() if n > 1}
   return {
@@ -81,15 +88,16 @@ def about(step: program.Step, slice_: slices.Topology) -> dict[str, Any]:
   }
 
 
-def _memory(planned: Any, slice_: slices.Topology) -> dict[str, Any]:
+def _memory(planned: Any, slice_: slices.Topology | cards.Server) -> dict[str, Any]:
   arguments, temporary = planned.argument_size_in_bytes, planned.temp_size_in_bytes
   total = arguments + planned.output_size_in_bytes - planned.alias_size_in_bytes + temporary
   memory = {'arguments': arguments, 'temporary': temporary, 'total': total, 'chip': slice_.chip.memory * GIB}
-  memory['peak'] = getattr(planned, 'peak_memory_in_bytes', 0)
+  if peak := getattr(planned, 'peak_memory_in_bytes', 0):  # 0 where the compiler does not give it
+    memory['peak'] = peak
   return {'fits': total <= memory['chip'], 'memory': memory}
 
 
-def _too_large(message: str, slice_: slices.Topology) -> dict[str, Any]:
+def _too_large(message: str, slice_: slices.Topology | cards.Server) -> dict[str, Any]:
   """Return the memory that a program needs that exceeds a chip's, and its largest arrays, from the message of XLA."""
   used = re.search(r'Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm', message)
   units = {'K': 2**10, 'M': 2**20, 'G': 2**30}
@@ -160,7 +168,7 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     text.append(
       f'collectives: {report["communicated"] / 1e6:,.1f} MB, {ratio:.2f} of the bound of {least / 1e6:,.1f} ({needs})'
     )
-    if 'estimate' not in report and report['microbatches'] > 1:
+    if 'compile_seconds' not in report and report['microbatches'] > 1:
       text.append('note: after partitioning, XLA moves the reduction of gradients out of the loop over microbatches')
   for row in report.get('largest_collectives', ()):
     name = f'{row["kind"]} {row["count"]:,} x {row["bytes"] / 1e6:,.2f} MB'
@@ -169,6 +177,9 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     model, program_ = (report[f'{name}_flops_per_chip'] for name in ('model', 'program'))
     text.append(f'operations a chip: model {model:.4g}, program {program_:.4g}')
     text.append(f'products in float32: {report["float32_share"]:.1%}')
+  if report.get('attention'):
+    calls = ', '.join(f'{n:,} {name}' for name, n in report['attention'].items())
+    text.append(f'attention a step: {calls}')
   if 'estimate' in report:
     estimate = report['estimate']
     text.append(

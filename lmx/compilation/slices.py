@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from lmx.compilation import cards
 from lmx.errors import InputError, nearest
 
 
@@ -80,16 +81,19 @@ class Topology:
     return f'{self.generation}-{self.chips} ({"x".join(map(str, self.layout))})'
 
 
-def parse(text: str) -> Topology:
-  """Read 'v5e-16' (generation and chips) or 'v5p:4x4x4' (generation and layout).
+def parse(text: str) -> Topology | cards.Server:
+  """Read 'v5e-16' (generation and chips), 'v5p:4x4x4' (generation and layout) or 'h100x8' (NVIDIA card and number).
 
   Raises:
     InputError: an unknown generation, or a number of chips or a layout that it does not have.
   """
   generation = text.replace(':', '-').partition('-')[0]
+  if text.startswith(tuple(cards.CARDS)):
+    return cards.parse(text)
   got = f'--topology: got "{text}"; expected'
   if generation not in CHIPS:
-    raise InputError(f'{got} one of {", ".join(CHIPS)} and its chips, such as v5e-16{nearest(generation, CHIPS)}')
+    names = f'one of {", ".join(CHIPS)} and its chips, such as v5e-16'
+    raise InputError(f'{got} {names}, or NVIDIA cards, such as h100x8{nearest(generation, CHIPS)}')
   axes, rest = CHIPS[generation].axes, text[len(generation) + 1 :]
   layouts = LAYOUTS[axes]
   example = f'{generation}:{"x".join(map(str, layouts[16]))}'

@@ -1,22 +1,32 @@
-"""Devices of TPU slices that are absent: libtpu compiles for a description of a slice."""
+"""Devices that are absent: libtpu compiles for a description of a slice of TPUs, XLA for that of NVIDIA cards."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import jax
 from jax.experimental import topologies
 
-from lmx.compilation.slices import Topology
+from lmx.compilation import cards, slices
 from lmx.errors import InputError
 
+COMPILER = ('jax_cuda12_plugin', 'nvidia.cuda_nvcc', 'nvidia.cudnn')  # packages of the extra cuda12-aot
+# Floats of cuDNN's LSTM for each row and step, in widths of its state: gates, cell and its tanh, output and one spare.
+LSTM_STATES = 8
 
-def devices(topology: Topology) -> Sequence[jax.Device]:
-  """Return the devices of a slice, for which functions can be compiled but not run.
+
+def devices(topology: slices.Topology | cards.Server) -> Sequence[jax.Device]:
+  """Return the devices of a slice or server, for which functions can be compiled but not run.
 
   Raises:
-    InputError: libtpu is not installed, or does not know the slice.
+    InputError: the compiler is not installed, or does not know the slice.
   """
+  return _cards(topology) if isinstance(topology, cards.Server) else _slice(topology)
+
+
+def _slice(topology: slices.Topology) -> Sequence[jax.Device]:
   try:
     import libtpu  # noqa: F401
   except ImportError:
@@ -32,3 +42,48 @@ def devices(topology: Topology) -> Sequence[jax.Device]:
     return topologies.get_topology_desc(platform='tpu', topology_name=name, **options).devices
   except Exception as error:  # JAX's runtime errors have no common public class
     raise InputError(f'--topology: libtpu does not know {topology}: {" ".join(str(error).split())[:300]}') from None
+
+
+def _cards(server: cards.Server) -> Sequence[jax.Device]:
+  missing = [name for name in COMPILER if not is_installed(name)]
+  if missing:
+    raise InputError(
+      f'--topology: {", ".join(missing)} not installed; install lmx with its extra for compilation without a GPU: '
+      "pip install 'lmx[cuda12-aot]'"
+    )
+  options = {'target_config': cards.description(server.chip), 'topology': f'1x1x{server.chips}'}
+  return topologies.get_topology_desc(platform='cuda', **options).devices
+
+
+def is_installed(name: str) -> bool:
+  """Return True if a package can be imported."""
+  try:
+    return importlib.util.find_spec(name) is not None
+  except ModuleNotFoundError:  # of its parent
+    return False
+
+
+def tracing(topology: slices.Topology | cards.Server) -> AbstractContextManager[None]:
+  """Return the context in which a step for absent devices is traced."""
+  return _assumed_lstm_sizes() if isinstance(topology, cards.Server) else nullcontext()
+
+
+@contextmanager
+def _assumed_lstm_sizes() -> Iterator[None]:
+  """Assume the sizes of the arrays of cuDNN's LSTM that JAX asks of the card: workspace, residuals of the gradient.
+
+  Both are `LSTM_STATES` floats a row, step and unit of the state.
+  """
+  from jaxlib import gpu_rnn
+
+  def sizes(inputs: int, width: int, layers: int, rows: int, steps: int, *rest: object) -> tuple[int, int]:
+    del inputs, rest
+    assumed = LSTM_STATES * layers * rows * steps * width
+    return assumed, assumed
+
+  asked = gpu_rnn.compute_rnn_workspace_reserve_space_sizes
+  gpu_rnn.compute_rnn_workspace_reserve_space_sizes = sizes
+  try:
+    yield
+  finally:
+    gpu_rnn.compute_rnn_workspace_reserve_space_sizes = asked

@@ -30,7 +30,8 @@ def test_a_slice_is_read(text, generation, layout):
 @pytest.mark.parametrize(
   'text, expected',
   [
-    ('h100-8', 'one of v4, v5e, v5p, v6e'),
+    ('v7-8', 'one of v4, v5e, v5p, v6e'),
+    ('b200x8', 'NVIDIA cards, such as h100x8'),
     ('v5e', 'one of 1, 4, 8, 16, 32, 64, 128, 256 chips'),
     ('v5e-48', 'one of 1, 4, 8'),
     ('v5e:4x4x4', '2 sizes, such as v5e:4x4'),

@@ -1,0 +1,156 @@
+"""NVIDIA GPUs of one server, and the descriptions for which XLA compiles without them. Imports no JAX.
+
+Units, caches, bandwidths and peaks are those of NVIDIA's white papers on the A100 (2020) and H100 (2022), SXM with
+80 GB; memory is what CUDA reports of the card.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from lmx.errors import InputError, nearest
+
+COUNTS = (1, 2, 4, 8)  # cards of a server that NVLink connects
+RESERVED = 0.75  # share of the memory that JAX reserves unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+  """A card.
+
+  Attributes:
+    kind: its name, as CUDA reports it.
+    capability: compute capability, as a proto text.
+    multiprocessors: their number.
+    lanes: float32 units of a multiprocessor.
+    shared: KiB of shared memory of a multiprocessor; a block can have one less.
+    cache: MiB of the L2 cache.
+    clock: cycles a second.
+    bandwidth: bytes a second of its memory.
+    memory: GiB.
+    peak: dense bfloat16 FLOP/s.
+    links: bytes a second to other cards, in one direction.
+  """
+
+  kind: str
+  capability: str
+  multiprocessors: int
+  lanes: int
+  shared: int
+  cache: int
+  clock: float
+  bandwidth: float
+  memory: float
+  peak: float
+  links: float
+
+
+CARDS = {
+  'h100': Card(
+    kind='NVIDIA H100 80GB HBM3',
+    capability='major: 9 feature_extension: ACCELERATED_FEATURES',
+    multiprocessors=132,
+    lanes=128,
+    shared=228,
+    cache=50,
+    clock=1.98e9,
+    bandwidth=3.35e12,
+    memory=79.1,
+    peak=989e12,
+    links=450e9,
+  ),
+  'a100': Card(
+    kind='NVIDIA A100-SXM4-80GB',
+    capability='major: 8',
+    multiprocessors=108,
+    lanes=64,
+    shared=164,
+    cache=40,
+    clock=1.41e9,
+    bandwidth=2.04e12,
+    memory=79.2,
+    peak=312e12,
+    links=300e9,
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+  """Cards of one kind in a server.
+
+  Attributes:
+    name: key of CARDS.
+    chips: their number.
+  """
+
+  name: str
+  chips: int
+
+  @property
+  def chip(self) -> Card:
+    """Its card."""
+    return CARDS[self.name]
+
+  def __str__(self) -> str:
+    return f'{self.name}x{self.chips}'
+
+
+def parse(text: str) -> Server:
+  """Read 'h100x8': name and number of cards.
+
+  Raises:
+    InputError: an unknown name, or a number of cards that no server has.
+  """
+  name, number = re.fullmatch(r'([a-z]*\d*)(.*)', text, re.DOTALL).groups()  # type: ignore[union-attr]
+  counts = {f'x{n}': n for n in COUNTS}
+  if name not in CARDS or number not in counts:
+    expected = f'one of {", ".join(CARDS)} and x1, x2, x4 or x8, such as h100x8'
+    raise InputError(f'--topology: got "{text}"; expected {expected}{nearest(name, CARDS)}')
+  return Server(name, counts[number])
+
+
+def notes(text: str, total: int, card: Card) -> list[str]:
+  """Return what compilation without a card leaves open in a program (HLO) of `total` bytes."""
+  found = ['kernels of products are selected without being timed, because there is no card']
+  if '__cudnn$' in text:
+    found.append("the workspace of cuDNN's kernels is not in the memory, because cuDNN plans it on the card")
+  if 'cudnn_rnn' in text:
+    found.append(
+      "sizes of the workspace and residuals of cuDNN's LSTM are assumed, because cuDNN gives them on the card"
+    )
+  if total > RESERVED * card.memory * 2**30:
+    found.append(f'JAX reserves {RESERVED:.0%} of the memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise')
+  return found
+
+
+def description(card: Card) -> str:
+  """Return XLA's description of a card, the text of a `stream_executor.GpuTargetConfigProto`."""
+  versions = 'driver_version: "12.8.0" runtime_version: "12.8.0" compile_time_toolkit_version: "12.8.0"'
+  return f"""
+gpu_device_info {{
+  cuda_compute_capability {{ {card.capability} }}
+  core_count: {card.multiprocessors}
+  fpus_per_core: {card.lanes}
+  clock_rate_ghz: {card.clock / 1e9:.4g}
+  memory_bandwidth: {card.bandwidth:.0f}
+  device_memory_size: {card.memory * 2**30:.0f}
+  l2_cache_size: {card.cache * 2**20}
+  shared_memory_per_core: {card.shared * 2**10}
+  shared_memory_per_block_optin: {(card.shared - 1) * 2**10}
+  shared_memory_per_block: {48 * 2**10}
+  threads_per_warp: 32
+  threads_per_block_limit: 1024
+  threads_per_core_limit: 2048
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  {versions}
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 }}
+device_description_str: "{card.kind}"
+"""

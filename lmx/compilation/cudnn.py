@@ -1,0 +1,32 @@
+"""Operations of cuDNN's fused kernels, of which a program (HLO) has only the names and the arrays."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+PRODUCTS = {'': 2, 'Backward': 5}  # of attention: the backward pass computes the scores again
+PASSES = {'': 1, '_bwd': 2}  # of a layer of the LSTM
+
+
+def operations(text: str, operands: Sequence[Sequence[int]]) -> int:
+  """Return 2 per multiply-add of a custom call; 0 if it is neither attention nor an LSTM.
+
+  Attention counts all scores, whatever the mask, as `lmx.benchmark.flops` does.
+
+  Args:
+    text: its instruction.
+    operands: shapes of its operands.
+  """
+  attention = re.search(r'custom_call_target="__cudnn\$fmha[A-Za-z]*?Softmax(?:Dropout)?(|Backward)"', text)
+  if attention:
+    scores = re.search(r'"intermediate_tensor_shape".*?"dimensions": ?\[([^\]]*)\]', text)
+    sizes = re.findall(r'\d+', scores.group(1)) if scores else []
+    return PRODUCTS[attention.group(1)] * 2 * math.prod(map(int, sizes)) * operands[0][-1] if sizes else 0
+  lstm = re.search(r'custom_call_target="cudnn_rnn(|_bwd)_ffi"', text)
+  if lstm:
+    first = 3 if lstm.group(1) else 0  # the backward pass reads the gradients of the three outputs before
+    (B, T, E), D = operands[first], operands[first + 1][-1]
+    return PASSES[lstm.group(1)] * 2 * B * T * 4 * D * (E + D)
+  return 0

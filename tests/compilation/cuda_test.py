@@ -1,0 +1,54 @@
+"""`lmx compile` for NVIDIA cards, by XLA's plugin and cuDNN without a GPU; skipped without them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lmx.compilation import topology
+from tests.compilation.tpu_test import compiled
+
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.skipif(
+    not all(map(topology.is_installed, topology.COMPILER)),
+    reason="needs XLA's compiler for NVIDIA cards: pip install 'lmx[cuda12-aot]'",
+  ),
+]
+
+
+@pytest.mark.parametrize('server', ['h100x8', 'a100x1'])
+def test_gpt2_has_a_fused_attention(server, tmp_path):
+  report, _ = compiled(tmp_path, 'gpt2/webtext.py:124m', server, '--config.model.N=2', '--config.optim.accumulate=1')
+  assert report['fits'] and report['chips'] == int(server[-1]) and report['dtype'] == 'bfloat16'
+  assert report['attention'] == {'__cudnn$fmhaSoftmax': 2, '__cudnn$fmhaSoftmaxBackward': 2}
+  assert report['float32_share'] < 0.001
+  assert report['program_flops_per_chip'] == pytest.approx(report['model_flops_per_chip'], rel=0.1)
+  if server == 'h100x8':
+    assert 0.95 < report['communicated'] / sum(report['bound'].values()) < 1.05
+  else:
+    assert not report['collectives']
+
+
+@pytest.mark.parametrize('rate, kernel', [(0.1, 'plain products'), (0.0, '__cudnn$fmhaScaleBiasSoftmax')])
+def test_the_dropout_of_bert_decides_its_attention(rate, kernel, tmp_path):
+  options = ['--config.model.N=1', f'--config.model.dropout_attention={rate}']
+  report, _ = compiled(tmp_path, 'bert/pretrain.py:large', 'h100x8', *options)
+  assert kernel in report['attention'] and len(report['attention']) == (1 if rate else 2)
+
+
+def test_cudnn_reads_and_writes_the_lstm_in_the_order_of_axes(tmp_path):
+  report, program = compiled(tmp_path, 'awd_lstm/ptb.py', 'h100x1')
+  calls = 0
+  for instructions in program.computations.values():
+    types = {instruction.name: instruction.result for instruction in instructions}
+    for instruction in instructions:
+      if 'custom_call_target="cudnn_rnn' in instruction.text:
+        calls += 1
+        stored = ' '.join([instruction.result, *(types[name] for name in instruction.operands)])
+        orders = re.findall(r'\{([\d,]+)\}', stored)
+        assert len(orders) > 5
+        assert all(order == ','.join(map(str, reversed(range(order.count(',') + 1)))) for order in orders), stored
+  assert calls == 6  # three layers, forward and backward
+  assert any('LSTM are assumed' in note for note in report['notes'])
