@@ -86,6 +86,21 @@ class Collective:
     return self.count * self.size
 
 
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+  """A call of a Pallas kernel.
+
+  Attributes:
+    count: how often it runs in a step.
+    op_name: see `Instruction`; it ends with the kernel's name.
+    shapes: shapes of its operands.
+  """
+
+  count: int
+  op_name: str
+  shapes: tuple[tuple[int, ...], ...]
+
+
 class Program:
   """A compiled program.
 
@@ -213,15 +228,14 @@ class Program:
           total['plain products'] += factor
     return {name: round(n) for name, n in sorted(total.items())}
 
-  def kernels(self) -> int:
-    """Return the number of calls of Pallas kernels in a step, of which XLA estimates nothing."""
-    calls = (
-      factor
+  def kernels(self) -> list[Kernel]:
+    """Return the calls of Pallas kernels in a step, of which XLA estimates nothing."""
+    return [
+      Kernel(round(factor), instruction.op_name, _operand_shapes(instruction.text))
       for name, factor in self.runs.items()
       for instruction in self.computations.get(name, ())
       if instruction.kind == 'custom-call' and 'tpu_custom_call' in instruction.text
-    )
-    return round(sum(calls))
+    ]
 
 
 def product(instruction: Instruction, shapes: Mapping[str, str]) -> tuple[str, int]:
@@ -266,6 +280,9 @@ def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
   """Return ({name: instructions}, name of the entry)."""
   computations: dict[str, list[Instruction]] = {}
   current, entry = None, ''
+  text = re.sub(
+    r'kernel_metadata=\{\n(.*)\n\}', r'kernel_metadata={\1}', text
+  )  # of a Pallas kernel, in lines of its own
   for line in text.splitlines():
     if not line.startswith(' ') and line.endswith('{') and ' -> ' in line:
       name = line.removeprefix('ENTRY ').split(' ', 1)[0].lstrip('%')
@@ -274,6 +291,12 @@ def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
     elif current is not None and (match := _INSTRUCTION.match(line)):
       current.append(_instruction(*match.groups()))
   return computations, entry
+
+
+def _operand_shapes(text: str) -> tuple[tuple[int, ...], ...]:
+  """Return the shapes of a custom call's operands."""
+  match = re.search(r'operand_layout_constraints=\{(.*?\})\}', text)
+  return tuple(tuple(_dimensions(shape)) for shape in _SHAPE.finditer(match.group(1))) if match else ()
 
 
 def _instruction(name: str, text: str) -> Instruction:

@@ -1,7 +1,8 @@
 """Needs of a compiled training step on a slice: memory, communication, operations, and an estimate of its time.
 
 The estimate is XLA's own: the cycles that it expects of each instruction, loops multiplied, over the clock of the chip.
-It has no overlap between instructions. Pallas kernels have no estimate: their calls are reported and count nothing.
+It has no overlap between instructions. Of Pallas kernels XLA expects nothing. Operations of those of lmx are counted
+at half the peak; calls of others are reported and count nothing.
 Collectives are estimated apart, from their bytes over the links of a chip in a ring. It serves to compare two programs.
 """
 
@@ -14,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmx.compilation import bound, cards, hlo, program, slices, topology
+from lmx.kernels import splash_attention
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
+KERNEL_SHARE = 0.5  # of the peak, at which Pallas kernels are assumed to compute
 LARGEST = 8  # arrays and collectives in a report
 GIB = 2**30
 
@@ -125,18 +128,26 @@ def _estimate(
 ) -> dict[str, Any]:
   """Return the estimated seconds of a step and the model FLOPs utilisation, with `work` operations a chip."""
   cycles = sum(compiled.cycles().values())
-  kernels = compiled.kernels()
-  computing = cycles / chip.clock
+  known = [(kernel.count, _kernel_operations(kernel)) for kernel in compiled.kernels()]
+  operations = sum(count * n for count, n in known if n)
+  computing = cycles / chip.clock + operations / (KERNEL_SHARE * chip.peak)
   communicating = sum(RING[one.kind] * one.total for one in collectives) / chip.links
   mfu = lambda seconds: work / chip.peak / max(seconds, 1e-12)
   return {
     'cycles': round(cycles),
     'compute_seconds': computing,
     'collective_seconds': communicating,
-    'pallas_calls': kernels,
+    'pallas_flops': operations,
+    'pallas_seconds': operations / (KERNEL_SHARE * chip.peak),
+    'pallas_calls_not_counted': sum(count for count, n in known if not n),
     'mfu_if_overlapped': mfu(max(computing, communicating)),
     'mfu_if_not': mfu(computing + communicating),
   }
+
+
+def _kernel_operations(kernel: hlo.Kernel) -> float:
+  """Return the operations of one call of a kernel of lmx, 0 of another."""
+  return splash_attention.operations(kernel.op_name, kernel.shapes) if 'splash' in kernel.op_name else 0.0
 
 
 def _type(shape: str) -> str:
@@ -185,8 +196,14 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     text.append(
       f'estimate: compute {estimate["compute_seconds"]:.4g} s, collectives {estimate["collective_seconds"]:.4g} s; MFU '
       f'{estimate["mfu_if_overlapped"]:.3f} if they overlap, {estimate["mfu_if_not"]:.3f} if not'
-      + (f'; {estimate["pallas_calls"]} calls of Pallas kernels are not in it' if estimate['pallas_calls'] else '')
     )
+    if estimate['pallas_flops']:
+      text.append(
+        f'of which Pallas kernels: {estimate["pallas_flops"]:.4g} operations at {KERNEL_SHARE:.0%} of the peak, '
+        f'{estimate["pallas_seconds"]:.4g} s'
+      )
+    if estimate['pallas_calls_not_counted']:
+      text.append(f'{estimate["pallas_calls_not_counted"]} calls of other Pallas kernels are not in it')
   if report.get('loops_of_unknown_length'):
     text.append(f'{report["loops_of_unknown_length"]} loops of unknown length count once')
   if 'compile_seconds' in report:

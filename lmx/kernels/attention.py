@@ -6,8 +6,9 @@
   arXiv 2205.14135). Blocks of keys after all of a block's queries are skipped. Because rows are sequential,
   it is for one device; 'xla' is for a batch that is sharded over devices.
 - 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`, within the limits of `cudnn_obstacle`.
-- 'auto': 'cudnn' on a GPU within these limits, 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a
-  head, else 'xla'.
+- 'splash': JAX's kernel for TPUs (lmx/kernels/splash_attention.py), within the limits of `splash_obstacle`.
+- 'auto': 'cudnn' on a GPU and 'splash' on a TPU within these limits, 'splash' from `SPLASH_FROM` queries on; 'blocked'
+  on a single CPU device for at least `BLOCKED_FROM` scores a head; else 'xla'.
 
 'xla' and 'blocked' have dropout of the probabilities, with the same mask (lmx/kernels/hash_dropout.py).
 
@@ -27,8 +28,9 @@ from lmx.errors import InputError
 from lmx.kernels import hash_dropout
 from lmx.types import Array
 
-BACKENDS = ('auto', 'xla', 'cudnn', 'blocked')
+BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'blocked')
 BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' selects 'blocked' on a CPU
+SPLASH_FROM = 256  # queries from which 'auto' selects 'splash' on a TPU
 _QUERIES = 64  # minimum number of queries in a block
 
 Block = tuple[int, int]  # first and end of the positions of a block
@@ -42,6 +44,14 @@ class Mask(Protocol):
 
   def aligned(self) -> bool:
     """Return True if query t is at position t."""
+
+  @property
+  def query_group_BT(self) -> Array | None:  # noqa: N802
+    """Group of each query."""
+
+  @property
+  def key_group_BS(self) -> Array | None:  # noqa: N802
+    """Group of each key."""
 
   def row(self, b: Array) -> Mask:
     """Return the mask of batch row `b`, as a batch of one."""
@@ -59,22 +69,45 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
   Raises:
     InputError: 'cudnn' was set outside its limits.
   """
-  obstacle = cudnn_obstacle(q_BTHK, k_BSHK, mask, rate) if backend in ('auto', 'cudnn') else None
-  if backend == 'cudnn' and obstacle:
-    raise InputError(f'model.attention: got "cudnn", which {obstacle}; set model.attention to "auto" or "xla"')
+  obstacles = {'cudnn': cudnn_obstacle(q_BTHK, mask, rate), 'splash': splash_obstacle(q_BTHK, mask, rate)}
+  if obstacles.get(backend):
+    raise InputError(
+      f'model.attention: got "{backend}", which {obstacles[backend]}; set model.attention to "auto" or "xla"'
+    )
   if backend != 'auto':
     return backend
-  if not obstacle:
+  if not obstacles['cudnn']:
     return 'cudnn'
+  if not obstacles['splash'] and q_BTHK.shape[1] >= SPLASH_FROM:
+    return 'splash'
   return 'blocked' if placement.is_one_device('cpu') and q_BTHK.shape[1] * k_BSHK.shape[1] >= BLOCKED_FROM else 'xla'
 
 
-def cudnn_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str | None:
+def _elsewhere(platform: str) -> str | None:
+  """Return that the current placement is not on a platform, as an obstacle."""
+  here = placement.current()
+  is_here = here is not None and here.platform == platform
+  return (
+    None if is_here else f'needs a {platform.upper()}, and the device here is {here.platform if here else "unknown"}'
+  )
+
+
+def splash_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
+  """Return the reason why the splash kernel cannot run, as words after its name; None if it can."""
+  if placement.row_shards(q_BTHK.shape[0]) != getattr(placement.current(), 'row_shards', 1):
+    return f'needs rows that the devices divide, not {q_BTHK.shape[0]}'
+  if rate:
+    return f'has no dropout of the attention probabilities, but the rate is {rate}'
+  if not mask.aligned():
+    return 'needs query t at position t, not a cache of keys'
+  return _elsewhere('tpu')
+
+
+def cudnn_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
   """Return the reason why cuDNN's fused attention cannot run, as words after its name; None if it can."""
   K = q_BTHK.shape[3]
   if not placement.is_platform('gpu'):
-    here = placement.current()
-    return f'needs a GPU, and the device here is {here.platform if here else "unknown"}'
+    return _elsewhere('gpu')
   if q_BTHK.dtype not in (jnp.bfloat16, jnp.float16):
     return f'needs dtype bfloat16 or float16, not {q_BTHK.dtype}'
   if rate:
@@ -103,6 +136,10 @@ def fused(
   choice = choose(backend, q_BTHK, k_BSHK, mask, rate)
   if choice == 'blocked':
     return blocked(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
+  if choice == 'splash':
+    from lmx.kernels import splash_attention  # imports Pallas, which takes a second
+
+    return splash_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask.query_group_BT, mask.key_group_BS, causal=causal)
   if choice == 'cudnn':
     try:
       return cudnn(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)

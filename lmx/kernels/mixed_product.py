@@ -78,6 +78,37 @@ def dot_per_shard(x_RX: Array, kernel_XY: Array, axes: str) -> Array:
   return checkpoint_name(_dot_per_shard(jax.lax.stop_gradient(x_RX), kernel_XY, axes), PROJECTION)
 
 
+def affine(x_RX: Array, kernel_XY: Array, bias_Y: Array | None, axes: int) -> Array:
+  """Return x · kernel + bias; see `dot` and `add`."""
+  y_RY = dot(x_RX, kernel_XY, axes)
+  return y_RY if bias_Y is None else add(y_RY, bias_Y)
+
+
+def split_affine(
+  x_RX: Array, kernel_XCY: Array, bias_CY: Array | None, axes: int, idle: int | None
+) -> tuple[Array, ...]:
+  """Return `affine` for each matrix of a kernel.
+
+  It is one product, except on a TPU, which would copy the parts of its result and their gradients.
+
+  Args:
+    x_RX: rows, and the axes that are contracted.
+    kernel_XCY: these axes, those of the matrices, and those of the results.
+    bias_CY: bias of each.
+    axes: number of axes in X.
+    idle: matrix whose bias gets no gradient, if any.
+  """
+  count = kernel_XCY.shape[axes]
+  part = lambda array, axis, i: jax.lax.index_in_dim(array, i, axis, keepdims=False)
+  biases: Any = [None] * count
+  if bias_CY is not None:
+    biases = [jax.lax.stop_gradient(b) if i == idle else b for i, b in enumerate(bias_CY)]
+  if placement.is_platform('tpu'):
+    return tuple(affine(x_RX, part(kernel_XCY, axes, i), biases[i], axes) for i in range(count))
+  y_RCY = affine(x_RX, kernel_XCY, None if bias_CY is None else jnp.stack(biases), axes)
+  return tuple(part(y_RCY, x_RX.ndim - axes, i) for i in range(count))
+
+
 def add(x: Array, parameter: Array) -> Array:
   """Return x + parameter in the type of x; the parameter's gradient is summed over x's other axes in its own type."""
   return x + jnp.broadcast_to(parameter, x.shape).astype(x.dtype)

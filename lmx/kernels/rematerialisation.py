@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jax
 
 PROJECTION = 'projection'
-HEADS = ('BTCHK', 'BTHK', 'BSHK')  # axes of queries, keys, values and weighted values
+HEADS = ('BTHK', 'BSHK')  # axes of queries, keys, values and weighted values
 Policy = Literal['none', 'full', 'attention', 'dots']
 _KEPT: dict[Policy, tuple[str, ...]] = {
   'full': (),

@@ -26,7 +26,6 @@ from lmx.layers import attention
 from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import SelfAttention
-from lmx.placement import constrain
 from lmx.types import Array
 
 
@@ -41,18 +40,18 @@ class LocalAttention(SelfAttention):
   ) -> tuple[Array, Cache | None]:
     B, T, D = x_BTD.shape
     H, K, W = self.heads, D // self.heads, self.window
-    qkv_BTCHK = constrain(self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD), 'BTCHK')
+    q_BTHK, k_BSHK, v_BSHK = self.project_qkv(x_BTD)
     attend = functools.partial(attention.attend, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
     if cache is not None and position_BT is not None:
-      cache = write(cache, qkv_BTCHK[:, :, 1], qkv_BTCHK[:, :, 2], position_BT)
+      cache = write(cache, k_BSHK, v_BSHK, position_BT)
       block_BS = jnp.broadcast_to(jnp.arange(cache[0].shape[1], dtype=jnp.int32) // W, (B, cache[0].shape[1]))
       mask = AttentionMask(position_BT, position_BT // W, block_BS)
-      o_BTHK = attend(qkv_BTCHK[:, :, 0], *cache, mask)
+      o_BTHK = attend(q_BTHK, *cache, mask)
     else:  # padding is on the right; no real token attends to it
       blocks = -(-T // W)
       width = T if blocks == 1 else W
-      padded_BTCHK = jnp.pad(qkv_BTCHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0), (0, 0)))
-      q, k, v = (padded_BTCHK[:, :, c].reshape(B * blocks, width, H, K) for c in range(3))
+      pad = lambda x_BTHK: jnp.pad(x_BTHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0)))
+      q, k, v = (pad(x_BTHK).reshape(B * blocks, width, H, K) for x_BTHK in (q_BTHK, k_BSHK, v_BSHK))
       o_BTHK = attend(q, k, v, AttentionMask()).reshape(B, blocks * width, H, K)[:, :T]
     return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
@@ -77,7 +76,8 @@ class CompressedAttention(SelfAttention):
     B, T, D = x_BTD.shape
     H, K, R = self.heads, D // self.heads, self.stride
     q_BTHK = self.project((D,), (H, K), name='q')(x_BTD)
-    to_kv = self.project((D,), (2, H, K), fused=2, name='kv')
+    project_kv = self.project((D,), (2, H, K), fused=2, name='kv')
+    to_kv = lambda x: jnp.stack(project_kv(x), axis=2)
     parts = 2 if self.compress == 'keys' else 1
     kernel_CRDE = self.param('kernel', self._draw, (parts, R, D, D)).astype(x_BTD.dtype)
     bias_CE = self.param('bias', nn.initializers.zeros, (parts, D)).astype(x_BTD.dtype)

@@ -39,19 +39,13 @@ class CrossAttention(SelfAttention):
     D, H = x_BTD.shape[-1], self.heads
     q_BTHK = constrain(self.project((D,), (H, D // H), name='q')(x_BTD), 'BTHK')
     states = source.states
-    k_BSHK, v_BSHK = (
-      states if isinstance(states, tuple) else split(constrain(self.to_keys(D, name='kv')(states), 'BSCHK'))
-    )
+    k_BSHK, v_BSHK = states if isinstance(states, tuple) else self.to_keys(D, name='kv')(states)
+    k_BSHK, v_BSHK = constrain(k_BSHK, 'BSHK'), constrain(v_BSHK, 'BSHK')
     return self.attend(q_BTHK, k_BSHK, v_BSHK, source.mask, key)
 
   def to_keys(self, D: int, **fields: Any) -> Projection:
     """Return the projection of the source; as in self-attention, the keys' bias gets no gradient."""
     return self.project((D,), (2, self.heads, D // self.heads), fused=2, idle=0, **fields)
-
-
-def split(kv_BSCHK: Array) -> Cache:
-  """Return the keys and the values of a fused projection."""
-  return kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
 
 
 class DecoderBlock(Block):
@@ -87,7 +81,7 @@ def source_keys(block: DecoderBlock, params: Params, source_BSD: Array) -> Cache
   """Return the keys and values of a block for the encoder's output, each (B, S, H, K)."""
   cross: Any = block.cross
   to_keys = cross.to_keys(source_BSD.shape[-1], parent=None)
-  return split(to_keys.apply({'params': params['cross']['kv']}, source_BSD))
+  return to_keys.apply({'params': params['cross']['kv']}, source_BSD)
 
 
 def attention_weights(block: nn.Module, params: Params, *inputs: Any, **source: Any) -> dict[str, Array]:

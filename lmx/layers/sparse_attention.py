@@ -39,7 +39,6 @@ from lmx.layers import masks
 from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import SelfAttention
-from lmx.placement import constrain
 from lmx.types import Array
 
 PATTERNS = ('strided', 'fixed')
@@ -103,8 +102,7 @@ class SparseAttention(SelfAttention):
     del key  # no dropout of probabilities
     D = x_BTD.shape[-1]
     H, K = self.heads, D // self.heads
-    qkv_BTCHK = constrain(self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD), 'BTCHK')
-    q_BTHK, k_BTHK, v_BTHK = (qkv_BTCHK[:, :, i] for i in range(3))
+    q_BTHK, k_BTHK, v_BTHK = self.project_qkv(x_BTD)
     if cache is not None and position_BT is not None:
       cache = write(cache, k_BTHK, v_BTHK, position_BT)
       o_BTHK = attend_cached(q_BTHK, *cache, position_BT, self.plan)

@@ -85,7 +85,7 @@ class Norm(nn.Module):
 
 
 class Projection(nn.Module):
-  """Product of the last axes of x with a kernel of any shape, plus a bias.
+  """Product of the last axes of x with a kernel of any shape, plus a bias; a tuple of products if `fused`.
 
   Attributes:
     inputs: sizes of the axes of x that are contracted.
@@ -108,17 +108,15 @@ class Projection(nn.Module):
   dtype: str = 'float32'
 
   @nn.compact
-  def __call__(self, x: Array) -> Array:
+  def __call__(self, x: Array) -> Any:
     n = len(self.inputs)
     # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
-    x_R = x.reshape(-1, *self.inputs)
-    y = mixed_product.dot(x_R, self.matrix(), n).reshape(*x.shape[: x.ndim - n], *self.outputs)
-    if not self.bias:
-      return y
-    bias = self.param('bias', nn.initializers.zeros, self.outputs)
-    if self.idle is not None:
-      bias = jnp.asarray(bias).at[self.idle].set(jax.lax.stop_gradient(bias[self.idle]))
-    return mixed_product.add(y, bias)
+    x_R, rows, kernel = x.reshape(-1, *self.inputs), x.shape[: x.ndim - n], self.matrix()
+    bias = self.param('bias', nn.initializers.zeros, self.outputs) if self.bias else None
+    if self.fused == 1:
+      return mixed_product.affine(x_R, kernel, bias, n).reshape(*rows, *self.outputs)
+    ys = mixed_product.split_affine(x_R, kernel, bias, n, self.idle)
+    return tuple(y.reshape(*rows, *self.outputs[1:]) for y in ys)
 
   def matrix(self) -> Array:
     """Return the kernel, (*inputs, *outputs)."""
@@ -154,15 +152,18 @@ class SelfAttention(nn.Module):
   def __call__(
     self, x_BTD: Array, mask: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
-    D = x_BTD.shape[-1]
-    H, K = self.heads, D // self.heads
-    # A bias of the keys adds a constant to all scores of a query, so its gradient is exactly 0. Back-propagation would
-    # give rounding noise instead, which Adam scales up to full-size updates.
-    qkv_BTCHK = constrain(self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD), 'BTCHK')
-    q_BTHK, k_BSHK, v_BSHK = (qkv_BTCHK[:, :, i] for i in range(3))
+    q_BTHK, k_BSHK, v_BSHK = self.project_qkv(x_BTD)
     if cache is not None and position_BT is not None:
       k_BSHK, v_BSHK = cache = kv_cache.write(cache, k_BSHK, v_BSHK, position_BT)
     return self.attend(q_BTHK, k_BSHK, v_BSHK, mask, key), cache
+
+  def project_qkv(self, x_BTD: Array) -> tuple[Array, ...]:
+    """Return queries, keys and values, each (B, T, H, K)."""
+    # A bias of the keys adds a constant to all scores of a query, so its gradient is exactly 0. Back-propagation would
+    # give rounding noise instead, which Adam scales up to full-size updates.
+    shape = 3, self.heads, x_BTD.shape[-1] // self.heads
+    qkv = self.project(x_BTD.shape[-1:], shape, fused=3, idle=1, name='qkv')(x_BTD)
+    return tuple(constrain(x, 'BTHK') for x in qkv)
 
   def project(self, inputs: tuple[int, ...], outputs: tuple[int, ...], **fields: Any) -> Projection:
     """Return a projection with this module's initialisation, biases and type."""

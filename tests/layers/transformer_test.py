@@ -119,7 +119,8 @@ def test_the_backward_pass_reads_what_the_policy_keeps():
   plain, full, attention, dots = map(kept, ('none', 'full', 'attention', 'dots'))
   assert plain[scores] >= layers and plain[rows * F] >= layers
   assert not full[scores] and not full[rows * F] and not full[rows * 3 * D]
-  assert attention[rows * 3 * D] == layers and not attention[scores] and not attention[rows * F]
+  assert attention[rows * D] - full[rows * D] == 4 * layers  # queries, keys, values and weighted values
+  assert not attention[scores] and not attention[rows * F]
   assert dots[rows * 3 * D] == dots[rows * F] == layers and not dots[scores]
 
 

@@ -1,0 +1,133 @@
+"""Attention on a TPU by the splash kernel of JAX (jax.experimental.pallas.ops.tpu.splash_attention).
+
+It stores no (T, S) array: scores are computed block by block, and blocks without an unmasked score are skipped (Dao et
+al. 2022, arXiv 2205.14135). Groups of `AttentionMask` are its segment ids. Lengths are padded to whole blocks, whose
+keys are a group of their own. Under `shard_map` each device runs it on its own rows and heads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
+from jax.sharding import PartitionSpec
+
+from lmx import placement
+from lmx.types import Array
+
+LANES = 128  # a block is a multiple of it
+BLOCK = 512
+BACKWARD_BLOCK = 1024
+CAUSAL = 'causal_attention'  # name of the calls
+PADDED = -2  # group of padded positions; `masks.PADDING` is -1
+
+
+def attention(
+  q_BTHK: Array,
+  k_BSHK: Array,
+  v_BSHK: Array,
+  query_group_BT: Array | None,
+  key_group_BS: Array | None,
+  *,
+  causal: bool,
+  interpret: bool = False,
+) -> Array:
+  """Return `lmx.layers.attention.attention` without dropout.
+
+  Args:
+    q_BTHK: queries, at positions 0 .. T-1.
+    k_BSHK: keys, at positions 0 .. S-1.
+    v_BSHK: values.
+    query_group_BT, key_group_BS: groups, see `lmx.layers.masks.AttentionMask`; None if there are none.
+    causal: mask keys after the query.
+    interpret: run on any platform, slowly.
+  """
+  (B, T, _, K), S = q_BTHK.shape, k_BSHK.shape[1]
+  q_block, k_block = _block(T), _block(S)
+  q_more, k_more = -T % q_block, -S % k_block
+  if query_group_BT is None and k_more and not causal or T != S and (q_more or k_more):
+    query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
+  groups: tuple[Array, ...] = ()
+  if query_group_BT is not None and key_group_BS is not None:
+    pad = lambda x, n: jnp.pad(jnp.broadcast_to(x, (B, x.shape[1])), ((0, 0), (0, n)), constant_values=PADDED)
+    groups = (pad(query_group_BT, q_more), pad(key_group_BS, k_more))
+  heads_first = lambda x, n: jnp.pad(x, ((0, 0), (0, n), (0, 0), (0, 0))).swapaxes(1, 2)
+  arrays = (heads_first(q_BTHK * K**-0.5, q_more), heads_first(k_BSHK, k_more), heads_first(v_BSHK, k_more))
+  o_BHTK = _sharded(functools.partial(_kernel, causal, (q_block, k_block), interpret), arrays, groups)
+  return o_BHTK.swapaxes(1, 2)[:, :T]
+
+
+def _block(length: int) -> int:
+  """Return the number of positions of a block."""
+  return min(BLOCK, -(-length // LANES) * LANES)
+
+
+def _backward_block(length: int, block: int) -> int:
+  """Return the number of keys of a block of the backward pass, a divisor of the length.
+
+  It writes the queries' gradient once for each such block and then sums them, so the block is as large as fits.
+  """
+  return max(n for n in range(block, min(BACKWARD_BLOCK, length) + 1, block) if length % n == 0)
+
+
+def _kernel(
+  causal: bool, blocks: tuple[int, int], interpret: bool, arrays: tuple[Array, ...], groups: tuple[Array, ...]
+) -> Array:
+  """Return the output of the rows and heads of one device: (B, H, T, K)."""
+  q_BHTK, k_BHSK, _ = arrays
+  shape = q_BHTK.shape[2], k_BHSK.shape[2]
+  mask = splash_mask.CausalMask(shape) if causal else splash_mask.FullMask(shape)
+  q_block, k_block = blocks
+  # Positions are the minor axis of its operands, so that heads narrower than the lanes are not padded.
+  layout = splash.QKVLayout.SEQ_MINOR
+  kernel = splash.make_splash_mha_single_device(
+    mask=splash_mask.MultiHeadMask([mask] * q_BHTK.shape[1]),
+    block_sizes=splash.BlockSizes(
+      block_q=q_block,
+      block_kv=k_block,
+      block_q_dkv=q_block,
+      block_kv_dkv=_backward_block(shape[1], k_block),
+      block_kv_dkv_compute=k_block,
+      use_fused_bwd_kernel=True,
+      q_layout=layout,
+      k_layout=layout,
+      v_layout=layout,
+    ),
+    residual_checkpoint_name='BTHK',  # so a policy that keeps the output keeps what its gradient needs
+    interpret=interpret,
+  )
+  run = lambda arrays, groups: kernel(*arrays, splash.SegmentIds(*groups) if groups else None)
+  with jax.named_scope(CAUSAL if causal else 'full_attention'):
+    return jax.vmap(run)(arrays, groups)
+
+
+def operations(op_name: str, shapes: Sequence[tuple[int, ...]]) -> float:
+  """Return the operations of one call of the kernel, of the blocks that it computes.
+
+  Args:
+    op_name: name of the call in a compiled program, with those of the functions around it.
+    shapes: shapes of its operands, among them queries and keys (B, H, K, T).
+  """
+  (B, H, K, T), (*_, S) = [shape for shape in shapes if len(shape) == 4][:2]
+  forward = 'splash_mha_fwd' in op_name
+  q_block, k_block = _block(T), _block(S)
+  k_block = k_block if forward else _backward_block(S, k_block)
+  causal = CAUSAL in op_name
+  blocks = sum(k < q + q_block or not causal for q in range(0, T, q_block) for k in range(0, S, k_block))
+  products = 2 if forward else 5  # of a score: q k, p v; then also dp, dq, dk, dv
+  return 2.0 * products * B * H * K * blocks * q_block * k_block
+
+
+def _sharded(function: Any, arrays: tuple[Array, ...], groups: tuple[Array, ...]) -> Array:
+  """Return `function(arrays, groups)`, each device on its shard of rows and heads."""
+  where = placement.current()
+  if where is None or where.mapped or where.devices == 1:
+    return function(arrays, groups)
+  spec = where.spec(arrays[0].shape, 'BH')
+  specs = (spec,) * 3, tuple(PartitionSpec(spec[0]) for _ in groups)
+  return jax.shard_map(function, mesh=where.mesh, in_specs=specs, out_specs=spec, check_vma=False)(arrays, groups)
