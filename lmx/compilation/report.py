@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmx.compilation import bound, cards, hlo, program, slices, topology
-from lmx.kernels import splash_attention
+from lmx.kernels import row_attention, splash_attention
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
 KERNEL_SHARE = 0.5  # of the peak, at which Pallas kernels are assumed to compute
@@ -147,7 +147,10 @@ def _estimate(
 
 def _kernel_operations(kernel: hlo.Kernel) -> float:
   """Return the operations of one call of a kernel of lmx, 0 of another."""
-  return splash_attention.operations(kernel.op_name, kernel.shapes) if 'splash' in kernel.op_name else 0.0
+  for name, module in (('splash', splash_attention), ('row_attention', row_attention)):
+    if name in kernel.op_name:
+      return module.operations(kernel.op_name, kernel.shapes)
+  return 0.0
 
 
 def _type(shape: str) -> str:

@@ -7,10 +7,11 @@
   it is for one device; 'xla' is for a batch that is sharded over devices.
 - 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`, within the limits of `cudnn_obstacle`.
 - 'splash': JAX's kernel for TPUs (lmx/kernels/splash_attention.py), within the limits of `splash_obstacle`.
-- 'auto': 'cudnn' on a GPU and 'splash' on a TPU within these limits, 'splash' from `SPLASH_FROM` queries on; 'blocked'
-  on a single CPU device for at least `BLOCKED_FROM` scores a head; else 'xla'.
+- 'rows': a kernel for TPUs with dropout (lmx/kernels/row_attention.py), within the limits of `rows_obstacle`.
+- 'auto': 'cudnn' on a GPU, and 'splash' or with dropout 'rows' on a TPU, within these limits, on a TPU from
+  `KERNEL_FROM` queries on; 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; else 'xla'.
 
-'xla' and 'blocked' have dropout of the probabilities, with the same mask (lmx/kernels/hash_dropout.py).
+'xla', 'rows' and 'blocked' have dropout of the probabilities, with the same mask (lmx/kernels/hash_dropout.py).
 
 Axes: G rows x heads, Q and C queries and keys of a block.
 """
@@ -28,9 +29,10 @@ from lmx.errors import InputError
 from lmx.kernels import hash_dropout
 from lmx.types import Array
 
-BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'blocked')
+BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'rows', 'blocked')
 BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' selects 'blocked' on a CPU
-SPLASH_FROM = 256  # queries from which 'auto' selects 'splash' on a TPU
+KERNEL_FROM = 256  # queries from which 'auto' selects a kernel on a TPU
+ROWS_TO = 1024  # keys to which 'rows' serves: a block of whole rows of scores fits the chip
 _QUERIES = 64  # minimum number of queries in a block
 
 Block = tuple[int, int]  # first and end of the positions of a block
@@ -69,17 +71,21 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
   Raises:
     InputError: 'cudnn' was set outside its limits.
   """
-  obstacles = {'cudnn': cudnn_obstacle(q_BTHK, mask, rate), 'splash': splash_obstacle(q_BTHK, mask, rate)}
+  obstacles = {
+    'cudnn': cudnn_obstacle(q_BTHK, mask, rate),
+    'splash': splash_obstacle(q_BTHK, mask, rate),
+    'rows': rows_obstacle(q_BTHK, k_BSHK, mask),
+  }
   if obstacles.get(backend):
     raise InputError(
       f'model.attention: got "{backend}", which {obstacles[backend]}; set model.attention to "auto" or "xla"'
     )
   if backend != 'auto':
     return backend
-  if not obstacles['cudnn']:
-    return 'cudnn'
-  if not obstacles['splash'] and q_BTHK.shape[1] >= SPLASH_FROM:
-    return 'splash'
+  least = {'splash': KERNEL_FROM, 'rows': KERNEL_FROM}
+  for name, obstacle in obstacles.items():
+    if not obstacle and q_BTHK.shape[1] >= least.get(name, 0):
+      return name
   return 'blocked' if placement.is_one_device('cpu') and q_BTHK.shape[1] * k_BSHK.shape[1] >= BLOCKED_FROM else 'xla'
 
 
@@ -94,10 +100,21 @@ def _elsewhere(platform: str) -> str | None:
 
 def splash_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
   """Return the reason why the splash kernel cannot run, as words after its name; None if it can."""
-  if placement.row_shards(q_BTHK.shape[0]) != getattr(placement.current(), 'row_shards', 1):
+  return (
+    f'has no dropout of the attention probabilities, but the rate is {rate}' if rate else _tpu_obstacle(q_BTHK, mask)
+  )
+
+
+def rows_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask) -> str | None:
+  """Return the reason why the kernel of whole rows cannot run, as words after its name; None if it can."""
+  S = k_BSHK.shape[1]
+  return f'needs at most {ROWS_TO} keys, not {S}' if S > ROWS_TO else _tpu_obstacle(q_BTHK, mask)
+
+
+def _tpu_obstacle(q_BTHK: Array, mask: Mask) -> str | None:
+  here = placement.current()
+  if here is not None and placement.row_shards(q_BTHK.shape[0]) != here.row_shards:
     return f'needs rows that the devices divide, not {q_BTHK.shape[0]}'
-  if rate:
-    return f'has no dropout of the attention probabilities, but the rate is {rate}'
   if not mask.aligned():
     return 'needs query t at position t, not a cache of keys'
   return _elsewhere('tpu')
@@ -136,10 +153,13 @@ def fused(
   choice = choose(backend, q_BTHK, k_BSHK, mask, rate)
   if choice == 'blocked':
     return blocked(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
-  if choice == 'splash':
-    from lmx.kernels import splash_attention  # imports Pallas, which takes a second
+  if choice in ('splash', 'rows'):
+    from lmx.kernels import row_attention, splash_attention  # import Pallas, which takes a second
 
-    return splash_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask.query_group_BT, mask.key_group_BS, causal=causal)
+    arrays = q_BTHK, k_BSHK, v_BSHK, mask.query_group_BT, mask.key_group_BS
+    if choice == 'splash':
+      return splash_attention.attention(*arrays, causal=causal)
+    return row_attention.attention(*arrays, causal=causal, rate=rate, key=key)
   if choice == 'cudnn':
     try:
       return cudnn(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)

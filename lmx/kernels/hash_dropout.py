@@ -42,11 +42,14 @@ def mask(seed_2: Array, rate: float, rows: Array, columns: Array) -> Array:
   Returns:
     Boolean, rows.shape + (S,).
   """
-  start = _mix(rows ^ seed_2[0])
-  stride = _mix(start ^ seed_2[1]) | jnp.uint32(1)
-  columns = columns.reshape((1,) * rows.ndim + (-1,))
-  bits = _mix(start[..., None] + stride[..., None] * columns)
-  return bits >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
+  return mask_of_columns((seed_2[0], seed_2[1]), rate, rows[..., None], columns.reshape((1,) * rows.ndim + (-1,)))
+
+
+def mask_of_columns(words: tuple[Array, Array], rate: float, rows: Array, columns: Array) -> Array:
+  """Return `mask` of rows and columns that broadcast, such as (R, 1) and (R, S), from the two words of a seed."""
+  start = _mix(rows ^ words[0])
+  stride = _mix(start ^ words[1]) | jnp.uint32(1)
+  return _mix(start + stride * columns) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
 def mask_like(x: Array, rate: float, seed_2: Array) -> Array:

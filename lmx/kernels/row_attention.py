@@ -1,0 +1,212 @@
+"""Attention on a TPU with dropout of the probabilities, by a Pallas kernel that holds whole rows of scores on the chip.
+
+Each program computes all scores of a block of queries of one head, so the softmax is the equation's. The backward pass
+computes them again from queries and keys. Nothing of the size (T, S) is stored, and the mask of dropout is the hash of
+lmx/kernels/hash_dropout.py, computed where it is used. For lengths whose rows do not fit the chip, splash attention
+(lmx/kernels/splash_attention.py) has no dropout.
+
+Axes: positions are the minor axis of all operands, (B, H, K, T), so that heads narrower than the 128 lanes are not
+padded. Q are the queries of a block, C the components of the arrays below.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import PartitionSpec
+
+from lmx import placement
+from lmx.kernels import hash_dropout
+from lmx.types import Array
+
+LANES = 128
+SCORES = 2**18  # of a block: a few arrays of them, in float32, fit the chip
+MASKED = -1e30  # as lmx.layers.masks
+PADDED = -2  # group of padded positions
+
+
+class Plan(NamedTuple):
+  """Compile-time constants.
+
+  Attributes:
+    causal: mask keys after the query.
+    rate: dropout rate of the probabilities.
+    heads: number of heads on all devices.
+    length: number of queries without padding.
+    interpret: run on any platform, slowly.
+  """
+
+  causal: bool
+  rate: float
+  heads: int
+  length: int
+  interpret: bool
+
+
+class Inputs(NamedTuple):
+  """Integer operands.
+
+  Attributes:
+    words: two words of the seed, the first row and the first head of this device: (4,) int32.
+    query_group_BT1: group of each query.
+    key_group_B1S: group of each key.
+  """
+
+  words: Array
+  query_group_BT1: Array
+  key_group_B1S: Array
+
+
+def attention(
+  q_BTHK: Array,
+  k_BSHK: Array,
+  v_BSHK: Array,
+  query_group_BT: Array | None,
+  key_group_BS: Array | None,
+  *,
+  causal: bool,
+  rate: float = 0.0,
+  key: Array | None = None,
+  interpret: bool = False,
+) -> Array:
+  """Return `lmx.layers.attention.attention`; arguments as there and in `splash_attention.attention`."""
+  (B, T, H, K), S = q_BTHK.shape, k_BSHK.shape[1]
+  more = lambda n: -n % LANES
+  if query_group_BT is None or key_group_BS is None:
+    query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
+  pad = lambda x, n: jnp.pad(jnp.broadcast_to(x, (B, n)), ((0, 0), (0, more(n))), constant_values=PADDED)
+  groups = pad(query_group_BT, T)[:, :, None], pad(key_group_BS, S)[:, None]
+  positions_last = lambda x: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((0, more(x.shape[1])),))
+  arrays = positions_last(q_BTHK * K**-0.5), positions_last(k_BSHK), positions_last(v_BSHK)
+  seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else hash_dropout.seed(key)
+  plan = Plan(causal, rate if key is not None else 0.0, H, T, interpret)
+  o_BHKT = _sharded(plan, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
+  return o_BHKT[..., :T].transpose(0, 3, 1, 2)
+
+
+def operations(op_name: str, shapes: Any) -> float:
+  """Return the operations of one call of a kernel, see `splash_attention.operations`."""
+  (B, H, K, T), (*_, S) = [shape for shape in shapes if len(shape) == 4][:2]
+  return 2.0 * (2 if FORWARD in op_name else 5) * B * H * K * T * S
+
+
+def _sharded(plan: Plan, arrays: tuple[Array, ...], groups: tuple[Array, ...], seed_2: Array) -> Array:
+  """Return the output, each device of its shard of rows and heads."""
+  where = placement.current()
+  if where is None or where.mapped or where.devices == 1:
+    return _attention(plan, *arrays, Inputs(jnp.concatenate([seed_2, jnp.zeros(2, jnp.int32)]), *groups))
+  spec = where.spec(arrays[0].shape, 'BH')
+
+  def run(arrays: tuple[Array, ...], groups: tuple[Array, ...], seed_2: Array) -> Array:
+    shard = lambda axes: jax.lax.axis_index(axes) if axes else 0
+    first = [shard(spec[axis]) * arrays[0].shape[axis] for axis in (0, 1)]
+    return _attention(plan, *arrays, Inputs(jnp.concatenate([seed_2, jnp.array(first, jnp.int32)]), *groups))
+
+  rows = PartitionSpec(spec[0])
+  specs = (spec,) * 3, (rows,) * 2, PartitionSpec()
+  return jax.shard_map(run, mesh=where.mesh, in_specs=specs, out_specs=spec, check_vma=False)(arrays, groups, seed_2)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(plan: Plan, q_BHKT: Array, k_BHKS: Array, v_BHKS: Array, inputs: Inputs) -> Array:
+  return _call(_forward, FORWARD, plan, (q_BHKT, k_BHKS, v_BHKS), inputs, [q_BHKT])[0]
+
+
+def _attention_forward(plan: Plan, *args: Any) -> tuple[Array, Any]:
+  return _attention(plan, *args), args
+
+
+def _attention_backward(plan: Plan, args: Any, do_BHKT: Array) -> tuple[Any, ...]:
+  *arrays, inputs = args
+  return *_call(_backward, BACKWARD, plan, (*arrays, do_BHKT), inputs, arrays), None
+
+
+_attention.defvjp(_attention_forward, _attention_backward)
+FORWARD, BACKWARD = 'row_attention_forward', 'row_attention_backward'
+
+
+def _call(
+  body: Any, name: str, plan: Plan, arrays: tuple[Array, ...], inputs: Inputs, outputs: list[Array]
+) -> list[Array]:
+  """Run a kernel over rows, heads and blocks of queries; blocks of keys' gradients are added up over the last."""
+  (B, H, K, T), S = arrays[0].shape, arrays[1].shape[3]
+  block = max(n for n in range(LANES, T + 1, LANES) if T % n == 0 and (n * S <= SCORES or n == LANES))
+  queries = pl.BlockSpec((1, 1, K, block), lambda b, h, i: (b, h, 0, i))
+  keys = pl.BlockSpec((1, 1, K, S), lambda b, h, i: (b, h, 0, 0))
+  specs = [queries, keys, keys, queries]
+  return pl.pallas_call(
+    functools.partial(body, plan),
+    grid=(B, H, T // block),
+    in_specs=[
+      pl.BlockSpec(memory_space=pltpu.SMEM),
+      pl.BlockSpec((1, block, 1), lambda b, h, i: (b, i, 0)),
+      pl.BlockSpec((1, 1, S), lambda b, h, i: (b, 0, 0)),
+      *specs[: len(arrays)],
+    ],
+    out_specs=specs[: len(outputs)],
+    out_shape=[
+      jax.ShapeDtypeStruct(x.shape, x.dtype if i == 0 else jnp.promote_types(x.dtype, jnp.float32))
+      for i, x in enumerate(outputs)
+    ],
+    compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel', 'parallel', 'arbitrary')),
+    interpret=plan.interpret,
+    name=name,
+  )(*inputs, *arrays)
+
+
+def _dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
+  """Return the product over one axis of each, accumulated in float32."""
+  exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
+  dimensions = ((contracted[0],), (contracted[1],)), ((), ())
+  return jax.lax.dot_general(a, b, dimensions, precision=exact, preferred_element_type=jnp.float32)
+
+
+def _probabilities(plan: Plan, words: Any, query_group: Any, key_group: Any, q_KQ: Array, k_KS: Array) -> Any:
+  """Return the probabilities (Q, S), and their factors of dropout or None."""
+  b, h, i = (pl.program_id(axis) for axis in range(3))
+  a_QS = _dot(q_KQ, k_KS, (0, 0))
+  Q, _ = a_QS.shape
+  query_Q1 = i * Q + jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0)
+  key_QS = jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
+  allowed_QS = query_group[0] == key_group[0]
+  if plan.causal:
+    allowed_QS &= key_QS <= query_Q1
+  a_QS = jnp.where(allowed_QS, a_QS, MASKED)
+  p_QS = jnp.exp(a_QS - jnp.max(a_QS, axis=1, keepdims=True))
+  p_QS /= jnp.sum(p_QS, axis=1, keepdims=True)
+  if not plan.rate:
+    return p_QS, None
+  head = (words[2] + b) * plan.heads + words[3] + h
+  row_Q1 = (head * plan.length + query_Q1).astype(jnp.uint32)
+  keep_QS = hash_dropout.mask_of_columns(
+    (words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)), plan.rate, row_Q1, key_QS.astype(jnp.uint32)
+  )
+  return p_QS, jnp.where(keep_QS, 1.0 / (1.0 - plan.rate), 0.0)
+
+
+def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, q: Any, k: Any, v: Any, o: Any) -> None:
+  p_QS, factor_QS = _probabilities(plan, words, query_group, key_group, q[0, 0], k[0, 0])
+  p_QS = p_QS if factor_QS is None else p_QS * factor_QS
+  o[0, 0] = _dot(v[0, 0], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
+
+
+def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: Any) -> None:
+  q, k, v, do, dq, dk, dv = refs
+  p_QS, factor_QS = _probabilities(plan, words, query_group, key_group, q[0, 0], k[0, 0])
+  dropped_QS = p_QS if factor_QS is None else p_QS * factor_QS
+  dp_QS = _dot(do[0, 0], v[0, 0], (0, 0))
+  dp_QS = dp_QS if factor_QS is None else dp_QS * factor_QS
+  da_QS = (p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True))).astype(q.dtype)
+  dq[0, 0] = _dot(k[0, 0], da_QS, (1, 1)).astype(dq.dtype)
+
+  @pl.when(pl.program_id(2) == 0)
+  def _() -> None:
+    dk[...], dv[...] = jnp.zeros_like(dk), jnp.zeros_like(dv)
+
+  dk[0, 0] += _dot(q[0, 0], da_QS, (1, 0))
+  dv[0, 0] += _dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))

@@ -1,0 +1,71 @@
+"""The kernel for TPUs with dropout, in interpret mode: the equation's values and gradients, with the same mask."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.kernels import attention as choice
+from lmx.kernels import row_attention as kernels
+from lmx.layers import attention, masks
+from tests import placed
+from tests.kernels.splash_attention_test import H, K, case
+
+KEY = jax.random.key(5)
+
+
+def both(arrays, mask, out, causal, rate):
+  """Values and gradients of the kernel and of the equation."""
+  options = dict(causal=causal, rate=rate, key=KEY)
+  serve = {
+    'kernel': lambda *x: kernels.attention(*x, *mask[1:], interpret=True, **options),
+    'equation': lambda *x: attention.attention(*x, mask, **options),
+  }
+
+  def run(name, *x):
+    found, pull = jax.vjp(serve[name], *x)
+    return found * (out != 0), pull(out)
+
+  return [run(name, *arrays) for name in serve]
+
+
+def assert_equal(found, expected):
+  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  'T,S,causal,groups,rate',
+  [(256, None, True, False, 0.0), (150, None, True, True, 0.3), (60, 140, False, False, 0.3)],
+)
+def test_equals_the_equation(monkeypatch, T, S, causal, groups, rate):
+  monkeypatch.setattr(kernels, 'SCORES', 128 * 128)  # so there are several blocks of queries
+  arrays, mask, out = case(T, S, groups)
+  assert_equal(*jax.jit(lambda *x: both(x, mask, out, causal, rate))(*arrays))
+
+
+def test_each_device_drops_what_one_device_drops():
+  arrays, mask, out = case(130, groups=True)
+  with placed.on('tpu', data=2, fsdp=2, tensor=2):
+    compiled = jax.jit(lambda *x: both(x, mask, out, True, 0.3)).lower(*arrays).compile()
+  assert_equal(*compiled(*arrays))
+  assert 'f32[1,1,8,256]' in compiled.as_text()  # one row and one head, padded to a block
+
+
+def test_auto_selects_it_on_a_tpu_with_dropout():
+  shape = lambda T: jax.ShapeDtypeStruct((2, T, H, K), np.float32)
+  chosen = lambda T, backend='auto': choice.choose(backend, shape(T), shape(T), masks.AttentionMask(), 0.1)
+  with placed.on('tpu', devices=2):
+    assert chosen(choice.KERNEL_FROM) == chosen(choice.ROWS_TO) == 'rows'
+    assert chosen(choice.KERNEL_FROM - 1) == chosen(choice.ROWS_TO + 1) == 'xla'
+    with pytest.raises(InputError, match='model.attention: got "rows", which needs at most 1024 keys, not 1025'):
+      chosen(choice.ROWS_TO + 1, 'rows')
+
+
+def test_operations():
+  shapes = [(4,), (3, 1024, 1), (3, 1, 1024), (3, 2, 8, 1024), (3, 2, 8, 512)]
+  score = 2 * 3 * 2 * 8 * 1024 * 512
+  assert kernels.operations(f'jit(step)/{kernels.FORWARD}/pallas_call', shapes) == 2 * score
+  assert kernels.operations(f'jit(step)/{kernels.BACKWARD}/pallas_call', shapes) == 5 * score
