@@ -123,7 +123,8 @@ def _attention_forward(plan: Plan, *args: Any) -> tuple[Array, Any]:
 
 def _attention_backward(plan: Plan, args: Any, do_BHKT: Array) -> tuple[Any, ...]:
   *arrays, inputs = args
-  return *_call(_backward, BACKWARD, plan, (*arrays, do_BHKT), inputs, arrays), None
+  gradients = _call(_backward, BACKWARD, plan, (*arrays, do_BHKT), inputs, arrays)
+  return *(g.astype(x.dtype) for g, x in zip(gradients, arrays, strict=True)), None
 
 
 _attention.defvjp(_attention_forward, _attention_backward)

@@ -46,6 +46,14 @@ def test_equals_the_equation(monkeypatch, T, S, causal, groups, rate):
   assert_equal(*jax.jit(lambda *x: both(x, mask, out, causal, rate))(*arrays))
 
 
+def test_gradients_have_the_type_of_their_arrays():
+  arrays, _, out = case(128)
+  half = [x.astype('bfloat16') for x in (*arrays, out)]
+  run = lambda *x: kernels.attention(*x, None, None, causal=True, rate=0.3, key=KEY, interpret=True)
+  shapes = jax.eval_shape(lambda *x: jax.vjp(run, *x[:3])[1](x[3]), *half)
+  assert [x.dtype for x in shapes] == ['bfloat16'] * 3
+
+
 def test_each_device_drops_what_one_device_drops():
   arrays, mask, out = case(130, groups=True)
   with placed.on('tpu', data=2, fsdp=2, tensor=2):
