@@ -71,6 +71,8 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
   Raises:
     InputError: 'cudnn' was set outside its limits.
   """
+  if placement.current() is None and backend != 'blocked':  # only shapes are computed, or the equation
+    return 'xla'
   obstacles = {
     'cudnn': cudnn_obstacle(q_BTHK, mask, rate),
     'splash': splash_obstacle(q_BTHK, mask, rate),

@@ -78,22 +78,22 @@ def dot_per_shard(x_RX: Array, kernel_XY: Array, axes: str) -> Array:
   return checkpoint_name(_dot_per_shard(jax.lax.stop_gradient(x_RX), kernel_XY, axes), PROJECTION)
 
 
-def affine(x_RX: Array, kernel_XY: Array, bias_Y: Array | None, axes: int) -> Array:
-  """Return x · kernel + bias; see `dot` and `add`."""
-  y_RY = dot(x_RX, kernel_XY, axes)
-  return y_RY if bias_Y is None else add(y_RY, bias_Y)
+def affine(x: Array, kernel_XY: Array, bias_Y: Array | None, axes: int) -> Array:
+  """Return x · kernel + bias over the last `axes` of x; see `dot` and `add`."""
+  # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
+  rows = x.shape[: x.ndim - axes]
+  y = dot(x.reshape(-1, *kernel_XY.shape[:axes]), kernel_XY, axes).reshape(*rows, *kernel_XY.shape[axes:])
+  return y if bias_Y is None else add(y, bias_Y)
 
 
-def split_affine(
-  x_RX: Array, kernel_XCY: Array, bias_CY: Array | None, axes: int, idle: int | None
-) -> tuple[Array, ...]:
+def split_affine(x: Array, kernel_XCY: Array, bias_CY: Array | None, axes: int, idle: int | None) -> tuple[Array, ...]:
   """Return `affine` for each matrix of a kernel.
 
   It is one product, except on a TPU, which would copy the parts of its result and their gradients.
 
   Args:
-    x_RX: rows, and the axes that are contracted.
-    kernel_XCY: these axes, those of the matrices, and those of the results.
+    x: rows, and the axes that are contracted.
+    kernel_XCY: these axes, that of the matrices, and those of the results.
     bias_CY: bias of each.
     axes: number of axes in X.
     idle: matrix whose bias gets no gradient, if any.
@@ -104,9 +104,9 @@ def split_affine(
   if bias_CY is not None:
     biases = [jax.lax.stop_gradient(b) if i == idle else b for i, b in enumerate(bias_CY)]
   if placement.is_platform('tpu'):
-    return tuple(affine(x_RX, part(kernel_XCY, axes, i), biases[i], axes) for i in range(count))
-  y_RCY = affine(x_RX, kernel_XCY, None if bias_CY is None else jnp.stack(biases), axes)
-  return tuple(part(y_RCY, x_RX.ndim - axes, i) for i in range(count))
+    return tuple(affine(x, part(kernel_XCY, axes, i), biases[i], axes) for i in range(count))
+  y = affine(x, kernel_XCY, None if bias_CY is None else jnp.stack(biases), axes)
+  return tuple(part(y, x.ndim - axes, i) for i in range(count))
 
 
 def add(x: Array, parameter: Array) -> Array:

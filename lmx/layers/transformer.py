@@ -109,14 +109,11 @@ class Projection(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array) -> Any:
-    n = len(self.inputs)
-    # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
-    x_R, rows, kernel = x.reshape(-1, *self.inputs), x.shape[: x.ndim - n], self.matrix()
+    kernel = self.matrix()
     bias = self.param('bias', nn.initializers.zeros, self.outputs) if self.bias else None
     if self.fused == 1:
-      return mixed_product.affine(x_R, kernel, bias, n).reshape(*rows, *self.outputs)
-    ys = mixed_product.split_affine(x_R, kernel, bias, n, self.idle)
-    return tuple(y.reshape(*rows, *self.outputs[1:]) for y in ys)
+      return mixed_product.affine(x, kernel, bias, len(self.inputs))
+    return mixed_product.split_affine(x, kernel, bias, len(self.inputs), self.idle)
 
   def matrix(self) -> Array:
     """Return the kernel, (*inputs, *outputs)."""

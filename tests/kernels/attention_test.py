@@ -141,9 +141,10 @@ def test_a_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):
   monkeypatch.setattr(kernels, 'cudnn_obstacle', lambda *_: None)
   mask = masks.AttentionMask()
   attend = lambda backend: jax.jit(lambda *x: attention.attend(*x, mask, causal=True, backend=backend))(*draw())
-  np.testing.assert_array_equal(attend('auto'), attend('xla'))
-  with pytest.raises(InputError, match='needs cuDNN 9.*set it to "auto"'):
-    attend('cudnn')
+  with placed.on('gpu'):
+    np.testing.assert_array_equal(attend('auto'), attend('xla'))
+    with pytest.raises(InputError, match='needs cuDNN 9.*set it to "auto"'):
+      attend('cudnn')
 
 
 def test_cudnn_is_called_with_masks_and_with_values_as_wide_as_keys(monkeypatch):
@@ -177,9 +178,7 @@ def test_cudnn_is_called_with_masks_and_with_values_as_wide_as_keys(monkeypatch)
 
 
 def test_cudnn_without_a_gpu():
-  if jax.default_backend() == 'gpu':
-    pytest.skip('there is a GPU here')
-  with pytest.raises(InputError, match='needs a GPU'):
+  with placed.on(), pytest.raises(InputError, match='needs a GPU, and the device here is cpu'):
     attention.attend(*draw(), masks.AttentionMask(), causal=True, backend='cudnn')
 
 
