@@ -1,7 +1,7 @@
 """`lmx compile --config=FILE[:variant] --topology=v5e-256`: compile a training step for devices that are absent.
 
 They are a slice of TPUs or the NVIDIA GPUs of a server (h100x8). Prints whether the step fits, its largest arrays, its
-collectives, its attention kernel and, for TPUs, an estimate of its time. The exit code is 2 if it does not fit.
+collectives, its attention kernel and an estimate of its time. The exit code is 2 if it does not fit.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
   server = isinstance(slice_, cards.Server)
   if server and args.partition:
     raise InputError(f'--partition: got {args.topology}; expected a slice of TPUs; leave --partition out')
+  if server:  # a program for a GPU is read from the cache only where there is one
+    os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
   if not server and not args.partition and (code := _compile_with_more_stack(args)) is not None:
     return code
   from lmx.compilation import partition, program, report, topology

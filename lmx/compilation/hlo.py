@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lmx.compilation import cudnn
+from lmx.compilation import libraries
 
 COLLECTIVES = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
 # Instructions whose result is no array of their own.
@@ -152,8 +152,13 @@ class Program:
     compared = [i for i in instructions if i.kind == 'compare' and 'direction=LT' in i.text]
     return constants[0] if len(constants) == len(compared) == 1 else None
 
+  def body(self, instruction: Instruction) -> list[Instruction]:
+    """Return the instructions of a fusion; none of any other instruction."""
+    called = re.search(r'calls=%([\w.\-]+)', instruction.text) if instruction.kind == 'fusion' else None
+    return self.computations.get(called.group(1), []) if called else []
+
   def products(self) -> dict[str, float]:
-    """Return the operations of products, convolutions and cuDNN's kernels in a step, by the types of their operands."""
+    """Return the operations of products, convolutions and library calls in a step, by the types of their operands."""
     total: dict[str, float] = collections.defaultdict(float)
     for name, factor in self.runs.items():
       shapes = {instruction.name: instruction.result for instruction in self.computations.get(name, ())}
@@ -224,7 +229,8 @@ class Program:
         kernel = _KERNEL.search(instruction.text) if instruction.kind == 'custom-call' else None
         if kernel and ('fmha' in kernel.group(1) or 'attention' in instruction.op_name):
           total[kernel.group(1)] += factor
-        elif instruction.kind in ('dot', 'convolution') and 'BHTS' in instruction.op_name:
+        is_product = instruction.kind in ('dot', 'convolution') or '"__cublas$' in instruction.text
+        if is_product and 'BHTS' in instruction.op_name:
           total['plain products'] += factor
     return {name: round(n) for name, n in sorted(total.items())}
 
@@ -239,7 +245,7 @@ class Program:
 
 
 def product(instruction: Instruction, shapes: Mapping[str, str]) -> tuple[str, int]:
-  """Return (types of the operands, operations) of a product, a convolution or a kernel of cuDNN, else ('', 0).
+  """Return (types of the operands, operations) of a product, a convolution or a library's call, else ('', 0).
 
   Args:
     instruction: any instruction.
@@ -251,7 +257,7 @@ def product(instruction: Instruction, shapes: Mapping[str, str]) -> tuple[str, i
   dimensions = [_dimensions(shape) if shape else [] for shape in operands]
   types = '/'.join(sorted({shape.group(1) for shape in operands[:2] if shape}))
   if instruction.kind == 'custom-call':
-    return types, cudnn.operations(instruction.text, dimensions)
+    return types, libraries.operations(instruction.text, dimensions)
   result = _SHAPE.search(instruction.result)
   if not (operands[0] and operands[1] and result):
     return '', 0

@@ -2,8 +2,9 @@
 
 The estimate is XLA's own: the cycles that it expects of each instruction, loops multiplied, over the clock of the chip.
 It has no overlap between instructions. Of Pallas kernels XLA expects nothing. Operations of those of lmx are counted
-at half the peak; calls of others are reported and count nothing.
-Collectives are estimated apart, from their bytes over the links of a chip in a ring. It serves to compare two programs.
+at half the peak; calls of others are reported and count nothing. Of an NVIDIA card the estimate is the least time
+(lmx/compilation/roofline.py). Collectives are estimated apart, from their bytes over the links of a chip in a ring. It
+serves to compare two programs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmx.compilation import bound, cards, hlo, program, slices, topology
+from lmx.compilation import bound, cards, hlo, program, roofline, slices, topology
 from lmx.kernels import row_attention, splash_attention
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
@@ -30,7 +31,7 @@ def compile_step(step: program.Step, slice_: slices.Topology | cards.Server) -> 
     lowered = step.lower()
   begin = time.perf_counter()
   try:
-    compiled = lowered.compile()
+    compiled = lowered.compile(compiler_options=topology.options(slice_))
   except Exception as error:  # XLA's error has no class of its own
     if 'RESOURCE_EXHAUSTED' not in str(error) and 'out of memory' not in str(error).lower():
       raise
@@ -66,7 +67,7 @@ def read(
     'loops_of_unknown_length': compiled.unknown_loops,
   }
   report['communicated'] = sum(one.total for one in collectives)
-  if estimated and isinstance(slice_, slices.Topology):
+  if estimated:
     report['estimate'] = _estimate(compiled, collectives, model_flops / slice_.chips, slice_.chip)
   return report
 
@@ -123,23 +124,35 @@ def _by_kind(collectives: Sequence[hlo.Collective]) -> dict[str, dict[str, int]]
   return dict(total)
 
 
-def _estimate(
-  compiled: hlo.Program, collectives: Sequence[hlo.Collective], work: float, chip: slices.Chip
-) -> dict[str, Any]:
-  """Return the estimated seconds of a step and the model FLOPs utilisation, with `work` operations a chip."""
+def _computing(compiled: hlo.Program, chip: slices.Chip) -> tuple[float, dict[str, Any]]:
+  """Return the estimated seconds of a step on a TPU without collectives, and from what they are."""
   cycles = sum(compiled.cycles().values())
   known = [(kernel.count, _kernel_operations(kernel)) for kernel in compiled.kernels()]
   operations = sum(count * n for count, n in known if n)
-  computing = cycles / chip.clock + operations / (KERNEL_SHARE * chip.peak)
+  seconds = operations / (KERNEL_SHARE * chip.peak)
+  details = {
+    'cycles': round(cycles),
+    'pallas_flops': operations,
+    'pallas_seconds': seconds,
+    'pallas_calls_not_counted': sum(count for count, n in known if not n),
+  }
+  return cycles / chip.clock + seconds, details
+
+
+def _estimate(
+  compiled: hlo.Program, collectives: Sequence[hlo.Collective], work: float, chip: slices.Chip | cards.Card
+) -> dict[str, Any]:
+  """Return the estimated seconds of a step and the model FLOPs utilisation, with `work` operations a chip."""
+  details: dict[str, Any] = {}
+  if isinstance(chip, cards.Card):
+    computing = roofline.seconds(compiled, chip)
+  else:
+    computing, details = _computing(compiled, chip)
   communicating = sum(RING[one.kind] * one.total for one in collectives) / chip.links
   mfu = lambda seconds: work / chip.peak / max(seconds, 1e-12)
-  return {
-    'cycles': round(cycles),
+  return details | {
     'compute_seconds': computing,
     'collective_seconds': communicating,
-    'pallas_flops': operations,
-    'pallas_seconds': operations / (KERNEL_SHARE * chip.peak),
-    'pallas_calls_not_counted': sum(count for count, n in known if not n),
     'mfu_if_overlapped': mfu(max(computing, communicating)),
     'mfu_if_not': mfu(computing + communicating),
   }
@@ -196,16 +209,17 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     text.append(f'attention a step: {calls}')
   if 'estimate' in report:
     estimate = report['estimate']
+    kind = 'estimate' if 'cycles' in estimate else 'least time, each kernel at the peak or bandwidth of the card'
     text.append(
-      f'estimate: compute {estimate["compute_seconds"]:.4g} s, collectives {estimate["collective_seconds"]:.4g} s; MFU '
+      f'{kind}: compute {estimate["compute_seconds"]:.4g} s, collectives {estimate["collective_seconds"]:.4g} s; MFU '
       f'{estimate["mfu_if_overlapped"]:.3f} if they overlap, {estimate["mfu_if_not"]:.3f} if not'
     )
-    if estimate['pallas_flops']:
+    if estimate.get('pallas_flops'):
       text.append(
         f'of which Pallas kernels: {estimate["pallas_flops"]:.4g} operations at {KERNEL_SHARE:.0%} of the peak, '
         f'{estimate["pallas_seconds"]:.4g} s'
       )
-    if estimate['pallas_calls_not_counted']:
+    if estimate.get('pallas_calls_not_counted'):
       text.append(f'{estimate["pallas_calls_not_counted"]} calls of other Pallas kernels are not in it')
   if report.get('loops_of_unknown_length'):
     text.append(f'{report["loops_of_unknown_length"]} loops of unknown length count once')

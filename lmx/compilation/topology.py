@@ -51,8 +51,15 @@ def _cards(server: cards.Server) -> Sequence[jax.Device]:
       f'--topology: {", ".join(missing)} not installed; install lmx with its extra for compilation without a GPU: '
       "pip install 'lmx[cuda12-aot]'"
     )
-  options = {'target_config': cards.description(server.chip), 'topology': f'1x1x{server.chips}'}
-  return topologies.get_topology_desc(platform='cuda', **options).devices
+  description = cards.description(server.chip)
+  return topologies.get_topology_desc(
+    platform='cuda', target_config=description, topology=f'1x1x{server.chips}'
+  ).devices
+
+
+def options(topology: slices.Topology | cards.Server) -> dict[str, bool]:
+  """Return the compiler's options: without a card to time them, XLA's own kernels of products fail at some widths."""
+  return {'xla_gpu_enable_triton_gemm': False} if isinstance(topology, cards.Server) else {}
 
 
 def is_installed(name: str) -> bool:

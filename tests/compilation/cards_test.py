@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from lmx.compilation import cards, hlo, slices, topology
+from lmx.compilation import cards, hlo, roofline, slices, topology
 from lmx.errors import InputError
 
 ATTENTION = """HloModule jit_step
@@ -18,6 +20,16 @@ backend_config={"intermediate_tensor_shape": {"element_type": "BF16", "dimension
 backend_config={"intermediate_tensor_shape": {"element_type": "BF16", "dimensions": ["2", "3", "8", "12"]}}
 }
 """
+CUBLAS = """HloModule jit_step
+
+ENTRY %main (x: f32[8,5], w: f32[6,5]) -> (f32[8,6], s8[16]) {
+  %x = f32[8,5]{1,0} parameter(0)
+  %w = f32[6,5]{1,0} parameter(1)
+  ROOT %y = (f32[8,6]{1,0}, s8[16]{0}) custom-call(%x, %w), custom_call_target="__cublas$lt$matmul", \
+metadata={op_name="jit(f)/attention/BTHK,BSHK->BHTS/dot_general"}, backend_config={"gemm_backend_config":\
+{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["1"]}}}
+}
+"""
 LSTM = """HloModule jit_step
 
 ENTRY %main (x: f32[2,7,5], h: f32[1,2,3]) -> f32[2,7,3] {
@@ -26,6 +38,49 @@ ENTRY %main (x: f32[2,7,5], h: f32[1,2,3]) -> f32[2,7,3] {
   %y = (f32[2,7,3]{2,1,0}, f32[336]{0}) custom-call(%x, %h, %h), custom_call_target="cudnn_rnn_ffi"
   %dy = f32[2,7,3]{2,1,0} get-tuple-element(%y), index=0
   ROOT %d = (f32[2,7,5]{2,1,0}) custom-call(%dy, %h, %h, %x, %h, %h), custom_call_target="cudnn_rnn_bwd_ffi"
+}
+"""
+KERNELS = """HloModule jit_step
+
+%product (p: bf16[64,64], w: bf16[64,64]) -> f32[64,64] {
+  %p = bf16[64,64]{1,0} parameter(0)
+  %w = bf16[64,64]{1,0} parameter(1)
+  ROOT %dot = f32[64,64]{1,0} dot(%p, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%store (all: f32[12,64,64], one: f32[64,64], i: s32[]) -> f32[12,64,64] {
+  %all = f32[12,64,64]{2,1,0} parameter(0)
+  %one = f32[64,64]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  %row = f32[1,64,64]{2,1,0} bitcast(%one)
+  ROOT %update = f32[12,64,64]{2,1,0} dynamic-update-slice(%all, %row, %i, %i, %i)
+}
+
+%load (all.1: bf16[12,64,64], i.1: s32[]) -> bf16[1,64,64] {
+  %all.1 = bf16[12,64,64]{2,1,0} parameter(0)
+  %i.1 = s32[] parameter(1)
+  ROOT %slice = bf16[1,64,64]{2,1,0} dynamic-slice(%all.1, %i.1, %i.1, %i.1), dynamic_slice_sizes={1,64,64}
+}
+
+%body (state: (bf16[12,64,64], f32[12,64,64], s32[])) -> (bf16[12,64,64], f32[12,64,64], s32[]) {
+  %state = (bf16[12,64,64], f32[12,64,64], s32[]) parameter(0)
+  %all.2 = bf16[12,64,64]{2,1,0} get-tuple-element(%state), index=0
+  %out = f32[12,64,64]{2,1,0} get-tuple-element(%state), index=1
+  %i.2 = s32[] get-tuple-element(%state), index=2
+  %fusion.1 = bf16[1,64,64]{2,1,0} fusion(%all.2, %i.2), calls=%load
+  %x = bf16[64,64]{1,0} bitcast(%fusion.1)
+  %fusion.2 = f32[64,64]{1,0} fusion(%x, %x), calls=%product
+  %fusion.3 = f32[12,64,64]{2,1,0} fusion(%out, %fusion.2, %i.2), calls=%store
+  %reduced = f32[64,64]{1,0} all-reduce(%fusion.2), channel_id=1, to_apply=%add
+  ROOT %tuple.1 = (bf16[12,64,64], f32[12,64,64], s32[]) tuple(%all.2, %fusion.3, %i.2)
+}
+
+ENTRY %main (a: bf16[12,64,64]) -> f32[12,64,64] {
+  %a = bf16[12,64,64]{2,1,0} parameter(0)
+  %loop = (bf16[12,64,64], f32[12,64,64], s32[]) while(%init), condition=%c, body=%body, \
+backend_config={"known_trip_count":{"n":"12"}}
+  %loop.1 = f32[12,64,64]{2,1,0} get-tuple-element(%loop), index=1
+  ROOT %copy = f32[12,64,64]{2,1,0} copy(%loop.1)
 }
 """
 
@@ -55,6 +110,11 @@ def test_the_attention_kernel_is_named_and_counted():
   assert program.products() == {'bf16': (2 + 5) * 2 * scores * 16}
 
 
+def test_a_product_of_cublas_is_counted():
+  assert hlo.Program(CUBLAS).products() == {'f32': 2 * 8 * 6 * 5}
+  assert hlo.Program(CUBLAS).attention() == {'plain products': 1}
+
+
 def test_the_lstm_is_counted_forward_once_and_backward_twice():
   assert hlo.Program(LSTM).products() == {'f32': 3 * 2 * (2 * 7) * (4 * 3) * (5 + 3)}
   assert not hlo.Program(LSTM).attention()
@@ -65,3 +125,14 @@ def test_what_a_card_would_decide_is_said():
   few, many = (cards.notes(text, n, card) for text, n in ((LSTM, 2**30), (ATTENTION, 70 * 2**30)))
   assert any('LSTM are assumed' in note for note in few) and not any('MEM_FRACTION' in note for note in few)
   assert any('workspace of cuDNN' in note for note in many) and any('MEM_FRACTION' in note for note in many)
+
+
+def test_the_least_time_is_that_of_products_or_of_the_arrays_that_are_used():
+  """Of stacked arrays a loop reads and writes one layer at a time."""
+  square, scalar = 64 * 64, 4
+  card = dataclasses.replace(cards.CARDS['h100'], bandwidth=1.0, peak=1e30)
+  load, product, store = 4 * square, 2 * 2 * square + 4 * square, 8 * square
+  moved = 12 * (load + product + store) + 2 * 4 * 12 * square  # the last is the copy
+  assert roofline.seconds(hlo.Program(KERNELS), card) == pytest.approx(moved, abs=12 * 3 * scalar)
+  card = dataclasses.replace(card, bandwidth=1e30, peak=1.0)
+  assert roofline.seconds(hlo.Program(KERNELS), card) == pytest.approx(12 * 2 * 64**3)

@@ -25,6 +25,7 @@ def test_gpt2_has_a_fused_attention(server, tmp_path):
   assert report['attention'] == {'__cudnn$fmhaSoftmax': 2, '__cudnn$fmhaSoftmaxBackward': 2}
   assert report['float32_share'] < 0.001
   assert report['program_flops_per_chip'] == pytest.approx(report['model_flops_per_chip'], rel=0.1)
+  assert 0 < report['estimate']['mfu_if_overlapped'] < 1
   if server == 'h100x8':
     assert 0.95 < report['communicated'] / sum(report['bound'].values()) < 1.05
   else:

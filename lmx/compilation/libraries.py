@@ -1,4 +1,4 @@
-"""Operations of cuDNN's fused kernels, of which a program (HLO) has only the names and the arrays."""
+"""Operations of NVIDIA's libraries, of whose calls a program (HLO) has only the names and the arrays."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import math
 import re
 from collections.abc import Sequence
 
+_CONTRACTED = r'"lhs_contracting_dimensions": ?\[([^\]]*)\]'
 PRODUCTS = {'': 2, 'Backward': 5}  # of attention: the backward pass computes the scores again
 PASSES = {'': 1, '_bwd': 2}  # of a layer of the LSTM
 
 
 def operations(text: str, operands: Sequence[Sequence[int]]) -> int:
-  """Return 2 per multiply-add of a custom call; 0 if it is neither attention nor an LSTM.
+  """Return 2 per multiply-add of a custom call; 0 if it is no product of cuBLAS, attention or LSTM of cuDNN.
 
   Attention counts all scores, whatever the mask, as `lmx.benchmark.flops` does.
 
   Args:
-    text: its instruction.
+    text: its instruction, which begins with the type of the result.
     operands: shapes of its operands.
   """
+  if 'custom_call_target="__cublas$' in text:
+    result, contracted = re.match(r'\(?\w+\[([\d,]*)\]', text), re.search(_CONTRACTED, text)
+    assert result is not None and contracted is not None, text
+    axes = [operands[0][int(axis)] for axis in re.findall(r'\d+', contracted.group(1))]
+    return 2 * math.prod(map(int, re.findall(r'\d+', result.group(1)))) * math.prod(axes)
   attention = re.search(r'custom_call_target="__cudnn\$fmha[A-Za-z]*?Softmax(?:Dropout)?(|Backward)"', text)
   if attention:
     scores = re.search(r'"intermediate_tensor_shape".*?"dimensions": ?\[([^\]]*)\]', text)
