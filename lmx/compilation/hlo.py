@@ -228,7 +228,8 @@ class Program:
       for instruction in self.computations.get(name, ()):
         kernel = _KERNEL.search(instruction.text) if instruction.kind == 'custom-call' else None
         if kernel and ('fmha' in kernel.group(1) or 'attention' in instruction.op_name):
-          total[kernel.group(1)] += factor
+          traced = instruction.op_name.removesuffix('/pallas_call').rpartition('/')[2]
+          total[traced if kernel.group(1) == 'tpu_custom_call' else kernel.group(1)] += factor
         is_product = instruction.kind in ('dot', 'convolution') or '"__cublas$' in instruction.text
         if is_product and 'BHTS' in instruction.op_name:
           total['plain products'] += factor

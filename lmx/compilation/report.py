@@ -51,8 +51,12 @@ def read(
   compiled = hlo.Program(text)
   products = compiled.products()
   collectives = compiled.collectives(merged=not estimated)
+  kernels = [(kernel.count, _kernel_operations(kernel)) for kernel in compiled.kernels()]
+  pallas = sum(count * operations for count, operations in kernels)
   report: dict[str, Any] = {
-    'program_flops_per_chip': sum(products.values()),
+    'program_flops_per_chip': sum(products.values()) + pallas,
+    'pallas_flops_per_chip': pallas,
+    'pallas_calls_not_counted': sum(count for count, operations in kernels if not operations),
     'products': products,
     'float32_share': hlo.float32_share(products),
     'attention': compiled.attention(),
@@ -68,7 +72,7 @@ def read(
   }
   report['communicated'] = sum(one.total for one in collectives)
   if estimated:
-    report['estimate'] = _estimate(compiled, collectives, model_flops / slice_.chips, slice_.chip)
+    report['estimate'] = _estimate(compiled, pallas, collectives, model_flops / slice_.chips, slice_.chip)
   return report
 
 
@@ -124,30 +128,21 @@ def _by_kind(collectives: Sequence[hlo.Collective]) -> dict[str, dict[str, int]]
   return dict(total)
 
 
-def _computing(compiled: hlo.Program, chip: slices.Chip) -> tuple[float, dict[str, Any]]:
-  """Return the estimated seconds of a step on a TPU without collectives, and from what they are."""
-  cycles = sum(compiled.cycles().values())
-  known = [(kernel.count, _kernel_operations(kernel)) for kernel in compiled.kernels()]
-  operations = sum(count * n for count, n in known if n)
-  seconds = operations / (KERNEL_SHARE * chip.peak)
-  details = {
-    'cycles': round(cycles),
-    'pallas_flops': operations,
-    'pallas_seconds': seconds,
-    'pallas_calls_not_counted': sum(count for count, n in known if not n),
-  }
-  return cycles / chip.clock + seconds, details
-
-
 def _estimate(
-  compiled: hlo.Program, collectives: Sequence[hlo.Collective], work: float, chip: slices.Chip | cards.Card
+  compiled: hlo.Program,
+  pallas: float,
+  collectives: Sequence[hlo.Collective],
+  work: float,
+  chip: slices.Chip | cards.Card,
 ) -> dict[str, Any]:
-  """Return the estimated seconds of a step and the model FLOPs utilisation, with `work` operations a chip."""
+  """Return the estimated seconds of a step and its utilisation: `work` operations a chip, `pallas` in kernels."""
   details: dict[str, Any] = {}
   if isinstance(chip, cards.Card):
     computing = roofline.seconds(compiled, chip)
   else:
-    computing, details = _computing(compiled, chip)
+    cycles, in_kernels = sum(compiled.cycles().values()), pallas / (KERNEL_SHARE * chip.peak)
+    computing = cycles / chip.clock + in_kernels
+    details = {'cycles': round(cycles), 'pallas_seconds': in_kernels}
   communicating = sum(RING[one.kind] * one.total for one in collectives) / chip.links
   mfu = lambda seconds: work / chip.peak / max(seconds, 1e-12)
   return details | {
@@ -214,13 +209,13 @@ def lines(report: Mapping[str, Any]) -> list[str]:
       f'{kind}: compute {estimate["compute_seconds"]:.4g} s, collectives {estimate["collective_seconds"]:.4g} s; MFU '
       f'{estimate["mfu_if_overlapped"]:.3f} if they overlap, {estimate["mfu_if_not"]:.3f} if not'
     )
-    if estimate.get('pallas_flops'):
+    if estimate.get('pallas_seconds'):
       text.append(
-        f'of which Pallas kernels: {estimate["pallas_flops"]:.4g} operations at {KERNEL_SHARE:.0%} of the peak, '
+        f'of which Pallas kernels: {report["pallas_flops_per_chip"]:.4g} operations at {KERNEL_SHARE:.0%} of the peak, '
         f'{estimate["pallas_seconds"]:.4g} s'
       )
-    if estimate.get('pallas_calls_not_counted'):
-      text.append(f'{estimate["pallas_calls_not_counted"]} calls of other Pallas kernels are not in it')
+    if report['pallas_calls_not_counted']:
+      text.append(f'{report["pallas_calls_not_counted"]} calls of other Pallas kernels are not in it')
   if report.get('loops_of_unknown_length'):
     text.append(f'{report["loops_of_unknown_length"]} loops of unknown length count once')
   if 'compile_seconds' in report:
