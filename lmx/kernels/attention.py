@@ -8,8 +8,8 @@
 - 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`, within the limits of `cudnn_obstacle`.
 - 'splash': JAX's kernel for TPUs (lmx/kernels/splash_attention.py), within the limits of `splash_obstacle`.
 - 'rows': a kernel for TPUs with dropout (lmx/kernels/row_attention.py), within the limits of `rows_obstacle`.
-- 'auto': 'cudnn' on a GPU, and 'splash' or with dropout 'rows' on a TPU, within these limits, on a TPU from
-  `KERNEL_FROM` queries on; 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; else 'xla'.
+- 'auto': the first of 'cudnn' on a GPU, 'rows' and 'splash' on a TPU from `KERNEL_FROM` queries on, within limits;
+  'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; else 'xla'.
 
 'xla', 'rows' and 'blocked' have dropout of the probabilities, with the same mask (lmx/kernels/hash_dropout.py).
 
@@ -75,8 +75,8 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
     return 'xla'
   obstacles = {
     'cudnn': cudnn_obstacle(q_BTHK, mask, rate),
-    'splash': splash_obstacle(q_BTHK, mask, rate),
     'rows': rows_obstacle(q_BTHK, k_BSHK, mask),
+    'splash': splash_obstacle(q_BTHK, mask, rate),
   }
   if obstacles.get(backend):
     raise InputError(
@@ -84,7 +84,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
     )
   if backend != 'auto':
     return backend
-  least = {'splash': KERNEL_FROM, 'rows': KERNEL_FROM}
+  least = {'rows': KERNEL_FROM, 'splash': KERNEL_FROM}
   for name, obstacle in obstacles.items():
     if not obstacle and q_BTHK.shape[1] >= least.get(name, 0):
       return name

@@ -1,9 +1,9 @@
-"""Attention on a TPU with dropout of the probabilities, by a Pallas kernel that holds whole rows of scores on the chip.
+"""Attention on a TPU, with dropout, by a Pallas kernel that holds whole rows of scores on the chip.
 
 Each program computes all scores of a block of queries of one head, so the softmax is the equation's. The backward pass
 computes them again from queries and keys. Nothing of the size (T, S) is stored, and the mask of dropout is the hash of
-lmx/kernels/hash_dropout.py, computed where it is used. For lengths whose rows do not fit the chip, splash attention
-(lmx/kernels/splash_attention.py) has no dropout.
+lmx/kernels/hash_dropout.py, computed where it is used. For rows that do not fit the chip there is splash attention
+(lmx/kernels/splash_attention.py), which skips blocks that are masked but has no dropout.
 
 Axes: positions are the minor axis of all operands, (B, H, K, T), so that heads narrower than the 128 lanes are not
 padded. Q are the queries of a block, C the components of the arrays below.
@@ -75,14 +75,14 @@ def attention(
   interpret: bool = False,
 ) -> Array:
   """Return `lmx.layers.attention.attention`; arguments as there and in `splash_attention.attention`."""
-  (B, T, H, K), S = q_BTHK.shape, k_BSHK.shape[1]
+  (B, T, H, _), S = q_BTHK.shape, k_BSHK.shape[1]
   more = lambda n: -n % LANES
   if query_group_BT is None or key_group_BS is None:
     query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
   pad = lambda x, n: jnp.pad(jnp.broadcast_to(x, (B, n)), ((0, 0), (0, more(n))), constant_values=PADDED)
   groups = pad(query_group_BT, T)[:, :, None], pad(key_group_BS, S)[:, None]
   positions_last = lambda x: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((0, more(x.shape[1])),))
-  arrays = positions_last(q_BTHK * K**-0.5), positions_last(k_BSHK), positions_last(v_BSHK)
+  arrays = positions_last(q_BTHK), positions_last(k_BSHK), positions_last(v_BSHK)
   seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else hash_dropout.seed(key)
   plan = Plan(causal, rate if key is not None else 0.0, H, T, interpret)
   o_BHKT = _sharded(plan, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
@@ -170,7 +170,7 @@ def _dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
 def _probabilities(plan: Plan, words: Any, query_group: Any, key_group: Any, q_KQ: Array, k_KS: Array) -> Any:
   """Return the probabilities (Q, S), and their factors of dropout or None."""
   b, h, i = (pl.program_id(axis) for axis in range(3))
-  a_QS = _dot(q_KQ, k_KS, (0, 0))
+  a_QS = _dot(q_KQ, k_KS, (0, 0)) * q_KQ.shape[0] ** -0.5
   Q, _ = a_QS.shape
   query_Q1 = i * Q + jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0)
   key_QS = jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
@@ -202,7 +202,8 @@ def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: A
   dropped_QS = p_QS if factor_QS is None else p_QS * factor_QS
   dp_QS = _dot(do[0, 0], v[0, 0], (0, 0))
   dp_QS = dp_QS if factor_QS is None else dp_QS * factor_QS
-  da_QS = (p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True))).astype(q.dtype)
+  da_QS = p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True))
+  da_QS = (da_QS * q.shape[2] ** -0.5).astype(q.dtype)
   dq[0, 0] = _dot(k[0, 0], da_QS, (1, 1)).astype(dq.dtype)
 
   @pl.when(pl.program_id(2) == 0)

@@ -78,7 +78,7 @@ def test_one_chip_is_compiled_whole(tmp_path):
   options = [f'--config.{size}' for size in sizes]
   report, program = compiled(tmp_path, 'gpt2/webtext.py:124m', 'v5e-1', *options)
   assert report['fits'] and 0 < report['memory']['total'] < report['memory']['chip']
-  assert report['attention'] == {'splash_mha_dkv_no_residuals': 1, 'splash_mha_fwd_residuals': 1}
+  assert report['attention'] == {'row_attention_backward': 1, 'row_attention_forward': 1}
   score = 2 * 4 * 12 * 64 * 256 * 256
   assert report['pallas_flops_per_chip'] == (2 + 5) * score and not report['pallas_calls_not_counted']
   assert report['estimate']['cycles'] > 0 and 0 < report['estimate']['mfu_if_not'] < 1
@@ -86,9 +86,16 @@ def test_one_chip_is_compiled_whole(tmp_path):
   assert program.unknown_loops == 0
 
 
-def test_attention_with_dropout_has_a_kernel(tmp_path):
-  sizes = ('data.batch_size=4', 'data.length=256', 'model.N=1', 'model.dtype=bfloat16', 'optim.accumulate=1')
-  options = [f'--config.{size}' for size in sizes]
-  report, program = compiled(tmp_path, 'bert/pretrain.py:large', 'v5e-1', *options)
-  assert report['attention'] == {'row_attention_backward': 1, 'row_attention_forward': 1}
-  assert not [row for row in program.arrays() if '256,256]' in row[1]]  # scores
+@pytest.mark.parametrize(
+  'config,length,kernels',
+  [
+    ('bert/pretrain.py:large', 256, ['row_attention_backward', 'row_attention_forward']),  # with dropout
+    ('gpt2/webtext.py:124m', 2048, ['splash_mha_dkv_no_residuals', 'splash_mha_fwd_residuals']),
+  ],
+)
+def test_attention_stores_no_scores(config, length, kernels, tmp_path):
+  sizes = ('data.batch_size=4', f'data.length={length}', 'model.N=1', 'model.dtype=bfloat16', 'optim.accumulate=1')
+  sizes += ('model.T=2048',) if length > 1024 else ()
+  report, program = compiled(tmp_path, config, 'v5e-1', *[f'--config.{size}' for size in sizes])
+  assert report['attention'] == dict.fromkeys(kernels, 1)
+  assert not [row for row in program.arrays() if f'{length},{length}]' in row[1]]

@@ -62,7 +62,7 @@ def test_each_device_drops_what_one_device_drops():
   assert 'f32[1,1,8,256]' in compiled.as_text()  # one row and one head, padded to a block
 
 
-def test_auto_selects_it_on_a_tpu_with_dropout():
+def test_auto_selects_it_on_a_tpu():
   shape = lambda T: jax.ShapeDtypeStruct((2, T, H, K), np.float32)
   chosen = lambda T, backend='auto': choice.choose(backend, shape(T), shape(T), masks.AttentionMask(), 0.1)
   with placed.on('tpu', devices=2):

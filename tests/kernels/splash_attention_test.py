@@ -88,7 +88,7 @@ def test_auto_selects_it_on_a_tpu_for_long_rows():
   chosen = lambda T: choice.choose('auto', shape(T), shape(T), masks.AttentionMask(), 0.0)
   for scope in (placed.on('tpu'), placed.on('tpu', devices=2)):
     with scope:
-      assert chosen(choice.KERNEL_FROM) == 'splash' and chosen(choice.KERNEL_FROM - 1) == 'xla'
+      assert chosen(choice.ROWS_TO + 1) == 'splash' and chosen(choice.ROWS_TO) == 'rows'
 
 
 def test_operations_are_those_of_the_blocks_that_are_computed():
