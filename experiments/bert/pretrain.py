@@ -98,7 +98,7 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 5000},
     'evaluation': {'split': 'valid', 'baselines': False},
   }
-  pod = config.pod(remat=remat, batch_size=1024 if large and length == 512 else 256) if options.pod else {}
+  pod = config.pod(scan=False, batch_size=1024 if large and length == 512 else 256) if options.pod else {}
   return config.merge(base, pod, config.tiny() if variant == 'tiny' else {})
 
 

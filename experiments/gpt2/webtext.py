@@ -74,8 +74,8 @@ def get_config(arg: str = ''):
       'optim': {'accumulate': 4},
     },
   }[options.recipe]
-  fsdp, remat = -1 if size in ('774m', '1558m') else 1, 'attention' if size == '124m' else 'full'
-  pod = config.pod(fsdp=fsdp, remat=remat, batch_size=512) if options.pod else {}
+  small, fsdp = size == '124m', -1 if size in ('774m', '1558m') else 1
+  pod = config.pod(fsdp=fsdp, scan=not small, remat='none' if small else 'full', batch_size=512) if options.pod else {}
   return config.merge(base, recipe, pod, config.tiny() if variant == 'tiny' else {})
 
 

@@ -93,7 +93,7 @@ class Kernel:
   Attributes:
     count: how often it runs in a step.
     op_name: see `Instruction`; it ends with the kernel's name.
-    shapes: shapes of its operands.
+    shapes: shapes of its operands of floating point.
   """
 
   count: int
@@ -301,9 +301,10 @@ def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
 
 
 def _operand_shapes(text: str) -> tuple[tuple[int, ...], ...]:
-  """Return the shapes of a custom call's operands."""
+  """Return the shapes of a custom call's operands of floating point."""
   match = re.search(r'operand_layout_constraints=\{(.*?\})\}', text)
-  return tuple(tuple(_dimensions(shape)) for shape in _SHAPE.finditer(match.group(1))) if match else ()
+  shapes = _SHAPE.finditer(match.group(1)) if match else ()
+  return tuple(tuple(_dimensions(shape)) for shape in shapes if shape.group(1).startswith(('bf', 'f')))
 
 
 def _instruction(name: str, text: str) -> Instruction:

@@ -12,6 +12,7 @@ padded. Q are the queries of a block, C the components of the arrays below.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -91,8 +92,8 @@ def attention(
 
 def operations(op_name: str, shapes: Any) -> float:
   """Return the operations of one call of a kernel, see `splash_attention.operations`."""
-  (B, H, K, T), (*_, S) = [shape for shape in shapes if len(shape) == 4][:2]
-  return 2.0 * (2 if FORWARD in op_name else 5) * B * H * K * T * S
+  (*heads, K, T), (*_, S) = shapes[:2]
+  return 2.0 * (2 if FORWARD in op_name else 5) * math.prod(heads) * K * T * S
 
 
 def _sharded(plan: Plan, arrays: tuple[Array, ...], groups: tuple[Array, ...], seed_2: Array) -> Array:

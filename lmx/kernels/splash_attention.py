@@ -8,6 +8,7 @@ keys are a group of their own. Under `shard_map` each device runs it on its own 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from lmx.types import Array
 LANES = 128  # a block is a multiple of it
 BLOCK = 512
 BACKWARD_BLOCK = 1024
+FUSED = 4  # blocks of keys to which one kernel computes all gradients; it stores the queries' gradient for each
 CAUSAL = 'causal_attention'  # name of the calls
 PADDED = -2  # group of padded positions; `masks.PADDING` is -1
 
@@ -85,15 +87,19 @@ def _kernel(
   q_block, k_block = blocks
   # Positions are the minor axis of its operands, so that heads narrower than the lanes are not padded.
   layout = splash.QKVLayout.SEQ_MINOR
+  backward_block = _backward_block(shape[1], k_block)
+  fused = shape[1] <= FUSED * backward_block
   kernel = splash.make_splash_mha_single_device(
     mask=splash_mask.MultiHeadMask([mask] * q_BHTK.shape[1]),
     block_sizes=splash.BlockSizes(
       block_q=q_block,
       block_kv=k_block,
       block_q_dkv=q_block,
-      block_kv_dkv=_backward_block(shape[1], k_block),
+      block_kv_dkv=backward_block,
       block_kv_dkv_compute=k_block,
-      use_fused_bwd_kernel=True,
+      block_q_dq=None if fused else q_block,
+      block_kv_dq=None if fused else k_block,
+      use_fused_bwd_kernel=fused,
       q_layout=layout,
       k_layout=layout,
       v_layout=layout,
@@ -111,16 +117,19 @@ def operations(op_name: str, shapes: Sequence[tuple[int, ...]]) -> float:
 
   Args:
     op_name: name of the call in a compiled program, with those of the functions around it.
-    shapes: shapes of its operands, among them queries and keys (B, H, K, T).
+    shapes: shapes of its operands of floating point, first queries and keys (B, H, K, T), without B if it is 1.
   """
-  (B, H, K, T), (*_, S) = [shape for shape in shapes if len(shape) == 4][:2]
-  forward = 'splash_mha_fwd' in op_name
+  (*heads, K, T), (*_, S) = shapes[:2]
   q_block, k_block = _block(T), _block(S)
-  k_block = k_block if forward else _backward_block(S, k_block)
+  backward_block = _backward_block(S, k_block)
+  products = 2  # of a score, forward: q k, p v; backward q k, dp, and those of the gradients that the kernel computes
+  if 'splash_mha_dkv' in op_name:
+    products, k_block = 5 if S <= FUSED * backward_block else 4, backward_block
+  elif 'splash_mha_dq' in op_name:
+    products = 3
   causal = CAUSAL in op_name
   blocks = sum(k < q + q_block or not causal for q in range(0, T, q_block) for k in range(0, S, k_block))
-  products = 2 if forward else 5  # of a score: q k, p v; then also dp, dq, dk, dv
-  return 2.0 * products * B * H * K * blocks * q_block * k_block
+  return 2.0 * products * math.prod(heads) * K * blocks * q_block * k_block
 
 
 def _sharded(function: Any, arrays: tuple[Array, ...], groups: tuple[Array, ...]) -> Array:

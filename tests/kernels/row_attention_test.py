@@ -73,7 +73,7 @@ def test_auto_selects_it_on_a_tpu():
 
 
 def test_operations():
-  shapes = [(4,), (3, 1024, 1), (3, 1, 1024), (3, 2, 8, 1024), (3, 2, 8, 512)]
+  shapes = [(3, 2, 8, 1024), (3, 2, 8, 512), (3, 2, 8, 512)]
   score = 2 * 3 * 2 * 8 * 1024 * 512
   assert kernels.operations(f'jit(step)/{kernels.FORWARD}/pallas_call', shapes) == 2 * score
   assert kernels.operations(f'jit(step)/{kernels.BACKWARD}/pallas_call', shapes) == 5 * score

@@ -45,10 +45,18 @@ def both(arrays, mask, out, causal):
 
 @pytest.mark.parametrize(
   'T,S,causal,groups',
-  [(256, None, True, False), (150, None, True, True), (150, None, False, False), (60, 140, False, False)],
+  [
+    (256, None, True, False),
+    (384, None, True, False),
+    (150, None, True, True),
+    (150, None, False, False),
+    (60, 140, False, False),
+  ],
 )
 def test_equals_the_equation(monkeypatch, T, S, causal, groups):
   monkeypatch.setattr(kernels, 'BLOCK', 128)  # so there are several blocks, of which causal ones are skipped
+  monkeypatch.setattr(kernels, 'BACKWARD_BLOCK', 128)
+  monkeypatch.setattr(kernels, 'FUSED', 2)  # of the longest row, queries' and keys' gradients are two kernels
   arrays, mask, out = case(T, S, groups)
   found, expected = jax.jit(lambda *x: both(x, mask, out, causal))(*arrays)
   for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -93,9 +101,13 @@ def test_auto_selects_it_on_a_tpu_for_long_rows():
 
 def test_operations_are_those_of_the_blocks_that_are_computed():
   """512 x 512 blocks of 1,024 positions forward; backward the keys are one block, so none is skipped."""
-  shapes = [(1, 2, 2), (3, 2, 8, 1024), (3, 2, 8, 1024), (3, 2, 8, 1024), (1024, 128)]
+  shapes = [(3, 2, 8, 1024)] * 3
   name = f'jit(step)/{kernels.CAUSAL}/splash_mha_'
   score = 2 * 3 * 2 * 8 * 1024**2
   assert kernels.operations(f'{name}fwd_residuals', shapes) == 2 * score * 3 / 4
   assert kernels.operations(f'{name}dkv_no_residuals', shapes) == 5 * score
   assert kernels.operations('full_attention/splash_mha_fwd_residuals', shapes) == 2 * score
+  long = [(3, 2, 8, 8192)] * 3
+  whole = [kernels.operations(f'full_attention/splash_mha_{part}', long) / score / 64 for part in ('dkv', 'dq')]
+  assert whole == [4, 3]
+  assert kernels.operations(f'{name}fwd_residuals', [(2, 8, 1024)] * 3) == 2 * score / 4  # a single row
