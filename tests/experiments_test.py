@@ -499,15 +499,15 @@ def test_every_option_is_honoured():
     resolve.to_run(changed, vocab_size=changed.data.vocab_size)
 
 
-# config of a slice -> batch_size (0: tokens decide), parallel.fsdp, parallel.pad_vocabulary, model.remat.
+# config of a slice -> batch_size (0: tokens decide), parallel.fsdp, parallel.pad_vocabulary, model.scan, model.remat.
 PODS = {
-  'experiments/gpt2/webtext.py:124m,pod': (512, 1, 128, 'attention'),
-  'experiments/gpt2/webtext.py:1558m,pod': (512, -1, 128, 'full'),
-  'experiments/bert/pretrain.py:large,pod': (256, 1, 128, 'full'),
-  'experiments/bert/pretrain.py:large,length=512,pod': (1024, 1, 128, 'full'),
-  'experiments/xlnet/pretrain.py:large,pod': (8192, -1, 128, 'full'),
-  'experiments/transformer_xl/wikitext103.py:large,pod': (128, 1, 1, 'none'),
-  'experiments/transformer/wmt14.py:big,pod': (0, 1, 128, 'full'),
+  'experiments/gpt2/webtext.py:124m,pod': (512, 1, 128, False, 'none'),
+  'experiments/gpt2/webtext.py:1558m,pod': (512, -1, 128, True, 'full'),
+  'experiments/bert/pretrain.py:large,pod': (256, 1, 128, False, 'none'),
+  'experiments/bert/pretrain.py:large,length=512,pod': (1024, 1, 128, False, 'none'),
+  'experiments/xlnet/pretrain.py:large,pod': (8192, -1, 128, True, 'full'),
+  'experiments/transformer_xl/wikitext103.py:large,pod': (128, 1, 1, True, 'none'),
+  'experiments/transformer/wmt14.py:big,pod': (0, 1, 128, True, 'full'),
 }
 
 
@@ -515,8 +515,9 @@ def test_pod_sets_what_a_slice_needs():
   for text, wanted in PODS.items():
     run = to_run(text)
     batch_size = 0 if run.data.batching.name == 'translation' else run.data.batch_size
-    assert (batch_size, run.parallel.fsdp, run.parallel.pad_vocabulary, run.model.remat) == wanted, text
-    assert (run.model.scan, run.model.dtype, run.optim.accumulate) == (True, 'bfloat16', 1), text
+    parallel, model = run.parallel, run.model
+    assert (batch_size, parallel.fsdp, parallel.pad_vocabulary, model.scan, model.remat) == wanted, text
+    assert (model.dtype, run.optim.accumulate) == ('bfloat16', 1), text
     plain = to_run(text.removesuffix(',pod'))
     assert (plain.parallel.fsdp, plain.parallel.pad_vocabulary, plain.model.scan) == (1, 1, False), text
 
