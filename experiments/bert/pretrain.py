@@ -58,14 +58,13 @@ def get_config(arg: str = ''):
   )
   length = int(options.length)
   large = variant == 'large'
-  remat = 'full' if large else 'none'
   base = {
     'name': f'bert_{variant}_{length}',
     'model': {
       'name': 'bert',
       'variant': 'tiny' if variant == 'turc_tiny' else variant,
       'dtype': 'bfloat16',
-      'remat': remat,
+      'remat': 'full' if large else 'none',
     },
     'data': {
       'dataset': 'text_files',

@@ -69,7 +69,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
   """Return the implementation that `backend` selects at these shapes and the current placement.
 
   Raises:
-    InputError: 'cudnn' was set outside its limits.
+    InputError: a kernel was set outside its limits.
   """
   if placement.current() is None and backend != 'blocked':  # only shapes are computed, or the equation
     return 'xla'
@@ -84,9 +84,8 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
     )
   if backend != 'auto':
     return backend
-  least = {'rows': KERNEL_FROM, 'splash': KERNEL_FROM}
   for name, obstacle in obstacles.items():
-    if not obstacle and q_BTHK.shape[1] >= least.get(name, 0):
+    if not obstacle and (name == 'cudnn' or q_BTHK.shape[1] >= KERNEL_FROM):
       return name
   return 'blocked' if placement.is_one_device('cpu') and q_BTHK.shape[1] * k_BSHK.shape[1] >= BLOCKED_FROM else 'xla'
 

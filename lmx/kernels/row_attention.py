@@ -23,12 +23,12 @@ from jax.sharding import PartitionSpec
 
 from lmx import placement
 from lmx.kernels import hash_dropout
+from lmx.kernels.relative_attention import MASKED
 from lmx.types import Array
 
-LANES = 128
+LANES = 128  # lengths are padded to a multiple of them
 SCORES = 2**18  # of a block: a few arrays of them, in float32, fit the chip
-MASKED = -1e30  # as lmx.layers.masks
-PADDED = -2  # group of padded positions
+PADDED = -2  # group of padded positions; `masks.PADDING` is -1
 
 
 class Plan(NamedTuple):
@@ -80,14 +80,18 @@ def attention(
   more = lambda n: -n % LANES
   if query_group_BT is None or key_group_BS is None:
     query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
-  pad = lambda x, n: jnp.pad(jnp.broadcast_to(x, (B, n)), ((0, 0), (0, more(n))), constant_values=PADDED)
-  groups = pad(query_group_BT, T)[:, :, None], pad(key_group_BS, S)[:, None]
+  groups = pad_group(query_group_BT, B, more(T))[:, :, None], pad_group(key_group_BS, B, more(S))[:, None]
   positions_last = lambda x: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((0, more(x.shape[1])),))
   arrays = positions_last(q_BTHK), positions_last(k_BSHK), positions_last(v_BSHK)
   seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else hash_dropout.seed(key)
   plan = Plan(causal, rate if key is not None else 0.0, H, T, interpret)
   o_BHKT = _sharded(plan, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   return o_BHKT[..., :T].transpose(0, 3, 1, 2)
+
+
+def pad_group(group_BT: Array, rows: int, more: int) -> Array:
+  """Return the groups of all rows, with positions of padding, which are a group of their own."""
+  return jnp.pad(jnp.broadcast_to(group_BT, (rows, group_BT.shape[1])), ((0, 0), (0, more)), constant_values=PADDED)
 
 
 def operations(op_name: str, shapes: Any) -> float:

@@ -19,14 +19,13 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import PartitionSpec
 
 from lmx import placement
+from lmx.kernels.row_attention import LANES, pad_group
 from lmx.types import Array
 
-LANES = 128  # a block is a multiple of it
 BLOCK = 512
 BACKWARD_BLOCK = 1024
 FUSED = 4  # blocks of keys to which one kernel computes all gradients; it stores the queries' gradient for each
 CAUSAL = 'causal_attention'  # name of the calls
-PADDED = -2  # group of padded positions; `masks.PADDING` is -1
 
 
 def attention(
@@ -56,8 +55,7 @@ def attention(
     query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
   groups: tuple[Array, ...] = ()
   if query_group_BT is not None and key_group_BS is not None:
-    pad = lambda x, n: jnp.pad(jnp.broadcast_to(x, (B, x.shape[1])), ((0, 0), (0, n)), constant_values=PADDED)
-    groups = (pad(query_group_BT, q_more), pad(key_group_BS, k_more))
+    groups = pad_group(query_group_BT, B, q_more), pad_group(key_group_BS, B, k_more)
   heads_first = lambda x, n: jnp.pad(x, ((0, 0), (0, n), (0, 0), (0, 0))).swapaxes(1, 2)
   arrays = (heads_first(q_BTHK * K**-0.5, q_more), heads_first(k_BSHK, k_more), heads_first(v_BSHK, k_more))
   o_BHTK = _sharded(functools.partial(_kernel, causal, (q_block, k_block), interpret), arrays, groups)
