@@ -57,7 +57,9 @@ def test_gradients_have_the_type_of_their_arrays():
 def test_each_device_drops_what_one_device_drops():
   arrays, mask, out = case(130, groups=True)
   with placed.on('tpu', data=2, fsdp=2, tensor=2):
-    compiled = jax.jit(lambda *x: both(x, mask, out, True, 0.3)).lower(*arrays).compile()
+    traced = jax.jit(lambda *x: both(x, mask, out, True, 0.3)).trace(*arrays)
+    compiled = traced.lower().compile()
+  assert 'shard_map' in str(traced.jaxpr)
   assert_equal(*compiled(*arrays))
   assert 'f32[1,1,8,256]' in compiled.as_text()  # one row and one head, padded to a block
 

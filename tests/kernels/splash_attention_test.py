@@ -66,7 +66,9 @@ def test_equals_the_equation(monkeypatch, T, S, causal, groups):
 def test_each_device_computes_its_rows_and_heads():
   arrays, mask, out = case(130, groups=True)
   with placed.on('tpu', data=2, fsdp=2, tensor=2):
-    compiled = jax.jit(lambda *x: both(x, mask, out, True)).lower(*arrays).compile()
+    traced = jax.jit(lambda *x: both(x, mask, out, True)).trace(*arrays)
+    compiled = traced.lower().compile()
+  assert 'shard_map' in str(traced.jaxpr)
   found, expected = compiled(*arrays)
   for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
