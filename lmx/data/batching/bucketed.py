@@ -53,7 +53,10 @@ def check_buckets(buckets: Sequence[int]) -> None:
 
 
 class Bucketed(Batches):
-  """Base class; a subclass sets `_sizes`, the row length of each example, and then calls `_arrange`."""
+  """Base class; a subclass sets `_sizes`, the row length of each example, and then calls `_arrange`.
+
+  Its `_make` builds rows of `length` positions, which is that of the global batch; 0 is `self.length`.
+  """
 
   LEAST = 1
   _sizes: np.ndarray
@@ -95,9 +98,11 @@ class Bucketed(Batches):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
     position_B, live_B = self._row_examples(local)
     example_B = self._ordered(epoch)[position_B]
-    batch = self._make(epoch, example_B, live_B)  # for all hosts, because the longest row determines the shape
+    length = self._padded(int(self._sizes[example_B].max()))  # of the longest row of all hosts
+    example_B, live_B = example_B[rows], live_B[rows]
+    batch = self._make(epoch, example_B, live_B, length)
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
-    return {key: array[rows] for key, array in batch.items()}
+    return batch
 
   def _bucket(self, size: int) -> int:
     return int(self._buckets[np.searchsorted(self._buckets, max(size, 1))])

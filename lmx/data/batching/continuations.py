@@ -141,8 +141,8 @@ class Continuations(bucketed.Bucketed):
     if wrong:
       raise InputError(f'{self._title}, row {wrong[0][0] + 1}: it has {wrong[0][1]}')
 
-  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    T = self._padded(self._sizes[example_B].max())
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
+    T = length or self.length
     sequences = [self._sequence(g, example_B, live_B, T) for g in range(len(self._ends))]
     batch = sequences[0]
     if self._choices:

@@ -83,9 +83,9 @@ class Documents(bucketed.Bucketed):
       )
     self._arrange(cfg, 'documents')
 
-  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
     document_B, size_B1 = example_B, self._sizes[example_B][:, None]
-    column_T = np.arange(self._padded(size_B1.max()))
+    column_T = np.arange(length or self.length)
     live_BT = (column_T < size_B1) & live_B[:, None]
     position_BT = self._end[document_B][:, None] - size_B1 + column_T  # aligned to the document's end
     first_BT = position_BT < self._begin[document_B][:, None]  # the start symbol, if there is room for it

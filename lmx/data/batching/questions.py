@@ -169,8 +169,8 @@ class Questions(bucketed.Bucketed):
     )
     self._arrange(cfg, 'windows')
 
-  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    B, T = len(example_B), self._padded(self._sizes[example_B].max())
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
+    B, T = len(example_B), length or self.length
     tokens_BT, types_BT = np.zeros((B, T), np.int32), np.zeros((B, T), np.int32)
     passage_BT, best_BT = np.zeros((B, T), bool), np.zeros((B, T), bool)
     null_B = np.where(live_B, self._null_F[example_B], 0).astype(np.int32)

@@ -102,9 +102,9 @@ class Tagged(bucketed.Bucketed):
       raise InputError(f'data.length: got {length}; expected at least {longest}, the longest sentence of {split.title}')
     self._arrange(cfg, 'documents')
 
-  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
     size_B1, before = self._sizes[example_B][:, None], len(self._special_ids) // 2
-    column_T = np.arange(self._padded(size_B1.max()))
+    column_T = np.arange(length or self.length)
     valid_BT = (column_T < size_B1) & live_B[:, None]
     inside_BT = valid_BT & (column_T >= before) & (column_T < size_B1 - before)
     at_BT = np.where(inside_BT, self._begin[example_B][:, None] + column_T - before, 0)

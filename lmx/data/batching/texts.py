@@ -206,8 +206,8 @@ class Texts(bucketed.Bucketed):
       )
     self._arrange(cfg, 'rows')
 
-  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    T = self._padded(self._sizes[example_B].max())
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
+    T = length or self.length
     arrays = [self._sequence(g, example_B, live_B, T) for g in range(len(self._sequences))]
     batch = arrays[0]
     if len(arrays) > 1:

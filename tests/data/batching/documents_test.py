@@ -76,6 +76,15 @@ def test_rows_are_padded_to_the_bucket_of_the_longest_row_of_all_hosts():
   assert lengths == {8, 16, 24}
 
 
+def test_a_host_reads_only_its_rows(monkeypatch):
+  found, _ = batches()
+  rows_read = []
+  read = lambda self, position: rows_read.append(len(position)) or self._tokens[position].astype(np.int32)
+  monkeypatch.setattr(type(found), '_read', read)
+  found(0, slice(1, 3))
+  assert sum(rows_read) == 2
+
+
 def test_documents_of_like_length_come_together():
   documents = [' '.join(['w1'] * (1 + i % 40)) for i in range(400)]
   made = corpus(documents)
