@@ -14,6 +14,7 @@ same word as the subword before the separator.
 
 from __future__ import annotations
 
+import bisect
 import zlib
 from collections.abc import Iterable, Sequence
 
@@ -155,12 +156,16 @@ def choose_spans(
   """
   chosen_T, at, left = np.zeros(length, bool), 0, count
   odds = 1.0 / np.arange(1, longest + 1)
+  cumulative = np.cumsum(odds / odds.sum())
+  below = (cumulative / cumulative[-1]).tolist()  # as in `Generator.choice`
+  starts = None if starts_T is None else np.flatnonzero(starts_T).tolist()
   while left and at < length:
-    n = min(int(random.choice(longest, p=odds / odds.sum())) + 1, left)
+    n = min(bisect.bisect_right(below, random.random()) + 1, left)
     before = int(random.integers(n * context))
     start = at + before
-    if starts_T is not None and start < length:
-      start = next((t for t in range(start, length) if starts_T[t]), length)
+    if starts is not None:
+      nth = bisect.bisect_left(starts, start)
+      start = starts[nth] if nth < len(starts) else length
     if start + n >= length:
       break
     chosen_T[start : start + n] = True

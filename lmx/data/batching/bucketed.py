@@ -11,6 +11,7 @@ rows of similar length and truncates those to their buckets (lmx/engine/step.py)
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -53,10 +54,7 @@ def check_buckets(buckets: Sequence[int]) -> None:
 
 
 class Bucketed(Batches):
-  """Base class; a subclass sets `_sizes`, the row length of each example, and then calls `_arrange`.
-
-  Its `_make` builds rows of `length` positions, which is that of the global batch; 0 is `self.length`.
-  """
+  """Base class; a subclass sets `_sizes`, the row length of each example, and then calls `_arrange`."""
 
   LEAST = 1
   _sizes: np.ndarray
@@ -103,6 +101,10 @@ class Bucketed(Batches):
     batch = self._make(epoch, example_B, live_B, length)
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
     return batch
+
+  @abc.abstractmethod
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
+    """Build rows of `length` positions, those of the global batch; 0 is `self.length`."""
 
   def _bucket(self, size: int) -> int:
     return int(self._buckets[np.searchsorted(self._buckets, max(size, 1))])

@@ -21,6 +21,7 @@ release stores them in its records.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import string
 from typing import Any
 
@@ -137,31 +138,41 @@ class Permutations(Batches):
     random = noise.generator(self._seed, 'permutations', epoch, example)
     step, number = divmod(example, self.batch_size)
     start, end = self._edges[number % self._streams : number % self._streams + 2].tolist()
-    borders = self._borders[(self._borders > start) & (self._borders < end)] - start
     backward = number >= self._streams
-    if backward:
-      borders = (end - start - borders)[::-1]
+    draw_border = functools.partial(self._draw_border, random, start, end, backward)
     first, room = step * self._reuse, self.length - self._reuse - 3
     begin = first + self._reuse
-    ends = borders[(borders > begin) & (borders < begin + room)]
-    a = int(random.choice(ends)) - begin if ends.size else int(random.integers(1, room))
-    probability = 1.0 if self._always_random and not ends.size else self._cfg.random_next_prob
+    border = draw_border(begin, begin + room)
+    a = int(random.integers(1, room)) if border is None else border - begin
+    probability = 1.0 if self._always_random and border is None else self._cfg.random_next_prob
+    b, last = begin + a, end - start - (room - a)
     follows = random.random() >= probability
-    b = begin + a if follows else self._random_start(borders, end - start - (room - a), random)
+    if not follows:
+      border = draw_border(0, last + 1)
+      b = int(random.integers(last + 1)) if border is None else border
     position = np.concatenate([np.arange(first, begin + a), np.arange(b, b + room - a)])
     words = self._read(end - 1 - position if backward else start + position)
-    border = self._reuse + a
-    tokens_T = np.concatenate([words[:border], [self._sep], words[border:], [self._sep, self._cls]]).astype(np.int32)
-    types_T = np.repeat([0, 1, 2], [border + 1, room - a + 1, 1]).astype(np.int32)
+    cut = self._reuse + a
+    tokens_T = np.concatenate([words[:cut], [self._sep], words[cut:], [self._sep, self._cls]]).astype(np.int32)
+    types_T = np.repeat([0, 1, 2], [cut + 1, room - a + 1, 1]).astype(np.int32)
     function_T = np.zeros(self.length, bool)
-    function_T[[border, -2, -1]] = True
+    function_T[[cut, -2, -1]] = True
     row = dict(tokens_BT=tokens_T, types_BT=types_T, next_B=np.array(not follows, np.int32))
     return row | self._draw_predictions(tokens_T, function_T, backward, random)
 
-  def _random_start(self, borders: np.ndarray, last: int, random: np.random.Generator) -> int:
-    """Return the start of a random segment B: a sentence border up to `last`, if there is one."""
-    known = borders[borders <= last]
-    return int(random.choice(known)) if known.size else int(random.integers(last + 1))
+  def _draw_border(
+    self, random: np.random.Generator, start: int, end: int, backward: bool, low: int, high: int
+  ) -> int | None:
+    """Return a random sentence border between `low` and `high`, both excluded; None, without a draw, if there is none.
+
+    All count tokens from the beginning of a stream, which is text from `start` to `end` or the reverse of it.
+    """
+    text = (end - high, end - low) if backward else (start + low, start + high)
+    first, stop = np.searchsorted(self._borders, text[0], 'right'), np.searchsorted(self._borders, text[1], 'left')
+    if first >= stop:
+      return None
+    n = int(random.integers(stop - first))
+    return end - int(self._borders[stop - 1 - n]) if backward else int(self._borders[first + n]) - start
 
   def _draw_predictions(
     self, tokens_T: np.ndarray, function_T: np.ndarray, backward: bool, random: np.random.Generator
@@ -176,13 +187,10 @@ class Permutations(Batches):
       rank_T = base + 1 + noise.factorization_order(n, self._cfg.chunk or n, random)
       order_T[part] = np.where(chosen_T[part] | function_T[part], rank_T, base)
     at = np.flatnonzero(chosen_T & ~function_T)
-    pad = lambda x, dtype: np.pad(x, (0, count - len(x))).astype(dtype)
-    return dict(
-      order_BT=order_T,
-      positions_BP=pad(at, np.int32),
-      targets_BP=pad(tokens_T[at], np.int32),
-      weights_BP=pad(np.ones(len(at)), np.float32),
-    )
+    positions_P, targets_P = np.zeros((2, count), np.int32)
+    weights_P = np.zeros(count, np.float32)
+    positions_P[: len(at)], targets_P[: len(at)], weights_P[: len(at)] = at, tokens_T[at], 1
+    return dict(order_BT=order_T, positions_BP=positions_P, targets_BP=targets_P, weights_BP=weights_P)
 
   def _choose(self, tokens_T: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     if self._cfg.spans == 'single':

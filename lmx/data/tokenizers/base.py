@@ -80,7 +80,9 @@ class Tokenizer(abc.ABC):
 
   def starts_word(self, ids: np.ndarray) -> np.ndarray:
     """Return for each of `ids` (1-D) whether the token starts a word, as bool; a special token is a word."""
-    row = np.asarray(self._check_ids(ids), np.int64)
+    row = np.asarray(ids, np.int64)
+    if row.size and (row.min() < 0 or row.max() >= self.vocab_size):
+      self._check_ids(row.tolist())
     begins, ends = self._word_tables
     starts = begins[row]
     starts[1:] |= ends[row[:-1]]

@@ -12,10 +12,12 @@ from lmx.data import noise
 from lmx.data.batching import permutations
 from lmx.data.corpus import Split
 from lmx.errors import InputError
+from tests.reference import xlnet_data
 
 B, T, N = 4, 64, 4000
 CLS, SEP = N, N + 1
 CFG = permutations.Config(predictions=10)
+CHOOSE = noise.choose_spans, xlnet_data.choose_spans
 TOKENIZER = types.SimpleNamespace(
   vocab_size=N + 2,
   cls_id=None,
@@ -177,6 +179,21 @@ def test_rows_with_borders_are_as_before():
   old, new = make(dataclasses.replace(CFG, unbroken='drawn')), make()
   for key, value in old(3).items():
     np.testing.assert_array_equal(new(3)[key], value)
+
+
+def test_borders_and_spans_are_the_draws_of_plain_numpy():
+  """So that a run of an earlier version resumes with the rows that it would have had."""
+  draw, batches = np.random.default_rng(0), make()
+  for i in range(300):
+    start, end = np.sort(draw.integers(0, N + 1, 2)).tolist()
+    low, high = np.sort(draw.integers(0, end - start + 1, 2)).tolist()
+    row = start, end, bool(i % 2), low, min(high, low + 30)
+    first, second = noise.generator(0, 'x', i), noise.generator(0, 'x', i)
+    assert batches._draw_border(first, *row) == xlnet_data.draw_border(batches._borders, second, *row)
+    starts_T = draw.random(96) < (i % 3) / 3 if i % 3 else None
+    spans = [choose(96, 1 + i % 24, r, starts_T) for choose, r in zip(CHOOSE, (first, second), strict=True)]
+    np.testing.assert_array_equal(*spans)
+    assert first.random() == second.random()
 
 
 def test_without_sentences_segments_end_anywhere():
