@@ -14,12 +14,13 @@ from lmx.errors import InputError
 GENERATIONS = {'v4': 'v4', 'v5litepod': 'v5e', 'v5p': 'v5p', 'v6e': 'v6e'}  # Google's name -> that of lmx compile
 
 
-def compile_command(words: Sequence[str], slice_: accelerators.Slice) -> list[str]:
-  """Return the `lmx compile` of a training on a slice.
+def compile_command(words: Sequence[str], slice_: accelerators.Slice, slices: int = 1) -> list[str]:
+  """Return the `lmx compile` of a training on a slice or several.
 
   Args:
     words: the lmx command to launch.
     slice_: the slice.
+    slices: their number.
 
   Raises:
     InputError: the command trains nothing, or XLA does not compile for the accelerator.
@@ -32,16 +33,17 @@ def compile_command(words: Sequence[str], slice_: accelerators.Slice) -> list[st
   if generation is None:
     known = ', '.join(GENERATIONS)
     raise InputError(f'--compile_first: got {slice_.name}; expected a TPU of {known}; leave --compile_first out')
-  return ['compile', f'--topology={generation}:{slice_.topology}', *config_options(words[1:])]
+  times = f'{slices}x' if slices > 1 else ''
+  return ['compile', f'--topology={times}{generation}:{slice_.topology}', *config_options(words[1:])]
 
 
-def check(words: Sequence[str], slice_: accelerators.Slice, *, dry_run: bool) -> None:
-  """Compile the step of a training for a slice, or with `dry_run` print the command.
+def check(words: Sequence[str], slice_: accelerators.Slice, slices: int = 1, *, dry_run: bool) -> None:
+  """Compile the step of a training for a slice or several, or with `dry_run` print the command.
 
   Raises:
     InputError: the step does not compile or does not fit.
   """
-  command = compile_command(words, slice_)
+  command = compile_command(words, slice_, slices)
   print(f'lmx {shlex.join(command)}', flush=True)
   if not dry_run and subprocess.run([sys.executable, *MODULE, *command], check=False).returncode:
     raise InputError(

@@ -58,7 +58,7 @@ def _main(argv: Sequence[str] | None) -> int:
   job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
   run = command.parse_run(args, words)
   if args.compile_first:
-    compile_first.check(words, accelerators.find(job.accelerator, pool=True), dry_run=run.dry_run)
+    compile_first.check(words, accelerators.find(job.accelerator, pool=True), job.slices, dry_run=run.dry_run)
   if args.wait and not run.dry_run:
     command.search_path('kubectl')
     return submit_and_wait('gke', Waiter(job, run, args.through, args.cluster), args.wait, args.poll)

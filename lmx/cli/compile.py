@@ -1,7 +1,8 @@
 """`lmx compile --config=FILE[:variant] --topology=v5e-256`: compile a training step for devices that are absent.
 
-They are a slice of TPUs or the NVIDIA GPUs of a server (h100x8). Prints whether the step fits, its largest arrays, its
-collectives, its attention kernel and an estimate of its time. The exit code is 2 if it does not fit.
+They are one or several slices of TPUs (2xv5e-64) or the NVIDIA GPUs of a server (h100x8). Prints whether the step fits,
+its largest arrays, its collectives, its attention kernel and an estimate of its time. The exit code is 2 if it does not
+fit.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--topology',
     required=True,
-    help='TPUs: generation and chips, such as v5e-16 or v6e-256, or a layout, v5p:4x4x4; NVIDIA cards: h100x8, a100x1',
+    help='TPUs: generation and chips, such as v5e-16, or a layout, v5p:4x4x4; 2xv5e-64: two slices; NVIDIA: h100x8',
   )
   parser.add_argument(
     '--partition', action='store_true', help='stop after partitioning: seconds instead of minutes; for TPUs'

@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from lmx.compilation import libraries
 
 COLLECTIVES = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
@@ -28,6 +30,8 @@ _CALLED = re.compile(
 )
 # Kernels of which the text has only the name: cuDNN's attention, Pallas on TPUs and on GPUs.
 _KERNEL = re.compile(r'custom_call_target="([^"]*(?:fmha|tpu_custom_call|triton)[^"]*)"')
+# What a TPU sends to other slices once it has compiled a collective over them.
+_TRANSFER = re.compile(r'xla_megascale_runtime.*_xla_megascale_transfer_type="(\w+)"')
 _BRANCHES = re.compile(r'(?:branch_computations|called_computations)=\{([^}]*)\}')
 
 
@@ -72,6 +76,8 @@ class Collective:
     size: bytes of one run on one device, of the larger of operands and result.
     shape: type of the result.
     op_name: see `Instruction`.
+    groups: devices that communicate with one another, as numbers; () is all of them.
+    is_between_slices: a transfer over the network between slices, of this device to one of each other slice.
   """
 
   kind: str
@@ -79,6 +85,8 @@ class Collective:
   size: int
   shape: str
   op_name: str
+  groups: tuple[tuple[int, ...], ...] = ()
+  is_between_slices: bool = False
 
   @property
   def total(self) -> int:
@@ -184,6 +192,9 @@ class Program:
       numbers: dict[tuple[str, str], int] = collections.defaultdict(int)  # of the collectives of a channel
       for instruction in self.computations.get(name, ()):
         kind = next((kind for kind in COLLECTIVES if instruction.kind in (kind, f'{kind}-start')), None)
+        transfer = _TRANSFER.search(instruction.text) if instruction.kind == 'send' else None
+        if transfer:
+          kind = transfer.group(1).lower().replace('_', '-')
         equal = name, kind, instruction.operands, instruction.result
         if kind is None or (merged and equal in seen):
           continue
@@ -191,7 +202,7 @@ class Program:
         if name.startswith('all-reduce-scatter'):  # a fusion of an all-reduce and a slice, which a TPU does as one
           kind = 'reduce-scatter'
         operands = sum(size(shapes.get(operand, '')) for operand in instruction.operands)
-        result = size(instruction.result)
+        result = 0 if transfer else size(instruction.result)
         if instruction.kind.endswith('-start'):  # its result has the operands too
           result = operands if instruction.kind == 'all-reduce-start' else max(result - operands, operands)
         channel = re.search(r'channel_id=(\d+)', instruction.text)
@@ -200,8 +211,18 @@ class Program:
         numbers[one_of] += 1
         if key not in channels or factor < channels[key][0]:  # its start may run once where its parts are in a loop
           largest = max(operands, result)
-          one = Collective(kind, round(factor), largest, instruction.result, instruction.op_name)
-          channels[key] = factor, one
+          channels[key] = (
+            factor,
+            Collective(
+              kind,
+              round(factor),
+              largest,
+              instruction.result,
+              instruction.op_name,
+              groups(instruction.text),
+              is_between_slices=transfer is not None,
+            ),
+          )
     return sorted((one for _, one in channels.values()), key=lambda one: -one.total)
 
   def arrays(self) -> list[tuple[int, str, str]]:
@@ -263,6 +284,50 @@ def product(instruction: Instruction, shapes: Mapping[str, str]) -> tuple[str, i
   if not (operands[0] and operands[1] and result):
     return '', 0
   return types, _operations(instruction, dimensions[0], dimensions[1], _dimensions(result))
+
+
+def groups(text: str) -> tuple[tuple[int, ...], ...]:
+  """Return the groups of devices of a collective, and the pairs of a permutation; () is one group of all.
+
+  XLA writes them in three ways: as lists; as '[2,4]<=[4,2]T(1,0)', which is 0 to 7 in the shape (4, 2), transposed and
+  cut into rows of the shape (2, 4); or as axes of a mesh, "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a'}".
+  """
+  listed = re.search(r'(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})\}', text)
+  if listed:
+    return tuple(_integers(group) for group in re.findall(r'\{([\d, ]+)\}', listed.group(1)))
+  rows = re.search(r'replica_groups=\[([\d,]+)\]<=(\[[\d,]+\]\S*)', text)
+  if rows:
+    return _rows(_device_numbers(rows.group(2)).reshape(_integers(rows.group(1))))
+  mesh = re.search(r'replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}', text)
+  if not mesh:
+    return ()
+  sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", mesh.group(1))}
+  shape: list[int] = []
+  grouped: list[int] = []  # dimensions of `shape` along which devices communicate
+  parts = {name: part for name, *part in re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", mesh.group(3))}
+  for name, n in sizes.items():
+    before, size = (int(part) if part else None for part in parts.get(name, ('', '')))  # part of an axis: (before)size
+    grouped += [len(shape) + 1] if name in parts else []
+    shape += [before or 1, size or n, n // ((before or 1) * (size or n))]
+  numbers = _device_numbers(mesh.group(2) or f'[{math.prod(shape)}]').reshape(shape)
+  others = [axis for axis in range(len(shape)) if axis not in grouped]
+  count = math.prod(shape[axis] for axis in grouped)
+  return _rows(numbers.transpose(others + grouped).reshape(-1, count))
+
+
+def _integers(text: str) -> tuple[int, ...]:
+  return tuple(int(n) for n in re.findall(r'\d+', text))
+
+
+def _device_numbers(text: str) -> np.ndarray:
+  """Return the numbers from 0 in a shape and order such as '[4,2]T(1,0)'."""
+  shape, _, order = text.partition('T')
+  sizes = _integers(shape)
+  return np.arange(math.prod(sizes)).reshape(sizes).transpose(_integers(order) or None)
+
+
+def _rows(numbers: np.ndarray) -> tuple[tuple[int, ...], ...]:
+  return tuple(tuple(map(int, row)) for row in numbers)
 
 
 def float32_share(products: Mapping[str, float]) -> float:

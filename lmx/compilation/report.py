@@ -3,13 +3,14 @@
 The estimate is XLA's own: the cycles that it expects of each instruction, loops multiplied, over the clock of the chip.
 It has no overlap between instructions. Of Pallas kernels XLA expects nothing. Operations of those of lmx are counted
 at half the peak; calls of others are reported and count nothing. Of an NVIDIA card the estimate is the least time
-(lmx/compilation/roofline.py). Collectives are estimated apart, from their bytes over the links of a chip in a ring. It
-serves to compare two programs.
+(lmx/compilation/roofline.py). Collectives are estimated apart, from their bytes over the links of a chip in a ring;
+what several slices send one another is reported and not estimated. It serves to compare two programs.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,7 @@ def read(
   compiled = hlo.Program(text)
   products = compiled.products()
   collectives = compiled.collectives(merged=not estimated)
+  within, between = _split(collectives, slice_)
   kernels = [(kernel.count, _kernel_operations(kernel)) for kernel in compiled.kernels()]
   pallas = sum(count * operations for count, operations in kernels)
   report: dict[str, Any] = {
@@ -60,19 +62,21 @@ def read(
     'products': products,
     'float32_share': hlo.float32_share(products),
     'attention': compiled.attention(),
-    'collectives': _by_kind(collectives),
+    'collectives': _by_kind(within),
+    'between_slices': _by_kind(between),
     'largest_collectives': [
       {'kind': one.kind, 'count': one.count, 'bytes': one.size, 'type': _type(one.shape), 'op_name': one.op_name}
-      for one in collectives[:LARGEST]
+      for one in within[:LARGEST]
     ],
     'largest_arrays': [
       {'bytes': n, 'type': _type(shape), 'op_name': op_name} for n, shape, op_name in compiled.arrays()[:LARGEST]
     ],
     'loops_of_unknown_length': compiled.unknown_loops,
   }
-  report['communicated'] = sum(one.total for one in collectives)
+  if not (estimated and between):  # compiled, a collective over slices is several
+    report['communicated'] = sum(one.total for one in collectives)
   if estimated:
-    report['estimate'] = _estimate(compiled, pallas, collectives, model_flops / slice_.chips, slice_.chip)
+    report['estimate'] = _estimate(compiled, pallas, within, model_flops / slice_.chips, slice_.chip)
   return report
 
 
@@ -118,6 +122,29 @@ def _too_large(message: str, slice_: slices.Topology | cards.Server) -> dict[str
     for n, unit, shape, op_name in re.findall(pattern, message, re.DOTALL)
   ]
   return {'fits': False, 'memory': memory, 'largest_arrays': arrays[:LARGEST], 'message': message[:2000]}
+
+
+def _split(
+  collectives: Sequence[hlo.Collective], topology_: slices.Topology | cards.Server
+) -> tuple[list[hlo.Collective], list[hlo.Collective]]:
+  """Return the collectives within slices, and what a chip sends to other slices.
+
+  A collective over slices is first one within each of them, after which each chip has a share of the array.
+  """
+  within = [one for one in collectives if not one.is_between_slices]
+  between = [one for one in collectives if one.is_between_slices]
+  if isinstance(topology_, cards.Server) or topology_.slices == 1:
+    return within, between
+  chips = topology_.chips // topology_.slices
+  everything = (tuple(range(topology_.chips)),)
+  inside = []
+  for one in within:
+    of_slices = [collections.Counter(device // chips for device in group) for group in one.groups or everything]
+    if max(max(counts.values()) for counts in of_slices) > 1:
+      inside.append(one)
+    if crossing := sum(len(counts) > 1 for counts in of_slices):
+      between.append(dataclasses.replace(one, size=one.size * crossing // chips))
+  return inside, between
 
 
 def _by_kind(collectives: Sequence[hlo.Collective]) -> dict[str, dict[str, int]]:
@@ -183,6 +210,8 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     text.append(f'  array {row["bytes"] / 2**20:10,.1f} MiB  {row["type"]}  {row["op_name"]}')
   for kind, row in report.get('collectives', {}).items():
     text.append(f'{kind}: {row["count"]:,} a step, {row["bytes"] / 1e6:,.1f} MB a chip')
+  for kind, row in report.get('between_slices', {}).items():
+    text.append(f'{kind} between slices: {row["count"]:,} a step, {row["bytes"] / 1e6:,.1f} MB a chip')
   if report.get('bound') and 'communicated' in report:
     least = sum(report['bound'].values())
     needs = ', '.join(f'{name} {n / 1e6:,.1f}' for name, n in report['bound'].items())
@@ -192,7 +221,7 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     )
     if 'compile_seconds' not in report and report['microbatches'] > 1:
       text.append('note: after partitioning, XLA moves the reduction of gradients out of the loop over microbatches')
-  for row in report.get('largest_collectives', ()):
+  for row in report.get('largest_collectives', ()):  # within a slice
     name = f'{row["kind"]} {row["count"]:,} x {row["bytes"] / 1e6:,.2f} MB'
     text.append(f'  {name}  {row["type"]}  {row["op_name"]}')
   if 'products' in report:
@@ -214,6 +243,8 @@ def lines(report: Mapping[str, Any]) -> list[str]:
         f'of which Pallas kernels: {report["pallas_flops_per_chip"]:.4g} operations at {KERNEL_SHARE:.0%} of the peak, '
         f'{estimate["pallas_seconds"]:.4g} s'
       )
+    if report['between_slices']:
+      text.append('transfers between slices are not in it')
     if report['pallas_calls_not_counted']:
       text.append(f'{report["pallas_calls_not_counted"]} calls of other Pallas kernels are not in it')
   if report.get('loops_of_unknown_length'):

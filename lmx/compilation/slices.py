@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 from lmx.compilation import cards
 from lmx.errors import InputError, nearest
@@ -21,22 +22,23 @@ class Chip:
     memory: GiB of HBM.
     clock: cycles a second.
     links: bytes a second to other chips, over all links.
-    axes: dimensions of a slice.
+    pod: chips of the largest slice along each axis.
   """
 
   peak: float
   memory: int
   clock: float
   links: float
-  axes: int
+  pod: tuple[int, ...]
 
 
 CHIPS = {
-  'v4': Chip(275e12, 32, 1.05e9, 300e9, 3),
-  'v5e': Chip(197e12, 16, 1.5e9, 200e9, 2),
-  'v5p': Chip(459e12, 95, 1.75e9, 600e9, 3),
-  'v6e': Chip(918e12, 32, 1.75e9, 448e9, 2),
+  'v4': Chip(275e12, 32, 1.05e9, 300e9, (16, 16, 16)),
+  'v5e': Chip(197e12, 16, 1.5e9, 200e9, (16, 16)),
+  'v5p': Chip(459e12, 95, 1.75e9, 600e9, (16, 20, 28)),
+  'v6e': Chip(918e12, 32, 1.75e9, 448e9, (16, 16)),
 }
+MOST = 256  # slices of a run
 LAYOUTS: dict[int, dict[int, tuple[int, ...]]] = {  # chips -> layout, by the number of axes
   2: {1: (1, 1), 4: (2, 2), 8: (2, 4), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16), 256: (16, 16)},
   3: {
@@ -57,15 +59,17 @@ LAYOUTS: dict[int, dict[int, tuple[int, ...]]] = {  # chips -> layout, by the nu
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-  """A slice.
+  """A slice, or several equal ones that a data center's network connects.
 
   Attributes:
     generation: key of CHIPS.
-    layout: chips along each axis.
+    layout: chips of a slice along each axis.
+    slices: number of slices.
   """
 
   generation: str
   layout: tuple[int, ...]
+  slices: int = 1
 
   @property
   def chip(self) -> Chip:
@@ -74,36 +78,66 @@ class Topology:
 
   @property
   def chips(self) -> int:
-    """Number of chips."""
-    return math.prod(self.layout)
+    """Number of chips of all slices."""
+    return self.slices * math.prod(self.layout)
 
   def __str__(self) -> str:
-    return f'{self.generation}-{self.chips} ({"x".join(map(str, self.layout))})'
+    name = f'{self.generation}-{math.prod(self.layout)} ({"x".join(map(str, self.layout))})'
+    return name if self.slices == 1 else f'{self.slices} x {name}'
 
 
 def parse(text: str) -> Topology | cards.Server:
-  """Read 'v5e-16' (generation and chips), 'v5p:4x4x4' (generation and layout) or 'h100x8' (NVIDIA card and number).
+  """Read 'v5e-16' (generation and chips), 'v5p:4x4x4' (generation and layout), or an NVIDIA server, 'h100x8'.
+
+  '2xv5e-64' is two slices.
 
   Raises:
-    InputError: an unknown generation, or a number of chips or a layout that it does not have.
+    InputError: an unknown generation, or a number of slices or chips or a layout that there is not.
   """
-  generation = text.replace(':', '-').partition('-')[0]
-  if text.startswith(tuple(cards.CARDS)):
-    return cards.parse(text)
+  times = re.match(r'(\d+)x', text)
+  name = text[times.end() :] if times else text
   got = f'--topology: got "{text}"; expected'
+  if name.startswith(tuple(cards.CARDS)):
+    if times:
+      raise InputError(f'{got} one server of NVIDIA cards, such as {name}; leave {times.group()} out')
+    return cards.parse(text)
+  count = int(times.group(1)) if times else 1
+  if not 1 <= count <= MOST:
+    raise InputError(f'{got} 1 to {MOST} slices, such as 2x{name}')
+  generation = name.replace(':', '-').partition('-')[0]
   if generation not in CHIPS:
     names = f'one of {", ".join(CHIPS)} and its chips, such as v5e-16'
-    raise InputError(f'{got} {names}, or NVIDIA cards, such as h100x8{nearest(generation, CHIPS)}')
-  axes, rest = CHIPS[generation].axes, text[len(generation) + 1 :]
-  layouts = LAYOUTS[axes]
-  example = f'{generation}:{"x".join(map(str, layouts[16]))}'
-  if 'x' in rest:
-    parts = rest.split('x')
-    if len(parts) == axes and all(part.isdigit() and int(part) > 0 for part in parts):
-      return Topology(generation, tuple(map(int, parts)))
-    raise InputError(f'{got} {axes} sizes, such as {example}')
-  if not rest.isdigit() or int(rest) not in layouts:
     raise InputError(
-      f'{got} {generation}- and one of {", ".join(map(str, layouts))} chips, or a layout such as {example}'
+      f'{got} {names}, or slices of it, such as 2xv5e-16, or NVIDIA cards, such as h100x8{nearest(generation, CHIPS)}'
     )
-  return Topology(generation, layouts[int(rest)])
+  return Topology(generation, _layout(generation, name[len(generation) + 1 :], got), count)
+
+
+def _layout(generation: str, text: str, got: str) -> tuple[int, ...]:
+  """Return the layout that '16' (chips) or '4x4' names.
+
+  Raises:
+    InputError: there is no such slice; the message begins with `got`.
+  """
+  pod = CHIPS[generation].pod
+  layouts = LAYOUTS[len(pod)]
+  names = {'x'.join(map(str, layout)): layout for layout in layouts.values()}
+  example = f'such as {generation}:{"x".join(map(str, layouts[16]))}'
+  if 'x' not in text:
+    if not text.isdecimal() or int(text) not in layouts:
+      raise InputError(f'{got} {generation}- and one of {", ".join(map(str, layouts))} chips, or a layout {example}')
+    return layouts[int(text)]
+  if text in names:
+    return names[text]
+  sizes = tuple(int(part) if part.isdecimal() else 0 for part in text.split('x'))
+  if len(sizes) != len(pod):
+    raise InputError(f'{got} {len(pod)} sizes, {example}')
+  cubes = len(pod) == 3  # larger slices are of cubes of 4 x 4 x 4 chips
+  if (
+    cubes
+    and all(0 < n <= most and n % 4 == 0 for n, most in zip(sizes, pod, strict=True))
+    and [*sizes] == sorted(sizes)
+  ):
+    return sizes
+  more = f', or multiples of 4 in ascending order, to {"x".join(map(str, pod))}' if cubes else ''
+  raise InputError(f'{got} {generation}: and one of {", ".join(names)}{more}')

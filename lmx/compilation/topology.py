@@ -35,6 +35,8 @@ def _slice(topology: slices.Topology) -> Sequence[jax.Device]:
     ) from None
   host = (2, 2, 1) if min(topology.layout[:2]) >= 2 else (1, 1, 1)
   options: dict[str, object] = {'chips_per_host_bounds': host}
+  if topology.slices > 1:
+    options['num_slices'] = topology.slices
   if topology.generation == 'v4':
     options['chip_config_name'] = 'megacore'
   name = f'{topology.generation}:{"x".join(map(str, topology.layout))}'

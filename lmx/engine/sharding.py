@@ -1,7 +1,8 @@
 """A step on many devices: sharded arrays on a mesh under `jit`, or the same step under `pmap`.
 
 `jit` is the default. The mesh has the axes 'data', 'fsdp' and 'tensor'. Rows of a batch are sharded over data x fsdp;
-parameters (with the optimizer's moments and the average) over fsdp and tensor, by rules on their names.
+parameters (with the optimizer's moments and the average) over fsdp and tensor, by rules on their names. Slices of TPUs
+are along 'data': only gradients and the optimizer's shards cross the network between them.
 XLA inserts the collectives. `pmap` is data-parallel only: every device holds all parameters, and the step reduces
 with `psum`. Both start from and return the same global arrays (`to_global`, `from_global`), so a checkpoint
 is independent of the mode and of the number of devices.
@@ -66,7 +67,7 @@ class Config:
     mode: 'jit' or 'pmap' (data-parallel only).
     data: devices along the axis that shards rows and replicates parameters; -1 is all that the other axes leave.
     fsdp: devices along the axis that shards rows and parameters; -1 is all that the other axes leave, where a `data` of
-      -1 is then 1.
+      -1 is then the number of TPU slices.
     tensor: devices along the axis that shards parameters and replicates rows.
     rules: (regular expression, mesh axis or None for each dimension) for parameters, before the built-in rules; the
       first that matches in a parameter's name ('model/layer_00/...') applies. One of a single layer needs
@@ -135,16 +136,24 @@ class Engine:
     """Arrange `devices` (all if None) for steps that are compiled at `matmul_precision`.
 
     Raises:
-      InputError: the product of the axes exceeds the number of devices, or leaves devices unused where all are needed.
+      InputError: the product of the axes exceeds the number of devices, or leaves devices unused where all are needed,
+        or slices do not divide 'data'.
     """
     self.cfg, self.matmul_precision = cfg, matmul_precision
     devices = list(jax.devices() if devices is None else devices)
-    fsdp = cfg.fsdp if cfg.fsdp > 0 else max(len(devices) // (max(cfg.data, 1) * cfg.tensor), 1)
+    slices = len(set(map(_slice, devices)))
+    least = cfg.data if cfg.data > 0 else slices
+    fsdp = cfg.fsdp if cfg.fsdp > 0 else max(len(devices) // (least * cfg.tensor), 1)
     data = cfg.data if cfg.data > 0 else max(len(devices) // (fsdp * cfg.tensor), 1)
     needed = data * fsdp * cfg.tensor
     sizes = f'data {data} x fsdp {fsdp} x tensor {cfg.tensor} = {needed}'
     if needed > len(devices) or (-1 in (cfg.data, cfg.fsdp) and needed != len(devices)):
       raise InputError(f'parallel: got {sizes} devices, but there are {len(devices)}')
+    if data % slices:
+      raise InputError(
+        f'parallel.data: got {sizes} devices; expected a data that the {slices} slices divide, because parameters are '
+        'not sharded over slices; set parallel.data=-1, and fsdp and tensor to divisors of the chips of a slice'
+      )
     if needed != len(devices) and jax.process_count() > 1:
       raise InputError(f'parallel: got {sizes} devices; expected all {len(devices)} of the processes')
     self.mesh = _mesh(cfg.mode, devices[:needed], (data, fsdp, cfg.tensor))
@@ -423,11 +432,19 @@ class Engine:
     return None if jax.process_count() > 1 else self._local
 
 
+def _slice(device: jax.Device) -> int:
+  """Return the slice of a TPU; every other device is in slice 0."""
+  return int(getattr(device, 'slice_index', 0) or 0) if device.platform == 'tpu' else 0
+
+
 def _mesh(mode: str, devices: Sequence[jax.Device], shape: tuple[int, ...]) -> Mesh:
-  types = (AxisType.Auto,) * 3
-  if mode == 'pmap':  # it fixes the order of devices, so rows keep their device when they become global
-    return Mesh(np.array(devices).reshape(shape), MESH_AXES, axis_types=types)
-  return jax.make_mesh(shape, MESH_AXES, axis_types=types, devices=devices)
+  """Return a mesh in which slices are along 'data' and the rows of a process follow one another (`process_rows`).
+
+  `jax.make_mesh` follows the links of a slice instead, which divides the chips of a host.
+  """
+  if mode == 'jit':  # `pmap` fixes the order of devices, so rows keep their device when they become global
+    devices = sorted(devices, key=lambda device: (_slice(device), device.process_index, device.id))
+  return Mesh(np.array(devices).reshape(shape), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def _rewrap(x: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:

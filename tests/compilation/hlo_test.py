@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from lmx.compilation import hlo
+from lmx.compilation import hlo, report, slices
 
 TEXT = """HloModule jit_step
 
@@ -98,6 +98,47 @@ def test_equal_collectives_of_a_partitioned_program_count_once():
 def test_an_all_reduce_fused_with_the_slice_of_its_result_is_a_reduce_scatter():
   fused = TEXT.replace('%body', '%all-reduce-scatter.1').replace('all-reduce-scatter.1, x', 'body, x')
   assert [one.kind for one in hlo.Program(fused).collectives()] == ['reduce-scatter', 'all-gather']
+
+
+@pytest.mark.parametrize(
+  'text, wanted',
+  [
+    ('replica_groups={{0,1},{2,3}}, dimensions={0}', ((0, 1), (2, 3))),
+    ('source_target_pairs={{0,1},{1,0}}', ((0, 1), (1, 0))),
+    ('replica_groups=[2,3]<=[6], dimensions={0}', ((0, 1, 2), (3, 4, 5))),
+    ('replica_groups=[2,3]<=[3,2]T(1,0), dimensions={0}', ((0, 2, 4), (1, 3, 5))),
+    ("replica_groups=mesh['a'=2,'b'=3] {'b'}, dimensions={0}", ((0, 1, 2), (3, 4, 5))),
+    ("replica_groups=mesh['a'=2,'b'=3] {'a','b'}", ((0, 1, 2, 3, 4, 5),)),
+    ("replica_groups=mesh['a'=3,'b'=2], device_ids=([2,3]T(1,0)) {'a'}, dimensions={0}", ((0, 1, 2), (3, 4, 5))),
+    ("replica_groups=mesh['a'=4,'b'=2] {'a':(2)2}", ((0, 2), (1, 3), (4, 6), (5, 7))),
+    ('replica_groups={}, dimensions={0}', ()),
+  ],
+)
+def test_groups_of_devices(text, wanted):
+  assert hlo.groups(text) == wanted
+
+
+def test_what_slices_send_one_another_is_reported_apart():
+  """Two slices of 4 chips. All 8 reduce 1,024 bytes: a chip sends on a quarter; those of a slice gather 640."""
+  groups = ('{0,1,2,3,4,5,6,7}', '{0,1,2,3},{4,5,6,7}')
+  text = TEXT
+  for channel, group in enumerate(groups, 1):
+    text = text.replace(f'channel_id={channel}, ', f'channel_id={channel}, replica_groups={{{group}}}, ')
+  of = lambda topology, text: report.read(text, 1.0, slices.parse(topology), estimated=False)
+  two = of('2xv5e-4', text)
+  within = {'all-reduce': {'count': 12, 'bytes': 12 * 1024}, 'all-gather': {'count': 1, 'bytes': 640}}
+  assert two['collectives'] == within == of('v5e-8', text)['collectives']
+  assert two['between_slices'] == {'all-reduce': {'count': 12, 'bytes': 12 * 256}}
+  assert two['communicated'] == 12 * 1024 + 640 and not of('v5e-8', text)['between_slices']
+  across = text.replace(groups[0], '{0,4},{1,5},{2,6},{3,7}')  # chips of different slices alone
+  assert of('2xv5e-4', across)['collectives'].keys() == {'all-gather'}
+  assert of('2xv5e-4', across)['between_slices'] == {'all-reduce': {'count': 12, 'bytes': 12 * 1024}}
+  compiled = text.replace('all-reduce(%fusion.1), channel_id=1', 'send(%fusion.1, %token), channel_id=1').replace(
+    'metadata={op_name="f/psum"}',
+    '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_megascale_transfer_type="ALL_REDUCE"',
+  )
+  assert of('2xv5e-4', compiled)['between_slices'] == {'all-reduce': {'count': 12, 'bytes': 12 * 1024}}
+  assert of('2xv5e-4', compiled)['collectives'].keys() == {'all-gather'}
 
 
 def test_arrays_are_those_that_are_stored():

@@ -19,12 +19,16 @@ from lmx.errors import InputError
     ('v5p-64', 'v5p', (4, 4, 4)),
     ('v5p:2x2x4', 'v5p', (2, 2, 4)),
     ('v4:2x2x1', 'v4', (2, 2, 1)),
+    ('v5p:4x8x12', 'v5p', (4, 8, 12)),
   ],
 )
-def test_a_slice_is_read(text, generation, layout):
+def test_a_slice_is_read_and_two_of_it(text, generation, layout):
   parsed = slices.parse(text)
   assert (parsed.generation, parsed.layout) == (generation, layout)
   assert slices.parse(f'{generation}:{"x".join(map(str, layout))}') == parsed
+  two = slices.parse(f'2x{text}')
+  assert (two.generation, two.layout, two.slices, two.chips) == (generation, layout, 2, 2 * parsed.chips)
+  assert str(two) == f'2 x {parsed}'
 
 
 @pytest.mark.parametrize(
@@ -36,7 +40,14 @@ def test_a_slice_is_read(text, generation, layout):
     ('v5e-48', 'one of 1, 4, 8'),
     ('v5e:4x4x4', '2 sizes, such as v5e:4x4'),
     ('v5p:4x4', '3 sizes, such as v5p:2x2x4'),
-    ('v5e:4x0', '2 sizes'),
+    ('v5e:4x0', 'one of 1x1, 2x2'),
+    ('v5e:32x32', '1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16$'),
+    ('v5e:4x2', '1x1, 2x2, 2x4'),
+    ('v5p:8x4x4', 'multiples of 4 in ascending order, to 16x20x28'),
+    ('v4:4x16x20', 'multiples of 4 in ascending order, to 16x16x16'),
+    ('0xv5e-16', '1 to 256 slices, such as 2xv5e-16'),
+    ('1000xv5e-16', '1 to 256 slices'),
+    ('2xh100x8', 'one server of NVIDIA cards, such as h100x8; leave 2x out'),
     ('v5e-two', 'one of 1, 4'),
   ],
 )

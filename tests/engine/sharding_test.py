@@ -162,6 +162,33 @@ def test_an_axis_of_minus_one_takes_the_devices_that_the_others_leave(fields, si
   assert tuple(engine.mesh.shape.values()) == sizes and engine.row_shards == sizes[0] * sizes[1]
 
 
+@pytest.mark.parametrize(
+  ('fields', 'sizes'), [({}, (8, 1, 1)), ({'fsdp': -1}, (2, 4, 1)), ({'fsdp': 2, 'tensor': 2}, (2, 2, 2))]
+)
+def test_slices_are_along_data(fields, sizes, monkeypatch):
+  monkeypatch.setattr(sharding, '_slice', lambda device: device.id % 2)
+  devices = sharding.Engine(sharding.Config(**fields)).mesh.devices
+  assert devices.shape == sizes
+  halves = devices[: sizes[0] // 2], devices[sizes[0] // 2 :]
+  assert [[device.id for device in half.flat] for half in halves] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+  with pytest.raises(InputError, match='expected a data that the 2 slices divide'):
+    sharding.Engine(sharding.Config(data=1, fsdp=-1))
+
+
+def test_the_rows_of_a_host_follow_one_another():
+  """TPUs are numbered along the slice, not by host: here two hosts of 2 x 2 chips in a slice of 2 x 4."""
+
+  class Chip:
+    platform = 'tpu'
+
+    def __init__(self, number: int, host: int):
+      self.id, self.process_index = number, host
+
+  chips = [Chip(number, host) for number, host in enumerate((0, 0, 1, 1, 0, 0, 1, 1))]
+  mesh = sharding._mesh('jit', chips, (2, 4, 1))
+  assert [chip.process_index for chip in mesh.devices.flat] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
 def test_the_state_of_the_optimizer_is_sharded_over_data():
   """Parameters are not: every device computes with all of them."""
   leaf = jax.ShapeDtypeStruct((64, 48), np.float32)

@@ -8,6 +8,7 @@ import pytest
 
 from launch import accelerators, compile_first
 from launch.tpu_vm import __main__ as tpu_vm
+from lmx.compilation.slices import parse
 from lmx.errors import InputError
 
 TRAIN = ['train', '--config=experiments/gpt2/webtext.py:124m', '--workdir=gs://b/a', '--config.model.remat=full']
@@ -22,6 +23,8 @@ def test_the_command_names_the_slice_and_keeps_the_options(name, topology):
   assert command == ['compile', f'--topology={topology}', TRAIN[1], TRAIN[3]]
   apart = ['train', '--workdir', 'gs://b/a', '--config', 'FILE']
   assert compile_first.compile_command(apart, accelerators.find(name, pool=False))[2:] == ['--config', 'FILE']
+  two = compile_first.compile_command(TRAIN, accelerators.find(name, pool=False), 2)
+  assert two[1] == f'--topology=2x{topology}' and str(parse(two[1].split('=')[1])).startswith('2 x ')
 
 
 @pytest.mark.parametrize(
