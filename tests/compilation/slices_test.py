@@ -44,6 +44,7 @@ def test_a_slice_is_read_and_two_of_it(text, generation, layout):
     ('v5e:32x32', '1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16$'),
     ('v5e:4x2', '1x1, 2x2, 2x4'),
     ('v5p:8x4x4', 'multiples of 4 in ascending order, to 16x20x28'),
+    ('v5p:4x4x6', 'multiples of 4'),
     ('v4:4x16x20', 'multiples of 4 in ascending order, to 16x16x16'),
     ('0xv5e-16', '1 to 256 slices, such as 2xv5e-16'),
     ('1000xv5e-16', '1 to 256 slices'),
