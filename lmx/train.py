@@ -71,7 +71,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
 def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, resume_command: str) -> int:
   config, rules = work_directory.resume_config(config, workdir)
   run = config_lib.to_run(config)
-  engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
+  engine = training.make_engine(run)
   corpus = load_corpus(run)
   config, run = config_lib.with_corpus(config, corpus)
   work_directory.check(workdir, config, corpus)

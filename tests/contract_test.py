@@ -516,6 +516,7 @@ def test_a_model_with_rows_reads_those_and_no_others(name):
   batch = given(name, batch_of(cfg))
   flat = flatten_dict(params_of(name), sep='/')
   rows = model.rows(cfg, batch)
+  assert set(rows) == set(model.ROW_TABLES)
   read = {k: Rows(jax.tree.map(lambda ids, table=flat[k]: table[ids], ids)) for k, ids in rows.items()}
   loss = lambda flat: loss_of(name, cfg, {'model': unflatten_dict(flat, sep='/'), 'objective': {}}, batch)
   value, gradients = jax.jit(jax.value_and_grad(loss))(flat)

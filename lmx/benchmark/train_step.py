@@ -140,7 +140,8 @@ def subject_from_preset(name: str, preset: Preset) -> Subject:
     train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
   else:
     train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
-  engine = sharding.Engine(sharding.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]))
+  row_tables = getattr(task.model, 'ROW_TABLES', ())
+  engine = sharding.Engine(sharding.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]), row_tables)
   train_state = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)
   batch = engine.put_batch(flops.random_batch(task, preset.batch, preset.length))
@@ -169,12 +170,13 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
   from lmx.benchmark import flops
   from lmx.config import resolve
   from lmx.data import pipeline
-  from lmx.engine import sharding, step
+  from lmx.engine import step
+  from lmx.runs import training
 
   loaded = resolve.load(path, overrides)
   corpus = train.load_corpus(resolve.to_run(loaded))
   _, settled = resolve.with_corpus(loaded, corpus)
-  engine = sharding.Engine(settled.parallel, matmul_precision=settled.matmul_precision)
+  engine = training.make_engine(settled)
   session = train.Session(settled, corpus, engine, None, '')
   data, batches = settled.data, session.batches
   processes = jax.process_count()

@@ -314,6 +314,8 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
   sharding = getattr(leaf, 'sharding', None)
   if sharding is None:
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+  elif leaf.format.layout is not None:  # the memory layout of a table, from `Engine.formats`
+    sharding = leaf.format
   return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=True)
 
 

@@ -103,7 +103,7 @@ def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> St
     raise InputError(
       'model.V: the vocabulary is not known without the data; prepare them (lmx prepare) or give it with --vocabulary=N'
     )
-  engine = sharding.Engine(run.parallel, devices, matmul_precision=run.matmul_precision)
+  engine = training.make_engine(run, devices)
   task = flops.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
   inputs = _assumed(run, task, engine) if corpus is None else _of_data(run, corpus, engine)
   built = training.build_step(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.experimental.layout import Format, Layout
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lmx import placement
@@ -132,14 +134,27 @@ class Engine:
     row_shards: number of shards of the rows of a batch.
   """
 
-  def __init__(self, cfg: Config, devices: Sequence[jax.Device] | None = None, matmul_precision: str = 'float32'):
-    """Arrange `devices` (all if None) for steps that are compiled at `matmul_precision`.
+  def __init__(
+    self,
+    cfg: Config,
+    devices: Sequence[jax.Device] | None = None,
+    matmul_precision: str = 'float32',
+    row_tables: Sequence[str] = (),
+  ):
+    """Arrange the devices of steps.
+
+    Args:
+      cfg: the `parallel` section.
+      devices: the devices; None: all.
+      matmul_precision: precision at which the steps are compiled.
+      row_tables: names below 'model' of the tables that the training step reads by row, see `formats`.
 
     Raises:
       InputError: the product of the axes exceeds the number of devices, or leaves devices unused where all are needed,
         or slices do not divide 'data'.
     """
     self.cfg, self.matmul_precision = cfg, matmul_precision
+    self._row_tables = {f'model/{name}' for name in row_tables}
     devices = list(jax.devices() if devices is None else devices)
     slices = len(set(map(_slice, devices)))
     least = cfg.data if cfg.data > 0 else slices
@@ -223,7 +238,7 @@ class Engine:
       return jax.tree.map(lambda _: self._whole, state)
     used: set[str] = set()
     shardings = jax.tree_util.tree_map_with_path(
-      lambda path, leaf: NamedSharding(self.mesh, _leaf_spec(self.cfg, self.mesh.shape, path, leaf.shape, used)),
+      lambda path, leaf: NamedSharding(self.mesh, self._leaf_spec(path, leaf.shape, used)),
       state,
     )
     for regex, _ in self.cfg.rules:
@@ -231,10 +246,40 @@ class Engine:
         raise InputError(f'parallel.rules: "{regex}" is not the first match of any parameter')
     return shardings
 
+  def _leaf_spec(self, path: Sequence[Any], shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
+    """Return the mesh axes of an array of the training state; those of the optimizer's state have 'data' in addition.
+
+    A table that is read by row is sharded by rows over 'fsdp' too, where they divide.
+    """
+    name, sizes = leaf_name(path), self.mesh.shape
+    spec = _spec(self.cfg, sizes, name, shape, used)
+    is_ruled = any(re.search(regex, name) for regex, _ in self.cfg.rules)
+    if name in self._row_tables and not is_ruled and shape[0] % (sizes['fsdp'] * sizes['tensor']) == 0:
+      spec = PartitionSpec(('fsdp', 'tensor'))
+    is_optimizer = bool(path) and getattr(path[0], 'name', '') == 'opt_state'
+    if not (self.cfg.shard_optimizer and is_optimizer and sizes['data'] > 1 and np.prod(shape) >= self.cfg.min_size):
+      return spec
+    return _with_data(spec, sizes, _stacked_axes(name), shape)
+
+  def formats(self, state: Any) -> Any:
+    """Return the sharding of each leaf of a training state, and the memory layout of tables that are read by row.
+
+    Such a table is row-major. A TPU's default for one whose width is no multiple of 128 is column-major, so a step
+    would transpose it before its first update and after its last.
+    """
+    if self.cfg.mode == 'pmap':
+      return self.shardings(state)
+
+    def format_leaf(path: Any, x: Any, sharding: NamedSharding) -> Any:
+      is_table = leaf_name(path) in self._row_tables
+      return Format(Layout(tuple(range(len(x.shape)))), sharding) if is_table else sharding
+
+    return jax.tree_util.tree_map_with_path(format_leaf, state, self.shardings(state))
+
   def abstract(self, state: Any, model_state: Any) -> tuple[Any, Any]:
-    """Return the shapes and shardings of the global arrays, for a checkpoint to restore into (then `from_global`)."""
+    """Return the shapes and formats of the global arrays, for a checkpoint to restore into (then `from_global`)."""
     with_sharding = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
-    shapes = jax.tree.map(with_sharding, state, self.shardings(state))
+    shapes = jax.tree.map(with_sharding, state, self.formats(state))
     return shapes, jax.tree.map(lambda x: with_sharding(x, self._stored_rows(x.shape)), model_state)
 
   def _stored_rows(self, shape: tuple[int, ...]) -> NamedSharding:
@@ -295,7 +340,7 @@ class Engine:
     if self.cfg.mode == 'pmap':
       return jax.jit(create, out_shardings=self._pmap_whole)(*args)
     shapes = jax.eval_shape(create, *args)
-    return jax.jit(create, out_shardings=self.shardings(shapes))(*args)
+    return jax.jit(create, out_shardings=self.formats(shapes))(*args)
 
   def build_rows(self, create: Callable[[], Any], batch_size: int) -> Any:
     """Compute a model state whose leaves have the `batch_size` rows of the global batch as leading axis."""
@@ -334,7 +379,7 @@ class Engine:
   def convert(self, function: Callable[[Any], Any], state: Any) -> Any:
     """Apply a pure function, such as a change of layout, to a state or parameters; the result has its sharding here."""
     state, _ = self.to_global(state, (), 0)
-    out = self.shardings(jax.eval_shape(function, state))
+    out = self.formats(jax.eval_shape(function, state))
     return self.from_global(jax.jit(function, out_shardings=out)(state), (), 0)[0]
 
   def _with_rows(self, model_state: Any, rows: int) -> Any:
@@ -402,7 +447,7 @@ class Engine:
         devices=self._pmap_devices(),
         donate_argnums=arguments,
       )
-    out = (self.shardings(state), self._rows, self._whole)
+    out = (self.formats(state), self._rows, self._whole)
     return jax.jit(step, out_shardings=out, donate_argnums=arguments, compiler_options=self._compiler_options())
 
   def compile_eval(self, step: Callable[..., Any]) -> Any:
@@ -463,21 +508,15 @@ def leaf_name(path: Sequence[Any]) -> str:
   return '/'.join(parts)
 
 
-def _leaf_spec(
-  cfg: Config, sizes: Mapping[str, int], path: Sequence[Any], shape: tuple[int, ...], used: set[str]
-) -> PartitionSpec:
-  """Return the mesh axes of an array of the training state; those of the optimizer's state have 'data' in addition."""
-  spec = _spec(cfg, sizes, leaf_name(path), shape, used)
-  is_optimizer = bool(path) and getattr(path[0], 'name', '') == 'opt_state'
-  if not (cfg.shard_optimizer and is_optimizer and sizes['data'] > 1 and np.prod(shape) >= cfg.min_size):
-    return spec
-  axes = [*spec, *(None,) * (len(shape) - len(spec))]
-  shards = lambda i: sizes['data'] * (1 if axes[i] is None else sizes[axes[i]])
-  divided = [i for i, n in enumerate(shape) if n % shards(i) == 0 and i >= _stacked_axes(leaf_name(path))]
+def _with_data(spec: PartitionSpec, sizes: Mapping[str, int], stacked: int, shape: tuple[int, ...]) -> PartitionSpec:
+  """Return mesh axes with 'data' in addition, on the largest dimension after the `stacked` first that it divides."""
+  axes = [(axis,) if isinstance(axis, str) else axis or () for axis in (*spec, *(None,) * (len(shape) - len(spec)))]
+  shards = lambda i: sizes['data'] * math.prod(sizes[axis] for axis in axes[i])
+  divided = [i for i, n in enumerate(shape) if n % shards(i) == 0 and i >= stacked]
   if divided:
     largest = max(divided, key=lambda i: shape[i])
-    axes[largest] = 'data' if axes[largest] is None else (axes[largest], 'data')
-  return PartitionSpec(*axes)
+    axes[largest] = (*axes[largest], 'data')
+  return PartitionSpec(*(axis or None for axis in axes))
 
 
 def _stacked_axes(name: str) -> int:

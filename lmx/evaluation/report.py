@@ -13,6 +13,7 @@ from lmx.engine import precision, sharding
 from lmx.evaluation import continuous_cache, evaluate, ngram_mixture, samples, translation
 from lmx.prediction import classification, question_answering
 from lmx.reporting import plots, run_log
+from lmx.runs import training
 from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
@@ -114,7 +115,7 @@ def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
     InputError: another tokenizer than the run's made the data, or the data has labels unknown to the run.
   """
   run = loaded.run
-  engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
+  engine = training.make_engine(run)
   corpus = loaded.corpus()
   corpus = labels.renumber(corpus, loaded.labels) if loaded.labels else corpus
   evaluation = evaluate_run(run, corpus, engine.build(lambda p: p, loaded.params), engine, split)

@@ -10,7 +10,7 @@ is the true gradient).
 As in word2vec.c, skip-gram predicts the centre from each of its context words, which over a corpus are the same pairs.
 The model reads windows and not sequences (`READS`): `apply` gives one hidden vector per context slot (skip-gram) or
 centre (CBOW) and no next-word logits (`WORDS`); the loss is lmx/objectives/skipgram.py.
-Both tables are accessed only by row (`rows`), so the cost of a training step does not depend on V.
+Both tables are accessed only by row (`rows`, `ROW_TABLES`), so the cost of a training step does not depend on V.
 Deviation: the logistic function is exact, where word2vec.c has a table, truncated at +-6.
 
 Axes: J sequential updates of a step (the sparse step passes one at a time, without the axis); T centres of an
@@ -36,6 +36,7 @@ WORDS = False
 OBJECTIVE = 'skipgram'
 HEADS = ('output',)
 VOCABULARY = ('embed/table',)
+ROW_TABLES = ('embed/table', 'output/table')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +184,7 @@ def outputs(cfg: Config, params: Params, batch: Batch) -> tuple[Array, Array]:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of every output row, a word or a node: (..., V) float32."""
-  table_VD = params['output']['table'].astype(features.last_BTD.dtype)
+  table_VD = params['output']['table'][: cfg.V].astype(features.last_BTD.dtype)
   return jnp.einsum('...D,VD->...V', features.last_BTD, table_VD, preferred_element_type=jnp.float32)
 
 

@@ -36,7 +36,9 @@ def stored_layout(run: schema.Run, shapes: Params) -> Layout:
   """
   V, multiple = getattr(run.model, 'V', 0), run.parallel.pad_vocabulary
   sizes = {'/'.join(path): x.shape for path, x in flatten_dict(dict(shapes['model'])).items()}
-  tables = [name for name in getattr(registry.get(run.model_name), 'VOCABULARY', ()) if sizes.get(name, (0,))[0] == V]
+  model = registry.get(run.model_name)
+  names = dict.fromkeys((*getattr(model, 'VOCABULARY', ()), *getattr(model, 'ROW_TABLES', ())))
+  tables = [name for name in names if sizes.get(name, (0,))[0] == V]
   if multiple > 1 and not tables:
     raise InputError(
       f'parallel.pad_vocabulary: got {multiple}; expected 1, because {run.model_name} has no table of {V} rows here'

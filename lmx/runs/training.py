@@ -103,6 +103,12 @@ class Training:
   step: Any
 
 
+def make_engine(run: schema.Run, devices: Sequence[jax.Device] | None = None) -> sharding.Engine:
+  """Return the engine of a run's steps on these devices; None: all. Raises InputError."""
+  row_tables = getattr(registry.get(run.model_name), 'ROW_TABLES', ())
+  return sharding.Engine(run.parallel, devices, run.matmul_precision, row_tables)
+
+
 def build_step(
   run: schema.Run,
   engine: sharding.Engine,

@@ -83,3 +83,12 @@ def test_model_flops_are_those_of_the_loss_in_training():
     for more in ([], ['objective.samples=0'])
   )
   assert few.model_flops < all_.model_flops / 2
+
+
+def test_tables_that_are_read_by_row_are_row_major_and_sharded_by_rows():
+  config = load('word2vec', '', 'parallel.fsdp=-1', 'parallel.pad_vocabulary=8')
+  state = program.build(config, jax.devices(), vocabulary=97).arguments[0]
+  for part in ('embed', 'output'):
+    table = state.params['model'][part]['table']
+    assert table.format.layout.major_to_minor == (0, 1)
+    assert table.shape[0] == 104 and table.sharding.shard_shape(table.shape) == (13, table.shape[1])

@@ -99,3 +99,14 @@ def test_attention_stores_no_scores(config, length, kernels, tmp_path):
   report, program = compiled(tmp_path, config, 'v5e-1', *[f'--config.{size}' for size in sizes])
   assert report['attention'] == dict.fromkeys(kernels, 1)
   assert not [row for row in program.arrays() if f'{length},{length}]' in row[1]]
+
+
+@pytest.mark.parametrize('options', [[], ['--config.parallel.fsdp=4'], ['--config.parallel.tensor=4']])
+def test_a_table_that_is_read_by_row_is_not_copied(options, tmp_path):
+  """Its width is no multiple of 128, so by a TPU's default layout it would be transposed twice in each step."""
+  vocabulary = 692_000
+  report, program = compiled(tmp_path, 'word2vec/news.py:neg5', 'v5e-4', f'--vocabulary={vocabulary}', *options)
+  shard = vocabulary // 4 if options else vocabulary
+  of_table = re.compile(rf'f32\[{shard},300\]')
+  assert [row for row in program.arrays() if of_table.search(row[1])]
+  assert report['memory']['temporary'] < 0.01 * report['memory']['arguments']
