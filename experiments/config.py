@@ -103,20 +103,18 @@ def tiny(**model: Any) -> dict[str, Any]:
   }
 
 
-def pod(
-  *, fsdp: int = 1, scan: bool = True, remat: str = 'none', pad_vocabulary: int = 128, **data: Any
-) -> dict[str, Any]:
+def pod(*, fsdp: int = 1, pad_vocabulary: int = 128, model: Mapping[str, Any], **data: Any) -> dict[str, Any]:
   """Return changes for a slice of TPU chips: bfloat16, a padded vocabulary, one batch an update.
 
   Args:
     fsdp: `parallel.fsdp`; -1 shards parameters and optimizer over all chips, 1 the optimizer alone.
-    scan: `model.scan`; without it a step takes less time and memory, and its compilation longer.
-    remat: `model.remat`.
     pad_vocabulary: `parallel.pad_vocabulary`; 1 for a model whose tables cannot be padded.
+    model: fields of the model: `remat`, and `scan`, without which a step takes less time and memory, and its
+      compilation longer.
     **data: fields of the data, such as a `batch_size` that the chips divide.
   """
   return {
-    'model': {'scan': scan, 'remat': remat, 'dtype': 'bfloat16'},
+    'model': {**model, 'dtype': 'bfloat16'},
     'data': data,
     'optim': {'accumulate': 1},
     'parallel': {'fsdp': fsdp, 'pad_vocabulary': pad_vocabulary},

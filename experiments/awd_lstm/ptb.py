@@ -23,6 +23,8 @@ decay 1.2e-6, and an ASGD whose rate and mean lag by a step. Its cache has windo
 
 Deviations: validation counts every token once and divides by their number (the code by one more); the cache counts
 from the first word on; fine-tuning takes the best of its own validations, the code also compares the start.
+
+Option `pod` (`config.pod`) is for a slice of TPU chips.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ FINETUNE: dict[str, dict] = {'qrnn': {'train': {'epochs': 300}}}  # README; the 
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'))
+  variant, options = config.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'), pod=False)
   start = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
   base = {
     'name': f'awd_lstm_ptb_{variant}',
@@ -60,7 +62,8 @@ def get_config(arg: str = ''):
     'evaluation': {'cache': (500, 0.1, 1.0)},
   }
   tuned = {'optim': {'asgd': 'start'}, **FINETUNE.get(start, {})} if variant == 'finetune' else {}
-  return config.merge(recipe.BASE, base, CHANGES[start], tuned, config.tiny() if variant == 'tiny' else {})
+  pod = config.pod(model={}) if options.pod else {}
+  return config.merge(recipe.BASE, base, CHANGES[start], tuned, pod, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

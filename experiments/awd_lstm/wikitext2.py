@@ -16,6 +16,8 @@ is downloaded, or read from --config.data.manual_dir=DIR. 33,556,078 parameters.
 As experiments/awd_lstm/ptb.py, with batch 80 and input dropout 0.65; hidden dropout 0.2 as released, 0.3 in the paper.
 The cache of the README has window 3785, lambda 0.1279, theta 0.662; the paper prints none for this set, so `paper` is
 evaluated with the same.
+
+Option `pod` (`config.pod`) is for a slice of TPU chips.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ CHANGES: dict[str, dict] = {
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'))
+  variant, options = config.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'), pod=False)
   start = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
   base = {
     'name': f'awd_lstm_wikitext2_{variant}',
@@ -42,7 +44,8 @@ def get_config(arg: str = ''):
     'evaluation': {'cache': (3785, 0.1279, 0.662)},
   }
   tuned = {'optim': {'asgd': 'start'}} if variant == 'finetune' else {}
-  return config.merge(recipe.BASE, base, CHANGES[start], tuned, config.tiny() if variant == 'tiny' else {})
+  pod = config.pod(model={}) if options.pod else {}
+  return config.merge(recipe.BASE, base, CHANGES[start], tuned, pod, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

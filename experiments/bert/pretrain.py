@@ -97,7 +97,8 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 5000},
     'evaluation': {'split': 'valid', 'baselines': False},
   }
-  pod = config.pod(scan=False, batch_size=1024 if large and length == 512 else 256) if options.pod else {}
+  layers, rows = {'scan': False, 'remat': 'none'}, 1024 if large and length == 512 else 256
+  pod = config.pod(model=layers, batch_size=rows) if options.pod else {}
   return config.merge(base, pod, config.tiny() if variant == 'tiny' else {})
 
 

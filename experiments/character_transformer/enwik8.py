@@ -22,6 +22,7 @@ during training reads adjacent windows. The protocol in results.json states whic
 
 Options, all of training: every_position, every_layer, second_target, layer_positions (each true unless set to false)
 and optimizer (momentum or adam) are the rows of the paper's ablations, see experiments/character_transformer/text8.py.
+Option `pod` (`config.pod`) is for a slice of TPU chips, see there too.
 
 Deviation: the paper samples windows anywhere in the text; here the windows of an epoch are adjacent, from a random
 offset and in a random order.
@@ -36,7 +37,7 @@ VARIANTS = ('t12', 't64', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, **recipe.ABLATIONS)
+  variant, options = config.parse_arg(arg, VARIANTS, **recipe.ABLATIONS, pod=False)
   size = 't12' if variant == 'tiny' else variant
   return recipe.build('enwik8', size, options, small=variant == 'tiny')
 

@@ -23,7 +23,7 @@ def build(dataset: str, size: str, options: Any, *, small: bool) -> ml_collectio
   Args:
     dataset: 'enwik8' or 'text8'.
     size: the model's variant, 't12' or 't64'.
-    options: chosen values of ABLATIONS.
+    options: chosen values of ABLATIONS, and `pod`.
     small: the tiny variant, seconds on a laptop.
   """
   momentum = {'optimizer': 'sgd', 'lr': 3e-3, 'momentum': 0.99}
@@ -50,4 +50,5 @@ def build(dataset: str, size: str, options: Any, *, small: bool) -> ml_collectio
     'evaluation': {'baselines': False, 'stride': 1, 'batch_size': 256},
   }
   changes = {'optim': {'warmup_steps': 0}, 'evaluation': {'stride': 16, 'batch_size': 64}}
-  return config.merge(base, *((config.tiny(), changes) if small else ()))
+  pod = config.pod(model={'scan': True, 'remat': 'full'}) if options.pod else {}
+  return config.merge(base, pod, *((config.tiny(), changes) if small else ()))

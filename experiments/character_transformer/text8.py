@@ -19,6 +19,8 @@ t64 on the validation split (metrics not verified against the paper):
   layer_positions=false  1.069   sinusoids below the first layer instead of learned positions in every layer
   second_target=false    1.068   only the next character is predicted
   optimizer=adam         1.065   without momentum SGD; the replacement in the paper is unknown
+
+Option `pod` (`config.pod`) is for a slice of TPU chips.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ VARIANTS = ('t12', 't64', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, **recipe.ABLATIONS)
+  variant, options = config.parse_arg(arg, VARIANTS, **recipe.ABLATIONS, pod=False)
   size = 't12' if variant == 'tiny' else variant
   return recipe.build('text8', size, options, small=variant == 'tiny')
 

@@ -12,6 +12,8 @@ sampled softmax over 8,192 words of a vocabulary of 793,471 sorted by count, dro
 paper's perplexity is that of the full softmax with the state carried over the whole held-out text. TFDS's `lm1b` has
 the text (see data/sources.py); 0.02 of its held-out part is for validation and the rest for test. Deviation: sentences
 are not reshuffled in each epoch (they are shuffled in the data set).
+
+Option `pod` (`config.pod`) is for a slice of TPU chips.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ VARIANTS = ('original', 'medium', 'small', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = config.parse_arg(arg, VARIANTS)
+  variant, options = config.parse_arg(arg, VARIANTS, pod=False)
   base = {
     'name': f'elmo_lm1b_{variant}',
     'model': {'name': 'elmo', 'variant': variant},
@@ -42,7 +44,8 @@ def get_config(arg: str = ''):
     'evaluation': {'which': 'last', 'batch_size': 16},
   }
   tiny = {'data': {'vocab_size': 400, 'characters': 20, 'workers': 1}, 'evaluation': {'batch_size': 0}}
-  return config.merge(base, config.merge(config.tiny(), tiny).to_dict() if variant == 'tiny' else {})
+  pod = config.pod(pad_vocabulary=1, model={}) if options.pod else {}  # its table is read by row
+  return config.merge(base, pod, config.merge(config.tiny(), tiny).to_dict() if variant == 'tiny' else {})
 
 
 def sweep():

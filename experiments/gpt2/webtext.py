@@ -75,7 +75,8 @@ def get_config(arg: str = ''):
     },
   }[options.recipe]
   small, fsdp = size == '124m', -1 if size in ('774m', '1558m') else 1
-  pod = config.pod(fsdp=fsdp, scan=not small, remat='none' if small else 'full', batch_size=512) if options.pod else {}
+  layers = {'scan': not small, 'remat': 'none' if small else 'full'}
+  pod = config.pod(fsdp=fsdp, model=layers, batch_size=512) if options.pod else {}
   return config.merge(base, recipe, pod, config.tiny() if variant == 'tiny' else {})
 
 

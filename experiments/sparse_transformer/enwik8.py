@@ -25,6 +25,8 @@ which table 1 seems to print and which reads each byte 96 times:
 
 Options: `merge` (alternate, merged, heads) is section 5.1's; `fidelity=paper` gives all heads the same summary columns,
 `init=released` takes the authors' later initialisation (lmx/models/sparse_transformer.py).
+
+Option `pod` (`config.pod`) is for a slice of TPU chips.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ def get_config(arg: str = ''):
     fidelity=('released', 'paper'),
     init=('paper', 'released'),
     context=6144,
+    pod=False,
   )
   if not 0 <= options.context < _LENGTH:
     raise ValueError(f'option "context": got {options.context}; expected at least 0 and below {_LENGTH}')
@@ -79,7 +82,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
   }
   tiny = {'model': {'stride': 4, 'summary': 1}, 'data': {'batching': {'stride': 16}}, 'train': {'epochs': 0.0}}
-  return config.merge(base, *((config.tiny(T=32), tiny) if variant == 'tiny' else ()))
+  pod = config.pod(model={'scan': True, 'remat': 'full'}) if options.pod else {}
+  return config.merge(base, pod, *((config.tiny(T=32), tiny) if variant == 'tiny' else ()))
 
 
 def sweep():

@@ -80,7 +80,7 @@ def get_config(arg: str = ''):
   dropout = {'model': {'dropout': 0.1}} if options.pair == 'en_fr' else {}
   released = _RELEASED if options.fidelity == 'released' else {}
   # Faster by XLA's estimate than with kept activations.
-  pod = config.pod(remat='full') if options.pod else {}
+  pod = config.pod(model={'scan': True, 'remat': 'full'}) if options.pod else {}
   return config.merge(base, dropout, released, pod, translation.tiny() if variant == 'tiny' else {})
 
 

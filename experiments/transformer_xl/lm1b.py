@@ -17,6 +17,8 @@ authors say of the paper's (the released script has 18 and 4,096), otherwise tha
 of 256. Evaluated in windows of 32 with a memory of 128, each position attending equally far back; `alone` in windows of
 256. The paper prints no sizes for table 7: here those of the base with a feed-forward width of 2,048. The released data
 has a special token at both ends of a sentence (add_double_eos); here there is one.
+
+Option `pod` (`config.pod`) is for a slice of TPU chips.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def _row(variant: str) -> dict[str, Any]:
 
 
 def get_config(arg: str = ''):
-  variant, _ = config.parse_arg(arg, VARIANTS)
+  variant, options = config.parse_arg(arg, VARIANTS, pod=False)
   large = variant == 'large'
   base = {
     'name': f'transformer_xl_lm1b_{variant}',
@@ -74,7 +76,9 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 5000},
     'evaluation': {'baselines': False, 'model': {'M': 128, 'same_length': True}},
   }
-  return config.merge(base, _row(variant), config.tiny(M=16) if variant == 'tiny' else {})
+  # Adaptive tables have rows of several widths.
+  pod = config.pod(pad_vocabulary=1, model={'scan': True, 'remat': 'none'}) if options.pod else {}
+  return config.merge(base, _row(variant), pod, config.tiny(M=16) if variant == 'tiny' else {})
 
 
 def sweep():

@@ -96,7 +96,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
   }
   tiny = config.merge(config.tiny(), _seen(24, 12)).to_dict() if variant == 'tiny' else {}
-  pod = config.pod(pad_vocabulary=1) if options.pod else {}  # adaptive tables have rows of several widths
+  # Adaptive tables have rows of several widths.
+  pod = config.pod(pad_vocabulary=1, model={'scan': True, 'remat': 'none'}) if options.pod else {}
   return config.merge(base, _seen(1600, 1000) if large else _seen(640, 400), _row(variant), pod, tiny)
 
 

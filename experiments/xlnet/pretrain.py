@@ -67,7 +67,7 @@ def get_config(arg: str = ''):
     'train': {'steps': 500_000, 'eval_every': 5000, 'log_every': 100},
     'checkpoint': {'every_steps': 5000},
   }
-  pod = config.pod(fsdp=-1 if large else 1, remat=remat) if options.pod else {}
+  pod = config.pod(fsdp=-1 if large else 1, model={'scan': True, 'remat': remat}) if options.pod else {}
   return config.merge(base, pod, recipe.tiny() if variant == 'tiny' else {})
 
 
