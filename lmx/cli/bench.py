@@ -3,7 +3,8 @@
 The timed step is that of a model at given sizes (MODEL[:variant], random tokens, one device), of a preset of these, or
 of a run with its own data, devices and optimizer (--config). --attention times factorized and dense attention alone at
 several lengths, --evaluation the evaluation of a model with a memory. With --peer the step of transformers or torch.nn
-runs in another interpreter. The measurements are in `lmx.benchmark`.
+runs in another interpreter. --data times not the step but the batches that one host of --hosts builds for it, against
+the seconds of a step. The measurements are in `lmx.benchmark`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import argparse
 import functools
 import json
 import pathlib
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from lmx import ranges
+from lmx import documents, ranges
 from lmx.benchmark import attention, evaluation, train_step
 from lmx.benchmark.task import build_task, resolve_length
 from lmx.benchmark.train_step import PRESETS, Preset, Subject
@@ -53,6 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     metavar='LENGTHS',
     help='time not the step but evaluation, with a memory and by windows: attention lengths, commas between, for MODEL',
   )
+  parser.add_argument('--data', action='store_true', help='time the batches that one host builds, for --config')
+  parser.add_argument(
+    '--hosts',
+    type=ranges.integer(1, 1_000_000),
+    help='for --data: number of hosts that share a batch, such as 16 of 4 chips for a v5e-64 (default 1)',
+  )
+  step = parser.add_mutually_exclusive_group()
+  step.add_argument('--topology', help='for --data: compile the step for it, as `lmx compile` does, for its seconds')
+  step.add_argument('--report', metavar='FILE', help='for --data: the report of `lmx compile --json` instead')
+  step.add_argument('--step_seconds', type=ranges.number(0, above=True), help='for --data: the seconds of a step')
   parser.add_argument('--json', metavar='FILE', help='write the metrics there')
 
 
@@ -68,7 +82,10 @@ def run(args: argparse.Namespace) -> int:
       f'--config.{args.overrides[0]} changes a run, but there is no --config=FILE; change a field of MODEL by '
       '--set=FIELD=VALUE'
     )
-  if args.attention:
+  _check_data(args)
+  if args.data:
+    metrics = [_input_pipeline(args)]
+  elif args.attention:
     metrics = attention.measure(attention.parse(args.attention), args.steps)
   elif args.evaluation is not None:
     metrics = _evaluation(args)
@@ -80,6 +97,50 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
       raise InputError(f'cannot write {args.json}: {error}') from None
   return 0
+
+
+def _check_data(args: argparse.Namespace) -> None:
+  """Raise InputError unless the options of --data are with it and --config, and no others are."""
+  options = ('hosts', 'topology', 'report', 'step_seconds')
+  given = [name for name in options if getattr(args, name) is not None]
+  if given and not args.data:
+    raise InputError(f'--{given[0]}: got it without --data; expected --data --config=FILE; add --data')
+  others = [name for name in ('peer', 'evaluation') if getattr(args, name) is not None]
+  if args.data and (args.config is None or others):
+    got = f'--{others[0]}' if others else 'no --config'
+    raise InputError(f'--data: got {got}; expected --config=FILE alone, whose batches are timed')
+
+
+def _input_pipeline(args: argparse.Namespace) -> dict[str, Any]:
+  from lmx.benchmark import input_pipeline
+
+  subject = input_pipeline.subject(args.config, args.overrides, args.hosts or 1)
+  step = _step(args, subject)
+  metrics = input_pipeline.measure(subject, steps=args.steps, warmup=args.warmup, rounds=args.rounds)
+  if step:
+    metrics['step'] = input_pipeline.compare(metrics, *step)
+  print('\n'.join(input_pipeline.format_lines(metrics)), flush=True)
+  return metrics
+
+
+def _step(args: argparse.Namespace, subject: Any) -> tuple[float, str] | None:
+  """Return the seconds of a step and their source; None if no option gives them."""
+  from lmx.benchmark import input_pipeline
+
+  if args.step_seconds:
+    return args.step_seconds, '--step_seconds'
+  if args.report:
+    return input_pipeline.step_of_report(subject, documents.read_json(args.report), args.report)
+  if not args.topology:
+    return None
+  with tempfile.TemporaryDirectory() as folder:
+    file = pathlib.Path(folder) / 'report.json'
+    words = ['compile', f'--config={args.config}', f'--topology={args.topology}', f'--json={file}']
+    words += [f'--vocabulary={subject.vocabulary}', *(f'--config.{override}' for override in args.overrides)]
+    code = subprocess.run([sys.executable, '-m', 'lmx.cli.main', *words], check=False).returncode
+    if code or not file.exists():
+      raise InputError(f'--topology: got {args.topology}, for which the step is not compiled (above)')
+    return input_pipeline.step_of_report(subject, documents.read_json(str(file)), args.topology)
 
 
 def _evaluation(args: argparse.Namespace) -> list[dict[str, Any]]:

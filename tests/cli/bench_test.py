@@ -90,10 +90,44 @@ def test_turns_with_the_peer(peer, tmp_path, capsys):
   assert found['peer']['ratio'] == pytest.approx(1 / found['step_seconds'])
 
 
+DATA = ['bench', '--data', '--config=experiments/xlnet/pretrain.py:tiny', '--steps=2', '--rounds=2', '--warmup=1']
+
+
+def test_the_batches_of_one_host_and_what_a_step_reads(tmp_path, capsys):
+  file, report = tmp_path / 'out.json', tmp_path / 'report.json'
+  words = [*DATA, f'--config.data.cache_dir={tmp_path}', '--config.data.batch_size=8', '--hosts=2', f'--json={file}']
+  assert main([*words, '--step_seconds=0.5']) == 0
+  assert 'random tokens' in (text := capsys.readouterr().out) and '4 of 8 rows of 32' in text
+  (found,) = json.loads(file.read_text())
+  assert found['batch_tokens'] == 4 * 32 and found['batch_seconds'] > 0
+  assert found['quartile_1'] <= found['tokens_per_second'] <= found['quartile_3'] * (1 + 1e-9)
+  assert found['step']['tokens_per_second'] == 4 * 32 / 0.5
+  assert found['step']['ratio'] == pytest.approx(found['tokens_per_second'] / 256)
+  step = {'rows': 8, 'length': 32, 'chips': 4, 'estimate': {'compute_seconds': 0.25, 'collective_seconds': 0.125}}
+  report.write_text(json.dumps(step))
+  assert main([*words, f'--report={report}']) == 0
+  (found,) = json.loads(file.read_text())
+  assert found['step']['seconds'] == 0.25 and '2 chips a host' in capsys.readouterr().out
+  for change, message in (
+    ({'rows': 16}, 'expected the 8 rows of 32'),
+    ({'chips': 1}, '--hosts: got 2; expected a divisor of the 1 chips'),
+    ({'estimate': None}, 'estimate: got null'),
+  ):
+    report.write_text(json.dumps(step | change))
+    assert main([*words, f'--report={report}']) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
     ([], 'give one of MODEL'),
+    (['gpt2:tiny', '--hosts=2'], '--hosts: got it without --data'),
+    (['gpt2:tiny', '--data'], '--data: got no --config'),
+    ([*DATA[1:], '--peer=python'], '--data: got --peer'),
+    ([*DATA[1:], '--hosts=0'], '--hosts: got 0; expected an integer from 1'),
+    ([*DATA[1:], '--hosts=3', '--config.data.cache_dir=absent'], '--hosts: got 3; expected a divisor of the'),
+    (['--data', '--config=experiments/bert/tasks.py:mnli', '--config.data.cache_dir=absent'], 'lmx prepare'),
     (['gpt2:tiny', '--preset=all'], 'or several; give one of'),
     (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
     (['gpt2:tiny', '--steps=0'], '--steps: got 0'),
