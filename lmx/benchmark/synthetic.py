@@ -13,8 +13,8 @@ import numpy as np
 
 from lmx.data.corpus import Corpus
 from lmx.data.splits import Split
-from lmx.data.tokenizers.base import Tokenizer
-from lmx.errors import InputError
+from lmx.data.tokenizers.base import Absent
+from lmx.errors import InputError, check_range
 
 TEXTS = ('streams', 'windows', 'packed', 'pairs', 'permutations', 'both_ways', 'skipgrams', 'translation')  # batchings
 SENTENCE, SENTENCES = (8, 40), 32  # tokens of a sentence, mean sentences of a document
@@ -23,25 +23,20 @@ _SPECIAL = ('<pad>', '<unk>', '<cls>', '<sep>', '<mask>', '<eos>')
 _WITHOUT_END = ('wordpiece', 'gpt_bpe')  # tokenizers without an end-of-text
 
 
-class RandomTokens(Tokenizer):
-  """Tokenizer of made-up words, which reads no text; two of three tokens start a word."""
+class RandomTokens(Absent):
+  """Placeholder for a tokenizer, with made-up words; two of three tokens start a word."""
 
   pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
 
   def __init__(self, kind: str, vocab_size: int, special: Iterable[str] = ()):
+    super().__init__(vocab_size)
     self.kind = kind
     names = list(dict.fromkeys([*_SPECIAL, *special]))
     space = '' if kind == 'words' else ' '
     self.tokens = names + [space * (i % 3 > 0) + f'w{i}' for i in range(vocab_size - len(names))]
-    self.vocab_size = self.known = len(self.tokens)
+    self.known = vocab_size
     self.special = len(names)
     self.eos_id = None if kind in _WITHOUT_END else names.index('<eos>')
-
-  def encode(self, text: str) -> np.ndarray:
-    raise NotImplementedError('random tokens are of no text')
-
-  def decode(self, ids: Iterable[int]) -> str:
-    return ''.join(self.ids_to_tokens(ids))
 
   def id_to_token(self, index: int) -> str:
     return self.tokens[index]
@@ -52,6 +47,9 @@ class RandomTokens(Tokenizer):
 
   def content(self) -> dict[str, Any]:
     return {'kind': self.kind, 'tokens': self.tokens}
+
+  def _error(self) -> InputError:
+    return InputError('random tokens are those of no text; prepare the data with `lmx prepare`')
 
 
 def vocabulary(tokenizer: str) -> int:
@@ -67,7 +65,7 @@ def corpus(data: Any, vocab_size: int) -> Corpus:
     vocab_size: size of the vocabulary.
 
   Raises:
-    InputError: the batching reads labels, which are not made up.
+    InputError: the batching reads labels, which are not made up, or the vocabulary has only special tokens.
   """
   batching = data.batching.name
   if batching not in TEXTS:
@@ -75,6 +73,7 @@ def corpus(data: Any, vocab_size: int) -> Corpus:
       f'--config: the data of {data.dataset} are not prepared on this machine, and tokens for data.batching '
       f'"{batching}" are not made up; expected one of {", ".join(TEXTS)}, or prepare the data with `lmx prepare`'
     )
+  check_range('data.vocab_size', vocab_size, len(_SPECIAL) + len(data.special_tokens) + 1)
   tokenizer = RandomTokens(data.tokenizer, vocab_size, data.special_tokens)
   pairs = batching == 'translation'
   count = max(BATCHES * max(data.batch_size * data.length, 2 * getattr(data.batching, 'tokens', 0)), LEAST)

@@ -44,3 +44,8 @@ def test_labels_are_not_made_up():
   data = pipeline.Config('imdb', tokenizer='wordpiece', batching='documents')
   with pytest.raises(InputError, match='the data of imdb are not prepared on this machine'):
     synthetic.corpus(data, 500)
+
+
+def test_a_vocabulary_of_special_tokens_alone_is_refused():
+  with pytest.raises(InputError, match='data.vocab_size: got 6; expected at least 7'):
+    synthetic.corpus(pipeline.Config('embedded', tokenizer='bpe', batching='windows'), 6)
