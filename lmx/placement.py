@@ -119,6 +119,15 @@ def row_shards(rows: int) -> int:
   return placement.row_shards if placement is not None and rows % placement.row_shards == 0 else 1
 
 
+def shards(shape: Sequence[int], axes: str) -> int:
+  """Return the number of devices that share an array, see `constrain`."""
+  placement = current()
+  if placement is None or placement.mapped:
+    return 1
+  sharding = NamedSharding(placement.mesh, placement.spec(shape, axes))
+  return math.prod(shape) // math.prod(sharding.shard_shape(tuple(shape)))
+
+
 def constrain(x: jax.Array, axes: str) -> jax.Array:
   """Shard an activation by the letters of its first axes, such as 'BTD', which name it for rematerialisation too."""
   x, placement = checkpoint_name(x, axes), current()

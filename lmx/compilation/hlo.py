@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from lmx.compilation import libraries
+from lmx.kernels import chunked_attention
 
 COLLECTIVES = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
 # Instructions whose result is no array of their own.
@@ -243,7 +244,10 @@ class Program:
     return dict(total)
 
   def attention(self) -> dict[str, int]:
-    """Return the calls a step of each attention kernel by its name, and of 'plain products' of an array of scores."""
+    """Return the calls a step of each attention kernel by its name, and of products outside kernels.
+
+    'plain products' are of an array of all scores, those of 'chunked_attention' of the scores of a chunk of queries.
+    """
     total: dict[str, float] = collections.defaultdict(float)
     for name, factor in self.runs.items():
       for instruction in self.computations.get(name, ()):
@@ -252,7 +256,9 @@ class Program:
           traced = instruction.op_name.removesuffix('/pallas_call').rpartition('/')[2]
           total[traced if kernel.group(1) == 'tpu_custom_call' else kernel.group(1)] += factor
         is_product = instruction.kind in ('dot', 'convolution') or '"__cublas$' in instruction.text
-        if is_product and 'BHTS' in instruction.op_name:
+        if is_product and chunked_attention.SCOPE in instruction.op_name:
+          total[f'products of {chunked_attention.SCOPE}'] += factor
+        elif is_product and 'BHTS' in instruction.op_name:
           total['plain products'] += factor
     return {name: round(n) for name, n in sorted(total.items())}
 

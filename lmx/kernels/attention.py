@@ -8,10 +8,14 @@
 - 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`, within the limits of `cudnn_obstacle`.
 - 'splash': JAX's kernel for TPUs (lmx/kernels/splash_attention.py), within the limits of `splash_obstacle`.
 - 'rows': a kernel for TPUs with dropout (lmx/kernels/row_attention.py), within the limits of `rows_obstacle`.
+- 'chunked': a loop over chunks of queries, of all rows and heads at once (lmx/kernels/chunked_attention.py). Its memory
+  is linear in the length, for every mask, type and width; for GPUs and TPUs where no kernel serves.
 - 'auto': the first of 'cudnn' on a GPU, 'rows' and 'splash' on a TPU from `KERNEL_FROM` queries on, within limits;
-  'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; else 'xla'.
+  'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; 'chunked' on other platforms for at least
+  `CHUNKED_FROM`, and on a GPU always with dropout; else 'xla'.
 
-'xla', 'rows' and 'blocked' have dropout of the probabilities, with the same mask (lmx/kernels/hash_dropout.py).
+'xla', 'rows', 'blocked' and 'chunked' have dropout of the probabilities, with the same mask
+(lmx/kernels/hash_dropout.py). cuDNN's dropout has a mask of its own and no public interface in JAX.
 
 Axes: G rows x heads, Q and C queries and keys of a block.
 """
@@ -26,11 +30,14 @@ import jax.numpy as jnp
 
 from lmx import placement
 from lmx.errors import InputError
-from lmx.kernels import hash_dropout
+from lmx.kernels import chunked_attention, hash_dropout
+from lmx.kernels.patterns import Pattern, reach
 from lmx.types import Array
 
-BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'rows', 'blocked')
+BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'rows', 'blocked', 'chunked')
+TPU_KERNELS = ('rows', 'splash')
 BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' selects 'blocked' on a CPU
+CHUNKED_FROM = 2**20  # scores of a head from which 'auto' selects 'chunked' on other platforms
 KERNEL_FROM = 256  # queries from which 'auto' selects a kernel on a TPU
 ROWS_TO = 1024  # keys to which 'rows' serves: a block of whole rows of scores fits the chip
 _QUERIES = 64  # minimum number of queries in a block
@@ -55,8 +62,9 @@ class Mask(Protocol):
   def key_group_BS(self) -> Array | None:  # noqa: N802
     """Group of each key."""
 
-  def row(self, b: Array) -> Mask:
-    """Return the mask of batch row `b`, as a batch of one."""
+  @property
+  def pattern(self) -> Pattern | None:
+    """Keys of a causal query at a position; None for those up to the position."""
 
   def allowed(self, causal: bool, queries: Block, keys: Block) -> Array | None:
     """Return a block of the Boolean mask (B, T, S); None if nothing is masked."""
@@ -65,13 +73,14 @@ class Mask(Protocol):
     """Return a block of scores, with masked keys far below all others."""
 
 
-def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str:
+def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: Mask, rate: float) -> str:
   """Return the implementation that `backend` selects at these shapes and the current placement.
 
   Raises:
     InputError: a kernel was set outside its limits.
   """
-  if placement.current() is None and backend != 'blocked':  # only shapes are computed, or the equation
+  here, scores = placement.current(), q_BTHK.shape[1] * k_BSHK.shape[1]
+  if here is None and backend not in ('blocked', 'chunked'):  # only shapes are computed, or the equation
     return 'xla'
   obstacles = {
     'cudnn': cudnn_obstacle(q_BTHK, mask, rate),
@@ -87,7 +96,9 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
   for name, obstacle in obstacles.items():
     if not obstacle and (name == 'cudnn' or q_BTHK.shape[1] >= KERNEL_FROM):
       return name
-  return 'blocked' if placement.is_one_device('cpu') and q_BTHK.shape[1] * k_BSHK.shape[1] >= BLOCKED_FROM else 'xla'
+  if here is not None and here.platform != 'cpu':
+    return 'chunked' if scores >= CHUNKED_FROM or here.platform == 'gpu' and rate else 'xla'
+  return 'blocked' if placement.is_one_device('cpu') and scores >= BLOCKED_FROM else 'xla'
 
 
 def _elsewhere(platform: str) -> str | None:
@@ -106,7 +117,7 @@ def splash_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
   )
 
 
-def rows_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask) -> str | None:
+def rows_obstacle(q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: Mask) -> str | None:
   """Return the reason why the kernel of whole rows cannot run, as words after its name; None if it can."""
   S = k_BSHK.shape[1]
   return f'needs at most {ROWS_TO} keys, not {S}' if S > ROWS_TO else _tpu_obstacle(q_BTHK, mask)
@@ -130,6 +141,8 @@ def cudnn_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
     return f'needs dtype bfloat16 or float16, not {q_BTHK.dtype}'
   if rate:
     return f'has no dropout of the attention probabilities, but the rate is {rate}'
+  if mask.pattern is not None:
+    return 'has no masks by a pattern, as of memory-compressed attention'
   if K % 8 or K > 128:
     return f'needs a head width that is a multiple of 8 and at most 128, not {K}'
   return None
@@ -154,13 +167,14 @@ def fused(
   choice = choose(backend, q_BTHK, k_BSHK, mask, rate)
   if choice == 'blocked':
     return blocked(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
-  if choice in ('splash', 'rows'):
+  if choice == 'chunked':
+    return chunked_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
+  if choice in TPU_KERNELS:
     from lmx.kernels import row_attention, splash_attention  # import Pallas, which takes a second
 
-    arrays = q_BTHK, k_BSHK, v_BSHK, mask.query_group_BT, mask.key_group_BS
     if choice == 'splash':
-      return splash_attention.attention(*arrays, causal=causal)
-    return row_attention.attention(*arrays, causal=causal, rate=rate, key=key)
+      return splash_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)
+    return row_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
   if choice == 'cudnn':
     try:
       return cudnn(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)
@@ -194,20 +208,17 @@ class Plan(NamedTuple):
     causal: mask keys after the query.
     rate: dropout rate of the probabilities.
     heads: H.
-    aligned: query t is at position t, so that blocks above the diagonal are empty.
   """
 
   causal: bool
   rate: float
   heads: int
-  aligned: bool
 
-  def blocks(self, T: int, S: int) -> list[tuple[Block, Block]]:
+  def blocks(self, mask: Mask, T: int, S: int) -> list[tuple[Block, Block]]:
     """Return (first, end) of the queries of each block and of the keys that it may attend to."""
     size = max(_QUERIES, -(-T // 8))  # few blocks, because each is compiled separately
     spans = [(t, min(t + size, T)) for t in range(0, T, size)]
-    skip = self.causal and self.aligned
-    return [(span, (0, min(span[1], S) if skip else S)) for span in spans]
+    return [(span, (0, reach(mask, self.causal, span[1], S))) for span in spans]
 
 
 def blocked(
@@ -224,7 +235,7 @@ def blocked(
   B, T, H, _ = q_BTHK.shape
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], -1)
   seed_2 = hash_dropout.seed(key) if key is not None and rate else None
-  plan = Plan(causal, rate, H, mask.aligned())
+  plan = Plan(causal, rate, H)
   o_GTK = _blocked(plan, to_front(q_BTHK), to_front(k_BSHK), to_front(v_BSHK), mask, seed_2)
   return o_GTK.reshape(B, H, T, -1).swapaxes(1, 2)
 
@@ -232,7 +243,8 @@ def blocked(
 def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: Mask, queries: Block, keys: Block) -> Array:
   """Return the scores (Q, C) of a block in float32, with masked keys far below all others."""
   a_QC = jnp.einsum('QK,CK->QC', q_QK, k_CK, preferred_element_type=jnp.float32) * q_QK.shape[-1] ** -0.5
-  return mask.row(g // plan.heads).mask_scores(a_QC[None, None], plan.causal, queries, keys)[0, 0]
+  row: Mask = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, g // plan.heads, 1), mask)
+  return row.mask_scores(a_QC[None, None], plan.causal, queries, keys)[0, 0]
 
 
 def _factor(plan: Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: Block) -> Array:
@@ -256,7 +268,7 @@ def _blocked_forward(
   def head(xs: tuple[Array, ...]) -> tuple[Array, ...]:
     g, q_TK, k_SK, v_SK = xs
     outputs, norms = [], []
-    for queries, keys in plan.blocks(T, S):
+    for queries, keys in plan.blocks(mask, T, S):
       v_CK = v_SK[slice(*keys)]
       a_QC = _scores(plan, g, q_TK[slice(*queries)], k_SK[slice(*keys)], mask, queries, keys)
       m_Q1 = jnp.max(a_QC, axis=-1, keepdims=True)
@@ -283,7 +295,7 @@ def _blocked_backward(plan: Plan, residuals: tuple[Any, ...], do_GTK: Array) -> 
     delta_T = jnp.sum(do_TK.astype(jnp.float32) * o_TK.astype(jnp.float32), axis=-1)
     dk_SK, dv_SK = jnp.zeros(k_SK.shape, jnp.float32), jnp.zeros(v_SK.shape, jnp.float32)
     dqs = []
-    for queries, keys in plan.blocks(T, S):
+    for queries, keys in plan.blocks(mask, T, S):
       q_QK, do_QK, k_CK, v_CK = q_TK[slice(*queries)], do_TK[slice(*queries)], k_SK[slice(*keys)], v_SK[slice(*keys)]
       a_QC = _scores(plan, g, q_QK, k_CK, mask, queries, keys)
       p_QC = jnp.exp(a_QC - n_T[slice(*queries), None])

@@ -23,6 +23,7 @@ from jax.sharding import PartitionSpec
 
 from lmx import placement
 from lmx.kernels import hash_dropout
+from lmx.kernels.patterns import Pattern
 from lmx.kernels.relative_attention import MASKED
 from lmx.types import Array
 
@@ -36,6 +37,7 @@ class Plan(NamedTuple):
 
   Attributes:
     causal: mask keys after the query.
+    pattern: see `lmx.layers.masks.AttentionMask`.
     rate: dropout rate of the probabilities.
     heads: number of heads on all devices.
     length: number of queries without padding.
@@ -43,6 +45,7 @@ class Plan(NamedTuple):
   """
 
   causal: bool
+  pattern: Pattern | None
   rate: float
   heads: int
   length: int
@@ -67,8 +70,7 @@ def attention(
   q_BTHK: Array,
   k_BSHK: Array,
   v_BSHK: Array,
-  query_group_BT: Array | None,
-  key_group_BS: Array | None,
+  mask: Any,
   *,
   causal: bool,
   rate: float = 0.0,
@@ -78,13 +80,14 @@ def attention(
   """Return `lmx.layers.attention.attention`; arguments as there and in `splash_attention.attention`."""
   (B, T, H, _), S = q_BTHK.shape, k_BSHK.shape[1]
   more = lambda n: -n % LANES
+  query_group_BT, key_group_BS = mask.query_group_BT, mask.key_group_BS
   if query_group_BT is None or key_group_BS is None:
     query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
   groups = pad_group(query_group_BT, B, more(T))[:, :, None], pad_group(key_group_BS, B, more(S))[:, None]
   positions_last = lambda x: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((0, more(x.shape[1])),))
   arrays = positions_last(q_BTHK), positions_last(k_BSHK), positions_last(v_BSHK)
   seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else hash_dropout.seed(key)
-  plan = Plan(causal, rate if key is not None else 0.0, H, T, interpret)
+  plan = Plan(causal, mask.pattern, rate if key is not None else 0.0, H, T, interpret)
   o_BHKT = _sharded(plan, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   return o_BHKT[..., :T].transpose(0, 3, 1, 2)
 
@@ -181,7 +184,7 @@ def _probabilities(plan: Plan, words: Any, query_group: Any, key_group: Any, q_K
   key_QS = jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
   allowed_QS = query_group[0] == key_group[0]
   if plan.causal:
-    allowed_QS &= key_QS <= query_Q1
+    allowed_QS &= key_QS <= query_Q1 if plan.pattern is None else plan.pattern(query_Q1, key_QS)
   a_QS = jnp.where(allowed_QS, a_QS, MASKED)
   p_QS = jnp.exp(a_QS - jnp.max(a_QS, axis=1, keepdims=True))
   p_QS /= jnp.sum(p_QS, axis=1, keepdims=True)

@@ -1,8 +1,9 @@
 """Attention on a TPU by the splash kernel of JAX (jax.experimental.pallas.ops.tpu.splash_attention).
 
 It stores no (T, S) array: scores are computed block by block, and blocks without an unmasked score are skipped (Dao et
-al. 2022, arXiv 2205.14135). Groups of `AttentionMask` are its segment ids. Lengths are padded to whole blocks, whose
-keys are a group of their own. Under `shard_map` each device runs it on its own rows and heads.
+al. 2022, arXiv 2205.14135). Groups of `AttentionMask` are its segment ids, and its pattern is computed in the kernel.
+Lengths are padded to whole blocks, whose keys are a group of their own or outside the pattern. Under `shard_map` each
+device runs it on its own rows and heads.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
 from jax.sharding import PartitionSpec
 
 from lmx import placement
+from lmx.kernels import patterns
+from lmx.kernels.patterns import Pattern
 from lmx.kernels.row_attention import LANES, pad_group
 from lmx.types import Array
 
@@ -32,8 +36,7 @@ def attention(
   q_BTHK: Array,
   k_BSHK: Array,
   v_BSHK: Array,
-  query_group_BT: Array | None,
-  key_group_BS: Array | None,
+  mask: Any,
   *,
   causal: bool,
   interpret: bool = False,
@@ -44,21 +47,23 @@ def attention(
     q_BTHK: queries, at positions 0 .. T-1.
     k_BSHK: keys, at positions 0 .. S-1.
     v_BSHK: values.
-    query_group_BT, key_group_BS: groups, see `lmx.layers.masks.AttentionMask`; None if there are none.
+    mask: groups and pattern, see `lmx.layers.masks.AttentionMask`.
     causal: mask keys after the query.
     interpret: run on any platform, slowly.
   """
   (B, T, _, K), S = q_BTHK.shape, k_BSHK.shape[1]
   q_block, k_block = _block(T), _block(S)
   q_more, k_more = -T % q_block, -S % k_block
-  if query_group_BT is None and k_more and not causal or T != S and (q_more or k_more):
+  query_group_BT, key_group_BS, pattern = mask.query_group_BT, mask.key_group_BS, mask.pattern if causal else None
+  is_padding_visible = k_more and not causal or T != S and pattern is None and (q_more or k_more)
+  if query_group_BT is None and is_padding_visible:
     query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
   groups: tuple[Array, ...] = ()
   if query_group_BT is not None and key_group_BS is not None:
     groups = pad_group(query_group_BT, B, q_more), pad_group(key_group_BS, B, k_more)
   heads_first = lambda x, n: jnp.pad(x, ((0, 0), (0, n), (0, 0), (0, 0))).swapaxes(1, 2)
   arrays = (heads_first(q_BTHK * K**-0.5, q_more), heads_first(k_BSHK, k_more), heads_first(v_BSHK, k_more))
-  o_BHTK = _sharded(functools.partial(_kernel, causal, (q_block, k_block), interpret), arrays, groups)
+  o_BHTK = _sharded(functools.partial(_kernel, causal, pattern, (q_block, k_block), interpret), arrays, groups)
   return o_BHTK.swapaxes(1, 2)[:, :T]
 
 
@@ -75,13 +80,43 @@ def _backward_block(length: int, block: int) -> int:
   return max(n for n in range(block, min(BACKWARD_BLOCK, length) + 1, block) if length % n == 0)
 
 
+class PatternMask(splash_mask.Mask):
+  """A `Pattern` as a mask that the kernel computes, of positions 0 .. T-1 and S keys."""
+
+  def __init__(self, pattern: Pattern, shape: tuple[int, int]):
+    self.mask_function, self._shape = pattern, shape
+    self.q_sequence = np.arange(shape[0], dtype=np.int32)
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """(T, S)."""
+    return self._shape
+
+  def __getitem__(self, slices: Any) -> np.ndarray:
+    queries, keys = (np.arange(n, dtype=np.int32)[part] for n, part in zip(self._shape, slices, strict=True))
+    return np.asarray(self.mask_function(queries[:, None], keys[None]))
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, PatternMask) and hash(self) == hash(other)
+
+  def __hash__(self) -> int:
+    return hash((patterns.name(self.mask_function), self._shape))
+
+
 def _kernel(
-  causal: bool, blocks: tuple[int, int], interpret: bool, arrays: tuple[Array, ...], groups: tuple[Array, ...]
+  causal: bool,
+  pattern: Pattern | None,
+  blocks: tuple[int, int],
+  interpret: bool,
+  arrays: tuple[Array, ...],
+  groups: tuple[Array, ...],
 ) -> Array:
   """Return the output of the rows and heads of one device: (B, H, T, K)."""
   q_BHTK, k_BHSK, _ = arrays
   shape = q_BHTK.shape[2], k_BHSK.shape[2]
-  mask = splash_mask.CausalMask(shape) if causal else splash_mask.FullMask(shape)
+  mask: splash_mask.Mask = splash_mask.CausalMask(shape) if causal else splash_mask.FullMask(shape)
+  if pattern is not None:
+    mask = PatternMask(pattern, shape)
   q_block, k_block = blocks
   # Positions are the minor axis of its operands, so that heads narrower than the lanes are not padded.
   layout = splash.QKVLayout.SEQ_MINOR
@@ -106,7 +141,8 @@ def _kernel(
     interpret=interpret,
   )
   run = lambda arrays, groups: kernel(*arrays, splash.SegmentIds(*groups) if groups else None)
-  with jax.named_scope(CAUSAL if causal else 'full_attention'):
+  scope = CAUSAL if causal else 'full_attention'
+  with jax.named_scope(scope if pattern is None else patterns.name(pattern)):
     return jax.vmap(run)(arrays, groups)
 
 
@@ -125,9 +161,19 @@ def operations(op_name: str, shapes: Sequence[tuple[int, ...]]) -> float:
     products, k_block = 5 if S <= FUSED * backward_block else 4, backward_block
   elif 'splash_mha_dq' in op_name:
     products = 3
-  causal = CAUSAL in op_name
-  blocks = sum(k < q + q_block or not causal for q in range(0, T, q_block) for k in range(0, S, k_block))
+  pattern: Any = patterns.parse(op_name)
+  blocks = _blocks(pattern, CAUSAL in op_name, (T, S), (q_block, k_block))
   return 2.0 * products * math.prod(heads) * K * blocks * q_block * k_block
+
+
+@functools.cache
+def _blocks(pattern: Any, causal: bool, shape: tuple[int, int], block: tuple[int, int]) -> int:
+  """Return the number of blocks with an unmasked score."""
+  starts = [(q, k) for q in range(0, shape[0], block[0]) for k in range(0, shape[1], block[1])]
+  if pattern is None:
+    return sum(k < q + block[0] or not causal for q, k in starts)
+  mask = PatternMask(pattern, shape)
+  return sum(bool(mask[q : q + block[0], k : k + block[1]].any()) for q, k in starts)
 
 
 def _sharded(function: Any, arrays: tuple[Array, ...], groups: tuple[Array, ...]) -> Array:

@@ -22,6 +22,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels.patterns import Compressed
 from lmx.layers import attention
 from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
@@ -98,18 +99,15 @@ class CompressedAttention(SelfAttention):
       constant_CHK = finish(bias_CE[None, None])[0, 0]  # the biases' part of every block
       is_block_1S11 = (jnp.arange(cache[0].shape[1]) > 0)[None, :, None, None]
       k_BSHK, v_BSHK = (x + jnp.where(is_block_1S11, constant_CHK[c], 0) for c, x in enumerate(cache))
-      step_BT = position_BT // R
     else:
       n_blocks = T // R  # incomplete blocks are not attended to
       in_BJRCD = in_BTCD[:, : n_blocks * R].reshape(B, n_blocks, R, parts, D)
       y_BJCE = jnp.einsum('BJRCD,CRDE->BJCE', in_BJRCD, kernel_CRDE) + bias_CE[None, None]
       kv_BSCHK = jnp.concatenate([kv_BTCHK[:, :1], finish(y_BJCE)], axis=1)
       k_BSHK, v_BSHK = kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
-      step_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32) // R, (B, T))
     # Block j - 1 is in slot j; it ends before t if j R <= t.
-    o_BTHK = attention.attend(
-      q_BTHK, k_BSHK, v_BSHK, AttentionMask(step_BT), causal=True, backend=self.backend, rate=self.rate, key=key
-    )
+    mask = AttentionMask(position_BT if cache is not None else None, pattern=Compressed(R))
+    o_BTHK = attention.attend(q_BTHK, k_BSHK, v_BSHK, mask, causal=True, backend=self.backend, rate=self.rate, key=key)
     return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
   def _draw(self, key: Array, shape: tuple[int, ...]) -> Array:

@@ -6,29 +6,34 @@ model masks keys after the query. Kernels build the matrix block by block and sk
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels.patterns import Pattern
 from lmx.types import Array, Batch
 
 MASKED = -1e30  # score of a masked key, set after the cast to float32
 PADDING = -1  # group of invalid keys; documents are numbered from 0
 
 
-class AttentionMask(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttentionMask:
   """Positions and groups; None means the index along the axis, or a single group.
 
   Attributes:
     query_position_BT: position of each query, or None for 0 .. T-1.
     query_group_BT: group of each query, or None if all tokens are in one group.
     key_group_BS: group of each key, or None.
+    pattern: keys of a causal query at a position, or None for those up to the position.
   """
 
   query_position_BT: Array | None = None
   query_group_BT: Array | None = None
   key_group_BS: Array | None = None
+  pattern: Pattern | None = dataclasses.field(default=None, metadata={'static': True})
 
   def allowed(self, causal: bool, queries: tuple[int, int], keys: tuple[int, int]) -> Array | None:
     """Return a block of the mask.
@@ -46,7 +51,8 @@ class AttentionMask(NamedTuple):
       query_BT = self.query_position_BT
       if query_BT is None:
         query_BT = jnp.arange(queries[1], dtype=jnp.int32)[None]
-      allowed_BTS = query_BT[:, slice(*queries), None] >= jnp.arange(*keys, dtype=jnp.int32)[None, None]
+      query_BT1, key_11S = query_BT[:, slice(*queries), None], jnp.arange(*keys, dtype=jnp.int32)[None, None]
+      allowed_BTS = query_BT1 >= key_11S if self.pattern is None else self.pattern(query_BT1, key_11S)
     if self.query_group_BT is not None and self.key_group_BS is not None:
       same_BTS = self.query_group_BT[:, slice(*queries), None] == self.key_group_BS[:, None, slice(*keys)]
       allowed_BTS = same_BTS if allowed_BTS is None else allowed_BTS & same_BTS
@@ -57,13 +63,9 @@ class AttentionMask(NamedTuple):
     mask_BTS = self.allowed(causal, queries, keys)
     return a_BHTS if mask_BTS is None else jnp.where(mask_BTS[:, None], a_BHTS, MASKED)
 
-  def row(self, b: Array) -> AttentionMask:
-    """Return the mask of batch row `b`, as a batch of one."""
-    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, b, 1), self)
-
   def explicit(self) -> bool:
     """Return True if more than the keys after each query is masked."""
-    return self.query_position_BT is not None or self.query_group_BT is not None
+    return self.query_position_BT is not None or self.query_group_BT is not None or self.pattern is not None
 
   def aligned(self) -> bool:
     """Return True if query t is at position t."""

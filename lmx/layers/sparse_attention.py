@@ -20,6 +20,10 @@ offset of every block for A2 of 'strided', c offsets of every block for A2 of 'f
 T (l + c T / l) scores. Keys of a part outside its set are masked, and in 'merged' so are keys that both sets have. A
 position with an empty set, as A2 of the first ones in 'fixed', gets 0.
 
+On a GPU or TPU a loop over blocks computes the scores of long texts, and again in the backward pass. On a TPU attention
+to summary columns is a kernel's, whose keys are these columns and, in 'merged', all positions after them
+(lmx/kernels/patterns.py).
+
 With a cache the keys of all positions are available, and the sets are a mask on at most l queries at a time.
 
 Axes: J blocks, Q offsets in a block, S keys of a query.
@@ -34,8 +38,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx import placement
+from lmx.kernels import attention as kernels
+from lmx.kernels import chunked_attention
 from lmx.kernels.mixed_product import einsum
-from lmx.layers import masks
+from lmx.kernels.patterns import BlockAndSummaries, Pattern, Summaries
+from lmx.layers import attention, masks
 from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import SelfAttention
@@ -107,47 +115,141 @@ class SparseAttention(SelfAttention):
       cache = write(cache, k_BTHK, v_BTHK, position_BT)
       o_BTHK = attend_cached(q_BTHK, *cache, position_BT, self.plan)
     else:
-      o_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, mask, self.plan)
+      o_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, mask, self.plan, self.backend)
     return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
 
-def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, plan: Plan) -> Array:
+def attend(
+  q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, plan: Plan, backend: str = 'auto'
+) -> Array:
   """Return the attention of every position to its set.
 
   Args:
     q_BTHK, k_BTHK, v_BTHK: queries, keys and values of positions 0 .. T-1.
     mask: groups of queries and keys; keys of other groups are masked.
     plan: the sparsity pattern.
+    backend: one of `attention.BACKENDS`; without a kernel for TPUs attention is that of this module.
 
   Returns:
     (B, T, H, K) in the type of the queries.
   """
-  (B, T, H, K), l = q_BTHK.shape, plan.stride
-  blocks = -(-T // l)
+  H = q_BTHK.shape[2]
+  groups = [(0, H // 2, 'first'), (H // 2, H, 'second')] if plan.sets == 'heads' else [(0, H, plan.sets)]
+  outputs = []
+  for first, end, sets in groups:
+    q, k, v = (x[:, :, first:end] for x in (q_BTHK, k_BTHK, v_BTHK))
+    of_sets, heads = plan._replace(sets=sets), np.arange(first, end)
+    if _has_kernel(of_sets, q, mask, backend):
+      outputs.append(_by_kernel(q, k, v, mask, of_sets, heads, backend))
+    else:
+      outputs.append(_by_products(q, k, v, mask, of_sets, heads))
+  return outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=2)
 
-  def to_blocks(x: Array, fill: int = 0) -> Array:
-    """Reshape (B, T, ...) to (B, J, Q, ...); the padding at the end comes after every real query."""
-    x = jnp.pad(x, ((0, 0), (0, blocks * l - T), *((0, 0),) * (x.ndim - 2)), constant_values=fill)
-    return x.reshape(B, blocks, l, *x.shape[2:])
 
-  q, k, v = (to_blocks(x) for x in (q_BTHK, k_BTHK, v_BTHK))
-  query_group, key_group = mask.query_group_BT, mask.key_group_BS
-  groups = None
-  if query_group is not None and key_group is not None:
-    groups = to_blocks(query_group), to_blocks(key_group, masks.PADDING)
-  if plan.sets != 'heads':
-    o_BJQHK = _softmax(q, _parts(k, v, groups, plan, np.arange(H)))
+def _has_kernel(plan: Plan, q_BTHK: Array, mask: AttentionMask, backend: str) -> bool:
+  """Return True if a kernel for TPUs computes attention to summary columns."""
+  if plan.pattern != 'fixed' or plan.sets == 'first' or backend not in ('auto', *kernels.TPU_KERNELS):
+    return False
+  B, T, H, K = q_BTHK.shape
+  S = -(-T // plan.stride) * plan.summary + (T if plan.sets == 'merged' else 0)
+  keys = jax.ShapeDtypeStruct((B, S, H, K), q_BTHK.dtype)
+  return kernels.choose(backend, q_BTHK, keys, mask, 0.0) in kernels.TPU_KERNELS
+
+
+def _by_kernel(
+  q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, plan: Plan, heads: np.ndarray, backend: str
+) -> Array:
+  """Return attention to summary columns, and in 'merged' to the own block, by a softmax over a `Pattern` of keys."""
+  start_H = plan.columns(heads)
+  is_alike = plan.sets == 'merged' and mask.query_group_BT is None or len(set(start_H.tolist())) == 1
+  if is_alike:
+    return _to_columns(q_BTHK, k_BTHK, v_BTHK, mask, plan, start_H, backend)
+  # The mask depends on the columns: a call for the heads of each.
+  outputs = [
+    _to_columns(q_BTHK[:, :, h], k_BTHK[:, :, h], v_BTHK[:, :, h], mask, plan, start_H[h], backend)
+    for h in (np.flatnonzero(start_H == start) for start in np.unique(start_H))
+  ]
+  return jnp.concatenate(outputs, axis=2)[:, :, np.argsort(np.argsort(start_H, kind='stable'))]
+
+
+def _to_columns(
+  q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, plan: Plan, start_H: np.ndarray, backend: str
+) -> Array:
+  """Return `_by_kernel` of heads that share a mask."""
+  T, l, c, is_alone = q_BTHK.shape[1], plan.stride, plan.summary, plan.sets == 'second'
+  blocks, start = -(-T // l), int(start_H[0])
+  join = lambda columns, x: columns if is_alone else jnp.concatenate([columns, x], axis=1)
+  k_BSHK, v_BSHK = (join(_columns(_to_blocks(x, l), start_H, c), x) for x in (k_BTHK, v_BTHK))
+  query_group_BT, key_group_BS = mask.query_group_BT, mask.key_group_BS
+  place_S = (np.arange(blocks)[:, None] * l + start + np.arange(c)).ravel()
+  has_key_BTS = jnp.asarray(place_S <= np.arange(T)[:, None])[None]
+  if query_group_BT is not None and key_group_BS is not None:
+    column_group_BS = jnp.pad(key_group_BS, ((0, 0), (0, -T % l)), constant_values=masks.PADDING)[:, place_S]
+    has_key_BTS = has_key_BTS & (query_group_BT[:, :, None] == column_group_BS[:, None])
+    key_group_BS = join(column_group_BS, key_group_BS)
+  pattern: Pattern = Summaries(l, c, start) if is_alone else BlockAndSummaries(l, c, blocks)
+  mask = AttentionMask(None, query_group_BT, key_group_BS, pattern)
+  o_BTHK = attention.attend(q_BTHK, k_BSHK, v_BSHK, mask, causal=True, backend=backend)
+  return jnp.where(jnp.any(has_key_BTS, axis=-1)[..., None, None], o_BTHK, 0) if is_alone else o_BTHK
+
+
+def _to_blocks(x: Array, l: int, fill: int = 0) -> Array:
+  """Reshape (B, T, ...) to (B, J, Q, ...); the padding at the end comes after every real query."""
+  B, T, *rest = x.shape
+  x = jnp.pad(x, ((0, 0), (0, -T % l), *((0, 0),) * (x.ndim - 2)), constant_values=fill)
+  return x.reshape(B, -(-T // l), l, *rest)
+
+
+def _columns(x: Array, start_H: np.ndarray, c: int) -> Array:
+  """Return the summary columns of (B, J, Q, H, ...) as (B, S, H, ...), S = J c."""
+  if len(set(start_H.tolist())) == 1:
+    columns = x[:, :, start_H[0] : start_H[0] + c]
   else:
-    half = H // 2
-    halves = zip(('first', 'second'), (slice(0, half), slice(half, H)), strict=True)
-    o_BJQHK = jnp.concatenate(
-      [
-        _softmax(q[..., h, :], _parts(k[..., h, :], v[..., h, :], groups, plan._replace(sets=sets), np.arange(H)[h]))
-        for sets, h in halves
-      ],
-      axis=3,
-    )
-  return o_BJQHK.reshape(B, blocks * l, H, K)[:, :T]
+    columns = jnp.stack([x[:, :, start : start + c, h] for h, start in enumerate(start_H)], axis=3)
+  return columns.reshape(x.shape[0], -1, *x.shape[3:])
+
+
+def _by_products(
+  q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, plan: Plan, heads: np.ndarray
+) -> Array:
+  """Return attention by products of blocks."""
+  B, T, H, K = q_BTHK.shape
+  q, k, v = (_to_blocks(x, plan.stride) for x in (q_BTHK, k_BTHK, v_BTHK))
+  groups = None
+  if mask.query_group_BT is not None and mask.key_group_BS is not None:
+    groups = _to_blocks(mask.query_group_BT, plan.stride), _to_blocks(mask.key_group_BS, plan.stride, masks.PADDING)
+  o_BJQHK = _in_chunks(q, _parts(k, v, groups, plan, heads))
+  return o_BJQHK.reshape(B, -1, H, K)[:, :T]
+
+
+def _in_chunks(q_BJQHK: Array, parts: list[Part]) -> Array:
+  """Return `_softmax`; on a GPU or TPU by a loop over blocks, whose scores the backward pass computes again."""
+  B, J, Q, H, _ = q_BJQHK.shape
+  keys = sum(part.k.shape[part.axes.index('S')] for part in parts)
+  chunks = chunked_attention.count(B * H * Q * keys // placement.shards((B, H), 'BH'), J)
+  if placement.current() is None or placement.is_platform('cpu') or chunks == 1:
+    return _softmax(q_BJQHK, parts)
+  size = -(-J // chunks)
+
+  def split(x: Array, axis: int) -> Array:
+    """Return the chunks of the blocks along an axis, as the first axis."""
+    x = jnp.pad(x, [(0, chunks * size - J if i == axis else 0) for i in range(x.ndim)])
+    return jnp.moveaxis(x.reshape(*x.shape[:axis], chunks, size, *x.shape[axis + 1 :]), axis, 0)
+
+  split_keys = [(split(part.k, 1), split(part.v, 1)) if part.axes == 'BJSHK' else None for part in parts]
+  split_masks = [split(part.mask, 2) if part.mask.shape[2] > 1 else None for part in parts]
+
+  def chunk(xs: tuple[Any, ...]) -> Array:
+    q, *of_parts = xs
+    now = []
+    for part, keys, mask in zip(parts, *of_parts, strict=True):
+      k, v = keys or (part.k, part.v)
+      now.append(Part(part.axes, k, v, part.mask if mask is None else mask))
+    return _softmax(q, now)
+
+  with jax.named_scope(chunked_attention.SCOPE):
+    o = jax.lax.map(jax.checkpoint(chunk, prevent_cse=False), (split(q_BJQHK, 1), split_keys, split_masks))
+  return jnp.moveaxis(o, 0, 1).reshape(B, chunks * size, *q_BJQHK.shape[2:])[:, :J]
 
 
 def _parts(k: Array, v: Array, groups: tuple[Array, Array] | None, plan: Plan, heads: np.ndarray) -> list[Part]:
@@ -192,15 +294,6 @@ def _summaries(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -
   alike = len(set(start_H.tolist())) == 1
   start_G = start_H[:1] if alike else start_H  # G heads, or one for all
   block_J, block_S = np.arange(blocks), np.arange(blocks * c) // c
-
-  def gather(x: Array) -> Array:
-    """Return (B, J, Q, H, ...) as (B, S, H, ...), S = J c."""
-    if alike:
-      columns = x[:, :, start_G[0] : start_G[0] + c]
-    else:
-      columns = jnp.stack([x[:, :, start : start + c, h] for h, start in enumerate(start_G)], axis=3)
-    return columns.reshape(x.shape[0], blocks * c, *x.shape[3:])
-
   mask = jnp.asarray(block_J[:, None] > block_S)[None, None, :, None]  # (1, 1, J, 1, S)
   if plan.sets != 'merged':
     place_GS = start_G[:, None] + np.arange(blocks * c) % c
@@ -208,9 +301,9 @@ def _summaries(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -
     own_JS = block_J[:, None] == block_S
     mask = mask | (jnp.asarray(own_JS)[None, :, None] & jnp.asarray(reached_GQS)[:, None])[None]
   if groups is not None:
-    group_BSG = gather(jnp.broadcast_to(groups[1][..., None], (*groups[1].shape, len(start_G))))
+    group_BSG = _columns(jnp.broadcast_to(groups[1][..., None], (*groups[1].shape, len(start_G))), start_G, c)
     mask = mask & (groups[0][:, None, :, :, None] == group_BSG.swapaxes(1, 2)[:, :, None, None])
-  return Part('BSHK', gather(k), gather(v), mask)
+  return Part('BSHK', _columns(k, start_H, c), _columns(v, start_H, c), mask)
 
 
 def _in_group(mask_JQS: np.ndarray, groups: Any, arrange: Any) -> Array:

@@ -21,9 +21,9 @@ section 4.3 also prefers. `init` is the reading of section 6's N(0, 0.125 / sqrt
   0.013 and positions 0.007 / sqrt(2).
 The output matrix is initialised to 0 and is not tied to the embedding; biases are 0.
 
-Deviations: bfloat16 instead of float16 with loss scaling (section 5.6); plain products instead of kernels
-(section 5.5); the dropout mask is a hash (lmx/kernels/hash_dropout.py). In packed documents positions and
-patterns are those of the row. Epsilon of normalisation is the released code's, because the paper gives none.
+Deviations: bfloat16 instead of float16 with loss scaling (section 5.6); other kernels (section 5.5), on TPUs alone; the
+dropout mask is a hash (lmx/kernels/hash_dropout.py). In packed documents positions and patterns are those of the row.
+Epsilon of normalisation is the released code's, because the paper gives none.
 
 Axes: see lmx/layers/sparse_attention.py.
 """
@@ -74,7 +74,7 @@ class Config:
     init: 'paper' or 'released', see the module's docstring.
     dropout: dropout rate of the output of each sub-layer.
     dtype: compute type.
-    attention: backend of 'dense', one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.layers.attention.BACKENDS; of 'strided' and 'fixed' see sparse_attention.py.
     scan: compile one layer and loop over it, if neighbouring layers are alike (not with 'alternate').
     remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
@@ -131,7 +131,7 @@ def _block(cfg: Config, i: int) -> Block:
   if cfg.pattern != 'dense':
     sets = ('first', 'second')[i % 2] if cfg.merge == 'alternate' else cfg.merge
     plan = sparse_attention.Plan(cfg.pattern, sets, cfg.stride, cfg.summary, cfg.fidelity)
-    attention = sparse_attention.SparseAttention(cfg.H, plan=plan, **common)
+    attention = sparse_attention.SparseAttention(cfg.H, plan=plan, backend=cfg.attention, **common)
   mlp = transformer.Mlp(4 * cfg.D, 'gelu_sigmoid', **common)  # width of section 6
   return Block(attention, mlp, 'pre', EPS, cfg.dropout, cfg.dtype)
 

@@ -8,6 +8,7 @@ import pytest
 
 from lmx.compilation import cards, hlo, roofline, slices, topology
 from lmx.errors import InputError
+from lmx.kernels import chunked_attention
 
 ATTENTION = """HloModule jit_step
 
@@ -113,6 +114,8 @@ def test_the_attention_kernel_is_named_and_counted():
 def test_a_product_of_cublas_is_counted():
   assert hlo.Program(CUBLAS).products() == {'f32': 2 * 8 * 6 * 5}
   assert hlo.Program(CUBLAS).attention() == {'plain products': 1}
+  chunked = CUBLAS.replace('BTHK,BSHK->BHTS', f'{chunked_attention.SCOPE}/BQHK,BCHK->BHQC')
+  assert hlo.Program(chunked).attention() == {'products of chunked_attention': 1}
 
 
 def test_the_lstm_is_counted_forward_once_and_backward_twice():

@@ -32,7 +32,9 @@ def test_gpt2_has_a_fused_attention(server, tmp_path):
     assert not report['collectives']
 
 
-@pytest.mark.parametrize('rate, kernel', [(0.1, 'plain products'), (0.0, '__cudnn$fmhaScaleBiasSoftmax')])
+@pytest.mark.parametrize(
+  'rate, kernel', [(0.1, 'products of chunked_attention'), (0.0, '__cudnn$fmhaScaleBiasSoftmax')]
+)
 def test_the_dropout_of_bert_decides_its_attention(rate, kernel, tmp_path):
   options = ['--config.model.N=1', f'--config.model.dropout_attention={rate}']
   report, _ = compiled(tmp_path, 'bert/pretrain.py:large', 'h100x8', *options)

@@ -10,6 +10,7 @@ import pytest
 from lmx import placement
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
+from lmx.kernels import patterns
 from lmx.layers import attention, masks
 from tests import placed
 
@@ -62,10 +63,10 @@ def test_blocked_equals_the_equation_and_so_do_gradients(monkeypatch, mask, caus
 
 
 def test_blocked_never_computes_above_the_diagonal():
-  plan = kernels.Plan(causal=True, rate=0.0, heads=1, aligned=True)
-  assert plan.blocks(10, 10) == [((0, 4), (0, 4)), ((4, 8), (0, 8)), ((8, 10), (0, 10))]
-  assert plan._replace(causal=False).blocks(6, 10) == [((0, 4), (0, 10)), ((4, 6), (0, 10))]
-  assert plan._replace(aligned=False).blocks(3, 10) == [((0, 3), (0, 10))]
+  plan, mask = kernels.Plan(causal=True, rate=0.0, heads=1), MASKS['all']
+  assert plan.blocks(mask, 10, 10) == [((0, 4), (0, 4)), ((4, 8), (0, 8)), ((8, 10), (0, 10))]
+  assert plan._replace(causal=False).blocks(mask, 6, 10) == [((0, 4), (0, 10)), ((4, 6), (0, 10))]
+  assert plan.blocks(MASKS['positions'], 3, 10) == [((0, 3), (0, 10))]
 
 
 def test_blocked_in_bfloat16_stays_near_float32():
@@ -116,6 +117,7 @@ def test_auto_takes_blocked_for_long_rows_on_one_cpu():
     (dict(rate=0.1), 'no dropout'),
     (dict(K=41), 'multiple of 8'),
     (dict(K=136), 'at most 128'),
+    (dict(mask=masks.AttentionMask(pattern=patterns.Compressed(3))), 'no masks by a pattern'),
   ],
 )
 def test_cudnn_says_why_it_cannot_serve(change, words):
@@ -124,7 +126,7 @@ def test_cudnn_says_why_it_cannot_serve(change, words):
   with placed.on('gpu'):
     with pytest.raises(InputError, match=words):
       kernels.choose('cudnn', x, x, given['mask'], given['rate'])
-    assert kernels.choose('auto', x, x, given['mask'], given['rate']) == 'xla'
+    assert kernels.choose('auto', x, x, given['mask'], given['rate']) == ('chunked' if given['rate'] else 'xla')
 
 
 def test_cudnn_is_taken_where_it_can_serve():

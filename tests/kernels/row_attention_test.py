@@ -20,7 +20,7 @@ def both(arrays, mask, out, causal, rate):
   """Values and gradients of the kernel and of the equation."""
   options = dict(causal=causal, rate=rate, key=KEY)
   serve = {
-    'kernel': lambda *x: kernels.attention(*x, *mask[1:], interpret=True, **options),
+    'kernel': lambda *x: kernels.attention(*x, mask, interpret=True, **options),
     'equation': lambda *x: attention.attention(*x, mask, **options),
   }
 
@@ -49,7 +49,7 @@ def test_equals_the_equation(monkeypatch, T, S, causal, groups, rate):
 def test_gradients_have_the_type_of_their_arrays():
   arrays, _, out = case(128)
   half = [x.astype('bfloat16') for x in (*arrays, out)]
-  run = lambda *x: kernels.attention(*x, None, None, causal=True, rate=0.3, key=KEY, interpret=True)
+  run = lambda *x: kernels.attention(*x, masks.AttentionMask(), causal=True, rate=0.3, key=KEY, interpret=True)
   shapes = jax.eval_shape(lambda *x: jax.vjp(run, *x[:3])[1](x[3]), *half)
   assert [x.dtype for x in shapes] == ['bfloat16'] * 3
 
@@ -69,7 +69,7 @@ def test_auto_selects_it_on_a_tpu():
   chosen = lambda T, backend='auto': choice.choose(backend, shape(T), shape(T), masks.AttentionMask(), 0.1)
   with placed.on('tpu', devices=2):
     assert chosen(choice.KERNEL_FROM) == chosen(choice.ROWS_TO) == 'rows'
-    assert chosen(choice.KERNEL_FROM - 1) == chosen(choice.ROWS_TO + 1) == 'xla'
+    assert chosen(choice.KERNEL_FROM - 1) == 'xla' and chosen(choice.ROWS_TO + 1) == 'chunked'
     with pytest.raises(InputError, match='model.attention: got "rows", which needs at most 1024 keys, not 1025'):
       chosen(choice.ROWS_TO + 1, 'rows')
 

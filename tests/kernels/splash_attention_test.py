@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.kernels import attention as choice
+from lmx.kernels import patterns
 from lmx.kernels import splash_attention as kernels
 from lmx.layers import attention, masks
 from tests import placed
@@ -32,7 +35,7 @@ def case(T, S=None, groups=False):
 def both(arrays, mask, out, causal):
   """Values and gradients of the kernel and of the equation."""
   serve = {
-    'kernel': lambda *x: kernels.attention(*x, *mask[1:], causal=causal, interpret=True),
+    'kernel': lambda *x: kernels.attention(*x, mask, causal=causal, interpret=True),
     'equation': lambda *x: attention.attention(*x, mask, causal=causal),
   }
 
@@ -44,20 +47,21 @@ def both(arrays, mask, out, causal):
 
 
 @pytest.mark.parametrize(
-  'T,S,causal,groups',
+  'T,S,causal,groups,pattern',
   [
-    (256, None, True, False),
-    (384, None, True, False),
-    (150, None, True, True),
-    (150, None, False, False),
-    (60, 140, False, False),
+    (384, None, True, False, None),
+    (150, None, True, True, None),
+    (150, None, False, False, None),
+    (60, 140, False, False, None),
+    (300, 151, True, False, patterns.Compressed(2)),
   ],
 )
-def test_equals_the_equation(monkeypatch, T, S, causal, groups):
+def test_equals_the_equation(monkeypatch, T, S, causal, groups, pattern):
   monkeypatch.setattr(kernels, 'BLOCK', 128)  # so there are several blocks, of which causal ones are skipped
   monkeypatch.setattr(kernels, 'BACKWARD_BLOCK', 128)
   monkeypatch.setattr(kernels, 'FUSED', 2)  # of the longest row, queries' and keys' gradients are two kernels
   arrays, mask, out = case(T, S, groups)
+  mask = dataclasses.replace(mask, pattern=pattern)
   found, expected = jax.jit(lambda *x: both(x, mask, out, causal))(*arrays)
   for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -113,3 +117,6 @@ def test_operations_are_those_of_the_blocks_that_are_computed():
   whole = [kernels.operations(f'full_attention/splash_mha_{part}', long) / score / 64 for part in ('dkv', 'dq')]
   assert whole == [4, 3]
   assert kernels.operations(f'{name}fwd_residuals', [(2, 8, 1024)] * 3) == 2 * score / 4  # a single row
+  compressed = f'jit(step)/{patterns.name(patterns.Compressed(4))}/splash_mha_fwd_residuals'
+  assert kernels.operations(compressed, [(3, 2, 8, 2048), (3, 2, 8, 512)]) == 2 * score
+  assert kernels.operations(compressed, [(3, 2, 8, 4096), (3, 2, 8, 1024)]) == 2 * score * 3

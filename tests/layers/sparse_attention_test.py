@@ -10,8 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx.kernels import attention as kernels
+from lmx.kernels import chunked_attention, splash_attention
 from lmx.layers import attention, sparse_attention
 from lmx.layers.masks import AttentionMask
+from tests import placed
 from tests.reference import sparse_transformer as reference
 
 B, H, K = 2, 4, 5
@@ -177,3 +180,59 @@ def test_dense_attention_makes_one():
   dense = compiled(lambda q, k, v: attention.attend(q, k, v, AttentionMask(), causal=True, backend='xla'))
   assert largest(dense) >= HEADS * T_LONG**2
   assert dense.memory_analysis().temp_size_in_bytes > 4 * HEADS * T_LONG**2
+
+
+def gradients(plan, qkv, mask):
+  """Values and gradients of `attend` as compiled here."""
+  weight = draw(qkv.shape[2], width=qkv.shape[-1])[0]
+
+  def total(q, k, v):
+    out = sparse_attention.attend(q, k, v, mask, plan)
+    return jnp.sum(out * weight), out
+
+  return jax.jit(jax.grad(total, argnums=(0, 1, 2), has_aux=True))(*qkv)
+
+
+@pytest.mark.parametrize(
+  'plan,platform',
+  [
+    (sparse_attention.Plan('fixed', 'merged', 16, 4, 'paper'), 'tpu'),
+    (sparse_attention.Plan('strided', 'merged', 16, 1, 'paper'), 'gpu'),
+    *[
+      pytest.param(sparse_attention.Plan(pattern, sets, 16, 4, 'released'), platform, marks=pytest.mark.slow)
+      for pattern, sets, platform in (
+        ('fixed', 'merged', 'tpu'),
+        ('fixed', 'second', 'tpu'),
+        ('fixed', 'heads', 'tpu'),
+        ('fixed', 'merged', 'gpu'),
+        ('fixed', 'second', 'gpu'),
+        ('strided', 'heads', 'gpu'),
+      )
+    ],
+  ],
+)
+def test_kernels_and_chunks_equal_the_products(monkeypatch, plan, platform):
+  """On several devices; documents are groups, whose first positions have no summary."""
+  monkeypatch.setattr(splash_attention, 'attention', functools.partial(splash_attention.attention, interpret=True))
+  monkeypatch.setattr(kernels, 'KERNEL_FROM', 1)
+  monkeypatch.setattr(kernels, 'ROWS_TO', 0)
+  monkeypatch.setattr(chunked_attention, 'SCORES', 2**11)
+  qkv, documents_BT = draw(70, width=8), jnp.asarray(np.arange(70)[None] // np.array([[23], [70]]))
+  mask = AttentionMask(None, documents_BT, documents_BT)
+  plain = gradients(plan, qkv, mask)
+  with placed.on(platform, data=2, tensor=2):
+    fast = gradients(plan, qkv, mask)
+  for a, b in zip(jax.tree.leaves(fast), jax.tree.leaves(plain), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_long_texts_take_the_kernel_on_a_tpu_and_chunks_on_a_gpu(monkeypatch):
+  plan, x = sparse_attention.Plan('fixed', 'merged', 128, 32, 'released'), jnp.zeros((1, 1024, 2, 8))
+  monkeypatch.setattr(chunked_attention, 'SCORES', 2**18)
+
+  def program(platform):
+    with placed.on(platform):
+      return str(jax.make_jaxpr(lambda x: sparse_attention.attend(x, x, x, AttentionMask(), plan))(x))
+
+  assert 'splash_mha_fwd' in program('tpu') and 'pallas' not in program('gpu')
+  assert 'scan' in program('gpu') and 'scan' not in program('cpu')

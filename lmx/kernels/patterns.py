@@ -1,0 +1,122 @@
+"""Patterns of causal attention in which key j is not at position j: functions of the indices of a query and a key.
+
+A pattern is static: kernels compute it block by block, so no (T, S) mask is stored. It works on NumPy arrays, from
+which a kernel finds the blocks that it skips, and on those of JAX. Queries at and after T, and keys at and after S, are
+the padding of a kernel; a query before T attends to no such key.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple, Protocol
+
+
+class Pattern(Protocol):
+  """Pattern of causal attention; hashable, of integers alone, so that `name` has all of it."""
+
+  def __call__(self, query: Any, key: Any) -> Any:
+    """Return True where a query attends to a key; int32 indices of any shapes that broadcast."""
+
+  def keys(self, end: int) -> int:
+    """Return a number n such that queries before `end` attend to none but the first n keys."""
+
+
+class Compressed(NamedTuple):
+  """Memory-compressed attention (layers/compressed_attention.py): position t attends to key j if j stride <= t."""
+
+  stride: int
+
+  def __call__(self, query: Any, key: Any) -> Any:
+    """See `Pattern`."""
+    return key * self.stride <= query
+
+  def keys(self, end: int) -> int:
+    """See `Pattern`."""
+    return (end - 1) // self.stride + 1
+
+
+class Summaries(NamedTuple):
+  """Set A2 of fixed attention (layers/sparse_attention.py), whose keys are the summary columns of every block.
+
+  Queries before the first summary attend to key 0, because a kernel has no softmax without keys.
+
+  Attributes:
+    stride: positions in a block.
+    summary: summary columns of a block.
+    start: the first of them.
+  """
+
+  stride: int
+  summary: int
+  start: int
+
+  def position(self, key: Any) -> Any:
+    """Return the position of a key."""
+    block = _divide(key, self.summary)
+    return block * self.stride + self.start + key - block * self.summary
+
+  def __call__(self, query: Any, key: Any) -> Any:
+    """See `Pattern`."""
+    return (self.position(key) <= query) | (key == 0)
+
+  def keys(self, end: int) -> int:
+    """See `Pattern`."""
+    return -(-end // self.stride) * self.summary
+
+
+class BlockAndSummaries(NamedTuple):
+  """Sets A1 and A2 of fixed attention merged. Keys are the summary columns of all blocks, then all positions.
+
+  Attributes:
+    stride: positions in a block.
+    summary: summary columns of a block.
+    blocks: number of blocks.
+  """
+
+  stride: int
+  summary: int
+  blocks: int
+
+  def __call__(self, query: Any, key: Any) -> Any:
+    """See `Pattern`."""
+    block, position = _divide(query, self.stride), key - self.blocks * self.summary
+    is_summary = _divide(key, self.summary) < block
+    return is_summary | ((position >= block * self.stride) & (position <= query))
+
+  def keys(self, end: int) -> int:
+    """See `Pattern`."""
+    return self.blocks * self.summary + end
+
+
+def reach(mask: Any, causal: bool, end: int, length: int) -> int:
+  """Return a number n such that queries before `end` attend to none but the first n of `length` keys.
+
+  Args:
+    mask: an `AttentionMask`.
+    causal: keys after the query are masked.
+    end: number of queries.
+    length: number of keys.
+  """
+  if not causal or not mask.aligned():
+    return length
+  return min(length, end if mask.pattern is None else mask.pattern.keys(end))
+
+
+_KINDS = {kind.__name__: kind for kind in (Compressed, Summaries, BlockAndSummaries)}
+
+
+def name(pattern: Pattern) -> str:
+  """Return the name of a pattern in a compiled program, from which `parse` reads it."""
+  numbers: Any = pattern
+  return '_'.join((type(pattern).__name__, *map(str, numbers)))
+
+
+def parse(text: str) -> Pattern | None:
+  """Return the pattern whose name is in a text, None if there is none."""
+  match = re.search(rf'\b({"|".join(_KINDS)})((?:_\d+)+)', text)
+  return _KINDS[match.group(1)](*map(int, match.group(2)[1:].split('_'))) if match else None
+
+
+def _divide(x: Any, n: int) -> Any:
+  """Return x // n for x >= 0, by a shift if n is a power of 2: the cores of a TPU have no division."""
+  return x >> (n.bit_length() - 1) if n & (n - 1) == 0 else x // n
