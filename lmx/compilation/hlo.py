@@ -181,7 +181,8 @@ class Program:
     """Return the collectives of a step, the largest first.
 
     An asynchronous collective counts once, though each of its parts, in computations of their own, names its channel.
-    Several of one computation are different ones even if they have one channel, as under `pmap`.
+    Several of one computation are different ones even if they have one channel, as under `pmap`; so are those that are
+    fused with a slice of their result, each in a computation of its own.
 
     Args:
       merged: count equal ones of the same operands once, as XLA merges them after partitioning.
@@ -200,14 +201,15 @@ class Program:
         if kind is None or (merged and equal in seen):
           continue
         seen.add(equal)
-        if name.startswith('all-reduce-scatter'):  # a fusion of an all-reduce and a slice, which a TPU does as one
+        is_fused = name.startswith('all-reduce-scatter')  # with a slice of its result, which a TPU does as one
+        if is_fused:
           kind = 'reduce-scatter'
         operands = sum(size(shapes.get(operand, '')) for operand in instruction.operands)
         result = 0 if transfer else size(instruction.result)
         if instruction.kind.endswith('-start'):  # its result has the operands too
           result = operands if instruction.kind == 'all-reduce-start' else max(result - operands, operands)
         channel = re.search(r'channel_id=(\d+)', instruction.text)
-        one_of = kind, channel.group(1) if channel else f'{name}/{instruction.name}'
+        one_of = kind, channel.group(1) if channel and not is_fused else f'{name}/{instruction.name}'
         key = *one_of, numbers[one_of]
         numbers[one_of] += 1
         if key not in channels or factor < channels[key][0]:  # its start may run once where its parts are in a loop

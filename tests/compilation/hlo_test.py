@@ -98,6 +98,15 @@ def test_equal_collectives_of_a_partitioned_program_count_once():
 def test_an_all_reduce_fused_with_the_slice_of_its_result_is_a_reduce_scatter():
   fused = TEXT.replace('%body', '%all-reduce-scatter.1').replace('all-reduce-scatter.1, x', 'body, x')
   assert [one.kind for one in hlo.Program(fused).collectives()] == ['reduce-scatter', 'all-gather']
+  two = fused.replace('ROOT %result', '%again = f32[8,32]{1,0} fusion(%x), calls=%all-reduce-scatter.2\n  ROOT %result')
+  other = """
+%all-reduce-scatter.2 (p: f32[8,32]) -> f32[8,32] {
+  %p = f32[8,32]{1,0} parameter(0)
+  ROOT %all-reduce.9 = f32[8,32]{1,0} all-reduce(%p), channel_id=1, to_apply=%add
+}
+"""  # of the same channel
+  kinds = [one.kind for one in hlo.Program(two.replace('\nENTRY', f'{other}\nENTRY')).collectives()]
+  assert kinds == ['reduce-scatter', 'reduce-scatter', 'all-gather']
 
 
 @pytest.mark.parametrize(
