@@ -22,6 +22,35 @@ CPU_CHUNK = 512  # tokens in one chunk on a CPU, the best of 83 to 4096 at V = 8
 CHUNK = 8192  # elsewhere: 1.6 GB of logits at V = 50k
 
 
+def target_logits(logits_BTV: Array, targets_BT: Array) -> Array:
+  """Return the logit of each target, (B, T).
+
+  The gradient of this gather is a scatter-add into zeros. On a GPU that would be a pass of its own over the logits, so
+  there it is a comparison of ids, which XLA fuses with the gradient of the log-sum-exp.
+  """
+  return (_compared if placement.is_platform('gpu') else _gathered)(logits_BTV, targets_BT)
+
+
+def _gathered(logits_BTV: Array, targets_BT: Array) -> Array:
+  return jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+
+
+_compared = jax.custom_vjp(_gathered)
+
+
+def _compared_forward(logits_BTV: Array, targets_BT: Array) -> tuple[Array, tuple[Array, Array]]:
+  return _gathered(logits_BTV, targets_BT), (targets_BT, jnp.zeros((0, logits_BTV.shape[-1]), logits_BTV.dtype))
+
+
+def _compared_backward(residuals: tuple[Array, Array], bar_BT: Array) -> tuple[Array, None]:
+  targets_BT, like_0V = residuals
+  ids_BTV = jax.lax.broadcasted_iota(targets_BT.dtype, (*targets_BT.shape, like_0V.shape[1]), targets_BT.ndim)
+  return jnp.where(ids_BTV == targets_BT[..., None], bar_BT[..., None], 0).astype(like_0V.dtype), None
+
+
+_compared.defvjp(_compared_forward, _compared_backward)
+
+
 def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
   """Return argmax(logits) == targets, (B, T) float32; ties go to the first token.
 

@@ -24,8 +24,7 @@ def tied_logits(x_BTD: Array, table_VD: Table, bias_V: Array | None = None, *, s
 
 def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  target_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
-  return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
+  return jax.nn.logsumexp(logits_BTV, axis=-1) - chunked_loss.target_logits(logits_BTV, targets_BT)
 
 
 def tied_nll(x_BTD: Array, table_VD: Table, targets_BT: Array, bias_V: Array | None = None, *, size: int = 0) -> Array:

@@ -175,7 +175,7 @@ def smoothed_cross_entropy(
   """
   rows, V = logits_BTV.shape[-1], V or logits_BTV.shape[-1]
   norm_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
-  nll_BT = norm_BT - jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+  nll_BT = norm_BT - chunked_loss.target_logits(logits_BTV, targets_BT)
   counted_BTV = logits_BTV if rows == V else jnp.where(jnp.arange(rows) < V, logits_BTV, 0.0)
   every_BT = norm_BT - jnp.sum(counted_BTV, axis=-1) / V  # mean over the vocabulary
   if form == 'released':

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.layers import softmax
+from tests import placed
 
 B, T, V, D = 2, 7, 23, 5
 
@@ -18,8 +19,8 @@ def draw():
   return x_BTD, table_VD, bias_V, rng.integers(0, V, (B, T)), rng.standard_normal((B, T), np.float32)
 
 
-@pytest.mark.parametrize('with_bias', [True, False])
-def test_equals_restatement_with_gradients(with_bias):
+@pytest.mark.parametrize(('with_bias', 'platform'), [(True, 'cpu'), (False, 'cpu'), (True, 'gpu')])
+def test_equals_restatement_with_gradients(with_bias, platform):
   x_BTD, table_VD, bias_V, targets_BT, weight_BT = draw()
   x, e, b = (np.asarray(a, np.float64) for a in (x_BTD, table_VD, bias_V * with_bias))
   scores = x @ e.T + b
@@ -33,7 +34,10 @@ def test_equals_restatement_with_gradients(with_bias):
     nll_BT = softmax.tied_nll(x_BTD, table_VD, targets_BT, bias_V)
     return jnp.sum(weight_BT * nll_BT), nll_BT
 
-  (_, nll_BT), grads = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(x_BTD, table_VD, bias_V)
+  run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
+  with placed.on(platform):
+    (_, nll_BT), grads = run(x_BTD, table_VD, bias_V)
+    assert ('scatter' in str(run.trace(x_BTD, table_VD, bias_V).jaxpr)) == (platform == 'cpu')
   close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
   close(nll_BT, expected)
   close(grads[0], d @ e)
