@@ -84,7 +84,7 @@ def layer(
   """Run one layer over time, as `recurrent.layer`, but also for 'gru_paper'.
 
   Raises:
-    InputError: the backend is 'cudnn' and the cell is not an LSTM in float32.
+    InputError: the backend is 'cudnn' and the cell is not 'lstm'.
   """
   if cell != 'gru_paper':
     return recurrent.layer(cell, params, x_TBE, carry, valid_TB, dtype=dtype, backend=backend)

@@ -108,6 +108,16 @@ def test_cudnn_states_the_layout_of_all_that_it_reads_and_writes(monkeypatch):
   assert constraints == 2 * (4 + 3)  # x, h, c, weights; y, h, c; and their gradients
 
 
+def test_cudnn_has_float32_arrays_in_bfloat16(monkeypatch):
+  """JAX's kernel would read others as float32."""
+  *inputs, _ = case('lstm', 'single', False)
+  weights = kernels.Weights(inputs[0]['input'], inputs[0]['recurrent'], inputs[0]['bias'], None)
+  monkeypatch.setattr(rnn, 'lstm', lambda x, h, c, *_: (types.update(a.dtype.name for a in (x, h, c)), (x, h, c))[1])
+  types = set()
+  jax.eval_shape(lambda x: kernels.cudnn('lstm', weights, x, inputs[2], None), inputs[1].astype(jnp.bfloat16))
+  assert types == {'float32'}
+
+
 def test_cudnn_weights_in_plain_numpy():
   params, *_ = case('lstm', 'double', False)
   weights = kernels.Weights(params['input'], params['recurrent'], params['bias'], params['recurrent_bias'])
@@ -134,16 +144,15 @@ def test_cudnn_equals_the_scan(bias, lengths):
 
 def test_auto_takes_cudnn_only_where_it_can():
   with placed.on('gpu', 'NVIDIA H100'):
-    assert kernels.choose('auto', 'lstm', 'float32') == 'cudnn'
+    assert kernels.choose('auto', 'lstm', 'float32') == 'cudnn' == kernels.choose('cudnn', 'lstm', 'bfloat16')
     assert kernels.choose('auto', 'gru', 'float32') == kernels.choose('auto', 'lstm', 'bfloat16') == 'custom'
     assert kernels.choose('scan', 'lstm', 'float32') == 'scan'
   several, amd = placed.on('gpu', 'NVIDIA H100', devices=8), placed.on('gpu', 'AMD Instinct')
   for scope in (several, amd, placed.on(), placement.scope(None)):
     with scope:
       assert kernels.choose('auto', 'lstm', 'float32') == 'custom'
-  for cell, dtype in (('gru', 'float32'), ('lstm', 'bfloat16')):
-    with pytest.raises(InputError, match='expected a float32 "lstm"'):
-      kernels.choose('cudnn', cell, dtype)
+  with pytest.raises(InputError, match='got "cudnn" for "gru"; expected the cell "lstm"'):
+    kernels.choose('cudnn', 'gru', 'float32')
   with pytest.raises(InputError, match='expected an NVIDIA GPU; set model.backend=auto'):
     kernels.choose('cudnn', 'lstm', 'float32')
 
