@@ -23,7 +23,7 @@ from lmx import placement
 from lmx.kernels import hash_dropout, patterns
 from lmx.types import Array
 
-SCORES = 2**24  # of a chunk on a device, 64 MiB in float32
+SCORES = 2**25  # of a chunk on a device, 128 MiB in float32
 LEAST = 128  # queries of a chunk
 SEGMENTS = (
   4  # parts of the queries that are compiled for different numbers of keys: causal ones compute 5/8 of the scores
@@ -113,10 +113,11 @@ def _scores(plan: Plan, q_BQHK: Array, k_BCHK: Array, mask: Any, first: Array) -
 
 def _factor(plan: Plan, a_BHQC: Array, first: Array, seed_2: Array) -> Array:
   """Return dropout's factors of the probabilities of a chunk: 0 or 1 / (1 - rate)."""
-  index = lambda axis: lax.broadcasted_iota(jnp.uint32, a_BHQC.shape, axis)
-  row_BHQC = (index(0) * jnp.uint32(a_BHQC.shape[1]) + index(1)) * jnp.uint32(plan.queries)
-  row_BHQC += first.astype(jnp.uint32) + index(2)
-  keep_BHQC = hash_dropout.mask_of_columns((seed_2[0], seed_2[1]), plan.rate, row_BHQC, index(3))
+  # Indices of the whole shape would be computed before the loop, and read in it.
+  B, H, Q, C = a_BHQC.shape
+  head_BH1 = (jnp.arange(B, dtype=jnp.uint32)[:, None] * H + jnp.arange(H, dtype=jnp.uint32))[..., None]
+  row_BHQ = head_BH1 * jnp.uint32(plan.queries) + first.astype(jnp.uint32) + jnp.arange(Q, dtype=jnp.uint32)
+  keep_BHQC = hash_dropout.mask(seed_2, plan.rate, row_BHQ, jnp.arange(C, dtype=jnp.uint32))
   return jnp.where(keep_BHQC, 1.0 / (1.0 - plan.rate), 0.0)
 
 
