@@ -60,9 +60,16 @@ class Plan(NamedTuple):
     ]
 
 
-def count(scores: int, length: int, least: int = 1) -> int:
-  """Return the number of chunks of a loop over `length`, of which each element has `scores` on a device."""
-  return -(-length // max(least, SCORES // scores))
+def count(scores: int, length: int, least: int, most: int) -> int:
+  """Return the number of chunks of a loop.
+
+  Args:
+    scores: scores on a device of each element.
+    length: number of elements.
+    least: elements of a chunk at least, even if they have more scores than `most`.
+    most: scores of a chunk on a device.
+  """
+  return -(-length // max(least, most // scores))
 
 
 def attention(
@@ -77,7 +84,7 @@ def attention(
 ) -> Array:
   """Return `lmx.layers.attention.attention`; arguments as there."""
   (B, T, H, _), S = q_BTHK.shape, k_BSHK.shape[1]
-  size = -(-T // count(B * H * S // placement.shards((B, H), 'BH'), T, LEAST))
+  size = -(-T // count(B * H * S // placement.shards((B, H), 'BH'), T, LEAST, SCORES))
   more = -T % size
   pad = lambda x: jnp.pad(x, [(0, more if axis == 1 else 0) for axis in range(x.ndim)])
   mask = _of_queries(mask, pad)

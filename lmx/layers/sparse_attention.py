@@ -52,6 +52,7 @@ from lmx.types import Array
 PATTERNS = ('strided', 'fixed')
 SETS = ('first', 'second', 'merged', 'heads')
 FIDELITIES = ('paper', 'released')
+SCORES = 2**24  # of a chunk of blocks on a device, 64 MiB in float32
 
 
 class Plan(NamedTuple):
@@ -226,7 +227,7 @@ def _in_chunks(q_BJQHK: Array, parts: list[Part]) -> Array:
   """Return `_softmax`; on a GPU or TPU by a loop over blocks, whose scores the backward pass computes again."""
   B, J, Q, H, _ = q_BJQHK.shape
   keys = sum(part.k.shape[part.axes.index('S')] for part in parts)
-  chunks = chunked_attention.count(B * H * Q * keys // placement.shards((B, H), 'BH'), J)
+  chunks = chunked_attention.count(B * H * Q * keys // placement.shards((B, H), 'BH'), J, 1, SCORES)
   if placement.current() is None or placement.is_platform('cpu') or chunks == 1:
     return _softmax(q_BJQHK, parts)
   size = -(-J // chunks)

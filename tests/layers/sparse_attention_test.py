@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lmx.kernels import attention as kernels
-from lmx.kernels import chunked_attention, splash_attention
+from lmx.kernels import splash_attention
 from lmx.layers import attention, sparse_attention
 from lmx.layers.masks import AttentionMask
 from tests import placed
@@ -216,7 +216,7 @@ def test_kernels_and_chunks_equal_the_products(monkeypatch, plan, platform):
   monkeypatch.setattr(splash_attention, 'attention', functools.partial(splash_attention.attention, interpret=True))
   monkeypatch.setattr(kernels, 'KERNEL_FROM', 1)
   monkeypatch.setattr(kernels, 'ROWS_TO', 0)
-  monkeypatch.setattr(chunked_attention, 'SCORES', 2**11)
+  monkeypatch.setattr(sparse_attention, 'SCORES', 2**11)
   qkv, documents_BT = draw(70, width=8), jnp.asarray(np.arange(70)[None] // np.array([[23], [70]]))
   mask = AttentionMask(None, documents_BT, documents_BT)
   plain = gradients(plan, qkv, mask)
@@ -228,7 +228,7 @@ def test_kernels_and_chunks_equal_the_products(monkeypatch, plan, platform):
 
 def test_long_texts_take_the_kernel_on_a_tpu_and_chunks_on_a_gpu(monkeypatch):
   plan, x = sparse_attention.Plan('fixed', 'merged', 128, 32, 'released'), jnp.zeros((1, 1024, 2, 8))
-  monkeypatch.setattr(chunked_attention, 'SCORES', 2**18)
+  monkeypatch.setattr(sparse_attention, 'SCORES', 2**18)
 
   def program(platform):
     with placed.on(platform):
