@@ -502,6 +502,7 @@ def test_every_option_is_honoured():
 # config of a slice -> batch_size (0: tokens decide), parallel.fsdp, parallel.pad_vocabulary, model.scan, model.remat.
 PODS = {
   'experiments/gpt2/webtext.py:124m,pod': (512, 1, 128, False, 'none'),
+  'experiments/gpt2/webtext.py:355m,pod': (512, 1, 128, False, 'none'),
   'experiments/gpt2/webtext.py:1558m,pod': (512, -1, 128, True, 'full'),
   'experiments/bert/pretrain.py:large,pod': (256, 1, 128, False, 'none'),
   'experiments/bert/pretrain.py:large,length=512,pod': (1024, 1, 128, False, 'none'),

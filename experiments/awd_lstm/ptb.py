@@ -24,7 +24,7 @@ decay 1.2e-6, and an ASGD whose rate and mean lag by a step. Its cache has windo
 Deviations: validation counts every token once and divides by their number (the code by one more); the cache counts
 from the first word on; fine-tuning takes the best of its own validations, the code also compares the start.
 
-Option `pod` (`config.pod`) is for a slice of TPU chips.
+Option `pod` (`config.pod`) is for a slice of TPU chips, as in experiments/awd_lstm/wikitext2.py.
 """
 
 from __future__ import annotations

@@ -26,7 +26,11 @@ which table 1 seems to print and which reads each byte 96 times:
 Options: `merge` (alternate, merged, heads) is section 5.1's; `fidelity=paper` gives all heads the same summary columns,
 `init=released` takes the authors' later initialisation (lmx/models/sparse_transformer.py).
 
-Option `pod` (`config.pod`) is for a slice of TPU chips.
+Option `pod` (`config.pod`) is for a slice of TPU chips:
+`lmx compile --config=experiments/sparse_transformer/enwik8.py:fixed,pod --topology=v5e-16 --vocabulary=256`.
+
+  option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
+  fixed            v5e-16  2.16        0.5585       0.258
 """
 
 from __future__ import annotations

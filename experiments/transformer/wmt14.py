@@ -29,6 +29,9 @@ Checkpoints are averaged as in section 6.1, 10 minutes apart: the last 5 of base
 A batch has about 25,000 tokens of each side. Microbatches follow the memory at hand: --config.optim.accumulate=8 on one
 device. Option `pod` (`config.pod`) is for a slice of TPU chips:
 `lmx compile --config=experiments/transformer/wmt14.py:big,pod --topology=v5e-16 --vocabulary=37000`.
+
+  option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
+  big              v5e-16  2.09        0.0538       0.198
 """
 
 from __future__ import annotations

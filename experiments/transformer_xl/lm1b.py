@@ -18,7 +18,8 @@ of 256. Evaluated in windows of 32 with a memory of 128, each position attending
 256. The paper prints no sizes for table 7: here those of the base with a feed-forward width of 2,048. The released data
 has a special token at both ends of a sentence (add_double_eos); here there is one.
 
-Option `pod` (`config.pod`) is for a slice of TPU chips.
+Option `pod` (`config.pod`) is for a slice of TPU chips:
+`lmx compile --config=experiments/transformer_xl/lm1b.py:large,pod --topology=v5e-16 --vocabulary=793471`.
 """
 
 from __future__ import annotations

@@ -29,6 +29,9 @@ the base are 128.0M. The attention length is that of the evaluation, the shortes
 
 Option `pod` (`config.pod`) is for a slice of TPU chips:
 `lmx compile --config=experiments/transformer_xl/wikitext103.py:large,pod --topology=v5e-64 --vocabulary=267735`.
+
+  option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
+  large            v5e-64  3.87        0.0791       0.098
 """
 
 from __future__ import annotations

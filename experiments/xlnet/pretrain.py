@@ -24,6 +24,9 @@ For the ablations of table 6: --config.model.M=0 (no memory), --config.data.batc
 
 Option `pod` (`config.pod`) is for a slice of TPU chips:
 `lmx compile --config=experiments/xlnet/pretrain.py:large,pod --topology=v5e-256 --vocabulary=32000`.
+
+  option `pod` of  slice    GiB a chip  s an update  MFU (compiled, not run)
+  large            v5e-256  8.94        5.0112       0.048
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from benchmarks import slices
 from lmx.compilation import hlo
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -71,6 +72,15 @@ def test_a_step_communicates_what_its_shardings_need(options, tmp_path):
   overrides = [f'--config.{option}' for option in (*sizes, *options)]
   report, _ = compiled(tmp_path, 'gpt2/webtext.py:124m', 'v5e-16', *overrides)
   assert 0.7 < report['communicated'] / sum(report['bound'].values()) <= 1.2
+
+
+@pytest.mark.parametrize('row', slices.rows(), ids=lambda row: f'{row["config"]} {row["topology"]}')
+def test_the_record_is_what_is_compiled(row):
+  """To 2%, in minutes each."""
+  again = slices.compile_row(row)
+  assert again['mesh'] == row['mesh']
+  for name in ('gib', 'collectives_mb', 'compute_s', 'mfu'):
+    assert float(again[name].replace(',', '')) == pytest.approx(float(row[name].replace(',', '')), rel=0.02), name
 
 
 def test_one_chip_is_compiled_whole(tmp_path):
