@@ -58,6 +58,18 @@ class Rows(NamedTuple):
   values: Any
 
 
+class ReadRows(NamedTuple):
+  """Rows of a table that a batch reads, replacing the table among the parameters (`lmx.engine.table_rows`).
+
+  Attributes:
+    values_RD: the rows, an array or `Copies`; (R,) of a bias.
+    place_V: place of each row of the table among them; out of range for rows that are not read.
+  """
+
+  values_RD: Any
+  place_V: Array
+
+
 class Copies(NamedTuple):
   """Copies of a table, one for each shard of the rows, replacing the table among the parameters (`lmx.engine.step`).
 

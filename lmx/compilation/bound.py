@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from lmx.compilation.program import Step
-from lmx.engine.sharding import leaf_name
+from lmx.engine.state import leaf_name
 from lmx.models import registry
 
 

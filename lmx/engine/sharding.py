@@ -26,6 +26,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lmx import placement
 from lmx.engine import precision
+from lmx.engine.state import leaf_name
 from lmx.engine.step import Reduction
 from lmx.errors import InputError, check_choice
 from lmx.layout import layer_name, resize, stack_range
@@ -255,7 +256,7 @@ class Engine:
     spec = _spec(self.cfg, sizes, name, shape, used)
     is_ruled = any(re.search(regex, name) for regex, _ in self.cfg.rules)
     if name in self._row_tables and not is_ruled and shape[0] % (sizes['fsdp'] * sizes['tensor']) == 0:
-      spec = PartitionSpec(('fsdp', 'tensor'))
+      spec = PartitionSpec(tuple(axis for axis in ('fsdp', 'tensor') if sizes[axis] > 1) or None)
     is_optimizer = bool(path) and getattr(path[0], 'name', '') == 'opt_state'
     if not (self.cfg.shard_optimizer and is_optimizer and sizes['data'] > 1 and np.prod(shape) >= self.cfg.min_size):
       return spec
@@ -497,15 +498,6 @@ def _rewrap(x: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> ja
   part = sharding.shard_shape(shape)
   parts = [s.data.reshape(part) for s in x.addressable_shards]
   return jax.make_array_from_single_device_arrays(shape, sharding, parts)
-
-
-def leaf_name(path: Sequence[Any]) -> str:
-  """Return a leaf's name from 'model' or 'objective' on, so that Adam's moments have their parameter's name."""
-  parts = [str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path]
-  for start, part in enumerate(parts):
-    if part in ('model', 'objective'):
-      return '/'.join(parts[start:])
-  return '/'.join(parts)
 
 
 def _with_data(spec: PartitionSpec, sizes: Mapping[str, int], stacked: int, shape: tuple[int, ...]) -> PartitionSpec:

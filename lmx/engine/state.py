@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import flax.struct
@@ -49,6 +50,15 @@ def create(params: Params, tx: optax.GradientTransformation, ema: Any = None) ->
     ema=ema,
     lr_scale=jnp.ones((), jnp.float32),
   )
+
+
+def leaf_name(path: Sequence[Any]) -> str:
+  """Return a leaf's name from 'model' or 'objective' on, so that Adam's moments have their parameter's name."""
+  parts = [str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path]
+  for start, part in enumerate(parts):
+    if part in ('model', 'objective'):
+      return '/'.join(parts[start:])
+  return '/'.join(parts)
 
 
 def nonfinite(tree: Params) -> list[str]:

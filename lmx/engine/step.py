@@ -19,6 +19,7 @@ import numpy as np
 import optax
 
 from lmx import placement
+from lmx.engine import table_rows
 from lmx.engine.state import TrainState
 from lmx.errors import InputError
 from lmx.optim import averaging
@@ -28,6 +29,7 @@ Metrics = dict[str, Any]
 TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
 EvalStep = Callable[..., tuple[Metrics, State]]
 Parts = tuple[Model, Any, Objective, Any]  # model, its Config, objective, its Config
+Wrap = Callable[[Params], Params]
 
 
 class Reduction(NamedTuple):
@@ -79,6 +81,7 @@ def make_train_step(
   lag: bool = False,
   total_steps: int = 0,
   reduction: Reduction | None = None,
+  read_rows: Callable[[Batch, Array], Mapping[str, Array]] = lambda batch, key: {},
 ) -> TrainStep:
   """Return `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
@@ -94,49 +97,51 @@ def make_train_step(
     tx: the optimizer, from `optim.build.make`.
     rate: the schedule, from `optim.build.rate`, for the metrics.
     accumulate: number k of sequential microbatches; row r belongs to microbatch r % k.
-    lengths: assign rows to microbatches by length instead, and truncate each to the shortest of these lengths
-      that holds its longest row; one program contains all of them. For batches without state carried to the next.
+    lengths: assign rows to microbatches by length, and truncate each to the shortest of these lengths that holds its
+      longest row; one program contains all of them. For batches without state carried to the next.
     ema: decay of the average of the parameters, used where `state.ema` is an `averaging.Average`.
     lag: use the rate factor of the previous batch, see `optim.averaging`.
     total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).
     reduction: the reduction of gradients over devices, from `Engine.reduction`.
+    read_rows: function of (batch, key) to the ids of the only rows to update, see lmx/engine/table_rows.py.
 
   Returns:
-    The step. Its metrics are the scalars 'loss', 'grad_norm' (before clipping), 'lr' and 'finite' (bool), and the
-    objective's (sum, weight) pairs.
+    The step. Its metrics are 'loss', 'grad_norm' (before clipping), 'lr', 'finite' (bool) and the objective's pairs.
   """
   parts, (place, by_device, dtype) = (model, model_cfg, objective, objective_cfg), reduction or Reduction()
 
-  def reduced(params: Params, updates: Array, key: Array, batch: Batch, model_state: State, *, axis: str | None) -> Any:
+  def reduced(
+    wrap: Wrap, params: Params, updates: Array, key: Array, batch: Batch, model_state: State, *, axis: str | None
+  ) -> Any:
     """Return what `_gradient` does, summed over `axis`."""
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
     weights = sum_over(axis, training_weights(*parts, batch))
-    rows_gradient = functools.partial(_gradient, parts, _optional_arguments(objective, axis, updates, total_steps))
+    more = _optional_arguments(objective, axis, updates, total_steps)
+    rows_gradient = functools.partial(_gradient, parts, wrap, more)
     if lengths:
       batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_truncate, rows_gradient, lengths, axis)
     grads, *others = _accumulate(rows_gradient, accumulate, axis, params, weights, batch, model_state, key, place)
     return sum_over(axis, grads, dtype), *sum_over(axis, tuple(others[:2])), *others[2:]
 
-  def train_step(
-    state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None
-  ) -> tuple[TrainState, State, Metrics]:
+  def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
     key = jax.random.fold_in(key, state.step)
-    reduce = functools.partial(reduced, axis=axis) if by_device is None else by_device(reduced)
+    state, wrap, write = table_rows.restrict(state, read_rows(batch, key))
+    local = functools.partial(reduced, wrap, axis=axis)
+    reduce = local if by_device is None else by_device(functools.partial(reduced, wrap))
     grads, loss, metrics, new_model_state, statistics = reduce(state.params, state.step, key, batch, model_state)
-    grad_norm = optax.tree.norm(grads)
-    finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
-    metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite}
-    metrics['lr'] = rate(state.step) * state.lr_scale
+    finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm := optax.tree.norm(grads))
+    metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite, 'lr': rate(state.step) * state.lr_scale}
     new = _update(state, grads, statistics, tx, ema, batch.get('rate_B'), lag)
     new, new_model_state = _where(finite, (new, new_model_state), (state, model_state))
-    return new.replace(step=state.step + 1), new_model_state, metrics
+    return write(new.replace(step=state.step + 1)), new_model_state, metrics
 
   return explain_missing_arrays(train_step)
 
 
 def _gradient(
   parts: Parts,
+  wrap: Wrap,
   more: Mapping[str, Any],
   params: Params,
   weights: dict,
@@ -147,7 +152,7 @@ def _gradient(
   """Return (gradient, loss, metrics, model state, statistics) of some rows."""
 
   def local(params: Params) -> Any:
-    out = training_loss(*parts, _copy_tied(parts[0], params), batch, model_state, key, **more)
+    out = training_loss(*parts, wrap(_copy_tied(parts[0], params)), batch, model_state, key, **more)
     loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
     return loss, (out.metrics, out.state, out.statistics)
 

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 
 from lmx.kernels.mixed_product import einsum
 from lmx.placement import constrain, is_parameter_sharded
-from lmx.types import Array, Copies, Table
+from lmx.types import Array, Copies, ReadRows, Table
 
 
-def take(table_VD: Table, ids: Array, dtype: str, axes: str) -> Array:
+def take(table_VD: Table | ReadRows, ids: Array, dtype: str, axes: str) -> Array:
   """Return the rows of a table at ids, in `dtype`; ids outside are clipped.
 
   Args:
@@ -28,11 +28,20 @@ def take(table_VD: Table, ids: Array, dtype: str, axes: str) -> Array:
     dtype: compute type.
     axes: letters of axes.
   """
+  if isinstance(table_VD, ReadRows):
+    return take(table_VD.values_RD, table_VD.place_V[ids], dtype, axes)
   if isinstance(table_VD, Copies):
     return _take_from_copies(table_VD.values_SVD, ids, axes.index('B')).astype(dtype)
   if is_parameter_sharded():
     return _take_gathered(table_VD, ids, dtype)
   return jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype)
+
+
+def select(table_VD: Table | ReadRows, ids: Array) -> Any:
+  """Return the table of the rows at ids (R,), or the elements of a bias at any ids."""
+  if isinstance(table_VD, ReadRows):
+    return select(table_VD.values_RD, table_VD.place_V[ids])
+  return Copies(table_VD.values_SVD[:, ids]) if isinstance(table_VD, Copies) else table_VD[ids]
 
 
 def split(table_VD: Table, lengths: Sequence[int]) -> list[Table]:

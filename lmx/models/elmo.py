@@ -27,15 +27,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.kernels.mixed_product import einsum
+from lmx.kernels.table import product, select, take
 from lmx.layers import bilm, char_cnn, softmax
 from lmx.layers.dropout import dropout, split
-from lmx.types import Array, Batch, Features, Params, State
+from lmx.types import Array, Batch, Features, Params, ReadRows, State, Table
 
 CAUSAL = False
 OBJECTIVE = 'bidirectional_lm'
 HEADS = ('softmax',)  # not included in the paper's 93.6 million
 READS = 'characters'
+VOCABULARY = ROW_TABLES = ('softmax/table', 'softmax/bias')  # the sampled softmax reads them by row
+TIED = ('softmax/table',)  # by both directions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +169,9 @@ def sampled_nll(
 ) -> Array:
   """Return the loss over `samples` sampled words and the target, (B, T) float32: for training, not for reporting."""
   head, x_BTP = params['softmax'], _one_way(cfg, features)
-  return sampled_loss(x_BTP, head['table'], head['bias'], targets_BT, key, samples, correct_target=correct_target)
+  return sampled_loss(
+    x_BTP, head['table'], head['bias'], targets_BT, key, samples, size=cfg.V, correct_target=correct_target
+  )
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
@@ -218,12 +222,13 @@ def log_expected(ids: Array, V: int, samples: int) -> Array:
 
 def sampled_loss(
   x_BTD: Array,
-  table_VD: Array,
-  bias_V: Array,
+  table_VD: Table | ReadRows,
+  bias_V: Array | ReadRows,
   targets_BT: Array,
   key: Array,
   samples: int,
   *,
+  size: int,
   correct_target: bool = True,
 ) -> Array:
   """Return the sampled softmax loss of each target in nats, (B, T) float32; it is not a perplexity's logarithm.
@@ -238,16 +243,16 @@ def sampled_loss(
     targets_BT: int32.
     key: PRNG key of the classes, the same for all positions; a position's own target is removed from them.
     samples: number of sampled classes, below V.
+    size: number V of classes.
     correct_target: correct the target's logit too, as TensorFlow does: if the logits are log-probabilities, the
       expected gradient is then 0. Without it the expectation of exp(loss) is exp(full loss) for any logits.
   """
-  V = table_VD.shape[0]
-  ids_S = draw(key, V, samples)
-  rows_SD, rows_BTD = table_VD[ids_S].astype(x_BTD.dtype), table_VD[targets_BT].astype(x_BTD.dtype)
-  score_BTS = einsum('BTD,SD->BTS', x_BTD, rows_SD)
-  score_BTS = score_BTS + (bias_V[ids_S] - log_expected(ids_S, V, samples))
+  V, ids_S = size, draw(key, size, samples)
+  rows_BTD = take(table_VD, targets_BT, str(x_BTD.dtype), 'BT')
+  score_BTS = product(x_BTD, select(table_VD, ids_S)) + (select(bias_V, ids_S) - log_expected(ids_S, V, samples))
   score_BTS = jnp.where(targets_BT[..., None] == ids_S, -jnp.inf, score_BTS)
-  target_BT = jnp.einsum('BTD,BTD->BT', x_BTD, rows_BTD, preferred_element_type=jnp.float32) + bias_V[targets_BT]
+  target_BT = jnp.einsum('BTD,BTD->BT', x_BTD, rows_BTD, preferred_element_type=jnp.float32)
+  target_BT = target_BT + select(bias_V, targets_BT)
   if correct_target:
     target_BT = target_BT - log_expected(targets_BT, V, samples)
   return jnp.logaddexp(target_BT, jax.nn.logsumexp(score_BTS, axis=-1)) - target_BT

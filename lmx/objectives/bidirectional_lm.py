@@ -85,7 +85,7 @@ def loss(
   keys = [None] * 3 if key is None else list(jax.random.split(key, 3))
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, keys[0])
-  sampled = key is not None and 0 < cfg.samples < model_cfg.V
+  sampled = key is not None and _is_sampled(cfg, model_cfg)
   targets = (batch['targets_BT'], batch['backward_targets_BT'])
   count, sums, metrics = weights(cfg, batch), {}, {}
   halves = jnp.split(features.last_BTD, 2, axis=-1)
@@ -100,6 +100,24 @@ def loss(
       sums[direction] = objectives.summed_nll(model, model_cfg, params['model'], one, targets_BT, batch['weights_BT'])
     metrics[f'sampled_nll_{direction}' if sampled else direction] = (sums[direction], count[direction])
   return Output(sums, metrics, end if cfg.stateful else state, features=features)
+
+
+def read_rows(cfg: Config, model: Model, model_cfg: Any, batch: Batch, key: Array) -> dict[str, Array]:
+  """Return the ids (R,) of the rows that the sampled loss reads of each table; {} where it is not sampled.
+
+  Args:
+    batch: as in `loss`.
+    key: as in `loss`.
+  """
+  if not _is_sampled(cfg, model_cfg):
+    return {}
+  drawn = [model.draw(k, model_cfg.V, cfg.samples) for k in jax.random.split(key, 3)[1:]]
+  ids_R = jnp.concatenate([*drawn, batch['targets_BT'].ravel(), batch['backward_targets_BT'].ravel()])
+  return dict.fromkeys(model.ROW_TABLES, ids_R)
+
+
+def _is_sampled(cfg: Config, model_cfg: Any) -> bool:
+  return 0 < cfg.samples < int(model_cfg.V)
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:

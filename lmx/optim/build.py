@@ -278,6 +278,12 @@ def average(cfg: Config, params: Params) -> averaging.State:
   return averaging.init(params, cfg.ema, debias=cfg.ema_debias)
 
 
+def is_by_row(cfg: Config) -> bool:
+  """Return True if an update leaves a row of a table as it is where its gradient is zero, and changes no average."""
+  plain, whole = Config(), ('momentum', 'weight_decay', 'ema', 'asgd', 'stages', 'unfreeze_every')
+  return cfg.optimizer in ('adagrad', 'sgd') and all(getattr(cfg, name) == getattr(plain, name) for name in whole)
+
+
 def make(
   cfg: Config,
   params: Params,

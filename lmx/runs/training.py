@@ -155,9 +155,18 @@ def build_step(
       lag=run.optim.asgd_lag,
       total_steps=total_steps,
       reduction=engine.reduction,
+      **_by_row(run, model, objective, microbatches),
     )
   create = functools.partial(_create, run, layout, tx)
   return Training(shapes, layout, create, engine.compile_train(train_step, jax.eval_shape(create, key)))
+
+
+def _by_row(run: schema.Run, model: Any, objective: Any, microbatches: int) -> dict[str, Any]:
+  """Return {'read_rows': ...} for `make_train_step` if a step updates only rows that it reads, else {}."""
+  is_global = run.parallel.mode == 'jit' and run.parallel.reduce_dtype == 'float32' and microbatches == 1
+  if not (hasattr(objective, 'read_rows') and build.is_by_row(run.optim) and is_global):
+    return {}
+  return {'read_rows': functools.partial(objective.read_rows, run.objective, model, run.model)}
 
 
 def _create(run: schema.Run, layout: Layout, tx: Any, key: Array) -> state.TrainState:

@@ -20,8 +20,7 @@ OVERRIDES = {
   'fsdp+tensor': ['parallel.fsdp=4', 'parallel.tensor=2'],
   'pmap': ['parallel.mode=pmap'],
 }
-# Each reads a table twice: an adaptive softmax and its embedding, and the output layer of two directions.
-REDUCED_TWICE = ('elmo',)
+MOST = {'elmo': 1.5}  # both directions reduce the gradient of the characters' table, a quarter of the tiny model
 MODELS = ('gpt2', 'bert', 'xlnet', 'transformer_xl', 'transformer', 'awd_lstm', 'rnn_lm', 'elmo')
 
 
@@ -45,8 +44,8 @@ def test_no_device_has_the_rows_of_all(model, mode):
   step, compiled = partitioned(model, mode)
   assert not of_all_rows(compiled)
   least = sum(bound.of_step(step).values())  # 0 under tensor
-  if least and (mode == 'pmap' or model not in REDUCED_TWICE):
-    assert 0.5 < sum(one.total for one in compiled.collectives()) / least <= 1.2
+  if least:
+    assert 0.5 < sum(one.total for one in compiled.collectives()) / least <= MOST.get(model, 1.2)
 
 
 @pytest.mark.parametrize('mode', ['data', 'fsdp'])

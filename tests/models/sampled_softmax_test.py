@@ -67,7 +67,7 @@ def test_without_the_targets_correction_the_losses_agree_in_expectation():
 
   @jax.jit
   def run(x, table, bias):
-    loss = functools.partial(elmo.sampled_loss, x, table, bias, targets, correct_target=False)
+    loss = functools.partial(elmo.sampled_loss, x, table, bias, targets, size=V, correct_target=False)
     sampled = [jax.vmap(lambda k, samples=samples: loss(key=k, samples=samples))(keys()) for samples in (S, 3 * S)]
     return softmax.tied_nll(x, table, targets, bias), sampled
 
@@ -89,7 +89,7 @@ def test_at_the_true_distribution_the_expected_gradient_vanishes():
     target_key, draw_key = jax.random.split(key)
     target = jax.random.categorical(target_key, jnp.asarray(log_p_V))[None, None]
     loss = lambda bias: elmo.sampled_loss(
-      jnp.zeros((1, 1, 1)), jnp.zeros((V, 1)), bias, target, draw_key, S, correct_target=correct
+      jnp.zeros((1, 1, 1)), jnp.zeros((V, 1)), bias, target, draw_key, S, size=V, correct_target=correct
     )[0, 0]
     return jax.grad(loss)(log_p_V)
 
@@ -105,7 +105,7 @@ def test_a_target_among_those_drawn_counts_once():
   @jax.jit
   def run(x, table, bias, key):
     ids = elmo.draw(key, V, S)
-    loss = elmo.sampled_loss(x, table, bias, jnp.broadcast_to(ids[0], (2, 5)), key, S)
+    loss = elmo.sampled_loss(x, table, bias, jnp.broadcast_to(ids[0], (2, 5)), key, S, size=V)
     return ids, elmo.log_expected(ids, V, S), loss
 
   ids, log_expected, found = jax.device_get(run(x, table, bias, jax.random.key(5)))
