@@ -254,7 +254,7 @@ class Program:
     for name, factor in self.runs.items():
       for instruction in self.computations.get(name, ()):
         kernel = _KERNEL.search(instruction.text) if instruction.kind == 'custom-call' else None
-        if kernel and ('fmha' in kernel.group(1) or 'attention' in instruction.op_name):
+        if kernel and ('fmha' in kernel.group(1) or re.search('attention|relative_rows', instruction.op_name)):
           traced = instruction.op_name.removesuffix('/pallas_call').rpartition('/')[2]
           total[traced if kernel.group(1) == 'tpu_custom_call' else kernel.group(1)] += factor
         is_product = instruction.kind in ('dot', 'convolution') or '"__cublas$' in instruction.text

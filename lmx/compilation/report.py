@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmx.compilation import bound, cards, hlo, program, roofline, slices, topology
-from lmx.kernels import row_attention, splash_attention
+from lmx.kernels import relative_rows, row_attention, splash_attention
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
 KERNEL_SHARE = 0.5  # of the peak, at which Pallas kernels are assumed to compute
@@ -182,7 +182,8 @@ def _estimate(
 
 def _kernel_operations(kernel: hlo.Kernel) -> float:
   """Return the operations of one call of a kernel of lmx, 0 of another."""
-  for name, module in (('splash', splash_attention), ('row_attention', row_attention)):
+  modules = {'splash': splash_attention, 'row_attention': row_attention, 'relative_rows': relative_rows}
+  for name, module in modules.items():
     if name in kernel.op_name:
       return module.operations(kernel.op_name, kernel.shapes)
   return 0.0

@@ -3,10 +3,15 @@
 - 'xla': the equation, over all rows and heads. It stores the (B, H, T, S) probabilities for the backward pass.
 - 'blocked': a loop over rows, heads and blocks of queries, so that the scores fit a CPU's cache. The
   backward pass recomputes them from the saved log-normalisers, as in lmx/kernels/attention.py. For one device.
-- 'auto': 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head, else 'xla'. Sequential heads
-  leave cores idle, so with several cores it is faster only from `BLOCKED_FROM_CORES`.
+- 'rows': a kernel for TPUs (lmx/kernels/relative_rows.py), within the limits of `obstacle`.
+- 'scan': the equation, for one block of queries after another. The backward pass recomputes a block's scores, so memory
+  is linear in the number of queries.
+- 'auto': on a TPU 'rows' from `KERNEL_FROM` queries on, within limits; on a TPU or GPU 'scan' from `SCAN_FROM` keys on;
+  'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; else 'xla'. As 'blocked' leaves cores
+  idle, it is faster with several cores only from `BLOCKED_FROM_CORES`.
 
-Axes: G rows x heads, S = M + T keys, R distances from S - 1 downwards, Q and C queries and keys of a block.
+Axes: G rows x heads, S = M + T keys, R distances from S - 1 downwards, Q and C queries and keys of a block. In `scan`
+and `by_position` G are the parts of the rows that have distances of their own.
 """
 
 from __future__ import annotations
@@ -19,21 +24,207 @@ import jax
 import jax.numpy as jnp
 
 from lmx import host, placement
-from lmx.kernels import hash_dropout
+from lmx.errors import InputError
+from lmx.kernels import hash_dropout, mixed_product
 from lmx.types import Array
 
-BACKENDS = ('auto', 'xla', 'blocked')
+BACKENDS = ('auto', 'xla', 'blocked', 'rows', 'scan')
 BLOCKED_FROM = 2**14  # scores (T x S) of a head from which 'auto' selects 'blocked' on one core of a CPU
 BLOCKED_FROM_CORES = 2**18  # and on several
+KERNEL_FROM = 128  # queries from which 'auto' selects 'rows'
+ROWS_TO = 2048  # keys to which 'rows' serves: a block of whole rows of scores fits the chip
+SCAN_FROM = 2049  # keys from which 'auto' selects 'scan'
+_SCANNED = 256  # queries of a block of 'scan'
 MASKED = -1e30  # score of a masked key
+HIDDEN = 2**31 - 1  # order of a key that no query sees
 
 
-def choose(backend: str, T: int, S: int) -> str:  # noqa: N803
-  """Return the implementation that `backend` selects, with T queries and S keys at the current placement."""
+class Visible(NamedTuple):
+  """Keys that each query attends to: those whose order is between two bounds.
+
+  Attributes:
+    order_BS: order of each key; `HIDDEN` is after all queries.
+    first_BT: least order that each query sees.
+    last_BT: greatest order that each query sees.
+  """
+
+  order_BS: Array
+  first_BT: Array
+  last_BT: Array
+
+  def mask(self) -> Array:
+    """Return the attention mask (B, T, S); rows are 1 where they are alike."""
+    order_B1S = self.order_BS[:, None]
+    return (self.first_BT[:, :, None] <= order_B1S) & (order_B1S <= self.last_BT[:, :, None])
+
+  def of_row(self, b: Array) -> Visible:
+    """Return the keys visible in row `b`, as a batch of one."""
+    pick = lambda x: jax.lax.dynamic_slice_in_dim(x, b if len(x) > 1 else 0, 1)
+    return Visible(*map(pick, self))
+
+
+class Segments(NamedTuple):
+  """Segments of queries and keys, and vectors of their scores.
+
+  Attributes:
+    s_HK: bias of the queries.
+    e_2HK: vector of a key in the same and in another segment.
+    query_BT: segment of each query.
+    key_BS: segment of each key.
+  """
+
+  s_HK: Array
+  e_2HK: Array
+  query_BT: Array
+  key_BS: Array
+
+
+def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True) -> str:  # noqa: N803
+  """Return the implementation that `backend` selects at the current placement.
+
+  Args:
+    backend: one of BACKENDS.
+    shape: of the queries at the last positions, (B, T, H, K).
+    S: number of keys.
+    causal: key s is at position s, and query t sees none after it; else 'blocked' cannot run.
+
+  Raises:
+    InputError: 'rows' was set outside its limits.
+  """
+  B, T, *_ = shape
+  reason = obstacle(B, S)
+  if backend == 'rows' and placement.current() is not None and reason:
+    raise InputError(f'model.attention: got "rows", which {reason}; set model.attention to "auto" or "scan"')
+  if placement.current() is None and backend in ('auto', 'rows'):  # only shapes are computed, or the equation
+    return 'xla'
   if backend != 'auto':
     return backend
+  if T >= KERNEL_FROM and not reason:
+    return 'rows'
+  if T >= KERNEL_FROM and S >= SCAN_FROM and not placement.is_platform('cpu'):
+    return 'scan'
   least = BLOCKED_FROM if host.cores() == 1 else BLOCKED_FROM_CORES
-  return 'blocked' if placement.is_one_device('cpu') and T * S >= least else 'xla'
+  return 'blocked' if causal and placement.is_one_device('cpu') and T * S >= least else 'xla'
+
+
+def obstacle(B: int, S: int) -> str | None:  # noqa: N803
+  """Return the reason why the kernel of rows cannot run, as words after its name; None if it can."""
+  here = placement.current()
+  if here is None or here.platform != 'tpu':
+    return f'needs a TPU, and the device here is {here.platform if here else "unknown"}'
+  if S > ROWS_TO:
+    return f'needs at most {ROWS_TO} keys, not {S}'
+  if placement.row_shards(B) != here.row_shards:
+    return f'needs rows that the devices divide, not {B}'
+  return None
+
+
+def fused(
+  choice: str,
+  queries: tuple[Array, ...],
+  k_BSHK: Array,
+  value_BSHK: Array,
+  r_GRHK: Array,
+  visible: Visible | None,
+  *,
+  shift: Callable[..., Array],
+  segments: Segments | None = None,
+  positions_BP: Array | None = None,
+  rate: float = 0.0,
+  key: Array | None = None,
+  interpret: bool = False,
+) -> Array:
+  """Return softmax(scores) · values by 'rows' or 'scan', (B, T, H, K), 0 for a query that sees no key.
+
+  Queries at `positions_BP` are put at their positions among T others, so that they are rotated like the first T. Of
+  several at one position the first is computed.
+
+  Args:
+    choice: 'rows' or 'scan'.
+    queries: scaled queries of content, position and, with `segments`, segment scores.
+    k_BSHK, value_BSHK, r_GRHK, visible, segments, positions_BP, rate, key: as in
+      `lmx.layers.relative_attention.attend`.
+    shift: the equation's function, of products (T, R).
+    interpret: run 'rows' on any platform, slowly.
+  """
+  if choice == 'rows':
+    from lmx.kernels import relative_rows  # imports Pallas, which takes a second
+
+    serve = functools.partial(relative_rows.attention, rate=rate, key=key, interpret=interpret)
+  else:
+    serve = functools.partial(scan, shift=shift, rate=rate, key=key)
+  B, X = queries[0].shape[:2]
+  P = 0 if positions_BP is None else positions_BP.shape[1]
+  T = X - P
+  row_BX = jnp.arange(X, dtype=jnp.int32)[None]
+  if visible is None:
+    visible = Visible(jnp.zeros((1, k_BSHK.shape[1]), jnp.int32), jnp.zeros_like(row_BX), jnp.zeros_like(row_BX))
+  order_BS = visible.order_BS
+  bounds = visible.first_BT, visible.last_BT, row_BX, *((segments.query_BT,) if segments else ())
+
+  def run(queries: tuple[Array, ...], first: Array, last: Array, row: Array, *segment: Array) -> Array:
+    see = Visible(order_BS, first, last)
+    of = segments._replace(query_BT=segment[0]) if segments else None
+    return serve(queries, k_BSHK, value_BSHK, r_GRHK, see, segments=of, rows=(X, row))
+
+  if positions_BP is None:
+    return run(queries, *bounds)
+  o_BTHK = run(tuple(x[:, :T] for x in queries), *(x[:, :T] for x in bounds))
+  same_BPP = jnp.tril(positions_BP[:, :, None] == positions_BP[:, None], -1)
+  at_BTP = (jnp.arange(T)[:, None] == positions_BP[:, None]) & ~jnp.any(same_BPP, axis=2)[:, None]
+  place = lambda q_BPHK: jnp.einsum('BTP,BPHK->BTHK', at_BTP.astype(q_BPHK.dtype), q_BPHK)
+  put = lambda x_BP: jnp.sum(jnp.where(at_BTP, x_BP[:, None], 0), axis=2)
+  placed = run(tuple(place(x[:, T:]) for x in queries), *(put(x[:, T:]) for x in bounds))
+  o_BPHK = jnp.take_along_axis(placed, positions_BP[:, :, None, None], axis=1)
+  return jnp.concatenate([o_BTHK, o_BPHK], axis=1)
+
+
+def scan(
+  queries: tuple[Array, ...],
+  k_BSHK: Array,
+  value_BSHK: Array,
+  r_GRHK: Array,
+  visible: Visible,
+  *,
+  shift: Callable[..., Array],
+  segments: Segments | None = None,
+  rate: float = 0.0,
+  key: Array | None = None,
+  rows: tuple[int, Array],
+) -> Array:
+  """Compute attention by blocks of queries; arguments as in `relative_rows.attention`."""
+  (B, T, H, K), S = queries[0].shape, k_BSHK.shape[1]
+  Q = min(_SCANNED, T)
+  more = -T % Q
+  r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
+  r_GRHK = jnp.pad(r_GRHK, ((0, 0), (more, T + S - r_GRHK.shape[1]), (0, 0), (0, 0)))
+  seed_2 = hash_dropout.seed(key) if rate and key is not None else None
+  n_rows, row_BT = rows
+  of_queries = *queries, visible.first_BT, visible.last_BT, row_BT, *((segments.query_BT,) if segments else ())
+  padded = [jnp.pad(x, ((0, 0), (0, more), *((0, 0),) * (x.ndim - 2))) for x in of_queries]
+
+  def block(i: Array) -> Array:
+    a, b, *rest = (jax.lax.dynamic_slice_in_dim(x, i * Q, Q, axis=1) for x in padded)
+    c, (first_BQ, last_BQ, row_BQ, *segment) = rest[: len(queries) - 2], rest[len(queries) - 2 :]
+    window = jax.lax.dynamic_slice_in_dim(r_GRHK, T + more - (i + 1) * Q, S + Q, axis=1)
+    by_parts = b.reshape(len(window), -1, Q, H, K)
+    scores_BHQR = mixed_product.einsum('GBQHK,GRHK->GBHQR', by_parts, window).reshape(B, H, Q, -1)
+    scores_BHQS = mixed_product.einsum('BQHK,BSHK->BHQS', a, k_BSHK) + shift(scores_BHQR, S)
+    if segments:
+      scores_BHQ2 = mixed_product.einsum('BQHK,CHK->BHQC', c[0], segments.e_2HK)
+      other_BQS = segment[0][:, :, None] != segments.key_BS[:, None]
+      scores_BHQS += jnp.where(other_BQS[:, None], scores_BHQ2[..., 1:], scores_BHQ2[..., :1])
+    mask_B1QS = Visible(visible.order_BS, first_BQ, last_BQ).mask()[:, None]
+    p_BHQS = jnp.where(mask_B1QS, jax.nn.softmax(jnp.where(mask_B1QS, scores_BHQS, MASKED), axis=-1), 0.0)
+    if seed_2 is not None:
+      heads_BH = jnp.arange(B * H, dtype=jnp.uint32).reshape(B, H)
+      row_BHQ = heads_BH[..., None] * jnp.uint32(n_rows) + row_BQ[:, None].astype(jnp.uint32)
+      keep_BHQS = hash_dropout.mask(seed_2, rate, row_BHQ, jnp.arange(S, dtype=jnp.uint32))
+      p_BHQS = jnp.where(keep_BHQS, p_BHQS * (1.0 / (1.0 - rate)), 0.0)
+    return jnp.einsum('BHQS,BSHK->BQHK', p_BHQS.astype(value_BSHK.dtype), value_BSHK)
+
+  o_NBQHK = jax.lax.map(jax.checkpoint(block), jnp.arange((T + more) // Q))
+  return jnp.moveaxis(o_NBQHK, 0, 1).reshape(B, T + more, H, K)[:, :T]
 
 
 def _unshift(g_TS: Array, R: int) -> Array:
@@ -49,9 +240,7 @@ Block = tuple[int, int]  # first and end of the positions of a block
 class _Plan(NamedTuple):
   """Compile-time constants."""
 
-  mask: Callable[..., Array]  # of (queries, keys, M, filled_B, farthest)
   shift: Callable[..., Array]  # of products (T, R)
-  farthest: int | None
   rate: float
   heads: int
   memory: int
@@ -69,35 +258,33 @@ def blocked(
   k_BSHK: Array,
   value_BSHK: Array,
   r_SHK: Array,
-  filled_B: Array | None,
+  visible: Visible,
   *,
-  mask: Callable[..., Array],
   shift: Callable[..., Array],
-  farthest: int | None,
   rate: float,
   key: Array | None,
 ) -> Array:
   """Compute attention by heads, with the queries q + u for content and q + v for positions.
 
-  `mask` and `shift` are the reference's functions, of (queries, keys, M, filled_B, farthest) and of products (T, R).
+  `shift` is the equation's function, of products (T, R). No query sees a key after it.
   """
   B, T, H, K = content_BTHK.shape
   S = k_BSHK.shape[1]
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], K)
   rate = 0.0 if key is None else rate
   seed_2 = hash_dropout.seed(key) if rate and key is not None else None
-  plan = _Plan(mask, shift, farthest, rate, H, S - T)
-  filled_B = jnp.full(B, S - T, jnp.int32) if filled_B is None else filled_B
+  plan = _Plan(shift, rate, H, S - T)
   heads = map(to_front, (content_BTHK, position_BTHK, k_BSHK, value_BSHK))
-  o_GTK = _blocked(plan, *heads, r_SHK.swapaxes(0, 1), filled_B, seed_2)
+  o_GTK = _blocked(plan, *heads, r_SHK.swapaxes(0, 1), visible, seed_2)
   return o_GTK.reshape(B, H, T, K).swapaxes(1, 2)
 
 
-def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, filled: Array, queries: Block) -> Array:
+def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, visible: Visible, queries: Block) -> Array:
   """Return the scores (Q, C) of a block in float32, masked keys at `MASKED`."""
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
   s_QC = product('QK,CK->QC', a_QK, k_CK) + plan.shift(product('QK,CK->QC', b_QK, r_CK))
-  mask_1QC = plan.mask(queries, len(k_CK), plan.memory, filled[None], plan.farthest)
+  rows = slice(*queries)
+  mask_1QC = Visible(visible.order_BS[:, : len(k_CK)], visible.first_BT[:, rows], visible.last_BT[:, rows]).mask()
   return jnp.where(mask_1QC[0], s_QC * a_QK.shape[1] ** -0.5, MASKED)
 
 
@@ -110,24 +297,24 @@ def _factor(plan: _Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: in
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _blocked(
-  plan: _Plan, a_GTK: Array, b_GTK: Array, k_GSK: Array, v_GSK: Array, r_HRK: Array, filled_B: Array, seed_2: Any
+  plan: _Plan, a_GTK: Array, b_GTK: Array, k_GSK: Array, v_GSK: Array, r_HRK: Array, visible: Visible, seed_2: Any
 ) -> Array:
-  return _blocked_forward(plan, a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2)[0]
+  return _blocked_forward(plan, a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, visible, seed_2)[0]
 
 
 def _blocked_forward(
-  plan: _Plan, a_GTK: Array, b_GTK: Array, k_GSK: Array, v_GSK: Array, r_HRK: Array, filled_B: Array, seed_2: Any
+  plan: _Plan, a_GTK: Array, b_GTK: Array, k_GSK: Array, v_GSK: Array, r_HRK: Array, visible: Visible, seed_2: Any
 ) -> tuple[Array, tuple[Any, ...]]:
   """Return the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
   T, R = a_GTK.shape[1], r_HRK.shape[1]
 
   def head(xs: tuple[Array, ...]) -> tuple[Array, ...]:
     g, a_TK, b_TK, k_SK, v_SK = xs
-    r_RK, filled = r_HRK[g % plan.heads], filled_B[g // plan.heads]
+    r_RK, seen = r_HRK[g % plan.heads], visible.of_row(g // plan.heads)
     outputs, norms = [], []
     for queries, keys in plan.blocks(T):
       rows = slice(*queries)
-      s_QC = _scores(plan, a_TK[rows], b_TK[rows], k_SK[:keys], r_RK[R - keys :], filled, queries)
+      s_QC = _scores(plan, a_TK[rows], b_TK[rows], k_SK[:keys], r_RK[R - keys :], seen, queries)
       m_Q1 = jnp.max(s_QC, axis=-1, keepdims=True)
       e_QC = jnp.exp(s_QC - m_Q1)
       z_Q1 = jnp.sum(e_QC, axis=-1, keepdims=True)
@@ -139,25 +326,25 @@ def _blocked_forward(
     return jnp.concatenate(outputs), jnp.concatenate(norms)
 
   o_GTK, n_GT = jax.lax.map(head, (jnp.arange(len(a_GTK)), a_GTK, b_GTK, k_GSK, v_GSK))
-  return o_GTK, (a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2, o_GTK, n_GT)
+  return o_GTK, (a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, visible, seed_2, o_GTK, n_GT)
 
 
 def _blocked_backward(plan: _Plan, residuals: tuple[Any, ...], do_GTK: Array) -> tuple[Array | None, ...]:
-  a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2, o_GTK, n_GT = residuals
+  a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, visible, seed_2, o_GTK, n_GT = residuals
   T, R = a_GTK.shape[1], r_HRK.shape[1]
   dtype, scale = a_GTK.dtype, a_GTK.shape[2] ** -0.5
   product = functools.partial(jnp.einsum, 'QC,QK->CK', preferred_element_type=jnp.float32)
 
   def head(dr_HRK: Array, xs: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
     g, a_TK, b_TK, k_SK, v_SK, o_TK, n_T, do_TK = xs
-    r_RK, filled = r_HRK[g % plan.heads], filled_B[g // plan.heads]
+    r_RK, seen = r_HRK[g % plan.heads], visible.of_row(g // plan.heads)
     delta_T = jnp.sum(do_TK.astype(jnp.float32) * o_TK.astype(jnp.float32), axis=-1)
     dk_SK = dv_SK = jnp.zeros(k_SK.shape, jnp.float32)
     dr_RK = jnp.zeros(r_RK.shape, jnp.float32)
     das, dbs = [], []
     for queries, keys in plan.blocks(T):
       rows, r_CK = slice(*queries), r_RK[R - keys :]
-      s_QC = _scores(plan, a_TK[rows], b_TK[rows], k_SK[:keys], r_CK, filled, queries)
+      s_QC = _scores(plan, a_TK[rows], b_TK[rows], k_SK[:keys], r_CK, seen, queries)
       p_QC = jnp.exp(s_QC - n_T[rows, None])
       dp_QC = jnp.einsum('QK,CK->QC', do_TK[rows], v_SK[:keys], preferred_element_type=jnp.float32)
       dropped_QC = p_QC

@@ -168,7 +168,7 @@ def _call(
   )(*inputs, *arrays)
 
 
-def _dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
+def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
   """Return the product over one axis of each, accumulated in float32."""
   exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
   dimensions = ((contracted[0],), (contracted[1],)), ((), ())
@@ -178,7 +178,7 @@ def _dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
 def _probabilities(plan: Plan, words: Any, query_group: Any, key_group: Any, q_KQ: Array, k_KS: Array) -> Any:
   """Return the probabilities (Q, S), and their factors of dropout or None."""
   b, h, i = (pl.program_id(axis) for axis in range(3))
-  a_QS = _dot(q_KQ, k_KS, (0, 0)) * q_KQ.shape[0] ** -0.5
+  a_QS = dot(q_KQ, k_KS, (0, 0)) * q_KQ.shape[0] ** -0.5
   Q, _ = a_QS.shape
   query_Q1 = i * Q + jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0)
   key_QS = jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
@@ -201,22 +201,22 @@ def _probabilities(plan: Plan, words: Any, query_group: Any, key_group: Any, q_K
 def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, q: Any, k: Any, v: Any, o: Any) -> None:
   p_QS, factor_QS = _probabilities(plan, words, query_group, key_group, q[0, 0], k[0, 0])
   p_QS = p_QS if factor_QS is None else p_QS * factor_QS
-  o[0, 0] = _dot(v[0, 0], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
+  o[0, 0] = dot(v[0, 0], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
 
 
 def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: Any) -> None:
   q, k, v, do, dq, dk, dv = refs
   p_QS, factor_QS = _probabilities(plan, words, query_group, key_group, q[0, 0], k[0, 0])
   dropped_QS = p_QS if factor_QS is None else p_QS * factor_QS
-  dp_QS = _dot(do[0, 0], v[0, 0], (0, 0))
+  dp_QS = dot(do[0, 0], v[0, 0], (0, 0))
   dp_QS = dp_QS if factor_QS is None else dp_QS * factor_QS
   da_QS = p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True))
   da_QS = (da_QS * q.shape[2] ** -0.5).astype(q.dtype)
-  dq[0, 0] = _dot(k[0, 0], da_QS, (1, 1)).astype(dq.dtype)
+  dq[0, 0] = dot(k[0, 0], da_QS, (1, 1)).astype(dq.dtype)
 
   @pl.when(pl.program_id(2) == 0)
   def _() -> None:
     dk[...], dv[...] = jnp.zeros_like(dk), jnp.zeros_like(dv)
 
-  dk[0, 0] += _dot(q[0, 0], da_QS, (1, 0))
-  dv[0, 0] += _dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))
+  dk[0, 0] += dot(q[0, 0], da_QS, (1, 0))
+  dv[0, 0] += dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from lmx.kernels import relative_attention as kernels
 from lmx.kernels.mixed_product import add, einsum
-from lmx.kernels.relative_attention import MASKED
+from lmx.kernels.relative_attention import MASKED, Segments, Visible
 from lmx.layers import dropout
 from lmx.types import Array
 
@@ -89,9 +89,10 @@ def shift(x_XTR: Array, S: int | None = None) -> Array:
   return padded.reshape(*X, R + 1, T)[..., 1:, :].reshape(*X, T, R)[..., :S]
 
 
-def segment_scores(q_BTHK: Array, s_HK: Array, e_2HK: Array, other_BTS: Array) -> Array:
+def segment_scores(q_BTHK: Array, segments: Segments) -> Array:
   """Return (q + s) · e / sqrt(K), (B, H, T, S) float32; e[1] where key and query are in different segments."""
-  scores_BHT2 = einsum('BTHK,CHK->BHTC', scale_queries(q_BTHK, s_HK), e_2HK)
+  scores_BHT2 = einsum('BTHK,CHK->BHTC', scale_queries(q_BTHK, segments.s_HK), segments.e_2HK)
+  other_BTS = segments.query_BT[:, :, None] != segments.key_BS[:, None]
   return jnp.where(other_BTS[:, None], scores_BHT2[..., 1:], scores_BHT2[..., :1])
 
 
@@ -101,25 +102,20 @@ def scale_queries(q_BTHK: Array, bias_HK: Array | None) -> Array:
   return biased_BTHK * q_BTHK.shape[-1] ** -0.5
 
 
-def causal_mask(
-  queries: tuple[int, int], keys: int, memory: int, filled_B: Array | None = None, farthest: int | None = None
-) -> Array:
-  """Return the attention mask of a range of queries, (B or 1, T, S).
+def causal(T: int, S: int, filled_B: Array | None = None, farthest: int | None = None) -> Visible:  # noqa: N803
+  """Return the keys that T queries, at the last of S positions, attend to.
 
   Args:
-    queries: first and one past the last query, counted from the beginning of the segment.
-    keys: number of keys, S.
-    memory: number of keys in the memory, M.
-    filled_B: number of the memory's last positions that are filled; None: all.
+    T: number of queries.
+    S: number of keys.
+    filled_B: number of the last positions of the memory, of S - T, that are filled; None: all.
     farthest: maximum distance of a key; None: any.
   """
-  distance_TS = memory + jnp.arange(*queries)[:, None] - jnp.arange(keys)[None]
-  mask_TS = distance_TS >= 0
-  if farthest is not None:
-    mask_TS &= distance_TS <= farthest
-  if filled_B is None:
-    return mask_TS[None]
-  return mask_TS[None] & (jnp.arange(keys)[None] >= memory - filled_B[:, None])[:, None]
+  last_1T = S - T + jnp.arange(T, dtype=jnp.int32)[None]
+  first_BT = jnp.zeros_like(last_1T) if farthest is None else last_1T - farthest
+  if filled_B is not None:
+    first_BT = jnp.maximum(first_BT, S - T - filled_B[:, None])
+  return Visible(jnp.arange(S, dtype=jnp.int32)[None], first_BT, last_1T)
 
 
 def weighted_values(
@@ -148,48 +144,63 @@ def attend(
   q_BTHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
-  r_GSHK: Array,
+  r_GRHK: Array,
   u_HK: Array,
   v_HK: Array,
-  filled_B: Array | None = None,
+  visible: Visible | None = None,
   *,
+  segments: Segments | None = None,
+  positions_BP: Array | None = None,
+  empty_rows: bool = False,
   backend: str = 'auto',
-  farthest: int | None = None,
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Return causal attention of T queries, at the last positions, to S keys: (B, T, H, K).
+  """Return attention of T queries, or T + P, to S keys: (B, T, H, K).
 
   Args:
-    q_BTHK: queries.
+    q_BTHK: queries, the last of which is at the last key.
     k_BSHK: keys.
     value_BSHK: values.
-    r_GSHK: vectors of the distances S - 1 to 0, as in `position_scores`.
+    r_GRHK: vectors of the distances S - 1 downwards, as in `position_scores`.
     u_HK: bias of the queries in content scores.
     v_HK: bias of the queries in position scores.
-    filled_B: as in `causal_mask`.
+    visible: keys that each query attends to; None: all.
+    segments: segments of queries and keys, and vectors of their scores; None: no such scores.
+    positions_BP: positions of P further queries, after the others, as in `position_scores`.
+    empty_rows: whether some query may see no key, whose output is then 0.
     backend: one of BACKENDS, see lmx/kernels/relative_attention.py.
-    farthest: as in `causal_mask`.
     rate: dropout rate of the probabilities.
     key: PRNG key of dropout; None at evaluation.
   """
-  T, S = q_BTHK.shape[1], k_BSHK.shape[1]
-  if kernels.choose(backend, T, S) == 'blocked':
+  S = k_BSHK.shape[1]
+  shape = q_BTHK.shape if positions_BP is None else q_BTHK[:, : -positions_BP.shape[1]].shape
+  is_causal = visible is not None and segments is None and positions_BP is None
+  choice = kernels.choose(backend, shape, S, causal=is_causal)
+  if choice == 'blocked' and visible is not None:
     queries = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
-    return kernels.blocked(
-      *queries,
+    return kernels.blocked(*queries, k_BSHK, value_BSHK, r_GRHK[0], visible, shift=shift, rate=rate, key=key)
+  if choice in ('rows', 'scan'):
+    biases = (u_HK, v_HK) if segments is None else (u_HK, v_HK, segments.s_HK)
+    return kernels.fused(
+      choice,
+      tuple(scale_queries(q_BTHK, bias_HK) for bias_HK in biases),
       k_BSHK,
       value_BSHK,
-      r_GSHK[0],
-      filled_B,
-      mask=causal_mask,
+      r_GRHK,
+      visible,
       shift=shift,
-      farthest=farthest,
+      segments=segments,
+      positions_BP=positions_BP,
       rate=rate,
       key=key,
     )
-  scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK) + position_scores(q_BTHK, v_HK, r_GSHK, S)
-  return weighted_values(scores_BHTS, causal_mask((0, T), S, S - T, filled_B, farthest), value_BSHK, rate, key)
+  scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK)
+  scores_BHTS += position_scores(q_BTHK, v_HK, r_GRHK, S, positions_BP=positions_BP)
+  if segments is not None:
+    scores_BHTS += segment_scores(q_BTHK, segments)
+  mask_BTS = None if visible is None else visible.mask()
+  return weighted_values(scores_BHTS, mask_BTS, value_BSHK, rate, key, empty_rows=empty_rows)
 
 
 def update_memory(memory_BMX: Array, new_BTX: Array, count_B: Array | None) -> Array:

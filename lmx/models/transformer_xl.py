@@ -233,19 +233,17 @@ class RelativeAttention(nn.Module):
     cfg, (q_BTHK, k_BSHK, value_BSHK) = self.cfg, qkv
     (T, H, K), S = q_BTHK.shape[1:], k_BSHK.shape[1]
     farthest = cfg.M - (cfg.fidelity == 'pytorch') if cfg.same_length else None
+    visible = relative_attention.causal(T, S, filled_B, farthest)
     if cfg.positions != 'sinusoids':
       scores_BHTS = self._shaw(q_BTHK, k_BSHK) if cfg.positions == 'shaw' else content_scores(q_BTHK, None, k_BSHK)
-      mask_BTS = relative_attention.causal_mask((0, T), S, S - T, filled_B, farthest)
-      return relative_attention.weighted_values(scores_BHTS, mask_BTS, value_BSHK, cfg.dropout_attention, key)
+      return relative_attention.weighted_values(scores_BHTS, visible.mask(), value_BSHK, cfg.dropout_attention, key)
     u_HK, v_HK, encoding_SD = inputs.u_HK, inputs.v_HK, inputs.encoding_SD
     if cfg.untie:
       u_HK, v_HK = self._param('u', H, K), self._param('v', H, K)
     assert encoding_SD is not None and u_HK is not None and v_HK is not None
     r_GSHK = relative_block.DistanceVectors((H, K), cfg.init_std, name='r')(encoding_SD[-S:])
     vectors = q_BTHK, k_BSHK, value_BSHK, r_GSHK, u_HK, v_HK
-    return relative_attention.attend(
-      *vectors, filled_B, backend=cfg.attention, farthest=farthest, rate=cfg.dropout_attention, key=key
-    )
+    return relative_attention.attend(*vectors, visible, backend=cfg.attention, rate=cfg.dropout_attention, key=key)
 
   def _shaw(self, q_BTHK: Array, k_BSHK: Array) -> Array:
     """((q + u) · k + q · r_d + b_d) / sqrt(K) with learned r and b of each distance and head, (B, H, T, S) float32."""

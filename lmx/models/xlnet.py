@@ -38,6 +38,7 @@ import numpy as np
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels import mixed_product
+from lmx.kernels.relative_attention import HIDDEN, Segments, Visible
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import dropout, embedding, relative_attention, relative_block, sinusoids, softmax
 from lmx.placement import constrain
@@ -54,6 +55,8 @@ GELU: dict[str, Callable[[Array], Array]] = {
   'erf': functools.partial(jax.nn.gelu, approximate=False),
 }
 FIDELITIES = ('released', 'paper')
+ATTENTION = ('auto', 'xla', 'rows', 'scan')
+_MEMORY = -1  # order of the memory, before all tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Config:
     dropout_attention: dropout rate of the attention probabilities.
     init_std: standard deviation of kernels and tables.
     dtype: compute type.
+    attention: backend, one of ATTENTION, see lmx/kernels/relative_attention.py.
     scan: compile one layer and loop over it.
     remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
   """
@@ -95,6 +99,7 @@ class Config:
   dropout_attention: float = 0.1
   init_std: float = 0.02
   dtype: str = 'float32'
+  attention: str = 'auto'
   scan: bool = False
   remat: Policy = 'none'
 
@@ -103,6 +108,7 @@ class Config:
     check_least('model', self, F=1, N=1, M=0, reuse=0, clamp=0)
     check_choice('model.gelu', self.gelu, GELU)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
+    check_choice('model.attention', self.attention, ATTENTION)
     for field in ('dropout', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 
@@ -120,8 +126,8 @@ class TwoStreamInputs(NamedTuple):
   Attributes:
     encoding_RD: sinusoids R of the distances S - 1 to 1 - T.
     positions_BP: positions of the query stream; None without one.
-    mask_BXS: attention mask of [h; g] (`permutation_mask`); None if nothing is masked.
-    other_BXS: True where a key is in another segment than the row (`other_segment`); None without segments.
+    visible: keys that each row of [h; g] attends to (`permutation_visible`); None if nothing is masked.
+    segments: segments of rows and keys (`types`), (B, X) and (B, S); None without segments.
     count_B: number of valid tokens in each row; None: all.
     backward_B: True for rows read in reverse order, or None.
     biases: {'u', 'v', 's'} (H, K) shared by all layers, None where each has its own.
@@ -129,42 +135,39 @@ class TwoStreamInputs(NamedTuple):
 
   encoding_RD: Array
   positions_BP: Array | None = None
-  mask_BXS: Array | None = None
-  other_BXS: Array | None = None
+  visible: Visible | None = None
+  segments: tuple[Array, Array] | None = None
   count_B: Array | None = None
   backward_B: Array | None = None
   biases: Any = None
 
 
-def permutation_mask(batch: Batch, M: int, filled_B: Array | None) -> Array | None:  # noqa: N803
-  """Return the attention mask of [h; g], (B, X, S); None if nothing is masked.
+def permutation_visible(batch: Batch, M: int, filled_B: Array | None) -> Visible | None:  # noqa: N803
+  """Return the keys that each row of [h; g] attends to; None if nothing is masked.
 
   Args:
     batch: tokens_BT; order_BT with positions_BP, and valid_BT, each optional.
-    M: length of the memory.
+    M: length of the memory, whose filled positions all rows see.
     filled_B: number of its last positions that are filled; None: all.
   """
   order_BT, valid_BT = batch.get('order_BT'), batch.get('valid_BT')
   if order_BT is None and valid_BT is None and (filled_B is None or not M):
     return None
-  B, T = batch['tokens_BT'].shape
-  row_BT = jnp.zeros((B, T), jnp.int32) if order_BT is None else order_BT
-  mask_BXT = row_BT[:, None] <= row_BT[:, :, None]
+  key_BS = row_BX = jnp.zeros(batch['tokens_BT'].shape, jnp.int32) if order_BT is None else order_BT
   if order_BT is not None:
     query_BP = jnp.take_along_axis(order_BT, batch['positions_BP'], axis=1)
-    mask_BXT = jnp.concatenate([mask_BXT, order_BT[:, None] < query_BP[:, :, None]], axis=1)
+    row_BX = jnp.concatenate([order_BT, query_BP - 1], axis=1)  # keys strictly before the query's own token
   if valid_BT is not None:
-    mask_BXT &= valid_BT[:, None]
-  if not M:
-    return mask_BXT
-  filled_B = jnp.full(B, M, jnp.int32) if filled_B is None else filled_B
-  memory_BM = jnp.arange(M)[None] >= M - filled_B[:, None]
-  memory_BXM = jnp.broadcast_to(memory_BM[:, None], (*mask_BXT.shape[:2], M))
-  return jnp.concatenate([memory_BXM, mask_BXT], axis=2)
+    key_BS = jnp.where(valid_BT, key_BS, HIDDEN)
+  if M:
+    filled_B = jnp.full(len(key_BS), M, jnp.int32) if filled_B is None else filled_B
+    memory_BM = jnp.where(jnp.arange(M)[None] >= M - filled_B[:, None], _MEMORY, HIDDEN)
+    key_BS = jnp.concatenate([memory_BM, key_BS], axis=1)
+  return Visible(key_BS, jnp.full_like(row_BX, _MEMORY), row_BX)
 
 
-def other_segment(batch: Batch, M: int) -> Array | None:  # noqa: N803
-  """Return True where a key is in another segment than the row of [h; g], (B, X, S); None without `types_BT`.
+def types(batch: Batch, M: int) -> tuple[Array, Array] | None:  # noqa: N803
+  """Return the segments of the rows of [h; g] and of the keys, (B, X) and (B, S); None without `types_BT`.
 
   A memory of M positions is in segment 0.
   """
@@ -174,7 +177,7 @@ def other_segment(batch: Batch, M: int) -> Array | None:  # noqa: N803
   row_BX = types_BT
   if 'order_BT' in batch:
     row_BX = jnp.concatenate([row_BX, jnp.take_along_axis(types_BT, batch['positions_BP'], axis=1)], axis=1)
-  return row_BX[:, :, None] != jnp.pad(types_BT, ((0, 0), (M, 0)))[:, None]
+  return row_BX, jnp.pad(types_BT, ((0, 0), (M, 0)))
 
 
 class TwoStreamAttention(nn.Module):
@@ -184,7 +187,7 @@ class TwoStreamAttention(nn.Module):
 
   @nn.compact
   def __call__(self, x_BXD: Array, inputs: TwoStreamInputs, memory: Any, key: Array | None) -> tuple[Array, Any]:
-    cfg, positions_BP, mask_BXS = self.cfg, inputs.positions_BP, inputs.mask_BXS
+    cfg, positions_BP = self.cfg, inputs.positions_BP
     H, K, D, dtype = cfg.H, cfg.D // cfg.H, cfg.D, x_BXD.dtype
     T = x_BXD.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
     param = lambda name, *shape: self.param(name, nn.initializers.normal(cfg.init_std), shape)
@@ -196,21 +199,23 @@ class TwoStreamAttention(nn.Module):
       n_reused = cfg.reuse or T
       count_B = None if inputs.count_B is None else jnp.minimum(inputs.count_B, n_reused)
       memory = relative_attention.update_memory(memory, h_BTD[:, :n_reused], count_B)
-    S = k_BSHK.shape[1]
     biases = {name: param(name, H, K) for name in ('u', 'v', 's')} if cfg.untie else inputs.biases
     to_r = relative_block.DistanceVectors((H, K), cfg.init_std, name='r')
     r_GRHK = to_r(inputs.encoding_RD)
     if inputs.backward_B is not None:  # distances -d: the sines change sign
       sign_D = jnp.where(jnp.arange(D) < D // 2, -1, 1).astype(dtype)
       r_GRHK = relative_attention.choose_vectors(inputs.backward_B, to_r(inputs.encoding_RD * sign_D), r_GRHK)
-    scores_BHXS = relative_attention.content_scores(q_BXHK, biases['u'], k_BSHK)
-    scores_BHXS += relative_attention.position_scores(q_BXHK, biases['v'], r_GRHK, S, positions_BP=positions_BP)
     types_2HK = param('types', 2, H, K)
-    if inputs.other_BXS is not None:
-      scores_BHXS += relative_attention.segment_scores(q_BXHK, biases['s'], types_2HK, inputs.other_BXS)
+    segments = inputs.segments and Segments(biases['s'], types_2HK, *inputs.segments)
     # The first tokens of the order may have no visible key.
-    o_BXHK = relative_attention.weighted_values(
-      scores_BHXS, mask_BXS, value_BSHK, cfg.dropout_attention, key, empty_rows=True
+    o_BXHK = relative_attention.attend(
+      *(q_BXHK, k_BSHK, value_BSHK, r_GRHK, biases['u'], biases['v'], inputs.visible),
+      segments=segments,
+      positions_BP=positions_BP,
+      empty_rows=True,
+      backend=cfg.attention,
+      rate=cfg.dropout_attention,
+      key=key,
     )
     return relative_block.Dense((D,), cfg.init_std, axes=2, name='out')(o_BXHK), memory
 
@@ -296,8 +301,8 @@ def apply(
   inputs = TwoStreamInputs(
     _encoding(cfg, T, T + M, encoding_key),
     positions_BP,
-    permutation_mask(batch, M, state['filled_B'] if state else None),
-    other_segment(batch, M),
+    permutation_visible(batch, M, state['filled_B'] if state else None),
+    types(batch, M),
     count_B,
     batch.get('backward_B'),
     params.get('bias'),

@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 
 from lmx import host, placement
+from lmx.errors import InputError
 from lmx.kernels import relative_attention as kernels
+from lmx.kernels import relative_rows
 from lmx.layers import relative_attention
 from tests import placed
 
-B, H, K = 2, 3, 8
+B, H, K = 4, 2, 8
 
 
 @pytest.mark.parametrize(
   'T, M, filled, farthest, rate',
   [
     (5, 0, None, None, 0.0),
-    (130, 20, (0, 20), 25, 0.3),
-    (1, 7, (7, 2), None, 0.0),
+    (130, 20, (0, 20, 3, 20), 25, 0.3),
+    (1, 7, (7, 2, 0, 7), None, 0.0),
     (64, 64, None, None, 0.5),
   ],
 )
@@ -34,7 +36,8 @@ def test_blocked_equals_the_equation(T, M, filled, farthest, rate):  # noqa: N80
 
   def run(backend, *arrays):
     def total(*arrays):
-      out = relative_attention.attend(*arrays, filled_B, backend=backend, farthest=farthest, rate=rate, key=key)
+      visible = relative_attention.causal(T, M + T, filled_B, farthest)
+      out = relative_attention.attend(*arrays, visible, backend=backend, rate=rate, key=key)
       return jnp.sum(out * weights), out
 
     return jax.value_and_grad(total, argnums=range(6), has_aux=True)(*arrays)
@@ -45,14 +48,118 @@ def test_blocked_equals_the_equation(T, M, filled, farthest, rate):  # noqa: N80
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-5, err_msg=name)
 
 
+def streams(T, M, P):  # noqa: N803
+  """Arrays, visible keys, segments and positions of a permutation of T tokens, of which P are predicted.
+
+  Two of them are at one position, as in padding, and the first rows of the order see no key.
+  """
+  rng = np.random.default_rng(1)
+  draw = lambda *shape: rng.standard_normal(shape, np.float32)
+  order_BT = np.stack([rng.permutation(T) for _ in range(B)]).astype(np.int32)
+  positions_BP = np.sort(np.stack([rng.permutation(T)[:P] for _ in range(B)])).astype(np.int32)
+  positions_BP[:, 0] = np.argmin(order_BT, axis=1)
+  positions_BP[0, -1] = positions_BP[0, 1]
+  row_BX = np.concatenate([order_BT, np.take_along_axis(order_BT, positions_BP, axis=1) - 1], axis=1)
+  key_BS = np.pad(order_BT, ((0, 0), (M, 0)), constant_values=kernels.HIDDEN)
+  type_BX, type_BS = rng.integers(3, size=row_BX.shape), rng.integers(3, size=key_BS.shape)
+  X, S = T + P, T + M
+  arrays = draw(B, X, H, K), draw(B, S, H, K), draw(B, S, H, K), draw(B, S + T - 1, H, K), draw(H, K), draw(H, K)
+  visible = kernels.Visible(key_BS, np.full_like(row_BX, -1), row_BX)
+  return (*arrays, draw(H, K), draw(2, H, K)), visible, (type_BX, type_BS), positions_BP
+
+
+def compare(choice, arrays, visible, rate, types=None, positions_BP=None):
+  """Assert that outputs and the gradients of all inputs are those of the equation, with the same dropout."""
+  weights = np.random.default_rng(2).standard_normal(arrays[0].shape).astype(np.float32)
+  if positions_BP is not None:
+    weights[0, -1] = 0  # the second query at a position
+  key = jax.random.key(3) if rate else None
+
+  def attend(choice, q, k, value, r, *vectors):
+    segments = kernels.Segments(*vectors[2:], *types) if types else None
+    options = dict(segments=segments, positions_BP=positions_BP, rate=rate, key=key)
+    if choice == 'xla':
+      vectors = vectors[:2]
+      return relative_attention.attend(q, k, value, r, *vectors, visible, empty_rows=True, backend='xla', **options)
+    queries = tuple(relative_attention.scale_queries(q, bias) for bias in vectors[:3])
+    shift = relative_attention.shift
+    return kernels.fused(choice, queries, k, value, r, visible, shift=shift, interpret=True, **options)
+
+  def run(choice, *arrays):
+    def total(*arrays):
+      out = attend(choice, *arrays) * (weights != 0)
+      return jnp.sum(out * weights), out
+
+    return jax.value_and_grad(total, argnums=range(len(arrays)), has_aux=True)(*arrays)
+
+  ((_, plain), expected), ((_, found), gradients) = jax.jit(lambda *x: (run('xla', *x), run(choice, *x)))(*arrays)
+  np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
+  for name, a, b in zip(('q', 'k', 'value', 'r', 'u', 'v', 's', 'e'), gradients, expected, strict=False):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-5, err_msg=name)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+  monkeypatch.setattr(kernels, '_SCANNED', 16)
+  monkeypatch.setattr(relative_rows, 'LANES', 16)
+
+
+@pytest.mark.parametrize('choice', ['rows', 'scan'])
+def test_blocks_of_queries_equal_the_equation(small_blocks, choice):
+  """Over several blocks, with a memory that is filled in part."""
+  T, M = 40, 20
+  rng = np.random.default_rng(0)
+  shapes = (B, T, H, K), (B, M + T, H, K), (B, M + T, H, K), (1, M + T, H, K), (H, K), (H, K)
+  arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
+  compare(choice, arrays, relative_attention.causal(T, M + T, jnp.array([0, 20, 3, 20]), 25), 0.3)
+
+
+@pytest.mark.parametrize('choice', ['rows', 'scan'])
+def test_two_streams_equal_the_equation(small_blocks, choice):
+  """With segments, other distances in each row, and queries of both streams."""
+  arrays, visible, types, positions_BP = streams(40, 20, 9)
+  compare(choice, arrays, visible, 0.3, types, positions_BP)
+
+
+def test_each_device_computes_its_rows_and_heads(small_blocks):
+  """Of arrays with distances for each row, with what one device drops."""
+  arrays, visible, types, positions_BP = streams(20, 4, 3)
+  with placed.on('tpu', data=2, fsdp=2, tensor=2):
+    compare('rows', arrays, visible, 0.3, types, positions_BP)
+    queries = [jnp.zeros((B, 20, H, K))] * 2
+    run = lambda *x: relative_rows.attention(
+      x[:2], *x[2:5], relative_attention.causal(20, 24), rows=(20, x[5]), interpret=True
+    )
+    row_1T = jnp.arange(20)[None]
+    traced = jax.jit(run).trace(*queries, *(jnp.zeros(x.shape) for x in arrays[1:4]), row_1T)
+  assert 'shard_map' in str(traced.jaxpr)
+
+
 def test_auto_is_blocked_on_one_cpu_device_for_long_rows(monkeypatch):
   """With several cores for longer rows."""
-  for scope in (placed.on(devices=8), placed.on('tpu'), placement.scope(None)):
+  choose = lambda T, S, backend='auto': kernels.choose(backend, (1, T, H, K), S)
+  for scope in (placed.on(devices=8), placement.scope(None)):
     with scope:
-      assert kernels.choose('auto', 2**10, 2**10) == 'xla'
+      assert choose(2**10, 2**10) == 'xla'
   for cores, least in ((1, kernels.BLOCKED_FROM), (2, kernels.BLOCKED_FROM_CORES)):
     monkeypatch.setattr(host, 'cores', lambda cores=cores: cores)
     with placed.on():
-      assert kernels.choose('auto', 2, least // 2) == 'blocked'
-      assert kernels.choose('auto', 2, least // 2 - 1) == 'xla'
-  assert kernels.choose('xla', 2**10, 2**10) == 'xla' and kernels.choose('blocked', 1, 1) == 'blocked'
+      assert choose(2, least // 2) == 'blocked'
+      assert choose(2, least // 2 - 1) == 'xla'
+  assert choose(2**10, 2**10, 'xla') == 'xla' and choose(1, 1, 'blocked') == 'blocked'
+
+
+def test_auto_selects_rows_and_then_the_scan_on_accelerators():
+  choose = lambda T, S, backend='auto', rows=2: kernels.choose(backend, (rows, T, H, K), S)
+  with placed.on('tpu', devices=2):
+    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO) == 'rows'
+    assert choose(kernels.KERNEL_FROM - 1, kernels.ROWS_TO) == 'xla'
+    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO + 1) == 'scan'
+    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO, rows=3) == 'xla'
+    with pytest.raises(InputError, match='model.attention: got "rows", which needs at most 2048 keys, not 2049'):
+      choose(kernels.KERNEL_FROM, kernels.ROWS_TO + 1, 'rows')
+  with placed.on('gpu'):
+    assert choose(kernels.KERNEL_FROM, kernels.SCAN_FROM) == 'scan'
+    assert choose(kernels.KERNEL_FROM, kernels.SCAN_FROM - 1) == 'xla'
+    with pytest.raises(InputError, match='model.attention: got "rows", which needs a TPU, and the device here is gpu'):
+      choose(kernels.KERNEL_FROM, kernels.ROWS_TO, 'rows')

@@ -44,7 +44,8 @@ def test_each_query_attends_by_the_four_terms_of_the_paper():
   """softmax over s of (q k + q r + u k + v r) / sqrt(K), one product at a time (Dai et al. 2019, section 3.3)."""
   T, M = 4, 3
   q, k, value, r, u, v = arrays = inputs(T, M)
-  output = np.asarray(jax.jit(functools.partial(relative_attention.attend, backend='xla'))(*arrays))
+  visible = relative_attention.causal(T, M + T)
+  output = np.asarray(jax.jit(functools.partial(relative_attention.attend, backend='xla'))(*arrays, visible))
   h = 2
   for t in range(T):
     scores = []
@@ -58,26 +59,37 @@ def test_each_query_attends_by_the_four_terms_of_the_paper():
 def test_segment_scores_depend_on_whether_the_segments_differ():
   q, *_, s, _ = inputs(3, 0)
   e_2HK = np.stack([_, -2 * _])
-  other_BTS = np.random.default_rng(0).random((B, 3, 5)) < 0.5
-  scores = np.asarray(jax.jit(relative_attention.segment_scores)(q, s, e_2HK, other_BTS))
+  rng = np.random.default_rng(0)
+  query_BT, key_BS = rng.integers(3, size=(B, 3)), rng.integers(3, size=(B, 5))
+  segments = relative_attention.Segments(s, e_2HK, query_BT, key_BS)
+  scores = np.asarray(jax.jit(relative_attention.segment_scores)(q, segments))
   for b, t, key in np.ndindex(B, 3, 5):
-    expected = np.sum((q[b, t] + s) * e_2HK[int(other_BTS[b, t, key])], axis=-1) / K**0.5
+    expected = np.sum((q[b, t] + s) * e_2HK[int(query_BT[b, t] != key_BS[b, key])], axis=-1) / K**0.5
     np.testing.assert_allclose(scores[b, :, t, key], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_mask_hides_later_keys_far_keys_and_an_empty_memory():
   T, M = 3, 4
-  mask = np.asarray(relative_attention.causal_mask((0, T), M + T, M, jnp.array([4, 1, 0]), 3))
+  mask = np.asarray(relative_attention.causal(T, M + T, jnp.array([4, 1, 0]), 3).mask())
   for b, filled in enumerate((4, 1, 0)):
     for t in range(T):
       assert mask[b, t].tolist() == [0 <= M + t - s <= 3 and s >= M - filled for s in range(M + T)]
-  whole = relative_attention.causal_mask((0, T), T, 0)
-  assert np.asarray(whole)[0].tolist() == np.tri(T, dtype=bool).tolist()
+  whole = relative_attention.causal(T, T)
+  assert np.asarray(whole.mask())[0].tolist() == np.tri(T, dtype=bool).tolist()
 
 
 def test_dropout_drops_its_share():
   q, k, value, *rest = inputs(64, 64)
-  attend = functools.partial(relative_attention.attend, q, k, np.ones_like(value), *rest, backend='xla', rate=0.25)
+  attend = functools.partial(
+    relative_attention.attend,
+    q,
+    k,
+    np.ones_like(value),
+    *rest,
+    relative_attention.causal(64, 128),
+    backend='xla',
+    rate=0.25,
+  )
   run = jax.jit(lambda key: attend(key=key))
   outputs = np.stack([run(jax.random.key(i)) for i in range(20)])
   assert abs(outputs.mean() - 1) < 0.02 and outputs.std() > 0.05
