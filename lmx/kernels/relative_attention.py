@@ -119,100 +119,124 @@ def obstacle(B: int, S: int) -> str | None:  # noqa: N803
   return None
 
 
+class Equation(NamedTuple):
+  """Functions of lmx/layers/relative_attention.py: its `scale_queries`, and `shift` of products (T, R)."""
+
+  scale: Callable[..., Array]
+  shift: Callable[..., Array]
+
+
 def fused(
   choice: str,
-  queries: tuple[Array, ...],
+  q_BTHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
   r_GRHK: Array,
+  u_HK: Array,
+  v_HK: Array,
   visible: Visible | None,
   *,
-  shift: Callable[..., Array],
+  equation: Equation,
   segments: Segments | None = None,
   positions_BP: Array | None = None,
   rate: float = 0.0,
   key: Array | None = None,
   interpret: bool = False,
 ) -> Array:
-  """Return softmax(scores) · values by 'rows' or 'scan', (B, T, H, K), 0 for a query that sees no key.
+  """Return `lmx.layers.relative_attention.attend` by 'rows' or 'scan', 0 for a query that sees no key.
 
-  Queries at `positions_BP` are put at their positions among T others, so that they are rotated like the first T. Of
-  several at one position the first is computed.
+  Queries at `positions_BP` are put at their positions among T others, a second stream, so that they are shifted like
+  the first T. Of several at one position the first is computed.
 
   Args:
     choice: 'rows' or 'scan'.
-    queries: scaled queries of content, position and, with `segments`, segment scores.
-    k_BSHK, value_BSHK, r_GRHK, visible, segments, positions_BP, rate, key: as in
-      `lmx.layers.relative_attention.attend`.
-    shift: the equation's function, of products (T, R).
+    q_BTHK, k_BSHK, value_BSHK, r_GRHK, u_HK, v_HK, visible, segments, positions_BP, rate, key: as in `attend`.
+    equation: functions of the equation.
     interpret: run 'rows' on any platform, slowly.
   """
   if choice == 'rows':
     from lmx.kernels import relative_rows  # imports Pallas, which takes a second
 
-    serve = functools.partial(relative_rows.attention, rate=rate, key=key, interpret=interpret)
+    serve: Callable[..., Array] = functools.partial(relative_rows.attention, interpret=interpret)
   else:
-    serve = functools.partial(scan, shift=shift, rate=rate, key=key)
-  B, X = queries[0].shape[:2]
-  P = 0 if positions_BP is None else positions_BP.shape[1]
-  T = X - P
+    serve = functools.partial(scan, equation=equation)
+  X = q_BTHK.shape[1]
+  T = X - (0 if positions_BP is None else positions_BP.shape[1])
   row_BX = jnp.arange(X, dtype=jnp.int32)[None]
   if visible is None:
     visible = Visible(jnp.zeros((1, k_BSHK.shape[1]), jnp.int32), jnp.zeros_like(row_BX), jnp.zeros_like(row_BX))
-  order_BS = visible.order_BS
-  bounds = visible.first_BT, visible.last_BT, row_BX, *((segments.query_BT,) if segments else ())
-
-  def run(queries: tuple[Array, ...], first: Array, last: Array, row: Array, *segment: Array) -> Array:
-    see = Visible(order_BS, first, last)
-    of = segments._replace(query_BT=segment[0]) if segments else None
-    return serve(queries, k_BSHK, value_BSHK, r_GRHK, see, segments=of, rows=(X, row))
-
+  segment_BX = jnp.zeros_like(row_BX) if segments is None else segments.query_BT
+  queries = [q_BTHK, visible.first_BT, visible.last_BT, segment_BX, row_BX]
+  if positions_BP is not None:
+    same_BPP = jnp.tril(positions_BP[:, :, None] == positions_BP[:, None], -1)
+    at_BTP = (jnp.arange(T)[:, None] == positions_BP[:, None]) & ~jnp.any(same_BPP, axis=2)[:, None]
+    place = lambda q_BPHK: jnp.einsum('BTP,BPHK->BTHK', at_BTP.astype(q_BPHK.dtype), q_BPHK)
+    put = lambda x_BP: jnp.sum(jnp.where(at_BTP, x_BP[:, None], 0), axis=2)
+    first = [jnp.broadcast_to(x[:, :T], (len(q_BTHK), T, *x.shape[2:])) for x in queries]
+    second = [place(q_BTHK[:, T:]), *(put(x[:, T:]) for x in queries[1:])]
+    queries = [jnp.concatenate(pair, axis=1) for pair in zip(first, second, strict=True)]
+  biases = (u_HK, v_HK) if segments is None else (u_HK, v_HK, segments.s_HK)
+  q_BXHK, first_BX, last_BX, segment_BX, row_BX = queries
+  o_BXHK = serve(
+    *(q_BXHK, k_BSHK, value_BSHK, r_GRHK, biases, Visible(visible.order_BS, first_BX, last_BX)),
+    segments=None if segments is None else segments._replace(query_BT=segment_BX),
+    rate=0.0 if key is None else rate,
+    key=key,
+    rows=(X, row_BX),
+    streams=q_BXHK.shape[1] // T,
+  )
   if positions_BP is None:
-    return run(queries, *bounds)
-  o_BTHK = run(tuple(x[:, :T] for x in queries), *(x[:, :T] for x in bounds))
-  same_BPP = jnp.tril(positions_BP[:, :, None] == positions_BP[:, None], -1)
-  at_BTP = (jnp.arange(T)[:, None] == positions_BP[:, None]) & ~jnp.any(same_BPP, axis=2)[:, None]
-  place = lambda q_BPHK: jnp.einsum('BTP,BPHK->BTHK', at_BTP.astype(q_BPHK.dtype), q_BPHK)
-  put = lambda x_BP: jnp.sum(jnp.where(at_BTP, x_BP[:, None], 0), axis=2)
-  placed = run(tuple(place(x[:, T:]) for x in queries), *(put(x[:, T:]) for x in bounds))
-  o_BPHK = jnp.take_along_axis(placed, positions_BP[:, :, None, None], axis=1)
-  return jnp.concatenate([o_BTHK, o_BPHK], axis=1)
+    return o_BXHK
+  o_BPHK = jnp.take_along_axis(o_BXHK, T + positions_BP[:, :, None, None], axis=1)
+  return jnp.concatenate([o_BXHK[:, :T], o_BPHK], axis=1)
+
+
+def by_stream(x_BX: Array, streams: int, more: int, padding: int = 0) -> Array:
+  """Return an array of the queries of all streams with `more` positions of padding after each."""
+  x_BNT = x_BX.reshape(x_BX.shape[0], streams, -1, *x_BX.shape[2:])
+  x_BNT = jnp.pad(x_BNT, [(0, more) if axis == 2 else (0, 0) for axis in range(x_BNT.ndim)], constant_values=padding)
+  return x_BNT.reshape(x_BX.shape[0], -1, *x_BX.shape[2:])
 
 
 def scan(
-  queries: tuple[Array, ...],
+  q_BXHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
   r_GRHK: Array,
+  biases: tuple[Array, ...],
   visible: Visible,
   *,
-  shift: Callable[..., Array],
-  segments: Segments | None = None,
-  rate: float = 0.0,
-  key: Array | None = None,
+  segments: Segments | None,
+  rate: float,
+  key: Array | None,
   rows: tuple[int, Array],
+  streams: int,
+  equation: Equation,
 ) -> Array:
   """Compute attention by blocks of queries; arguments as in `relative_rows.attention`."""
-  (B, T, H, K), S = queries[0].shape, k_BSHK.shape[1]
+  (B, X, H, K), S = q_BXHK.shape, k_BSHK.shape[1]
+  T = X // streams
   Q = min(_SCANNED, T)
   more = -T % Q
   r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
   r_GRHK = jnp.pad(r_GRHK, ((0, 0), (more, T + S - r_GRHK.shape[1]), (0, 0), (0, 0)))
   seed_2 = hash_dropout.seed(key) if rate and key is not None else None
-  n_rows, row_BT = rows
-  of_queries = *queries, visible.first_BT, visible.last_BT, row_BT, *((segments.query_BT,) if segments else ())
-  padded = [jnp.pad(x, ((0, 0), (0, more), *((0, 0),) * (x.ndim - 2))) for x in of_queries]
+  n_rows, row_BX = rows
+  segment_BX = jnp.zeros_like(row_BX) if segments is None else segments.query_BT
+  queries = [q_BXHK, visible.first_BT, visible.last_BT, segment_BX, row_BX]
+  queries = [by_stream(x, streams, more) for x in queries]
 
   def block(i: Array) -> Array:
-    a, b, *rest = (jax.lax.dynamic_slice_in_dim(x, i * Q, Q, axis=1) for x in padded)
-    c, (first_BQ, last_BQ, row_BQ, *segment) = rest[: len(queries) - 2], rest[len(queries) - 2 :]
-    window = jax.lax.dynamic_slice_in_dim(r_GRHK, T + more - (i + 1) * Q, S + Q, axis=1)
-    by_parts = b.reshape(len(window), -1, Q, H, K)
+    q_BQHK, first_BQ, last_BQ, segment_BQ, row_BQ = (jax.lax.dynamic_slice_in_dim(x, i * Q, Q, axis=1) for x in queries)
+    content, position, *segment = (equation.scale(q_BQHK, bias_HK) for bias_HK in biases)
+    start = T + more - (i % ((T + more) // Q) + 1) * Q
+    window = jax.lax.dynamic_slice_in_dim(r_GRHK, start, S + Q, axis=1)
+    by_parts = position.reshape(len(window), -1, Q, H, K)
     scores_BHQR = mixed_product.einsum('GBQHK,GRHK->GBHQR', by_parts, window).reshape(B, H, Q, -1)
-    scores_BHQS = mixed_product.einsum('BQHK,BSHK->BHQS', a, k_BSHK) + shift(scores_BHQR, S)
-    if segments:
-      scores_BHQ2 = mixed_product.einsum('BQHK,CHK->BHQC', c[0], segments.e_2HK)
-      other_BQS = segment[0][:, :, None] != segments.key_BS[:, None]
+    scores_BHQS = mixed_product.einsum('BQHK,BSHK->BHQS', content, k_BSHK) + equation.shift(scores_BHQR, S)
+    if segments is not None:
+      scores_BHQ2 = mixed_product.einsum('BQHK,CHK->BHQC', segment[0], segments.e_2HK)
+      other_BQS = segment_BQ[:, :, None] != segments.key_BS[:, None]
       scores_BHQS += jnp.where(other_BQS[:, None], scores_BHQ2[..., 1:], scores_BHQ2[..., :1])
     mask_B1QS = Visible(visible.order_BS, first_BQ, last_BQ).mask()[:, None]
     p_BHQS = jnp.where(mask_B1QS, jax.nn.softmax(jnp.where(mask_B1QS, scores_BHQS, MASKED), axis=-1), 0.0)
@@ -223,8 +247,9 @@ def scan(
       p_BHQS = jnp.where(keep_BHQS, p_BHQS * (1.0 / (1.0 - rate)), 0.0)
     return jnp.einsum('BHQS,BSHK->BQHK', p_BHQS.astype(value_BSHK.dtype), value_BSHK)
 
-  o_NBQHK = jax.lax.map(jax.checkpoint(block), jnp.arange((T + more) // Q))
-  return jnp.moveaxis(o_NBQHK, 0, 1).reshape(B, T + more, H, K)[:, :T]
+  o_NBQHK = jax.lax.map(jax.checkpoint(block), jnp.arange(queries[0].shape[1] // Q))
+  o_BXHK = jnp.moveaxis(o_NBQHK, 0, 1).reshape(B, streams, T + more, H, K)
+  return o_BXHK[:, :, :T].reshape(B, X, H, K)
 
 
 def _unshift(g_TS: Array, R: int) -> Array:

@@ -181,19 +181,10 @@ def attend(
     queries = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
     return kernels.blocked(*queries, k_BSHK, value_BSHK, r_GRHK[0], visible, shift=shift, rate=rate, key=key)
   if choice in ('rows', 'scan'):
-    biases = (u_HK, v_HK) if segments is None else (u_HK, v_HK, segments.s_HK)
+    arrays = q_BTHK, k_BSHK, value_BSHK, r_GRHK, u_HK, v_HK, visible
+    equation = kernels.Equation(scale_queries, shift)
     return kernels.fused(
-      choice,
-      tuple(scale_queries(q_BTHK, bias_HK) for bias_HK in biases),
-      k_BSHK,
-      value_BSHK,
-      r_GRHK,
-      visible,
-      shift=shift,
-      segments=segments,
-      positions_BP=positions_BP,
-      rate=rate,
-      key=key,
+      choice, *arrays, equation=equation, segments=segments, positions_BP=positions_BP, rate=rate, key=key
     )
   scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK)
   scores_BHTS += position_scores(q_BTHK, v_HK, r_GRHK, S, positions_BP=positions_BP)

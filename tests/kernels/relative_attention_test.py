@@ -81,9 +81,9 @@ def compare(choice, arrays, visible, rate, types=None, positions_BP=None):
     if choice == 'xla':
       vectors = vectors[:2]
       return relative_attention.attend(q, k, value, r, *vectors, visible, empty_rows=True, backend='xla', **options)
-    queries = tuple(relative_attention.scale_queries(q, bias) for bias in vectors[:3])
-    shift = relative_attention.shift
-    return kernels.fused(choice, queries, k, value, r, visible, shift=shift, interpret=True, **options)
+    equation = kernels.Equation(relative_attention.scale_queries, relative_attention.shift)
+    arrays = q, k, value, r, *vectors[:2], visible
+    return kernels.fused(choice, *arrays, equation=equation, interpret=True, **options)
 
   def run(choice, *arrays):
     def total(*arrays):
@@ -126,12 +126,9 @@ def test_each_device_computes_its_rows_and_heads(small_blocks):
   arrays, visible, types, positions_BP = streams(20, 4, 3)
   with placed.on('tpu', data=2, fsdp=2, tensor=2):
     compare('rows', arrays, visible, 0.3, types, positions_BP)
-    queries = [jnp.zeros((B, 20, H, K))] * 2
-    run = lambda *x: relative_rows.attention(
-      x[:2], *x[2:5], relative_attention.causal(20, 24), rows=(20, x[5]), interpret=True
-    )
-    row_1T = jnp.arange(20)[None]
-    traced = jax.jit(run).trace(*queries, *(jnp.zeros(x.shape) for x in arrays[1:4]), row_1T)
+    equation = kernels.Equation(relative_attention.scale_queries, relative_attention.shift)
+    run = lambda *x: kernels.fused('rows', *x, None, equation=equation, interpret=True)
+    traced = jax.jit(run).trace(arrays[0][:, :20], *arrays[1:6])
   assert 'shard_map' in str(traced.jaxpr)
 
 
