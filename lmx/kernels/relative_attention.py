@@ -169,11 +169,12 @@ def fused(
   queries = [q_BTHK, visible.first_BT, visible.last_BT, segment_BX, row_BX]
   if positions_BP is not None:
     same_BPP = jnp.tril(positions_BP[:, :, None] == positions_BP[:, None], -1)
-    at_BTP = (jnp.arange(T)[:, None] == positions_BP[:, None]) & ~jnp.any(same_BPP, axis=2)[:, None]
-    place = lambda q_BPHK: jnp.einsum('BTP,BPHK->BTHK', at_BTP.astype(q_BPHK.dtype), q_BPHK)
-    put = lambda x_BP: jnp.sum(jnp.where(at_BTP, x_BP[:, None], 0), axis=2)
-    first = [jnp.broadcast_to(x[:, :T], (len(q_BTHK), T, *x.shape[2:])) for x in queries]
-    second = [place(q_BTHK[:, T:]), *(put(x[:, T:]) for x in queries[1:])]
+    at_BTP = jnp.arange(T)[:, None] == positions_BP[:, None]
+    first_BTP = at_BTP & ~jnp.any(same_BPP, axis=2)[:, None]
+    place = lambda q_BPHK: jnp.einsum('BTP,BPHK->BTHK', first_BTP.astype(q_BPHK.dtype), q_BPHK)
+    put = lambda x_BP: jnp.sum(jnp.where(first_BTP, x_BP[:, None], 0), axis=2)
+    first, second = zip(*(_divide(T, jnp.broadcast_to(x, (len(q_BTHK), *x.shape[1:]))) for x in queries), strict=True)
+    second = place(second[0]), *map(put, second[1:])
     queries = [jnp.concatenate(pair, axis=1) for pair in zip(first, second, strict=True)]
   biases = (u_HK, v_HK) if segments is None else (u_HK, v_HK, segments.s_HK)
   q_BXHK, first_BX, last_BX, segment_BX, row_BX = queries
@@ -187,8 +188,23 @@ def fused(
   )
   if positions_BP is None:
     return o_BXHK
-  o_BPHK = jnp.take_along_axis(o_BXHK, T + positions_BP[:, :, None, None], axis=1)
-  return jnp.concatenate([o_BXHK[:, :T], o_BPHK], axis=1)
+  o_BTHK, placed_BTHK = _divide(T, o_BXHK)
+  o_BPHK = jnp.einsum('BTP,BTHK->BPHK', at_BTP.astype(o_BXHK.dtype), placed_BTHK)
+  return jnp.concatenate([o_BTHK, o_BPHK], axis=1)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _divide(T: int, x_BX: Array) -> tuple[Array, Array]:  # noqa: N803
+  """Return the first T positions and the others; the gradient is one concatenation, not a sum of two arrays."""
+  return x_BX[:, :T], x_BX[:, T:]
+
+
+def _divide_backward(T: int, _: None, gradients: tuple[Array, Array]) -> tuple[Array]:  # noqa: N803
+  del T
+  return (jnp.concatenate(gradients, axis=1),)
+
+
+_divide.defvjp(lambda T, x_BX: (_divide(T, x_BX), None), _divide_backward)  # noqa: N803
 
 
 def by_stream(x_BX: Array, streams: int, more: int, padding: int = 0) -> Array:

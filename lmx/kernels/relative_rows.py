@@ -186,9 +186,10 @@ def _call(
     ],
     out_specs=specs[: len(outputs)],
     out_shape=[
-      jax.ShapeDtypeStruct(x.shape, x.dtype if i == 0 else jnp.promote_types(x.dtype, jnp.float32))
+      jax.ShapeDtypeStruct(x.shape, x.dtype if i < 3 else jnp.promote_types(x.dtype, jnp.float32))
       for i, x in enumerate(outputs)
     ],
+    scratch_shapes=[pltpu.VMEM((K, S), jnp.float32)] * 2 if name == BACKWARD else (),
     compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel', 'arbitrary', 'arbitrary')),
     interpret=plan.interpret,
     name=name,
@@ -255,7 +256,7 @@ def _forward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: 
 def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: Any) -> None:
   """Write the gradients; that of the distances is of all rows of a part, those of the biases are of all rows."""
   n = 5 + plan.segments
-  arrays, do, gradients = refs[:n], refs[n], refs[n + 1 :]
+  arrays, do, gradients, (total_dk, total_dv) = refs[:n], refs[n], refs[n + 1 : -2], refs[-2:]
   q, k, v, r, _, *e = arrays
   dq, dk, dv, dr, dbiases, *de = gradients
   row, i = pl.program_id(1), pl.program_id(2)
@@ -267,13 +268,13 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
     dropped_QS, dp_QS = dropped_QS * block.factor_QS, dp_QS * block.factor_QS
   ds_QS = block.p_QS * (dp_QS - jnp.sum(block.p_QS * dp_QS, axis=1, keepdims=True))
   for begins, sums in (
-    (i == 0, (dk, dv)),
+    (i == 0, (total_dk, total_dv)),
     ((i == 0) & (jax.lax.rem(row, rows) == 0), (dr,)),
     ((i == 0) & (row == 0), (dbiases, *de)),
   ):
 
     @pl.when(begins)
-    def _(sums: Any = sums) -> None:
+    def begin(sums: Any = sums) -> None:
       for total in sums:
         total[...] = jnp.zeros_like(total)
 
@@ -287,8 +288,13 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
     of_queries = [dot(e[0][0].astype(dtype), ds_Q2, (1, 1))]
     de[0][0] += dot(segment[0], ds_Q2, (1, 0))
   ds_QS = ds_QS.astype(dtype)
-  dk[0, 0] += dot(content_KQ, ds_QS, (1, 0))
-  dv[0, 0] += dot(do[0, 0], dropped_QS.astype(dtype), (1, 0))
+  total_dk[...] += dot(content_KQ, ds_QS, (1, 0))
+  total_dv[...] += dot(do[0, 0], dropped_QS.astype(dtype), (1, 0))
+
+  @pl.when(i == pl.num_programs(2) - 1)
+  def end() -> None:
+    dk[0, 0], dv[0, 0] = total_dk[...].astype(dtype), total_dv[...].astype(dtype)
+
   row_QQ, column_QQ = (jax.lax.broadcasted_iota(jnp.int32, (Q, Q), axis) for axis in (0, 1))
   reverse_QQ = (row_QQ + column_QQ == Q - 1).astype(dtype)
   reverse = lambda x_KQ: dot(x_KQ.astype(dtype), reverse_QQ, (1, 0))

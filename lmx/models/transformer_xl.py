@@ -223,7 +223,7 @@ class RelativeAttention(nn.Module):
     elif memory is not None:
       memory = update(memory, x_BTD)
     filled_B = inputs.filled_B if k_BSHK.shape[1] > T else None
-    o_BTHK = self._attend((q_BTHK, k_BSHK, value_BSHK), inputs, filled_B, key)
+    o_BTHK = constrain(self._attend((q_BTHK, k_BSHK, value_BSHK), inputs, filled_B, key), 'BTHK')
     return relative_block.Dense((cfg.D,), cfg.init_std, axes=2, name='out')(o_BTHK), memory
 
   def _param(self, name: str, *shape: int) -> Array:

@@ -217,7 +217,7 @@ class TwoStreamAttention(nn.Module):
       rate=cfg.dropout_attention,
       key=key,
     )
-    return relative_block.Dense((D,), cfg.init_std, axes=2, name='out')(o_BXHK), memory
+    return relative_block.Dense((D,), cfg.init_std, axes=2, name='out')(constrain(o_BXHK, 'BTHK')), memory
 
 
 def _block(cfg: Config) -> relative_block.Block:
