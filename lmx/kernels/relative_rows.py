@@ -197,7 +197,7 @@ def _call(
 
 
 class _Block(NamedTuple):
-  """What the forward and the backward pass compute of a block of queries.
+  """Values of a block of queries that both passes compute.
 
   Attributes:
     queries: scaled queries of content, position and segment scores.
