@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from lmx import host, placement
 from lmx.errors import InputError
 from lmx.kernels import hash_dropout, mixed_product
+from lmx.kernels.visible import MASKED, Segments, Visible, at_positions
 from lmx.types import Array
 
 BACKENDS = ('auto', 'xla', 'blocked', 'rows', 'scan')
@@ -35,48 +36,6 @@ KERNEL_FROM = 128  # queries from which 'auto' selects 'rows'
 ROWS_TO = 2048  # keys to which 'rows' serves: a block of whole rows of scores fits the chip
 SCAN_FROM = 2049  # keys from which 'auto' selects 'scan'
 _SCANNED = 256  # queries of a block of 'scan'
-MASKED = -1e30  # score of a masked key
-HIDDEN = 2**31 - 1  # order of a key that no query sees
-
-
-class Visible(NamedTuple):
-  """Keys that each query attends to: those whose order is between two bounds.
-
-  Attributes:
-    order_BS: order of each key; `HIDDEN` is after all queries.
-    first_BT: least order that each query sees.
-    last_BT: greatest order that each query sees.
-  """
-
-  order_BS: Array
-  first_BT: Array
-  last_BT: Array
-
-  def mask(self) -> Array:
-    """Return the attention mask (B, T, S); rows are 1 where they are alike."""
-    order_B1S = self.order_BS[:, None]
-    return (self.first_BT[:, :, None] <= order_B1S) & (order_B1S <= self.last_BT[:, :, None])
-
-  def of_row(self, b: Array) -> Visible:
-    """Return the keys visible in row `b`, as a batch of one."""
-    pick = lambda x: jax.lax.dynamic_slice_in_dim(x, b if len(x) > 1 else 0, 1)
-    return Visible(*map(pick, self))
-
-
-class Segments(NamedTuple):
-  """Segments of queries and keys, and vectors of their scores.
-
-  Attributes:
-    s_HK: bias of the queries.
-    e_2HK: vector of a key in the same and in another segment.
-    query_BT: segment of each query.
-    key_BS: segment of each key.
-  """
-
-  s_HK: Array
-  e_2HK: Array
-  query_BT: Array
-  key_BS: Array
 
 
 def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True) -> str:  # noqa: N803
@@ -128,7 +87,7 @@ class Equation(NamedTuple):
 
 def fused(
   choice: str,
-  q_BTHK: Array,
+  q_BXHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
   r_GRHK: Array,
@@ -150,97 +109,54 @@ def fused(
 
   Args:
     choice: 'rows' or 'scan'.
-    q_BTHK, k_BSHK, value_BSHK, r_GRHK, u_HK, v_HK, visible, segments, positions_BP, rate, key: as in `attend`.
+    q_BXHK, k_BSHK, value_BSHK, r_GRHK, u_HK, v_HK, visible, segments, positions_BP, rate, key: as in `attend`.
     equation: functions of the equation.
     interpret: run 'rows' on any platform, slowly.
   """
-  if choice == 'rows':
-    from lmx.kernels import relative_rows  # imports Pallas, which takes a second
-
-    serve: Callable[..., Array] = functools.partial(relative_rows.attention, interpret=interpret)
-  else:
-    serve = functools.partial(scan, equation=equation)
-  X = q_BTHK.shape[1]
-  T = X - (0 if positions_BP is None else positions_BP.shape[1])
-  row_BX = jnp.arange(X, dtype=jnp.int32)[None]
+  X = q_BXHK.shape[1]
   if visible is None:
-    visible = Visible(jnp.zeros((1, k_BSHK.shape[1]), jnp.int32), jnp.zeros_like(row_BX), jnp.zeros_like(row_BX))
-  segment_BX = jnp.zeros_like(row_BX) if segments is None else segments.query_BT
-  queries = [q_BTHK, visible.first_BT, visible.last_BT, segment_BX, row_BX]
-  if positions_BP is not None:
-    same_BPP = jnp.tril(positions_BP[:, :, None] == positions_BP[:, None], -1)
-    at_BTP = jnp.arange(T)[:, None] == positions_BP[:, None]
-    first_BTP = at_BTP & ~jnp.any(same_BPP, axis=2)[:, None]
-    place = lambda q_BPHK: jnp.einsum('BTP,BPHK->BTHK', first_BTP.astype(q_BPHK.dtype), q_BPHK)
-    put = lambda x_BP: jnp.sum(jnp.where(first_BTP, x_BP[:, None], 0), axis=2)
-    first, second = zip(*(_divide(T, jnp.broadcast_to(x, (len(q_BTHK), *x.shape[1:]))) for x in queries), strict=True)
-    second = place(second[0]), *map(put, second[1:])
-    queries = [jnp.concatenate(pair, axis=1) for pair in zip(first, second, strict=True)]
+    bound_1X = jnp.zeros((1, X), jnp.int32)
+    visible = Visible(jnp.zeros((1, k_BSHK.shape[1]), jnp.int32), bound_1X, bound_1X)
+  arrays = q_BXHK, k_BSHK, value_BSHK, r_GRHK
   biases = (u_HK, v_HK) if segments is None else (u_HK, v_HK, segments.s_HK)
-  q_BXHK, first_BX, last_BX, segment_BX, row_BX = queries
-  o_BXHK = serve(
-    *(q_BXHK, k_BSHK, value_BSHK, r_GRHK, biases, Visible(visible.order_BS, first_BX, last_BX)),
-    segments=None if segments is None else segments._replace(query_BT=segment_BX),
-    rate=0.0 if key is None else rate,
-    key=key,
-    rows=(X, row_BX),
-    streams=q_BXHK.shape[1] // T,
-  )
-  if positions_BP is None:
-    return o_BXHK
-  o_BTHK, placed_BTHK = _divide(T, o_BXHK)
-  o_BPHK = jnp.einsum('BTP,BTHK->BPHK', at_BTP.astype(o_BXHK.dtype), placed_BTHK)
-  return jnp.concatenate([o_BTHK, o_BPHK], axis=1)
+  rate = 0.0 if key is None else rate
+  if choice == 'scan':
+    return _scan(*arrays, biases, visible, segments, positions_BP, rate, key, equation)
+  from lmx.kernels import relative_rows  # imports Pallas, which takes a second
+
+  return relative_rows.attention(*arrays, biases, visible, segments, positions_BP, rate, key, interpret=interpret)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _divide(T: int, x_BX: Array) -> tuple[Array, Array]:  # noqa: N803
-  """Return the first T positions and the others; the gradient is one concatenation, not a sum of two arrays."""
-  return x_BX[:, :T], x_BX[:, T:]
-
-
-def _divide_backward(T: int, _: None, gradients: tuple[Array, Array]) -> tuple[Array]:  # noqa: N803
-  del T
-  return (jnp.concatenate(gradients, axis=1),)
-
-
-_divide.defvjp(lambda T, x_BX: (_divide(T, x_BX), None), _divide_backward)  # noqa: N803
-
-
-def by_stream(x_BX: Array, streams: int, more: int, padding: int = 0) -> Array:
-  """Return an array of the queries of all streams with `more` positions of padding after each."""
-  x_BNT = x_BX.reshape(x_BX.shape[0], streams, -1, *x_BX.shape[2:])
-  x_BNT = jnp.pad(x_BNT, [(0, more) if axis == 2 else (0, 0) for axis in range(x_BNT.ndim)], constant_values=padding)
-  return x_BNT.reshape(x_BX.shape[0], -1, *x_BX.shape[2:])
-
-
-def scan(
+def _scan(
   q_BXHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
   r_GRHK: Array,
   biases: tuple[Array, ...],
   visible: Visible,
-  *,
   segments: Segments | None,
+  positions_BP: Array | None,
   rate: float,
   key: Array | None,
-  rows: tuple[int, Array],
-  streams: int,
   equation: Equation,
 ) -> Array:
   """Compute attention by blocks of queries; arguments as in `relative_rows.attention`."""
   (B, X, H, K), S = q_BXHK.shape, k_BSHK.shape[1]
-  T = X // streams
-  Q = min(_SCANNED, T)
+  T = X - (0 if positions_BP is None else positions_BP.shape[1])
+  row_1X = jnp.arange(X, dtype=jnp.int32)[None]
+  segment_BX = jnp.zeros_like(row_1X) if segments is None else segments.query_BT
+  queries: list[Array] = [q_BXHK, visible.first_BT, visible.last_BT, segment_BX, row_1X]
+  if positions_BP is not None:
+    at_BTP = jnp.arange(T)[:, None] == at_positions(positions_BP)[:, None]
+    place = lambda x_BP: jnp.einsum('BTP,BP...->BT...', at_BTP.astype(x_BP.dtype), x_BP)
+    whole = [jnp.broadcast_to(x, (B, *x.shape[1:])) for x in queries]
+    queries = [jnp.concatenate([x[:, :T], place(x[:, T:])], axis=1) for x in whole]
+  streams, Q = queries[0].shape[1] // T, min(_SCANNED, T)
   more = -T % Q
+  queries = [_pad_streams(x, streams, more) for x in queries]
   r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
   r_GRHK = jnp.pad(r_GRHK, ((0, 0), (more, T + S - r_GRHK.shape[1]), (0, 0), (0, 0)))
   seed_2 = hash_dropout.seed(key) if rate and key is not None else None
-  n_rows, row_BX = rows
-  segment_BX = jnp.zeros_like(row_BX) if segments is None else segments.query_BT
-  queries = [q_BXHK, visible.first_BT, visible.last_BT, segment_BX, row_BX]
-  queries = [by_stream(x, streams, more) for x in queries]
 
   def block(i: Array) -> Array:
     q_BQHK, first_BQ, last_BQ, segment_BQ, row_BQ = (jax.lax.dynamic_slice_in_dim(x, i * Q, Q, axis=1) for x in queries)
@@ -258,14 +174,24 @@ def scan(
     p_BHQS = jnp.where(mask_B1QS, jax.nn.softmax(jnp.where(mask_B1QS, scores_BHQS, MASKED), axis=-1), 0.0)
     if seed_2 is not None:
       heads_BH = jnp.arange(B * H, dtype=jnp.uint32).reshape(B, H)
-      row_BHQ = heads_BH[..., None] * jnp.uint32(n_rows) + row_BQ[:, None].astype(jnp.uint32)
+      row_BHQ = heads_BH[..., None] * jnp.uint32(X) + row_BQ[:, None].astype(jnp.uint32)
       keep_BHQS = hash_dropout.mask(seed_2, rate, row_BHQ, jnp.arange(S, dtype=jnp.uint32))
       p_BHQS = jnp.where(keep_BHQS, p_BHQS * (1.0 / (1.0 - rate)), 0.0)
     return jnp.einsum('BHQS,BSHK->BQHK', p_BHQS.astype(value_BSHK.dtype), value_BSHK)
 
   o_NBQHK = jax.lax.map(jax.checkpoint(block), jnp.arange(queries[0].shape[1] // Q))
-  o_BXHK = jnp.moveaxis(o_NBQHK, 0, 1).reshape(B, streams, T + more, H, K)
-  return o_BXHK[:, :, :T].reshape(B, X, H, K)
+  o_BXHK = jnp.moveaxis(o_NBQHK, 0, 1).reshape(B, streams, T + more, H, K)[:, :, :T]
+  if positions_BP is None:
+    return o_BXHK[:, 0]
+  o_BPHK = jnp.take_along_axis(o_BXHK[:, 1], positions_BP[:, :, None, None], axis=1)
+  return jnp.concatenate([o_BXHK[:, 0], o_BPHK], axis=1)
+
+
+def _pad_streams(x_BX: Array, streams: int, more: int) -> Array:
+  """Return an array of the queries of all streams with `more` positions of padding after each."""
+  x_BNT = x_BX.reshape(x_BX.shape[0], streams, -1, *x_BX.shape[2:])
+  x_BNT = jnp.pad(x_BNT, [(0, more) if axis == 2 else (0, 0) for axis in range(x_BNT.ndim)])
+  return x_BNT.reshape(x_BX.shape[0], -1, *x_BX.shape[2:])
 
 
 def _unshift(g_TS: Array, R: int) -> Array:

@@ -5,8 +5,12 @@ queries are one product with the vectors of W = S + Q distances, of which row j 
 the chip does that in one operation. The gradient needs the inverse rotation. As the chip rotates later rows further to
 the right only, a product with a permutation puts the gradient's rows in reverse order first.
 
-Axes: positions are the minor axis of all operands, (B, H, K, X), where X are the queries of all streams. R = T + S are
-the distances that the blocks of a stream meet, of padded lengths, from the farthest downwards.
+Queries at positions of their own, P of them after the T others, are put among empty rows at these positions, on the
+chip, by a product with a matrix of zeros and ones. So they are rotated like the others. All blocks of positions pass
+for each block of such queries.
+
+Axes: positions are the minor axis of all operands, (B, H, K, X), X = T + P. R = T + S are the distances that blocks of
+queries meet, of padded lengths, from the farthest downwards.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from jax.sharding import PartitionSpec
 
 from lmx import placement
 from lmx.kernels import hash_dropout
-from lmx.kernels.relative_attention import HIDDEN, MASKED, Segments, Visible, by_stream
 from lmx.kernels.row_attention import LANES, dot
+from lmx.kernels.visible import HIDDEN, MASKED, Segments, Visible, at_positions
 from lmx.types import Array
 
 
@@ -33,7 +37,9 @@ class Plan(NamedTuple):
 
   Attributes:
     segments: there are segment scores.
-    streams: number of streams of queries, each at all positions.
+    blocks: number of blocks of the T positions.
+    queries: number of queries, X, without padding of the last block.
+    placed: there are queries at positions of their own.
     rate: dropout rate of the probabilities.
     heads: number of heads on all devices.
     rows: number of rows of a head in dropout's mask.
@@ -41,7 +47,9 @@ class Plan(NamedTuple):
   """
 
   segments: bool
-  streams: int
+  blocks: int
+  queries: int
+  placed: bool
   rate: float
   heads: int
   rows: int
@@ -53,12 +61,13 @@ class Integers(NamedTuple):
 
   Attributes:
     words: two words of the seed, the first row and the first head of this device: (4,) int32.
-    queries_BX4: bounds of the visible keys, segment, and row in dropout's mask of each query.
+    queries_BX6: bounds of the visible keys, segment, row in dropout's mask, position, and the position again for the
+      first of the queries at one, else -1.
     keys_B2S: order and segment of each key.
   """
 
   words: Array
-  queries_BX4: Array
+  queries_BX6: Array
   keys_B2S: Array
 
 
@@ -69,61 +78,72 @@ def attention(
   r_GRHK: Array,
   biases: tuple[Array, ...],
   visible: Visible,
-  *,
   segments: Segments | None,
+  positions_BP: Array | None,
   rate: float,
   key: Array | None,
-  rows: tuple[int, Array],
-  streams: int,
+  *,
   interpret: bool = False,
 ) -> Array:
-  """Return the attention of one or more streams of T queries, one after another: (B, X, H, K).
+  """Return the attention of T queries, the last of which is at the last key, and of P further ones: (B, X, H, K).
 
   Args:
-    q_BXHK: queries of all streams, each of which has its last query at the last key.
+    q_BXHK: queries.
     k_BSHK: keys.
     value_BSHK: values.
     r_GRHK: vectors of the distances S - 1 downwards, as in `lmx.layers.relative_attention.position_scores`.
     biases: of the queries in content, position and, with `segments`, segment scores, each (H, K).
-    visible: keys that each query attends to.
+    visible: keys that each query attends to; bounds are below 2**24.
     segments: segments of queries and keys, and their vectors, or None.
+    positions_BP: positions of the last P queries, or None.
     rate: dropout rate of the probabilities.
     key: PRNG key of dropout, or None.
-    rows: number of rows of a head in dropout's mask and the row of each query, (1 or B, X).
-    streams: number of streams.
     interpret: run on any platform, slowly.
   """
   (B, X, H, _), S = q_BXHK.shape, k_BSHK.shape[1]
-  T = X // streams
-  t_more, s_more, (n_rows, row_BX) = -T % LANES, -S % LANES, rows
+  T = X - (0 if positions_BP is None else positions_BP.shape[1])
+  t_more, s_more = -T % LANES, -S % LANES
   positions_last = lambda x, before, after: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((before, after),))
   r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
   arrays: tuple[Array, ...] = (
-    positions_last(by_stream(q_BXHK, streams, t_more), 0, 0),
+    positions_last(_pad_first(q_BXHK, T, t_more), 0, 0),
     positions_last(k_BSHK, 0, s_more),
     positions_last(value_BSHK, 0, s_more),
     positions_last(r_GRHK, t_more, T + S + s_more - r_GRHK.shape[1]),
     jnp.stack(biases, axis=2),
   )
-  query_segment_BX, key_segment_BS = jnp.zeros((1, X), jnp.int32), jnp.zeros((1, S), jnp.int32)
+  segment_BX, key_segment_BS = jnp.zeros((1, X), jnp.int32), jnp.zeros((1, S), jnp.int32)
   if segments is not None:
-    query_segment_BX, key_segment_BS = segments.query_BT, segments.key_BS
+    segment_BX, key_segment_BS = segments.query_BT, segments.key_BS
     arrays += (segments.e_2HK.transpose(1, 2, 0),)
   of_rows = lambda x: jnp.broadcast_to(x, (B, x.shape[1]))
-  of_queries = lambda x_BX, padding: by_stream(of_rows(x_BX), streams, t_more, padding)
+  row_BX = of_rows(jnp.arange(X, dtype=jnp.int32)[None])
+  position_BX = place_BX = row_BX
+  if positions_BP is not None:
+    position_BX = jnp.concatenate([row_BX[:, :T], positions_BP], axis=1)
+    place_BX = jnp.concatenate([row_BX[:, :T], at_positions(positions_BP)], axis=1)
+  columns = visible.first_BT, visible.last_BT, segment_BX, row_BX, position_BX, place_BX
+  queries_BX6 = _pad_first(jnp.stack([of_rows(x) for x in columns], axis=2), T, t_more)
   of_keys = lambda x_BS, padding: jnp.pad(of_rows(x_BS), ((0, 0), (0, s_more)), constant_values=padding)
-  columns = (visible.first_BT, 0), (visible.last_BT, -1), (query_segment_BX, 0), (row_BX, 0)
-  queries_BX4 = jnp.stack([of_queries(*column) for column in columns], axis=2)
   keys_B2S = jnp.stack([of_keys(visible.order_BS, HIDDEN), of_keys(key_segment_BS, 0)], axis=1)
   seed_2 = hash_dropout.seed(key) if key is not None and rate else jnp.zeros(2, jnp.uint32)
-  plan = Plan(segments is not None, streams, rate, H, n_rows, interpret)
-  o_BHKX = _sharded(plan, arrays, (queries_BX4, keys_B2S), jax.lax.bitcast_convert_type(seed_2, jnp.int32))
-  return o_BHKX.transpose(0, 3, 1, 2).reshape(B, streams, T + t_more, H, -1)[:, :, :T].reshape(q_BXHK.shape)
+  plan = Plan(segments is not None, (T + t_more) // LANES, X + t_more, positions_BP is not None, rate, H, X, interpret)
+  o_BHKX = _sharded(plan, arrays, (queries_BX6, keys_B2S), jax.lax.bitcast_convert_type(seed_2, jnp.int32))
+  o_BXHK = o_BHKX.transpose(0, 3, 1, 2)
+  return jnp.concatenate([o_BXHK[:, :T], o_BXHK[:, T + t_more :]], axis=1) if t_more else o_BXHK
+
+
+def _pad_first(x_BX: Array, T: int, more: int) -> Array:  # noqa: N803
+  """Return an array of all queries with `more` positions of padding after the first T."""
+  if not more:
+    return x_BX
+  pad = lambda x: jnp.pad(x, [(0, more) if axis == 1 else (0, 0) for axis in range(x.ndim)])
+  return jnp.concatenate([pad(x_BX[:, :T]), x_BX[:, T:]], axis=1)
 
 
 def operations(op_name: str, shapes: Any) -> float:
   """Return the operations of one call of a kernel, see `splash_attention.operations`."""
-  (*heads, K, X), (*_, S) = shapes[:2]
+  (*heads, K, X), (*_, S), *_ = shapes
   of_keys, of_distances = (5 + LANES / K, 3) if BACKWARD in op_name else (2, 1)
   return 2.0 * math.prod(heads) * K * X * (of_keys * S + of_distances * (S + LANES))
 
@@ -170,17 +190,18 @@ def _call(
 ) -> list[Array]:
   """Run a kernel over heads, rows and blocks of queries; gradients that these share are added up."""
   (B, H, K, X), S, (G, _, _, R) = arrays[0].shape, arrays[1].shape[3], arrays[3].shape
-  queries = pl.BlockSpec((1, 1, K, LANES), lambda h, b, i: (b, h, 0, i))
+  n = plan.blocks
+  queries = pl.BlockSpec((1, 1, K, LANES), lambda h, b, i: (b, h, 0, _of_step(plan, i)))
   keys = pl.BlockSpec((1, 1, K, S), lambda h, b, i: (b, h, 0, 0))
   distances = pl.BlockSpec((1, 1, K, R), lambda h, b, i: (jax.lax.div(b, B // G), h, 0, 0))
   of_head = [pl.BlockSpec((1, *x.shape[1:]), lambda h, b, i: (h, 0, 0)) for x in arrays if x.ndim == 3]
   specs = [queries, keys, keys, distances, *of_head, queries]
   return pl.pallas_call(
     functools.partial(body, plan, B // G),
-    grid=(H, B, X // LANES),
+    grid=(H, B, n + n * (-(-X // LANES) - n)),
     in_specs=[
       pl.BlockSpec(memory_space=pltpu.SMEM),
-      pl.BlockSpec((1, LANES, 4), lambda h, b, i: (b, i, 0)),
+      pl.BlockSpec((1, LANES, 6), lambda h, b, i: (b, _of_step(plan, i), 0)),
       pl.BlockSpec((1, 2, S), lambda h, b, i: (b, 0, 0)),
       *specs[: len(arrays)],
     ],
@@ -201,6 +222,9 @@ class _Block(NamedTuple):
 
   Attributes:
     queries: scaled queries of content, position and segment scores.
+    at_QQ: which query (row) is at which position (column); None where all are in their places.
+    placed_QQ: the same for the query that is computed at a position.
+    is_first: this is the first block of positions that the queries pass.
     p_QS: probabilities.
     factor_QS: their factors of dropout, or None.
     distances: slice of the distances that the block meets.
@@ -208,6 +232,9 @@ class _Block(NamedTuple):
   """
 
   queries: list[Array]
+  at_QQ: Array | None
+  placed_QQ: Array | None
+  is_first: Array
   p_QS: Array
   factor_QS: Array | None
   distances: Any
@@ -217,14 +244,26 @@ class _Block(NamedTuple):
 def _block(plan: Plan, words: Any, queries: Any, keys: Any, arrays: Any) -> _Block:
   q, k, _, r, biases, *e = arrays
   (K, Q), S, R = q.shape[2:], k.shape[3], r.shape[3]
+  step = pl.program_id(2)
+  i = jax.lax.rem(step, plan.blocks)
+  integers_Q6 = queries[0]
+  at_QQ = placed_QQ = None
+  is_first = step >= 0
+  if plan.placed:  # a block of T positions is at its own positions
+    is_first = (step < plan.blocks) | (i == 0)
+    is_query_Q1 = jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0) < _known(plan, Q)
+    at_1Q = i * Q + jax.lax.broadcasted_iota(jnp.int32, (1, Q), 1)
+    at_QQ, placed_QQ = (is_query_Q1 & (integers_Q6[:, n : n + 1] == at_1Q) for n in (4, 5))
+    known_Q6 = jnp.where(is_query_Q1, integers_Q6, 0).astype(jnp.float32)
+    integers_Q6 = jnp.round(dot(placed_QQ.astype(jnp.float32), known_Q6, (0, 0))).astype(jnp.int32)
+  q_KQ = _place(plan, q[0, 0], placed_QQ)
   content_KQ, position_KQ, *segment = scaled = [
-    ((q[0, 0] + biases[0, :, n : n + 1].astype(q.dtype)) * K**-0.5).astype(q.dtype) for n in range(biases.shape[2])
+    ((q_KQ + biases[0, :, n : n + 1].astype(q.dtype)) * K**-0.5).astype(q.dtype) for n in range(biases.shape[2])
   ]
-  i = jax.lax.rem(pl.program_id(2), (R - S) // Q)
   distances = pl.ds(pl.multiple_of(R - S - Q * (i + 1), Q), S + Q)
   b_QW = dot(position_KQ, r[0, 0, :, distances], (0, 0))
   a_QS = dot(content_KQ, k[0, 0], (0, 0)) + pltpu.roll(b_QW, S + 1, 1, stride=1, stride_axis=0)[:, :S]
-  first_Q1, last_Q1, segment_Q1, row_Q1 = (queries[0, :, n : n + 1] for n in range(4))
+  first_Q1, last_Q1, segment_Q1, row_Q1 = (integers_Q6[:, n : n + 1] for n in range(4))
   order_1S, segment_1S = keys[0, :1], keys[0, 1:]
   other_QS = segment_Q1 != segment_1S
   if plan.segments:
@@ -242,7 +281,7 @@ def _block(plan: Plan, words: Any, queries: Any, keys: Any, arrays: Any) -> _Blo
     seed = words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)
     keep_QS = hash_dropout.mask_of_columns(seed, plan.rate, row_Q1, column_QS)
     factor_QS = jnp.where(keep_QS, 1.0 / (1.0 - plan.rate), 0.0)
-  return _Block(scaled, p_QS, factor_QS, distances, other_QS)
+  return _Block(scaled, at_QQ, placed_QQ, is_first, p_QS, factor_QS, distances, other_QS)
 
 
 def _forward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: Any) -> None:
@@ -250,7 +289,44 @@ def _forward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: 
   *arrays, o = refs
   block, v = _block(plan, words, queries, keys, arrays), arrays[2]
   p_QS = block.p_QS if block.factor_QS is None else block.p_QS * block.factor_QS
-  o[0, 0] = dot(v[0, 0], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
+  _write(block, o, _back(dot(v[0, 0], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype), block.at_QQ))
+
+
+def _known(plan: Plan, Q: int) -> Array:  # noqa: N803
+  """Return the number of columns of the block that hold queries; the others hold arbitrary values."""
+  return plan.queries - _of_step(plan, pl.program_id(2)) * Q
+
+
+def _of_step(plan: Plan, step: Any) -> Any:
+  """Return the block of queries of a step: those of T positions once, each later one for each of these."""
+  n = plan.blocks
+  return jnp.where(step < n, step, n + jax.lax.div(step - n, n)) if plan.placed else step
+
+
+def _place(plan: Plan, x_KQ: Array, at_QQ: Array | None) -> Array:
+  """Return values of the queries at their positions."""
+  if at_QQ is None:
+    return x_KQ
+  is_query_1Q = jax.lax.broadcasted_iota(jnp.int32, (1, x_KQ.shape[1]), 1) < _known(plan, x_KQ.shape[1])
+  known_KQ = jnp.where(is_query_1Q, x_KQ, jnp.zeros((), x_KQ.dtype))
+  return dot(known_KQ, at_QQ.astype(x_KQ.dtype), (1, 0)).astype(x_KQ.dtype)
+
+
+def _back(x_KQ: Array, at_QQ: Array | None) -> Array:
+  """Return values at positions for their queries, 0 for those at others."""
+  return x_KQ if at_QQ is None else dot(x_KQ, at_QQ.astype(x_KQ.dtype), (1, 1)).astype(x_KQ.dtype)
+
+
+def _write(block: _Block, output: Any, x_KQ: Array) -> None:
+  """Write values of the queries, of which each block of positions has some."""
+
+  @pl.when(block.is_first)
+  def begin() -> None:
+    output[0, 0] = x_KQ
+
+  @pl.when(jnp.logical_not(block.is_first))
+  def add() -> None:
+    output[0, 0] += x_KQ
 
 
 def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: Any) -> None:
@@ -263,7 +339,8 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
   block = _block(plan, words, queries, keys, arrays)
   content_KQ, position_KQ, *segment = block.queries
   dropped_QS = block.p_QS
-  dp_QS = dot(do[0, 0], v[0, 0], (0, 0))
+  do_KQ = _place(plan, do[0, 0], block.at_QQ)
+  dp_QS = dot(do_KQ, v[0, 0], (0, 0))
   if block.factor_QS is not None:
     dropped_QS, dp_QS = dropped_QS * block.factor_QS, dp_QS * block.factor_QS
   ds_QS = block.p_QS * (dp_QS - jnp.sum(block.p_QS * dp_QS, axis=1, keepdims=True))
@@ -289,7 +366,7 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
     de[0][0] += dot(segment[0], ds_Q2, (1, 0))
   ds_QS = ds_QS.astype(dtype)
   total_dk[...] += dot(content_KQ, ds_QS, (1, 0))
-  total_dv[...] += dot(do[0, 0], dropped_QS.astype(dtype), (1, 0))
+  total_dv[...] += dot(do_KQ, dropped_QS.astype(dtype), (1, 0))
 
   @pl.when(i == pl.num_programs(2) - 1)
   def end() -> None:
@@ -303,6 +380,6 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
   dr[0, 0, :, block.distances] += dot(reverse(position_KQ).astype(dtype), back_QW, (1, 0))
   of_position_KQ = reverse(dot(r[0, 0, :, block.distances], back_QW, (1, 1)))
   of_queries = [dot(k[0, 0], ds_QS, (1, 1)), of_position_KQ, *of_queries]
-  dq[0, 0] = (sum(of_queries) * K**-0.5).astype(dtype)
+  _write(block, dq, _back((sum(of_queries) * K**-0.5).astype(dtype), block.placed_QQ))
   for n, dq_KQ in enumerate(of_queries):
     dbiases[0, :, n : n + 1] += jnp.sum(dq_KQ, axis=1, keepdims=True) * K**-0.5

@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec
 from lmx import placement
 from lmx.kernels import hash_dropout
 from lmx.kernels.patterns import Pattern
-from lmx.kernels.relative_attention import MASKED
+from lmx.kernels.visible import MASKED
 from lmx.types import Array
 
 LANES = 128  # lengths are padded to a multiple of them

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from lmx.kernels import relative_attention as kernels
 from lmx.kernels.mixed_product import add, einsum
-from lmx.kernels.relative_attention import MASKED, Segments, Visible
+from lmx.kernels.visible import MASKED, Segments, Visible
 from lmx.layers import dropout
 from lmx.types import Array
 

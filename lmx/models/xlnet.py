@@ -38,8 +38,8 @@ import numpy as np
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels import mixed_product
-from lmx.kernels.relative_attention import HIDDEN, Segments, Visible
 from lmx.kernels.rematerialisation import Policy
+from lmx.kernels.visible import HIDDEN, Segments, Visible
 from lmx.layers import dropout, embedding, relative_attention, relative_block, sinusoids, softmax
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State

@@ -11,6 +11,7 @@ from lmx import host, placement
 from lmx.errors import InputError
 from lmx.kernels import relative_attention as kernels
 from lmx.kernels import relative_rows
+from lmx.kernels.visible import HIDDEN, Segments, Visible
 from lmx.layers import relative_attention
 from tests import placed
 
@@ -60,11 +61,11 @@ def streams(T, M, P):  # noqa: N803
   positions_BP[:, 0] = np.argmin(order_BT, axis=1)
   positions_BP[0, -1] = positions_BP[0, 1]
   row_BX = np.concatenate([order_BT, np.take_along_axis(order_BT, positions_BP, axis=1) - 1], axis=1)
-  key_BS = np.pad(order_BT, ((0, 0), (M, 0)), constant_values=kernels.HIDDEN)
+  key_BS = np.pad(order_BT, ((0, 0), (M, 0)), constant_values=HIDDEN)
   type_BX, type_BS = rng.integers(3, size=row_BX.shape), rng.integers(3, size=key_BS.shape)
   X, S = T + P, T + M
   arrays = draw(B, X, H, K), draw(B, S, H, K), draw(B, S, H, K), draw(B, S + T - 1, H, K), draw(H, K), draw(H, K)
-  visible = kernels.Visible(key_BS, np.full_like(row_BX, -1), row_BX)
+  visible = Visible(key_BS, np.full_like(row_BX, -1), row_BX)
   return (*arrays, draw(H, K), draw(2, H, K)), visible, (type_BX, type_BS), positions_BP
 
 
@@ -76,7 +77,7 @@ def compare(choice, arrays, visible, rate, types=None, positions_BP=None):
   key = jax.random.key(3) if rate else None
 
   def attend(choice, q, k, value, r, *vectors):
-    segments = kernels.Segments(*vectors[2:], *types) if types else None
+    segments = Segments(*vectors[2:], *types) if types else None
     options = dict(segments=segments, positions_BP=positions_BP, rate=rate, key=key)
     if choice == 'xla':
       vectors = vectors[:2]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx.kernels.visible import Segments
 from lmx.layers import relative_attention
 
 B, H, K = 2, 3, 8
@@ -61,7 +62,7 @@ def test_segment_scores_depend_on_whether_the_segments_differ():
   e_2HK = np.stack([_, -2 * _])
   rng = np.random.default_rng(0)
   query_BT, key_BS = rng.integers(3, size=(B, 3)), rng.integers(3, size=(B, 5))
-  segments = relative_attention.Segments(s, e_2HK, query_BT, key_BS)
+  segments = Segments(s, e_2HK, query_BT, key_BS)
   scores = np.asarray(jax.jit(relative_attention.segment_scores)(q, segments))
   for b, t, key in np.ndindex(B, 3, 5):
     expected = np.sum((q[b, t] + s) * e_2HK[int(query_BT[b, t] != key_BS[b, key])], axis=-1) / K**0.5
