@@ -143,9 +143,15 @@ def _pad_first(x_BX: Array, T: int, more: int) -> Array:  # noqa: N803
 
 def operations(op_name: str, shapes: Any) -> float:
   """Return the operations of one call of a kernel, see `splash_attention.operations`."""
-  (*heads, K, X), (*_, S), *_ = shapes
+  (*heads, K, X), (*_, S), _, (*_, R) = shapes[:4]
+  rows = _steps((R - S) // LANES, X) * LANES
   of_keys, of_distances = (5 + LANES / K, 3) if BACKWARD in op_name else (2, 1)
-  return 2.0 * math.prod(heads) * K * X * (of_keys * S + of_distances * (S + LANES))
+  return 2.0 * math.prod(heads) * K * rows * (of_keys * S + of_distances * (S + LANES))
+
+
+def _steps(blocks: int, X: int) -> int:  # noqa: N803
+  """Return the number of blocks of queries that are computed: those of T positions, and as many for each later one."""
+  return blocks + blocks * (-(-X // LANES) - blocks)
 
 
 def _sharded(plan: Plan, arrays: tuple[Array, ...], integers: tuple[Array, ...], seed_2: Array) -> Array:
@@ -198,7 +204,7 @@ def _call(
   specs = [queries, keys, keys, distances, *of_head, queries]
   return pl.pallas_call(
     functools.partial(body, plan, B // G),
-    grid=(H, B, n + n * (-(-X // LANES) - n)),
+    grid=(H, B, _steps(n, X)),
     in_specs=[
       pl.BlockSpec(memory_space=pltpu.SMEM),
       pl.BlockSpec((1, LANES, 6), lambda h, b, i: (b, _of_step(plan, i), 0)),

@@ -161,3 +161,12 @@ def test_auto_selects_rows_and_then_the_scan_on_accelerators():
     assert choose(kernels.KERNEL_FROM, kernels.SCAN_FROM - 1) == 'xla'
     with pytest.raises(InputError, match='model.attention: got "rows", which needs a TPU, and the device here is gpu'):
       choose(kernels.KERNEL_FROM, kernels.ROWS_TO, 'rows')
+
+
+def test_operations():
+  """Two blocks of 128 positions, and one of further queries, which passes both: four of 128 rows."""
+  shapes = [(3, 2, 64, 300), (3, 2, 64, 384), (3, 2, 64, 384), (1, 2, 64, 640), (2, 64, 2)]
+  column = 2 * 3 * 2 * 64 * 4 * 128
+  assert relative_rows.operations(f'jit(step)/{relative_rows.FORWARD}/pallas_call', shapes) == column * (3 * 384 + 128)
+  backward = relative_rows.operations(f'jit(step)/{relative_rows.BACKWARD}/pallas_call', shapes)
+  assert backward == column * (5 * 384 + 2 * 384 + 3 * (384 + 128))  # 2: the reversal of 128 rows, at a width of 64
