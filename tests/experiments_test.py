@@ -731,6 +731,7 @@ MODEL_CHANGES: dict = {
   ('character_transformer', 'positions'): ({}, 'sinusoids'),
   ('transformer', 'biases'): ({}, 'none'),
   ('sparse_transformer', 'T'): ({}, 128),
+  ('xlnet', 'attention'): ({'attention': 'xla'}, 'scan'),
   ('sparse_transformer', 'attention'): ({'pattern': 'dense', 'attention': 'xla'}, 'blocked'),
   ('sparse_transformer', 'pattern'): ({}, 'strided'),
   ('sparse_transformer', 'merge'): ({}, 'heads'),

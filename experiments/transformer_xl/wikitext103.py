@@ -28,7 +28,7 @@ The rows of table 6 from `ours` on are of 128M parameters and windows of 128; th
 the base are 128.0M. The attention length is that of the evaluation, the shortest with the best perplexity.
 
 Option `pod` (`config.pod`) is for a slice of TPU chips:
-`lmx compile --config=experiments/transformer_xl/wikitext103.py:large,pod --topology=v5e-64 --vocabulary=267735`.
+`lmx compile --config=experiments/transformer_xl/wikitext103.py:large,pod --topology=v5e-16 --vocabulary=267735`.
 
   option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
   large            v5e-64  3.87        0.0791       0.098
@@ -100,7 +100,7 @@ def get_config(arg: str = ''):
   }
   tiny = config.merge(config.tiny(), _seen(24, 12)).to_dict() if variant == 'tiny' else {}
   # Adaptive tables have rows of several widths.
-  pod = config.pod(pad_vocabulary=1, model={'scan': True, 'remat': 'none'}) if options.pod else {}
+  pod = config.pod(pad_vocabulary=1, model={'scan': False, 'remat': 'none'}) if options.pod else {}
   return config.merge(base, _seen(1600, 1000) if large else _seen(640, 400), _row(variant), pod, tiny)
 
 

@@ -70,7 +70,8 @@ def get_config(arg: str = ''):
     'train': {'steps': 500_000, 'eval_every': 5000, 'log_every': 100},
     'checkpoint': {'every_steps': 5000},
   }
-  pod = config.pod(fsdp=-1 if large else 1, model={'scan': True, 'remat': remat}) if options.pod else {}
+  kept = 'attention' if large else 'none'  # and not 'full': the kernel of attention is slower than to read its output
+  pod = config.pod(fsdp=-1 if large else 1, model={'scan': True, 'remat': kept}) if options.pod else {}
   return config.merge(base, pod, recipe.tiny() if variant == 'tiny' else {})
 
 
