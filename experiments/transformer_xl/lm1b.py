@@ -20,6 +20,9 @@ has a special token at both ends of a sentence (add_double_eos); here there is o
 
 Option `pod` (`config.pod`) is for a slice of TPU chips:
 `lmx compile --config=experiments/transformer_xl/lm1b.py:large,pod --topology=v5e-16 --vocabulary=793471`.
+
+  option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
+  large            v5e-16  10.50       0.1758       0.146
 """
 
 from __future__ import annotations

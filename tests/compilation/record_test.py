@@ -19,7 +19,6 @@ def test_the_record_has_the_pods_and_each_fits():
   absent = {
     'experiments/awd_lstm/ptb.py:released,pod',  # described with wikitext2.py
     'experiments/character_transformer/enwik8.py:t64,pod',  # the program of text8.py
-    'experiments/transformer_xl/lm1b.py:large,pod',  # not compiled whole yet
   }
   assert PODS.keys() - recorded == absent
   for row in slices.rows():
