@@ -48,6 +48,7 @@ OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 TIED = ('embed/tokens', *(f'embed/tokens_{i}' for i in range(8)))
 VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are equally wide
+ROW_TABLES = ('embed/tokens',)  # of one width, by default stored column-major on a TPU and so copied by each step
 POSITIONS = ('sinusoids', 'shaw', 'absolute')
 FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5}  # epsilon of layer normalisation
 
