@@ -23,7 +23,7 @@ each() {
 
 if [[ $parts == *' kernels '* ]]; then
   JAX_PLATFORMS=cuda,cpu XLA_FLAGS=$quick timeout -k 5 150 \
-    "$python" -m pytest -q -rfE -p no:cacheprovider -k cudnn_equals tests/kernels > "$out/kernels.log" 2>&1 &
+    "$python" -m pytest -q -rfE -p no:cacheprovider -k 'cudnn_equals or chunked or (equal_the_equation and scan)' tests/kernels > "$out/kernels.log" 2>&1 &
 fi
 if [[ $parts == *' parity '* ]]; then
   mapfile -t models < <("$python" -c 'from lmx.models import registry; print("\n".join(registry.names()))')

@@ -32,16 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--preset', help='all, or one of ' + ', '.join(PRESETS))
   parser.add_argument('--attention', metavar='T,T,...', help='factorized and dense attention at these lengths')
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of MODEL')
-  parser.add_argument(
-    '--batch', type=ranges.integer(1, 1_000_000), default=8, help='rows, for MODEL (default %(default)s)'
-  )
+  parser.add_argument('--batch', type=ranges.integer(1, 1_000_000), help='rows, for MODEL (default 8)')
   parser.add_argument(
     '--length',
     type=ranges.integer(0, 1_000_000),
-    default=0,
     help="tokens a row, for MODEL (default: the model's window)",
   )
-  parser.add_argument('--optimizer', default='adamw', help='adamw, adam or sgd, for MODEL (default %(default)s)')
+  parser.add_argument('--optimizer', help='adamw, adam or sgd, for MODEL (default adamw)')
   parser.add_argument(
     '--steps', type=ranges.integer(1, 1_000_000), default=10, help='timed steps, in each round (default %(default)s)'
   )
@@ -77,6 +74,11 @@ def run(args: argparse.Namespace) -> int:
     )
   if args.set and args.model is None:
     raise InputError('--set changes a field of MODEL; change that of a run by --config.model.FIELD=VALUE')
+  for name, default in {'batch': 8, 'length': 0, 'optimizer': 'adamw'}.items():
+    if getattr(args, name) is None:
+      setattr(args, name, default)
+    elif args.model is None:
+      raise InputError(f'--{name}: got it without MODEL; expected it with MODEL[:variant] alone; a config has its own')
   if args.overrides and args.config is None:
     raise InputError(
       f'--config.{args.overrides[0]} changes a run, but there is no --config=FILE; change a field of MODEL by '

@@ -107,7 +107,8 @@ def parse(text: str) -> Server:
   counts = {f'x{n}': n for n in COUNTS}
   if name not in CARDS or number not in counts:
     expected = f'one of {", ".join(CARDS)} and x1, x2, x4 or x8, such as h100x8'
-    raise InputError(f'--topology: got "{text}"; expected {expected}{nearest(name, CARDS)}')
+    closest = '' if name in CARDS else nearest(name, CARDS)
+    raise InputError(f'--topology: got "{text}"; expected {expected}{closest}')
   return Server(name, counts[number])
 
 

@@ -181,6 +181,7 @@ def fused(
     except RuntimeError as error:  # a release of cuDNN, or a GPU, without the kernel
       if backend == 'cudnn':
         raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
+      return chunked_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)
   return None
 
 

@@ -105,7 +105,7 @@ def fused(
   """Return `lmx.layers.relative_attention.attend` by 'rows' or 'scan', 0 for a query that sees no key.
 
   Queries at `positions_BP` are put at their positions among T others, a second stream, so that they are shifted like
-  the first T. Of several at one position the first is computed.
+  the first T. Of several at one position the first is computed ('rows': the first of each block).
 
   Args:
     choice: 'rows' or 'scan'.
@@ -147,7 +147,7 @@ def _scan(
   segment_BX = jnp.zeros_like(row_1X) if segments is None else segments.query_BT
   queries: list[Array] = [q_BXHK, visible.first_BT, visible.last_BT, segment_BX, row_1X]
   if positions_BP is not None:
-    at_BTP = jnp.arange(T)[:, None] == at_positions(positions_BP)[:, None]
+    at_BTP = jnp.arange(T)[:, None] == at_positions(positions_BP, X)[:, None]
     place = lambda x_BP: jnp.einsum('BTP,BP...->BT...', at_BTP.astype(x_BP.dtype), x_BP)
     whole = [jnp.broadcast_to(x, (B, *x.shape[1:])) for x in queries]
     queries = [jnp.concatenate([x[:, :T], place(x[:, T:])], axis=1) for x in whole]

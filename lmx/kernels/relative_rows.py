@@ -121,7 +121,7 @@ def attention(
   position_BX = place_BX = row_BX
   if positions_BP is not None:
     position_BX = jnp.concatenate([row_BX[:, :T], positions_BP], axis=1)
-    place_BX = jnp.concatenate([row_BX[:, :T], at_positions(positions_BP)], axis=1)
+    place_BX = jnp.concatenate([row_BX[:, :T], at_positions(positions_BP, LANES)], axis=1)
   columns = visible.first_BT, visible.last_BT, segment_BX, row_BX, position_BX, place_BX
   queries_BX6 = _pad_first(jnp.stack([of_rows(x) for x in columns], axis=2), T, t_more)
   of_keys = lambda x_BS, padding: jnp.pad(of_rows(x_BS), ((0, 0), (0, s_more)), constant_values=padding)
@@ -229,7 +229,7 @@ class _Block(NamedTuple):
   Attributes:
     queries: scaled queries of content, position and segment scores.
     at_QQ: which query (row) is at which position (column); None where all are in their places.
-    placed_QQ: the same for the query that is computed at a position.
+    placed_QQ: the same for the first of several queries at a position, which is computed for all.
     is_first: this is the first block of positions that the queries pass.
     p_QS: probabilities.
     factor_QS: their factors of dropout, or None.

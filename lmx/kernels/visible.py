@@ -53,7 +53,9 @@ class Segments(NamedTuple):
   key_BS: Array
 
 
-def at_positions(positions_BP: Array) -> Array:
-  """Return the positions, -1 for all but the first of several queries at one."""
+def at_positions(positions_BP: Array, block: int) -> Array:
+  """Return the positions, -1 for all but the first of several queries at one in each block of queries."""
   same_BPP = jnp.tril(positions_BP[:, :, None] == positions_BP[:, None], -1)
+  number_P = jnp.arange(positions_BP.shape[1]) // block
+  same_BPP &= number_P[:, None] == number_P
   return jnp.where(jnp.any(same_BPP, axis=2), -1, positions_BP)

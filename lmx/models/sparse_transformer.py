@@ -104,6 +104,12 @@ class Config:
     check_choice('model.fidelity', self.fidelity, sparse_attention.FIDELITIES)
     check_choice('model.init', self.init, INITS)
     check_choice('model.attention', self.attention, attention.BACKENDS)
+    alone = {'strided': ('rows', 'splash', 'chunked'), 'fixed': ('chunked',)}.get(self.pattern, ())
+    if self.attention in alone:
+      raise InputError(
+        f'model.attention: got "{self.attention}" with model.pattern="{self.pattern}", whose sets it does not compute; '
+        'set model.attention to "auto"'
+      )
     check_range('model.summary', self.summary, 1, self.stride + 1)
     check_range('model.dropout', self.dropout, 0, 1)
     if self.fidelity == 'released' and self.stride % self.summary:

@@ -126,6 +126,11 @@ class Config:
       raise InputError(
         'model.clamp: got 0 with model.positions="shaw"; expected its greatest distance; set model.clamp'
       )
+    if self.positions != 'sinusoids' and self.attention in ('rows', 'scan'):
+      raise InputError(
+        f'model.attention: got "{self.attention}" with model.positions="{self.positions}", which only the equation '
+        'computes; set model.attention to "auto"'
+      )
     if self.positions == 'absolute' and self.M:
       raise InputError(f'model.M: got {self.M} with model.positions="absolute"; expected no memory; set model.M=0')
     if self.same_length and not self.M:

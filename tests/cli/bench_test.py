@@ -123,6 +123,7 @@ def test_the_batches_of_one_host_and_what_a_step_reads(tmp_path, capsys):
   [
     ([], 'give one of MODEL'),
     (['gpt2:tiny', '--hosts=2'], '--hosts: got it without --data'),
+    (['--data', '--config=experiments/gpt2/quickstart.py:tiny', '--batch=4'], '--batch: got it without MODEL'),
     (['gpt2:tiny', '--data'], '--data: got no --config'),
     ([*DATA[1:], '--peer=python'], '--data: got --peer'),
     ([*DATA[1:], '--hosts=0'], '--hosts: got 0; expected an integer from 1'),

@@ -94,8 +94,9 @@ def test_a_server_is_read(text):
 
 @pytest.mark.parametrize('text', ['h100', 'h100-8', 'h100x3', 'h100x16', 'a1000x8', 'h100x8\n'])
 def test_another_server_is_refused(text):
-  with pytest.raises(InputError, match='one of h100, a100 and x1, x2, x4 or x8'):
+  with pytest.raises(InputError, match='one of h100, a100 and x1, x2, x4 or x8') as error:
     slices.parse(text)
+  assert ('did you mean "a100"?' in str(error.value)) == text.startswith('a1000')
 
 
 def test_without_the_compiler_the_extra_is_named(monkeypatch):

@@ -59,7 +59,7 @@ def streams(T, M, P):  # noqa: N803
   order_BT = np.stack([rng.permutation(T) for _ in range(B)]).astype(np.int32)
   positions_BP = np.sort(np.stack([rng.permutation(T)[:P] for _ in range(B)])).astype(np.int32)
   positions_BP[:, 0] = np.argmin(order_BT, axis=1)
-  positions_BP[0, -1] = positions_BP[0, 1]
+  positions_BP[0, -1] = positions_BP[0, 1]  # in another block of queries
   row_BX = np.concatenate([order_BT, np.take_along_axis(order_BT, positions_BP, axis=1) - 1], axis=1)
   key_BS = np.pad(order_BT, ((0, 0), (M, 0)), constant_values=HIDDEN)
   type_BX, type_BS = rng.integers(3, size=row_BX.shape), rng.integers(3, size=key_BS.shape)
@@ -118,7 +118,7 @@ def test_blocks_of_queries_equal_the_equation(small_blocks, choice):
 @pytest.mark.parametrize('choice', ['rows', 'scan'])
 def test_two_streams_equal_the_equation(small_blocks, choice):
   """With segments, other distances in each row, and queries of both streams."""
-  arrays, visible, types, positions_BP = streams(40, 20, 9)
+  arrays, visible, types, positions_BP = streams(40, 20, 20)
   compare(choice, arrays, visible, 0.3, types, positions_BP)
 
 

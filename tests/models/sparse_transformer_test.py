@@ -151,6 +151,7 @@ def test_errors_say_what_is_wrong():
     dict(summary=3, fidelity='released'),
     dict(dropout=1.0),
     dict(attention='flash'),
+    dict(attention='chunked'),  # with the default pattern
     dict(merge='heads', H=1),
   ):
     with pytest.raises(InputError, match=next(iter(change))):

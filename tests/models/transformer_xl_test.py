@@ -214,6 +214,7 @@ def test_sizes_are_about_what_the_paper_prints(variant, millions):
     (dict(D=18, H=4), 'divisible by H = 4'),
     (dict(positions='shaw'), 'set model.clamp'),
     (dict(positions='absolute'), 'set model.M=0'),
+    (dict(positions='shaw', clamp=3, attention='scan'), 'set model.attention to "auto"'),
     (dict(M=0, same_length=True), 'set model.M'),
     (dict(fidelity='torch'), 'did you mean "pytorch"'),
   ],
