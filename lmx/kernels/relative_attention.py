@@ -250,9 +250,10 @@ def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, vis
   """Return the scores (Q, C) of a block in float32, masked keys at `MASKED`."""
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
   s_QC = product('QK,CK->QC', a_QK, k_CK) + plan.shift(product('QK,CK->QC', b_QK, r_CK))
-  rows = slice(*queries)
-  mask_1QC = Visible(visible.order_BS[:, : len(k_CK)], visible.first_BT[:, rows], visible.last_BT[:, rows]).mask()
-  return jnp.where(mask_1QC[0], s_QC * a_QK.shape[1] ** -0.5, MASKED)
+  key_C = jnp.arange(len(k_CK))
+  mask_QC = key_C <= plan.memory + jnp.arange(*queries)[:, None]  # no array of the batch, so XLA folds it
+  mask_QC &= visible.first_BT[0, slice(*queries), None] <= key_C
+  return jnp.where(mask_QC, s_QC * a_QK.shape[1] ** -0.5, MASKED)
 
 
 def _factor(plan: _Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: int) -> Array:
