@@ -34,7 +34,7 @@ BLOCKED_FROM = 2**14  # scores (T x S) of a head from which 'auto' selects 'bloc
 BLOCKED_FROM_CORES = 2**18  # and on several
 KERNEL_FROM = 128  # queries from which 'auto' selects 'rows'
 ROWS_TO = 2048  # keys to which 'rows' serves: a block of whole rows of scores fits the chip
-SCAN_FROM = 2049  # keys from which 'auto' selects 'scan'
+SCAN_FROM = ROWS_TO + 1  # keys from which 'auto' selects 'scan'
 _SCANNED = 256  # queries of a block of 'scan'
 
 

@@ -23,11 +23,9 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jax.sharding import PartitionSpec
 
-from lmx import placement
 from lmx.kernels import hash_dropout
-from lmx.kernels.row_attention import LANES, dot
+from lmx.kernels.row_attention import LANES, dot, dropout_factors, sharded
 from lmx.kernels.visible import HIDDEN, MASKED, Segments, Visible, at_positions
 from lmx.types import Array
 
@@ -128,7 +126,8 @@ def attention(
   keys_B2S = jnp.stack([of_keys(visible.order_BS, HIDDEN), of_keys(key_segment_BS, 0)], axis=1)
   seed_2 = hash_dropout.seed(key) if key is not None and rate else jnp.zeros(2, jnp.uint32)
   plan = Plan(segments is not None, (T + t_more) // LANES, X + t_more, positions_BP is not None, rate, H, X, interpret)
-  o_BHKX = _sharded(plan, arrays, (queries_BX6, keys_B2S), jax.lax.bitcast_convert_type(seed_2, jnp.int32))
+  attend = lambda arrays, words, *integers: _attention(plan, arrays, Integers(words, *integers))
+  o_BHKX = sharded(attend, arrays, (queries_BX6, keys_B2S), jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   o_BXHK = o_BHKX.transpose(0, 3, 1, 2)
   return jnp.concatenate([o_BXHK[:, :T], o_BXHK[:, T + t_more :]], axis=1) if t_more else o_BXHK
 
@@ -152,24 +151,6 @@ def operations(op_name: str, shapes: Any) -> float:
 def _steps(blocks: int, X: int) -> int:  # noqa: N803
   """Return the number of blocks of queries that are computed: those of T positions, and as many for each later one."""
   return blocks + blocks * (-(-X // LANES) - blocks)
-
-
-def _sharded(plan: Plan, arrays: tuple[Array, ...], integers: tuple[Array, ...], seed_2: Array) -> Array:
-  """Return the output, each device of its shard of rows and heads."""
-  where = placement.current()
-  if where is None or where.mapped or where.devices == 1:
-    return _attention(plan, arrays, Integers(jnp.concatenate([seed_2, jnp.zeros(2, jnp.int32)]), *integers))
-  specs = tuple(where.spec(x.shape, 'BH' if x.ndim == 4 else 'H') for x in arrays)
-  spec = specs[0]
-
-  def run(arrays: tuple[Array, ...], integers: tuple[Array, ...], seed_2: Array) -> Array:
-    shard = lambda axes: jax.lax.axis_index(axes) if axes else 0
-    first = [shard(spec[axis]) * arrays[0].shape[axis] for axis in (0, 1)]
-    return _attention(plan, arrays, Integers(jnp.concatenate([seed_2, jnp.array(first, jnp.int32)]), *integers))
-
-  in_specs = specs, (PartitionSpec(spec[0]),) * 2, PartitionSpec()
-  run = jax.shard_map(run, mesh=where.mesh, in_specs=in_specs, out_specs=spec, check_vma=False)
-  return run(arrays, integers, seed_2)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -282,11 +263,7 @@ def _block(plan: Plan, words: Any, queries: Any, keys: Any, arrays: Any) -> _Blo
   factor_QS = None
   if plan.rate:
     head = (words[2] + pl.program_id(1)) * plan.heads + words[3] + pl.program_id(0)
-    row_Q1 = (head * plan.rows + row_Q1).astype(jnp.uint32)
-    column_QS = jax.lax.broadcasted_iota(jnp.int32, (Q, S), 1).astype(jnp.uint32)
-    seed = words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)
-    keep_QS = hash_dropout.mask_of_columns(seed, plan.rate, row_Q1, column_QS)
-    factor_QS = jnp.where(keep_QS, 1.0 / (1.0 - plan.rate), 0.0)
+    factor_QS = dropout_factors(plan.rate, words, head * plan.rows, row_Q1, S)
   return _Block(scaled, at_QQ, placed_QQ, is_first, p_QS, factor_QS, distances, other_QS)
 
 

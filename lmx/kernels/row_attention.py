@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -88,7 +89,8 @@ def attention(
   arrays = positions_last(q_BTHK), positions_last(k_BSHK), positions_last(v_BSHK)
   seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else hash_dropout.seed(key)
   plan = Plan(causal, mask.pattern, rate if key is not None else 0.0, H, T, interpret)
-  o_BHKT = _sharded(plan, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
+  attend = lambda arrays, words, *groups: _attention(plan, *arrays, Inputs(words, *groups))
+  o_BHKT = sharded(attend, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   return o_BHKT[..., :T].transpose(0, 3, 1, 2)
 
 
@@ -103,21 +105,47 @@ def operations(op_name: str, shapes: Any) -> float:
   return 2.0 * (2 if FORWARD in op_name else 5) * math.prod(heads) * K * T * S
 
 
-def _sharded(plan: Plan, arrays: tuple[Array, ...], groups: tuple[Array, ...], seed_2: Array) -> Array:
-  """Return the output, each device of its shard of rows and heads."""
+def sharded(
+  attend: Callable[..., Array], arrays: tuple[Array, ...], integers: tuple[Array, ...], seed_2: Array
+) -> Array:
+  """Return `attend(arrays, words, *integers)`, each device of its shard of rows and heads.
+
+  Args:
+    attend: function of one device.
+    arrays: of rows and heads, (B, H, ...), the first of the shape of the output; those of 3 axes of heads, (H, ...).
+    integers: of rows, (B, ...).
+    seed_2: seed of dropout. `words` are these two, the first row and the first head of the device: (4,) int32.
+  """
   where = placement.current()
   if where is None or where.mapped or where.devices == 1:
-    return _attention(plan, *arrays, Inputs(jnp.concatenate([seed_2, jnp.zeros(2, jnp.int32)]), *groups))
-  spec = where.spec(arrays[0].shape, 'BH')
+    return attend(arrays, jnp.concatenate([seed_2, jnp.zeros(2, jnp.int32)]), *integers)
+  specs = tuple(where.spec(x.shape, 'BH' if x.ndim == 4 else 'H') for x in arrays)
+  spec = specs[0]
 
-  def run(arrays: tuple[Array, ...], groups: tuple[Array, ...], seed_2: Array) -> Array:
+  def run(arrays: tuple[Array, ...], integers: tuple[Array, ...], seed_2: Array) -> Array:
     shard = lambda axes: jax.lax.axis_index(axes) if axes else 0
     first = [shard(spec[axis]) * arrays[0].shape[axis] for axis in (0, 1)]
-    return _attention(plan, *arrays, Inputs(jnp.concatenate([seed_2, jnp.array(first, jnp.int32)]), *groups))
+    return attend(arrays, jnp.concatenate([seed_2, jnp.array(first, jnp.int32)]), *integers)
 
-  rows = PartitionSpec(spec[0])
-  specs = (spec,) * 3, (rows,) * 2, PartitionSpec()
-  return jax.shard_map(run, mesh=where.mesh, in_specs=specs, out_specs=spec, check_vma=False)(arrays, groups, seed_2)
+  in_specs = specs, (PartitionSpec(spec[0]),) * len(integers), PartitionSpec()
+  run = jax.shard_map(run, mesh=where.mesh, in_specs=in_specs, out_specs=spec, check_vma=False)
+  return run(arrays, integers, seed_2)
+
+
+def dropout_factors(rate: float, words: Any, head: Any, row_Q1: Array, columns: int) -> Array:
+  """Return dropout's factors of the probabilities of a block, (Q, S): 0 or 1 / (1 - rate).
+
+  Args:
+    rate: dropout rate.
+    words: their first two are the seed.
+    head: number of the rows before those of the block's head.
+    row_Q1: row of each query in its head.
+    columns: number of keys.
+  """
+  seed = words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)
+  column_QS = jax.lax.broadcasted_iota(jnp.int32, (row_Q1.shape[0], columns), 1).astype(jnp.uint32)
+  keep_QS = hash_dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS)
+  return jnp.where(keep_QS, 1.0 / (1.0 - rate), 0.0)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -191,11 +219,7 @@ def _probabilities(plan: Plan, words: Any, query_group: Any, key_group: Any, q_K
   if not plan.rate:
     return p_QS, None
   head = (words[2] + b) * plan.heads + words[3] + h
-  row_Q1 = (head * plan.length + query_Q1).astype(jnp.uint32)
-  keep_QS = hash_dropout.mask_of_columns(
-    (words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)), plan.rate, row_Q1, key_QS.astype(jnp.uint32)
-  )
-  return p_QS, jnp.where(keep_QS, 1.0 / (1.0 - plan.rate), 0.0)
+  return p_QS, dropout_factors(plan.rate, words, head * plan.length, query_Q1, a_QS.shape[1])
 
 
 def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, q: Any, k: Any, v: Any, o: Any) -> None:
