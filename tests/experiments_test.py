@@ -7,6 +7,7 @@ field of the loop, which cannot be seen in those, must at least be read by the c
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
 import fnmatch
 import functools
@@ -24,7 +25,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from experiments import common, config, spaces, tables
 from experiments.gpt import recipe as gpt
-from launch.tables import collection
+from launch.tables import collection, printed
 from launch.tables import plan as plans
 from launch.tables import report as table_report
 from lmx import objectives
@@ -329,15 +330,15 @@ UNPRINTED = ('quickstart/', 'ntm/bits/', 'lineage/')  # rows of which no paper p
 
 @pytest.mark.parametrize('name', plans.names())
 def test_table_rows_have_their_printed_figures_and_runs(name):
-  table, printed = plans.table(name), plans.published()
+  table, published = plans.table(name), plans.published()
   ids, runs = [row.id for row in table.rows], {run.name: run for run in table.runs}
   assert len(set(ids)) == len(ids) and len(runs) == len(table.runs)
   for row in table.rows:
     written = {f'{{dir}}/{row.file}.json', f'{row.file}.json'}
     commands = [command for name in row.runs for command in runs[name].then]
     assert any(text in command for text in written for command in commands) or row.file == 'results'
-    assert row.id.startswith(UNPRINTED) or printed[row.id].metric in tables.METRICS[row.metric].printed, row.id
-    assert math.isfinite(table_report.band(row, printed.get(row.id))) or row.id.startswith(UNPRINTED)
+    assert row.id.startswith(UNPRINTED) or published[row.id].metric in tables.METRICS[row.metric].printed, row.id
+    assert math.isfinite(table_report.band(row, published.get(row.id))) or row.id.startswith(UNPRINTED)
   used = {run.name for run in plans.sort_by_dependency(plans.read_from(table.rows), runs)}
   assert used == set(runs), f'runs that no row is read from: {sorted(set(runs) - used)}'
 
@@ -347,8 +348,27 @@ def test_a_run_of_two_tables_is_the_same_run():
   for name in plans.names():
     for run in plans.table(name).runs:
       assert seen.setdefault(run.name, run) == run, run.name
-  used = {row.id for name in plans.names() for row in plans.table(name).rows}
-  assert used >= set(plans.published()), 'published.csv has figures that no table shows'
+
+
+@pytest.mark.parametrize('name', plans.names())
+def test_every_figure_of_a_printed_table_has_one_role(name):
+  printed.roles(plans.table(name))
+
+
+def test_no_table_of_a_paper_is_printed_twice():
+  places = [place for name in plans.names() for place in plans.table(name).prints]
+  assert len(set(places)) == len(places)
+
+
+def test_published_figures_contain_those_of_the_decks():
+  published = plans.published()
+  with (plans.FOLDER / 'deck_figures.csv').open(newline='', encoding='utf-8') as file:
+    figures = list(csv.DictReader(file))
+  assert len({figure['id'] for figure in figures}) == len(figures) == 264
+  for figure in figures:
+    line = published[figure['id']]
+    assert line.value == float(figure['value']), figure
+    assert figure['id'].split('/')[0] == figure['system'] and line.table.split()[0] == figure['table'], figure
 
 
 def test_every_model_has_a_row_of_the_quickstart_table():

@@ -1,8 +1,11 @@
 """Tables of the papers, one per file: the runs of each row. `python -m launch.tables --list` shows them.
 
 A table is a list of rows and of the runs that give their metrics. Published metrics are in published.csv alone, under
-the row's id. A run is trained once for all rows and tables that read it. It may start from another run (a pre-training,
-imported weights), which it names in braces. Braces in settings and commands:
+the row's id, and those of lmx in measured.csv. A table names the tables of papers that it prints (`prints`): each of
+their figures is read from a run (`rows`), or of another system (`context`), or left out for a reason (`unmeasured`).
+
+A run is trained once for all rows and tables that read it. It may start from another run (a pre-training, imported
+weights), which it names in braces. Braces in settings and commands:
 
   {dir}        the run's own work directory
   {NAME}       the work directory of the run NAME: of the same seed, if that run has seeds
@@ -44,6 +47,7 @@ class Run(NamedTuple):
     kind: 'train' or 'pipeline', the command for the config.
     seeds: number of seeds; 0 is a single run with the config's seed.
     needs: CORES, GPU, GPUS or POD.
+    gpu_hours: estimated hours of one H100 for a seed; 0 is not estimated, or minutes.
   """
 
   name: str
@@ -53,6 +57,7 @@ class Run(NamedTuple):
   kind: str = 'train'
   seeds: int = 1
   needs: str = GPU
+  gpu_hours: float = 0.0
 
 
 class Row(NamedTuple):
@@ -87,6 +92,13 @@ class Row(NamedTuple):
     return (self.run, *self.tries)
 
 
+class Unmeasured(NamedTuple):
+  """Printed figures of a paper's own systems that no run gives: pattern of their ids, and why."""
+
+  ids: str
+  reason: str
+
+
 class Curve(NamedTuple):
   """Point of the figure of a table that draws curves: its panel, its line, and the ids of the rows that give x and y;
   '' for x is at the left end."""
@@ -98,8 +110,19 @@ class Curve(NamedTuple):
 
 
 class Table(NamedTuple):
-  """Table: its title, its source in the paper, its rows, its runs, a note on all rows, and the points of its figure,
-  unless that shows differences from published metrics."""
+  """Rows and the runs that give them.
+
+  Attributes:
+    title: title.
+    source: the paper with its tables.
+    rows: rows that lmx can measure.
+    runs: their runs.
+    note: remark on all rows.
+    curves: points of its figure, which otherwise shows differences from published metrics.
+    prints: (paper, table) of published.csv for each table that is rendered in the paper's layout.
+    context: patterns of ids of printed figures of other systems, which the paper quotes.
+    unmeasured: printed figures of the paper's systems that no run gives.
+  """
 
   title: str
   source: str
@@ -107,6 +130,9 @@ class Table(NamedTuple):
   runs: tuple[Run, ...]
   note: str = ''
   curves: tuple[Curve, ...] = ()
+  prints: tuple[tuple[str, str], ...] = ()
+  context: tuple[str, ...] = ()
+  unmeasured: tuple[Unmeasured, ...] = ()
 
 
 class Metric(NamedTuple):
