@@ -1,17 +1,22 @@
 """Reproduce tables of papers: run what is missing, collect the metrics, compare them with the published ones.
 
-  python -m launch.tables --list                              every table, and how much of it there is in runs/
+  python -m launch.tables --list                              every table: figures printed, runnable here, run
+  python -m launch.tables --feasible=2cores                   rows that two cores (1gpu, pod) can run, and their data
+  python -m launch.tables --decks                             the tables that lectures show, as printed
   python -m launch.tables awd_lstm_ptb                        runs what is missing, resumes what is unfinished
   python -m launch.tables bert_glue --runs=runs --collect     only renders, such as after copying runs/ from a cluster
   python -m launch.tables bert_glue --dry_run --rows='*cola'  the commands, and nothing else
 
 Runs are in runs/tables/NAME/seedK, those of earlier versions in runs/NAME/seedK; with --runs=DIR in DIR/NAME/seedK. The
-table is runs/tables/TABLE.md, .html and .png, or DIR/tables/TABLE.md. `--data=squad=DIR` says where a data set
-is, `--data=DIR` that DIR has a folder for each; `--list TABLE` shows what a table needs. With `--where=slurm` (or the
-name of another launcher) each command is passed to `python -m launch.slurm OPTIONS -- COMMAND`, the OPTIONS from
-`--launch`; the same command later passes those that depend on it. `--config.section.key=value` changes every training,
-and `--options=epochs=6` is added to the argument of every experiment. The runs then follow another protocol than the
-table's: their metrics are shown without a comparison, and a collection without the same options does not count them.
+table is runs/tables/TABLE.md, .html and .png, or DIR/tables/TABLE.md: first as the paper prints it, then row by row.
+`--record` adds the metrics to experiments/tables/measured.csv; `--pages` writes docs/results/ from it.
+
+`--data=squad=DIR` says where a data set is, `--data=DIR` that DIR has a folder for each; `--list TABLE` shows what a
+table needs. With `--where=slurm` (or the name of another launcher) each command is passed to `python -m launch.slurm
+OPTIONS -- COMMAND`, the OPTIONS from `--launch`; the same command later passes those that depend on it.
+`--config.section.key=value` changes every training, and `--options=epochs=6` is added to the argument of every
+experiment. The runs then follow another protocol than the table's: their metrics are shown without a comparison, and a
+collection without the same options does not count them.
 Imports no JAX.
 """
 
@@ -28,7 +33,7 @@ from collections.abc import Sequence
 from experiments.tables import DATA, Row, Table
 from launch import command as launched
 from launch import wait
-from launch.tables import collection, report, runner
+from launch.tables import collection, measured, needs, pages, printed, record, report, runner
 from launch.tables import plan as plans
 from lmx import ranges
 from lmx.cli.main import split_overrides
@@ -44,6 +49,15 @@ def _main(words: list[str]) -> int:
   rest, settings = split_overrides(words)
   args = _parser().parse_args(rest)
   plan = _plan(args, settings)
+  if args.decks:
+    print(pages.decks().partition('\n')[2].strip())
+    return 0
+  if args.pages is not None:
+    for path in pages.write(pathlib.Path(args.pages or pages.FOLDER)):
+      print(path)
+    return 0
+  if args.feasible:
+    return _list_feasible([args.table] if args.table else plans.names(), args.feasible)
   if args.list or not args.table:
     return _list([args.table] if args.table else plans.names(), plan)
   return _reproduce(args, plan)
@@ -58,6 +72,14 @@ def _parser() -> argparse.ArgumentParser:
   )
   parser.add_argument('table', nargs='?', help='name of a table')
   parser.add_argument('--list', action='store_true', help='show all tables, or the rows of one')
+  parser.add_argument(
+    '--feasible', choices=tuple(needs.HARDWARE), help='show the rows that this hardware can run, and what they need'
+  )
+  parser.add_argument('--decks', action='store_true', help='show the tables of the decks as printed')
+  parser.add_argument(
+    '--pages', nargs='?', const='', metavar='DIR', help='write the pages of docs/results, or into DIR'
+  )
+  parser.add_argument('--record', action='store_true', help='add the metrics to experiments/tables/measured.csv')
   parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
   parser.add_argument(
     '--runs', default='runs/tables,runs', help='directories of runs, with commas; new ones go into the first'
@@ -65,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--data', action='append', default=[], metavar='[NAME=]DIR', help='where data and weights are')
   parser.add_argument(
     '--seeds',
+    nargs='?',
     type=ranges.integer(0, 100_000),
     default=0,
     help='how many seeds of each run (default: as the table asks)',
@@ -92,8 +115,8 @@ def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
       raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')
     else:
       data[name] = path
-  if args.seeds < 0 or args.jobs < 1:
-    raise InputError('--seeds: expected at least 0; --jobs: expected at least 1')
+  if args.seeds is None:
+    raise InputError('--seeds: expected a number of seeds; the tables of the decks are shown by --decks')
   roots = tuple(pathlib.Path(text) for text in args.runs.split(','))
   return plans.Plan(roots, data, args.seeds, args.options, tuple(settings))
 
@@ -118,6 +141,9 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
     results = collection.collect(table, rows, plan)
   results = [_mark_changed(one, plan) for one in results]
   render(args.table, table, results, plan, _folder(args, plan))
+  if args.record:
+    number = record.add(args.table, results, plan)
+    print(f'{number} lines of {measured.FILE.relative_to(plans.ROOT)} written; --pages renders docs/results')
   for problem in dict.fromkeys(problem for one in results for problem in one.problems):
     print(f'launch.tables: not counted: {problem}', file=sys.stderr)
   return code or (2 if any(one.problems for one in results) else 0)
@@ -182,27 +208,65 @@ def render(
   drawn = report.has_picture(table, results)
   if drawn:
     report.draw(folder / f'{name}.png', table, results)
-  print(text.partition('\n## ')[0].rstrip())
+  print(text.partition(report.MEASURED_HOW)[0].rstrip())
   print(f'\n{folder / name}.md, .html{", .png" if drawn else ""}')
 
 
 def _list(names: list[str], plan: plans.Plan) -> int:
+  """Print every table with its counts, and the tables of papers that each prints; or the rows of one."""
+  here = needs.here()
+  print(f'{"table":34} {"printed":>7} {f"on {here}":>9} {"run":>5}')
+  everywhere: set[str] = set()
+  possible: set[str] = set()
   for name in names:
     table = plans.table(name)
     results = collection.collect(table, list(table.rows), plan)
-    states = [one.state for one in results]
-    counts = [f'{states.count(state)} {state}' for state in dict.fromkeys(states) if state != collection.DONE]
-    done = f'{states.count(collection.DONE)} of {len(results)} rows'
-    rest = '' if counts == [f'{len(results)} {collection.ABSENT}'] or not counts else f'  ({", ".join(counts)})'
-    print(f'{name:26} {done:16} {table.title}{rest}')
+    done = {one.row.id for one in results if one.state == collection.DONE} | set(measured.by_id())
+    fits = pages.runnable(table, here)
+    ids = set(printed.figures(table)) | {row.id for row in table.rows}
+    everywhere |= done
+    possible |= fits
+    states = [one.state for one in results if one.state not in (collection.DONE, collection.ABSENT)]
+    rest = ', '.join(f'{states.count(state)} {state}' for state in dict.fromkeys(states))
+    _print_count(name, pages.count(ids, fits, done), f'{table.title}{f" ({rest})" if rest else ""}')
+    for place in table.prints:
+      _print_count(f'  {pages.heading(place)}', pages.count(printed.figures_of(place), fits, done))
     if len(names) == 1:
-      for line in report.lines(results):
-        print(f'  {line.result.row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}')
-      for key in report.data_of(table, results):
-        print(
-          f'  --data={key}={"DIR" if DATA[key].required else "DIR (or made, or downloaded)"}: {DATA[key].files}; '
-          f'{DATA[key].terms}'
-        )
+      _list_rows(table, results)
+  if len(names) > 1:
+    for (system, number, part), keys in pages.deck_figures().items():
+      _print_count(f'decks: {system}, table {number}', pages.count(keys, possible, everywhere), part)
+  return 0
+
+
+def _print_count(label: str, count: pages.Count, title: str = '') -> None:
+  print(f'{label:34} {count.printed:>7} {count.runnable:>9} {count.run:>5}  {title}'.rstrip())
+
+
+def _list_rows(table: Table, results: list[collection.RowResult]) -> None:
+  runs = {run.name: run for run in table.runs}
+  for line in report.lines(results):
+    row = line.result.row
+    needed = needs.describe(needs.of_row(row, runs)._replace(data=()))
+    print(f'  {row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}; {needed}')
+  for key in report.data_of(table, results):
+    print(
+      f'  --data={key}={"DIR" if DATA[key].required else "DIR (or made, or downloaded)"}: {DATA[key].files}; '
+      f'{DATA[key].terms}'
+    )
+
+
+def _list_feasible(names: list[str], hardware: str) -> int:
+  """Print the rows of tables that `hardware` can run, with what they need."""
+  for name in names:
+    table = plans.table(name)
+    runs = {run.name: run for run in table.runs}
+    fits = pages.runnable(table, hardware)
+    if fits:
+      print(f'{name}: {len(fits)} of {len(table.rows)} rows  {table.title}')
+    for row in table.rows:
+      if row.id in fits:
+        print(f'  {row.id:56} {needs.describe(needs.of_row(row, runs))}')
   return 0
 
 

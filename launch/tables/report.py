@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.tables import DATA, METRICS, Metric, Run, Table
-from launch.tables import collection
+from launch.tables import collection, needs, pages, printed
 from launch.tables import plan as plans
 
 HEADER = (
@@ -25,6 +25,8 @@ HEADER = (
   'Measured on',
   'Time',
 )
+ROWS = 'Rows that lmx measures'  # headings
+MEASURED_HOW = '## How each is measured'
 _COMPARED = ('Published', 'Difference', 'In spreads', 'Within the band')
 _NUMBERS = ('Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 'Time')
 
@@ -135,17 +137,33 @@ def has_picture(table: Table, results: Sequence[collection.RowResult]) -> bool:
 def markdown(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> str:
   """Return the table with its protocol in Markdown."""
   text = [f'# {table.title}', '', f'{table.source}.{" " + table.note if table.note else ""}', '']
+  if _is_whole(table, results):
+    shown_figures, footnotes = pages.show(table, live(results))
+    for place in table.prints:
+      blocks = printed.blocks(printed.figures_of(place))
+      text += [f'## {pages.heading(place)}', '', *printed.markdown(blocks, shown_figures)]
+    text += [*(f'- {note}' for note in footnotes), ''] if footnotes else []
   shown = columns(results)
+  text += [f'## {ROWS}', '']
   text += ['| ' + ' | '.join(HEADER[i] for i in shown) + ' |']
   text += ['|' + ''.join('---:|' if HEADER[i] in _NUMBERS else '---|' for i in shown)]
   text += ['| ' + ' | '.join(line.cells[i].replace('|', '\\|') for i in shown) + ' |' for line in lines(results)]
   text += ['', *(f'- {note}' for note in notes(results)), '']
-  text += ['## How each is measured', '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
+  text += [MEASURED_HOW, '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
   for run in runs_of(table, results):
     text += [f'**{run.name}** ({about(run, plan)})', '', '```', *protocol(run, table, plan), '```', '']
   rows = [f'| {key} | {DATA[key].files} | {DATA[key].terms} |' for key in data_of(table, results)]
   text += ['## Data', '', '| Name | What | Terms |', '|---|---|---|', *rows] if rows else []
   return '\n'.join(text) + '\n'
+
+
+def _is_whole(table: Table, results: Sequence[collection.RowResult]) -> bool:
+  return len(results) == len(table.rows)
+
+
+def live(results: Sequence[collection.RowResult]) -> dict[str, str]:
+  """Return the metrics of runs by id, as text."""
+  return {line.result.row.id: line.cells[4] for line in lines(results) if line.result.seeds}
 
 
 def notes(results: Sequence[collection.RowResult]) -> list[str]:
@@ -182,9 +200,10 @@ def data_of(table: Table, results: Sequence[collection.RowResult]) -> list[str]:
 
 
 def about(run: Run, plan: plans.Plan) -> str:
-  """Return the seeds and hardware of a run."""
+  """Return the seeds, hardware and hours of a run."""
   count = len(plans.seeds(run, plan))
-  return (f'{count} seed{"s" * (count > 1)}; ' if run.seeds else '') + f'needs {run.needs}'
+  one = needs.Needs(run.needs, run.gpu_hours * count, ())
+  return (f'{count} seed{"s" * (count > 1)}; ' if run.seeds else '') + f'needs {needs.describe(one)}'
 
 
 def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
@@ -219,14 +238,22 @@ def html_page(name: str, table: Table, results: Sequence[collection.RowResult], 
     f'<tr><td>{e(k)}</td><td>{e(DATA[k].files)}</td><td>{e(DATA[k].terms)}</td></tr>' for k in data_of(table, results)
   )
   data = data and f'<h2>Data</h2>\n<table><tbody>{data}</tbody></table>'
+  printed_tables: list[str] = []
+  footnotes: list[str] = []
+  if _is_whole(table, results):
+    shown_figures, footnotes = pages.show(table, live(results))
+    for place in table.prints:
+      blocks = printed.blocks(printed.figures_of(place))
+      printed_tables += [f'<h2>{e(pages.heading(place))}</h2>', *printed.html_lines(blocks, shown_figures)]
+  above = '\n'.join([*printed_tables, *(f'<p>{e(note)}</p>' for note in footnotes), f'<h2>{ROWS}</h2>'])
   remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(results))
   remarks = remarks and f'<ul>{remarks}</ul>\n'
   about_it = 'Scores by what they cost' if table.curves else 'Difference from the published figures'
   image = f'<p><img src="{e(name)}.png" alt="{about_it}"></p>\n' if has_picture(table, results) else ''
   return (
     f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{e(table.title)}</title><style>{_STYLE}</style>\n'
-    f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n<table><thead><tr>{head}</tr></thead>\n'
-    f'<tbody>{chr(10).join(rows)}</tbody></table>\n{remarks}{image}'
+    f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n{above}\n'
+    f'<table><thead><tr>{head}</tr></thead>\n<tbody>{chr(10).join(rows)}</tbody></table>\n{remarks}{image}'
     f'<h2>How each is measured</h2>\n{runs}\n{data}</html>\n'
   )
 

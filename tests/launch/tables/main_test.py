@@ -20,6 +20,7 @@ from launch.tables.__main__ import main
     (['bert_glue', '--config.optim.lr'], 'option "--config.optim.lr" has no value'),
     (['rnn_lm_ptb', '--where=slrum'], 'there is no launcher "slrum"'),
     (['rnn_lm_ptb', '--options=epoch=6'], 'no option'),
+    (['--seeds'], 'the tables of the decks are shown by --decks'),
   ],
 )
 def test_what_is_wrong_says_what_to_do(tmp_path, capsys, words, message):
@@ -48,10 +49,28 @@ def test_dry_run_prints_the_commands_in_order(tmp_path, program, capsys):
 
 def test_list_shows_every_table_and_what_one_needs(tmp_path, capsys):
   assert main(['--list', f'--runs={tmp_path}']) == 0
-  assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == plans.names()
+  head, *lines = capsys.readouterr().out.splitlines()
+  assert head.split()[:2] == ['table', 'printed'] and head.endswith('run')
+  names = [line.split()[0] for line in lines if not line.startswith((' ', 'decks:'))]
+  assert names == plans.names()
+  places = sum(len(plans.table(name).prints) for name in names)
+  assert sum(line.startswith('  ') for line in lines) == places
+  decks = [line.partition(' table ')[2].split() for line in lines if line.startswith('decks:')]
+  assert sum(int(words[1]) for words in decks) == 264
   assert main(['--list', 'bert_squad', f'--runs={tmp_path}']) == 0
   said = capsys.readouterr().out
-  assert '0 of 12 rows' in said and '--data=squad=DIR: train-v1.1.json, dev-v1.1.json; CC BY-SA' in said
+  assert '--data=squad=DIR: train-v1.1.json, dev-v1.1.json; CC BY-SA' in said
+
+
+def test_feasible_rows_are_those_of_the_hardware(capsys):
+  found = {}
+  for hardware in ('2cores', '1gpu', 'pod'):
+    assert main([f'--feasible={hardware}']) == 0
+    found[hardware] = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith('  ')}
+  assert 'nplm/brown/mlp10/test' in found['2cores'] < found['1gpu'] < found['pod']
+  assert found['pod'] == {row.id for name in plans.names() for row in plans.table(name).rows}
+  assert main(['--feasible=2cores', 'quickstart']) == 0
+  assert capsys.readouterr().out.startswith('quickstart: ')
 
 
 def test_a_reader_that_has_gone_is_no_error(root):

@@ -8,6 +8,7 @@ import sys
 
 from experiments.tables import Curve, Row, Run, Table
 from launch.tables import plan as plans
+from launch.tables import report
 from launch.tables.__main__ import main
 
 STAND_IN = (sys.executable, str(pathlib.Path(__file__).parents[1] / 'stand_in.py'))
@@ -20,7 +21,8 @@ def run(folder: pathlib.Path, *words: str) -> int:
 
 def rows_of(folder: pathlib.Path, name: str = 'rnn_lm_ptb') -> list[str]:
   text = (folder / f'tables/{name}.md').read_text()
-  return [line for line in text.partition('\n## ')[0].splitlines() if line.startswith('| ')][1:]
+  part = text.partition(f'\n## {report.ROWS}\n')[2].partition('\n## ')[0]
+  return [line for line in part.splitlines() if line.startswith('| ')][1:]
 
 
 def put(folder: pathlib.Path, name: str, file: str, **figures) -> None:

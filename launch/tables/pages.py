@@ -1,0 +1,225 @@
+"""Pages of docs/results: the tables of each paper as printed, with what lmx measured below each row.
+
+They are written by `python -m launch.tables --pages` from published.csv, measured.csv and the tables of this folder.
+"""
+
+from __future__ import annotations
+
+import collections
+import csv
+import functools
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from experiments.tables import Table
+from launch.tables import measured, needs, printed
+from launch.tables import plan as plans
+
+FOLDER = plans.ROOT / 'docs' / 'results'
+_RENAMED = {'char_transformer': 'character_transformer'}  # systems of published.csv
+_HEAD = '<!-- Written by `python -m launch.tables --pages`. Edit experiments/tables/ instead. -->'
+_LEGEND = (
+  "Rows and columns are the paper's. Below a printed row stands what lmx measured: 'not run' if a run of lmx gives it "
+  'and nobody has run it yet, a dash if no run gives it. Context: another system, which the paper quotes.'
+)
+
+
+class Count(NamedTuple):
+  """Numbers of figures: printed in a paper, that lmx can run on some hardware, and that were run."""
+
+  printed: int
+  runnable: int
+  run: int
+
+
+def system(table: Table) -> str:
+  """Return the system on whose page a table is, that of most of its figures."""
+  ids = printed.figures(table) or [row.id for row in table.rows]
+  name = collections.Counter(key.partition('/')[0] for key in ids).most_common(1)[0][0]
+  return _RENAMED.get(name, name)
+
+
+def by_system() -> dict[str, list[str]]:
+  """Return the names of the tables of each system."""
+  found: dict[str, list[str]] = {}
+  for name in plans.names():
+    found.setdefault(system(plans.table(name)), []).append(name)
+  return found
+
+
+def runnable(table: Table, hardware: str) -> set[str]:
+  """Return the ids of the rows that `hardware`, a key of needs.HARDWARE, can run."""
+  runs = {run.name: run for run in table.runs}
+  return {row.id for row in table.rows if needs.of_row(row, runs).hardware in needs.HARDWARE[hardware]}
+
+
+def count(ids: Iterable[str], possible: set[str], run: set[str]) -> Count:
+  """Return the counts of rows and figures."""
+  ids = set(ids)
+  return Count(len(ids & plans.published().keys()), len(ids & possible), len(ids & run))
+
+
+def write(folder: pathlib.Path) -> list[pathlib.Path]:
+  """Write all pages into `folder`; return their paths."""
+  folder.mkdir(parents=True, exist_ok=True)
+  written = []
+  for name, text in pages().items():
+    written.append(folder / name)
+    written[-1].write_text(text, encoding='utf-8')
+  return written
+
+
+def pages() -> dict[str, str]:
+  """Return the text of each page by its file name."""
+  systems = by_system()
+  for one in measured.measurements():
+    systems.setdefault(one.system, [])
+  made = {f'{name}.md': _page(name, tables) for name, tables in sorted(systems.items())}
+  return {'README.md': _index(systems), 'decks.md': decks(), **made}
+
+
+def _title(name: str, tables: list[str]) -> str:
+  return plans.table(tables[0]).title.partition(',')[0] if tables else name
+
+
+def _index(systems: Mapping[str, list[str]]) -> str:
+  done = {one.id for one in measured.measurements()}
+  lines = [_HEAD, '', '# Results', '', _LEGEND, '']
+  lines += ['[The tables of the decks](decks.md) are those that lectures on these models show.', '']
+  lines += ['| Page | Figures printed | Of them lmx can run | run | Measured in all |', '|---|---:|---:|---:|---:|']
+  total = Count(0, 0, 0)
+  for name, tables in sorted(systems.items()):
+    counts = [count(printed.figures(t), runnable(t, 'pod'), done) for t in map(plans.table, tables)]
+    one = Count(*(sum(column) for column in zip(*counts, strict=True))) if counts else Count(0, 0, 0)
+    total = Count(*(a + b for a, b in zip(total, one, strict=True)))
+    number = sum(line.system == name for line in measured.measurements())
+    lines.append(
+      f'| [{_title(name, sorted(tables))}]({name}.md) | {one.printed} | {one.runnable} | {one.run} | {number} |'
+    )
+  lines.append(f'| all | {total.printed:,} | {total.runnable:,} | {total.run:,} | {len(measured.measurements()):,} |')
+  return '\n'.join(lines) + '\n'
+
+
+def _page(name: str, tables: list[str]) -> str:
+  lines = [_HEAD, '', f'# {_title(name, sorted(tables))}', '', _LEGEND if tables else '']
+  for table in tables:
+    lines += ['', *_table(table)]
+  lines += ['', *_measured([one for one in measured.measurements() if one.system == name])]
+  text = '\n'.join(lines).strip() + '\n'
+  while '\n\n\n' in text:
+    text = text.replace('\n\n\n', '\n\n')
+  return text
+
+
+def _table(name: str) -> list[str]:
+  table = plans.table(name)
+  lines = [f'## {table.title}', '', f'{table.source}. {table.note}'.strip(), '']
+  shown, notes = show(table)
+  for place in table.prints:
+    lines += [f'### {heading(place)}', '', *printed.markdown(printed.blocks(printed.figures_of(place)), shown)]
+  lines += [f'- {note}' for note in notes] + [''] * bool(notes)
+  return [*lines, *_commands(name, table)]
+
+
+def heading(place: tuple[str, str]) -> str:
+  """Return the heading of (paper, table)."""
+  paper, number = place
+  return f'{paper}, in its text' if number == 'text' else f'{paper}, table {number}' if number else paper
+
+
+def show(table: Table, live: Mapping[str, str] | None = None) -> tuple[printed.Shown, list[str]]:
+  """Return what is shown beside the figures of a table, and its footnotes.
+
+  Args:
+    table: the table.
+    live: id -> figure of runs in a directory, which replace those of measured.csv.
+  """
+  role, live = printed.roles(table), live or {}
+  recorded = measured.by_figure()
+  ours = {key: measured.text(one) for key, one in recorded.items()} | dict(live)
+  differs = {row.id: row.differs for row in table.rows if row.differs}
+  differs |= {key: one.differs for key, one in recorded.items() if one.differs and key not in live}
+  reasons: dict[str, str] = {}
+  marks: dict[str, str] = {}
+  for key, kind in role.items():
+    why = printed.reason(table, key) if kind == printed.UNMEASURED else differs.get(key, '')
+    if why and kind != printed.CONTEXT:
+      marks[key] = reasons.setdefault(why, f'[{_letters(len(reasons))}]')
+  return printed.Shown(role, ours, marks), [f'{mark} {_sentence(why)}' for why, mark in reasons.items()]
+
+
+def _letters(number: int) -> str:
+  """Return 'a' to 'z', then 'aa' and so on."""
+  return (_letters(number // 26 - 1) if number >= 26 else '') + chr(ord('a') + number % 26)
+
+
+def _sentence(text: str) -> str:
+  return text if text.endswith('.') else f'{text}.'
+
+
+def _commands(name: str, table: Table) -> list[str]:
+  """Return what runs the rows of a table, by what they need."""
+  runs = {run.name: run for run in table.runs}
+  counts: dict[str, int] = {}
+  for row in table.rows:
+    text = needs.describe(needs.of_row(row, runs))
+    counts[text] = counts.get(text, 0) + 1
+  lines = [f'`python -m launch.tables {name}` runs what is missing:', ''] if counts else []
+  return [*lines, *(f'- {number} row{"s" * (number > 1)}: {text}' for text, number in counts.items())]
+
+
+def _measured(lines: list[measured.Measurement]) -> list[str]:
+  if not lines:
+    return []
+  head = ['Row', 'Data', 'Metric', 'lmx', 'Printed', 'Protocol', 'Command', 'Code, hardware, date']
+  text = ['## Measured', '', f'| {" | ".join(head)} |', '|---|---|---|---:|---:|---|---|---|']
+  for one in lines:
+    line = plans.published().get(one.id)
+    protocol = '; '.join(filter(None, [one.protocol, one.differs and f'not compared: {one.differs}']))
+    cells = (
+      one.row or (line.row if line else one.id),
+      ', '.join(filter(None, (one.dataset, one.split))),
+      one.metric,
+      measured.text(one),
+      line.text if line else '',
+      protocol,
+      f'`{one.command}`' if one.command else '',
+      ', '.join(filter(None, (one.commit, one.hardware, one.date))),
+    )
+    text.append('| ' + ' | '.join(cell.replace('|', '\\|') for cell in cells) + ' |')
+  return text
+
+
+@functools.cache
+def deck_figures() -> dict[tuple[str, str, str], tuple[str, ...]]:
+  """Return the ids of the figures of each table of the decks: {(system, table, name of its part): ids}."""
+  found: dict[tuple[str, str, str], tuple[str, ...]] = {}
+  with (plans.FOLDER / 'deck_figures.csv').open(newline='', encoding='utf-8') as file:
+    for line in csv.DictReader(file):
+      key = (line['system'], line['table'], line['printed_as'])
+      found[key] = (*found.get(key, ()), line['id'])
+  return found
+
+
+def deck_tables() -> dict[tuple[str, str], list[str]]:
+  """Return the ids of each table of the decks in the paper's order: {(paper, table): ids}."""
+  ids = {key for part in deck_figures().values() for key in part}
+  found: dict[tuple[str, str], list[str]] = {}
+  for key, line in plans.published().items():
+    if key in ids:
+      found.setdefault((line.paper, line.table), []).append(key)
+  return found
+
+
+def decks() -> str:
+  """Return the page of the tables of the decks, as printed."""
+  lines = [_HEAD, '', '# Tables of the decks', '', _LEGEND, '']
+  owners = {place: plans.table(name) for name in plans.names() for place in plans.table(name).prints}
+  for place, ids in deck_tables().items():
+    shown, notes = show(owners[place]) if place in owners else (printed.Shown({}, {}, {}), [])
+    used = {shown.marks[key] for key in ids if key in shown.marks}
+    lines += [f'## {heading(place)}', '', *printed.markdown(printed.blocks(ids), shown)]
+    lines += [f'- {note}' for note in notes if note.partition(' ')[0] in used]
+    lines.append('')
+  return '\n'.join(lines).rstrip() + '\n'

@@ -1,0 +1,114 @@
+"""Tables in the paper's layout, and the role of each figure."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.tables import Row, Run, Table, Unmeasured
+from launch.tables import measured, pages, printed
+from launch.tables import plan as plans
+from lmx.errors import InputError
+
+SQUAD = ('Devlin et al. 2019', '2')
+TABLE = Table(
+  'BERT, SQuAD',
+  'Devlin et al. 2019',
+  rows=(
+    Row('bert/squad1.1/base/dev_em', 'run', 'exact_match'),
+    Row('bert/squad1.1/base/dev_f1', 'run', 'answer_f1', differs='of another split'),
+  ),
+  runs=(Run('run'),),
+  prints=(SQUAD,),
+  context=('bert/squad1.1/human/*', '*/*_ens/test_*', '*/bidaf_elmo/*', '*/rm_reader_ens/dev_*'),
+  unmeasured=(Unmeasured('bert/squad1.1/large*/dev_*', 'too large'), Unmeasured('*triviaqa/test_*', 'no test split')),
+)
+
+
+def squad(**changes):
+  return TABLE._replace(**changes)
+
+
+def test_each_figure_has_one_role():
+  role = printed.roles(TABLE)
+  assert len(role) == 26
+  assert [role[key] for key in ('bert/squad1.1/base/dev_em', 'bert/squad1.1/nlnet_ens/test_em')] == [
+    'measured',
+    'context',
+  ]
+  assert role['bert/squad1.1/large_ens/dev_f1'] == 'unmeasured'
+  assert printed.reason(TABLE, 'bert/squad1.1/large_triviaqa/test_em') == 'no test split'
+
+
+@pytest.mark.parametrize(
+  'changes,message',
+  [
+    ({'context': TABLE.context[1:]}, r'human/test_em: expected one of a row, context and unmeasured, got none'),
+    ({'context': (*TABLE.context, '*/base/*')}, r"base/dev_em: .* got \['context', 'measured'\]"),
+    ({'context': (*TABLE.context, '*/qanett/*')}, r'pattern "\*/qanett/\*" fits no printed figure'),
+    ({'prints': (SQUAD, ('Devlin et al. 2019', '22'))}, 'published.csv has no table'),
+  ],
+)
+def test_a_figure_without_a_role_is_refused(changes, message):
+  with pytest.raises(InputError, match=message):
+    printed.roles(squad(**changes))
+
+
+def blocks_of(paper: str, table: str) -> list[printed.Block]:
+  return printed.blocks(printed.figures_of((paper, table)))
+
+
+def test_rows_and_columns_are_the_papers():
+  [block] = blocks_of(*SQUAD)
+  assert block.caption == 'squad1.1' and block.columns == ('dev, EM', 'dev, F1', 'test, EM', 'test, F1')
+  assert [row.label for row in block.rows][:3] == ['Human', '#1 Ensemble - nlnet', '#2 Ensemble - QANet']
+  assert block.rows[0].ids == ('', '', 'bert/squad1.1/human/test_em', 'bert/squad1.1/human/test_f1')
+
+
+def test_rows_without_a_common_column_are_blocks_of_their_own():
+  blocks = blocks_of('Yang et al. 2019 (v1, June 2019)', '2')
+  assert [block.caption for block in blocks] == ['squad1.1, dev', 'squad2.0, dev', 'squad1.1, test', 'squad2.0, test']
+  assert [len(block.rows) for block in blocks] == [2, 2, 4, 4]
+  fine = blocks_of('Vaswani et al. 2017', '2')
+  assert [len(block.rows) for block in fine] == [10], 'a row of one pair alone, and one of the other'
+
+
+def test_blocks_of_tasks_become_rows():
+  main, increase = blocks_of('Peters et al. 2018', '1')
+  assert main.columns == ('previous SOTA', 'our baseline', 'ELMo + baseline') and len(main.rows) == 6
+  assert main.rows[1].label == 'snli, test, accuracy' and main.rows[1].remarks[0] == 'Chen et al. (2017)'
+  assert len(increase.rows) == 1
+  [parameters] = blocks_of('Graves et al. 2014', '1')
+  assert parameters.columns == ('parameters',) and len(parameters.rows) == 5
+  [listed] = blocks_of('Radford et al. 2019', 'text')
+  assert listed.columns == ('figure',) and 'coqa, dev, F1' in listed.rows[2].label
+
+
+def test_every_printed_figure_is_shown_once():
+  places = dict.fromkeys((line.paper, line.table) for line in plans.published().values())
+  for place in places:
+    ids = printed.figures_of(place)
+    shown = [key for block in printed.blocks(ids) for row in block.rows for key in row.ids if key]
+    assert sorted(shown) == sorted(ids), place
+    for block in printed.blocks(ids):
+      assert {len(row.ids) for row in block.rows} == {len(block.columns)}
+      assert all(len(row.remarks) in (0, len(row.ids)) for row in block.rows)
+
+
+def test_what_lmx_measured_stands_below_its_row(monkeypatch):
+  line = dict.fromkeys(measured.Measurement._fields, '') | {'id': 'bert/squad1.1/base/dev_em', 'seeds': '2'}
+  one = measured.Measurement(**line | {'value': '80.5', 'spread': '0.2', 'differs': 'a smaller model'})
+  other = one._replace(value='80.9', spread='', seeds='1', differs='')
+  monkeypatch.setattr(measured, 'measurements', lambda: (one,))
+  shown, notes = pages.show(TABLE)
+  lines = printed.markdown(printed.blocks(printed.figures(TABLE)), shown)
+  base = next(i for i, text in enumerate(lines) if text.startswith('| BERT_BASE'))
+  assert lines[base].startswith('| BERT_BASE (Single) | 80.8 | 88.5 |  |')
+  assert lines[base + 1] == '| → lmx | 80.5 ± 0.2 (2 seeds) [a] | not run [b] |  |  |'
+  assert lines[base + 3].startswith('| → lmx | – [c] | – [c] |')
+  assert notes == ['[a] a smaller model.', '[b] of another split.', '[c] too large.', '[d] no test split.']
+  assert '| Human (context) |  |  | 82.3 | 91.2 |' in lines
+  monkeypatch.setattr(measured, 'measurements', lambda: (one, other))
+  assert pages.show(TABLE)[0].ours['bert/squad1.1/base/dev_em'] == '80.9', 'one of the printed protocol comes first'
+  assert pages.show(TABLE, {'bert/squad1.1/base/dev_em': '81.0'})[0].ours['bert/squad1.1/base/dev_em'] == '81.0'
+  page = '\n'.join(printed.html_lines(printed.blocks(printed.figures(TABLE)), shown))
+  assert '<tr class="absent"><td>Human (context)</td>' in page and page.count('<table>') == 1

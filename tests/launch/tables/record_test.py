@@ -1,0 +1,53 @@
+"""Metrics of runs as lines of measured.csv, and the pages that show them."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from launch.tables import measured, pages
+from launch.tables.__main__ import main
+from tests.launch.tables.runs import put
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+  """An empty measured.csv."""
+  path = tmp_path / 'measured.csv'
+  path.write_text(','.join(measured.Measurement._fields) + '\n')
+  monkeypatch.setattr(measured, 'FILE', path)
+  monkeypatch.setattr(measured.plans, 'ROOT', tmp_path)
+  measured.measurements.cache_clear()
+  yield path
+  measured.measurements.cache_clear()
+
+
+def lines_of(path) -> list[dict[str, str]]:
+  with path.open(newline='') as opened:
+    return list(csv.DictReader(opened))
+
+
+def test_metrics_are_recorded_and_replaced(tmp_path, file, capsys):
+  words = ['rnn_lm_ptb', f'--runs={tmp_path}', '--rows=small/*', '--collect', '--seeds=1', '--record']
+  assert main(words) == 0 and not lines_of(file), 'of runs that are not done'
+  for value in (115.62, 114.8):
+    put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=value, split='test', device='1 x cpu')
+    assert main(words) == 0
+  assert '1 lines of measured.csv written' in capsys.readouterr().out
+  [line] = lines_of(file)
+  assert line['id'] == 'rnn_lm/ptb/small/test' and line['value'] == '114.8' and line['seeds'] == '1'
+  assert line['command'] == 'python -m launch.tables rnn_lm_ptb --rows=rnn_lm/ptb/small/test'
+  assert (line['system'], line['split'], line['metric'], line['hardware']) == ('rnn_lm', 'test', 'ppl', '1 x cpu')
+  assert not line['differs'] and not line['spread'] and len(line['date']) == 10
+
+
+def test_pages_show_what_was_recorded(tmp_path, file):
+  put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.8, split='test')
+  assert main(['rnn_lm_ptb', f'--runs={tmp_path}', '--rows=small/*', '--collect', '--seeds=1', '--record']) == 0
+  assert main([f'--pages={tmp_path}/pages']) == 0
+  names = {path.name for path in (tmp_path / 'pages').iterdir()}
+  assert {'README.md', 'decks.md', 'rnn_lm.md', 'bert.md'} <= names
+  assert names == {'README.md', 'decks.md', *(f'{name}.md' for name in pages.by_system())}
+  text = (tmp_path / 'pages/rnn_lm.md').read_text()
+  assert '| rnn_lm/ptb/small/test |' not in text and '| 114.8 | 114.5 |' in text
