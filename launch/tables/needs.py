@@ -1,4 +1,4 @@
-"""What a row needs: hardware, hours of it, and data under a licence."""
+"""Needs of a row: hardware, hours of it, and data under a licence."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _join(*texts: str) -> str:
 
 
 class Shown(NamedTuple):
-  """What is shown beside printed figures, by id: the role, the text of lmx's figure, and the mark of a footnote."""
+  """Parts shown with printed figures, by id: the role, the text of lmx's figure, and the mark of a footnote."""
 
   role: Mapping[str, str]
   ours: Mapping[str, str]

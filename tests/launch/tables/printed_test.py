@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.tables import Row, Run, Table, Unmeasured
-from launch.tables import measured, pages, printed
+from experiments.tables import CORES, POD, Row, Run, Table, Unmeasured
+from launch.tables import measured, needs, pages, printed
 from launch.tables import plan as plans
 from lmx.errors import InputError
 
@@ -70,6 +70,8 @@ def test_rows_without_a_common_column_are_blocks_of_their_own():
   assert [len(block.rows) for block in blocks] == [2, 2, 4, 4]
   fine = blocks_of('Vaswani et al. 2017', '2')
   assert [len(block.rows) for block in fine] == [10], 'a row of one pair alone, and one of the other'
+  assert [len(block.rows) for block in blocks_of('Radford et al. 2018', '2')] == [7]
+  assert [len(block.rows) for block in blocks_of('Liu et al. 2018', '7')] == [5]
 
 
 def test_blocks_of_tasks_become_rows():
@@ -112,3 +114,21 @@ def test_what_lmx_measured_stands_below_its_row(monkeypatch):
   assert pages.show(TABLE, {'bert/squad1.1/base/dev_em': '81.0'})[0].ours['bert/squad1.1/base/dev_em'] == '81.0'
   page = '\n'.join(printed.html_lines(printed.blocks(printed.figures(TABLE)), shown))
   assert '<tr class="absent"><td>Human (context)</td>' in page and page.count('<table>') == 1
+
+
+def test_rows_are_connected_through_other_rows():
+  one, two, three = (('x', '', str(i)) for i in range(3))
+  rows = [('a', {one: '1', two: '2'}), ('b', {one: '3'}), ('c', {three: '4'}), ('d', {two: '5'})]
+  assert [[label for label, _ in part] for part in printed._connected(rows)] == [['a', 'b', 'd'], ['c']]
+
+
+def test_a_row_needs_what_its_runs_start_from():
+  runs = {
+    'start': Run('start', settings=('data.manual_dir={data.squad}',), seeds=0, needs=POD, gpu_hours=100),
+    'run': Run('run', settings=('train.init_from={start}',), seeds=3, needs=CORES, gpu_hours=2),
+    'again': Run('again', settings=('train.init_from={few}',), needs=POD),
+    'few': Run('few', needs=CORES),
+  }
+  assert needs.of_row(Row('b', 'again', 'f1'), runs).hardware == POD
+  assert needs.of_row(Row('a', 'run', 'f1'), runs) == needs.Needs(POD, 106, ('squad',))
+  assert needs.describe(needs.of_row(Row('a', 'run', 'f1'), runs)) == 'a pod, 106 h of an H100; squad (CC BY-SA)'
