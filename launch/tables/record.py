@@ -1,4 +1,4 @@
-"""Writes collected metrics into experiments/tables/measured.csv."""
+"""Record of collected metrics in experiments/tables/measured.csv."""
 
 from __future__ import annotations
 
