@@ -84,7 +84,7 @@ def blocks(ids: Iterable[str]) -> list[Block]:
 
   Neighbouring figures with one label are a row. Rows that share columns, also through other rows, are a block. Blocks
   of one row each with the same metrics become one block, and so do blocks of one column each with the same labels, as
-  in a table of tasks.
+  in a table of tasks. A block whose labels are all combinations 'ROW, COLUMN' has these rows and columns.
   """
   parts = _connected(_rows(ids))
   if len(parts) > 1 and all(len(part) == 1 for part in parts):
@@ -143,6 +143,8 @@ def _prefixes(rows: list[_Row]) -> list[str]:
 
 def _block(rows: list[_Row]) -> Block:
   columns = _columns(rows)
+  if len(columns) == 1 and (matrix := _matrix(rows)):
+    return Block(_join(*columns[0]), '', *matrix)
   differ = [len({column[i] for column in columns}) > 1 or (len(columns) == 1 and i == 2) for i in range(3)]
   heads = tuple(
     ', '.join(part for part, shown in zip(column, differ, strict=True) if shown and part) for column in columns
@@ -150,6 +152,17 @@ def _block(rows: list[_Row]) -> Block:
   common = ', '.join(part for part, shown in zip(columns[0], differ, strict=True) if not shown and part)
   made = (BlockRow(label, tuple(cells.get(column, '') for column in columns)) for label, cells in rows)
   return Block(common, '', heads, tuple(made))
+
+
+def _matrix(rows: list[_Row]) -> tuple[tuple[str, ...], tuple[BlockRow, ...]] | None:
+  """Return the columns and rows of figures whose labels 'ROW, COLUMN' have all combinations; None if they have not."""
+  ids = {tuple(label.rsplit(', ', 1)): key for label, cells in rows for key in cells.values()}
+  if any(len(parts) == 1 for parts in ids):
+    return None
+  labels, heads = (tuple(dict.fromkeys(part)) for part in zip(*ids, strict=True))
+  if min(len(labels), len(heads)) < 2 or not len(labels) * len(heads) == len(rows) == len(ids):
+    return None
+  return heads, tuple(BlockRow(label, tuple(ids[label, head] for head in heads)) for label in labels)
 
 
 def _joined(parts: list[list[_Row]]) -> Block:

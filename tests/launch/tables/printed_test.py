@@ -85,6 +85,13 @@ def test_blocks_of_tasks_become_rows():
   assert listed.columns == ('figure',) and 'coqa, dev, F1' in listed.rows[2].label
 
 
+def test_labels_of_all_combinations_are_a_matrix():
+  [block] = blocks_of('Mikolov et al. 2013a', '2')
+  assert block.columns == tuple(f'{n} training words' for n in ('24M', '49M', '98M', '196M', '391M', '783M'))
+  assert [row.label for row in block.rows] == [f'CBOW, dimensionality {n}' for n in (50, 100, 300, 600)]
+  assert plans.published()[block.rows[3].ids[5]].text == '50.4'
+
+
 def test_every_printed_figure_is_shown_once():
   places = dict.fromkeys((line.paper, line.table) for line in plans.published().values())
   for place in places:
