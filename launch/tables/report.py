@@ -216,7 +216,8 @@ def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:78rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.3rem .7rem;border-bottom:1px solid #ddd;
-text-align:left}td.n,th.n{text-align:right}tr.absent td{color:#888}tr.ours td{color:#275}caption{text-align:left}td.no{color:#a33}td.yes{color:#275}
+text-align:left}td.n,th.n{text-align:right}tr.absent td{color:#888}tr.ours td{color:#275}caption{text-align:left}
+td.no{color:#a33}td.yes{color:#275}
 pre{background:#f6f6f6;padding:.6rem;overflow-x:auto}"""
 
 
