@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import shutil
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.tables import CORES, DATA, GPU, GPUS, POD, Row, Run
 from launch.tables import plan as plans
 
 HARDWARE = {'2cores': (CORES,), '1gpu': (CORES, GPU), 'pod': (CORES, GPU, GPUS, POD)}
 _ORDER = (CORES, GPU, GPUS, POD)
+_OPERATIONS = 0.35 * 989e12  # a second: of an H100 in bfloat16 at 35% of its peak
+# Training sizes: tokens of a text that is read as a stream, rows of other data sets.
+_TOKENS = {
+  'ptb': 929_589,
+  'ptb_characters': 5.1e6,
+  'wikitext2': 2_088_628,
+  'wikitext103': 103e6,
+  'enwik8': 90e6,
+  'text8': 90e6,
+  'lm1b': 0.8e9,
+  'imdb': 20e6,
+  'trec': 60e3,
+}
+_ROWS = {
+  'conll2003': 14_041,
+  'glue/cola': 8_551,
+  'glue/mnli': 392_702,
+  'glue/mrpc': 3_668,
+  'glue/qnli': 104_743,
+  'glue/qqp': 363_846,
+  'glue/rte': 2_490,
+  'glue/sst2': 67_349,
+  'glue/stsb': 5_749,
+  'imdb': 25_000,
+  'lm1b': 30.3e6,
+  'multi30k': 29_000,
+  'race': 87_866,
+  'race/joined': 87_866,
+  'scitail': 23_596,
+  'snli': 549_367,
+  'squad': 87_599,
+  'squad2': 130_319,
+  'sst2': 6_920,
+  'sst2_phrases': 67_349,
+  'story_cloze': 1_871,
+  'swag': 73_546,
+  'trec': 5_452,
+  'wmt14_en_de': 4.5e6,
+  'wmt14_en_fr': 36e6,
+}
 
 
 class Needs(NamedTuple):
@@ -33,9 +75,48 @@ def of_row(row: Row, runs: Mapping[str, Run]) -> Needs:
   text = ' '.join(' '.join((*run.settings, *run.then)) for run in needed)
   return Needs(
     max((run.needs for run in needed), key=_ORDER.index),
-    sum(run.gpu_hours * max(run.seeds, 1) for run in needed),
+    sum(gpu_hours(run, runs) * max(run.seeds, 1) for run in needed),
     tuple(name for name in DATA if f'{{data.{name}}}' in text),
   )
+
+
+def gpu_hours(run: Run, runs: Mapping[str, Run]) -> float:
+  """Return estimated hours of one H100 for a seed of a training; 0 on CPUs, or if its tokens are not known.
+
+  The estimate is 6 operations for each parameter and token, at 35% of the peak in bfloat16. It reads rows at their full
+  length.
+  """
+  if run.gpu_hours or run.needs == CORES or not run.config or run.kind == 'pipeline':
+    return run.gpu_hours
+  settings = plans.configs(run, 0 if run.seeds else None, plans.Plan())['']
+  return 6 * _parameters(run, runs, settings) * _tokens(settings) / _OPERATIONS / 3600
+
+
+def _tokens(settings: Mapping[str, Any]) -> float:
+  """Return the tokens of a training; 0 if they are not known."""
+  length, rows = settings.get('data.length', 0), settings.get('data.batch_size', 0)
+  if settings.get('train.steps'):
+    return settings['train.steps'] * (settings.get('data.batching.tokens') or rows * length)
+  dataset = settings.get('data.dataset', '')
+  sizes = _TOKENS if settings.get('data.batching.name') in ('streams', 'both_ways') else _ROWS
+  tokens = float(sizes.get(dataset, 0)) * (1 if sizes is _TOKENS else length)
+  return settings.get('train.epochs', 0) * tokens
+
+
+def _parameters(run: Run, runs: Mapping[str, Run], settings: Mapping[str, Any]) -> int:
+  """Return the parameters of the model, or of the one that the run starts from; 0 if they are not known."""
+  model, variant = settings.get('model.name', ''), settings.get('model.variant', '')
+  for start in plans.dependencies(run, runs):
+    if not variant and start.name.startswith('imported/'):
+      variant = start.name.removeprefix('imported/').removeprefix(model).removesuffix('_cased').strip('_') or 'base'
+    elif not variant and start.config:
+      return _parameters(start, runs, plans.configs(start, 0 if start.seeds else None, plans.Plan()).get('', {}))
+  return _counts().get(model, {}).get('variants', {}).get(variant, 0)
+
+
+@functools.cache
+def _counts() -> dict[str, Any]:
+  return json.loads((plans.ROOT / 'lmx/models/parameters.json').read_text())
 
 
 def here() -> str:
@@ -44,8 +125,9 @@ def here() -> str:
 
 
 def describe(needs: Needs) -> str:
-  """Return needs as text: 'one GPU, 12 h of an H100; squad (CC BY-SA)'."""
-  hours = f', {needs.gpu_hours:,.2g} h of an H100' if 0 < needs.gpu_hours < 10 else ''
-  hours = f', {needs.gpu_hours:,.0f} h of an H100' if needs.gpu_hours >= 10 else hours
+  """Return needs as text: 'one GPU, 12 hours of an H100; squad (CC BY-SA)'."""
+  hours = f', about {needs.gpu_hours:.2g} hours of an H100' if 0.05 <= needs.gpu_hours < 10 else ''
+  hours = f', about {needs.gpu_hours:,.0f} hours of an H100' if needs.gpu_hours >= 10 else hours
+  hours = ', minutes of an H100' if 0 < needs.gpu_hours < 0.05 else hours
   data = '; '.join(f'{name} ({DATA[name].terms})' for name in needs.data)
   return f'{needs.hardware}{hours}' + (f'; {data}' if data else '')

@@ -138,4 +138,16 @@ def test_a_row_needs_what_its_runs_start_from():
   }
   assert needs.of_row(Row('b', 'again', 'f1'), runs).hardware == POD
   assert needs.of_row(Row('a', 'run', 'f1'), runs) == needs.Needs(POD, 106, ('squad',))
-  assert needs.describe(needs.of_row(Row('a', 'run', 'f1'), runs)) == 'a pod, 106 h of an H100; squad (CC BY-SA)'
+  assert (
+    needs.describe(needs.of_row(Row('a', 'run', 'f1'), runs)) == 'a pod, about 106 hours of an H100; squad (CC BY-SA)'
+  )
+
+
+def test_hours_are_those_of_the_operations():
+  table = plans.table('gpt2_webtext')
+  runs = {run.name: run for run in table.runs}
+  seconds = 6 * 124_439_808 * 600_000 * 480 * 1024 / (0.35 * 989e12)
+  assert needs.gpu_hours(runs['gpt2/webtext_124m'], runs) == pytest.approx(seconds / 3600)
+  runs = {run.name: run for run in plans.table('bert_glue').runs}
+  seconds = 6 * 335_141_888 * 3 * 392_702 * 128 / (0.35 * 989e12)
+  assert needs.gpu_hours(runs['bert/large_mnli'], runs) == pytest.approx(seconds / 3600), 'weights that are imported'
