@@ -385,8 +385,12 @@ def overrides_of(run: tables.Run) -> list[str]:
 def test_table_runs_are_known_again(name):
   """What the config.json of each will say is what the table looks for; and its commands parse."""
   table, plan = plans.table(name), plans.Plan()
-  runs = {run.name: run for run in table.runs}
+  runs, seen = {run.name: run for run in table.runs}, set()
   for run in table.runs:
+    kind = run.config, tuple(text.partition('=')[0] for text in run.settings)
+    if len(table.runs) > 200 and kind in seen:
+      continue  # a point of a grid, which differs from another in values alone
+    seen.add(kind)
     for command in plans.commands(run, plans.seeds(run, plan)[0], runs, plan, shown=True):
       main.parse(list(command.words))
     if not run.config:

@@ -74,6 +74,7 @@ class Row(NamedTuple):
       without one the metric's band.
     note: further conditions of the metric.
     tries: runs with other settings. Of `run` and these, the one with the lowest mean validation loss over seeds counts.
+    highest: instead the try with the highest mean of the metric counts, for papers that choose by it.
   """
 
   id: str
@@ -85,6 +86,7 @@ class Row(NamedTuple):
   band: float = 0.0
   note: str = ''
   tries: tuple[str, ...] = ()
+  highest: bool = False
 
   @property
   def runs(self) -> tuple[str, ...]:
@@ -235,6 +237,13 @@ DATA = {
   'bert_base': Data('weights of BERT base: google-research/bert, or hub:bert-base-uncased', 'Apache 2.0'),
   'bert_large': Data('weights of BERT large: google-research/bert, or hub:bert-large-uncased', 'Apache 2.0'),
   'bert_base_cased': Data('weights of BERT base, cased: hub:bert-base-cased', 'Apache 2.0'),
+  'bert_large_cased': Data('weights of BERT large, cased: hub:bert-large-cased', 'Apache 2.0'),
+  'bert_large_wwm': Data('weights of May 2019: hub:bert-large-uncased-whole-word-masking', 'Apache 2.0'),
+  'bert_large_cased_wwm': Data('weights of May 2019: hub:bert-large-cased-whole-word-masking', 'Apache 2.0'),
+  'bert_tiny': Data('weights of BERT-Tiny: hub:google/bert_uncased_L-2_H-128_A-2', 'Apache 2.0'),
+  'bert_mini': Data('weights of BERT-Mini: hub:google/bert_uncased_L-4_H-256_A-4', 'Apache 2.0'),
+  'bert_small': Data('weights of BERT-Small: hub:google/bert_uncased_L-4_H-512_A-8', 'Apache 2.0'),
+  'bert_medium': Data('weights of BERT-Medium: hub:google/bert_uncased_L-8_H-512_A-8', 'Apache 2.0'),
   'gpt': Data('weights of GPT: openai/finetune-transformer-lm, or hub:openai-community/openai-gpt', 'MIT'),
   'gpt2_124m': Data('weights of GPT-2: openai/gpt-2, or hub:gpt2', 'modified MIT'),
   'gpt2_355m': Data('weights of GPT-2 medium: hub:gpt2-medium', 'modified MIT'),

@@ -138,10 +138,12 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
 
 
 def _choose_try(tries: list[RowResult]) -> RowResult:
-  """Return the try with the lowest mean validation loss over seeds, if all are done."""
+  """Return the try with the lowest mean validation loss over seeds, or the highest metric, if all are done."""
   if len(tries) == 1:
     return tries[0]
   if all(one.state == DONE for one in tries):
+    if tries[0].row.highest:
+      return max(tries, key=lambda one: one.mean)
     return min(tries, key=lambda one: statistics.fmean(result.loss for result in one.seeds))
   problems = [problem for one in tries for problem in one.problems]
   begun = any(one.begun or one.seeds for one in tries)

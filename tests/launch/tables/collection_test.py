@@ -83,8 +83,8 @@ def test_a_file_that_was_cut_off_is_told(tmp_path, program, capsys):
 
 
 def test_a_figure_of_another_split_is_not_taken(tmp_path, capsys):
-  put(tmp_path, 'bert/large_squad', 'results', f1=91.0, exact_match=84.0, split='test')
-  assert main(['bert_squad', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=bert/nvidia_seeds/*']) == 2
+  put(tmp_path, 'bert/nvidia_squad', 'results', f1=91.0, exact_match=84.0, split='test')
+  assert main(['bert_nvidia', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=bert/nvidia_seeds/squad*']) == 2
   assert 'is of the split test; bert/nvidia_seeds/squad_large/em is of valid' in capsys.readouterr().err
 
 
@@ -108,6 +108,12 @@ def test_of_several_tries_the_one_of_the_lowest_validation_loss_counts(tmp_path)
   found = collection.collect(table, list(table.rows[:1]), plan)[0]
   assert (found.run, found.state, found.mean) == ('high', collection.DONE, pytest.approx(65.0))
   assert report.lines([found])[0].cells[1] == 'high'
+
+
+def test_of_tries_chosen_on_the_measured_split_the_one_of_the_highest_metric_counts(tmp_path):
+  table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  found = collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0]
+  assert (found.run, found.state, found.mean) == ('low', collection.DONE, pytest.approx(85.0))
 
 
 def test_until_all_tries_are_done_none_is_chosen(tmp_path):

@@ -33,21 +33,25 @@ def test_a_table_of_which_nothing_is_published_compares_nothing(tmp_path):
 
 
 def test_differences_are_in_units_of_the_published_spread(tmp_path):
-  put(tmp_path, 'bert/large_squad', 'results', f1=91.0, exact_match=84.0, split='valid')
-  words = ['bert_squad', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=bert/nvidia_seeds/*']
+  put(tmp_path, 'bert/nvidia_squad', 'results', f1=91.0, exact_match=84.0, split='valid')
+  words = ['bert_nvidia', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=bert/nvidia_seeds/squad*']
   assert main(words) == 0
-  em, f1 = (line.split(' | ') for line in rows_of(tmp_path, 'bert_squad'))
+  em, f1 = (line.split(' | ') for line in rows_of(tmp_path, 'bert_nvidia'))
   assert em[3:8] == ['83.96 ± 0.266', '84.00 (1 seed)', '+0.04', '+0.2', 'yes (±0.53)']
   assert f1[3:8] == ['90.68 ± 0.16', '91.00 (1 seed)', '+0.32', '+2.0', 'yes (±0.32)']
-  assert (tmp_path / 'tables/bert_squad.png').read_bytes()[:4] == b'\x89PNG'
+  assert (tmp_path / 'tables/bert_nvidia.png').read_bytes()[:4] == b'\x89PNG'
 
 
 def test_what_was_measured_otherwise_is_shown_and_not_compared(tmp_path, capsys):
-  put(tmp_path, 'bert/base_cola', 'results', matthews=0.583, split='valid')
+  for rate, matthews in (('', 0.571), ('_3e-5', 0.583), ('_4e-5', 0.58), ('_5e-5', 0.575)):
+    put(tmp_path, f'bert/base_cola{rate}', 'results', matthews=matthews, validation_loss=0.5, split='valid')
   assert main(['bert_glue', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=glue_test/base/cola']) == 0
   cells = rows_of(tmp_path, 'bert_glue')[0].split(' | ')
   assert cells[3:8] == ['52.1 *', '58.3 (1 seed)', '', '', '']
-  assert "* Not compared: printed: GLUE's test server; ours: the validation split." in capsys.readouterr().out
+  assert (
+    "* Not compared: printed: GLUE's test server; ours: the validation split, on which the rate is chosen."
+    in capsys.readouterr().out
+  )
 
 
 def test_a_table_with_curves_draws_them(tmp_path):
@@ -84,7 +88,7 @@ def test_numbers_of_parameters_are_whole_and_what_reads_no_data_says_so(tmp_path
 
 def test_bands_are_of_the_row_of_the_spread_or_of_the_metric():
   printed = plans.published()
-  row = next(row for row in plans.table('bert_squad').rows if row.id == 'bert/nvidia_seeds/squad_large/f1')
+  row = next(row for row in plans.table('bert_nvidia').rows if row.id == 'bert/nvidia_seeds/squad_large/f1')
   assert report.band(row, printed[row.id]) == pytest.approx(0.32)
   assert report.band(row._replace(band=1.5), printed[row.id]) == 1.5
   ppl = plans.table('rnn_lm_ptb').rows[1]
