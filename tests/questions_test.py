@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from lmx.data import pipeline
 from lmx.data.batching import questions as batching
 from lmx.data.builders import questions
 from lmx.errors import InputError
+from lmx.evaluation import ensemble
 from lmx.prediction import question_answering
 from lmx.runs import restore
 
@@ -220,6 +222,25 @@ def test_thresholds_and_lengths_are_obeyed(run, capsys):
     assert one.text and len(corpus.tokenizer.encode(one.text)) == 1
   assert main.main(['evaluate', f'--workdir={run}', '--split=valid', '--json']) == 0
   assert json.loads(capsys.readouterr().out)['f1'] == json.loads((run / 'results.json').read_text())['f1']
+
+
+def test_an_ensemble_has_the_mean_of_the_scores(run, monkeypatch):
+  load, alone = restore.load, json.loads((run / 'results.json').read_text())
+  single = question_answering.answer((loaded := load(run)).run, loaded.corpus(), loaded.params, 'valid')
+  same = ensemble.evaluate([run, run], 'valid')
+  assert (same.metrics['f1'], same.metrics['exact_match']) == (alone['f1'], alone['exact_match'])
+  assert same.metrics['members'][1]['f1'] == alone['f1'] and same.metrics['tokens_counted'] == len(single)
+
+  def thrice(workdir, *rest):
+    loaded = load(workdir, *rest)
+    if workdir == run:
+      return loaded
+    head = jax.tree.map(lambda x: 3 * x, loaded.params['objective'])
+    return dataclasses.replace(loaded, params={**loaded.params, 'objective': head})
+
+  monkeypatch.setattr(restore, 'load', thrice)
+  for one, mean in zip(single, ensemble.evaluate([run, str(run)], 'valid').answers, strict=True):
+    assert (mean.id, mean.best) == (one.id, one.best) and mean.null_odds == pytest.approx(2 * one.null_odds, rel=1e-4)
 
 
 def test_a_file_is_answered_as_the_split_it_is(run, tmp_path, capsys):

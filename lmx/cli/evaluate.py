@@ -1,11 +1,12 @@
 """`lmx evaluate --workdir=DIR [--config=FILE[:variant]] [--split=test] [--which=best|last|average|STEP]
-[--cache=500,0.1,1] [--mixture=trigram:0.5] [--translations=FILE] [--by_length=FILE.png --beside=DIR,DIR]
-[--output=FILE.json] [--config.evaluation.batch_size=1 ...]`."""
+[--cache=500,0.1,1] [--mixture=trigram:0.5] [--ensemble=DIR,DIR] [--translations=FILE]
+[--by_length=FILE.png --beside=DIR,DIR] [--output=FILE.json] [--config.evaluation.batch_size=1 ...]`."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--mixture', metavar='NAME[:WEIGHT]', help="also measure it mixed with an n-gram model: 'trigram' or 'kneser_ney'"
   )
-  parser.add_argument('--ensemble', default='', help='work directories of further classifiers, with commas between')
+  parser.add_argument(
+    '--ensemble',
+    default='',
+    help='work directories of further runs, with commas between; measures the mean',
+  )
   parser.add_argument('--translations', default='', help='file for the translations of the split (evaluation.beam)')
   parser.add_argument('--by_length', default='', help='picture of BLEU by the words of the source (evaluation.beam)')
   parser.add_argument('--beside', default='', help='work directories of runs to show in it too, with commas between')
@@ -31,15 +36,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx.config import resolve
   from lmx.errors import InputError
   from lmx.evaluation import report, translation
-  from lmx.prediction import classification
   from lmx.reporting import run_log
-  from lmx.runs import restore
 
   if args.beside and not args.by_length:
     raise InputError('--beside names runs for the picture of --by_length; give that too')
+  metrics, translations, _ = _evaluate_ensemble(args) if args.ensemble else _evaluate_run(args)
+  if args.translations:
+    if not translations:
+      raise InputError('--translations: got an ensemble that translates nothing; omit it')
+    translation.write(args.translations, translations)
+  print(json.dumps(metrics, indent=1) if args.json else report.summary(metrics))
+  if args.by_length:
+    translation.draw(args.by_length, metrics, [name for name in args.beside.split(',') if name])
+  if args.output:
+    run_log.write_json(args.output, metrics)
+  return 0
+
+
+def _evaluate_ensemble(args: argparse.Namespace) -> Any:
+  from lmx.errors import InputError
+  from lmx.evaluation import ensemble
+
+  for name in ('config', 'cache', 'mixture', 'by_length'):
+    if getattr(args, name):
+      raise InputError(f'--{name} is for one run; omit it with --ensemble')
+  workdirs = [args.workdir, *args.ensemble.split(',')]
+  return ensemble.evaluate(workdirs, args.split or 'test', args.which, args.overrides)
+
+
+def _evaluate_run(args: argparse.Namespace) -> Any:
+  from lmx.config import resolve
+  from lmx.errors import InputError
+  from lmx.evaluation import report, translation
+  from lmx.runs import restore
+
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
   replacement = resolve.load(args.config).to_dict() if args.config else None
@@ -48,28 +80,11 @@ def run(args: argparse.Namespace) -> int:
   shown = [] if replacement else ['evaluation.baselines=true']
   run = restore.load(args.workdir, args.which, [*shown, *args.overrides, *baselines, *cache, *mixed], replacement)
   split = args.split or (resolve.measured_split(run.run, run.corpus()) if replacement else 'test')
-  if args.ensemble:
-    if run.run.evaluation.cache or run.run.evaluation.mixture:
-      raise InputError('--cache and --mixture are for language models; omit them with --ensemble')
-    if replacement or args.translations or args.by_length:
-      raise InputError('--config, --translations and --by_length are for one run; omit them with --ensemble')
-    metrics = classification.evaluate_ensemble(
-      [args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides
-    )
-  else:
-    if (args.translations or args.by_length) and not run.run.evaluation.beam:
-      raise InputError('--translations and --by_length need a beam; add --config.evaluation.beam=4')
-    if args.translations:
-      translation.write(args.translations, (), 'a')  # fails before the evaluation; mode 'a' keeps the content
-    metrics, translations, _ = report.evaluate_restored(run, split)
-    if args.translations:
-      translation.write(args.translations, translations)
-  print(json.dumps(metrics, indent=1) if args.json else report.summary(metrics))
-  if args.by_length:
-    translation.draw(args.by_length, metrics, [name for name in args.beside.split(',') if name])
-  if args.output:
-    run_log.write_json(args.output, metrics)
-  return 0
+  if (args.translations or args.by_length) and not run.run.evaluation.beam:
+    raise InputError('--translations and --by_length need a beam; add --config.evaluation.beam=4')
+  if args.translations:
+    translation.write(args.translations, (), 'a')  # fails before the evaluation; mode 'a' keeps the content
+  return report.evaluate_restored(run, split)
 
 
 def _mixture(text: str) -> list[str]:

@@ -110,7 +110,7 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   from lmx import train
   from lmx.checkpoint import manager
   from lmx.config import resolve
-  from lmx.prediction import classification
+  from lmx.evaluation import ensemble
   from lmx.reporting import run_log
 
   workdir = directory / stage['name']
@@ -121,7 +121,7 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
   if 'ensemble' in stage:
     members = [directory / name for name in stage['ensemble']]
-    metrics = classification.evaluate_ensemble(members, _split(members[0]), stage['which'])
+    metrics = ensemble.evaluate(members, _split(members[0]), stage['which']).metrics
     workdir.mkdir(exist_ok=True)
     run_log.write_json(str(workdir / 'results.json'), metrics)
     return 0

@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a trained encoder-decoder')
   parser.add_argument('--input', default='-', help='text, a sentence a line; - is standard input (default)')
   parser.add_argument('--output', default='-', help='file for the translations; - is standard output (default)')
+  parser.add_argument('--ensemble', default='', help='further runs: the mean of the probabilities is searched')
   search = parser.add_argument_group('search', "without these options as in the run's `evaluation`")
   search.add_argument(
     '--beam', type=ranges.integer(1, 1000), help='hypotheses of the search; 1 is greedy (4 where the run has none)'
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
   _check(args)
   loaded = restore.load(args.workdir, args.which, args.overrides)
-  translator = translate.build_translator(loaded.run, loaded.params['model'], loaded.tokenizer)
+  translator = _build_translator(args, loaded)
   if args.plot or args.alignments:
     translate.check_attention(translator)
   chosen = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
@@ -120,6 +121,16 @@ def run(args: argparse.Namespace) -> int:
   with precision.scope(loaded.run.matmul_precision):
     _write_reports(args, loaded, translator, lines, sources, best, references, gold)
   return 0
+
+
+def _build_translator(args: argparse.Namespace, loaded: Any) -> Any:
+  """Return the translator of the run, or of it and those of --ensemble."""
+  from lmx.decoding import translate
+  from lmx.evaluation import ensemble
+
+  members = [loaded, *ensemble.load_others(loaded, [name for name in args.ensemble.split(',') if name], args.which)]
+  each = [translate.build_translator(one.run, one.params['model'], one.tokenizer) for one in members]
+  return translate.combine(each) if len(each) > 1 else each[0]
 
 
 def _check(args: argparse.Namespace) -> None:

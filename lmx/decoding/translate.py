@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from lmx import placement
 from lmx.decoding import beam_search as beam_lib
-from lmx.decoding import generate
+from lmx.decoding import ensemble, generate
 from lmx.errors import InputError, InputWarning, check_range
 from lmx.models import registry
 from lmx.types import Batch, Model, Params
@@ -182,6 +182,23 @@ def build_translator(run: Any, params: Params, tokenizer: Any) -> Translator:
   if tokenizer.eos_id is None:
     raise InputError('this tokenizer has no end-of-text token, which a translation begins after and ends with')
   return Translator(model, run.model, params, tokenizer)
+
+
+def combine(translators: Sequence[Translator]) -> Translator:
+  """Return the translator of an ensemble (lmx/decoding/ensemble.py), with the tokenizer of the first.
+
+  Raises:
+    InputError: the vocabularies differ in size.
+  """
+  configs = tuple(one.cfg for one in translators)
+  sizes = sorted({cfg.V for cfg in configs})
+  if len(sizes) > 1:
+    raise InputError(f'--ensemble: got models with vocabularies of {sizes} tokens; expected one size for all')
+  least = lambda limits: min((x for x in limits if x is not None), default=None)
+  cfg = ensemble.Config(configs, sizes[0], least(map(generate.window, configs)), least(map(max_source_length, configs)))
+  model: Any = ensemble.Ensemble(tuple(one.model for one in translators))
+  params: Any = tuple(one.params for one in translators)
+  return Translator(model, cfg, params, translators[0].tokenizer)
 
 
 def padded_length(length: int, limit: int | None) -> int:

@@ -9,6 +9,7 @@ from lmx import objectives
 from lmx.config import resolve, schema
 from lmx.data import labels, pipeline
 from lmx.data.corpus import Corpus
+from lmx.decoding import translate
 from lmx.engine import precision, sharding
 from lmx.evaluation import continuous_cache, evaluate, ngram_mixture, samples, translation
 from lmx.prediction import classification, question_answering
@@ -96,9 +97,8 @@ def evaluate_run(
     metrics['labels'] = list(corpus.manifest['label_names'])
   translations: list[translation.TranslatedPair] = []
   if run.evaluation.beam:
-    translations = translation.translate_split(
-      run, corpus, engine.to_one_device(params), split, title=f'{split} by beam'
-    )
+    translator = translate.build_translator(run, engine.to_one_device(params)['model'], corpus.tokenizer)
+    translations = translation.translate_split(run, corpus, translator, split, title=f'{split} by beam')
     metrics |= translation.compute_metrics(run, corpus, translations)
     metrics['protocol'] += f'; translated with {metrics["decoding"]}'
   answers: list[question_answering.Answer] = []

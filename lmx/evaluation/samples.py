@@ -13,7 +13,7 @@ from lmx import objectives
 from lmx.config import schema
 from lmx.data import pipeline
 from lmx.data.corpus import Corpus
-from lmx.decoding import generate
+from lmx.decoding import generate, translate
 from lmx.engine import precision
 from lmx.errors import InputError, nearest
 from lmx.evaluation import evaluate, translation
@@ -117,7 +117,10 @@ def _translations(
 ) -> Iterator[str]:
   """Yield the first pairs of the evaluated split with their translations."""
   count, split = run.samples.count, run.evaluation.split
-  for one in translations[:count] or translation.translate_split(run, corpus, params, split, count):
+  if not translations:
+    translator = translate.build_translator(run, params['model'], corpus.tokenizer)
+    translations = translation.translate_split(run, corpus, translator, split, count)
+  for one in translations[:count]:
     yield f'source       {one.source}\ntranslation  {one.translation}\nreference    {one.reference}'
 
 

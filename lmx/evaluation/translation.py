@@ -16,7 +16,6 @@ from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.metrics import translation as metrics
 from lmx.reporting import plots
-from lmx.types import Params
 
 
 def decoding_options(run: schema.Run) -> translate.Options:
@@ -100,20 +99,24 @@ class TranslatedPair(NamedTuple):
 
 
 def translate_split(
-  run: schema.Run, corpus: corpora.Corpus, params: Params, split: str, count: int | None = None, title: str = ''
+  run: schema.Run,
+  corpus: corpora.Corpus,
+  translator: translate.Translator,
+  split: str,
+  count: int | None = None,
+  title: str = '',
 ) -> list[TranslatedPair]:
   """Translate the first pairs of a split (None: all) with the settings of `evaluation`.
 
   Args:
     run: the run.
     corpus: its data.
-    params: {'model': ..., 'objective': ...}, unsharded on one device.
+    translator: result of `translate.build_translator` or `translate.combine`.
     split: name of the split.
     count: number of pairs.
     title: title of the progress bar; '' for no bar.
   """
   lines, references = (side[:count] for side in read_pairs(run, corpus, split))
-  translator = translate.build_translator(run, params['model'], corpus.tokenizer)
   hypotheses = translate.translate(translator, lines, decoding_options(run), truncate=True, title=title)
   return [TranslatedPair(*each) for each in zip(lines, (best[0].text for best in hypotheses), references, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Predictions of a trained classifier or regression model on a split or on new rows, and ensembles of classifiers."""
+"""Predictions of a trained classifier or regression model on a split or on new rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import numpy as np
 from lmx import documents
 from lmx.config import run_files, schema
 from lmx.data import corpus as corpora
-from lmx.data import labels, pipeline, sources, transforms
+from lmx.data import pipeline, sources, transforms
 from lmx.data.builders import cells, tables
 from lmx.engine import state
 from lmx.errors import InputError, nearest
 from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
-from lmx.runs import restore as restored_lib
 from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
@@ -85,62 +84,6 @@ def compute_probabilities(loaded: RestoredRun, corpus: corpora.Corpus, split: st
   if not np.isfinite(p_IC).all():
     raise state.nonfinite_error(f'the probabilities of {loaded.workdir} on split {split} are', loaded.params)
   return p_IC, truth
-
-
-def evaluate_ensemble(
-  workdirs: Sequence[Any], split: str, which: str | int = 'best', overrides: Sequence[str] = ()
-) -> dict[str, Any]:
-  """Evaluate the mean of the probabilities of several classifiers (Howard and Ruder 2018, section 3.4).
-
-  Args:
-    workdirs: their work directories; all must be trained on the same documents and labels.
-    split: split to evaluate.
-    which: see `lmx.runs.restore.load`.
-    overrides: overrides of each run, see there.
-
-  Returns:
-    Metrics as in `evaluate.compute_results`, and those of each classifier under 'members'.
-
-  Raises:
-    InputError: the classifiers' label sets, numbers of documents or true labels differ, or documents have no label.
-    NonFiniteLoss: a probability is NaN.
-  """
-  names: list[str] = []
-  members: list[dict[str, Any]] = []
-  sums, truth = np.zeros(()), np.zeros(0)
-  for workdir in workdirs:
-    loaded = restored_lib.load(workdir, which, overrides)
-    own = label_names(loaded)
-    corpus = loaded.corpus()
-    names = names or own
-    same = sorted(own) == sorted(names)
-    if same:
-      corpus = labels.renumber(corpus, names) if loaded.labels else corpus
-      p_IC, labels_I = compute_probabilities(loaded, corpus, split)
-      p_IC = p_IC[:, [own.index(name) for name in names]]
-    if not same or members and not np.array_equal(labels_I, truth):
-      raise InputError(f'{workdir} does not classify the same documents into the same labels as {workdirs[0]}')
-    truth, sums = labels_I, sums + p_IC
-    members.append({'workdir': str(workdir), 'error_percent': _error(p_IC, labels_I), 'step': loaded.step})
-  mean_IC = sums / len(members)
-  return {
-    'name': 'ensemble',
-    'model': f'mean of {len(members)} classifiers',
-    'dataset': loaded.run.data.dataset,
-    'split': split,
-    'metric': 'error_percent',
-    'error_percent': _error(mean_IC, truth),
-    'accuracy': 1 - _error(mean_IC, truth) / 100,
-    'loss': float(-np.mean(np.log(np.maximum(mean_IC[np.arange(len(truth)), truth], 1e-300)))),
-    'tokens_counted': len(truth),
-    'unit': 'documents',
-    'protocol': 'mean of the probabilities',
-    'members': members,
-  }
-
-
-def _error(p_IC: np.ndarray, labels_I: np.ndarray) -> float:
-  return float(100 * np.mean(np.argmax(p_IC, axis=1) != labels_I))
 
 
 @dataclasses.dataclass(frozen=True)

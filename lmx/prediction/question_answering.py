@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,15 +70,27 @@ def answer(
     split: name of the split.
     questions: its questions as text; None reads them from the run's data set.
   """
-  batches: Any = batched.batches(run, corpus, split)
+  batches = batched.batches(run, corpus, split)
+  return choose(run, corpus, split, batches, batched.predict(run, batches, params), questions)
+
+
+def choose(
+  run: schema.Run,
+  corpus: corpora.Corpus,
+  split: str,
+  batches: Any,
+  predictions: Iterable[tuple[batched.Arrays, batched.Arrays]],
+  questions: Sequence[Question] | None = None,
+) -> list[Answer]:
+  """Return the answers by the scores of all windows of a split: each batch with its predictions; see `answer`."""
   questions = _read_questions(run, split) if questions is None else questions
   spans_by_question: list[list[Span]] = [[] for _ in questions]
   null = np.full(len(questions), np.inf)
-  for batch, predictions in batched.predict(run, batches, params):
+  for batch, scores in predictions:
     for b in np.flatnonzero(batch['index_B'] >= 0):
       f = int(batch['index_B'][b])
       i, begin, _, shift = (int(x[f]) for x in batches.windows)
-      none, spans = _window({key: x[b] for key, x in (*batch.items(), *predictions.items())}, run.evaluation)
+      none, spans = _window({key: x[b] for key, x in (*batch.items(), *scores.items())}, run.evaluation)
       null[i] = min(null[i], none)
       spans_by_question[i] += [(score, first - shift + begin, last - shift + begin) for score, first, last in spans]
   with_null, null_is_odds = _unanswered(corpus) > 0, run.objective.head == 'xlnet'

@@ -19,6 +19,7 @@ from lmx.data import corpus as corpora
 from lmx.data import pipeline as data
 from lmx.data.tokenizers import characters
 from lmx.errors import InputError, NonFiniteLoss
+from lmx.evaluation import ensemble
 from lmx.prediction import classification
 from lmx.runs import restore
 
@@ -226,9 +227,9 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   assert main.main(command) == 0
   assert 'mean of 2 classifiers' in capsys.readouterr().out
   assert main.main([*command, '--cache=10,0.1,1.0']) == 2
-  assert 'omit them with --ensemble' in capsys.readouterr().err
+  assert 'omit it with --ensemble' in capsys.readouterr().err
   assert main.main([*command, '--by_length=x.png']) == 2
-  assert 'omit them with --ensemble' in capsys.readouterr().err
+  assert 'omit it with --ensemble' in capsys.readouterr().err
   found = json.loads(output.read_text())
   assert main.main([*command[:-1], '--json', '--config.data.fraction=0.05']) == 0
   assert json.loads(capsys.readouterr().out)['tokens_counted'] < found['tokens_counted']
@@ -244,7 +245,7 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   assert main.main(['evaluate', f'--workdir={one}', '--split=valid', '--json']) == 0
   alone = json.loads(capsys.readouterr().out)
   assert found['members'][0]['error_percent'] == pytest.approx(alone['error_percent'])
-  same = classification.evaluate_ensemble([one, one], 'valid')
+  same = ensemble.evaluate([one, one], 'valid').metrics
   assert same['error_percent'] == pytest.approx(alone['error_percent'])
   assert same['loss'] == pytest.approx(alone['loss'], rel=1e-4)
 
@@ -285,9 +286,9 @@ def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, 
     outputs = {name: x if name == 'norm' else x[..., ::-1] for name, x in head[last].items()}
     return dataclasses.replace(found, params={**found.params, 'objective': {**head, last: outputs}})
 
-  alone = classification.evaluate_ensemble([one], 'valid')
+  alone = ensemble.evaluate([one], 'valid').metrics
   monkeypatch.setattr(restore, 'load', loaded)
-  both = classification.evaluate_ensemble([turned, one], 'valid')
+  both = ensemble.evaluate([turned, one], 'valid').metrics
   for name in ('error_percent', 'loss'):
     assert both[name] == pytest.approx(alone[name], rel=1e-4)
   assert [member['error_percent'] for member in both['members']] == pytest.approx([alone['error_percent']] * 2)

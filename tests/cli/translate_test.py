@@ -124,6 +124,12 @@ def test_columns_of_several_translations_with_scores(workdir, text, capsys):
   assert [row.split('\t')[3] for row in scored] == best
 
 
+def test_an_ensemble_of_equal_runs_translates_as_one(workdir, text, capsys):
+  expected, _ = _write(capsys, workdir, f'--input={text}', '--scores')
+  found, _ = _write(capsys, workdir, f'--input={text}', '--scores', f'--ensemble={workdir}')
+  assert [row.split('\t')[3] for row in found] == [row.split('\t')[3] for row in expected]
+
+
 def test_draws_follow_the_seed(workdir, text, capsys):
   options = (f'--input={text}', '--sample', '--temperature=2')
   first, second = (_write(capsys, workdir, *options, f'--seed={seed}')[0] for seed in (1, 2))
