@@ -53,6 +53,7 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('ntm', 'ngrams_baseline'): 331_905,
   ('awd_lstm', 'ptb'): 24_221_600,
   ('awd_lstm', 'wt2'): 33_556_078,
+  ('awd_lstm', 'wt103_qrnn'): 153_886_638,  # printed: 151M, which a window of 1 in the first layer gives
   ('transformer', 'base'): 65_144_832,
   ('transformer', 'big'): 213_147_648,
   ('transformer_xl', 'wt103_base'): 151_107_538,

@@ -728,6 +728,7 @@ MODEL_CHANGES: dict = {
   ('rnn_lm', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('awd_lstm', 'E'): ({}, 20),
   ('awd_lstm', 'dropout_hidden'): ({}, 0.5),
+  ('awd_lstm', 'cutoffs'): ({}, (30,)),
   ('awd_lstm', 'cell'): ({}, 'qrnn'),
   ('awd_lstm', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('word2vec', 'architecture'): ({}, 'cbow'),

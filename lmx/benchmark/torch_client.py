@@ -27,7 +27,7 @@ def spec(subject: Any) -> dict[str, Any]:
     InputError: the peer has no such model, or not these dropout rates.
   """
   cfg, name = subject.task.cfg, subject.task.model.__name__.rsplit('.', 1)[-1]
-  if name == 'awd_lstm' and cfg.cell == 'lstm' and cfg.tied:
+  if name == 'awd_lstm' and cfg.cell == 'lstm' and cfg.tied and not cfg.cutoffs:
     return _awd_lstm_spec(subject)
   if name == 'transformer' and cfg.norm == 'post' and cfg.encoder_layers == cfg.decoder_layers:
     return _translator_spec(subject, 'marian', cfg.dropout) | {'N': cfg.encoder_layers, 'H': cfg.H, 'F': cfg.F}
@@ -37,7 +37,7 @@ def spec(subject: Any) -> dict[str, Any]:
     return _with_memory_spec(subject, name)
   if name not in _DROPOUT:
     others = (
-      'awd_lstm (LSTM, tied)',
+      'awd_lstm (LSTM, tied, without cutoffs)',
       'transformer (post-norm)',
       'bahdanau (cell gru)',
       'xlnet',

@@ -6,11 +6,13 @@ embedding, between the layers and of the output. 4.3: embedding dropout of whole
 requires. 4.6: `penalties`, the activation regularisation alpha * mean(dropped output squared) and the temporal one
 beta * mean((h_t - h_t+1) squared) of the output before dropout. Both are means over elements, as released; the
 paper writes L2 norms. Section 3 (NT-ASGD) is lmx/optim/averaging.py, section 4.1 (random BPTT lengths)
-lmx/data/batching/streams.py, the continuous cache of section 6 lmx/metrics/continuous_cache.py.
+lmx/data/batching/streams.py, the continuous cache of section 6 lmx/metrics/continuous_cache.py. With `cutoffs` the
+softmax is adaptive, over clusters of the same table (Merity et al. 2018, arXiv 1803.08240, section 3).
 
 Parameters, tied, 1150-1150-400: 24,221,600 at V = 10,000 (Penn Treebank), 33,556,078 at V = 33,278 (WikiText-2). Each
 LSTM has PyTorch's two biases. Cell 'qrnn' is the alternative of the released code: window 2 in the first
-layer, 1 in the others, DropConnect on all of its weights.
+layer, 1 in the others, DropConnect on all of its weights. At V = 267,735 (WikiText-103) it has 153,886,638
+parameters (wt103_qrnn); the paper prints 151M, which a window of 1 in the first layer gives.
 Deviation: the released code samples one mask per GPU; 'pmap' samples one per device, 'jit' one for all.
 
 Axes: E embedding width, D width of the hidden layers but the last; T time, the leading axis inside the layers.
@@ -26,7 +28,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.kernels.hash_dropout import drop, seed
-from lmx.layers import embedding, recurrent, softmax
+from lmx.layers import adaptive_softmax, embedding, recurrent, softmax
 from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -48,6 +50,7 @@ class Config:
     N: number of layers.
     cell: 'lstm' or 'qrnn'.
     tied: use the embedding as the output matrix.
+    cutoffs: first token of each cluster of the adaptive softmax but the first; () is the usual softmax.
     dropout_input: locked dropout rate of the embedding, the input of the first layer.
     dropout_hidden: locked dropout rate between the layers.
     dropout_output: locked dropout rate before the output layer.
@@ -68,6 +71,7 @@ class Config:
   N: int = 3
   cell: str = 'lstm'
   tied: bool = True
+  cutoffs: tuple[int, ...] = ()
   dropout_input: float = 0.4
   dropout_hidden: float = 0.25
   dropout_output: float = 0.4
@@ -83,6 +87,7 @@ class Config:
   def __post_init__(self) -> None:
     check_choice('model.cell', self.cell, ('lstm', 'qrnn'))
     check_choice('model.backend', self.backend, recurrent.BACKENDS)
+    adaptive_softmax.bounds(self.cutoffs, self.V)
     for field in dataclasses.fields(self):
       if field.name.startswith('dropout'):
         check_range(f'model.{field.name}', getattr(self, field.name), 0, 1)
@@ -91,12 +96,24 @@ class Config:
       raise InputError(f'model.backend: got "{self.backend}" with model.cell=qrnn; expected "auto", its only backend')
 
 
+_WT103 = dict(V=267_735, cutoffs=(2800, 20_000, 76_000))
+
+
+def _plain(rate: float, **changes: float) -> dict[str, float]:
+  """Return one dropout rate of input and output, and none of embedding and weights; no penalties."""
+  off = dict(dropout_embedding=0.0, dropout_weight=0.0, alpha=0.0, beta=0.0)
+  return dict(dropout_input=rate, dropout_output=rate, **off, **changes)
+
+
 # Dropout rates as released (README and defaults of main.py); the paper's are in experiments/awd_lstm.
 VARIANTS: dict[str, dict[str, Any]] = {
   'ptb': dict(V=10_000),
   'wt2': dict(V=33_278, dropout_input=0.65, dropout_hidden=0.2),
   'ptb_qrnn': dict(V=10_000, cell='qrnn', D=1550, N=4, dropout_hidden=0.3, dropout_weight=0.1),  # its README
   'wt2_qrnn': dict(V=33_278, cell='qrnn', D=1550, N=4, dropout_hidden=0.2, dropout_weight=0.1),
+  # Its README and main.py; the LSTM of Grave et al. 2017 (arXiv 1612.04426), of which only D and dropout are printed.
+  'wt103_qrnn': dict(**_WT103, cell='qrnn', D=2500, N=4, **_plain(0.1, dropout_hidden=0.1)),
+  'wt103_lstm': dict(**_WT103, E=1024, D=1024, N=1, tied=False, init_range=0.05, **_plain(0.25)),
   'enwik8': dict(
     V=205,
     D=1840,
@@ -139,7 +156,10 @@ def widths(cfg: Config) -> list[tuple[int, int]]:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Initialise the parameters: embed/table, layer_00 .., output/bias, and output/table if not tied."""
+  """Initialise the parameters: embed/table, layer_00 .., output/bias, and output/table if not tied.
+
+  With cutoffs also output/clusters: 'kernel' and 'bias' of the head's classes, which begin at 0 as released.
+  """
   embed_key, output_key, *keys = jax.random.split(key, cfg.N + 2)
   table = lambda k, rows, width: jax.random.uniform(k, (rows, width), jnp.float32, -cfg.init_range, cfg.init_range)
   params: dict[str, Any] = {'embed': {'table': table(embed_key, cfg.V, cfg.E)}}
@@ -151,6 +171,9 @@ def init(cfg: Config, key: Array) -> Params:
   params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
   if not cfg.tied:
     params['output']['table'] = table(output_key, cfg.V, cfg.D)
+  if cfg.cutoffs:
+    kernel = jnp.zeros((len(cfg.cutoffs), cfg.E if cfg.tied else cfg.D), jnp.float32)
+    params['output']['clusters'] = {'kernel': kernel, 'bias': kernel[:, 0]}
   return params
 
 
@@ -276,13 +299,22 @@ def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
   return params['embed' if cfg.tied else 'output']['table'], params['output']['bias']
 
 
+def _clusters(cfg: Config, params: Params) -> list[adaptive_softmax.Cluster]:
+  parts = adaptive_softmax.split_table(*_output(cfg, params), adaptive_softmax.bounds(cfg.cutoffs, cfg.V))
+  return adaptive_softmax.with_classes(parts, params['output']['clusters'])
+
+
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Return the logits of the next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32; with cutoffs, log-probabilities."""
+  if cfg.cutoffs:
+    return adaptive_softmax.log_probabilities(_clusters(cfg, params), features.last_BTD)
   return softmax.tied_logits(features.last_BTD, *_output(cfg, params), size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
+  if cfg.cutoffs:
+    return adaptive_softmax.nll(_clusters(cfg, params), features.last_BTD, targets_BT)
   table_VD, bias_V = _output(cfg, params)
   return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V, size=cfg.V)
 

@@ -2,8 +2,8 @@
 
 Segment-level recurrence (section 3.2): each layer attends to the cached hidden states of the previous segment; no
 gradient flows into them. Relative positional encodings (section 3.3): lmx/layers/relative_attention.py. Layers are
-post-norm (relative_block.py). Embeddings and softmax are adaptive (adaptive_softmax.py); embeddings are multiplied by
-sqrt(D).
+post-norm (relative_block.py). Embeddings and softmax are adaptive (adaptive_embedding.py, adaptive_softmax.py); the
+embeddings are multiplied by sqrt(D).
 
 Parameters: 151,107,538 (wt103_base, 267,735 tokens), 41,055,436 (enwik8_12l, 204 tokens), with u and v shared.
 
@@ -21,7 +21,7 @@ as in the released PyTorch code). 'absolute' adds the sinusoids of Vaswani et al
 
 Deviations: packed documents are refused; dropout's mask is a hash (lmx/kernels/hash_dropout.py).
 
-Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive_softmax.py.
+Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive_embedding.py.
 """
 
 from __future__ import annotations
@@ -38,7 +38,15 @@ from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels import mixed_product
 from lmx.kernels.rematerialisation import Policy
-from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block, sinusoids
+from lmx.layers import (
+  adaptive_embedding,
+  adaptive_softmax,
+  dropout,
+  embedding,
+  relative_attention,
+  relative_block,
+  sinusoids,
+)
 from lmx.layers.relative_attention import content_scores, position_scores
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
@@ -70,7 +78,7 @@ class Config:
     same_length: every query attends to the same number of keys, at any position of the segment.
     cutoffs: first token of each cluster but the first; ids must be sorted by frequency.
     div_val: factor by which each cluster's table is narrower than the previous one.
-    tie_projections: projections shared by input and output, one of lmx.layers.adaptive_softmax.TIES.
+    tie_projections: projections shared by input and output, one of lmx.layers.adaptive_embedding.TIES.
     project_same: with div_val > 1, also project a cluster's table that has the width of the model.
     untie: give each layer its own u and v.
     positions: one of POSITIONS.
@@ -180,8 +188,8 @@ def without_memory(cfg: Config) -> Config:
   return dataclasses.replace(cfg, M=0, same_length=False)
 
 
-def _tables(cfg: Config) -> adaptive_softmax.Sizes:
-  return adaptive_softmax.Sizes(
+def _tables(cfg: Config) -> adaptive_embedding.Sizes:
+  return adaptive_embedding.Sizes(
     cfg.V, cfg.D, cfg.E or cfg.D, cfg.cutoffs, cfg.div_val, cfg.tie_projections, cfg.project_same
   )
 
@@ -271,7 +279,7 @@ def init(cfg: Config, key: Array) -> Params:
   table_key, bias_key, norm_key, *keys = jax.random.split(key, cfg.N + 3)
   normal = lambda key, shape: cfg.init_std * jax.random.normal(key, shape, jnp.float32)
   cluster_std = 0.0 if cfg.fidelity == 'tf' else None
-  embed, output = adaptive_softmax.init(
+  embed, output = adaptive_embedding.init(
     _tables(cfg), table_key, cfg.init_std, cfg.projection_std, cluster_std=cluster_std
   )
   params: dict[str, Any] = {'embed': embed, 'output': output}
@@ -324,7 +332,7 @@ def _encoding(cfg: Config, S: int, key: Array | None) -> Array | None:
 
 def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State) -> Array:
   """Return sqrt(D) times the embeddings, (B, T, D), plus the sinusoids of absolute positions."""
-  x_BTD = cfg.D**0.5 * adaptive_softmax.lookup(_tables(cfg), params['embed'], tokens_BT, cfg.dtype)
+  x_BTD = cfg.D**0.5 * adaptive_embedding.lookup(_tables(cfg), params['embed'], tokens_BT, cfg.dtype)
   if cfg.positions != 'absolute':
     return x_BTD
   T = tokens_BT.shape[1]
@@ -386,14 +394,18 @@ def _parts(cfg: Config) -> list[tuple[int, int]]:
   return [(a, b) for a, b in ((0, edge), (edge, cfg.N)) if a < b]
 
 
+def _clusters(cfg: Config, params: Params) -> list[adaptive_softmax.Cluster]:
+  return adaptive_embedding.clusters(_tables(cfg), params['embed'], params['output'])
+
+
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32; with several clusters, log-probabilities."""
-  return adaptive_softmax.log_probabilities(_tables(cfg), params['embed'], params['output'], features.last_BTD)
+  return adaptive_softmax.log_probabilities(_clusters(cfg, params), features.last_BTD)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  return adaptive_softmax.nll(_tables(cfg), params['embed'], params['output'], features.last_BTD, targets_BT)
+  return adaptive_softmax.nll(_clusters(cfg, params), features.last_BTD, targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -14,6 +14,7 @@ from lmx.engine import sharding
 from lmx.errors import InputError
 from lmx.evaluation import continuous_cache, evaluate
 from lmx.models import awd_lstm
+from tests import drawn
 from tests.reference import cache as reference
 
 TEXT = ''.join(np.random.default_rng(0).choice(['to be ', 'or not ', 'that is ', 'the question ']) for _ in range(40))
@@ -27,7 +28,7 @@ def corpus():
 
 def run_of(corpus, **changes):
   sections = {
-    'model': {'name': 'awd_lstm', 'variant': 'tiny'},
+    'model': {'name': 'awd_lstm', 'variant': 'tiny', **changes.pop('model', {})},
     'data': {'batching': 'streams', 'batch_size': 4, 'length': 16, 'eval_batch_size': 3, **changes.pop('data', {})},
     'train': {'steps': 1},
     'parallel': {'data': 1},
@@ -37,11 +38,13 @@ def run_of(corpus, **changes):
 
 
 def params_of(run):
-  return {'model': jax.tree.map(lambda x: 3 * x, awd_lstm.init(run.model, jax.random.key(0))), 'objective': {}}
+  return {'model': drawn.params(awd_lstm.init, run.model, std=drawn.by_size(3)), 'objective': {}}
 
 
-def test_the_whole_split_equals_the_definition(corpus):
-  run = run_of(corpus)
+@pytest.mark.parametrize('cutoffs', [(), (4, 9)], ids=['softmax', 'adaptive softmax'])
+def test_the_whole_split_equals_the_definition(corpus, cutoffs):
+  """With an adaptive softmax too, which evaluates the targets' probabilities alone."""
+  run = run_of(corpus, model={'cutoffs': cutoffs})
   params = params_of(run)
   found = continuous_cache.measure(run, corpus, params, 'valid', sharding.Engine(run.parallel, jax.devices()[:1]))
   tokens = np.asarray(corpus.splits['valid'].tokens).astype(np.int64)

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import adaptive_softmax
+from lmx.layers import adaptive_embedding, adaptive_softmax
 from tests import drawn, placed
 from tests.reference import transformer_xl as reference
 
 B, T, V, D = 3, 7, 40, 12
 SIZES = {
-  'alike': adaptive_softmax.Sizes(V, D, D, (10, 25)),
-  'projected': adaptive_softmax.Sizes(V, D, 8, (10, 25)),
-  'projected twice': adaptive_softmax.Sizes(V, D, 8, (10, 25), 1, 'none'),
-  'narrower': adaptive_softmax.Sizes(V, D, D, (10, 25), 2),
-  'first apart': adaptive_softmax.Sizes(V, D, D, (10, 25), 2, 'but_first'),
-  'all apart': adaptive_softmax.Sizes(V, D, D, (10, 25), 2, 'none'),
-  'one cluster': adaptive_softmax.Sizes(V, D, D),
+  'alike': adaptive_embedding.Sizes(V, D, D, (10, 25)),
+  'projected': adaptive_embedding.Sizes(V, D, 8, (10, 25)),
+  'projected twice': adaptive_embedding.Sizes(V, D, 8, (10, 25), 1, 'none'),
+  'narrower': adaptive_embedding.Sizes(V, D, D, (10, 25), 2),
+  'first apart': adaptive_embedding.Sizes(V, D, D, (10, 25), 2, 'but_first'),
+  'all apart': adaptive_embedding.Sizes(V, D, D, (10, 25), 2, 'none'),
+  'one cluster': adaptive_embedding.Sizes(V, D, D),
 }
 WORDS = {  # which words a batch has
   'any': lambda rng: rng.integers(0, V, (B, T)),
@@ -33,7 +33,7 @@ every_size = pytest.mark.parametrize('name', SIZES)
 
 def draw(sizes):
   """(input, output) with no bias at 0."""
-  return drawn.params(lambda key: adaptive_softmax.init(sizes, key, 0.5, 0.3), std=0.5)
+  return drawn.params(lambda key: adaptive_embedding.init(sizes, key, 0.5, 0.3), std=0.5)
 
 
 def hidden(seed=0):
@@ -47,7 +47,7 @@ def test_each_words_probability_is_that_of_its_cluster_times_that_within_it(name
 
   @jax.jit
   def run(given, output, x_BTD):
-    log_p_BTV = adaptive_softmax.log_probabilities(sizes, given, output, x_BTD)
+    log_p_BTV = adaptive_softmax.log_probabilities(adaptive_embedding.clusters(sizes, given, output), x_BTD)
     return log_p_BTV if sizes.cutoffs else jax.nn.log_softmax(log_p_BTV)
 
   log_p_BTV = np.asarray(run(given, output, x_BTD))
@@ -73,10 +73,12 @@ def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, shards,
   weights_BT = np.random.default_rng(3).random((B, T)).astype(np.float32)
 
   def plain(params, x_BTD, targets_BT):
-    log_p_BTV = jax.nn.log_softmax(adaptive_softmax.log_probabilities(sizes, *params, x_BTD))
+    log_p_BTV = jax.nn.log_softmax(
+      adaptive_softmax.log_probabilities(adaptive_embedding.clusters(sizes, *params), x_BTD)
+    )
     return -jnp.take_along_axis(log_p_BTV, targets_BT[..., None], axis=-1)[..., 0]
 
-  ours = lambda params, *xs: adaptive_softmax.nll(sizes, *params, *xs, block=block)
+  ours = lambda params, *xs: adaptive_softmax.nll(adaptive_embedding.clusters(sizes, *params), *xs, block=block)
 
   def both(f):
     def total(*args):
@@ -97,10 +99,10 @@ def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, shards,
 def test_embeddings_are_the_rows_of_the_words(name):
   sizes = SIZES[name]
   given, _ = draw(sizes)
-  lookup = jax.jit(lambda given, ids: adaptive_softmax.lookup(sizes, given, ids, 'float32'))
+  lookup = jax.jit(lambda given, ids: adaptive_embedding.lookup(sizes, given, ids, 'float32'))
   table_VD = np.asarray(lookup(given, np.arange(V)[:, None]))[:, 0]
   for i, (ending, rows, _) in enumerate(sizes.tables):
-    start = sizes.clusters[i].start
+    start = (0, *sizes.cutoffs)[i]
     for row in (0, rows - 1):
       expected = given[f'tokens{ending}'][row]
       if f'projection{ending}' in given:
@@ -119,4 +121,4 @@ def test_embeddings_are_the_rows_of_the_words(name):
 )
 def test_sizes_that_cannot_be_are_refused(wrong, words):
   with pytest.raises(InputError, match=words):
-    adaptive_softmax.Sizes(V, D, D, **wrong)
+    adaptive_embedding.Sizes(V, D, D, **wrong)

@@ -17,6 +17,7 @@ from lmx.objectives import causal_lm
 from tests import drawn
 from tests.reference import qrnn as qrnn_reference
 from tests.reference import recurrent as reference
+from tests.reference import transformer_xl as softmax_reference
 
 B, T = 4, 9
 LENGTHS = (9, 3, 5, 9)
@@ -272,6 +273,28 @@ def test_penalties_are_part_of_the_loss_in_training_alone():
   assert set(awd_lstm.penalty_weights(config(beta=0.0), batch)) == {'activation'}
 
 
+@pytest.mark.parametrize('tied', [True, False])
+def test_an_adaptive_softmax_predicts_by_clusters_of_the_output_table(tied):
+  """As `nll`, the log-probabilities of all words are those of a restatement of Grave et al. 2017."""
+  cfg = config(cutoffs=(10, 30), tied=tied)
+  params, targets_BT = params_of(cfg), batch_of(cfg)['targets_BT']
+  last_BTD = np.random.default_rng(3).standard_normal((B, T, awd_lstm.widths(cfg)[-1][1])).astype(np.float32)
+
+  @jax.jit
+  def run(params, last_BTD):
+    features = awd_lstm.Features(last_BTD)
+    return awd_lstm.nll(cfg, params, features, targets_BT), awd_lstm.logits(cfg, params, features)
+
+  nll_BT, log_p_BTV = jax.device_get(run(params, last_BTD))
+  tokens = {'tokens': params['embed' if tied else 'output']['table']}
+  score = lambda x_D, word: softmax_reference.word_nll(tokens, params['output'], cfg.cutoffs, cfg.V, x_D, word)
+  expected = [
+    [score(x_D, word) for x_D, word in zip(*row, strict=True)] for row in zip(last_BTD, targets_BT, strict=True)
+  ]
+  np.testing.assert_allclose(nll_BT, expected, rtol=1e-5)
+  np.testing.assert_allclose(-log_p_BTV[0, 0], [score(last_BTD[0, 0], word) for word in range(cfg.V)], rtol=1e-5)
+
+
 def test_depth():
   cfg = config(N=3)
   names = {'embed': 0, 'layer_00': 1, 'layer_02': 3, 'output': 4}
@@ -287,6 +310,7 @@ def test_depth():
     ({'dropout_weight': 1.0}, 'dropout_weight: got 1.0'),
     ({'alpha': -1.0}, 'alpha: got -1.0'),
     ({'N': 0}, 'N: got 0'),
+    ({'cutoffs': (30, 10)}, 'cutoffs: got .30, 10.; expected increasing numbers below the vocabulary size of 61'),
   ],
 )
 def test_what_cannot_be_is_refused(changes, message):

@@ -1,0 +1,136 @@
+"""Adaptive embeddings, tied to an adaptive softmax: narrower tables for rarer tokens.
+
+Baevski & Auli 2019 (arXiv 1809.10853, section 3) tie the tables of input and output; cluster i is `div_val`^i times
+narrower than the first, with a projection to the model's width. Without cutoffs it is one table.
+
+Axes: E width of the first cluster, I tokens of a cluster, J width of its table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_range
+from lmx.kernels.mixed_product import dot
+from lmx.layers import adaptive_softmax
+from lmx.layers import embedding as tables
+from lmx.layers.adaptive_softmax import Cluster
+from lmx.placement import constrain
+from lmx.types import Array, Params
+
+TIES = ('all', 'but_first', 'none')
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+  """Sizes of the tables.
+
+  Attributes:
+    V: vocabulary size.
+    D: the model's width.
+    E: width of the first cluster's table.
+    cutoffs: first token of each cluster but the first; () is one cluster.
+    div_val: factor by which each cluster's table is narrower than the previous one.
+    tie_projections: projections shared by input and output: 'all', 'but_first' (the first cluster has two) or 'none'.
+      With div_val > 1 there is one projection per cluster. Otherwise there is one for all where E is not D, and only
+      'none' adds a second.
+    project_same: with div_val > 1, also project a cluster's table that has the width of the model.
+  """
+
+  V: int
+  D: int
+  E: int
+  cutoffs: tuple[int, ...] = ()
+  div_val: int = 1
+  tie_projections: str = 'all'
+  project_same: bool = True
+
+  def __post_init__(self) -> None:
+    check_choice('model.tie_projections', self.tie_projections, TIES)
+    check_range('model.div_val', self.div_val, 1)
+    adaptive_softmax.bounds(self.cutoffs, self.V)
+    if self.E // self.div_val ** len(self.cutoffs) < 1:
+      count = len(self.cutoffs) + 1
+      raise InputError(
+        f'model.div_val: got {self.div_val}; the table of the last of {count} clusters has width 0; lower it'
+      )
+
+  @property
+  def tables(self) -> tuple[tuple[str, int, int], ...]:
+    """(name suffix, rows, columns) of each table: one without a suffix where all are equally wide."""
+    if self.div_val == 1:
+      return (('', self.V, self.E),)
+    edges = adaptive_softmax.bounds(self.cutoffs, self.V)
+    return tuple((f'_{i}', edges[i + 1] - edges[i], self.E // self.div_val**i) for i in range(len(edges) - 1))
+
+  def projects(self, i: int, *, again: bool = False) -> bool:
+    """Return True if table i has a projection, or with `again` if the output has its own."""
+    own = self.tie_projections == 'none' or (self.tie_projections == 'but_first' and i == 0 and self.div_val > 1)
+    width = self.tables[i][2]
+    there = width != self.D or (self.div_val > 1 and self.project_same)
+    return there and (own or not again)
+
+
+def init(
+  sizes: Sizes, key: Array, std: float, projection_std: float, *, cluster_std: float | None = None
+) -> tuple[Params, Params]:
+  """Initialise the parameters: tables and projections are normal, biases 0.
+
+  Args:
+    sizes: sizes of the tables.
+    key: PRNG key.
+    std: standard deviation of the tables.
+    projection_std: standard deviation of the projections.
+    cluster_std: standard deviation of the head's kernel of the cluster classes; None is `std`.
+
+  Returns:
+    (input, output). The input has 'tokens' (V, E) and 'projection' (E, D), with a suffix _i for each cluster where
+    widths differ. The output has 'bias' (V,), 'projection' where it is not tied to the input's, and with several
+    clusters 'clusters' {'kernel' (clusters - 1, E), 'bias'}.
+  """
+  normal = lambda key, shape, std: std * jax.random.normal(key, shape, jnp.float32)
+  embed: dict[str, Any] = {}
+  output: dict[str, Any] = {}
+  for i, (ending, rows, columns) in enumerate(sizes.tables):
+    keys = jax.random.split(jax.random.fold_in(key, i), 3)
+    embed[f'tokens{ending}'] = normal(keys[0], (rows, columns), std)
+    output[f'bias{ending}'] = jnp.zeros(rows, jnp.float32)
+    if sizes.projects(i):
+      embed[f'projection{ending}'] = normal(keys[1], (columns, sizes.D), projection_std)
+    if sizes.projects(i, again=True):
+      output[f'projection{ending}'] = normal(keys[2], (columns, sizes.D), projection_std)
+  if sizes.cutoffs:
+    count = len(sizes.cutoffs)
+    deviation = std if cluster_std is None else cluster_std
+    kernel = normal(jax.random.fold_in(key, count + 1), (count, sizes.E), deviation)
+    output['clusters'] = {'kernel': kernel, 'bias': jnp.zeros(count, jnp.float32)}
+  return embed, output
+
+
+def lookup(sizes: Sizes, embedding: Params, ids_BT: Array, dtype: str) -> Array:
+  """Return embeddings of the model's width, (B, T, D) in `dtype`."""
+  parts, start = [], 0
+  for ending, rows, _ in sizes.tables:
+    x_BTJ = tables.lookup(embedding[f'tokens{ending}'], ids_BT - start, dtype)
+    if len(sizes.tables) > 1:
+      x_BTJ = jnp.where(((ids_BT >= start) & (ids_BT < start + rows))[..., None], x_BTJ, 0)
+    projection_JD = embedding.get(f'projection{ending}')
+    parts.append(x_BTJ if projection_JD is None else constrain(dot(x_BTJ, projection_JD, 1), 'B'))
+    start += rows
+  return sum(parts[1:], parts[0])
+
+
+def clusters(sizes: Sizes, embedding: Params, output: Params) -> list[Cluster]:
+  """Return the clusters of the tied output: the head, with the classes of the others at its end, and the tails."""
+  projection = lambda name: output.get(name, embedding.get(name))
+  if sizes.div_val == 1:
+    edges = adaptive_softmax.bounds(sizes.cutoffs, sizes.V)
+    parts = adaptive_softmax.split_table(embedding['tokens'], output['bias'], edges, projection('projection'))
+  else:
+    endings = [ending for ending, _, _ in sizes.tables]
+    parts = [Cluster(embedding[f'tokens{e}'], output[f'bias{e}'], projection(f'projection{e}')) for e in endings]
+  return adaptive_softmax.with_classes(parts, output.get('clusters'))
