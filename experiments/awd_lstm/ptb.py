@@ -19,7 +19,7 @@ N(70, 5) tokens (N(35, 5) one time in 20) with the rate in proportion. Averaging
 one an epoch, above the best of all but the last 5. AR 2 and TAR 1. `released` is the code's README for PyTorch 0.2 and
 later: batch 20 instead of 40, other dropout rates (the first code dropped other units than the paper states), weight
 decay 1.2e-6, and an ASGD whose rate and mean lag by a step. Its cache has window 500, the paper's 2000 (both lambda
-0.1, theta 1).
+0.1, theta 1). Table 4's ablations are settings of experiments/tables/awd_lstm_words.py.
 
 Deviations: validation counts every token once and divides by their number (the code by one more); the cache counts
 from the first word on; fine-tuning takes the best of its own validations, the code also compares the start.

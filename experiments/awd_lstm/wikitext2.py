@@ -15,7 +15,7 @@ is downloaded, or read from --config.data.manual_dir=DIR. 33,556,078 parameters.
 
 As experiments/awd_lstm/ptb.py, with batch 80 and input dropout 0.65; hidden dropout 0.2 as released, 0.3 in the paper.
 The cache of the README has window 3785, lambda 0.1279, theta 0.662; the paper prints none for this set, so `paper` is
-evaluated with the same.
+evaluated with the same. Table 4's ablations are settings of experiments/tables/awd_lstm_words.py.
 
 Option `pod` (`config.pod`) is for a slice of TPU chips:
 `lmx compile --config=experiments/awd_lstm/wikitext2.py:released,pod --topology=v5e-4 --vocabulary=33278`.

@@ -3,7 +3,7 @@
   python -m launch.tables --list                              every table: figures printed, runnable here, run
   python -m launch.tables --feasible=2cores                   rows that two cores (1gpu, pod) can run, and their data
   python -m launch.tables --decks                             the tables that lectures show, as printed
-  python -m launch.tables awd_lstm_ptb                        runs what is missing, resumes what is unfinished
+  python -m launch.tables awd_lstm_words                        runs what is missing, resumes what is unfinished
   python -m launch.tables bert_glue --runs=runs --collect     only renders, such as after copying runs/ from a cluster
   python -m launch.tables bert_glue --dry_run --rows='*cola'  the commands, and nothing else
 

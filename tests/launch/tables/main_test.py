@@ -36,7 +36,7 @@ def test_data_that_must_be_given_is_asked_for(tmp_path, program, capsys):
 
 
 def test_dry_run_prints_the_commands_in_order(tmp_path, program, capsys):
-  words = ['awd_lstm_ptb', '--runs=R', '--rows=awd_lstm/ptb/finetuned/test', '--dry_run', '--data=ptb=a b']
+  words = ['awd_lstm_words', '--runs=R', '--rows=awd_lstm/ptb/finetuned/test', '--dry_run', '--data=ptb=a b']
   assert main(words) == 0 and not program()
   lines = capsys.readouterr().out.splitlines()
   assert lines[0] == (

@@ -88,13 +88,13 @@ def test_a_run_that_was_stopped_by_its_machine_is_started_again(tmp_path, progra
 def test_a_failed_run_does_not_stop_the_others_and_what_needs_it_is_left(tmp_path, program, monkeypatch, capsys):
   monkeypatch.setenv('MODE', 'fail')
   monkeypatch.setenv('WHICH', 'paper')
-  words = ['awd_lstm_ptb', f'--runs={tmp_path}/runs', '--rows=awd_lstm/ptb/finetuned/test,lstm_ptb/base/test']
+  words = ['awd_lstm_words', f'--runs={tmp_path}/runs', '--rows=awd_lstm/ptb/finetuned/test,lstm_ptb/base/test']
   assert main(words) == 1
   said = capsys.readouterr().err
   assert 'failed (exit code 3): lmx: the loss is not finite; see ' in said
   assert 'awd_lstm/ptb_paper_tuned seed 0: awd_lstm/ptb_paper_tuned seed 0 needs awd_lstm/ptb_paper, which' in said
   assert '2 of 3 runs did not finish' in said
-  assert [line.split(' | ')[4] for line in rows_of(tmp_path / 'runs', 'awd_lstm_ptb')] == ['not run', '60.0 (1 seed)']
+  assert [line.split(' | ')[4] for line in rows_of(tmp_path / 'runs', 'awd_lstm_words')] == ['not run', '60.0 (1 seed)']
 
 
 def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
@@ -104,7 +104,7 @@ def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
     returncode = 0
 
   monkeypatch.setattr(runner.subprocess, 'run', lambda words: handed.append(words) or Ended)
-  table = plans.table('awd_lstm_ptb')
+  table = plans.table('awd_lstm_words')
   plan = plans.Plan((tmp_path,))
   todo = runner.plan_tasks(
     [run for run in table.runs if run.name == 'awd_lstm/ptb_paper_tuned'], {run.name: run for run in table.runs}, plan
