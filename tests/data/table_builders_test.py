@@ -112,11 +112,13 @@ def test_glue_as_its_archives_have_it(name, tmp_path):
 
 def test_builders_are_tfds_builders_without_tensorflow(tmp_path):
   put('rte', tmp_path)
-  for package in ('glue', 'snli', 'scitail', 'swag', 'race', 'story_cloze', 'table_files'):
+  for package in ('glue', 'snli', 'scitail', 'swag', 'race', 'story_cloze', 'table_files', 'zhang2015'):
     builder = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder').Builder
     assert builder.name == package
   glue = importlib.import_module('lmx.data.builders.glue.glue_dataset_builder')
   assert {f'glue/{config}' for config in glue.NAMES} == {name for name in tables.TABLES if name.startswith('glue/')}
+  zhang = importlib.import_module('lmx.data.builders.zhang2015.zhang2015_dataset_builder')
+  assert {f'zhang2015/{config}' for config in zhang.NAMES} == {x for x in tables.TABLES if x.startswith('zhang2015/')}
   made = glue.Builder(data_dir=tmp_path / 'out', config='rte_unchecked')
   config = tfds.download.DownloadConfig(manual_dir=tmp_path)
   made.download_and_prepare(download_config=config, file_format='array_record')
@@ -149,6 +151,40 @@ def test_snli_and_scitail(tmp_path):
   assert read('scitail', tmp_path)['train'][:2] == [('Ice melts.', 'neutral'), ('Ice is cold.', '')]
 
 
+NEWS = '"3","Bears, (Reuters)","Wall Street\'s dwindling\\band of ""ultra"" cynics."'
+
+
+def test_news_articles_and_reviews_with_their_classes(tmp_path):
+  """Zhang et al. 2015: no header, classes counted from 1, a line break in a cell as an escape."""
+  write(tmp_path / 'ag_news_csv/train.csv', *(NEWS for _ in range(10)))
+  write(tmp_path / 'ag_news_csv/test.csv', 'Class Index,Title,Description', NEWS, '4,,"<b>Chips</b>"')
+  found = read('zhang2015/ag_news', tmp_path)
+  text = 'Bears, (Reuters)\nWall Street\'s dwindling\nband of "ultra" cynics.'
+  assert found['train'] == [(text, 'Business')] * 9 and found['valid'] == [(text, 'Business')]
+  assert found['test'][1:] == [('<b>Chips</b>', 'Sci/Tech')]
+  with pytest.raises(InputError, match=r'ag_news, split train: got 9 rows in .*; expected 108,000'):
+    read('zhang2015/ag_news', tmp_path, check_sizes=True)
+  write(tmp_path / 'yelp_review_full_csv/train.csv.gz', *['"5","It\'s \\""good\\"".\\n\\nReally."'] * 10)
+  assert read('zhang2015/yelp_full', tmp_path)['valid'] == [('It\'s "good".\n\nReally.', '5')]
+
+
+@pytest.mark.parametrize(
+  'rows,words',
+  [
+    ([NEWS, '"2","No text"'], 'train.csv, line 2: 2 cells instead of 3'),
+    ([NEWS, '"5","Title","Text"'], r'train.csv, line 2: label: got "5"; expected one of 1, 2, 3, 4'),
+    ([NEWS, 'label,title,text'], r'train.csv, line 2: label: got "label"; expected one of 1, 2, 3, 4'),
+    ([NEWS, '"1","",""'], 'train.csv, line 2: column text is empty'),
+    ([NEWS, '"1","Title","Text', NEWS], 'train.csv, line 2: a quoted cell begins here'),
+    ([NEWS, '"","Title","Text"'], r'train.csv: 1 training rows have no label \(line 2\)'),
+  ],
+)
+def test_a_broken_row_of_news_is_refused(rows, words, tmp_path):
+  write(tmp_path / 'train.csv', *rows)
+  with pytest.raises(InputError, match=words):
+    list(tables.read(tables.TABLES['zhang2015/ag_news'], str(tmp_path / 'train.csv'), 'train'))
+
+
 def test_race_and_the_story_cloze_test(tmp_path):
   passage = {
     'article': 'It rained.',
@@ -167,6 +203,10 @@ def test_race_and_the_story_cloze_test(tmp_path):
   joined = read('race/joined', tmp_path)['train']
   assert joined[:5] == [('It rained.', '1'), *((f'What fell? {option}', '') for option in 'wxyz')]
   assert joined[5:10] == [('It rained.', '3'), *((f'{option} fell.', '') for option in 'abcd')]
+  write(tmp_path / 'RACE/test/high/2.txt', json.dumps(passage | {'article': 'It snowed.'}))
+  levels = {level: read(f'race/{level}', tmp_path)['test'] for level in ('middle', 'high', 'joined_high')}
+  assert {level: len(rows) for level, rows in levels.items()} == {'middle': 12, 'high': 24, 'joined_high': 20}
+  assert levels['high'][12] == ('It snowed.', '1') and levels['joined_high'][11] == ('What fell? w', '')
   (tmp_path / 'RACE/dev/high/1.txt').write_text('{}')
   with pytest.raises(InputError, match='dev/high/1.txt: no field "article"'):
     read('race', tmp_path)

@@ -48,14 +48,19 @@ def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Itera
     yield from _read_tsv(path, plain, broken)
 
 
-def read_csv(path: str) -> Iterator[tuple[int, Cells]]:
-  """Yield (line number, cells) of each row of a .csv file. Raises InputError as `read` does."""
-  names: list[str] = []
-  for number, cells in _csv_records(path):
-    if names:
-      yield number, _row(names, cells, path, number, _hint(cells))
+def read_csv(path: str, plain: Sequence[str] = ()) -> Iterator[tuple[int, Cells]]:
+  """Yield (line number, cells) of each row of a .csv file. Raises InputError as `read` does.
+
+  Args:
+    path: the file.
+    plain: column names of a file of which every row begins with a number; a first row that does not is skipped.
+  """
+  names = plain
+  for index, (number, cells) in enumerate(_csv_records(path)):
+    if index == 0 and not (plain and cells[0].strip().isdecimal()):
+      names = plain or _names(cells, path, number)
     else:
-      names = _names(cells, path, number)
+      yield number, _row(names, cells, path, number, _hint(cells))
 
 
 def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:

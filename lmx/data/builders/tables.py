@@ -2,10 +2,12 @@
 
 Files are read by lmx/data/builders/cells.py: GLUE (Wang et al. 2019, arXiv 1804.07461) in the layout of its archives,
 SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai et al. 2017), the Story
-Cloze Test (Mostafazadeh et al. 2016), LAMBADA and the Children's Book Test (see cloze.py) in that of theirs, and the
-user's own. The texts of a row with choices are a context, a question (or the start of the continuation), which may be
-empty, and the choices; its label is the number of the correct one. A row of `race/joined` has no question: it is
-already joined to each choice.
+Cloze Test (Mostafazadeh et al. 2016), news, articles and reviews with their classes (Zhang et al. 2015), LAMBADA and
+the Children's Book Test (see cloze.py) in that of theirs, and the user's own.
+
+The texts of a row with choices are a context, a question (or the start of the continuation), which may be empty, and
+the choices; its label is the number of the correct one. A row of `race/joined` has no question: it is already joined to
+each choice. RACE-M is `race/middle` or `race/joined_middle`, RACE-H the same with `high`.
 No TFDS is imported here, so a complete token cache can be found without it.
 """
 
@@ -82,13 +84,10 @@ def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
 
 
 def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
-  """Yield the questions of RACE: a JSON file per passage, in the folders middle and high."""
-  names = [
-    os.path.join(path, level, name)
-    for level in ('middle', 'high')
-    if os.path.isdir(os.path.join(path, level))
-    for name in sorted(os.listdir(os.path.join(path, level)))
-  ]
+  """Yield the questions of RACE: a JSON file per passage, in the folders middle and high, or in `path` itself."""
+  levels = [os.path.join(path, level) for level in ('middle', 'high')]
+  folders = [path] if os.path.basename(path) in ('middle', 'high') else [one for one in levels if os.path.isdir(one)]
+  names = [os.path.join(folder, name) for folder in folders for name in sorted(os.listdir(folder))]
   number = 0
   for name in names:
     passage = documents.read_json(name)
@@ -121,13 +120,77 @@ def _race_row(row: cells.Cells, where: str) -> cells.Cells:
   return cells_with_answers
 
 
-_RACE: dict[str, Any] = dict(
-  choices=4,
-  read=_race_cells,
-  prepare=_race_row,
-  folders=('', 'RACE', 'race'),
-  rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
-  files={'train': ('train',), 'valid': ('dev',), 'test': ('test',)},
+_RACE_ROWS = {  # level -> training, validation and test questions; 'all' is both
+  'all': (87_866, 4_887, 4_934),
+  'middle': (25_421, 1_436, 1_436),
+  'high': (62_445, 3_451, 3_498),
+}
+
+
+def _race(texts: tuple[tuple[str, ...], ...], level: str = 'all') -> Table:
+  """Return RACE, or its questions of one level of schools."""
+  below = '' if level == 'all' else f'/{level}'
+  return Table(
+    texts,
+    choices=4,
+    read=_race_cells,
+    prepare=_race_row,
+    folders=('', 'RACE', 'race'),
+    rows=dict(zip(('train', 'valid', 'test'), _RACE_ROWS[level], strict=True)),
+    files={split: (name + below,) for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
+  )
+
+
+def _by_class(
+  folder: str, classes: tuple[str, ...], train: int, test: int, *, titled: bool = True, breaks: str = r'\n'
+) -> Table:
+  """Return a data set of Zhang et al. 2015 (arXiv 1509.01626): rows of a class, counted from 1, a title and a text.
+
+  Args:
+    folder: folder of its archive, without the ending `_csv`.
+    classes: names of the classes.
+    train: number of training rows; there is no validation file.
+    test: number of test rows.
+    titled: rows have a title.
+    breaks: sign of a line break within a cell.
+  """
+  columns = ('label', 'title', 'body') if titled else ('label', 'body')
+
+  def joined(row: cells.Cells, where: str) -> cells.Cells:
+    """Return the row with `text`, its title and body, without escapes; a row of the user has a `text`."""
+    if 'body' not in row:
+      return row
+    parts = [cells.text(row[name], f'{where}: {name}') for name in columns[1:]]
+    text = '\n'.join(filter(None, parts)).replace(breaks, '\n').replace(r'\"', '"')
+    return row | {'text': text}
+
+  return Table(
+    (('text',),),
+    classes={str(i): name for i, name in enumerate(classes, 1)},
+    folders=('', f'{folder}_csv', folder),
+    files={split: (f'{split}.csv',) for split in ('train', 'test')},
+    rows={'train': train, 'test': test},
+    read=functools.partial(cells.read_csv, plain=columns),
+    prepare=joined,
+  )
+
+
+_POLARITY, _STARS = ('negative', 'positive'), ('1', '2', '3', '4', '5')
+_TOPICS = (
+  'Company',
+  'EducationalInstitution',
+  'Artist',
+  'Athlete',
+  'OfficeHolder',
+  'MeanOfTransportation',
+  'Building',
+  'NaturalPlace',
+  'Village',
+  'Animal',
+  'Plant',
+  'Album',
+  'Film',
+  'WrittenWork',
 )
 
 
@@ -136,6 +199,7 @@ def _choices(count: int) -> tuple[tuple[str, ...], ...]:
 
 
 _PAIR = (('sentence1',), ('sentence2',))
+_JOINED = (('context',), *((f'answer_{i}',) for i in range(4)))  # of RACE
 _NLI = ('entailment', 'neutral', 'contradiction')
 
 
@@ -237,8 +301,16 @@ TABLES = {
     files={'train': ('train.csv',), 'valid': ('val.csv',), 'test': ('test.csv',)},
     rows={'train': 73_546, 'valid': 20_006, 'test': 20_005},
   ),
-  'race': Table(_choices(4), **_RACE),
-  'race/joined': Table((('context',), *((f'answer_{i}',) for i in range(4))), **_RACE),
+  'race': _race(_choices(4)),
+  'race/joined': _race(_JOINED),
+  **{f'race/{level}': _race(_choices(4), level) for level in ('middle', 'high')},
+  **{f'race/joined_{level}': _race(_JOINED, level) for level in ('middle', 'high')},
+  'zhang2015/ag_news': _by_class('ag_news', ('World', 'Sports', 'Business', 'Sci/Tech'), 120_000, 7_600, breaks='\\'),
+  'zhang2015/dbpedia': _by_class('dbpedia', _TOPICS, 560_000, 70_000),
+  'zhang2015/yelp_polarity': _by_class('yelp_review_polarity', _POLARITY, 560_000, 38_000, titled=False),
+  'zhang2015/yelp_full': _by_class('yelp_review_full', _STARS, 650_000, 50_000, titled=False),
+  'zhang2015/amazon_polarity': _by_class('amazon_review_polarity', _POLARITY, 3_600_000, 400_000),
+  'zhang2015/amazon_full': _by_class('amazon_review_full', _STARS, 3_000_000, 650_000),
   'story_cloze': Table(  # its training stories have one ending, so the validation file is for training, as in GPT
     _choices(2),
     choices=2,

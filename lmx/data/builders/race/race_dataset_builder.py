@@ -8,4 +8,6 @@ from lmx.data.builders import table_builder
 class Builder(table_builder.TableBuilder):
   """Passages for middle schools first, then those for high schools."""
 
-  BUILDER_CONFIGS = table_builder.configs('race', 'race/joined')
+  BUILDER_CONFIGS = table_builder.configs(
+    'race', *(f'race/{name}' for name in ('joined', 'middle', 'high', 'joined_middle', 'joined_high'))
+  )
