@@ -9,6 +9,7 @@ weights), which it names in braces. Braces in settings and commands:
 
   {dir}        the run's own work directory
   {NAME}       the work directory of the run NAME: of the same seed, if that run has seeds
+  {NAME:0-9}   the work directories of seeds 0 to 9 of the run NAME, with commas between; {NAME:0} of one seed
   {data.NAME}  the directory or file that the user gives for NAME of DATA; if none is needed and none given, the word or
                setting is omitted
 

@@ -83,8 +83,9 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
   runs = {run.name: run for run in table.runs}
   problems: dict[tuple[str, int | None], list[str]] = {}
   begun, workdirs = set(), functools.cache(lambda: _find_workdirs(plan.runs))
-  for run in plans.sort_by_dependency(plans.read_from(rows), runs):
-    for seed in plans.seeds(run, plan):
+  for name, seeds in plans.planned_seeds(plans.read_from(rows), runs, plan).items():
+    run = runs[name]
+    for seed in seeds:
       problems[run.name, seed] = _locate(run, seed, runs, plan, workdirs)
       where = plans.directory(run, seed, plan)
       if (where / 'config.json').exists() or any(where.glob('*.json')) or any(where.glob('*/config.json')):

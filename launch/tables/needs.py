@@ -71,11 +71,12 @@ class Needs(NamedTuple):
 
 def of_row(row: Row, runs: Mapping[str, Run]) -> Needs:
   """Return the needs of a row of a table with `runs` by name."""
-  needed = plans.sort_by_dependency(list(row.runs), runs)
+  seeds = plans.planned_seeds(row.runs, runs, plans.Plan())
+  needed = [runs[name] for name in seeds]
   text = ' '.join(' '.join((*run.settings, *run.then)) for run in needed)
   return Needs(
     max((run.needs for run in needed), key=_ORDER.index),
-    sum(gpu_hours(run, runs) * max(run.seeds, 1) for run in needed),
+    sum(gpu_hours(run, runs) * len(seeds[run.name]) for run in needed),
     tuple(name for name in DATA if f'{{data.{name}}}' in text),
   )
 

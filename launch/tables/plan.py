@@ -19,7 +19,7 @@ from lmx.errors import InputError, nearest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / 'experiments' / 'tables'
-_BRACES = re.compile(r'\{(data\.)?([\w./-]+)\}')
+_BRACES = re.compile(r'\{(data\.)?([\w./-]+)(?::(\d+)(?:-(\d+))?)?\}')
 # Settings that do not change what is computed: paths of data and weights, speed, logging.
 _FREE = (
   'parallel.',
@@ -144,6 +144,34 @@ def dependencies(run: Run, runs: Mapping[str, Run]) -> list[Run]:
   return _named(' '.join((*run.settings, *run.then)), runs)
 
 
+def prerequisites(run: Run, seed: int | None, runs: Mapping[str, Run]) -> list[tuple[str, int | None]]:
+  """Return (name, seed) of each run that `run` needs: of the seeds in its braces, else of its own seed."""
+  needed: list[tuple[str, int | None]] = []
+  for data, name, first, last in _BRACES.findall(' '.join((*run.settings, *run.then))):
+    if not data and name != 'dir':
+      needed += [(name, each) for each in _seeds_of(runs[name], seed, first, last)]
+  return list(dict.fromkeys(needed))
+
+
+def _seeds_of(run: Run, seed: int | None, first: str, last: str) -> list[int | None]:
+  """Return the seeds of a run in braces: '{NAME:FIRST-LAST}', '{NAME:FIRST}', or '{NAME}' of the seed `seed`."""
+  if first:
+    return list(range(int(first), int(last or first) + 1))
+  return [seed if run.seeds else None]
+
+
+def planned_seeds(names: Iterable[str], runs: Mapping[str, Run], plan: Plan) -> dict[str, list[int | None]]:
+  """Return the seeds of the runs named, and of those that they need, in an order that respects dependencies."""
+  ordered = sort_by_dependency(list(names), runs)
+  planned = {run.name: seeds(run, plan) for run in ordered}
+  for run in reversed(ordered):
+    for seed in planned[run.name]:
+      for name, each in prerequisites(run, seed, runs):
+        if each not in planned[name]:
+          planned[name].append(each)
+  return planned
+
+
 def starts(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan) -> list[pathlib.Path] | None:
   """Return the work directories that `run` starts from; [] if the user gives them, None for newly initialised ones."""
   texts = [text for text in run.settings if text.startswith('train.init_from=')]
@@ -153,7 +181,7 @@ def starts(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan) -> l
 
 
 def _named(text: str, runs: Mapping[str, Run]) -> list[Run]:
-  names_of_runs = [name for data, name in _BRACES.findall(text) if not data and name != 'dir']
+  names_of_runs = [name for data, name, *_ in _BRACES.findall(text) if not data and name != 'dir']
   return [runs[name] for name in dict.fromkeys(names_of_runs)]
 
 
@@ -192,10 +220,12 @@ def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *,
 
     def expand(match: re.Match) -> str:
       nonlocal left_out
-      data, name = match.groups()
+      data, name, first, last = match.groups()
       if not data:
         other = runs.get(name)
-        return str(where if name == 'dir' or other is None else directory(other, seed if other.seeds else None, plan))
+        if name == 'dir' or other is None:
+          return str(where)
+        return ','.join(str(directory(other, each, plan)) for each in _seeds_of(other, seed, first, last))
       if name in plan.data:
         return plan.data[name]
       left_out |= not DATA[name].required

@@ -49,8 +49,9 @@ def plan_tasks(
 ) -> list[Task]:
   """Return the tasks of `selected` in an order that respects their dependencies; finished runs are skipped."""
   tasks: dict[Key, Task] = {}
-  for run in plans.sort_by_dependency([run.name for run in selected], runs):
-    for seed in plans.seeds(run, plan):
+  for name, seeds in plans.planned_seeds([run.name for run in selected], runs, plan).items():
+    run = runs[name]
+    for seed in seeds:
       where, missing = plans.directory(run, seed, plan), ''
       try:
         planned = plans.commands(run, seed, runs, plan, shown=shown)
@@ -58,7 +59,7 @@ def plan_tasks(
         # Finished runs need no data.
         planned, missing = plans.commands(run, seed, runs, plan, shown=True), str(error)
       left = [command for command in planned if not command.proof.exists()]
-      after = [(other.name, seed if other.seeds else None) for other in plans.dependencies(run, runs)]
+      after = plans.prerequisites(run, seed, runs)
       if left:
         log = where.with_name(where.name + '.log')
         tasks[run.name, seed] = Task((run.name, seed), left, [key for key in after if key in tasks], log, missing)

@@ -25,7 +25,10 @@ import numpy as np
 from lmx import documents, ranges
 from lmx.errors import InputError, writing
 
-_SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk')
+_SEARCH = (
+  *('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk'),
+  *('coverage_penalty', 'replace_unknown'),
+)
 _CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 are passed through unchanged
 
 
@@ -47,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--max_ratio', type=ranges.number(0, 1000), help='most tokens for each of the source, in place of --max_extra'
   )
   search.add_argument('--allow_unk', action=argparse.BooleanOptionalAction, help='also write the unknown word')
+  search.add_argument('--coverage_penalty', type=ranges.number(0, 1000), help='beta of the penalty; 0 is none')
+  search.add_argument(
+    '--replace_unknown', action=argparse.BooleanOptionalAction, help='by the source word with the most attention'
+  )
+  search.add_argument('--dictionary', default='', help='file of translations of words that replace copied ones')
   parser.add_argument(
     '--n_best', type=ranges.integer(1, 1000), default=1, help='translations of each line, with their scores'
   )
@@ -89,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
   if args.max_extra is not None:
     search.setdefault('max_ratio', 0.0)  # otherwise the run's max_ratio takes precedence
   _check_most(args, search['beam'])
+  if args.dictionary:
+    search['dictionary'] = translate.read_dictionary(args.dictionary)
   options = dataclasses.replace(
     translation.decoding_options(loaded.run),
     **search,
@@ -111,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
         _check_references(args, references, some)
       first = len(lines) + 1
       read = translator.sources(some, truncate=args.truncate, first=first)
-      translations = translate.translate_ids(translator, read, options, first=first, title='translating')
+      translations = translate.translate_ids(translator, read, options, lines=some, first=first, title='translating')
       for number, hypotheses in enumerate(translations, first):
         out.writelines(_rows(args, number, hypotheses))
       out.flush()

@@ -72,6 +72,10 @@ class Evaluation:
     min_ratio: least tokens of a translation per source token, see lmx/decoding/translate.py; 0 for no such bound.
     max_ratio: most tokens of a translation per source token, in place of `max_extra`; 0 for `max_extra`.
     allow_unk: whether a translation may contain the unknown word.
+    replace_unknown: replace it by the source word with the most attention; needs a model with attention.
+    dictionary: file of a source word and its translation a line, which then replaces the copied word; '' copies.
+    coverage_penalty: beta of the coverage penalty, see lmx/decoding/translate.py; 0 for none.
+    known_only: translate only the pairs without an unknown word on either side.
     compounds: pairs whose tokenised BLEU splits hyphenated words: 'en_de' (English-German), 'always' or 'never'.
     n_best: number of best starts, ends and spans of a question (lmx/prediction/question_answering.py).
     answer_length: most tokens of an answer.
@@ -98,6 +102,10 @@ class Evaluation:
   min_ratio: float = 0.0
   max_ratio: float = 0.0
   allow_unk: bool = False
+  replace_unknown: bool = False
+  dictionary: str = ''
+  coverage_penalty: float = 0.0
+  known_only: bool = False
   compounds: str = 'en_de'
   n_best: int = 20  # run_squad.py
   answer_length: int = 30  # run_squad.py
@@ -120,12 +128,16 @@ class Evaluation:
     check_choice('evaluation.compounds', self.compounds, ('en_de', 'always', 'never'))
     beam_search.check_ratios('evaluation.', self.min_ratio, self.max_ratio)
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
+    for name in ('replace_unknown', 'dictionary', 'coverage_penalty', 'known_only'):
+      if (value := getattr(self, name)) and not self.beam:
+        raise InputError(f'evaluation.{name}: got {value} without a translation; set evaluation.beam, such as 12')
     check_least(
       'evaluation',
       self,
       average=1,
       beam=0,
       alpha=0,
+      coverage_penalty=0,
       max_extra=0,
       n_best=1,
       answer_length=1,

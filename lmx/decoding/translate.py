@@ -10,14 +10,14 @@ import dataclasses
 import functools
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from tqdm import tqdm
 
-from lmx import placement
+from lmx import documents, placement
 from lmx.decoding import beam_search as beam_lib
 from lmx.decoding import ensemble, generate
 from lmx.errors import InputError, InputWarning, check_range
@@ -44,6 +44,12 @@ class Options:
     sample: sample translations with `temperature` and `seed` instead of searching for the best.
     temperature: divides the logits in sampling.
     seed: seed of sampling; each line has its own key.
+    coverage_penalty: beta of Wu et al. 2016 (arXiv 1609.08144), equation 14: the hypotheses of a line are ranked by
+      log P(Y) / lp(Y) + beta sum_i log min(sum_j p_ij, 1), of attention p_ij of target token j to source token i.
+      Deviation: only the hypotheses that the search without it returns are ranked.
+    replace_unknown: replace each unknown word of a translation by the source word with the most attention (Luong et
+      al. 2015, arXiv 1410.8206, section 3; Jean et al. 2015, arXiv 1412.2007, section 3.3).
+    dictionary: source word -> its translation, in place of the copied word.
   """
 
   beam: int = 4
@@ -58,13 +64,29 @@ class Options:
   sample: bool = False
   temperature: float = 1.0
   seed: int = 0
+  coverage_penalty: float = 0.0
+  replace_unknown: bool = False
+  dictionary: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self) -> None:
+    check_range('coverage_penalty', self.coverage_penalty, 0, float('inf'))
+    if self.coverage_penalty and (self.sample or self.beam < 2):
+      got = 'sampling' if self.sample else f'beam {self.beam}'
+      raise InputError(f'coverage_penalty: got {got}; it ranks the hypotheses of a search, so set a beam of at least 2')
+    if self.replace_unknown and not self.allow_unk:
+      raise InputError('replace_unknown: got allow_unk false, so no unknown word is written; set allow_unk to true')
+    if self.dictionary and not self.replace_unknown:
+      raise InputError('dictionary: got one without replace_unknown; set replace_unknown to true')
     check_range('max_extra', self.max_extra, 0)
     beam_lib.check_ratios('', self.min_ratio, self.max_ratio)
     check_range('the number of tokens of a batch', self.tokens, 1)
     self.search(())  # checks the rest
     generate.Sampler(temperature=self.temperature)
+
+  @property
+  def aligns(self) -> bool:
+    """Return whether the attention of the hypotheses is needed."""
+    return self.replace_unknown or self.coverage_penalty > 0
 
   def search(self, forbidden: tuple[int, ...]) -> beam_lib.Beam:
     """Return the options of the beam search."""
@@ -138,7 +160,7 @@ class Translator:
   def text(self, ids: Iterable[int]) -> str:
     """Decode ids, without EOS, to text in one line."""
     tokens = [int(i) for i in ids if i != self.tokenizer.eos_id]
-    return re.sub(r'\s*[\n\r]+\s*', ' ', self.tokenizer.decode(tokens)).strip()
+    return one_line(self.tokenizer.decode(tokens))
 
 
 def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
@@ -252,7 +274,7 @@ def translate(
     InputError: a line is longer than the model's positions, or the scores of its translation are not finite.
   """
   sources = translator.sources(lines, truncate=truncate, first=first)
-  return list(translate_ids(translator, sources, options, first=first, title=title))
+  return translate_ids(translator, sources, options, lines=lines, first=first, title=title)
 
 
 def translate_ids(
@@ -260,10 +282,12 @@ def translate_ids(
   sources: Sequence[np.ndarray],
   options: Options = Options(),
   *,
+  lines: Sequence[str] = (),
   first: int = 1,
   title: str = '',
 ) -> list[list[Translation]]:
-  """Translate ids that `Translator.sources` returned; see `translate`."""
+  """Translate ids that `Translator.sources` returned of `lines`, which `replace_unknown` reads; see `translate`."""
+  check_options(translator, options)
   translations: list[list[Translation]] = [[Translation('', (), 0.0, 0.0)] for _ in sources]
   limit = max_source_length(translator.cfg)
   forbidden = generate.forbidden_ids(translator.tokenizer, translator.cfg.V, allow_unk=options.allow_unk)
@@ -273,7 +297,75 @@ def translate_ids(
       for i, hypotheses in zip(chosen, decode(source, [first + i for i in chosen]), strict=True):
         translations[i] = hypotheses
       progress.update(len(chosen))
-  return translations
+  return _align(translator, lines, sources, translations, options) if options.aligns else translations
+
+
+def _align(
+  translator: Translator,
+  lines: Sequence[str],
+  sources: Sequence[np.ndarray],
+  translations: Sequence[Sequence[Translation]],
+  options: Options,
+) -> list[list[Translation]]:
+  """Return the translations ranked with the coverage penalty, their unknown words replaced."""
+  flat = [(i, one) for i, hypotheses in enumerate(translations) for one in hypotheses]
+  targets = [np.asarray(one.tokens, np.int32) for _, one in flat]
+  weights = alignments(translator, [sources[i] for i, _ in flat], targets, options.tokens)
+  aligned: list[list[Translation]] = [[] for _ in translations]
+  for (i, one), a_TS in zip(flat, weights, strict=True):
+    if one.tokens and options.replace_unknown:
+      words = translator.tokenizer.split(lines[i].strip())[: len(sources[i]) - 1]
+      one = dataclasses.replace(one, text=_replace_unknown(translator, one.tokens, words, a_TS, options.dictionary))
+    penalty = options.coverage_penalty * coverage(a_TS) if one.tokens else 0.0
+    aligned[i].append(dataclasses.replace(one, score=one.score + penalty))
+  return [sorted(hypotheses, key=lambda one: -one.score) for hypotheses in aligned]
+
+
+def coverage(a_TS: np.ndarray) -> float:
+  """Return sum_i log min(sum_j p_ij, 1) of the attention of target tokens to source tokens, both with EOS.
+
+  Wu et al. 2016 (arXiv 1609.08144), equation 14. A source token without any attention counts as the least float32.
+  """
+  total_S = np.sum(np.asarray(a_TS, np.float64), axis=0)
+  return float(np.sum(np.log(np.clip(total_S, np.finfo(np.float32).tiny, 1.0))))
+
+
+def _replace_unknown(
+  translator: Translator,
+  tokens: Sequence[int],
+  source: Sequence[str],
+  a_TS: np.ndarray,
+  dictionary: Mapping[str, str],
+) -> str:
+  """Return the text of ids whose unknown words are replaced by the translation or the copy of a source word."""
+  tokenizer, words = translator.tokenizer, []
+  for token, a_S in zip(tokens, a_TS, strict=True):
+    if token == tokenizer.unk_id:
+      word = source[int(np.argmax(a_S[: len(source)]))]
+      words.append(dictionary.get(word, word))
+    elif token != tokenizer.eos_id:
+      words.append(tokenizer.id_to_token(token))
+  return one_line(tokenizer.join(words))
+
+
+def one_line(text: str) -> str:
+  """Return text with spaces for line ends."""
+  return re.sub(r'\s*[\n\r]+\s*', ' ', text).strip()
+
+
+def read_dictionary(path: str) -> dict[str, str]:
+  """Return source word -> target word of a file with a pair a line; the first pair of a word counts.
+
+  Raises:
+    InputError: the file cannot be read, or a line has no two words.
+  """
+  dictionary: dict[str, str] = {}
+  for number, line in enumerate(documents.read_lines(path), 1):
+    pair = line.split()
+    if len(pair) != 2:
+      raise InputError(f'{path}, line {number}: got {len(pair)} words; expected a source word and its translation')
+    dictionary.setdefault(*pair)
+  return dictionary
 
 
 def _limits(length: np.ndarray | int, options: Options) -> Any:
@@ -359,6 +451,11 @@ def _nll(model: Model, cfg: Any, params: Params, batch: Batch) -> Any:
   return model.nll(cfg, params, features, batch['targets_BT'])
 
 
+@functools.partial(placement.jit, static=2)
+def _attention(model: Model, cfg: Any, params: Params, batch: Batch) -> Any:
+  return model.alignment(cfg, params, batch)
+
+
 def _log_probabilities(translator: Translator, source: Batch, targets: Sequence[np.ndarray]) -> list[np.ndarray]:
   batch = _teacher_forcing_batch(translator, source, targets)
   nll_BT = np.asarray(_nll(translator.model, translator.cfg, translator.params, batch))
@@ -384,12 +481,23 @@ def log_probabilities(
   return log_p
 
 
+def check_options(translator: Translator, options: Options) -> None:
+  """Raise InputError if the model has no attention that the options need, or tokens are no words to replace."""
+  if options.aligns:
+    check_attention(translator)
+  if options.replace_unknown and translator.tokenizer.kind != 'words':
+    raise InputError(
+      f'replace_unknown: got the tokenizer "{translator.tokenizer.kind}"; expected "words", whose tokens are words'
+    )
+
+
 def check_attention(translator: Translator) -> None:
   """Raise InputError if the model has no attention, and so no alignments."""
   model = translator.model
   source: Any = {'source_BS': np.zeros((1, 1), np.int32), 'source_valid_BS': np.ones((1, 1), bool)}
-  if not hasattr(model, 'alignment'):
-    raise InputError(f'model "{model.__name__.rsplit(".", 1)[-1]}" has no attention, and so no alignments')
+  for part in model.models if isinstance(model, ensemble.Ensemble) else (model,):
+    if not hasattr(part, 'alignment'):
+      raise InputError(f'model "{part.__name__.rsplit(".", 1)[-1]}" has no attention, and so no alignments')
   forced = _teacher_forcing_batch(translator, source, [np.zeros(1, np.int32)])
   jax.eval_shape(functools.partial(model.alignment, translator.cfg), translator.params, forced)  # designs without one
 
@@ -406,11 +514,12 @@ def alignments(
   """
   model, cfg = translator.model, translator.cfg
   check_attention(translator)
-  attend = jax.jit(functools.partial(model.alignment, cfg))
   weights = [np.zeros((0, 0), np.float32) for _ in sources]
   for chosen, source in batches(sources, tokens, max_source_length(cfg)):
     rows = [targets[i] for i in np.resize(chosen, len(source['source_BS']))]
-    a_BTS = np.asarray(attend(translator.params, _teacher_forcing_batch(translator, source, rows)), np.float32)
+    a_BTS = np.asarray(
+      _attention(model, cfg, translator.params, _teacher_forcing_batch(translator, source, rows)), np.float32
+    )
     for i, a_TS in zip(chosen, a_BTS, strict=False):
       weights[i] = a_TS[: len(targets[i]), : len(sources[i])]
   return weights

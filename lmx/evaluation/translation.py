@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 from etils import epath
 
 from lmx.config import schema
@@ -15,6 +17,7 @@ from lmx.decoding import beam_search as beam_lib
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.metrics import translation as metrics
+from lmx.models import registry
 from lmx.reporting import plots
 
 
@@ -30,15 +33,22 @@ def decoding_options(run: schema.Run) -> translate.Options:
     min_ratio=chosen.min_ratio,
     max_ratio=chosen.max_ratio,
     allow_unk=chosen.allow_unk,
+    coverage_penalty=chosen.coverage_penalty,
+    replace_unknown=chosen.replace_unknown,
+    dictionary=translate.read_dictionary(chosen.dictionary) if chosen.dictionary else {},
   )
 
 
 def check(run: schema.Run, corpus: corpora.Corpus) -> None:
   """Raise InputError unless a split of `corpus` can be translated with the settings of `evaluation`."""
   _check_pairs(run, corpus)
-  translate.build_translator(run, {}, corpus.tokenizer)
+  shapes = jax.eval_shape(functools.partial(registry.get(run.model_name).init, run.model), jax.random.key(0))
+  options, translator = decoding_options(run), translate.build_translator(run, shapes, corpus.tokenizer)
+  translate.check_options(translator, options)
+  if run.evaluation.known_only and corpus.tokenizer.unk_id is None:
+    raise InputError('evaluation.known_only: got a tokenizer without an unknown word; set it to false')
   most = (translate.max_source_length(run.model) or run.data.eval_length or run.data.length) + run.evaluation.max_extra
-  beam_lib.check_penalty(decoding_options(run).search(()), most)
+  beam_lib.check_penalty(options.search(()), most)
 
 
 def _check_pairs(run: schema.Run, corpus: corpora.Corpus) -> None:
@@ -59,6 +69,17 @@ def read_pairs(run: schema.Run, corpus: corpora.Corpus, split: str) -> tuple[lis
   documents = [text for name in names for _, text, _ in examples[name]]
   pairs = list(zip(documents[::2], documents[1::2], strict=True))
   pairs = [pairs[i] for i in pipeline.select_documents(run.data, split, len(pairs))]
+  return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def _select_known(
+  corpus: corpora.Corpus, lines: Sequence[str], references: Sequence[str]
+) -> tuple[list[str], list[str]]:
+  """Return the pairs without an unknown word on either side. Raises InputError if there are none."""
+  known = lambda text: corpus.tokenizer.unk_id not in corpus.tokenizer.encode(text.strip())
+  pairs = [pair for pair in zip(lines, references, strict=True) if all(map(known, pair))]
+  if not pairs:
+    raise InputError('evaluation.known_only: got unknown words in all pairs of the split; set it to false')
   return [source for source, _ in pairs], [target for _, target in pairs]
 
 
@@ -116,7 +137,10 @@ def translate_split(
     count: number of pairs.
     title: title of the progress bar; '' for no bar.
   """
-  lines, references = (side[:count] for side in read_pairs(run, corpus, split))
+  sides = read_pairs(run, corpus, split)
+  if run.evaluation.known_only:
+    sides = _select_known(corpus, *sides)
+  lines, references = (side[:count] for side in sides)
   hypotheses = translate.translate(translator, lines, decoding_options(run), truncate=True, title=title)
   return [TranslatedPair(*each) for each in zip(lines, (best[0].text for best in hypotheses), references, strict=True)]
 
@@ -129,7 +153,8 @@ def compute_metrics(run: schema.Run, corpus: corpora.Corpus, translations: Seque
   hypotheses, references = [each.translation for each in translations], [each.reference for each in translations]
   sides, compounds = corpus.manifest['sides'], run.evaluation.compounds
   scored = compute_scores(hypotheses, references, lines, sides, run.data.lower_case, compounds)
-  scored |= {'metric': 'bleu', 'decoding': describe_decoding(search)}
+  known = ', pairs without unknown words' * run.evaluation.known_only
+  scored |= {'metric': 'bleu', 'decoding': describe_decoding(search) + known}
   return scored | ({'sources_cut': truncated} if truncated else {})
 
 
@@ -140,6 +165,8 @@ def describe_decoding(options: translate.Options) -> str:
   parts = [f'beam {options.beam}', penalty, f'up to {most}']
   parts += [f'at least {options.min_ratio:g} times'] * bool(options.min_ratio)
   parts += [f'stop {options.stop}'] * (options.stop != 'bound') + ['<unk> allowed'] * options.allow_unk
+  parts += [f'coverage penalty {options.coverage_penalty:g}'] * bool(options.coverage_penalty)
+  parts += ['<unk> replaced' + ' by a dictionary' * bool(options.dictionary)] * options.replace_unknown
   return ', '.join(parts)
 
 

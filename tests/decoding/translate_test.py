@@ -28,6 +28,7 @@ MODELS = {
   'rnnsearch': ('bahdanau', {}),
   'rnnencdec': ('rnn_encdec', {}),
   'luong': ('luong', {}),
+  'luong_global': ('luong', {'window': 'global'}),
 }
 
 
@@ -84,6 +85,79 @@ def test_lines_keep_their_order_and_empty_ones_stay_empty():
     numbers = [[(h.log_p, h.score) for h in each] for each in (hypotheses, alone)]
     np.testing.assert_allclose(*numbers, rtol=1e-5)
   assert translate.translate(translator, [], options) == []
+
+
+def _with_unknown(name):
+  """A translator and its hypotheses, among whose tokens the most frequent word is the unknown one."""
+  found = translate.translate(translator := _translator(name), LINES, Options(beam=4, max_extra=6, allow_unk=True))
+  ids = [i for hypotheses in found for one in hypotheses for i in one.tokens if i > 1]
+  tokens = list(TOKENIZER.tokens)
+  most = max(set(ids), key=ids.count)
+  tokens[1], tokens[most] = tokens[most], '<unk>'
+  return dataclasses.replace(translator, tokenizer=words.Words(tokens, 'prose')), found
+
+
+@pytest.mark.parametrize('name', ['luong_global', pytest.param('rnnsearch', marks=pytest.mark.slow)])
+def test_unknown_words_and_coverage_go_by_the_attention(name, tmp_path):
+  translator, _ = _with_unknown(name)
+  lines = [*LINES, '', 'w3 nowhere w4 w5']
+  plain = Options(beam=4, max_extra=6, allow_unk=True)
+  (tmp_path / 'words').write_text('w3 drei\nw3 x\nnowhere nirgends\n')
+  chosen = {'replace_unknown': True, 'coverage_penalty': 20.0}
+  chosen['dictionary'] = translate.read_dictionary(str(tmp_path / 'words'))
+  before = translate.translate(translator, lines, plain)
+  after = translate.translate(translator, lines, dataclasses.replace(plain, **chosen))
+  sources, replaced, moved = translator.sources(lines), 0, 0
+  for line, source, old, new in zip(lines, sources, before, after, strict=True):
+    if not line:
+      assert new == old
+      continue
+    expected = []
+    targets = [np.array(one.tokens, np.int32) for one in old]
+    for one, a_TS in zip(old, translate.alignments(translator, [source] * len(old), targets), strict=True):
+      penalty = sum(np.log(min(sum(a_TS[j, i] for j in range(len(one.tokens))), 1.0)) for i in range(len(source)))
+      text = []
+      for token, a_S in zip(one.tokens, a_TS, strict=True):
+        word = translator.tokenizer.tokens[token]
+        if word == '<unk>':
+          word = line.split()[int(a_S[:-1].argmax())]
+          word, replaced = {'w3': 'drei', 'nowhere': 'nirgends'}.get(word, word), replaced + 1
+        text += [word] if word != '<eos>' else []
+      expected.append((one.score + 20 * penalty, ' '.join(text), one.log_p))
+    ranked = sorted(expected, key=lambda each: -each[0])
+    moved += ranked != expected
+    assert [one.text for one in new] == [text for _, text, _ in ranked]
+    np.testing.assert_allclose([one.score for one in new], [score for score, *_ in ranked], rtol=1e-4)
+    np.testing.assert_allclose([one.log_p for one in new], [log_p for *_, log_p in ranked], rtol=1e-5)
+  assert replaced and moved
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'coverage_penalty': 0.2, 'beam': 1}, 'coverage_penalty: got beam 1'),
+    ({'coverage_penalty': 0.2, 'sample': True}, 'coverage_penalty: got sampling'),
+    ({'replace_unknown': True}, 'replace_unknown: got allow_unk false'),
+    ({'dictionary': {'a': 'b'}}, 'dictionary: got one without replace_unknown'),
+  ],
+)
+def test_options_that_need_others_are_refused(options, message):
+  with pytest.raises(InputError, match=message):
+    Options(**options)
+
+
+def test_attention_and_words_are_needed(tmp_path):
+  translator, options = _translator('rnnencdec'), Options(replace_unknown=True, allow_unk=True)
+  with pytest.raises(InputError, match='rnn_encdec" has no attention'):
+    translate.translate(translator, LINES, options)
+  with pytest.raises(InputError, match='rnn_encdec" has no attention'):
+    translate.translate(translate.combine([translator, _translator('luong')]), LINES, options)
+  subwords = dataclasses.replace(_translator(), tokenizer=types.SimpleNamespace(kind='bpe', eos_id=0))
+  with pytest.raises(InputError, match='tokenizer "bpe"; expected "words"'):
+    translate.check_options(subwords, options)
+  (tmp_path / 'pairs').write_text('a b\nc\n')
+  with pytest.raises(InputError, match='line 2: got 1 words'):
+    translate.read_dictionary(str(tmp_path / 'pairs'))
 
 
 def test_sources_are_read_as_in_training():

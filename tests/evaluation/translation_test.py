@@ -18,6 +18,7 @@ from lmx.cli import translate as cli
 from lmx.cli.main import main
 from lmx.config import resolve
 from lmx.data import pipeline
+from lmx.data.tokenizers import words
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import report, translation
@@ -223,6 +224,26 @@ def test_recurrent_models_decode_as_their_papers_did(path, most):
   assert translation.describe_decoding(options) == (
     f'beam 12, no length penalty, up to {most:g} times the source, at least 0.5 times, <unk> allowed'
   )
+
+
+def test_pairs_without_unknown_words_are_selected():
+  tokenizer = words.Words(['<eos>', '<unk>', 'a', 'b'], 'space')
+  corpus = types.SimpleNamespace(tokenizer=tokenizer)
+  lines, references = ['a b', 'a', 'x', 'b'], ['b', 'x', 'a', 'b a']
+  assert translation._select_known(corpus, lines, references) == (['a b', 'b'], ['b', 'b a'])
+  with pytest.raises(InputError, match='evaluation.known_only: got unknown words in all pairs'):
+    translation._select_known(corpus, lines[1:3], references[1:3])
+
+
+def test_options_of_translations_reach_the_search(tmp_path):
+  (tmp_path / 'words').write_text('a b\n')
+  chosen = ['replace_unknown=true', 'allow_unk=true', 'coverage_penalty=0.2', f'dictionary={tmp_path}/words', 'beam=3']
+  options = translation.decoding_options(resolve.load(BASE, [f'evaluation.{text}' for text in chosen]))
+  assert options.aligns and options.dictionary == {'a': 'b'}
+  assert 'coverage penalty 0.2, <unk> replaced by a dictionary' in translation.describe_decoding(options)
+  for text, needed in (('known_only=true', 'evaluation.beam'), ('coverage_penalty=-1', 'evaluation.coverage_penalty')):
+    with pytest.raises(InputError, match=needed):
+      resolve.to_run(resolve.load(BASE, ['evaluation.beam=0', f'evaluation.{text}']))
 
 
 def test_figures_of_a_german_text_have_the_papers_scores():

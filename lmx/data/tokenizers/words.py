@@ -88,12 +88,19 @@ class Words(Tokenizer):
     self.unk_id, self.eos_id = self._ids['<unk>'], self._ids.get('<eos>')
 
   def encode(self, text: str) -> np.ndarray:
-    words = split(text, self.rule, self.lower_case)
+    words = self.split(text)
     get, unk = self._ids.get, self.unk_id
     return np.fromiter((get(word, unk) for word in words), np.int32, len(words))
 
+  def split(self, text: str) -> list[str]:
+    """Return the words of `text`, one for each id of `encode`."""
+    return split(text, self.rule, self.lower_case)
+
   def decode(self, ids: Iterable[int]) -> str:
-    words = [self.tokens[i] for i in self._check_ids(ids)]
+    return self.join([self.tokens[i] for i in self._check_ids(ids)])
+
+  def join(self, words: Sequence[str]) -> str:
+    """Return the text of words, which may be outside the vocabulary."""
     if self.rule == 'prose':
       return join(words)
     return re.sub(r' ?\n ?', '\n', ' '.join('\n' if word == '<eos>' else word for word in words))
