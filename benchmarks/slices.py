@@ -1,6 +1,6 @@
 """Steps compiled for TPU slices: their record, slices.csv, and the pages that print it.
 
-  python -m benchmarks.slices              print the record in docs/results.md and the docstrings of experiments
+  python -m benchmarks.slices              print the record in docs/notes/slices.md and the docstrings of experiments
   python -m benchmarks.slices gpt2 v5p     compile the steps first whose config or topology has one of these words
 
 A row is the command `lmx compile --config=experiments/CONFIG --topology=TOPOLOGY OPTIONS` and what it reports. The
@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORD = ROOT / 'benchmarks/slices.csv'
-TABLE = '| Step | Slice, mesh | '  # begins the header of the table of docs/results.md
+TABLE = '| Step | Slice, mesh | '  # begins the header of the table of docs/notes/slices.md
 DOCSTRING = '  option `pod` of'  # begins the header of the table of a docstring
 Row = dict[str, str]
 
@@ -77,7 +77,7 @@ def replace_table(text: str, header: str, lines: list[str]) -> str:
 
 
 def page_lines() -> list[str]:
-  """Return the table of docs/results.md."""
+  """Return the table of docs/notes/slices.md."""
   heads = 'GiB a chip', 'Collectives, MB', 'Of needed', 'float32 products', 'Compute, s', 'Collectives, s', 'MFU'
   lines = [f'{TABLE}{" | ".join(heads)} | Compiled, s |', '|---' * 10 + '|']
   for row in rows():
@@ -103,7 +103,7 @@ def docstring_lines(file: str) -> list[str]:
 
 def pages() -> dict[pathlib.Path, str]:
   """Return the text of every file that prints the record."""
-  page = ROOT / 'docs/results.md'
+  page = ROOT / 'docs/notes/slices.md'
   texts = {page: replace_table(page.read_text(), TABLE, page_lines())}
   for file in {config.split(':')[0] for row in rows() if (config := row['config']).endswith(',pod')}:
     path = ROOT / 'experiments' / file

@@ -14,7 +14,12 @@ from lmx.cli import main, pipeline
 from lmx.config import resolve
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-DOCUMENTS = ('README.md', 'CONTRIBUTING.md', 'docs/results.md')
+DOCUMENTS = (
+  'README.md',
+  'CONTRIBUTING.md',
+  'docs/results/README.md',
+  *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs/notes').glob('*.md')),
+)
 EXPERIMENTS = sorted(p for p in (ROOT / 'experiments').glob('*/*.py') if p.parent.name != 'tables')
 
 

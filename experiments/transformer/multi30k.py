@@ -17,8 +17,8 @@ and then the inverse square root, label smoothing, 8,000 updates at most and non
 validation loss (the smoothed one, as fairseq has it; by the one without, objective.validation=nll, runs end sooner and
 four seeds have 41.1 / 33.4 / 29.2), mean of the last ten epochs' parameters, beam 5 with scores divided by the length,
 the search ending with the fifth finished hypothesis. Ours differs: BPE is over the bytes of the lower-cased text (as it
-is with the option `cased`), a space before it; theirs is within Moses tokens, with end-of-word symbols
-(--config.data.tokenizer=word_bpe --config.data.prefix_space=False has nearly the same subwords, see docs/results.md).
+is with the option `cased`), a space before it; theirs is within Moses tokens, with end-of-word symbols.
+--config.data.tokenizer=word_bpe --config.data.prefix_space=False has nearly the same subwords (docs/notes/multi30k.md).
 An update reads pairs of every length, in eight groups; theirs has two lengths, one per GPU
 (--config.data.batching.groups=1: one length, as on a single device without groups). The table is of seed 3.
 Their metrics are of normalised, lower-cased Moses tokens: `bleu_tokenised_lower` in results.json.

@@ -5,7 +5,7 @@
   lmx train --config=experiments/transformer_xl/quickstart.py:tiny --workdir=runs/tiny  seconds: does it run at all
 
 `fast`: 4 layers of 128, segments of 64 over a memory of 64, evaluated with one of 192; an adaptive softmax over three
-clusters. The corpus comes with Python itself, so no metric is published; see docs/results.md for those measured.
+clusters. The corpus comes with Python itself, so no metric is published; see docs/results for those measured.
 """
 
 from __future__ import annotations

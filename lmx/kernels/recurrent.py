@@ -9,7 +9,7 @@ gates. The gradient of each matrix is then one product over all steps, after the
 JAX's interface to it is float32 alone: `rnn.lstm` reads and writes float32 arrays, and refuses bfloat16 products. In
 bfloat16 `cudnn` therefore passes float32 arrays, whose products are TF32, with 10 bits of fraction to bfloat16's 7.
 'auto' leaves bfloat16 to `fused`: a step of awd_lstm on an H100 took 9.5 ms, with the float32 kernel 17.7 ms. Of
-cuDNN's other cells (GRU, projected LSTM) JAX has no interface. docs/results.md lists the models that use it.
+cuDNN's other cells (GRU, projected LSTM) JAX has no interface. docs/notes/gpu.md lists the models that use it.
 
 Axes: T time is the leading axis, because the loop runs over it; E width of the input, D of the state, G all gates; X
 and Y the two sides of a matrix. Gates and carry are float32 in every compute type; only products are computed in it.

@@ -13,9 +13,8 @@ Deviations and choices where the paper gives none: tanh on the controller's laye
 and heads read the controller, the output also the read vectors. `memory='constant'`, 1e-6 in every cell, is from
 Collier & Beel 2018 (arXiv 1807.08518), who find that it learns fastest; the paper's is 'learned'; 'random' samples a
 memory per episode, at evaluation always the same. Parameter counts differ from those of tables 1 and 2: with a
-learned memory 16,317 and 65,817 for copying, where the paper has 17,162 and 67,561. docs/results.md
-discusses what these numbers imply about its layout. The networks without memory have the counts of table
-3.
+learned memory 16,317 and 65,817 for copying, where the paper has 17,162 and 67,561. docs/notes/ntm.md discusses what
+these numbers imply about its layout. The networks without memory have the counts of table 3.
 
 Axes: S rows of the memory (the paper's N), W width of a row (its M), K shifts, I inputs, O outputs.
 """

@@ -3,9 +3,9 @@
   python tests/reference/trainer.py --model=DIR --data=DIR [--score] [--seeds=0,1]
     [--epochs=3] [--lr=5e-5] [--batch_size=32] [--length=128] [--threads=2] --output=FILE.jsonl
 
-The other half of the table in docs/results.md; it needs torch, transformers, accelerate, scikit-learn and scipy, and
-nothing of lmx. DATA holds train.tsv, valid.tsv and perhaps test.tsv: a header, then sentence or sentence1 and
-sentence2, and label. A line is written for each seed: its figures and the seconds of an epoch.
+The other half of the comparison in docs/notes/fine_tuning.md; it needs torch, transformers, accelerate, scikit-learn
+and scipy, and nothing of lmx. DATA holds train.tsv, valid.tsv and perhaps test.tsv: a header, then sentence or
+sentence1 and sentence2, and label. A line is written for each seed: its figures and the seconds of an epoch.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ to each. So a batch is a function of (seed, step, row), and an epoch costs one f
 The number of centres in one update (batch_size x chunk) affects stability, because a word in many of their pairs gets
 the sum of their gradients. With subsampling, 256 gave vectors as good as gensim's, which updates after each pair.
 The exception was skip-gram with hierarchical softmax, where the top of the tree is in every pair: at 256
-two seeds of three gave clearly worse ones, at 128 none did (window 5; docs/results.md). Without subsampling and with
-window 10 that form diverged at 256.
+two seeds of three gave clearly worse ones, at 128 none did (window 5; docs/notes/word2vec.md). Without subsampling
+and with window 10 that form diverged at 256.
 
 Deviations: a sentence also ends at the end of a block, as it does in word2vec.c after 1,000 words.
 
