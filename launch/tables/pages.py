@@ -18,6 +18,11 @@ from launch.tables import plan as plans
 
 FOLDER = plans.ROOT / 'docs' / 'results'
 _RENAMED = {'char_transformer': 'character_transformer'}  # systems of published.csv
+_TITLES = {
+  'ngrams': 'n-gram models',
+  'quickstart': 'Every model, quickly',
+  'lineage': 'One budget from word2vec to XLNet',
+}
 _HEAD = '<!-- Written by `python -m launch.tables --pages`. Edit experiments/tables/ instead. -->'
 _LEGEND = (
   "Rows and columns are the paper's. Below a printed row stands what lmx measured: 'not run' if a run of lmx gives it "
@@ -80,7 +85,9 @@ def pages() -> dict[str, str]:
 
 
 def _title(name: str, tables: list[str]) -> str:
-  return plans.table(tables[0]).title.partition(',')[0] if tables else name
+  """Return the title of a page: what most titles of its tables begin with."""
+  heads = collections.Counter(plans.table(table).title.partition(',')[0] for table in tables)
+  return _TITLES.get(name) or (heads.most_common(1)[0][0] if heads else name)
 
 
 def _index(systems: Mapping[str, list[str]]) -> str:
@@ -94,15 +101,13 @@ def _index(systems: Mapping[str, list[str]]) -> str:
     one = Count(*(sum(column) for column in zip(*counts, strict=True))) if counts else Count(0, 0, 0)
     total = Count(*(a + b for a, b in zip(total, one, strict=True)))
     number = sum(line.system == name for line in measured.measurements())
-    lines.append(
-      f'| [{_title(name, sorted(tables))}]({name}.md) | {one.printed} | {one.runnable} | {one.run} | {number} |'
-    )
+    lines.append(f'| [{_title(name, tables)}]({name}.md) | {one.printed} | {one.runnable} | {one.run} | {number} |')
   lines.append(f'| all | {total.printed:,} | {total.runnable:,} | {total.run:,} | {len(measured.measurements()):,} |')
   return '\n'.join(lines) + '\n'
 
 
 def _page(name: str, tables: list[str]) -> str:
-  lines = [_HEAD, '', f'# {_title(name, sorted(tables))}', '', _LEGEND if tables else '']
+  lines = [_HEAD, '', f'# {_title(name, tables)}', '', _LEGEND if tables else '']
   for table in tables:
     lines += ['', *_table(table)]
   lines += ['', *_measured([one for one in measured.measurements() if one.system == name])]
@@ -159,14 +164,20 @@ def _sentence(text: str) -> str:
 
 
 def _commands(name: str, table: Table) -> list[str]:
-  """Return what runs the rows of a table, by what they need."""
+  """Return what runs the rows of a table, by the hardware and data that they need, with the hours of the longest."""
   runs = {run.name: run for run in table.runs}
-  counts: dict[str, int] = {}
+  hours: dict[tuple[str, tuple[str, ...]], list[float]] = {}
   for row in table.rows:
-    text = needs.describe(needs.of_row(row, runs))
-    counts[text] = counts.get(text, 0) + 1
-  lines = [f'`python -m launch.tables {name}` runs what is missing:', ''] if counts else []
-  return [*lines, *(f'- {number} row{"s" * (number > 1)}: {text}' for text, number in counts.items())]
+    one = needs.of_row(row, runs)
+    hours.setdefault((one.hardware, one.data), []).append(one.gpu_hours)
+  lines = (
+    [f'`python -m launch.tables {name}` runs what is missing (hours are those of the longest row):', '']
+    if hours
+    else []
+  )
+  for (hardware, data), each in hours.items():
+    lines.append(f'- {len(each)} row{"s" * (len(each) > 1)}: {needs.describe(needs.Needs(hardware, max(each), data))}')
+  return lines
 
 
 def _measured(lines: list[measured.Measurement]) -> list[str]:
