@@ -207,6 +207,7 @@ DATA = {
   'text8': Data('the file', 'CC BY-SA', required=False),
   'text': Data('text of yours: train.txt, valid.txt, test.txt, or a part is held out', 'yours', required=False),
   'lm1b': Data('as TFDS prepares it', 'free for research', required=False),
+  'lm1b_files': Data('1-billion-word-language-modeling-benchmark-r13output', 'free for research', required=False),
   'brown': Data('the tagged files as NLTK keeps them, or train.txt ...', 'free for non-commercial use', required=False),
   'multi30k': Data('the files of task 1', 'CC BY-NC-SA, non-commercial', required=False),
   'wmt14_en_de': Data('train.en, train.de, valid.*, test.*', 'free for research; through TFDS without', required=False),

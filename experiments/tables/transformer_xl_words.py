@@ -30,11 +30,11 @@ TABLE = Table(
       for size in ('base', 'large')
     ),
     *(
-      Run(f'transformer_xl/lm1b_{name}', f'experiments/transformer_xl/lm1b.py:{name}', (manual_dir('lm1b'),), needs=POD)
+      Run(f'transformer_xl/lm1b_{name}', f'experiments/transformer_xl/lm1b.py:{name}', (manual_dir('lm1b_files'),), needs=POD)
       for name in _LM1B
     ),
     Run('transformer_xl/ptb', 'experiments/transformer_xl/ptb.py:24m', (manual_dir('ptb'),), seeds=3),
   ),
   note='WikiText-103: windows of 64 over a memory of 640, distances clamped at 400 (large 128, 1600, 1000). One '
-  'Billion Words: windows of 32 over 128; the released data has a mark at both ends of a sentence, here it is one.',
+  'Billion Words: windows of 32 over 128, a special token at both ends of a sentence, heldout-00000.',
 )

@@ -1,6 +1,8 @@
-"""Transformer-XL (Dai et al. 2019, arXiv 1901.02860) over enwik8 and text8, as released."""
+"""Transformer-XL (Dai et al. 2019, arXiv 1901.02860): enwik8 and text8 as released, and the rows of table 6."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import ml_collections
 
@@ -44,3 +46,34 @@ def characters(dataset: str, size: str, tokenizer: str, *, small: bool) -> ml_co
   }
   evaluation = {'evaluation': {'model': {'M': 24, 'clamp': 12}}}
   return config.merge(base, *((config.tiny(), evaluation) if small else ()))
+
+
+def ablation(
+  row: str, length: int, attention: int, *, distances: int, clamp: int, stride: int = 1, rows: int = 64
+) -> dict[str, Any]:
+  """Return the changes of a row of table 6: recurrence, positional encoding and loss.
+
+  With recurrence, the evaluation reads segments over a memory of the attention length. Without, it reads overlapping
+  windows, so that a prediction sees `attention` tokens (to `attention` + `stride` - 1), not half of that on average.
+
+  Args:
+    row: 'ours', 'shaw', 'half'; without recurrence 'alone', 'alone_half', 'alone_shaw', 'alone_shaw_half',
+      'vaswani_half' (absolute sinusoids) or 'alrfou_half' (a learned vector for each position and layer).
+    length: tokens of a segment in training, and of its memory.
+    attention: attention length of the evaluation.
+    distances: greatest distance of Shaw's vectors.
+    clamp: distance that replaces all greater ones in the evaluation with recurrence.
+    stride: tokens from one window to the next in the evaluation without recurrence; 1 as in the paper.
+    rows: windows of a batch of that evaluation.
+  """
+  recurrent = row in ('ours', 'shaw', 'half')
+  positions = {'vaswani_half': 'absolute', 'alrfou_half': 'layers'}.get(row, 'shaw' if 'shaw' in row else 'sinusoids')
+  own = {'shaw': distances, 'layers': length}.get(positions, 0)
+  model = {'M': length if recurrent else 0, 'positions': positions, 'clamp': own}
+  data: dict[str, Any] = {'length': length, 'batching': {'counted': 0.5 if row.endswith('half') else 1.0}}
+  if recurrent:
+    context = {'M': attention, 'clamp': own or clamp, 'same_length': True}
+    return {'model': model, 'data': data, 'evaluation': {'model': context}}
+  context = {'M': 0, 'clamp': own or (length if positions == 'sinusoids' else 0), 'same_length': False}
+  data['eval_length'] = attention + stride - 1
+  return {'model': model, 'data': data, 'evaluation': {'stride': stride, 'batch_size': rows, 'model': context}}

@@ -5,16 +5,18 @@
 WikiText-103 (103 million words; vocabulary 267,735 of the train split, <eos> at the end of a line counted) is
 downloaded, or read from --config.data.manual_dir=DIR.
 
-  variant       parameters    test perplexity (tables 1 and 6)   hardware and time
-  base          151 million   24.0                               4 GPUs, some days
-  large         285 million   18.3 (the paper prints 257M)       64 TPU cores, some days
-  ours          128 million   26.77 at attention length 500      one GPU with much memory, days
-  shaw          more          27.94 at 256: a learned vector for each distance up to 256 (Shaw et al. 2018)
-  half          128 million   28.33 at 460: only the last half of a window counts in training
-  alone         128 million   29.02 at 260: no recurrence
-  alone_half    128 million   30.10 at 120
-  alone_shaw    more          29.75 at 120
-  vaswani_half  less          30.97 at 120: absolute sinusoids, no recurrence
+  variant          parameters   test perplexity (tables 1 and 6)  hardware and time
+  base             151 million  24.0                              4 GPUs, some days
+  large            285 million  18.3 (the paper prints 257M)      64 TPU cores, some days
+  ours             128 million  26.77 at attention length 500     one GPU with much memory, days
+  shaw             more         27.94 at 256: a learned vector for each distance up to 256 (Shaw et al. 2018)
+  half             128 million  28.33 at 460: only the last half of a window counts in training
+  alone            128 million  29.02 at 260: no recurrence
+  alone_half       128 million  30.10 at 120
+  alone_shaw       more         29.75 at 120
+  alone_shaw_half  more         30.50 at 120
+  vaswani_half     less         30.97 at 120: absolute sinusoids, no recurrence
+  alrfou_half      less         31.16 at 120: learned positions in every layer (Al-Rfou et al. 2018), no recurrence
 
 Released recipes: Adam from rate 2.5e-4, cosine, gradient norm at most 0.25, windows of 150 (large 384) over as long a
 memory, 60 rows (128). Option `fidelity`: 'tf' (the paper's results): 400,000 updates (large 4,000,000 after 16,000 of
@@ -25,7 +27,10 @@ empty memory, epsilon 1e-5. Evaluated in windows of 64 with a memory of 640 and 
 same to two digits. Perplexity depends on that memory: --config.evaluation.model.M=... .
 
 The rows of table 6 from `ours` on are of 128M parameters and windows of 128; the paper prints no sizes, and 7 layers of
-the base are 128.0M. The attention length is that of the evaluation, the shortest with the best perplexity.
+the base are 128.0M. The attention length is that of the evaluation, the shortest with the best perplexity. Rows without
+recurrence are evaluated at the last position of a window for each token (evaluation.stride=1), distances clamped at
+those of training: side by side, windows would give a token half of that context on average. Option `length` trains on
+longer windows (table 10: 176 without recurrence and 172 with half of the loss need the same memory as 128 with it).
 
 Option `pod` (`config.pod`) is for a slice of TPU chips:
 `lmx compile --config=experiments/transformer_xl/wikitext103.py:large,pod --topology=v5e-16 --vocabulary=267735`.
@@ -40,34 +45,31 @@ from __future__ import annotations
 from typing import Any
 
 from experiments import config
+from experiments.transformer_xl import recipe
 
-VARIANTS = ('base', 'large', 'ours', 'shaw', 'half', 'alone', 'alone_half', 'alone_shaw', 'vaswani_half', 'tiny')
+# Rows of table 6 -> attention length of the evaluation.
+_ABLATION = {
+  'ours': 500,
+  'shaw': 256,
+  'half': 460,
+  'alone': 260,
+  'alone_half': 120,
+  'alone_shaw': 120,
+  'alone_shaw_half': 120,
+  'vaswani_half': 120,
+  'alrfou_half': 120,
+}
+VARIANTS = ('base', 'large', *_ABLATION, 'tiny')
 
 
 def _seen(M: int, clamp: int) -> dict[str, Any]:  # noqa: N803
   return {'evaluation': {'model': {'M': M, 'clamp': clamp, 'same_length': True}}}
 
 
-def _row(variant: str) -> dict[str, Any]:
-  """Return the changes of a row of table 6, by its remarks: recurrence, positional encoding, loss."""
-  if variant in ('base', 'large', 'tiny'):
-    return {}
-  recurrent, shaw = not variant.startswith(('alone', 'vaswani')), variant.endswith('shaw')
-  model: dict[str, Any] = {'variant': 'wt103_128m', 'M': 128 if recurrent else 0, 'clamp': 256 if shaw else 0}
-  model['positions'] = 'shaw' if shaw else 'absolute' if variant.startswith('vaswani') else 'sinusoids'
-  data = {'length': 128, 'batching': {'counted': 0.5 if variant.endswith('half') else 1.0}}
-  # Without a memory a token attends to its window alone, and the first ones of a window to less than the row states.
-  far = {'ours': 500, 'half': 460, 'shaw': 256}.get(variant)
-  if far:
-    context = {'M': far, 'clamp': 256 if shaw else 400, 'same_length': True}
-    return {'model': model, 'data': data, 'evaluation': {'model': context}}
-  context = {'eval_length': 260 if variant == 'alone' else 120}
-  same = {'M': 0, 'clamp': model['clamp'], 'same_length': False}
-  return {'model': model, 'data': data | context, 'evaluation': {'model': same}}
-
-
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('tf', 'pytorch'), pod=False)
+  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('tf', 'pytorch'), length=0, pod=False)
+  if options.length and variant not in _ABLATION:
+    raise ValueError(f'option "length": got {options.length} with {variant}; expected one of {", ".join(_ABLATION)}')
   tf, large = options.fidelity == 'tf', variant == 'large'
   base = {
     'name': f'transformer_xl_wt103_{variant}',
@@ -102,7 +104,10 @@ def get_config(arg: str = ''):
   tiny = config.merge(config.tiny(), _seen(24, 12)).to_dict() if variant == 'tiny' else {}
   # Adaptive tables have rows of several widths.
   pod = config.pod(pad_vocabulary=1, model={'scan': False, 'remat': 'none'}) if options.pod else {}
-  return config.merge(base, _seen(1600, 1000) if large else _seen(640, 400), _row(variant), pod, tiny)
+  if variant in _ABLATION:
+    changes = recipe.ablation(variant, options.length or 128, _ABLATION[variant], distances=256, clamp=400)
+    return config.merge(base, {'model': {'variant': 'wt103_128m'}}, changes, pod)
+  return config.merge(base, _seen(1600, 1000) if large else _seen(640, 400), pod, tiny)
 
 
 def sweep():

@@ -284,8 +284,10 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
         'evaluation.which: got "average" with a running average (optim.ema, optim.asgd); expected one average of the '
         'parameters; set one of the two'
       )
-  if evaluation.stride > (data.eval_length or data.length) * (data.batching.name == 'windows'):
-    raise InputError(f'evaluation.stride: got {evaluation.stride}; expected data.batching "windows" at least as long')
+  if evaluation.stride > (data.eval_length or data.length) * (data.batching.name in ('windows', 'streams')):
+    raise InputError(
+      f'evaluation.stride: got {evaluation.stride}; expected data.batching "windows" or "streams" at least as long'
+    )
   if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
     raise InputError(f'evaluation.beam: got {evaluation.beam}; expected 0, because {model} reads no source')
 

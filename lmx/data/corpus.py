@@ -127,7 +127,8 @@ class Config(sources.Config):
     prefix_space: prepend a space to a text for a trained bpe, so that its first word has the same subwords as within a
       text (fairseq's and subword-nmt's BPE do not distinguish the two, GPT-2's does).
     marks: special tokens with the first ids of a trained unigram vocabulary: '' are <|endoftext|> and <unk>,
-      'xlnet' the nine of its release, in that order.
+      'xlnet' the nine of its release, in that order. For words of data sets of lines, 'double' puts `<eos>` at both
+      ends of a line, so that each is predicted twice (Transformer-XL's One Billion Word, `add_double_eos`).
     special_tokens: tokens added to a subword vocabulary that no text contains (GPT's start, delimiter and classify).
     vocabulary_splits: splits on which a vocabulary is trained; the papers on Penn Treebank count all three.
     characters: largest number of characters of a word, including its start and end (ELMo's release: 50); 0 adds no
@@ -154,6 +155,12 @@ class Config(sources.Config):
     if self.tokenizer not in build.KINDS:
       build.train(self.tokenizer, ())  # raises, with the nearest kind
     build.check_options(self.tokenizer, self.marks, self.prefix_space)
+    if self.marks == 'double' and (self.rules.words != 'lines' or self.tokenizer_path):
+      what = f'data.tokenizer_path {self.tokenizer_path}' if self.tokenizer_path else f'data set {self.dataset}'
+      raise InputError(
+        f'data.marks: got "double" with {what}; expected a vocabulary trained on a data set of lines, such as '
+        'lm1b_files; set data.marks to ""'
+      )
     if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
       raise InputError(
         f'data.vocabulary_splits: got {", ".join(sorted(unknown))}; expected some of {", ".join(sources.SPLITS)}'

@@ -81,6 +81,7 @@ RULES = {
   'brown': Rules('lines', False, 'lines'),
   'brown_stream': Rules('space', True, ''),
   'lm1b': Rules('lines', False, 'lines', version=TFDS['lm1b'][1], detokenizer='lm1b'),
+  'lm1b_files': Rules('lines', True, 'lines', detokenizer='lm1b'),
   'trec': Rules('prose', False, '', reading=_CELLS),
   'imdb': Rules('prose', False, '', reading=_CELLS),
   'embedded_tags': Rules('space', False, '', token_labels=True),

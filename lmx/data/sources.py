@@ -143,6 +143,8 @@ class Config:
     if 'all' in inputs and self.dataset.startswith('brown'):  # the texts are in the folder of the list of categories
       folder = os.path.dirname(path_of['all'])
       inputs['texts'] = [_digest(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if len(name) == 4]
+    if self.dataset == 'lm1b_files':
+      inputs['texts'] = [['train', _folder_digest(os.path.dirname(path_of['train']))]]
     if self.dataset == 'imdb' and not path_of['train'].removesuffix('.gz').endswith('.tsv'):
       inputs['texts'] = [[part, _folder_digest(os.path.dirname(path))] for part, path in sorted(path_of.items())]
     return identity | {'files': inputs}

@@ -17,7 +17,8 @@ TensorFlow's runs have u and v for each layer (`untie`), PyTorch's share them.
 
 Ablations (tables 6 and 7): M = 0 has no recurrence. Only the lowest `recurrent` layers have a memory. `positions`
 'shaw' has a learned vector and bias for each distance up to `clamp` and each head (Shaw et al. 2018, arXiv 1803.02155,
-as in the released PyTorch code). 'absolute' adds the sinusoids of Vaswani et al. 2017 to the embeddings.
+as in the released PyTorch code). 'absolute' adds the sinusoids of Vaswani et al. 2017 to the embeddings, 'layers' a
+learned vector of each position to the input of each layer (Al-Rfou et al. 2018, arXiv 1808.04444).
 
 Deviations: packed documents are refused; dropout's mask is a hash (lmx/kernels/hash_dropout.py).
 
@@ -57,7 +58,7 @@ HEADS: tuple[str, ...] = ()
 TIED = ('embed/tokens', *(f'embed/tokens_{i}' for i in range(8)))
 VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are equally wide
 ROW_TABLES = ('embed/tokens',)  # of one width, by default stored column-major on a TPU and so copied by each step
-POSITIONS = ('sinusoids', 'shaw', 'absolute')
+POSITIONS = ('sinusoids', 'shaw', 'absolute', 'layers')
 FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5}  # epsilon of layer normalisation
 
 
@@ -74,7 +75,8 @@ class Config:
     N: layers.
     M: memory length in positions; 0 is no memory.
     recurrent: number of layers with a memory, from the lowest; -1 is all.
-    clamp: maximum distance, which replaces all greater ones; 0 is none.
+    clamp: maximum distance, which replaces all greater ones; 0 is none. With positions 'layers' the number of
+      positions, the last of which replaces all later ones.
     same_length: every query attends to the same number of keys, at any position of the segment.
     cutoffs: first token of each cluster but the first; ids must be sorted by frequency.
     div_val: factor by which each cluster's table is narrower than the previous one.
@@ -130,17 +132,18 @@ class Config:
     check_range('model.recurrent', self.recurrent, -1, self.N + 1)
     for field in ('dropout', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
-    if self.positions == 'shaw' and not self.clamp:
-      raise InputError(
-        'model.clamp: got 0 with model.positions="shaw"; expected its greatest distance; set model.clamp'
-      )
+    if self.positions in ('shaw', 'layers') and not self.clamp:
+      what = 'its greatest distance' if self.positions == 'shaw' else 'its number of positions'
+      raise InputError(f'model.clamp: got 0 with model.positions="{self.positions}"; expected {what}; set model.clamp')
     if self.positions != 'sinusoids' and self.attention in ('rows', 'scan'):
       raise InputError(
         f'model.attention: got "{self.attention}" with model.positions="{self.positions}", which only the equation '
         'computes; set model.attention to "auto"'
       )
-    if self.positions == 'absolute' and self.M:
-      raise InputError(f'model.M: got {self.M} with model.positions="absolute"; expected no memory; set model.M=0')
+    if self.positions in ('absolute', 'layers') and self.M:
+      raise InputError(
+        f'model.M: got {self.M} with model.positions="{self.positions}"; expected no memory; set model.M=0'
+      )
     if self.same_length and not self.M:
       raise InputError('model.M: got 0 with model.same_length; expected a memory of that length; set model.M')
     _tables(self)
@@ -203,6 +206,7 @@ class RelativePositions(NamedTuple):
     count_B: number of valid tokens in each row of the segment; None: all.
     u_HK: bias of the queries in content scores; None where each layer has its own.
     v_HK: bias of the queries in position scores; None where each layer has its own.
+    position_BT: positions of the tokens in their text; None: 0 to T - 1.
   """
 
   encoding_SD: Array | None = None
@@ -210,6 +214,7 @@ class RelativePositions(NamedTuple):
   count_B: Array | None = None
   u_HK: Array | None = None
   v_HK: Array | None = None
+  position_BT: Array | None = None
 
 
 class RelativeAttention(nn.Module):
@@ -269,9 +274,23 @@ class RelativeAttention(nn.Module):
     return content_BHTS + position_scores(q_BTHK, None, r_SHK[None], S, bias_HR=bias_HS)
 
 
+class PositionedBlock(relative_block.Block):
+  """Block whose input is x plus a learned vector of each of `T` positions."""
+
+  T: int = 0
+
+  @nn.compact
+  def __call__(self, x_BTD: Array, inputs: RelativePositions, memory: Any, key: Array | None) -> tuple[Array, Any]:
+    table_TD = self.param('positions', nn.initializers.normal(self.std), (self.T, x_BTD.shape[2]))
+    position_BT = jnp.arange(x_BTD.shape[1])[None] if inputs.position_BT is None else inputs.position_BT
+    x_BTD = embedding.add_positions(x_BTD, table_TD, jnp.minimum(position_BT, self.T - 1))
+    return super().__call__(x_BTD, inputs, memory, key)
+
+
 def _block(cfg: Config) -> relative_block.Block:
   eps = cfg.eps or FIDELITIES[cfg.fidelity]
-  return relative_block.Block(RelativeAttention(cfg), cfg.F, jax.nn.relu, eps, cfg.init_std, cfg.dropout)
+  common = RelativeAttention(cfg), cfg.F, jax.nn.relu, eps, cfg.init_std, cfg.dropout
+  return PositionedBlock(*common, T=cfg.clamp) if cfg.positions == 'layers' else relative_block.Block(*common)
 
 
 def init(cfg: Config, key: Array) -> Params:
@@ -330,16 +349,12 @@ def _encoding(cfg: Config, S: int, key: Array | None) -> Array | None:
   return dropout.dropout(jnp.asarray(table_SD, cfg.dtype), cfg.dropout, key)
 
 
-def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State) -> Array:
+def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State, position_BT: Array | None) -> Array:
   """Return sqrt(D) times the embeddings, (B, T, D), plus the sinusoids of absolute positions."""
   x_BTD = cfg.D**0.5 * adaptive_embedding.lookup(_tables(cfg), params['embed'], tokens_BT, cfg.dtype)
   if cfg.positions != 'absolute':
     return x_BTD
-  T = tokens_BT.shape[1]
-  position_BT, last = None, T
-  if state:
-    position_BT = state['filled_B'][:, None] + jnp.arange(T, dtype=jnp.int32)
-    last = T + state['layers'][0][0].shape[1]
+  last = tokens_BT.shape[1] + (state['layers'][0][0].shape[1] if state else 0)
   table_TD = jnp.asarray(sinusoids.table(last, cfg.D, 'halves'))
   return embedding.add_positions(x_BTD, table_TD, position_BT)
 
@@ -364,13 +379,18 @@ def apply(
     )
   B, T = batch['tokens_BT'].shape
   embed_key, encoding_key, last_key, *keys = dropout.split(key, 3 + 2)
-  x_BTD = _embedded(cfg, params, batch['tokens_BT'], state)
+  position_BT = state['filled_B'][:, None] + jnp.arange(T, dtype=jnp.int32) if state and not cfg.M else None
+  x_BTD = _embedded(cfg, params, batch['tokens_BT'], state, position_BT)
   x_BTD = dropout.dropout(x_BTD, cfg.dropout, embed_key)
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
   caches = jax.lax.stop_gradient(state['layers']) if state else None
   M = jax.tree.leaves(caches[0])[0].shape[1] if caches else 0
   inputs = RelativePositions(
-    _encoding(cfg, M + T, encoding_key), state['filled_B'] if state else None, count_B, **params.get('bias', {})
+    _encoding(cfg, M + T, encoding_key),
+    state['filled_B'] if state else None,
+    count_B,
+    **params.get('bias', {}),
+    position_BT=position_BT if cfg.positions == 'layers' else None,
   )
   outputs, memories = [x_BTD], list[Any]()
   for (first, end), part_key in zip(_parts(cfg), keys, strict=False):

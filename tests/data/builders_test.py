@@ -40,6 +40,11 @@ def put_files(name, folder):
     write_three(folder, 'wikitext-2/wiki.{}.tokens', ARTICLES)
   elif name == 'wikitext103':
     write_three(folder, '{}.txt.gz', ARTICLES)
+  elif name == 'lm1b_files':
+    write(folder / 'training-monolingual.tokenized.shuffled/news.en-00002-of-00100', 'Two .\n')
+    write(folder / 'training-monolingual.tokenized.shuffled/news.en-00001-of-00100', 'One .\n')
+    for n, text in enumerate(('Test .\n', 'Valid .\n')):
+      write(folder / f'heldout-monolingual.tokenized.shuffled/news.en.heldout-0000{n}-of-00050', text)
   elif name == 'text8':
     write(folder / 'text8', 'a bc def ' * 100)
   elif name == 'enwik8':

@@ -350,3 +350,21 @@ def test_brown_as_bengio_split_it(data_dir, tmp_path):
   )
   text = made.tokenizer.decode(made.splits['train'].tokens[:5])
   assert text == 'The Fulton County Grand Jury'
+
+
+def test_double_marks_are_at_both_ends_of_a_line(tmp_path):
+  """As Transformer-XL's release encodes One Billion Word: n words are n + 2 tokens."""
+  single, double = ptb(tmp_path), ptb(tmp_path, marks='double')
+  decode = lambda made: [made.tokenizer.id_to_token(i) for i in made.splits['test'].tokens[:7]]
+  assert decode(single) == ['a', 'b', '<unk>', '<eos>', 'c', '<eos>', 'a']
+  assert decode(double) == ['<eos>', 'a', 'b', '<unk>', '<eos>', '<eos>', 'c']
+  tokens = double.splits['test'].tokens
+  assert len(tokens) == 24 and double.splits['test'].sentences.tolist() == [0, 5, 8, 13, 16, 21, 24]
+  assert double.tokenizer.decode(np.asarray(tokens).tolist()) == 'a b <unk>\nc\n' * 3
+  begun = double.tokenizer.encode('a b\nc').tolist()
+  assert double.tokenizer.decode(begun) == 'a b\nc' and begun[-2] == double.tokenizer.eos_id
+  assert build.load(double.dir).rule == 'double' and double.dir != single.dir
+  with pytest.raises(InputError, match='"double" with data.tokenizer "bpe"; expected "words"'):
+    corpus.Config(dataset='ptb', tokenizer='bpe', marks='double')
+  with pytest.raises(InputError, match='"double" with data set text_files'):
+    corpus.Config(dataset='text_files', marks='double')

@@ -193,3 +193,24 @@ def test_the_cache_directory_is_chosen(monkeypatch, tmp_path):
   assert cache.root() == str(tmp_path) and cache.root('/elsewhere') == '/elsewhere'
   monkeypatch.delenv('LMX_CACHE')
   assert cache.root() == os.path.expanduser('~/.cache/lmx')
+
+
+def test_lm1b_files_train_on_all_files_and_test_on_the_first_held_out(tmp_path):
+  train = tmp_path / 'in' / 'training-monolingual.tokenized.shuffled'
+  held_out = tmp_path / 'in' / 'heldout-monolingual.tokenized.shuffled'
+  train.mkdir(parents=True)
+  held_out.mkdir()
+  for n in (2, 1):
+    (train / f'news.en-0000{n}-of-00100').write_text(f'{n} .\n')
+  for n in range(3):
+    (held_out / f'news.en.heldout-0000{n}-of-00050').write_text(f'held out {n}\n')
+  source = sources.Config(dataset='lm1b_files', manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
+  splits = sources.open_splits(source)
+  assert {name: [text for _, text, _ in split] for name, split in splits.items()} == {
+    'train': ['1 .\n2 .\n'],
+    'valid': ['held out 1\n'],
+    'test': ['held out 0\n'],
+  }
+  before = source.identity()
+  (train / 'news.en-00002-of-00100').write_text('changed\n')
+  assert source.identity() != before

@@ -150,7 +150,11 @@ def test_a_measurement_may_remember_more_than_training_did():
   assert longer.shape == (1, 12, SMALL.D) and state['layers'][0].shape[1] == 11
 
 
-@pytest.mark.parametrize('changes', [dict(M=0), dict(M=6), dict(M=0, positions='absolute')], ids=str)
+@pytest.mark.parametrize(
+  'changes',
+  [dict(M=0), dict(M=6), dict(M=0, positions='absolute'), dict(M=0, positions='layers', clamp=5)],
+  ids=str,
+)
 def test_keys_and_values_kept_are_those_of_one_pass(changes):
   """Decoding keeps keys and values instead of what they are made of; a text as long as the memory, token by token."""
   cfg = dataclasses.replace(SMALL, **changes)
@@ -169,6 +173,17 @@ def test_absolute_positions_are_vaswanis():
   expected = np.sqrt(cfg.D) * params['embed']['tokens'][text[0]] + places
   np.testing.assert_allclose(features.layers[0][0], expected, rtol=1e-5, atol=1e-5)
   assert not {'r', 'u', 'v', 'distances'} & set(params['layer_00']['attention']) and 'bias' not in params
+
+
+def test_positions_of_each_layer_are_added_to_its_input():
+  """Vaswani's sinusoids as the only layer's vectors; later positions have the last vector."""
+  layers, absolute = (dataclasses.replace(SMALL, N=1, M=0, positions=p, clamp=4) for p in ('layers', 'absolute'))
+  params, text = params_of(layers), tokens(layers, 4)
+  assert params['layer_00']['positions'].shape == (4, layers.D)
+  params['layer_00']['positions'] = np.stack([reference.encoding(t, layers.D) for t in range(4)]).astype(np.float32)
+  plain = params | {'layer_00': {k: x for k, x in params['layer_00'].items() if k != 'positions'}}
+  found, expected = (read(cfg, p, text, 4)[0] for cfg, p in ((layers, params), (absolute, plain)))
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_gains_and_the_kernel_of_the_clusters_begin_as_released():
@@ -214,6 +229,8 @@ def test_sizes_are_about_what_the_paper_prints(variant, millions):
     (dict(D=18, H=4), 'divisible by H = 4'),
     (dict(positions='shaw'), 'set model.clamp'),
     (dict(positions='absolute'), 'set model.M=0'),
+    (dict(positions='layers', clamp=3), 'set model.M=0'),
+    (dict(positions='layers', M=0), 'number of positions'),
     (dict(positions='shaw', clamp=3, attention='scan'), 'set model.attention to "auto"'),
     (dict(M=0, same_length=True), 'set model.M'),
     (dict(fidelity='torch'), 'did you mean "pytorch"'),

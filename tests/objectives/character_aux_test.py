@@ -235,14 +235,14 @@ def test_the_stride_of_the_measurement_is_checked():
   assert run_of(0, made).data == evaluate.final_data(run_of(0, made))
   with pytest.raises(InputError, match=f'evaluation.stride: got {T + 1}'):
     run_of(T + 1, made)
-  streams = {
-    'data': {'batching': 'streams'},
+  packed = {
+    'data': {'batching': 'packed'},
     'train': {'steps': 1},
     'evaluation': {'stride': 2},
     'model': {'name': 'rnn_lm', 'variant': 'tiny'},
   }
-  with pytest.raises(InputError, match='expected data.batching "windows"'):
-    resolve.to_run(resolve.resolve(streams), 256)
+  with pytest.raises(InputError, match='expected data.batching "windows" or "streams"'):
+    resolve.to_run(resolve.resolve(packed), 256)
 
 
 def test_windows_give_the_token_after_the_target_where_the_text_has_one():

@@ -2,6 +2,7 @@
 
 `Streams` splits them every T tokens. `RandomStreams` splits them at random lengths that differ each epoch (Merity et
 al. 2018, arXiv 1708.02182, section 4.1), so any token can be the last of a window and get a gradient through few steps.
+`OverlappingWindows` evaluates a model that was trained on streams without a memory: every prediction sees as much.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lmx.data import noise
+from lmx.data.batching import windows
 from lmx.data.batching.base import Batches, round_up, sizes
 from lmx.errors import InputError, check_range, check_share
 
@@ -35,6 +37,8 @@ class Config:
       all to one shape.
     counted: in training, share of a window whose predictions are in the loss, its last ones (Dai et al. 2019, arXiv
       1901.02860, table 6: half); the others are only inputs.
+    stride: in evaluation, overlapping windows of `data.eval_length`, one every `stride` tokens, from an empty state;
+      each predicts the tokens not predicted before. 0: contiguous windows, the state carried over.
   """
 
   name: str = 'streams'
@@ -42,15 +46,20 @@ class Config:
   scale_rate: bool = True
   length_multiple: int = 0
   counted: float = 1.0
+  stride: int = 0
 
   def __post_init__(self) -> None:
+    check_range('data.batching.stride', self.stride, 0)
     check_share('data.batching.counted', self.counted)
     check_range('data.batching.length_multiple', self.length_multiple, 0)
     if self.random_length and self.counted < 1:
       raise InputError('data.batching.counted and random_length cannot be combined; choose one')
 
 
-def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams:
+check = windows.check
+
+
+def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams | OverlappingWindows:
   """Return the batches of a split according to the `data` section."""
   common: dict[str, Any] = dict(vocab_size=corpus.tokenizer.vocab_size, seed=seed)
   if data.batching.random_length and train:
@@ -60,6 +69,10 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Stre
       multiple=data.batching.length_multiple,
       scale_rate=data.batching.scale_rate,
       **common,
+    )
+  if data.batching.stride and not train:
+    return OverlappingWindows(
+      corpus.splits[split], *sizes(data, train), train=False, stride=data.batching.stride, **common
     )
   counted = data.batching.counted if train else 1.0
   return Streams(corpus.splits[split], *sizes(data, train), train=train, counted=counted, **common)
@@ -99,6 +112,13 @@ class Streams(Batches):
     """Return True for columns of a window starting at `offset_B` of its rows that are within the rows."""
     start_B = self._starts[row_B] + offset_B
     return start_B[:, None] + column_T < self._starts[row_B + 1][:, None]
+
+
+class OverlappingWindows(windows.Windows):
+  """Windows of an evaluation, each from an empty state; see `Windows`."""
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    return super()._make(epoch, example_B, live_B) | dict(reset_B=np.ones(len(example_B), bool))
 
 
 class RandomStreams(Streams):

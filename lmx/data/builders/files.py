@@ -52,6 +52,15 @@ LAYOUTS = {
   'brown': Layout(('', 'brown'), {part: (f'brown.{part}.txt', f'{part}.txt') for part in ('train', 'valid', 'test')}),
 }
 LAYOUTS['ptb_characters'] = LAYOUTS['ptb']
+_HELDOUT = 'heldout-monolingual.tokenized.shuffled/news.en.heldout-{}-of-00050'
+LAYOUTS['lm1b_files'] = Layout(  # as unpacked; the other files of the train split are next to the first one
+  ('', '1-billion-word-language-modeling-benchmark-r13output', 'one-billion-words'),
+  {
+    'train': ('training-monolingual.tokenized.shuffled/news.en-00001-of-00100',),
+    'valid': (_HELDOUT.format('00001'),),
+    'test': (_HELDOUT.format('00000'),),
+  },
+)
 LAYOUTS['trec'] = Layout(
   ('', 'trec', 'classify/trec'),
   {'train': ('train_5500.label', 'train.tsv'), 'test': ('TREC_10.label', 'test.tsv')},

@@ -56,7 +56,7 @@ def train(
     rule: see `Words`.
     document_eos: give bytes, characters and words of rule 'prose' an `<eos>` that ends a document.
     others: characters only: texts outside training that must be encodable; `<unk>` is added if they need it.
-    marks: unigram only: the special tokens that get the first ids, one of MARKS.
+    marks: unigram: the special tokens that get the first ids, one of MARKS; words: 'double' for that rule of `Words`.
     prefix_space: bpe only: a word has the same subwords at the start of a text as within it.
   """
   check_options(kind, marks, prefix_space)
@@ -65,7 +65,7 @@ def train(
   if kind == 'characters':
     return characters.train(texts, vocab_size, min_count, document_eos, others)
   if kind == 'words':
-    return words.train(texts, vocab_size, min_count, lower_case, rule, document_eos)
+    return words.train(texts, vocab_size, min_count, lower_case, marks or rule, document_eos)
   if kind == 'bpe':
     return Bpe(subword_models.train_bpe(texts, vocab_size or 8192, min_count, lower_case, prefix_space))
   if kind == 'word_bpe':
@@ -81,9 +81,9 @@ def train(
 
 def check_options(kind: str, marks: str, prefix_space: bool) -> None:
   """Raise InputError unless a trained tokenizer of this kind supports these special tokens and this prefix space."""
-  check_choice('data.marks', marks, tuple(MARKS))
-  if marks and kind != 'unigram':
-    raise InputError(f'data.marks: got "{marks}" with data.tokenizer "{kind}"; expected "unigram"')
+  check_choice('data.marks', marks, (*MARKS, 'double'))
+  if marks and kind != (expected := 'words' if marks == 'double' else 'unigram'):
+    raise InputError(f'data.marks: got "{marks}" with data.tokenizer "{kind}"; expected "{expected}"')
   if prefix_space and kind != 'bpe':
     raise InputError(f'data.prefix_space: got True with data.tokenizer "{kind}"; expected "bpe"; set it to False')
 

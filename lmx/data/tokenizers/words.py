@@ -42,6 +42,10 @@ def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
     text = text.lower()
   if rule == 'prose':
     return _PROSE.findall(text)
+  if rule == 'double':
+    *lines, begun = text.split('\n')
+    marked = [f'<eos> {line} <eos>' for line in lines] + [f'<eos> {begun}'] * bool(begun.strip())
+    return ' '.join(marked).split()
   return (text.replace('\n', ' <eos> ') if rule == 'lines' else text).split()
 
 
@@ -70,7 +74,8 @@ class Words(Tokenizer):
 
   Args:
     tokens: the vocabulary, by decreasing frequency.
-    rule: 'lines': white space splits, a line end is `<eos>`; 'space': white space splits; 'prose': words,
+    rule: 'lines': white space splits, a line end is `<eos>`; 'double': the same with another `<eos>` at the start of
+      each line (Transformer-XL's One Billion Word, Dai et al. 2019); 'space': white space splits; 'prose': words,
       punctuation and line ends, and `<eos>` ends a document.
     lower_case: lower-case the text first.
     known: number of tokens of the vocabulary proper; the others only have characters; 0: all.
@@ -103,7 +108,8 @@ class Words(Tokenizer):
     """Return the text of words, which may be outside the vocabulary."""
     if self.rule == 'prose':
       return join(words)
-    return re.sub(r' ?\n ?', '\n', ' '.join('\n' if word == '<eos>' else word for word in words))
+    text = re.sub(r' ?\n ?', '\n', ' '.join('\n' if word == '<eos>' else word for word in words))
+    return text.removeprefix('\n').replace('\n\n', '\n') if self.rule == 'double' else text
 
   def id_to_token(self, index: int) -> str:
     return self.tokens[index]
@@ -138,7 +144,7 @@ def train(
     counts.update(split(text, rule, lower_case))
     documents += 1
   special = {'<unk>'}
-  if rule == 'lines' or rule == 'prose' and document_eos:
+  if rule in ('lines', 'double') or rule == 'prose' and document_eos:
     special.add('<eos>')
   if rule == 'prose' and document_eos:
     counts['<eos>'] += documents

@@ -75,6 +75,21 @@ def test_sliding_windows_predict_every_token_once_with_context():
           assert start <= 0 or not first.size or first[0] >= T - stride
 
 
+def test_streams_are_evaluated_in_overlapping_windows_from_an_empty_state():
+  splits = {'test': split(66), 'train': split(66)}
+  corpus = types.SimpleNamespace(splits=splits, split=splits.get, tokenizer=TOKENIZER)
+  options = dict(batch_size=3, length=5, eval_length=8)
+  data = pipeline.Config(batching={'name': 'streams', 'stride': 2}, **options)
+  batches = pipeline.batches(data, corpus, 'test', 0, train=False)
+  assert sorted(counted(batches)) == [(i, i + 1) for i in range(65)] and not batches.stateful
+  for step in range(1, batches.steps):
+    batch = batches(step)
+    assert batch['reset_B'].all() and batch['tokens_BT'].shape == (3, 8) and not batch['weights_BT'][:, :6].any()
+  assert isinstance(pipeline.batches(data, corpus, 'train', 0, train=True), streams.Streams)
+  with pytest.raises(InputError, match='stride: got 9; expected at most 8'):
+    pipeline.Config(batching={'name': 'streams', 'stride': 9}, **options)
+
+
 def test_streams_go_on_from_step_to_step_and_lose_no_token_in_training():
   for n, B, T in SIZES:
     if n - 1 < B * T:
