@@ -30,7 +30,12 @@ TABLE = Table(
       for size in ('base', 'large')
     ),
     *(
-      Run(f'transformer_xl/lm1b_{name}', f'experiments/transformer_xl/lm1b.py:{name}', (manual_dir('lm1b_files'),), needs=POD)
+      Run(
+        f'transformer_xl/lm1b_{name}',
+        f'experiments/transformer_xl/lm1b.py:{name}',
+        (manual_dir('lm1b_files'),),
+        needs=POD,
+      )
       for name in _LM1B
     ),
     Run('transformer_xl/ptb', 'experiments/transformer_xl/ptb.py:24m', (manual_dir('ptb'),), seeds=3),
