@@ -69,7 +69,7 @@ class Row(NamedTuple):
     run: name of the run that it is read from.
     metric: name in METRICS.
     file: name of the JSON file in that run's directory, without its ending.
-    pick: record of a file that has a list: 'key=value,key=value'.
+    pick: record of a file that is a list, or has one in `records`: 'key=value,key=value'.
     differs: reason why the published metric measures something else; it is then shown with ours and not compared.
     band: largest difference from the published metric that counts as reproduced; 0 is twice the published spread, or
       without one the metric's band.
@@ -161,7 +161,7 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-  'ppl': Metric('perplexity_per_token', 'perplexity', ('ppl', 'ppl (best)'), band=0.02, relative=True),
+  'ppl': Metric('perplexity_per_token', 'perplexity', ('ppl', 'ppl (init)', 'ppl (best)'), band=0.02, relative=True),
   'ppl_word': Metric('perplexity_per_word', 'perplexity per word', ('ppl',), band=0.02, relative=True),
   'cache_ppl': Metric('cache.perplexity_per_token', 'perplexity with a cache', ('ppl',), band=0.02, relative=True),
   'mixed_ppl': Metric('mixture.perplexity_per_token', 'perplexity, mixed', ('ppl',), band=0.02, relative=True),
@@ -190,6 +190,8 @@ METRICS = {
   'analogies': Metric('analogies.total', 'analogies, %', ('accuracy',), 100.0, band=3.0),
   'semantic': Metric('analogies.semantic', 'semantic analogies, %', ('accuracy',), 100.0, band=3.0),
   'syntactic': Metric('analogies.syntactic', 'syntactic analogies, %', ('accuracy',), 100.0, band=3.0),
+  'recl': Metric('recl', 'effective context length', ('RECL r=0.1', 'RECL r=0.5', 'RECL r=1.0'), band=50.0, whole=True),
+  'slowdown': Metric('ratio', 'times slower', ('slowdown factor',), band=0.5, relative=True),
   'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
   'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),
   'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),

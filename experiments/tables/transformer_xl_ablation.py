@@ -1,7 +1,10 @@
-"""Ablations of Transformer-XL: recurrence and relative positions."""
+"""Ablations of Transformer-XL: recurrence, relative positions, loss, attention length, and effective context length."""
 
-from experiments.tables import GPUS, Row, Run, Table, manual_dir
+from experiments.tables import GPU, GPUS, Row, Run, Table, Unmeasured, manual_dir, measured
 
+_DATA = (manual_dir('wikitext103'),)
+_FILE = 'experiments/transformer_xl/wikitext103.py'
+_SAME = 'table 1 prints 24.0 for 151M parameters; what differs is not stated'
 _ARMS = {
   'recurrence_ours_full': 'ours',
   'recurrence_shaw_full': 'shaw',
@@ -9,25 +12,120 @@ _ARMS = {
   'norecurrence_ours_full': 'alone',
   'norecurrence_ours_half': 'alone_half',
   'norecurrence_shaw_full': 'alone_shaw',
+  'norecurrence_shaw_half': 'alone_shaw_half',
   'norecurrence_vaswani_half': 'vaswani_half',
+  'norecurrence_alrfou_half': 'alrfou_half',
 }
+_RECURRENT = ('ours', 'shaw', 'half')
+# Table 10: row -> run, and for the two longer windows without recurrence (length in training, best attention length).
+_BUDGET = {
+  'bp128_recurrence_full': 'ours',
+  'bp128_recurrence_partial': 'half',
+  'bp176_norecurrence_full': 'alone_176',
+  'bp172_norecurrence_partial': 'alone_half_172',
+}
+_LONGER = {'alone_176': ('alone,length=176', 176, 400), 'alone_half_172': ('alone_half,length=172', 172, 120)}
+# Table 8: groups of models, in the order of the command. The paper's Transformer is that of table 6's last row.
+_GROUP = {
+  'txl_128m': 'ours',
+  'txl_128m_shaw': 'shaw',
+  'txl_128m_norecurrence': 'alone',
+  'transformer': 'alrfou_half',
+}
+
+
+def _at(length: int, file: str, *, recurrent: bool) -> str:
+  """Return the command that evaluates a run at another attention length."""
+  setting = 'evaluation.model.M' if recurrent else 'data.eval_length'
+  return measured('test', f'--config.{setting}={length}', file=file)
+
+
+def _run(arm: str) -> Run:
+  then = (_at(128, 'init', recurrent=arm in _RECURRENT),)
+  return Run(f'transformer_xl/ablation_{arm}', f'{_FILE}:{arm}', _DATA, then, needs=GPU)
+
+
+WIKITEXT103_BASE = Run(
+  'transformer_xl/wikitext103_base',
+  f'{_FILE}:base',
+  _DATA,
+  (measured('valid'), *(_at(length, f'attention_{length}', recurrent=True) for length in (150, 300, 450))),
+  needs=GPU,
+)
 
 TABLE = Table(
   'Transformer-XL, ablation on WikiText-103',
-  'Dai et al. 2019 (arXiv 1901.02860), table 6',
-  rows=tuple(
-    Row(f'transformer_xl/wikitext103/ablation/{row}/ppl_best', f'transformer_xl/ablation_{arm}', 'ppl')
-    for row, arm in _ARMS.items()
+  'Dai et al. 2019 (arXiv 1901.02860), tables 6, 8 and 10',
+  rows=(
+    *(
+      Row(f'transformer_xl/wikitext103/ablation/{row}/ppl_{when}', f'transformer_xl/ablation_{arm}', 'ppl', file)
+      for row, arm in _ARMS.items()
+      for when, file in (('init', 'init'), ('best', 'results'))
+    ),
+    *(
+      Row(f'transformer_xl/wikitext103/ablation/151m_{row}', WIKITEXT103_BASE.name, 'ppl', file, note=_SAME)
+      for row, file in (
+        ('attn640/ppl_init', 'attention_150'),
+        ('attn640/ppl_best', 'results'),
+        ('attn450/ppl', 'attention_450'),
+        ('attn300/ppl', 'attention_300'),
+      )
+    ),
+    *(
+      Row(f'transformer_xl/wikitext103/memory_budget/{row}/ppl_{when}', f'transformer_xl/ablation_{arm}', 'ppl', file)
+      for row, arm in _BUDGET.items()
+      for when, file in (('init', 'init'), ('best', 'results'))
+    ),
+    *(
+      Row(
+        f'transformer_xl/wikitext103/recl/{row}/r{share}',
+        'transformer_xl/context_128m',
+        'recl',
+        'context',
+        f'index={index},share={float(share):g}',
+      )
+      for index, row in enumerate(_GROUP)
+      for share in ('0.1', '0.5', '1.0')
+    ),
   ),
-  runs=tuple(
+  runs=(
+    *map(_run, _ARMS.values()),
+    *(
+      Run(
+        f'transformer_xl/ablation_{name}',
+        f'{_FILE}:{arg}',
+        (*_DATA, f'data.eval_length={best}'),
+        (_at(length, 'init', recurrent=False),),
+        needs=GPU,
+      )
+      for name, (arg, length, best) in _LONGER.items()
+    ),
+    WIKITEXT103_BASE,
     Run(
-      f'transformer_xl/ablation_{arm}',
-      f'experiments/transformer_xl/wikitext103.py:{arm}',
-      (manual_dir('wikitext103'),),
+      'transformer_xl/context_128m',
+      then=(
+        'context --workdirs='
+        + ','.join(f'{{transformer_xl/ablation_{arm}}}' for arm in _GROUP.values())
+        + ' --lengths=100:1000:100 --split=test --tokens=10000 --output={dir}/context.json',
+      ),
       needs=GPUS,
-    )
-    for arm in _ARMS.values()
+    ),
   ),
-  note='128M parameters, windows of 128; sizes are ours, the paper prints none. Each at the shortest attention length '
-  'that was best.',
+  note='128M parameters, windows of 128; sizes are ours, the paper prints none. The attention length is the shortest '
+  'with the best perplexity in the paper; init is that of the training. Without recurrence every token is predicted at '
+  'the last position of a window. Effective context lengths are of 10,000 tokens, in steps of 100 (threshold 1%).',
+  prints=(('Dai et al. 2019', '6'), ('Dai et al. 2019', '8'), ('Dai et al. 2019', '10')),
+  unmeasured=(
+    Unmeasured('*/attn_len', 'the printed length is an input: the perplexities are measured at it'),
+    Unmeasured(
+      'transformer_xl/wikitext103/recl/txl_151m/*',
+      'relative to a group with a QRNN and an LSTM, whose sizes and training the paper does not print',
+    ),
+    Unmeasured(
+      'transformer_xl/wikitext103/recl/qrnn/*', 'the paper prints neither the size nor the training of its QRNN'
+    ),
+    Unmeasured(
+      'transformer_xl/wikitext103/recl/lstm/*', 'the paper prints neither the size nor the training of its LSTM'
+    ),
+  ),
 )

@@ -286,6 +286,8 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) ->
 
 
 def _pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
+  if row.pick and isinstance(record, Mapping):
+    record = record.get('records', record)
   if not isinstance(record, list):
     return record
   expected = dict(part.partition('=')[::2] for part in row.pick.split(','))

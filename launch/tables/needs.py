@@ -23,6 +23,7 @@ _TOKENS = {
   'enwik8': 90e6,
   'text8': 90e6,
   'lm1b': 0.8e9,
+  'lm1b_files': 0.83e9,
   'imdb': 20e6,
   'trec': 60e3,
 }

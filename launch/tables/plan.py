@@ -264,7 +264,8 @@ def _with_options(text: str, plan: Plan) -> str:
 
 def _proof(words: list[str]) -> pathlib.Path:
   named = dict(word.partition('=')[::2] for word in words)
-  return pathlib.Path(named['--output'] if '--output' in named else f'{named["--workdir"]}/config.json')
+  file = named.get('--output') or named.get('--json')
+  return pathlib.Path(file or f'{named["--workdir"]}/config.json')
 
 
 def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from lmx import ranges
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdirs', required=True, help='work directories of the models of a group, commas between')
-  parser.add_argument('--output', required=True, help='directory for context.json and context.png')
+  parser.add_argument('--output', required=True, help='directory for context.json and context.png, or FILE.json')
   parser.add_argument(
     '--lengths', default='32:256:32', help='contexts in tokens, FIRST:LAST:STEP (default %(default)s)'
   )
@@ -50,10 +50,11 @@ def run(args: argparse.Namespace) -> int:
 
   lengths, shares = _lengths(args.lengths), _shares(args.shares)
   output = pathlib.Path(args.output)
+  output = output if output.suffix == '.json' else output / 'context.json'
   try:  # before the evaluation
-    output.mkdir(parents=True, exist_ok=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:
-    raise InputError(f'{output}: cannot be created ({error.strerror})') from None
+    raise InputError(f'{output.parent}: cannot be created ({error.strerror})') from None
   results = context_length.measure(
     [workdir for workdir in args.workdirs.split(',') if workdir],
     args.split,
@@ -66,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     overrides=args.overrides,
     window_tokens=args.window_tokens,
   )
-  run_log.write_json(str(output / 'context.json'), results)
-  plots.context_gains(output / 'context.png', results)
+  run_log.write_json(str(output), results)
+  plots.context_gains(output.with_suffix('.png'), results)
   print(context_length.table(results))
   return 0
 

@@ -149,8 +149,8 @@ def measure(
     InputError: a run is no such model, or has another tokenizer or other data than the first; a length is longer than
       a model can read; or there is no such split.
   """
-  for name, value in (('--stride', stride), ('--window_tokens', window_tokens)):
-    check_range(name, value, 1)
+  check_range('--stride', stride, 1)
+  check_range('--window_tokens', window_tokens, 1)
   check_range('--tokens', tokens, 0)
   check_range('the shortest context', min(lengths, default=0), 1)
   group = [restore.load(workdir, which, overrides) for workdir in workdirs]
@@ -173,18 +173,32 @@ def measure(
       for name, loaded in zip(names, group, strict=True)
     ]
   )
-  about = [_description(name, loaded) for name, loaded in zip(names, group, strict=True)]
-  sees = 'exactly c tokens' if stride == 1 else f'c to c + {stride - 1} tokens'
+  models = compute_metrics(nll_GLT, lengths, shares, threshold, list(map(_description, names, group)))
   return {
     'dataset': group[0].run.data.dataset,
     'split': split,
     'data_hash': corpus.hash,
     'tokens_counted': nll_GLT.shape[2],
-    'protocol': f'each token sees {sees} before it, the model beginning anew at the first',
+    'protocol': _protocol(stride),
     'lengths': list(lengths),
     'threshold': threshold,
-    'models': compute_metrics(nll_GLT, lengths, shares, threshold, about),
+    'models': models,
+    'records': records(models, split=split, data_hash=corpus.hash),
   }
+
+
+def _protocol(stride: int) -> str:
+  sees = 'exactly c tokens' if stride == 1 else f'c to c + {stride - 1} tokens'
+  return f'each token sees {sees} before it, the model beginning anew at the first'
+
+
+def records(models: Sequence[dict[str, Any]], **common: str) -> list[dict[str, Any]]:
+  """Return the metrics of each model and share as a list, for tables, each with the model's `index` and `common`."""
+  return [
+    {'index': index, 'share': share, **common, **metrics}
+    for index, one in enumerate(models)
+    for share, metrics in one['shares'].items()
+  ]
 
 
 def _shared_corpus(group: Sequence[restore.RestoredRun], longest: int, stride: int) -> Any:

@@ -146,10 +146,14 @@ def runs(tmp_path_factory):
 
 def test_the_command(runs, tmp_path, capsys):
   words = ['context', f'--workdirs={runs[0]},{runs[1]}', '--lengths=3:9:3', '--tokens=40', '--split=test']
-  assert main([*words, f'--output={tmp_path}/new', '--shares=0.2,1']) == 0
+  assert main([*words, f'--output={tmp_path}/new/far.json', '--shares=0.2,1']) == 0
   said = capsys.readouterr().out
-  found = json.loads((tmp_path / 'new' / 'context.json').read_text())
-  assert (tmp_path / 'new' / 'context.png').stat().st_size > 5000
+  found = json.loads((tmp_path / 'new' / 'far.json').read_text())
+  assert (tmp_path / 'new' / 'far.png').stat().st_size > 5000
+  records = [(one['index'], one['share'], one['split'], one['recl']) for one in found['records']]
+  assert records == [
+    (i, r, 'test', m['shares'][r]['recl']) for i, m in enumerate(found['models']) for r in ('0.2', '1')
+  ]
   assert found['lengths'] == [3, 6, 9] and found['tokens_counted'] == 40 and 'exactly c' in found['protocol']
   nll = []
   for workdir in runs:

@@ -102,6 +102,17 @@ def test_records_are_picked_from_a_list(tmp_path):
   assert cells == [['336', '338', '+2.0'], ['323', '325', '+2.0']]
 
 
+def test_records_of_a_group_of_runs_are_picked_by_their_model(tmp_path):
+  records = [{'index': i, 'share': r, 'split': 'test', 'recl': v} for i, r, v in ((0, '1', 500), (1, '1', 300))]
+  where = tmp_path / 'transformer_xl/context_128m/seed0'
+  where.mkdir(parents=True)
+  (where / 'context.json').write_text(json.dumps({'models': [], 'split': 'test', 'records': records}))
+  rows = ','.join(f'transformer_xl/wikitext103/recl/{name}/r1.0' for name in ('txl_128m', 'txl_128m_shaw'))
+  assert main(['transformer_xl_ablation', f'--runs={tmp_path}', '--collect', f'--rows={rows}']) == 0
+  cells = [line.split(' | ')[3:5] for line in rows_of(tmp_path, 'transformer_xl_ablation')]
+  assert cells == [['500', '500 (1 seed)'], ['300', '300 (1 seed)']]
+
+
 def test_of_several_tries_the_one_of_the_lowest_validation_loss_counts(tmp_path):
   """In the mean over seeds, and not the one of the best figure."""
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
