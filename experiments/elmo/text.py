@@ -7,8 +7,10 @@ million parameters without the output layer (D = 512 cells, P = 128), vocabulary
 `original` are the sizes of the release, for a GPU. No metric is published for your own text. Option:
 `:mini,epochs=2`.
 
-To adapt a trained model to the text of a task (section 5.4 of the paper: one epoch): --config.train.init_from=RUN
---config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary; new words are read by their characters.
+To adapt a trained model to the text of a task (appendix A.1 of the paper, table 7: one epoch):
+--config.train.init_from=RUN --config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary; new words are read
+by their characters. Before that it is measured by
+`lmx evaluate --workdir=RUN --config=experiments/elmo/text.py:original --config.data.manual_dir=DIR --split=valid`.
 """
 
 from __future__ import annotations

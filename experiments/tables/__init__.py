@@ -165,7 +165,17 @@ METRICS = {
   'ppl_word': Metric('perplexity_per_word', 'perplexity per word', ('ppl',), band=0.02, relative=True),
   'cache_ppl': Metric('cache.perplexity_per_token', 'perplexity with a cache', ('ppl',), band=0.02, relative=True),
   'mixed_ppl': Metric('mixture.perplexity_per_token', 'perplexity, mixed', ('ppl',), band=0.02, relative=True),
-  'average_ppl': Metric('perplexity_average', 'perplexity, both ways', ('ppl',), band=0.02, relative=True),
+  'average_ppl': Metric(
+    'perplexity_average',
+    'perplexity, both ways',
+    (
+      'ppl',
+      'ppl before tuning',
+      'ppl after tuning',
+    ),
+    band=0.02,
+    relative=True,
+  ),
   'masked_ppl': Metric('masked_perplexity', 'masked perplexity', ('masked LM ppl',), band=0.02, relative=True),
   'predicted_ppl': Metric('predicted_perplexity', 'perplexity of predicted tokens', (), band=0.02, relative=True),
   'last_word_ppl': Metric('perplexity_of_last_word', 'perplexity, last word', ('ppl',), band=0.02, relative=True),
@@ -229,6 +239,16 @@ DATA = {
   'race': Data('the archive unpacked', 'research only, asked for at CMU'),
   'story_cloze': Data('the two spring 2016 files', 'asked for at the University of Rochester'),
   'conll2003': Data('eng.train, eng.testa, eng.testb', "Reuters' licence, through NIST"),
+  **{
+    name: Data(f'train.txt and valid.txt: {text}, a sentence a line', terms)
+    for name, text, terms in (
+      ('snli_text', 'premises and hypotheses of SNLI', 'CC BY-SA'),
+      ('conll2003_text', 'sentences of eng.train and eng.testa', "Reuters' licence, through NIST"),
+      ('squad_contexts', 'sentences of the passages of SQuAD 1.1', 'CC BY-SA'),
+      ('squad_questions', 'questions of SQuAD 1.1', 'CC BY-SA'),
+      ('sst_text', "sentences of SST's training and validation split", 'free for research'),
+    )
+  },
   'lambada': Data('lambada_test.jsonl', 'CC BY'),
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),
   'news': Data('a plain text, a sentence a line', "the papers' Google News text was never released"),

@@ -1,12 +1,50 @@
-"""ELMo: its biLM, and the gain from its vectors on public tasks."""
+"""ELMo: its biLM, the gain from its vectors on public tasks, and its tuning on their text."""
 
-from experiments.tables import GPUS, Row, Run, Table, from_run, manual_dir
+from experiments.tables import GPUS, Row, Run, Table, Unmeasured, from_run, manual_dir
+
+_ENTITIES = 'experiments/elmo/conll2003.py'
+_VECTORS = 'printed: word vectors of Senna, model chosen by F1 on the validation split; ours: newly initialised word '
+_VECTORS += 'vectors, chosen by its loss'
+# Table 7: texts of tasks, the user's files with a sentence a line.
+_TEXTS = {
+  'snli': 'snli_text',
+  'conll2003': 'conll2003_text',
+  'squad_context': 'squad_contexts',
+  'squad_questions': 'squad_questions',
+  'sst': 'sst_text',
+}
+
+
+def _tuned(data: str) -> Run:
+  """Return an epoch of the biLM on a text, with the metrics before and after."""
+  here = f'--config.{manual_dir(data)} --split=valid --no-baselines'
+  before = f'evaluate --workdir={{elmo/lm1b}} --config=experiments/elmo/text.py:original {here}'
+  settings = (
+    manual_dir(data),
+    from_run('elmo/lm1b'),
+    'data.tokenizer_path={elmo/lm1b}/tokenizer',
+    'evaluation.split=valid',
+  )
+  then = (f'{before} --output={{dir}}/before.json',)
+  return Run(f'elmo/tuned_{data}', 'experiments/elmo/text.py:original', settings, then, seeds=0)
+
 
 TABLE = Table(
   'ELMo',
-  'Peters et al. 2018 (arXiv 1802.05365), section 3.4; Devlin et al. 2019 (arXiv 1810.04805), table 1',
+  'Peters et al. 2018 (arXiv 1802.05365), tables 1 to 3 and 5 to 7, section 3.4; '
+  'Devlin et al. 2019 (arXiv 1810.04805), table 1',
   rows=(
     Row('elmo/bilm/avg_ppl', 'elmo/lm1b', 'average_ppl'),
+    Row('elmo/main/ner/baseline', 'elmo/conll2003', 'span_f1', differs=_VECTORS),
+    Row('elmo/main/ner/elmo', 'elmo/conll2003_elmo', 'span_f1', differs=_VECTORS),
+    *(
+      row
+      for printed, data in _TEXTS.items()
+      for row in (
+        Row(f'elmo/domain_tuning/{printed}/before', f'elmo/tuned_{data}', 'average_ppl', 'before'),
+        Row(f'elmo/domain_tuning/{printed}/after', f'elmo/tuned_{data}', 'average_ppl'),
+      )
+    ),
     Row(
       'bert/glue_test/bilstm_elmo_attn/sst2',
       'elmo/sst',
@@ -15,12 +53,42 @@ TABLE = Table(
     ),
   ),
   runs=(
-    Run('elmo/lm1b', 'experiments/elmo/lm1b.py:original', (manual_dir('lm1b'),), seeds=0, needs=GPUS),
+    # Ten epochs took three GTX 1080 two weeks (README of bilm-tf).
+    Run('elmo/lm1b', 'experiments/elmo/lm1b.py:original', (manual_dir('lm1b'),), seeds=0, needs=GPUS, gpu_hours=18.0),
+    Run('elmo/conll2003', f'{_ENTITIES}:base', (manual_dir('conll2003'),), seeds=5),
+    Run(
+      'elmo/conll2003_elmo',
+      f'{_ENTITIES}:elmo',
+      (manual_dir('conll2003'), from_run('elmo/lm1b')),
+      seeds=5,
+      gpu_hours=1.0,
+    ),
+    *(_tuned(data) for data in _TEXTS.values()),
     Run(
       'elmo/sst',
       'experiments/elmo/sst.py:elmo,bilm=original,phrases',
       (manual_dir('sst2'), from_run('elmo/lm1b')),
       seeds=5,
     ),
+  ),
+  prints=tuple(('Peters et al. 2018', table) for table in ('1', '2', '3', '5', '6', '7', 'text')),
+  context=(
+    'elmo/main/*/previous',
+    'elmo/wsd/[!b]*',
+    'elmo/pos/[!b]*',
+    'elmo/bilm/cnn_big_lstm',
+  ),
+  unmeasured=(
+    Unmeasured('elmo/main/*/delta/*', 'follows from the rows without and with ELMo'),
+    Unmeasured('elmo/main/squad/[!pd]*', 'lmx has no BiDAF-style model that reads ELMo vectors'),
+    Unmeasured('elmo/main/snli/[!pd]*', 'lmx has no ESIM'),
+    Unmeasured('elmo/main/srl/[!pd]*', 'lmx has no semantic role labelling'),
+    Unmeasured('elmo/main/coref/[!pd]*', 'lmx has no coreference resolution'),
+    Unmeasured('elmo/main/sst5/[!pd]*', 'lmx has neither the five classes of SST-5 nor the BCN classifier'),
+    Unmeasured('elmo/l*/squad/*', 'lmx has no BiDAF-style model that reads ELMo vectors'),
+    Unmeasured('elmo/l*/snli/*', 'lmx has no ESIM'),
+    Unmeasured('elmo/l*/srl/*', 'lmx has no semantic role labelling'),
+    Unmeasured('elmo/wsd/bilm_*', 'lmx has no word sense disambiguation'),
+    Unmeasured('elmo/pos/bilm_*', 'the tagger of lmx has no linear readout of a single layer of the biLM'),
   ),
 )

@@ -57,7 +57,10 @@ class RestoredRun:
   def corpus(self) -> Corpus:
     """Return the tokenised data of the run. Raises InputError if another tokenizer made it."""
     corpus = pipeline.load(self.run.data)
-    if corpus.tokenizer.hash != self.tokenizer.hash:
+    data, own = corpus.tokenizer, self.tokenizer
+    if self.run.data.characters:  # words outside the vocabulary, which are spelled, may be others
+      data, own = data.proper, own.proper
+    if data.hash != own.hash:
       raise InputError(f"the data is tokenised by another tokenizer than the run's ({self.workdir}/tokenizer)")
     return corpus
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError
 from lmx.runs import restore
 from lmx.types import Params
@@ -48,7 +49,7 @@ def take(
   by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
   by_position = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
   by_id = loaded.tokenizer.hash == tokenizer.hash or loaded.tokenizer.kind == 'none'
-  rows = None if by_id else _rows(loaded.tokenizer, tokenizer)
+  rows = None if by_id else _rows(_tokens(loaded.model, loaded.tokenizer), _tokens(loaded.model, tokenizer))
   with_head = any(origin.startswith('objective/') for origin in source.values())
   heads = loaded.objective.labelled(loaded.run.objective) if with_head and loaded.labels else {}
   by_label = {f'objective/{name}': axes for name, axes in heads.items()}
@@ -56,7 +57,8 @@ def take(
   for target, origin in source.items():
     x = np.asarray(theirs[origin])
     if origin in by_word and (rows is not None or x.shape[0] != ours[target].shape[0]):
-      x = _by_word(x, _rows(loaded.tokenizer, tokenizer) if rows is None else rows, loaded, ours[target].shape[0])
+      names = _tokens(loaded.model, loaded.tokenizer)
+      x = _by_word(x, _rows(names, _tokens(loaded.model, tokenizer)), len(names), ours[target].shape[0])
     if origin in by_position and x.shape[1:] == ours[target].shape[1:]:
       x = x[np.arange(ours[target].shape[0]) % x.shape[0]]
     if origin in by_label:
@@ -105,15 +107,22 @@ def _top_level(names: Iterable[str]) -> str:
   return ', '.join(sorted({'/'.join(name.split('/')[:2]) for name in names}))
 
 
-def _rows(theirs: Any, ours: Any) -> np.ndarray:
-  """Return for each id of our tokenizer the id of the same token in theirs, -1 if there is none."""
-  known = {theirs.id_to_token(i): i for i in range(theirs.vocab_size)}
-  return np.asarray([known.get(ours.id_to_token(i), -1) for i in range(ours.vocab_size)])
+def _tokens(model: Any, tokenizer: Any) -> list[str]:
+  """Return the tokens of the rows of the model's tables."""
+  if getattr(model, 'READS', '') == 'characters' and tokenizer.kind == 'words':
+    return word_characters.vocabulary(tokenizer)
+  return [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
 
 
-def _by_word(x: np.ndarray, rows: np.ndarray, loaded: restore.RestoredRun, size: int) -> np.ndarray:
-  """Return the rows of `x` in our tokenizer's order; unknown tokens and padding rows get the mean row."""
-  mean = x[: loaded.tokenizer.vocab_size].mean(axis=0)
+def _rows(theirs: Sequence[str], ours: Sequence[str]) -> np.ndarray:
+  """Return for each of our tokens its row in their table, -1 if there is none."""
+  known = {token: i for i, token in enumerate(theirs)}
+  return np.asarray([known.get(token, -1) for token in ours])
+
+
+def _by_word(x: np.ndarray, rows: np.ndarray, count: int, size: int) -> np.ndarray:
+  """Return the rows of `x`, `count` and padding, in our order; unknown tokens and padding rows get the mean row."""
+  mean = x[:count].mean(axis=0)
   index = np.concatenate([rows, np.full(max(size - len(rows), 0), -1)])
   known = (index >= 0).reshape((-1,) + (1,) * (x.ndim - 1))
   return np.where(known, x[np.maximum(index, 0)], mean).astype(x.dtype)

@@ -15,7 +15,7 @@ from lmx.checkpoint import manager
 from lmx.config import resolve
 from lmx.data.tokenizers import build, words
 from lmx.errors import InputError
-from lmx.models import gpt, registry
+from lmx.models import elmo, gpt, registry
 from lmx.runs import init, restore, transfer
 from tests import small_text
 
@@ -73,6 +73,35 @@ def test_words_keep_their_rows_and_new_ones_get_the_mean_row(text, first, tmp_pa
   np.testing.assert_array_equal(found['layer_00']['recurrent'], theirs['layer_00']['recurrent'])
   said = capsys.readouterr().err
   assert f'{both // 2:,} of 500 vocabulary rows matched' in said and 200 < both // 2 <= 300
+
+
+def test_words_of_a_model_of_characters_keep_their_rows_where_other_words_are_spelled(monkeypatch):
+  """Its table has rows for the vocabulary proper alone, behind those of the ends of a sentence."""
+  theirs = words.Words(['the', '<unk>', 'cat', '<eos>', 'mat', 'spelled'], 'prose', known=5)
+  ours = words.Words(['mat', '<unk>', 'dog', '<eos>', 'the', 'cat', 'others'], 'prose', known=6)
+  table = {'softmax': {'table': np.arange(12.0).reshape(6, 2), 'bias': np.arange(6.0)}}
+  loaded = types.SimpleNamespace(params={'model': table}, model=elmo, tokenizer=theirs, labels=(), step=7)
+  monkeypatch.setattr(transfer.restore, 'load', lambda workdir: loaded)
+  shapes = {'model': {'softmax': {'table': np.zeros((7, 2)), 'bias': np.zeros(7)}}}
+  taken, note = transfer.take('R', shapes, (), ours)
+  np.testing.assert_allclose(taken['model']['softmax']['bias'], [0, 1, 2, 5, 2.5, 3, 4])  # <S> </S> <unk> mat dog ...
+  np.testing.assert_allclose(taken['model']['softmax']['table'][:, 0], [0, 2, 4, 10, 5, 6, 8])
+  assert '6 of 7 vocabulary rows matched' in note
+
+
+def test_data_may_have_other_words_where_they_are_spelled(monkeypatch):
+  own = words.Words(['the', '<unk>', 'cat', 'spelled'], 'prose', known=3)
+  loaded = types.SimpleNamespace(run=types.SimpleNamespace(data=types.SimpleNamespace(characters=8)), tokenizer=own)
+  corpus = types.SimpleNamespace(tokenizer=words.Words(['the', '<unk>', 'cat', 'others'], 'prose', known=3))
+  monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
+  loaded.workdir = 'R'
+  assert restore.RestoredRun.corpus(loaded) is corpus
+  loaded.run.data.characters = 0
+  with pytest.raises(InputError, match='by another tokenizer'):
+    restore.RestoredRun.corpus(loaded)
+  loaded.run.data.characters, corpus.tokenizer = 8, words.Words(['the', '<unk>', 'dog', 'cat'], 'prose', known=3)
+  with pytest.raises(InputError, match='by another tokenizer'):
+    restore.RestoredRun.corpus(loaded)
 
 
 def test_a_part_is_taken_and_the_rest_is_drawn(first, tmp_path):

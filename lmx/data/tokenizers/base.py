@@ -89,6 +89,11 @@ class Tokenizer(abc.ABC):
     starts[:1] = True
     return starts
 
+  @property
+  def proper(self) -> Tokenizer:
+    """The tokenizer of the vocabulary alone, where others of its words only have characters (`words.Words`)."""
+    return self
+
   @functools.cached_property
   def hash(self) -> str:
     """Digest of everything that determines encode and decode."""

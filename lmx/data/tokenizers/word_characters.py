@@ -50,6 +50,11 @@ def _gather(letters: np.ndarray, offsets: np.ndarray, index: np.ndarray, charact
   return np.where(column_C == length + 1, END_WORD, ids).astype(np.int32)
 
 
+def vocabulary(tokenizer: Any) -> list[str]:
+  """Return the words of the word ids: the two ends of a sentence, `<unk>`, and the vocabulary proper."""
+  return ['<S>', '</S>', '<unk>', *(word for word in tokenizer.tokens[: tokenizer.known] if word not in SPECIALS[:2])]
+
+
 class WordCharacters:
   """Conversion of a tokenizer's ids to word ids and character ids.
 

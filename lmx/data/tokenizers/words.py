@@ -92,6 +92,11 @@ class Words(Tokenizer):
       raise InputError('a vocabulary of words needs <unk>')
     self.unk_id, self.eos_id = self._ids['<unk>'], self._ids.get('<eos>')
 
+  @property
+  def proper(self) -> Words:
+    """The tokenizer of the `known` words."""
+    return Words(self.tokens[: self.known], self.rule, lower_case=self.lower_case)
+
   def encode(self, text: str) -> np.ndarray:
     words = self.split(text)
     get, unk = self._ids.get, self.unk_id
