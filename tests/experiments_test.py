@@ -456,6 +456,11 @@ def test_every_option_is_honoured():
     ('experiments/memory_compressed/documents.py', 't_dmca', 'length=2000'),
     ('experiments/memory_compressed/documents.py', 't_dmca', 'fidelity=released'),
     *(('experiments/transformer/wmt14.py', 'big', option) for option in ('pair=en_fr', 'fidelity=released')),
+    *(
+      ('experiments/transformer/wmt14.py', 'base', f'row={row}')
+      for row in module('experiments/transformer/wmt14.py').ROWS
+      if row != 'base'
+    ),
     ('experiments/bert/pretrain.py', 'base', 'fidelity=paper'),
     ('experiments/bert/pretrain.py', 'base', 'length=512'),
     ('experiments/bert/pretrain.py', 'base', 'whole_word'),
@@ -754,6 +759,8 @@ MODEL_CHANGES: dict = {
   ('memory_compressed', 'compress'): ({}, 'input'),
   ('memory_compressed', 'window'): ({}, 3),
   ('transformer', 'positions'): ({}, 'halves'),
+  ('transformer', 'K'): ({}, 4),
+  ('transformer', 'T'): ({'positions': 'learned', 'T': 64}, 80),
   ('character_transformer', 'norm'): ({}, 'pre'),
   ('character_transformer', 'positions'): ({}, 'sinusoids'),
   ('transformer', 'biases'): ({}, 'none'),

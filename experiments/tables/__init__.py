@@ -205,6 +205,8 @@ METRICS = {
   'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
   'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),
   'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),
+  'flops': Metric('training_flops', 'operations of training', ('training FLOPs',), band=0.1, relative=True),
+  'millions': Metric('parameters', 'parameters, millions', ('parameters (millions)',), 1e-6, band=0.5),
   'parameters': Metric('parameters', 'parameters', ('parameters',), band=0.5, whole=True),
 }
 

@@ -23,6 +23,11 @@ which it says "about 28") in place of `paper`, which is also its transformer_bas
   rate                         the formula               twice the formula
   label smoothing              over the vocabulary       over the other tokens
 
+Option `row` of base, English to German, is a row of table 3, named as in its first columns: A_h1, A_h4, A_h16, A_h32;
+B_dk16, B_dk32; C_n2, C_n4, C_n8, C_d256, C_d1024, C_ff1024, C_ff4096; D_drop0.0, D_drop0.2, D_ls0.0, D_ls0.2;
+E_learnedpos. Table 3 is newstest2013 without averaged checkpoints:
+`lmx evaluate --workdir=DIR --split=valid --which=last`. Each takes 12 hours on 8 P100, but C_d1024 more.
+
 Checkpoints are averaged as in section 6.1, 10 minutes apart: the last 5 of base, one every 1,500 updates, and the last
 20 of big, one every 600 (1.0 s an update in its 3.5 days).
 
@@ -36,10 +41,23 @@ device. Option `pod` (`config.pod`) is for a slice of TPU chips:
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiments import config, translation
 from experiments.transformer import recipe
 
 VARIANTS = ('base', 'big', 'tiny')
+ROWS: dict[str, dict[str, Any]] = {  # table 3: what differs from base
+  'base': {},
+  **{f'A_h{heads}': {'model': {'H': heads}} for heads in (1, 4, 16, 32)},
+  **{f'B_dk{width}': {'model': {'K': width}} for width in (16, 32)},
+  **{f'C_n{n}': {'model': {'encoder_layers': n, 'decoder_layers': n}} for n in (2, 4, 8)},
+  **{f'C_d{width}': {'model': {'D': width}, 'optim': {'width': width}} for width in (256, 1024)},
+  **{f'C_ff{width}': {'model': {'F': width}} for width in (1024, 4096)},
+  **{f'D_drop{rate}': {'model': {'dropout': rate}} for rate in (0.0, 0.2)},
+  **{f'D_ls{rate}': {'objective': {'smoothing': rate}} for rate in (0.0, 0.2)},
+  'E_learnedpos': {'model': {'positions': 'learned', 'T': 512}},
+}
 _RELEASED = {
   'model': {'norm': 'pre', 'positions': 'tensor2tensor', 'dropout_attention': 0.1, 'dropout_relu': 0.1},
   'objective': {'smoothing_form': 'released'},
@@ -48,11 +66,18 @@ _RELEASED = {
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, pair=('en_de', 'en_fr'), fidelity=('paper', 'released'), pod=False)
+  variant, options = config.parse_arg(
+    arg, VARIANTS, pair=('en_de', 'en_fr'), fidelity=('paper', 'released'), row=tuple(ROWS), pod=False
+  )
+  if options.row != 'base' and (variant == 'big' or options.pair != 'en_de' or options.fidelity != 'paper'):
+    raise ValueError(
+      f'option "row": got "{options.row}" with {arg}; expected base, English to German, fidelity=paper, of which table '
+      '3 varies one thing at a time; omit row or the others'
+    )
   size = 'base' if variant == 'tiny' else variant
   big = size == 'big'
   base = {
-    'name': f'transformer_{options.pair}_{variant}',
+    'name': f'transformer_{options.pair}_{variant}' + (f'_{options.row}' if options.row != 'base' else ''),
     'model': {'name': 'transformer', 'variant': size, 'dtype': 'bfloat16', 'remat': 'full' if big else 'none'},
     'objective': {'smoothing': 0.1},  # section 5.4
     'data': {
@@ -84,7 +109,7 @@ def get_config(arg: str = ''):
   released = _RELEASED if options.fidelity == 'released' else {}
   # Faster by XLA's estimate than with kept activations.
   pod = config.pod(model={'scan': True, 'remat': 'full'}) if options.pod else {}
-  return config.merge(base, dropout, released, pod, translation.tiny() if variant == 'tiny' else {})
+  return config.merge(base, dropout, released, ROWS[options.row], pod, translation.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     raise InputError('--set changes a field of MODEL; a run has its own')
   run = _run(args.workdir) if args.workdir else None
   task, name = _build_task_of_run(run) if run else build_task(args.model, args.set)
-  batch = args.batch if args.batch is not None else run.data.batch_size if run else _BATCH
+  batch = args.batch if args.batch is not None else _rows(run) if run else _BATCH
   length = resolve_length(task.cfg, batch, args.length or (run.data.length if run else 0))
   print(name)
   print('  ' + ', '.join(f'{f.name}={getattr(task.cfg, f.name)}' for f in dataclasses.fields(task.cfg)))
@@ -102,9 +102,16 @@ def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
   updates = json.loads(results.read_text())['steps'] if results.exists() else run.train.steps
   if not updates:
     return {}
-  each = flops.flops_per_token(task, run.data.batch_size, run.data.length, training=True)
-  tokens = run.data.batch_size * run.data.length * updates
+  rows = _rows(run)
+  each = flops.flops_per_token(task, rows, run.data.length, training=True)
+  tokens = rows * run.data.length * updates
   return {'flops_per_token': each, 'tokens': tokens, 'updates': updates, 'training_flops': each * tokens}
+
+
+def _rows(run: Any) -> int:
+  """Return the rows of a batch of the longest rows, which `data.batching.tokens` may limit."""
+  tokens = getattr(run.data.batching, 'tokens', 0)
+  return tokens // run.data.length if tokens else run.data.batch_size
 
 
 def table(task: Any, *, collapse: bool) -> list[str]:

@@ -206,7 +206,7 @@ def _copy_sizes(settings: dict[str, Any]) -> None:
     raise InputError(f'train.init_from: got {start}, a run of {sizes.get("name")}; expected one of {model["name"]}')
   model |= {name: sizes[name] for name in ('variant', *missing) if name in sizes}
   for name in ('length', 'eval_length'):
-    if 'T' in missing and 'T' in model and name in data:  # at most as long as the model's positions
+    if 'T' in missing and model.get('T') and name in data:  # at most as long as the model's positions
       data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))
   if 'tokenizer_path' not in data:
     data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
@@ -239,7 +239,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
   model_cfg = registry.get(name).Config(**fields_lib.convert('model', registry.get(name).Config, model))
   sections = {name: _section(name, plain[name]) for name in _SECTIONS}
   longest = max(sections['data'].length, sections['data'].eval_length)
-  if longest > getattr(model_cfg, 'T', longest):
+  if 0 < getattr(model_cfg, 'T', 0) < longest:
     raise InputError(f'data.length: got {longest}; expected at most model.T={model_cfg.T} positions')
   _check_measurement(name, sections)
   return schema.Run(

@@ -178,8 +178,8 @@ def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps
 
 
 def window(cfg: Any) -> int | None:
-  """Return the most positions that a model can attend to: its config's field `T`; None for recurrent models."""
-  return cfg.T if any(field.name == 'T' for field in dataclasses.fields(cfg)) else None
+  """Return the most positions that a model can attend to: its config's field `T`; None without a bound."""
+  return cfg.T or None if any(field.name == 'T' for field in dataclasses.fields(cfg)) else None
 
 
 def check_positions(where: str, rows: int, tokens: int) -> None:

@@ -36,14 +36,27 @@ class CrossAttention(SelfAttention):
 
   @nn.compact
   def __call__(self, x_BTD: Array, source: Source, key: Array | None) -> Array:  # type: ignore[override]
-    D, H = x_BTD.shape[-1], self.heads
-    q_BTHK = constrain(self.project((D,), (H, D // H), name='q')(x_BTD), 'BTHK')
+    q_BTHK = constrain(self.project_q(x_BTD), 'BTHK')
     states = source.states
-    k_BSHK, v_BSHK = states if isinstance(states, tuple) else self.to_keys(D, name='kv')(states)
+    k_BSHK, v_BSHK = states if isinstance(states, tuple) else self.project_kv(states)
     k_BSHK, v_BSHK = constrain(k_BSHK, 'BSHK'), constrain(v_BSHK, 'BSHK')
     return self.attend(q_BTHK, k_BSHK, v_BSHK, source.mask, key)
 
-  def to_keys(self, D: int, **fields: Any) -> Projection:
+  def project_q(self, x_BTD: Array) -> Array:
+    """Return the queries, (B, T, H, K)."""
+    D = x_BTD.shape[-1]
+    return self.project((D,), (self.heads, D // self.heads), name='q')(x_BTD)
+
+  def project_kv(self, source_BSD: Array) -> Cache:
+    """Return the keys and values of the source, each (B, S, H, K)."""
+    return self.to_kv(source_BSD.shape[-1], name='kv')(source_BSD)
+
+  def source_keys(self, params: Params, source_BSD: Array) -> Cache:
+    """Return what `project_kv` returns, by the module's parameters."""
+    to_kv: Any = self.to_kv(source_BSD.shape[-1], parent=None)
+    return to_kv.apply({'params': params['kv']}, source_BSD)
+
+  def to_kv(self, D: int, **fields: Any) -> Projection:
     """Return the projection of the source; as in self-attention, the keys' bias gets no gradient."""
     return self.project((D,), (2, self.heads, D // self.heads), fused=2, idle=0, **fields)
 
@@ -80,8 +93,7 @@ def init_block(block: DecoderBlock, width: int, key: Array, *, dtype: str = 'flo
 def source_keys(block: DecoderBlock, params: Params, source_BSD: Array) -> Cache:
   """Return the keys and values of a block for the encoder's output, each (B, S, H, K)."""
   cross: Any = block.cross
-  to_keys = cross.to_keys(source_BSD.shape[-1], parent=None)
-  return to_keys.apply({'params': params['cross']['kv']}, source_BSD)
+  return cross.source_keys(params['cross'], source_BSD)
 
 
 def attention_weights(block: nn.Module, params: Params, *inputs: Any, **source: Any) -> dict[str, Array]:

@@ -1,8 +1,8 @@
 """Encoder and decoder of the Transformer (Vaswani et al. 2017, section 3.1), for any block.
 
-Source, target and output share one table. Embeddings are multiplied by sqrt(D) (3.4), positions are sinusoidal (3.5),
-and the sums of embeddings and positions have dropout (5.4). A model file builds a `Net` from its blocks and takes
-`init`, `apply`, `begin`, `alignment`, `attention` and `depth` from here.
+Source, target and output share one table. Embeddings are multiplied by sqrt(D) (3.4), positions are sinusoidal (3.5)
+or learned (row E of table 3), and the sums of embeddings and positions have dropout (5.4). A model file builds a `Net`
+from its blocks and takes `init`, `apply`, `begin`, `alignment`, `attention` and `depth` from here.
 
 Axes: S tokens of the source.
 """
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import layout
+from lmx.errors import InputError
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import decoder_block, dropout, embedding, kv_cache, masks, sinusoids, transformer
 from lmx.layers.block import Block
@@ -32,10 +33,13 @@ class Net(NamedTuple):
     decoder: module of a decoder layer.
     layers: number of encoder layers and of decoder layers.
     width: D.
-    positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
+    positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS; or 'learned', a table of the source and
+      one of the target.
     dropout: dropout rate of the sums of embeddings and positions.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
     remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    longest: T, rows of each table of learned positions.
+    key_width: width of a head's keys; 0 is that of its values, D / H.
   """
 
   encoder: Block
@@ -46,6 +50,8 @@ class Net(NamedTuple):
   dropout: float
   scan: bool
   remat: Policy
+  longest: int = 0
+  key_width: int = 0
 
   @property
   def heads(self) -> int:
@@ -60,10 +66,15 @@ class Net(NamedTuple):
 
 
 def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
-  """Initialise the parameters: embed (tokens), layer_00 .., and for pre-norm norm_encoder, norm_decoder."""
+  """Initialise the parameters: embed (tokens; with learned positions source_positions and target_positions),
+  layer_00 .., and for pre-norm norm_encoder, norm_decoder."""
   tokens_key, *keys = jax.random.split(key, sum(net.layers) + 1)
   D = net.width
-  params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, V, D, D**-0.5)}}
+  embed: dict[str, Array] = {'tokens': embedding.table(tokens_key, V, D, D**-0.5)}
+  if net.positions == 'learned':
+    for i, name in enumerate(('source_positions', 'target_positions')):
+      embed[name] = embedding.table(jax.random.fold_in(tokens_key, i), net.longest, D, D**-0.5)
+  params: dict[str, Params] = {'embed': embed}
   for i, k in enumerate(keys):
     if i < net.layers[0]:
       params[layout.layer_name(i)] = transformer.init_block(net.encoder, D, k, dtype=net.encoder.dtype)
@@ -76,10 +87,40 @@ def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
 
 
 def embed(
-  net: Net, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
+  net: Net,
+  params: Params,
+  tokens_BT: Array,
+  key: Array | None,
+  position_BT: Array | None = None,
+  length: int = 0,
+  *,
+  side: str,
 ) -> Array:
-  """Return the sum of embeddings and positions, with dropout; `position_BT` and `length` as in `sinusoids.embed`."""
-  x_BTD = sinusoids.embed(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
+  """Return the sum of embeddings and positions, with dropout.
+
+  Args:
+    net: description of the model.
+    params: from `init`.
+    tokens_BT: ids.
+    key: PRNG key of dropout.
+    position_BT: position of each token; None for 0 .. T-1.
+    length: number of positions, needed with `position_BT`.
+    side: 'source' or 'target'.
+
+  Raises:
+    InputError: more positions than the table of learned ones has.
+  """
+  if net.positions == 'learned':
+    longest = length or tokens_BT.shape[1]
+    if longest > net.longest:
+      raise InputError(
+        f'model.T: got {net.longest} learned positions; expected at least the {longest} of the {side}; set model.T, or '
+        'less of data.length or evaluation.max_extra'
+      )
+    x_BTD = net.width**0.5 * embedding.lookup(params['embed']['tokens'], tokens_BT, 'float32')
+    x_BTD = embedding.add_positions(x_BTD, params['embed'][f'{side}_positions'], position_BT)
+  else:
+    x_BTD = sinusoids.embed(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
   return dropout.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
 
 
@@ -101,7 +142,7 @@ def _encode(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple[
   x_BSD, _, hidden = transformer.stack(
     net.encoder,
     net.params(params, False),
-    embed(net, params, batch['source_BS'], embed_key),
+    embed(net, params, batch['source_BS'], embed_key, side='source'),
     _encoder_mask(batch),
     key=layers_key,
     scan=net.scan,
@@ -131,7 +172,7 @@ def begin(net: Net, params: Params, batch: Batch, length: int) -> State:
   B, S, D = source_BSD.shape
   block = net.decoder
   return {
-    **kv_cache.empty(B, length, net.layers[1], net.heads, D // net.heads, block.dtype),
+    **kv_cache.empty(B, length, net.layers[1], net.heads, net.key_width or D // net.heads, block.dtype, D // net.heads),
     'sources': tuple(decoder_block.source_keys(block, p, source_BSD) for p in net.params(params, True)),
     'source_valid_BS': batch.get('source_valid_BS', jnp.ones((B, S), bool)),
   }
@@ -178,7 +219,7 @@ def apply(
   x_BTD, caches, hidden = transformer.stack(
     net.decoder,
     net.params(params, True),
-    embed(net, params, tokens_BT, embed_key, position_BT, length),
+    embed(net, params, tokens_BT, embed_key, position_BT, length, side='target'),
     mask,
     caches=caches,
     position_BT=position_BT,

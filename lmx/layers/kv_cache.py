@@ -17,17 +17,17 @@ from lmx.types import Array, Batch, State
 Cache = tuple[Array, Array]  # keys and values of one layer so far, each (B, S, H, K)
 
 
-def empty(batch_size: int, length: int, layers: int, heads: int, width: int, dtype: str) -> State:
+def empty(batch_size: int, length: int, layers: int, heads: int, width: int, dtype: str, values: int = 0) -> State:
   """Return a cache for `length` positions, or () if `length` is 0.
 
   Returns:
     {'position_B': tokens read so far, 'layers': for each layer (keys, values), each (B, length, H, K)}, where H is
-    `heads` and K `width`.
+    `heads` and K `width`, or for the values `values` if that is not 0.
   """
   if not length:
     return ()
-  zeros = lambda: jnp.zeros((batch_size, length, heads, width), dtype)
-  return {'position_B': jnp.zeros(batch_size, jnp.int32), 'layers': tuple((zeros(), zeros()) for _ in range(layers))}
+  layer = lambda: tuple(jnp.zeros((batch_size, length, heads, one), dtype) for one in (width, values or width))
+  return {'position_B': jnp.zeros(batch_size, jnp.int32), 'layers': tuple(layer() for _ in range(layers))}
 
 
 def positions(batch: Batch, state: State) -> tuple[Array, Array]:

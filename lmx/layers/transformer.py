@@ -168,12 +168,14 @@ class SelfAttention(nn.Module):
 
   def attend(self, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: AttentionMask, key: Array | None) -> Array:
     """Return attention and its output projection, (B, T, D); sows the probabilities where 'alignment' is mutable."""
-    H, K = q_BTHK.shape[2:]
+    H, K = v_BSHK.shape[2:]
     q, k, v = self.views(q_BTHK, k_BSHK, v_BSHK)
     if self.is_mutable_collection('alignment'):
       self.sow('alignment', 'a_BHTS', attention.probabilities(q, k, mask, self.causal))
     o_BTHK = attention.attend(q, k, v, mask, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
-    return self.project((H, K), (H * K,), residual=True, name='out')(constrain(o_BTHK.reshape(q_BTHK.shape), 'BTHK'))
+    return self.project((H, K), (H * K,), residual=True, name='out')(
+      constrain(o_BTHK.reshape(*q_BTHK.shape[:3], K), 'BTHK')
+    )
 
   def views(self, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Array]:
     """Return the queries, keys and values of the softmaxes; a subclass may return several per head."""

@@ -9,12 +9,14 @@ Paper and released code (tensor2tensor) differ; the experiments' fidelity sets t
 - `norm`: 'post' (figure 1: after each residual connection; transformer_base_v1) or 'pre' (before each sub-layer, and
   after the encoder and the decoder; transformer_base since version 2).
 - `positions`: 'interleaved' sines and cosines as in the paper's equations, or 'tensor2tensor', see `sinusoids.table`.
+  'learned' is row E of table 3, with a table of T positions for the source and one for the target.
 - `dropout_attention`, `dropout_relu`: 0 in the paper, 0.1 in later versions of the released code.
 - Attention projections have no bias in either; fairseq's do, as do Marian's, whose output has one too (`biases`).
 Kernels are initialised uniformly with variance 2 / (inputs + outputs), the table normally with standard deviation
 D^-0.5, both as released. fairseq scales queries, keys and values by 2^-0.5 (`gain_qkv`), as if they were one matrix.
 Layer normalisation's epsilon is the released 1e-6.
 
+Rows B of table 3 narrow the queries and keys of a head (`K`) but not its values: 58 and 60 million parameters.
 Table 3 rounds parameters to millions and gives the vocabulary as "about 37,000", which would be 63.0 and
 214.2 million. All of its base rows that change D, F or the layers agree with 41,004 to 41,208 tokens and big's with
 35,368 to 36,344. So the variants have 41,100 (65,144,832 parameters) and 36,000 (213,147,648); a run uses its
@@ -36,10 +38,10 @@ import jax
 import jax.numpy as jnp
 
 from lmx import layout
-from lmx.errors import check_choice, check_heads, check_least, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention as attention_lib
-from lmx.layers import decoder_block, encoder_decoder, sinusoids, softmax, transformer
+from lmx.layers import decoder_block, encoder_decoder, narrow_attention, sinusoids, softmax, transformer
 from lmx.layers.block import Block
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -60,10 +62,12 @@ class Config:
     D: width.
     F: width of the feed-forward networks.
     H: heads.
+    K: width of a head's queries and keys; 0 is D / H, the width of its values.
+    T: positions of each learned table; 0 without these.
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     norm: 'post' (paper) or 'pre' (tensor2tensor later).
-    positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
+    positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS, or 'learned'.
     biases: 'none', 'attention' (of its projections, as in fairseq) or 'all' (of the output too, as in Marian).
     gain_qkv: factor of the initial kernels of queries, keys and values.
     eps: epsilon of layer normalisation.
@@ -80,6 +84,8 @@ class Config:
   D: int = 512
   F: int = 2048
   H: int = 8
+  K: int = 0
+  T: int = 0
   encoder_layers: int = 6
   decoder_layers: int = 6
   norm: str = 'post'
@@ -99,9 +105,14 @@ class Config:
     check_heads('transformer', self.D, self.H, even=True)
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.biases', self.biases, ('none', 'attention', 'all'))
-    check_choice('model.positions', self.positions, sinusoids.LAYOUTS)
+    check_choice('model.positions', self.positions, (*sinusoids.LAYOUTS, 'learned'))
+    if (self.positions == 'learned') != (self.T > 0):
+      raise InputError(
+        f'model.T: got {self.T} with positions "{self.positions}"; expected the number of learned positions, and 0 '
+        'with sinusoids; set model.T or model.positions'
+      )
     check_choice('model.attention', self.attention, attention_lib.BACKENDS)
-    check_least('model', self, F=1, encoder_layers=1, decoder_layers=1, gain_qkv=0, eps=0)
+    check_least('model', self, F=1, K=0, T=0, encoder_layers=1, decoder_layers=1, gain_qkv=0, eps=0)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 
@@ -143,16 +154,22 @@ def _net(cfg: Config) -> encoder_decoder.Net:
     rate=cfg.dropout,
     dtype=cfg.dtype,
   )
-  encoder = Block(transformer.SelfAttention(**heads), **block)
-  decoder = decoder_block.DecoderBlock(
-    transformer.SelfAttention(causal=True, **heads), cross=decoder_block.CrossAttention(**heads), **block
-  )
+  own: Any = transformer.SelfAttention
+  cross: Any = decoder_block.CrossAttention
+  if cfg.K:
+    own, cross = narrow_attention.SelfAttention, narrow_attention.CrossAttention
+    heads['key_width'] = cfg.K
+  encoder = Block(own(**heads), **block)
+  decoder = decoder_block.DecoderBlock(own(causal=True, **heads), cross=cross(**heads), **block)
   layers = (cfg.encoder_layers, cfg.decoder_layers)
-  return encoder_decoder.Net(encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat)
+  return encoder_decoder.Net(
+    encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat, cfg.T, cfg.K
+  )
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Initialise embed (tokens), layer_00 .., and where they exist norm_encoder, norm_decoder, output (bias)."""
+  """Initialise embed (tokens, and learned source_positions, target_positions), layer_00 .., and where they exist
+  norm_encoder, norm_decoder, output (bias)."""
   params = dict(encoder_decoder.init(_net(cfg), cfg.V, key))
   for i in range(cfg.N):
     layer = params[layout.layer_name(i)]
@@ -164,7 +181,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 def _widen(cfg: Config, path: tuple[jax.tree_util.DictKey, ...], x: Array) -> Array:
   """Return an initial parameter of a layer, times `gain_qkv` if it projects queries, keys or values."""
-  return cfg.gain_qkv * x if path[-2].key in ('qkv', 'q', 'kv') else x
+  return cfg.gain_qkv * x if path[-2].key in ('qkv', 'q', 'kv', 'k', 'v') else x
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:

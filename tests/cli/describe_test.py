@@ -71,6 +71,11 @@ def test_a_run_is_described_with_its_training(tmp_path, capsys):
   assert main(words) == 0 and json.loads((tmp_path / 'out.json').read_text())['updates'] == 2
 
 
+def test_rows_of_a_batch_of_tokens():
+  changes = ['model.V=97', 'data.batching.tokens=240', 'data.length=24']
+  assert describe._rows(resolve.to_run(resolve.load('experiments/transformer/multi30k.py:tiny', changes))) == 10
+
+
 @pytest.mark.parametrize(
   'words,message',
   [

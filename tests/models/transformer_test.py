@@ -40,14 +40,20 @@ def batch_of(cfg, seed=0):
 logits = functools.partial(compiled.logits, transformer)
 
 
-CASES = [('post', 'none', 'xla'), ('pre', 'attention', 'xla'), ('post', 'all', 'blocked')]
-every_case = pytest.mark.parametrize('case', CASES, ids='-'.join)
+NARROW = dict(K=12, positions='learned', T=T + 3)  # heads with keys of another width than values; rows B, E of table 3
+CASES = {
+  'post-none-xla': dict(norm='post', biases='none', attention='xla'),
+  'pre-attention-xla': dict(norm='pre', biases='attention', attention='xla'),
+  'post-all-blocked': dict(norm='post', biases='all', attention='blocked'),
+  'post-narrow': dict(norm='post', biases='attention', attention='xla', **(NARROW | {'T': S})),
+}
+every_case = pytest.mark.parametrize('case', CASES)
 
 
 @functools.cache
 def outputs(case):
   """Config, batch and every output of the model, from one program."""
-  cfg = config(**dict(zip(('norm', 'biases', 'attention'), case, strict=True)))
+  cfg = config(**CASES[case])
   batch = batch_of(cfg)
 
   @jax.jit
@@ -146,7 +152,7 @@ def test_initialisation():
   assert set(plain['layer_00']['mlp']['in']) == {'kernel', 'bias'}
 
 
-# Table 3 (d_k is D / H in these rows): fields, and the number of parameters in millions.
+# Table 3: fields, and the number of parameters in millions.
 TABLE_3 = [
   (dict(), 65),
   (dict(encoder_layers=2, decoder_layers=2), 36),
@@ -156,13 +162,15 @@ TABLE_3 = [
   (dict(D=1024), 168),
   (dict(F=1024), 53),
   (dict(F=4096), 90),
+  (dict(K=16), 58),
+  (dict(K=32), 60),
 ]
 
 
 def by_equations(cfg):
   """Numbers of parameters of section 3, in words: matrices of attention, networks with biases, normalisations."""
   D, F = cfg.D, cfg.F
-  attention, network, norm = 4 * D * D, 2 * D * F + F + D, 2 * D
+  attention, network, norm = 2 * D * D + 2 * D * (cfg.K * cfg.H or D), 2 * D * F + F + D, 2 * D
   encoder, decoder = attention + network + 2 * norm, 2 * attention + network + 3 * norm
   return cfg.V * D + cfg.encoder_layers * encoder + cfg.decoder_layers * decoder
 
@@ -178,6 +186,10 @@ def test_parameters_of_table_3(changes, millions):
   for V in (41_004, cfg.V, 41_208):
     assert round(by_equations(dataclasses.replace(cfg, V=V)) / 1e6) == millions
   assert count(cfg) == by_equations(cfg)
+  if changes:
+    return
+  for H in (1, 4, 16, 32):  # rows A
+    assert count(dataclasses.replace(cfg, H=H)) == by_equations(cfg)
 
 
 def test_printed_numbers_of_parameters():
@@ -212,10 +224,10 @@ def test_more_padding_and_other_rows_change_nothing():
   np.testing.assert_allclose(logits(cfg, params, wider)[0], whole, rtol=1e-6, atol=5e-6)
 
 
-@pytest.mark.parametrize('norm,scan', [('post', False), ('pre', True)])
-def test_decoding_in_parts_of_any_size_equals_teacher_forcing(norm, scan):
+@pytest.mark.parametrize('norm,scan,narrow', [('post', False, True), ('pre', True, False)])
+def test_decoding_in_parts_of_any_size_equals_teacher_forcing(norm, scan, narrow):
   """Rows go on at positions of their own."""
-  cfg = config(norm=norm, scan=scan, positions='tensor2tensor')
+  cfg = config(norm=norm, scan=scan, **(NARROW if narrow else dict(positions='tensor2tensor')))
   params, batch = params_of(cfg), batch_of(cfg)
   whole, _ = logits(cfg, params, batch)
   state = jax.jit(functools.partial(transformer.begin, cfg, length=T + 3))(params, batch)
@@ -254,6 +266,8 @@ def test_errors_say_what_is_wrong():
     dict(D=9, H=3),
     dict(norm='both'),
     dict(positions='learned'),
+    dict(T=5),
+    dict(K=-1),
     dict(biases='some'),
     dict(attention='flash'),
     dict(dropout_relu=1.0),
@@ -263,3 +277,13 @@ def test_errors_say_what_is_wrong():
   ):
     with pytest.raises(InputError, match=next(iter(change))):
       config(**change)
+
+
+def test_learned_positions_bound_the_source_and_the_target():
+  batch = jax.tree.map(jnp.asarray, batch_of(config()))
+  for longest, side in ((S - 1, 'source'), (S, 'target')):
+    cfg = config(**(NARROW | {'T': longest}))
+    params = drawn.shapes(transformer.init, cfg)
+    with pytest.raises(InputError, match=f'model.T: got {longest} .* of the {side}'):
+      state = jax.eval_shape(functools.partial(transformer.begin, cfg, length=S + 1), params, batch)
+      jax.eval_shape(functools.partial(transformer.apply, cfg), params, batch, state)

@@ -25,7 +25,7 @@ def gelu(x, form):
 
 def heads(q_TD, k_SD, v_SD, H, hidden_TS):
   """Vaswani et al. 2017, equation 1 for each head, side by side: (T, D) and its probabilities (H, T, S)."""
-  K = q_TD.shape[1] // H
+  K, W = q_TD.shape[1] // H, v_SD.shape[1] // H
   found, p_HTS = [], []
   for h in range(H):
     part = slice(h * K, (h + 1) * K)
@@ -33,7 +33,7 @@ def heads(q_TD, k_SD, v_SD, H, hidden_TS):
     scores[hidden_TS] = -np.inf
     p = np.exp(scores - scores.max(-1, keepdims=True))
     p = p / p.sum(-1, keepdims=True)
-    found.append(p @ v_SD[:, part])
+    found.append(p @ v_SD[:, h * W : (h + 1) * W])
     p_HTS.append(p)
   return np.concatenate(found, -1), np.stack(p_HTS)
 
@@ -50,17 +50,20 @@ def linear(x_TD, params, c=None):
 def attention(x_TD, params, causal, valid_T):
   """Vaswani et al. 2017, section 3.2.2."""
   T = len(x_TD)
-  H = params['qkv']['kernel'].shape[2]
+  H = params['out']['kernel'].shape[0]
   hidden = np.broadcast_to(~valid_T, (T, T)).copy()
   if causal:
     hidden |= np.arange(T)[None] > np.arange(T)[:, None]
-  o_TD, _ = heads(*(linear(x_TD, params['qkv'], c) for c in range(3)), H, hidden)
+  fused = 'qkv' in params
+  qkv = (linear(x_TD, params['qkv'], c) if fused else linear(x_TD, params[part]) for c, part in enumerate('qkv'))
+  o_TD, _ = heads(*qkv, H, hidden)
   return linear(o_TD, _flat(params['out']))
 
 
 def cross_attention(x_TD, source_SD, params, valid_S):
   """The same with keys and values from the encoder: (T, D) and the mean probabilities (T, S)."""
-  q_TD, k_SD, v_SD = linear(x_TD, params['q']), linear(source_SD, params['kv'], 0), linear(source_SD, params['kv'], 1)
+  kv = [(params['kv'], 0), (params['kv'], 1)] if 'kv' in params else [(params['k'],), (params['v'],)]
+  q_TD, k_SD, v_SD = linear(x_TD, params['q']), *(linear(source_SD, *given) for given in kv)
   hidden = np.broadcast_to(~valid_S, (len(x_TD), len(source_SD)))
   o_TD, p_HTS = heads(q_TD, k_SD, v_SD, params['q']['kernel'].shape[1], hidden)
   return linear(o_TD, _flat(params['out'])), p_HTS.mean(0)
@@ -128,19 +131,20 @@ def transformer(params, source_S, source_valid_S, tokens_T, encoder_layers, norm
   """Vaswani et al. 2017, section 3: logits (T, V), and for each layer of the decoder what it attends to, (T, S)."""
   table = params['embed']['tokens']
   D = table.shape[1]
-  embed = lambda ids: math.sqrt(D) * table[ids] + positions(len(ids), D)
+  learned = lambda side, T: params['embed'][f'{side}_positions'][:T] if len(params['embed']) > 1 else positions(T, D)
+  embed = lambda ids, side: math.sqrt(D) * table[ids] + learned(side, len(ids))
 
   def add(x, part, params):
     normalise = lambda x: layer_norm(x, params, eps)
     return x + part(normalise(x)) if norm == 'pre' else normalise(x + part(x))
 
   layers = _layers(params)
-  x = embed(source_S)
+  x = embed(source_S, 'source')
   for p in layers[:encoder_layers]:
     x = add(x, lambda x, p=p: attention(x, p['attention'], False, source_valid_S), p['norm_1'])
     x = add(x, lambda x, p=p: mlp(x, p['mlp'], 'relu'), p['norm_2'])
   source = layer_norm(x, params['norm_encoder'], eps) if norm == 'pre' else x
-  x, seen, everything = embed(tokens_T), [], np.ones(len(tokens_T), bool)
+  x, seen, everything = embed(tokens_T, 'target'), [], np.ones(len(tokens_T), bool)
 
   def across(x, p):
     y, p_TS = cross_attention(x, source, p['cross'], source_valid_S)
