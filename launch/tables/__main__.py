@@ -143,7 +143,7 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   render(args.table, table, results, plan, _folder(args, plan))
   if args.record:
     number = record.add(args.table, results, plan)
-    print(f'{number} lines of {measured.FILE.relative_to(plans.ROOT)} written; --pages renders docs/results')
+    print(f'{number} lines of {measured.FILE} written; --pages renders docs/results')
   for problem in dict.fromkeys(problem for one in results for problem in one.problems):
     print(f'launch.tables: not counted: {problem}', file=sys.stderr)
   return code or (2 if any(one.problems for one in results) else 0)

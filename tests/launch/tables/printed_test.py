@@ -144,10 +144,15 @@ def test_a_row_needs_what_its_runs_start_from():
 
 
 def test_hours_are_those_of_the_operations():
-  table = plans.table('gpt2_webtext')
-  runs = {run.name: run for run in table.runs}
-  seconds = 6 * 124_439_808 * 600_000 * 480 * 1024 / (0.35 * 989e12)
-  assert needs.gpu_hours(runs['gpt2/webtext_124m'], runs) == pytest.approx(seconds / 3600)
-  runs = {run.name: run for run in plans.table('bert_glue').runs}
-  seconds = 6 * 335_141_888 * 3 * 392_702 * 128 / (0.35 * 989e12)
-  assert needs.gpu_hours(runs['bert/large_mnli'], runs) == pytest.approx(seconds / 3600), 'weights that are imported'
+  runs = {
+    'long': Run('long', 'experiments/gpt2/webtext.py:124m'),
+    'imported/bert_large': Run('imported/bert_large', then=('import --workdir={dir}',), seeds=0),
+    'short': Run('short', 'experiments/bert/tasks.py:mnli', ('train.init_from={imported/bert_large}',)),
+  }
+  per_hour = 0.35 * 989e12 * 3600
+  hours = 6 * 124_439_808 * 600_000 * 480 * 1024 / per_hour
+  assert needs.gpu_hours(runs['long'], runs) == pytest.approx(hours)
+  assert needs.gpu_hours(runs['long']._replace(gpu_hours=4), runs) == 4
+  assert needs.gpu_hours(runs['long']._replace(needs=CORES), runs) == 0
+  hours = 6 * 335_141_888 * 3 * 392_702 * 128 / per_hour
+  assert needs.gpu_hours(runs['short'], runs) == pytest.approx(hours), 'weights that are imported'

@@ -17,7 +17,6 @@ def file(tmp_path, monkeypatch):
   path = tmp_path / 'measured.csv'
   path.write_text(','.join(measured.Measurement._fields) + '\n')
   monkeypatch.setattr(measured, 'FILE', path)
-  monkeypatch.setattr(measured.plans, 'ROOT', tmp_path)
   measured.measurements.cache_clear()
   yield path
   measured.measurements.cache_clear()
@@ -34,7 +33,7 @@ def test_metrics_are_recorded_and_replaced(tmp_path, file, capsys):
   for value in (115.62, 114.8):
     put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=value, split='test', device='1 x cpu')
     assert main(words) == 0
-  assert '1 lines of measured.csv written' in capsys.readouterr().out
+  assert f'1 lines of {file} written' in capsys.readouterr().out
   [line] = lines_of(file)
   assert line['id'] == 'rnn_lm/ptb/small/test' and line['value'] == '114.8' and line['seeds'] == '1'
   assert line['command'] == 'python -m launch.tables rnn_lm_ptb --rows=rnn_lm/ptb/small/test'
