@@ -141,19 +141,43 @@ def french(length: int) -> dict[str, Any]:
   }
 
 
-def german(*, dropped: bool) -> dict[str, Any]:
-  """Return the data and the recipe of Luong et al. 2015: English to German.
+def german(*, dropped: bool, source: str = 'en') -> dict[str, Any]:
+  """Return the data and the recipe of Luong et al. 2015: English to German, or from the language `source`.
 
   50,000 words a side, hypotheses between 0.5 and 1.5 times as long as the source (the released MATLAB code; its bounds
   are those of a batch, ours of each sentence). `dropped`: dropout 0.2 and 12 epochs instead of 10.
   """
   rate = 0.2 if dropped else 0.0
+  directions = {'en': {}, 'de': {'source': 'de', 'target': 'en'}}
   return {
     'model': dropout(rate, rate, rate),
-    'data': {'dataset': 'wmt14_en_de', 'vocab_size': 100_000, 'batch_size': 128},
+    'data': {'dataset': 'wmt14_en_de', 'vocab_size': 100_000, 'batch_size': 128} | directions[source],
     'optim': step_decay(WMT14_TOKENS, 8 if dropped else 5),
     'train': {'epochs': 12 if dropped else 10},
     'evaluation': {'max_ratio': 1.5},
+  }
+
+
+def sutskever() -> dict[str, Any]:
+  """Return the data and the recipe of Sutskever et al. 2014 (arXiv 1409.3215), sections 3.1 to 3.4: English to French.
+
+  160,000 English and 80,000 French words, 128 sentences, no dropout, all parameters within 0.08, SGD at rate 0.7,
+  halved every half epoch after the fifth, 7.5 epochs; the norm of the gradient, per sentence, at most 5. The beam has
+  no least length.
+  """
+  return {
+    'model': {'init_scale': 0.08, **dropout(0.0, 0.0, 0.0)},
+    'data': {'dataset': 'wmt14_en_fr', 'vocab_size': 240_000, 'batch_size': 128},
+    'optim': {
+      'optimizer': 'sgd',
+      'lr': 0.7 * WMT14_TOKENS,
+      'clip_norm': 5.0 / WMT14_TOKENS,
+      'schedule': 'milestones',
+      'milestones': (5.0, 5.5, 6.0, 6.5, 7.0),
+      'decay_rate': 2.0,
+    },
+    'train': {'epochs': 7.5},
+    'evaluation': {'min_ratio': 0.0},
   }
 
 

@@ -448,10 +448,13 @@ def test_every_option_is_honoured():
     ('experiments/rnn_encdec/multi30k.py', 'rnnencdec', 'recipe=paper'),
     ('experiments/bahdanau/wmt14.py', 'rnnsearch', 'length=30'),
     ('experiments/rnn_encdec/wmt14.py', 'rnnencdec', 'length=30'),
-    *(('experiments/rnn_encdec/wmt14.py', 'sutskever', option) for option in ('dropout=false', 'reverse=false')),
+    *(
+      ('experiments/rnn_encdec/wmt14.py', 'sutskever', option)
+      for option in ('dropout=false', 'reverse=false', 'source=de', 'paper=sutskever')
+    ),
     *(
       ('experiments/luong/wmt14.py', 'luong', option)
-      for option in ('score=dot', 'window=local_m', 'feed=false', 'dropout=false', 'reverse=false')
+      for option in ('score=dot', 'window=local_m', 'feed=false', 'dropout=false', 'reverse=false', 'source=de')
     ),
     ('experiments/memory_compressed/documents.py', 't_dmca', 'length=2000'),
     ('experiments/memory_compressed/documents.py', 't_dmca', 'fidelity=released'),

@@ -194,8 +194,9 @@ METRICS = {
   'best_f1': Metric('best_f1', 'F1 at the best threshold', ('F1',), band=0.5),
   'best_exact_match': Metric('best_exact_match', 'exact match at the best threshold, %', ('EM',), band=0.5),
   'span_f1': Metric('span_f1', 'F1 of spans', ('F1',), band=0.5),
-  'bleu': Metric('bleu_tokenised', 'BLEU of Moses tokens', ('BLEU',), band=0.5),
-  'sacrebleu': Metric('bleu', 'BLEU (sacreBLEU)', ()),
+  'bleu': Metric('bleu_tokenised', 'BLEU of Moses tokens', ('BLEU', 'BLEU after unk replace'), band=0.5),
+  'sacrebleu': Metric('bleu', 'BLEU (sacreBLEU)', ('BLEU',), band=0.5),
+  'aer': Metric('alignment_error_rate', 'alignment error rate', ('AER',), band=0.02),
   'bleu_lower': Metric('bleu_tokenised_lower', 'BLEU of lower-cased tokens', ('BLEU',), band=0.5),
   'analogies': Metric('analogies.total', 'analogies, %', ('accuracy',), 100.0, band=3.0),
   'semantic': Metric('analogies.semantic', 'semantic analogies, %', ('accuracy',), 100.0, band=3.0),
@@ -225,6 +226,12 @@ DATA = {
   'brown': Data('the tagged files as NLTK keeps them, or train.txt ...', 'free for non-commercial use', required=False),
   'multi30k': Data('the files of task 1', 'CC BY-NC-SA, non-commercial', required=False),
   'wmt14_en_de': Data('train.en, train.de, valid.*, test.*', 'free for research; through TFDS without', required=False),
+  'newstest2015_en_de': Data(
+    'train.* and valid.* as of wmt14_en_de, newstest2015 as test.en, test.de', 'free for research'
+  ),
+  'rwth_en_de': Data(
+    'test.en, test.de, test.align: the gold links of RWTH as i-j, possible ones ipj, from 0', 'free for research'
+  ),
   'wmt14_en_fr': Data('train.en, train.fr, valid.*, test.*', 'free for research; through TFDS without', required=False),
   'iwslt15_en_vi': Data('train.en, train.vi, valid.*, test.*', 'CC BY-NC-ND'),
   'wmt16_en_ro': Data('train.en, train.ro, valid.*, test.*', 'free for research'),

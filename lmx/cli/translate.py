@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--language', default='', help="of the references, for tokenised BLEU (default: the data set's)")
   parser.add_argument('--plot', default='', help='directory for a picture of the alignment of each line')
   parser.add_argument('--alignments', default='', help='file of gold alignments; needs --reference')
+  parser.add_argument('--metrics', default='', help='file to write the metrics to, as JSON; needs --reference')
   parser.add_argument(
     '--first', type=ranges.integer(0, 1), default=0, choices=(0, 1), help='number of the first word in that file'
   )
@@ -147,6 +148,8 @@ def _check(args: argparse.Namespace) -> None:
   """Check the options, as far as possible before loading the run."""
   if args.alignments and not args.reference:
     raise InputError('--alignments are between the source and the reference; give --reference too')
+  if args.metrics and not args.reference:
+    raise InputError('--metrics are of translations against references; give --reference too')
   if args.language and not (args.reference and len(args.language) == 2):
     raise InputError(
       f'--language: got {args.language}; expected two letters, such as de, and the --reference in that language'
@@ -181,9 +184,11 @@ def _write_reports(
 ) -> None:
   """Write the further outputs: metrics, figures, the alignment error rate."""
   from lmx.evaluation import translation
+  from lmx.reporting import run_log
 
   report = sys.stderr if args.output == '-' else sys.stdout
   _check_references(args, references, lines)
+  written: dict[str, Any] = {}
   if references is not None:
     source, target = _sides(loaded.workdir)
     metrics = translation.compute_scores(
@@ -195,6 +200,7 @@ def _write_reports(
       loaded.run.evaluation.compounds,
     )
     print('\n'.join(translation.summary(metrics)), file=report)
+    written |= metrics
   if args.plot or args.alignments:
     from lmx.decoding import translate
 
@@ -207,6 +213,9 @@ def _write_reports(
     if args.alignments:
       rate = _error_rate(translator.tokenizer, zip(lines, references, strict=True), sources, texts, weights, gold)
       print(f'  {"alignment error rate":24} {rate:12.3f}', file=report)
+      written['alignment_error_rate'] = rate
+  if args.metrics:
+    run_log.write_json(args.metrics, written)
 
 
 def _sides(workdir: Any) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import concurrent.futures
 import errno
 import functools
 import io
+import json
 import os
 import sys
 
@@ -142,8 +143,18 @@ def test_scores_pictures_and_alignments(workdir, text, capsys, tmp_path):
   gold.write_text('0-0 1p1\n\n0-0\n0-0\n')
   plots = tmp_path / 'plots'
   out, err = _write(
-    capsys, workdir, f'--input={text}', f'--reference={reference}', f'--plot={plots}', f'--alignments={gold}'
+    capsys,
+    workdir,
+    f'--input={text}',
+    f'--reference={reference}',
+    f'--plot={plots}',
+    f'--alignments={gold}',
+    f'--metrics={tmp_path / "metrics.json"}',
   )
+  metrics = json.loads((tmp_path / 'metrics.json').read_text())
+  assert f'{metrics["alignment_error_rate"]:.3f}' in err and f'{metrics["chrf"]:.2f}' in err
+  assert main(['translate', f'--workdir={workdir}', f'--input={text}', '--metrics=m.json']) == 2
+  assert 'give --reference too' in capsys.readouterr().err
   assert len(out) == 4 and 'bleu ' in err and 'chrf' in err and 'tok:13a' in err and 'alignment error rate' in err
   assert sorted(path.name for path in plots.iterdir()) == ['0001.png', '0003.png', '0004.png']
   again, _ = _write(

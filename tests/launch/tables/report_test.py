@@ -14,10 +14,14 @@ from tests.launch.tables.runs import make_tries, put, rows_of, run
 
 def test_a_table_says_what_was_not_run_and_how_each_row_is_measured(tmp_path, program):
   assert run(tmp_path, '--collect') == 0 and not program()
-  assert all('| not run |' in line for line in rows_of(tmp_path)) and len(rows_of(tmp_path)) == 6
+  assert all('| not run |' in line for line in rows_of(tmp_path)) and len(rows_of(tmp_path)) == 21
   text = (tmp_path / 'tables/rnn_lm_ptb.md').read_text()
   assert 'lmx train --config=experiments/rnn_lm/ptb.py:large --workdir=DIR/rnn_lm/ptb_large/seed0' in text
-  assert '--split=valid --which=last --no-baselines --output=DIR/rnn_lm/ptb_large/seed0/valid.json' in text
+  assert (
+    '--which=last --config.evaluation.batch_size=20 --no-baselines --output=DIR/rnn_lm/ptb_large/seed0/valid.json'
+    in text
+  )
+  assert '--workdir=DIR/rnn_lm/ptb_medium/seed0 --ensemble=DIR/rnn_lm/ptb_medium/seed1 --which=last' in text
   assert "| ptb | ptb.train.txt, ptb.valid.txt, ptb.test.txt | LDC's licence" in text
   assert 'Published: Zaremba et al. 2014, table 1 (checked' in text
 

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from launch.tables import needs, runner
 from launch.tables import plan as plans
-from launch.tables import runner
 from launch.tables.__main__ import main
 from tests.launch.tables.runs import SMALL, STAND_IN, rows_of, run
 
@@ -32,6 +32,23 @@ def test_runs_what_is_missing_and_sets_it_beside_the_paper(tmp_path, program):
   assert run(runs, SMALL, '--seeds=2') == 0 and program() == before, 'what is finished is run again'
   assert run(runs, SMALL, '--seeds=3') == 0
   assert [line for line in program() if '--config.seed=2' in line] == program()[len(before) : len(before) + 1]
+
+
+@pytest.mark.parametrize('seeds', [0, 3])
+def test_an_ensemble_needs_the_seeds_that_it_names(tmp_path, seeds):
+  name, member = 'rnn_lm/ptb_5_medium', 'rnn_lm/ptb_medium'
+  runs = {run.name: run for run in plans.table('rnn_lm_ptb').runs}
+  plan = plans.Plan(runs=(tmp_path,), seeds=seeds)
+  *members, last = runner.plan_tasks([runs[name]], runs, plan)
+  assert {task.key for task in members} == {(member, seed) for seed in range(5)}
+  assert last.key == (name, None) and last.after == [(member, seed) for seed in range(5)]
+  folders = [f'{tmp_path}/{member}/seed{seed}' for seed in range(5)]
+  for command, split in zip(last.commands, ('valid', 'test'), strict=True):
+    assert {f'--workdir={folders[0]}', f'--ensemble={",".join(folders[1:])}', f'--split={split}'} <= set(command.words)
+  row = next(row for row in plans.table('rnn_lm_ptb').rows if row.run == name)
+  alone = next(row for row in plans.table('rnn_lm_ptb').rows if row.run == member)
+  five, one = (needs.of_row(each, runs).gpu_hours for each in (row, alone))
+  assert five == pytest.approx(5 * one) and one > 0
 
 
 def test_nothing_is_written_into_a_run_of_the_readme(tmp_path, program, monkeypatch):
