@@ -1,6 +1,6 @@
 """Ablations of Transformer-XL: recurrence, relative positions, loss, attention length, and effective context length."""
 
-from experiments.tables import GPU, GPUS, Row, Run, Table, Unmeasured, manual_dir, measured
+from experiments.tables import GPU, Row, Run, Table, Unmeasured, awd_lstm_scales, manual_dir, measured
 
 _DATA = (manual_dir('wikitext103'),)
 _FILE = 'experiments/transformer_xl/wikitext103.py'
@@ -25,13 +25,25 @@ _BUDGET = {
   'bp172_norecurrence_partial': 'alone_half_172',
 }
 _LONGER = {'alone_176': ('alone,length=176', 176, 400), 'alone_half_172': ('alone_half,length=172', 172, 120)}
-# Table 8: groups of models, in the order of the command. The paper's Transformer is that of table 6's last row.
-_GROUP = {
-  'txl_128m': 'ours',
-  'txl_128m_shaw': 'shaw',
-  'txl_128m_norecurrence': 'alone',
-  'transformer': 'alrfou_half',
+# Table 8: run of the evaluation -> row -> run of the model, in the order of the command. The paper's Transformer is
+# that of the last row of table 6.
+_GROUPS = {
+  'transformer_xl/context_151m': {
+    'txl_151m': 'transformer_xl/wikitext103_base',
+    'qrnn': 'awd_lstm/wikitext103_qrnn',
+    'lstm': 'awd_lstm/wikitext103_lstm',
+  },
+  'transformer_xl/context_128m': {
+    'txl_128m': 'transformer_xl/ablation_ours',
+    'txl_128m_shaw': 'transformer_xl/ablation_shaw',
+    'txl_128m_norecurrence': 'transformer_xl/ablation_alone',
+    'transformer': 'transformer_xl/ablation_alrfou_half',
+  },
 }
+_RECURRENT_NETWORKS = (
+  'the paper prints neither sizes nor training of its QRNN and LSTM, and lengths are relative to the group; those of '
+  'Merity et al. 2018 and Grave et al. 2017 are taken'
+)
 
 
 def _at(length: int, file: str, *, recurrent: bool) -> str:
@@ -79,12 +91,14 @@ TABLE = Table(
     *(
       Row(
         f'transformer_xl/wikitext103/recl/{row}/r{share}',
-        'transformer_xl/context_128m',
+        name,
         'recl',
         'context',
         f'index={index},share={float(share):g}',
+        differs=_RECURRENT_NETWORKS if name == 'transformer_xl/context_151m' else '',
       )
-      for index, row in enumerate(_GROUP)
+      for name, group in _GROUPS.items()
+      for index, row in enumerate(group)
       for share in ('0.1', '0.5', '1.0')
     ),
   ),
@@ -101,31 +115,21 @@ TABLE = Table(
       for name, (arg, length, best) in _LONGER.items()
     ),
     WIKITEXT103_BASE,
-    Run(
-      'transformer_xl/context_128m',
-      then=(
-        'context --workdirs='
-        + ','.join(f'{{transformer_xl/ablation_{arm}}}' for arm in _GROUP.values())
-        + ' --lengths=100:1000:100 --split=test --tokens=10000 --output={dir}/context.json',
-      ),
-      needs=GPUS,
+    *(run for run in awd_lstm_scales.TABLE.runs if 'wikitext103' in run.name),
+    *(
+      Run(
+        name,
+        then=(
+          f'context --workdirs={",".join(f"{{{run}}}" for run in group.values())} --lengths=100:1000:100 --split=test '
+          '--tokens=10000 --output={dir}/context.json',
+        ),
+      )
+      for name, group in _GROUPS.items()
     ),
   ),
   note='128M parameters, windows of 128; sizes are ours, the paper prints none. The attention length is the shortest '
   'with the best perplexity in the paper; init is that of the training. Without recurrence every token is predicted at '
   'the last position of a window. Effective context lengths are of 10,000 tokens, in steps of 100 (threshold 1%).',
   prints=(('Dai et al. 2019', '6'), ('Dai et al. 2019', '8'), ('Dai et al. 2019', '10')),
-  unmeasured=(
-    Unmeasured('*/attn_len', 'the printed length is an input: the perplexities are measured at it'),
-    Unmeasured(
-      'transformer_xl/wikitext103/recl/txl_151m/*',
-      'relative to a group with a QRNN and an LSTM, whose sizes and training the paper does not print',
-    ),
-    Unmeasured(
-      'transformer_xl/wikitext103/recl/qrnn/*', 'the paper prints neither the size nor the training of its QRNN'
-    ),
-    Unmeasured(
-      'transformer_xl/wikitext103/recl/lstm/*', 'the paper prints neither the size nor the training of its LSTM'
-    ),
-  ),
+  unmeasured=(Unmeasured('*/attn_len', 'the printed length is an input: the perplexities are measured at it'),),
 )
