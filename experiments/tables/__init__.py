@@ -179,7 +179,7 @@ METRICS = {
   'masked_ppl': Metric('masked_perplexity', 'masked perplexity', ('masked LM ppl',), band=0.02, relative=True),
   'predicted_ppl': Metric('predicted_perplexity', 'perplexity of predicted tokens', (), band=0.02, relative=True),
   'last_word_ppl': Metric('perplexity_of_last_word', 'perplexity, last word', ('ppl',), band=0.02, relative=True),
-  'loss': Metric('loss', 'loss, nats', ('loss (nats)',), band=0.02),
+  'loss': Metric('loss', 'loss, nats', ('loss (nats)', 'log-perplexity'), band=0.02),
   'bpc': Metric('bits_per_character', 'bits per character', ('bpc',), band=0.01),
   'bpb': Metric('bits_per_byte', 'bits per byte', ('bpb', 'bits per byte'), band=0.01),
   'error': Metric('error_percent', 'error, %', ('error %',), band=0.5),
@@ -265,6 +265,22 @@ DATA = {
   'books': Data(
     'text, a sentence a line, an empty line between documents',
     'BooksCorpus is no longer distributed: Wikipedia with books of yours',
+  ),
+  **{
+    f'wikisum_{extractor}': Data(
+      'train.extract, train.article, valid.*, test.*: extracts of 500 subwords, and leads of articles, a line each',
+      'the pages must be crawled again, of ' + text,
+    )
+    for extractor, text in (
+      ('tfidf_combined', 'citations and search, ranked by tf-idf'),
+      ('cheating_combined', 'citations and search, ranked by the bigrams of the article'),
+      ('tfidf_citations', 'citations alone, ranked by tf-idf'),
+      ('tfidf_search', 'search alone, ranked by tf-idf'),
+      ('identity_combined', 'citations and search, in their order'),
+    )
+  },
+  'wikisum_documents': Data(
+    '.txt, .txt.gz or .jsonl: ranked extracts of an article, then its lead', 'the pages must be crawled again'
   ),
   'webtext': Data('.txt, .txt.gz or .jsonl', 'WebText was never released; OpenWebText is public'),
   'bert_base': Data('weights of BERT base: google-research/bert, or hub:bert-base-uncased', 'Apache 2.0'),
