@@ -466,7 +466,13 @@ def test_every_option_is_honoured():
     ),
     ('experiments/bert/pretrain.py', 'base', 'fidelity=paper'),
     ('experiments/bert/pretrain.py', 'base', 'length=512'),
-    ('experiments/bert/pretrain.py', 'base', 'whole_word'),
+    *(
+      ('experiments/bert/pretrain.py', 'base', option)
+      for option in ('whole_word', 'no_nsp', 'left_to_right', 'masks=80_0_20')
+    ),
+    ('experiments/bert/squad.py', 'squad', 'bilstm'),
+    *(('experiments/bert/tasks.py', 'rte', option) for option in ('left_to_right', 'bilstm')),
+    ('experiments/bert/tagging.py', 'wnut17', 'features=sum_all'),
     *(('experiments/bert/squad.py', 'squad', option) for option in ('adam=corrected', 'epochs=4', 'lr=3e-5')),
     *(('experiments/bert/tagging.py', 'wnut17', option) for option in ('adam=corrected', 'crf', 'epochs=4', 'lr=2e-5')),
     *(('experiments/bert/tasks.py', 'rte', option) for option in ('adam=corrected', 'epochs=4', 'lr=5e-5')),
@@ -708,6 +714,7 @@ MODEL_CHANGES: dict = {
   'dropout': ({'dropout': 0.0}, 0.5),
   'E': ({}, 24),
   ('bert', 'gelu'): ({}, 'erf'),
+  ('bert', 'causal'): None,  # refused with the next sentence; tests/models/bert_test.py has its test
   ('gpt2', 'init'): ({}, 'released'),
   'attention': ({'attention': 'xla'}, 'blocked'),
   ('rnn_lm', 'cell'): ({}, 'gru'),
@@ -894,6 +901,11 @@ OBJECTIVE_CHANGES: dict = {
   ('bidirectional_lm', 'samples'): ({'samples': 5}, 7),
   ('bidirectional_lm', 'correct_target'): ({'samples': 5}, False),
   ('bits', 'lengths'): ({}, (2, 3)),
+  **{
+    (name, field): None  # tests/objectives/head_input_test.py has their test
+    for name in ('classify', 'regress', 'multiple_choice', 'span', 'tag')
+    for field in ('features', 'frozen', 'lstm_layers', 'lstm_width')
+  },
   ('tag', 'labels'): None,
   ('tag', 'dropout'): ({}, 0.5),
   ('translation', 'smoothing'): ({}, 0.2),
@@ -1138,6 +1150,8 @@ BATCHING_CHANGES: dict = {
   ('pairs', 'mask_prob'): ({}, 0.5),
   ('pairs', 'max_predictions'): ({'mask_prob': 0.5}, 3),
   ('pairs', 'whole_word'): ({}, True),
+  ('pairs', 'mask_share'): ({'mask_prob': 0.9}, 0.5),
+  ('pairs', 'random_share'): ({'mask_prob': 0.9}, 0.2),
   ('pairs', 'random_specials'): ({'mask_prob': 0.9}, False),
   ('pairs', 'short_seq_prob'): ({}, 0.9),
   ('pairs', 'random_next_prob'): ({}, 0.0),

@@ -27,9 +27,21 @@ Together their rates are one line that falls to 0 at update 1,000,000; Adam's mo
 
 Option `fidelity`: 'released' (default) counts the linear decay from step 0, as google-research/bert does, so the rate
 jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up. Option `whole_word`: all
-subwords of a word are masked together, as in the large models that google-research/bert released in May 2019. Option
-`pod` (`config.pod`) is for a slice of TPU chips; large at length 512 then has 1,024 rows a batch, not the paper's 256:
-`lmx compile --config=experiments/bert/pretrain.py:large,length=512,pod --topology=v5e-64`.
+subwords of a word are masked together, as in the large models that google-research/bert released in May 2019.
+
+Options of the ablations; the pairs of sentences stay those of BERT, random second segments included, because the paper
+names no others:
+
+  no_nsp         no next-sentence prediction (section 5.1)
+  left_to_right  LTR & No NSP of section 5.1: a causal model that predicts every token; fine-tuned with the same mask,
+                 which `train.like_init` copies, and with `left_to_right` of experiments/bert/tasks.py
+  masks          80_10_10 (default), 100_0_0, 80_0_20, 80_20_0, 0_20_80 or 0_0_100: percent of the predicted tokens that
+                 are masked, stay, or become a random one (appendix C.2, table 8)
+
+Sizes of table 6: --config.model.N=6 --config.model.H=3 on top of `base`.
+
+Option `pod` (`config.pod`) is for a slice of TPU chips; large at length 512 then has 1,024 rows a batch, not the
+paper's 256: `lmx compile --config=experiments/bert/pretrain.py:large,length=512,pod --topology=v5e-64`.
 At length 128 the reduction of gradients takes a third of the step: 256 rows are 2,048 tokens a chip.
 
   option `pod` of   slice   GiB a chip  s an update  MFU (compiled, not run)
@@ -40,12 +52,15 @@ At length 128 the reduction of gradients takes a third of the step: 256 rows are
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiments import config
 
 VARIANTS = ('base', 'large', 'medium', 'small', 'mini', 'turc_tiny', 'tiny')
 ORIGIN = {'released': 'from_zero', 'paper': 'after_warmup'}
 WARMUP, RATE = 10_000, 1e-4
 MAX_PREDICTIONS = {128: 20, 512: 77}  # README of the released code: about 0.15 of the length
+MASKS = ('80_10_10', '100_0_0', '80_0_20', '80_20_0', '0_20_80', '0_0_100')
 PHASES = {128: 900_000, 512: 100_000}  # updates of each length, appendix A.2
 
 
@@ -58,9 +73,31 @@ def _line(length: int, fidelity: str) -> dict[str, float]:
   return {'lr': RATE * left, 'warmup_steps': 0, 'end_fraction': 0.0}
 
 
+def _ablation(options: Any) -> dict[str, Any]:
+  """Return the changes of the options of sections 5.1 and C.2."""
+  changes: dict[str, Any] = {}
+  if options.no_nsp or options.left_to_right:
+    changes['objective'] = {'name': 'masked_lm', 'next_sentence': False}
+  if options.left_to_right:
+    changes['model'] = {'causal': True}
+    changes['data'] = {'batching': {'masking': 'left_to_right', 'max_predictions': 20}}
+  if options.masks != MASKS[0]:
+    masked, _, random = (int(share) / 100 for share in options.masks.split('_'))
+    changes = config.merge(changes, {'data': {'batching': {'mask_share': masked, 'random_share': random}}}).to_dict()
+  return changes
+
+
 def get_config(arg: str = ''):
   variant, options = config.parse_arg(
-    arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512'), whole_word=False, pod=False
+    arg,
+    VARIANTS,
+    fidelity=tuple(ORIGIN),
+    length=('128', '512'),
+    whole_word=False,
+    no_nsp=False,
+    left_to_right=False,
+    masks=MASKS,
+    pod=False,
   )
   length = int(options.length)
   large = variant == 'large'
@@ -105,7 +142,7 @@ def get_config(arg: str = ''):
   }
   layers, rows = {'scan': False, 'remat': 'none'}, 1024 if large and length == 512 else 256
   pod = config.pod(model=layers, batch_size=rows) if options.pod else {}
-  return config.merge(base, pod, config.tiny() if variant == 'tiny' else {})
+  return config.merge(base, _ablation(options), pod, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

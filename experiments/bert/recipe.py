@@ -6,6 +6,19 @@ from typing import Any
 
 from experiments import config
 
+# "A randomly initialized two-layer 768-dimensional BiLSTM" (section 5.3); that of section 5.1 is taken to be the same.
+BILSTM = {'lstm_layers': 2, 'lstm_width': 768}
+
+
+def feature_based(features: str) -> dict[str, Any]:
+  """Return the changes that train a BiLSTM on features of a frozen model (section 5.3, table 7).
+
+  Args:
+    features: `objective.features`.
+  """
+  groups = (('^model/', 0.0, 0.0), *config.DECAY_MATRICES_ONLY)
+  return {'objective': {**BILSTM, 'features': features, 'frozen': True}, 'optim': {'groups': groups}}
+
 
 def fine_tuning(adam: str, lr: float, epochs: float) -> dict[str, Any]:
   """Return the `optim` and `train` sections.

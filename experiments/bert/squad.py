@@ -19,7 +19,8 @@ pass `best_f1_threshold` of results.json as --config.evaluation.null_threshold.
 Batch 32, rate 5e-5, 3 epochs (2.0: 48, 5e-5, 2 epochs), windows of 384 tokens 128 apart, questions of at most 64,
 answers of at most 30 (run_squad.py), a tenth of the updates warm-up, linear decay, weight decay 0.01 except on
 LayerNorm and biases, clipping at 1. A batch mixes windows of any length, as released; for
---config.data.batching.groups and option `adam=corrected` see experiments/bert/tasks.py; `epochs`, `lr`.
+--config.data.batching.groups and option `adam=corrected` see experiments/bert/tasks.py; `epochs`, `lr`. Option `bilstm`
+puts a two-layer BiLSTM of 768 cells a direction between BERT and the head (section 5.1, over a left-to-right model).
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ VARIANTS = ('squad', 'squad2', 'own', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), epochs=0.0, lr=5e-5)
+  variant, options = config.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), bilstm=False, epochs=0.0, lr=5e-5)
   second = variant == 'squad2'
   base = {
     'name': f'bert_{variant}',
     'model': {'name': 'bert', 'variant': 'base'},
-    'objective': {'name': 'span'},
+    'objective': {'name': 'span', **(recipe.BILSTM if options.bilstm else {})},
     'data': {
       'dataset': 'squad_files' if variant == 'own' else variant,
       'tokenizer': 'wordpiece',

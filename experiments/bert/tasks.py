@@ -39,7 +39,9 @@ groups of similar length (--config.data.batching.groups=1: one group, often fast
 
 Option `adam`: 'released' (default) has no bias correction, as google-research/bert; 'corrected' has it, which reduces
 the variance over seeds on small data sets (Mosbach et al. 2021, arXiv 2006.04884; Zhang et al. 2021, arXiv 2006.05987).
-Options `epochs` and `lr`.
+Options `epochs` and `lr`. Options of section 5.1, for a run pre-trained with `left_to_right`
+(experiments/bert/pretrain.py), whose first token sees no other: `left_to_right` classifies the last token, as GPT does
+(the paper does not say which), and `bilstm` reads it after a two-layer BiLSTM of 768 cells a direction.
 """
 
 from __future__ import annotations
@@ -51,11 +53,15 @@ VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'own', 'own_scores', 
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), epochs=3.0, lr=2e-5)
+  variant, options = config.parse_arg(
+    arg, VARIANTS, adam=('released', 'corrected'), left_to_right=False, bilstm=False, epochs=3.0, lr=2e-5
+  )
+  above = recipe.BILSTM if options.bilstm else {}
+  pooling = 'last' if options.left_to_right or options.bilstm else 'pooled'
   base = {
     'name': f'bert_{variant}',
     'model': {'name': 'bert', 'variant': 'base'},
-    'objective': {**fine_tuning.LINEAR_HEAD, 'pooling': 'pooled'},
+    'objective': {**fine_tuning.LINEAR_HEAD, 'pooling': pooling, **above},
     'data': {
       'tokenizer': 'wordpiece',
       'lower_case': True,

@@ -38,19 +38,20 @@ _QUOTED = {  # BERT large on the validation split, in table 5 of XLNet's paper
 }
 
 
-def tuned(name: str, start: str, task: str, rate: str = RATES[0]) -> Run:
+def tuned(name: str, start: str, task: str, rate: str = RATES[0], options: str = '') -> Run:
   """Return the fine-tuning of the run `start` on a task of GLUE by the recipe of section 4.1, NAME_TASK or
-  NAME_TASK_RATE."""
+  NAME_TASK_RATE, with further options of the experiment."""
   more = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
   lr, suffix = ((), '') if rate == RATES[0] else ((f'optim.lr={rate}',), f'_{rate}')
   settings = (manual_dir('glue'), from_run(start), *lr)
   hours = _HOURS.get(('large' if 'large' in name else 'base', task), 0.0)
-  return Run(f'{name}_{task}{suffix}', f'experiments/bert/tasks.py:{task}', settings, more, seeds=5, gpu_hours=hours)
+  config = ','.join([f'experiments/bert/tasks.py:{task}', *filter(None, [options])])
+  return Run(f'{name}_{task}{suffix}', config, settings, more, seeds=5, gpu_hours=hours)
 
 
-def tuned_at_all_rates(name: str, start: str, task: str) -> tuple[Run, ...]:
+def tuned_at_all_rates(name: str, start: str, task: str, options: str = '') -> tuple[Run, ...]:
   """Return the fine-tunings at the four rates of section 4.1."""
-  return tuple(tuned(name, start, task, rate) for rate in RATES)
+  return tuple(tuned(name, start, task, rate, options) for rate in RATES)
 
 
 def best(id: str, run: str, metric: str, file: str = 'results', *, differs: str = '', note: str = '') -> Row:

@@ -2,9 +2,15 @@
 
 from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir
 
-_FILE = 'experiments/bert/squad.py'
 HOURS = {'base': 0.45, 'large': 1.4}  # of one H100 in float32, for three epochs of 88,000 windows of 384
 _SERVER = 'scored by the server of SQuAD alone, which has the test questions'
+
+
+def tuned(name: str, start: str, data: str = 'squad', options: str = '', hours: float = HOURS['base']) -> Run:
+  """Return the fine-tuning of the run `start` on SQuAD by the recipe of section 4.2 or 4.3, NAME_DATA."""
+  config = ','.join([f'experiments/bert/squad.py:{data}', *filter(None, [options])])
+  return Run(f'{name}_{data}', config, (manual_dir(data), from_run(start)), seeds=3, gpu_hours=hours)
+
 
 TABLE = Table(
   'BERT, SQuAD',
@@ -21,23 +27,9 @@ TABLE = Table(
   runs=(
     imported('bert_base'),
     imported('bert_large'),
-    *(
-      Run(
-        f'bert/{size}_squad',
-        f'{_FILE}:squad',
-        (manual_dir('squad'), from_run(f'imported/bert_{size}')),
-        seeds=3,
-        gpu_hours=HOURS[size],
-      )
-      for size in ('base', 'large')
-    ),
-    Run(
-      'bert/large_squad2',
-      f'{_FILE}:squad2',
-      (manual_dir('squad2'), from_run('imported/bert_large')),
-      seeds=3,
-      gpu_hours=1.4,
-    ),
+    tuned('bert/base', 'imported/bert_base'),
+    tuned('bert/large', 'imported/bert_large', hours=HOURS['large']),
+    tuned('bert/large', 'imported/bert_large', 'squad2', hours=HOURS['large']),
   ),
   note='From the released weights; single models, no TriviaQA; development sets. In version 2.0 the threshold of no '
   'answer is chosen on the same set, as in the paper.',

@@ -1,36 +1,84 @@
-"""BERT: SWAG, named entities, and the pre-training by size."""
+"""BERT: SWAG and named entities."""
 
-from experiments.tables import POD, Row, Run, Table, from_run, imported, manual_dir
+from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
+
+RATES = ('5e-5', '4e-5', '3e-5', '2e-5')
+# Row of table 7 -> option `features` of experiments/bert/tagging.py.
+FEATURES = {
+  'embeddings': 'embeddings',
+  'second_to_last': 'second_to_last',
+  'last': 'last',
+  'wsum_last4': 'sum_last_4',
+  'concat_last4': 'concat_last_4',
+  'wsum_all': 'sum_all',
+}
+SENTENCES = 'printed: with the context of the document; ours: each sentence alone'
+_SERVER = 'scored by the server of SWAG alone, which has the test labels'
+
+
+def ner(name: str, start: str, options: str = '', rate: str = RATES[0]) -> Run:
+  """Return the tagger of CoNLL 2003 from the run `start`, NAME_conll2003 or NAME_conll2003_RATE, which is evaluated on
+  both splits."""
+  lr, suffix = ((), '') if rate == RATES[0] else ((f'optim.lr={rate}',), f'_{rate}')
+  config = ','.join(['experiments/bert/tagging.py:conll2003', *filter(None, [options])])
+  settings = (manual_dir('conll2003'), from_run(start), *lr)
+  return Run(f'{name}_conll2003{suffix}', config, settings, (measured('valid', '--which=last'),), seeds=5)
+
+
+def ner_at_all_rates(name: str, start: str) -> tuple[Run, ...]:
+  """Return the fine-tunings at four rates."""
+  return tuple(ner(name, start, rate=rate) for rate in RATES)
+
+
+def ner_row(id: str, name: str, split: str, differs: str = SENTENCES) -> Row:
+  """Return the row of the fine-tuned tagger with the best rate by the validation split."""
+  run = f'{name}_conll2003'
+  tries = tuple(f'{run}_{rate}' for rate in RATES[1:])
+  file = 'valid' if split == 'dev' else 'results'
+  return Row(id, run, 'span_f1', file, differs=differs, tries=tries, highest=split == 'dev')
+
 
 TABLE = Table(
-  'BERT, SWAG, CoNLL 2003 and pre-training',
-  'Devlin et al. 2019 (arXiv 1810.04805), tables 4, 6 and 7',
+  'BERT, SWAG and CoNLL 2003',
+  'Devlin et al. 2019 (arXiv 1810.04805), tables 4 and 7',
   rows=(
     Row('bert/swag/base/dev', 'bert/base_swag', 'accuracy'),
     Row('bert/swag/large/dev', 'bert/large_swag', 'accuracy'),
-    Row('bert/conll2003_ner/base_ft/test', 'bert/base_conll2003', 'span_f1'),
-    Row('bert/ablation_size/l12_h768_a12/mlm_ppl', 'bert/pretrain_base', 'masked_ppl'),
-    Row('bert/ablation_size/l24_h1024_a16/mlm_ppl', 'bert/pretrain_large', 'masked_ppl'),
+    *(
+      ner_row(f'bert/conll2003_ner/{size}_ft/{split}', f'bert/{size}', split)
+      for size in ('large', 'base')
+      for split in ('dev', 'test')
+    ),
+    *(
+      Row(
+        f'bert/conll2003_ner/feat_{row}/dev',
+        f'bert/features_{row}_conll2003',
+        'span_f1',
+        'valid',
+        differs=f"{SENTENCES}, and the tagger's rate and epochs are ours",
+      )
+      for row in FEATURES
+    ),
   ),
   runs=(
-    *(imported(name) for name in ('bert_base', 'bert_large', 'bert_base_cased')),
+    *(imported(name) for name in ('bert_base', 'bert_large', 'bert_base_cased', 'bert_large_cased')),
     *(
       Run(
-        f'bert/{size}_swag', 'experiments/bert/tasks.py:swag', (manual_dir('swag'), from_run(f'imported/bert_{size}'))
+        f'bert/{size}_swag',
+        'experiments/bert/tasks.py:swag',
+        (manual_dir('swag'), from_run(f'imported/bert_{size}')),
+        gpu_hours={'base': 0.45, 'large': 1.4}[size],
       )
       for size in ('base', 'large')
     ),
-    Run(
-      'bert/base_conll2003',
-      'experiments/bert/tagging.py:conll2003',
-      (manual_dir('conll2003'), from_run('imported/bert_base_cased')),
-      seeds=5,
-    ),
-    *(
-      Run(f'bert/pretrain_{size}', f'experiments/bert/pretrain.py:{size}', (manual_dir('books'),), needs=POD)
-      for size in ('base', 'large')
-    ),
+    *(run for size in ('base', 'large') for run in ner_at_all_rates(f'bert/{size}', f'imported/bert_{size}_cased')),
+    *(ner(f'bert/features_{row}', 'imported/bert_base_cased', f'features={name}') for row, name in FEATURES.items()),
   ),
-  note='Fine-tuned from the released weights. The paper does not say which text was held out of pre-training; rows of '
-  '128 tokens, the first nine tenths of its updates.',
+  note='Fine-tuned from the released weights, those with capitals for the entities.',
+  prints=(('Devlin et al. 2019', '4'), ('Devlin et al. 2019', '7')),
+  context=(
+    *(f'bert/swag/{name}/*' for name in ('esim_glove', 'esim_elmo', 'gpt', 'human_expert', 'human_5')),
+    *(f'bert/conll2003_ner/{name}/*' for name in ('elmo', 'cvt', 'cse')),
+  ),
+  unmeasured=(Unmeasured('bert/swag/large/test', _SERVER),),
 )

@@ -242,6 +242,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
   if 0 < getattr(model_cfg, 'T', 0) < longest:
     raise InputError(f'data.length: got {longest}; expected at most model.T={model_cfg.T} positions')
   _check_measurement(name, sections)
+  _check_direction(model_cfg, sections['data'])
   return schema.Run(
     name=plain['name'],
     seed=plain['seed'],
@@ -290,6 +291,14 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
     )
   if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
     raise InputError(f'evaluation.beam: got {evaluation.beam}; expected 0, because {model} reads no source')
+
+
+def _check_direction(model_cfg: Any, data: Any) -> None:
+  """Raise InputError if tokens are predicted from left to right by a model that sees those after them."""
+  if getattr(data.batching, 'masking', '') == 'left_to_right' and not getattr(model_cfg, 'causal', False):
+    raise InputError(
+      'data.batching.masking: got "left_to_right" with a model that sees the tokens it predicts; set model.causal=true'
+    )
 
 
 def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, schema.Run]:

@@ -88,8 +88,10 @@ def mask_tokens(
   mask_prob: float,
   max_predictions: int,
   starts_BT: np.ndarray | None = None,
+  mask_share: float = 0.8,
+  random_share: float = 0.1,
 ) -> dict[str, np.ndarray]:
-  """Mask tokens for a masked language model: 80% become `mask_id`, 10% stay, 10% become a random token.
+  """Mask tokens for a masked language model: by default 80% become `mask_id`, 10% stay, 10% become a random token.
 
   `min(max_predictions, max(1, round(length * mask_prob)))` positions are predicted. Special tokens count in the length,
   as released, and are not candidates.
@@ -104,6 +106,8 @@ def mask_tokens(
     mask_prob: share of the length to predict.
     max_predictions: P, the number of prediction slots of a row.
     starts_BT: bool, True where a token starts a word, to mask whole words; None masks single tokens.
+    mask_share: share of the predicted tokens that become `mask_id`.
+    random_share: share that become a random token; the others stay.
 
   Returns:
     tokens_BT after masking, positions_BP in ascending order, targets_BP (the original tokens) and weights_BP; unused
@@ -121,11 +125,25 @@ def mask_tokens(
   original = tokens_BT[row, column]
   random = ids[(draw * len(ids)).astype(np.int64)]
   noisy_BT = tokens_BT.astype(np.int32)
-  noisy_BT[row, column] = np.where(action < 0.8, mask_id, np.where(action < 0.9, original, random))
+  noisy_BT[row, column] = np.where(action < mask_share, mask_id, np.where(action < 1 - random_share, original, random))
   positions_BP, targets_BP = np.zeros((B, P), np.int32), np.zeros((B, P), np.int32)
   weights_BP = np.zeros((B, P), np.float32)
   positions_BP[row, slot], targets_BP[row, slot], weights_BP[row, slot] = column, original, 1.0
   return dict(tokens_BT=noisy_BT, positions_BP=positions_BP, targets_BP=targets_BP, weights_BP=weights_BP)
+
+
+def predict_next(tokens_BT: np.ndarray, valid_BT: np.ndarray) -> dict[str, np.ndarray]:
+  """Return a batch for a language model from left to right in the form of `mask_tokens`, without a mask.
+
+  Each position but the last, (B, T - 1), predicts the token after it, with weight 1 where that token is no padding.
+  """
+  B, T = tokens_BT.shape
+  return dict(
+    tokens_BT=tokens_BT,
+    positions_BP=np.tile(np.arange(T - 1, dtype=np.int32), (B, 1)),
+    targets_BP=tokens_BT[:, 1:].astype(np.int32),
+    weights_BP=valid_BT[:, 1:].astype(np.float32),
+  )
 
 
 def choose_spans(

@@ -173,9 +173,8 @@ class SelfAttention(nn.Module):
     if self.is_mutable_collection('alignment'):
       self.sow('alignment', 'a_BHTS', attention.probabilities(q, k, mask, self.causal))
     o_BTHK = attention.attend(q, k, v, mask, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
-    return self.project((H, K), (H * K,), residual=True, name='out')(
-      constrain(o_BTHK.reshape(*q_BTHK.shape[:3], K), 'BTHK')
-    )
+    o_BTHK = constrain(o_BTHK.reshape(*q_BTHK.shape[:3], K), 'BTHK')
+    return self.project((H, K), (H * K,), residual=True, name='out')(o_BTHK)
 
   def views(self, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Array]:
     """Return the queries, keys and values of the softmaxes; a subclass may return several per head."""

@@ -12,8 +12,6 @@ tanh form (`gelu='erf'` is the exact one of the paper's reference and of Hugging
 are truncated normal with standard deviation 0.02, dropout is 0.1 everywhere.
 
 Deviation: the dropout mask is a hash (lmx/kernels/hash_dropout.py).
-
-Axes: C queries, keys and values of the fused kernel; E segment types.
 """
 
 from __future__ import annotations
@@ -57,6 +55,7 @@ class Config:
     N: layers.
     F: width of the feed-forward networks; 0 is 4 D.
     tied: use the embedding as the output matrix.
+    causal: mask keys after the query, as in the left-to-right model of section 5.1.
     gelu: 'tanh' (released) or 'erf'.
     dropout_hidden: dropout rate of the embeddings and of the output of each sub-layer.
     dropout_attention: dropout rate of the attention probabilities.
@@ -75,6 +74,7 @@ class Config:
   N: int = 12
   F: int = 0
   tied: bool = True
+  causal: bool = False
   gelu: str = 'tanh'
   dropout_hidden: float = 0.1
   dropout_attention: float = 0.1
@@ -115,7 +115,7 @@ class Block(nn.Module):
     cfg, keys = self.cfg, transformer.layer_keys(key)
     common: dict[str, Any] = dict(kernel_init=Init('truncated', cfg.init_std), dtype=cfg.dtype)
     attention = SelfAttention(
-      cfg.H, causal=False, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
+      cfg.H, causal=cfg.causal, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
     )
     mlp = Mlp(cfg.F or 4 * cfg.D, f'gelu_{cfg.gelu}', **common, name='mlp')
     norm_1, norm_2 = (Norm(EPS, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))

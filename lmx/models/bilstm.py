@@ -20,15 +20,13 @@ Axes: C characters of a word, P projection of the biLM, E width of a word embedd
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import bilm, char_cnn, embedding, recurrent
+from lmx.layers import bidirectional, bilm, char_cnn, embedding, scalar_mix
 from lmx.layers.dropout import dropout, split
-from lmx.layers.reversal import reversal
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -165,13 +163,10 @@ def init(cfg: Config, key: Array) -> Params:
   if _mixes(cfg):
     params['bilm'] = bilm.init(sizes(cfg), bilm_key)
   for side in _mixes(cfg):
-    params[f'mix_{side}'] = init_mix(cfg.bilm_layers + 1)
+    params[f'mix_{side}'] = scalar_mix.init(cfg.bilm_layers + 1)
   width += 2 * cfg.bilm_projection * ('input' in _mixes(cfg))
   for i in range(cfg.N):
-    params[f'layer_{i:02d}'] = {
-      direction: recurrent.init('lstm', k, width, cfg.D, scale=cfg.D**-0.5)
-      for direction, k in zip(bilm.DIRECTIONS, keys[2 * i : 2 * i + 2], strict=True)
-    }
+    params[f'layer_{i:02d}'] = bidirectional.init(keys[2 * i : 2 * i + 2], width, cfg.D)
     width = 2 * cfg.D
   return params
 
@@ -187,19 +182,6 @@ def _contextual(cfg: Config, params: Params, batch: Batch, valid_BT: Array, key:
   begin = bilm.init_state(sizes(cfg), valid_BT.shape[0])
   own = jax.lax.stop_gradient(params['bilm']) if cfg.frozen else params['bilm']
   return bilm.run_sentences(sizes(cfg), own, batch['characters_BTC'], valid_BT, begin, None if cfg.frozen else key)[0]
-
-
-def _layer(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
-  """Run a bidirectional LSTM over the valid positions, (B, T, 2D)."""
-  index_BT = reversal(valid_BT)
-  outputs = []
-  for direction, input_BTD in (('forward', x_BTD), ('backward', bilm.reorder(x_BTD, index_BT))):
-    carry = recurrent.init_carry('lstm', x_BTD.shape[0], cfg.D)
-    y_TBD, _ = recurrent.layer(
-      'lstm', params[direction], input_BTD.swapaxes(0, 1), carry, valid_BT.T, dtype=cfg.dtype, backend=cfg.backend
-    )
-    outputs.append(y_TBD.swapaxes(0, 1))
-  return jnp.concatenate([outputs[0], bilm.reorder(outputs[1], index_BT)], -1)
 
 
 def apply(
@@ -225,14 +207,16 @@ def apply(
   if _mixes(cfg):
     layers = _contextual(cfg, params, batch, valid_BT, bilm_key)
     for side, k in zip(_mixes(cfg), split(elmo_key, len(_mixes(cfg))), strict=True):
-      x_BTD = mix(params[f'mix_{side}'], layers, valid_BT, normalise=cfg.mix_normalise)
+      x_BTD = scalar_mix.mix(params[f'mix_{side}'], layers, valid_BT, normalise=cfg.mix_normalise)
       mixed[side] = dropout(x_BTD.astype(cfg.dtype), cfg.dropout_elmo, k)
   x_BTD = dropout(jnp.concatenate(parts, -1), cfg.dropout, input_key)
   if 'input' in mixed:
     x_BTD = jnp.concatenate([x_BTD, mixed['input']], -1)
   hidden = [x_BTD]
   for i, k in enumerate(keys):
-    hidden.append(_layer(cfg, params[f'layer_{i:02d}'], x_BTD, valid_BT))
+    hidden.append(
+      bidirectional.layer(params[f'layer_{i:02d}'], x_BTD, valid_BT, cells=cfg.D, dtype=cfg.dtype, backend=cfg.backend)
+    )
     x_BTD = dropout(hidden[-1], cfg.dropout, k)
   if 'output' in mixed:
     x_BTD = jnp.concatenate([x_BTD, mixed['output']], -1)
@@ -267,38 +251,3 @@ def depth(cfg: Config, path: tuple[str, ...]) -> int:
   if path[0].startswith('layer_'):
     return int(path[0].removeprefix('layer_')) + 1
   return cfg.N + 1 if path[0] == 'mix_output' else 0
-
-
-def init_mix(layers: int) -> Params:
-  """Initialise equal weights: {'weights': zeros (layers,), 'gamma': 1}."""
-  return {'weights': jnp.zeros(layers, jnp.float32), 'gamma': jnp.ones((), jnp.float32)}
-
-
-def mix(params: Params, layers: Sequence[Array], valid_BT: Array | None = None, *, normalise: bool = False) -> Array:
-  """Return the mix of layers of equation 1, gamma * sum_j s_j h_j with s = softmax(w), (B, T, D) float32.
-
-  "In some cases it also helped to apply layer normalization to each biLM layer before weighting". AllenNLP computes the
-  mean and variance over all valid positions and features of the batch. Deviation: here they are those of one row, so
-  that a row does not depend on its batch.
-
-  Args:
-    params: from `init_mix`.
-    layers: each (B, T, D).
-    valid_BT: bool, positions included in the normalisation; None: all.
-    normalise: apply layer normalisation to each layer, without gain and bias.
-  """
-  share = jax.nn.softmax(params['weights'])
-  mask_BT1 = None if valid_BT is None else valid_BT[..., None].astype(jnp.float32)
-  total = 0.0
-  for s, x_BTD in zip(share, layers, strict=True):
-    x_BTD = x_BTD.astype(jnp.float32)
-    total = total + s * (_normalised(x_BTD, mask_BT1) if normalise else x_BTD)
-  return params['gamma'] * total
-
-
-def _normalised(x_BTD: Array, mask_BT1: Array | None) -> Array:
-  mask_BT1 = jnp.ones((*x_BTD.shape[:2], 1), jnp.float32) if mask_BT1 is None else mask_BT1
-  count = jnp.maximum(jnp.sum(mask_BT1, axis=(1, 2), keepdims=True), 1.0) * x_BTD.shape[-1]
-  mean = jnp.sum(x_BTD * mask_BT1, axis=(1, 2), keepdims=True) / count
-  variance = jnp.sum(((x_BTD - mean) * mask_BT1) ** 2, axis=(1, 2), keepdims=True) / count
-  return (x_BTD - mean) * jax.lax.rsqrt(variance + 1e-12)

@@ -43,7 +43,7 @@ from lmx.layers import softmax
 from lmx.registry import Registry
 from lmx.types import Array, Batch, Features, Model, Params, State
 
-_registry = Registry(__name__, 'objective', excluded=('rows', 'continuation', 'next_sentence'))
+_registry = Registry(__name__, 'objective', excluded=('rows', 'continuation', 'next_sentence', 'head_input'))
 names, get = _registry.names, _registry.get
 
 

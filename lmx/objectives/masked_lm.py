@@ -62,11 +62,12 @@ def _gather_masked(features: Features, batch: Batch) -> Features:
   return features._replace(last_BTD=last_BPD)
 
 
-def _next_logits(params: Params, features: Features) -> Array:
-  if features.pooled_BD is None:
-    raise InputError(
-      'objective.next_sentence: got true with a model without a pooler; set objective.next_sentence=false'
+def _next_logits(model_cfg: Any, params: Params, features: Features) -> Array:
+  if features.pooled_BD is None or getattr(model_cfg, 'causal', False):
+    what = (
+      'a model without a pooler' if features.pooled_BD is None else 'a causal model, whose first token sees no other'
     )
+    raise InputError(f'objective.next_sentence: got true with {what}; set objective.next_sentence=false')
   return next_sentence.logits(params['objective']['nsp'], features.pooled_BD)
 
 
@@ -77,7 +78,8 @@ def loss(
 
   Args:
     params: {'model': ..., 'objective': {'nsp': ...}}.
-    batch: tokens_BT with masks, positions_BP, targets_BP, weights_BP, next_B, row_weights_B, other inputs of the model.
+    batch: tokens_BT with masks (none from left to right), positions_BP, targets_BP, weights_BP, next_B, row_weights_B,
+      other inputs of the model.
     state: passed through.
     key: PRNG key of dropout; None at evaluation, when the two accuracies are computed too.
 
@@ -92,7 +94,7 @@ def loss(
   if right is not None:
     metrics['mlm_accuracy'] = (right, count['mlm'])
   if cfg.next_sentence:
-    sums['nsp'], more = next_sentence.loss(_next_logits(params, features), batch, measure=key is None)
+    sums['nsp'], more = next_sentence.loss(_next_logits(model_cfg, params, features), batch, measure=key is None)
     metrics |= more
   return Output(sums, metrics, state, features=features)
 
@@ -102,7 +104,7 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   features, state = model.apply(model_cfg, params['model'], batch, state)
   predictions = {'logits_BPV': model.logits(model_cfg, params['model'], _gather_masked(features, batch))}
   if cfg.next_sentence:
-    predictions['next_logits_B2'] = _next_logits(params, features)
+    predictions['next_logits_B2'] = _next_logits(model_cfg, params, features)
   return predictions, state
 
 
@@ -124,6 +126,8 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """Return the metric's protocol: the share of masked tokens."""
   del cfg, batches
+  if data.batching.masking == 'left_to_right':
+    return ['every token predicted from those before it']
   return [f'{data.batching.mask_prob:.0%} of the tokens masked, one mask an example']
 
 

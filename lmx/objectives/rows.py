@@ -35,6 +35,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers.dropout import dropout, split
 from lmx.layers.normalization import batch_norm, init_batch_norm
+from lmx.objectives import head_input
 from lmx.types import Array, Batch, Features, Model, Params, State
 
 POOLINGS = ('concat', 'last', 'max', 'mean', 'first')
@@ -42,8 +43,8 @@ ACTIVATIONS = {'relu': jax.nn.relu, 'tanh': jnp.tanh}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Encoding and scoring of rows.
+class Config(head_input.Config):
+  """Encoding and scoring of rows; the attributes are those of `head_input.Config`, and
 
   Attributes:
     pooling: 'concat', 'last', 'max', 'mean', 'first', or 'pooled' (the model's own summary of the row).
@@ -75,7 +76,16 @@ class Config:
   lm_weight: float = 0.0
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     check_choice('objective.pooling', self.pooling, (*POOLINGS, 'pooled'))
+    if not self.is_last_layer and self.pooling == 'pooled':
+      raise InputError(
+        'objective.pooling: got "pooled", which is of the last layer; expected another with these layers'
+      )
+    if not self.is_last_layer and self.bptt:
+      raise InputError(
+        'objective.bptt: got rows divided into windows; the layers above the model need objective.bptt=0'
+      )
     for name in ('dropout_pooled', 'dropout_head'):
       check_range(f'objective.{name}', getattr(self, name), 0, 1)
     check_least('objective', self, bptt=0, pooled_length=0, init_std=0, lm_weight=0)
@@ -102,23 +112,32 @@ class Read(NamedTuple):
   features: Features | None = None
 
 
-def _width(cfg: Config, model: Model, model_cfg: Any) -> int:
-  """Return the width of the pooled features, from a trace of one token."""
+def _trace(cfg: Config, model: Model, model_cfg: Any) -> Any:
+  """Return the shapes of the pooled features, or with layers above the model those of its features, of one token."""
 
-  def one_token(key: Array) -> Array:
+  def one_token(key: Array) -> Any:
     token = jnp.zeros((1, 1), jnp.int32)
     batch = {'tokens_BT': token, 'valid_BT': jnp.ones((1, 1), bool), 'characters_BTC': jnp.zeros((1, 1, 50), jnp.int32)}
-    return pool_rows(cfg, model, model_cfg, model.init(model_cfg, key), batch, None)[0]
+    params = {'model': model.init(model_cfg, key)}
+    if cfg.is_last_layer:
+      return pool_rows(cfg, model, model_cfg, {**params, 'objective': {}}, batch, None)[0]
+    return head_input.apply(cfg, model, model_cfg, params, batch, model.init_state(model_cfg, 1), None)[0]
 
-  return jax.eval_shape(one_token, jax.random.key(0)).shape[-1]
+  return jax.eval_shape(one_token, jax.random.key(0))
 
 
 def init(cfg: Config, outputs: int, model: Model, model_cfg: Any, key: Array) -> Params:
   """Initialise the head: {'block_0': {'norm', 'kernel', 'bias'}, ...}, uniform in +-1/sqrt(input width) as in PyTorch,
-  or normal if `init_std` is set."""
-  D = _width(cfg, model, model_cfg)
-  widths = [D, *(width or D for width in cfg.head), outputs]
+  or normal if `init_std` is set; and `head_input.init`."""
   params: dict[str, Any] = {}
+  traced = _trace(cfg, model, model_cfg)
+  if cfg.is_last_layer:
+    D = traced.shape[-1]
+  else:
+    D, below, layers = head_input.sizes(cfg, traced)
+    D *= 3 if cfg.pooling == 'concat' else 1
+    params |= head_input.init(cfg, below, layers, key)
+  widths = [D, *(width or D for width in cfg.head), outputs]
   for i, block_key in enumerate(jax.random.split(key, len(widths) - 1)):
     width_in, width = widths[i : i + 2]
     kernel_key, bias_key = jax.random.split(block_key)
@@ -165,7 +184,7 @@ def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Bat
   """Run the model over rows from a fresh state, window by window.
 
   Args:
-    params: the model's.
+    params: {'model': ..., 'objective': the head}.
     batch: tokens_BT, valid_BT, and the model's other inputs at each position.
     key: PRNG key of dropout, split for each window; None at evaluation.
 
@@ -180,15 +199,17 @@ def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Bat
     raise InputError(
       'objective.bptt: got rows of several windows, but the model carries no state; set objective.bptt=0'
     )
-  output = lambda x: x.last_BTD if x.raw_BTD is None else x.raw_BTD
 
   def window(rows: Batch, state: State, key: Array | None) -> Any:
-    features, state = model.apply(model_cfg, params, rows, jax.lax.stop_gradient(state), key)
-    return output(features), state
+    features, state = head_input.apply(cfg, model, model_cfg, params, rows, jax.lax.stop_gradient(state), key)
+    return _output(features), state
 
   if count == 1:
-    features, _ = model.apply(model_cfg, params, padded_batch, state, key)
-    return output(features), features.pooled_BD, padded_batch['valid_BT'], features
+    features, _ = head_input.apply(cfg, model, model_cfg, params, padded_batch, state, key)
+    x_BTD = _output(features)
+    if not cfg.is_last_layer:
+      x_BTD = head_input.read(cfg, params['objective'], features, padded_batch['valid_BT'])
+    return x_BTD, features.pooled_BD, padded_batch['valid_BT'], features
   to_windows = lambda x: jnp.moveaxis(x.reshape((B, count, -1) + x.shape[2:]), 1, 0)
   rows = {k: to_windows(x) for k, x in padded_batch.items() if _over_time(k)}
   keys = None if key is None else jax.random.split(key, count)
@@ -202,16 +223,25 @@ def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Bat
   return x_BTD, None, padded_batch['valid_BT'], None
 
 
+def _output(features: Features) -> Array:
+  return features.last_BTD if features.raw_BTD is None else features.raw_BTD
+
+
 def pool_rows(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None
 ) -> tuple[Array, Features, Features | None]:
   """Return (a vector of each row, (B, D) or (B, 3D) float32; pooled features; Features if it is one window)."""
   x_BTD, pooled_BD, valid_BT, features = encode(cfg, model, model_cfg, params, batch, key)
-  own_BTD = x_BTD[:, : batch['tokens_BT'].shape[1]]
+  output_BTD = x_BTD if cfg.is_last_layer or features is None else _output(features)
+  own_BTD = output_BTD[:, : batch['tokens_BT'].shape[1]]
   row_features = (features or Features(own_BTD))._replace(last_BTD=own_BTD, raw_BTD=own_BTD)
   if cfg.pooling == 'pooled':
     if pooled_BD is None:
       raise InputError('objective.pooling: got "pooled", but the model has no summary of the row (or bptt divides it)')
+    if getattr(model_cfg, 'causal', False):
+      raise InputError(
+        'objective.pooling: got "pooled" with a causal model, whose first token sees no other; set "last"'
+      )
     return pooled_BD.astype(jnp.float32), row_features, features
   return pool(cfg.pooling, x_BTD, _pooled_positions(cfg, valid_BT)), row_features, features
 
@@ -282,7 +312,7 @@ def read(
   """
   body_key, head_key = split(key, 2)
   flat, G = sequences(batch)
-  x_BD, own, features = pool_rows(cfg, model, model_cfg, params['model'], flat, body_key)
+  x_BD, own, features = pool_rows(cfg, model, model_cfg, params, flat, body_key)
   lm_BG = _lm(model, model_cfg, params['model'], features, flat).reshape(-1, G) if cfg.lm_weight else None
   weights_B = batch['row_weights_B']
   if G > 1 and summed:

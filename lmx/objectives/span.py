@@ -24,7 +24,7 @@ from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import span_head
 from lmx.layers.dropout import split
 from lmx.layers.span_head import NEVER
-from lmx.objectives import mean
+from lmx.objectives import head_input, mean
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
@@ -33,8 +33,8 @@ HEADS = ('bert', 'xlnet')
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the objective.
+class Config(head_input.Config):
+  """Options of the objective, in addition to those of `head_input.Config`.
 
   Attributes:
     head: 'bert' or 'xlnet', see the module's docstring.
@@ -53,6 +53,7 @@ class Config:
   dropout: float = 0.1
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     check_choice('objective.head', self.head, HEADS)
     check_range('objective.init_std', self.init_std, 0)
     check_range('objective.dropout', self.dropout, 0, 1)
@@ -67,22 +68,25 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   return cfg
 
 
-def _width(model: Model, model_cfg: Any) -> int:
-  """Return the width of the features, from a trace of one token."""
+def _sizes(cfg: Config, model: Model, model_cfg: Any) -> tuple[int, int, int]:
+  """Return `head_input.sizes`, from a trace of one token."""
 
-  def one_token(key: Array) -> Array:
-    batch = {'tokens_BT': jnp.zeros((1, 1), jnp.int32)}
-    return model.apply(model_cfg, model.init(model_cfg, key), batch, model.init_state(model_cfg, 1))[0].last_BTD
+  def one_token(key: Array) -> Features:
+    batch, params = {'tokens_BT': jnp.zeros((1, 1), jnp.int32)}, {'model': model.init(model_cfg, key)}
+    return head_input.apply(cfg, model, model_cfg, params, batch, model.init_state(model_cfg, 1), None)[0]
 
-  return jax.eval_shape(one_token, jax.random.key(0)).shape[-1]
+  return head_input.sizes(cfg, jax.eval_shape(one_token, jax.random.key(0)))
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Initialise the head: {'kernel' (D, 2), 'bias' (2,)}, start and end, or that of `lmx.layers.span_head.init`."""
+  """Initialise the head: {'kernel' (D, 2), 'bias' (2,)}, start and end, or that of `lmx.layers.span_head.init`; and
+  `head_input.init`."""
+  read, width, layers = _sizes(cfg, model, model_cfg)
+  below = head_input.init(cfg, width, layers, key)
   if cfg.head == 'xlnet':
-    return span_head.init(_width(model, model_cfg), cfg.init_std, key)
-  kernel = cfg.init_std * jax.random.truncated_normal(key, -2.0, 2.0, (_width(model, model_cfg), 2), jnp.float32)
-  return {'kernel': kernel, 'bias': jnp.zeros(2, jnp.float32)}
+    return {**span_head.init(read, cfg.init_std, key), **below}
+  kernel = cfg.init_std * jax.random.truncated_normal(key, -2.0, 2.0, (read, 2), jnp.float32)
+  return {'kernel': kernel, 'bias': jnp.zeros(2, jnp.float32), **below}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
@@ -95,11 +99,13 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return dict.fromkeys(terms(cfg), jnp.sum(batch['row_weights_B'], dtype=jnp.float32))
 
 
-def _read(model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
+def _read(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None
+) -> tuple[Array, Features]:
   """Return a vector for every position, (B, T, D) float32, and the model's features."""
   begin = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
-  features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
-  return features.last_BTD.astype(jnp.float32), features
+  features, _ = head_input.apply(cfg, model, model_cfg, params, batch, begin, key)
+  return head_input.read(cfg, params['objective'], features, batch['valid_BT']).astype(jnp.float32), features
 
 
 def _scores(params: Params, x_BTD: Array, batch: Batch) -> Array:
@@ -134,7 +140,7 @@ def loss(
     for XLNet's head 'null_accuracy', the accuracy of answerability.
   """
   body_key, head_key = split(key, 2)
-  (x_BTD, features), weights_B = _read(model, model_cfg, params, batch, body_key), batch['row_weights_B']
+  (x_BTD, features), weights_B = _read(cfg, model, model_cfg, params, batch, body_key), batch['row_weights_B']
   extra: dict[str, Array] = {}
   measured: dict[str, tuple[Array, Array]] = {}
   if cfg.head == 'xlnet':
@@ -170,7 +176,7 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
     ({'scores_BT2': of start and end}, state), or for XLNet's head ({'begin_BK', 'end_BKE': best positions,
     'scores_BKE': log-probabilities of both, 'odds_B': log-odds of no answer}, state).
   """
-  x_BTD, _ = _read(model, model_cfg, params, batch, None)
+  x_BTD, _ = _read(cfg, model, model_cfg, params, batch, None)
   if cfg.head == 'bert':
     return {'scores_BT2': _scores(params, x_BTD, batch)}, state
   head, mask_BT, T = params['objective'], _answer_mask(batch), x_BTD.shape[1]

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_range
 from lmx.layers import char_cnn, dropout
 from lmx.metrics import spans
-from lmx.objectives import mean
+from lmx.objectives import head_input, mean
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
@@ -30,8 +30,8 @@ _NEVER = -1e9  # score of a forbidden transition: finite, so that no difference 
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the objective.
+class Config(head_input.Config):
+  """Options of the objective, in addition to those of `head_input.Config`.
 
   Attributes:
     labels: names of the labels in their order; () takes them from the data set.
@@ -48,6 +48,7 @@ class Config:
   dropout: float = 0.0
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     check_range('objective.init_std', self.init_std, 0)
     check_range('objective.dropout', self.dropout, 0, 1)
     if self.labels and len(self.labels) < 2:
@@ -66,26 +67,29 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   return dataclasses.replace(cfg, labels=names)
 
 
-def _width(model: Model, model_cfg: Any) -> int:
-  """Return the width of the features, from a trace of one word."""
+def _sizes(cfg: Config, model: Model, model_cfg: Any) -> tuple[int, int, int]:
+  """Return `head_input.sizes`, from a trace of one word."""
 
-  def one_word(key: Array) -> Array:
+  def one_word(key: Array) -> Features:
     batch = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes(Config(), 1, 1).items()}
-    return model.apply(model_cfg, model.init(model_cfg, key), batch, model.init_state(model_cfg, 1))[0].last_BTD
+    params = {'model': model.init(model_cfg, key)}
+    return head_input.apply(cfg, model, model_cfg, params, batch, model.init_state(model_cfg, 1), None)[0]
 
-  return jax.eval_shape(one_word, jax.random.key(0)).shape[-1]
+  return head_input.sizes(cfg, jax.eval_shape(one_word, jax.random.key(0)))
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Initialise the head: {'kernel' (D, L), 'bias' (L,)}, and with a CRF {'crf': see `init_crf`}."""
+  """Initialise the head: {'kernel' (D, L), 'bias' (L,)}, with a CRF {'crf': see `init_crf`}, and `head_input.init`."""
   if len(cfg.labels) < 2:
     raise InputError('objective.labels: got no label; expected at least 2')
   kernel_key, crf_key = jax.random.split(key)
-  shape = (_width(model, model_cfg), len(cfg.labels))
+  read, width, layers = _sizes(cfg, model, model_cfg)
+  shape = (read, len(cfg.labels))
   head: dict[str, Any] = {
     'kernel': cfg.init_std * jax.random.normal(kernel_key, shape, jnp.float32),
     'bias': jnp.zeros(shape[1], jnp.float32),
   }
+  head |= head_input.init(cfg, width, layers, key)
   return head | ({'crf': init_crf(crf_key, shape[1])} if cfg.crf else {})
 
 
@@ -107,10 +111,11 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
 
-def _scores(cfg: Config, params: Params, features: Features, key: Array | None = None) -> Array:
+def _scores(cfg: Config, params: Params, features: Features, batch: Batch, key: Array | None = None) -> Array:
   """Return the logits of the labels, (B, T, L) float32."""
   head = params['objective']
-  return dropout.dropout(features.last_BTD.astype(jnp.float32), cfg.dropout, key) @ head['kernel'] + head['bias']
+  x_BTD = head_input.read(cfg, head, features, batch['valid_BT'])
+  return dropout.dropout(x_BTD.astype(jnp.float32), cfg.dropout, key) @ head['kernel'] + head['bias']
 
 
 def _gather_words(counted_BT: Array, *arrays: Array) -> tuple[Array, ...]:
@@ -150,9 +155,9 @@ def loss(
   """
   begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
   body_key, head_key = (key, None) if not cfg.dropout else dropout.split(key, 2)
-  features, _ = model.apply(model_cfg, params['model'], batch, begin, body_key)
+  features, _ = head_input.apply(cfg, model, model_cfg, params, batch, begin, body_key)
   counted_BT, x_BTL, labels_BT = _gather_words(  # a row of padding is no sentence
-    batch['weights_BT'] > 0, _scores(cfg, params, features, head_key), batch['labels_BT']
+    batch['weights_BT'] > 0, _scores(cfg, params, features, batch, head_key), batch['labels_BT']
   )
   weights_BT = counted_BT.astype(jnp.float32)
   if cfg.crf:
@@ -176,9 +181,9 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   """Return ({'labels_BT': best labels, int32, 'scores_BTL': logits, 'words_BT': True at words}, state), words first
   in their rows; without weights_BT every valid position is a word."""
   begin = model.init_state(model_cfg, batch['valid_BT'].shape[0])
-  features, _ = model.apply(model_cfg, params['model'], batch, begin)
+  features, _ = head_input.apply(cfg, model, model_cfg, params, batch, begin, None)
   counted_BT = batch['weights_BT'] > 0 if 'weights_BT' in batch else batch['valid_BT']
-  words_BT, x_BTL = _gather_words(counted_BT, _scores(cfg, params, features))
+  words_BT, x_BTL = _gather_words(counted_BT, _scores(cfg, params, features, batch))
   return {'labels_BT': _decode(cfg, params, x_BTL, words_BT), 'scores_BTL': x_BTL, 'words_BT': words_BT}, state
 
 

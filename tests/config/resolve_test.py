@@ -27,6 +27,14 @@ def test_resolving_twice_changes_nothing():
   assert resolve.to_run(once, 9) == resolve.to_run(again, 9)
 
 
+def test_left_to_right_needs_a_causal_model():
+  pairs = {'name': 'pairs', 'masking': 'left_to_right'}
+  small = {'model': {'name': 'bert', 'variant': 'tiny'}, 'data': {'batching': pairs}, 'train': {'steps': 3}}
+  with pytest.raises(InputError, match='data.batching.masking.*set model.causal=true'):
+    resolve.to_run(resolve.resolve(small), 50)
+  assert resolve.to_run(resolve.resolve(small, ['model.causal=true']), 50).model.causal
+
+
 @pytest.mark.parametrize(('old', 'new'), [(True, 'full'), (False, 'none')])
 def test_a_switch_of_rematerialisation_is_read_as_a_policy(old, new):
   small = {'model': {'name': 'gpt2', 'variant': 'tiny'}, 'train': {'steps': 3}}

@@ -66,6 +66,27 @@ def within(count, n, p):
   return abs(count - n * p) <= 5 * (n * p * (1 - p)) ** 0.5
 
 
+@pytest.mark.parametrize('mask_share, random_share', [(1.0, 0.0), (0.8, 0.2), (0.0, 0.8), (0.8, 0.0)])
+def test_shares_of_masked_and_random_tokens(mask_share, random_share):
+  tokens_BT = np.full((400, 64), 9, np.int32)
+  everywhere = np.ones(tokens_BT.shape, bool)
+  out = masked(tokens_BT, np.full(400, 64), everywhere, mask_share=mask_share, random_share=random_share)
+  written = np.take_along_axis(out['tokens_BT'], out['positions_BP'], 1)[out['weights_BP'] > 0]
+  n = len(written)
+  assert within((written == MASK).sum(), n, mask_share + random_share / V)
+  assert within((written == 9).sum(), n, 1 - mask_share - random_share + random_share / V)
+
+
+def test_from_left_to_right_every_token_is_predicted_at_the_one_before():
+  tokens_BT, lengths_B, _ = rows(3, 16)
+  out = noise.predict_next(tokens_BT, np.arange(16) < lengths_B[:, None])
+  np.testing.assert_array_equal(out['tokens_BT'], tokens_BT)
+  for b, length in enumerate(lengths_B):
+    assert out['weights_BP'][b].sum() == length - 1 and out['weights_BP'][b, : length - 1].all()
+    np.testing.assert_array_equal(out['targets_BP'][b, : length - 1], tokens_BT[b, 1:length])
+    np.testing.assert_array_equal(out['positions_BP'][b], np.arange(15))
+
+
 def test_eighty_ten_ten_and_every_candidate_alike():
   tokens_BT, _, _ = rows(1, 64)
   B = 4000

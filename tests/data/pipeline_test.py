@@ -228,6 +228,8 @@ def test_description_counts_tokens_steps_and_padding():
     ({'length': 0}, 'data.length'),
     ({'prefetch': -1}, 'data.prefetch'),
     ({'batching': {'name': 'pairs', 'mask_prob': 1.5}}, 'data.batching.mask_prob: got 1.5; expected between 0 and 1'),
+    ({'batching': {'name': 'pairs', 'mask_share': 0.95}}, 'expected a sum of at most 1'),
+    ({'batching': {'name': 'pairs', 'masking': 'left_to_right', 'whole_word': True}}, 'masks nothing; omit it'),
     ({'batching': {'name': 'windows', 'stride': 40}}, 'data.batching.stride: got 40'),
     ({'batching': {'name': 'windows', 'stride': 30}, 'eval_length': 20}, 'at most 20'),
     ({'batching': 'pairs', 'length': 4}, 'at least 5'),

@@ -50,6 +50,16 @@ def test_equals_the_restatement_padded_rows_too(gelu, attention):
     np.testing.assert_allclose(features.pooled_BD[b], pooled, rtol=1e-5, atol=1e-5)
 
 
+def test_a_causal_model_sees_no_later_token():
+  cfg = bert.Config(**SIZE | {'N': 1}, causal=True)
+  params, batch = params_of(cfg), batch_of(cfg)
+  changed = {**batch, 'tokens_BT': batch['tokens_BT'].copy()}
+  changed['tokens_BT'][0, 5:] = (changed['tokens_BT'][0, 5:] + 1) % cfg.V
+  before, after = (encode(cfg, params, rows)[0].last_BTD for rows in (batch, changed))
+  np.testing.assert_array_equal(before[0, :5], after[0, :5])
+  assert not np.allclose(before[0, 5:], after[0, 5:])
+
+
 def test_types_are_zero_where_none_are_given():
   cfg = bert.Config(**SIZE | {'N': 1})
   params, batch = params_of(cfg), batch_of(cfg)

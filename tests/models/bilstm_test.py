@@ -14,7 +14,7 @@ import pytest
 from lmx import objectives
 from lmx.engine import state, step
 from lmx.errors import InputError
-from lmx.layers import bilm, char_cnn
+from lmx.layers import bilm, char_cnn, scalar_mix
 from lmx.models import bilstm, elmo, registry
 from lmx.objectives import tag
 from lmx.optim import build
@@ -91,7 +91,7 @@ def test_elmo_stands_where_it_is_asked_for(place, width_in, width):
   @jax.jit
   def outputs(params):
     layers = contextual(cfg, params['bilm']) if names else None
-    return run(cfg, params), {name: bilstm.mix(params[name], layers, VALID) for name in names}
+    return run(cfg, params), {name: scalar_mix.mix(params[name], layers, VALID) for name in names}
 
   found, mixed = jax.device_get(outputs(params))
   assert found.layers[0].shape[-1] == width_in and found.last_BTD.shape[-1] == width

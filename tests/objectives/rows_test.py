@@ -69,7 +69,7 @@ def pooled(cfg, name, batch):
 @functools.cache
 def _pooled(cfg, name):
   model, model_cfg, _ = model_of(name)
-  return jax.jit(lambda params, batch: rows.pool_rows(cfg, model, model_cfg, params, batch, None)[0])
+  return jax.jit(lambda params, batch: rows.pool_rows(cfg, model, model_cfg, {'model': params}, batch, None)[0])
 
 
 def gpt_rows():

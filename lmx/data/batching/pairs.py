@@ -26,11 +26,14 @@ class Config:
 
   Attributes:
     masking: 'static' masks an example the same way in all epochs (BERT as released), 'dynamic' draws a new mask each
-      epoch.
+      epoch; 'left_to_right' masks nothing and predicts every token from those before it (LTR of section 5.1), for
+      which the model must be causal.
     dupe_factor: number of times pairs are made from the train split, each with other draws; all are one epoch.
     mask_prob: share of a row's tokens that are predicted.
     max_predictions: largest number of predictions in a row; BERT's are 20 at length 128, 77 at 512.
     whole_word: mask all subwords of a word together.
+    mask_share: share of the predicted tokens that become [MASK] (appendix C.2).
+    random_share: share that become a random token; the others stay.
     random_specials: True if a random replacement may be a special token (as released).
     short_seq_prob: share of documents whose pairs have a random shorter target length.
     random_next_prob: share of pairs with a random second segment.
@@ -42,15 +45,29 @@ class Config:
   mask_prob: float = 0.15
   max_predictions: int = 20
   whole_word: bool = False
+  mask_share: float = 0.8
+  random_share: float = 0.1
   random_specials: bool = True
   short_seq_prob: float = 0.1
   random_next_prob: float = 0.5
 
   def __post_init__(self) -> None:
-    check_choice('data.batching.masking', self.masking, ('static', 'dynamic'))
+    check_choice('data.batching.masking', self.masking, ('static', 'dynamic', 'left_to_right'))
     check_least('data.batching', self, max_predictions=1, dupe_factor=1)
-    for name in ('mask_prob', 'short_seq_prob', 'random_next_prob'):
+    for name in ('mask_prob', 'mask_share', 'random_share', 'short_seq_prob', 'random_next_prob'):
       check_share(f'data.batching.{name}', getattr(self, name))
+    if self.mask_share + self.random_share > 1:
+      raise InputError(
+        f'data.batching.random_share: got {self.random_share} with mask_share {self.mask_share}; expected a sum of at '
+        'most 1'
+      )
+    if self.masking == 'left_to_right':
+      for name in ('mask_prob', 'max_predictions', 'whole_word', 'mask_share', 'random_share', 'random_specials'):
+        if getattr(self, name) != getattr(type(self), name):
+          raise InputError(
+            f'data.batching.{name}: got {getattr(self, name)} with masking "left_to_right", which masks nothing; '
+            'omit it'
+          )
 
 
 def check(data: Any) -> None:
@@ -72,9 +89,12 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Pair
     shuffle=data.shuffle,
     duplicates=cfg.dupe_factor if train else 1,
     dynamic=train and cfg.masking == 'dynamic',
+    left_to_right=cfg.masking == 'left_to_right',
     mask_prob=cfg.mask_prob,
     max_predictions=cfg.max_predictions,
     whole_word=cfg.whole_word,
+    mask_share=cfg.mask_share,
+    random_share=cfg.random_share,
     random_specials=cfg.random_specials,
     short_seq_prob=cfg.short_seq_prob,
     random_next_prob=cfg.random_next_prob,
@@ -202,9 +222,12 @@ class Pairs(Batches):
     shuffle: bool = True,
     duplicates: int = 1,
     dynamic: bool = False,
+    left_to_right: bool = False,
     mask_prob: float = 0.15,
     max_predictions: int = 20,
     whole_word: bool = False,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
     random_specials: bool = True,
     short_seq_prob: float = 0.1,
     random_next_prob: float = 0.5,
@@ -233,6 +256,7 @@ class Pairs(Batches):
     if missing:
       raise InputError(f'sentence pairs need a tokenizer with the special tokens {", ".join(missing)} (wordpiece)')
     self._dynamic, self._mask_prob, self._max_predictions = dynamic, mask_prob, max_predictions
+    self._left_to_right, self._shares = left_to_right, {'mask_share': mask_share, 'random_share': random_share}
     vocabulary = np.arange(tokenizer.vocab_size)
     # Tokenized as text after [CLS]: WordPiece marks continuations in the subword, so one table fits every position.
     self._starts_V = tokenizer.starts_word(np.append(tokenizer.cls_id, vocabulary))[1:] if whole_word else None
@@ -251,19 +275,10 @@ class Pairs(Batches):
     tokens_BT = np.where(valid_BT, self._ids['sep'], self._ids['pad']).astype(np.int32)
     tokens_BT[:, 0] = self._ids['cls']
     tokens_BT[words_BT] = self._read(position_BT[words_BT])
-    width = self.length + 2 * self._max_predictions
-    counters = ((epoch if self._dynamic else 0, int(example)) for example in example_B)
-    batch = noise.mask_tokens(
-      tokens_BT,
-      (n_B + m_B + 3)[:, 0],
-      words_BT,
-      noise.uniform(self._seed, 'mask', counters, width),
-      mask_id=self._ids['mask'],
-      replacements=self._replacements,
-      mask_prob=self._mask_prob,
-      max_predictions=self._max_predictions,
-      starts_BT=None if self._starts_V is None else self._starts_V[tokens_BT],
-    )
+    if self._left_to_right:
+      batch = noise.predict_next(tokens_BT, valid_BT)
+    else:
+      batch = self._mask(tokens_BT, (n_B + m_B + 3)[:, 0], words_BT, example_B, epoch if self._dynamic else 0)
     batch['weights_BP'] *= live_B[:, None]
     types_BT = (valid_BT & (column_BT > n_B + 1)).astype(np.int32)
     return batch | dict(
@@ -271,6 +286,23 @@ class Pairs(Batches):
       valid_BT=valid_BT,
       next_B=random_B[:, 0].astype(np.int32),
       row_weights_B=live_B.astype(np.float32),
+    )
+
+  def _mask(
+    self, tokens_BT: np.ndarray, lengths_B: np.ndarray, words_BT: np.ndarray, example_B: np.ndarray, epoch: int
+  ) -> dict[str, np.ndarray]:
+    counters = ((epoch, int(example)) for example in example_B)
+    return noise.mask_tokens(
+      tokens_BT,
+      lengths_B,
+      words_BT,
+      noise.uniform(self._seed, 'mask', counters, self.length + 2 * self._max_predictions),
+      mask_id=self._ids['mask'],
+      replacements=self._replacements,
+      mask_prob=self._mask_prob,
+      max_predictions=self._max_predictions,
+      starts_BT=None if self._starts_V is None else self._starts_V[tokens_BT],
+      **self._shares,
     )
 
 

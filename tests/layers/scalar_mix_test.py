@@ -5,13 +5,13 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from lmx.models import bilstm
+from lmx.layers import scalar_mix
 
 RNG = np.random.default_rng(0)
 LAYERS = RNG.normal(2.0, 3.0, (3, 2, 4, 5)).astype(np.float32)
 VALID = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
 PARAMS = {'weights': np.array([0.3, -1.0, 0.7], np.float32), 'gamma': np.float32(1.7)}
-mix = jax.jit(bilstm.mix, static_argnames='normalise')
+mix = jax.jit(scalar_mix.mix, static_argnames='normalise')
 
 
 def shares():
@@ -25,7 +25,7 @@ def test_equation_1():
 
 
 def test_at_the_start_the_layers_count_alike():
-  np.testing.assert_allclose(mix(bilstm.init_mix(3), list(LAYERS)), LAYERS.mean(0), rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(mix(scalar_mix.init(3), list(LAYERS)), LAYERS.mean(0), rtol=1e-5, atol=1e-5)
 
 
 def test_normalisation_counts_valid_positions_of_the_row_only():
