@@ -139,7 +139,8 @@ def _build_translator(args: argparse.Namespace, loaded: Any) -> Any:
   from lmx.decoding import translate
   from lmx.evaluation import ensemble
 
-  members = [loaded, *ensemble.load_others(loaded, [name for name in args.ensemble.split(',') if name], args.which)]
+  others = [name for name in args.ensemble.split(',') if name]
+  members = [loaded, *ensemble.load_others(loaded, others, args.which, args.overrides)]
   each = [translate.build_translator(one.run, one.params['model'], one.tokenizer) for one in members]
   return translate.combine(each) if len(each) > 1 else each[0]
 
