@@ -202,6 +202,9 @@ METRICS = {
   'semantic': Metric('analogies.semantic', 'semantic analogies, %', ('accuracy',), 100.0, band=3.0),
   'syntactic': Metric('analogies.syntactic', 'syntactic analogies, %', ('accuracy',), 100.0, band=3.0),
   'recl': Metric('recl', 'effective context length', ('RECL r=0.1', 'RECL r=0.5', 'RECL r=1.0'), band=50.0, whole=True),
+  'attention_length': Metric(
+    'attention_length', 'best attention length', ('attention length',), band=0.2, relative=True, whole=True
+  ),
   'slowdown': Metric('ratio', 'times slower', ('slowdown factor',), band=0.5, relative=True),
   'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
   'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.evaluation import context_length
   from lmx.reporting import plots, run_log
 
-  lengths, shares = _lengths(args.lengths), _shares(args.shares)
+  lengths, shares = context_length.parse_lengths('--lengths', args.lengths), _shares(args.shares)
   output = pathlib.Path(args.output)
   output = output if output.suffix == '.json' else output / 'context.json'
   try:  # before the evaluation
@@ -71,19 +71,6 @@ def run(args: argparse.Namespace) -> int:
   plots.context_gains(output.with_suffix('.png'), results)
   print(context_length.table(results))
   return 0
-
-
-def _lengths(text: str) -> list[int]:
-  """Parse FIRST:LAST:STEP into a list of lengths."""
-  from lmx.errors import InputError
-
-  parts = text.split(':')
-  if len(parts) != 3 or not all(part.isdecimal() and len(part) < 8 for part in parts):
-    raise InputError(f'--lengths: got "{text}"; expected FIRST:LAST:STEP, such as 100:1000:100')
-  first, last, step = map(int, parts)
-  if first < 1 or step < 1 or last < first + step:
-    raise InputError(f'--lengths: got "{text}"; expected at least two lengths, from 1 on')
-  return list(range(first, last + 1, step))
 
 
 def _shares(text: str) -> list[float]:

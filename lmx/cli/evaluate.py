@@ -1,6 +1,7 @@
 """`lmx evaluate --workdir=DIR [--config=FILE[:variant]] [--split=test] [--which=best|last|average|STEP]
 [--cache=500,0.1,1] [--mixture=trigram:0.5] [--ensemble=DIR,DIR] [--translations=FILE]
-[--by_length=FILE.png --beside=DIR,DIR] [--output=FILE.json] [--config.evaluation.batch_size=1 ...]`."""
+[--by_length=FILE.png --beside=DIR,DIR] [--attention=64:256:64] [--output=FILE.json]
+[--config.evaluation.batch_size=1 ...]`."""
 
 from __future__ import annotations
 
@@ -31,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--translations', default='', help='file for the translations of the split (evaluation.beam)')
   parser.add_argument('--by_length', default='', help='picture of BLEU by the words of the source (evaluation.beam)')
   parser.add_argument('--beside', default='', help='work directories of runs to show in it too, with commas between')
+  parser.add_argument(
+    '--attention',
+    metavar='FIRST:LAST:STEP',
+    help='evaluate at these attention lengths, by the memory or overlapping windows, and find the shortest of the best',
+  )
   parser.add_argument('--output', default='', help='file to write the metrics to, as JSON')
   parser.add_argument('--json', action='store_true', help='print the metrics as JSON')
 
@@ -42,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
 
   if args.beside and not args.by_length:
     raise InputError('--beside names runs for the picture of --by_length; give that too')
+  if args.attention:
+    return _evaluate_attention(args)
   metrics, translations, _ = _evaluate_ensemble(args) if args.ensemble else _evaluate_run(args)
   if args.translations:
     if not translations:
@@ -50,6 +58,23 @@ def run(args: argparse.Namespace) -> int:
   print(json.dumps(metrics, indent=1) if args.json else report.summary(metrics))
   if args.by_length:
     translation.draw(args.by_length, metrics, [name for name in args.beside.split(',') if name])
+  if args.output:
+    run_log.write_json(args.output, metrics)
+  return 0
+
+
+def _evaluate_attention(args: argparse.Namespace) -> int:
+  from lmx.errors import InputError
+  from lmx.evaluation import attention_length, context_length
+  from lmx.reporting import run_log
+
+  for name in ('config', 'cache', 'mixture', 'ensemble', 'translations', 'by_length'):
+    if getattr(args, name):
+      raise InputError(f'--{name}: got it with --attention; expected one of the two; omit --{name}')
+  lengths = context_length.parse_lengths('--attention', args.attention)
+  overrides = [*args.overrides, 'evaluation.baselines=false']
+  metrics = attention_length.measure(args.workdir, args.which, overrides, args.split or 'test', lengths)
+  print(json.dumps(metrics, indent=1) if args.json else attention_length.table(metrics))
   if args.output:
     run_log.write_json(args.output, metrics)
   return 0

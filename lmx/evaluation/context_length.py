@@ -39,6 +39,17 @@ def last_nll(model: Any, cfg: Any, params: Params, tokens_BT: Array, targets_BS:
   return model.nll(cfg, params['model'], last, targets_BS)
 
 
+def parse_lengths(option: str, text: str) -> list[int]:
+  """Parse FIRST:LAST:STEP. Raises InputError naming the option."""
+  parts = text.split(':')
+  if len(parts) != 3 or not all(part.isdecimal() and len(part) < 8 for part in parts):
+    raise InputError(f'{option}: got "{text}"; expected FIRST:LAST:STEP, such as 100:1000:100')
+  first, last, step = map(int, parts)
+  if first < 1 or step < 1 or last < first + step:
+    raise InputError(f'{option}: got "{text}"; expected at least two lengths, from 1 on')
+  return list(range(first, last + 1, step))
+
+
 def alone(model: Model, cfg: Any) -> Any:
   """Return the Config with which a model sees nothing before a window; `cfg` itself if the model keeps no state."""
   return model.without_memory(cfg) if hasattr(model, 'without_memory') else cfg

@@ -17,7 +17,7 @@ from lmx.config import resolve
 from lmx.data import corpus as corpora
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
-from lmx.evaluation import context_length
+from lmx.evaluation import attention_length, context_length
 from lmx.metrics import language
 from lmx.models import registry
 from lmx.runs import restore
@@ -246,3 +246,27 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(restore, 'load', masked)
   with pytest.raises(InputError, match='a bert trained with masked_lm'):
     ask(both[:1])
+
+
+def test_attention_lengths_are_evaluated_and_the_shortest_of_the_best_is_found(runs, tmp_path, capsys):
+  words = ['evaluate', f'--workdir={runs[0]}', '--split=valid']
+  assert main([*words, '--attention=4:12:4', f'--output={tmp_path}/a.json']) == 0
+  found = json.loads((tmp_path / 'a.json').read_text())
+  assert [one['attention_length'] for one in found['records']] == [4, 8, 12] and found['split'] == 'valid'
+  assert main([*words, '--no-baselines', '--config.evaluation.model.M=8', f'--output={tmp_path}/b.json']) == 0
+  eight = json.loads((tmp_path / 'b.json').read_text())['perplexity_per_token']
+  assert found['records'][1]['perplexity_per_token'] == pytest.approx(eight, rel=1e-6)
+  best = min(round(one['perplexity_per_token'], 2) for one in found['records'])
+  shortest = next(one for one in found['records'] if round(one['perplexity_per_token'], 2) == best)
+  assert found['attention_length'] == shortest['attention_length']
+  assert found['perplexity_per_token'] == shortest['perplexity_per_token']
+  assert f'{shortest["attention_length"]:8,}' in capsys.readouterr().out
+  assert main([*words, '--attention=4:12:4', '--cache=10,0.1,1']) == 2
+  assert '--cache: got it with --attention' in capsys.readouterr().err
+
+
+def test_attention_without_a_memory_is_that_of_overlapping_windows():
+  load = lambda *changes: resolve.to_run(resolve.load('experiments/transformer_xl/quickstart.py:alone', changes), 4096)
+  assert attention_length.overrides_for(load(), 100) == ['data.eval_length=115']
+  with pytest.raises(InputError, match='evaluation.stride: got 0 for transformer_xl'):
+    attention_length.overrides_for(load('evaluation.stride=0'), 100)
