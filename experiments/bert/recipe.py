@@ -6,18 +6,24 @@ from typing import Any
 
 from experiments import config
 
-# "A randomly initialized two-layer 768-dimensional BiLSTM" (section 5.3); that of section 5.1 is taken to be the same.
-BILSTM = {'lstm_layers': 2, 'lstm_width': 768}
+
+def bilstm(variant: str) -> dict[str, int]:
+  """Return the fields of the objective of "a randomly initialized two-layer 768-dimensional BiLSTM" (section 5.3).
+
+  That of section 5.1 is taken to be the same. The variant 'tiny' has 16 cells.
+  """
+  return {'lstm_layers': 2, 'lstm_width': 16 if variant == 'tiny' else 768}
 
 
-def feature_based(features: str) -> dict[str, Any]:
+def feature_based(variant: str, features: str) -> dict[str, Any]:
   """Return the changes that train a BiLSTM on features of a frozen model (section 5.3, table 7).
 
   Args:
+    variant: of the experiment.
     features: `objective.features`.
   """
   groups = (('^model/', 0.0, 0.0), *config.DECAY_MATRICES_ONLY)
-  return {'objective': {**BILSTM, 'features': features, 'frozen': True}, 'optim': {'groups': groups}}
+  return {'objective': {**bilstm(variant), 'features': features, 'frozen': True}, 'optim': {'groups': groups}}
 
 
 def fine_tuning(adam: str, lr: float, epochs: float) -> dict[str, Any]:

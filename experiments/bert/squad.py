@@ -37,7 +37,7 @@ def get_config(arg: str = ''):
   base = {
     'name': f'bert_{variant}',
     'model': {'name': 'bert', 'variant': 'base'},
-    'objective': {'name': 'span', **(recipe.BILSTM if options.bilstm else {})},
+    'objective': {'name': 'span', **(recipe.bilstm(variant) if options.bilstm else {})},
     'data': {
       'dataset': 'squad_files' if variant == 'own' else variant,
       'tokenizer': 'wordpiece',

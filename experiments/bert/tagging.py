@@ -62,7 +62,7 @@ def get_config(arg: str = ''):
     'evaluation': {'which': 'last', 'baselines': False},
   }
   tags = {'dataset': 'embedded_tags', 'length': 320, 'batch_size': 2, 'batching': {'buckets': (32, 64, 128)}}
-  changes = recipe.feature_based(options.features) if frozen else {}
+  changes = recipe.feature_based(variant, options.features) if frozen else {}
   return config.merge(base, changes, fine_tuning.tiny(**tags) if variant == 'tiny' else {})
 
 

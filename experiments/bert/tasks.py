@@ -56,7 +56,7 @@ def get_config(arg: str = ''):
   variant, options = config.parse_arg(
     arg, VARIANTS, adam=('released', 'corrected'), left_to_right=False, bilstm=False, epochs=3.0, lr=2e-5
   )
-  above = recipe.BILSTM if options.bilstm else {}
+  above = recipe.bilstm(variant) if options.bilstm else {}
   pooling = 'last' if options.left_to_right or options.bilstm else 'pooled'
   base = {
     'name': f'bert_{variant}',
