@@ -278,7 +278,7 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) ->
   about = read_json(results) if results.exists() and results != file else record
   about = about if isinstance(about, dict) else {}
   loss = _number(about.get('validation_loss'))
-  if row.tries and math.isnan(loss):
+  if row.tries and not row.highest and math.isnan(loss):
     result.problems.append(f'{results} has no validation loss, by which the try that counts is chosen')
     return
   seconds, device = _number(about.get('training_seconds')), str(about.get('device', ''))

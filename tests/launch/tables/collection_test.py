@@ -125,6 +125,8 @@ def test_of_tries_chosen_on_the_measured_split_the_one_of_the_highest_metric_cou
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0]
   assert (found.run, found.state, found.mean) == ('low', collection.DONE, pytest.approx(85.0))
+  (tmp_path / 'low/seed0/results.json').write_text('{"accuracy": 0.4, "split": "test"}')  # no loss is needed
+  assert collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0].run == 'high'
 
 
 def test_until_all_tries_are_done_none_is_chosen(tmp_path):
