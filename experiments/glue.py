@@ -19,15 +19,19 @@ TASKS: dict[str, dict[str, Any]] = {
   'wnli': {'metric': 'accuracy'},
 }
 CHOICES = ('swag', 'race', 'story_cloze')  # questions with choices
+# News, articles and reviews by class (Zhang et al. 2015, arXiv 1509.01626); the metric is the error of the test split.
+BY_CLASS = ('ag_news', 'dbpedia', 'yelp_polarity', 'yelp_full', 'amazon_polarity', 'amazon_full')
 
 
 def task(name: str) -> dict[str, Any]:
   """Return the `objective` and `data` sections of a task.
 
   Args:
-    name: one of TASKS or CHOICES, 'snli', 'scitail', 'own' for a user's table, or 'own_scores' for one whose labels are
-      numbers.
+    name: one of TASKS, CHOICES or BY_CLASS, 'snli', 'scitail', 'own' for a user's table, or 'own_scores' for one whose
+      labels are numbers.
   """
+  if name in BY_CLASS:
+    return {'objective': {'name': 'classify'}, 'data': {'dataset': f'zhang2015/{name}'}}
   if name in CHOICES:
     return {'objective': {'name': 'multiple_choice'}, 'data': {'dataset': name}}
   if name.startswith('own'):

@@ -42,7 +42,16 @@ def test_xlnets_bias_correction_is_an_option():
 def test_xlnet_reads_race_as_released():
   """zihangdai/xlnet, run_race.py: the choice put into the question, max_qa_length 128."""
   data = recipe('xlnet/tasks.py:race').data
-  assert (data.dataset, data.batching.second_length, data.length) == ('race/joined', 128, 512)
+  assert (data.dataset, data.batching.second_length, data.length) == ('race/joined', 128, 640)
+
+
+@pytest.mark.parametrize('name', ['tasks.py:mnli', 'tasks.py:race', 'squad.py:squad2'])
+def test_xlnet_is_fine_tuned_as_version_1_of_its_paper_unless_told_otherwise(name):
+  """The released weights are those of version 1; run_classifier.py, run_race.py and run_squad.py: no weight decay."""
+  first, second = recipe(f'xlnet/{name}'), recipe(f'xlnet/{name},recipe=v2')
+  assert (first.optim.optimizer, first.optim.weight_decay, second.optim.weight_decay) == ('adamw', 0.0, 0.01)
+  lengths = {'mnli': (128, 512), 'race': (640, 512), 'squad2': (512, 512)}[name.partition(':')[2]]
+  assert (first.data.length, second.data.length) == lengths
 
 
 @pytest.mark.parametrize('task', ['rte', 'race', 'story_cloze'])

@@ -184,10 +184,12 @@ METRICS = {
   'bpb': Metric('bits_per_byte', 'bits per byte', ('bpb', 'bits per byte'), band=0.01),
   'error': Metric('error_percent', 'error, %', ('error %',), band=0.5),
   'accuracy': Metric('accuracy', 'accuracy, %', ('accuracy',), 100.0),
+  'accuracy_share': Metric('accuracy', 'accuracy', ('accuracy',), band=0.01),
   'filtered_accuracy': Metric('filtered_accuracy', 'accuracy with stop words left out, %', ('accuracy',), 100.0),
   'f1': Metric('f1', 'F1', ('F1',), 100.0),
   'matthews': Metric('matthews', "Matthews' correlation", ('MCC',), 100.0, band=2.0),
   'pearson': Metric('pearson', "Pearson's correlation", ('Pearson', 'correlation'), 100.0),
+  'pearson_share': Metric('pearson', "Pearson's correlation", ('Pearson',), band=0.01),
   'spearman': Metric('spearman', "Spearman's correlation", ('Spearman',), 100.0),
   'answer_f1': Metric('f1', 'F1', ('F1',), band=0.5),
   'exact_match': Metric('exact_match', 'exact match, %', ('EM',), band=0.5),
@@ -241,6 +243,17 @@ DATA = {
   'wmt18_en_et': Data('train.en, train.et, valid.*, test.*', 'free for research'),
   'imdb': Data('the archive unpacked', 'free for research', required=False),
   'trec': Data('train_5500.label, TREC_10.label', 'free for research', required=False),
+  **{
+    name: Data('train.csv, test.csv of its archive (Zhang et al. 2015)', terms)
+    for name, terms in (
+      ('ag_news', 'non-commercial use'),
+      ('dbpedia', 'CC BY-SA'),
+      ('yelp_polarity', "Yelp's terms"),
+      ('yelp_full', "Yelp's terms"),
+      ('amazon_polarity', "Amazon's reviews, for research"),
+      ('amazon_full', "Amazon's reviews, for research"),
+    )
+  },
   'sst2': Data('train_sentences.tsv, dev.tsv, test.tsv', 'free for research'),
   'snli': Data('snli_1.0_*.jsonl', 'CC BY-SA'),
   'scitail': Data('scitail_1.0_train.tsv and the others', 'Apache 2.0'),
@@ -301,6 +314,7 @@ DATA = {
   'gpt2_355m': Data('weights of GPT-2 medium: hub:gpt2-medium', 'modified MIT'),
   'gpt2_774m': Data('weights of GPT-2 large: hub:gpt2-large', 'modified MIT'),
   'gpt2_1558m': Data('weights of GPT-2 XL: hub:gpt2-xl', 'modified MIT'),
+  'xlnet_base': Data('weights of XLNet base: zihangdai/xlnet, or hub:xlnet-base-cased', 'Apache 2.0'),
   'xlnet_large': Data('weights of XLNet large: zihangdai/xlnet, or hub:xlnet-large-cased', 'Apache 2.0'),
 }
 

@@ -20,6 +20,10 @@ _COLUMNS = {
   'mnli_mm': ('mnli', 'accuracy'),
   'sst2': ('sst2', 'accuracy'),
 }
+_DIFFERS = (
+  'pre-trained on books of yours with Wikipedia and in a WordPiece vocabulary: BooksCorpus is no longer distributed, '
+  'and the number of updates is not printed'
+)
 _MASKS = ('data.tokenizer=wordpiece', 'data.batching.form=bert')  # rows of `dae` begin with [CLS]
 
 
@@ -48,6 +52,7 @@ TABLE = Table(
       f'xlnet/ablation_{arm}_{task}',
       metric,
       'valid_mismatched' if column == 'mnli_mm' else 'results',
+      differs=_DIFFERS,
     )
     for row, arm in _ARMS.items()
     for column, (task, metric) in _COLUMNS.items()
@@ -57,5 +62,6 @@ TABLE = Table(
     for arm in _ARMS.values()
     for run in (_pretrained(arm), *(_tuned(arm, task) for task in dict.fromkeys(task for task, _ in _COLUMNS.values())))
   ),
+  prints=(('Yang et al. 2019 (v2, January 2020)', '6'),),
   note='Median of five runs in the paper. Its number of pre-training updates is not printed; here those of BERT base.',
 )

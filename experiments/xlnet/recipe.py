@@ -48,7 +48,12 @@ def fine_tuning(lr: float, steps: int, warmup: int, epochs: float, *, decay: boo
     epochs: number of training epochs if `steps` is 0.
     decay: see `optimizer`.
     adam: see `optimizer`.
+
+  Raises:
+    ValueError: `adam` is 'corrected' without weight decay.
   """
+  if adam == 'corrected' and not decay:
+    raise ValueError('option "adam": got "corrected" with recipe=v1, whose Adam is corrected; add recipe=v2')
   optim = {
     **optimizer(adam, decay=decay),
     'lr': lr,

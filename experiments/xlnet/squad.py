@@ -6,9 +6,9 @@
 runs/xlnet is a run of XLNet, pre-trained here or imported, which gives sizes and tokenizer. DIR holds
 train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
 
-  variant  metrics of the validation split     published, large, all data (table 3 of version 2)
-  squad2   exact match and F1, '' an answer    87.9, 90.6; base on Wikipedia and books 78.18, 80.98 (table 6)
-  squad    exact match and F1                  89.7, 95.1
+  variant  metrics of the validation split     published, large, all data (version 1; version 2)
+  squad2   exact match and F1, '' an answer    86.12, 88.79; 87.9, 90.6; base on Wikipedia and books 78.18, 80.98
+  squad    exact match and F1                  88.95, 94.52; 89.7, 95.1
   own      questions of yours: train*.json(l), dev*.json(l)
   tiny     made-up questions on the embedded corpus: seconds on a CPU
 
@@ -18,12 +18,16 @@ which '' is predicted is chosen on the validation split: pass `best_f1_threshold
 --config.evaluation.null_threshold.
 
 512 tokens, 48 rows, rate 3e-5, 8,000 updates with 1,000 of warm-up, linear decay, epsilon 1e-6, clipping at 1, rates
-that fall by 0.75 from layer to layer (appendix A.5). Weight decay 0.01, with `recipe=v1` none. Windows 128 tokens
-apart, questions of at most 64 tokens and answers of at most 64, as released.
+that fall by 0.75 from layer to layer (appendix A.5). No weight decay, as released and in version 1 of the paper; 0.01
+with `recipe=v2`. Windows 128 tokens apart, questions of at most 64 tokens and answers of at most 64, as released.
+
+The paper's metrics of SQuAD 1.1 are those of the model of 2.0 without its prediction of whether there is an answer:
+`lmx evaluate --workdir=runs/squad2 --which=last --config=experiments/xlnet/squad.py:squad --split=valid
+--config.evaluation.null_threshold=1e9 --config.data.manual_dir=DIR`. Variant `squad` trains on 1.1 alone.
 
 Option `layer_decay`: 'as_paper' multiplies the rate of layer m of N by 0.75^(N - m); 'as_released' multiplies the
-gradient before Adam, whose normalisation cancels nearly all of it; 'none'. Options `adam`, `epochs` (0 keeps the
-updates above) and `lr`.
+gradient before Adam, whose normalisation cancels nearly all of it; 'none'. Options `adam` (of `recipe=v2`), `epochs`
+(0 keeps the updates above) and `lr`.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ def get_config(arg: str = ''):
   variant, options = config.parse_arg(
     arg,
     VARIANTS,
-    recipe=('v2', 'v1'),
+    recipe=('v1', 'v2'),
     adam=('released', 'corrected'),
     epochs=0.0,
     lr=3e-5,
