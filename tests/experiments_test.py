@@ -509,7 +509,7 @@ def test_every_option_is_honoured():
     *(('experiments/elmo/wnut17.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune')),
     *(('experiments/elmo/sst.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune', 'phrases')),
     *(('experiments/ulmfit/general.py', 'small', option) for option in ('direction=backward', 'epochs=2')),
-    ('experiments/ulmfit/general.py', 'wikitext103', 'fidelity=fastai'),
+    *(('experiments/ulmfit/general.py', 'wikitext103', option) for option in ('fidelity=fastai', 'dropmult=0')),
     *(
       ('experiments/ulmfit/lm.py', 'imdb', option)
       for option in (
@@ -528,8 +528,7 @@ def test_every_option_is_honoured():
         'fidelity=fastai',
         'direction=backward',
         'size=small',
-        'method=last',
-        'method=full',
+        *(f'method={name}' for name in ('last', 'full', 'chain_thaw', 'freez', 'freez_discr', 'freez_cos')),
         'dropmult=0.5',
         'epochs=2',
       )

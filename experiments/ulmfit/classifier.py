@@ -9,6 +9,8 @@
   variant   error of the paper, forward and backward together  hardware and time
   imdb      4.6 (5.30 forward alone)                           one GPU, hours
   trec      3.6                                                one GPU, minutes
+  ag_news   5.01; dbpedia 0.80                                 one GPU, an hour; a day
+  yelp_full 29.98; yelp_polarity 2.16                          one GPU, days
   embedded  topics of the docstrings inside CPython            nothing is published
   own       a table of yours: --config.data.texts=text --config.data.label=label, in the pipeline of the stages 2_lm and
             3_classifier; accuracy
@@ -21,14 +23,18 @@ then with the last layer, then all), b1 0.8, batch 32, weight decay 1e-6, clippi
 activation penalties (the paper names none), the last 1,400 tokens pooled, and the parameters after the last update
 evaluated instead of those of the least validation loss.
 
-Options: `method=` scratch, full, discriminative, stlr, gradual_unfreezing (the default: the paper's method), last: the
-rows of table 7, each with the techniques before it; `size=small`, `direction=`, `epochs=N`, `dropmult=F` (a factor of
-all dropout rates, which are too high for the small size), and of the pipeline
-`general=` (a variant of general.py), `lm_epochs=N`, `rates=` (of lm.py), `direction=both` (with the ensemble) and
-`table` (all rows of the ablation from the same language models).
+Options: `method=`, the rows of table 7. gradual_unfreezing is the paper's method and the default (Freez + discr +
+stlr); freez, freez_discr, freez_stlr and freez_cos are parts of it. Without unfreezing: scratch, full, discriminative
+(Full + discr), stlr (and a slanted triangle) and last. chain_thaw trains the head, then each layer alone from the first
+on, then all; at equal numbers of epochs and one rate, which the paper does not give. `size=small`, `direction=`,
+`epochs=N`, `dropmult=F` (a factor of all dropout rates, which are too high for the small size), and of the pipeline
+`general=` (a variant of general.py), `lm_epochs=N` (0 is that of lm.py), `rates=` (of lm.py), `direction=both` (with
+the ensemble) and `table` (all rows of the ablation from the same language models).
 Few labels (figure 3): `--config.3_classifier.data.train_documents=100` of the pipeline, and of `2_lm` too for the curve
 without unlabelled text; the validation and test splits stay complete.
-Deviations: 10% of the training documents are for validation, also in the final run; the head's second dropout rate is
+For the test split the tables train on all documents and evaluate after the last update:
+--config.data.train_splits="('train','valid')" --config.evaluation.which=last.
+Deviations: without these settings 10% of the training documents are for validation; the head's second dropout rate is
 the released code's, as the paper gives none.
 """
 
@@ -39,14 +45,31 @@ from typing import Any
 from experiments import config, fine_tuning
 from experiments.ulmfit import recipe
 
-VARIANTS = ('imdb', 'trec', 'embedded', 'own', 'tiny')
-METHODS = ('gradual_unfreezing', 'scratch', 'full', 'discriminative', 'stlr', 'last')
+VARIANTS = ('imdb', 'trec', *recipe.BY_CLASS, 'embedded', 'own', 'tiny')
+SCHEDULES = {  # method -> schedule of the rate
+  'gradual_unfreezing': 'slanted_triangular',
+  'scratch': 'constant',
+  'full': 'constant',
+  'discriminative': 'constant',
+  'stlr': 'slanted_triangular',
+  'last': 'slanted_triangular',
+  'chain_thaw': 'slanted_triangular',  # of ratio 1, which is constant
+  'freez': 'constant',
+  'freez_discr': 'constant',
+  'freez_stlr': 'slanted_triangular',
+  'freez_cos': 'cosine',
+}
+METHODS = tuple(SCHEDULES)
+_DISCRIMINATIVE = ('gradual_unfreezing', 'discriminative', 'stlr', 'freez_discr')
 # Groups trained, epochs, factor of the rate, cut_fraction: freeze_to(-1), freeze_to(-2), unfreeze(), each a `fit`.
 FASTAI_STAGES = ((1, 1.0, 1.0, 1 / 3), (2, 1.0, 1.0, 1 / 3), (0, 0.0, 1.0, 1 / 8))
-_EPOCHS = {'imdb': 15, 'trec': 30, 'embedded': 15, 'own': 15, 'tiny': 1}
+_EPOCHS = {'imdb': 15, 'trec': 30, 'ag_news': 15, 'embedded': 15, 'own': 15, 'tiny': 1}  # and 4 of the larger sets
 _LENGTH = {  # most tokens, and buckets
   'imdb': (2800, (140, 210, 280, 420, 560, 840, 1400)),
   'trec': (48, (12, 16, 24)),
+  'ag_news': (256, (32, 48, 64, 96)),
+  'dbpedia': (512, (32, 48, 70, 96, 140)),
+  **dict.fromkeys(('yelp_polarity', 'yelp_full'), (1400, (35, 70, 140, 210, 280, 420, 560))),
   'embedded': (420, (35, 70, 140, 280)),
   'own': (2800, (16, 24, 35, 48, 70, 140, 210, 280, 420, 560, 840, 1400)),
 }
@@ -62,7 +85,7 @@ def _options(arg: str):
     method=METHODS,
     epochs=0,
     general=('wikitext103', 'wikitext2', 'text', 'small', 'tiny'),
-    lm_epochs=25,
+    lm_epochs=0,
     rates=('stlr', 'discriminative', 'full'),
     table=False,
     dropmult=1.0,
@@ -74,6 +97,7 @@ def get_config(arg: str = ''):
   released = options.fidelity == 'fastai'
   data = 'embedded' if variant == 'tiny' else variant
   length, buckets = _LENGTH[data]
+  epochs = options.epochs or _EPOCHS.get(variant, 4)
   base = {
     'name': f'ulmfit_{variant}_{options.method}',
     'model': {
@@ -100,9 +124,9 @@ def get_config(arg: str = ''):
       'lr': 0.01,
       'weight_decay': 1e-6 if released else 0.0,
       'clip_norm': 25.0 if released else 0.0,
-      **_rates(options.method, released),
+      **_rates(options.method, released, epochs, 2 if variant == 'tiny' else 3),
     },
-    'train': {'epochs': options.epochs or _EPOCHS[variant], 'log_every': 20},
+    'train': {'epochs': epochs, 'log_every': 20},
     'evaluation': {
       'baselines': False,
       'which': 'last' if released else 'best',
@@ -117,13 +141,19 @@ def get_config(arg: str = ''):
   return config.merge(base, *((config.tiny(), recipe.tiny(), small) if variant == 'tiny' else ()))
 
 
-def _rates(method: str, released: bool) -> dict:
-  """Return schedule, rates by layer and unfreezing of a row of table 7."""
-  settings: dict = {'schedule': 'slanted_triangular' if method in ('stlr', 'gradual_unfreezing') else 'constant'}
-  if method in ('discriminative', 'stlr', 'gradual_unfreezing'):
+def _rates(method: str, released: bool, epochs: int, layers: int) -> dict:
+  """Return schedule, rates by layer and unfreezing of a row of table 7, of an encoder of so many layers."""
+  settings: dict = {'schedule': SCHEDULES[method]}
+  if method in _DISCRIMINATIVE:
     settings['layer_decay'] = 1 / 2.6
   if method == 'last':
-    settings |= {'schedule': 'slanted_triangular', 'stages': ((1, 0.0, 1.0, 0.1),)}
+    settings['stages'] = ((1, 0.0, 1.0, 0.1),)
+  if method == 'chain_thaw':  # the head, the embeddings, each layer from the first on, all
+    order = (1, *range(layers + 2, 1, -1))
+    one = epochs / (len(order) + 1)
+    settings |= {'stages': (*((-group, one, 1.0, 0.1) for group in order), (0, 0.0, 1.0, 0.1)), 'ratio': 1.0}
+  if method.startswith('freez'):
+    settings['unfreeze_every'] = 1.0
   if method == 'gradual_unfreezing':
     settings |= {'stages': FASTAI_STAGES, 'ratio': 8.0} if released else {'unfreeze_every': 1.0}
   return settings

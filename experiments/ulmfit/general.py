@@ -11,7 +11,8 @@
 The paper prints no metric for this stage. Section 4.1: AWD-LSTM with E 400, D 1150, N 3, BPTT 70; trained as in Merity
 et al. (2018), to which section 3.1 refers: windows of variable length, the rate in proportion to it. Options:
 `direction=backward` reads every document from its end; `fidelity=fastai` has the dropout rates of the released
-`finetune_lm.py`.
+`finetune_lm.py`; `dropmult=F` is a factor of all dropout rates but those of `small`, 0 for the vanilla model of table
+5.
 Deviation: words are lower-cased and split from punctuation, without fastai's special tokens for capitals and repeats.
 """
 
@@ -25,12 +26,16 @@ VARIANTS = ('wikitext103', 'wikitext2', 'text', 'small', 'tiny')
 
 def get_config(arg: str = ''):
   variant, options = config.parse_arg(
-    arg, VARIANTS, fidelity=('paper', 'fastai'), direction=('forward', 'backward'), epochs=0
+    arg, VARIANTS, fidelity=('paper', 'fastai'), direction=('forward', 'backward'), epochs=0, dropmult=1.0
   )
   dataset = variant if variant.startswith('wikitext') else 'text_files'
   base = {
     'name': f'ulmfit_general_{variant}',
-    'model': {'name': 'awd_lstm', **recipe.sizes('paper'), **recipe.regularization(options.fidelity)},
+    'model': {
+      'name': 'awd_lstm',
+      **recipe.sizes('paper'),
+      **recipe.regularization(options.fidelity, times=options.dropmult),
+    },
     'data': {
       'dataset': dataset,
       'tokenizer': 'words',

@@ -26,6 +26,10 @@ _TOKENS = {
   'lm1b_files': 0.83e9,
   'imdb': 20e6,
   'trec': 60e3,
+  'zhang2015/ag_news': 6e6,
+  'zhang2015/dbpedia': 31e6,
+  'zhang2015/yelp_full': 110e6,
+  'zhang2015/yelp_polarity': 93e6,
 }
 _ROWS = {
   'conll2003': 14_041,
@@ -53,6 +57,10 @@ _ROWS = {
   'trec': 5_452,
   'wmt14_en_de': 4.5e6,
   'wmt14_en_fr': 36e6,
+  'zhang2015/ag_news': 120_000,
+  'zhang2015/dbpedia': 560_000,
+  'zhang2015/yelp_full': 650_000,
+  'zhang2015/yelp_polarity': 560_000,
 }
 
 

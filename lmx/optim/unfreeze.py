@@ -3,7 +3,8 @@ after another, from the output downwards, within one run.
 
 A group is a depth: the objective's head and the model's output matrix are group 0, the last layer is group 1, the
 embeddings are the last group. Where the output matrix is the embedding, the last layer is group 0, with the output's
-bias. A frozen group does not change: its gradient is excluded from the clipping norm and from its
+bias. A stage may also train one group alone (chain-thaw: Felbo et al. 2017, arXiv 1708.00524). A frozen group does not
+change: its gradient is excluded from the clipping norm and from its
 moments, and weight decay does not apply. Moments and Adam's count of updates are stored per group. So those of a
 group start at its first update, as PyTorch's do, and continue when the next group is unfrozen.
 """
@@ -22,8 +23,9 @@ from lmx.optim import schedules
 from lmx.optim.groups import Depth, level_of
 from lmx.types import Array, Params
 
-Stage = tuple[int, float, float, float]  # groups trained (0: all), epochs (0: to the end), factor of lr, cut_fraction
-Trained = Callable[[Array], Array]  # number of the update -> number of groups that it trains
+# Groups trained (0: all; -n: the n-th from the top alone), epochs (0: to the end), factor of lr, cut_fraction.
+Stage = tuple[int, float, float, float]
+Trained = Callable[[Array], Array]  # number of the update -> number of groups that it trains, or -n of a stage
 
 
 def groups(params: Params, depth: Depth, n_layers: int, top: int) -> Params:
@@ -58,7 +60,7 @@ def stage_lengths(begin: Sequence[int], total_steps: int) -> list[int]:
 
 
 def by_stage(stages: Sequence[Stage], steps_per_epoch: int) -> Trained:
-  """Return the number of groups that the stage of an update trains."""
+  """Return the number of groups that the stage of an update trains, or -n for the n-th alone."""
   begin = jnp.asarray(stage_starts(stages, steps_per_epoch))
   count = jnp.asarray([stage[0] or jnp.iinfo(jnp.int32).max for stage in stages])
   return lambda step: count[jnp.searchsorted(begin, jnp.asarray(step), side='right') - 1]
@@ -106,14 +108,19 @@ def by_group(
     count, states = trained(step), []
     for n, one, old in zip(numbers, inner, state, strict=True):
       updates, new = one.update(updates, old, params)
-      states.append(jax.tree.map(lambda a, b, n=n: jnp.where(n < count, a, b), new, old))
+      states.append(jax.tree.map(lambda a, b, n=n: jnp.where(_is_trained(n, count), a, b), new, old))
     return _zero_frozen(updates, group, count), tuple(states)
 
   return optax.GradientTransformationExtraArgs(lambda params: tuple(one.init(params) for one in inner), update)
 
 
+def _is_trained(group: int, count: Array) -> Array:
+  """Return whether an update that trains `count` groups, or group -count - 1 alone, trains `group`."""
+  return jnp.where(count < 0, group == -count - 1, group < count)
+
+
 def _zero_frozen(updates: Params, group: Params, count: Array) -> Params:
-  return jax.tree.map(lambda u, g: jnp.where(g < count, u, jnp.zeros_like(u)), updates, group)
+  return jax.tree.map(lambda u, g: jnp.where(_is_trained(g, count), u, jnp.zeros_like(u)), updates, group)
 
 
 def check(stages: Sequence[Sequence[float]]) -> str:
@@ -123,8 +130,8 @@ def check(stages: Sequence[Sequence[float]]) -> str:
       return f'each has four numbers (groups, epochs, factor of lr, cut_fraction), not {tuple(stage)}'
     groups_trained, epochs, factor, cut = stage
     last = i == len(stages) - 1
-    if groups_trained < 0 or groups_trained != math.floor(groups_trained) or factor < 0 or not 0 < cut < 1:
-      return f'{tuple(stage)} is out of range: groups and factor are at least 0, cut_fraction is between 0 and 1'
+    if groups_trained != math.floor(groups_trained) or factor < 0 or not 0 < cut < 1:
+      return f'{tuple(stage)} is out of range: groups is whole, factor at least 0, cut_fraction between 0 and 1'
     if epochs < 0 or (epochs == 0) != last:
       return 'the last one must have 0 epochs, for the rest of the run, and all others more than 0'
   return ''

@@ -65,6 +65,15 @@ def test_a_frozen_group_does_not_move_at_all(optimizer, how):
         assert same == (step < first[name]), (name, step)
 
 
+def test_chain_thaw_trains_one_group_at_a_time_and_then_all():
+  """Felbo et al. 2017, section 3.3: the new layer, then each from the first on, then all."""
+  stages = ((-1, 0.2, 1.0, 0.1), (-4, 0.2, 1.0, 0.1), (-3, 0.2, 1.0, 0.1), (-2, 0.2, 1.0, 0.1), (0, 0.0, 1.0, 0.1))
+  seen, _ = run(build.Config(optimizer='adam', lr=0.1, schedule='slanted_triangular', stages=stages), 10)
+  moves = lambda name, step: not all(map(jnp.array_equal, leaves(seen[step], name), leaves(seen[step + 1], name)))
+  trained = [[name for name in NAMES if moves(name, step)] for step in range(0, 10, 2)]
+  assert trained == [['head'], ['embed'], ['layer_00'], ['layer_01'], list(NAMES)]
+
+
 @pytest.mark.parametrize('optimizer', ['adam', 'bert_adam', 'sgd'])
 def test_a_group_begins_as_if_training_began_with_it(optimizer):
   """Its moments and its count of updates are its own: the first update of Adam has the size of the rate."""
