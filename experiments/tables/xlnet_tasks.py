@@ -1,6 +1,6 @@
 """XLNet fine-tuned from the released weights, which are version 1's: RACE, SQuAD, text classification and GLUE."""
 
-from experiments.tables import POD, Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
+from experiments.tables import GPU, POD, Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
 
 V1, CODE = 'Yang et al. 2019 (v1, June 2019)', 'Yang et al. 2019 (code)'
 GLUE = {  # column -> task, metric
@@ -35,24 +35,25 @@ _README = 'xlnet/readme'
 def tuned(name: str, task: str, start: str, *settings: str, options: str = '', seeds: int = 1) -> Run:
   """Return the fine-tuning of the run `start` on a task of experiments/xlnet/, with all evaluations of the tables."""
   change = options and f',{options}'
+  config, data, needs = f'experiments/xlnet/tasks.py:{task}{change}', task, POD
+  then: tuple[str, ...] = ()
   if task == 'squad2':
-    answers = f'--config=experiments/xlnet/squad.py:squad{change}'
-    then = (
-      f'evaluate --workdir={{dir}} --which=last {answers} --split=valid --config.data.manual_dir={{data.squad}} '
-      '--config.evaluation.null_threshold=1e9 --no-baselines --output={dir}/squad1.json',
-    )
     config = f'experiments/xlnet/squad.py:squad2{change}'
-    return Run(name, config, (manual_dir('squad2'), from_run(start), *settings), then, seeds=seeds, needs=POD)
-  then = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
-  if task == 'race':
+    then = (
+      f'evaluate --workdir={{dir}} --which=last --config=experiments/xlnet/squad.py:squad{change} --split=valid '
+      '--config.data.manual_dir={data.squad} --config.evaluation.null_threshold=1e9 --no-baselines '
+      '--output={dir}/squad1.json',
+    )
+  elif task == 'race':
     then = tuple(
       f'evaluate --workdir={{dir}} --which=last --config=experiments/xlnet/tasks.py:race{change},level={level} '
       f'--split=test --config.data.manual_dir={{data.race}} --no-baselines --output={{dir}}/{level}.json'
       for level in ('middle', 'high')
     )
-  data = task if task == 'race' or task in TEXTS.values() else 'glue'
-  config, needs = f'experiments/xlnet/tasks.py:{task}{change}', {} if data == 'glue' else {'needs': POD}
-  return Run(name, config, (manual_dir(data), from_run(start), *settings), then, seeds=seeds, **needs)
+  elif task not in TEXTS.values():
+    data, needs = 'glue', GPU
+    then = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
+  return Run(name, config, (manual_dir(data), from_run(start), *settings), then, seeds=seeds, needs=needs)
 
 
 def all_tuned(prefix: str, start: str, options: str = '') -> tuple[Run, ...]:
