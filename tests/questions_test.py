@@ -203,7 +203,7 @@ def test_a_run_with_the_head_of_xlnet_learns_the_answers(tmp_path):
   }
   command = [
     'train',
-    '--config=experiments/xlnet/squad.py:own,epochs=150,lr=3e-3,layer_decay=none,adam=corrected',
+    '--config=experiments/xlnet/squad.py:own,epochs=150,lr=3e-3,layer_decay=none,recipe=v2,adam=corrected',
     f'--workdir={tmp_path}/run',
   ]
   assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
