@@ -44,7 +44,8 @@ back; without, it is TensorFlow's Adam.
 Sets without a validation file (IMDb and those of Zhang et al.) are trained on with all of their training rows, and the
 parameters after the last update are evaluated.
 Options `epochs` (0 keeps the updates above), `lr` (0 keeps the rates above), and `level` of RACE: `middle` is RACE-M,
-`high` RACE-H, such as in `lmx evaluate --config=experiments/xlnet/tasks.py:race,level=high`.
+`high` RACE-H, as in
+`lmx evaluate --workdir=runs/race --config=experiments/xlnet/tasks.py:race,level=high --config.data.manual_dir=DIR`.
 """
 
 from __future__ import annotations
