@@ -278,7 +278,8 @@ def test_lengths_are_bound_by_the_source_as_in_2015():
 def test_alignments_name_the_source_in_the_order_of_the_text():
   translator = _translator()
   place = lambda cfg, params, batch: batch['source_BS'][:, None] + 0 * batch['tokens_BT'][..., None]
-  model = types.SimpleNamespace(**{**vars(tiny), 'alignment': place})
+  model = types.ModuleType('placed')
+  vars(model).update({**vars(tiny), 'alignment': place})
   translator = dataclasses.replace(translator, model=model)
   sources, targets = translator.sources(LINES), translator.targets(LINES[::-1])
   for source, target, a_TS in zip(sources, targets, translate.alignments(translator, sources, targets), strict=True):
