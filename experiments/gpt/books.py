@@ -12,7 +12,11 @@ BPE is over characters with end-of-word symbols. For comparable numbers import t
 
   variant  validation perplexity to expect           hardware and time
   base     18.4 on BooksCorpus (section 4.1)         8 GPUs of 2018, a month (the authors' announcement)
+  lstm     none printed                              the same
   tiny     a small model on the embedded corpus      seconds on a CPU
+
+`lstm` is the "single layer 2048 unit LSTM" that table 5 has in place of the Transformer; the width of its embeddings is
+not printed, here 768.
 
 Option `fidelity`: 'paper' (default) or 'released', see lmx/models/gpt.py.
 """
@@ -20,8 +24,9 @@ Option `fidelity`: 'paper' (default) or 'released', see lmx/models/gpt.py.
 from __future__ import annotations
 
 from experiments import config
+from experiments.gpt import recipe
 
-VARIANTS = ('base', 'tiny')
+VARIANTS = ('base', 'lstm', 'tiny')
 
 
 def get_config(arg: str = ''):
@@ -50,6 +55,8 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 1000},
     'evaluation': {'split': 'valid', 'baselines': False},
   }
+  if variant == 'lstm':
+    base['model'] = recipe.lstm('bfloat16')
   return config.merge(base, config.tiny() if variant == 'tiny' else {})
 
 

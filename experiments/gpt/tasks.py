@@ -38,7 +38,11 @@ vocabulary rows are initialised with the mean of the others; the released code i
 A batch mixes rows of any length, as released; see experiments/bert/tasks.py. None is longer than 512 tokens or the
 positions of runs/gpt: the released code pads all to the longest example, up to 512.
 
-Options: `lm=false` omits the auxiliary loss; `epochs`, `lr`; and `fidelity`, for details that the paper does not print:
+Table 5: `lm=false` omits the auxiliary loss; `scratch` starts from new parameters, with the tokenizer of
+--config.data.tokenizer_path=runs/gpt/tokenizer; `lstm` starts from a run of experiments/gpt/books.py:lstm. Its split is
+not printed.
+
+Further options: `epochs`, `lr`; and `fidelity`, for details that the paper does not print:
 
                                released                          paper
   dropout of embeddings        of the table's entries            of the sum of token and position (lmx/models/gpt.py)
@@ -56,7 +60,16 @@ SYMMETRIC = ('mrpc', 'qqp', 'stsb')
 
 
 def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('released', 'paper'), lm=True, epochs=3.0, lr=6.25e-5)
+  variant, options = config.parse_arg(
+    arg,
+    VARIANTS,
+    fidelity=('released', 'paper'),
+    lm=True,
+    scratch=False,
+    lstm=False,
+    epochs=3.0,
+    lr=6.25e-5,
+  )
   released = options.fidelity == 'released'
   base = {
     'name': f'gpt_{variant}',
@@ -92,6 +105,10 @@ def get_config(arg: str = ''):
     'evaluation': {'split': fine_tuning.measured_split(variant), 'which': 'last', 'baselines': False},
   }
   task = glue.task('own' if variant == 'tiny' else variant)
+  if options.lstm:
+    base['model'] = recipe.lstm('float32')
+  if options.scratch:
+    del base['train']['init_parts'], base['train']['like_init']
   mask = {'objective': {'one_mask': released}} if variant in glue.CHOICES else {}
   return config.merge(base, task, mask, glue.tiny() if variant == 'tiny' else {})
 

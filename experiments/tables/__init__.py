@@ -200,7 +200,9 @@ METRICS = {
   'sacrebleu': Metric('bleu', 'BLEU (sacreBLEU)', ('BLEU',), band=0.5),
   'aer': Metric('alignment_error_rate', 'alignment error rate', ('AER',), band=0.02),
   'bleu_lower': Metric('bleu_tokenised_lower', 'BLEU of lower-cased tokens', ('BLEU',), band=0.5),
-  'analogies': Metric('analogies.total', 'analogies, %', ('accuracy',), 100.0, band=3.0),
+  'analogies': Metric(
+    'analogies.total', 'analogies, %', ('accuracy', 'accuracy with 1e-5 subsampling'), 100.0, band=3.0
+  ),
   'semantic': Metric('analogies.semantic', 'semantic analogies, %', ('accuracy',), 100.0, band=3.0),
   'syntactic': Metric('analogies.syntactic', 'syntactic analogies, %', ('accuracy',), 100.0, band=3.0),
   'recl': Metric('recl', 'effective context length', ('RECL r=0.1', 'RECL r=0.5', 'RECL r=1.0'), band=50.0, whole=True),
@@ -278,6 +280,7 @@ DATA = {
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),
   'news': Data('a plain text, a sentence a line', "the papers' Google News text was never released"),
   'questions': Data('questions-words.txt', 'Apache 2.0, with word2vec.c'),
+  'phrase_questions': Data('questions-phrases.txt', 'Apache 2.0, with word2vec.c'),
   'books': Data(
     'text, a sentence a line, an empty line between documents',
     'BooksCorpus is no longer distributed: Wikipedia with books of yours',

@@ -1,6 +1,6 @@
 """Zero-shot evaluation of GPT-2."""
 
-from experiments.tables import Row, Run, Table, imported, manual_dir
+from experiments.tables import Row, Run, Table, Unmeasured, imported, manual_dir
 
 _SIZES = {'124m': '117m', '355m': '345m', '774m': '762m', '1558m': '1542m'}  # as released -> as the paper calls them
 _COLUMNS = {  # column -> variant of the experiment, metric, split, data
@@ -20,6 +20,11 @@ _COLUMNS = {  # column -> variant of the experiment, metric, split, data
     )
   },
 }
+_TEXT = "the paper's detokenisers are not published; ours are in lmx/data/detokenize.py"
+_DIFFERS = {
+  **dict.fromkeys(('cbt_cn', 'cbt_ne', 'wikitext2', 'ptb', 'wikitext103', 'lm1b'), _TEXT),
+  'lambada_acc': "the paper's list of stop words is not published; ours is another",
+}
 
 
 def _run(size: str) -> Run:
@@ -34,16 +39,31 @@ def _run(size: str) -> Run:
 
 TABLE = Table(
   'GPT-2, zero-shot',
-  'Radford et al. 2019, table 3 and section 3.3',
+  'Radford et al. 2019, tables 3 and 4 and sections 3.3 to 3.8',
+  prints=tuple(('Radford et al. 2019', name) for name in ('3', '4', 'text')),
+  context=(
+    'gpt2/zeroshot/sota/*',
+    *(f'gpt2/summarization/{name}/*' for name in ('bottom_up', 'lede3', 'seq2seq_attn', 'random3')),
+  ),
+  unmeasured=(
+    Unmeasured('gpt2/summarization/gpt2_*', 'lmx has neither CNN/DailyMail nor ROUGE'),
+    Unmeasured('gpt2/text/winograd', 'lmx has no Winograd schemas'),
+    Unmeasured('gpt2/text/coqa', 'lmx has no CoQA, whose answers follow a conversation'),
+    Unmeasured('gpt2/text/enfr', 'the pairs of sentences that the prompt begins with are not printed'),
+    Unmeasured('gpt2/text/fren', 'the pairs of sentences that the prompt begins with are not printed'),
+    Unmeasured('gpt2/text/nq', 'the questions and answers that the prompt begins with are not printed'),
+  ),
   rows=(
     *(
-      Row(f'gpt2/zeroshot/{printed}/{column}', f'gpt2/zero_shot_{size}', metric, variant)
+      Row(
+        f'gpt2/zeroshot/{printed}/{column}', f'gpt2/zero_shot_{size}', metric, variant, differs=_DIFFERS.get(column, '')
+      )
       for size, printed in _SIZES.items()
       for column, (variant, metric, _, _) in _COLUMNS.items()
     ),
     Row('gpt2/text/lambada_acc_nofilter', 'gpt2/zero_shot_1558m', 'accuracy', 'lambada'),
   ),
   runs=tuple(run for size in _SIZES for run in (imported(f'gpt2_{size}'), _run(size))),
-  note='Detokenisers, stride and stop words are not published; ours are in experiments/gpt2/zero_shot.py. Perplexities '
-  "are per word of the original. The Children's Book Test is of the validation split, as in the paper.",
+  note='The stride of the windows is not printed: ours is 512 of 1,024 tokens. Perplexities are per word of the '
+  "original. The Children's Book Test is of the validation split, as in the paper.",
 )

@@ -1,8 +1,12 @@
 """Neural probabilistic language models and n-gram models on the Brown corpus."""
 
-from experiments.tables import CORES, Row, Run, Table, manual_dir, measured
+from experiments.tables import CORES, Row, Run, Table, Unmeasured, manual_dir, measured
 
 _FILE = 'experiments/nplm/brown.py'
+_CORPUS = (
+  "the corpus has other special tokens than the paper's: 1,161,692 words for 1,181,041, and a vocabulary of 17,904 for "
+  '16,383'
+)
 _SPLITS = ('train', 'valid', 'test')
 _NGRAMS = {  # model of `lmx ngrams` -> row of the paper
   'trigram': 'del_int',
@@ -44,22 +48,26 @@ def _ngrams(name: str) -> Run:
 
 TABLE = Table(
   'Neural probabilistic language model, Brown corpus',
-  'Bengio, Ducharme, Vincent and Jauvin 2003, table 1',
+  'Bengio, Ducharme, Vincent and Jauvin 2003, tables 1 and 2',
+  prints=(('Bengio et al. 2003', '1'), ('Bengio et al. 2003', '2')),
+  unmeasured=(Unmeasured('nplm/ap/*', 'the Associated Press news of 1995 and 1996 are not distributed'),),
   rows=(
-    *(Row(f'nplm/brown/mlp{n}/{split}', f'nplm/brown_mlp{n}', 'ppl', split) for n in _ALONE for split in _SPLITS),
     *(
-      Row(f'nplm/brown/mlp{n + 1}/{split}', f'nplm/brown_mlp{n}', 'mixed_ppl', f'mixed_{split}')
+      Row(f'nplm/brown/mlp{n}/{split}', f'nplm/brown_mlp{n}', 'ppl', split, differs=_CORPUS)
+      for n in _ALONE
+      for split in _SPLITS
+    ),
+    *(
+      Row(f'nplm/brown/mlp{n + 1}/{split}', f'nplm/brown_mlp{n}', 'mixed_ppl', f'mixed_{split}', differs=_CORPUS)
       for n in _ALONE
       for split in _SPLITS[1:]
     ),
     *(
-      Row(f'nplm/brown/{row}/{split}', _group(model), 'ppl', 'ngrams', f'model={model},split={split}')
+      Row(f'nplm/brown/{row}/{split}', _group(model), 'ppl', 'ngrams', f'model={model},split={split}', differs=_CORPUS)
       for model, row in _NGRAMS.items()
       for split in (_SPLITS if model == 'trigram' else _SPLITS[1:])
     ),
   ),
   runs=(*(_network(number) for number in _ALONE), *(_ngrams(name) for name in dict.fromkeys(map(_group, _NGRAMS)))),
-  note="The corpus as it can be had has other marks than the paper's: "
-  '1,161,692 words for 1,181,041, and 17,904 that '
-  'occur more than three times for 16,383.',
+  note="Networks are updated by batches of 256 words, by the sum of the gradients of the paper's updates.",
 )

@@ -15,6 +15,7 @@ def _counted(task: str, network: str) -> Run:
 TABLE = Table(
   'Neural Turing Machine',
   'Graves, Wayne and Danihelka 2014 (arXiv 1410.5401), tables 1 to 3',
+  prints=tuple(('Graves et al. 2014', str(number)) for number in (1, 2, 3)),
   rows=(
     *(
       Row(

@@ -1,0 +1,130 @@
+"""word2vec: percent of the analogies answered."""
+
+from experiments.tables import CORES, Row, Run, Table, Unmeasured, manual_dir
+
+_TEXT = "printed: the authors' news, which were never released; ours: news of yours"
+_KINDS = {'total': 'analogies', 'semantic': 'semantic', 'syntactic': 'syntactic'}
+_NOISE = ('neg5', 'neg15', 'hs')
+_WIDTHS = (50, 100, 300, 600)
+
+
+def _command(questions: str, restrict: int) -> str:
+  return (
+    f'vectors --workdir={{dir}} --analogies={{data.{questions}}} --restrict={restrict} --output={{dir}}/analogies.json'
+  )
+
+
+def _run(name: str, variant: str, *settings: str, restrict: int = 1_000_000) -> Run:
+  return Run(
+    f'word2vec/news_{name}',
+    f'experiments/word2vec/news.py:{variant}',
+    (manual_dir('news'), *settings),
+    (_command('questions', restrict),),
+    needs=CORES,
+  )
+
+
+def _phrases(name: str, sample: str) -> Run:
+  option = f',sample={sample}' if sample else ''
+  return Run(
+    f'word2vec/phrases_{name}{"_sub" if sample else ""}',
+    f'experiments/word2vec/news.py:{name}{option}',
+    ('data.manual_dir={word2vec/phrases}/phrases.txt',),
+    (_command('phrase_questions', 1_000_000),),
+    needs=CORES,
+  )
+
+
+_RUNS = {  # figures by the ids before their last part: (their kinds, the run)
+  **{
+    f'cbow_size/d{D}': ((), _run(f'cbow_{D}_30k', 'cbow_300', f'model.D={D}', 'data.vocab_size=30000', restrict=30_000))
+    for D in _WIDTHS
+  },
+  **{
+    f'architectures/{name}': (
+      ('semantic', 'syntactic'),
+      _run(f'{name}_640', f'{name}_300', 'model.D=640', 'data.vocab_size=82000', 'train.epochs=1'),
+    )
+    for name in ('cbow', 'skipgram')
+  },
+  **{
+    f'public_vectors/{name}_300': (tuple(_KINDS), _run(f'{name}_300', f'{name}_300')) for name in ('cbow', 'skipgram')
+  },
+  **{
+    f'epochs/{name}_3ep_300_783m': (tuple(_KINDS), _run(f'{name}_300', f'{name}_300')) for name in ('cbow', 'skipgram')
+  },
+  **{
+    f'epochs/{name}_1ep_{D}_783m': (
+      tuple(_KINDS),
+      _run(f'{name}_{D}_once', f'{name}_300', 'train.epochs=1', f'model.D={D}'),
+    )
+    for name in ('cbow', 'skipgram')
+    for D in (300, 600)
+  },
+  **{f'objectives/{name}': (tuple(_KINDS), _run(name, name)) for name in _NOISE},
+  **{f'objectives/{name}_sub': (tuple(_KINDS), _run(f'{name}_sub', f'{name},sample=1e-5')) for name in _NOISE},
+}
+
+TABLE = Table(
+  'word2vec, analogies',
+  'Mikolov et al. 2013 (arXiv 1301.3781), tables 2 to 7, and Mikolov et al. 2013 (arXiv 1310.4546), tables 1 and 3',
+  prints=(
+    *(('Mikolov et al. 2013a', str(number)) for number in range(2, 8)),
+    *(('Mikolov et al. 2013b', name) for name in ('1', '3', 'text')),
+  ),
+  context=(
+    *(f'word2vec/architectures/{name}/*' for name in ('rnnlm', 'nnlm')),
+    *(f'word2vec/public_vectors/{name}_*' for name in ('collobert', 'turian', 'mnih', 'mikolov_rnn', 'our_nnlm')),
+    'word2vec/public_vectors/huang/*',
+    'word2vec/distbelief/nnlm_100/*',
+    *(f'word2vec/sentence_completion/{name}' for name in ('4gram', 'lsa', 'lbl', 'rnnlms')),
+  ),
+  unmeasured=(
+    *(
+      Unmeasured(
+        f'word2vec/cbow_size/*/{size}', 'a smaller part of text than the last column: give a part as --data=news'
+      )
+      for size in ('24m', '49m', '98m', '196m', '391m')
+    ),
+    *(
+      Unmeasured(f'word2vec/architectures/{name}/msr', 'lmx does not read the MSR set of syntactic relations')
+      for name in ('cbow', 'skipgram')
+    ),
+    Unmeasured('word2vec/epochs/*_1.6b/*', 'twice the text of the rows of 783 million words: give it as --data=news'),
+    Unmeasured('word2vec/distbelief/*_1000/*', '6 billion words of Google News, on some 140 cores of DistBelief'),
+    Unmeasured('word2vec/sentence_completion/skipgram*', "lmx has no task of Microsoft's sentence completion"),
+    Unmeasured('word2vec/objectives/*/minutes', 'minutes of the machine of its authors'),
+    Unmeasured('word2vec/objectives/nce5/[st]*', 'lmx has no noise-contrastive estimation for word2vec'),
+    Unmeasured('word2vec/phrases/hs_1000_*', 'phrases of 33 and 6 billion words of Google News'),
+  ),
+  rows=(
+    *(
+      Row(f'word2vec/cbow_size/d{D}/783m', f'word2vec/news_cbow_{D}_30k', 'analogies', 'analogies', differs=_TEXT)
+      for D in _WIDTHS
+    ),
+    *(
+      Row(f'word2vec/{row}/{kind}', run.name, _KINDS[kind], 'analogies', differs=_TEXT)
+      for row, (kinds, run) in _RUNS.items()
+      for kind in kinds
+    ),
+    *(
+      Row(
+        f'word2vec/phrases/{name}/{column}', f'word2vec/phrases_{name}{suffix}', 'analogies', 'analogies', differs=_TEXT
+      )
+      for name in _NOISE
+      for column, suffix in (('nosub', ''), ('sub1e-5', '_sub'))
+    ),
+  ),
+  runs=(
+    *dict.fromkeys(run for _, run in _RUNS.values()),
+    Run(
+      'word2vec/phrases',
+      then=('phrases --input={data.news} --output={dir}/phrases.txt',),
+      seeds=0,
+      needs=CORES,
+    ),
+    *(_phrases(name, sample) for name in _NOISE for sample in ('', '1e-5')),
+  ),
+  note='Over the whole vocabulary, but over the 30,000 most frequent words in table 2 of 2013a. Table 3 of 2013a has '
+  '320 million words of LDC, and its number of epochs is not printed. Metrics depend on the text above all.',
+)
