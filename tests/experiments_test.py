@@ -476,7 +476,11 @@ def test_every_option_is_honoured():
     *(('experiments/bert/squad.py', 'squad', option) for option in ('adam=corrected', 'epochs=4', 'lr=3e-5')),
     *(('experiments/bert/tagging.py', 'wnut17', option) for option in ('adam=corrected', 'crf', 'epochs=4', 'lr=2e-5')),
     *(('experiments/bert/tasks.py', 'rte', option) for option in ('adam=corrected', 'epochs=4', 'lr=5e-5')),
-    *(('experiments/gpt/tasks.py', 'rte', option) for option in ('fidelity=paper', 'lm=false', 'scratch', 'lstm', 'epochs=4', 'lr=5e-5')),
+    *(
+      ('experiments/gpt/tasks.py', 'rte', option)
+      for option in ('fidelity=paper', 'lm=false', 'scratch', 'lstm', 'epochs=4', 'lr=5e-5')
+    ),
+    ('experiments/gpt/tasks.py', 'race', 'level=high'),
     ('experiments/gpt/books.py', 'base', 'fidelity=released'),
     ('experiments/transformer_xl/wikitext103.py', 'base', 'fidelity=pytorch'),
     ('experiments/transformer_xl/wikitext103.py', 'alone', 'length=176'),

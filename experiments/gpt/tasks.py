@@ -42,6 +42,9 @@ Table 5: `lm=false` omits the auxiliary loss; `scratch` starts from new paramete
 --config.data.tokenizer_path=runs/gpt/tokenizer; `lstm` starts from a run of experiments/gpt/books.py:lstm. Its split is
 not printed.
 
+`level` of RACE is `middle` for RACE-M and `high` for RACE-H, such as in
+`lmx evaluate --workdir=runs/race --config=experiments/gpt/tasks.py:race,level=high --config.data.manual_dir=DIR`.
+
 Further options: `epochs`, `lr`; and `fidelity`, for details that the paper does not print:
 
                                released                          paper
@@ -69,8 +72,10 @@ def get_config(arg: str = ''):
     lstm=False,
     epochs=3.0,
     lr=6.25e-5,
+    level=('all', 'middle', 'high'),
   )
   released = options.fidelity == 'released'
+  start = {} if options.scratch else {'init_parts': ('model',), 'like_init': True}
   base = {
     'name': f'gpt_{variant}',
     'model': {'name': 'gpt', 'variant': 'base', 'fidelity': options.fidelity, **recipe.dropout(0.1)},
@@ -101,16 +106,17 @@ def get_config(arg: str = ''):
       'warmup_fraction': 0.002,
       'groups': config.DECAY_MATRICES_ONLY,
     },
-    'train': {'epochs': options.epochs, 'init_parts': ('model',), 'like_init': True},
+    'train': {'epochs': options.epochs, **start},
     'evaluation': {'split': fine_tuning.measured_split(variant), 'which': 'last', 'baselines': False},
   }
   task = glue.task('own' if variant == 'tiny' else variant)
+  if options.level != 'all' and variant != 'race':
+    raise ValueError(f'option "level": got "{options.level}" with {variant}; only race has levels')
+  level = {'data': {'dataset': f'race/{options.level}'}} if options.level != 'all' else {}
   if options.lstm:
     base['model'] = recipe.lstm('float32')
-  if options.scratch:
-    del base['train']['init_parts'], base['train']['like_init']
   mask = {'objective': {'one_mask': released}} if variant in glue.CHOICES else {}
-  return config.merge(base, task, mask, glue.tiny() if variant == 'tiny' else {})
+  return config.merge(base, task, level, mask, glue.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

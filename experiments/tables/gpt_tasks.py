@@ -29,7 +29,8 @@ def _run(task: str, row: str = 'full') -> Run:
   more = {
     'mnli': (measured('valid_mismatched', '--which=last'),) if row == 'full' else (),
     'race': tuple(
-      measured('test', '--which=last', f'--config.data.dataset=race/{level}', file=level)
+      f'evaluate --workdir={{dir}} --which=last --config=experiments/gpt/tasks.py:race,level={level} --split=test '
+      f'--config.{manual_dir("race")} --no-baselines --output={{dir}}/{level}.json'
       for level in ('middle', 'high')
     ),
   }.get(task, ())
