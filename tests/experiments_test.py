@@ -396,7 +396,7 @@ def test_table_runs_are_known_again(name):
     if not run.config:
       continue
     loaded = resolve.load(run.config, [*overrides_of(run), 'seed=3'])
-    assert not collection._compare_settings(resolve.flatten(loaded), plans.configs(run, 3, plan)[''], 3)
+    assert not collection._compare_settings(resolve.flatten(loaded), plans.configs(run, plan)[''], 3)
 
 
 @pytest.mark.slow

@@ -125,6 +125,9 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   table = plans.table(args.table)
   rows = select_rows(table, args.rows)
   runs = {run.name: run for run in table.runs}
+  for run in table.runs if plan.changed else ():
+    if run.config:
+      plans.configs(run, plan)  # refuses options that an experiment does not have
   results = collection.collect(table, rows, plan)
   wrong = {name for one in results if one.state == collection.WRONG for name in one.row.runs}
   selected = [runs[name] for name in plans.read_from(rows) if name not in wrong]

@@ -161,16 +161,18 @@ def _locate(
         plan.directories[run.name, seed] = plans.default_directory(run, seed, root)
         break
     return []
-  expected = plans.configs(run, seed, plan)
   for root in plan.runs:
     where = plans.default_directory(run, seed, root)
+    if not where.is_dir():
+      continue
+    expected = plans.configs(run, plan)
     if any((where / part / 'config.json').exists() for part in expected):
       plan.directories[run.name, seed] = where
       return [text for part, flat in expected.items() for text in _differences(where / part, flat, seed)]
-  if run.kind == 'train':
-    starts = plans.starts(run, seed, runs, plan)
+  if run.kind == 'train' and workdirs():
+    starts, flat = plans.starts(run, seed, runs, plan), plans.configs(run, plan)['']
     for where, settings in workdirs():
-      fits = not _compare_settings(settings, expected[''], seed) and not _has_added_settings(where, expected[''])
+      fits = not _compare_settings(settings, flat, seed) and not _has_added_settings(where, flat)
       if fits and _same_start(settings, starts) and where not in plan.directories.values():
         plan.directories[run.name, seed] = where
         return []

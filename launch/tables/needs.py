@@ -84,10 +84,16 @@ def of_row(row: Row, runs: Mapping[str, Run]) -> Needs:
   needed = [runs[name] for name in seeds]
   text = ' '.join(' '.join((*run.settings, *run.then)) for run in needed)
   return Needs(
-    max((run.needs for run in needed), key=_ORDER.index),
+    hardware(row, runs),
     sum(gpu_hours(run, runs) * len(seeds[run.name]) for run in needed),
     tuple(name for name in DATA if f'{{data.{name}}}' in text),
   )
+
+
+def hardware(row: Row, runs: Mapping[str, Run]) -> str:
+  """Return the most that a run of a row needs: CORES, GPU, GPUS or POD."""
+  needed = plans.sort_by_dependency(list(row.runs), runs)
+  return max((run.needs for run in needed), key=_ORDER.index)
 
 
 def gpu_hours(run: Run, runs: Mapping[str, Run]) -> float:
@@ -98,7 +104,7 @@ def gpu_hours(run: Run, runs: Mapping[str, Run]) -> float:
   """
   if run.gpu_hours or run.needs == CORES or not run.config or run.kind == 'pipeline':
     return run.gpu_hours
-  settings = plans.configs(run, 0 if run.seeds else None, plans.Plan())['']
+  settings = plans.configs(run, plans.Plan())['']
   return 6 * _parameters(run, runs, settings) * _tokens(settings) / _OPERATIONS / 3600
 
 
@@ -120,7 +126,7 @@ def _parameters(run: Run, runs: Mapping[str, Run], settings: Mapping[str, Any]) 
     if not variant and start.name.startswith('imported/'):
       variant = start.name.removeprefix('imported/').removeprefix(model).removesuffix('_cased').strip('_') or 'base'
     elif not variant and start.config:
-      return _parameters(start, runs, plans.configs(start, 0 if start.seeds else None, plans.Plan()).get('', {}))
+      return _parameters(start, runs, plans.configs(start, plans.Plan()).get('', {}))
   return _counts().get(model, {}).get('variants', {}).get(variant, 0)
 
 

@@ -53,10 +53,10 @@ def by_system() -> dict[str, list[str]]:
   return found
 
 
-def runnable(table: Table, hardware: str) -> set[str]:
-  """Return the ids of the rows that `hardware`, a key of needs.HARDWARE, can run."""
+def runnable(table: Table, key: str) -> set[str]:
+  """Return the ids of the rows that the hardware `key` of needs.HARDWARE can run."""
   runs = {run.name: run for run in table.runs}
-  return {row.id for row in table.rows if needs.of_row(row, runs).hardware in needs.HARDWARE[hardware]}
+  return {row.id for row in table.rows if needs.hardware(row, runs) in needs.HARDWARE[key]}
 
 
 def count(ids: Iterable[str], possible: set[str], run: set[str]) -> Count:

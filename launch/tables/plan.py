@@ -268,24 +268,30 @@ def _proof(words: list[str]) -> pathlib.Path:
   return pathlib.Path(file or f'{named["--workdir"]}/config.json')
 
 
-def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]:
+def configs(run: Run, plan: Plan) -> dict[str, dict[str, Any]]:
   """Return the settings that the config.json of a run must have: {folder below its directory: {'section.key': value}}.
 
-  They are those of the experiment and the table, without defaults of lmx and without the keys of `is_free`.
+  They are those of the experiment and the table, without defaults of lmx and without the keys of `is_free`. They are
+  the same for every seed.
   """
-  path, _, arg = argument(run, plan).partition(':')
+  return _configs(argument(run, plan), run.kind, run.settings, plan.settings)
+
+
+@functools.cache
+def _configs(config: str, kind: str, settings: tuple[str, ...], added: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+  path, _, arg = config.partition(':')
   module = _experiment(path)
   try:
-    if run.kind != 'pipeline':
-      return {'': _flat(module.get_config(arg), (*run.settings, *plan.settings))}
+    if kind != 'pipeline':
+      return {'': _flat(module.get_config(arg), (*settings, *added))}
     stages = {}
     for stage in module.stages(arg):
       if 'config' in stage:
         file, _, text = stage['config'].partition(':')
         part = _experiment(file)
         own = [f'{key}={value}' for key, value in stage['overrides'].items()]
-        changes = [s.removeprefix(stage['name'] + '.') for s in run.settings if s.startswith(stage['name'] + '.')]
-        stages[stage['name']] = _flat(part.get_config(text), (*own, *changes, *plan.settings))
+        changes = [s.removeprefix(stage['name'] + '.') for s in settings if s.startswith(stage['name'] + '.')]
+        stages[stage['name']] = _flat(part.get_config(text), (*own, *changes, *added))
     return stages
   except ValueError as error:
     raise InputError(f'{path}: {error}') from None

@@ -30,7 +30,7 @@ def put(folder: pathlib.Path, name: str, file: str, **figures) -> None:
   where = plans.default_directory(run, 0, folder)
   where.mkdir(parents=True, exist_ok=True)
   tree: dict = {}
-  for key, value in {**plans.configs(run, 0, plans.Plan())[''], 'seed': 0}.items():
+  for key, value in {**plans.configs(run, plans.Plan())[''], 'seed': 0}.items():
     *sections, last = key.split('.')
     part = tree
     for section in sections:
