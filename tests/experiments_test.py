@@ -355,9 +355,10 @@ def test_every_figure_of_a_printed_table_has_one_role(name):
   printed.roles(plans.table(name))
 
 
-def test_no_table_of_a_paper_is_printed_twice():
+def test_every_table_of_a_paper_is_printed_once():
   places = [place for name in plans.names() for place in plans.table(name).prints]
   assert len(set(places)) == len(places)
+  assert set(places) == {(line.paper, line.table) for line in plans.published().values()}
 
 
 def test_published_figures_contain_those_of_the_decks():

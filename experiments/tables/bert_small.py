@@ -1,6 +1,6 @@
 """BERT's miniatures of Turc et al. fine-tuned on GLUE."""
 
-from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
+from experiments.tables import CORES, GPU, Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
 
 _SIZES = ('tiny', 'mini', 'small', 'medium')
 _GRID = [(batch, rate) for batch in (32, 8, 16, 64, 128) for rate in ('1e-4', '3e-4', '5e-5', '3e-5')]
@@ -28,7 +28,9 @@ def _name(size: str, task: str, batch: int, rate: str) -> str:
 def _run(size: str, task: str, batch: int, rate: str) -> Run:
   more = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
   settings = (manual_dir('glue'), from_run(f'imported/bert_{size}'), f'data.batch_size={batch}', f'optim.lr={rate}')
-  return Run(_name(size, task, batch, rate), f'experiments/bert/tasks.py:{task},epochs=4', settings, more)
+  hardware = CORES if size in ('tiny', 'mini') else GPU
+  name = _name(size, task, batch, rate)
+  return Run(name, f'experiments/bert/tasks.py:{task},epochs=4', settings, more, needs=hardware)
 
 
 def _row(size: str, column: str) -> Row:

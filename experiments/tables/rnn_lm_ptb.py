@@ -1,6 +1,6 @@
 """Regularised LSTMs on Penn Treebank: single models, ensembles, and the figures of the released code."""
 
-from experiments.tables import Row, Run, Table, manual_dir, measured
+from experiments.tables import CORES, GPU, Row, Run, Table, manual_dir, measured
 
 _SIZES = ('small', 'medium', 'large')
 _ENSEMBLES = ((2, 'medium'), (5, 'medium'), (10, 'medium'), (2, 'large'), (10, 'large'), (38, 'large'))
@@ -11,7 +11,8 @@ _STREAMS = '--config.evaluation.batch_size=20'
 
 def _single(name: str, argument: str) -> Run:
   config = f'experiments/rnn_lm/ptb.py:{argument}'
-  return Run(name, config, (manual_dir('ptb'),), (measured('valid', _LAST, _STREAMS),))
+  hardware = CORES if argument.startswith('small') else GPU
+  return Run(name, config, (manual_dir('ptb'),), (measured('valid', _LAST, _STREAMS),), needs=hardware)
 
 
 def _ensemble(name: str, member: str, count: int) -> Run:

@@ -218,7 +218,7 @@ def render(
 def _list(names: list[str], plan: plans.Plan) -> int:
   """Print every table with its counts, and the tables of papers that each prints; or the rows of one."""
   here = needs.here()
-  print(f'{"table":34} {"printed":>7} {f"on {here}":>9} {"run":>5}')
+  counts: list[tuple[str, pages.Count, str]] = []
   everywhere: set[str] = set()
   possible: set[str] = set()
   for name in names:
@@ -226,24 +226,24 @@ def _list(names: list[str], plan: plans.Plan) -> int:
     results = collection.collect(table, list(table.rows), plan)
     done = {one.row.id for one in results if one.state == collection.DONE} | set(measured.by_id())
     fits = pages.runnable(table, here)
-    ids = set(printed.figures(table)) | {row.id for row in table.rows}
     everywhere |= done
     possible |= fits
     states = [one.state for one in results if one.state not in (collection.DONE, collection.ABSENT)]
     rest = ', '.join(f'{states.count(state)} {state}' for state in dict.fromkeys(states))
-    _print_count(name, pages.count(ids, fits, done), f'{table.title}{f" ({rest})" if rest else ""}')
+    ids = {*printed.figures(table), *(row.id for row in table.rows)}
+    counts.append((name, pages.count(ids, fits, done), f'{table.title}{f" ({rest})" if rest else ""}'))
     for place in table.prints:
-      _print_count(f'  {pages.heading(place)}', pages.count(printed.figures_of(place), fits, done))
-    if len(names) == 1:
-      _list_rows(table, results)
+      counts.append((f'  {pages.heading(place)}', pages.count(printed.figures_of(place), fits, done), ''))
   if len(names) > 1:
     for (system, number, part), keys in pages.deck_figures().items():
-      _print_count(f'decks: {system}, table {number}', pages.count(keys, possible, everywhere), part)
+      counts.append((f'decks: {system}, table {number}', pages.count(keys, possible, everywhere), part))
+  width = max(len(label) for label, _, _ in counts)
+  print(f'{"table":{width}} {"printed":>7} {f"on {here}":>9} {"run":>5}')
+  for label, count, title in counts:
+    print(f'{label:{width}} {count.printed:>7} {count.runnable:>9} {count.run:>5}  {title}'.rstrip())
+  if len(names) == 1:
+    _list_rows(table, results)
   return 0
-
-
-def _print_count(label: str, count: pages.Count, title: str = '') -> None:
-  print(f'{label:34} {count.printed:>7} {count.runnable:>9} {count.run:>5}  {title}'.rstrip())
 
 
 def _list_rows(table: Table, results: list[collection.RowResult]) -> None:
