@@ -17,9 +17,11 @@ from launch.tables import measured, needs, printed
 from launch.tables import plan as plans
 
 FOLDER = plans.ROOT / 'docs' / 'results'
+NOTES = plans.ROOT / 'docs' / 'notes'
 _RENAMED = {'char_transformer': 'character_transformer'}  # systems of published.csv
 _TITLES = {
   'ngrams': 'n-gram models',
+  'quaternion_text': 'Quaternion Transformer, text',
   'quickstart': 'Every model, quickly',
   'lineage': 'One budget from word2vec to XLNet',
 }
@@ -108,6 +110,8 @@ def _index(systems: Mapping[str, list[str]]) -> str:
 
 def _page(name: str, tables: list[str]) -> str:
   lines = [_HEAD, '', f'# {_title(name, tables)}', '', _LEGEND if tables else '']
+  if (NOTES / f'{name}.md').exists():
+    lines += ['', f'How figures of lmx came about: [notes](../notes/{name}.md).']
   for table in tables:
     lines += ['', *_table(table)]
   lines += ['', *_measured([one for one in measured.measurements() if one.system == name])]
