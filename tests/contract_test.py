@@ -20,7 +20,7 @@ from tests import drawn
 
 B, T, P, S = 3, 12, 4, 9
 SMALL = {'V': 61, 'T': 32}  # over the size for tests, where that is a size of a paper
-SMALLER = {'bert': {'D': 32}, 'transformer': {'encoder_layers': 1, 'decoder_layers': 1}}
+SMALLER = {'bert': {'D': 32}, 'transformer': {'T': 0, 'encoder_layers': 1, 'decoder_layers': 1}}
 COUNTS = {  # without the names in HEADS; where a paper or its code prints the number or fixes it
   ('gpt2', '124m'): 124_439_808,
   ('gpt2', '355m'): 354_823_168,
@@ -532,6 +532,7 @@ def test_a_model_with_rows_reads_those_and_no_others(name):
 def test_sizes_below_1_are_refused(name):
   apart = {('ntm', 'H', 0), ('transformer_xl', 'E', 0)}  # no memory; the width
   apart |= {('bert', 'F', 0), ('gpt2', 'F', 0)}  # four times the width
+  apart |= {('transformer', 'T', 0)}  # no learned positions
   for size in set('TEDFHN') & registry.get(name).Config.__dataclass_fields__.keys():
     for wrong in (-4, 0):
       if (name, size, wrong) not in apart:
