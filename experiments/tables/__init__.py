@@ -301,6 +301,9 @@ DATA = {
   'wikisum_documents': Data(
     '.txt, .txt.gz or .jsonl: ranked extracts of an article, then its lead', 'the pages must be crawled again'
   ),
+  'shakespeare': Data(
+    'train.txt, valid.txt: the first 1,003,854 characters of tiny-shakespeare, the rest', 'public domain'
+  ),
   'webtext': Data('.txt, .txt.gz or .jsonl', 'WebText was never released; OpenWebText is public'),
   'bert_base': Data('weights of BERT base: google-research/bert, or hub:bert-base-uncased', 'Apache 2.0'),
   'bert_large': Data('weights of BERT large: google-research/bert, or hub:bert-large-uncased', 'Apache 2.0'),

@@ -1,8 +1,9 @@
-"""GPT-2 on web text: OpenAI's weights, and nanoGPT's reproduction of the smallest."""
+"""GPT-2 as nanoGPT reports it: OpenAI's weights and the smallest model from scratch on web text, and Shakespeare."""
 
-from experiments.tables import POD, Row, Run, Table, Unmeasured, imported, manual_dir
+from experiments.tables import CORES, GPU, POD, Row, Run, Table, Unmeasured, imported, manual_dir
 
 _ROWS = {'124m': 'gpt2', '355m': 'gpt2_medium', '774m': 'gpt2_large', '1558m': 'gpt2_xl'}
+_SHAKESPEARE = {'cpu': ('cpu_4l', '20 batches of 12 windows'), 'baby': ('gpu_6l', '200 batches of 64 windows')}
 
 
 def _evaluated(size: str) -> Run:
@@ -15,14 +16,13 @@ def _evaluated(size: str) -> Run:
 
 
 TABLE = Table(
-  'GPT-2, web text',
+  'GPT-2, web text and Shakespeare',
   'the README of karpathy/nanoGPT',
   prints=(('nanoGPT (code)', 'text'),),
   unmeasured=(
     Unmeasured(
       'gpt2/nanogpt_owt/*/train', 'estimated there from a sample of the 9 billion tokens of the training split'
     ),
-    Unmeasured('gpt2/nanogpt_shakespeare/*', "lmx has no data set of Shakespeare's characters"),
   ),
   rows=(
     *(
@@ -30,6 +30,15 @@ TABLE = Table(
       for size, row in _ROWS.items()
     ),
     Row('gpt2/nanogpt_owt/repro_124m/valid', 'gpt2/webtext_124m', 'loss'),
+    *(
+      Row(
+        f'gpt2/nanogpt_shakespeare/{row}/valid',
+        f'gpt2/shakespeare_{variant}',
+        'loss',
+        note=f'of the whole split, with biases in the model; printed: an estimate of {estimate}, without biases',
+      )
+      for variant, (row, estimate) in _SHAKESPEARE.items()
+    ),
   ),
   runs=(
     *(run for size in _ROWS for run in (imported(f'gpt2_{size}'), _evaluated(size))),
@@ -40,6 +49,15 @@ TABLE = Table(
       needs=POD,
       gpu_hours=180.0,
     ),
+    *(
+      Run(
+        f'gpt2/shakespeare_{variant}',
+        f'experiments/gpt2/shakespeare.py:{variant}',
+        (manual_dir('shakespeare'),),
+        needs=CORES if variant == 'cpu' else GPU,
+      )
+      for variant in _SHAKESPEARE
+    ),
   ),
-  note='On OpenWebText, the part that is held out; losses of other text do not compare.',
+  note='On the held-out part of OpenWebText; losses of other text do not compare.',
 )
