@@ -488,6 +488,7 @@ def test_every_option_is_honoured():
     ('experiments/transformer_xl/lm1b.py', 'base', 'marks=single'),
     *(('experiments/xlnet/tasks.py', 'mnli', option) for option in ('recipe=v2', 'epochs=2')),
     *(('experiments/xlnet/tasks.py', 'race', option) for option in ('recipe=v2', 'level=middle')),
+    ('experiments/xlnet/tasks.py', 'yelp_full', 'recipe=v2'),
     ('experiments/xlnet/tasks.py', 'mnli,recipe=v2', 'adam=corrected'),
     *(('experiments/xlnet/pretrain.py', 'large', option) for option in ('adam=corrected', 'recipe=v1', 'recipe=bert')),
     *(('experiments/xlnet/squad.py', 'squad2', option) for option in ('layer_decay=as_released', 'layer_decay=none')),

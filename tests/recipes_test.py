@@ -45,13 +45,15 @@ def test_xlnet_reads_race_as_released():
   assert (data.dataset, data.batching.second_length, data.length) == ('race/joined', 128, 640)
 
 
-@pytest.mark.parametrize('name', ['tasks.py:mnli', 'tasks.py:race', 'squad.py:squad2'])
+@pytest.mark.parametrize('name', ['tasks.py:mnli', 'tasks.py:race', 'tasks.py:yelp_full', 'squad.py:squad2'])
 def test_xlnet_is_fine_tuned_as_version_1_of_its_paper_unless_told_otherwise(name):
   """The released weights are those of version 1; run_classifier.py, run_race.py and run_squad.py: no weight decay."""
   first, second = recipe(f'xlnet/{name}'), recipe(f'xlnet/{name},recipe=v2')
   assert (first.optim.optimizer, first.optim.weight_decay, second.optim.weight_decay) == ('adamw', 0.0, 0.01)
-  lengths = {'mnli': (128, 512), 'race': (640, 512), 'squad2': (512, 512)}[name.partition(':')[2]]
+  lengths = {'mnli': (128, 512), 'race': (640, 512)}.get(name.partition(':')[2], (512, 512))
   assert (first.data.length, second.data.length) == lengths
+  rates = {'mnli': (3e-5, 2e-5), 'race': (2e-5, 2e-5), 'yelp_full': (2e-5, 1e-5), 'squad2': (3e-5, 3e-5)}
+  assert (first.optim.lr, second.optim.lr) == rates[name.partition(':')[2]]
 
 
 @pytest.mark.parametrize('task', ['rte', 'race', 'story_cloze'])

@@ -17,9 +17,10 @@ predicts whether there is an answer (`objective.head=xlnet`, lmx/objectives/span
 which '' is predicted is chosen on the validation split: pass `best_f1_threshold` of results.json as
 --config.evaluation.null_threshold.
 
-512 tokens, 48 rows, rate 3e-5, 8,000 updates with 1,000 of warm-up, linear decay, epsilon 1e-6, clipping at 1, rates
-that fall by 0.75 from layer to layer (appendix A.5). No weight decay, as released and in version 1 of the paper; 0.01
-with `recipe=v2`. Windows 128 tokens apart, questions of at most 64 tokens and answers of at most 64, as released.
+512 tokens, 48 rows, rate 3e-5, 8,000 updates, linear decay, rates that fall by 0.75 from layer to layer (appendix A.5).
+As released, 1,000 updates of warm-up, epsilon 1e-6 and clipping at 1. No weight decay, as released and in version 1 of
+the paper; 0.01 with `recipe=v2`. Windows 128 tokens apart, questions of at most 64 tokens and answers of at most 64, as
+released.
 
 The paper's metrics of SQuAD 1.1 are those of the model of 2.0 without its prediction of whether there is an answer:
 `lmx evaluate --workdir=runs/squad2 --which=last --config=experiments/xlnet/squad.py:squad --split=valid
