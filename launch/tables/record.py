@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import datetime
 import math
+import pathlib
 import shlex
-import subprocess
 from collections.abc import Sequence
+from typing import Any
 
 from experiments.tables import METRICS
 from launch.tables import collection, measured, pages
@@ -17,14 +18,17 @@ from launch.tables import plan as plans
 def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) -> int:
   """Write the rows of a table whose runs are all done; return their number.
 
-  A line of the same row, protocol and command is replaced, others stay.
+  A line of the same row and command is replaced, others stay. Commit, hardware and date are those of the run, as far as
+  it has recorded them.
   """
-  lines = list(measured.measurements()) if measured.FILE.exists() else []
+  lines = list(measured.measurements())
   new = [_line(name, one, plan) for one in results if one.state == collection.DONE and one.seeds]
   for line in new:
     same = [i for i, old in enumerate(lines) if (old.id, old.command) == (line.id, line.command)]
     if same:
-      lines[same[0]] = line
+      old = lines[same[0]]
+      kept = {key: getattr(old, key) for key in ('protocol', 'hardware', 'commit') if not getattr(line, key)}
+      lines[same[0]] = line._replace(**kept) if line.value == old.value else line
     else:
       lines.append(line)
   with measured.FILE.open('w', newline='', encoding='utf-8') as file:
@@ -38,9 +42,10 @@ def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) ->
 def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Measurement:
   row, line = one.row, plans.published().get(one.row.id)
   digits = len(line.text.partition('.')[2]) if line else 2
-  record = collection.read_json(one.seeds[0].workdir / f'{row.file}.json')
-  record = record if isinstance(record, dict) else {}
+  file = one.seeds[0].workdir / f'{row.file}.json'
+  record = _record(file)
   options = [f'--options={plan.options}'] if plan.options else []
+  options += [f'--seeds={plan.seeds}'] if plan.seeds else []
   words = ['python', '-m', 'launch.tables', name, f'--rows={row.id}', *options]
   words += [f'--config.{text}' for text in plan.settings if not plans.is_free(text)]
   return measured.Measurement(
@@ -56,14 +61,13 @@ def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Me
     protocol=str(record.get('protocol', '')),
     differs=row.differs,
     command=shlex.join(words),
-    commit=_commit(),
+    commit=str(_record(file.with_name('results.json')).get('commit', '')),
     hardware='; '.join(sorted({seed.device for seed in one.seeds if seed.device})),
-    date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+    date=datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).date().isoformat(),
   )
 
 
-def _commit() -> str:
-  """Return the short hash of the code, '' outside a git checkout."""
-  words = ['git', '-C', str(plans.ROOT), 'rev-parse', '--short', 'HEAD']
-  done = subprocess.run(words, capture_output=True, text=True, check=False)
-  return done.stdout.strip() if done.returncode == 0 else ''
+def _record(file: pathlib.Path) -> dict[str, Any]:
+  """Return the content of a JSON file; {} if it is a list or absent."""
+  content = collection.read_json(file) if file.exists() else {}
+  return content if isinstance(content, dict) else {}

@@ -16,6 +16,7 @@ import os
 import pathlib
 import platform
 import re
+import subprocess
 import sys
 import time
 import types
@@ -46,6 +47,19 @@ def versions() -> dict[str, str]:
   """Return the versions of Python, lmx and its numerical packages."""
   packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
   return {'python': platform.python_version(), 'lmx': lmx.__version__, **packages}
+
+
+def commit() -> str:
+  """Return the short hash of lmx's code, with '-dirty' after changes; '' outside a git checkout of lmx."""
+  root = pathlib.Path(lmx.__file__).resolve().parents[1]
+  if not (root / '.git').exists():
+    return ''
+  words = ['git', '-C', str(root), 'describe', '--always', '--dirty', '--exclude=*']
+  try:
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20)
+  except (OSError, subprocess.TimeoutExpired):
+    return ''
+  return done.stdout.strip() if done.returncode == 0 else ''
 
 
 def device() -> str:
@@ -355,14 +369,14 @@ class Logger:
     return text[: next((m.start() for m in _SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
 
   def results(self, values: Mapping[str, Any]) -> None:
-    """Write results.json: `values`, the seconds of all sessions, versions and devices.
+    """Write results.json: `values`, the seconds of all sessions, versions, the commit and devices.
 
     A run with results.json counts as finished, so the file is written last, also to a bucket.
     """
     if self.primary:
       self.flush()
       self.mirror.send()
-      about = {'seconds': self.seconds(), 'versions': versions(), 'device': device()}
+      about = {'seconds': self.seconds(), 'versions': versions(), 'commit': commit(), 'device': device()}
       _replace(self.workdir / 'results.json', json.dumps(to_json({**values, **about}), indent=2) + '\n')
 
   def plot(self, results: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -332,3 +333,12 @@ def test_figures_are_written_through_a_link_and_to_a_pipe(tmp_path):
   assert link.is_symlink() and json.loads((tmp_path / 'file').read_text()) == {'bleu': 3}
   assert pipe.is_fifo() and json.loads(os.read(reader, 99)) == {'bleu': 3}
   os.close(reader)
+
+
+def test_results_name_the_commit_of_a_checkout(monkeypatch, tmp_path):
+  root = pathlib.Path(lmx.__file__).parents[1]
+  words = ['git', '-C', str(root), 'rev-parse', '--short', 'HEAD']
+  head = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+  assert run_log.commit().removesuffix('-dirty') == (head if (root / '.git').exists() else '')
+  monkeypatch.setattr(lmx, '__file__', str(tmp_path / 'lmx/__init__.py'))
+  assert run_log.commit() == '', 'a package that is installed below another checkout'
