@@ -15,6 +15,8 @@ Members are loaded one after another, for translation together.
 from __future__ import annotations
 
 import itertools
+import pathlib
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,7 +26,7 @@ from lmx.data import labels
 from lmx.data.corpus import Corpus
 from lmx.decoding import translate
 from lmx.engine import precision, state
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.evaluation import evaluate as single
 from lmx.evaluation import translation
 from lmx.evaluation.report import Evaluation
@@ -55,7 +57,6 @@ def evaluate(
   """
   first = restore.load(workdirs[0], which, overrides)
   measure = _measures(first)
-
   return measure(itertools.chain([first], load_others(first, workdirs[1:], which, overrides)), split)
 
 
@@ -63,7 +64,14 @@ def load_others(
   first: RestoredRun, workdirs: Sequence[Any], which: str | int = 'best', overrides: Sequence[str] = ()
 ) -> Members:
   """Load the further members of an ensemble one by one; InputError if one has another objective or tokenizer."""
+  places = [pathlib.Path(workdir).resolve() for workdir in (first.workdir, *workdirs)]
+  for place in dict.fromkeys(place for place in places if places.count(place) > 1):
+    warnings.warn(
+      InputWarning(f'--ensemble: {place} is given {places.count(place)} times, and counts as often'), stacklevel=2
+    )
   for workdir in workdirs:
+    if not str(workdir):
+      raise InputError('--ensemble: got an empty name between commas; expected work directories')
     loaded = restore.load(workdir, which, overrides)
     _check_alike(first, loaded)
     yield loaded
