@@ -1,6 +1,6 @@
 """XLNet fine-tuned from the released weights, which are version 1's: RACE, SQuAD, text classification and GLUE."""
 
-from experiments.tables import GPU, POD, Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
+from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
 
 V1, CODE = 'Yang et al. 2019 (v1, June 2019)', 'Yang et al. 2019 (code)'
 GLUE = {  # column -> task, metric
@@ -35,7 +35,7 @@ _README = 'xlnet/readme'
 def tuned(name: str, task: str, start: str, *settings: str, options: str = '', seeds: int = 1) -> Run:
   """Return the fine-tuning of the run `start` on a task of experiments/xlnet/, with all evaluations of the tables."""
   change = options and f',{options}'
-  config, data, needs = f'experiments/xlnet/tasks.py:{task}{change}', task, POD
+  config, data = f'experiments/xlnet/tasks.py:{task}{change}', task
   then: tuple[str, ...] = ()
   if task == 'squad2':
     config = f'experiments/xlnet/squad.py:squad2{change}'
@@ -51,9 +51,9 @@ def tuned(name: str, task: str, start: str, *settings: str, options: str = '', s
       for level in ('middle', 'high')
     )
   elif task not in TEXTS.values():
-    data, needs = 'glue', GPU
+    data = 'glue'
     then = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
-  return Run(name, config, (manual_dir(data), from_run(start), *settings), then, seeds=seeds, needs=needs)
+  return Run(name, config, (manual_dir(data), from_run(start), *settings), then, seeds=seeds)
 
 
 def all_tuned(prefix: str, start: str, options: str = '') -> tuple[Run, ...]:

@@ -13,7 +13,9 @@ from launch.tables import plan as plans
 
 HARDWARE = {'2cores': (CORES,), '1gpu': (CORES, GPU), 'pod': (CORES, GPU, GPUS, POD)}
 _ORDER = (CORES, GPU, GPUS, POD)
-_OPERATIONS = 0.35 * 989e12  # a second: of an H100 in bfloat16 at 35% of its peak
+_GPU = 0.35 * 989e12  # operations a second: an H100 in bfloat16 at 35% of its peak
+_TWO_CORES = 100e9  # the same of two cores in float32
+_CHOICES = {'race': 4, 'swag': 4, 'story_cloze': 2}  # texts that a row is read as
 # Training sizes: tokens of a text that is read as a stream, rows of other data sets.
 _TOKENS = {
   'ptb': 929_589,
@@ -69,12 +71,14 @@ class Needs(NamedTuple):
 
   Attributes:
     hardware: CORES, GPU, GPUS or POD.
-    gpu_hours: estimated hours of one H100 for all seeds; 0 if none is estimated.
+    gpu_hours: estimated hours of one H100 for all seeds and tries; 0 if none is estimated.
+    core_hours: those of two cores, for runs that need no GPU.
     data: names in DATA, in its order.
   """
 
   hardware: str
   gpu_hours: float
+  core_hours: float
   data: tuple[str, ...]
 
 
@@ -83,11 +87,20 @@ def of_row(row: Row, runs: Mapping[str, Run]) -> Needs:
   seeds = plans.planned_seeds(row.runs, runs, plans.Plan())
   needed = [runs[name] for name in seeds]
   text = ' '.join(' '.join((*run.settings, *run.then)) for run in needed)
+  each = [of_run(run, runs, len(seeds[run.name])) for run in needed]
   return Needs(
     hardware(row, runs),
-    sum(gpu_hours(run, runs) * len(seeds[run.name]) for run in needed),
+    sum(one.gpu_hours for one in each),
+    sum(one.core_hours for one in each),
     tuple(name for name in DATA if f'{{data.{name}}}' in text),
   )
+
+
+def of_run(run: Run, runs: Mapping[str, Run], seeds: int) -> Needs:
+  """Return the needs of `seeds` seeds of a run alone, without data."""
+  hours = _hours(run, runs) * seeds
+  on_cores = run.needs == CORES
+  return Needs(run.needs, 0.0 if on_cores else hours, hours if on_cores else 0.0, ())
 
 
 def hardware(row: Row, runs: Mapping[str, Run]) -> str:
@@ -96,24 +109,28 @@ def hardware(row: Row, runs: Mapping[str, Run]) -> str:
   return max((run.needs for run in needed), key=_ORDER.index)
 
 
-def gpu_hours(run: Run, runs: Mapping[str, Run]) -> float:
-  """Return estimated hours of one H100 for a seed of a training; 0 on CPUs, or if its tokens are not known.
+def _hours(run: Run, runs: Mapping[str, Run]) -> float:
+  """Return estimated hours of a seed of a training on one H100, or on two cores; 0 if they are not known.
 
-  The estimate is 6 operations for each parameter and token, at 35% of the peak in bfloat16. It reads rows at their full
-  length.
+  The estimate is 6 operations for each parameter and token. It reads rows at their full length, and counts the whole
+  table of word vectors as read, so it is not made for word2vec.
   """
-  if run.gpu_hours or run.needs == CORES or not run.config or run.kind == 'pipeline':
+  if run.gpu_hours or not run.config or run.kind == 'pipeline':
     return run.gpu_hours
   settings = plans.configs(run, plans.Plan())['']
-  return 6 * _parameters(run, runs, settings) * _tokens(settings) / _OPERATIONS / 3600
+  if settings.get('model.name') == 'word2vec':
+    return 0.0
+  operations = 6 * _parameters(run, runs, settings) * _tokens(settings)
+  return operations / (_TWO_CORES if run.needs == CORES else _GPU) / 3600
 
 
 def _tokens(settings: Mapping[str, Any]) -> float:
   """Return the tokens of a training; 0 if they are not known."""
-  length, rows = settings.get('data.length', 0), settings.get('data.batch_size', 0)
+  dataset = settings.get('data.dataset', '')
+  texts = _CHOICES.get(dataset.partition('/')[0], 1) if settings.get('objective.name') == 'multiple_choice' else 1
+  length, rows = settings.get('data.length', 0) * texts, settings.get('data.batch_size', 0)
   if settings.get('train.steps'):
     return settings['train.steps'] * (settings.get('data.batching.tokens') or rows * length)
-  dataset = settings.get('data.dataset', '')
   sizes = _TOKENS if settings.get('data.batching.name') in ('streams', 'both_ways') else _ROWS
   tokens = float(sizes.get(dataset, 0)) * (1 if sizes is _TOKENS else length)
   return settings.get('train.epochs', 0) * tokens
@@ -141,9 +158,16 @@ def here() -> str:
 
 
 def describe(needs: Needs) -> str:
-  """Return needs as text: 'one GPU, 12 hours of an H100; squad (CC BY-SA)'."""
-  hours = f', about {needs.gpu_hours:.2g} hours of an H100' if 0.05 <= needs.gpu_hours < 10 else ''
-  hours = f', about {needs.gpu_hours:,.0f} hours of an H100' if needs.gpu_hours >= 10 else hours
-  hours = ', minutes of an H100' if 0 < needs.gpu_hours < 0.05 else hours
+  """Return needs as text: 'one GPU, about 12 hours of an H100; squad (CC BY-SA)'."""
+  parts = [_about(needs.gpu_hours, 'an H100'), _about(needs.core_hours, CORES)]
+  parts = parts if needs.hardware == CORES and parts[1] else [needs.hardware, *parts]
   data = '; '.join(f'{name} ({DATA[name].terms})' for name in needs.data)
-  return f'{needs.hardware}{hours}' + (f'; {data}' if data else '')
+  return ', '.join(filter(None, parts)) + (f'; {data}' if data else '')
+
+
+def _about(hours: float, what: str) -> str:
+  if not hours:
+    return ''
+  if hours < 0.05:
+    return f'minutes of {what}'
+  return f'about {f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"} hours of {what}'

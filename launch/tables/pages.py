@@ -15,6 +15,7 @@ from typing import NamedTuple
 from experiments.tables import Table
 from launch.tables import measured, needs, printed
 from launch.tables import plan as plans
+from lmx.errors import InputError
 
 FOLDER = plans.ROOT / 'docs' / 'results'
 NOTES = plans.ROOT / 'docs' / 'notes'
@@ -68,13 +69,15 @@ def count(ids: Iterable[str], possible: set[str], run: set[str]) -> Count:
 
 
 def write(folder: pathlib.Path) -> list[pathlib.Path]:
-  """Write all pages into `folder`; return their paths."""
-  folder.mkdir(parents=True, exist_ok=True)
-  written = []
-  for name, text in pages().items():
-    written.append(folder / name)
-    written[-1].write_text(text, encoding='utf-8')
-  return written
+  """Write all pages into `folder`; return their paths. Raises InputError if they cannot be written."""
+  made = pages()
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in made.items():
+      (folder / name).write_text(text, encoding='utf-8')
+  except OSError as error:
+    raise InputError(f'--pages: cannot write {error.filename or folder}: {error.strerror}') from None
+  return [folder / name for name in made]
 
 
 def pages() -> dict[str, str]:
@@ -170,18 +173,15 @@ def _sentence(text: str) -> str:
 def _commands(name: str, table: Table) -> list[str]:
   """Return what runs the rows of a table, by the hardware and data that they need, with the hours of the longest."""
   runs = {run.name: run for run in table.runs}
-  hours: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+  groups: dict[tuple[str, tuple[str, ...]], list[needs.Needs]] = {}
   for row in table.rows:
     one = needs.of_row(row, runs)
-    hours.setdefault((one.hardware, one.data), []).append(one.gpu_hours)
-  lines = (
-    [f'`python -m launch.tables {name}` runs what is missing (hours are those of the longest row):', '']
-    if hours
-    else []
-  )
-  for (hardware, data), each in hours.items():
-    lines.append(f'- {len(each)} row{"s" * (len(each) > 1)}: {needs.describe(needs.Needs(hardware, max(each), data))}')
-  return lines
+    groups.setdefault((one.hardware, one.data), []).append(one)
+  lines = [f'`python -m launch.tables {name}` runs what is missing (hours are those of the longest row):', '']
+  for each in groups.values():
+    longest = max(each, key=lambda one: (one.gpu_hours, one.core_hours))
+    lines.append(f'- {len(each)} row{"s" * (len(each) > 1)}: {needs.describe(longest)}')
+  return lines if groups else []
 
 
 def _measured(lines: list[measured.Measurement]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.tables import DATA, METRICS, Metric, Run, Table
-from launch.tables import collection, needs, pages, printed
+from launch.tables import collection, measured, needs, pages, printed
 from launch.tables import plan as plans
 
 HEADER = (
@@ -104,7 +104,8 @@ def _published(row, printed: plans.Printed | None) -> str:
 
 def _ours(one: collection.RowResult, digits: int) -> str:
   if not one.seeds:
-    return one.state
+    recorded = measured.by_figure().get(one.row.id) if one.state == collection.ABSENT else None
+    return f'{one.state}; recorded: {measured.text(recorded)}' if recorded else one.state
   text = _number(one.mean, METRICS[one.row.metric], digits)
   text += '' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(digits, 1) + 1}f}'
   count = len(one.seeds)
@@ -151,7 +152,7 @@ def markdown(name: str, table: Table, results: Sequence[collection.RowResult], p
   text += ['', *(f'- {note}' for note in notes(results)), '']
   text += [MEASURED_HOW, '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
   for run in runs_of(table, results):
-    text += [f'**{run.name}** ({about(run, plan)})', '', '```', *protocol(run, table, plan), '```', '']
+    text += [f'**{run.name}** ({about(run, table, plan)})', '', '```', *protocol(run, table, plan), '```', '']
   rows = [f'| {key} | {DATA[key].files} | {DATA[key].terms} |' for key in data_of(table, results)]
   text += ['## Data', '', '| Name | What | Terms |', '|---|---|---|', *rows] if rows else []
   return '\n'.join(text) + '\n'
@@ -199,10 +200,10 @@ def data_of(table: Table, results: Sequence[collection.RowResult]) -> list[str]:
   return [name for name in DATA if f'{{data.{name}}}' in text]
 
 
-def about(run: Run, plan: plans.Plan) -> str:
+def about(run: Run, table: Table, plan: plans.Plan) -> str:
   """Return the seeds, hardware and hours of a run."""
   count = len(plans.seeds(run, plan))
-  one = needs.Needs(run.needs, run.gpu_hours * count, ())
+  one = needs.of_run(run, {other.name: other for other in table.runs}, count)
   return (f'{count} seed{"s" * (count > 1)}; ' if run.seeds else '') + f'needs {needs.describe(one)}'
 
 
@@ -231,7 +232,7 @@ def html_page(name: str, table: Table, results: Sequence[collection.RowResult], 
     cells = ''.join(f'<td class="{_class(HEADER[i], line.cells[i])}">{e(line.cells[i])}</td>' for i in shown)
     rows.append(f'<tr class="{"" if line.result.seeds else "absent"}" title="{e(line.result.row.id)}">{cells}</tr>')
   runs = ''.join(
-    f'<details><summary><b>{e(run.name)}</b> ({e(about(run, plan))})</summary><pre>'
+    f'<details><summary><b>{e(run.name)}</b> ({e(about(run, table, plan))})</summary><pre>'
     f'{e(chr(10).join(protocol(run, table, plan)))}</pre></details>'
     for run in runs_of(table, results)
   )

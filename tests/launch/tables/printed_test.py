@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.tables import CORES, POD, Row, Run, Table, Unmeasured
+from experiments.tables import CORES, GPU, POD, Row, Run, Table, Unmeasured
 from launch.tables import measured, needs, pages, printed
 from launch.tables import plan as plans
 from lmx.errors import InputError
@@ -132,12 +132,12 @@ def test_rows_are_connected_through_other_rows():
 def test_a_row_needs_what_its_runs_start_from():
   runs = {
     'start': Run('start', settings=('data.manual_dir={data.squad}',), seeds=0, needs=POD, gpu_hours=100),
-    'run': Run('run', settings=('train.init_from={start}',), seeds=3, needs=CORES, gpu_hours=2),
+    'run': Run('run', settings=('train.init_from={start}',), seeds=3, needs=GPU, gpu_hours=2),
     'again': Run('again', settings=('train.init_from={few}',), needs=POD),
     'few': Run('few', needs=CORES),
   }
   assert needs.of_row(Row('b', 'again', 'f1'), runs).hardware == POD
-  assert needs.of_row(Row('a', 'run', 'f1'), runs) == needs.Needs(POD, 106, ('squad',))
+  assert needs.of_row(Row('a', 'run', 'f1'), runs) == needs.Needs(POD, 106, 0, ('squad',))
   assert (
     needs.describe(needs.of_row(Row('a', 'run', 'f1'), runs)) == 'a pod, about 106 hours of an H100; squad (CC BY-SA)'
   )
@@ -151,8 +151,9 @@ def test_hours_are_those_of_the_operations():
   }
   per_hour = 0.35 * 989e12 * 3600
   hours = 6 * 124_439_808 * 600_000 * 480 * 1024 / per_hour
-  assert needs.gpu_hours(runs['long'], runs) == pytest.approx(hours)
-  assert needs.gpu_hours(runs['long']._replace(gpu_hours=4), runs) == 4
-  assert needs.gpu_hours(runs['long']._replace(needs=CORES), runs) == 0
+  assert needs.of_run(runs['long'], runs, 1).gpu_hours == pytest.approx(hours)
+  assert needs.of_run(runs['long']._replace(gpu_hours=4), runs, 2).gpu_hours == 8
+  cores = needs.of_run(runs['long']._replace(needs=CORES), runs, 1)
+  assert cores.gpu_hours == 0 and cores.core_hours == pytest.approx(hours * 0.35 * 989e12 / 100e9)
   hours = 6 * 335_141_888 * 3 * 392_702 * 128 / per_hour
-  assert needs.gpu_hours(runs['short'], runs) == pytest.approx(hours), 'weights that are imported'
+  assert needs.of_run(runs['short'], runs, 1).gpu_hours == pytest.approx(hours), 'weights that are imported'
