@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> int:
   rest, settings = split_overrides(words)
   args = _parser().parse_args(rest)
+  _check(args)
   plan = _plan(args, settings)
   if args.decks:
     print(pages.decks().partition('\n')[2].strip())
@@ -101,6 +102,17 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--options', default='', help="added to every experiment's argument, such as epochs=6")
   parser.add_argument('--output', default='', help='directory of the rendered table (default: DIR/tables)')
   return parser
+
+
+def _check(args: argparse.Namespace) -> None:
+  """Raise InputError for options that do not go together."""
+  modes = [name for name in ('list', 'feasible', 'decks', 'pages') if getattr(args, name) not in (False, None)]
+  if len(modes) > 1:
+    raise InputError(f'{", ".join(f"--{name}" for name in modes)}: expected one of these')
+  if modes or not args.table:
+    for name in ('rows', 'record', 'collect', 'dry_run', 'options', 'output'):
+      if getattr(args, name):
+        raise InputError(f'--{name} is for the rows of a table: give its name, without --{(modes or ["list"])[0]}')
 
 
 def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:

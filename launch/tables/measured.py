@@ -7,6 +7,7 @@ import functools
 from typing import NamedTuple
 
 from launch.tables import plan as plans
+from lmx.errors import InputError
 
 FILE = plans.FOLDER / 'measured.csv'
 
@@ -51,9 +52,24 @@ class Measurement(NamedTuple):
 
 @functools.cache
 def measurements() -> tuple[Measurement, ...]:
-  """Return all lines of measured.csv in order."""
+  """Return all lines of measured.csv in order; none without the file.
+
+  Raises:
+    InputError: the head or a line has other cells.
+  """
+  if not FILE.exists():
+    return ()
   with FILE.open(newline='', encoding='utf-8') as file:
-    return tuple(Measurement(**line) for line in csv.DictReader(file))
+    reader = csv.reader(file)
+    head = tuple(next(reader, ()))
+    if head != Measurement._fields:
+      raise InputError(f'{FILE}: got the columns {", ".join(head)}; expected {", ".join(Measurement._fields)}')
+    found = []
+    for cells in reader:
+      if len(cells) != len(head):
+        raise InputError(f'{FILE}, line {reader.line_num}: got {len(cells)} cells; expected {len(head)}')
+      found.append(Measurement(*cells))
+  return tuple(found)
 
 
 def text(one: Measurement) -> str:

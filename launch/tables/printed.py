@@ -170,9 +170,13 @@ def _joined(parts: list[list[_Row]]) -> Block:
   made = []
   for [(label, cells)] in parts:
     dataset, split, _ = next(iter(cells))
-    known = dataset.lower() in label.lower()
+    known = _letters(dataset) in _letters(label)
     made.append(BlockRow(label if known else _join(label, dataset, split), tuple(cells.values())))
   return Block('', '', tuple(metric for *_, metric in _columns(parts[0])), tuple(made))
+
+
+def _letters(text: str) -> str:
+  return ''.join(letter for letter in text.lower() if letter.isalnum())
 
 
 def _listed(parts: list[list[_Row]]) -> Block:

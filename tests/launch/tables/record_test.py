@@ -36,9 +36,46 @@ def test_metrics_are_recorded_and_replaced(tmp_path, file, capsys):
   assert f'1 lines of {file} written' in capsys.readouterr().out
   [line] = lines_of(file)
   assert line['id'] == 'rnn_lm/ptb/small/test' and line['value'] == '114.8' and line['seeds'] == '1'
-  assert line['command'] == 'python -m launch.tables rnn_lm_ptb --rows=rnn_lm/ptb/small/test'
+  assert line['command'] == 'python -m launch.tables rnn_lm_ptb --rows=rnn_lm/ptb/small/test --seeds=1'
   assert (line['system'], line['split'], line['metric'], line['hardware']) == ('rnn_lm', 'test', 'ppl', '1 x cpu')
   assert not line['differs'] and not line['spread'] and len(line['date']) == 10
+
+
+@pytest.mark.parametrize(
+  'words,message',
+  [
+    (['--record'], '--record is for the rows of a table'),
+    (['ntm', '--list', '--rows=copy'], '--rows is for the rows of a table'),
+    (['--list', '--decks'], '--list, --decks: expected one of these'),
+    (['--pages=/dev/null/pages'], '--pages: cannot write /dev/null/pages'),
+  ],
+)
+def test_options_that_do_not_go_together_are_refused(capsys, words, message):
+  assert main(words) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_a_broken_file_is_named(file, capsys):
+  file.write_text(file.read_text() + 'a,b\n')
+  assert main(['--decks']) == 2
+  assert f'{file}, line 2: got 2 cells; expected 15' in capsys.readouterr().err
+  measured.measurements.cache_clear()
+  file.unlink()
+  assert main(['--decks']) == 0
+
+
+def test_what_an_older_record_says_more_is_kept(tmp_path, file):
+  words = ['rnn_lm_ptb', f'--runs={tmp_path}', '--rows=small/*', '--collect', '--seeds=1', '--record']
+  put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.8, split='test', commit='abc', protocol='long')
+  assert main(words) == 0
+  put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.8, split='test')
+  assert main(words) == 0
+  [line] = lines_of(file)
+  assert (line['commit'], line['protocol']) == ('abc', 'long')
+  put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.9, split='test')
+  assert main(words) == 0
+  [line] = lines_of(file)
+  assert (line['value'], line['commit'], line['protocol']) == ('114.9', '', '')
 
 
 def test_pages_of_results_are_those_of_the_tables():
