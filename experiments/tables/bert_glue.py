@@ -1,6 +1,7 @@
 """BERT fine-tuned on GLUE."""
 
 from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
+from experiments.tables.xlnet_tasks import GLUE
 
 RATES = ('2e-5', '3e-5', '4e-5', '5e-5')  # section 4.1
 _HOURS = {  # of one H100 in float32, for the tasks that take more than minutes
@@ -25,16 +26,6 @@ _SERVER = {
   'base': "printed: GLUE's test server; ours: the validation split, on which the rate is chosen",
   'large': "printed: GLUE's test server, the best of several restarts by the validation split; ours: the mean of five "
   'on that split',
-}
-_QUOTED = {  # BERT large on the validation split, in table 5 of XLNet's paper
-  'mnli_m': ('mnli', 'accuracy'),
-  'qnli': ('qnli', 'accuracy'),
-  'qqp': ('qqp', 'accuracy'),
-  'rte': ('rte', 'accuracy'),
-  'sst2': ('sst2', 'accuracy'),
-  'mrpc': ('mrpc', 'accuracy'),
-  'cola': ('cola', 'matthews'),
-  'stsb': ('stsb', 'pearson'),
 }
 
 
@@ -80,7 +71,7 @@ TABLE = Table(
         metric,
         differs='printed: the median of ten runs of unprinted settings; ours: the mean of five',
       )
-      for column, (task, metric) in _QUOTED.items()
+      for column, (task, metric) in GLUE.items()
     ),
   ),
   runs=tuple(

@@ -138,12 +138,10 @@ def has_picture(table: Table, results: Sequence[collection.RowResult]) -> bool:
 def markdown(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> str:
   """Return the table with its protocol in Markdown."""
   text = [f'# {table.title}', '', f'{table.source}.{" " + table.note if table.note else ""}', '']
-  if _is_whole(table, results):
-    shown_figures, footnotes = pages.show(table, live(results))
-    for place in table.prints:
-      blocks = printed.blocks(printed.figures_of(place))
-      text += [f'## {pages.heading(place)}', '', *printed.markdown(blocks, shown_figures)]
-    text += [*(f'- {note}' for note in footnotes), ''] if footnotes else []
+  parts, figures, footnotes = _as_printed(table, results)
+  for heading, blocks in parts:
+    text += [f'## {heading}', '', *printed.markdown(blocks, figures)]
+  text += [*(f'- {note}' for note in footnotes), ''] if footnotes else []
   shown = columns(results)
   text += [f'## {ROWS}', '']
   text += ['| ' + ' | '.join(HEADER[i] for i in shown) + ' |']
@@ -158,8 +156,15 @@ def markdown(name: str, table: Table, results: Sequence[collection.RowResult], p
   return '\n'.join(text) + '\n'
 
 
-def _is_whole(table: Table, results: Sequence[collection.RowResult]) -> bool:
-  return len(results) == len(table.rows)
+def _as_printed(
+  table: Table, results: Sequence[collection.RowResult]
+) -> tuple[list[tuple[str, list[printed.Block]]], printed.Shown, list[str]]:
+  """Return the headings and blocks of the paper's tables, what is shown beside them, and footnotes; none for a part of
+  the rows."""
+  if len(results) != len(table.rows):
+    return [], printed.Shown({}, {}, {}), []
+  parts = [(pages.heading(place), printed.blocks(printed.figures_of(place))) for place in table.prints]
+  return parts, *pages.show(table, live(results))
 
 
 def live(results: Sequence[collection.RowResult]) -> dict[str, str]:
@@ -240,21 +245,18 @@ def html_page(name: str, table: Table, results: Sequence[collection.RowResult], 
     f'<tr><td>{e(k)}</td><td>{e(DATA[k].files)}</td><td>{e(DATA[k].terms)}</td></tr>' for k in data_of(table, results)
   )
   data = data and f'<h2>Data</h2>\n<table><tbody>{data}</tbody></table>'
-  printed_tables: list[str] = []
-  footnotes: list[str] = []
-  if _is_whole(table, results):
-    shown_figures, footnotes = pages.show(table, live(results))
-    for place in table.prints:
-      blocks = printed.blocks(printed.figures_of(place))
-      printed_tables += [f'<h2>{e(pages.heading(place))}</h2>', *printed.html_lines(blocks, shown_figures)]
-  above = '\n'.join([*printed_tables, *(f'<p>{e(note)}</p>' for note in footnotes), f'<h2>{ROWS}</h2>'])
+  parts, figures, footnotes = _as_printed(table, results)
+  above = [
+    text for heading, blocks in parts for text in (f'<h2>{e(heading)}</h2>', *printed.html_lines(blocks, figures))
+  ]
+  above += [*(f'<p>{e(note)}</p>' for note in footnotes), f'<h2>{ROWS}</h2>']
   remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(results))
   remarks = remarks and f'<ul>{remarks}</ul>\n'
   about_it = 'Scores by what they cost' if table.curves else 'Difference from the published figures'
   image = f'<p><img src="{e(name)}.png" alt="{about_it}"></p>\n' if has_picture(table, results) else ''
   return (
     f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{e(table.title)}</title><style>{_STYLE}</style>\n'
-    f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n{above}\n'
+    f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n{chr(10).join(above)}\n'
     f'<table><thead><tr>{head}</tr></thead>\n<tbody>{chr(10).join(rows)}</tbody></table>\n{remarks}{image}'
     f'<h2>How each is measured</h2>\n{runs}\n{data}</html>\n'
   )
