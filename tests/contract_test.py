@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from lmx import objectives
 from lmx.engine import step
 from lmx.errors import InputError
 from lmx.models import registry
@@ -75,12 +75,20 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('character_transformer', 't64'): 218_529_792,
 }
 
-INPUTS = ('tokens_BT', 'types_BT', 'valid_BT', 'source_BS', 'source_valid_BS')  # of `apply`; the rest is the loss's
-LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
+SECOND = ('tokens_BS', 'valid_BS')  # second text of a model that compares two
+# Of `apply`; the rest is the loss's.
+INPUTS = ('tokens_BT', 'types_BT', 'valid_BT', 'source_BS', 'source_valid_BS', 'predicate_BT', *SECOND)
+LABELS = {
+  'dataset': {'name': 'made up'},
+  'label_names': ['a', 'b', 'c'],
+  'token_label_names': ['B-x', 'I-x', 'O'],
+  'spans': True,
+}
 MODELS = registry.names()
 CAUSAL = [name for name in MODELS if registry.get(name).CAUSAL]
 every_model = pytest.mark.parametrize('name', MODELS)
 # A recurrent, a causal, a bidirectional and an encoder-decoder model; the others are slow.
+ROW = {'tokens_BT': jax.ShapeDtypeStruct((B, T), jnp.int32)}
 FEW = ('rnn_lm', 'gpt2', 'bert', 'bahdanau')
 few_models = pytest.mark.parametrize(
   'name', [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
@@ -101,6 +109,15 @@ def config(name: str, **changes):
   return registry.config(name, 'tiny', **(quiet | small | changes))
 
 
+def reads_second(name: str) -> bool:
+  """Does the model compare two texts?"""
+  shapes = getattr(registry.get(name), 'read_shapes', lambda cfg, rows: rows)
+  return 'tokens_BS' in shapes(config(name), ROW)
+
+
+every_model_of_pairs = pytest.mark.parametrize('name', [name for name in MODELS if reads_second(name)])
+
+
 def draw(init, *args):
   """Parameters of which no bias is zero and no gain one."""
   return drawn.params(init, *args, std=lambda shape: 2 * max(shape, default=64) ** -0.5, seed=1)
@@ -118,8 +135,7 @@ def state_of(name: str, rows: int = B, length: int = 0):
 
 @functools.cache
 def objective(name: str):
-  module = importlib.import_module(f'lmx.objectives.{registry.get(name).OBJECTIVE}')
-  return module, module.resolve(module.Config(), LABELS) if hasattr(module, 'resolve') else module.Config()
+  return objectives.default(registry.get(name), LABELS)
 
 
 def batch_of(cfg, seed: int = 0) -> dict[str, np.ndarray]:
@@ -137,6 +153,12 @@ def batch_of(cfg, seed: int = 0) -> dict[str, np.ndarray]:
     'row_weights_B': np.ones(B, np.float32),
     'source_BS': rng.integers(0, V, (B, S)).astype(np.int32),
     'source_valid_BS': np.ones((B, S), bool),
+    'tokens_BS': rng.integers(0, V, (B, S)).astype(np.int32),
+    'valid_BS': np.ones((B, S), bool),
+    'predicate_BT': (np.arange(T) == np.array([[2], [0], [4]])).astype(np.int32),
+    'labels_B': np.arange(B, dtype=np.int32),
+    'starts_B': np.array([1, 2, 5], np.int32),
+    'ends_B': np.array([3, 2, 6], np.int32),
   }
 
 
@@ -147,8 +169,8 @@ def words(cfg) -> int:
 
 def part_of(batch, rows=slice(None), steps=slice(None)) -> dict[str, np.ndarray]:
   """Some rows and steps of a batch, as evaluation needs it: tokens, types, and the whole source."""
-  found = {k: batch[k][rows, steps] for k in ('tokens_BT', 'types_BT')}
-  return found | {k: batch[k][rows] for k in ('source_BS', 'source_valid_BS')}
+  found = {k: batch[k][rows, steps] for k in ('tokens_BT', 'types_BT', 'predicate_BT')}
+  return found | {k: batch[k][rows] for k in ('source_BS', 'source_valid_BS', *SECOND)}
 
 
 def started(name: str, batch):
@@ -187,6 +209,8 @@ def given(name: str, batch):
     return batch
   letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 90 + x % 11, 261 + 0 * x], -1).astype(np.int32)
   found = {**batch, 'characters_BTC': letters(tokens_BT)}
+  if 'tokens_BS' in batch:
+    found['characters_BSC'] = letters(batch['tokens_BS'])
   return found | ({'labels_BT': batch['targets_BT'] % 3} if 'targets_BT' in batch else {})
 
 
@@ -414,6 +438,29 @@ def test_the_source_reaches_every_output(name):
 def test_every_leaf_of_the_state_after_the_source_leads_with_the_batch(name):
   state = started(name, batch_of(config(name)))
   assert jax.tree.leaves(state) and all(leaf.shape[0] == B for leaf in jax.tree.leaves(state))
+
+
+@every_model_of_pairs
+def test_padding_of_the_second_text_changes_nothing(name):
+  batch = batch_of(config(name))
+  batch['valid_BS'] = np.arange(S) < np.array([S, 5, 0])[:, None]
+  before = last(name, batch)
+  assert np.isfinite(before).all()
+  batch['tokens_BS'] = np.where(batch['valid_BS'], batch['tokens_BS'], 3).astype(np.int32)
+  np.testing.assert_array_equal(last(name, batch), before)
+  short = {k: v[:, :5] if k in SECOND else v for k, v in part_of(batch, slice(1, 2)).items()}
+  np.testing.assert_allclose(last(name, short)[0], before[1], rtol=1e-5, atol=1e-5)
+
+
+@every_model_of_pairs
+def test_the_second_text_reaches_every_output(name):
+  cfg = config(name)
+  batch = batch_of(cfg)
+  before = last(name, batch)
+  for s in (0, S - 1):
+    other = batch['tokens_BS'].copy()
+    other[:, s] = (other[:, s] + 1) % words(cfg)
+    assert (np.abs(last(name, {**batch, 'tokens_BS': other}) - before).max(-1) > 1e-7).all()
 
 
 @few_models

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 _LENGTH = 35  # tokens of a row, for models without a window (arXiv 1409.2329, section 4.1)
 # Placeholder labels, for heads whose size depends on the data.
-_LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
+_LABELS = {
+  'dataset': {'name': 'any'},
+  'label_names': ['0', '1'],
+  'token_label_names': ['B-x', 'I-x', 'O'],
+  'spans': True,
+}
 
 
 def build_model(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str]:
@@ -69,9 +74,7 @@ def build_task(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
   from lmx import objectives
   from lmx.benchmark import flops
 
-  objective = objectives.get(module.OBJECTIVE)
-  options = objective.resolve(objective.Config(), _LABELS) if hasattr(objective, 'resolve') else objective.Config()
-  return flops.Task(module, cfg, objective, options), name
+  return flops.Task(module, cfg, *objectives.default(module, _LABELS)), name
 
 
 def resolve_length(cfg: Any, batch: int, length: int) -> int:

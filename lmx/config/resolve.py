@@ -426,6 +426,7 @@ def _batching(value: Any) -> Any:
 def _objective(model: Any, section: Mapping[str, Any]) -> dict[str, Any]:
   name = section.get('name', model.OBJECTIVE)
   cls = objectives.get(name).Config
-  fields = {k: v for k, v in section.items() if k != 'name'}
+  defaults = getattr(model, 'OBJECTIVE_FIELDS', {}) if name == model.OBJECTIVE else {}
+  fields = {**defaults, **{k: v for k, v in section.items() if k != 'name'}}
   _check_keys('objective.', fields, ['name', *_names(cls)])
   return {'name': name, **dataclasses.asdict(cls(**fields_lib.convert('objective', cls, fields)))}

@@ -298,7 +298,7 @@ def _rows(micro: Batch) -> Array:
 
 
 def _valid(batch: Batch) -> list[Array]:
-  return [batch[key] for key in ('valid_BT', 'valid_BGT', 'source_valid_BS') if key in batch]
+  return [batch[key] for key in ('valid_BT', 'valid_BGT', 'valid_BS', 'source_valid_BS') if key in batch]
 
 
 def _lengths(batch: Batch) -> Array:
@@ -344,7 +344,7 @@ def _truncate(
   key: Array,
 ) -> Any:
   """Compute `gradient` of the batch without positions that are padding in all rows, as far as `lengths` allow."""
-  # The axis to truncate, by the letters of the name: T, or S for the source of a translation.
+  # The axis to truncate, by the letters of the name: T, or S for a second text or the source of a translation.
   axes = {name: max(map(name.rpartition('_')[2].find, 'TS')) for name in batch}
   steps, longest = _truncation_lengths(batch, lengths), jnp.max(_lengths(batch))
   if axis is not None:  # all devices take the same branch, because it may contain collectives

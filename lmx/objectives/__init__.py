@@ -47,6 +47,13 @@ _registry = Registry(__name__, 'objective', excluded=('rows', 'continuation', 'n
 names, get = _registry.names, _registry.get
 
 
+def default(model: Model, manifest: Any) -> tuple[Any, Any]:
+  """Return (objective of a model, its Config with the model's OBJECTIVE_FIELDS, resolved with a manifest)."""
+  objective = get(model.OBJECTIVE)
+  cfg = objective.Config(**getattr(model, 'OBJECTIVE_FIELDS', {}))
+  return objective, objective.resolve(cfg, manifest) if hasattr(objective, 'resolve') else cfg
+
+
 def mean(pair: tuple[float, float]) -> float:
   """Return sum over weight, NaN where the weight is 0."""
   return pair[0] / pair[1] if pair[1] else math.nan

@@ -9,6 +9,7 @@ one direction; here it is.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -82,6 +83,17 @@ def sizes(cfg: Config, features: Features) -> tuple[int, int, int]:
     width = (features.layers or ())[-1].shape[-1]
   read = width * (4 if cfg.features == 'concat_last_4' else 1)
   return 2 * cfg.lstm_width if cfg.lstm_layers else read, width, layers
+
+
+def one_token(model: Model, model_cfg: Any, shapes: Mapping[str, Any]) -> Batch:
+  """Return a batch of zeros for a trace.
+
+  Args:
+    shapes: those of the objective for one row of one token; what else the model reads is added.
+  """
+  if hasattr(model, 'read_shapes'):
+    shapes = model.read_shapes(model_cfg, dict(shapes))
+  return {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
 
 
 def apply(

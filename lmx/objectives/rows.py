@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.layers import char_cnn
 from lmx.layers.dropout import dropout, split
 from lmx.layers.normalization import batch_norm, init_batch_norm
 from lmx.objectives import head_input
@@ -116,8 +117,8 @@ def _trace(cfg: Config, model: Model, model_cfg: Any) -> Any:
   """Return the shapes of the pooled features, or with layers above the model those of its features, of one token."""
 
   def one_token(key: Array) -> Any:
-    token = jnp.zeros((1, 1), jnp.int32)
-    batch = {'tokens_BT': token, 'valid_BT': jnp.ones((1, 1), bool), 'characters_BTC': jnp.zeros((1, 1, 50), jnp.int32)}
+    characters = jax.ShapeDtypeStruct((1, 1, char_cnn.WORD_LENGTH), jnp.int32)
+    batch = head_input.one_token(model, model_cfg, shapes(1, 1) | {'characters_BTC': characters})
     params = {'model': model.init(model_cfg, key)}
     if cfg.is_last_layer:
       return pool_rows(cfg, model, model_cfg, {**params, 'objective': {}}, batch, None)[0]

@@ -72,7 +72,8 @@ def _sizes(cfg: Config, model: Model, model_cfg: Any) -> tuple[int, int, int]:
   """Return `head_input.sizes`, from a trace of one token."""
 
   def one_token(key: Array) -> Features:
-    batch, params = {'tokens_BT': jnp.zeros((1, 1), jnp.int32)}, {'model': model.init(model_cfg, key)}
+    batch = head_input.one_token(model, model_cfg, shapes(Config(), 1, 1))
+    params = {'model': model.init(model_cfg, key)}
     return head_input.apply(cfg, model, model_cfg, params, batch, model.init_state(model_cfg, 1), None)[0]
 
   return head_input.sizes(cfg, jax.eval_shape(one_token, jax.random.key(0)))

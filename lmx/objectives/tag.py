@@ -71,7 +71,7 @@ def _sizes(cfg: Config, model: Model, model_cfg: Any) -> tuple[int, int, int]:
   """Return `head_input.sizes`, from a trace of one word."""
 
   def one_word(key: Array) -> Features:
-    batch = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes(Config(), 1, 1).items()}
+    batch = head_input.one_token(model, model_cfg, shapes(Config(), 1, 1))
     params = {'model': model.init(model_cfg, key)}
     return head_input.apply(cfg, model, model_cfg, params, batch, model.init_state(model_cfg, 1), None)[0]
 

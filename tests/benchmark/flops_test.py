@@ -16,14 +16,17 @@ from lmx.models import registry
 from lmx.objectives import causal_lm
 from lmx.types import Output
 
-LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
+LABELS = {
+  'dataset': {'name': 'any'},
+  'label_names': ['0', '1'],
+  'token_label_names': ['B-x', 'I-x', 'O'],
+  'spans': True,
+}
 
 
 def _task(name: str, variant: str = 'tiny', **changes) -> flops.Task:
   model = registry.get(name)
-  objective = objectives.get(model.OBJECTIVE)
-  options = objective.resolve(objective.Config(), LABELS) if hasattr(objective, 'resolve') else objective.Config()
-  return flops.Task(model, registry.config(name, variant, **changes), objective, options)
+  return flops.Task(model, registry.config(name, variant, **changes), *objectives.default(model, LABELS))
 
 
 def _shape(*sizes: int) -> jax.ShapeDtypeStruct:

@@ -14,7 +14,7 @@ import pytest
 from lmx import objectives
 from lmx.engine import state, step
 from lmx.errors import InputError
-from lmx.layers import bilm, char_cnn, scalar_mix
+from lmx.layers import bilm, char_cnn, scalar_mix, word_input
 from lmx.models import bilstm, elmo, registry
 from lmx.objectives import tag
 from lmx.optim import build
@@ -51,7 +51,7 @@ def run(cfg, params):
 
 def contextual(cfg, params):
   return bilm.run_sentences(
-    bilstm.sizes(cfg), params, BATCH['characters_BTC'], VALID, bilm.init_state(bilstm.sizes(cfg), B)
+    word_input.bilm_sizes(cfg), params, BATCH['characters_BTC'], VALID, bilm.init_state(word_input.bilm_sizes(cfg), B)
   )[0]
 
 
@@ -103,7 +103,7 @@ def test_elmo_stands_where_it_is_asked_for(place, width_in, width):
 def test_its_bilm_is_the_language_model_without_its_output():
   """The run of a biLM can stand at params['bilm'] as it is."""
   cfg = config()
-  sizes = {f.name: getattr(bilstm.sizes(cfg), f.name) for f in dataclasses.fields(bilm.Sizes)}
+  sizes = {f.name: getattr(word_input.bilm_sizes(cfg), f.name) for f in dataclasses.fields(bilm.Sizes)}
   other = elmo.Config(V=9, N=sizes.pop('layers'), **sizes)
   theirs = drawn.shapes(elmo.init, other)
   shapes = lambda tree: jax.tree.map(lambda x: x.shape, dict(tree))

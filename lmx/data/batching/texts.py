@@ -5,6 +5,10 @@
   gpt    start a classify      start a delimiter b classify                        (Radford et al. 2018, figure 1)
   xlnet  a <sep> <cls>         a <sep> b <sep> <cls>, of segments 0 0 1 1 2  (zihangdai/xlnet, classifier_utils.py)
   plain  a                     a b                                                 (classes of transformers on GPT-2)
+  separate                     a and b in arrays of their own, for models that read two texts (Chen et al. 2017, ESIM)
+
+`separate` has the first text in `tokens_BT` and `valid_BT` and the second in `tokens_BS` and `valid_BS`, each of at
+most `data.length` tokens, without special tokens; S = T in a batch.
 
 A pair whose second text has no tokens is a row of one text for `bert` and `xlnet`, as in both codes (`if tokens_b`).
 A row of a question with choices is one sequence per choice. For `bert` and `xlnet` a is the context and b the question
@@ -36,7 +40,8 @@ from lmx.data.batching import bucketed
 from lmx.data.batching.base import is_labelled, sizes, special_token_id
 from lmx.errors import InputError, InputWarning, check_choice, check_least
 
-FORMS = ('bert', 'gpt', 'xlnet', 'plain')
+CHARACTERS = 'may'
+FORMS = ('bert', 'gpt', 'xlnet', 'plain', 'separate')
 Layout = tuple[tuple[int, ...], ...]  # for each text, the documents of the row that form it
 SpecialIds = tuple[
   tuple[int, ...], tuple[int, ...], tuple[int, ...]
@@ -48,7 +53,7 @@ class Config(bucketed.Config):
   """Rows of one text or two; the attributes are those of `bucketed.Config`, and
 
   Attributes:
-    form: 'bert', 'gpt', 'xlnet' or 'plain', see the module's docstring.
+    form: 'bert', 'gpt', 'xlnet', 'plain' or 'separate', see the module's docstring.
     both_orders: include a row of two texts in both orders.
     second_length: largest number of tokens of the second text, its last ones; the first text alone is then truncated to
       data.length. 0 truncates the longer text.
@@ -81,6 +86,12 @@ def check(data: Any) -> None:
       'data.batching.form "gpt" needs three data.special_tokens: start, delimiter and classify, such as '
       '_start_, _delimiter_ and _classify_'
     )
+  if cfg.form == 'separate':
+    for name in ('both_orders', 'second_length'):
+      if getattr(cfg, name):
+        raise InputError(
+          f'data.batching.{name}: got {getattr(cfg, name)} with form "separate", whose texts are no one row; omit it'
+        )
   if data.reverse:
     raise InputError('data.reverse: got True; expected False with data.batching "texts"')
 
@@ -93,13 +104,15 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Text
     raise InputError(
       f'data.batching.both_orders: got rows of {"choices" if choices else documents}; expected rows of two texts'
     )
+  if cfg.form == 'separate' and choices:
+    raise InputError(f'data.batching.form: got "separate" with {choices} choices of a question; expected another form')
   if cfg.second_length and documents == 1:
     raise InputError('data.batching.second_length: got rows of one text; expected two texts, or choices; set it to 0')
   special_ids: SpecialIds = ((), (), ())
   if cfg.form == 'gpt':
     start, delimiter, classify = (tokenizer.token_id(name) for name in data.special_tokens)
     special_ids = ((start,), (delimiter,), (classify,))
-  elif cfg.form != 'plain':
+  elif cfg.form in ('bert', 'xlnet'):
     cls, sep = special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')
     special_ids = ((cls,), (sep,), (sep,)) if cfg.form == 'bert' else ((), (sep,), (sep, cls))
   return Texts(
@@ -184,12 +197,19 @@ class Texts(bucketed.Bucketed):
     seconds = [sequences[0 if cfg.both_orders else g][-1] for g in range(len(sequences))]
     self._alone_GI = [is_dropped & (full_IN[:, list(second)].sum(axis=1) == 0) for second in seconds]
     around_GI = [around - between * alone_I for alone_I in self._alone_GI]
-    self._kept_ranges = [
-      _kept_ranges(full_IN, sequence, length - around_I, cfg.second_length)
-      for sequence, around_I in zip(sequences, around_GI, strict=True)
-    ]
+    if cfg.form == 'separate':
+      self._kept_ranges = [
+        [_kept_ranges(full_IN, (text,), np.full(len(full_IN), length), 0)[0] for text in sequences[0]]
+      ]
+    else:
+      self._kept_ranges = [
+        _kept_ranges(full_IN, sequence, length - around_I, cfg.second_length)
+        for sequence, around_I in zip(sequences, around_GI, strict=True)
+      ]
     totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept_ranges]
     self._sizes = np.max(np.add(totals, around_GI), axis=0)
+    if cfg.form == 'separate':
+      self._sizes = np.max([kept_I for ((_, kept_I),) in self._kept_ranges[0]], axis=0)
     self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
     full_lengths = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
     truncated = int((np.stack(full_lengths) > np.stack(totals)).any(axis=0).sum())
@@ -205,10 +225,19 @@ class Texts(bucketed.Bucketed):
         'such as glue/sst2 or table_files'
       )
     self._arrange(cfg, 'rows')
+    if cfg.form == 'separate':
+      self._set_size(len(full_IN), int(totals[0].sum()), '1')
+
+  def positions(self) -> int:
+    """Return the number of positions in an epoch, padding included."""
+    return super().positions() * (len(self._kept_ranges[0]) if self._cfg.form == 'separate' else 1)
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
     T = length or self.length
-    arrays = [self._sequence(g, example_B, live_B, T) for g in range(len(self._sequences))]
+    if self._cfg.form == 'separate':
+      arrays = [self._separate(example_B, live_B, T)]
+    else:
+      arrays = [self._sequence(g, example_B, live_B, T) for g in range(len(self._sequences))]
     batch = arrays[0]
     if len(arrays) > 1:
       batch = {key.replace('_B', '_BG', 1): np.stack([array[key] for array in arrays], axis=1) for key in batch}
@@ -216,6 +245,18 @@ class Texts(bucketed.Bucketed):
     if self._labels is not None:
       labels_B = np.where(live_B, self._labels[example_B], 0)
       batch['scores_B' if labels_B.dtype.kind == 'f' else 'labels_B'] = labels_B
+    return batch
+
+  def _separate(self, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
+    """Return the first text of each row, and the second with axis S."""
+    batch: dict[str, np.ndarray] = {}
+    column_T = np.arange(T)
+    for n, (axis, ((_, kept_I),)) in enumerate(zip('TS', self._kept_ranges[0], strict=False)):
+      valid_BT = (column_T < kept_I[example_B][:, None]) & live_B[:, None]
+      position_BT = self._begin_IN[example_B, n][:, None] + column_T
+      tokens_BT = np.zeros(valid_BT.shape, np.int32)
+      tokens_BT[valid_BT] = self._read(position_BT[valid_BT])
+      batch |= {f'tokens_B{axis}': tokens_BT, f'valid_B{axis}': valid_BT}
     return batch
 
   def _sequence(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:

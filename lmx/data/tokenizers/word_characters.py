@@ -100,7 +100,7 @@ def create(tokenizer: Any, characters: int) -> WordCharacters:
 
 
 class WithCharacters:
-  """Batches of words with characters_BTC in addition to tokens_BT, with the word ids above.
+  """Batches of words with characters_BTC in addition to tokens_BT, with the word ids above; characters_BSC likewise.
 
   The rest of the batch is unchanged; positions that are not valid have no characters.
   """
@@ -118,11 +118,14 @@ class WithCharacters:
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Return the given rows of the batch of `step`."""
     batch = self._batches(step, rows)
-    tokens_BT = batch['tokens_BT']
-    characters_BTC = self._words.character_ids(tokens_BT)
-    if 'valid_BT' in batch:
-      characters_BTC *= batch['valid_BT'][..., None]
-    ids = {'tokens_BT': self._words.word_ids(tokens_BT), 'characters_BTC': characters_BTC}
+    ids: dict[str, np.ndarray] = {}
+    for axes in ('BT', 'BS'):
+      if f'tokens_{axes}' not in batch:
+        continue
+      characters_BTC = self._words.character_ids(batch[f'tokens_{axes}'])
+      if f'valid_{axes}' in batch:
+        characters_BTC *= batch[f'valid_{axes}'][..., None]
+      ids |= {f'tokens_{axes}': self._words.word_ids(batch[f'tokens_{axes}']), f'characters_{axes}C': characters_BTC}
     if 'targets_BT' in batch:
       ids['targets_BT'] = self._words.word_ids(batch['targets_BT'])
     return batch | ids

@@ -86,6 +86,35 @@ def test_bert_reads_one_text(folder):
   assert pieces(corpus, row)[0] == '[CLS]' and pieces(corpus, row)[-1] == '[SEP]' and not row['types_BT'].any()
 
 
+@pytest.mark.filterwarnings('ignore:8 of 30 rows')
+@pytest.mark.parametrize('characters', [0, 6])
+def test_separate_texts_are_arrays_of_their_own(folder, characters):
+  own = {'tokenizer': 'words', 'special_tokens': (), 'vocab_size': 0, 'characters': characters, 'length': 8}
+  corpus, batches = load(folder, 'separate', train=False, **own)
+  found, whole = by_index(batches), corpus.tokenizer.tokens
+  assert sorted(found) == list(range(30))
+  for i, row in enumerate(rows()):
+    for axes, key in (('BT', 'one'), ('BS', 'two')):
+      words, valid = row[key].split()[:8], found[i][f'valid_{axes}']
+      assert valid.tolist() == [j < len(words) for j in range(8)]
+      if characters:
+        letters = found[i][f'characters_{axes}C']
+        assert [bytes((ids[ids < 257] - 1).tolist()).decode() for ids in letters[valid]] == words
+        assert not letters[~valid].any()
+      else:
+        assert [whole[token] for token in found[i][f'tokens_{axes}'][valid]] == words
+        assert not found[i][f'tokens_{axes}'][~valid].any()
+    assert 'types_BT' not in found[i] and corpus.manifest['label_names'][found[i]['labels_B']] == row['label']
+  assert batches.tokens_per_epoch == sum(min(len(row[key].split()), 8) for row in rows() for key in ('one', 'two'))
+  assert batches.positions() == 2 * 8 * 32
+
+
+@pytest.mark.parametrize('field', [{'both_orders': True}, {'second_length': 4}])
+def test_separate_texts_are_no_one_row(folder, field):
+  with pytest.raises(InputError, match='form "separate"'):
+    load(folder, 'separate', tokenizer='words', special_tokens=(), batching=field)
+
+
 def test_gpt_reads_start_delimiter_classify(folder):
   corpus, batches = load(folder, 'gpt', train=False)
   size = corpus.tokenizer.vocab_size
