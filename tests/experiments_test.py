@@ -766,6 +766,9 @@ MODEL_CHANGES: dict = {
   ('ntm', 'O'): None,
   ('ntm', 'controller'): ({}, 'feedforward'),
   ('ntm', 'memory'): ({}, 'constant'),
+  **{
+    (name, 'mix'): ({'mix_l2': 0.0}, 'last') for name in registry.names() if hasattr(registry.get(name).Config, 'mix')
+  },
   ('bilstm', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
   ('bilstm', 'elmo'): ({}, 'input'),
   ('bilstm', 'backend'): ({'backend': 'scan'}, 'custom'),

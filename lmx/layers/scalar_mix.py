@@ -11,8 +11,9 @@ from lmx.types import Array, Params
 
 
 def init(layers: int) -> Params:
-  """Initialise equal weights: {'weights': zeros (layers,), 'gamma': 1}."""
-  return {'weights': jnp.zeros(layers, jnp.float32), 'gamma': jnp.ones((), jnp.float32)}
+  """Initialise equal weights: {'weights': zeros (layers,), 'gamma': 1}; without weights for 0 layers."""
+  weights = {'weights': jnp.zeros(layers, jnp.float32)} if layers else {}
+  return {**weights, 'gamma': jnp.ones((), jnp.float32)}
 
 
 def mix(params: Params, layers: Sequence[Array], valid_BT: Array | None = None, *, normalise: bool = False) -> Array:
@@ -23,12 +24,14 @@ def mix(params: Params, layers: Sequence[Array], valid_BT: Array | None = None, 
   that a row does not depend on its batch.
 
   Args:
-    params: from `init_mix`.
+    params: from `init`; without weights the last layer alone is read.
     layers: each (B, T, D).
     valid_BT: bool, positions included in the normalisation; None: all.
     normalise: apply layer normalisation to each layer, without gain and bias.
   """
-  share = jax.nn.softmax(params['weights'])
+  if 'weights' not in params:
+    layers = layers[-1:]
+  share = jax.nn.softmax(params['weights']) if 'weights' in params else (1.0,)
   mask_BT1 = None if valid_BT is None else valid_BT[..., None].astype(jnp.float32)
   total = 0.0
   for s, x_BTD in zip(share, layers, strict=True):

@@ -2,7 +2,8 @@
 
 Peters et al. 2018 (arXiv 1802.05365), sections 3.2 and 3.3. ELMo vectors are concatenated to the input of the task's
 first layer, to the output of a later one, or both. Each has its own mix of the biLM's layers, with learned weights and
-gamma, and dropout. lambda * ||w||^2 on the weights of each mix is a term of the loss.
+gamma, and dropout. lambda * ||w||^2 on the weights of each mix is a term of the loss. `mix` 'last' reads the last layer
+alone, times gamma (table 2, `Last Only`).
 
 The biLM is params['bilm'], without its output layer, so it can be initialised from a run of lmx/models/elmo.py or a
 released model (train.init_from with train.init_parts). `frozen` stops the gradient into it, which also saves its
@@ -20,7 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import check_choice, check_least, check_range
+from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import bilm, char_cnn, embedding, scalar_mix
 from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Params
@@ -40,6 +41,7 @@ class Config:
     char_projection: width of their projection; 0 uses the filters' output without a projection.
     elmo: where ELMo vectors are concatenated: 'none', 'input', 'output' or 'both'.
     dropout_elmo: dropout rate of the ELMo vectors.
+    mix: layers of the biLM that are mixed, 'all' or 'last', which has no weights.
     mix_normalise: normalise each layer before the mix.
     mix_l2: lambda of section 3.3, on the weights before their softmax.
     frozen: stop the gradient into the biLM, and disable its dropout.
@@ -63,6 +65,7 @@ class Config:
   char_projection: int = 0
   elmo: str = 'none'
   dropout_elmo: float = 0.5
+  mix: str = 'all'
   mix_normalise: bool = False
   mix_l2: float = 0.0
   frozen: bool = True
@@ -80,6 +83,9 @@ class Config:
 
   def __post_init__(self) -> None:
     check_choice('model.elmo', self.elmo, PLACES)
+    check_choice('model.mix', self.mix, ('all', 'last'))
+    if self.mix == 'last' and self.mix_l2:
+      raise InputError(f'model.mix_l2: got {self.mix_l2} with model.mix "last", which has no weights; set it to 0')
     check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
     check_least('model', self, E=1, char_characters=1, char_projection=0, mix_l2=0)
     for name in self.__dataclass_fields__:
@@ -136,7 +142,7 @@ def init(cfg: Config, table_key: Array, spelling_key: Array, bilm_key: Array) ->
   if mixes(cfg):
     params['bilm'] = bilm.init(bilm_sizes(cfg), bilm_key)
   for place in mixes(cfg):
-    params[f'mix_{place}'] = scalar_mix.init(cfg.bilm_layers + 1)
+    params[f'mix_{place}'] = scalar_mix.init(cfg.bilm_layers + 1 if cfg.mix == 'all' else 0)
   return params
 
 

@@ -28,6 +28,11 @@ def test_at_the_start_the_layers_count_alike():
   np.testing.assert_allclose(mix(scalar_mix.init(3), list(LAYERS)), LAYERS.mean(0), rtol=1e-5, atol=1e-5)
 
 
+def test_without_weights_the_last_layer_is_read():
+  found = mix({**scalar_mix.init(0), 'gamma': np.float32(1.7)}, list(LAYERS))
+  np.testing.assert_allclose(found, 1.7 * LAYERS[-1], rtol=1e-6)
+
+
 def test_normalisation_counts_valid_positions_of_the_row_only():
   expected = np.zeros(LAYERS.shape[1:])
   for b, n in enumerate((4, 2)):

@@ -75,15 +75,15 @@ def test_a_layer_is_an_lstm_each_way_over_the_words_of_the_row():
 
 
 @pytest.mark.parametrize(
-  ('place', 'width_in', 'width'),
+  ('place', 'width_in', 'width', 'mix'),
   [
-    ('none', 10, 16),
-    ('output', 10, 30),
-    ('both', 24, 30),
+    ('none', 10, 16, 'all'),
+    ('output', 10, 30, 'last'),
+    ('both', 24, 30, 'all'),
   ],
 )
-def test_elmo_stands_where_it_is_asked_for(place, width_in, width):
-  cfg = config(elmo=place)
+def test_elmo_stands_where_it_is_asked_for(place, width_in, width, mix):
+  cfg = config(elmo=place, mix=mix, mix_l2=0.0)
   params = params_of(cfg)
   names = {f'mix_{p}' for p in ('input', 'output') if place in (p, 'both')}
   assert {n for n in params if n.startswith('mix_')} == names and ('bilm' in params) == bool(names)
@@ -93,6 +93,7 @@ def test_elmo_stands_where_it_is_asked_for(place, width_in, width):
     layers = contextual(cfg, params['bilm']) if names else None
     return run(cfg, params), {name: scalar_mix.mix(params[name], layers, VALID) for name in names}
 
+  assert all(set(params[name]) == {'gamma', 'weights'} - ({'weights'} if mix == 'last' else set()) for name in names)
   found, mixed = jax.device_get(outputs(params))
   assert found.layers[0].shape[-1] == width_in and found.last_BTD.shape[-1] == width
   for name, mixed_BTD in mixed.items():
@@ -206,7 +207,12 @@ def test_without_a_projection_a_word_is_the_maxima_of_its_filters():
 def test_it_says_that_it_predicts_no_words():
   with pytest.raises(InputError, match='predicts no words'):
     bilstm.logits(config(), params_of(config()), Features(np.zeros((B, T, 30), np.float32)))
-  wrong = (({'elmo': 'middle'}, 'unknown "middle"'), ({'dropout': 1.0}, 'below 1'), ({'N': 0}, 'N: got 0'))
+  wrong = (
+    ({'elmo': 'middle'}, 'unknown "middle"'),
+    ({'dropout': 1.0}, 'below 1'),
+    ({'N': 0}, 'N: got 0'),
+    ({'mix': 'last', 'mix_l2': 0.1}, 'mix_l2: got 0.1 with model.mix "last"'),
+  )
   for changes, message in wrong:
     with pytest.raises(InputError, match=message):
       bilstm.Config(**changes)
