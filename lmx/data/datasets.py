@@ -27,6 +27,7 @@ class Rules:
       unchanged resumes.
     token_labels: a document's label is the labels of its words, separated by spaces.
     table: an example is a table row, with one document per text, of which the first has the label.
+    texts: number of texts of a row of a generated table; 0 is that of `tables.TABLES`, or of the user's columns.
     scores: labels are numbers on a scale.
     choices: number of last texts of a row that are choices, one of them correct; 0 for none.
     spans: document 2i is a passage and document 2i + 1 a question on it, whose answer is a span of the passage.
@@ -43,6 +44,7 @@ class Rules:
   reading: int = 0
   token_labels: bool = False
   table: bool = False
+  texts: int = 0
   scores: bool = False
   choices: int = 0
   spans: bool = False
@@ -71,6 +73,7 @@ _CELLS = 2  # `reading` of lmx/data/builders/cells.py
 RULES = {
   'embedded': Rules('prose', False, 'prose'),
   'embedded_topics': Rules('prose', False, ''),
+  'embedded_pairs': Rules('prose', False, '', table=True, texts=2),
   'text_files': Rules('prose', False, 'auto', reading=_CELLS),
   'ptb': Rules('lines', True, 'lines', detokenizer='ptb'),
   'ptb_characters': Rules('lines', True, 'lines'),

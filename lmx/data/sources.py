@@ -99,7 +99,8 @@ class Config:
   def documents_per_example(self) -> int:
     """Number of documents of an example: two for translations and questions on passages, the texts of a row, else 1."""
     if self.rules.table:
-      return len(tables.TABLES[self.dataset].texts if self.dataset in tables.TABLES else self.texts)
+      table = tables.TABLES[self.dataset].texts if self.dataset in tables.TABLES else self.texts
+      return self.rules.texts or len(table)
     return 2 if self.rules.pair or self.rules.spans else 1
 
   @property
@@ -316,7 +317,7 @@ def _builder(source: Config, directory: str) -> Any:
   package = source.dataset.partition('/')[0]
   module = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder')
   fraction = source.split_fraction if source.held_out_splits() else 0.0
-  if source.rules.table:
+  if source.rules.table and not source.rules.texts:
     config = module.table_builder.TableConfig(
       name='rows',
       table=source.dataset if source.dataset in tables.TABLES else '',
