@@ -71,6 +71,8 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('quaternion_text', 'encoder_base'): 395_776,
   ('quaternion_text', 'encoder_partial'): 297_472,
   ('quaternion_text', 'encoder_full'): 99_584,
+  # N (2 D A + 2 A + D (D + 1) + 2 D F + F + D + 4 D): score, output, feed-forward, two norms; D = A = 256, F = 1,024
+  ('self_attention', 'base'): 1_447_936,
   ('character_transformer', 't12'): 41_080_832,
   ('character_transformer', 't64'): 218_529_792,
 }
@@ -205,13 +207,13 @@ def given(name: str, batch):
       'negatives_BJM': noise_BM,
       'weights_BJM': np.full(noise_BM.shape, 0.5, np.float32),
     }
+  if registry.get(name).OBJECTIVE == 'tag' and 'targets_BT' in batch:
+    batch = {'valid_BT': np.ones((B, T), bool), **batch, 'labels_BT': batch['targets_BT'] % 3}
   if reads != 'characters':
     return batch
   letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 90 + x % 11, 261 + 0 * x], -1).astype(np.int32)
   found = {**batch, 'characters_BTC': letters(tokens_BT)}
-  if 'tokens_BS' in batch:
-    found['characters_BSC'] = letters(batch['tokens_BS'])
-  return found | ({'labels_BT': batch['targets_BT'] % 3} if 'targets_BT' in batch else {})
+  return found | ({'characters_BSC': letters(batch['tokens_BS'])} if 'tokens_BS' in batch else {})
 
 
 def both_ways(name: str, batch):

@@ -325,7 +325,7 @@ def test_sweep_points_build(path):
     build_abstractly(run)
 
 
-UNPRINTED = ('quickstart/', 'ntm/bits/', 'lineage/')  # rows of which no paper prints a figure
+UNPRINTED = ('quickstart/', 'ntm/bits/', 'lineage/', 'self_attention/')  # rows of which no paper prints a figure
 
 
 @pytest.mark.parametrize('name', plans.names())
@@ -804,6 +804,10 @@ MODEL_CHANGES: dict = {
     )
   },
   ('quaternion_text', 'causal'): None,  # tests/models/quaternion_test.py
+  ('self_attention', 'score'): ({}, 'dot'),
+  ('self_attention', 'S'): ({'score': 'location'}, 60),
+  ('self_attention', 'window'): ({}, 'local_m'),
+  ('self_attention', 'reach'): ({'window': 'local_p'}, 4),
   ('xlnet', 'M'): ({}, 16),
   ('xlnet', 'reuse'): ({}, 3),
   ('xlnet', 'clamp'): ({}, 3),
@@ -824,7 +828,9 @@ SPELLED = {  # what they need besides
 PIECES = {'questions': {'tokenizer': 'wordpiece', 'length': 80}}
 LENGTHS = {'permutations': 16}
 FEWER_LAYERS: dict = {
-  **dict.fromkeys(('bert', 'elmo', 'gpt', 'quaternion_text', 'sparse_transformer', 'xlnet'), {'N': 1}),
+  **dict.fromkeys(
+    ('bert', 'elmo', 'gpt', 'quaternion_text', 'self_attention', 'sparse_transformer', 'xlnet'), {'N': 1}
+  ),
   'transformer': {'encoder_layers': 1, 'decoder_layers': 1},
 }
 CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algorithmic': {'bits': 4}}
@@ -838,6 +844,7 @@ ALIKE = {  # model -> another one with its fields but for a few
   'memory_compressed': 'sparse_transformer',
   'quaternion_transformer': 'quaternion_text',
   'rnn_encdec': 'bahdanau',
+  'self_attention': 'bahdanau',
 }
 
 

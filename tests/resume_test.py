@@ -35,6 +35,7 @@ EXPERIMENTS = (
   'xlnet',
   'sparse_transformer',
   'quaternion_transformer',
+  'self_attention',
   'character_transformer',
 )
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')

@@ -41,6 +41,11 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
   ),
   'rnn_encdec': ('rnn_encdec/quickstart.py:rnnencdec', 'sacrebleu', ('train.steps=500', 'train.eval_every=250')),
   'rnn_lm': ('rnn_lm/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
+  'self_attention': (
+    'self_attention/quickstart.py:fast',
+    'accuracy',
+    ('train.epochs=3',),
+  ),
   'sparse_transformer': (
     'sparse_transformer/quickstart.py:fast',
     'bpc',

@@ -1,0 +1,30 @@
+"""Self-attention with any score on TREC-6: the kind of answer that a question asks for (Li and Roth 2002).
+
+  lmx train --config=experiments/self_attention/trec.py:score=general --workdir=runs/general \\
+    --config.data.manual_dir=DIR
+
+DIR holds train.tsv and test.tsv, or train_5500.label and TREC_10.label; without it they are downloaded. Options as in
+quickstart.py. Newly initialised, without word vectors: a minute or two on a core. No paper compares the scores so;
+docs/results has our errors of five of them.
+"""
+
+from __future__ import annotations
+
+from experiments import config
+from experiments.self_attention import recipe
+
+VARIANTS = ('base', 'tiny')
+
+
+def get_config(arg: str = ''):
+  variant, options = config.parse_arg(arg, VARIANTS, **recipe.OPTIONS)
+  base = {
+    'data': {'dataset': 'trec', 'batching': {'name': 'documents', 'buckets': (8, 12, 16, 24)}, 'length': 48},
+    'train': {'epochs': 10, 'log_every': 50},
+    'evaluation': {'split': 'test'},
+  }
+  return config.merge(recipe.classifier('trec', options), base, recipe.tiny() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from config.grid(model__score=list(recipe.SCORES), seed=[0, 1])
