@@ -19,8 +19,8 @@ VARIANTS = ('base', 'tiny')
 def get_config(arg: str = ''):
   variant, options = config.parse_arg(arg, VARIANTS, **recipe.OPTIONS)
   base = {
-    'data': {'dataset': 'trec', 'batching': {'name': 'documents', 'buckets': (8, 12, 16, 24)}, 'length': 48},
-    'train': {'epochs': 10, 'log_every': 50},
+    'data': {'dataset': 'trec', 'batching': {'name': 'documents', 'buckets': (16,)}, 'length': 40},
+    'train': {'epochs': 5, 'log_every': 50},
     'evaluation': {'split': 'test'},
   }
   return config.merge(recipe.classifier('trec', options), base, recipe.tiny() if variant == 'tiny' else {})

@@ -19,6 +19,6 @@ TABLE = Table(
     )
     for name, options in _RUNS.items()
   ),
-  note='Two layers of width 128, newly initialised, ten epochs; 500 test questions, so that 0.2 is one question. '
+  note='Two layers of width 128, newly initialised, five epochs; 500 test questions, so that 0.2 is one question. '
   '`dot_projected` maps queries and keys by a matrix each before the product.',
 )
