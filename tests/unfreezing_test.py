@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.ulmfit import classifier
 from lmx import train
 from lmx.checkpoint import manager
 from lmx.config import resolve
@@ -68,3 +69,10 @@ def test_layers_join_one_after_another(whole):
   head = lambda step: params[step]['objective']['block_0']
   assert not np.array_equal(head(1)['kernel'], head(3)['kernel'])
   assert not np.array_equal(head(1)['norm']['mean'], head(3)['norm']['mean'])
+
+
+def test_the_paper_s_recipe_ends_with_epochs_of_all_layers():
+  """Howard and Ruder 2018, section 3.3: the groups are the head, the layers and the embeddings."""
+  for variant in set(classifier.VARIANTS) - {'tiny'}:
+    cfg = classifier.get_config(variant)
+    assert cfg.train.epochs > (1 + cfg.model.N) * cfg.optim.unfreeze_every, variant

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 BY_CLASS = ('ag_news', 'dbpedia', 'yelp_polarity', 'yelp_full')  # of Zhang et al. 2015, for table 3
+LARGE = BY_CLASS[1:]  # 560,000 and 650,000 documents
 DATA = {  # variant -> data set
   'embedded': 'embedded_topics',
   'own': 'table_files',

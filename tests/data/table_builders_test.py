@@ -173,6 +173,7 @@ def test_news_articles_and_reviews_with_their_classes(tmp_path):
   [
     ([NEWS, '"2","No text"'], 'train.csv, line 2: 2 cells instead of 3'),
     ([NEWS, '"5","Title","Text"'], r'train.csv, line 2: label: got "5"; expected one of 1, 2, 3, 4'),
+    ([NEWS, '"0","Title","Text"'], r'train.csv, line 2: label: got "0"; expected one of 1, 2, 3, 4'),
     ([NEWS, 'label,title,text'], r'train.csv, line 2: label: got "label"; expected one of 1, 2, 3, 4'),
     ([NEWS, '"1","",""'], 'train.csv, line 2: column text is empty'),
     ([NEWS, '"1","Title","Text', NEWS], 'train.csv, line 2: a quoted cell begins here'),
@@ -183,6 +184,15 @@ def test_a_broken_row_of_news_is_refused(rows, words, tmp_path):
   write(tmp_path / 'train.csv', *rows)
   with pytest.raises(InputError, match=words):
     list(tables.read(tables.TABLES['zhang2015/ag_news'], str(tmp_path / 'train.csv'), 'train'))
+
+
+def test_a_row_of_news_or_reviews_that_is_no_utf_8_or_no_class_is_named(tmp_path):
+  (tmp_path / 'train.csv').write_bytes(f'{NEWS}\n"1","Caf'.encode() + b'\xe9","Text"\n')
+  with pytest.raises(InputError, match='train.csv, line 2: not UTF-8 text'):
+    list(tables.read(tables.TABLES['zhang2015/ag_news'], str(tmp_path / 'train.csv'), 'train'))
+  write(tmp_path / 'train.csv', '"5","Good."', '"6","Best."')
+  with pytest.raises(InputError, match=r'train.csv, line 2: label: got "6"; expected one of 1, 2, 3, 4, 5'):
+    list(tables.read(tables.TABLES['zhang2015/yelp_full'], str(tmp_path / 'train.csv'), 'train'))
 
 
 def test_race_and_the_story_cloze_test(tmp_path):
