@@ -30,9 +30,10 @@ from lmx.interrupts import PREEMPTED, Stop, Stopped
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.reporting import run_log
-from lmx.runs import init, nonfinite, restore, training, transfer, work_directory
+from lmx.runs import init, nonfinite, restore, training, transfer, word_table, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
+from lmx.types import Params
 
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
 
@@ -72,7 +73,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   config, rules = work_directory.resume_config(config, workdir)
   run = config_lib.to_run(config)
   engine = training.make_engine(run)
-  corpus = load_corpus(run)
+  corpus = load_corpus(run, workdir)
   config, run = config_lib.with_corpus(config, corpus)
   work_directory.check(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
@@ -80,9 +81,9 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   # Prepared before the first update: a split that is missing or too small fails now, not after the training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   notes = [*pipeline.held_out_notes(run.data, corpus), *session.notes, *report.check(run, corpus, final)]
-  begun = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
-  if run.train.init_from and not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
-    begun.append(session.initialize_from(run.train.init_from))
+  begun: list[str] = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
+  if not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
+    begun = session.initialize()
   work_directory.create(workdir, config, corpus)
   with (
     work_directory.watch(workdir),
@@ -115,12 +116,19 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   return 0
 
 
-def load_corpus(run: schema.Run) -> Any:
-  """Return the tokenised data of a run; of several processes the first prepares it."""
+def load_corpus(run: schema.Run, workdir: Any = None) -> Any:
+  """Return the tokenised data of a run; of several processes the first prepares it.
+
+  A run that is in `workdir` already has its own words, so that the file of data.vectors is not needed again.
+  """
+  data, recorded = run.data, dict[str, Any]()
+  if data.vectors and workdir is not None and run_files.exists(workdir):
+    data, recorded = restore.with_own_words(data, workdir), run_files.read_data(workdir)
   if jax.process_index() == 0:
-    corpus = pipeline.load(run.data)
+    corpus = pipeline.load(data)
   distributed.barrier('corpus')
-  return corpus if jax.process_index() == 0 else pipeline.load(run.data)
+  corpus = corpus if jax.process_index() == 0 else pipeline.load(data)
+  return corpus.with_record({'vectors': recorded['vectors']}) if 'vectors' in recorded else corpus
 
 
 class Session:
@@ -186,15 +194,24 @@ class Session:
       self.state = self.engine.convert(layouts['saved'].converter(self.layout), self.state)
     self.progress = Progress.from_dict(meta['progress'])
 
-  def initialize_from(self, workdir: str) -> str:
-    """Initialize all or some parameters with those of a finished run; return a line that names them."""
-    names = labels.label_names(self.corpus.manifest)
-    taken, note = transfer.take(workdir, self.shapes, self.run.train.init_parts, self.corpus.tokenizer, names)
-    create = lambda key, taken: self.layout.store(init.merge(init_params(self.run, key), taken))
-    params = self.engine.build(create, self.init_key, taken)
-    average = self.engine.build(functools.partial(build.average, self.run.optim), params)
-    self.state = self.state.replace(params=params, ema=average)
-    return note
+  def initialize(self) -> list[str]:
+    """Initialize parameters as `train.init_from` and `data.vectors` give them; return a line for each that is set."""
+    run, notes = self.run, []
+    taken: Params = {}
+    if run.train.init_from:
+      names = labels.label_names(self.corpus.manifest)
+      source = run.train.init_from
+      taken, note = transfer.take(source, self.shapes, run.train.init_parts, self.corpus.tokenizer, names)
+      notes.append(note)
+    if run.data.vectors:
+      taken, note = word_table.add(taken, run, self.corpus, self.init_key)
+      notes.append(note)
+    if taken:
+      create = lambda key, taken: self.layout.store(init.merge(init_params(run, key), taken))
+      params = self.engine.build(create, self.init_key, taken)
+      average = self.engine.build(functools.partial(build.average, run.optim), params)
+      self.state = self.state.replace(params=params, ema=average)
+    return notes
 
   def save(
     self, checkpoints: manager.Checkpoints, logger: run_log.Logger, metric: float | None, *, block: bool, planned: bool

@@ -174,7 +174,8 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
   from lmx.runs import training
 
   loaded = resolve.load(path, overrides)
-  corpus = train.load_corpus(resolve.to_run(loaded))
+  run = resolve.to_run(loaded)
+  corpus = train.load_corpus(dataclasses.replace(run, data=pipeline.without_missing_vectors(run.data)))
   _, settled = resolve.with_corpus(loaded, corpus)
   engine = training.make_engine(settled)
   session = train.Session(settled, corpus, engine, None, '')

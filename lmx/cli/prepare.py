@@ -14,7 +14,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.data import pipeline
 
   run = resolve.to_run(resolve.load(args.config, args.overrides))
-  corpus = pipeline.load(run.data)
+  corpus = pipeline.load(pipeline.without_missing_vectors(run.data))
   if not corpus.dir:
     print(f'data set {run.data.dataset} is generated as it is read; there is nothing to prepare')
     return 0

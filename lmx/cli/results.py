@@ -34,6 +34,7 @@ FREE = (
   'data.manual_dir',
   'data.cache_dir',
   'data.tokenizer_path',
+  'data.vectors',
   'data.prefetch',
   'data.workers',
 )

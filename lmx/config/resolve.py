@@ -241,6 +241,12 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
   longest = max(sections['data'].length, sections['data'].eval_length)
   if 0 < getattr(model_cfg, 'T', 0) < longest:
     raise InputError(f'data.length: got {longest}; expected at most model.T={model_cfg.T} positions')
+  if sections['data'].vectors and not hasattr(registry.get(name), 'WORD_TABLE'):
+    others = ', '.join(other for other in registry.names() if hasattr(registry.get(other), 'WORD_TABLE'))
+    raise InputError(
+      f'data.vectors: got {sections["data"].vectors} with model {name}; expected a model with a word table ({others}); '
+      "set data.vectors to ''"
+    )
   _check_measurement(name, sections)
   _check_direction(model_cfg, sections['data'])
   return schema.Run(

@@ -11,6 +11,7 @@ directory is named by a hash of the data set's content and the tokenizer's optio
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -24,14 +25,14 @@ import numpy as np
 import tqdm
 
 from lmx import documents
-from lmx.data import cache, document_reader, sources, token_file
+from lmx.data import cache, document_reader, sources, token_file, vectors
 from lmx.data import labels as label_rules
 from lmx.data import sentences as sentence_rules
 from lmx.data.splits import Split, Writer
 from lmx.data.tokenizers import build, subword
 from lmx.data.tokenizers.base import Tokenizer
-from lmx.data.tokenizers.words import with_all_words
-from lmx.errors import InputError, InputWarning, nearest
+from lmx.data.tokenizers.words import with_all_words, with_more_words
+from lmx.errors import InputError, InputWarning, check_choice, nearest
 
 FORMAT = 1  # of the cache; increase it when the same request gives other tokens
 _CHARACTERS = 1_000_000  # of text encoded at once
@@ -103,6 +104,11 @@ class Corpus:
     }
     return cls(tokenizer, corpus_splits, manifest, manifest_hash(manifest))
 
+  def with_record(self, fields: Mapping[str, Any]) -> Corpus:
+    """Return the corpus with further fields in its manifest."""
+    manifest = {**self.manifest, **fields}
+    return dataclasses.replace(self, manifest=manifest, hash=manifest_hash(manifest))
+
   def split(self, name: str) -> Split:
     """Return the split `name`; raise InputError with the nearest name if there is none."""
     if name not in self.splits:
@@ -133,6 +139,13 @@ class Config(sources.Config):
     vocabulary_splits: splits on which a vocabulary is trained; the papers on Penn Treebank count all three.
     characters: largest number of characters of a word, including its start and end (ELMo's release: 50); 0 adds no
       characters. Words then have ids of their own numbering (lmx/data/tokenizers/word_characters.py).
+    vectors: text file of pre-trained word vectors, GloVe's, word2vec's or Senna's (lmx/data/vectors.py), as the first
+      rows of the model's word table; '' for none. Their width is model.E. The vocabulary also gets the words of all
+      splits that have a vector, below `min_count` and beyond `vocab_size` too. The file is read where a run begins
+      alone: neither a resumed nor a finished run needs it. The rows are trained; they stay as they are with
+      optim.groups=(('^model/embed/table$',0.0,0.0),('.*',1.0,1.0)).
+    other_rows: first rows of the words without a vector: 'normal' has the mean and the standard deviation of the
+      vectors of the others (as AllenNLP draws them), 'model' those of the model's own initialisation.
   """
 
   detokenize: bool = False
@@ -146,8 +159,16 @@ class Config(sources.Config):
   special_tokens: tuple[str, ...] = ()
   vocabulary_splits: tuple[str, ...] = ('train',)
   characters: int = 0
+  vectors: str = ''
+  other_rows: str = 'normal'
 
   def __post_init__(self) -> None:
+    check_choice('data.other_rows', self.other_rows, ('normal', 'model'))
+    if self.vectors and self.tokenizer != 'words':
+      raise InputError(
+        f'data.vectors: got {self.vectors} with data.tokenizer "{self.tokenizer}"; expected "words"; set '
+        'data.tokenizer=words'
+      )
     if self.detokenize and self.tokenizer == 'words':
       raise InputError(
         'data.detokenize: got True with data.tokenizer "words"; expected False, because it would undo the words'
@@ -191,7 +212,7 @@ def load(cfg: Config) -> Corpus:
 
 def prepare(cfg: Config, *, make: bool = True) -> str:
   """Tokenize a data set if needed (and if `make`); return its cache directory."""
-  tokenizer = None
+  tokenizer, vector_files = None, vectors.digest(cfg.vectors) if cfg.vectors else []
   request: dict[str, Any] = {'format': FORMAT, 'dataset': cfg.identity(), 'kind': cfg.tokenizer}
   if cfg.tokenizer_path:
     tokenizer = build.read(cfg.tokenizer, cfg.tokenizer_path, lower_case=cfg.lower_case)
@@ -203,6 +224,7 @@ def prepare(cfg: Config, *, make: bool = True) -> str:
   more = {
     'special_tokens': list(cfg.special_tokens),
     'all_words': cfg.all_words,
+    'vectors': vector_files,
     'detokenize': cfg.detokenize,
     'lowered': cfg.tokenizer == 'bpe' and cfg.lower_case,  # earlier caches were not lower-cased
     'inner_marks': cfg.tokenizer == 'words' and cfg.rules.words == 'prose',  # earlier caches split words at them
@@ -216,7 +238,7 @@ def prepare(cfg: Config, *, make: bool = True) -> str:
   name = f'{cfg.dataset.replace("/", "_")}-{cfg.tokenizer}-{key}'
   directory = os.path.join(cache.root(cfg.cache_dir), 'tokens', name)
   if make:
-    tokenize = lambda temporary: _build(temporary, cfg, tokenizer)
+    tokenize = lambda temporary: _build(temporary, cfg, tokenizer, vector_files)
     try:
       cache.build(directory, tokenize)
     except sources.Damaged as error:
@@ -315,12 +337,15 @@ def _sentences(text: str, mode: str, tokenizer: Tokenizer) -> list[str]:
   return sentence_rules.split(text, mode, space_leads=tokenizer.kind == 'bpe')
 
 
-def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
-  """Tokenize into `directory`, the manifest last."""
+def _build(directory: str, cfg: Config, tokenizer: Any, vector_files: Sequence[Sequence[str]]) -> None:
+  """Tokenize into `directory`, the manifest last; `vector_files` is the digest of `cfg.vectors`."""
   splits, reader = sources.open_splits(cfg), document_reader.create(cfg, cfg.detokenize)
   tokenizer = tokenizer or _train(cfg, splits, reader)
   if cfg.special_tokens:
     tokenizer = subword.with_special(tokenizer, cfg.special_tokens)
+  if cfg.vectors:
+    select = functools.partial(vectors.find, cfg.vectors)
+    tokenizer = with_more_words(tokenizer, _read_texts(splits, splits, 'looking up the words of', reader), select)
   if cfg.all_words:
     tokenizer = with_all_words(tokenizer, _read_texts(splits, splits, 'spelling', reader))
   file_names = list(tokenizer.save(directory))
@@ -366,6 +391,7 @@ def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
     'word_rule': _word_rule(tokenizer, cfg.rules.words == 'lines'),
     'label_names': label_names,
     **({'token_label_names': token_names} if token_names else {}),
+    **({'vectors': vector_files} if vector_files else {}),
     **_row_format(cfg),
     'dtype': writer.dtype.str,
     'splits': records,

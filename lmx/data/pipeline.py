@@ -15,6 +15,7 @@ import dataclasses
 import os
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import word_characters
-from lmx.errors import InputError, check_least, check_range, nearest
+from lmx.errors import InputError, InputWarning, check_least, check_range, nearest
 
 EVAL_SEED = 0  # of the masks and pairs of an evaluation, equal for all runs so that they are comparable
 _LARGEST = 2**24  # rows, and positions of a row
@@ -129,10 +130,20 @@ def load_prepared(cfg: Config) -> Corpus | None:
   if cfg.dataset == 'generated':
     return load(cfg)
   try:
+    cfg = without_missing_vectors(cfg)
     directory = corpora.prepare(cfg, make=False)
     return _view(cfg, corpora.read(directory)) if os.path.isdir(directory) else None
   except InputError:  # the cache is damaged, or the user's files are not on this machine
     return None
+
+
+def without_missing_vectors(cfg: Config) -> Config:
+  """Return `cfg`, where its `vectors` are not on this machine without them and with a warning; for all but training."""
+  if not cfg.vectors or os.path.exists(os.path.expanduser(cfg.vectors)):
+    return cfg
+  note = f'data.vectors: got {cfg.vectors}, which is not on this machine; the vocabulary is taken without its words'
+  warnings.warn(note, InputWarning, stacklevel=2)
+  return dataclasses.replace(cfg, vectors='')
 
 
 def _view(cfg: Config, corpus: Corpus) -> Corpus:
@@ -177,6 +188,11 @@ def examples(cfg: Config, split: str) -> sources.Examples:
 def vocab_size(cfg: Config, tokenizer: Any) -> int:
   """Return the model's vocabulary size, above all word ids of a batch."""
   return word_characters.create(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.vocab_size
+
+
+def words(cfg: Config, tokenizer: Any) -> list[str]:
+  """Return the word of each id of a batch, of a tokenizer of words."""
+  return word_characters.vocabulary(tokenizer) if cfg.characters else tokenizer.tokens
 
 
 def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) -> Batches:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lmx.data import noise
-from lmx.data.corpus import Corpus, Split, manifest_hash
+from lmx.data.corpus import Corpus, Split
 from lmx.errors import InputError, nearest
 
 
@@ -50,10 +50,10 @@ def view(
     splits = {name: _subset(split, fraction, limits.get(name, 0), group_size) for name, split in splits.items()}
   if reverse:
     splits = {name: _reverse(split, corpus.tokenizer.eos_id) for name, split in splits.items()}
-  manifest = {**corpus.manifest, 'reverse': reverse, 'train_splits': list(train_splits), 'fraction': fraction}
+  fields = {'reverse': reverse, 'train_splits': list(train_splits), 'fraction': fraction}
   if train_documents:
-    manifest['train_documents'] = train_documents
-  return dataclasses.replace(corpus, splits=splits, manifest=manifest, hash=manifest_hash(manifest))
+    fields['train_documents'] = train_documents
+  return dataclasses.replace(corpus, splits=splits).with_record(fields)
 
 
 def select_documents(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:

@@ -31,6 +31,7 @@ OBJECTIVE_FIELDS: dict = {}
 HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORDS = False  # no output over words
+WORD_TABLE = 'embed/table'  # rows that data.vectors may give
 
 
 @dataclasses.dataclass(frozen=True)

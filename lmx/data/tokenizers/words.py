@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,12 +131,24 @@ def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
   """Append the other words of `texts` by decreasing frequency; raise InputError unless it is a word tokenizer."""
   if not isinstance(tokenizer, Words):
     raise InputError(f'data.characters needs data.tokenizer "words", not "{tokenizer.kind}"')
+  tokens = tokenizer.tokens + _other_words(tokenizer, texts)
+  return Words(tokens, tokenizer.rule, lower_case=tokenizer.lower_case, known=tokenizer.known)
+
+
+def with_more_words(tokenizer: Words, texts: Iterable[str], select: Callable[[list[str]], list[str]]) -> Words:
+  """Append to the vocabulary proper those of the other words of `texts` that `select` returns."""
+  proper = tokenizer.proper
+  tokens = proper.tokens + select(_other_words(proper, texts))
+  return Words(tokens, proper.rule, lower_case=proper.lower_case)
+
+
+def _other_words(tokenizer: Words, texts: Iterable[str]) -> list[str]:
+  """Return the words of `texts` without an id, by decreasing frequency."""
   counts: collections.Counter[str] = collections.Counter()
   for text in texts:
     counts.update(split(text, tokenizer.rule, tokenizer.lower_case))
   known = set(tokenizer.tokens)
-  others = [word for word in by_frequency(counts) if word not in known]
-  return Words(tokenizer.tokens + others, tokenizer.rule, lower_case=tokenizer.lower_case, known=tokenizer.known)
+  return [word for word in by_frequency(counts) if word not in known]
 
 
 def train(

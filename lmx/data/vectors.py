@@ -1,0 +1,207 @@
+"""Reader of pre-trained word vectors in text files, for `data.vectors`.
+
+  GloVe      `the 0.418 0.24968 ...`, a word a line; words may contain spaces, as in glove.840B
+  word2vec   the same below a line with the number of words and their width, also fastText's .vec and `lmx vectors
+             --export`
+  Senna      embeddings.txt has the vectors and words.lst the words (Collobert et al. 2011, arXiv 1103.0398). The path
+             is their directory, that of the release (embeddings/embeddings.txt, hash/words.lst), or embeddings.txt
+
+The format is recognised from the content, and each file may be .gz. Fields are separated by one space or tab. The width
+is that of the first vector, whose word has no space. Files are streamed: memory holds the vectors that are looked up.
+
+A word is looked up as written, else in lower case, else in lower case with each digit as 0 (numbers of Senna's words;
+from memory). A word that a file repeats has its first vector.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tqdm
+
+from lmx import documents
+from lmx.data import cache
+from lmx.errors import InputError
+
+RULES = ('as written', 'in lower case', 'in lower case with digits as 0')
+_SENNA = (('embeddings/embeddings.txt', 'hash/words.lst'), ('embeddings.txt', 'words.lst'))
+_COUNTS = re.compile(r'(\d+) (\d+)', re.ASCII)
+_DIGIT = re.compile(r'\d')
+
+
+class Vectors(NamedTuple):
+  """Vectors of a file for some words.
+
+  Attributes:
+    found: positions of the words that have a vector, int64 `(K,)`.
+    rows_KE: their vectors, float32.
+    counts: number of words found by each of RULES.
+    duplicates: lines that repeat one of these words.
+  """
+
+  found: np.ndarray
+  rows_KE: np.ndarray
+  counts: tuple[int, ...]
+  duplicates: int
+
+
+class _Line(NamedTuple):
+  """A word and its numbers; `where` is file and line, `first` the place of the first number among the fields."""
+
+  where: str
+  word: str
+  numbers: list[str]
+  first: int
+
+
+def read(path: str, words: Iterable[str], width: int) -> Vectors:
+  """Return the vectors of `words`, of which each line is verified.
+
+  Args:
+    path: see the docstring of this module.
+    words: words to look up.
+    width: the model's E.
+
+  Raises:
+    InputError: a file cannot be read; its vectors have another width; or a line has another number of fields, a field
+      that is no finite number, no word, or bytes that are not UTF-8. The message names file, line and field.
+  """
+  forms = [_forms(word) for word in words]
+  wanted = {form for three in forms for form in three}
+  rows: dict[str, np.ndarray] = {}
+  duplicates = 0
+  for line in _lines(path):
+    if len(line.numbers) != width:
+      raise InputError(
+        f'model.E: got {width}; expected {len(line.numbers)}, the width of the vectors in {path}; set '
+        f'model.E={len(line.numbers)}, or data.vectors to vectors of {width} numbers'
+      )
+    vector_E = _parse(line)
+    if line.word in wanted:
+      duplicates += line.word in rows
+      rows.setdefault(line.word, vector_E)
+  rules = [next((rule for rule, form in enumerate(three) if form in rows), -1) for three in forms]
+  index = [i for i, rule in enumerate(rules) if rule >= 0]
+  rows_KE = np.asarray([rows[forms[i][rules[i]]] for i in index], np.float32).reshape(-1, width)
+  return Vectors(np.asarray(index, np.int64), rows_KE, tuple(map(rules.count, range(len(RULES)))), duplicates)
+
+
+def find(path: str, words: Iterable[str]) -> list[str]:
+  """Return those of `words` that have a vector, in order. Raises InputError as `read` does, except for numbers."""
+  forms = {word: _forms(word) for word in words}
+  wanted = {form for three in forms.values() for form in three}
+  present = {line.word for line in _lines(path) if line.word in wanted}
+  return [word for word, three in forms.items() if not present.isdisjoint(three)]
+
+
+def digest(path: str) -> list[list[str]]:
+  """Return [name, SHA-256] of each file of the vectors. Raises InputError if there is none."""
+  return [[os.path.basename(name), cache.sha256(name)] for name in _files(path) if name]
+
+
+def _forms(word: str) -> tuple[str, str, str]:
+  """Return the forms under which a word is looked up, one for each of RULES."""
+  lower = word.lower()
+  return word, lower, _DIGIT.sub('0', lower)
+
+
+def _files(path: str) -> tuple[str, str]:
+  """Return (file of the vectors, file of their words; '' if they are in the same one)."""
+  given = os.path.expanduser(path)
+  if os.path.isfile(given):
+    folder, name = os.path.split(given)
+    beside = [os.path.join(folder, 'words.lst'), os.path.join(folder, os.pardir, 'hash', 'words.lst')]
+    is_senna = name.removesuffix('.gz') == 'embeddings.txt'
+    return given, next((p for words in beside for p in (words, f'{words}.gz') if is_senna and os.path.isfile(p)), '')
+  for pair in _SENNA:
+    files = [os.path.join(given, name) for name in pair]
+    found = [next((p for p in (file, f'{file}.gz') if os.path.isfile(p)), '') for file in files]
+    if all(found):
+      return found[0], found[1]
+  state = 'a directory without embeddings.txt and words.lst' if os.path.isdir(given) else 'which does not exist'
+  raise InputError(f'data.vectors: got {path}, {state}; expected a text of word vectors, or the directory of Senna')
+
+
+def _lines(path: str) -> Iterator[_Line]:
+  """Yield the words with their fields, which are counted but not converted. Raises InputError."""
+  vectors, words = _files(path)
+  rows = tqdm.tqdm(
+    documents.read_rows(vectors),
+    f'reading {os.path.basename(vectors)}',
+    unit=' lines',
+    leave=False,
+    disable=not sys.stderr.isatty(),
+    delay=1,
+  )
+  yield from (_separate_words(rows, vectors, words) if words else _with_words(rows, vectors))
+
+
+def _with_words(rows: Iterable[tuple[int, str]], path: str) -> Iterator[_Line]:
+  """Yield the lines of a file of words and vectors."""
+  expected, width, count = -1, 0, 0
+  for number, line in rows:
+    where = f'{path}, line {number}'
+    line = line.replace('\t', ' ').rstrip(' ')
+    if number == 1 and (counts := _COUNTS.fullmatch(line)):
+      expected, width = int(counts[1]), int(counts[2])
+      continue
+    width = width or line.count(' ')
+    word, *numbers = line.rsplit(' ', width)
+    fields = line.count(' ') + 1
+    if not width or len(numbers) < width or fields > width + 1 and _is_number(word.rpartition(' ')[2]):
+      wanted = f'{width + 1}, a word and {width}' if width else 'a word and its'
+      raise InputError(f'{where}: got {fields} fields; expected {wanted} numbers')
+    if not word:
+      raise InputError(f'{where}, field 1: got no word before the {width} numbers; expected one')
+    if not count and '.' in word and _is_number(word):
+      raise InputError(
+        f'{where}, field 1: got the number {word}; expected a word. The words of Senna are in words.lst, beside '
+        'embeddings.txt or in ../hash'
+      )
+    count += 1
+    yield _Line(where, word, numbers, fields - width + 1)
+  if not count or expected not in (-1, count):
+    wanted = f'{expected:,} by the first line' if expected >= 0 else 'some'
+    raise InputError(f'{path}: got {count:,} vectors; expected {wanted}; fetch the file again')
+
+
+def _separate_words(rows: Iterable[tuple[int, str]], path: str, words: str) -> Iterator[_Line]:
+  """Yield the lines of a file of vectors and one of their words."""
+  names, width = documents.read_rows(words), 0
+  for number, line in rows:
+    _, word = next(names, (0, ''))
+    numbers = line.strip(' \t').replace('\t', ' ').split(' ')
+    width = width or len(numbers)
+    if not word.strip():
+      raise InputError(f'{words}, line {number}: got no word; expected one for each line of {path}')
+    if len(numbers) != width:
+      raise InputError(f'{path}, line {number}: got {len(numbers)} fields; expected {width}')
+    yield _Line(f'{path}, line {number}', word.strip(), numbers, 1)
+  if (extra := next(names, None)) is not None:
+    raise InputError(f'{words}, line {extra[0]}: got another word; expected one for each line of {path}')
+
+
+def _parse(line: _Line) -> np.ndarray:
+  """Return the vector of a line, float32 `(E,)`. Raises InputError that names the first field at fault."""
+  try:
+    with np.errstate(over='ignore'):  # overflow gives infinity, which is refused
+      vector_E = np.array(list(map(float, line.numbers)), np.float32)
+    if np.isfinite(vector_E).all() and '_' not in ' '.join(line.numbers):  # an underscore is no digit here
+      return vector_E
+  except ValueError:
+    pass
+  place, wrong = next((i, text) for i, text in enumerate(line.numbers, line.first) if not _is_number(text))
+  raise InputError(f'{line.where}, field {place}: got {documents.show(wrong)}; expected a finite number')
+
+
+def _is_number(text: str) -> bool:
+  """Return True for a number that float32 can represent."""
+  try:
+    return '_' not in text and abs(float(text)) <= float(np.finfo(np.float32).max)
+  except ValueError:
+    return False

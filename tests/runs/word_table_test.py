@@ -1,0 +1,168 @@
+"""Runs that begin from pre-trained word vectors: their first rows, what is refused, and that the file is read once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import types
+
+import jax
+import numpy as np
+import pytest
+
+import lmx
+from lmx.checkpoint import manager
+from lmx.cli import main
+from lmx.config import resolve
+from lmx.data import pipeline
+from lmx.errors import InputError
+from lmx.runs import init, word_table
+
+CONFIG = 'experiments/elmo/wnut17.py:tiny'
+SENTENCES = {
+  'train.conll': 'the\tO\nCat\tB-x\nsat\tO\n\nthe\tO\nodd\tO\ncat\tB-x\n\n' * 8,
+  'dev.conll': 'The\tO\ndog\tB-x\n\n',
+  'test.conll': 'the\tO\nmat\tB-x\nzebra\tB-x\n\n',
+}
+FILE = 'the 0.5 0.25 -1\ncat 1 2 3\ncat 9 9 9\ndog 3 2 1\nmat 4 5 6\n'
+KNOWN = {'the': [0.5, 0.25, -1], 'The': [0.5, 0.25, -1], 'cat': [1, 2, 3], 'Cat': [1, 2, 3], 'dog': [3, 2, 1]}
+KNOWN |= {'mat': [4, 5, 6]}
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('tags')
+  for name, text in SENTENCES.items():
+    (folder / name).write_text(text)
+  (folder / 'v.txt').write_text(FILE)
+  return folder
+
+
+def settings(folder, **changes):
+  given = {
+    'model.elmo': 'none',
+    'model.E': 3,
+    'model.char_filters': '()',
+    'data.dataset': 'wnut17',
+    'data.manual_dir': folder,
+    'data.check_sizes': 'false',
+    'data.vectors': folder / 'v.txt',
+    'data.characters': 8,
+    'data.length': 8,
+    'data.batching.buckets': '()',
+    'train.steps': 2,
+    'train.eval_every': 1,
+    'optim.groups': "(('^model/embed/table$',0.0,0.0),('.*',1.0,1.0))",
+    'parallel.data': 1,
+  }
+  return [f'{key}={value}' for key, value in {**given, **changes}.items()]
+
+
+def begun(folder, taken=None, **changes):
+  """The parameters of `add` and its note."""
+  config = resolve.load(CONFIG, settings(folder, **changes))
+  corpus = pipeline.load(resolve.to_run(config).data)
+  _, run = resolve.with_corpus(config, corpus)
+  params, note = word_table.add(taken or {}, run, corpus, jax.random.key(3))
+  own = jax.jit(lambda key: init.init_params(run, key)['model']['embed']['table'])(jax.random.key(3))
+  return pipeline.words(run.data, corpus.tokenizer), params['model'], np.asarray(own), note
+
+
+def rows_of(words, table_VE):
+  np.testing.assert_array_equal([table_VE[words.index(word)] for word in KNOWN], np.float32(list(KNOWN.values())))
+  others = [i for i, word in enumerate(words) if word not in KNOWN]
+  return others, table_VE[others]
+
+
+def test_rows_are_those_of_the_file_and_the_others_have_their_mean_and_deviation(folder):
+  words, params, own, note = begun(folder, taken={'model': {'bilm': {'x': np.ones(2)}}})
+  assert words[:3] == ['<S>', '</S>', '<unk>'] and 'zebra' not in words and set(KNOWN) < set(words)
+  others, rows = rows_of(words, params['embed']['table'])
+  vectors = np.float64([KNOWN[word] for word in words if word in KNOWN])
+  wanted = (own - own.mean()) / own.std() * vectors.std() + vectors.mean()
+  np.testing.assert_allclose(rows, wanted[others], rtol=1e-5, atol=1e-5)
+  assert set(params) == {'bilm', 'embed'} and set(params['embed']) == {'table'}  # with those of train.init_from
+  assert note.startswith(f'model/embed/table: 6 of {len(words)} rows found in {folder}/v.txt')
+  assert note.endswith('(4 as written, 2 in lower case); 1 lines repeat a word, whose first vector is taken')
+
+
+@pytest.mark.parametrize('characters', [0, 8])
+def test_the_other_rows_may_be_the_model_s_own(characters, folder):
+  words, params, own, _ = begun(folder, **{'data.other_rows': 'model', 'data.characters': characters})
+  others, rows = rows_of(words, params['embed']['table'])
+  assert ('<S>' in words) == (characters > 0) and len(others) >= 3
+  np.testing.assert_array_equal(rows, own[others])
+
+
+def test_what_does_not_go_together_is_refused(folder, tmp_path):
+  table = {'model': {'embed': {'table': np.zeros((3, 3))}}}
+  with pytest.raises(InputError, match='with train.init_from=.*, which gives model/embed/table too; expected one'):
+    begun(folder, taken=table)
+  with pytest.raises(InputError, match='model.E: got 4; expected 3, the width of the vectors .*; set model.E=3'):
+    begun(folder, **{'model.E': 4})
+  (tmp_path / 'v.txt').write_text('unseen 1 2 3\n')
+  with pytest.raises(InputError, match='data.vectors: got .* without a vector of any of the'):
+    begun(folder, **{'data.vectors': tmp_path / 'v.txt'})
+  with pytest.raises(InputError, match=r'data.vectors: got V with model rnn_lm; expected .*word table \(.*bilstm'):
+    resolve.to_run(resolve.load('experiments/rnn_lm/ptb.py:tiny', ['data.vectors=V']))
+
+
+def test_a_file_that_changed_since_the_vocabulary_was_made_is_refused(folder):
+  config = resolve.load(CONFIG, settings(folder))
+  corpus = pipeline.load(resolve.to_run(config).data)
+  _, run = resolve.with_corpus(config, corpus)
+  other = types.SimpleNamespace(manifest={'vectors': [['v.txt', 'another']]}, tokenizer=corpus.tokenizer)
+  with pytest.raises(InputError, match='of another content than that by which the vocabulary'):
+    word_table.add({}, run, other, jax.random.key(0))
+
+
+def command(name, workdir, options):
+  return main.main([name, f'--config={CONFIG}', *workdir, *(f'--config.{option}' for option in options)])
+
+
+def last(workdir):
+  params, _, step = manager.restore_params(workdir / 'checkpoints', None, 'last')
+  return jax.tree.map(np.asarray, params), step
+
+
+@pytest.fixture
+def trained(folder, tmp_path, capsys):
+  """(settings, work directory, log) of a finished run, whose file of vectors is gone."""
+  (tmp_path / 'v.txt').write_text(FILE)
+  options = settings(folder, **{'data.vectors': tmp_path / 'v.txt'})
+  assert command('train', [f'--workdir={tmp_path / "run"}'], options) == 0
+  (tmp_path / 'v.txt').unlink()
+  return options, tmp_path / 'run', capsys.readouterr().err
+
+
+def test_a_run_begins_from_the_file_and_needs_it_no_more(trained, tmp_path, capsys):
+  options, run, log = trained
+  assert 'model/embed/table: 6 of ' in log
+  loaded = lmx.load(run)
+  rows_of(pipeline.words(loaded.run.data, loaded.tokenizer), last(run)[0]['model']['embed']['table'])  # frozen
+  config, data = (json.loads((run / name).read_text()) for name in ('config.json', 'data.json'))
+  assert config['data']['vectors'] == f'{tmp_path}/v.txt' and data['vectors'][0][0] == 'v.txt'
+  assert loaded.corpus().tokenizer.tokens == loaded.tokenizer.tokens
+  assert command('train', [f'--workdir={run}'], options) == 0
+  assert 'this run is finished' in capsys.readouterr().err
+
+  assert command('train', [f'--workdir={tmp_path / "new"}'], options) == 2
+  assert f'lmx: data.vectors: got {tmp_path}/v.txt, which does not exist' in capsys.readouterr().err
+  with pytest.warns(UserWarning, match='data.vectors: got .*v.txt, which is not on this machine'):
+    assert command('prepare', [], options) == 0
+
+
+@pytest.mark.slow
+def test_a_run_resumes_and_is_evaluated_without_the_file(trained, capsys):
+  options, run, _ = trained
+  params, step = last(run)
+  (run / 'results.json').unlink()
+  shutil.rmtree(run / 'checkpoints' / f'step_{step:09d}')
+  assert last(run)[1] == step - 1
+  assert command('train', [f'--workdir={run}'], options) == 0
+  assert 'rows found' not in capsys.readouterr().err
+  again, steps = last(run)
+  jax.tree.map(np.testing.assert_array_equal, params, again)
+  assert steps == step == 2 and (run / 'results.json').exists()
+  assert main.main(['evaluate', f'--workdir={run}', '--split=test', '--no-baselines']) == 0
+  assert main.main(['predict', f'--workdir={run}', '--split=test', f'--output={run}/out.txt']) == 0
