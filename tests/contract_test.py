@@ -14,6 +14,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from lmx import objectives
 from lmx.engine import step
 from lmx.errors import InputError
+from lmx.layers import word_input
 from lmx.models import registry
 from lmx.types import Rows
 from tests import drawn
@@ -278,6 +279,14 @@ def test_shapes_and_types(name):
   assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(params_of(name)))
   shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
   assert shapes(state) == shapes(state_of(name))
+
+
+@pytest.mark.parametrize('name', [n for n in MODELS if issubclass(registry.get(n).Config, word_input.Config)])
+def test_a_word_table_has_a_row_for_each_word(name):
+  """`data.vectors` gives rows of it."""
+  cfg = config(name)
+  table = flatten_dict(params_of(name), sep='/')[registry.get(name).WORD_TABLE]
+  assert table.shape == (cfg.V, cfg.E)
 
 
 @pytest.mark.parametrize('name', [name for name in MODELS if getattr(registry.get(name), 'WORDS', True)])

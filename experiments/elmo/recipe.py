@@ -9,7 +9,7 @@ from typing import Any
 # smaller and the accumulator 100 times; the updates are the same.
 ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0}
 # Sizes of the task models without pre-trained word vectors; those of Peters et al. 2018 have 50-dimensional ones and
-# 128 filters.
+# 128 filters. --config.data.vectors=FILE gives such vectors, here of 100 numbers, or of E with --config.model.E=E.
 OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
 
 

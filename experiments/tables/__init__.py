@@ -276,6 +276,7 @@ DATA = {
       ('sst_text', "sentences of SST's training and validation split", 'free for research'),
     )
   },
+  'senna': Data('the directory senna: embeddings/embeddings.txt, hash/words.lst', 'non-commercial use'),
   'lambada': Data('lambada_test.jsonl', 'CC BY'),
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),
   'news': Data('a plain text, a sentence a line', "the papers' Google News text was never released"),
