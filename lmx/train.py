@@ -121,9 +121,8 @@ def load_corpus(run: schema.Run, workdir: Any = None) -> Any:
 
   A run that is in `workdir` already has its own words, so that the file of data.vectors is not needed again.
   """
-  data, recorded = run.data, dict[str, Any]()
-  if data.vectors and workdir is not None and run_files.exists(workdir):
-    data, recorded = restore.with_own_words(data, workdir), run_files.read_data(workdir)
+  data = run.data if workdir is None else run_files.with_own_words(run.data, workdir)
+  recorded = {} if data is run.data else run_files.read_data(workdir)
   if jax.process_index() == 0:
     corpus = pipeline.load(data)
   distributed.barrier('corpus')

@@ -33,7 +33,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 import lmx
 from lmx.cluster.rendezvous import Meeting, Record, Rendezvous
 from lmx.config import resolve as config_lib
-from lmx.config import schema
+from lmx.config import run_files, schema
 from lmx.data import pipeline
 from lmx.engine import distributed
 from lmx.errors import InputError
@@ -243,13 +243,14 @@ def _check_data(meeting: Meeting, setup: Setup, run: schema.Run, report: Callabl
   """Check the data's hash; with `setup.prepare` prepare them first, in process 0, then where no cache is shared."""
 
   def local_record() -> Record:
-    directory = pipeline.directory(run.data)
+    data = run_files.with_own_words(run.data, setup.workdir)
+    directory = pipeline.directory(data)
     if directory and not setup.prepare and not os.path.isfile(os.path.join(directory, 'manifest.json')):
       raise InputError(
         f'there is no data manifest in {directory}: run `lmx prepare --config={setup.config}` with the same settings '
         'there, or this check with --prepare'
       )
-    return {'hash': pipeline.load(run.data).hash}
+    return {'hash': pipeline.load(data).hash}
 
   # Process 0 begins, so that a shared cache is written once.
   first = _exchange(meeting, local_record if meeting.process == 0 else dict, PREPARING)[0]

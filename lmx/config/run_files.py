@@ -6,6 +6,7 @@ tokenizer by the hash in data.json. The data.json of an imported run has no hash
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import warnings
@@ -15,6 +16,7 @@ from typing import Any
 from etils import epath
 
 from lmx import documents, storage
+from lmx.data import pipeline
 from lmx.data.corpus import manifest_hash
 from lmx.data.tokenizers import build
 from lmx.data.tokenizers.base import FILE, Tokenizer, digest
@@ -113,6 +115,13 @@ def read_tokenizer(workdir: Any) -> Tokenizer:
       f'{path}: got a tokenizer that is not the one in {_DATA}; expected hash {recorded}; restore the file from a copy'
     )
   return tokenizer
+
+
+def with_own_words(data: pipeline.Config, workdir: Any) -> pipeline.Config:
+  """Return the `data` of a run, with the tokenizer of `workdir` in place of `vectors` if the run has begun there."""
+  if not data.vectors or not exists(workdir):
+    return data
+  return dataclasses.replace(data, vectors='', tokenizer_path=storage.local_copy(epath.Path(workdir) / 'tokenizer'))
 
 
 def _read(workdir: Any, name: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ RULES = ('as written', 'in lower case', 'in lower case with digits as 0')
 _SENNA = (('embeddings/embeddings.txt', 'hash/words.lst'), ('embeddings.txt', 'words.lst'))
 _COUNTS = re.compile(r'(\d+) (\d+)', re.ASCII)
 _DIGIT = re.compile(r'\d')
+_NUMBERS = re.compile('[-+.0-9eE]++(?: [-+.0-9eE]++)*+')
 
 
 class Vectors(NamedTuple):
@@ -51,16 +52,17 @@ class Vectors(NamedTuple):
 
 
 class _Line(NamedTuple):
-  """A word and its numbers; `where` is file and line, `first` the place of the first number among the fields."""
+  """A word and its `width` numbers; `where` is file and line, `first` the place of the first number in the line."""
 
   where: str
   word: str
-  numbers: list[str]
+  numbers: str
+  width: int
   first: int
 
 
 def read(path: str, words: Iterable[str], width: int) -> Vectors:
-  """Return the vectors of `words`, of which each line is verified.
+  """Return the vectors of `words`. Of other lines the number of fields and their characters are verified.
 
   Args:
     path: see the docstring of this module.
@@ -76,15 +78,17 @@ def read(path: str, words: Iterable[str], width: int) -> Vectors:
   rows: dict[str, np.ndarray] = {}
   duplicates = 0
   for line in _lines(path):
-    if len(line.numbers) != width:
+    if line.width != width:
       raise InputError(
-        f'model.E: got {width}; expected {len(line.numbers)}, the width of the vectors in {path}; set '
-        f'model.E={len(line.numbers)}, or data.vectors to vectors of {width} numbers'
+        f'model.E: got {width}; expected {line.width}, the width of the vectors in {path}; set model.E={line.width}, '
+        f'or data.vectors to vectors of {width} numbers'
       )
-    vector_E = _parse(line)
     if line.word in wanted:
+      vector_E = _parse(line)
       duplicates += line.word in rows
       rows.setdefault(line.word, vector_E)
+    elif not _NUMBERS.fullmatch(line.numbers):
+      _parse(line)
   rules = [next((rule for rule, form in enumerate(three) if form in rows), -1) for three in forms]
   index = [i for i, rule in enumerate(rules) if rule >= 0]
   rows_KE = np.asarray([rows[forms[i][rules[i]]] for i in index], np.float32).reshape(-1, width)
@@ -150,10 +154,13 @@ def _with_words(rows: Iterable[tuple[int, str]], path: str) -> Iterator[_Line]:
     if number == 1 and (counts := _COUNTS.fullmatch(line)):
       expected, width = int(counts[1]), int(counts[2])
       continue
-    width = width or line.count(' ')
-    word, *numbers = line.rsplit(' ', width)
     fields = line.count(' ') + 1
-    if not width or len(numbers) < width or fields > width + 1 and _is_number(word.rpartition(' ')[2]):
+    width = width or fields - 1
+    word, _, numbers = line.partition(' ')
+    if fields > width + 1:  # a word with spaces
+      word, *rest = line.rsplit(' ', width)
+      numbers = ' '.join(rest)
+    if not width or fields < width + 1 or fields > width + 1 and _is_number(word.rpartition(' ')[2]):
       wanted = f'{width + 1}, a word and {width}' if width else 'a word and its'
       raise InputError(f'{where}: got {fields} fields; expected {wanted} numbers')
     if not word:
@@ -164,7 +171,7 @@ def _with_words(rows: Iterable[tuple[int, str]], path: str) -> Iterator[_Line]:
         'embeddings.txt or in ../hash'
       )
     count += 1
-    yield _Line(where, word, numbers, fields - width + 1)
+    yield _Line(where, word, numbers, width, fields - width + 1)
   if not count or expected not in (-1, count):
     wanted = f'{expected:,} by the first line' if expected >= 0 else 'some'
     raise InputError(f'{path}: got {count:,} vectors; expected {wanted}; fetch the file again')
@@ -175,27 +182,29 @@ def _separate_words(rows: Iterable[tuple[int, str]], path: str, words: str) -> I
   names, width = documents.read_rows(words), 0
   for number, line in rows:
     _, word = next(names, (0, ''))
-    numbers = line.strip(' \t').replace('\t', ' ').split(' ')
-    width = width or len(numbers)
+    numbers = line.replace('\t', ' ').strip(' ')
+    fields = numbers.count(' ') + 1
+    width = width or fields
     if not word.strip():
       raise InputError(f'{words}, line {number}: got no word; expected one for each line of {path}')
-    if len(numbers) != width:
-      raise InputError(f'{path}, line {number}: got {len(numbers)} fields; expected {width}')
-    yield _Line(f'{path}, line {number}', word.strip(), numbers, 1)
+    if fields != width:
+      raise InputError(f'{path}, line {number}: got {fields} fields; expected {width}')
+    yield _Line(f'{path}, line {number}', word.strip(), numbers, width, 1)
   if (extra := next(names, None)) is not None:
     raise InputError(f'{words}, line {extra[0]}: got another word; expected one for each line of {path}')
 
 
 def _parse(line: _Line) -> np.ndarray:
   """Return the vector of a line, float32 `(E,)`. Raises InputError that names the first field at fault."""
+  numbers = line.numbers.split(' ')
   try:
     with np.errstate(over='ignore'):  # overflow gives infinity, which is refused
-      vector_E = np.array(list(map(float, line.numbers)), np.float32)
-    if np.isfinite(vector_E).all() and '_' not in ' '.join(line.numbers):  # an underscore is no digit here
+      vector_E = np.array(list(map(float, numbers)), np.float32)
+    if np.isfinite(vector_E).all() and '_' not in line.numbers:  # an underscore is no digit here
       return vector_E
   except ValueError:
     pass
-  place, wrong = next((i, text) for i, text in enumerate(line.numbers, line.first) if not _is_number(text))
+  place, wrong = next((i, text) for i, text in enumerate(numbers, line.first) if not _is_number(text))
   raise InputError(f'{line.where}, field {place}: got {documents.show(wrong)}; expected a finite number')
 
 

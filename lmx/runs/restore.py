@@ -102,7 +102,7 @@ def load(
   for note in semantics.evaluation_notes(config, jax.default_backend()):
     warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
   run = config_lib.to_run(config)
-  run = dataclasses.replace(run, data=with_own_words(run.data, workdir))
+  run = dataclasses.replace(run, data=run_files.with_own_words(run.data, workdir))
   directory = workdir / 'checkpoints'
   which = int(which) if str(which).isdecimal() else which
   shapes = jax.eval_shape(functools.partial(init.init_params, run), jax.random.key(0))
@@ -141,13 +141,6 @@ def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], 
     'prefix_space': False,
   }
   return {**saved, **replaced, 'data': data}
-
-
-def with_own_words(data: pipeline.Config, workdir: Any) -> pipeline.Config:
-  """Return the data section of the run in `workdir`, with its tokenizer in place of the words that `vectors` adds."""
-  if not data.vectors:
-    return data
-  return dataclasses.replace(data, vectors='', tokenizer_path=storage.local_copy(epath.Path(workdir) / 'tokenizer'))
 
 
 def average(

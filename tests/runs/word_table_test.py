@@ -159,6 +159,7 @@ def test_a_run_resumes_and_is_evaluated_without_the_file(trained, capsys):
   (run / 'results.json').unlink()
   shutil.rmtree(run / 'checkpoints' / f'step_{step:09d}')
   assert last(run)[1] == step - 1
+  assert command('preflight', [f'--workdir={run}', '--prepare'], options) == 0
   assert command('train', [f'--workdir={run}'], options) == 0
   assert 'rows found' not in capsys.readouterr().err
   again, steps = last(run)

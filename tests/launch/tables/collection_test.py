@@ -37,6 +37,17 @@ def test_what_began_from_another_run_is_not_taken_for_what_began_from_nothing(tm
   assert [line.split(' | ')[3] for line in rows_of(tmp_path, 'lineage')] == ['not run', '80.00 (1 seed)', 'not run']
 
 
+@pytest.mark.parametrize(('vectors', 'cell'), [('D/senna', '80.00 (1 seed)'), ('', 'not counted')])
+def test_a_file_of_the_user_may_be_anywhere_but_not_missing(tmp_path, vectors, cell):
+  put(tmp_path, 'elmo/conll2003', 'results', span_f1=80.0, split='test')
+  file = tmp_path / 'elmo/conll2003/seed0/config.json'
+  config = json.loads(file.read_text())
+  config['data']['vectors'] = vectors
+  file.write_text(json.dumps(config))
+  main(['elmo', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=elmo/main/ner/baseline'])
+  assert rows_of(tmp_path, 'elmo')[0].split(' | ')[4] == cell
+
+
 def test_results_of_another_config_are_not_counted(tmp_path, program, capsys):
   runs = tmp_path / 'runs'
   assert run(runs, SMALL) == 0
