@@ -74,6 +74,10 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('quaternion_text', 'encoder_full'): 99_584,
   # N (2 D A + 2 A + D (D + 1) + 2 D F + F + D + 4 D): score, output, feed-forward, two norms; D = A = 256, F = 1,024
   ('self_attention', 'base'): 1_447_936,
+  # 2 (4 D (I + D) + 4 D) for LSTMs of I = 300 and 3,000, and of 6,000 after the attention, D = 1,500: 21,612,000 +
+  # 54,012,000 + 90,012,000; 10,000 words of 300, or inputs of 1,024 from a mix of 4 and the biLM of 93,600,848
+  ('glue_bilstm', 'base'): 168_636_000,
+  ('glue_bilstm', 'elmo_original'): 267_924_852,
   ('character_transformer', 't12'): 41_080_832,
   ('character_transformer', 't64'): 218_529_792,
 }

@@ -45,6 +45,7 @@ SIZES = {
   'ntm': {'D': 32, 'H': 2, 'rows': 8, 'width': 8},
   'elmo': {'V': 64, 'filters': ((1, 16), (2, 16)), 'cells': 16, 'projection': 32, 'N': 1, 'dropout': 0.0},
   'bilstm': {'V': 64, 'E': 32, 'D': 16, 'N': 1, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
+  'glue_bilstm': {'V': 64, 'E': 32, 'D': 16, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
   # Reads the mean, as layouts draw positions of their own; what hard attention adds to the loss is all the same there.
   'bahdanau': {
     'V': 64,
@@ -78,6 +79,7 @@ SIZES = {
 AVERAGED = {'ema': 0.0, 'asgd': 'start', 'asgd_lag': True}
 OPTIONS = {  # of a model's own objective
   'bilstm': {'labels': ('B-x', 'I-x', 'O')},
+  'glue_bilstm': {'classes': 3, 'head': (8,)},
   'bahdanau': {'smoothing': 0.1, 'reinforce': 1.0, 'entropy': 0.1},
   'transformer': {'smoothing': 0.1},
   'quaternion_transformer': {'smoothing': 0.1},
@@ -104,6 +106,7 @@ OPTIMIZERS = {
   'ntm': {'optimizer': 'rmsprop_graves', 'lr': 1e-3, 'momentum': 0.9, 'clip_value': 10.0},
   'elmo': {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0},
   'bilstm': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 0.01, 'groups': (('/bilm/', 0.5, 0.0), ('.*', 1.0, 1.0))},
+  'glue_bilstm': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 1e-5, 'clip_norm': 5.0},
   'bahdanau': {'optimizer': 'adadelta', 'lr': 1.0, 'clip_norm': 1.0},
   'bert': {'optimizer': 'bert_adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
   'transformer': {
@@ -142,11 +145,15 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
       'row_weights_B': (lengths_B > 0).astype(np.float32),
       'size_B': lengths_B.astype(np.int32),
     }
-  if name in ('elmo', 'bilstm'):
+  if name in ('elmo', 'bilstm', 'glue_bilstm'):
     letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 261 + 0 * x], -1).astype(np.int32)
     found |= {'characters_BTC': letters(tokens[:, :-1]), 'weights_BT': valid_BT.astype(np.float32)}
     if name == 'bilstm':
       return found | {'labels_BT': tokens[:, :-1].astype(np.int32) % 3}
+    if name == 'glue_bilstm':  # the second text is the first of another row, whose length differs
+      second = {key.replace('_BT', '_BS'): np.roll(x, 1, 0) for key, x in found.items() if key != 'weights_BT'}
+      labels = {'labels_B': tokens[:, 0].astype(np.int32) % 3, 'row_weights_B': (lengths_B > 0).astype(np.float32)}
+      return found | second | labels
     back = {'backward_characters_BTC': letters(tokens[:, :0:-1])}
     back['backward_targets_BT'] = tokens[:, -2::-1].astype(np.int32)
     return found | back | {'targets_BT': tokens[:, 1:].astype(np.int32), 'reset_B': np.arange(ROWS) % 4 == step % 4}

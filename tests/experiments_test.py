@@ -77,7 +77,7 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   texts = {'train': documents, 'valid': documents[:2], 'test': documents[2:4]}
   if batching == 'translation':
     texts = {name: [line[: 1 + i % 30] for i, line in enumerate(lines[:120])] for name in texts}
-  if batching == 'texts':
+  if batching == 'texts' and not spelled:
     tokenizer = subword.with_special(tokenizer, gpt.SPECIAL_TOKENS)
   if batching in ('documents', 'tagged', 'texts', 'questions', 'continuations'):
     count = {'continuations': 48, 'texts': 60}.get(batching, 42)  # rows of twelve documents, of two, five or six
@@ -122,6 +122,8 @@ def corpus_of(data: pipeline.Config):
   """A small corpus that suits a `data` section."""
   pieces = data.batching.name == 'tagged' and data.batching.form == 'bert'
   made = small_corpus(data.batching.name, data.characters > 0, pieces)
+  if data.dataset in ('glue/cola', 'glue/sst2'):
+    made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 1})
   if data.dataset.startswith('cbt/'):
     made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 12, 'choices': 10})
   if data.dataset in ('swag', 'race', 'story_cloze', 'race/joined'):
@@ -511,6 +513,12 @@ def test_every_option_is_honoured():
       ('experiments/ntm/tasks.py', 'copy', option)
       for option in ('network=ff', 'network=baseline', 'recipe=paper', 'sequences=160', 'rate=2e-3')
     ),
+    *(
+      ('experiments/glue_bilstm/tasks.py', 'rte', option)
+      for option in ('elmo=false', 'attention=false', 'bilm=small', 'cells=200', 'lr=1e-3', 'fidelity=paper')
+    ),
+    ('experiments/glue_bilstm/tasks.py', 'stsb,lr=1e-3', 'fidelity=paper'),
+    ('experiments/glue_bilstm/tasks.py', 'rte,elmo=false', 'fixed'),
     *(('experiments/elmo/text.py', 'mini', option) for option in ('epochs=2', 'optimizer=adam')),
     *(('experiments/elmo/wnut17.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune')),
     *(('experiments/elmo/sst.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune', 'phrases')),
@@ -772,6 +780,13 @@ MODEL_CHANGES: dict = {
   ('bilstm', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
   ('bilstm', 'elmo'): ({}, 'input'),
   ('bilstm', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('glue_bilstm', 'char_filters'): ({}, ((2, 6),)),
+  ('glue_bilstm', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
+  ('glue_bilstm', 'elmo'): ({}, 'input'),
+  ('glue_bilstm', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('glue_bilstm', 'attention'): ({}, False),
+  ('glue_bilstm', 'words'): ({'char_filters': ()}, False),
+  ('glue_bilstm', 'texts'): None,  # tests/models/glue_bilstm_test.py
   ('transformer', 'norm'): ({}, 'pre'),
   ('memory_compressed', 'norm'): ({}, 'post'),
   ('memory_compressed', 'positions'): ({}, 'halves'),
@@ -839,6 +854,7 @@ CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algori
 ALIKE = {  # model -> another one with its fields but for a few
   'bilstm': 'elmo',
   'character_transformer': 'gpt2',
+  'glue_bilstm': 'elmo',
   'gpt': 'gpt2',
   'luong': 'bahdanau',
   'memory_compressed': 'sparse_transformer',
@@ -863,16 +879,20 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
     'character_aux': 'windows',
   }
   batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
+  pairs = {}
+  if hasattr(registry.get(name), 'read_shapes') and registry.get(name).OBJECTIVE == 'classify':
+    batching, pairs = 'texts', {'characters': 8, 'batching': {'name': 'texts', 'form': 'separate'}}
   base = {
     'model': {'name': name, 'variant': 'tiny', **FEWER_LAYERS.get(name, {})},
     'data': {
       'batching': {'name': batching, **CHUNKS.get(batching, {})},
       'length': LENGTHS.get(batching, 8),
       **SPELLED.get(batching, {}),
+      **pairs,
     },
     'train': {'steps': 1},
   }
-  vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
+  vocabulary = small_corpus(batching, batching in SPELLED or bool(pairs)).tokenizer.vocab_size
 
   def run_with(**changes):
     return settled(resolve.to_run(resolve.resolve({**base, 'model': {**base['model'], **changes}}), vocabulary))

@@ -26,6 +26,7 @@ EXPERIMENTS = (
   'nplm',
   'ulmfit',
   'elmo',
+  'glue_bilstm',
   'word2vec',
   'ntm',
   'bahdanau',
@@ -38,6 +39,7 @@ EXPERIMENTS = (
   'self_attention',
   'character_transformer',
 )
+FILES = {'glue_bilstm': 'tasks.py'}  # others: quickstart.py
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 
 
@@ -47,7 +49,7 @@ def command(model: str, workdir: pathlib.Path, *more: str) -> list[str]:
     '-m',
     'lmx.cli.main',
     'train',
-    f'--config=experiments/{model}/quickstart.py:tiny',
+    f'--config=experiments/{model}/{FILES.get(model, "quickstart.py")}:tiny',
     f'--workdir={workdir}',
     '--config.train.steps=40',
     '--config.train.eval_every=15',

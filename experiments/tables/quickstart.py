@@ -19,6 +19,11 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ('train.steps=150', 'train.eval_every=75', 'evaluation.stride=64', _PLAIN),
   ),
   'elmo': ('elmo/quickstart.py:fast', 'average_ppl', ('train.steps=150', 'train.eval_every=75')),
+  'glue_bilstm': (
+    'glue_bilstm/tasks.py:tiny',
+    'accuracy',
+    ('model.E=64', 'model.D=64', 'optim.lr=5e-3', 'train.steps=300', 'train.eval_every=100'),
+  ),
   'gpt': ('gpt/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
   'gpt2': ('gpt2/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
   'luong': ('luong/quickstart.py:luong', 'sacrebleu', ('train.steps=500', 'train.eval_every=250')),

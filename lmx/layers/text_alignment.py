@@ -1,8 +1,8 @@
 """Alignment of two texts by the dot products of their positions, which models of sentence pairs share.
 
 Position t of a text x reads the text y as c_t = sum_s a_ts y_s, with a_t = softmax_s(x_t . y_s): McCann et al. 2017
-(arXiv 1708.00107, section 5, biattention), Chen et al. 2017 (arXiv 1609.06038, equations 11 to 13, ESIM) and Wang et al.
-2019 (arXiv 1804.07461, appendix B.1, GLUE's baselines). The other direction is the same function of y and x.
+(arXiv 1708.00107, section 5, biattention), Chen et al. 2017 (arXiv 1609.06038, equations 11 to 13, ESIM) and Wang et
+al. 2019 (arXiv 1804.07461, appendix B.1, GLUE's baselines). The other direction is the same function of y and x.
 """
 
 from __future__ import annotations

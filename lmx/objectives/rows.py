@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import char_cnn
+from lmx.layers import char_cnn, pooling
 from lmx.layers.dropout import dropout, split
 from lmx.layers.normalization import batch_norm, init_batch_norm
 from lmx.objectives import head_input
@@ -244,7 +244,7 @@ def pool_rows(
         'objective.pooling: got "pooled" with a causal model, whose first token sees no other; set "last"'
       )
     return pooled_BD.astype(jnp.float32), row_features, features
-  return pool(cfg.pooling, x_BTD, _pooled_positions(cfg, valid_BT)), row_features, features
+  return pooling.pool(cfg.pooling, x_BTD, _pooled_positions(cfg, valid_BT)), row_features, features
 
 
 def _pooled_positions(cfg: Config, valid_BT: Array) -> Array:
@@ -388,30 +388,3 @@ def shapes(batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
   """Return the shapes of a batch of rows, without labels."""
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
   return {'tokens_BT': leaf(jnp.int32, length), 'valid_BT': leaf(jnp.bool_, length), 'row_weights_B': leaf(jnp.float32)}
-
-
-def pool(kind: str, x_BTD: Array, pooled_BT: Array) -> Array:
-  """Pool over time.
-
-  Args:
-    kind: 'concat' is [last; max; mean] (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), the others are its parts
-      and the vector of the first position.
-    x_BTD: vectors.
-    pooled_BT: bool, True at pooled positions, which are contiguous. A row without any gives
-      zeros.
-
-  Returns:
-    float32 (B, D), for 'concat' (B, 3D).
-  """
-  if kind == 'concat':
-    return jnp.concatenate([pool(part, x_BTD, pooled_BT) for part in ('last', 'max', 'mean')], axis=-1)
-  x_BTD = x_BTD.astype(jnp.float32)
-  some_B1 = pooled_BT.any(axis=1)[:, None]
-  if kind == 'max':
-    return jnp.where(some_B1, jnp.max(jnp.where(pooled_BT[..., None], x_BTD, -jnp.inf), axis=1), 0.0)
-  if kind == 'mean':
-    count_B1 = jnp.maximum(jnp.sum(pooled_BT, axis=1, dtype=jnp.float32), 1.0)[:, None]
-    return jnp.sum(jnp.where(pooled_BT[..., None], x_BTD, 0.0), axis=1) / count_B1
-  T = pooled_BT.shape[1]
-  at_B = jnp.argmax(pooled_BT, axis=1) if kind == 'first' else T - 1 - jnp.argmax(pooled_BT[:, ::-1], axis=1)
-  return jnp.where(some_B1, jnp.take_along_axis(x_BTD, at_B[:, None, None], axis=1)[:, 0], 0.0)

@@ -31,8 +31,8 @@ def add(taken: Params, run: schema.Run, corpus: Corpus, key: Array) -> tuple[Par
     (`taken` and the table, a nested dict; a line for the log).
 
   Raises:
-    InputError: `taken` has the table, the file differs from the one by which the data were prepared, no word has a
-      vector, or `vectors.read` raises.
+    InputError: `taken` has the table, the model has none, the file differs from the one by which the data were
+      prepared, no word has a vector, or `vectors.read` raises.
   """
   path, names = run.data.vectors, ('model', *registry.get(run.model_name).WORD_TABLE.split('/'))
   leaves, name = flatten_dict(dict(taken)), '/'.join(names)
@@ -46,6 +46,8 @@ def add(taken: Params, run: schema.Run, corpus: Corpus, key: Array) -> tuple[Par
       f'data.vectors: got {path} of another content than that by which the vocabulary of this run was made; restore '
       'the file, or start in another --workdir'
     )
+  if names not in flatten_dict(dict(jax.eval_shape(lambda key: init.init_params(run, key), key))):
+    raise InputError(f"data.vectors: got {path} with a model without {name}; expected one; set data.vectors to ''")
   leaf = jax.jit(lambda key: flatten_dict(dict(init.init_params(run, key)))[names])
   table_VE = np.array(leaf(key))
   words = pipeline.words(run.data, corpus.tokenizer)

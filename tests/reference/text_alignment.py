@@ -1,4 +1,4 @@
-"""Alignment of two texts in NumPy float64, one position at a time (Wang et al. 2019, arXiv 1804.07461, appendix B.1)."""
+"""Alignment of two texts in NumPy float64, position by position (Wang et al. 2019, arXiv 1804.07461, appendix B.1)."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ def context(x, y):
     scores = np.array([sum(a * b for a, b in zip(x_t, y_s, strict=True)) for y_s in y])
     weights = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum() if len(y) else np.zeros(0)
     found.append(sum((w * y_s for w, y_s in zip(weights, y, strict=True)), np.zeros(x.shape[1])))
-  return np.array(found)
+  return np.array(found).reshape(x.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import types
@@ -16,6 +17,8 @@ from lmx.cli import main
 from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError
+from lmx.models import registry
+from lmx.objectives import classify
 from lmx.runs import init, word_table
 
 CONFIG = 'experiments/elmo/wnut17.py:tiny'
@@ -114,6 +117,17 @@ def test_a_file_that_changed_since_the_vocabulary_was_made_is_refused(folder):
   other = types.SimpleNamespace(manifest={'vectors': [['v.txt', 'another']]}, tokenizer=corpus.tokenizer)
   with pytest.raises(InputError, match='of another content than that by which the vocabulary'):
     word_table.add({}, run, other, jax.random.key(0))
+
+
+def test_a_model_of_elmo_vectors_alone_has_no_table(folder):
+  config = resolve.load(CONFIG, settings(folder))
+  corpus = pipeline.load(resolve.to_run(config).data)
+  _, run = resolve.with_corpus(config, corpus)
+  model = registry.config('glue_bilstm', 'tiny', words=False, char_filters=())
+  objective = classify.Config(classes=2, **registry.get('glue_bilstm').OBJECTIVE_FIELDS)
+  parts = {'model_name': 'glue_bilstm', 'model': model, 'objective_name': 'classify', 'objective': objective}
+  with pytest.raises(InputError, match='data.vectors: got .* with a model without model/embed/table'):
+    word_table.add({}, dataclasses.replace(run, **parts), corpus, jax.random.key(0))
 
 
 def command(name, workdir, options):

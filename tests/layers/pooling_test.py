@@ -6,11 +6,13 @@ import jax
 import numpy as np
 import pytest
 
+from lmx.layers import pooling
 from lmx.objectives import rows as rows_lib
 from tests.reference import ulmfit
 
 B, T, D = 4, 9, 5
-pool = jax.jit(rows_lib.pool, static_argnums=0)
+KINDS = (*rows_lib.POOLINGS, 'min')
+pool = jax.jit(pooling.pool, static_argnums=0)
 
 
 def case():
@@ -27,15 +29,16 @@ def test_each_kind_is_its_plain_form():
     'concat': ulmfit.concat_pool,
     'last': lambda h: h[-1],
     'max': lambda h: h.max(0),
+    'min': lambda h: h.min(0),
     'mean': lambda h: h.mean(0),
     'first': lambda h: h[0],
   }
-  assert set(plain) == set(rows_lib.POOLINGS)
+  assert set(plain) == set(KINDS)
   for kind, function in plain.items():
     np.testing.assert_allclose(pool(kind, x_BTD, kept_BT), np.stack([function(h) for h in rows]), rtol=1e-6)
 
 
-@pytest.mark.parametrize('kind', rows_lib.POOLINGS)
+@pytest.mark.parametrize('kind', KINDS)
 def test_what_stands_in_padding_changes_nothing(kind):
   x_BTD, kept_BT, _ = case()
   found = pool(kind, x_BTD, kept_BT)
@@ -44,7 +47,7 @@ def test_what_stands_in_padding_changes_nothing(kind):
     np.testing.assert_array_equal(pool(kind, other_BTD, kept_BT), found)
 
 
-@pytest.mark.parametrize('kind', rows_lib.POOLINGS)
+@pytest.mark.parametrize('kind', KINDS)
 def test_a_row_without_tokens_is_zero(kind):
   found = pool(kind, np.ones((1, T, D), np.float32), np.zeros((1, T), bool))
   np.testing.assert_array_equal(found, 0.0)

@@ -1,0 +1,235 @@
+"""GLUE's baseline of recurrent sentence encoders (Wang et al. 2019, arXiv 1804.07461, section 5 and appendix B.1).
+
+Words of lmx/layers/word_input.py and N bidirectional LSTM layers encode each text. With u and v for the two texts:
+
+  no attention   u = max_t h_t of the encoder, v likewise
+  attention      u = max_t h'_t, with h' a second biLSTM over [h_t; c_t] and c the context of h in the other text
+                 (lmx/layers/text_alignment.py); one encoder and one second biLSTM for both texts
+  a pair         [u; v; |u - v|; u * v]
+  one text       u of the encoder alone
+
+The classifier above has a tanh layer of 512 (OBJECTIVE_FIELDS). "BiLSTM+ELMo+Attn" reads ELMo vectors in place of word
+embeddings (`words=False`), as the paper's section "Pre-Training" and final_exps.sh (-eg) of nyu-mll/GLUE-baselines.
+
+From that code and not the paper: the sizes of the second biLSTM (one layer of D cells), dropout rates and their places,
+tanh, no dropout in the classifier, and ELMo vectors at `output` (--deep_elmo), which join h of the encoder or, with
+attention, [h; c].
+
+Parameters without the classifier: 165,636,000 and 300 V of `base`, 267,924,852 of `elmo_original`.
+
+Deviations: no CoVe, and tasks are trained singly; those of the input; LSTMs have one bias where PyTorch has two.
+
+Axes: T, S positions of the first and the second text; C characters of a word; D cells of one direction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_least, check_range
+from lmx.layers import bidirectional, pooling, text_alignment, word_input
+from lmx.layers.dropout import dropout, split
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = False
+OBJECTIVE = 'classify'
+OBJECTIVE_FIELDS: dict[str, Any] = {
+  'pooling': 'pooled',
+  'bptt': 0,
+  'head': (512,),  # section 5
+  'activation': 'tanh',  # models.py, as the next
+  'normalize': False,
+  'dropout_pooled': 0.0,
+  'dropout_head': 0.0,
+}
+HEADS: tuple[str, ...] = ()
+READS = 'characters'
+WORDS = False  # no output over words
+WORD_TABLE = 'embed/table'
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(word_input.Config):
+  """Sizes and switches; the attributes are those of `word_input.Config`, and
+
+  Attributes:
+    texts: number of texts of a row, 1 or 2.
+    attention: each of two texts reads the other before the second biLSTM.
+    words: read word embeddings, and not ELMo vectors alone.
+    D: cells of an LSTM layer in one direction.
+    N: number of layers of the encoder.
+    dropout: dropout rate of the words, and of the output of each biLSTM.
+  """
+
+  texts: int = 2
+  attention: bool = True
+  words: bool = True
+  D: int = 1500  # section 5, as N
+  N: int = 2
+  dropout: float = 0.2  # final_exps.sh
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    check_range('model.texts', self.texts, 1, 3)
+    check_least('model', self, D=1, N=1)
+    if self.attention and self.texts == 1:
+      raise InputError('model.attention: got True with model.texts=1; expected two texts; set model.attention=False')
+    if not self.words and 'input' not in word_input.mixes(self):
+      raise InputError(f'model.words: got False with model.elmo "{self.elmo}"; expected ELMo vectors at the input')
+    if not self.words and self.char_filters:
+      raise InputError('model.char_filters: got filters with model.words=False; expected (), or model.words=True')
+
+
+def _elmo(size: str) -> dict[str, Any]:
+  return {**word_input.with_elmo(size), 'words': False}
+
+
+VARIANTS = {
+  'base': {},
+  'elmo_original': _elmo('original'),
+  'elmo_medium': _elmo('medium'),
+  'elmo_small': _elmo('small'),
+  'elmo_mini': _elmo('mini'),
+  'tiny': {
+    **word_input.with_elmo('tiny', 'both'),
+    'V': 61,
+    'E': 6,
+    'char_filters': ((2, 5),),
+    'char_characters': 4,
+    'char_projection': 4,
+    'D': 8,
+    'N': 1,
+    'dropout': 0.1,
+    'mix_l2': 0.01,
+    'frozen': False,
+  },
+}
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Initialise embed, bilm, mix_input and mix_output of `word_input.init`, layer_00 {'forward', 'backward'}, ..., and
+
+  with attention `modeling`, the second biLSTM.
+  """
+  table_key, spelling_key, bilm_key, *keys = jax.random.split(key, 3 + 2 * (cfg.N + 1))
+  params = word_input.init(cfg, table_key, spelling_key, bilm_key)
+  if not cfg.words:
+    del params['embed']
+  width = word_input.word_width(cfg) * cfg.words + word_input.elmo_width(cfg, 'input')
+  for i in range(cfg.N):
+    params[f'layer_{i:02d}'] = bidirectional.init(keys[2 * i : 2 * i + 2], width, cfg.D)
+    width = 2 * cfg.D
+  if cfg.attention:
+    params['modeling'] = bidirectional.init(keys[-2:], 2 * width + word_input.elmo_width(cfg, 'output'), cfg.D)
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """Return (): rows are independent."""
+  del cfg, batch_size, length
+  return ()
+
+
+def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
+  """Return the shapes of a batch with the second text, if the model reads one."""
+  return word_input.second_text(shapes) if cfg.texts == 2 else shapes
+
+
+def encode(
+  cfg: Config, params: Params, batch: Batch, axis: str, valid_BT: Array, key: Array | None
+) -> tuple[list[Array], dict[str, Array]]:
+  """Return (the encoder's input and the output of each layer (B, T, 2D), ELMo vectors by place) of one text.
+
+  Args:
+    axis: letter of the text's positions, 'T' or 'S'.
+    valid_BT: False at padding.
+    key: PRNG key of dropout, None at evaluation.
+  """
+  bilm_key, elmo_key, input_key = split(key, 3)
+  vectors = word_input.elmo_vectors(cfg, params, batch, valid_BT, bilm_key, elmo_key, axis)
+  if cfg.words:
+    x_BTD = word_input.concatenate(word_input.embed(cfg, params, batch, axis), vectors, 'input')
+  else:
+    x_BTD = vectors['input']
+  hidden = [dropout(x_BTD, cfg.dropout, input_key)]
+  for i in range(cfg.N):
+    hidden.append(_bilstm(cfg, params[f'layer_{i:02d}'], hidden[-1], valid_BT))
+  return hidden, vectors
+
+
+def _bilstm(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
+  return bidirectional.layer(params, x_BTD, valid_BT, cells=cfg.D, dtype=cfg.dtype, backend=cfg.backend)
+
+
+def compare(u_BD: Array, v_BD: Array) -> Array:
+  """Return [u; v; |u - v|; u * v], (B, 4D)."""
+  return jnp.concatenate([u_BD, v_BD, jnp.abs(u_BD - v_BD), u_BD * v_BD], -1)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Run the model over rows of one or two texts.
+
+  Args:
+    batch: tokens_BT, characters_BTC if characters or ELMo are used, valid_BT (optional); the same with S if texts=2.
+    state: ().
+    key: PRNG key of dropout, None at evaluation.
+    all_layers: also return the encoder's input and the output of each of its layers, of the first text.
+
+  Returns:
+    (Features with last_BTD, what u is the maximum of, and pooled_BD, u or the comparison of u and v; ()).
+
+  Raises:
+    InputError: the batch has another number of texts than `texts`.
+  """
+  if (cfg.texts == 2) != ('tokens_BS' in batch):
+    found = 2 if 'tokens_BS' in batch else 1
+    fix = 'data.batching.form=separate' if cfg.texts == 2 else 'model.texts=2'
+    raise InputError(f'model.texts: got {cfg.texts} with rows of {found} text(s); expected the same; set {fix}')
+  axes = 'TS'[: cfg.texts]
+  keys = split(key, 3 * cfg.texts)
+  valid = [batch.get(f'valid_B{axis}', jnp.ones(batch[f'tokens_B{axis}'].shape, bool)) for axis in axes]
+  texts = [encode(cfg, params, batch, axis, valid[i], keys[i]) for i, axis in enumerate(axes)]
+  outputs = []
+  for i, (hidden, vectors) in enumerate(texts):
+    x_BTD, other = hidden[-1], cfg.texts - 1 - i
+    if cfg.attention:
+      x_BTD = jnp.concatenate([x_BTD, text_alignment.context(x_BTD, texts[other][0][-1], valid[other])], -1)
+    x_BTD = dropout(word_input.concatenate(x_BTD, vectors, 'output'), cfg.dropout, keys[cfg.texts + i])
+    if cfg.attention:
+      x_BTD = dropout(_bilstm(cfg, params['modeling'], x_BTD, valid[i]), cfg.dropout, keys[2 * cfg.texts + i])
+    outputs.append(x_BTD)
+  pooled = [pooling.pool('max', x_BTD, valid_BT) for x_BTD, valid_BT in zip(outputs, valid, strict=True)]
+  pooled_BD = compare(*pooled) if cfg.texts == 2 else pooled[0]
+  return Features(outputs[0], pooled_BD=pooled_BD, layers=tuple(texts[0][0]) if all_layers else None), state
+
+
+penalty_weights = word_input.penalty_weights
+
+
+def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
+  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
+  del features
+  return word_input.penalties(cfg, params, batch)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Raise InputError: there is no output over words."""
+  raise InputError('model glue_bilstm predicts no words; train it with objective "classify" or "regress"')
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Raise InputError: there is no output over words."""
+  return logits(cfg, params, features)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Return a parameter's layer: embeddings, biLM and input mix 0, layer i is i + 1, output mix and modeling N + 1."""
+  if path[0].startswith('layer_'):
+    return int(path[0].removeprefix('layer_')) + 1
+  return cfg.N + 1 if path[0] in ('mix_output', 'modeling') else 0
