@@ -355,6 +355,8 @@ def digest(config: Mapping[str, Any]) -> str:
   computed = {k: v for k, v in flat.items() if not _is_free(k, flat)}
   if computed.get('model.remat') in ('none', 'full'):  # false and true in earlier versions, whose digests stay
     computed['model.remat'] = computed['model.remat'] == 'full'
+  if not computed.get('data.vectors'):  # earlier versions had none, and the digests of such configs stay
+    computed = {k: v for k, v in computed.items() if k not in ('data.vectors', 'data.other_rows')}
   return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:12]
 
 

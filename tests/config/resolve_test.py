@@ -112,6 +112,10 @@ def test_the_digest_follows_what_is_computed_and_nothing_else():
   base = resolve.resolve(SMALL)
   assert resolve.digest(base) == resolve.digest(resolve.resolve(SMALL, ['train.log_every=3', 'data.cache_dir=x']))
   assert resolve.digest(base) != resolve.digest(resolve.resolve(SMALL, ['optim.lr=0.5']))
+  assert resolve.digest(base) == resolve.digest(resolve.resolve(SMALL, ['data.other_rows=model']))
+  vectors = ['data.tokenizer=words', 'data.vectors=v.txt']
+  digests = {resolve.digest(resolve.resolve(SMALL, [*vectors, f'data.other_rows={x}'])) for x in ('model', 'normal')}
+  assert len(digests) == 2 and resolve.digest(resolve.resolve(SMALL, vectors[:1])) not in digests
 
 
 def test_a_work_directory_of_another_config_is_refused_by_the_keys_that_differ():
