@@ -276,6 +276,7 @@ DATA = {
       ('sst_text', "sentences of SST's training and validation split", 'free for research'),
     )
   },
+  'glove_840b': Data('glove.840B.300d.txt', 'public domain (PDDL)'),
   'senna': Data('the directory senna: embeddings/embeddings.txt, hash/words.lst', 'non-commercial use'),
   'lambada': Data('lambada_test.jsonl', 'CC BY'),
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),

@@ -1,6 +1,6 @@
 """BERT fine-tuned on GLUE."""
 
-from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
+from experiments.tables import Row, Run, Table, Unmeasured, from_run, glue_bilstm, imported, manual_dir, measured
 from experiments.tables.xlnet_tasks import GLUE
 
 RATES = ('2e-5', '3e-5', '4e-5', '5e-5')  # section 4.1
@@ -64,6 +64,13 @@ TABLE = Table(
   'Devlin et al. 2019 (arXiv 1810.04805), table 1; Yang et al. 2019, table 5',
   rows=(
     *(row for size in ('base', 'large') for row in _server(size)),
+    *glue_bilstm.quoted(
+      'bert/glue_test/bilstm_elmo_attn',
+      {'mnli_mm': ('mnli', 'accuracy')}
+      | {'mnli_m' if task == 'mnli' else task: (task, metric) for task, metric in _TASKS.items()},
+      "printed: GLUE's test server, of a model trained on one task or on all, which is not said; ours: the validation "
+      'split, of one trained on one',
+    ),
     *(
       best(
         f'xlnet/v2/glue/dev/bert/{column}',
@@ -74,18 +81,21 @@ TABLE = Table(
       for column, (task, metric) in GLUE.items()
     ),
   ),
-  runs=tuple(
-    run
-    for size in ('base', 'large')
-    for run in (
-      imported(f'bert_{size}'),
-      *(run for task in _TASKS for run in tuned_at_all_rates(f'bert/{size}', f'imported/bert_{size}', task)),
-    )
+  runs=(
+    *(
+      run
+      for size in ('base', 'large')
+      for run in (
+        imported(f'bert_{size}'),
+        *(run for task in _TASKS for run in tuned_at_all_rates(f'bert/{size}', f'imported/bert_{size}', task)),
+      )
+    ),
+    *glue_bilstm.runs(*_TASKS),
   ),
   note='From the released weights: BooksCorpus is no longer distributed. Of the four rates of the paper the best on '
   'the validation split counts. On small tasks seeds differ by points.',
   prints=(('Devlin et al. 2019', '1'),),
-  context=('bert/glue_test/pre_openai_sota/*', 'bert/glue_test/bilstm_elmo_attn/*', 'bert/glue_test/gpt/*'),
+  context=('bert/glue_test/pre_openai_sota/*', 'bert/glue_test/bilstm_elmo_attn/avg', 'bert/glue_test/gpt/*'),
   unmeasured=tuple(
     Unmeasured(f'bert/glue_test/{size}/avg', "the mean of columns that GLUE's test server alone scores")
     for size in ('base', 'large')
