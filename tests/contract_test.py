@@ -40,6 +40,10 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('elmo', 'small'): 13_593_296,
   ('rnn_lm', 'medium'): 19_775_200,
   ('rnn_lm', 'large'): 66_022_000,
+  # 2 layers of 2 (600 x 1,200 + 1,200), F of 2,400 x 300 + 300, embeddings; with ELMo inputs of 1,324, 4 (600 + 1,024)
+  # enhanced, two mixes of 4 and the biLM
+  ('esim', 'base'): 6_605_100,
+  ('esim', 'elmo_original'): 103_892_356,
   # |V| (1 + nm + h) + h (1 + (n - 1) m), Bengio et al. 2003, section 2; without direct connections |V| (n - 1) m less
   ('nplm', 'mlp1'): 5_762_483,
   ('nplm', 'mlp3'): 4_931_283,

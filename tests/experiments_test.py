@@ -519,6 +519,13 @@ def test_every_option_is_honoured():
     ),
     ('experiments/glue_bilstm/tasks.py', 'stsb,lr=1e-3', 'fidelity=paper'),
     ('experiments/glue_bilstm/tasks.py', 'rte,elmo=false', 'fixed'),
+    ('experiments/esim/snli.py', 'base', 'fixed'),
+    *(
+      ('experiments/esim/snli.py', 'elmo', option)
+      for option in ('place=input', 'bilm=small', 'mix=last', 'mix_l2=1.0', 'fine_tune')
+    ),
+    *(('experiments/esim/pairs.py', 'rte', option) for option in ('place=both', 'bilm=small')),
+    ('experiments/esim/pairs.py', 'rte,place=both', 'fine_tune'),
     *(('experiments/elmo/text.py', 'mini', option) for option in ('epochs=2', 'optimizer=adam')),
     *(('experiments/elmo/wnut17.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune')),
     *(('experiments/elmo/sst.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune', 'phrases')),
@@ -787,6 +794,10 @@ MODEL_CHANGES: dict = {
   ('glue_bilstm', 'attention'): ({}, False),
   ('glue_bilstm', 'words'): ({'char_filters': ()}, False),
   ('glue_bilstm', 'texts'): None,  # tests/models/glue_bilstm_test.py
+  ('esim', 'char_filters'): ({}, ((2, 6),)),
+  ('esim', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
+  ('esim', 'elmo'): ({}, 'input'),
+  ('esim', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('transformer', 'norm'): ({}, 'pre'),
   ('memory_compressed', 'norm'): ({}, 'post'),
   ('memory_compressed', 'positions'): ({}, 'halves'),
@@ -855,6 +866,7 @@ ALIKE = {  # model -> another one with its fields but for a few
   'bilstm': 'elmo',
   'character_transformer': 'gpt2',
   'glue_bilstm': 'elmo',
+  'esim': 'elmo',
   'gpt': 'gpt2',
   'luong': 'bahdanau',
   'memory_compressed': 'sparse_transformer',

@@ -27,6 +27,7 @@ EXPERIMENTS = (
   'ulmfit',
   'elmo',
   'glue_bilstm',
+  'esim',
   'word2vec',
   'ntm',
   'bahdanau',
@@ -39,7 +40,7 @@ EXPERIMENTS = (
   'self_attention',
   'character_transformer',
 )
-FILES = {'glue_bilstm': 'tasks.py'}  # others: quickstart.py
+FILES = {'esim': 'pairs.py', 'glue_bilstm': 'tasks.py'}  # others: quickstart.py
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 
 

@@ -19,6 +19,19 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ('train.steps=150', 'train.eval_every=75', 'evaluation.stride=64', _PLAIN),
   ),
   'elmo': ('elmo/quickstart.py:fast', 'average_ppl', ('train.steps=150', 'train.eval_every=75')),
+  'esim': (
+    'esim/pairs.py:tiny',
+    'accuracy',
+    (
+      'model.elmo=none',
+      'model.mix_l2=0.0',
+      'model.E=32',
+      'model.D=32',
+      'model.F=32',
+      'train.steps=600',
+      'train.eval_every=200',
+    ),
+  ),
   'glue_bilstm': (
     'glue_bilstm/tasks.py:tiny',
     'accuracy',

@@ -27,7 +27,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
 OBJECTIVE = 'tag'
-OBJECTIVE_FIELDS: dict = {}
 HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORDS = False  # no output over words

@@ -1,0 +1,51 @@
+"""ESIM (Chen et al. 2017, arXiv 1609.06038) on pairs of texts, with and without ELMo: GLUE's tasks, SciTail, your own.
+
+  lmx train --config=experiments/esim/pairs.py:mrpc --workdir=runs/mrpc --config.data.manual_dir=DIR
+  lmx train --config=experiments/esim/pairs.py:mrpc,place=both --workdir=runs/mrpc-elmo --config.data.manual_dir=DIR \\
+    --config.train.init_from=runs/elmo
+
+Variants: GLUE's tasks of two texts, `scitail`, `own` (a table of yours: --config.data.texts="('premise','hypothesis')"
+--config.data.label=label), `own_scores` (its labels are numbers), and `tiny`. The biLM of the run in train.init_from is
+at the place of option `place`, input, output or both (see experiments/esim/snli.py): `bilm=mini`, small, medium or
+original; `fine_tune`. Labels of GLUE's test files are not public, so its tasks are evaluated on the validation split,
+or with --config.evaluation.split=test where the files have labels.
+
+No paper has ESIM alone on these tasks. The model is half as wide as on SNLI, and a word has an embedding of 100 and a
+vector from its characters, because the tasks are small and there are no pre-trained word vectors;
+--config.data.vectors=FILE gives them, of 100 numbers, or of E with --config.model.E=E. Otherwise as snli.py.
+"""
+
+from __future__ import annotations
+
+from experiments import config, fine_tuning, glue
+from experiments.elmo import recipe as elmo_recipe
+from experiments.esim import recipe
+
+SINGLE = ('cola', 'sst2')  # tasks of one text
+VARIANTS = (*(name for name in glue.TASKS if name not in SINGLE), 'scitail', 'own', 'own_scores', 'tiny')
+
+
+def get_config(arg: str = ''):
+  variant, options = config.parse_arg(
+    arg,
+    VARIANTS,
+    place=('none', 'input', 'output', 'both'),
+    bilm=('mini', 'small', 'medium', 'original'),
+    fine_tune=False,
+  )
+  settings = recipe.settings(options.place, options.bilm, fine_tune=options.fine_tune)
+  base = {
+    'name': f'esim_{variant}',
+    'model': {'D': 150, 'F': 150, **elmo_recipe.OWN_WORDS},
+    'objective': {'head': (150,)},
+    'data': {'characters': 24 if options.bilm == 'mini' else 50},
+    'train': {'epochs': 20},
+    'evaluation': {'split': fine_tuning.measured_split(variant)},
+  }
+  if variant == 'tiny':
+    return config.merge(settings, recipe.PETERS, {'objective': {'name': 'classify'}}, recipe.tiny())
+  return config.merge(settings, recipe.PETERS, base, glue.task(variant))
+
+
+def sweep():
+  yield from config.grid(seed=[0, 1], optim__lr=[4e-4, 1e-3])

@@ -1,0 +1,75 @@
+"""Parts of ESIM's experiments (Chen et al. 2017; Peters et al. 2018): training, with or without ELMo vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments import config
+from experiments.elmo import recipe as elmo_recipe
+
+# Peters et al. 2018, appendix (from memory); patience, epochs and ReLU in the head are AllenNLP's
+# (training_config/esim.jsonnet and esim_elmo.jsonnet, which clip at 10).
+PETERS = {
+  'objective': {'activation': 'relu'},
+  'optim': {'lr': 4e-4, 'clip_norm': 5.0, 'weight_decay': 1e-4},
+  'train': {'epochs': 75, 'patience': 5},
+}
+# Chen et al. 2017, section 4 and lukecq1231/nli, scripts/ESIM: a head with tanh, no decay, patience 7.
+CHEN = {
+  'model': {'locked': False},
+  'optim': {'lr': 4e-4, 'clip_norm': 10.0},
+  'train': {'epochs': 75, 'patience': 7},
+}
+# The head of model esim, for objectives other than its own.
+HEAD = {'pooling': 'pooled', 'bptt': 0, 'normalize': False, 'dropout_pooled': 0.5, 'dropout_head': 0.5}
+_ONE_LENGTH: dict[str, Any] = {'buckets': ()}
+_MATRICES = r'/(input|recurrent|kernel)$'
+
+
+def settings(elmo: str, bilm: str, *, fine_tune: bool = False, fixed: bool = False) -> dict[str, Any]:
+  """Return the settings of the model, its data and optimizer.
+
+  Args:
+    elmo: place of the ELMo vectors, 'none', 'input', 'output' or 'both'.
+    bilm: variant of models/elmo.py of the run in train.init_from.
+    fine_tune: train the biLM too, at a hundredth of the rate, instead of freezing it.
+    fixed: do not train the word embeddings, as those of data.vectors in Peters et al. 2018.
+  """
+  task = config.merge({'optim': {'groups': ()}}, elmo_recipe.task(bilm, elmo, fine_tune)).to_dict()
+  bilm_groups = task['optim']['groups'][:-1]
+  held = (('^model/embed/table$', 0.0, 0.0),) if fixed else ()
+  rest = ((_MATRICES, 1.0, 1.0), ('.*', 1.0, 0.0))
+  base = {
+    'model': {'name': 'esim'},
+    'objective': HEAD,
+    'data': {
+      'tokenizer': 'words',
+      'characters': 0 if elmo == 'none' else 24 if bilm == 'mini' else 50,
+      'batching': {'name': 'texts', 'form': 'separate', 'buckets': (8, 16, 24, 32, 48, 64)},
+      'batch_size': 32,
+      'length': 100,
+    },
+    # Halved when the validation metric does not improve: here its loss, there its accuracy.
+    'optim': {'optimizer': 'adam', 'schedule': 'plateau', 'patience': 0, 'factor': 0.5},
+    'train': {'log_every': 50},
+    'evaluation': {'baselines': False},
+  }
+  return config.merge(base, task, {'optim': {'groups': (*bilm_groups, *held, *rest)}}).to_dict()
+
+
+def tiny() -> dict[str, Any]:
+  """Return the tiny variant: pairs of texts of the embedded corpus, which offer the same words or do not."""
+  changes = {
+    'objective': {'head': (16,), 'metric': 'accuracy', 'positive': ''},
+    'data': {
+      'dataset': 'embedded_pairs',
+      'batch_size': 16,
+      'length': 40,
+      'characters': 12,
+      'batching': {'buckets': ()},
+    },
+    'optim': {'lr': 4e-3, 'groups': ((_MATRICES, 1.0, 1.0), ('.*', 1.0, 0.0)), 'warmup_steps': 0},
+    'train': {'epochs': 0.0},
+    'evaluation': {'split': 'test'},
+  }
+  return config.merge(config.tiny(), changes).to_dict()

@@ -1,0 +1,62 @@
+"""ESIM (Chen et al. 2017, arXiv 1609.06038) on SNLI, with and without ELMo (Peters et al. 2018, arXiv 1802.05365).
+
+  lmx train --config=experiments/esim/snli.py:base --workdir=runs/snli --config.data.manual_dir=DIR
+  lmx train --config=experiments/esim/snli.py:elmo --workdir=runs/snli-elmo --config.data.manual_dir=DIR \\
+    --config.train.init_from=runs/elmo
+
+  variant   published accuracy, test / validation      hardware and time
+  base      88.0 / 88.1 (Peters et al., tables 1, 2)   a GPU, an hour
+  elmo      88.7 +- 0.17 / 89.5 (tables 1, 2, 3)       a GPU, some hours
+  chen      88.0 / - (Chen et al., table 1)            a GPU, an hour
+
+DIR holds snli_1.0_train.txt and so on (see data/builders/snli). `base` and `elmo` have the settings of Peters et al.'s
+appendix (from memory): layers of 300, dropout 0.5 of the input of both LSTM layers, with one mask for a text, and of
+both layers of the head, Adam at 4e-4, halved when validation does not improve, gradient norm at most 5, batches of 32,
+weight decay 1e-4 on matrices. `elmo` adds the biLM of the run in train.init_from at the input and the output of the
+encoding, its layers normalised, lambda 0.001, dropout 0.5 after the attention: `elmo,place=input` or `output`;
+`elmo,bilm=medium`, small or mini; `elmo,mix=last`; `elmo,mix_l2=1.0`; `elmo,fine_tune`. `chen` is the model as Chen et
+al. released it (lukecq1231/nli): a head with tanh, dropout of single elements, no decay, gradient norm at most 10.
+
+--config.data.vectors=FILE gives the papers' word vectors, GloVe's 840B.300d; with option `fixed` they are not trained,
+as in Peters et al.
+
+Deviations: without data.vectors embeddings are newly initialised; the rate is halved and the checkpoint chosen by the
+validation loss, not the accuracy; a text of more than 100 words is truncated (Chen et al. skip its pair in training).
+"""
+
+from __future__ import annotations
+
+from experiments import config
+from experiments.esim import recipe
+
+VARIANTS = ('base', 'elmo', 'chen', 'tiny')
+
+
+def get_config(arg: str = ''):
+  variant, options = config.parse_arg(
+    arg,
+    VARIANTS,
+    place=('both', 'input', 'output'),
+    bilm=('original', 'medium', 'small', 'mini'),
+    mix=('all', 'last'),
+    mix_l2=0.001,
+    fine_tune=False,
+    fixed=False,
+  )
+  elmo = variant == 'elmo'
+  mix = {'mix': options.mix, 'mix_l2': options.mix_l2 if options.mix == 'all' else 0.0} if elmo else {}
+  base = {
+    'name': f'snli_{variant}',
+    'model': mix,
+    'objective': {'name': 'classify', 'metric': 'accuracy'},
+    'data': {'dataset': 'snli'},
+    'evaluation': {'split': 'test'},
+  }
+  paper = recipe.CHEN if variant == 'chen' else recipe.PETERS
+  place = options.place if elmo else 'none'
+  settings = recipe.settings(place, options.bilm, fine_tune=options.fine_tune, fixed=options.fixed)
+  return config.merge(settings, paper, base, recipe.tiny() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from config.grid(seed=[0, 1, 2, 3, 4])
