@@ -6,6 +6,7 @@ from experiments.tables import GPUS, Row, Run, Table, Unmeasured, from_run, manu
 LM1B = Run('elmo/lm1b', 'experiments/elmo/lm1b.py:original', (manual_dir('lm1b'),), seeds=0, needs=GPUS, gpu_hours=18.0)
 _ENTITIES = 'experiments/elmo/conll2003.py'
 _CHOSEN = 'printed: the model of the best F1 on the validation split; ours: of its lowest loss'
+_LOSS = 'printed: the model of the best accuracy on the validation split; ours: of its lowest loss'
 _SENNA = 'data.vectors={data.senna}'
 # Table 7: texts of tasks, the user's files with a sentence a line.
 _TEXTS = {
@@ -31,11 +32,49 @@ def _tuned(data: str) -> Run:
   return Run(f'elmo/tuned_{data}', 'experiments/elmo/text.py:original', settings, then, seeds=0)
 
 
+# Rows of SNLI: table, metric's file and run.
+_SNLI = {
+  'main/snli/baseline': ('results', 'base'),
+  'main/snli/elmo': ('results', 'elmo'),
+  'layers/snli/baseline': ('valid', 'base'),
+  'layers/snli/last_only': ('valid', 'last'),
+  'layers/snli/all_lambda1': ('valid', 'lambda1'),
+  'layers/snli/all_lambda0.001': ('valid', 'elmo'),
+  'location/snli/input': ('valid', 'input'),
+  'location/snli/input_output': ('valid', 'elmo'),
+  'location/snli/output': ('valid', 'output'),
+}
+_SNLI_ARGS = {
+  'base': 'base,fixed',
+  'elmo': 'elmo,fixed',
+  'last': 'elmo,fixed,mix=last',
+  'lambda1': 'elmo,fixed,mix_l2=1.0',
+  'input': 'elmo,fixed,place=input',
+  'output': 'elmo,fixed,place=output',
+}
+
+
+def _snli(name: str) -> Run:
+  """Return ESIM on SNLI, with the metrics of both splits; five seeds where the paper has them."""
+  settings = (manual_dir('snli'), 'data.vectors={data.glove_840b}')
+  then = ('evaluate --workdir={dir} --split=valid --no-baselines --output={dir}/valid.json',)
+  seeds, start = (5, ()) if name == 'base' else (5 if name == 'elmo' else 1, (from_run('elmo/lm1b'),))
+  return Run(
+    f'esim/snli_{name}',
+    f'experiments/esim/snli.py:{_SNLI_ARGS[name]}',
+    (*settings, *start),
+    then,
+    seeds=seeds,
+    gpu_hours=1.0 if start else 0.3,
+  )
+
+
 TABLE = Table(
   'ELMo',
   'Peters et al. 2018 (arXiv 1802.05365), tables 1 to 3 and 5 to 7, section 3.4',
   rows=(
     Row('elmo/bilm/avg_ppl', 'elmo/lm1b', 'average_ppl'),
+    *(Row(f'elmo/{id}', f'esim/snli_{run}', 'accuracy', file, differs=_LOSS) for id, (file, run) in _SNLI.items()),
     Row('elmo/main/ner/baseline', 'elmo/conll2003', 'span_f1', differs=_CHOSEN),
     Row('elmo/main/ner/elmo', 'elmo/conll2003_elmo', 'span_f1', differs=_CHOSEN),
     *(
@@ -57,6 +96,7 @@ TABLE = Table(
       seeds=5,
       gpu_hours=1.0,
     ),
+    *(_snli(name) for name in _SNLI_ARGS),
     *(_tuned(data) for data in _TEXTS.values()),
   ),
   prints=tuple(('Peters et al. 2018', table) for table in ('1', '2', '3', '5', '6', '7', 'text')),
@@ -69,12 +109,10 @@ TABLE = Table(
   unmeasured=(
     Unmeasured('elmo/main/*/delta/*', 'follows from the rows without and with ELMo'),
     Unmeasured('elmo/main/squad/[!pd]*', 'lmx has no BiDAF-style model that reads ELMo vectors'),
-    Unmeasured('elmo/main/snli/[!pd]*', 'lmx has no ESIM'),
     Unmeasured('elmo/main/srl/[!pd]*', 'lmx has no semantic role labelling'),
     Unmeasured('elmo/main/coref/[!pd]*', 'lmx has no coreference resolution'),
     Unmeasured('elmo/main/sst5/[!pd]*', 'lmx has neither the five classes of SST-5 nor the BCN classifier'),
     Unmeasured('elmo/l*/squad/*', 'lmx has no BiDAF-style model that reads ELMo vectors'),
-    Unmeasured('elmo/l*/snli/*', 'lmx has no ESIM'),
     Unmeasured('elmo/l*/srl/*', 'lmx has no semantic role labelling'),
     Unmeasured('elmo/wsd/bilm_*', 'lmx has no word sense disambiguation'),
     Unmeasured('elmo/pos/bilm_*', 'the tagger of lmx has no linear readout of a single layer of the biLM'),
