@@ -359,16 +359,18 @@ def _build(directory: str, cfg: Config, tokenizer: Any, vector_files: Sequence[S
   writers = {}
   for name, examples in splits.items():
     with open(os.path.join(directory, f'{name}.tokens'), 'wb') as file:
-      lines = cfg.rules.words == 'lines'
-      labelled, sentences = cfg.rules.token_labels, mode not in ('', _WORDS)
-      writer = Writer(name, file, tokenizer, sentences, line_words=lines, token_labels=labelled)
+      labelled = {'token_labels': cfg.rules.token_labels, 'predicates': cfg.rules.predicates}
+      lines, sentences = cfg.rules.words == 'lines', mode not in ('', _WORDS)
+      writer = Writer(name, file, tokenizer, sentences, line_words=lines, **labelled)
       rows = label_rules.TokenSpans(examples, tokenizer) if cfg.rules.spans else examples
       read = reader(_progress(rows, f'tokenising {name}'))
       _write_split(writer, read, tokenizer, mode, cfg.rules.stream)
     writers[name] = writer
   document_labels = {name: writer.labels for name, writer in writers.items()}
   scores = cfg.rules.scores or cfg.scores
-  label_names, labels = label_rules.arrays(document_labels, spans=cfg.rules.spans, scores=scores)
+  label_names, labels = label_rules.arrays(
+    document_labels, spans=cfg.rules.spans, scores=scores, predicates=cfg.rules.predicates
+  )
   labels_of_words = {name: writer.token_labels or [] for name, writer in writers.items()}
   token_names, token_labels = label_rules.number_labels(labels_of_words)
   records = {}

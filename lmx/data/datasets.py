@@ -26,6 +26,7 @@ class Rules:
     reading: version of the file reader. It is part of cache names but not of the content hash, so a run whose rows are
       unchanged resumes.
     token_labels: a document's label is the labels of its words, separated by spaces.
+    predicates: before them is the index of the word whose arguments they are.
     table: an example is a table row, with one document per text, of which the first has the label.
     texts: number of texts of a row of a generated table; 0 is that of `tables.TABLES`, or of the user's columns.
     scores: labels are numbers on a scale.
@@ -43,6 +44,7 @@ class Rules:
   version: str = files.VERSION
   reading: int = 0
   token_labels: bool = False
+  predicates: bool = False
   table: bool = False
   texts: int = 0
   scores: bool = False
@@ -93,6 +95,10 @@ RULES = {
   'wnut17': Rules('space', False, '', token_labels=True),
   'conll2003': Rules('space', False, '', token_labels=True),
   'ud_ewt': Rules('space', False, '', token_labels=True),
+  **{
+    name: Rules('space', False, '', token_labels=True, predicates=True)
+    for name in ('conll2005', 'conll2012', 'embedded_roles')
+  },
   'embedded_numbers': Rules('prose', False, '', pair=True, sides=('words', 'digits')),
   'multi30k': Rules('prose', False, '', pair=True, sides=('en', 'de', 'fr', 'cs')),
   'parallel_files': Rules('prose', False, '', pair=True),

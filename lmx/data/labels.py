@@ -13,9 +13,11 @@ from lmx.errors import InputError
 
 
 def arrays(
-  labels: Mapping[str, Sequence[str]], *, spans: bool, scores: bool
+  labels: Mapping[str, Sequence[str]], *, spans: bool, scores: bool, predicates: bool = False
 ) -> tuple[list[str], dict[str, np.ndarray]]:
-  """Return (names of the classes, split -> labels of its documents); without names for spans and scores."""
+  """Return (names of the classes, split -> labels of its documents); without names for spans, scores and predicates."""
+  if predicates:
+    return [], {split: np.asarray(split_labels, np.int32) for split, split_labels in labels.items()}
   if spans:
     return [], token_spans(labels)
   return ([], parse_scores(labels)) if scores else number_labels(labels)

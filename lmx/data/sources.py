@@ -26,7 +26,17 @@ from lmx.data.builders import files, parallel, questions, tables
 from lmx.data.datasets import RULES, TFDS, Rules
 from lmx.errors import InputError, InputWarning, nearest
 
-SPLITS = ('train', 'valid', 'test', 'test_2017', 'test_coco', 'valid_mismatched', 'test_mismatched', 'unsupervised')
+SPLITS = (
+  'train',
+  'valid',
+  'test',
+  'test_2017',
+  'test_coco',
+  'test_brown',
+  'valid_mismatched',
+  'test_mismatched',
+  'unsupervised',
+)
 DOCUMENTS = ('auto', 'blank_line', 'file', 'line')
 _SIZES = 'sizes.json'  # in a prepared directory: size and SHA-256 of each file
 _BATCH = 256  # records read from ArrayRecord at once
@@ -140,7 +150,7 @@ class Config:
     if not self.manual_dir:
       return identity | {'downloads': _checksums(self.dataset)}
     path_of = files.find(self.dataset, self.manual_dir)
-    inputs = {part: [_digest(path)] for part, path in sorted(path_of.items())}
+    inputs = {part: [_tree_digest(path)] for part, path in sorted(path_of.items())}
     if 'all' in inputs and self.dataset.startswith('brown'):  # the texts are in the folder of the list of categories
       folder = os.path.dirname(path_of['all'])
       inputs['texts'] = [_digest(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if len(name) == 4]
@@ -179,8 +189,10 @@ class Config:
       identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
       return identity | {'held_out': self._held_out_shares(), 'files': digests}
     paths = tables.find(self.dataset, self._directory())
-    digest = lambda path: _folder_digest(path) if os.path.isdir(path) else _digest(path)
-    return {'check_sizes': self.check_sizes, 'files': {split: digest(path) for split, path in sorted(paths.items())}}
+    return {
+      'check_sizes': self.check_sizes,
+      'files': {split: _tree_digest(path) for split, path in sorted(paths.items())},
+    }
 
   def _directory(self) -> str:
     if not self.manual_dir:
@@ -458,6 +470,10 @@ def _silence_tfds() -> Iterator[Any]:
 
 def _digest(path: str) -> list[str]:
   return [os.path.basename(path), cache.sha256(path)]
+
+
+def _tree_digest(path: str) -> list[str] | str:
+  return _folder_digest(path) if os.path.isdir(path) else _digest(path)
 
 
 def _folder_digest(folder: str) -> str:

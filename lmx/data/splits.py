@@ -28,8 +28,8 @@ class Split:
       has none. Every document that is not empty starts a sentence; a document's last sentence includes
       its end-of-text id.
     labels: int32, one per document, indices of manifest['label_names'], -1 for none; for scores float32, NaN for none;
-      for passages the first and for their questions the last token of the answer in the passage, -1 for none; or None
-      if no document has one.
+      for passages the first and for their questions the last token of the answer in the passage, -1 for none; for
+      words with roles the index of their predicate; or None if no document has one.
     counts: 'tokens', 'words', 'characters', 'bytes', 'documents' of the split.
     token_labels: int32, one per token, indices of manifest['token_label_names'], -1 for subwords that do not start a
       word and for the end of a text; or None if words have no labels.
@@ -68,11 +68,13 @@ class Writer:
     *,
     line_words: bool,
     token_labels: bool = False,
+    predicates: bool = False,
   ):
     self.dtype = np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder('<')
     self.sums = token_file.Checksums()
     self.labels: list[str] = []
     self.token_labels: list[str] | None = [] if token_labels else None
+    self._predicates = predicates
     self._lengths: list[int] = []  # tokens of each word of the document, if words have labels and are subwords
     self._name, self._file, self._tokenizer, self._line_words = name, file, tokenizer, line_words
     self._offsets = array.array('q', [0])
@@ -96,10 +98,12 @@ class Writer:
     """Close the document with the end-of-text id, unless it already ends with it.
 
     Args:
-      label: label of the document; if words have labels, those of its words separated by spaces.
+      label: label of the document; if words have labels, those of its words separated by spaces, after the index of
+        their predicate if they are its roles.
     """
     if self.token_labels is not None:
       words = label.split()
+      label = words.pop(0) if self._predicates else ''
       count = self._size - self._offsets[-1] if self._tokenizer.kind == 'words' else len(self._lengths)
       if len(words) != count:
         raise InputError(f'split {self._name}, document {len(self.labels)}: {len(words)} labels for {count} words')
@@ -108,7 +112,6 @@ class Writer:
           token_label for word, n in zip(words, self._lengths, strict=True) for token_label in (word, *[''] * (n - 1))
         ]
       self.token_labels += words
-      label = ''
     eos = self._tokenizer.eos_id
     if eos is not None and (self._last != eos or self._offsets[-1] == self._size):
       if self._sentences is not None and self._offsets[-1] == self._size:

@@ -51,7 +51,7 @@ def allowed_transitions(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
   return ~inside_L | same_LL, ~inside_L
 
 
-def _spans(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
+def find_spans(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
   """Return (starts, last position of the span that covers the position, type), each (B, T)."""
   type_BT = jnp.where(valid_BT, jnp.asarray(kinds.type_L)[labels_BT], 0)
   begin_BT = jnp.asarray(kinds.begin_L)[labels_BT]
@@ -74,8 +74,8 @@ def count_spans(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Ar
     true_BT: true labels.
     valid_BT: bool; other positions are outside.
   """
-  start_BT, end_BT, type_BT = _spans(kinds, predicted_BT, valid_BT)
-  true_start_BT, true_end_BT, true_type_BT = _spans(kinds, true_BT, valid_BT)
+  start_BT, end_BT, type_BT = find_spans(kinds, predicted_BT, valid_BT)
+  true_start_BT, true_end_BT, true_type_BT = find_spans(kinds, true_BT, valid_BT)
   right_BT = start_BT & true_start_BT & (end_BT == true_end_BT) & (type_BT == true_type_BT)
   return tuple(jnp.sum(x, dtype=jnp.float32) for x in (right_BT, start_BT, true_start_BT))  # type: ignore[return-value]
 

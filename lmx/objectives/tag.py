@@ -3,7 +3,8 @@
 As in the named-entity models of Peters et al. 2018 (arXiv 1802.05365, appendix A.6) and Lample et al. 2016 (arXiv
 1603.01360): linear-chain CRF (Lafferty et al. 2001; Huang et al. 2015, arXiv 1508.01991) in training, Viterbi in
 decoding. If the labels mark spans (O, B-, I-), spans are
-evaluated as in CoNLL, and decoding may be restricted to sequences in which an I follows its own type.
+evaluated as in CoNLL, and decoding may be restricted to sequences in which an I follows its own type. If they mark the
+roles of a predicate, `scorer` counts its arguments as the script of the task does.
 
 The loss is per word: the negative log-likelihoods of all rows are divided by all words, not each by its length. If
 words are split into subwords, the first subword represents the word, and the CRF and the spans are over these only
@@ -19,13 +20,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_range
+from lmx.errors import InputError, check_choice, check_range
 from lmx.layers import char_cnn, dropout
-from lmx.metrics import spans
+from lmx.metrics import roles, spans
 from lmx.objectives import head_input, mean
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
+SCORERS = ('conlleval', 'srl_eval')
 _NEVER = -1e9  # score of a forbidden transition: finite, so that no difference of two is NaN
 
 
@@ -36,6 +38,8 @@ class Config(head_input.Config):
   Attributes:
     labels: names of the labels in their order; () takes them from the data set.
     crf: use a CRF over the row; otherwise words are independent.
+    scorer: 'conlleval' counts spans (lmx/metrics/spans.py); 'srl_eval' the arguments of a predicate, which may be
+      several spans each, without the predicate (lmx/metrics/roles.py).
     constrained: decode only sequences in which an I follows a B or I of its own type; for labels of spans.
     init_std: standard deviation of the linear layer's kernel.
     dropout: dropout rate of the linear layer's input.
@@ -43,12 +47,14 @@ class Config(head_input.Config):
 
   labels: tuple[str, ...] = ()
   crf: bool = True
+  scorer: str = 'conlleval'
   constrained: bool = True
   init_std: float = 0.05
   dropout: float = 0.0
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    check_choice('objective.scorer', self.scorer, SCORERS)
     check_range('objective.init_std', self.init_std, 0)
     check_range('objective.dropout', self.dropout, 0, 1)
     if self.labels and len(self.labels) < 2:
@@ -64,7 +70,16 @@ def resolve(cfg: Config, manifest: Any) -> Config:
     )
   if cfg.labels not in ((), names):
     raise InputError(f'objective.labels: got {", ".join(cfg.labels)}, but the data set has {", ".join(names)}')
+  if cfg.scorer == 'srl_eval' and not spans.is_scheme(names):
+    raise InputError(f'objective.scorer: got "srl_eval" with labels {", ".join(names)}; expected O, B-role and I-role')
   return dataclasses.replace(cfg, labels=names)
+
+
+def count_spans(cfg: Config, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
+  """Return the numbers (right, predicted, true) that precision, recall and F1 are of, by `scorer`."""
+  if cfg.scorer == 'srl_eval':
+    return roles.count_arguments(roles.scheme(cfg.labels), predicted_BT, true_BT, valid_BT)
+  return spans.count_spans(spans.scheme(cfg.labels), predicted_BT, true_BT, valid_BT)
 
 
 def _sizes(cfg: Config, model: Model, model_cfg: Any) -> tuple[int, int, int]:
@@ -171,7 +186,7 @@ def loss(
     found_BT = _decode(cfg, params, x_BTL, counted_BT)
     metrics['accuracy'] = (jnp.sum((found_BT == labels_BT) * weights_BT), count)
     if spans.is_scheme(cfg.labels):
-      numbers = spans.count_spans(spans.scheme(cfg.labels), found_BT, labels_BT, counted_BT)
+      numbers = count_spans(cfg, found_BT, labels_BT, counted_BT)
       for name, number in zip(('right', 'predicted', 'true'), numbers, strict=True):
         metrics[f'spans_{name}'] = (number, jnp.ones((), jnp.float32))
   return Output({'nll': total}, metrics, state, features=features)
@@ -207,7 +222,12 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   del data, batches
   words = ['CRF' if cfg.crf else 'each word by itself']
   if spans.is_scheme(cfg.labels):
-    words += ['I after its own type only'] * cfg.constrained + ['exact spans, as conlleval']
+    scored = (
+      'arguments without V, C-X as a part of X, as srl-eval'
+      if cfg.scorer == 'srl_eval'
+      else 'exact spans, as conlleval'
+    )
+    words += ['I after its own type only'] * cfg.constrained + [scored]
   return words
 
 

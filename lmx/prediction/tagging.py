@@ -1,7 +1,8 @@
 """Predictions of a trained tagger: a label for each word of a split, or of sentences in a file.
 
 A sentence of more tokens than a row of the run (`data.length`) is split into parts of similar size that fit, read
-independently, so that every word gets a label. A word of more tokens than that is truncated to its first ones.
+independently, so that every word gets a label. A word of more tokens than that is truncated to its first ones. A tagger
+of semantic roles reads each sentence with one predicate, given by the index of its word, and in one part.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lmx.data.splits import Split
 from lmx.data.tokenizers.words import with_all_words
 from lmx.errors import InputError, nearest
 from lmx.metrics import spans
+from lmx.objectives import tag
 from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
 from lmx.runs.restore import RestoredRun
@@ -43,7 +45,11 @@ def read_file(loaded: RestoredRun, path: str) -> Inputs:
 def read_split(loaded: RestoredRun, split: str) -> Inputs:
   """Return the sentences of a split of the run's data set."""
   rows = [(text.split(), label.split()) for _, text, label in pipeline.examples(loaded.run.data, split)]
-  sentences = [Sentence(tuple(words), tuple(tags), (i,) * len(words)) for i, (words, tags) in enumerate(rows, 1)]
+  first = int(loaded.run.data.rules.predicates)  # their index is before the tags
+  sentences = [
+    Sentence(tuple(words), tuple(tags[first:]), (i,) * len(words), int(tags[0]) if first else None)
+    for i, (words, tags) in enumerate(rows, 1)
+  ]
   return _build_inputs(loaded, sentences, f'split {split}')
 
 
@@ -51,17 +57,28 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
   """Return sentences as a corpus whose documents are parts of sentences."""
   data, tokenizer, names = loaded.run.data, loaded.tokenizer, loaded.run.objective.labels
   for one in sentences:
-    for tag, line in zip(one.tags or (), one.lines, strict=False):
-      if tag not in names:
-        raise InputError(f'{where}, line {line}: the tagger has no label "{tag}"{nearest(tag, names)}')
+    for name, line in zip(one.tags or (), one.lines, strict=False):
+      if name not in names:
+        raise InputError(f'{where}, line {line}: the tagger has no label "{name}"{nearest(name, names)}')
+  with_predicates = data.rules.predicates
+  if with_predicates and (lacking := next((one for one in sentences if one.predicate is None), None)):
+    raise InputError(
+      f'{where}, line {lacking.lines[0]}: got no predicate; expected lines of JSON with "tokens" and "predicate", the '
+      'index of a word from 0, because the run labels the roles of a predicate'
+    )
   words = [[tagged.plain(word) for word in one.words] for one in sentences]
   if data.characters:
     tokenizer = with_all_words(tokenizer, map(' '.join, words))
   limit = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
   parts, long, truncated = [], [], 0
-  for word_ids in corpora.encode_words(words, tokenizer):
+  for one, word_ids in zip(sentences, corpora.encode_words(words, tokenizer), strict=True):
     truncated += sum(len(ids) > limit for ids in word_ids)
     sentence_parts = _split_sentence([ids[:limit] for ids in word_ids], limit)
+    if with_predicates and len(sentence_parts) > 1:
+      raise InputError(
+        f'{where}, line {one.lines[0]}: got a sentence of {sum(map(len, word_ids))} tokens; expected at most {limit} '
+        'with a predicate; set data.length to that number'
+      )
     parts += sentence_parts
     long += [len(sentence_parts)] if len(sentence_parts) > 1 else []
   notes: list[str] = []
@@ -71,7 +88,7 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
     )
   if truncated:
     notes.append(f'{truncated:,} words have more than {limit} tokens and are read by their first {limit}')
-  split = _split(where, parts, tokenizer.eos_id)
+  split = _split(where, parts, tokenizer.eos_id, [one.predicate for one in sentences] if with_predicates else None)
   corpus = corpora.Corpus(tokenizer, {where: split}, {'dataset': {'name': 'sentences'}}, hash='')
   return Inputs(corpus, where, sentences, tuple(notes))
 
@@ -90,45 +107,60 @@ def _split_sentence(word_ids: Sequence[np.ndarray], limit: int) -> list[list[np.
   return parts
 
 
-def _split(name: str, parts: Sequence[Sequence[np.ndarray]], eos_id: int | None) -> Split:
-  """Return parts as documents. The first token of each word has a placeholder label, so that it is predicted."""
+def _split(
+  name: str, parts: Sequence[Sequence[np.ndarray]], eos_id: int | None, predicates: Sequence[int | None] | None
+) -> Split:
+  """Return parts as documents. The first token of each word has a placeholder label, so that it is predicted.
+
+  Args:
+    name: name of the split.
+    parts: ids of each word of each part.
+    eos_id: id that ends a document; None for none.
+    predicates: index of each part's predicate, if the run's data set has them.
+  """
   end = [] if eos_id is None else [np.asarray([eos_id])]
   tokens = [np.concatenate([*word_ids, *end]) for word_ids in parts]
   labels = [np.full(len(row), -1, np.int32) for row in tokens]
   for row, word_ids in zip(labels, parts, strict=True):
     row[np.cumsum([0, *map(len, word_ids[:-1])])] = 0
   offsets = np.cumsum([0, *map(len, tokens)])
-  return Split(name, np.concatenate(tokens), offsets, None, None, {}, np.concatenate(labels))
+  predicate_D = None if predicates is None else np.asarray(predicates, np.int32)
+  return Split(name, np.concatenate(tokens), offsets, None, predicate_D, {}, np.concatenate(labels))
 
 
 def predict(loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
-  """Return {'tokens', 'tags'} for each sentence."""
+  """Return {'tokens', 'tags'} for each sentence, with its 'predicate' between them if it has one."""
   batches = batched.batches(loaded.run, inputs.corpus, inputs.split)
   numbers: list[np.ndarray] = [np.zeros(0, np.int32)] * batches.examples
   for batch, predictions in batched.predict(loaded.run, batches, loaded.params):
     for b in np.flatnonzero(batch['index_B'] >= 0):
       numbers[batch['index_B'][b]] = predictions['labels_BT'][b][predictions['words_BT'][b]]
   names, row = loaded.run.objective.labels, iter(np.concatenate(numbers).tolist())
-  return [{'tokens': list(one.words), 'tags': [names[next(row)] for _ in one.words]} for one in inputs.items]
+  return [
+    {'tokens': list(one.words)}
+    | ({} if one.predicate is None else {'predicate': one.predicate})
+    | {'tags': [names[next(row)] for _ in one.words]}
+    for one in inputs.items
+  ]
 
 
-def compute_metrics(names: Sequence[str], pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> dict[str, float]:
+def compute_metrics(cfg: tag.Config, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> dict[str, float]:
   """Return the metrics that the objective reports.
 
   Args:
-    names: names of the labels.
+    cfg: the objective.
     pairs: (predicted labels, true labels) of each sentence.
 
   Returns:
     {'accuracy'} over words, and for span labels {'span_precision', 'span_recall', 'span_f1'} in percent.
   """
-  T, number = max(len(true) for _, true in pairs), {name: i for i, name in enumerate(names)}
+  T, number = max(len(true) for _, true in pairs), {name: i for i, name in enumerate(cfg.labels)}
   table = lambda side: np.asarray([[number[tag] for tag in one[side]] + [0] * (T - len(one[side])) for one in pairs])
   valid_BT = np.arange(T) < np.asarray([len(true) for _, true in pairs])[:, None]
   predicted_BT, true_BT = table(0), table(1)
   metrics = {'accuracy': float((predicted_BT == true_BT)[valid_BT].mean())}
-  if spans.is_scheme(names):
-    numbers = spans.count_spans(spans.scheme(names), *map(jnp.asarray, (predicted_BT, true_BT, valid_BT)))
+  if spans.is_scheme(cfg.labels):
+    numbers = tag.count_spans(cfg, *map(jnp.asarray, (predicted_BT, true_BT, valid_BT)))
     metrics |= spans.compute_scores(*map(float, numbers))
   return metrics
 
@@ -138,7 +170,7 @@ def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str
   pairs = [(row['tags'], one.tags) for row, one in zip(predictions, inputs.items, strict=True) if one.tags is not None]
   if not pairs:
     return ''
-  metrics = compute_metrics(loaded.run.objective.labels, pairs)
+  metrics = compute_metrics(loaded.run.objective, pairs)
   first = ''
   if 'span_f1' in metrics:
     first = 'F1 of spans {span_f1:.2f} (precision {span_precision:.2f}, recall {span_recall:.2f}), '.format(**metrics)

@@ -64,6 +64,13 @@ def put_files(name, folder):
     write(folder / 'dev.conll', 'One\tO\n')
   elif name == 'conll2003':
     write_three(folder, '{}.txt', 'One NN O O\nTwo NN O I-PER\n\nThree NN O O\n')
+  elif name == 'conll2005':
+    for file in ('train-set', 'dev-set', 'test-wsj', 'test-brown'):
+      write(folder / f'{file}.gz', 'One - (A0*)\nTwo do (V*)\n\nNo -\n')
+  elif name == 'conll2012':
+    lines = 'd 0 0 One N * - - - - * (A0*) -\nd 0 1 Two V * do 01 - - * (V*) -\n'
+    for split in ('train', 'development', 'test'):
+      write(folder / f'data/{split}/a.gold_conll', f'#begin document (d)\n{lines}\n#end document\n')
   elif name == 'ud_ewt':
     for file in ('train', 'dev', 'test'):
       write(folder / f'{file}.conllu.gz', '1\tOne\tone\tNUM\n2\tTwo\ttwo\tNUM\n\n1\tThree\tthree\tNUM\n')

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lmx.metrics import squad
+from lmx.objectives import tag
 from lmx.prediction import tagging
 
 pytestmark = pytest.mark.peer
@@ -70,7 +71,7 @@ def test_spans_are_those_of_seqeval(kind):
   draw = np.random.default_rng(0)
   true = [labelled(draw, kind) for _ in range(200)]
   said = [[t if draw.random() < 0.8 else str(draw.choice(NAMES)) for t in one] for one in true]
-  found = tagging.compute_metrics(NAMES, list(zip(said, true, strict=True)))
+  found = tagging.compute_metrics(tag.Config(labels=tuple(NAMES)), list(zip(said, true, strict=True)))
   assert found['span_f1'] == pytest.approx(100 * seqeval.f1_score(true, said))
   assert found['span_precision'] == pytest.approx(100 * seqeval.precision_score(true, said))
   assert found['span_recall'] == pytest.approx(100 * seqeval.recall_score(true, said))

@@ -139,3 +139,12 @@ def test_every_leaf_of_the_head_says_where_its_labels_are():
     leaves = {'/'.join(path): x for path, x in flatten_dict(found).items()}
     assert leaves.keys() <= tag.labelled(cfg).keys()
     assert all(leaves[name].shape[axis] == 3 for name in leaves for axis in tag.labelled(cfg)[name])
+
+
+@pytest.mark.parametrize(('scorer', 'count'), [('conlleval', 3), ('srl_eval', 2)])
+def test_the_predicate_is_no_argument_for_the_scorer_of_roles(scorer, count):
+  cfg = tag.Config(labels=('B-A0', 'B-V', 'O'), crf=False, scorer=scorer)
+  sure = 9 * np.eye(3, dtype=np.float32)[BATCH['labels_BT']]
+  metrics = loss(cfg, params(False), {**BATCH, 'x': sure}).metrics
+  assert [float(metrics[f'spans_{name}'][0]) for name in ('right', 'predicted', 'true')] == [count] * 3
+  assert ('as srl-eval' in tag.protocol(cfg, None, None)[-1]) == (scorer == 'srl_eval')

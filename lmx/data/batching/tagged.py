@@ -1,7 +1,8 @@
 """Sentences with a label for every word, one per row, in batches of sentences of similar length (see `bucketed`).
 
 If words are split into subwords, the first subword has the label of its word and the others are not scored (Devlin et
-al. 2019, section 5.3). With form 'bert' a row is [CLS] sentence [SEP].
+al. 2019, section 5.3). With form 'bert' a row is [CLS] sentence [SEP]. In a data set of semantic roles a row is a
+sentence with one of its predicates, whose word (or its first subword) has 1 in `predicate_BT`.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagg
 
 
 class Tagged(bucketed.Bucketed):
-  """Batches with tokens_BT, valid_BT, labels_BT, weights_BT, row_weights_B and index_B.
+  """Batches with tokens_BT, valid_BT, labels_BT, weights_BT, row_weights_B, index_B, and predicate_BT if rows have one.
 
   `weights_BT` is 1 at the start of a word, and `labels_BT` is meaningful only there.
 
   Args:
-    split: a Split with labels of tokens.
+    split: a Split with labels of tokens; its labels of documents, if it has any, are the indices of their predicates.
     batch_size: rows of the global batch.
     length: largest number of positions of a row; every sentence must fit, so that every word is scored.
     special_ids: ids of [CLS] and [SEP], or ().
@@ -97,6 +98,9 @@ class Tagged(bucketed.Bucketed):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._special_ids, self._token_labels = special_ids, np.asarray(split.token_labels)
     self._begin, end = self._documents(split, end_id)
+    self._predicates = (
+      None if split.labels is None else _predicate_tokens(self._token_labels, self._begin, split.labels)
+    )
     self._sizes = end - self._begin + len(special_ids)
     if (longest := int(self._sizes.max())) > length:
       raise InputError(f'data.length: got {length}; expected at least {longest}, the longest sentence of {split.title}')
@@ -112,10 +116,20 @@ class Tagged(bucketed.Bucketed):
     if self._special_ids:
       tokens_BT = np.where(inside_BT, tokens_BT, np.where(column_T == 0, *self._special_ids))
     counts_BT = inside_BT & (labels_BT >= 0)
+    predicate = {}
+    if self._predicates is not None:
+      predicate['predicate_BT'] = (inside_BT & (at_BT == self._predicates[example_B][:, None])).astype(np.int32)
     return dict(
+      **predicate,
       tokens_BT=np.where(valid_BT, tokens_BT, 0).astype(np.int32),
       valid_BT=valid_BT,
       labels_BT=np.where(counts_BT, labels_BT, 0).astype(np.int32),
       weights_BT=counts_BT.astype(np.float32),
       row_weights_B=live_B.astype(np.float32),
     )
+
+
+def _predicate_tokens(token_labels: np.ndarray, begin: np.ndarray, predicates: np.ndarray) -> np.ndarray:
+  """Return the position in the split of the first token of each document's predicate, given the indices of its word."""
+  starts = np.flatnonzero(token_labels >= 0)  # of words
+  return starts[np.searchsorted(starts, begin) + np.asarray(predicates)]

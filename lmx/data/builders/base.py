@@ -49,6 +49,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
   MANUAL_DOWNLOAD_INSTRUCTIONS = 'Files in manual_dir are used before a download is tried.'
   URLS: dict[str, str] = {}  # name of the file -> address; archives are unpacked
   EXPECTED: dict[str, dict[str, int]] = {}  # split -> unit -> published size
+  SPLITS: tuple[str, ...] = ('train', 'valid', 'test')
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[Document]:
     """Yield the documents of a split, in order; `paths` is the result of `files.find`."""
@@ -73,7 +74,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)
-    return {split: self._generate_examples(split, paths) for split in ('train', 'valid', 'test')}
+    return {split: self._generate_examples(split, paths) for split in self.SPLITS}
 
   def _generate_examples(self, split: str, paths: dict[str, str]) -> Iterator:
     counts: dict[str, int] = {}

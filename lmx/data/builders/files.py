@@ -26,7 +26,7 @@ class Layout:
 
   Attributes:
     folders: folders below the user's directory, tried in order.
-    names: part -> file names tried in order, plain or with .gz.
+    names: part -> file names tried in order, plain or with .gz; one that ends in / is a folder.
   """
 
   folders: tuple[str, ...]
@@ -93,6 +93,24 @@ LAYOUTS['ud_ewt'] = Layout(
     for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))
   },
 )
+LAYOUTS['conll2005'] = Layout(
+  ('', 'conll05st-release', 'tagging/conll2005'),
+  {
+    'train': ('train-set', 'train.conll'),
+    'valid': ('dev-set', 'devel.conll'),
+    'test': ('test-wsj', 'test.wsj.conll'),
+    'test_brown': ('test-brown', 'test.brown.conll'),
+  },
+)
+GOLD = 'gold_conll'  # ending of CoNLL-2012's files with the annotation of people
+LAYOUTS['conll2012'] = Layout(
+  ('', 'data', 'conll-formatted-ontonotes-5.0/data', 'tagging/conll2012'),
+  {
+    'train': ('train/', f'train.{GOLD}'),
+    'valid': ('development/', f'development.{GOLD}'),
+    'test': ('conll-2012-test/', 'test/', f'test.{GOLD}'),
+  },
+)
 LAYOUTS['brown_stream'] = Layout(('', 'brown'), LAYOUTS['brown'].names | {'index': ('index.tsv',)})
 TAGGED_BROWN = Layout(('', 'brown', 'corpora/brown'), {'all': ('cats.txt',)})  # as unpacked by NLTK
 
@@ -116,7 +134,23 @@ def find(name: str, directory: str) -> dict[str, str]:
 
 def _first(folder: str, names: tuple[str, ...]) -> str | None:
   paths = (os.path.join(folder, name + suffix) for name in names for suffix in ('', '.gz'))
-  return next((path for path in paths if os.path.isfile(path)), None)
+  return next((path for path in paths if os.path.isfile(path) or path.endswith('/') and os.path.isdir(path)), None)
+
+
+def find_tree(path: str, ending: str) -> list[str]:
+  """Return the English files below a folder whose names end in `ending`, plain or as .gz, sorted; a file is itself.
+
+  Raises:
+    InputError: there is none.
+  """
+  if os.path.isfile(path):
+    return [path]
+  paths = sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+  is_english = lambda path: not {'arabic', 'chinese'} & set(path.split(os.sep))
+  matches = [p for p in paths if p.removesuffix('.gz').endswith(ending) and is_english(os.path.relpath(p, path))]
+  if not matches:
+    raise InputError(f'{path}: got no file; expected *{ending} or *{ending}.gz in it or in folders below')
+  return matches
 
 
 def find_texts(pattern: str) -> dict[str, list[str]]:

@@ -24,11 +24,13 @@ class Sentence(NamedTuple):
     words: its words.
     tags: their labels, None if unknown.
     lines: line number of each word.
+    predicate: index of the word whose arguments the labels are, None if unknown.
   """
 
   words: tuple[str, ...]
   tags: tuple[str, ...] | None
   lines: tuple[int, ...]
+  predicate: int | None = None
 
 
 def sentences(path: str, separator: str | None = None) -> Iterator[list[Word]]:
@@ -85,12 +87,12 @@ def read(path: str) -> Iterator[Sentence]:
 
   .conll has the word in the first column and, if there are several, the label in the last; columns are separated by
   tabs if there are any, else by white space. .conllu has the word in the second and the universal part of speech in
-  the fourth; _ is none. A line of .jsonl is {"tokens": [...], "tags": [...] (optional)}, one of .txt a sentence of
-  words separated by blanks.
+  the fourth; _ is none. A line of .jsonl is {"tokens": [...], "tags": [...] (optional), "predicate": index (optional)},
+  one of .txt a sentence of words separated by blanks.
 
   Raises:
-    InputError: the file is of another kind; a sentence has no words, a line lacks columns, or the numbers of tags and
-      tokens differ; the line is named.
+    InputError: the file is of another kind; a sentence has no words, a line lacks columns, the numbers of tags and
+      tokens differ, or no word has the index of the predicate; the line is named.
   """
   name = path.removesuffix('.gz')
   if name.endswith('.jsonl'):
@@ -132,7 +134,10 @@ def _json_lines(path: str) -> Iterator[Sentence]:
     tags = None if tags is None else tuple(map(plain, _texts(tags, f'{where}: tags')))
     if tags is not None and len(tags) != len(words):
       raise InputError(f'{where}: {len(tags)} tags for {len(words)} tokens')
-    yield Sentence(words, tags, (number,) * len(words))
+    predicate = documents.field(row, 'predicate', int, where, default=None)
+    if predicate is not None and not 0 <= predicate < len(words):
+      raise InputError(f'{where}: predicate: got {predicate}; expected the index of one of {len(words)} words, from 0')
+    yield Sentence(words, tags, (number,) * len(words), predicate)
 
 
 def _texts(values: Sequence[object], where: str) -> tuple[str, ...]:

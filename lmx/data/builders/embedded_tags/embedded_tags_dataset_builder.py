@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow_datasets.public_api as tfds
 
-from lmx.data import sentences
+from lmx.data import sentences as sentence_rules
 from lmx.data.builders import base
 from lmx.data.builders.embedded import prose
 from lmx.data.tokenizers import words
@@ -22,15 +22,22 @@ class Builder(base.TextBuilder):
   BUILDER_CONFIGS = [base.TextConfig(name='default')]
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    chosen = [document for document in prose.documents() if prose.split_of(document[0]) == split]
-    for name, text, _ in sorted(chosen, key=lambda document: prose.digest(document[0])):
-      for number, sentence in enumerate(sentences.split(text, 'prose')):
-        tokens = [word for word in words.split(sentence, 'prose') if word.strip()]
-        if 1 < len(tokens) <= LONGEST:
-          yield f'{name}#{number}', ' '.join(tokens), ' '.join(labels(tokens))
+    del paths
+    for name, tokens in sentences(split):
+      yield name, ' '.join(tokens), ' '.join(labels(tokens))
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> dict[str, str]:
     return {}
+
+
+def sentences(split: str) -> Iterator[tuple[str, list[str]]]:
+  """Yield (id, words) of the sentences of a split of the embedded corpus that have 2 to LONGEST words."""
+  chosen = [document for document in prose.documents() if prose.split_of(document[0]) == split]
+  for name, text, _ in sorted(chosen, key=lambda document: prose.digest(document[0])):
+    for number, sentence in enumerate(sentence_rules.split(text, 'prose')):
+      tokens = [word for word in words.split(sentence, 'prose') if word.strip()]
+      if 1 < len(tokens) <= LONGEST:
+        yield f'{name}#{number}', tokens
 
 
 def labels(tokens: list[str]) -> list[str]:
