@@ -38,6 +38,8 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('elmo', 'original'): 93_600_848,
   ('elmo', 'medium'): 28_027_728,
   ('elmo', 'small'): 13_593_296,
+  # 10,000 words and the predicate's bit of 100 each, 6 (E + 1) D + 5 D^2 of a layer: 811,800 of the first, 991,800 of 7
+  ('srl_lstm', 'base'): 8_754_600,
   ('rnn_lm', 'medium'): 19_775_200,
   ('rnn_lm', 'large'): 66_022_000,
   # 2 layers of 2 (600 x 1,200 + 1,200), F of 2,400 x 300 + 300, embeddings; with ELMo inputs of 1,324, 4 (600 + 1,024)

@@ -528,6 +528,10 @@ def test_every_option_is_honoured():
     ('experiments/esim/pairs.py', 'rte,place=both', 'fine_tune'),
     *(('experiments/elmo/text.py', 'mini', option) for option in ('epochs=2', 'optimizer=adam')),
     *(('experiments/elmo/wnut17.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune')),
+    *(
+      ('experiments/srl_lstm/conll2012.py', 'elmo', option)
+      for option in ('place=both', 'bilm=small', 'mix=last', 'mix_l2=1', 'fine_tune')
+    ),
     *(('experiments/elmo/sst.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune', 'phrases')),
     *(('experiments/ulmfit/general.py', 'small', option) for option in ('direction=backward', 'epochs=2')),
     *(('experiments/ulmfit/general.py', 'wikitext103', option) for option in ('fidelity=fastai', 'dropmult=0')),
@@ -798,6 +802,10 @@ MODEL_CHANGES: dict = {
   ('esim', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
   ('esim', 'elmo'): ({}, 'input'),
   ('esim', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('srl_lstm', 'char_filters'): ({}, ((2, 6),)),
+  ('srl_lstm', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
+  ('srl_lstm', 'elmo'): ({}, 'input'),
+  ('srl_lstm', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('transformer', 'norm'): ({}, 'pre'),
   ('memory_compressed', 'norm'): ({}, 'post'),
   ('memory_compressed', 'positions'): ({}, 'halves'),
@@ -873,6 +881,7 @@ ALIKE = {  # model -> another one with its fields but for a few
   'quaternion_transformer': 'quaternion_text',
   'rnn_encdec': 'bahdanau',
   'self_attention': 'bahdanau',
+  'srl_lstm': 'bilstm',
 }
 
 
@@ -956,6 +965,7 @@ OBJECTIVE_CHANGES: dict = {
     for field in ('features', 'frozen', 'lstm_layers', 'lstm_width')
   },
   ('tag', 'labels'): None,
+  ('tag', 'scorer'): None,  # tests/objectives/tag_test.py has its test
   ('tag', 'dropout'): ({}, 0.5),
   ('translation', 'smoothing'): ({}, 0.2),
   ('translation', 'smoothing_form'): ({'smoothing': 0.1}, 'released'),

@@ -266,6 +266,7 @@ DATA = {
   'race': Data('the archive unpacked', 'research only, asked for at CMU'),
   'story_cloze': Data('the two spring 2016 files', 'asked for at the University of Rochester'),
   'conll2003': Data('eng.train, eng.testa, eng.testb', "Reuters' licence, through NIST"),
+  'conll2012': Data('the folders train, development, conll-2012-test', "OntoNotes 5, the LDC's licence"),
   **{
     name: Data(f'train.txt and valid.txt: {text}, a sentence a line', terms)
     for name, text, terms in (
@@ -277,6 +278,7 @@ DATA = {
     )
   },
   'glove_840b': Data('glove.840B.300d.txt', 'public domain (PDDL)'),
+  'glove_6b': Data('glove.6B.100d.txt', 'public domain (PDDL)'),
   'senna': Data('the directory senna: embeddings/embeddings.txt, hash/words.lst', 'non-commercial use'),
   'lambada': Data('lambada_test.jsonl', 'CC BY'),
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),

@@ -1,10 +1,11 @@
 """ELMo: its biLM, the gain from its vectors on public tasks, and its tuning on their text."""
 
-from experiments.tables import GPUS, Row, Run, Table, Unmeasured, from_run, manual_dir
+from experiments.tables import GPUS, Row, Run, Table, Unmeasured, from_run, manual_dir, measured
 
 # Ten epochs took three GTX 1080 two weeks (README of bilm-tf).
 LM1B = Run('elmo/lm1b', 'experiments/elmo/lm1b.py:original', (manual_dir('lm1b'),), seeds=0, needs=GPUS, gpu_hours=18.0)
 _ENTITIES = 'experiments/elmo/conll2003.py'
+_ROLES = 'experiments/srl_lstm/conll2012.py'
 _CHOSEN = 'printed: the model of the best F1 on the validation split; ours: of its lowest loss'
 _LOSS = 'printed: the model of the best accuracy on the validation split; ours: of its lowest loss'
 _SENNA = 'data.vectors={data.senna}'
@@ -16,6 +17,29 @@ _TEXTS = {
   'squad_questions': 'squad_questions',
   'sst': 'sst_text',
 }
+# Semantic roles: run -> its option, and rows of the validation split of tables 2 and 3 -> run.
+_ROLE_RUNS = {
+  'elmo': 'elmo',
+  'last': 'elmo,mix=last',
+  'lambda1': 'elmo,mix_l2=1',
+  'both': 'elmo,place=both',
+  'output': 'elmo,place=output',
+}
+_ROLE_ROWS = {
+  'layers/srl/baseline': '',
+  'layers/srl/last_only': '_last',
+  'layers/srl/all_lambda1': '_lambda1',
+  'layers/srl/all_lambda0.001': '_elmo',
+  'location/srl/input': '_elmo',
+  'location/srl/input_output': '_both',
+  'location/srl/output': '_output',
+}
+
+
+def _roles(name: str, option: str, *settings: str) -> Run:
+  """Return the training of semantic roles, evaluated on both splits."""
+  data = (manual_dir('conll2012'), 'data.vectors={data.glove_6b}', *settings)
+  return Run(f'elmo/conll2012{name}', f'{_ROLES}:{option}', data, (measured('valid'),), gpu_hours=48.0)
 
 
 def _tuned(data: str) -> Run:
@@ -77,6 +101,9 @@ TABLE = Table(
     *(Row(f'elmo/{id}', f'esim/snli_{run}', 'accuracy', file, differs=_LOSS) for id, (file, run) in _SNLI.items()),
     Row('elmo/main/ner/baseline', 'elmo/conll2003', 'span_f1', differs=_CHOSEN),
     Row('elmo/main/ner/elmo', 'elmo/conll2003_elmo', 'span_f1', differs=_CHOSEN),
+    Row('elmo/main/srl/baseline', 'elmo/conll2012', 'span_f1', differs=_CHOSEN),
+    Row('elmo/main/srl/elmo', 'elmo/conll2012_elmo', 'span_f1', differs=_CHOSEN),
+    *(Row(f'elmo/{id}', f'elmo/conll2012{run}', 'span_f1', 'valid', differs=_CHOSEN) for id, run in _ROLE_ROWS.items()),
     *(
       row
       for printed, data in _TEXTS.items()
@@ -97,6 +124,8 @@ TABLE = Table(
       gpu_hours=1.0,
     ),
     *(_snli(name) for name in _SNLI_ARGS),
+    _roles('', 'base'),
+    *(_roles(f'_{name}', option, from_run('elmo/lm1b')) for name, option in _ROLE_RUNS.items()),
     *(_tuned(data) for data in _TEXTS.values()),
   ),
   prints=tuple(('Peters et al. 2018', table) for table in ('1', '2', '3', '5', '6', '7', 'text')),
@@ -109,11 +138,9 @@ TABLE = Table(
   unmeasured=(
     Unmeasured('elmo/main/*/delta/*', 'follows from the rows without and with ELMo'),
     Unmeasured('elmo/main/squad/[!pd]*', 'lmx has no BiDAF-style model that reads ELMo vectors'),
-    Unmeasured('elmo/main/srl/[!pd]*', 'lmx has no semantic role labelling'),
     Unmeasured('elmo/main/coref/[!pd]*', 'lmx has no coreference resolution'),
     Unmeasured('elmo/main/sst5/[!pd]*', 'lmx has neither the five classes of SST-5 nor the BCN classifier'),
     Unmeasured('elmo/l*/squad/*', 'lmx has no BiDAF-style model that reads ELMo vectors'),
-    Unmeasured('elmo/l*/srl/*', 'lmx has no semantic role labelling'),
     Unmeasured('elmo/wsd/bilm_*', 'lmx has no word sense disambiguation'),
     Unmeasured('elmo/pos/bilm_*', 'the tagger of lmx has no linear readout of a single layer of the biLM'),
   ),

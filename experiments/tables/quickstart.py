@@ -69,6 +69,11 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     'bpc',
     ('train.steps=120', 'train.eval_every=60', _PLAIN),
   ),
+  'srl_lstm': (
+    'srl_lstm/conll2012.py:tiny',
+    'span_f1',
+    ('model.E=32', 'model.D=32', 'train.steps=600', 'train.eval_every=200'),
+  ),
   'transformer': ('transformer/quickstart.py:words', 'sacrebleu', ()),
   'transformer_xl': ('transformer_xl/quickstart.py:fast', 'bpc', ('train.steps=150', 'train.eval_every=75', _PLAIN)),
   'word2vec': ('word2vec/quickstart.py:skipgram', 'loss', ('train.epochs=3',)),

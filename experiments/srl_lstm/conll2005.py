@@ -1,0 +1,38 @@
+"""Semantic roles in CoNLL-2005 (He et al. 2017, "Deep Semantic Role Labeling: What Works and What's Next", section 3).
+
+  lmx train --config=experiments/srl_lstm/conll2005.py:base --workdir=runs/srl --config.data.manual_dir=DIR
+  lmx evaluate --workdir=runs/srl --split=test_brown
+  lmx train --config=experiments/srl_lstm/conll2005.py:elmo --workdir=runs/srl-elmo --config.data.manual_dir=DIR \\
+    --config.train.init_from=runs/elmo
+  lmx train --config=experiments/srl_lstm/conll2005.py:tiny --workdir=runs/tiny       seconds: does it run at all
+  lmx predict --workdir=runs/srl --input=FILE.jsonl      lines {"tokens": ["She", "sold", "it"], "predicate": 1}
+
+  variant   published F1 of a single model (from memory)    hardware and time
+  base      81.6 development, 83.1 WSJ, 72.1 Brown          a GPU, about a day
+  elmo      not published                                   a GPU, some days
+
+DIR holds train-set, dev-set, test-wsj and test-brown (lmx/data/builders/conll2005). The settings are those of the
+released code (config/srl_config.json): words and the bit of the predicate with embeddings of 100, eight layers of 300
+cells, dropout 0.1, 80 sentences, Adadelta with rho 0.95 at a rate of 1, gradient norm at most 1, 500 epochs. `elmo`
+adds the biLM of the run in train.init_from, with the options of conll2012.py. With
+--config.data.vectors=glove.6B.100d.txt the embeddings of words begin from GloVe's, as in the paper.
+
+Deviations: those of the model; without data.vectors embeddings are newly initialised, so expect less than published;
+words of the training split that GloVe lacks have embeddings of their own; sentences of more than 100 words are trained
+on, too; the checkpoint of the lowest validation loss is evaluated, not of the highest F1.
+"""
+
+from __future__ import annotations
+
+from experiments import config
+from experiments.srl_lstm import recipe
+
+VARIANTS = recipe.VARIANTS
+
+
+def get_config(arg: str = ''):
+  return recipe.get_config(arg, 'conll2005', 256, {'clip_norm': 1.0}, {})
+
+
+def sweep():
+  yield from config.grid(seed=[0, 1, 2, 3, 4])
