@@ -218,7 +218,7 @@ def given(name: str, batch):
       'negatives_BJM': noise_BM,
       'weights_BJM': np.full(noise_BM.shape, 0.5, np.float32),
     }
-  if registry.get(name).OBJECTIVE == 'tag' and 'targets_BT' in batch:
+  if registry.get(name).OBJECTIVE in ('classify', 'tag') and 'targets_BT' in batch:
     batch = {'valid_BT': np.ones((B, T), bool), **batch, 'labels_BT': batch['targets_BT'] % 3}
   if reads != 'characters':
     return batch
