@@ -84,6 +84,9 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   # 54,012,000 + 90,012,000; 10,000 words of 300, or inputs of 1,024 from a mix of 4 and the biLM of 93,600,848
   ('glue_bilstm', 'base'): 168_636_000,
   ('glue_bilstm', 'elmo_original'): 267_924_852,
+  # 300 F + F, 2 (4 D (F + D) + 4 D), 2 (4 D (6 D + D) + 4 D), 2 D of v, with D = F = 300; and 10,000 words of 300:
+  # 90,300 + 1,442,400 + 5,042,400 + 600 + 3,000,000
+  ('bcn', 'base'): 9_575_700,
   ('character_transformer', 't12'): 41_080_832,
   ('character_transformer', 't64'): 218_529_792,
 }

@@ -48,6 +48,17 @@ SIZES = {
   'bilstm': {'V': 64, 'E': 32, 'D': 16, 'N': 1, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
   'glue_bilstm': {'V': 64, 'E': 32, 'D': 16, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
   'esim': {'V': 64, 'E': 32, 'D': 16, 'F': 16, 'bilm_cells': 16, 'bilm_projection': 16, **ESIM_DROPOUTS},
+  'bcn': {
+    'V': 64,
+    'texts': 2,
+    'E': 32,
+    'F': 16,
+    'D': 16,
+    'dropout': 0.0,
+    'dropout_feed_forward': 0.0,
+    'dropout_elmo': 0.0,
+    'dropout_bilm': 0.0,
+  },
   # Reads the mean, as layouts draw positions of their own; what hard attention adds to the loss is all the same there.
   'bahdanau': {
     'V': 64,
@@ -83,6 +94,14 @@ OPTIONS = {  # of a model's own objective
   'bilstm': {'labels': ('B-x', 'I-x', 'O')},
   'glue_bilstm': {'classes': 3, 'head': (8,)},
   'esim': {'classes': 3, 'head': (8,), 'dropout_pooled': 0.0, 'dropout_head': 0.0},
+  'bcn': {
+    'classes': 3,
+    'head': (16, 8),
+    'activation': 'maxout',
+    'normalize': True,
+    'dropout_pooled': 0.0,
+    'dropout_head': 0.0,
+  },
   'bahdanau': {'smoothing': 0.1, 'reinforce': 1.0, 'entropy': 0.1},
   'transformer': {'smoothing': 0.1},
   'quaternion_transformer': {'smoothing': 0.1},
@@ -111,6 +130,7 @@ OPTIMIZERS = {
   'bilstm': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 0.01, 'groups': (('/bilm/', 0.5, 0.0), ('.*', 1.0, 1.0))},
   'glue_bilstm': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 1e-5, 'clip_norm': 5.0},
   'esim': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
+  'bcn': {'optimizer': 'adam', 'lr': 1e-3, 'clip_norm': 5.0, 'groups': (('/bilm/', 0.5, 0.0), ('.*', 1.0, 1.0))},
   'bahdanau': {'optimizer': 'adadelta', 'lr': 1.0, 'clip_norm': 1.0},
   'bert': {'optimizer': 'bert_adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
   'transformer': {
@@ -149,12 +169,12 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
       'row_weights_B': (lengths_B > 0).astype(np.float32),
       'size_B': lengths_B.astype(np.int32),
     }
-  if name in ('elmo', 'bilstm', 'esim', 'glue_bilstm'):
+  if name in ('elmo', 'bilstm', 'esim', 'glue_bilstm', 'bcn'):
     letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 261 + 0 * x], -1).astype(np.int32)
     found |= {'characters_BTC': letters(tokens[:, :-1]), 'weights_BT': valid_BT.astype(np.float32)}
     if name == 'bilstm':
       return found | {'labels_BT': tokens[:, :-1].astype(np.int32) % 3}
-    if name in ('esim', 'glue_bilstm'):  # the second text is the first of another row, whose length differs
+    if name in ('esim', 'glue_bilstm', 'bcn'):  # the second text is the first of another row, whose length differs
       second = {key.replace('_BT', '_BS'): np.roll(x, 1, 0) for key, x in found.items() if key != 'weights_BT'}
       labels = {'labels_B': tokens[:, 0].astype(np.int32) % 3, 'row_weights_B': (lengths_B > 0).astype(np.float32)}
       return found | second | labels

@@ -780,6 +780,11 @@ MODEL_CHANGES: dict = {
   ('elmo', 'filters'): ({}, ((1, 4), (2, 8))),
   ('elmo', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('bilstm', 'char_filters'): ({}, ((2, 6),)),
+  ('bcn', 'char_filters'): ({}, ((2, 6),)),
+  ('bcn', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
+  ('bcn', 'elmo'): ({}, 'input'),
+  ('bcn', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('bcn', 'texts'): ({}, 2),
   ('gpt', 'fidelity'): ({}, 'released'),
   ('ntm', 'I'): None,
   ('ntm', 'O'): None,
@@ -872,6 +877,7 @@ CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algori
 
 ALIKE = {  # model -> another one with its fields but for a few
   'bilstm': 'elmo',
+  'bcn': 'elmo',
   'character_transformer': 'gpt2',
   'glue_bilstm': 'elmo',
   'esim': 'elmo',
@@ -989,6 +995,7 @@ OBJECTIVE_CHANGES: dict = {
   **{(name, 'pooling'): ({}, 'last') for name in ROWS},
   **{(name, 'head'): ({}, (9, 8)) for name in ROWS},
   **{(name, 'activation'): ({}, 'tanh') for name in ROWS},
+  **{(name, 'pieces'): ({'activation': 'maxout'}, 2) for name in ROWS},
   **{(name, 'bptt'): ({}, 8) for name in ROWS},
   **{(name, 'pooled_length'): ({'bptt': 8}, 8) for name in ROWS},
   **{(name, 'remat'): ({'bptt': 8}, True) for name in ROWS},

@@ -28,6 +28,7 @@ EXPERIMENTS = (
   'elmo',
   'glue_bilstm',
   'esim',
+  'bcn',
   'word2vec',
   'ntm',
   'bahdanau',
@@ -40,7 +41,7 @@ EXPERIMENTS = (
   'self_attention',
   'character_transformer',
 )
-FILES = {'esim': 'pairs.py', 'glue_bilstm': 'tasks.py'}  # others: quickstart.py
+FILES = {'bcn': 'sst.py', 'esim': 'pairs.py', 'glue_bilstm': 'tasks.py'}  # others: quickstart.py
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 
 

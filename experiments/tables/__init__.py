@@ -257,6 +257,7 @@ DATA = {
     )
   },
   'sst2': Data('train_sentences.tsv, dev.tsv, test.tsv', 'free for research'),
+  'sst5': Data('trees/train.txt, dev.txt, test.txt of trainDevTestTrees_PTB.zip', 'free for research'),
   'snli': Data('snli_1.0_*.jsonl', 'CC BY-SA'),
   'scitail': Data('scitail_1.0_train.tsv and the others', 'Apache 2.0'),
   'glue': Data("the benchmark's archives unpacked: CoLA/train.tsv ...", 'of each task its own; MRPC from Microsoft'),

@@ -7,6 +7,11 @@ _PLAIN = 'evaluation.baselines=false'  # this table has no n-gram baselines
 _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
   'awd_lstm': ('awd_lstm/quickstart.py', 'bpc', ('train.steps=300', 'train.eval_every=100', _PLAIN)),
   'bahdanau': ('bahdanau/quickstart.py:rnnsearch', 'sacrebleu', ('train.steps=500', 'train.eval_every=250')),
+  'bcn': (
+    'bcn/sst.py:tiny',
+    'accuracy',
+    ('model.E=64', 'model.D=64', 'optim.lr=5e-3', 'train.steps=300', 'train.eval_every=100'),
+  ),
   'bert': ('bert/quickstart.py:fast', 'masked_ppl', ('train.steps=300', 'train.eval_every=150')),
   'bilstm': (
     'elmo/sst.py:tiny',

@@ -92,6 +92,7 @@ RULES = {
   'embedded_tags': Rules('space', False, '', token_labels=True),
   'sst2': Rules('space', False, '', reading=_CELLS),
   'sst2_phrases': Rules('space', False, '', reading=_CELLS),
+  **{name: Rules('space', False, '') for name in ('sst5', 'sst5_phrases', 'sst5_long_phrases')},
   'wnut17': Rules('space', False, '', token_labels=True),
   'conll2003': Rules('space', False, '', token_labels=True),
   'ud_ewt': Rules('space', False, '', token_labels=True),

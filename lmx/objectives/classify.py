@@ -97,7 +97,8 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
 
 def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
   """Return the leaves of the head with an axis over labels -> these axes."""
-  return {f'block_{len(cfg.head)}/kernel': (1,), f'block_{len(cfg.head)}/bias': (0,)}
+  last, axis = f'block_{len(cfg.head)}', 1 if cfg.activation == 'maxout' else 0
+  return {f'{last}/kernel': (axis + 1,), f'{last}/bias': (axis,)}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ pooling='pooled', head=(), normalize=False, init_std=0.02, bptt=0. Radford et al
 token's state, dropout and one linear layer: the same with pooling='last', and an auxiliary language modelling loss on
 the rows with weight `lm_weight`, lambda = 0.5. Yang et al. 2019, arXiv 1906.08237 (XLNet; zihangdai/xlnet,
 modeling.py): the last token's state, a tanh layer of the same width, dropout and one linear layer: pooling='last',
-head=(0,), activation='tanh'.
+head=(0,), activation='tanh'. McCann et al. 2017, arXiv 1708.00107, section 5 (lmx/models/bcn.py): three maxout layers
+(Goodfellow et al. 2013, arXiv 1302.4389) with batch normalisation, the last of which gives the logits:
+activation='maxout', head=(1200, 600). Their kernels are (D, pieces, width).
 
 A row may be several sequences, keys with an axis G after the rows (`tokens_BGT`): both orders of two texts, whose
 vectors are summed, or the choices of a question, which are scored separately.
@@ -50,7 +52,8 @@ class Config(head_input.Config):
   Attributes:
     pooling: 'concat', 'last', 'max', 'mean', 'first', or 'pooled' (the model's own summary of the row).
     head: widths of the head's hidden layers, 0 for the width of the pooled features; () is one linear layer.
-    activation: 'relu' or 'tanh', between the head's layers.
+    activation: 'relu' or 'tanh', between the head's layers, or 'maxout', of all of them, the last included.
+    pieces: linear functions that a maxout unit is the maximum of.
     normalize: batch normalisation before each linear layer.
     head_bias: use biases in linear layers.
     init_std: standard deviation of the head's kernels (normal), with biases 0; 0 initialises both as PyTorch does.
@@ -66,6 +69,7 @@ class Config(head_input.Config):
   pooling: str = 'concat'
   head: tuple[int, ...] = (50,)  # arXiv 1801.06146, section 4.1
   activation: str = 'relu'
+  pieces: int = 4  # AllenNLP, biattentive_classification_network_elmo.jsonnet
   normalize: bool = True
   head_bias: bool = True
   init_std: float = 0.0
@@ -89,10 +93,12 @@ class Config(head_input.Config):
       )
     for name in ('dropout_pooled', 'dropout_head'):
       check_range(f'objective.{name}', getattr(self, name), 0, 1)
-    check_least('objective', self, bptt=0, pooled_length=0, init_std=0, lm_weight=0)
+    check_least('objective', self, pieces=1, bptt=0, pooled_length=0, init_std=0, lm_weight=0)
     for width in self.head:
       check_range('objective.head', width, 0)
-    check_choice('objective.activation', self.activation, tuple(ACTIVATIONS))
+    check_choice('objective.activation', self.activation, (*ACTIVATIONS, 'maxout'))
+    if self.activation != 'maxout' and self.pieces != Config.pieces:
+      raise InputError(f'objective.pieces: got {self.pieces} with activation "{self.activation}"; expected "maxout"')
     if self.lm_weight and self.bptt:
       raise InputError('objective.lm_weight: got a value above 0 with rows divided into windows; set objective.bptt=0')
 
@@ -141,14 +147,15 @@ def init(cfg: Config, outputs: int, model: Model, model_cfg: Any, key: Array) ->
   widths = [D, *(width or D for width in cfg.head), outputs]
   for i, block_key in enumerate(jax.random.split(key, len(widths) - 1)):
     width_in, width = widths[i : i + 2]
+    shape = (cfg.pieces, width) if cfg.activation == 'maxout' else (width,)
     kernel_key, bias_key = jax.random.split(block_key)
     draw = lambda k, *shape, s=width_in**-0.5: jax.random.uniform(k, shape, jnp.float32, -s, s)
-    block: dict[str, Any] = {'kernel': draw(kernel_key, width_in, width)}
+    block: dict[str, Any] = {'kernel': draw(kernel_key, width_in, *shape)}
     if cfg.head_bias:
-      block['bias'] = draw(bias_key, width)
+      block['bias'] = draw(bias_key, *shape)
     if cfg.init_std:
       block = {name: jnp.zeros_like(x) for name, x in block.items()}
-      block['kernel'] = cfg.init_std * jax.random.normal(kernel_key, (width_in, width), jnp.float32)
+      block['kernel'] = cfg.init_std * jax.random.normal(kernel_key, (width_in, *shape), jnp.float32)
     if cfg.normalize:
       block['norm'] = init_batch_norm(width_in)
     params[f'block_{i}'] = block
@@ -271,14 +278,17 @@ def _head(
   statistics_by_block: dict[str, Any] = {}
   for i, block_key in enumerate(split(key, len(cfg.head) + 1)):
     block = params[f'block_{i}']
-    if i:
+    if i and cfg.activation != 'maxout':
       x_BD = ACTIVATIONS[cfg.activation](x_BD)
     if cfg.normalize:
       x_BD, statistics = batch_norm(block['norm'], x_BD, weights_B, training=key is not None, axis=axis)
       statistics_by_block[f'block_{i}'] = {'norm': statistics}
-    x_BD = _shared_dropout(x_BD, cfg.dropout_head if i else cfg.dropout_pooled, block_key, share) @ block['kernel']
+    x_BD = _shared_dropout(x_BD, cfg.dropout_head if i else cfg.dropout_pooled, block_key, share)
+    x_BD = jnp.tensordot(x_BD, block['kernel'], 1)
     if cfg.head_bias:
       x_BD = x_BD + block['bias']
+    if cfg.activation == 'maxout':
+      x_BD = jnp.max(x_BD, axis=1)
   return x_BD, None if key is None or not statistics_by_block else {'objective': statistics_by_block}
 
 

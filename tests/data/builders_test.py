@@ -95,6 +95,9 @@ def put_files(name, folder):
   elif name == 'parallel_files':
     for side in ('en', 'de'):
       write_three(folder, '{}.' + side, 'One.\nTwo.\n')
+  elif name.startswith('sst5'):
+    for file in ('train', 'dev', 'test'):
+      write(folder / f'trees/{file}.txt', '(3 (2 It) (4 works))\n(0 (2 It) (1 fails))\n')
   elif name in ('sst2', 'sst2_phrases'):
     for file in ('train_sentences', 'train', 'dev', 'test'):
       write(folder / f'glue/sst2/{file}.tsv.gz', 'label\tsentence\n1\tgood\n0\tbad\n')

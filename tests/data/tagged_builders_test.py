@@ -1,10 +1,12 @@
-"""WNUT-17, SST-2 and the embedded set with labels of words: files to arrays, sizes, and bad files."""
+"""WNUT-17, SST-2, SST-5 and the embedded set with labels of words: files to arrays, sizes, and bad files."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from lmx.data import corpus, pipeline
+from lmx.data.builders import sst
 from lmx.data.builders.embedded_tags import embedded_tags_dataset_builder as embedded_tags
 from lmx.errors import InputError
 
@@ -23,8 +25,7 @@ def read(directory, name, tokenizer='words', **options):
       tokenizer=tokenizer,
       manual_dir=str(directory),
       cache_dir=str(directory / 'cache'),
-      check_sizes=False,
-      **options,
+      **{'check_sizes': False, **options},
     )
   )
 
@@ -65,9 +66,69 @@ def test_sentences_and_classes_of_sst(name, file, tmp_path):
     read(tmp_path, name)
 
 
-def test_sst_is_not_downloaded(tmp_path):
-  with pytest.raises(InputError, match='set data.manual_dir to a directory with its tables'):
-    corpus.load(corpus.Config(dataset='sst2', tokenizer='words', cache_dir=str(tmp_path)))
+@pytest.mark.parametrize(('name', 'files'), [('sst2', 'its tables'), ('sst5', 'trees/train.txt')])
+def test_sst_is_not_downloaded(name, files, tmp_path):
+  with pytest.raises(InputError, match=f'set data.manual_dir to a directory with {files}'):
+    corpus.load(corpus.Config(dataset=name, tokenizer='words', cache_dir=str(tmp_path)))
+
+
+TREES = (
+  "(3 (2 It) (4 (2 's) (3 (2 a) (4 (3 lovely) (2 film)))))\n(0 (2 Not) (1 (3 (4 good) (2 (2 at) (2 all))) (2 .)))\n\n",
+  '(2 (2 film) (2 no\xa0more))\n',
+  '(4 good)\n',
+)
+
+
+@pytest.mark.parametrize(
+  ('name', 'texts', 'labels'),
+  [
+    ('sst5', ["It 's a lovely film", 'Not good at all .'], [3, 0]),
+    (
+      'sst5_long_phrases',
+      ["It 's a lovely film", "'s a lovely film", 'Not good at all .', 'good at all .'],
+      [3, 4, 0, 1],
+    ),
+    (
+      'sst5_phrases',
+      [
+        *("It 's a lovely film", 'It', "'s a lovely film", "'s", 'a lovely film', 'a', 'lovely film', 'lovely', 'film'),
+        *('Not good at all .', 'Not', 'good at all .', 'good at all', 'good', 'at all', 'at', 'all', '.'),
+      ],
+      [3, 2, 4, 2, 3, 2, 4, 3, 2, 0, 2, 1, 3, 4, 2, 2, 2, 2],
+    ),
+  ],
+)
+def test_phrases_and_classes_of_trees(name, texts, labels, tmp_path):
+  put(tmp_path, [f'trees/{file}.txt' for file in ('train', 'dev', 'test')], TREES)
+  made = read(tmp_path, name)
+  train, classes = made.splits['train'], made.manifest['label_names']
+  rows = np.split(train.tokens, train.offsets[1:-1])
+  assert [' '.join(made.tokenizer.ids_to_tokens(row)) for row in rows] == texts
+  assert [classes[i] for i in train.labels] == [sst.FIVE[i] for i in labels]
+  valid = made.splits['valid']
+  assert [classes[i] for i in valid.labels] == ['neutral'] and len(valid.tokens) == 3  # words divide at any white space
+  with pytest.raises(InputError, match='split train: got 2 sentences in .*train.txt; expected 8,544'):
+    read(tmp_path, name, check_sizes=True)
+
+
+@pytest.mark.parametrize(
+  ('line', 'message'),
+  [
+    ('(3 (2 It) (5 works))', 'got "5" after "\\("; expected a label from 0 to 4'),
+    ('(3 (2 It) (4 works)', '1 brackets without their "\\)"'),
+    ('(3 (2 It) (4 works)))', '"\\)" outside of a tree; expected one tree a line'),
+    ('(2 It) (4 works)', '"\\(" outside of a tree'),
+    ('3 (2 It) (4 works)', '"3" outside of a tree'),
+    ('(3 (2 It) (4 works well))', 'more than "works" in a node'),
+    ('(3 (2 It) works)', 'more than "works" in a node'),
+    ('(3 (2 It) (4))', 'a node without a word'),
+    ('(3 (2 It) (', '"the end" after'),
+  ],
+)
+def test_a_malformed_tree_names_its_line(line, message, tmp_path):
+  put(tmp_path, ('train.txt', 'dev.txt', 'test.txt'), (f'(2 film)\n{line}\n', *TREES[1:]))
+  with pytest.raises(InputError, match=f'train.txt, line 2: .*{message}'):
+    list(sst.read_trees(str(tmp_path / 'train.txt')))
 
 
 def test_names_of_programs_are_marked():

@@ -84,11 +84,15 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
           counts[unit] = counts.get(unit, 0) + size
       yield index, {'id': name, 'text': text, 'label': label}
     for unit, size in self.EXPECTED.get(split, {}).items():
-      if self.builder_config.check_sizes and counts.get(unit, 0) != size:
-        raise InputError(
-          f'data set {self.name}, split {split}: got {counts.get(unit, 0):,} {unit} in '
-          f'{", ".join(sorted(set(paths.values())))}; expected {size:,}; check the files, or set data.check_sizes=False'
-        )
+      self.check_size(split, unit, counts.get(unit, 0), size, paths)
+
+  def check_size(self, split: str, unit: str, count: int, size: int, paths: dict[str, str]) -> None:
+    """Raise InputError unless a split has the published size, if sizes are checked."""
+    if self.builder_config.check_sizes and count != size:
+      raise InputError(
+        f'data set {self.name}, split {split}: got {count:,} {unit} in '
+        f'{", ".join(sorted(set(paths.values())))}; expected {size:,}; check the files, or set data.check_sizes=False'
+      )
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
     try:

@@ -74,6 +74,11 @@ LAYOUTS['sst2'] = Layout(
   {'train': ('train_sentences.tsv',), 'valid': ('dev.tsv',), 'test': ('test.tsv',)},
 )
 LAYOUTS['sst2_phrases'] = Layout(LAYOUTS['sst2'].folders, LAYOUTS['sst2'].names | {'train': ('train.tsv',)})
+for _name in ('sst5', 'sst5_phrases', 'sst5_long_phrases'):
+  LAYOUTS[_name] = Layout(
+    ('', 'trees', 'SST-5', 'sst5', 'glue/sst5'),
+    {'train': ('train.txt',), 'valid': ('dev.txt',), 'test': ('test.txt',)},
+  )
 LAYOUTS['wnut17'] = Layout(
   ('', 'wnut17', 'emerging_entities_17', 'tagging/wnut17'),
   {

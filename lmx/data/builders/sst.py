@@ -1,25 +1,31 @@
-"""Shared parts of the two forms of SST-2: tables with columns `label` (1 is positive) and `sentence`."""
+"""Shared parts of the forms of the Stanford Sentiment Treebank (Socher et al. 2013), SST-2 and SST-5.
+
+SST-2 is read from tables with columns `label` (1 is positive) and `sentence`, SST-5 from the treebank's own files, a
+tree a line: `(3 (2 It) (4 (2 's) (4 good)))`, whose numbers are the labels of the phrases.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from lmx import documents
 from lmx.data.builders import base, labelled
 from lmx.errors import InputError
 
 HELD_OUT = {'valid': {'documents': 872}, 'test': {'documents': 1_821}}
 _CLASSES = {'0': 'negative', '1': 'positive'}
+FIVE = ('very negative', 'negative', 'neutral', 'positive', 'very positive')  # labels 0 to 4 of the trees
+SENTENCES = {'train': 8_544, 'valid': 1_101, 'test': 2_210}
+_PARTS = re.compile(r'[()]|[^()\t\n\r ]+')  # a word may have a no-break space
 
 
-class SstBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """One example is one row. GLUE's own test file has no labels and is rejected; the treebank's has."""
+class _Builder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
+  """One example is one sentence or phrase of the user's files."""
 
-  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for index, (number, row) in enumerate(labelled.read_table(paths[split], ('label', 'sentence'))):
-      if row['label'] not in _CLASSES:
-        raise InputError(f'{paths[split]}, line {number}: label "{row["label"]}" is neither 0 nor 1')
-      yield f'{split}-{index}', row['sentence'], _CLASSES[row['label']]
+  BUILDER_CONFIGS = base.CHECKED
+  MISSING = ''  # why there is no download, and the files
 
   def sizes(self, text: Any) -> dict[str, int]:
     del text
@@ -31,7 +37,77 @@ class SstBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call
     except ValueError as error:
       if isinstance(error, InputError):
         raise
-      raise InputError(
-        f'data set {self.name} is not downloaded, because the published test file has no labels; set data.manual_dir '
-        'to a directory with its tables'
-      ) from error
+      raise InputError(f'data set {self.name} is not downloaded{self.MISSING}') from error
+
+
+class SstBuilder(_Builder, skip_registration=True):  # type: ignore[call-arg]
+  """One example is one row. GLUE's own test file has no labels and is rejected; the treebank's has."""
+
+  MISSING = ', because the published test file has no labels; set data.manual_dir to a directory with its tables'
+
+  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
+    for index, (number, row) in enumerate(labelled.read_table(paths[split], ('label', 'sentence'))):
+      if row['label'] not in _CLASSES:
+        raise InputError(f'{paths[split]}, line {number}: label "{row["label"]}" is neither 0 nor 1')
+      yield f'{split}-{index}', row['sentence'], _CLASSES[row['label']]
+
+
+class TreesBuilder(_Builder, skip_registration=True):  # type: ignore[call-arg]
+  """One example is one whole sentence, or one phrase of a training sentence; a phrase that recurs is kept each time.
+
+  Attributes:
+    MIN_WORDS: fewest words of a phrase that is trained on; 0 for whole sentences alone, which are always read.
+  """
+
+  MISSING = '; set data.manual_dir to a directory with trees/train.txt, dev.txt and test.txt'
+  MIN_WORDS = 0
+
+  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
+    count = 0
+    for phrases in read_trees(paths[split]):
+      for n, (label, words) in enumerate(phrases):
+        if n == 0 or (split == 'train' and 0 < self.MIN_WORDS <= len(words)):
+          yield f'{split}-{count}-{n}', ' '.join(words), FIVE[label]
+      count += 1
+    self.check_size(split, 'sentences', count, SENTENCES[split], paths)
+
+
+def read_trees(path: str) -> Iterator[list[tuple[int, list[str]]]]:
+  """Yield the phrases of each tree, (label, words), in the order of their opening brackets: first the sentence."""
+  for number, line in enumerate(documents.read_lines(path), 1):
+    if line.strip():
+      yield _phrases(line, f'{path}, line {number}')
+
+
+def _phrases(line: str, place: str) -> list[tuple[int, list[str]]]:
+  """Return the phrases of a tree. Raises InputError unless each node is a label and one word, or a label and nodes."""
+  words: list[str] = []
+  phrases: list[list[int]] = []  # label, first word, one past the last
+  opened: list[int] = []  # phrases without their closing bracket
+
+  def malformed(got: str, expected: str) -> InputError:
+    return InputError(f'{place}: got {got}; expected {expected}, as in (3 (2 It) (4 works))')
+
+  parts = iter(_PARTS.findall(line))
+  for part in parts:
+    if part == '(' and (opened or not phrases):
+      label = next(parts, 'the end')
+      if label not in tuple(map(str, range(len(FIVE)))):
+        raise malformed(f'"{label}" after "("', 'a label from 0 to 4')
+      opened.append(len(phrases))
+      phrases.append([int(label), len(words), 0])
+    elif not opened:
+      raise malformed(f'"{part}" outside of a tree', 'one tree a line')
+    elif part == ')':
+      phrase = phrases[opened.pop()]
+      phrase[2] = len(words)
+      if phrase[1] == phrase[2]:
+        raise malformed('a node without a word', 'a word or nodes after a label')
+    else:
+      if phrases[opened[-1]][1] != len(words) or next(parts, '') != ')':
+        raise malformed(f'more than "{part}" in a node', 'one word or nodes after a label')
+      words.append(part)
+      phrases[opened.pop()][2] = len(words)
+  if opened:
+    raise malformed(f'{len(opened)} brackets without their ")"', 'a whole tree')
+  return [(label, words[begin:end]) for label, begin, end in phrases]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from lmx.data.builders import base, sst
+from lmx.data.builders import sst
 
 
 class Builder(sst.SstBuilder):
   """Whole sentences only: 6,920 for training."""
 
-  BUILDER_CONFIGS = base.CHECKED
   EXPECTED = sst.HELD_OUT | {'train': {'documents': 6_920}}

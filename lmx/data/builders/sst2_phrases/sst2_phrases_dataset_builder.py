@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from lmx.data.builders import base, sst
+from lmx.data.builders import sst
 
 
 class Builder(sst.SstBuilder):
   """Phrases and sentences: 67,349 for training; the other splits are whole sentences."""
 
-  BUILDER_CONFIGS = base.CHECKED
   EXPECTED = sst.HELD_OUT | {'train': {'documents': 67_349}}

@@ -1,0 +1,90 @@
+"""Sentiment with the biattentive classification network (McCann et al. 2017, arXiv 1708.00107), with or without ELMo.
+
+  lmx train --config=experiments/bcn/sst.py:sst5 --workdir=runs/sst5 --config.data.manual_dir=DIR
+  lmx train --config=experiments/bcn/sst.py:sst5_elmo --workdir=runs/sst5-elmo --config.data.manual_dir=DIR \\
+    --config.train.init_from=runs/elmo
+
+  variant     published accuracy, test (Peters et al. 2018, tables 1 and 3)   hardware and time
+  sst5        51.4                                                            a GPU, an hour
+  sst5_elmo   54.7 +- 0.5                                                     a GPU, some hours
+  sst2        none; the same without the published sizes                      one core, 10 minutes
+  sst2_elmo                                                                   one core, half an hour
+
+SST-5 is read from the treebank's files: DIR holds trees/train.txt, dev.txt and test.txt, trained on whole sentences and
+phrases of four or more words, as the paper does; `phrases=all` adds the shorter ones, `phrases=none` leaves all out.
+SST-2: DIR holds train_sentences.tsv, dev.tsv and test.tsv (see data/builders/sst2), trained on whole sentences;
+`phrases=all` reads train.tsv.
+
+`sst5_elmo` and `sst2_elmo` add the biLM of the run in train.init_from: `place=both` (the words and the integration, the
+paper's), `input` (AllenNLP's) or `output`; `bilm=original`, medium, small or mini; `fine_tune` trains the biLM too. The
+paper's lambda is 0.001. `classifier=relu` is Peters et al.'s, `classifier=maxout` McCann et al.'s, with batch
+normalisation.
+
+The paper has Adam at 0.0001; batches of 100, gradient norm at most 5, 40 epochs and patience 5 are AllenNLP's
+(biattentive_classification_network_elmo.jsonnet, which has Adam at 0.001, as `sst2` here). `sst2` has 128 cells in
+place of 300, and words with the vectors of their characters in place of pre-trained vectors.
+
+Deviations: the words of `sst5` are newly initialised, while the paper has GloVe 840B.300d, frozen in AllenNLP
+(data.vectors=FILE reads it), so expect less than published; the checkpoint of the lowest validation loss is evaluated,
+not of the highest accuracy.
+"""
+
+from __future__ import annotations
+
+from experiments import config
+from experiments.elmo import recipe
+
+VARIANTS = ('sst5', 'sst5_elmo', 'sst2', 'sst2_elmo', 'tiny')
+_DATA = {
+  ('sst5', 'long'): 'sst5_long_phrases',
+  ('sst5', 'all'): 'sst5_phrases',
+  ('sst5', 'none'): 'sst5',
+  ('sst2', 'all'): 'sst2_phrases',
+  ('sst2', 'none'): 'sst2',
+}
+_SMALL = {**recipe.OWN_WORDS, 'F': 128, 'D': 128}
+
+
+def get_config(arg: str = ''):
+  variant, options = config.parse_arg(
+    arg,
+    VARIANTS,
+    place=('both', 'input', 'output'),
+    bilm=('original', 'medium', 'small', 'mini'),
+    fine_tune=False,
+    phrases=('', 'long', 'all', 'none'),
+    classifier=('relu', 'maxout'),
+  )
+  task = 'sst2' if variant.startswith('sst2') else 'sst5'
+  phrases = options.phrases or {'sst5': 'long', 'sst2': 'none'}[task]
+  if (task, phrases) not in _DATA:
+    raise ValueError(f'phrases: got "{phrases}" with {task}; expected all or none')
+  maxout = {'activation': 'maxout', 'normalize': True} if options.classifier == 'maxout' else {}
+  elmo = variant.endswith('_elmo')
+  base = {
+    'name': f'bcn_{variant}',
+    'model': {
+      'name': 'bcn',
+      **(_SMALL if task == 'sst2' else {}),
+      **({'mix_l2': 0.001} if elmo else {}),  # Peters et al. 2018, appendix
+    },
+    'objective': {'name': 'classify', **maxout},
+    'data': {
+      'dataset': _DATA[task, phrases],
+      'tokenizer': 'words',
+      'characters': 24 if options.bilm == 'mini' else 50,
+      'batching': {'name': 'documents', 'buckets': (16, 24, 32, 48)},
+      'batch_size': 100 if task == 'sst5' else 32,
+      'length': 64,
+    },
+    'optim': {'optimizer': 'adam', 'lr': 1e-4 if task == 'sst5' else 1e-3, 'clip_norm': 5.0},
+    'train': {'epochs': 40, 'patience': 5, 'log_every': 50},
+  }
+  size = recipe.task(options.bilm, options.place if elmo else 'none', options.fine_tune)
+  topics = {'dataset': 'embedded_topics', 'batching': {'buckets': (16,)}}
+  tiny = config.merge(config.tiny(), {'data': topics, 'train': {'epochs': 0}})
+  return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from config.grid(seed=[0, 1, 2, 3, 4])

@@ -1,0 +1,240 @@
+"""Biattentive classification network (McCann et al. 2017, arXiv 1708.00107, section 5), with or without ELMo.
+
+Of two texts X (B, T, D) and Y (B, S, D), which are the outputs of one encoder, and with softmaxes over the positions of
+the text that is read:
+
+  encoder       x_t = biLSTM(ReLU(W [word; ELMo] + b))
+  biattention   A = X Y^T,   C_x = softmax_t(A)^T X (B, S, D),   C_y = softmax_s(A) Y (B, T, D)
+  integration   X|y = biLSTM_1([X; X - C_y; X * C_y]),   Y|x = biLSTM_2([Y; Y - C_x; Y * C_x])
+  pooling       x_self = softmax(X|y v)^T X|y,   [max; mean; min; self] of X|y, then of Y|x
+
+One text (`texts=1`) is compared with itself. McCann et al. duplicate it; here, as in AllenNLP, the second copy is not
+computed again: one integrating biLSTM, one vector v, and the four poolings once. With `texts=2` the batch has
+tokens_BS, and biLSTM_1 and biLSTM_2 have weights of their own.
+
+Peters et al. 2018 (arXiv 1802.05365, section 4 and appendix) use it for SST-5, with hidden states of 300 and "a simpler
+feedforward network composed of two ReLu layers with dropout" in the place of three maxout layers with batch
+normalisation. That network is the head of the objective (OBJECTIVE_FIELDS); objective.activation=maxout with
+objective.normalize=True is McCann's. Sizes and dropout rates are those of AllenNLP
+(biattentive_classification_network_elmo.jsonnet), whose maxout layers have the widths of the ReLU layers here, because
+Peters et al. give none. ELMo vectors are concatenated to the words, to the output of the integration as in AllenNLP,
+or both. The paper says "the input and output of the biLSTM".
+
+`base` has 6,575,700 parameters without the embedding and the head.
+
+Deviations: those of lmx/layers/word_input.py; self-attention has no bias, which changes no softmax; matrices and LSTMs
+are initialised uniformly in +-1/sqrt(width) as in PyTorch. The quotations of Peters et al. are from memory.
+
+Axes: T, S positions of the first and of the second text; D output of a biLSTM, of both directions; F width of the
+feed-forward layer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_least
+from lmx.layers import bidirectional, pooling, rnn_attention, word_input
+from lmx.layers.dropout import dropout, split
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = False
+OBJECTIVE = 'classify'
+OBJECTIVE_FIELDS: dict[str, Any] = {
+  'pooling': 'pooled',
+  'bptt': 0,
+  'head': (1200, 600),
+  'normalize': False,
+  'dropout_pooled': 0.1,  # AllenNLP, as the rate below of its first layer; that of its second is 0.3
+  'dropout_head': 0.2,
+}
+HEADS: tuple[str, ...] = ()
+READS = 'characters'
+WORDS = False  # no output over words
+SIDES = ('first', 'second')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(word_input.Config):
+  """Sizes and switches; the attributes are those of `word_input.Config`, and
+
+  Attributes:
+    texts: 1 compares a text with itself, 2 compares two texts.
+    F: width of the feed-forward layer on each word.
+    D: cells of a biLSTM in one direction.
+    dropout: dropout rate of the words.
+    dropout_feed_forward: dropout rate of the output of the feed-forward layer.
+  """
+
+  texts: int = 1
+  F: int = 300  # AllenNLP, as the fields below; D also Peters et al. 2018
+  D: int = 300
+  dropout: float = 0.5
+  dropout_feed_forward: float = 0.25
+
+  N = 2  # the encoder and the integration
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.texts not in (1, 2):
+      raise InputError(f'model.texts: got {self.texts}; expected 1 or 2')
+    check_least('model', self, F=1, D=1)
+
+
+VARIANTS = {
+  'base': {},
+  'elmo_original': word_input.with_elmo('original'),
+  'elmo_medium': word_input.with_elmo('medium'),
+  'elmo_small': word_input.with_elmo('small'),
+  'elmo_mini': word_input.with_elmo('mini'),
+  'tiny': {
+    **word_input.with_elmo('tiny', 'both'),
+    'V': 61,
+    'E': 6,
+    'char_filters': ((2, 5),),
+    'char_characters': 4,
+    'char_projection': 4,
+    'F': 12,
+    'D': 8,
+    'dropout': 0.1,
+    'dropout_feed_forward': 0.1,
+    'mix_l2': 0.01,
+    'frozen': False,
+  },
+}
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Initialise embed, bilm, mix_input and mix_output of `word_input.init`, and
+
+  layer_00 {'feed_forward', 'forward', 'backward'}, layer_01 {'first', 'second': a biLSTM each} and pool {'first',
+  'second': v}; 'second' with two texts only.
+  """
+  table_key, spelling_key, bilm_key, feed_key, *keys = jax.random.split(key, 6 + 3 * cfg.texts)
+  params = word_input.init(cfg, table_key, spelling_key, bilm_key)
+  width = word_input.word_width(cfg) + word_input.elmo_width(cfg, 'input')
+  draw = lambda k, size, *shape: jax.random.uniform(k, shape, jnp.float32, -(size**-0.5), size**-0.5)
+  kernel_key, bias_key = jax.random.split(feed_key)
+  feed = {'kernel': draw(kernel_key, width, width, cfg.F), 'bias': draw(bias_key, width, cfg.F)}
+  params['layer_00'] = {'feed_forward': feed, **bidirectional.init(keys[:2], cfg.F, cfg.D)}
+  params['layer_01'], params['pool'] = {}, {}
+  pooled = 2 * cfg.D + word_input.elmo_width(cfg, 'output')
+  for i, side in enumerate(SIDES[: cfg.texts]):
+    *integration_keys, pool_key = keys[2 + 3 * i : 5 + 3 * i]
+    params['layer_01'][side] = bidirectional.init(integration_keys, 6 * cfg.D, cfg.D)
+    params['pool'][side] = draw(pool_key, pooled, pooled)
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """Return (): rows are independent."""
+  del cfg, batch_size, length
+  return ()
+
+
+def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
+  """Return the shapes of a batch with the second text, if there is one."""
+  return word_input.second_text(shapes) if cfg.texts == 2 else shapes
+
+
+def encode(
+  cfg: Config, params: Params, batch: Batch, axis: str, valid_BT: Array, key: Array | None
+) -> tuple[Array, Array, dict[str, Array]]:
+  """Return (input of the encoder (B, T, F), its output (B, T, D), ELMo vectors by place) of the text with an axis."""
+  bilm_key, elmo_key, input_key, feed_key = split(key, 4)
+  vectors = word_input.elmo_vectors(cfg, params, batch, valid_BT, bilm_key, elmo_key, axis)
+  x_BTD = dropout(word_input.embed(cfg, params, batch, axis), cfg.dropout, input_key)
+  x_BTD = word_input.concatenate(x_BTD, vectors, 'input')
+  layer = params['layer_00']
+  kernel, bias = (layer['feed_forward'][name].astype(cfg.dtype) for name in ('kernel', 'bias'))
+  x_BTF = dropout(jax.nn.relu(x_BTD @ kernel + bias), cfg.dropout_feed_forward, feed_key)
+  return x_BTF, _bilstm(cfg, layer, x_BTF, valid_BT), vectors
+
+
+def _bilstm(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
+  return bidirectional.layer(params, x_BTD, valid_BT, cells=cfg.D, dtype=cfg.dtype, backend=cfg.backend)
+
+
+def context(x_BTD: Array, y_BSD: Array, valid_BS: Array) -> Array:
+  """Return C_y, for each position of X the mean of Y under softmax_s(x_t y_s), (B, T, D); 0 where Y is empty."""
+  affinity_BTS = jnp.einsum('BTD,BSD->BTS', x_BTD, y_BSD, preferred_element_type=jnp.float32)
+  weights_BTS = rnn_attention.weights(affinity_BTS, valid_BS[:, None]).astype(y_BSD.dtype)
+  return jnp.einsum('BTS,BSD->BTD', weights_BTS, y_BSD)
+
+
+def integrate(cfg: Config, params: Params, x_BTD: Array, context_BTD: Array, valid_BT: Array) -> Array:
+  """Return X|y, the biLSTM over a text, its differences from its context and its products with it, (B, T, D)."""
+  joined_BTD = jnp.concatenate([x_BTD, x_BTD - context_BTD, x_BTD * context_BTD], -1)
+  return _bilstm(cfg, params, joined_BTD, valid_BT)
+
+
+def pool(v_D: Array, x_BTD: Array, valid_BT: Array) -> Array:
+  """Return [max; mean; min; self] of a text, (B, 4D) float32, and zeros of an empty one."""
+  x_BTD = x_BTD.astype(jnp.float32)
+  weights_BT = rnn_attention.weights(x_BTD @ v_D, valid_BT)
+  attended_BD = jnp.einsum('BT,BTD->BD', weights_BT, x_BTD)
+  return jnp.concatenate([*(pooling.pool(kind, x_BTD, valid_BT) for kind in ('max', 'mean', 'min')), attended_BD], -1)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Run the model over rows of one or two texts.
+
+  Args:
+    batch: tokens_BT, characters_BTC if characters or ELMo are used, valid_BT (optional); the same with S if texts=2.
+    state: ().
+    key: PRNG key of dropout, None at evaluation.
+    all_layers: also return the encoder's input and output and the integration, all of the first text.
+
+  Returns:
+    (Features with last_BTD, the integration of the first text with its ELMo vectors, and pooled_BD, the poolings of
+    every text; ()).
+
+  Raises:
+    InputError: texts=2, and the batch has one text.
+  """
+  if cfg.texts == 2 and 'tokens_BS' not in batch:
+    raise InputError('model.texts: got 2; expected rows of two texts; set data.batching.form=separate')
+  texts = []
+  for axis, text_key in zip('TS', split(key, cfg.texts), strict=False):
+    valid = batch.get(f'valid_B{axis}', jnp.ones(batch[f'tokens_B{axis}'].shape, bool))
+    texts.append((valid, *encode(cfg, params, batch, axis, valid, text_key)))
+  outputs, pooled, layers = [], [], []
+  for (valid, x_BTF, x_BTD, vectors), (other_valid, _, y_BSD, _), side in zip(texts, texts[::-1], SIDES, strict=False):
+    context_BTD = context(x_BTD, y_BSD, other_valid)
+    integrated_BTD = integrate(cfg, params['layer_01'][side], x_BTD, context_BTD, valid)
+    outputs.append(word_input.concatenate(integrated_BTD, vectors, 'output'))
+    pooled.append(pool(params['pool'][side], outputs[-1], valid))
+    layers.append((x_BTF, x_BTD, integrated_BTD))
+  return Features(outputs[0], jnp.concatenate(pooled, -1), layers[0] if all_layers else None), state
+
+
+penalty_weights = word_input.penalty_weights
+
+
+def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
+  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
+  del features
+  return word_input.penalties(cfg, params, batch)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Raise InputError: there is no output over words."""
+  raise InputError('model bcn predicts no words; train it with objective "classify" or "regress"')
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Raise InputError: there is no output over words."""
+  return logits(cfg, params, features)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Return a parameter's layer: embeddings, biLM and input mix 0, encoder 1, integration 2, output mix and pool 3."""
+  if path[0].startswith('layer_'):
+    return int(path[0].removeprefix('layer_')) + 1
+  return cfg.N + 1 if path[0] in ('mix_output', 'pool') else 0
