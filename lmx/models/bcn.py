@@ -1,7 +1,7 @@
 """Biattentive classification network (McCann et al. 2017, arXiv 1708.00107, section 5), with or without ELMo.
 
-Of two texts X (B, T, D) and Y (B, S, D), which are the outputs of one encoder, and with softmaxes over the positions of
-the text that is read:
+Of two texts X (B, T, D) and Y (B, S, D), which are the outputs of one encoder, with softmaxes over the positions of the
+text that is read (the biattention is lmx/layers/text_alignment.py):
 
   encoder       x_t = biLSTM(ReLU(W [word; ELMo] + b))
   biattention   A = X Y^T,   C_x = softmax_t(A)^T X (B, S, D),   C_y = softmax_s(A) Y (B, T, D)
@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
-from lmx.layers import bidirectional, pooling, rnn_attention, word_input
+from lmx.layers import bidirectional, pooling, rnn_attention, text_alignment, word_input
 from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -159,13 +159,6 @@ def _bilstm(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array
   return bidirectional.layer(params, x_BTD, valid_BT, cells=cfg.D, dtype=cfg.dtype, backend=cfg.backend)
 
 
-def context(x_BTD: Array, y_BSD: Array, valid_BS: Array) -> Array:
-  """Return C_y, for each position of X the mean of Y under softmax_s(x_t y_s), (B, T, D); 0 where Y is empty."""
-  affinity_BTS = jnp.einsum('BTD,BSD->BTS', x_BTD, y_BSD, preferred_element_type=jnp.float32)
-  weights_BTS = rnn_attention.weights(affinity_BTS, valid_BS[:, None]).astype(y_BSD.dtype)
-  return jnp.einsum('BTS,BSD->BTD', weights_BTS, y_BSD)
-
-
 def integrate(cfg: Config, params: Params, x_BTD: Array, context_BTD: Array, valid_BT: Array) -> Array:
   """Return X|y, the biLSTM over a text, its differences from its context and its products with it, (B, T, D)."""
   joined_BTD = jnp.concatenate([x_BTD, x_BTD - context_BTD, x_BTD * context_BTD], -1)
@@ -206,7 +199,7 @@ def apply(
     texts.append((valid, *encode(cfg, params, batch, axis, valid, text_key)))
   outputs, pooled, layers = [], [], []
   for (valid, x_BTF, x_BTD, vectors), (other_valid, _, y_BSD, _), side in zip(texts, texts[::-1], SIDES, strict=False):
-    context_BTD = context(x_BTD, y_BSD, other_valid)
+    context_BTD = text_alignment.context(x_BTD, y_BSD, other_valid)
     integrated_BTD = integrate(cfg, params['layer_01'][side], x_BTD, context_BTD, valid)
     outputs.append(word_input.concatenate(integrated_BTD, vectors, 'output'))
     pooled.append(pool(params['pool'][side], outputs[-1], valid))

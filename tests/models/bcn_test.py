@@ -80,14 +80,6 @@ def test_the_network_is_its_equations(texts):
     np.testing.assert_allclose(found.pooled_BD[b], pooled, rtol=1e-5, atol=1e-5)
 
 
-def test_the_context_of_a_text_is_the_mean_of_the_other_under_the_affinities():
-  x_TD, y_SD = RNG.standard_normal((4, 3), np.float32), RNG.standard_normal((6, 3), np.float32)
-  c_x_SD, c_y_TD = reference.biattention(x_TD, y_SD)
-  seen = lambda n: np.ones((1, n), bool)
-  np.testing.assert_allclose(bcn.context(x_TD[None], y_SD[None], seen(6))[0], c_y_TD, rtol=1e-5, atol=1e-6)
-  np.testing.assert_allclose(bcn.context(y_SD[None], x_TD[None], seen(4))[0], c_x_SD, rtol=1e-5, atol=1e-6)
-
-
 def test_padding_and_an_empty_second_text_change_nothing():
   """Invalid positions of either text reach no output, and nothing is NaN where the second text is empty."""
   cfg = config(texts=2)

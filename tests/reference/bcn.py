@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.reference import recurrent
-
-
-def softmax_columns(a: np.ndarray) -> np.ndarray:
-  """Each column of a matrix as probabilities."""
-  e = np.exp(a - a.max(0, keepdims=True))
-  return e / e.sum(0, keepdims=True)
+from tests.reference import recurrent, text_alignment
 
 
 def bilstm(params: dict, x_TD: np.ndarray) -> np.ndarray:
@@ -23,16 +17,10 @@ def bilstm(params: dict, x_TD: np.ndarray) -> np.ndarray:
   return np.concatenate(outputs, 1)
 
 
-def biattention(x_TD: np.ndarray, y_SD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """The context summaries C_x (S, D) and C_y (T, D): A = X Y^T, softmaxes over columns, A_x^T X and A_y^T Y."""
-  a_TS = np.array([[sum(x * y) for y in y_SD] for x in x_TD])
-  a_x_TS, a_y_ST = softmax_columns(a_TS), softmax_columns(a_TS.T)
-  return a_x_TS.T @ x_TD, a_y_ST.T @ y_SD
-
-
 def pooled(v_D: np.ndarray, x_TD: np.ndarray) -> np.ndarray:
   """[max; mean; min; self-attention] over the positions of a text."""
-  beta_T = softmax_columns(np.array([[x @ v_D] for x in x_TD]))[:, 0]
+  beta_T = np.exp(x_TD @ v_D - np.max(x_TD @ v_D))
+  beta_T /= beta_T.sum()
   return np.concatenate([x_TD.max(0), x_TD.mean(0), x_TD.min(0), sum(b * x for b, x in zip(beta_T, x_TD, strict=True))])
 
 
@@ -45,7 +33,7 @@ def network(params: dict, words: list[np.ndarray], after: list[np.ndarray]) -> t
   """
   feed = params['layer_00']['feed_forward']
   encoded = [bilstm(params['layer_00'], np.maximum(x @ feed['kernel'] + feed['bias'], 0)) for x in words]
-  c_x, c_y = biattention(encoded[0], encoded[-1])
+  c_y, c_x = text_alignment.context(encoded[0], encoded[-1]), text_alignment.context(encoded[-1], encoded[0])
   texts = [('first', encoded[0], c_y), ('second', encoded[-1], c_x)][: len(words)]
   integrated = [
     np.concatenate([bilstm(params['layer_01'][side], np.concatenate([x, x - c, x * c], 1)), extra], 1)
