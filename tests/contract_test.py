@@ -87,6 +87,9 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   # 300 F + F, 2 (4 D (F + D) + 4 D), 2 (4 D (6 D + D) + 4 D), 2 D of v, with D = F = 300; and 10,000 words of 300:
   # 90,300 + 1,442,400 + 5,042,400 + 600 + 3,000,000
   ('bcn', 'base'): 9_575_700,
+  # As in the docstring and tests/models/bidaf_test.py, and V E of the default vocabulary, 10,000 words
+  ('bidaf', 'base'): 656_121 + 10_000 * 300,
+  ('bidaf', 'seo'): 1_209_188 + 10_000 * 100,
   ('character_transformer', 't12'): 41_080_832,
   ('character_transformer', 't64'): 218_529_792,
 }
@@ -223,6 +226,8 @@ def given(name: str, batch):
     }
   if registry.get(name).OBJECTIVE in ('classify', 'tag') and 'targets_BT' in batch:
     batch = {'valid_BT': np.ones((B, T), bool), **batch, 'labels_BT': batch['targets_BT'] % 3}
+  if registry.get(name).OBJECTIVE == 'span':
+    batch = {'valid_BT': np.ones(tokens_BT.shape, bool), **batch}
   if reads != 'characters':
     return batch
   letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 90 + x % 11, 261 + 0 * x], -1).astype(np.int32)

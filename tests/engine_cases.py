@@ -59,6 +59,7 @@ SIZES = {
     'dropout_elmo': 0.0,
     'dropout_bilm': 0.0,
   },
+  'bidaf': {'V': 64, 'E': 32, 'D': 16, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
   # Reads the mean, as layouts draw positions of their own; what hard attention adds to the loss is all the same there.
   'bahdanau': {
     'V': 64,
@@ -131,6 +132,7 @@ OPTIMIZERS = {
   'glue_bilstm': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 1e-5, 'clip_norm': 5.0},
   'esim': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
   'bcn': {'optimizer': 'adam', 'lr': 1e-3, 'clip_norm': 5.0, 'groups': (('/bilm/', 0.5, 0.0), ('.*', 1.0, 1.0))},
+  'bidaf': {'optimizer': 'adadelta', 'lr': 1.0},
   'bahdanau': {'optimizer': 'adadelta', 'lr': 1.0, 'clip_norm': 1.0},
   'bert': {'optimizer': 'bert_adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
   'transformer': {
@@ -169,7 +171,7 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
       'row_weights_B': (lengths_B > 0).astype(np.float32),
       'size_B': lengths_B.astype(np.int32),
     }
-  if name in ('elmo', 'bilstm', 'esim', 'glue_bilstm', 'bcn'):
+  if name in ('elmo', 'bilstm', 'bidaf', 'esim', 'glue_bilstm', 'bcn'):
     letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 261 + 0 * x], -1).astype(np.int32)
     found |= {'characters_BTC': letters(tokens[:, :-1]), 'weights_BT': valid_BT.astype(np.float32)}
     if name == 'bilstm':
@@ -178,6 +180,13 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
       second = {key.replace('_BT', '_BS'): np.roll(x, 1, 0) for key, x in found.items() if key != 'weights_BT'}
       labels = {'labels_B': tokens[:, 0].astype(np.int32) % 3, 'row_weights_B': (lengths_B > 0).astype(np.float32)}
       return found | second | labels
+    if name == 'bidaf':
+      other = np.roll(np.arange(ROWS), 2)  # some rows have no question
+      asked = {'tokens_BS': found['tokens_BT'][other, :8], 'valid_BS': valid_BT[other, :8]}
+      ends = {'starts_B': lengths_B // 3, 'ends_B': np.maximum(lengths_B - 2, 0)}
+      ends = {key: x.astype(np.int32) for key, x in ends.items()}
+      rows = {'row_weights_B': (lengths_B > 0).astype(np.float32)}
+      return found | asked | ends | rows | {'characters_BSC': letters(asked['tokens_BS'])}
     back = {'backward_characters_BTC': letters(tokens[:, :0:-1])}
     back['backward_targets_BT'] = tokens[:, -2::-1].astype(np.int32)
     return found | back | {'targets_BT': tokens[:, 1:].astype(np.int32), 'reset_B': np.arange(ROWS) % 4 == step % 4}

@@ -811,6 +811,12 @@ MODEL_CHANGES: dict = {
   ('srl_lstm', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
   ('srl_lstm', 'elmo'): ({}, 'input'),
   ('srl_lstm', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('bidaf', 'char_filters'): ({}, ((2, 6),)),
+  ('bidaf', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
+  ('bidaf', 'elmo'): ({}, 'input'),
+  ('bidaf', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('bidaf', 'cell'): ({}, 'lstm'),
+  ('bidaf', 'self_attention'): ({'no_alignment': False}, False),
   ('transformer', 'norm'): ({}, 'pre'),
   ('memory_compressed', 'norm'): ({}, 'post'),
   ('memory_compressed', 'positions'): ({}, 'halves'),
@@ -876,6 +882,7 @@ CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algori
 
 
 ALIKE = {  # model -> another one with its fields but for a few
+  'bidaf': 'elmo',
   'bilstm': 'elmo',
   'bcn': 'elmo',
   'character_transformer': 'gpt2',
@@ -909,6 +916,9 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
   pairs = {}
   if hasattr(registry.get(name), 'read_shapes') and registry.get(name).OBJECTIVE == 'classify':
     batching, pairs = 'texts', {'characters': 8, 'batching': {'name': 'texts', 'form': 'separate'}}
+  if registry.get(name).OBJECTIVE == 'span':
+    form = {'name': 'questions', 'form': 'separate', 'question_length': 8}
+    batching, pairs = 'questions', {'characters': 8, 'length': 16, 'batching': form}
   base = {
     'model': {'name': name, 'variant': 'tiny', **FEWER_LAYERS.get(name, {})},
     'data': {

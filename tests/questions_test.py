@@ -11,9 +11,10 @@ import pytest
 
 from lmx.cli import main
 from lmx.data import corpus as corpora
-from lmx.data import pipeline
+from lmx.data import labels, pipeline
 from lmx.data.batching import questions as batching
 from lmx.data.builders import questions
+from lmx.data.tokenizers import words
 from lmx.errors import InputError
 from lmx.evaluation import ensemble
 from lmx.prediction import question_answering
@@ -139,6 +140,140 @@ def test_long_passages_are_read_in_windows(tmp_path):
     load(tmp_path, length=20)
   assert batching.windows(np.array([5]), np.array([2]), 10, 3).begin_F.tolist() == [0]
   assert whole.examples == 16
+
+
+APART = {'form': 'separate', 'question_length': 5}
+
+
+def rows_of(batches):
+  """The rows of an evaluation in order."""
+  parts = [batches(step) for step in range(batches.steps)]
+  rows = {key: np.concatenate([part[key] for part in parts]) for key in ('index_B', 'starts_B', 'ends_B', 'null_B')}
+  pad = lambda x, T: np.pad(x, ((0, 0), (0, T - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
+  for key in parts[0].keys() - rows.keys() - {'row_weights_B'}:
+    rows[key] = np.concatenate([pad(part[key], 40) for part in parts])
+  return rows
+
+
+def test_a_question_is_apart_from_its_passage(tmp_path):
+  corpus, batches = load(put(tmp_path), tokenizer='words', characters=12, length=40, vocab_size=9, batching=APART)
+  assert batches.examples == 16 and 'truncated to 5 tokens' in batches.notes[0]
+  spelled = batches._words
+  rows = rows_of(batches)
+  assert {len(rows['tokens_BS']), len(rows['characters_BSC'])} == {16}
+  for b, i in enumerate(rows['index_B']):
+    _, question, texts = ASKED[i % 4]
+    passage, asked = corpus.tokenizer.encode(PASSAGE), corpus.tokenizer.encode(question)[:5]
+    n = len(passage)
+    whole = np.append(passage, corpus.tokenizer.eos_id)
+    for axis, ids in (('T', whole), ('S', asked)):
+      valid = rows[f'valid_B{axis}'][b]
+      assert valid.sum() == len(ids) and valid[: len(ids)].all()
+      np.testing.assert_array_equal(rows[f'tokens_B{axis}'][b, valid], spelled.word_ids(ids))
+      np.testing.assert_array_equal(rows[f'characters_B{axis}C'][b, valid], spelled.character_ids(ids))
+      assert not rows[f'characters_B{axis}C'][b, ~valid].any()
+    assert rows['null_B'][b] == n and rows['passage_BT'][b].sum() == rows['best_BT'][b].sum() == n
+    start, end = rows['starts_B'][b], rows['ends_B'][b]
+    spans_T2 = corpus.tokenizer.encode_spans(PASSAGE)[1]
+    assert start == end == n if not texts else PASSAGE[spans_T2[start, 0] : spans_T2[end, 1]] == texts[0]
+  trained = load(tmp_path, 'train', train=True, tokenizer='words', length=40, batching=APART)[1](0)
+  assert trained['tokens_BS'].shape == (4, 5) and 'types_BT' not in trained
+
+
+def test_windows_of_a_passage_with_its_question_apart(tmp_path):
+  corpus, batches = load(put(tmp_path), tokenizer='words', length=10, batching={**APART, 'stride': 4})
+  size, found = len(corpus.tokenizer.encode(PASSAGE)), batches.windows
+  begins = found.begin_F[found.question_F == 0]
+  assert begins.tolist() == list(range(0, size - 9 + 4, 4))[: len(begins)] and begins[-1] + 9 >= size > begins[-2] + 9
+  assert not found.offset_F.any() and found.size_F.max() == 9
+  rows = rows_of(batches)
+  for b, f in enumerate(rows['index_B']):
+    assert rows['null_B'][b] == found.size_F[f] == rows['passage_BT'][b].sum()
+  answered_B = rows['starts_B'] != rows['null_B']
+  assert set(found.question_F[rows['index_B'][answered_B]] % 4) == {0, 1, 3}  # other windows point to their end
+  assert (rows['starts_B'] == rows['null_B']).sum() > 8
+  assert batches.tokens_per_epoch == rows['valid_BT'].sum() + rows['valid_BS'].sum()
+  assert batches.positions() == sum(
+    batches(i)['tokens_BT'].size + batches(i)['tokens_BS'].size for i in range(batches.steps)
+  )
+  with pytest.raises(InputError, match='expected at least 2, for 1 special tokens and a passage'):
+    load(tmp_path, tokenizer='words', length=1, batching=APART)
+  _, wordpiece = load(tmp_path, batching=APART)
+  assert wordpiece(0)['tokens_BT'][0, wordpiece(0)['null_B'][0]] == load(tmp_path)[0].tokenizer.sep_id
+  tokenizer = words.Words(['<unk>', 'parser'], 'space')
+  bare = dataclasses.replace(corpus, tokenizer=tokenizer)
+  with pytest.raises(InputError, match='with a tokenizer without <eos>'):
+    cfg = pipeline.Config(dataset='squad_files', manual_dir=str(tmp_path), batching={'name': 'questions', **APART})
+    pipeline.batches(cfg, bare, 'valid', 0, train=False)
+
+
+@pytest.mark.slow
+def test_a_run_of_words_learns_the_answers_and_answers_a_file(tmp_path, capsys):
+  """Bidirectional attention flow: words of the file that the training data does not have are read by their letters."""
+  settings = {
+    'data.manual_dir': put(tmp_path),
+    'data.length': 24,
+    'data.batching.buckets': '()',
+    'data.batching.stride': 9,
+    'data.batching.question_length': 8,
+    'data.batch_size': 8,
+    'data.characters': 12,
+    'model.variant': 'tiny',
+    'model.V': 0,
+    'model.elmo': 'none',
+    'model.mix_l2': 0,
+    'model.D': 24,
+    'model.E': 24,
+    'model.dropout': 0,
+    'train.epochs': 100,
+    'train.patience': 0,
+    'train.eval_every': 300,
+    'parallel.data': 1,
+    'optim.optimizer': 'adam',
+    'optim.lr': 5e-3,
+    'optim.ema': 0.0,
+  }
+  command = ['train', '--config=experiments/bidaf/squad.py:base,data=own', f'--workdir={tmp_path}/run']
+  assert main.main([*command, *(f'--config.{key}={value}' for key, value in settings.items())]) == 0
+  found = json.loads((tmp_path / 'run/results.json').read_text())
+  said = json.loads((tmp_path / 'run/predictions.json').read_text())
+  assert found['questions'] == len(said) == 16 and found['f1'] > 90 and found['unanswered_f1'] == 100
+  assert said['dev0q2'] == '12,000 lines' and said['dev0q3'] == ''
+  capsys.readouterr()
+  source = f'--input={tmp_path}/dev.jsonl'
+  assert main.main(['predict', f'--workdir={tmp_path}/run', source, '--squad', f'--output={tmp_path}/said.json']) == 0
+  assert f'F1 {found["f1"]:.2f} of 16 questions' in capsys.readouterr().err
+  assert json.loads((tmp_path / 'said.json').read_text()) == said
+  passage = PASSAGE.replace('parser', 'zyzzyva')
+  other = paragraph([(name, question.replace('parser', 'zyzzyva'), texts) for name, question, texts in ASKED], passage)
+  (tmp_path / 'other.jsonl').write_text(json.dumps(other) + '\n')
+  assert main.main(['predict', f'--workdir={tmp_path}/run', f'--input={tmp_path}/other.jsonl']) == 0
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  assert [row['id'] for row in rows] == ['q1', 'q2', 'q3', 'q4']
+  assert all(row['start'] is None or passage[row['start'] : row['end']] == row['text'] for row in rows)
+  loaded = restore.load(tmp_path / 'run')
+  read = question_answering.read_file(loaded, str(tmp_path / 'other.jsonl')).corpus.tokenizer
+  assert 'zyzzyva' in read.tokens and 'zyzzyva' not in loaded.tokenizer.tokens and read.known == loaded.tokenizer.known
+
+
+@pytest.mark.real_data
+def test_answers_are_recovered_from_their_words(data_dir):
+  """Of 1,190 questions of XQuAD in English all but 15 whose answer is a part of a word, such as `Ford` of `Ford's`."""
+  names = ('test', 'overlap_with_squad2_part')
+  asked = [one for name in names for one in questions.read(str(data_dir / f'qa/xquad_en/{name}.jsonl.gz'))]
+  tokenizer = words.Words(['<unk>'], 'prose')
+  other = []
+  for question in asked:
+    text, begin = question.answers[0]
+    spans_T2 = tokenizer.encode_spans(question.context)[1]
+    assert [question.context[a:z] for a, z in spans_T2] == tokenizer.split(question.context)
+    rows = [('', question.context, f'{begin}:{begin + len(text)}')]
+    ((_, _, label),) = labels.TokenSpans(rows, tokenizer)
+    first, last = map(int, label.split(':'))
+    recovered = question.context[spans_T2[first, 0] : spans_T2[last, 1]]
+    assert text in recovered
+    other += [(text, recovered)] * (recovered != text)
+  assert len(asked) == 1190 and len(other) == 15
 
 
 @pytest.fixture(scope='module')
@@ -355,7 +490,7 @@ def test_what_does_not_suit(tmp_path):
   with pytest.raises(InputError, match='has no offsets'):
     corpora.load(
       corpora.Config(
-        dataset='squad_files', tokenizer='words', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache')
+        dataset='squad_files', tokenizer='bytes', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache')
       )
     )
   with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):

@@ -32,6 +32,7 @@ EXPERIMENTS = (
   'word2vec',
   'ntm',
   'bahdanau',
+  'bidaf',
   'transformer',
   'memory_compressed',
   'transformer_xl',

@@ -13,6 +13,7 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ('model.E=64', 'model.D=64', 'optim.lr=5e-3', 'train.steps=300', 'train.eval_every=100'),
   ),
   'bert': ('bert/quickstart.py:fast', 'masked_ppl', ('train.steps=300', 'train.eval_every=150')),
+  'bidaf': ('bidaf/quickstart.py:fast', 'f1', ('train.epochs=4',)),
   'bilstm': (
     'elmo/sst.py:tiny',
     'accuracy',

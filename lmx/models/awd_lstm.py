@@ -30,6 +30,7 @@ from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.kernels.hash_dropout import drop, seed
 from lmx.layers import adaptive_softmax, embedding, recurrent, softmax
 from lmx.layers.dropout import dropout, split
+from lmx.layers.locked_dropout import locked_dropout
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -185,13 +186,6 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   return tuple(recurrent.init_carry('lstm', batch_size, width) for _, width in widths(cfg))
 
 
-def locked_dropout(x_TBD: Array, rate: float, key: Array | None) -> Array:
-  """Apply dropout with one mask (1, B, D) for all steps (section 4.2; Gal & Ghahramani 2016, arXiv 1512.05287)."""
-  if key is None or rate == 0.0:
-    return x_TBD
-  return x_TBD * drop(jnp.ones((1, *x_TBD.shape[1:]), x_TBD.dtype), rate, seed(key))
-
-
 def word_dropout(x_TBD: Array, tokens_TB: Array, V: int, rate: float, key: Array | None) -> Array:
   """Zero the embedding of whole words, sampled once per batch, and divide the others by 1 - rate (section 4.3).
 
@@ -231,7 +225,7 @@ def apply(
   x_TBD = embedding.lookup(params['embed']['table'], tokens_TB, cfg.dtype, 'TB')
   layers, carries = [x_TBD], []
   x_TBD = word_dropout(x_TBD, tokens_TB, cfg.V, cfg.dropout_embedding, word_key)
-  x_TBD = locked_dropout(x_TBD, cfg.dropout_input, input_key)
+  x_TBD = locked_dropout(x_TBD, cfg.dropout_input, input_key, 0)
 
   def block(i: int, params: Params, x_TBD: Array, carry: Any, weight_key: Any) -> Any:
     if cfg.cell == 'qrnn':
@@ -247,8 +241,8 @@ def apply(
     layers.append(x_TBD)
     carries.append(carry)
     if i < cfg.N - 1:
-      x_TBD = locked_dropout(x_TBD, cfg.dropout_hidden, keys[2 * i + 1])
-  last_TBD = locked_dropout(x_TBD, cfg.dropout_output, output_key)
+      x_TBD = locked_dropout(x_TBD, cfg.dropout_hidden, keys[2 * i + 1], 0)
+  last_TBD = locked_dropout(x_TBD, cfg.dropout_output, output_key, 0)
   outputs = tuple(x.swapaxes(0, 1) for x in layers) if all_layers else None
   return Features(last_TBD.swapaxes(0, 1), layers=outputs, raw_BTD=x_TBD.swapaxes(0, 1)), tuple(carries)
 

@@ -331,6 +331,7 @@ def test_bfloat16_is_finite_and_close():
       for case in (
         ('transformer', 'jit', 1, 4),
         ('bilstm', 'jit', 1, 4),
+        ('bidaf', 'jit', 1, 4),
         ('gpt', 'jit', 2, 4),
         ('gpt', 'pmap', 2, 4),
         ('ulmfit', 'pmap', 2, 1),

@@ -318,27 +318,6 @@ def test_what_cannot_be_is_refused(changes, message):
     registry.config('awd_lstm', 'tiny', **changes)
 
 
-def test_locked_dropout_has_one_mask_for_all_steps():
-  x_TBD = np.random.default_rng(1).standard_normal((7, 5, 400)).astype(np.float32)
-
-  @jax.jit
-  @functools.partial(jax.value_and_grad, has_aux=True)
-  def locked(x_TBD, key):
-    y_TBD = awd_lstm.locked_dropout(x_TBD, 0.4, key)
-    return jnp.sum(y_TBD), y_TBD
-
-  (_, y_TBD), gradient = jax.device_get(locked(x_TBD, jax.random.key(0)))
-  mask_TBD = y_TBD / x_TBD
-  np.testing.assert_allclose(mask_TBD, np.broadcast_to(mask_TBD[:1], mask_TBD.shape), rtol=1e-5)
-  assert set(np.round(np.unique(mask_TBD), 4)) == {0.0, np.round(np.float32(1 / 0.6), 4)}
-  assert abs((mask_TBD[0] == 0).mean() - 0.4) < 0.05
-  assert len({tuple(row) for row in mask_TBD[0] == 0}) == 5  # every row its own
-  np.testing.assert_allclose(gradient, mask_TBD, rtol=1e-5)
-  assert awd_lstm.locked_dropout(x_TBD, 0.4, None) is x_TBD
-  half = lambda key: awd_lstm.locked_dropout(jnp.zeros((7, 5, 4), jnp.bfloat16), 0.4, key)
-  assert jax.eval_shape(half, jax.random.key(0)).dtype == jnp.bfloat16
-
-
 def test_word_dropout_is_that_of_rows_of_the_table():
   V, rng = 50, np.random.default_rng(1)
   tokens_BT, table_VD = rng.integers(0, V, (4, 30)), rng.standard_normal((V, 8)).astype(np.float32)

@@ -1,12 +1,16 @@
 """Questions on passages, one window of a passage per row.
 
-  form   row                                 types    source
-  bert   [CLS] question [SEP] window [SEP]   0 0 0 1 1  Devlin et al. 2019, sections 4.2 and 4.3
-  xlnet  window <sep> question <sep> <cls>   0 0 1 1 2  zihangdai/xlnet, run_squad.py
+  form      row                                 types    source
+  bert      [CLS] question [SEP] window [SEP]   0 0 0 1 1  Devlin et al. 2019, sections 4.2 and 4.3
+  xlnet     window <sep> question <sep> <cls>   0 0 1 1 2  zihangdai/xlnet, run_squad.py
+  separate  window <eos>, and the question in an array of its own, for models that read two texts (Seo et al. 2017)
 
 A long passage is split into windows that start `stride` tokens apart (google-research/bert, run_squad.py), each a row
 of its own; a question is truncated to its first `question_length` tokens. `starts_B` and `ends_B` are positions in the
 row. For a window without the whole answer, and for a question without one, they are the position of [CLS], `null_B`.
+`separate` has the question in `tokens_BS` and `valid_BS` of `question_length` positions. Its `null_B` is the position
+of the end of text, a token after the passage that no answer contains (Levy et al. 2017, arXiv 1706.04115, append a
+learned score instead, from memory). A tokenizer without it has [SEP] there.
 `passage_BT` is the mask of the passage's tokens. `best_BT` is the mask of those for which this window has the most
 context of all windows. In evaluation `index_B` is the index of the row; `windows` gives the question and the start of
 each.
@@ -23,13 +27,16 @@ from lmx.data.batching import bucketed
 from lmx.data.batching.base import sizes, special_token_id
 from lmx.errors import InputError, check_choice, check_least
 
+CHARACTERS = 'may'
+_SPECIAL = {'bert': 3, 'xlnet': 3, 'separate': 1}  # special tokens of a row
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(bucketed.Config):
   """Questions on passages; the attributes are those of `bucketed.Config`, and
 
   Attributes:
-    form: 'bert' or 'xlnet', see the module's docstring.
+    form: 'bert', 'xlnet' or 'separate', see the module's docstring.
     stride: tokens from the start of a window to that of the next.
     question_length: largest number of tokens of a question.
   """
@@ -42,7 +49,7 @@ class Config(bucketed.Config):
   def __post_init__(self) -> None:
     super().__post_init__()
     check_least('data.batching', self, stride=1, question_length=1)
-    check_choice('data.batching.form', self.form, ('bert', 'xlnet'))
+    check_choice('data.batching.form', self.form, tuple(_SPECIAL))
 
 
 class Windows(NamedTuple):
@@ -79,10 +86,20 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Ques
       '"questions" needs one, such as squad or squad_files'
     )
   tokenizer = corpus.tokenizer
+  special_ids: tuple[int, ...]
+  if data.batching.form != 'separate':
+    special_ids = special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')
+  elif tokenizer.eos_id is not None or tokenizer.sep_id is not None:
+    special_ids = (tokenizer.sep_id if tokenizer.eos_id is None else tokenizer.eos_id,)
+  else:
+    raise InputError(
+      'data.batching.form: got "separate" with a tokenizer without <eos>; expected one that was trained on such a data '
+      'set; set data.tokenizer_path to its directory or to ""'
+    )
   return Questions(
     corpus.splits[split],
     *sizes(data, train),
-    special_ids=(special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')),
+    special_ids=special_ids,
     end_id=tokenizer.eos_id,
     cfg=data.batching,
     vocab_size=tokenizer.vocab_size,
@@ -92,24 +109,22 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Ques
   )
 
 
-def windows(
-  passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: int, *, passage_first: bool = False
-) -> Windows:
+def windows(passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: int, *, form: str = 'bert') -> Windows:
   """Split passages into windows.
 
   Args:
     passage_I: number of tokens of each passage.
-    question_I: number of tokens of each question, after truncation.
-    length: length of a row, including three special tokens and the question.
+    question_I: number of tokens of each question in a row, after truncation; 0 for 'separate'.
+    length: length of a row, including special tokens and the question.
     stride: tokens from the start of a window to that of the next.
-    passage_first: rows start with the passage.
+    form: form of a row, see the module's docstring.
   """
   rows: list[tuple[int, int, int, int]] = []
   for i, (passage, question) in enumerate(zip(passage_I.tolist(), question_I.tolist(), strict=True)):
-    room, begin = length - question - 3, 0
+    room, begin = length - question - _SPECIAL[form], 0
     while True:
       size = min(passage - begin, room)
-      rows.append((i, begin, size, 0 if passage_first else question + 2))
+      rows.append((i, begin, size, question + 2 if form == 'bert' else 0))
       if begin + size >= passage:
         break
       begin += min(size, stride)
@@ -119,11 +134,13 @@ def windows(
 class Questions(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, types_BT, passage_BT, best_BT, starts_B, ends_B, null_B, row_weights_B, index_B.
 
+  Of form 'separate' also tokens_BS and valid_BS, and no types_BT.
+
   Args:
     split: a Split of passages, each followed by a question, with the tokens of the answers as labels.
     batch_size: rows of the global batch.
     length: largest number of tokens of a row.
-    special_ids: ids of [CLS] and [SEP].
+    special_ids: ids of [CLS] and [SEP]; of form 'separate' that of the end of text.
     end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
@@ -138,7 +155,7 @@ class Questions(bucketed.Bucketed):
     batch_size: int,
     length: int,
     *,
-    special_ids: tuple[int, int],
+    special_ids: tuple[int, ...],
     end_id: int | None,
     cfg: Config,
     vocab_size: int,
@@ -147,20 +164,23 @@ class Questions(bucketed.Bucketed):
     shuffle: bool = True,
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    if length < cfg.question_length + 3 + 1:
+    asked = 0 if cfg.form == 'separate' else cfg.question_length  # positions of the row
+    if length < asked + _SPECIAL[cfg.form] + 1:
       raise InputError(
-        f'data.length: got {length}; expected at least {cfg.question_length + 4}, for a question of '
-        f'data.batching.question_length {cfg.question_length} tokens, three special tokens and a passage'
+        f'data.length: got {length}; expected at least {asked + _SPECIAL[cfg.form] + 1}, for '
+        + (f'a question of data.batching.question_length {asked} tokens, ' if asked else '')
+        + f'{_SPECIAL[cfg.form]} special tokens and a passage'
       )
-    self._special_ids, self._passage_first = special_ids, cfg.form == 'xlnet'
+    self._cfg, self._special_ids = cfg, [np.asarray([index]) for index in special_ids]
     begin, end = self._documents(split, end_id)
     self._begin_I2, full_I2 = begin.reshape(-1, 2), (end - begin).reshape(-1, 2)
     self._question_I = np.minimum(full_I2[:, 1], cfg.question_length)
-    self.windows = windows(full_I2[:, 0], self._question_I, length, cfg.stride, passage_first=self._passage_first)
+    in_row_I = self._question_I if asked else np.zeros_like(self._question_I)
+    self.windows = windows(full_I2[:, 0], in_row_I, length, cfg.stride, form=cfg.form)
     self._answer_I2 = np.asarray(split.labels).reshape(-1, 2)
     self._best_F = _has_most_context(self.windows, full_I2[:, 0])
-    self._sizes = self._question_I[self.windows.question_F] + self.windows.size_F + 3  # special tokens
-    self._null_F = self._sizes - 1 if self._passage_first else np.zeros_like(self._sizes)
+    self._sizes = in_row_I[self.windows.question_F] + self.windows.size_F + _SPECIAL[cfg.form]
+    self._null_F = np.zeros_like(self._sizes) if cfg.form == 'bert' else self._sizes - 1
     truncated = int((full_I2[:, 1] > cfg.question_length).sum())
     more = len(self.windows.begin_F) - len(full_I2)
     self.notes = (
@@ -168,22 +188,37 @@ class Questions(bucketed.Bucketed):
       f'({more:,} more), {truncated:,} of them truncated to {cfg.question_length} tokens',
     )
     self._arrange(cfg, 'windows')
+    if cfg.form == 'separate':
+      self._set_size(len(self._sizes), int((self._sizes + self._question_I[self.windows.question_F]).sum()), '1')
+
+  def positions(self) -> int:
+    """Return the number of positions in an epoch, padding included."""
+    apart = self._cfg.question_length if self._cfg.form == 'separate' else 0
+    return super().positions() + self.steps * self.batch_size * apart
+
+  def _row(self, passage: np.ndarray, question: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens of a row and their types."""
+    if self._cfg.form == 'separate':
+      parts, types = [passage, *self._special_ids], [0, 0]
+    else:
+      cls, sep = self._special_ids
+      xlnet = self._cfg.form == 'xlnet'
+      parts = [passage, sep, question, sep, cls] if xlnet else [cls, question, sep, passage, sep]
+      types = [0, 0, 1, 1, 2] if xlnet else [0, 0, 0, 1, 1]
+    return np.concatenate(parts), np.repeat(types, [len(part) for part in parts])
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
-    B, T = len(example_B), length or self.length
-    tokens_BT, types_BT = np.zeros((B, T), np.int32), np.zeros((B, T), np.int32)
+    B, T, S = len(example_B), length or self.length, self._cfg.question_length
+    tokens_BT, types_BT, tokens_BS = np.zeros((B, T), np.int32), np.zeros((B, T), np.int32), np.zeros((B, S), np.int32)
     passage_BT, best_BT = np.zeros((B, T), bool), np.zeros((B, T), bool)
     null_B = np.where(live_B, self._null_F[example_B], 0).astype(np.int32)
     span_B2 = np.stack([null_B, null_B], axis=1)
-    cls, sep = (np.asarray([index]) for index in self._special_ids)
     for b, f in enumerate(example_B):
       i, begin, size, offset = (int(x[f]) for x in self.windows)
       question = self._read(self._begin_I2[i, 1] + np.arange(self._question_I[i]))
       passage = self._read(self._begin_I2[i, 0] + begin + np.arange(size))
-      parts = [passage, sep, question, sep, cls] if self._passage_first else [cls, question, sep, passage, sep]
-      types = [0, 0, 1, 1, 2] if self._passage_first else [0, 0, 0, 1, 1]
-      tokens_BT[b, : self._sizes[f]] = np.concatenate(parts)
-      types_BT[b, : self._sizes[f]] = np.repeat(types, [len(part) for part in parts])
+      tokens_BT[b, : self._sizes[f]], types_BT[b, : self._sizes[f]] = self._row(passage, question)
+      tokens_BS[b, : len(question)] = question
       passage_BT[b, offset : offset + size] = True
       best_BT[b, offset : offset + size] = self._best_F[f]
       first, last = self._answer_I2[i]
@@ -191,10 +226,16 @@ class Questions(bucketed.Bucketed):
         span_B2[b] = first - begin + offset, last - begin + offset
     valid_BT = (np.arange(T) < self._sizes[example_B][:, None]) & live_B[:, None]
     zero = lambda x_BT: np.where(valid_BT, x_BT, np.zeros((), x_BT.dtype))
+    if self._cfg.form == 'separate':
+      question_B = self._question_I[self.windows.question_F[example_B]]
+      valid_BS = (np.arange(S) < question_B[:, None]) & live_B[:, None]
+      second = dict(tokens_BS=np.where(valid_BS, tokens_BS, 0), valid_BS=valid_BS)
+    else:
+      second = dict(types_BT=zero(types_BT))
     return dict(
       tokens_BT=zero(tokens_BT),
       valid_BT=valid_BT,
-      types_BT=zero(types_BT),
+      **second,
       passage_BT=zero(passage_BT),
       best_BT=zero(best_BT),
       starts_B=np.where(live_B, span_B2[:, 0], 0),

@@ -68,7 +68,7 @@ class Tokenizer(abc.ABC):
     Raises:
       InputError: tokenizers of this kind have no offsets.
     """
-    raise InputError(f'data.tokenizer: got "{self.kind}", which has no offsets; expected "wordpiece" or "bpe"')
+    raise InputError(f'data.tokenizer: got "{self.kind}", which has no offsets; expected "words", "wordpiece" or "bpe"')
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     """Return `encode` of each text."""

@@ -31,6 +31,8 @@ _PROSE = re.compile(_rule(_MARKS + _JOINERS))
 # A hanging hyphen belongs to its word, as for Moses' tokenizer: German `Obst- und Gemüse`. For Oniguruma, which
 # counts combining characters as letters.
 HANGING = _rule(_JOINERS, hanging=True)
+# Words of a text at their place, by rule; 'double' adds some that the text does not have.
+_PLACED = {'prose': _PROSE, 'space': re.compile(r'\S+'), 'lines': re.compile(r'\n|\S+')}
 _CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
 _OPENING = frozenset('( [ { $ # @ \\'.split())
 _QUOTES = {'"': '"', "'": "'", '`': '`', '„': '“”', '“': '”', '”': '”'}  # closing quotes: German, English, Swedish
@@ -101,6 +103,16 @@ class Words(Tokenizer):
     words = self.split(text)
     get, unk = self._ids.get, self.unk_id
     return np.fromiter((get(word, unk) for word in words), np.int32, len(words))
+
+  def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    if self.rule not in _PLACED:
+      raise InputError(f'data.marks: got "{self.rule}", whose words have no offsets; expected ""')
+    read = text.lower() if self.lower_case else text
+    spans_T2 = np.asarray([word.span() for word in _PLACED[self.rule].finditer(read)], np.int32).reshape(-1, 2)
+    if len(read) != len(text):  # a letter may be two in lower case, such as U+0130
+      of_read = np.repeat(np.arange(len(text), dtype=np.int32), [len(letter.lower()) for letter in text])
+      spans_T2 = np.stack([of_read[spans_T2[:, 0]], of_read[spans_T2[:, 1] - 1] + 1], axis=1)
+    return self.encode(text), spans_T2
 
   def split(self, text: str) -> list[str]:
     """Return the words of `text`, one for each id of `encode`."""

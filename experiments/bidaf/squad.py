@@ -1,0 +1,73 @@
+"""Bidirectional attention flow on SQuAD, with and without ELMo (Peters et al. 2018, arXiv 1802.05365, appendix).
+
+  lmx train --config=experiments/bidaf/squad.py:base --workdir=runs/squad --config.data.manual_dir=DIR
+  lmx train --config=experiments/bidaf/squad.py:elmo --workdir=runs/squad-elmo --config.data.manual_dir=DIR \\
+    --config.train.init_from=runs/elmo
+
+DIR holds train-v1.1.json and dev-v1.1.json; with option `data=squad2` those of version 2.0; with `data=own` files of
+yours in that form, train*.json(l), dev*.json(l) and test*.json(l), which is then evaluated.
+
+  variant   published F1 on SQuAD 1.1, validation / test (tables 1 to 3)
+  base      80.8 / 81.1
+  elmo      85.6 / 85.8
+  seo       77.3 / 77.3 (Seo et al. 2017, table 1)
+
+`elmo` adds the biLM of the run in train.init_from at the input and output of the contextual layer: `elmo,place=input`
+or `output`; `elmo,bilm=original`, medium, small or mini; `elmo,fine_tune` trains the biLM too. `seo` is the model of
+Seo et al. 2017 (arXiv 1611.01603).
+
+The work directory then holds predictions.json and nbest_predictions.json as the official evaluation reads them, and
+with questions without an answer null_odds.json, as of experiments/bert/squad.py. Others are answered by
+
+  lmx predict --workdir=runs/squad --input=questions.jsonl
+
+Recipe of `base` and `elmo`: Adadelta at rate 1, 45 questions, 24 epochs (document-qa), an average of the weights with
+decay 0.999 in evaluation, answers of at most 17 words, no penalty on the mix of ELMo's layers. `seo`: rate 0.5, 60
+questions, 12 epochs (section 4 of its paper, from memory).
+
+The paper's words have the vectors of GloVe 840B.300d, which stay as they are: option `fixed` with
+--config.data.vectors=FILE. Deviations: without it embeddings are newly initialised and learned, so expect less than
+published; passages are read in windows of 399 words, 128 apart; the checkpoint of the lowest validation loss is
+evaluated, not of the highest F1; words are those of lmx's tokenizer.
+"""
+
+from __future__ import annotations
+
+from experiments import config
+from experiments.bidaf import recipe
+from experiments.elmo import recipe as elmo
+
+VARIANTS = ('base', 'elmo', 'seo', 'tiny')
+
+
+def get_config(arg: str = ''):
+  variant, options = config.parse_arg(
+    arg,
+    VARIANTS,
+    data=('squad', 'squad2', 'own'),
+    place=('both', 'input', 'output'),
+    bilm=('original', 'medium', 'small', 'mini'),
+    fine_tune=False,
+    fixed=False,
+  )
+  base = {
+    'name': f'bidaf_{options.data}_{variant}',
+    'model': {'name': 'bidaf'},
+    'objective': {'name': 'span'},
+    'data': recipe.data('squad_files' if options.data == 'own' else options.data, 24 if options.bilm == 'mini' else 50),
+    'optim': recipe.ADADELTA,
+    'train': {'epochs': 24, 'patience': 6, 'log_every': 30},
+    'evaluation': recipe.ANSWERS,
+  }
+  size = elmo.task(options.bilm, options.place if variant == 'elmo' else 'none', options.fine_tune)
+  if variant == 'seo':
+    size = {'model': {'variant': 'seo'}, 'data': {'batch_size': 60}, 'optim': {'lr': 0.5}, 'train': {'epochs': 12}}
+  if options.fixed:
+    groups = size.get('optim', {}).get('groups', (('.*', 1.0, 1.0),))
+    size = config.merge(size, {'optim': {'groups': (('^model/embed/table$', 0.0, 0.0), *groups)}}).to_dict()
+  tiny = config.merge(config.tiny(), recipe.tiny())
+  return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from config.grid(seed=[0, 1, 2])

@@ -1,0 +1,286 @@
+"""Bidirectional attention flow with self-attention, for questions on passages.
+
+Seo et al. 2017 (arXiv 1611.01603); Clark and Gardner 2018 (arXiv 1710.10723), section 4; as Peters et al. 2018 (arXiv
+1802.05365), appendix, simplify it for ELMo (from memory; sizes and order of layers are those of their code,
+allenai/document-qa, docqa/elmo/ablate_elmo_model.py):
+
+  words       of lmx/layers/word_input.py, for the passage h and the question u
+  contextual  one bidirectional GRU for both; ELMo vectors before it, after it, or both
+  attention   s_ts = w · [h_t; u_s; h_t (.) u_s]. a_t is the mean of u under softmax_s(s_ts), and c the mean of h under
+              softmax_t(max_s s_ts): [h; a; h (.) a; h (.) c], then a linear layer with ReLU
+  self        a bidirectional GRU and s of the passage with itself except for each word with itself, without c:
+              [a; h; h (.) a], then a linear layer with ReLU, and the layer's input is added
+
+Objective `span` has the two linear layers for start and end. Linear layers are as wide as the output of a GRU.
+Variational dropout, one mask for all words, is before GRUs and linear layers. `self_attention=False` is Seo et al.'s
+model: the attention's result G and the modelling layer M, two bidirectional LSTMs over it, are read as [G; M].
+
+`no_alignment` lets a word attend to nothing: exp of a learned number is added to the denominator of the
+self-attention's softmax. The code has it, and the paper has not. A word that is alone has a mean of zero.
+
+Deviations: start and end are scored independently, as appendix A has it (from memory); document-qa has two more GRUs
+there, and Seo et al. an LSTM for the end. No highway layers (Seo et al., section 2), and no dropout of the characters
+(document-qa: 0.2). document-qa has variational dropout after GRUs too and none before linear layers. GRUs are
+initialised uniformly in +-1/sqrt(D) as in PyTorch. w has no bias, which no softmax depends on. The biLM reads the end
+of text after the passage.
+
+Parameters of `base` with V = 0: 5,220 + 10,100 of the characters, 265,680 contextual, 540 + 129,780 attention, and
+146,880 + 541 + 97,380 self-attention: 656,121, and 300 for each word.
+
+Axes: C characters of a word, D cells of one direction, S words of the question or, in the self-attention, the passage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_least
+from lmx.kernels.mixed_product import einsum
+from lmx.layers import bidirectional, char_cnn, word_input
+from lmx.layers.dropout import split
+from lmx.layers.locked_dropout import locked_dropout
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = False
+OBJECTIVE = 'span'
+OBJECTIVE_FIELDS: dict[str, Any] = {}
+HEADS: tuple[str, ...] = ()
+READS = 'characters'
+WORDS = False  # no output over words
+WORD_TABLE = 'embed/table'
+NEVER = -1e9  # score of a word that is padding
+CELLS = ('gru', 'lstm')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(word_input.Config):
+  """Sizes and switches; the attributes are those of `word_input.Config`, and
+
+  Attributes:
+    D: cells of a recurrent layer in one direction; a linear layer has 2 D.
+    cell: 'gru' or 'lstm'.
+    self_attention: the model of Clark and Gardner; False is that of Seo et al.
+    no_alignment: the self-attention may attend to nothing, see the module's docstring.
+    dropout: rate of the variational dropout.
+  """
+
+  char_filters: char_cnn.Filters = ((5, 100),)  # ablate_elmo_model.py, as the fields below
+  char_characters: int = 20
+  D: int = 90
+  cell: str = 'gru'
+  self_attention: bool = True
+  no_alignment: bool = True
+  dropout: float = 0.2
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    check_least('model', self, D=1)
+    check_choice('model.cell', self.cell, CELLS)
+    if self.no_alignment and not self.self_attention:
+      raise InputError('model.no_alignment: got True with model.self_attention=False; set it to False')
+
+  @property
+  def N(self) -> int:  # noqa: N802
+    """Layers: the contextual one, attention, and self-attention or the two of the modelling layer."""
+    return 3 if self.self_attention else 4
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+  'base': {},
+  **{f'elmo_{size}': word_input.with_elmo(size, 'both') for size in ('original', 'medium', 'small', 'mini')},
+  'seo': {  # section 4; E, characters and their filters from memory
+    'E': 100,
+    'char_characters': 8,
+    'D': 100,
+    'cell': 'lstm',
+    'self_attention': False,
+    'no_alignment': False,
+  },
+  'tiny': {
+    **word_input.with_elmo('tiny', 'both'),
+    'V': 61,
+    'E': 6,
+    'char_filters': ((2, 5),),
+    'char_characters': 4,
+    'char_projection': 4,
+    'D': 8,
+    'dropout': 0.1,
+    'mix_l2': 0.01,
+    'frozen': False,
+  },
+}
+
+
+def _linear(key: Array, width_in: int, width: int) -> Params:
+  glorot = jax.nn.initializers.glorot_uniform()
+  return {'kernel': glorot(key, (width_in, width), jnp.float32), 'bias': jnp.zeros(width, jnp.float32)}
+
+
+def _trilinear(key: Array, width: int) -> Params:
+  """Initialise w of a score: Glorot-uniform as Keras does a vector, whose fan-in and fan-out are both its width."""
+  draw = lambda k: jax.random.uniform(k, (width,), jnp.float32, -1.0, 1.0) * (3 / width) ** 0.5
+  return dict(zip(('query', 'key', 'product'), map(draw, jax.random.split(key, 3)), strict=True))
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Initialise embed, bilm, mix_input, mix_output (those that the Config has), and the layers.
+
+  Returns:
+    'layer_00': contextual {'forward', 'backward'}; 'layer_01': {'attention': {'query', 'key', 'product'}, 'linear'};
+    'layer_02': self-attention {'forward', 'backward', 'attention', 'nothing', 'linear'}. Without self-attention
+    'layer_01' has no linear layer, and 'layer_02' and 'layer_03' are the modelling layer.
+  """
+  table_key, spelling_key, bilm_key, *keys = jax.random.split(key, 11)
+  recurrent = lambda keys, width: bidirectional.init(keys, width, cfg.D, cfg.cell)
+  params = word_input.init(cfg, table_key, spelling_key, bilm_key)
+  params['layer_00'] = recurrent(keys[:2], word_input.word_width(cfg) + word_input.elmo_width(cfg, 'input'))
+  width = 2 * cfg.D
+  H = width + word_input.elmo_width(cfg, 'output')
+  params['layer_01'] = {'attention': _trilinear(keys[2], H)}
+  if not cfg.self_attention:
+    return {**params, 'layer_02': recurrent(keys[4:6], 4 * H), 'layer_03': recurrent(keys[6:8], width)}
+  params['layer_01']['linear'] = _linear(keys[3], 4 * H, width)
+  own = {'attention': _trilinear(keys[6], width), 'linear': _linear(keys[7], 3 * width, width)}
+  nothing = {'nothing': jnp.float32(-1.0)} if cfg.no_alignment else {}  # document-qa's start
+  return {**params, 'layer_02': {**recurrent(keys[4:6], width), **own, **nothing}}
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """Return (): windows are independent."""
+  del cfg, batch_size, length
+  return ()
+
+
+def scores(params: Params, x_BTD: Array, y_BSD: Array) -> Array:
+  """Return w · [x; y; x (.) y] for each pair, (B, T, S) float32, from products of (B, T, D) and (B, S, D) alone."""
+  dtype = x_BTD.dtype
+  query_BT = einsum('BTD,D->BT', x_BTD, params['query'].astype(dtype))
+  key_BS = einsum('BSD,D->BS', y_BSD, params['key'].astype(dtype))
+  return query_BT[..., None] + key_BS[:, None] + einsum('BTD,BSD->BTS', x_BTD * params['product'].astype(dtype), y_BSD)
+
+
+def _softmax(scores: Array, mask: Array, nothing: Array | None = None) -> Array:
+  """Return the softmax over the last axis where `mask` is True, zeros where it nowhere is.
+
+  Args:
+    nothing: score that is in the denominator alone.
+  """
+  least = jnp.finfo(jnp.float32).min
+  scores = jnp.where(mask, scores, least)
+  if nothing is not None:
+    rest = jnp.broadcast_to(nothing, (*scores.shape[:-1], 1))
+    scores = jnp.concatenate([scores, rest], -1)
+  return jnp.where(mask, jax.nn.softmax(scores, axis=-1)[..., : mask.shape[-1]], 0.0)
+
+
+def attention_flow(params: Params, h_BTD: Array, u_BSD: Array, valid_BT: Array, valid_BS: Array) -> Array:
+  """Return [h; a; h (.) a; h (.) c] of the module's docstring (Seo et al., equations 1 to 4), (B, T, 4 D)."""
+  scores_BTS = scores(params, h_BTD, u_BSD)
+  p_BTS = _softmax(scores_BTS, valid_BS[:, None])
+  a_BTD = einsum('BTS,BSD->BTD', p_BTS.astype(u_BSD.dtype), u_BSD).astype(h_BTD.dtype)
+  best_BT = jnp.max(jnp.where(valid_BS[:, None], scores_BTS, NEVER), axis=2)
+  c_BD = einsum('BT,BTD->BD', _softmax(best_BT, valid_BT).astype(h_BTD.dtype), h_BTD).astype(h_BTD.dtype)
+  return jnp.concatenate([h_BTD, a_BTD, h_BTD * a_BTD, h_BTD * c_BD[:, None]], -1)
+
+
+def self_attention(params: Params, x_BTD: Array, valid_BT: Array) -> Array:
+  """Return [a; x; x (.) a], a the mean of the other words (Clark and Gardner, section 4), (B, T, 3 D).
+
+  Args:
+    params: {'attention'}, and 'nothing' with `no_alignment`.
+  """
+  others_BTS = valid_BT[:, None] & ~jnp.eye(x_BTD.shape[1], dtype=bool)
+  p_BTS = _softmax(scores(params['attention'], x_BTD, x_BTD), others_BTS, params.get('nothing'))
+  a_BTD = einsum('BTS,BSD->BTD', p_BTS.astype(x_BTD.dtype), x_BTD).astype(x_BTD.dtype)
+  return jnp.concatenate([a_BTD, x_BTD, x_BTD * a_BTD], -1)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Run the model over passages and their questions.
+
+  Args:
+    batch: tokens_BT and valid_BT (optional) of the passage, tokens_BS and valid_BS (optional) of the question;
+      characters_BTC and characters_BSC if characters or ELMo are used.
+    state: ().
+    key: PRNG key of dropout, None at evaluation.
+    all_layers: also return the input of the passage's first layer and the output of each, before dropout.
+
+  Returns:
+    (Features with last_BTD, of the passage, after dropout; ()).
+  """
+  passage_key, question_key, flow_key, *keys = split(key, 8)
+  valid = {axis: batch.get(f'valid_B{axis}', jnp.ones(batch[f'tokens_B{axis}'].shape, bool)) for axis in 'TS'}
+
+  def recurrent(own: Params, x_BTD: Array, key: Array | None, axis: str = 'T') -> Array:
+    x_BTD = locked_dropout(x_BTD, cfg.dropout, key, 1)
+    return bidirectional.layer(
+      own, x_BTD, valid[axis], cells=cfg.D, cell=cfg.cell, dtype=cfg.dtype, backend=cfg.backend
+    )
+
+  def linear(own: Params, x_BTD: Array, key: Array | None) -> Array:
+    x_BTD = locked_dropout(x_BTD, cfg.dropout, key, 1)
+    return jax.nn.relu(x_BTD @ own['kernel'].astype(x_BTD.dtype) + own['bias'].astype(x_BTD.dtype))
+
+  def encode(axis: str, key: Array | None) -> tuple[Array, Array]:
+    """Return the input of the contextual layer, and its output with the ELMo vectors there."""
+    bilm_key, elmo_key, word_key = split(key, 3)
+    vectors = word_input.elmo_vectors(cfg, params, batch, valid[axis], bilm_key, elmo_key, axis)
+    x_BTD = word_input.concatenate(word_input.embed(cfg, params, batch, axis), vectors, 'input')
+    return x_BTD, word_input.concatenate(recurrent(params['layer_00'], x_BTD, word_key, axis), vectors, 'output')
+
+  x_BTD, h_BTD = encode('T', passage_key)
+  _, u_BSD = encode('S', question_key)
+  flow = params['layer_01']
+  g_BTD = attention_flow(flow['attention'], h_BTD, u_BSD, valid['T'], valid['S'])
+  hidden = [x_BTD, h_BTD]
+  if cfg.self_attention:
+    own = params['layer_02']
+    hidden.append(linear(flow['linear'], g_BTD, flow_key))
+    y_BTD = self_attention(own, recurrent(own, hidden[-1], keys[0]), valid['T'])
+    hidden.append(hidden[-1] + linear(own['linear'], y_BTD, keys[1]))
+    last_BTD = hidden[-1]
+  else:
+    hidden.append(g_BTD)
+    hidden.append(recurrent(params['layer_02'], g_BTD, keys[0]))
+    hidden.append(recurrent(params['layer_03'], hidden[-1], keys[1]))
+    last_BTD = jnp.concatenate([g_BTD, hidden[-1]], -1)
+  last_BTD = locked_dropout(last_BTD, cfg.dropout, keys[2], 1)
+  return Features(last_BTD, layers=tuple(hidden) if all_layers else None), state
+
+
+def read_shapes(cfg: Config, rows: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.ShapeDtypeStruct]:
+  """Return the shapes of a batch with the question, see `word_input.second_text`."""
+  del cfg
+  return word_input.second_text(rows)
+
+
+penalty_weights = word_input.penalty_weights
+
+
+def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
+  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
+  del features
+  return word_input.penalties(cfg, params, batch)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Raise InputError: there is no output over words."""
+  raise InputError('model bidaf predicts no words; train it with objective "span"')
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Raise InputError: there is no output over words."""
+  return logits(cfg, params, features)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Return a parameter's layer number: embeddings, biLM and input mix 0, layer i is i + 1, output mix 1."""
+  if path[0].startswith('layer_'):
+    return int(path[0].removeprefix('layer_')) + 1
+  return int(path[0] == 'mix_output')

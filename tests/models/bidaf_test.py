@@ -1,0 +1,142 @@
+"""Bidirectional attention flow against its equations word by word, its sizes, and what it refuses."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.models import bidaf, registry
+from lmx.types import Features
+from tests import drawn
+from tests.reference import bidaf as reference
+
+B, T, S, D = 3, 6, 4, 5
+LENGTHS, ASKED = (6, 3, 1), (4, 2, 1)
+VALID_BT = np.arange(T) < np.array(LENGTHS)[:, None]
+VALID_BS = np.arange(S) < np.array(ASKED)[:, None]
+RNG = np.random.default_rng(0)
+H_BTD, U_BSD = RNG.standard_normal((B, T, D)), RNG.standard_normal((B, S, D))
+WEIGHTS = {name: RNG.standard_normal(D) for name in ('query', 'key', 'product')}
+BATCH = {
+  'tokens_BT': RNG.integers(0, 61, (B, T)).astype(np.int32),
+  'tokens_BS': RNG.integers(0, 61, (B, S)).astype(np.int32),
+  'valid_BT': VALID_BT,
+  'valid_BS': VALID_BS,
+}
+single = lambda tree: jax.tree.map(lambda x: np.asarray(x, np.float32), tree)
+double = lambda tree: jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+def test_the_score_is_w_times_both_vectors_and_their_product():
+  found = jax.jit(bidaf.scores)(*single((WEIGHTS, H_BTD, U_BSD)))
+  expected = [[[reference.score(WEIGHTS, h, u) for u in us] for h in hs] for hs, us in zip(H_BTD, U_BSD, strict=True)]
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_flow_reads_the_words_of_both_texts_alone():
+  flow = jax.jit(bidaf.attention_flow)
+  found = flow(*single((WEIGHTS, H_BTD, U_BSD)), VALID_BT, VALID_BS)
+  for b, (t, s) in enumerate(zip(LENGTHS, ASKED, strict=True)):
+    expected = reference.flow(WEIGHTS, H_BTD[b, :t], U_BSD[b, :s])
+    np.testing.assert_allclose(found[b, :t], expected, rtol=1e-5, atol=1e-5)
+  empty = flow(*single((WEIGHTS, H_BTD, U_BSD)), VALID_BT, np.zeros_like(VALID_BS))  # then the mean of the passage
+  for b, t in enumerate(LENGTHS):
+    expected = reference.flow(WEIGHTS, H_BTD[b, :t], U_BSD[b, :0])
+    np.testing.assert_allclose(empty[b, :t], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('nothing', [None, 0.3])
+def test_a_word_attends_to_the_other_words_and_to_nothing(nothing):
+  params = {'attention': WEIGHTS} | ({} if nothing is None else {'nothing': np.float64(nothing)})
+  found = np.asarray(jax.jit(bidaf.self_attention)(*single((params, H_BTD)), VALID_BT))
+  for b, t in enumerate(LENGTHS):
+    expected = reference.self_attention(params, H_BTD[b, :t])
+    np.testing.assert_allclose(found[b, :t], expected, rtol=1e-5, atol=1e-5)
+  assert not found[2, 0, :D].any()  # a word that is alone
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {},
+    {'no_alignment': False, 'cell': 'lstm'},
+    {'self_attention': False, 'no_alignment': False, 'cell': 'lstm'},
+  ],
+)
+def test_the_model_is_that_of_the_papers(changes):
+  cfg = registry.config('bidaf', 'tiny', elmo='none', char_filters=(), **changes)
+  params = drawn.params(bidaf.init, cfg, std=drawn.by_size(2))
+  run = jax.jit(lambda params: bidaf.apply(cfg, params, BATCH, (), all_layers=True)[0])
+  found, own = jax.device_get(run(params)), double(params)
+  table = own['embed']['table']
+  for b, (t, s) in enumerate(zip(LENGTHS, ASKED, strict=True)):
+    words = table[BATCH['tokens_BT'][b, :t]], table[BATCH['tokens_BS'][b, :s]]
+    expected = reference.model(own, cfg.cell, *words)
+    np.testing.assert_allclose(found.last_BTD[b, :t], expected, rtol=1e-4, atol=1e-5)
+  assert len(found.layers) == cfg.N + 1
+
+
+def test_elmo_vectors_of_both_texts_are_at_the_input_and_the_output():
+  """Their place; what they are is word_input's. The question's reach the passage through its attention alone."""
+  shapes = {place: drawn.shapes(bidaf.init, registry.config('bidaf', 'tiny', elmo=place)) for place in ELMO}
+  for place, (width_in, width) in ELMO.items():
+    assert shapes[place]['layer_00']['forward']['input'].shape[0] == width_in
+    assert shapes[place]['layer_01']['attention']['key'].shape == (width,)
+    assert shapes[place]['layer_01']['linear']['kernel'].shape == (4 * width, 16)
+  batch = BATCH | {f'characters_B{axis}C': RNG.integers(1, 262, (B, n, 7)).astype(np.int32) for axis, n in LETTERS}
+  cfg = registry.config('bidaf', 'tiny', elmo='output', char_filters=())
+  params = drawn.params(bidaf.init, cfg, std=drawn.by_size(2))
+  run = jax.jit(lambda batch: bidaf.apply(cfg, params, batch, (), all_layers=True)[0].layers)
+  before = jax.device_get(run(batch))
+  other = batch | {'characters_BSC': batch['characters_BSC'] % 200 + 1}
+  after = jax.device_get(run(other))
+  assert before[1].shape[-1] == 30 and not np.allclose(before[2][VALID_BT], after[2][VALID_BT])
+  np.testing.assert_array_equal(before[1], after[1])
+
+
+ELMO = {'none': (10, 16), 'input': (24, 16), 'output': (10, 30), 'both': (24, 30)}  # widths of the layers' inputs
+LETTERS = (('T', T), ('S', S))
+
+
+def count(variant: str, **changes) -> int:
+  params = drawn.shapes(bidaf.init, registry.config('bidaf', variant, V=0, **changes))
+  return sum(x.size for name, part in params.items() if name != 'bilm' for x in jax.tree.leaves(part))
+
+
+def test_the_sizes_are_those_of_the_papers():
+  gru = lambda width, cells: 2 * 3 * cells * (width + cells + 2)
+  lstm = lambda width, cells: 2 * 4 * cells * (width + cells + 1)
+  characters = lambda width: 261 * width + 5 * width * 100 + 100
+  tail = gru(180, 90) + 3 * 180 + 1 + 3 * 180 * 180 + 180
+  assert count('base') == characters(20) + gru(400, 90) + 3 * 180 + 4 * 180 * 180 + 180 + tail == 656_121
+  mixes = 2 * (3 + 1)
+  flow = 3 * 1204 + 4 * 1204 * 180 + 180
+  assert count('elmo_original') == characters(20) + gru(400 + 1024, 90) + flow + tail + mixes
+  seo = characters(8) + lstm(200, 100) + 3 * 200 + lstm(800, 100) + lstm(200, 100)
+  assert count('seo') == seo == 1_209_188
+
+
+def test_dropout_has_one_mask_for_all_words():
+  cfg = registry.config('bidaf', 'tiny', elmo='none', char_filters=(), dropout=0.5)
+  params = drawn.params(bidaf.init, cfg, std=drawn.by_size(2))
+  run = jax.jit(lambda key: bidaf.apply(cfg, params, BATCH, (), key, all_layers=True)[0])
+  found = jax.device_get(run(jax.random.key(3)))
+  dropped_BTD = (found.last_BTD == 0) & (found.layers[-1] != 0)
+  assert 0.2 < dropped_BTD[0].mean() < 0.8
+  np.testing.assert_array_equal(dropped_BTD[0], np.broadcast_to(dropped_BTD[0, :1], dropped_BTD[0].shape))
+
+
+def test_what_it_refuses():
+  with pytest.raises(InputError, match='predicts no words'):
+    bidaf.nll(bidaf.Config(), {}, Features(np.zeros((B, T, 30), np.float32)), np.zeros((B, T), np.int32))
+  for changes, message in (
+    ({'cell': 'rnn'}, 'unknown "rnn"'),
+    ({'D': 0}, 'D: got 0'),
+    ({'self_attention': False}, 'no_alignment: got True with model.self_attention=False'),
+  ):
+    with pytest.raises(InputError, match=message):
+      functools.partial(bidaf.Config, **changes)()
