@@ -532,6 +532,19 @@ def test_every_option_is_honoured():
       ('experiments/srl_lstm/conll2012.py', 'elmo', option)
       for option in ('place=both', 'bilm=small', 'mix=last', 'mix_l2=1', 'fine_tune')
     ),
+    *(
+      ('experiments/bcn/sst.py', 'sst5_elmo,bilm=small', option)
+      for option in (
+        'place=input',
+        'bilm=mini',
+        'phrases=all',
+        'phrases=none',
+        'classifier=maxout',
+        'fine_tune',
+        'fixed',
+      )
+    ),
+    ('experiments/bcn/sst.py', 'sst2', 'phrases=all'),
     *(('experiments/elmo/sst.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune', 'phrases')),
     *(('experiments/ulmfit/general.py', 'small', option) for option in ('direction=backward', 'epochs=2')),
     *(('experiments/ulmfit/general.py', 'wikitext103', option) for option in ('fidelity=fastai', 'dropmult=0')),

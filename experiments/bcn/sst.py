@@ -22,11 +22,14 @@ normalisation.
 
 The paper has Adam at 0.0001; batches of 100, gradient norm at most 5, 40 epochs and patience 5 are AllenNLP's
 (biattentive_classification_network_elmo.jsonnet, which has Adam at 0.001, as `sst2` here). `sst2` has 128 cells in
-place of 300, and words with the vectors of their characters in place of pre-trained vectors.
+place of 300, and words of 100 with the vectors of their characters.
 
-Deviations: the words of `sst5` are newly initialised, while the paper has GloVe 840B.300d, frozen in AllenNLP
-(data.vectors=FILE reads it), so expect less than published; the checkpoint of the lowest validation loss is evaluated,
-not of the highest accuracy.
+--config.data.vectors=FILE gives the paper's word vectors, GloVe's 840B.300d; with option `fixed` they are not trained,
+as in AllenNLP.
+
+Deviations: without data.vectors the words of `sst5` are newly initialised, so expect less than published; the
+checkpoint of the lowest validation loss is evaluated, not of the highest accuracy; ReLU layers have AllenNLP's widths,
+because the paper gives none.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ def get_config(arg: str = ''):
     fine_tune=False,
     phrases=('', 'long', 'all', 'none'),
     classifier=('relu', 'maxout'),
+    fixed=False,
   )
   task = 'sst2' if variant.startswith('sst2') else 'sst5'
   phrases = options.phrases or {'sst5': 'long', 'sst2': 'none'}[task]
@@ -83,6 +87,9 @@ def get_config(arg: str = ''):
   size = recipe.task(options.bilm, options.place if elmo else 'none', options.fine_tune)
   topics = {'dataset': 'embedded_topics', 'batching': {'buckets': (16,)}}
   tiny = config.merge(config.tiny(), {'data': topics, 'train': {'epochs': 0}})
+  if options.fixed:
+    groups = size.get('optim', {}).get('groups', (('.*', 1.0, 1.0),))
+    size = config.merge(size, {'optim': {'groups': (('^model/embed/table$', 0.0, 0.0), *groups)}}).to_dict()
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 

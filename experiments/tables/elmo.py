@@ -9,6 +9,7 @@ _ROLES = 'experiments/srl_lstm/conll2012.py'
 _CHOSEN = 'printed: the model of the best F1 on the validation split; ours: of its lowest loss'
 _LOSS = 'printed: the model of the best accuracy on the validation split; ours: of its lowest loss'
 _SENNA = 'data.vectors={data.senna}'
+_GLOVE = 'data.vectors={data.glove_840b}'
 # Table 7: texts of tasks, the user's files with a sentence a line.
 _TEXTS = {
   'snli': 'snli_text',
@@ -80,7 +81,7 @@ _SNLI_ARGS = {
 
 def _snli(name: str) -> Run:
   """Return ESIM on SNLI, with the metrics of both splits; five seeds where the paper has them."""
-  settings = (manual_dir('snli'), 'data.vectors={data.glove_840b}')
+  settings = (manual_dir('snli'), _GLOVE)
   then = ('evaluate --workdir={dir} --split=valid --no-baselines --output={dir}/valid.json',)
   seeds, start = (5, ()) if name == 'base' else (5 if name == 'elmo' else 1, (from_run('elmo/lm1b'),))
   return Run(
@@ -101,6 +102,8 @@ TABLE = Table(
     *(Row(f'elmo/{id}', f'esim/snli_{run}', 'accuracy', file, differs=_LOSS) for id, (file, run) in _SNLI.items()),
     Row('elmo/main/ner/baseline', 'elmo/conll2003', 'span_f1', differs=_CHOSEN),
     Row('elmo/main/ner/elmo', 'elmo/conll2003_elmo', 'span_f1', differs=_CHOSEN),
+    Row('elmo/main/sst5/baseline', 'bcn/sst5', 'accuracy', differs=_LOSS),
+    Row('elmo/main/sst5/elmo', 'bcn/sst5_elmo', 'accuracy', differs=_LOSS),
     Row('elmo/main/srl/baseline', 'elmo/conll2012', 'span_f1', differs=_CHOSEN),
     Row('elmo/main/srl/elmo', 'elmo/conll2012_elmo', 'span_f1', differs=_CHOSEN),
     *(Row(f'elmo/{id}', f'elmo/conll2012{run}', 'span_f1', 'valid', differs=_CHOSEN) for id, run in _ROLE_ROWS.items()),
@@ -124,6 +127,14 @@ TABLE = Table(
       gpu_hours=1.0,
     ),
     *(_snli(name) for name in _SNLI_ARGS),
+    Run('bcn/sst5', 'experiments/bcn/sst.py:sst5,fixed', (manual_dir('sst5'), _GLOVE), seeds=5, gpu_hours=0.5),
+    Run(
+      'bcn/sst5_elmo',
+      'experiments/bcn/sst.py:sst5_elmo,fixed',
+      (manual_dir('sst5'), _GLOVE, from_run('elmo/lm1b')),
+      seeds=5,
+      gpu_hours=2.0,
+    ),
     _roles('', 'base'),
     *(_roles(f'_{name}', option, from_run('elmo/lm1b')) for name, option in _ROLE_RUNS.items()),
     *(_tuned(data) for data in _TEXTS.values()),
@@ -139,7 +150,6 @@ TABLE = Table(
     Unmeasured('elmo/main/*/delta/*', 'follows from the rows without and with ELMo'),
     Unmeasured('elmo/main/squad/[!pd]*', 'lmx has no BiDAF-style model that reads ELMo vectors'),
     Unmeasured('elmo/main/coref/[!pd]*', 'lmx has no coreference resolution'),
-    Unmeasured('elmo/main/sst5/[!pd]*', 'lmx has neither the five classes of SST-5 nor the BCN classifier'),
     Unmeasured('elmo/l*/squad/*', 'lmx has no BiDAF-style model that reads ELMo vectors'),
     Unmeasured('elmo/wsd/bilm_*', 'lmx has no word sense disambiguation'),
     Unmeasured('elmo/pos/bilm_*', 'the tagger of lmx has no linear readout of a single layer of the biLM'),
