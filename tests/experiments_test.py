@@ -821,6 +821,7 @@ MODEL_CHANGES: dict = {
   ('esim', 'elmo'): ({}, 'input'),
   ('esim', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('srl_lstm', 'char_filters'): ({}, ((2, 6),)),
+  ('srl_lstm', 'char_projection'): ({}, 4),
   ('srl_lstm', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
   ('srl_lstm', 'elmo'): ({}, 'input'),
   ('srl_lstm', 'backend'): ({'backend': 'scan'}, 'custom'),
