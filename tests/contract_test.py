@@ -208,6 +208,8 @@ def begun(name: str):
 def given(name: str, batch):
   """The batch with what the model reads beside tokens: the letters or bits of each, or the windows around some."""
   reads = getattr(registry.get(name), 'READS', '')
+  if not reads_second(name):
+    batch = {key: x for key, x in batch.items() if key not in SECOND}
   tokens_BT = np.asarray(batch['tokens_BT'])
   if reads == 'vectors':
     bits = lambda x, width: ((np.asarray(x)[..., None] >> np.arange(width)) & 1).astype(np.float32)

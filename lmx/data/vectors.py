@@ -163,6 +163,8 @@ def _with_words(rows: Iterable[tuple[int, str]], path: str) -> Iterator[_Line]:
     if not width or fields < width + 1 or fields > width + 1 and _is_number(word.rpartition(' ')[2]):
       wanted = f'{width + 1}, a word and {width}' if width else 'a word and its'
       raise InputError(f'{where}: got {fields} fields; expected {wanted} numbers')
+    if word.endswith(' '):
+      raise InputError(f'{where}, field 2: got nothing between two spaces; expected a number')
     if not word:
       raise InputError(f'{where}, field 1: got no word before the {width} numbers; expected one')
     if not count and '.' in word and _is_number(word):

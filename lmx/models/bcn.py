@@ -54,6 +54,7 @@ OBJECTIVE_FIELDS: dict[str, Any] = {
 }
 HEADS: tuple[str, ...] = ()
 READS = 'characters'
+WORD_TABLE = 'embed/table'
 WORDS = False  # no output over words
 SIDES = ('first', 'second')
 
@@ -189,10 +190,11 @@ def apply(
     every text; ()).
 
   Raises:
-    InputError: texts=2, and the batch has one text.
+    InputError: the batch has another number of texts than `texts`.
   """
-  if cfg.texts == 2 and 'tokens_BS' not in batch:
-    raise InputError('model.texts: got 2; expected rows of two texts; set data.batching.form=separate')
+  if (cfg.texts == 2) != ('tokens_BS' in batch):
+    given, fix = (1, 'data.batching.form=separate') if cfg.texts == 2 else (2, 'model.texts=2')
+    raise InputError(f'model.texts: got {cfg.texts} with rows of {given} text(s); expected the same; set {fix}')
   texts = []
   for axis, text_key in zip('TS', split(key, cfg.texts), strict=False):
     valid = batch.get(f'valid_B{axis}', jnp.ones(batch[f'tokens_B{axis}'].shape, bool))

@@ -89,6 +89,7 @@ def test_a_repeated_word_has_its_first_vector(tmp_path):
 @pytest.mark.parametrize(
   ('line', 'message'),
   [
+    ('dog  1 2 3', 'v.txt, line 3, field 2: got nothing between two spaces'),
     ('dog 1 2', 'v.txt, line 3: got 3 fields; expected 4, a word and 3 numbers'),
     ('dog 1 2 3 4', 'v.txt, line 3: got 5 fields; expected 4, a word and 3 numbers'),
     ('', 'v.txt, line 3: got 1 fields; expected 4'),

@@ -42,6 +42,11 @@ def params_of(cfg):
   return drawn.params(bcn.init, cfg, std=drawn.by_size(2))
 
 
+def texts_of(texts, batch=BATCH):
+  """The batch with one text or both."""
+  return {key: x for key, x in batch.items() if texts == 2 or 'S' not in key.rpartition('_')[2]}
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def run(cfg, params, batch):
   return bcn.apply(cfg, params, batch, (), all_layers=True)[0]
@@ -68,7 +73,7 @@ def inputs(cfg, params):
 def test_the_network_is_its_equations(texts):
   cfg = config(texts=texts)
   params = params_of(cfg)
-  found = jax.device_get(run(cfg, params, BATCH))
+  found = jax.device_get(run(cfg, params, texts_of(texts)))
   plain = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
   given = inputs(cfg, params)[:texts]
   assert found.pooled_BD.shape == (B, texts * 4 * (16 + 14)) and found.last_BTD.shape == (B, T, 30)
@@ -111,8 +116,12 @@ def test_the_classifiers_are_their_equations(head):
 
   @jax.jit
   def both(params, key):
-    parts = objective_cfg, bcn, cfg, params, BATCH, ()
-    return run(cfg, params['model'], BATCH).pooled_BD, classify.predict(*parts)[0], classify.loss(*parts, key).sums
+    parts = objective_cfg, bcn, cfg, params, texts_of(1), ()
+    return (
+      run(cfg, params['model'], texts_of(1)).pooled_BD,
+      classify.predict(*parts)[0],
+      classify.loss(*parts, key).sums,
+    )
 
   pooled_BD, found, sums = jax.device_get(both(params, jax.random.key(0)))
   plain = jax.tree.map(lambda x: np.asarray(x, np.float64), params['objective'])
@@ -132,6 +141,13 @@ def test_the_classifier_is_that_of_elmos_paper_unless_the_config_has_another():
   assert 'norm' not in shapes['block_0']
 
 
+@pytest.mark.parametrize('texts', [1, 2])
+def test_another_number_of_texts_is_refused(texts):
+  cfg = config(texts=texts)
+  with pytest.raises(InputError, match=f'model.texts: got {texts} with rows of {3 - texts}'):
+    jax.eval_shape(lambda p: bcn.apply(cfg, p, texts_of(3 - texts), ()), drawn.shapes(bcn.init, cfg))
+
+
 @pytest.mark.parametrize(('texts', 'elmo'), [(1, 'none'), (1, 'both'), (2, 'input')])
 def test_the_sizes_are_those_of_the_released_classifier(texts, elmo):
   """AllenNLP: feed-forward 300 (+ 1,024) -> 300, biLSTMs of 300 from 300 and 1,800; pooled 600 (+ 1,024)."""
@@ -144,13 +160,10 @@ def test_the_sizes_are_those_of_the_released_classifier(texts, elmo):
   assert set(shapes['layer_01']) == set(shapes['pool']) == set(bcn.SIDES[:texts])
 
 
-def test_a_second_text_is_declared_and_required():
+def test_a_second_text_is_declared():
   rows = {'tokens_BT': jax.ShapeDtypeStruct((2, 3), jnp.int32)}
   assert set(bcn.read_shapes(config(), rows)) == {'tokens_BT'}
   assert {'tokens_BS', 'valid_BS', 'characters_BSC'} <= set(bcn.read_shapes(config(texts=2), rows))
-  one = {key: x for key, x in BATCH.items() if not key.endswith(('_BS', '_BSC'))}
-  with pytest.raises(InputError, match='texts: got 2; expected rows of two texts; set data.batching.form=separate'):
-    jax.eval_shape(functools.partial(bcn.apply, config(texts=2)), params_of(config(texts=2)), one, ())
 
 
 def test_it_says_that_it_predicts_no_words():
