@@ -4,11 +4,12 @@
   lmx train --config=experiments/esim/pairs.py:mrpc,place=both --workdir=runs/mrpc-elmo --config.data.manual_dir=DIR \\
     --config.train.init_from=runs/elmo
 
-Variants: GLUE's tasks of two texts, `scitail`, `own` (a table of yours: --config.data.texts="('premise','hypothesis')"
---config.data.label=label), `own_scores` (its labels are numbers), and `tiny`. The biLM of the run in train.init_from is
-at the place of option `place`, input, output or both (see experiments/esim/snli.py): `bilm=mini`, small, medium or
-original; `fine_tune`. Labels of GLUE's test files are not public, so its tasks are evaluated on the validation split,
-or with --config.evaluation.split=test where the files have labels.
+Variants: GLUE's tasks of two texts (mrpc, qqp, stsb, mnli, qnli, rte, wnli), `scitail`, `own` (a table of yours:
+--config.data.texts="('premise','hypothesis')" --config.data.label=label), `own_scores` (its labels are numbers), and
+`tiny`. The biLM of the run in train.init_from is at the place of option `place`, input, output or both (see
+experiments/esim/snli.py): `bilm=mini`, small, medium or original; `fine_tune`. Labels of GLUE's test files are not
+public, so its tasks are evaluated on the validation split, or with --config.evaluation.split=test where the files have
+labels.
 
 No paper has ESIM alone on these tasks. The model is half as wide as on SNLI, and a word has an embedding of 100 and a
 vector from its characters, because the tasks are small and there are no pre-trained word vectors;

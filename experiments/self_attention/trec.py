@@ -4,8 +4,8 @@
     --config.data.manual_dir=DIR
 
 DIR holds train.tsv and test.tsv, or train_5500.label and TREC_10.label; without it they are downloaded. Options as in
-quickstart.py. Newly initialised, without word vectors: a minute or two on a core. No paper compares the scores so;
-docs/results has our errors of five of them.
+quickstart.py. Variant base is of width 128. Newly initialised, without word vectors: a minute or two on a core. No
+paper compares the scores so; docs/results has our errors of five of them.
 """
 
 from __future__ import annotations
