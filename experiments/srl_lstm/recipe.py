@@ -44,6 +44,6 @@ def get_config(arg: str, dataset: str, length: int, optim: dict[str, Any], train
     'train': {'epochs': 500, 'log_every': 50, **train},
   }
   size = recipe.task(options.bilm, options.place if elmo else 'none', options.fine_tune)
-  roles = {'dataset': 'embedded_roles', 'batching': {'buckets': (16,)}}
+  roles = {'dataset': 'embedded_roles', 'length': 24, 'batching': {'buckets': ()}}  # one length: one compilation
   tiny = config.merge(config.tiny(), {'data': roles, 'train': {'epochs': 0}})
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
