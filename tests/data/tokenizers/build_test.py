@@ -133,6 +133,20 @@ def test_pieces_say_where_in_the_text_they_come_from():
     assert spans.shape == (len(ids), 2) and ''.join(text[a:b] for a, b in spans[spans[:, 1] > 7]).strip() == 'cats'
 
 
+@pytest.mark.parametrize('lower_case', [False, True])
+@pytest.mark.parametrize('rule', ['prose', 'space', 'lines'])
+def test_words_say_where_in_the_text_they_come_from(rule, lower_case):
+  text = "İnce 12,000  Naïve-İ cats'\n\u2003(U.S.A.) ... end"
+  made = words.Words(['<unk>', '<eos>'], rule, lower_case=lower_case)
+  ids, spans = made.encode_spans(text)
+  np.testing.assert_array_equal(ids, made.encode(text))
+  read = [text[a:b].lower() if lower_case else text[a:b] for a, b in spans]
+  assert ['<eos>' if rule == 'lines' and word == '\n' else word for word in read] == made.split(text)
+  assert made.encode_spans('')[1].shape == (0, 2)
+  with pytest.raises(InputError, match='"double", whose words have no offsets'):
+    words.Words(['<unk>', '<eos>'], 'double').encode_spans(text)
+
+
 @pytest.mark.parametrize('kind', ['bpe', 'unigram'])
 @pytest.mark.parametrize('lower_case', [False, True])
 def test_bytes_come_from_their_own_character(kind, lower_case):
