@@ -109,7 +109,7 @@ def test_padding_and_an_empty_second_text_change_nothing():
 @pytest.mark.parametrize('head', ['relu', 'maxout'])
 def test_the_classifiers_are_their_equations(head):
   cfg = config(elmo='none', char_filters=())
-  change = {} if head == 'relu' else {'activation': 'maxout', 'pieces': 3, 'normalize': True}
+  change = {} if head == 'relu' else {'activation': 'maxout', 'pieces': 2, 'normalize': True}
   fields = {**bcn.OBJECTIVE_FIELDS, 'head': (7, 5), 'dropout_pooled': 0.0, 'dropout_head': 0.0, **change}
   objective_cfg = classify.Config(classes=3, **fields)
   params = {'model': params_of(cfg), 'objective': drawn.params(classify.init, objective_cfg, bcn, cfg)}
