@@ -31,7 +31,7 @@ VARIANTS = recipe.VARIANTS
 
 
 def get_config(arg: str = ''):
-  return recipe.get_config(arg, 'conll2005', 256, {'clip_norm': 1.0}, {})
+  return recipe.settings(arg, 'conll2005', 256, {'clip_norm': 1.0}, {})
 
 
 def sweep():

@@ -30,7 +30,7 @@ VARIANTS = recipe.VARIANTS
 
 
 def get_config(arg: str = ''):
-  return recipe.get_config(arg, 'conll2012', 512, {'clip_value': 1.0}, {'patience': 200})
+  return recipe.settings(arg, 'conll2012', 512, {'clip_value': 1.0}, {'patience': 200})
 
 
 def sweep():

@@ -12,7 +12,7 @@ PLACES = ('input', 'output', 'both')
 SIZES = ('original', 'medium', 'small', 'mini')
 
 
-def get_config(arg: str, dataset: str, length: int, optim: dict[str, Any], train: dict[str, Any]):
+def settings(arg: str, dataset: str, length: int, optim: dict[str, Any], train: dict[str, Any]):
   """Return the config of a data set.
 
   Args:

@@ -207,6 +207,11 @@ def second_text(rows: dict[str, Any]) -> dict[str, Any]:
   return {'characters_BTC': characters, **rows, **second}
 
 
+def spelled(rows: dict[str, Any]) -> dict[str, Any]:
+  """Return the shapes of a batch of one text with its characters; see `second_text`."""
+  return {key: leaf for key, leaf in second_text(rows).items() if 'S' not in key.rpartition('_')[2]}
+
+
 def concatenate(x_BTD: Array, vectors: dict[str, Array], place: str) -> Array:
   """Return `x_BTD` with the ELMo vectors of a place, if there are any."""
   return jnp.concatenate([x_BTD, vectors[place]], -1) if place in vectors else x_BTD

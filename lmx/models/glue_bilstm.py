@@ -136,7 +136,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
   """Return the shapes of a batch with the second text, if the model reads one."""
-  return word_input.second_text(shapes) if cfg.texts == 2 else shapes
+  return word_input.second_text(shapes) if cfg.texts == 2 else word_input.spelled(shapes)
 
 
 def encode(

@@ -162,7 +162,7 @@ def test_the_sizes_are_those_of_the_released_classifier(texts, elmo):
 
 def test_a_second_text_is_declared():
   rows = {'tokens_BT': jax.ShapeDtypeStruct((2, 3), jnp.int32)}
-  assert set(bcn.read_shapes(config(), rows)) == {'tokens_BT'}
+  assert set(bcn.read_shapes(config(), rows)) == {'tokens_BT', 'characters_BTC'}
   assert {'tokens_BS', 'valid_BS', 'characters_BSC'} <= set(bcn.read_shapes(config(texts=2), rows))
 
 
