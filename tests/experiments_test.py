@@ -1160,6 +1160,8 @@ DATA_CHANGES: dict = {
   'documents': None,
   'tokenizer': None,
   'tokenizer_path': None,
+  'vectors': None,
+  'other_rows': None,  # initial parameters: tests/runs/word_table_test.py
   'vocab_size': None,
   'min_count': None,
   'lower_case': None,

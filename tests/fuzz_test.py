@@ -167,7 +167,7 @@ def replaced(rng: random.Random, tree: Any) -> Any:
 RUN: Any = types.SimpleNamespace(
   objective_name='classify',
   objective=types.SimpleNamespace(),
-  data=types.SimpleNamespace(dataset='table_files', texts=('text',), label='label'),
+  data=types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', characters=0),
 )
 LOADED: Any = types.SimpleNamespace(run=RUN, labels=['a', 'b'], tokenizer=build.train('bytes', ()))
 
