@@ -143,6 +143,8 @@ def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ..
     a, b = (shared[:1], shared[1:]) if cfg.form in ('bert', 'xlnet') else (shared, ())
     return tuple((a, (*b, len(shared) + choice)) for choice in range(choices))
   in_order = tuple((document,) for document in range(documents))
+  if cfg.form == 'separate':
+    return tuple((text,) for text in in_order)
   return (in_order, in_order[::-1]) if cfg.both_orders else (in_order,)
 
 
@@ -197,19 +199,12 @@ class Texts(bucketed.Bucketed):
     seconds = [sequences[0 if cfg.both_orders else g][-1] for g in range(len(sequences))]
     self._alone_GI = [is_dropped & (full_IN[:, list(second)].sum(axis=1) == 0) for second in seconds]
     around_GI = [around - between * alone_I for alone_I in self._alone_GI]
-    if cfg.form == 'separate':
-      self._kept_ranges = [
-        [_kept_ranges(full_IN, (text,), np.full(len(full_IN), length), 0)[0] for text in sequences[0]]
-      ]
-    else:
-      self._kept_ranges = [
-        _kept_ranges(full_IN, sequence, length - around_I, cfg.second_length)
-        for sequence, around_I in zip(sequences, around_GI, strict=True)
-      ]
+    self._kept_ranges = [
+      _kept_ranges(full_IN, sequence, length - around_I, cfg.second_length)
+      for sequence, around_I in zip(sequences, around_GI, strict=True)
+    ]
     totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept_ranges]
     self._sizes = np.max(np.add(totals, around_GI), axis=0)
-    if cfg.form == 'separate':
-      self._sizes = np.max([kept_I for ((_, kept_I),) in self._kept_ranges[0]], axis=0)
     self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
     full_lengths = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
     truncated = int((np.stack(full_lengths) > np.stack(totals)).any(axis=0).sum())
@@ -226,37 +221,25 @@ class Texts(bucketed.Bucketed):
       )
     self._arrange(cfg, 'rows')
     if cfg.form == 'separate':
-      self._set_size(len(full_IN), int(totals[0].sum()), '1')
+      self._set_size(len(full_IN), int(np.sum(totals)), '1')
 
   def positions(self) -> int:
     """Return the number of positions in an epoch, padding included."""
-    return super().positions() * (len(self._kept_ranges[0]) if self._cfg.form == 'separate' else 1)
+    return super().positions() * (len(self._sequences) if self._cfg.form == 'separate' else 1)
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
     T = length or self.length
-    if self._cfg.form == 'separate':
-      arrays = [self._separate(example_B, live_B, T)]
-    else:
-      arrays = [self._sequence(g, example_B, live_B, T) for g in range(len(self._sequences))]
+    arrays = [self._sequence(g, example_B, live_B, T) for g in range(len(self._sequences))]
     batch = arrays[0]
-    if len(arrays) > 1:
+    if self._cfg.form == 'separate':  # a sequence is a text; they have no types
+      texts = zip('TS', arrays, strict=False)
+      batch = {f'{key}_B{axis}': array[f'{key}_BT'] for axis, array in texts for key in ('tokens', 'valid')}
+    elif len(arrays) > 1:
       batch = {key.replace('_B', '_BG', 1): np.stack([array[key] for array in arrays], axis=1) for key in batch}
     batch['row_weights_B'] = live_B.astype(np.float32)
     if self._labels is not None:
       labels_B = np.where(live_B, self._labels[example_B], 0)
       batch['scores_B' if labels_B.dtype.kind == 'f' else 'labels_B'] = labels_B
-    return batch
-
-  def _separate(self, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
-    """Return the first text of each row, and the second with axis S."""
-    batch: dict[str, np.ndarray] = {}
-    column_T = np.arange(T)
-    for n, (axis, ((_, kept_I),)) in enumerate(zip('TS', self._kept_ranges[0], strict=False)):
-      valid_BT = (column_T < kept_I[example_B][:, None]) & live_B[:, None]
-      position_BT = self._begin_IN[example_B, n][:, None] + column_T
-      tokens_BT = np.zeros(valid_BT.shape, np.int32)
-      tokens_BT[valid_BT] = self._read(position_BT[valid_BT])
-      batch |= {f'tokens_B{axis}': tokens_BT, f'valid_B{axis}': valid_BT}
     return batch
 
   def _sequence(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
