@@ -88,8 +88,7 @@ def get_config(arg: str = ''):
   topics = {'dataset': 'embedded_topics', 'batching': {'buckets': (16,)}}
   tiny = config.merge(config.tiny(), {'data': topics, 'train': {'epochs': 0}})
   if options.fixed:
-    groups = size.get('optim', {}).get('groups', (('.*', 1.0, 1.0),))
-    size = config.merge(size, {'optim': {'groups': (('^model/embed/table$', 0.0, 0.0), *groups)}}).to_dict()
+    size = recipe.fix_words(size)
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 

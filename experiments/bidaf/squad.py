@@ -63,8 +63,7 @@ def get_config(arg: str = ''):
   if variant == 'seo':
     size = {'model': {'variant': 'seo'}, 'data': {'batch_size': 60}, 'optim': {'lr': 0.5}, 'train': {'epochs': 12}}
   if options.fixed:
-    groups = size.get('optim', {}).get('groups', (('.*', 1.0, 1.0),))
-    size = config.merge(size, {'optim': {'groups': (('^model/embed/table$', 0.0, 0.0), *groups)}}).to_dict()
+    size = elmo.fix_words(size)
   tiny = config.merge(config.tiny(), recipe.tiny())
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 

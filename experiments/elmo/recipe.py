@@ -13,6 +13,15 @@ ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 
 OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
 
 
+FIXED_WORDS = ('^model/embed/table$', 0.0, 0.0)  # of optim.groups: word vectors that are not trained
+
+
+def fix_words(settings: dict[str, Any]) -> dict[str, Any]:
+  """Return `settings` with groups of the optimizer by which word vectors, as those of data.vectors, are not trained."""
+  groups = settings.get('optim', {}).get('groups', (('.*', 1.0, 1.0),))
+  return {**settings, 'optim': {**settings.get('optim', {}), 'groups': (FIXED_WORDS, *groups)}}
+
+
 def task(bilm: str, elmo: str, fine_tune: bool) -> dict[str, Any]:
   """Return the settings of a task model with ELMo vectors, or without them if `elmo` is 'none'.
 

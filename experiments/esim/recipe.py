@@ -37,7 +37,7 @@ def settings(elmo: str, bilm: str, *, fine_tune: bool = False, fixed: bool = Fal
   """
   task = config.merge({'optim': {'groups': ()}}, elmo_recipe.task(bilm, elmo, fine_tune)).to_dict()
   bilm_groups = task['optim']['groups'][:-1]
-  held = (('^model/embed/table$', 0.0, 0.0),) if fixed else ()
+  held = (elmo_recipe.FIXED_WORDS,) if fixed else ()
   rest = ((_MATRICES, 1.0, 1.0), ('.*', 1.0, 0.0))
   base = {
     'model': {'name': 'esim'},

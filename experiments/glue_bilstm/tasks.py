@@ -97,7 +97,7 @@ def get_config(arg: str = ''):
     return config.merge(base, _tiny())
   size = recipe.task(options.bilm, 'input' if options.elmo else 'none', False)
   if options.fixed:
-    size['optim'] = {'groups': (('^model/embed/table$', 0.0, 0.0), ('.*', 1.0, 1.0))}
+    size = recipe.fix_words(size)
   head = {'objective': {**REGRESSION, 'head': () if released else (512,), 'activation': 'tanh'}}
   return config.merge(base, glue.task(variant), size, head if variant == 'stsb' else {})
 
