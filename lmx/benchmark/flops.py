@@ -169,13 +169,8 @@ def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str
       positions = random.permuted(np.tile(np.arange(length), (batch, 1)), axis=1)[:, : leaf.shape[1]]
       batch_arrays[name] = np.sort(positions, axis=1).astype(np.int32)
     elif leaf.dtype == np.int32:
-      high = (
-        2
-        if name in ('types_BT', 'next_B', 'predicate_BT')
-        else labels
-        if name.startswith('labels')
-        else getattr(task.cfg, 'V', 2)
-      )
+      is_binary = name in ('types_BT', 'next_B', 'predicate_BT')
+      high = 2 if is_binary else labels if name.startswith('labels') else getattr(task.cfg, 'V', 2)
       batch_arrays[name] = random.integers(high, size=leaf.shape, dtype=np.int32)
     else:
       batch_arrays[name] = np.ones(leaf.shape, leaf.dtype)
