@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import bilm, char_cnn, embedding, scalar_mix
 from lmx.layers.dropout import dropout, split
-from lmx.types import Array, Batch, Params
+from lmx.types import Array, Batch, Features, Params
 
 PLACES = ('none', 'input', 'output', 'both')
 
@@ -194,22 +194,31 @@ def elmo_vectors(
   return vectors
 
 
-def second_text(rows: dict[str, Any]) -> dict[str, Any]:
-  """Return the shapes of a batch with a second text, as long as the first, and the characters of both.
+def valid(batch: Batch, axis: str = 'T') -> Array:
+  """Return the mask of the words of a text, valid_BT or with axis 'S' valid_BS; all are valid without it."""
+  return batch.get(f'valid_B{axis}', jnp.ones(batch[f'tokens_B{axis}'].shape, bool))
+
+
+def check_texts(texts: int, batch: Batch) -> None:
+  """Raise InputError unless the rows of a batch have `texts` texts, 1 or 2."""
+  given = 2 if 'tokens_BS' in batch else 1
+  if texts != given:
+    fix = 'data.batching.form=separate' if texts == 2 else 'model.texts=2'
+    raise InputError(f'model.texts: got {texts} with rows of {given} text(s); expected the same; set {fix}')
+
+
+def read_shapes(rows: dict[str, Any], texts: int) -> dict[str, Any]:
+  """Return the shapes of a batch of one text or two equally long ones, with their characters.
 
   Args:
     rows: {key: ShapeDtypeStruct} with tokens_BT.
+    texts: 1 or 2.
   """
   B, T = rows['tokens_BT'].shape
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((B, T, *sizes), dtype)
   characters = leaf(jnp.int32, char_cnn.WORD_LENGTH)
   second = {'tokens_BS': leaf(jnp.int32), 'valid_BS': leaf(jnp.bool_), 'characters_BSC': characters}
-  return {'characters_BTC': characters, **rows, **second}
-
-
-def spelled(rows: dict[str, Any]) -> dict[str, Any]:
-  """Return the shapes of a batch of one text with its characters; see `second_text`."""
-  return {key: leaf for key, leaf in second_text(rows).items() if 'S' not in key.rpartition('_')[2]}
+  return {'characters_BTC': characters, **rows, **(second if texts == 2 else {})}
 
 
 def concatenate(x_BTD: Array, vectors: dict[str, Array], place: str) -> Array:
@@ -223,7 +232,8 @@ def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'mix_l2': jnp.float32(batch['tokens_BT'].shape[0])} if used else {}
 
 
-def penalties(cfg: Config, params: Params, batch: Batch) -> dict[str, Array]:
+def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
   """Return {'mix_l2'}: lambda times the squared norm of the mixes' weights (section 3.3), times the number of rows."""
+  del features
   total = sum(jnp.sum(params[f'mix_{place}']['weights'] ** 2) for place in mixes(cfg))
   return {name: cfg.mix_l2 * total * rows for name, rows in penalty_weights(cfg, batch).items()}

@@ -139,7 +139,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
   """Return the shapes of a batch with the second text, if there is one."""
-  return word_input.second_text(shapes) if cfg.texts == 2 else word_input.spelled(shapes)
+  return word_input.read_shapes(shapes, cfg.texts)
 
 
 def encode(
@@ -192,12 +192,10 @@ def apply(
   Raises:
     InputError: the batch has another number of texts than `texts`.
   """
-  if (cfg.texts == 2) != ('tokens_BS' in batch):
-    given, fix = (1, 'data.batching.form=separate') if cfg.texts == 2 else (2, 'model.texts=2')
-    raise InputError(f'model.texts: got {cfg.texts} with rows of {given} text(s); expected the same; set {fix}')
+  word_input.check_texts(cfg.texts, batch)
   texts = []
   for axis, text_key in zip('TS', split(key, cfg.texts), strict=False):
-    valid = batch.get(f'valid_B{axis}', jnp.ones(batch[f'tokens_B{axis}'].shape, bool))
+    valid = word_input.valid(batch, axis)
     texts.append((valid, *encode(cfg, params, batch, axis, valid, text_key)))
   outputs, pooled, layers = [], [], []
   for (valid, x_BTF, x_BTD, vectors), (other_valid, _, y_BSD, _), side in zip(texts, texts[::-1], SIDES, strict=False):
@@ -209,13 +207,7 @@ def apply(
   return Features(outputs[0], jnp.concatenate(pooled, -1), layers[0] if all_layers else None), state
 
 
-penalty_weights = word_input.penalty_weights
-
-
-def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
-  del features
-  return word_input.penalties(cfg, params, batch)
+penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:

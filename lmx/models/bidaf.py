@@ -40,7 +40,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
 from lmx.kernels.mixed_product import einsum
-from lmx.layers import bidirectional, char_cnn, word_input
+from lmx.layers import bidirectional, char_cnn, rnn_attention, word_input
 from lmx.layers.dropout import split
 from lmx.layers.locked_dropout import locked_dropout
 from lmx.types import Array, Batch, Features, Params, State
@@ -169,12 +169,12 @@ def _softmax(scores: Array, mask: Array, nothing: Array | None = None) -> Array:
   Args:
     nothing: score that is in the denominator alone.
   """
-  least = jnp.finfo(jnp.float32).min
-  scores = jnp.where(mask, scores, least)
+  S = scores.shape[-1]
+  mask = jnp.broadcast_to(mask, scores.shape)
   if nothing is not None:
     rest = jnp.broadcast_to(nothing, (*scores.shape[:-1], 1))
-    scores = jnp.concatenate([scores, rest], -1)
-  return jnp.where(mask, jax.nn.softmax(scores, axis=-1)[..., : mask.shape[-1]], 0.0)
+    scores, mask = jnp.concatenate([scores, rest], -1), jnp.concatenate([mask, jnp.ones_like(rest, bool)], -1)
+  return rnn_attention.weights(scores, mask)[..., :S]
 
 
 def attention_flow(params: Params, h_BTD: Array, u_BSD: Array, valid_BT: Array, valid_BS: Array) -> Array:
@@ -215,7 +215,7 @@ def apply(
     (Features with last_BTD, of the passage, after dropout; ()).
   """
   passage_key, question_key, flow_key, *keys = split(key, 8)
-  valid = {axis: batch.get(f'valid_B{axis}', jnp.ones(batch[f'tokens_B{axis}'].shape, bool)) for axis in 'TS'}
+  valid = {axis: word_input.valid(batch, axis) for axis in 'TS'}
 
   def recurrent(own: Params, x_BTD: Array, key: Array | None, axis: str = 'T') -> Array:
     x_BTD = locked_dropout(x_BTD, cfg.dropout, key, 1)
@@ -255,18 +255,12 @@ def apply(
 
 
 def read_shapes(cfg: Config, rows: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.ShapeDtypeStruct]:
-  """Return the shapes of a batch with the question, see `word_input.second_text`."""
+  """Return the shapes of a batch with the question, see `word_input.read_shapes`."""
   del cfg
-  return word_input.second_text(rows)
+  return word_input.read_shapes(rows, 2)
 
 
-penalty_weights = word_input.penalty_weights
-
-
-def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
-  del features
-  return word_input.penalties(cfg, params, batch)
+penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:

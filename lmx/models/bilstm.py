@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
 from lmx.layers import bidirectional, char_cnn, word_input
@@ -108,7 +107,7 @@ def apply(
   Returns:
     (Features with last_BTD: the last layer's output after dropout, with ELMo vectors concatenated as in `elmo`; ()).
   """
-  valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool))
+  valid_BT = word_input.valid(batch)
   bilm_key, elmo_key, input_key, *keys = split(key, 3 + cfg.N)
   vectors = word_input.elmo_vectors(cfg, params, batch, valid_BT, bilm_key, elmo_key)
   x_BTD = dropout(word_input.embed(cfg, params, batch), cfg.dropout, input_key)
@@ -123,13 +122,7 @@ def apply(
   return Features(x_BTD, layers=tuple(hidden) if all_layers else None), state
 
 
-penalty_weights = word_input.penalty_weights
-
-
-def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
-  del features
-  return word_input.penalties(cfg, params, batch)
+penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:

@@ -180,8 +180,8 @@ def _as_rows(batch: Batch) -> Batch:
   So a layer that both share runs once, and a pair stays on its device.
   """
   T = max(batch['tokens_BT'].shape[1], batch['tokens_BS'].shape[1])
-  valid = {f'valid_B{axis}': jnp.ones(batch[f'tokens_B{axis}'].shape, bool) for axis in 'TS'}
-  given: Batch = {**valid, **batch}
+  valid = {f'valid_B{axis}': word_input.valid(batch, axis) for axis in 'TS'}
+  given: Batch = {**batch, **valid}
   texts: dict[str, Array] = {}
   for name in ('tokens_BT', 'valid_BT', 'characters_BTC'):
     if name in given:
@@ -210,16 +210,10 @@ def _layer(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array, key: Arra
 def read_shapes(cfg: Config, rows: dict[str, Any]) -> dict[str, Any]:
   """Return the shapes of a batch with the second text."""
   del cfg
-  return word_input.second_text(rows)
+  return word_input.read_shapes(rows, 2)
 
 
-penalty_weights = word_input.penalty_weights
-
-
-def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
-  del features
-  return word_input.penalties(cfg, params, batch)
+penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:

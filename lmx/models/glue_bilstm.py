@@ -136,7 +136,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
   """Return the shapes of a batch with the second text, if the model reads one."""
-  return word_input.second_text(shapes) if cfg.texts == 2 else word_input.spelled(shapes)
+  return word_input.read_shapes(shapes, cfg.texts)
 
 
 def encode(
@@ -187,13 +187,10 @@ def apply(
   Raises:
     InputError: the batch has another number of texts than `texts`.
   """
-  if (cfg.texts == 2) != ('tokens_BS' in batch):
-    found = 2 if 'tokens_BS' in batch else 1
-    fix = 'data.batching.form=separate' if cfg.texts == 2 else 'model.texts=2'
-    raise InputError(f'model.texts: got {cfg.texts} with rows of {found} text(s); expected the same; set {fix}')
+  word_input.check_texts(cfg.texts, batch)
   axes = 'TS'[: cfg.texts]
   keys = split(key, 3 * cfg.texts)
-  valid = [batch.get(f'valid_B{axis}', jnp.ones(batch[f'tokens_B{axis}'].shape, bool)) for axis in axes]
+  valid = [word_input.valid(batch, axis) for axis in axes]
   texts = [encode(cfg, params, batch, axis, valid[i], keys[i]) for i, axis in enumerate(axes)]
   outputs = []
   for i, (hidden, vectors) in enumerate(texts):
@@ -209,13 +206,7 @@ def apply(
   return Features(outputs[0], pooled_BD=pooled_BD, layers=tuple(texts[0][0]) if all_layers else None), state
 
 
-penalty_weights = word_input.penalty_weights
-
-
-def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
-  del features
-  return word_input.penalties(cfg, params, batch)
+penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:

@@ -126,7 +126,7 @@ def apply(
   Returns:
     (Features with last_BTD: the last layer's output, with ELMo vectors concatenated as in `elmo`; ()).
   """
-  valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool))
+  valid_BT = word_input.valid(batch)
   bilm_key, elmo_key, *keys = split(key, 2 + cfg.N)
   vectors = word_input.elmo_vectors(cfg, params, batch, valid_BT, bilm_key, elmo_key)
   predicate_BTE = embedding.lookup(params['embed']['predicate'], batch['predicate_BT'], cfg.dtype)
@@ -144,13 +144,7 @@ def apply(
   return Features(x_BTD, layers=tuple(hidden) if all_layers else None), state
 
 
-penalty_weights = word_input.penalty_weights
-
-
-def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Return the penalty of the mixes' weights, see `word_input.penalties`."""
-  del features
-  return word_input.penalties(cfg, params, batch)
+penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
