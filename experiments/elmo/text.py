@@ -7,6 +7,10 @@ million parameters without the output layer (D = 512 cells, P = 128), vocabulary
 `original` are the sizes of the release, for a GPU. No metric is published for your own text. Option:
 `:mini,epochs=2`.
 
+In `mini` each row of the batch begins from an empty state every 10 updates, as every sentence of a task does. The
+release carries states over the whole training and advises to read some batches first: without that, a small biLM can
+be far worse from an empty state (docs/notes/elmo.md). --config.data.batching.reset_every=0 is the release's.
+
 To adapt a trained model to the text of a task (appendix A.1 of the paper, table 7: one epoch):
 --config.train.init_from=RUN --config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary; new words are read
 by their characters. Before that it is measured by
@@ -39,7 +43,7 @@ def get_config(arg: str = ''):
       'tokenizer': 'words',
       'vocab_size': 30_000,
       'characters': 50,
-      'batching': 'both_ways',
+      'batching': {'name': 'both_ways'},
       'batch_size': 128,
       'length': 20,
     },
@@ -49,7 +53,7 @@ def get_config(arg: str = ''):
   }
   mini = {
     'objective': {'samples': 2048},
-    'data': {'characters': 24, 'batch_size': 64},
+    'data': {'characters': 24, 'batch_size': 64, 'batching': {'name': 'both_ways', 'reset_every': 10}},
     'train': {'eval_every': 2000},
   }
   tiny = {'objective': {'samples': 50}, 'data': {'vocab_size': 400, 'characters': 20}}

@@ -3,8 +3,10 @@
 As in ELMo's released code (Peters et al. 2018, arXiv 1802.05365; `BidirectionalLMDataset`): sentence w_1 .. w_n is
 read forward as <S> w_1 .. w_n with targets w_1 .. w_n </S>, and backward as </S> w_n .. w_1 with targets w_n .. w_1
 <S>. Both streams read the sentences in the same order. Row b of a step continues row b of the step before, so both
-states can be carried over. Deviations: sentences keep the order of the data in every epoch; and the two directions
-read the same sentences at the same time, where the released code draws other files for each.
+states can be carried over. A state that is never reset can settle where no reading from an empty state leads: two cells
+that stay at the clip are enough (docs/notes/elmo.md). `reset_every` lets training see beginnings. Deviations: sentences
+keep the order of the data in every epoch; and the two directions read the same sentences at the same time, where the
+released code draws other files for each.
 
 Line ends and ends of text are not words here: the end of the sentence replaces them.
 """
@@ -19,7 +21,7 @@ import numpy as np
 from lmx.data.batching.base import Batches, sizes
 from lmx.data.tokenizers import word_characters
 from lmx.data.tokenizers.word_characters import WordCharacters
-from lmx.errors import InputError
+from lmx.errors import InputError, check_range
 
 CHARACTERS = 'must'
 SENTENCES = True
@@ -27,9 +29,18 @@ SENTENCES = True
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Streams of sentences, forward and backward."""
+  """Streams of sentences, forward and backward.
+
+  Attributes:
+    reset_every: in training, each row begins from an empty state every so many updates, the rows in turn. 0: only at
+      the start of an epoch, as in the released code.
+  """
 
   name: str = 'both_ways'
+  reset_every: int = 0
+
+  def __post_init__(self) -> None:
+    check_range('data.batching.reset_every', self.reset_every, 0)
 
 
 def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWays:
@@ -41,6 +52,7 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Both
     vocab_size=tokenizer.vocab_size,
     seed=seed,
     train=train,
+    reset_every=data.batching.reset_every if train else 0,
     words=word_characters.create(tokenizer, data.characters),
     skipped=tuple(i for i in range(tokenizer.vocab_size) if tokenizer.id_to_token(i) in ('\n', '<eos>')),
   )
@@ -59,6 +71,7 @@ class BothWays(Batches):
     words: word and character ids of the tokenizer.
     vocab_size: size of the tokenizer's vocabulary.
     skipped: ids of the tokenizer that are not words: end of line and end of text.
+    reset_every: updates after which a row begins from an empty state; 0 for never.
   """
 
   stateful = True
@@ -74,11 +87,12 @@ class BothWays(Batches):
     vocab_size: int,
     seed: int,
     train: bool,
+    reset_every: int = 0,
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
     if split.sentences is None:
       raise InputError(f'{split.title} has no sentences; data.batching "both_ways" needs a data set with sentences')
-    self._words = words
+    self._words, self._reset_every = words, reset_every
     self._first_S, self._count_S = self._trim(np.asarray(split.sentences, np.int64), skipped)
     self._start_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and the total
     total = int(self._start_S[-1])
@@ -125,4 +139,7 @@ class BothWays(Batches):
       target_BT = self._words.word_ids(self._read(np.where(nth_BT < count_BT, target, first_BT)))
       batch[f'{prefix}characters_BTC'] = np.where(inside_BT[..., None], characters_BTC, 0).astype(np.int32)
       batch[f'{prefix}targets_BT'] = np.where(inside_BT & (nth_BT < count_BT), target_BT, end * inside_BT)
-    return batch | dict(weights_BT=(inside_BT & live_B[:, None]).astype(np.float32), reset_B=step_B == 0)
+    reset_B = step_B == 0
+    if self._reset_every:
+      reset_B |= (step_B + row_B) % self._reset_every == 0
+    return batch | dict(weights_BT=(inside_BT & live_B[:, None]).astype(np.float32), reset_B=reset_B)

@@ -125,6 +125,25 @@ def test_a_row_goes_on_where_it_ended_in_training_too():
   np.testing.assert_array_equal(train(1, slice(1, 2))['targets_BT'], train(1)['targets_BT'][1:])
 
 
+def test_rows_begin_from_an_empty_state_in_turn_if_asked():
+  data, spelled = made()
+  build_with = lambda train, every: both_ways.build(
+    pipeline.Config(
+      batching={'name': 'both_ways', 'reset_every': every}, characters=8, batch_size=2, eval_batch_size=2, length=1
+    ),
+    dataclasses.replace(data, splits={'train': data.splits['train']}),
+    'train',
+    0,
+    train=train,
+  )
+  found = [build_with(True, 3)(step)['reset_B'].tolist() for step in range(6)]
+  assert found == [[True, True], [False, False], [False, True], [True, False], [False, False], [False, True]]
+  for kept in (build_with(True, 0), build_with(False, 3)):  # never in evaluation
+    assert [kept(step)['reset_B'].tolist() for step in range(1, 6)] == [[False, False]] * 5
+  with pytest.raises(InputError, match='data.batching.reset_every'):
+    both_ways.Config(reset_every=-1)
+
+
 def labelled():
   tokenizer = with_all_words(build.train('words', ['a b'], rule='space'), ['c d e'])
   data = corpus.Corpus.from_texts({'train': ['a b c', 'd', 'e a']}, tokenizer)
