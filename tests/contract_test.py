@@ -22,6 +22,7 @@ from tests import drawn
 B, T, P, S = 3, 12, 4, 9
 SMALL = {'V': 61, 'T': 32}  # over the size for tests, where that is a size of a paper
 SMALLER = {'bert': {'D': 32}, 'transformer': {'T': 0, 'encoder_layers': 1, 'decoder_layers': 1}}
+SMALLER |= dict.fromkeys(('bcn', 'bidaf', 'esim', 'glue_bilstm', 'srl_lstm'), {'bilm_layers': 1})  # bilstm has two
 COUNTS = {  # without the names in HEADS; where a paper or its code prints the number or fixes it
   ('gpt2', '124m'): 124_439_808,
   ('gpt2', '355m'): 354_823_168,
@@ -112,12 +113,27 @@ FEW = ('rnn_lm', 'gpt2', 'bert', 'bahdanau')
 few_models = pytest.mark.parametrize(
   'name', [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
 )
-# A model of windows has no outputs that a token further on could reach, nor padding on the right.
-every_sequence = pytest.mark.parametrize(
-  'name', [name for name in MODELS if getattr(registry.get(name), 'READS', '') != 'windows']
+# Slow, as their rows, masks and caches are those of another model: of esim, bahdanau, gpt2 or transformer.
+ALIKE = (
+  'bcn',
+  'glue_bilstm',
+  'luong',
+  'rnn_encdec',
+  'gpt',
+  'character_transformer',
+  'quaternion_transformer',
 )
-causal_models = pytest.mark.parametrize('name', CAUSAL)
-every_encoder_decoder = pytest.mark.parametrize('name', [n for n in MODELS if hasattr(registry.get(n), 'begin')])
+
+
+def apart(names) -> pytest.MarkDecorator:
+  return pytest.mark.parametrize('name', [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in names])
+
+
+every_kind = apart(MODELS)
+# A model of windows has no outputs that a token further on could reach, nor padding on the right.
+every_sequence = apart([name for name in MODELS if getattr(registry.get(name), 'READS', '') != 'windows'])
+causal_models = apart(CAUSAL)
+every_encoder_decoder = apart([n for n in MODELS if hasattr(registry.get(n), 'begin')])
 
 
 def config(name: str, **changes):
@@ -134,7 +150,7 @@ def reads_second(name: str) -> bool:
   return 'tokens_BS' in shapes(config(name), ROW)
 
 
-every_model_of_pairs = pytest.mark.parametrize('name', [name for name in MODELS if reads_second(name)])
+every_model_of_pairs = apart([name for name in MODELS if reads_second(name)])
 
 
 def draw(init, *args):
@@ -179,6 +195,12 @@ def batch_of(cfg, seed: int = 0) -> dict[str, np.ndarray]:
     'starts_B': np.array([1, 2, 5], np.int32),
     'ends_B': np.array([3, 2, 6], np.int32),
   }
+
+
+def whole_rows(name: str) -> dict[str, np.ndarray]:
+  """The batch, of a model of both directions with its mask, so that it is compiled for rows with padding alone."""
+  batch = batch_of(config(name))
+  return batch if registry.get(name).CAUSAL else batch | {'valid_BT': np.ones((B, T), bool)}
 
 
 def words(cfg) -> int:
@@ -360,10 +382,10 @@ def test_every_parameter_gets_a_gradient(name):
     assert np.abs(leaf).max() > 1e-7, jax.tree_util.keystr(path)
 
 
-@every_model
+@every_kind
 def test_a_row_does_not_depend_on_its_neighbours(name):
   cfg = config(name)
-  batch = batch_of(cfg)
+  batch = whole_rows(name)
   before = last(name, batch)
   batch['tokens_BT'] = batch['tokens_BT'].copy()
   batch['tokens_BT'][1:] = (batch['tokens_BT'][1:] + 7) % words(cfg)
@@ -377,7 +399,7 @@ def test_a_row_does_not_depend_on_its_neighbours(name):
 def test_what_a_change_of_a_token_reaches(name):
   """A causal model's earlier outputs stay bit-equal and later ones change; the others' outputs all change."""
   cfg = config(name)
-  batch = batch_of(cfg)
+  batch = whole_rows(name)
   before, t = last(name, batch), 5
   batch['tokens_BT'] = batch['tokens_BT'].copy()
   batch['tokens_BT'][:, t] = (batch['tokens_BT'][:, t] + 1) % words(cfg)
@@ -392,19 +414,23 @@ def test_what_a_change_of_a_token_reaches(name):
 
 @every_sequence
 def test_padding_on_the_right_changes_nothing(name):
-  """What stands in invalid places reaches no valid output, and a padded row is the short row.
+  """What stands in invalid places reaches no valid output, and a padded row is the short row, without a mask.
 
-  The short row of a causal model is the beginning of the whole one.
+  The short row of a causal model is the beginning of the whole one. The second of two texts is padded alike, and a
+  model that compares them reads an empty one.
   """
   cfg = config(name)
   batch = batch_of(cfg)
-  lengths = np.array([T, 7, 1])
-  batch['valid_BT'] = np.arange(T) < lengths[:, None]
+  batch['valid_BT'] = np.arange(T) < np.array([T, 7, 1])[:, None]
+  batch['valid_BS'] = np.arange(S) < np.array([S, 5, 0])[:, None]
   before = last(name, batch)
-  batch['tokens_BT'] = np.where(batch['valid_BT'], batch['tokens_BT'], 3).astype(np.int32)
-  after = last(name, batch)
-  np.testing.assert_array_equal(after[batch['valid_BT']], before[batch['valid_BT']])
+  assert np.isfinite(before).all()
+  for axis in 'TS':
+    filled = np.where(batch[f'valid_B{axis}'], batch[f'tokens_B{axis}'], 3)
+    after = last(name, {**batch, f'tokens_B{axis}': filled.astype(np.int32)})
+    np.testing.assert_array_equal(after[batch['valid_BT']], before[batch['valid_BT']])
   short = batch_of(cfg) if registry.get(name).CAUSAL else part_of(batch_of(cfg), steps=slice(7))
+  short |= {key: short[key][:, :5] for key in SECOND}
   np.testing.assert_allclose(last(name, short)[1, :7], before[1, :7], rtol=1e-5, atol=1e-5)
 
 
@@ -475,21 +501,9 @@ def test_every_leaf_of_the_state_after_the_source_leads_with_the_batch(name):
 
 
 @every_model_of_pairs
-def test_padding_of_the_second_text_changes_nothing(name):
-  batch = batch_of(config(name))
-  batch['valid_BS'] = np.arange(S) < np.array([S, 5, 0])[:, None]
-  before = last(name, batch)
-  assert np.isfinite(before).all()
-  batch['tokens_BS'] = np.where(batch['valid_BS'], batch['tokens_BS'], 3).astype(np.int32)
-  np.testing.assert_array_equal(last(name, batch), before)
-  short = {k: v[:, :5] if k in SECOND else v for k, v in part_of(batch, slice(1, 2)).items()}
-  np.testing.assert_allclose(last(name, short)[0], before[1], rtol=1e-5, atol=1e-5)
-
-
-@every_model_of_pairs
 def test_the_second_text_reaches_every_output(name):
   cfg = config(name)
-  batch = batch_of(cfg)
+  batch = whole_rows(name)
   before = last(name, batch)
   for s in (0, S - 1):
     other = batch['tokens_BS'].copy()

@@ -6,7 +6,7 @@ import pytest
 
 from lmx.engine import step
 from lmx.layout import Layout, Stacked, broadcast, layers
-from tests import engine_cases
+from tests import drawn, engine_cases
 
 COMMON = ('gpt2',)  # the others are slow
 CHANGES = {'gpt': {'N': 2, 'scan': True}, 'gpt2': {'scan': True}, 'xlnet': {'N': 3, 'scan': True}}
@@ -32,12 +32,10 @@ def layout_of(name, stacked):
 
 def initial(name):
   module, cfg, objective, objective_cfg = engine_cases.parts(name, CHANGES.get(name))
-  model_key, objective_key = jax.random.split(jax.random.key(0))
-  init = lambda: {
-    'model': module.init(cfg, model_key),
-    'objective': objective.init(objective_cfg, module, cfg, objective_key),
+  return {
+    'model': drawn.params(module.init, cfg, std=drawn.by_size()),
+    'objective': drawn.params(objective.init, objective_cfg, module, cfg, std=drawn.by_size()),
   }
-  return jax.jit(init)()
 
 
 @pytest.mark.parametrize('name', [n if n in COMMON else pytest.param(n, marks=pytest.mark.slow) for n in MODELS])

@@ -33,6 +33,7 @@ EXPERIMENTS = (
   'ntm',
   'bahdanau',
   'bidaf',
+  'srl_lstm',
   'transformer',
   'memory_compressed',
   'transformer_xl',
@@ -42,7 +43,12 @@ EXPERIMENTS = (
   'self_attention',
   'character_transformer',
 )
-FILES = {'bcn': 'sst.py', 'esim': 'pairs.py', 'glue_bilstm': 'tasks.py'}  # others: quickstart.py
+FILES = {  # others: quickstart.py
+  'bcn': 'sst.py',
+  'esim': 'pairs.py',
+  'glue_bilstm': 'tasks.py',
+  'srl_lstm': 'conll2005.py',
+}
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 
 

@@ -88,7 +88,7 @@ def test_elmo_vectors_of_both_texts_are_at_the_input_and_the_output():
     assert shapes[place]['layer_01']['attention']['key'].shape == (width,)
     assert shapes[place]['layer_01']['linear']['kernel'].shape == (4 * width, 16)
   batch = BATCH | {f'characters_B{axis}C': RNG.integers(1, 262, (B, n, 7)).astype(np.int32) for axis, n in LETTERS}
-  cfg = registry.config('bidaf', 'tiny', elmo='output', char_filters=())
+  cfg = registry.config('bidaf', 'tiny', elmo='output', char_filters=(), bilm_layers=1)
   params = drawn.params(bidaf.init, cfg, std=drawn.by_size(2))
   run = jax.jit(lambda batch: bidaf.apply(cfg, params, batch, (), all_layers=True)[0].layers)
   before = jax.device_get(run(batch))

@@ -28,8 +28,8 @@ BATCH = {
 
 
 def config(**changes):
-  fields = esim.Config.__dataclass_fields__
-  return registry.config('esim', 'tiny', **{**{name: 0.0 for name in fields if name.startswith('dropout')}, **changes})
+  quiet = {name: 0.0 for name in esim.Config.__dataclass_fields__ if name.startswith('dropout')}
+  return registry.config('esim', 'tiny', **{**quiet, 'bilm_layers': 1, **changes})
 
 
 def params_of(cfg):

@@ -20,7 +20,7 @@ from tests.reference import self_attention as reference
 
 B, T = 2, 7
 LENGTHS = (7, 3)
-SIZES = dict(V=19, D=8, F=12, N=2, A=5, S=9, reach=2, dropout=0.0)
+SIZES = dict(V=19, D=8, F=12, N=1, A=5, S=9, reach=2, dropout=0.0)
 
 
 def config(**changes):
@@ -39,8 +39,9 @@ def outputs(cfg, params, batch):
 @pytest.mark.parametrize(
   'changes',
   [
-    *({'score': score} for score in rnn_attention.SCORES),
-    {'score': 'dot', 'projected': True},
+    *({'score': score} for score in rnn_attention.SCORES if score != 'additive'),
+    {'score': 'additive', 'N': 2},
+    {'score': 'dot', 'projected': True, 'N': 2},
     {'score': 'location', 'window': 'local_m'},
     {'score': 'general', 'window': 'local_p', 'projected': True},
   ],

@@ -27,7 +27,9 @@ PLAIN = {'elmo': 'none', 'char_filters': (), 'mix_l2': 0.0}
 
 
 def config(**changes):
-  return registry.config('srl_lstm', 'tiny', **({'V': 9, 'N': 3, 'dropout': 0.0, 'dropout_elmo': 0.0} | changes))
+  return registry.config(
+    'srl_lstm', 'tiny', **({'V': 9, 'N': 3, 'bilm_layers': 1, 'dropout': 0.0, 'dropout_elmo': 0.0} | changes)
+  )
 
 
 @functools.cache
@@ -40,7 +42,7 @@ def run(cfg, batch=None, key=None):
   return jax.device_get(apply(params_of(cfg), BATCH if batch is None else batch, key))
 
 
-@pytest.mark.parametrize('N', [1, 2, 3])
+@pytest.mark.parametrize('N', [1, 3])
 def test_equations_of_rows_of_several_lengths(N):
   cfg = config(**PLAIN, N=N)
   params, found = params_of(cfg), run(cfg)
