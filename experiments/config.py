@@ -5,9 +5,11 @@ An experiment lists only what differs from the defaults of `lmx/config/`. Import
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -32,16 +34,107 @@ def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, m
   Raises:
     ValueError: unknown variant or option, or a value of another type than the default's.
   """
-  variant = variants[0]
-  values = {k: v[0] if isinstance(v, tuple) else v for k, v in options.items()}
+  variant, given = _split(arg, variants, options)
+  return variant, ml_collections.ConfigDict({**_defaults(options), **given})
+
+
+def arguments(variants: Sequence[str], **options: Any) -> Callable[[Callable], Callable]:
+  """Decorate a function of (variant, options), such as `get_config`, as one of the text that `parse_arg` splits.
+
+  An option that is given must count: some other value of it changes the settings, their name apart.
+
+  Args:
+    variants: as in `parse_arg`.
+    **options: as in `parse_arg`.
+
+  Raises:
+    ValueError: as `parse_arg`, or an option that changes nothing of the variant, with those that it changes.
+  """
+
+  def decorate(build: Callable[[str, ml_collections.ConfigDict], Any]) -> Callable[[str], Any]:
+    def get(arg: str = '') -> Any:
+      variant, given = _split(arg, variants, options)
+      values = {**_defaults(options), **given}
+      counts = functools.partial(_counts, build, options)
+      built = build(variant, ml_collections.ConfigDict(values))
+      for name, value in given.items():
+        if not counts(variant, values, name):
+          raise ValueError(
+            f'option "{name}": got {_text(value)} with {variant}, where it changes nothing; '
+            f'expected {_where(counts, variants, options, variant, values, name)}'
+          )
+      return built
+
+    return get
+
+  return decorate
+
+
+def _split(arg: str, variants: Sequence[str], options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+  """Return the variant and the options that `arg` names."""
+  variant, given = variants[0], {}
   for i, part in enumerate(p.strip() for p in arg.split(',') if p.strip()):
     name, equals, text = part.partition('=')
     if i == 0 and not equals and name not in options:
       variant = _check_name(name, variants, 'variant')
     else:
       _check_name(name, options, 'option')
-      values[name] = _value(name, text if equals else 'true', options[name])
-  return variant, ml_collections.ConfigDict(values)
+      given[name] = _value(name, text if equals else 'true', options[name])
+  return variant, given
+
+
+def _defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+  return {name: default[0] if isinstance(default, tuple) else default for name, default in options.items()}
+
+
+def _others(default: Any, value: Any) -> list[Any]:
+  """Return other values of an option: all of a list, for a number its default and a larger one."""
+  if isinstance(default, tuple):
+    return [x for x in default if x != value]
+  return [not value] if isinstance(default, bool) else [x for x in (default, 2 * value + 1) if x != value]
+
+
+def _counts(build: Callable, options: Mapping[str, Any], variant: str, values: Mapping[str, Any], name: str) -> bool:
+  """Return whether an option changes what is built, or all its other values are refused."""
+
+  def built(value: Any) -> Any:
+    settings = build(variant, ml_collections.ConfigDict({**values, name: value}))
+    return settings if isinstance(settings, list) else {k: v for k, v in settings.items() if k != 'name'}
+
+  refused = True
+  try:
+    now = built(values[name])
+    for other in _others(options[name], values[name]):
+      with contextlib.suppress(ValueError):
+        if built(other) != now:
+          return True
+        refused = False
+  except ValueError:  # of another variant or option, which `_where` tries
+    return False
+  return refused
+
+
+def _where(
+  counts: Callable[..., bool],
+  variants: Sequence[str],
+  options: Mapping[str, Any],
+  variant: str,
+  values: Mapping[str, Any],
+  name: str,
+) -> str:
+  """Return where an option without effect would count: other variants, else another value of one other option."""
+  places = [other for other in variants if counts(other, values, name)] or [
+    f'{other}={_text(value)}'
+    for other, default in options.items()
+    if other != name
+    for value in _others(default, values[other])
+    if value != '' and counts(variant, {**values, other: value}, name)
+  ]
+  return f'it with {" or ".join(places)}, or left out' if places else 'it left out'
+
+
+def _text(value: Any) -> str:
+  return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_name(name: str, names: Sequence[str] | Mapping[str, Any], what: str) -> str:

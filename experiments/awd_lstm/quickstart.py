@@ -18,8 +18,8 @@ from experiments.awd_lstm import recipe
 VARIANTS = ('fast', 'finetune', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, cell=('lstm', 'qrnn'))
+@config.arguments(VARIANTS, cell=('lstm', 'qrnn'))
+def get_config(variant, options):
   base = {
     'name': 'awd_lstm_quickstart',
     'model': {

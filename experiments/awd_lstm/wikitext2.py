@@ -38,8 +38,8 @@ CHANGES: dict[str, dict] = {
 }
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'), pod=False)
+@config.arguments(VARIANTS, of=('released', 'paper', 'qrnn'), pod=False)
+def get_config(variant, options):
   start = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
   base = {
     'name': f'awd_lstm_wikitext2_{variant}',

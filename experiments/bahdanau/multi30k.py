@@ -20,8 +20,8 @@ from experiments import config, rnn_translation
 VARIANTS = ('rnnsearch', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, recipe=('modern', 'paper'))
+@config.arguments(VARIANTS, recipe=('modern', 'paper'))
+def get_config(variant, options):
   paper = rnn_translation.cho(epochs=40)
   return config.merge(
     rnn_translation.multi30k('bahdanau', 'rnnsearch_small', paper if options.recipe == 'paper' else None),

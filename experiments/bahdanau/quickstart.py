@@ -17,8 +17,8 @@ from experiments import config, rnn_translation, translation
 VARIANTS = ('rnnsearch', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, reads=('words', 'digits'), reading=('soft', 'hard'))
+@config.arguments(VARIANTS, reads=('words', 'digits'), reading=('soft', 'hard'))
+def get_config(variant, options):
   model = {'name': 'bahdanau', 'variant': 'rnnsearch_small', 'E': 32, 'D': 64, 'A': 64, 'maxout': 64, 'init_scale': 0.1}
   tiny = translation.tiny(E=12, D=16, A=10, maxout=8, init_scale=0.3)
   return config.merge(

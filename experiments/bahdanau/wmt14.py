@@ -19,8 +19,8 @@ from experiments import config, rnn_translation
 VARIANTS = ('rnnsearch', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, length=50)
+@config.arguments(VARIANTS, length=50)
+def get_config(variant, options):
   return config.merge(
     rnn_translation.wmt14('bahdanau', 'rnnsearch'),
     rnn_translation.french(options.length),

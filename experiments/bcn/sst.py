@@ -48,35 +48,34 @@ _DATA = {
 _SMALL = {**recipe.OWN_WORDS, 'F': 128, 'D': 128}
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    place=('both', 'input', 'output'),
-    bilm=('original', 'medium', 'small', 'mini'),
-    fine_tune=False,
-    phrases=('', 'long', 'all', 'none'),
-    classifier=('relu', 'maxout'),
-    fixed=False,
-  )
+@config.arguments(
+  VARIANTS,
+  place=('', 'both', 'input', 'output'),
+  bilm=('original', 'medium', 'small', 'mini'),
+  fine_tune=False,
+  phrases=('', 'long', 'all', 'none'),
+  classifier=('relu', 'maxout'),
+  fixed=False,
+)
+def get_config(variant, options):
   task = 'sst2' if variant.startswith('sst2') else 'sst5'
   phrases = options.phrases or {'sst5': 'long', 'sst2': 'none'}[task]
   if (task, phrases) not in _DATA:
     raise ValueError(f'phrases: got "{phrases}" with {task}; expected all or none')
   maxout = {'activation': 'maxout', 'normalize': True} if options.classifier == 'maxout' else {}
-  elmo = variant.endswith('_elmo')
+  place = recipe.place(variant, options.place, 'both')
   base = {
     'name': f'bcn_{variant}',
     'model': {
       'name': 'bcn',
       **(_SMALL if task == 'sst2' else {}),
-      **({'mix_l2': 0.001} if elmo else {}),  # Peters et al. 2018, appendix
+      **({'mix_l2': 0.001} if place != 'none' else {}),  # Peters et al. 2018, appendix
     },
     'objective': {'name': 'classify', **maxout},
     'data': {
       'dataset': _DATA[task, phrases],
       'tokenizer': 'words',
-      'characters': 24 if options.bilm == 'mini' else 50,
+      'characters': 50,
       'batching': {'name': 'documents', 'buckets': (16, 24, 32, 48)},
       'batch_size': 100 if task == 'sst5' else 32,
       'length': 64,
@@ -84,9 +83,9 @@ def get_config(arg: str = ''):
     'optim': {'optimizer': 'adam', 'lr': 1e-4 if task == 'sst5' else 1e-3, 'clip_norm': 5.0},
     'train': {'epochs': 40, 'patience': 5, 'log_every': 50},
   }
-  size = recipe.task(options.bilm, options.place if elmo else 'none', options.fine_tune)
-  topics = {'dataset': 'embedded_topics', 'batching': {'buckets': (16,)}}
-  tiny = config.merge(config.tiny(), {'data': topics, 'train': {'epochs': 0}})
+  size = recipe.task(options.bilm, place, options.fine_tune)
+  topics = {'dataset': 'embedded_topics', 'batching': {'buckets': ()}}
+  tiny = config.merge(recipe.tiny(place), {'data': topics, 'train': {'epochs': 0}})
   if options.fixed:
     size = recipe.fix_words(size)
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})

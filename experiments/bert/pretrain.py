@@ -87,18 +87,17 @@ def _ablation(options: Any) -> dict[str, Any]:
   return changes
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    fidelity=tuple(ORIGIN),
-    length=('128', '512'),
-    whole_word=False,
-    no_nsp=False,
-    left_to_right=False,
-    masks=MASKS,
-    pod=False,
-  )
+@config.arguments(
+  VARIANTS,
+  fidelity=tuple(ORIGIN),
+  length=('128', '512'),
+  whole_word=False,
+  no_nsp=False,
+  left_to_right=False,
+  masks=MASKS,
+  pod=False,
+)
+def get_config(variant, options):
   length = int(options.length)
   large = variant == 'large'
   base = {

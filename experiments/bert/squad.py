@@ -31,8 +31,8 @@ from experiments.bert import recipe
 VARIANTS = ('squad', 'squad2', 'own', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), bilstm=False, epochs=0.0, lr=5e-5)
+@config.arguments(VARIANTS, adam=('released', 'corrected'), bilstm=False, epochs=0.0, lr=5e-5)
+def get_config(variant, options):
   second = variant == 'squad2'
   base = {
     'name': f'bert_{variant}',

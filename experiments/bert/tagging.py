@@ -39,10 +39,8 @@ VARIANTS = ('conll2003', 'wnut17', 'ud_ewt', 'tiny')
 FEATURES = ('none', 'embeddings', 'second_to_last', 'last', 'sum_last_4', 'concat_last_4', 'sum_all')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg, VARIANTS, adam=('released', 'corrected'), crf=False, features=FEATURES, epochs=0.0, lr=0.0
-  )
+@config.arguments(VARIANTS, adam=('released', 'corrected'), crf=False, features=FEATURES, epochs=0.0, lr=0.0)
+def get_config(variant, options):
   frozen = options.features != 'none'
   base = {
     'name': f'bert_{variant}',

@@ -41,7 +41,7 @@ Option `adam`: 'released' (default) has no bias correction, as google-research/b
 the variance over seeds on small data sets (Mosbach et al. 2021, arXiv 2006.04884; Zhang et al. 2021, arXiv 2006.05987).
 Options `epochs` and `lr`. Options of section 5.1, for a run pre-trained with `left_to_right`
 (experiments/bert/pretrain.py), whose first token sees no other: `left_to_right` classifies the last token, as GPT does
-(the paper does not say which), and `bilstm` reads it after a two-layer BiLSTM of 768 cells a direction.
+(the paper does not say which), or `bilstm` reads it after a two-layer BiLSTM of 768 cells a direction.
 """
 
 from __future__ import annotations
@@ -52,10 +52,8 @@ from experiments.bert import recipe
 VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'own', 'own_scores', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg, VARIANTS, adam=('released', 'corrected'), left_to_right=False, bilstm=False, epochs=3.0, lr=2e-5
-  )
+@config.arguments(VARIANTS, adam=('released', 'corrected'), left_to_right=False, bilstm=False, epochs=3.0, lr=2e-5)
+def get_config(variant, options):
   above = recipe.bilstm(variant) if options.bilstm else {}
   pooling = 'last' if options.left_to_right or options.bilstm else 'pooled'
   base = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from experiments import config
 from experiments.bidaf import recipe
+from experiments.elmo import recipe as elmo
 
 VARIANTS = ('fast', 'tiny')
 
@@ -32,7 +33,7 @@ def get_config(arg: str = ''):
     'evaluation': recipe.ANSWERS,
   }
   fast = {'model': {'E': 64, 'D': 48, 'char_filters': ((5, 32),)}}
-  tiny = config.merge(config.tiny(), recipe.tiny())
+  tiny = config.merge(elmo.tiny('none', spelled=True), recipe.tiny())
   return config.merge(base, tiny.to_dict() if variant == 'tiny' else fast)
 
 

@@ -27,7 +27,6 @@ def tiny() -> dict[str, Any]:
   return {
     'data': {
       'dataset': 'embedded_questions',
-      'characters': 12,
       'vocab_size': 400,
       'length': 96,
       'batching': {'buckets': (64,), 'question_length': 32},

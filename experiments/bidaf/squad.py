@@ -40,31 +40,31 @@ from experiments.elmo import recipe as elmo
 VARIANTS = ('base', 'elmo', 'seo', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    data=('squad', 'squad2', 'own'),
-    place=('both', 'input', 'output'),
-    bilm=('original', 'medium', 'small', 'mini'),
-    fine_tune=False,
-    fixed=False,
-  )
+@config.arguments(
+  VARIANTS,
+  data=('squad', 'squad2', 'own'),
+  place=('', 'both', 'input', 'output'),
+  bilm=('original', 'medium', 'small', 'mini'),
+  fine_tune=False,
+  fixed=False,
+)
+def get_config(variant, options):
   base = {
     'name': f'bidaf_{options.data}_{variant}',
     'model': {'name': 'bidaf'},
     'objective': {'name': 'span'},
-    'data': recipe.data('squad_files' if options.data == 'own' else options.data, 24 if options.bilm == 'mini' else 50),
+    'data': recipe.data('squad_files' if options.data == 'own' else options.data, 50),
     'optim': recipe.ADADELTA,
     'train': {'epochs': 24, 'patience': 6, 'log_every': 30},
     'evaluation': recipe.ANSWERS,
   }
-  size = elmo.task(options.bilm, options.place if variant == 'elmo' else 'none', options.fine_tune)
+  place = elmo.place(variant, options.place, 'both')
+  size = elmo.task(options.bilm, place, options.fine_tune)
   if variant == 'seo':
     size = {'model': {'variant': 'seo'}, 'data': {'batch_size': 60}, 'optim': {'lr': 0.5}, 'train': {'epochs': 12}}
   if options.fixed:
     size = elmo.fix_words(size)
-  tiny = config.merge(config.tiny(), recipe.tiny())
+  tiny = config.merge(elmo.tiny(place, spelled=True), recipe.tiny())
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 

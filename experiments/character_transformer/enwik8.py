@@ -36,8 +36,8 @@ from experiments.character_transformer import recipe
 VARIANTS = ('t12', 't64', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, **recipe.ABLATIONS, pod=False)
+@config.arguments(VARIANTS, **recipe.ABLATIONS, pod=False)
+def get_config(variant, options):
   size = 't12' if variant == 'tiny' else variant
   return recipe.build('enwik8', size, options, small=variant == 'tiny')
 

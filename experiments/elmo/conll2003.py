@@ -28,10 +28,10 @@ from experiments.elmo import recipe
 VARIANTS = ('base', 'elmo', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg, VARIANTS, place=('input', 'output', 'both'), bilm=('original', 'medium', 'small', 'mini'), fine_tune=False
-  )
+@config.arguments(
+  VARIANTS, place=('', 'input', 'output', 'both'), bilm=('original', 'medium', 'small', 'mini'), fine_tune=False
+)
+def get_config(variant, options):
   base = {
     'name': f'conll2003_{variant}',
     'model': {'name': 'bilstm', **({} if variant == 'tiny' else {'mix_l2': 0.1})},
@@ -39,7 +39,7 @@ def get_config(arg: str = ''):
     'data': {
       'dataset': 'conll2003',
       'tokenizer': 'words',
-      'characters': 24 if options.bilm == 'mini' else 50,
+      'characters': 50,
       'batching': {'name': 'tagged', 'buckets': (8, 16, 24, 32, 48, 64)},
       'batch_size': 64,
       'length': 128,
@@ -47,10 +47,10 @@ def get_config(arg: str = ''):
     'optim': {'optimizer': 'adam', 'lr': 1e-3, 'clip_norm': 5.0},
     'train': {'epochs': 75, 'patience': 25, 'log_every': 50},
   }
-  place = options.place if variant == 'elmo' else 'none'
+  place = recipe.place(variant, options.place, 'input')
   size = recipe.task(options.bilm, place, options.fine_tune)
-  tags = {'dataset': 'embedded_tags', 'length': 64, 'batching': {'buckets': (16, 32)}}
-  tiny = config.merge(config.tiny(), {'data': tags, 'train': {'epochs': 0}})
+  tags = {'dataset': 'embedded_tags', 'length': 32, 'batching': {'buckets': ()}}
+  tiny = config.merge(recipe.tiny(place, spelled=True), {'data': tags, 'train': {'epochs': 0}})
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 

@@ -29,8 +29,8 @@ from experiments.elmo import recipe
 VARIANTS = ('original', 'medium', 'small', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, pod=False)
+@config.arguments(VARIANTS, pod=False)
+def get_config(variant, options):
   base = {
     'name': f'elmo_lm1b_{variant}',
     'model': {'name': 'elmo', 'variant': variant},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments import config
+
 # Adagrad as ELMo's release has it (bilm-tf, training.py): rate 0.2, accumulator 1, clipping at 10, on a loss that is 20
 # steps times half the sum of the two directions. Ours is that sum, 10 times smaller: so the clipping norm is 10 times
 # smaller and the accumulator 100 times; the updates are the same.
@@ -22,6 +24,33 @@ def fix_words(settings: dict[str, Any]) -> dict[str, Any]:
   return {**settings, 'optim': {**settings.get('optim', {}), 'groups': (FIXED_WORDS, *groups)}}
 
 
+def place(variant: str, given: str, default: str) -> str:
+  """Return where a variant has ELMo vectors, for `task`; `tiny,place=both` has them too.
+
+  Args:
+    variant: 'elmo', one that ends so, another one, which has none, or 'tiny'.
+    given: option `place`: '' is the default, and none in `tiny`.
+    default: the paper's place.
+  """
+  if variant.endswith('elmo'):
+    return given or default
+  return given or 'none' if variant == 'tiny' else 'none'
+
+
+def tiny(elmo: str, *, spelled: bool = False) -> dict[str, Any]:
+  """Return the changes of a tiny task model, which compiles in seconds without ELMo.
+
+  Args:
+    elmo: place of the ELMo vectors, 'none', 'input', 'output' or 'both'.
+    spelled: without ELMo, words have vectors from their characters too.
+  """
+  changes = config.tiny(elmo=elmo)
+  if elmo == 'none':
+    changes['model'] |= {'mix_l2': 0.0} if spelled else {'mix_l2': 0.0, 'char_filters': ()}
+  changes['data'] |= {'characters': 12 if spelled or elmo != 'none' else 0}
+  return changes
+
+
 def task(bilm: str, elmo: str, fine_tune: bool) -> dict[str, Any]:
   """Return the settings of a task model with ELMo vectors, or without them if `elmo` is 'none'.
 
@@ -35,6 +64,7 @@ def task(bilm: str, elmo: str, fine_tune: bool) -> dict[str, Any]:
   rate = 0.01 if fine_tune else 0.0
   return {
     'model': {'variant': f'elmo_{bilm}', 'elmo': elmo, 'frozen': not fine_tune, 'dropout_bilm': 0.1 * fine_tune},
+    'data': {'characters': 24 if bilm == 'mini' else 50},
     'optim': {'groups': (('^model/bilm/', rate, 0.0), ('.*', 1.0, 1.0))},
     'train': {'init_parts': ('model=model/bilm',)},
   }

@@ -22,15 +22,14 @@ from experiments.elmo import recipe
 VARIANTS = ('base', 'elmo', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    place=('input', 'output', 'both'),
-    bilm=('mini', 'small', 'medium', 'original'),
-    fine_tune=False,
-    phrases=False,
-  )
+@config.arguments(
+  VARIANTS,
+  place=('', 'input', 'output', 'both'),
+  bilm=('mini', 'small', 'medium', 'original'),
+  fine_tune=False,
+  phrases=False,
+)
+def get_config(variant, options):
   base = {
     'name': f'sst2_{variant}',
     'model': {'name': 'bilstm', 'N': 1, 'dropout': 0.2, **({} if variant == 'tiny' else recipe.OWN_WORDS)},
@@ -38,7 +37,7 @@ def get_config(arg: str = ''):
     'data': {
       'dataset': 'sst2_phrases' if options.phrases else 'sst2',
       'tokenizer': 'words',
-      'characters': 24 if options.bilm == 'mini' else 50,
+      'characters': 24,
       'batching': {'name': 'documents', 'buckets': (16, 24, 32, 48)},
       'batch_size': 32,
       'length': 64,
@@ -46,9 +45,11 @@ def get_config(arg: str = ''):
     'optim': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 5.0},
     'train': {'epochs': 8, 'patience': 3, 'log_every': 50},
   }
-  place = options.place if variant == 'elmo' else 'none'
+  place = recipe.place(variant, options.place, 'input')
   size = recipe.task(options.bilm, place, options.fine_tune)
-  tiny = config.merge(config.tiny(), {'data': {'dataset': 'embedded_topics', 'batching': {'buckets': (16,)}}})
+  tiny = config.merge(
+    recipe.tiny(place, spelled=True), {'data': {'dataset': 'embedded_topics', 'batching': {'buckets': ()}}}
+  )
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 

@@ -33,8 +33,8 @@ ADAM = {
 }
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, epochs=1, optimizer=('adagrad', 'adam'))
+@config.arguments(VARIANTS, epochs=1, optimizer=('adagrad', 'adam'))
+def get_config(variant, options):
   base = {
     'name': f'elmo_text_{variant}',
     'model': {'name': 'elmo', 'variant': variant},

@@ -24,10 +24,10 @@ from experiments.elmo import recipe
 VARIANTS = ('base', 'elmo', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg, VARIANTS, place=('input', 'output', 'both'), bilm=('mini', 'small', 'medium', 'original'), fine_tune=False
-  )
+@config.arguments(
+  VARIANTS, place=('', 'input', 'output', 'both'), bilm=('mini', 'small', 'medium', 'original'), fine_tune=False
+)
+def get_config(variant, options):
   base = {
     'name': f'wnut17_{variant}',
     'model': {'name': 'bilstm', 'dropout': 0.3, **({} if variant == 'tiny' else recipe.OWN_WORDS)},
@@ -36,7 +36,7 @@ def get_config(arg: str = ''):
       'dataset': 'wnut17',
       'tokenizer': 'words',
       'min_count': 2,  # rarer words share an embedding and differ by their characters
-      'characters': 24 if options.bilm == 'mini' else 50,
+      'characters': 24,
       'batching': {'name': 'tagged', 'buckets': (16, 24, 32, 48, 64)},
       'batch_size': 32,
       'length': 128,
@@ -45,10 +45,10 @@ def get_config(arg: str = ''):
     'train': {'epochs': 20, 'log_every': 50},
     'evaluation': {'which': 'last'},  # the F1 still rises after the likelihood of the labels has stopped rising
   }
-  place = options.place if variant == 'elmo' else 'none'
+  place = recipe.place(variant, options.place, 'input')
   size = recipe.task(options.bilm, place, options.fine_tune)
-  tags = {'dataset': 'embedded_tags', 'length': 64, 'batching': {'buckets': (16, 32)}}
-  tiny = config.merge(config.tiny(), {'data': tags})
+  tags = {'dataset': 'embedded_tags', 'length': 32, 'batching': {'buckets': ()}}
+  tiny = config.merge(recipe.tiny(place, spelled=True), {'data': tags})
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 

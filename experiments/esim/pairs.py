@@ -26,26 +26,25 @@ SINGLE = ('cola', 'sst2')  # tasks of one text
 VARIANTS = (*(name for name in glue.TASKS if name not in SINGLE), 'scitail', 'own', 'own_scores', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    place=('none', 'input', 'output', 'both'),
-    bilm=('mini', 'small', 'medium', 'original'),
-    fine_tune=False,
-  )
+@config.arguments(
+  VARIANTS,
+  place=('none', 'input', 'output', 'both'),
+  bilm=('mini', 'small', 'medium', 'original'),
+  fine_tune=False,
+)
+def get_config(variant, options):
   settings = recipe.settings(options.place, options.bilm, fine_tune=options.fine_tune)
   base = {
     'name': f'esim_{variant}',
     'model': {'D': 150, 'F': 150, **elmo_recipe.OWN_WORDS},
     'objective': {'head': (150,)},
-    'data': {'characters': 24 if options.bilm == 'mini' else 50},
     'train': {'epochs': 20},
     'evaluation': {'split': fine_tuning.measured_split(variant)},
   }
   if variant == 'tiny':
-    return config.merge(settings, recipe.PETERS, {'objective': {'name': 'classify'}}, recipe.tiny())
-  return config.merge(settings, recipe.PETERS, base, glue.task(variant))
+    return config.merge(settings, recipe.PETERS, {'objective': {'name': 'classify'}}, recipe.tiny(options.place))
+  words = {'data': {'characters': 24}}  # with ELMo as the biLM
+  return config.merge(words, settings, recipe.PETERS, base, glue.task(variant))
 
 
 def sweep():

@@ -44,7 +44,6 @@ def settings(elmo: str, bilm: str, *, fine_tune: bool = False, fixed: bool = Fal
     'objective': HEAD,
     'data': {
       'tokenizer': 'words',
-      'characters': 0 if elmo == 'none' else 24 if bilm == 'mini' else 50,
       'batching': {'name': 'texts', 'form': 'separate', 'buckets': (8, 16, 24, 32, 48, 64)},
       'batch_size': 32,
       'length': 100,
@@ -57,19 +56,18 @@ def settings(elmo: str, bilm: str, *, fine_tune: bool = False, fixed: bool = Fal
   return config.merge(base, task, {'optim': {'groups': (*bilm_groups, *held, *rest)}}).to_dict()
 
 
-def tiny() -> dict[str, Any]:
-  """Return the tiny variant: pairs of texts of the embedded corpus, which offer the same words or do not."""
+def tiny(elmo: str) -> dict[str, Any]:
+  """Return the tiny variant: pairs of texts of the embedded corpus, with ELMo vectors where `elmo` says."""
   changes = {
     'objective': {'head': (16,), 'metric': 'accuracy', 'positive': ''},
     'data': {
       'dataset': 'embedded_pairs',
       'batch_size': 16,
       'length': 40,
-      'characters': 12,
       'batching': {'buckets': ()},
     },
     'optim': {'lr': 4e-3, 'groups': ((_MATRICES, 1.0, 1.0), ('.*', 1.0, 0.0)), 'warmup_steps': 0},
     'train': {'epochs': 0.0},
     'evaluation': {'split': 'test'},
   }
-  return config.merge(config.tiny(), changes).to_dict()
+  return config.merge(elmo_recipe.tiny(elmo), changes).to_dict()

@@ -27,35 +27,34 @@ validation loss, not the accuracy; a text of more than 100 words is truncated (C
 from __future__ import annotations
 
 from experiments import config
+from experiments.elmo import recipe as elmo
 from experiments.esim import recipe
 
 VARIANTS = ('base', 'elmo', 'chen', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    place=('both', 'input', 'output'),
-    bilm=('original', 'medium', 'small', 'mini'),
-    mix=('all', 'last'),
-    mix_l2=0.001,
-    fine_tune=False,
-    fixed=False,
-  )
-  elmo = variant == 'elmo'
-  mix = {'mix': options.mix, 'mix_l2': options.mix_l2 if options.mix == 'all' else 0.0} if elmo else {}
+@config.arguments(
+  VARIANTS,
+  place=('', 'both', 'input', 'output'),
+  bilm=('original', 'medium', 'small', 'mini'),
+  mix=('all', 'last'),
+  mix_l2=0.001,
+  fine_tune=False,
+  fixed=False,
+)
+def get_config(variant, options):
+  place = elmo.place(variant, options.place, 'both')
+  mix = {'mix': options.mix, 'mix_l2': options.mix_l2 if options.mix == 'all' else 0.0}
   base = {
     'name': f'snli_{variant}',
-    'model': mix,
+    'model': mix if place != 'none' else {},
     'objective': {'name': 'classify', 'metric': 'accuracy'},
     'data': {'dataset': 'snli'},
     'evaluation': {'split': 'test'},
   }
   paper = recipe.CHEN if variant == 'chen' else recipe.PETERS
-  place = options.place if elmo else 'none'
   settings = recipe.settings(place, options.bilm, fine_tune=options.fine_tune, fixed=options.fixed)
-  return config.merge(settings, paper, base, recipe.tiny() if variant == 'tiny' else {})
+  return config.merge(settings, paper, base, recipe.tiny(place) if variant == 'tiny' else {})
 
 
 def sweep():

@@ -24,7 +24,7 @@ attention. Options: `elmo=false` reads words, `attention=false` encodes the text
   wnli     accuracy                 56.3    56.3   60.6   56.3
   own      accuracy on a table of yours: --config.data.texts="('premise','hypothesis')" --config.data.label=label; of
            one text: --config.model.texts=1 --config.model.attention=False
-  tiny     pairs from the embedded corpus: seconds on a CPU
+  tiny     pairs from the embedded corpus, of words: seconds on a CPU; `tiny,elmo` has ELMo vectors
 
 Theirs are the best of three runs on that split.
 
@@ -51,20 +51,18 @@ SINGLE = ('cola', 'sst2')  # tasks of one text
 REGRESSION = {'pooling': 'pooled', 'bptt': 0, 'normalize': False, 'dropout_pooled': 0.0, 'dropout_head': 0.0}
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    elmo=True,
-    attention=True,
-    bilm=('original', 'medium', 'small', 'mini'),
-    fixed=False,
-    cells=1500,
-    lr=1e-4,
-    fidelity=('released', 'paper'),
-  )
-  if options.fixed and options.elmo:
-    raise ValueError('option "fixed": got true with ELMo in place of words; expected elmo=false')
+@config.arguments(
+  VARIANTS,
+  elmo=('', 'true', 'false'),
+  attention=True,
+  bilm=('original', 'medium', 'small', 'mini'),
+  fixed=False,
+  cells=1500,
+  lr=1e-4,
+  fidelity=('released', 'paper'),
+)
+def get_config(variant, options):
+  elmo = (options.elmo or str(variant != 'tiny').lower()) == 'true'
   single, released = variant in SINGLE, options.fidelity == 'released'
   base: dict[str, Any] = {
     'name': f'glue_bilstm_{variant}',
@@ -77,7 +75,6 @@ def get_config(arg: str = ''):
     'data': {
       'tokenizer': 'words',
       'vocab_size': 30_000,
-      'characters': (24 if options.bilm == 'mini' else 50) * options.elmo,
       'batching': {'name': 'texts', 'form': 'separate', 'buckets': (16, 24, 32), 'pool': 0},
       'batch_size': 128,
       'length': 40,
@@ -94,22 +91,22 @@ def get_config(arg: str = ''):
     'evaluation': {'split': fine_tuning.measured_split(variant), 'baselines': False},
   }
   if variant == 'tiny':
-    return config.merge(base, _tiny())
-  size = recipe.task(options.bilm, 'input' if options.elmo else 'none', False)
-  if options.fixed:
+    return config.merge(base, _tiny('input' if elmo else 'none'))
+  size = recipe.task(options.bilm, 'input' if elmo else 'none', False)
+  if options.fixed and not elmo:  # with ELMo there are no words
     size = recipe.fix_words(size)
   head = {'objective': {**REGRESSION, 'head': () if released else (512,), 'activation': 'tanh'}}
   return config.merge(base, glue.task(variant), size, head if variant == 'stsb' else {})
 
 
-def _tiny() -> dict[str, Any]:
+def _tiny(elmo: str) -> dict[str, Any]:
   changes = {
     'objective': {'name': 'classify', 'metric': 'accuracy'},
-    'data': {'dataset': 'embedded_pairs', 'vocab_size': 500, 'characters': 16, 'batching': {'buckets': (16,)}},
+    'data': {'dataset': 'embedded_pairs', 'vocab_size': 500, 'batching': {'buckets': ()}},
     'train': {'epochs': 0},
     'evaluation': {'split': 'test'},
   }
-  return config.merge(config.tiny(D=8), changes).to_dict()
+  return config.merge(recipe.tiny(elmo), {'model': {'D': 8}}, changes).to_dict()
 
 
 def sweep():

@@ -29,8 +29,8 @@ from experiments.gpt import recipe
 VARIANTS = ('base', 'lstm', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('paper', 'released'))
+@config.arguments(VARIANTS, fidelity=('paper', 'released'))
+def get_config(variant, options):
   base = {
     'name': f'gpt_books_{variant}',
     'model': {'name': 'gpt', 'variant': 'base', 'dtype': 'bfloat16', 'fidelity': options.fidelity},

@@ -15,8 +15,8 @@ from experiments.gpt import recipe
 VARIANTS = ('fast', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('paper', 'released'))
+@config.arguments(VARIANTS, fidelity=('paper', 'released'))
+def get_config(variant, options):
   base = {
     'name': 'gpt_quickstart',
     'model': {'name': 'gpt', 'variant': 'base', 'T': 128, 'fidelity': options.fidelity},

@@ -62,18 +62,17 @@ VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'own', 'own_scores', 
 SYMMETRIC = ('mrpc', 'qqp', 'stsb')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    fidelity=('released', 'paper'),
-    lm=True,
-    scratch=False,
-    lstm=False,
-    epochs=3.0,
-    lr=6.25e-5,
-    level=('all', 'middle', 'high'),
-  )
+@config.arguments(
+  VARIANTS,
+  fidelity=('released', 'paper'),
+  lm=True,
+  scratch=False,
+  lstm=False,
+  epochs=3.0,
+  lr=6.25e-5,
+  level=('all', 'middle', 'high'),
+)
+def get_config(variant, options):
   released = options.fidelity == 'released'
   start = {} if options.scratch else {'init_parts': ('model',), 'like_init': True}
   base = {
@@ -110,9 +109,7 @@ def get_config(arg: str = ''):
     'evaluation': {'split': fine_tuning.measured_split(variant), 'which': 'last', 'baselines': False},
   }
   task = glue.task('own' if variant == 'tiny' else variant)
-  if options.level != 'all' and variant != 'race':
-    raise ValueError(f'option "level": got "{options.level}" with {variant}; only race has levels')
-  level = {'data': {'dataset': f'race/{options.level}'}} if options.level != 'all' else {}
+  level = {'data': {'dataset': f'race/{options.level}'}} if variant == 'race' and options.level != 'all' else {}
   if options.lstm:
     base['model'] = recipe.lstm('float32')
   mask = {'objective': {'one_mask': released}} if variant in glue.CHOICES else {}

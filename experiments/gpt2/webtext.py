@@ -43,8 +43,8 @@ VARIANTS = ('124m', '355m', '774m', '1558m', 'tiny')
 PEAK = {'124m': 6e-4, '355m': 3e-4, '774m': 2.5e-4, '1558m': 2e-4}
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, recipe=('nanogpt', 'paper'), pod=False)
+@config.arguments(VARIANTS, recipe=('nanogpt', 'paper'), pod=False)
+def get_config(variant, options):
   size = '124m' if variant == 'tiny' else variant
   base = {
     'name': f'gpt2_webtext_{variant}',

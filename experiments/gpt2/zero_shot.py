@@ -48,8 +48,8 @@ SIZES = ('124m', '355m', '774m', '1558m')  # as released; the paper calls them 1
 _WORDS = ('wikitext2', 'wikitext103', 'ptb', 'lm1b')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, size=SIZES, stride=512)
+@config.arguments(VARIANTS, size=SIZES, stride=512)
+def get_config(variant, options):
   name = 'ptb' if variant == 'tiny' else variant
   base = {
     'name': f'gpt2_zero_shot_{name}',

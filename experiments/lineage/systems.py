@@ -28,6 +28,8 @@ A variant is a system, as in its own paper except for the size:
   task     trec (kinds of questions), sst2 (sentiment of sentences), topics (which package of Python)
   rate     low, high: two rates are tried for every system
 
+Options of another stage change nothing, because the table gives its `--options` to every run.
+
 Small fine-tunes on 1,500 rows of a task, the same for every system, for four epochs; ULMFiT's `stage=text` reads their
 texts. Medium and base fine-tune on all rows for three epochs. Validation and test splits are complete.
 

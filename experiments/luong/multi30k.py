@@ -22,8 +22,8 @@ from experiments import config, rnn_translation
 VARIANTS = ('luong', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, recipe=('modern', 'paper'))
+@config.arguments(VARIANTS, recipe=('modern', 'paper'))
+def get_config(variant, options):
   paper = {
     'model': {'init_scale': 0.1, **rnn_translation.dropout(0.2, 0.2, 0.2)},
     'data': {'batch_size': 128},

@@ -17,8 +17,8 @@ from experiments import config, rnn_translation, translation
 VARIANTS = ('luong', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, reads=('words', 'digits'), reading=('soft', 'hard'))
+@config.arguments(VARIANTS, reads=('words', 'digits'), reading=('soft', 'hard'))
+def get_config(variant, options):
   model = {'name': 'luong', 'variant': 'luong_small', 'E': 32, 'D': 128, 'reach': 3, 'init_scale': 0.3}
   return config.merge(
     rnn_translation.numbers(model, options.reads),

@@ -21,17 +21,16 @@ from experiments import config, rnn_translation
 VARIANTS = ('luong', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    score=('general', 'dot', 'concat', 'concat_identity', 'location'),
-    window=('local_p', 'local_m', 'global'),
-    feed=True,
-    dropout=True,
-    reverse=True,
-    source=('en', 'de'),
-  )
+@config.arguments(
+  VARIANTS,
+  score=('general', 'dot', 'concat', 'concat_identity', 'location'),
+  window=('local_p', 'local_m', 'global'),
+  feed=True,
+  dropout=True,
+  reverse=True,
+  source=('en', 'de'),
+)
+def get_config(variant, options):
   attention = {'score': options.score, 'window': options.window, 'input_feeding': options.feed, 'S': 128}
   return config.merge(
     rnn_translation.wmt14('luong', 'luong'),

@@ -23,8 +23,8 @@ from experiments.transformer import recipe as transformer
 VARIANTS = ('t_dmca', 't_d', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, length=0, fidelity=('paper', 'released'))
+@config.arguments(VARIANTS, length=0, fidelity=('paper', 'released'))
+def get_config(variant, options):
   size = 't_dmca' if variant == 'tiny' else variant
   base = {
     'name': f'memory_compressed_{variant}',

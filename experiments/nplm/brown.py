@@ -45,8 +45,8 @@ VARIANTS = ('mlp1', 'mlp2', 'mlp3', 'mlp4', 'mlp5', 'mlp6', 'mlp7', 'mlp8', 'mlp
 BATCH, LENGTH = 32, 8
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, rate=1e-3, epochs=20)
+@config.arguments(VARIANTS, rate=1e-3, epochs=20)
+def get_config(variant, options):
   number = 1 if variant == 'tiny' else int(variant.removeprefix('mlp'))
   base = {
     'name': f'nplm_brown_{variant}',

@@ -16,8 +16,8 @@ from experiments import config
 VARIANTS = ('fast', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, direct=False)
+@config.arguments(VARIANTS, direct=False)
+def get_config(variant, options):
   base = {
     'name': 'nplm_quickstart',
     'model': {'name': 'nplm', 'variant': 'mlp9', 'm': 60, 'h': 200, 'direct': options.direct},

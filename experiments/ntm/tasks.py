@@ -66,8 +66,8 @@ def _optimization(recipe: str, network: str, task: str, sequences: int, rate: fl
   return settings | {'train': {'steps': steps, 'eval_every': max(1, steps // 20), 'log_every': 100}}
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, network=NETWORKS, recipe=('fast', 'paper'), sequences=0, rate=0.0)
+@config.arguments(VARIANTS, network=NETWORKS, recipe=('fast', 'paper'), sequences=0, rate=0.0)
+def get_config(variant, options):
   task = 'copy' if variant == 'tiny' else variant
   about = TASKS[task]
   base = {

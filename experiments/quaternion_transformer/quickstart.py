@@ -16,8 +16,8 @@ from experiments import config
 VARIANTS = ('full', 'partial', 'none', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, whole=False)
+@config.arguments(VARIANTS, whole=False)
+def get_config(variant, options):
   base = {
     'name': f'quaternion_quickstart_{variant}',
     'model': {

@@ -28,8 +28,8 @@ from experiments.transformer import recipe as transformer
 VARIANTS = ('imdb', 'sst2', 'snli', 'scitail', 'own', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, quaternion=('full', 'partial', 'none'), whole=False)
+@config.arguments(VARIANTS, quaternion=('full', 'partial', 'none'), whole=False)
+def get_config(variant, options):
   long = variant == 'imdb'
   base = {
     'name': f'quaternion_{variant}_{options.quaternion}',

@@ -27,8 +27,8 @@ VARIANTS = ('partial', 'full', 'base', 'tiny')
 _PAIRS = ('en_vi', 'en_ro', 'en_et', 'en_de')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, pair=_PAIRS, fidelity=('paper', 'released'))
+@config.arguments(VARIANTS, pair=_PAIRS, fidelity=('paper', 'released'))
+def get_config(variant, options):
   source, target = options.pair.split('_')
   released = {'initial': 'released', 'grouping': 'contiguous'} if options.fidelity == 'released' else {}
   base = {

@@ -23,8 +23,8 @@ from experiments import config, rnn_translation
 VARIANTS = ('rnnencdec', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, recipe=('modern', 'paper'))
+@config.arguments(VARIANTS, recipe=('modern', 'paper'))
+def get_config(variant, options):
   paper = rnn_translation.cho(epochs=40)
   return config.merge(
     rnn_translation.multi30k('rnn_encdec', 'rnnencdec_small', paper if options.recipe == 'paper' else None),

@@ -18,8 +18,8 @@ from experiments import config, rnn_translation, translation
 VARIANTS = ('rnnencdec', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, reads=('words', 'digits'))
+@config.arguments(VARIANTS, reads=('words', 'digits'))
+def get_config(variant, options):
   model = {'name': 'rnn_encdec', 'variant': 'rnnencdec_small', 'E': 32, 'D': 128, 'maxout': 64, 'init_scale': 0.1}
   tiny = translation.tiny(E=12, D=16, maxout=8, init_scale=0.3)
   return config.merge(rnn_translation.numbers(model, options.reads), tiny if variant == 'tiny' else {})

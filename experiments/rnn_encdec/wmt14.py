@@ -20,10 +20,8 @@ from experiments import config, rnn_translation
 VARIANTS = ('rnnencdec', 'sutskever', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg, VARIANTS, length=50, dropout=True, reverse=True, source=('en', 'de'), paper=('luong', 'sutskever')
-  )
+@config.arguments(VARIANTS, length=50, dropout=True, reverse=True, source=('en', 'de'), paper=('luong', 'sutskever'))
+def get_config(variant, options):
   if variant == 'sutskever':
     german = rnn_translation.german(dropped=options.dropout, source=options.source)
     return config.merge(

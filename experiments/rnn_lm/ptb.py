@@ -33,8 +33,8 @@ RECIPES = {
 BIAS = {'paper': 'single', 'released': 'double'}
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, fidelity=tuple(BIAS))
+@config.arguments(VARIANTS, fidelity=tuple(BIAS))
+def get_config(variant, options):
   size = 'small' if variant == 'tiny' else variant
   T, full_epochs, divisor, epochs, clip = RECIPES[size]
   base = {

@@ -16,8 +16,8 @@ from experiments import config, spaces
 VARIANTS = ('fast', 'full', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, cell=('lstm', 'gru', 'rnn'))
+@config.arguments(VARIANTS, cell=('lstm', 'gru', 'rnn'))
+def get_config(variant, options):
   base = {
     'name': 'rnn_lm_quickstart',
     'model': {'name': 'rnn_lm', 'variant': 'small', 'cell': options.cell, 'tied': True},

@@ -16,8 +16,8 @@ from experiments.self_attention import recipe
 VARIANTS = ('fast', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, **recipe.OPTIONS)
+@config.arguments(VARIANTS, **recipe.OPTIONS)
+def get_config(variant, options):
   base = {
     'data': {
       'dataset': 'embedded_topics',

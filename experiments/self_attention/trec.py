@@ -16,8 +16,8 @@ from experiments.self_attention import recipe
 VARIANTS = ('base', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, **recipe.OPTIONS)
+@config.arguments(VARIANTS, **recipe.OPTIONS)
+def get_config(variant, options):
   base = {
     'data': {'dataset': 'trec', 'batching': {'name': 'documents', 'buckets': (16,)}, 'length': 40},
     'train': {'epochs': 5, 'log_every': 50},

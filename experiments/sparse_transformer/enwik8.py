@@ -41,16 +41,15 @@ VARIANTS = ('fixed', 'strided', 'dense', 'tiny')
 _LENGTH = 12_288
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    merge=('merged', 'alternate', 'heads'),
-    fidelity=('released', 'paper'),
-    init=('paper', 'released'),
-    context=6144,
-    pod=False,
-  )
+@config.arguments(
+  VARIANTS,
+  merge=('merged', 'alternate', 'heads'),
+  fidelity=('released', 'paper'),
+  init=('paper', 'released'),
+  context=6144,
+  pod=False,
+)
+def get_config(variant, options):
   if not 0 <= options.context < _LENGTH:
     raise ValueError(f'option "context": got {options.context}; expected at least 0 and below {_LENGTH}')
   base = {

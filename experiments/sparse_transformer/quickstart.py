@@ -19,8 +19,8 @@ from experiments import config
 VARIANTS = ('fast', 'strided', 'dense', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, merge=('merged', 'alternate', 'heads'))
+@config.arguments(VARIANTS, merge=('merged', 'alternate', 'heads'))
+def get_config(variant, options):
   base = {
     'name': 'sparse_transformer_quickstart',
     'model': {

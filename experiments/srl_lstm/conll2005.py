@@ -30,8 +30,9 @@ from experiments.srl_lstm import recipe
 VARIANTS = recipe.VARIANTS
 
 
-def get_config(arg: str = ''):
-  return recipe.settings(arg, 'conll2005', 256, {'clip_norm': 1.0}, {})
+@recipe.arguments
+def get_config(variant, options):
+  return recipe.settings(variant, options, 'conll2005', 256, {'clip_norm': 1.0}, {})
 
 
 def sweep():

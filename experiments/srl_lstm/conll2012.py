@@ -29,8 +29,9 @@ from experiments.srl_lstm import recipe
 VARIANTS = recipe.VARIANTS
 
 
-def get_config(arg: str = ''):
-  return recipe.settings(arg, 'conll2012', 512, {'clip_value': 1.0}, {'patience': 200})
+@recipe.arguments
+def get_config(variant, options):
+  return recipe.settings(variant, options, 'conll2012', 512, {'clip_value': 1.0}, {'patience': 200})
 
 
 def sweep():

@@ -8,34 +8,39 @@ from experiments import config
 from experiments.elmo import recipe
 
 VARIANTS = ('base', 'elmo', 'tiny')
-PLACES = ('input', 'output', 'both')
-SIZES = ('original', 'medium', 'small', 'mini')
+arguments = config.arguments(
+  VARIANTS,
+  place=('', 'input', 'output', 'both'),
+  bilm=('original', 'medium', 'small', 'mini'),
+  mix=('all', 'last'),
+  mix_l2=0.001,
+  fine_tune=False,
+)
 
 
-def settings(arg: str, dataset: str, length: int, optim: dict[str, Any], train: dict[str, Any]):
+def settings(
+  variant: str, options: Any, dataset: str, length: int, optim: dict[str, Any], train: dict[str, Any]
+) -> Any:
   """Return the config of a data set.
 
   Args:
-    arg: the argument of the experiment file.
+    variant: one of VARIANTS.
+    options: those of `arguments`.
     dataset: name of the data set.
     length: words of the longest sentence, at least.
     optim: clipping of the gradient, which the papers do differently.
     train: settings of the training.
   """
-  variant, options = config.parse_arg(
-    arg, VARIANTS, place=PLACES, bilm=SIZES, mix=('all', 'last'), mix_l2=0.001, fine_tune=False
-  )
-  elmo = variant == 'elmo'
-  mix = {'mix': options.mix, 'mix_l2': options.mix_l2 if options.mix == 'all' else 0.0} if elmo else {}
+  place = recipe.place(variant, options.place, 'input')
+  mix = {'mix': options.mix, 'mix_l2': options.mix_l2 if options.mix == 'all' else 0.0}
   base = {
     'name': f'{dataset}_{variant}',
-    'model': {'name': 'srl_lstm', **mix},
+    'model': {'name': 'srl_lstm', **(mix if place != 'none' else {})},
     'objective': {'name': 'tag'},
     'data': {
       'dataset': dataset,
       'tokenizer': 'words',
-      'lower_case': variant == 'base',  # as GloVe; the biLM reads case
-      'characters': 0 if variant == 'base' else 24 if options.bilm == 'mini' else 50,
+      'lower_case': place == 'none',  # as GloVe; the biLM reads case
       'batching': {'name': 'tagged', 'buckets': (16, 32, 48, 64, 96)},
       'batch_size': 80,
       'length': length,
@@ -43,7 +48,8 @@ def settings(arg: str, dataset: str, length: int, optim: dict[str, Any], train: 
     'optim': {'optimizer': 'adadelta', 'lr': 1.0, 'rms_decay': 0.95, **optim},
     'train': {'epochs': 500, 'log_every': 50, **train},
   }
-  size = recipe.task(options.bilm, options.place if elmo else 'none', options.fine_tune)
-  roles = {'dataset': 'embedded_roles', 'length': 24, 'batching': {'buckets': ()}}  # one length: one compilation
-  tiny = config.merge(config.tiny(), {'data': roles, 'train': {'epochs': 0}})
+  size = recipe.task(options.bilm, place, options.fine_tune)
+  one_length = {'length': 24, 'batching': {'buckets': ()}}  # one compilation
+  roles = {'dataset': 'embedded_roles', **one_length}
+  tiny = config.merge(recipe.tiny(place, spelled=True), {'data': roles, 'train': {'epochs': 0}})
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})

@@ -103,7 +103,7 @@ def _runs() -> tuple[Run, ...]:
   for name, start, squad_option, option in (
     ('no_nsp', 'no_nsp', '', ''),
     ('left_to_right', 'left_to_right', '', 'left_to_right'),
-    ('left_to_right_bilstm', 'left_to_right', 'bilstm', 'left_to_right,bilstm'),
+    ('left_to_right_bilstm', 'left_to_right', 'bilstm', 'bilstm'),
   ):
     start = _start(start)[1]
     runs.append(tuned(f'bert/{name}', start, options=squad_option))

@@ -28,15 +28,7 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
   'esim': (
     'esim/pairs.py:tiny',
     'accuracy',
-    (
-      'model.elmo=none',
-      'model.mix_l2=0.0',
-      'model.E=32',
-      'model.D=32',
-      'model.F=32',
-      'train.steps=600',
-      'train.eval_every=200',
-    ),
+    ('model.E=32', 'model.D=32', 'model.F=32', 'train.steps=600', 'train.eval_every=200'),
   ),
   'glue_bilstm': (
     'glue_bilstm/tasks.py:tiny',

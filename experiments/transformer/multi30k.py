@@ -31,8 +31,8 @@ from experiments import config, translation
 VARIANTS = ('en_de', 'en_fr', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, cased=False)
+@config.arguments(VARIANTS, cased=False)
+def get_config(variant, options):
   base = {
     'name': f'transformer_multi30k_{variant}',
     'model': {'name': 'transformer', 'variant': 'tiny_multi30k'},

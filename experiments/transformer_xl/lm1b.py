@@ -55,8 +55,8 @@ def _row(variant: str) -> dict[str, Any]:
   return {'model': model | {'M': 0}, 'data': {'eval_length': 256}, 'evaluation': windows}
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, marks=('double', 'single'), pod=False)
+@config.arguments(VARIANTS, marks=('double', 'single'), pod=False)
+def get_config(variant, options):
   large, double = variant == 'large', options.marks == 'double' and variant != 'tiny'
   base = {
     'name': f'transformer_xl_lm1b_{variant}',

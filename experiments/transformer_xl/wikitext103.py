@@ -66,10 +66,8 @@ def _seen(M: int, clamp: int) -> dict[str, Any]:  # noqa: N803
   return {'evaluation': {'model': {'M': M, 'clamp': clamp, 'same_length': True}}}
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('tf', 'pytorch'), length=0, pod=False)
-  if options.length and variant not in _ABLATION:
-    raise ValueError(f'option "length": got {options.length} with {variant}; expected one of {", ".join(_ABLATION)}')
+@config.arguments(VARIANTS, fidelity=('tf', 'pytorch'), length=0, pod=False)
+def get_config(variant, options):
   tf, large = options.fidelity == 'tf', variant == 'large'
   base = {
     'name': f'transformer_xl_wt103_{variant}',

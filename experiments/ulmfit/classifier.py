@@ -77,25 +77,23 @@ _LENGTH = {  # most tokens, and buckets
 }
 
 
-def _options(arg: str):
-  return config.parse_arg(
-    arg,
-    VARIANTS,
-    fidelity=('paper', 'fastai'),
-    direction=('forward', 'backward', 'both'),
-    size=('paper', 'small'),
-    method=METHODS,
-    epochs=0,
-    general=('wikitext103', 'wikitext2', 'text', 'small', 'tiny'),
-    lm_epochs=0,
-    rates=('stlr', 'discriminative', 'full'),
-    table=False,
-    dropmult=1.0,
-  )
+_OPTIONS: dict[str, Any] = dict(
+  fidelity=('paper', 'fastai'),
+  direction=('forward', 'backward', 'both'),
+  size=('paper', 'small'),
+  method=METHODS,
+  epochs=0,
+  general=('wikitext103', 'wikitext2', 'text', 'small', 'tiny'),
+  lm_epochs=0,
+  rates=('stlr', 'discriminative', 'full'),
+  table=False,
+  dropmult=1.0,
+)
+_arguments = config.arguments(VARIANTS, **_OPTIONS)
 
 
-def get_config(arg: str = ''):
-  variant, options = _options(arg)
+@_arguments
+def get_config(variant, options):
   released = options.fidelity == 'fastai'
   data = 'embedded' if variant == 'tiny' else variant
   length, buckets = _LENGTH[data]
@@ -161,15 +159,22 @@ def _rates(method: str, released: bool, epochs: int, layers: int) -> dict:
   return settings
 
 
-def stages(arg: str = '') -> list[dict]:
+def _given(**values: Any) -> str:
+  """Return the text of options that are not their defaults, which some variants of the stages do not have."""
+  defaults = {name: default[0] if isinstance(default, tuple) else default for name, default in _OPTIONS.items()}
+  return ''.join(f',{name}={value}' for name, value in values.items() if value not in ('', defaults[name]))
+
+
+@_arguments
+def stages(variant: str, options: Any) -> list[dict]:
   """Return the stages of the pipeline in order; see `lmx pipeline`."""
-  variant, options = _options(arg)
   general = 'tiny' if variant == 'tiny' else options.general
-  common_options = f'fidelity={options.fidelity},size={options.size},dropmult={options.dropmult}'
+  fidelity = '' if general in ('small', 'tiny') else options.fidelity  # these have dropout rates of their own
+  common_options = _given(fidelity=options.fidelity, size=options.size, dropmult=options.dropmult)
   planned = []
 
   def classifier(name: str, method: str, direction: str, start: str | None):
-    text = f'{variant},{common_options},method={method},direction={direction},epochs={options.epochs}'
+    text = variant + common_options + _given(method=method, direction=direction, epochs=options.epochs)
     tail = '_backward' if direction == 'backward' else ''
     change: dict[str, Any] = {'data.tokenizer_path': f'{{dir}}/2_lm{tail}/tokenizer'}
     if start:
@@ -183,13 +188,13 @@ def stages(arg: str = '') -> list[dict]:
     planned += [
       {
         'name': f'1_general{tail}',
-        'config': f'experiments/ulmfit/general.py:{general},fidelity={options.fidelity},direction={direction}',
+        'config': f'experiments/ulmfit/general.py:{general}{_given(fidelity=fidelity, direction=direction)}',
         'overrides': {},
       },
       {
         'name': f'2_lm{tail}',
-        'config': f'experiments/ulmfit/lm.py:{variant},{common_options},direction={direction},rates={options.rates},'
-        f'epochs={options.lm_epochs}',
+        'config': f'experiments/ulmfit/lm.py:{variant}{common_options}'
+        + _given(direction=direction, rates=options.rates, epochs=options.lm_epochs),
         'overrides': {'train.init_from': f'{{dir}}/1_general{tail}'},
       },
     ]

@@ -24,10 +24,8 @@ from experiments.ulmfit import recipe
 VARIANTS = ('wikitext103', 'wikitext2', 'text', 'small', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg, VARIANTS, fidelity=('paper', 'fastai'), direction=('forward', 'backward'), epochs=0, dropmult=1.0
-  )
+@config.arguments(VARIANTS, fidelity=('paper', 'fastai'), direction=('forward', 'backward'), epochs=0, dropmult=1.0)
+def get_config(variant, options):
   dataset = variant if variant.startswith('wikitext') else 'text_files'
   base = {
     'name': f'ulmfit_general_{variant}',

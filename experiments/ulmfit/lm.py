@@ -38,18 +38,17 @@ def fastai_groups(layers: int) -> tuple[tuple[str, float, float], ...]:
   return (*((f'layer_{i:02d}/', rate, 1.0) for i, rate in enumerate(rates)), ('.*', 0.5, 1.0))
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    fidelity=('paper', 'fastai'),
-    direction=('forward', 'backward'),
-    size=('paper', 'small'),
-    rates=('stlr', 'discriminative', 'full'),
-    text=('train', 'all'),
-    epochs=0,
-    dropmult=1.0,
-  )
+@config.arguments(
+  VARIANTS,
+  fidelity=('paper', 'fastai'),
+  direction=('forward', 'backward'),
+  size=('paper', 'small'),
+  rates=('stlr', 'discriminative', 'full'),
+  text=('train', 'all'),
+  epochs=0,
+  dropmult=1.0,
+)
+def get_config(variant, options):
   released = options.fidelity == 'fastai'
   base = {
     'name': f'ulmfit_lm_{variant}',

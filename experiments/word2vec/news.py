@@ -36,8 +36,8 @@ RECIPES = {
 }
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, sample=0.0)
+@config.arguments(VARIANTS, sample=0.0)
+def get_config(variant, options):
   architecture, negative, window, epochs, rows = RECIPES['neg5' if variant == 'tiny' else variant]
   base = {
     'name': f'word2vec_news_{variant}',

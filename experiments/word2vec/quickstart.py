@@ -18,8 +18,8 @@ from experiments.word2vec import recipe
 VARIANTS = ('skipgram', 'cbow', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, output=('negative', 'hierarchical'))
+@config.arguments(VARIANTS, output=('negative', 'hierarchical'))
+def get_config(variant, options):
   base = {
     'name': f'word2vec_quickstart_{variant}',
     'model': {

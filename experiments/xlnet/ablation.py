@@ -37,8 +37,8 @@ from experiments.xlnet import recipe
 VARIANTS = ('xlnet', 'k7', 'no_memory', 'no_span', 'no_bidirectional', 'next_sentence', 'dae', 'bert', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(arg, VARIANTS, size=('base', 'small'), steps=0, lr=0.0)
+@config.arguments(VARIANTS, size=('base', 'small'), steps=0, lr=0.0)
+def get_config(variant, options):
   small = options.size == 'small'
   base = {
     'name': f'xlnet_ablation_{variant}',

@@ -44,10 +44,8 @@ _RECIPES = {  # rows and rate of `large`, updates of warm-up, updates
 }
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg, VARIANTS, recipe=('v2', 'v1', 'bert'), adam=('released', 'corrected'), pod=False
-  )
+@config.arguments(VARIANTS, recipe=('v2', 'v1', 'bert'), adam=('released', 'corrected'), pod=False)
+def get_config(variant, options):
   large = variant == 'large'
   rows, lr, warmup, steps = _RECIPES[options.recipe]
   remat = 'full' if large else 'none'

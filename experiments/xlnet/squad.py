@@ -39,16 +39,15 @@ from experiments.xlnet import recipe
 VARIANTS = ('squad2', 'squad', 'own', 'tiny')
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    recipe=('v1', 'v2'),
-    adam=('released', 'corrected'),
-    epochs=0.0,
-    lr=3e-5,
-    layer_decay=('as_paper', 'as_released', 'none'),
-  )
+@config.arguments(
+  VARIANTS,
+  recipe=('v1', 'v2'),
+  adam=('released', 'corrected'),
+  epochs=0.0,
+  lr=3e-5,
+  layer_decay=('as_paper', 'as_released', 'none'),
+)
+def get_config(variant, options):
   steps = 0 if options.epochs else 8000
   base = {
     'name': f'xlnet_{variant}',

@@ -83,18 +83,15 @@ V2 = SETTINGS | {
 }
 
 
-def get_config(arg: str = ''):
-  variant, options = config.parse_arg(
-    arg,
-    VARIANTS,
-    recipe=('v1', 'v2'),
-    adam=('released', 'corrected'),
-    epochs=0.0,
-    lr=0.0,
-    level=('all', 'middle', 'high'),
-  )
-  if options.level != 'all' and variant != 'race':
-    raise ValueError(f'option "level": got "{options.level}" with {variant}; only race has levels')
+@config.arguments(
+  VARIANTS,
+  recipe=('v1', 'v2'),
+  adam=('released', 'corrected'),
+  epochs=0.0,
+  lr=0.0,
+  level=('all', 'middle', 'high'),
+)
+def get_config(variant, options):
   setting = (V2 if options.recipe == 'v2' else SETTINGS).get(variant, Setting())
   steps = 0 if options.epochs else setting.steps
   base = {
