@@ -47,7 +47,7 @@ def tops(path: pathlib.Path) -> set[str]:
 
 def test_experiments_import_only_ml_collections_and_what_they_share():
   allowed = {'__future__', 'ml_collections', 'experiments', 'collections', 'typing', 'math'}
-  allowed |= {'difflib', 'itertools'}
+  allowed |= {'contextlib', 'difflib', 'functools', 'itertools'}
   for path in (ROOT / 'experiments').rglob('*.py'):
     assert not tops(path) - allowed, f'{name(path)} imports {sorted(tops(path) - allowed)}'
     shared = {'experiments.tables'} if path.parent.name == 'tables' else SHARED
