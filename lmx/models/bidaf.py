@@ -8,6 +8,7 @@ allenai/document-qa, docqa/elmo/ablate_elmo_model.py):
   contextual  one bidirectional GRU for both; ELMo vectors before it, after it, or both
   attention   s_ts = w · [h_t; u_s; h_t (.) u_s]. a_t is the mean of u under softmax_s(s_ts), and c the mean of h under
               softmax_t(max_s s_ts): [h; a; h (.) a; h (.) c], then a linear layer with ReLU
+              (Seo et al. and the code; the paper of Clark and Gardner prints c (.) a as the last, from memory)
   self        a bidirectional GRU and s of the passage with itself except for each word with itself, without c:
               [a; h; h (.) a], then a linear layer with ReLU, and the layer's input is added
 

@@ -135,6 +135,8 @@ def read_2012(path: str) -> Iterator[tuple[int, list[str], list[str]]]:
   """Yield (index of the predicate, words, labels) of each predicate of a file of CoNLL-2012.
 
   A predicate is the word where the V of a column begins. A sentence without one has no column of roles, or one of *.
+  A column without a V or with two is refused, because it does not name its predicate; whether released files have such
+  columns is unverified.
 
   Raises:
     InputError: also where a column has no V or several, or two columns have the same predicate.
