@@ -194,7 +194,11 @@ class Session:
     self.progress = Progress.from_dict(meta['progress'])
 
   def initialize(self) -> list[str]:
-    """Initialize parameters as `train.init_from` and `data.vectors` give them; return a line for each that is set."""
+    """Initialize parameters as `train.init_from` and `data.vectors` give them; return a line for each that is set.
+
+    Raises:
+      InputError: see `transfer.take`, `word_table.add` and `transfer.check_untrained`.
+    """
     run, notes = self.run, []
     taken: Params = {}
     if run.train.init_from:
@@ -205,6 +209,7 @@ class Session:
     if run.data.vectors:
       taken, note = word_table.add(taken, run, self.corpus, self.init_key)
       notes.append(note)
+    transfer.check_untrained(run, self.shapes, taken)
     if taken:
       create = lambda key, taken: self.layout.store(init.merge(init_params(run, key), taken))
       params = self.engine.build(create, self.init_key, taken)

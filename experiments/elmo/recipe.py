@@ -48,6 +48,7 @@ def tiny(elmo: str, *, spelled: bool = False) -> dict[str, Any]:
   if elmo == 'none':
     changes['model'] |= {'mix_l2': 0.0} if spelled else {'mix_l2': 0.0, 'char_filters': ()}
   changes['data'] |= {'characters': 12 if spelled or elmo != 'none' else 0}
+  changes['train'] |= {'init_parts': ()}  # its biLM is not trained
   return changes
 
 

@@ -81,8 +81,9 @@ def read(path: str, words: Iterable[str], width: int) -> Vectors:
   for line in _lines(path):
     if line.width != width:
       raise InputError(
-        f'model.E: got {width}; expected {line.width}, the width of the vectors in {path}; set model.E={line.width}, '
-        f'or data.vectors to vectors of {width} numbers'
+        f'model.E: got {width}; expected {line.width}, the width of the vectors in {path} by {line.where}: '
+        f'{documents.show(line.word)} and {line.width} fields; set model.E={line.width} if they are numbers, or '
+        f'data.vectors to vectors of {width}'
       )
     if line.word in wanted:
       vector_E = _parse(line)
@@ -166,8 +167,8 @@ def _with_words(rows: Iterable[tuple[int, str]], path: str) -> Iterator[_Line]:
       raise InputError(f'{where}: got {fields} fields; expected {wanted} numbers')
     if word.endswith(' '):
       raise InputError(f'{where}, field 2: got nothing between two spaces; expected a number')
-    if not word:
-      raise InputError(f'{where}, field 1: got no word before the {width} numbers; expected one')
+    if not word or word.startswith(' '):
+      raise InputError(f'{where}, field 1: got nothing before the first space; expected a word')
     if not count and '.' in word and _is_number(word):
       raise InputError(
         f'{where}, field 1: got the number {word}; expected a word. The words of Senna are in words.lst, beside '

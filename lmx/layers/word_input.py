@@ -203,8 +203,10 @@ def check_texts(texts: int, batch: Batch) -> None:
   """Raise InputError unless the rows of a batch have `texts` texts, 1 or 2."""
   given = 2 if 'tokens_BS' in batch else 1
   if texts != given:
-    fix = 'data.batching.form=separate' if texts == 2 else 'model.texts=2'
-    raise InputError(f'model.texts: got {texts} with rows of {given} text(s); expected the same; set {fix}')
+    fix = 'name two in data.texts, with data.batching.form=separate, or set' if texts == 2 else 'set'
+    raise InputError(
+      f'model.texts: got {texts} with rows of {given} text(s); expected the same; {fix} model.texts={given}'
+    )
 
 
 def read_shapes(rows: dict[str, Any], texts: int) -> dict[str, Any]:

@@ -156,7 +156,9 @@ def apply(
     InputError: the rows have one text.
   """
   if 'tokens_BS' not in batch:
-    raise InputError('model esim: got rows of one text; expected two texts, with data.batching.form=separate')
+    raise InputError(
+      'model esim: got rows of one text; expected two; name them in data.texts, with data.batching.form=separate'
+    )
   texts = _as_rows(batch)
   valid_BT, (B, T) = texts['valid_BT'], batch['tokens_BT'].shape
   bilm_key, elmo_key, encoding_key, attention_key, composition_key = split(key, 5)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from lmx.config import schema
 from lmx.data.tokenizers import word_characters
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
+from lmx.optim import groups
 from lmx.runs import restore
 from lmx.types import Params
 
@@ -139,3 +142,32 @@ def _by_label(x: np.ndarray, axes: Sequence[int], loaded: restore.RestoredRun, l
   for axis in axes:
     x = np.take(x, order, axis)
   return x
+
+
+def check_untrained(run: schema.Run, shapes: Params, taken: Params) -> None:
+  """Warn of parameters that are drawn anew and never trained, their rate in `optim.groups` being 0.
+
+  Args:
+    run: the run.
+    shapes: its parameters.
+    taken: those that `train.init_from` and `data.vectors` give.
+
+  Raises:
+    InputError: `train.init_parts` says that they are a run's, but `train.init_from` names none.
+  """
+  given = {'/'.join(path) for path in flatten_dict(dict(taken))}
+  rates = groups.assign(run.optim.groups, shapes)
+  missing = [name for name, group in rates.items() if not group[1] and name not in given]
+  if not missing:
+    return
+  about = f'{missing[0]} and {len(missing) - 1:,} more' if len(missing) > 1 else missing[0]
+  if run.train.init_parts and not run.train.init_from:
+    raise InputError(
+      f'train.init_from: got none; expected a run for {", ".join(run.train.init_parts)} of train.init_parts: {about} '
+      'would be random and never trained; set train.init_from=RUN, or choose a variant without them'
+    )
+  warnings.warn(
+    f'optim.groups: rate 0 for {about}, without pre-trained values (train.init_from, data.vectors): they stay random',
+    InputWarning,
+    stacklevel=2,
+  )

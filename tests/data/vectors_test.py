@@ -93,7 +93,8 @@ def test_a_repeated_word_has_its_first_vector(tmp_path):
     ('dog 1 2', 'v.txt, line 3: got 3 fields; expected 4, a word and 3 numbers'),
     ('dog 1 2 3 4', 'v.txt, line 3: got 5 fields; expected 4, a word and 3 numbers'),
     ('', 'v.txt, line 3: got 1 fields; expected 4'),
-    (' 1 2 3', 'v.txt, line 3, field 1: got no word before the 3 numbers'),
+    (' 1 2 3', 'v.txt, line 3, field 1: got nothing before the first space; expected a word'),
+    (' cat 1 2 3', 'v.txt, line 3, field 1: got nothing before the first space'),
     ('dog 1 x 3', 'v.txt, line 3, field 3: got "x"; expected a finite number'),
     ('hot dog 1 x 3', 'v.txt, line 3, field 4: got "x"'),
     ('dog 1 2 nan', 'v.txt, line 3, field 4: got "nan"; expected a finite number'),
@@ -123,7 +124,11 @@ def test_a_line_at_fault_is_named(line, message, tmp_path):
     (['3 3', *LINES], r'v.txt: got 4 vectors; expected 3 by the first line'),
     (['5 3', *LINES], r'v.txt: got 4 vectors; expected 5 by the first line'),
     (['0.5 0.1 0.2 0.3'], 'line 1, field 1: got the number 0.5; expected a word. The words of Senna are in words.lst'),
-    (['the 1 2', 'cat 3 4'], 'model.E: got 3; expected 2, the width of the vectors in .*v.txt; set model.E=2'),
+    (
+      ['the 1 2', 'cat 3 4'],
+      'model.E: got 3; expected 2, the width of the vectors in .*v.txt, line 1: "the" and 2 fields; set',
+    ),
+    (['the  1 2 3', 'cat 1 2 3'], 'v.txt, line 1: "the" and 4 fields; set model.E=4 if they are numbers'),
   ],
 )
 def test_a_file_at_fault_is_named(lines, message, tmp_path):

@@ -73,7 +73,7 @@ def test_a_row_is_the_papers_vector(changes):
 @pytest.mark.parametrize(
   ('changes', 'batch', 'message'),
   [
-    ({}, SINGLES, r'texts: got 2 with rows of 1 text\(s\).*form=separate'),
+    ({}, SINGLES, r'texts: got 2 with rows of 1 text\(s\).*name two in data.texts.*texts=1'),
     ({'attention': False, 'texts': 1}, PAIRS, r'texts: got 1 with rows of 2 text\(s\).*texts=2'),
   ],
 )

@@ -1,0 +1,42 @@
+"""What a run says of parameters that nothing gives and nothing trains; tests/runs/restore_test.py takes them."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import pytest
+
+from lmx.config import resolve
+from lmx.errors import InputError, InputWarning
+from lmx.runs import init, transfer
+
+FROZEN = (('^model/bilm/', 0.0, 0.0), ('.*', 1.0, 1.0))
+
+
+def check(taken=None, **sections):
+  model = {'name': 'bilstm', 'variant': 'tiny', 'elmo': 'input'}
+  data = {'dataset': 'embedded_topics', 'tokenizer': 'words', 'batching': 'documents', 'characters': 12}
+  sections.setdefault('train', {})['steps'] = 1
+  run = resolve.to_run(
+    resolve.resolve({'model': model, 'objective': {'name': 'classify', 'classes': 3}, 'data': data, **sections}), 61
+  )
+  shapes = jax.eval_shape(lambda key: init.init_params(run, key), jax.random.key(0))
+  return transfer.check_untrained(run, shapes, shapes if taken else {})
+
+
+def test_a_frozen_part_of_a_run_that_is_not_named_is_refused():
+  parts = {'init_parts': ('model=model/bilm',)}
+  with pytest.raises(
+    InputError, match=r'train.init_from: got none; .* model=model/bilm .*: model/bilm/\S+ and \d+ more'
+  ):
+    check(optim={'groups': FROZEN}, train=parts)
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    check(taken=True, optim={'groups': FROZEN}, train=parts)  # all are given
+    check(train=parts)  # all are trained
+
+
+def test_random_parameters_that_are_never_trained_are_said():
+  with pytest.warns(InputWarning, match=r'optim.groups: rate 0 for model/embed/table, without pre-trained values'):
+    check(optim={'groups': (('^model/embed/table$', 0.0, 0.0), ('.*', 1.0, 1.0))})
