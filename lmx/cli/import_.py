@@ -10,10 +10,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--from',
     dest='source',
     required=True,
-    help="folder with config.json, safetensors and a tokenizer's files (BERT, GPT, GPT-2, pre-trained or fine-tuned; "
-    'XLNet, pre-trained), hub:NAME to fetch one, the folder model of finetune-transformer-lm (GPT as released), or a '
-    'TensorFlow checkpoint of google-research/bert, openai/gpt-2 or zihangdai/xlnet with its other files (pip '
-    "install 'lmx[tf]')",
+    help="folder with config.json, safetensors or pytorch_model.bin, and a tokenizer's files (BERT, GPT, GPT-2, "
+    'pre-trained or fine-tuned; XLNet, pre-trained), hub:NAME to fetch one, the folder model of '
+    'finetune-transformer-lm (GPT as released), or a TensorFlow checkpoint of google-research/bert, openai/gpt-2 or '
+    "zihangdai/xlnet with its other files (pip install 'lmx[tf]')",
   )
   parser.add_argument('--workdir', required=True, help='work directory to write')
   parser.add_argument(

@@ -19,8 +19,9 @@ from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
-from lmx.runs import convert, transfer
+from lmx.runs import convert, restore, transfer
 from tests import drawn
+from tests.interop import torch_files
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
@@ -273,7 +274,7 @@ def _other_tensors(folder):
     (_index({'a': 'link.safetensors'}), ['weight_map: got "link.safetensors"; expected a file of this folder']),
     (_config(n_layer=3), ['13 tensors missing|12 tensors missing', r'transformer\.h\.2\.ln_1\.weight']),
     (_cut, ['damaged or truncated']),
-    (_pickle, ['pytorch_model.bin is a pickle', 'is not read']),
+    (_pickle, ['pytorch_model.bin: not read, and nothing of it was run']),
     (_without('model.safetensors'), ['has no model.safetensors']),
     (_without('tokenizer.json'), ['no tokenizer of kind bpe']),
     (_config(vocab_size=200), ['expected at least .* the vocabulary size|of another shape']),
@@ -287,6 +288,34 @@ def test_bad_folders_say_what_is_wrong_and_nothing_is_written(break_it, words, m
     with pytest.raises(InputError, match=word):
       convert.import_run(str(folder), tmp_path / 'run')
   assert [path.name for path in tmp_path.iterdir()] == ['folder']
+
+
+@pytest.mark.parametrize('form', ['zip', 'legacy', 'shards'])
+def test_a_folder_with_a_pickle_is_imported_as_one_with_safetensors(form, made, tmp_path):
+  folder = copy(made['gpt2'][0], tmp_path / 'folder')
+  convert.import_run(str(folder), tmp_path / 'one')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  (folder / 'model.safetensors').unlink()
+  if form == 'shards':
+    names = sorted(tensors)
+    weights = {name: f'pytorch_model-0000{1 + i % 2}-of-00002.bin' for i, name in enumerate(names)}
+    for file in set(weights.values()):
+      torch_files.save(folder / file, {name: tensors[name] for name in names if weights[name] == file})
+    (folder / 'pytorch_model.bin.index.json').write_text(json.dumps({'weight_map': weights}))
+  else:
+    torch_files.save(folder / 'pytorch_model.bin', tensors, legacy=form == 'legacy')
+  convert.import_run(str(folder), tmp_path / 'two')
+  one, two = (restore.load(tmp_path / name, 'last').params for name in ('one', 'two'))
+  jax.tree.map(np.testing.assert_array_equal, one, two)
+  assert jax.tree.leaves(one)
+  if form == 'shards':
+    (folder / 'pytorch_model-00002-of-00002.bin').unlink()
+    with pytest.raises(InputError, match='pytorch_model-00002-of-00002.bin does not exist; .*index.json lists it'):
+      convert.import_run(str(folder), tmp_path / 'three')
+  else:
+    torch_files.save(folder / 'pytorch_model.bin', [tensors])
+    with pytest.raises(InputError, match='got a list; expected tensors by name'):
+      convert.import_run(str(folder), tmp_path / 'three')
 
 
 def test_shards_of_the_hubs_cache_are_links_to_its_blobs(made, tmp_path):

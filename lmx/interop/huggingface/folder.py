@@ -1,6 +1,7 @@
-"""Folders in the format of `save_pretrained` of transformers: config.json, safetensors and tokenizer files.
+"""Folders in the format of `save_pretrained` of transformers: config.json, weights and tokenizer files.
 
-Weights in pickles (pytorch_model.bin) are never read: loading one can run any code.
+Weights are safetensors or, if there are none, the older pytorch_model.bin, which is a pickle: it is read by
+lmx/interop/torch_file.py, which runs nothing of it.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ import tokenizers as hf
 
 from lmx import documents
 from lmx.errors import InputError, nearest
-from lmx.interop import huggingface
+from lmx.interop import huggingface, torch_file
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface.entry import Tensors, show
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
+PICKLES, PICKLES_INDEX = 'pytorch_model.bin', 'pytorch_model.bin.index.json'
 NEEDED = (
   CONFIG,
   '*.safetensors',
   INDEX,
+  'pytorch_model*.bin',
+  PICKLES_INDEX,
   'tokenizer.json',
   'tokenizer_config.json',
   'special_tokens_map.json',
@@ -117,43 +121,45 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
-  names = [WEIGHTS]
-  if not (directory / WEIGHTS).exists() and (directory / INDEX).exists():
-    names = _shards(directory)
-  elif not (directory / WEIGHTS).exists():
-    pickles = sorted(path.name for path in directory.iterdir() if path.suffix in ('.bin', '.pt', '.pth', '.ckpt'))
-    raise InputError(
-      f'{directory} has no {WEIGHTS}'
-      + (
-        f'; {", ".join(pickles)} is a pickle, which can run any code and is not read. Load it if you trust it and '
-        'save it with save_pretrained(..., safe_serialization=True)'
-        if pickles
-        else ''
-      )
-    )
-  tensors: dict[str, np.ndarray] = {}
-  for name in names:
-    path = directory / name
-    try:
-      with jax.default_device(jax.local_devices(backend='cpu')[0]):  # NumPy's reader does not support bfloat16
-        tensors |= {key: np.asarray(array) for key, array in safetensors.flax.load_file(path).items()}
-    except FileNotFoundError:
-      raise InputError(f'{path} does not exist; {INDEX} lists it') from None
-    except (safetensors.SafetensorError, OSError) as error:
-      raise InputError(f'{path} is damaged or truncated: {error}') from None
-    except KeyError as error:
-      raise InputError(f'{path}: got tensors of type {error}; expected floats') from None
-  return tensors
+  """Return the tensors of one file or of the shards in an index, safetensors before pickles."""
+  for whole, index in ((WEIGHTS, INDEX), (PICKLES, PICKLES_INDEX)):
+    if not (directory / whole).exists() and not (directory / index).exists():
+      continue
+    names = [whole] if (directory / whole).exists() else _shards(directory, index)
+    tensors: dict[str, np.ndarray] = {}
+    for name in names:
+      if not (directory / name).exists():
+        raise InputError(f'{directory / name} does not exist; {index} lists it')
+      tensors |= _safetensors(directory / name) if whole == WEIGHTS else _pickled(directory / name)
+    return tensors
+  raise InputError(f'{directory} has no {WEIGHTS} and no {PICKLES}')
 
 
-def _shards(directory: pathlib.Path) -> list[str]:
+def _safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
+  try:
+    with jax.default_device(jax.local_devices(backend='cpu')[0]):  # NumPy's reader does not support bfloat16
+      return {key: np.asarray(array) for key, array in safetensors.flax.load_file(path).items()}
+  except (safetensors.SafetensorError, OSError) as error:
+    raise InputError(f'{path} is damaged or truncated: {error}') from None
+  except KeyError as error:
+    raise InputError(f'{path}: got tensors of type {error}; expected floats') from None
+
+
+def _pickled(path: pathlib.Path) -> dict[str, np.ndarray]:
+  content = torch_file.read(path)
+  if not isinstance(content, dict) or not all(isinstance(x, np.ndarray) for x in content.values()):
+    raise InputError(f'{path}: got a {type(content).__name__}; expected tensors by name, a state_dict')
+  return content
+
+
+def _shards(directory: pathlib.Path, index: str) -> list[str]:
   """Return the names of the files in an index; raise InputError if one is outside the folder."""
-  weights = read_json(directory / INDEX).get('weight_map')
+  weights = read_json(directory / index).get('weight_map')
   if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
-    raise InputError(f'{directory / INDEX}: weight_map: got {show(weights)}; expected an object from tensor to file')
+    raise InputError(f'{directory / index}: weight_map: got {show(weights)}; expected an object from tensor to file')
   for name in (names := sorted(set(weights.values()))):
     if pathlib.PurePath(name).name != name or not _is_inside(directory.resolve(), (directory / name).resolve()):
-      raise InputError(f'{directory / INDEX}: weight_map: got "{name}"; expected a file of this folder')
+      raise InputError(f'{directory / index}: weight_map: got "{name}"; expected a file of this folder')
   return names
 
 

@@ -1,0 +1,156 @@
+"""Files of torch.save (.pt, .pth, .bin) and plain pickles (.pkl), read without torch and without unpickling here.
+
+A child process (unpickle.py) reads the structure with limits on memory and time, and calls nothing that the file names.
+The numbers are then mapped from the file, so that a tensor takes memory when it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from lmx.errors import InputError
+
+_PROGRAM = pathlib.Path(__file__).with_name('unpickle.py')
+_BASE, _TIMES = 1 << 30, 8  # memory of the child: these bytes, and so many times the structure's
+_SECONDS = 900  # wall clock of the child
+
+
+@dataclasses.dataclass(eq=False)
+class Foreign:
+  """An object of a class that is not run.
+
+  Attributes:
+    name: module and class.
+    args: arguments that it is made with.
+    state: what its class would restore it from, usually a dict of its attributes.
+    items: what is appended to it.
+  """
+
+  name: str
+  args: Sequence[Any] = ()
+  state: Any = None
+  items: Sequence[Any] = ()
+
+
+def read(path: Any) -> Any:
+  """Return what a file holds: containers, numbers, text, tensors as NumPy arrays (mapped), and `Foreign` objects.
+
+  Raises:
+    InputError: the file is missing, truncated or damaged, or names a function or class that is not known; nothing of it
+      was run.
+  """
+  path = pathlib.Path(path)
+  if not path.is_file():
+    raise InputError(f'{path} does not exist')
+  with tempfile.TemporaryDirectory() as folder:
+    index = _index(path, pathlib.Path(folder) / 'index.json')
+  try:
+    return _build(path, index)
+  except (RecursionError, TypeError) as error:  # nested too deeply; a key that cannot be one
+    raise InputError(f'{path}: not read: its structure is not that of a checkpoint ({error})') from None
+
+
+def _index(path: pathlib.Path, index: pathlib.Path) -> dict[str, Any]:
+  """Run the child and return what it found."""
+  memory = _BASE + _TIMES * min(path.stat().st_size, _BASE)
+  command = [sys.executable, '-I', os.fspath(_PROGRAM), os.fspath(path.resolve()), os.fspath(index), str(memory)]
+  try:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, env={}, check=False)
+  except subprocess.TimeoutExpired:
+    raise InputError(f'{path}: not read: it takes longer than {_SECONDS} seconds') from None
+  if done.returncode:
+    lines = done.stderr.strip().splitlines() or ['the process that reads it was stopped']
+    raise InputError(f'{path}: not read, and nothing of it was run: {lines[-1]}')
+  try:
+    return json.loads(index.read_text())
+  except (RecursionError, ValueError) as error:
+    raise InputError(f'{path}: not read: its structure is damaged ({type(error).__name__})') from None
+
+
+def _build(path: pathlib.Path, index: Mapping[str, Any]) -> Any:
+  """Return what the index describes, with tensors mapped from the file."""
+  size, storages, nodes = path.stat().st_size, index['storages'], index['nodes']
+  built: list[Any] = [_empty(node) for node in nodes]  # before their content, which may refer to them
+
+  def get(x: Any, name: str) -> Any:
+    if not isinstance(x, dict):
+      return x
+    ((kind, value),) = x.items()
+    if kind == 'tensor':
+      return _tensor(path, size, storages, value, name)
+    if kind != 'node':
+      return bytes.fromhex(value) if kind == 'bytes' else float(value) if kind == 'number' else Foreign(value)
+    if built[value] is None:
+      ((kind, parts),) = nodes[value].items()
+      built[value] = (tuple if kind == 'tuple' else frozenset)(get(y, f'{name}[{i}]') for i, y in enumerate(parts))
+    return built[value]
+
+  for made, node in zip(built, nodes, strict=True):
+    if 'object' in node:
+      made.args, made.state, made.items = (get(node[part], node['object']) for part in ('args', 'state', 'items'))
+    elif 'dict' in node:
+      made.update((key := get(k, 'a key'), get(v, str(key))) for k, v in node['dict'])
+    elif 'list' in node:
+      made += [get(v, f'number {i} of a list') for i, v in enumerate(node['list'])]
+  return get(index['root'], path.name)
+
+
+def _empty(node: Mapping[str, Any]) -> Any:
+  """Return the object of a node without its content; None for one that cannot change."""
+  return Foreign(node['object']) if 'object' in node else {} if 'dict' in node else [] if 'list' in node else None
+
+
+def _tensor(path: pathlib.Path, size: int, storages: Mapping[str, Any], where: Sequence[Any], name: str) -> np.ndarray:
+  """Return one tensor, mapped read-only from the file."""
+  key, dtype_name, offset, shape, strides = where
+  dtype = np.dtype(ml_dtypes.bfloat16 if dtype_name == 'bfloat16' else dtype_name)
+  if key not in storages:
+    raise InputError(f'{path}: tensor "{name}": its numbers are not in the file, which may be truncated')
+  begin, length = storages[key]
+  numbers = [*shape, *strides, offset]
+  if len(shape) != len(strides) or not all(type(n) is int and n >= 0 for n in numbers):
+    raise InputError(f'{path}: tensor "{name}": got shape {shape} and strides {strides}; expected whole numbers')
+  if 0 in shape:
+    return np.zeros(shape, dtype)
+  last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+  end = begin + (last + 1) * dtype.itemsize
+  if end > begin + length or begin + length > size:
+    raise InputError(
+      f'{path}: tensor "{name}": it ends at byte {end:,}; its storage ends at {begin + length:,} and the file at '
+      f'{size:,}; it may be truncated'
+    )
+  mapped = np.memmap(path, np.uint8, 'r', begin, length // dtype.itemsize * dtype.itemsize).view(dtype)
+  steps = [stride * dtype.itemsize for stride in strides]
+  return np.lib.stride_tricks.as_strided(mapped[offset:], shape, steps, writeable=False)
+
+
+def tensors(module: Any, prefix: str = '') -> dict[str, np.ndarray]:
+  """Return {name: array} of a module saved whole, as its `state_dict` has them.
+
+  Raises:
+    InputError: it is not a module.
+  """
+  state = module.state if isinstance(module, Foreign) else None
+  if not isinstance(state, dict) or not isinstance(state.get('_modules'), dict):
+    kind = module.name if isinstance(module, Foreign) else type(module).__name__
+    raise InputError(f'got {kind}; expected a module of PyTorch')
+  found = {
+    f'{prefix}{name}': value
+    for part in ('_parameters', '_buffers')
+    for name, value in (state.get(part) or {}).items()
+    if isinstance(value, np.ndarray)
+  }
+  for name, child in state['_modules'].items():
+    found |= tensors(child, f'{prefix}{name}.') if child is not None else {}
+  return found

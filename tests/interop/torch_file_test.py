@@ -1,0 +1,179 @@
+"""Files of torch.save and pickles, read without running anything of them."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.interop import torch_file, unpickle
+from tests.interop import torch_files
+
+TABLE = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+class Runs:
+  """What a malicious file holds: a call of any function."""
+
+  def __init__(self, function, *args):
+    self.function, self.args = function, args
+
+  def __reduce__(self):
+    return self.function, self.args
+
+
+@pytest.mark.parametrize('legacy', [False, True])
+def test_tensors_are_those_written(tmp_path, legacy):
+  content = collections.OrderedDict(
+    a=TABLE,
+    turned=TABLE.T,
+    row=TABLE[1],
+    half=np.ones(3, np.float16),
+    brain=np.full((2, 2), 1.5, ml_dtypes.bfloat16),
+    ids=np.arange(5),
+    one=np.array(7.0, np.float64),
+    none=np.zeros((0, 3), np.float32),
+    more=[1, 2.5, None, True, 'text', b'bytes', (1, 'x'), {1, 2}, {'deep': {3: float('inf')}}],
+  )
+  torch_files.save(tmp_path / 'x.pt', content, legacy=legacy)
+  found = torch_file.read(tmp_path / 'x.pt')
+  assert list(found) == list(content)
+  for name in list(content)[:-1]:
+    assert found[name].dtype == content[name].dtype, name
+    np.testing.assert_array_equal(found[name], content[name], strict=True)
+  assert found['more'][:5] == [1, 2.5, None, True, 'text'] and found['more'][5:8] == [b'bytes', (1, 'x'), {1, 2}]
+  assert found['more'][8] == {'deep': {3: float('inf')}}
+  assert not found['a'].flags.writeable and found['row'].base is not None  # mapped, not copied
+
+
+@pytest.mark.parametrize('legacy', [False, True])
+def test_a_module_saved_whole_gives_its_tensors(tmp_path, legacy):
+  inner = torch_files.Module({'weight': TABLE, 'bias': None})
+  outer = torch_files.Module({'scale': TABLE[0]}, {'rnn': inner, 'none': None}, ninp=4)
+  torch_files.save(tmp_path / 'm.pt', [outer, argparse.Namespace(lr=1)], legacy=legacy)
+  model, options = torch_file.read(tmp_path / 'm.pt')
+  assert model.name == 'model.RNNModel' and model.state['ninp'] == 4
+  assert options.name == 'argparse.Namespace' and options.state == {'lr': 1}
+  found = torch_file.tensors(model)
+  assert set(found) == {'scale', 'rnn.weight'}
+  np.testing.assert_array_equal(found['rnn.weight'], TABLE)
+  with pytest.raises(InputError, match='got argparse.Namespace; expected a module of PyTorch'):
+    torch_file.tensors(options)
+
+
+def test_circles_and_shared_containers_stay_what_they_are(tmp_path):
+  shared = ['a']
+  whole = {'left': shared, 'right': shared}
+  whole['whole'] = whole
+  (tmp_path / 'x.pkl').write_bytes(pickle.dumps(whole))
+  found = torch_file.read(tmp_path / 'x.pkl')
+  assert found['left'] is found['right'] and found['whole'] is found
+
+
+@pytest.mark.parametrize('protocol', [0, 2, 5])
+@pytest.mark.parametrize(
+  ('function', 'args', 'named'),
+  [
+    (os.system, ('touch {}',), 'posix.system'),
+    (eval, ('open("{}", "w")',), 'builtins.eval'),
+    (getattr, (os, 'system'), None),
+    (subprocess.Popen, (['touch', '{}'],), r'\w+.Popen'),
+    (np.load, ('{}',), None),
+    (print, (), 'builtins.print'),
+  ],
+)
+def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol, function, args, named):
+  mark = tmp_path / 'ran'
+  args = tuple(a.format(mark) if isinstance(a, str) else a for a in args)
+  if function is subprocess.Popen:
+    args = (['touch', str(mark)],)
+  if function is getattr:
+    content = b'cos\nsystem\n(S"touch %b"\ntR.' % os.fsencode(mark)
+    named = 'os.system'
+  else:
+    content = pickle.dumps({'tensor': Runs(function, *args)}, protocol)
+  (tmp_path / 'x.pkl').write_bytes(content)
+  with zipfile.ZipFile(tmp_path / 'x.pt', 'w') as archive:
+    archive.writestr('archive/data.pkl', content)
+  for name in ('x.pkl', 'x.pt'):
+    if function is np.load:  # numpy's names are inert: an object is made, nothing is loaded
+      assert torch_file.read(tmp_path / name)['tensor'].args == args
+      continue
+    with pytest.raises(InputError, match=f'{name}: not read, and nothing of it was run: it names {named}'):
+      torch_file.read(tmp_path / name)
+  assert not mark.exists()
+
+
+def test_a_truncated_file_names_the_tensor(tmp_path):
+  path = tmp_path / 'x.pt'
+  torch_files.save(path, {'first': TABLE, 'last': np.ones(50, np.float32)}, legacy=True)
+  whole = path.read_bytes()
+  path.write_bytes(whole[:-8])
+  with pytest.raises(InputError, match='tensor "last": it ends at byte .* it may be truncated'):
+    torch_file.read(path)
+  torch_files.save(path, {'first': TABLE})
+  path.write_bytes(path.read_bytes()[:-30])
+  with pytest.raises(InputError, match='a zip file without its end; it may be truncated'):
+    torch_file.read(path)
+  for cut in range(0, len(whole) - 250, 7):  # anywhere before the numbers
+    path.write_bytes(whole[:cut])
+    with pytest.raises(InputError):
+      torch_file.read(path) if cut % 21 == 0 else _in_process(path)
+
+
+def _in_process(path):
+  """Read without a child, which takes longer to start than to read."""
+  try:
+    unpickle.read_pickle(path)
+  except Exception as error:
+    raise InputError(str(error)) from None
+  raise AssertionError('read')
+
+
+def test_a_tensor_beyond_its_storage_is_refused(tmp_path):
+  path = tmp_path / 'x.pt'
+  torch_files.save(path, {'w': TABLE})
+  with zipfile.ZipFile(path) as archive:
+    parts = {name: archive.read(name) for name in archive.namelist()}
+  parts['archive/data/0'] = parts['archive/data/0'][:-4]
+  with zipfile.ZipFile(path, 'w') as archive:
+    for name, content in parts.items():
+      archive.writestr(name, content)
+  with pytest.raises(InputError, match='tensor "w": it ends at byte'):
+    torch_file.read(path)
+
+
+def test_a_pickle_that_grows_is_stopped(tmp_path):
+  tree = 'x' * 1000
+  for _ in range(14):
+    tree = [tree] * 10  # 10^14 strings if shared lists were copied
+  (tmp_path / 'x.pkl').write_bytes(pickle.dumps(tree))
+  found = torch_file.read(tmp_path / 'x.pkl')
+  assert found[0] is found[9]
+  deep: tuple = ()
+  for _ in range(300):
+    deep = (deep, deep)  # 2^300 tuples
+  (tmp_path / 'y.pkl').write_bytes(pickle.dumps(deep))
+  assert torch_file.read(tmp_path / 'y.pkl')[0][1][0] is not None
+  (tmp_path / 'z.pkl').write_bytes(b'\x80\x02' + b'(' * 5000 + b't' * 5000 + b'.')
+  with pytest.raises(InputError, match='not read'):
+    torch_file.read(tmp_path / 'z.pkl')
+  (tmp_path / 'big.pkl').write_bytes(b'\x80\x02cbuiltins\nbytearray\nq\x00J\xff\xff\xff\x7f\x85R.')
+  with pytest.raises(InputError, match='more memory than its size explains'):
+    torch_file.read(tmp_path / 'big.pkl')
+
+
+def test_the_program_imports_nothing_of_lmx():
+  names = f'import sys; sys.argv = ["x"]; import runpy; runpy.run_path({unpickle.__file__!r}); '
+  names += 'print([m for m in sys.modules if m.split(".")[0] in ("lmx", "jax", "numpy", "torch")])'
+  done = subprocess.run([sys.executable, '-I', '-c', names], capture_output=True, text=True, check=True)
+  assert done.stdout.strip() == '[]'
