@@ -13,7 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help="folder with config.json, safetensors or pytorch_model.bin, and a tokenizer's files (BERT, GPT, GPT-2, "
     'pre-trained or fine-tuned; XLNet, pre-trained), hub:NAME to fetch one, the folder model of '
     'finetune-transformer-lm (GPT as released), or a TensorFlow checkpoint of google-research/bert, openai/gpt-2 or '
-    "zihangdai/xlnet with its other files (pip install 'lmx[tf]')",
+    "zihangdai/xlnet with its other files (pip install 'lmx[tf]'), or AWD-LSTM's .pth and .pkl of fastai (wt103-fwd, "
+    'wt103-bwd: stage 1 of ULMFiT) or .pt of salesforce/awd-lstm-lm',
   )
   parser.add_argument('--workdir', required=True, help='work directory to write')
   parser.add_argument(

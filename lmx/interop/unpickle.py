@@ -59,6 +59,8 @@ INERT = (
   'embed_regularize',
   'locked_dropout',
   'splitcross',
+  'torchqrnn',
+  'data',
   'mem_transformer',
   'proj_adaptive_softmax',
   'adaptive_softmax',
@@ -166,6 +168,12 @@ def to_bytes(text: Any, encoding: Any) -> bytes:
   return text.encode('latin1')
 
 
+def method(x: Any, name: Any) -> None:
+  """Stand in for getattr, by which Python 3 writes a bound method: WeightDrop keeps one in its module."""
+  if not isinstance(x, Inert) or not isinstance(name, str):
+    raise Refused('an attribute of something else than an object of a foreign module')
+
+
 def nothing(*args: Any) -> None:
   """Replace a function whose value is not used."""
   del args
@@ -177,6 +185,7 @@ ALLOWED: dict[tuple[str, str], Any] = {
   **{('builtins', kind.__name__): kind for kind in (dict, list, tuple, set, frozenset, int, float, str, bool, complex)},
   ('builtins', 'bytearray'): bytes,
   ('builtins', 'object'): Inert,
+  ('builtins', 'getattr'): method,
   ('_codecs', 'encode'): to_bytes,
   ('copyreg', '_reconstructor'): reconstruct,
   ('torch', 'Size'): tuple,

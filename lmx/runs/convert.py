@@ -25,7 +25,7 @@ from lmx.data.tokenizers import base, build, sentencepiece
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError
-from lmx.interop import huggingface, openai, tensorflow
+from lmx.interop import awd_lstm, huggingface, openai, tensorflow
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
@@ -35,7 +35,7 @@ from lmx.runs import init, restore
 HUB = 'hub:'
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
-_RELEASES = (openai, tensorflow)  # formats other than a folder of transformers
+_RELEASES = (openai, tensorflow, awd_lstm)  # formats other than a folder of transformers
 # Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
 _ROWS: dict[str, dict[str, Any]] = {
   'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},
@@ -75,12 +75,15 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   tokenizer: Any = base.Absent(int(folder.fields['V']))
   if with_tokenizer:
     try:
-      tokenizer = build.read(folder.tokenizer, str(directory), lower_case=lower_case)
+      if folder.words:
+        tokenizer = build.of_words(*folder.words())
+      else:
+        tokenizer = build.read(folder.tokenizer, str(directory), lower_case=lower_case)
     except build.MissingTokenizer as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS
-  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens)), overrides)
+  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens) | folder.data), overrides)
   config, run = _settle(config, folder, tokenizer.vocab_size)
   params_read = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
   if not params_read['objective'] and 'next_sentence' in config.objective:

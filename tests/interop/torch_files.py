@@ -105,3 +105,9 @@ def save(path: Any, content: Any, *, legacy: bool = False) -> None:
     pickle.dump(list(storages), file, 2)
     for key, x in raw.items():
       file.write(struct.pack('<q', storages[key].size) + x)
+
+
+def save_plain(path: Any, content: Any) -> None:
+  """Write a plain pickle."""
+  with open(path, 'wb') as file:
+    pickle.dump(content, file)

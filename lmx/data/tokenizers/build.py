@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tokenizers as hf
 
-from lmx.data.tokenizers import characters, sentencepiece, subword_models, words
+from lmx.data.tokenizers import characters, fastai, sentencepiece, subword_models, words
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.data.tokenizers.base import FILE, Absent, Tokenizer
 from lmx.data.tokenizers.characters import Bytes, Characters
@@ -86,6 +86,11 @@ def check_options(kind: str, marks: str, prefix_space: bool) -> None:
     raise InputError(f'data.marks: got "{marks}" with data.tokenizer "{kind}"; expected "{expected}"')
   if prefix_space and kind != 'bpe':
     raise InputError(f'data.prefix_space: got True with data.tokenizer "{kind}"; expected "bpe"; set it to False')
+
+
+def of_words(tokens: Sequence[str], rule: str) -> Words:
+  """Return the tokenizer of a list of words in the order of their ids, under a rule of `Words`."""
+  return Words(fastai.vocabulary(tokens) if rule == 'fastai' else tokens, rule)
 
 
 # Vocabulary file -> merges file: Hugging Face's names, then those of GPT-2's and GPT's releases.

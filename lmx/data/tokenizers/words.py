@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lmx.data.tokenizers import fastai
 from lmx.data.tokenizers.base import Tokenizer, by_frequency
 from lmx.errors import InputError
 
@@ -44,6 +45,8 @@ def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
     text = text.lower()
   if rule == 'prose':
     return _PROSE.findall(text)
+  if rule == 'fastai':
+    return fastai.split(text)
   if rule == 'double':
     *lines, begun = text.split('\n')
     marked = [f'<eos> {line} <eos>' for line in lines] + [f'<eos> {begun}'] * bool(begun.strip())
@@ -78,7 +81,7 @@ class Words(Tokenizer):
     tokens: the vocabulary, by decreasing frequency.
     rule: 'lines': white space splits, a line end is `<eos>`; 'double': the same with another `<eos>` at the start of
       each line (Transformer-XL's One Billion Word, Dai et al. 2019); 'space': white space splits; 'prose': words,
-      punctuation and line ends, and `<eos>` ends a document.
+      punctuation and line ends, and `<eos>` ends a document; 'fastai': see fastai.py.
     lower_case: lower-case the text first.
     known: number of tokens of the vocabulary proper; the others only have characters; 0: all.
   """
@@ -106,7 +109,9 @@ class Words(Tokenizer):
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
     if self.rule not in _PLACED:
-      raise InputError(f'data.marks: got "{self.rule}", whose words have no offsets; expected ""')
+      raise InputError(
+        f'got "{self.rule}", whose words have no offsets; expected a tokenizer of rule {", ".join(_PLACED)}'
+      )
     read = text.lower() if self.lower_case else text
     spans_T2 = np.asarray([word.span() for word in _PLACED[self.rule].finditer(read)], np.int32).reshape(-1, 2)
     if len(read) != len(text):  # a letter may be two in lower case, such as U+0130
@@ -123,8 +128,8 @@ class Words(Tokenizer):
 
   def join(self, words: Sequence[str]) -> str:
     """Return the text of words, which may be outside the vocabulary."""
-    if self.rule == 'prose':
-      return join(words)
+    if self.rule in ('prose', 'fastai'):
+      return join(fastai.spelled(words) if self.rule == 'fastai' else words)
     text = re.sub(r' ?\n ?', '\n', ' '.join('\n' if word == '<eos>' else word for word in words))
     return text.removeprefix('\n').replace('\n\n', '\n') if self.rule == 'double' else text
 

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -66,6 +66,8 @@ class Folder(NamedTuple):
     architecture: a class of architectures.py; '' is the pre-trained model.
     objective: the `objective` section of lmx's config; {} leaves it to the model.
     labels: names of the labels, () if there are none.
+    words: reads (words, rule) of `lmx.data.tokenizers.build.of_words`, for a release that has a list of words.
+    data: further fields of the config's section `data`.
   """
 
   name: str
@@ -76,6 +78,8 @@ class Folder(NamedTuple):
   architecture: str = ''
   objective: Mapping[str, Any] = {}
   labels: tuple[str, ...] = ()
+  words: Callable[[], tuple[list[str], str]] | None = None
+  data: Mapping[str, Any] = {}
 
 
 def read(directory: Any) -> Folder:

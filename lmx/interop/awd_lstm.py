@@ -1,0 +1,196 @@
+"""AWD-LSTM as fastai and salesforce/awd-lstm-lm save it, read without torch (torch_file.py).
+
+fastai: a folder with one .pth (.h5 of fast.ai 0.7 is the same format) and one .pkl, the list of its words (itos). The
+.pth is a state dict, or {'model': .., 'opt': ..}. Names as in 0.encoder.weight, 0.rnns.0.module.weight_ih_l0,
+1.decoder.bias; the copies 0.encoder_dp.emb.weight (0.7: 0.encoder_with_dropout.embed.weight) and 1.decoder.weight
+must equal the embedding. Where there is a `weight_hh_l0_raw`, `weight_hh_l0` is what DropConnect left of it and is
+skipped. A file of `save_encoder` has no output. With "bwd" in the name of the file or folder, documents are read from
+their end (data.reverse). Dropout rates are not in the files: they are fastai's defaults (awd_lstm_lm_config).
+
+salesforce: a folder with one .pt, torch.save([model, criterion, optimizer]) of whole modules, or the model's state
+dict; and, for the tokenizer, the corpus.*.data that main.py writes. The clusters of the softmax are those of the
+criterion. Cell QRNN is read too (layer of pytorch-qrnn, from memory).
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError
+from lmx.interop import torch_file
+from lmx.interop.huggingface.folder import CONFIG, Folder
+
+_FASTAI, _SALESFORCE, _CORPUS = ('.pth', '.h5'), ('.pt',), 'corpus.*.data'
+_COPIES = ('encoder_dp.emb.weight', 'encoder_with_dropout.embed.weight')
+_RATES = dict(
+  dropout_input=0.25, dropout_hidden=0.15, dropout_output=0.1, dropout_embedding=0.02, dropout_weight=0.2
+)  # fastai 2.8, awd_lstm_lm_config
+_DROPOUTS = {'dropout': 'output', 'dropouth': 'hidden', 'dropouti': 'input', 'dropoute': 'embedding'}  # of RNNModel
+_WHOLE = 75_000  # main.py splits the softmax of a larger vocabulary
+
+
+def is_release(directory: Any) -> bool:
+  """Return True if a folder has such a file, and no weights of transformers."""
+  directory = pathlib.Path(directory)
+  if not directory.is_dir() or (directory / CONFIG).exists():
+    return False
+  if _files(directory, _FASTAI):
+    return True
+  paths = _files(directory, _SALESFORCE)
+  return len(paths) == 1 and any(name.startswith('rnns.') for name in _contents(paths[0])[0])
+
+
+def read(directory: Any) -> Folder:
+  """Read a release.
+
+  Raises:
+    InputError: a file is missing or damaged, or holds what is not computed: another cell, two directions, an output
+      matrix of its own behind a last layer of another width, or clusters that are not in the file.
+  """
+  directory = pathlib.Path(directory)
+  paths = _files(directory, _FASTAI) or _files(directory, _SALESFORCE)
+  if len(paths) != 1:
+    raise InputError(f'{directory}: got {", ".join(path.name for path in paths)}; expected one file of weights')
+  (path,) = paths
+  tensors, fields = _contents(path)
+  released = path.suffix in _FASTAI
+  try:
+    fields |= _sizes(tensors)
+  except InputError as error:
+    raise InputError(f'{path}: {error}') from None
+  V = fields['V']
+  if not released and 'cutoffs' not in fields and V > _WHOLE:
+    raise InputError(f'{path}: got the model alone, of {V:,} words; expected its criterion too, which has the clusters')
+  if 'decoder.weight' in tensors:  # of fast.ai 0.7, without a bias
+    tensors.setdefault('decoder.bias', np.zeros(V, np.float32))
+  backward = released and any('bwd' in name.lower() for name in (path.name, directory.resolve().name))
+  data = {'batching': {'name': 'streams'}, 'reverse': backward}
+  words = functools.partial(_words, directory, '*.pkl' if released else _CORPUS, V)
+  return Folder('awd_lstm', fields, tensors, 'words', False, words=words, data=data)
+
+
+def _files(directory: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path]:
+  return sorted(path for path in directory.iterdir() if path.suffix in endings)
+
+
+def _contents(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+  """Return (tensors under the names of huggingface/awd_lstm.py, the fields that the file has)."""
+  content: Any = torch_file.read(path)
+  fields: dict[str, Any] = {} if path.suffix in _SALESFORCE else dict(_RATES)
+  if isinstance(content, dict) and set(content) == {'model', 'opt'}:
+    content = content['model']
+  if isinstance(content, (list, tuple)) and content:
+    model, *others = content
+    content, fields = torch_file.tensors(model), _dropouts(model)
+    if others:
+      criterion: Any = others[0]
+      content |= torch_file.tensors(criterion, 'criterion.')
+      fields['cutoffs'] = _cutoffs(path, criterion.state.get('splits', []))
+  if not isinstance(content, dict) or not all(isinstance(x, np.ndarray) for x in content.values()):
+    raise InputError(f'{path}: got a {type(content).__name__}; expected the tensors or modules of an AWD-LSTM')
+  return _renamed(path, content), fields
+
+
+def _cutoffs(path: pathlib.Path, splits: Any) -> tuple[int, ...]:
+  """Return the first token of each cluster but the first; a loss of no splits is a whole softmax."""
+  if not isinstance(splits, list) or not all(type(n) is int for n in splits):
+    raise InputError(f'{path}: splits of the criterion: got {splits!r:.60}; expected a list of whole numbers')
+  return tuple(splits[1:-1])
+
+
+def _dropouts(model: Any) -> dict[str, Any]:
+  """Return the dropout rates of an RNNModel."""
+  fields = {f'dropout_{ours}': model.state[name] for name, ours in _DROPOUTS.items() if name in model.state}
+  layers = _parts(_parts(model).get('rnns')).values()
+  wrapped: list[Any] = [
+    one for layer in layers for one in (layer, _parts(layer).get('linear')) if 'module' in _parts(one)
+  ]
+  return fields | {'dropout_weight': wrapped[0].state.get('dropout', 0.0) if wrapped else 0.0}
+
+
+def _parts(module: Any) -> Mapping[str, Any]:
+  """Return the modules of a module by name."""
+  return {} if module is None else module.state['_modules']
+
+
+def _renamed(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Return the tensors without the prefixes of fastai and of DropConnect, and without copies."""
+  found = {re.sub(r'^[01]\.(?=encoder|rnns|decoder)', '', name): x for name, x in tensors.items()}
+  raw = {name.removesuffix('_raw').replace('.module.', '.') for name in found if name.endswith('_raw')}
+  renamed: dict[str, np.ndarray] = {}
+  for name, x in found.items():
+    plain = name.replace('.module.', '.')
+    if name in _COPIES:
+      if 'encoder.weight' in found and not np.array_equal(x, found['encoder.weight'], equal_nan=True):
+        raise InputError(f'{path}: {name}: got other values than encoder.weight; expected a copy')
+    elif plain not in raw:
+      renamed[plain.removesuffix('_raw')] = x
+  return renamed
+
+
+def _sizes(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+  """Return the sizes among the fields of models/awd_lstm.py's Config."""
+  V, E = _matrix(tensors, 'encoder.weight').shape
+  numbers = [int(match[1]) for name in tensors if (match := re.match(r'rnns\.([0-9]{1,3})\.', name))]
+  N, cell = max(numbers, default=0) + 1, 'qrnn' if any('.linear.' in name for name in tensors) else 'lstm'
+  outputs = [_outputs(tensors, i, cell) for i in (0, N - 1)]
+  decoder, table = tensors.get('decoder.weight'), tensors['encoder.weight']
+  tied = decoder is None or np.array_equal(decoder, table, equal_nan=True)
+  if decoder is not None and not tied and (decoder.shape != (V, outputs[0]) or outputs[0] != outputs[1]):
+    what = 'other values than encoder.weight' if decoder.shape == table.shape else f'shape {decoder.shape}'
+    raise InputError(
+      f'tensor "decoder.weight": got {what}; expected a copy of encoder.weight, or {(V, outputs[0])} behind layers of '
+      f'one width; these have {outputs[0]} and the last {outputs[1]}'
+    )
+  D = E if tied and N == 1 else outputs[0]
+  return {'V': V, 'E': E, 'D': D, 'N': N, 'cell': cell, 'tied': tied}
+
+
+def _outputs(tensors: Mapping[str, np.ndarray], i: int, cell: str) -> int:
+  """Return the width of a layer; raise InputError if it is of another cell or has two directions."""
+  if (reverse := f'rnns.{i}.weight_hh_l0_reverse') in tensors:
+    raise InputError(f'tensor "{reverse}": got a layer of two directions; expected one; lmx computes no other')
+  if cell == 'qrnn':
+    return len(_matrix(tensors, f'rnns.{i}.linear.weight')) // 3
+  rows, width = _matrix(tensors, name := f'rnns.{i}.weight_hh_l0').shape
+  if rows != 4 * width:
+    raise InputError(f'tensor "{name}": got shape {(rows, width)}; expected {(4 * width, width)}, an LSTM of one layer')
+  return width
+
+
+def _matrix(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+  """Return a tensor of two axes; raise InputError if there is none of that name."""
+  if name not in tensors:
+    raise InputError(
+      f'tensor "{name}": missing; expected those of an AWD-LSTM; it has {", ".join(sorted(tensors)[:8])}'
+    )
+  if tensors[name].ndim != 2 or not tensors[name].size:
+    raise InputError(f'tensor "{name}": got shape {tensors[name].shape}; expected a matrix')
+  return tensors[name]
+
+
+def _words(directory: pathlib.Path, pattern: str, V: int) -> tuple[list[str], str]:
+  """Return (the list of words beside the weights, their rule for `lmx.data.tokenizers.build.of_words`).
+
+  Raises:
+    InputError: there is no such file, or it does not hold V words.
+  """
+  paths = sorted(directory.glob(pattern))
+  if len(paths) != 1:
+    got = ', '.join(path.name for path in paths) or 'none'
+    raise InputError(f'{directory}: got {got}; expected one {pattern}; --tokenizer=none imports the model alone')
+  content = torch_file.read(paths[0])
+  for name in ('dictionary', 'idx2word') if pattern == _CORPUS else ('items', 'itos'):
+    if isinstance(content, torch_file.Foreign) and isinstance(content.state, dict):
+      content = content.state.get(name, content)
+  if not isinstance(content, list) or not all(isinstance(word, str) for word in content):
+    raise InputError(f'{paths[0]}: got no list of words; --tokenizer=none imports the model alone')
+  if len(content) != V:
+    raise InputError(f'{paths[0]}: got {len(content):,} words; expected {V:,}, one a row of encoder.weight')
+  return content, 'lines' if pattern == _CORPUS else 'fastai'
