@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dest='source',
     required=True,
     help="folder with config.json, safetensors or pytorch_model.bin, and a tokenizer's files (BERT, GPT, GPT-2, "
-    'pre-trained or fine-tuned; XLNet, pre-trained), hub:NAME to fetch one, the folder model of '
+    'pre-trained or fine-tuned; XLNet and Transformer-XL, pre-trained), hub:NAME to fetch one, the folder model of '
     'finetune-transformer-lm (GPT as released), or a TensorFlow checkpoint of google-research/bert, openai/gpt-2 or '
     "zihangdai/xlnet with its other files (pip install 'lmx[tf]'), or AWD-LSTM's .pth and .pkl of fastai (wt103-fwd, "
     'wt103-bwd: stage 1 of ULMFiT) or .pt of salesforce/awd-lstm-lm',

@@ -46,7 +46,8 @@ DTYPES = {  # attribute of torch -> type
 }
 SIZES = {'64': 8, '32': 4, '16': 2, 'int8': 1, 'uint8': 1, 'bool': 1}
 # Modules whose classes are replaced by inert ones, each with what is below it: settings, and the classes of the modules
-# that salesforce/awd-lstm-lm and kimiyoung/transformer-xl save whole, and of fastai, fairseq and optimizers.
+# that salesforce/awd-lstm-lm and kimiyoung/transformer-xl save whole, and of fastai, fairseq and optimizers; and what
+# a TransfoXLTokenizer holds: patterns (re), rules of Moses and added tokens.
 INERT = (
   'argparse',
   'torch.nn',
@@ -72,6 +73,10 @@ INERT = (
   'fastcore',
   'fairseq',
   'omegaconf',
+  're',
+  'sacremoses',
+  'tokenizers',
+  'transformers',
 )
 
 

@@ -22,7 +22,7 @@ from lmx.layers.adaptive_softmax import Cluster
 from lmx.placement import constrain
 from lmx.types import Array, Params
 
-TIES = ('all', 'but_first', 'none')
+TIES = ('all', 'but_first', 'none', 'head', 'clusters')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Sizes:
     cutoffs: first token of each cluster but the first; () is one cluster.
     div_val: factor by which each cluster's table is narrower than the previous one.
     tie_projections: projections shared by input and output: 'all', 'but_first' (the first cluster has two) or 'none'.
-      With div_val > 1 there is one projection per cluster. Otherwise there is one for all where E is not D, and only
-      'none' adds a second.
+      With div_val > 1 there is one projection per cluster. Otherwise there is one for all where E is not D; 'none'
+      adds a second for the output, 'head' one for its first cluster alone, 'clusters' one for each of its clusters.
     project_same: with div_val > 1, also project a cluster's table that has the width of the model.
   """
 
@@ -50,7 +50,7 @@ class Sizes:
   project_same: bool = True
 
   def __post_init__(self) -> None:
-    check_choice('model.tie_projections', self.tie_projections, TIES)
+    check_choice('model.tie_projections', self.tie_projections, TIES[: 3 if self.div_val > 1 else 5])
     check_range('model.div_val', self.div_val, 1)
     adaptive_softmax.bounds(self.cutoffs, self.V)
     if self.E // self.div_val ** len(self.cutoffs) < 1:
@@ -70,8 +70,7 @@ class Sizes:
   def projects(self, i: int, *, again: bool = False) -> bool:
     """Return True if table i has a projection, or with `again` if the output has its own."""
     own = self.tie_projections == 'none' or (self.tie_projections == 'but_first' and i == 0 and self.div_val > 1)
-    width = self.tables[i][2]
-    there = width != self.D or (self.div_val > 1 and self.project_same)
+    there = self.tables[i][2] != self.D or (self.div_val > 1 and self.project_same)
     return there and (own or not again)
 
 
@@ -103,9 +102,11 @@ def init(
       embed[f'projection{ending}'] = normal(keys[1], (columns, sizes.D), projection_std)
     if sizes.projects(i, again=True):
       output[f'projection{ending}'] = normal(keys[2], (columns, sizes.D), projection_std)
+  own = {'head': 1, 'clusters': len(sizes.cutoffs) + 1} if sizes.E != sizes.D else {}
+  for i in range(own.get(sizes.tie_projections, 0)):
+    output[f'projection_{i}'] = normal(jax.random.fold_in(key, 1000 + i), (sizes.E, sizes.D), projection_std)
   if sizes.cutoffs:
-    count = len(sizes.cutoffs)
-    deviation = std if cluster_std is None else cluster_std
+    count, deviation = len(sizes.cutoffs), std if cluster_std is None else cluster_std
     kernel = normal(jax.random.fold_in(key, count + 1), (count, sizes.E), deviation)
     output['clusters'] = {'kernel': kernel, 'bias': jnp.zeros(count, jnp.float32)}
   return embed, output
@@ -130,6 +131,7 @@ def clusters(sizes: Sizes, embedding: Params, output: Params) -> list[Cluster]:
   if sizes.div_val == 1:
     edges = adaptive_softmax.bounds(sizes.cutoffs, sizes.V)
     parts = adaptive_softmax.split_table(embedding['tokens'], output['bias'], edges, projection('projection'))
+    parts = [p._replace(projection_JD=output.get(f'projection_{i}', p.projection_JD)) for i, p in enumerate(parts)]
   else:
     endings = [ending for ending, _, _ in sizes.tables]
     parts = [Cluster(embedding[f'tokens{e}'], output[f'bias{e}'], projection(f'projection{e}')) for e in endings]

@@ -7,12 +7,13 @@ embeddings are multiplied by sqrt(D).
 
 Parameters: 151,107,538 (wt103_base, 267,735 tokens), 41,055,436 (enwik8_12l, 204 tokens), with u and v shared.
 
-The two released programs differ; `fidelity` names the one that is followed:
+The released programs differ; `fidelity` names the one that is followed:
 - 'tf' (the paper's results): the memory begins as M zero vectors, which are attended to. With `same_length` a query
   attends to M keys and itself. Epsilon of layer normalisation is 1e-12 (tf.contrib.layers.layer_norm). The kernel of
   the clusters in the head begins at 0.
 - 'pytorch': the memory begins empty and grows. With `same_length` a query attends to M keys, itself among them. Epsilon
   is 1e-5. Gains of layer normalisation are normal around 1, and the clusters' kernel is initialised like the tables.
+- 'transformers' (TransfoXLLMHeadModel of transformers before 5): 'pytorch' with the memory of 'tf', M zero vectors.
 TensorFlow's runs have u and v for each layer (`untie`), PyTorch's share them.
 
 Ablations (tables 6 and 7): M = 0 has no recurrence. Only the lowest `recurrent` layers have a memory. `positions`
@@ -59,7 +60,7 @@ TIED = ('embed/tokens', *(f'embed/tokens_{i}' for i in range(8)))
 VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are equally wide
 ROW_TABLES = ('embed/tokens',)  # of one width, by default stored column-major on a TPU and so copied by each step
 POSITIONS = ('sinusoids', 'shaw', 'absolute', 'layers')
-FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5}  # epsilon of layer normalisation
+FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5, 'transformers': 1e-5}  # epsilon of layer normalisation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Config:
     project_same: with div_val > 1, also project a cluster's table that has the width of the model.
     untie: give each layer its own u and v.
     positions: one of POSITIONS.
-    fidelity: 'tf' or 'pytorch', see the module's docstring.
+    fidelity: one of FIDELITIES, see the module's docstring.
     eps: epsilon of layer normalisation; 0 is that of `fidelity`.
     dropout: dropout rate of embeddings, sinusoids, sub-layer outputs, the inside of the MLP, and the output.
     dropout_attention: dropout rate of the attention probabilities.
@@ -251,7 +252,7 @@ class RelativeAttention(nn.Module):
   def _attend(self, qkv: Any, inputs: RelativePositions, filled_B: Array | None, key: Array | None) -> Array:
     cfg, (q_BTHK, k_BSHK, value_BSHK) = self.cfg, qkv
     (T, H, K), S = q_BTHK.shape[1:], k_BSHK.shape[1]
-    farthest = cfg.M - (cfg.fidelity == 'pytorch') if cfg.same_length else None
+    farthest = cfg.M - (cfg.fidelity != 'tf') if cfg.same_length else None
     visible = relative_attention.causal(T, S, filled_B, farthest)
     if cfg.positions != 'sinusoids':
       scores_BHTS = self._shaw(q_BTHK, k_BSHK) if cfg.positions == 'shaw' else content_scores(q_BTHK, None, k_BSHK)
@@ -311,7 +312,7 @@ def init(cfg: Config, key: Array) -> Params:
   x_BTD = jnp.zeros((1, 1, cfg.D), cfg.dtype)
   for i, k in enumerate(keys):
     layer = relative_block.init(_block(cfg), x_BTD, inputs, k)
-    if cfg.fidelity == 'pytorch':
+    if cfg.fidelity != 'tf':
       for name, norm in zip(('norm_1', 'norm_2'), jax.random.split(jax.random.fold_in(norm_key, i)), strict=True):
         layer[name]['scale'] += normal(norm, (cfg.D,))
     params[layout.layer_name(i)] = layer
@@ -336,7 +337,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   else:
     lengths = [M if i < _parts(cfg)[0][1] and cfg.recurrent else 0 for i in range(cfg.N)]
     layers = tuple(jnp.zeros((batch_size, m, cfg.D), cfg.dtype) for m in lengths)
-  filled = cfg.M if cfg.fidelity == 'tf' else 0
+  filled = 0 if cfg.fidelity == 'pytorch' else cfg.M
   return {'filled_B': jnp.full(batch_size, filled, jnp.int32), 'layers': layers}
 
 

@@ -21,7 +21,7 @@ from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data.datasets import RULES
-from lmx.data.tokenizers import base, build, sentencepiece
+from lmx.data.tokenizers import base, build, sentencepiece, words
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError
@@ -33,7 +33,8 @@ from lmx.reporting import run_log
 from lmx.runs import init, restore
 
 HUB = 'hub:'
-_BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
+# Of pre-training, if not 'windows', by model or objective.
+_BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations', 'transformer_xl': 'streams'}
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
 _RELEASES = (openai, tensorflow, awd_lstm)  # formats other than a folder of transformers
 # Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
@@ -75,12 +76,16 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   tokenizer: Any = base.Absent(int(folder.fields['V']))
   if with_tokenizer:
     try:
+      own = folder.vocabulary(directory) if folder.vocabulary else None
       if folder.words:
         tokenizer = build.of_words(*folder.words())
+      elif own:
+        tokenizer = words.Words(own.tokens, own.rule, lower_case=own.lower_case)
       else:
         tokenizer = build.read(folder.tokenizer, str(directory), lower_case=lower_case)
     except build.MissingTokenizer as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
+  lower_case = getattr(tokenizer, 'lower_case', lower_case)
   data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS
   config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens) | folder.data), overrides)
@@ -97,7 +102,7 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
   about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
-  lines += _describe(folder, run)
+  lines += _describe(folder, run) + [folder.note] * bool(with_tokenizer and folder.note)
   return lines + ([f'not in the files, so newly initialised: {", ".join(missing)}'] if missing else [])
 
 
@@ -137,7 +142,8 @@ def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
 def _rows(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str]) -> dict[str, Any]:
   """Return the fields of section `data` for rows as the objective and the model read them."""
   if not folder.objective:
-    return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
+    usual = _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')
+    return {'batching': _BATCHING.get(folder.name, usual)}
   data = _ROWS[folder.objective['name']]
   if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows have words alone
     form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'

@@ -82,6 +82,11 @@ def _pickler(file: Any, torch: Any, utils: Any, storages: dict[str, np.ndarray],
   return Pickler(file, 2)
 
 
+def pickled(content: Any, protocol: int = 4) -> bytes:
+  """Return a plain pickle."""
+  return pickle.dumps(content, protocol)
+
+
 def save(path: Any, content: Any, *, legacy: bool = False) -> None:
   """Write a file in the zip format, or in the one before PyTorch 1.6; arrays are tensors."""
   storages: dict[str, np.ndarray] = {}

@@ -17,6 +17,8 @@ SIZES = {
   'alike': adaptive_embedding.Sizes(V, D, D, (10, 25)),
   'projected': adaptive_embedding.Sizes(V, D, 8, (10, 25)),
   'projected twice': adaptive_embedding.Sizes(V, D, 8, (10, 25), 1, 'none'),
+  'head projected apart': adaptive_embedding.Sizes(V, D, 8, (10, 25), 1, 'head'),
+  'clusters projected apart': adaptive_embedding.Sizes(V, D, 8, (10, 25), 1, 'clusters'),
   'narrower': adaptive_embedding.Sizes(V, D, D, (10, 25), 2),
   'first apart': adaptive_embedding.Sizes(V, D, D, (10, 25), 2, 'but_first'),
   'all apart': adaptive_embedding.Sizes(V, D, D, (10, 25), 2, 'none'),

@@ -83,7 +83,8 @@ def word_nll(given: dict, output: dict, cutoffs, V: int, x_D: np.ndarray, word: 
     if i == 0 and cutoffs:
       rows = np.concatenate([rows, output['clusters']['kernel']])
       bias = np.concatenate([bias, output['clusters']['bias']])
-    projection = output.get(f'projection{ending}', given.get(f'projection{ending}'))
+    shared = output.get(f'projection{ending}', given.get(f'projection{ending}'))
+    projection = output.get(f'projection_{i}', shared)
     y = x_D if projection is None else projection @ x_D
     return rows @ y + bias
 

@@ -6,9 +6,11 @@ family, named after the lmx model. It exports
   PREFIX, BARE: the prefix that files of the bare model omit, and a pattern for the start of names without it;
   tied(cfg): tensors that repeat others, such as a tied output matrix; they must equal them, and are written too;
   BUFFERS: name pattern -> constant content of such tensors, such as causal masks; it is checked, and not written;
+  constants(cfg), optional: those of them that are written;
 and, if folders are read and written (folder.py),
   TYPE, TOKENIZER: the model_type in config.json, and the kind of the lmx tokenizer;
-  fields(config), config(cfg): conversion between sizes in config.json and fields of the model's Config.
+  fields(config), config(cfg): conversion between sizes in config.json and fields of the model's Config;
+  vocabulary(folder), NOTE: reader of a vocabulary of words, and a line about it for the user.
 The classes of transformers, each a model with a head, are in architectures.py.
 """
 
@@ -172,6 +174,7 @@ def to_hf(
       where = f'{name}: parameter {"/".join(entry.path)}'
       raise InputError(f'{where} has shape {np.shape(node)}, which does not fit the config')
     tensors |= {n: np.ascontiguousarray(v) for n, v in zip(entry.names, values, strict=True)}
+  tensors |= layout.constants(cfg) if hasattr(layout, 'constants') else {}
   if architecture and not architectures.HEADS[architecture].tied:
     return tensors
   return tensors | {tied.name: tensors[tied.source] for tied in layout.tied(cfg) if tied.source in tensors}

@@ -186,6 +186,7 @@ HEADS = {
   'GPT2LMHeadModel': Head('gpt2', ('causal_lm',), groups=('output',), tied=True),
   'GPT2DoubleHeadsModel': _double_heads('gpt2'),
   'GPT2ForSequenceClassification': _sequence_head('gpt2'),
+  'TransfoXLLMHeadModel': Head('transformer_xl', ('causal_lm',), tied=True),
   'XLNetLMHeadModel': Head('xlnet', ('permutation_lm',), groups=('output',), tied=True),
   'XLNetForSequenceClassification': _xlnet_head('classify', 'regress'),
   'XLNetForMultipleChoice': _xlnet_head('multiple_choice', outputs=1),

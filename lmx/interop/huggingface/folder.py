@@ -23,7 +23,7 @@ import tokenizers as hf
 from lmx import documents
 from lmx.errors import InputError, nearest
 from lmx.interop import huggingface, torch_file
-from lmx.interop.huggingface import architectures
+from lmx.interop.huggingface import architectures, word_vocabulary
 from lmx.interop.huggingface.entry import Tensors, show
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
@@ -42,6 +42,8 @@ NEEDED = (
   'vocab.json',
   'merges.txt',
   'spiece.model',
+  *word_vocabulary.NAMES[:2],
+  word_vocabulary.NAMES[3],
 )
 _FAST = {
   'wordpiece': 'BertTokenizerFast',
@@ -49,7 +51,8 @@ _FAST = {
   'gpt_bpe': 'OpenAIGPTTokenizerFast',
   'unigram': 'PreTrainedTokenizerFast',  # XLNetTokenizer of transformers 5 ignores the normalizer in the file
 }
-_LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False}  # unless tokenizer_config.json differs
+# Unless tokenizer_config.json differs.
+_LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False, 'words': False}
 _END = '<|endoftext|>'  # GPT-2's only special token
 
 
@@ -68,6 +71,8 @@ class Folder(NamedTuple):
     labels: names of the labels, () if there are none.
     words: reads (words, rule) of `lmx.data.tokenizers.build.of_words`, for a release that has a list of words.
     data: further fields of the config's section `data`.
+    vocabulary: reads the arguments of a tokenizer `words` from a folder; it returns None without files.
+    note: line for the user about that tokenizer.
   """
 
   name: str
@@ -80,6 +85,8 @@ class Folder(NamedTuple):
   labels: tuple[str, ...] = ()
   words: Callable[[], tuple[list[str], str]] | None = None
   data: Mapping[str, Any] = {}
+  vocabulary: Callable[[Any], Any] | None = None
+  note: str = ''
 
 
 def read(directory: Any) -> Folder:
@@ -101,7 +108,9 @@ def read(directory: Any) -> Folder:
     objective, labels = architectures.objective(architecture, config), architectures.labels(architecture, config)
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
-  return Folder(name, fields, tensors, layout.TOKENIZER, _LOWERS[layout.TOKENIZER], architecture, objective, labels)
+  lowers = _LOWERS[layout.TOKENIZER]
+  own: dict[str, Any] = {'vocabulary': getattr(layout, 'vocabulary', None), 'note': getattr(layout, 'NOTE', '')}
+  return Folder(name, fields, tensors, layout.TOKENIZER, lowers, architecture, objective, labels, **own)
 
 
 def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
@@ -240,6 +249,9 @@ def _write_tokenizer(
 ) -> dict[str, int | None]:
   """Write the tokenizer's files; return the ids of its special tokens for config.json."""
   kind = tokenizer['kind']
+  if kind == 'words' and (words := word_vocabulary.write(directory, tokenizer)):
+    (directory / 'tokenizer_config.json').write_text(json.dumps(words, indent=2) + '\n')
+    return {'eos_token_id': tokenizer['tokens'].index('<eos>')} if '<eos>' in tokenizer['tokens'] else {}
   if kind not in _FAST:
     return {}
   model, special = hf.Tokenizer.from_str(json.dumps(tokenizer['model'])), tokenizer.get('special', {})

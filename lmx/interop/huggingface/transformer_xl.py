@@ -1,19 +1,64 @@
 """Transformer-XL: `TransfoXLLMHeadModel` (transformers before 5), whose weights are the released TensorFlow ones.
 
-It is models/transformer_xl.py: `proj_share_all_but_first` is tie_projections 'but_first', else 'none'; `untie_r` is
-untie; the first cluster always has projections (`project_same`). Its memory is initialised with zeros, and with
-`same_length` a query attends to mem_len keys. Output projections shared with the input are not written twice.
+It is models/transformer_xl.py with fidelity 'transformers'. `tie_projs`, or else `proj_share_all_but_first`, says which
+clusters share their projection with the input: `tie_projections`. `untie_r` is untie; with div_val > 1 the first
+cluster always has projections (`project_same`). Its memory begins as zeros, and with `same_length` a query attends to
+mem_len keys. Names of shared tensors, of which files may have any or all, are in `tied`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from lmx.interop.huggingface.entry import Entry, Tied, linear, norm, reshaped, same, transposed
+from lmx.errors import InputError
+from lmx.interop.huggingface import word_vocabulary
+from lmx.interop.huggingface.entry import (
+  LAYERS,
+  Entry,
+  Tied,
+  check_value,
+  integer,
+  linear,
+  norm,
+  rate,
+  reshaped,
+  same,
+  show,
+  transposed,
+)
 
-PREFIX, BARE = 'transformer.', r'(word_emb|layers|r_[wr]_bias)'
+TYPE = 'transfo-xl'
+TOKENIZER = 'words'
+PREFIX, BARE = 'transformer.', r'(word_emb|layers|pos_emb|r_[wr]_bias)'
+_PROJECTIONS = 'transformer.word_emb.emb_projs'
+vocabulary, NOTE = word_vocabulary.read, word_vocabulary.NOTE
+# Sizes in config.json and the defaults of transformers' class.
+_SIZES = {
+  'V': ('vocab_size', 267_735),
+  'D': ('d_model', 1024),
+  'E': ('d_embed', 1024),
+  'F': ('d_inner', 4096),
+  'H': ('n_head', 16),
+  'div_val': ('div_val', 4),
+}
+_SWITCHES = {'same_length': ('same_length', True), 'untie': ('untie_r', True)}
+_NUMBERS = {
+  'init_std': ('init_std', 0.02),
+  'projection_std': ('proj_init_std', 0.01),
+  'eps': ('layer_norm_epsilon', 1e-5),
+}
+_FIXED: dict[str, tuple[Any, ...]] = {
+  'attn_type': (0,),
+  'pre_lnorm': (False,),
+  'adaptive': (True,),
+  'tie_word_embeddings': (True,),
+  'tie_weight': (True,),  # of older files, as the next
+  'ext_len': (0,),
+  'sample_softmax': (-1, 0),
+}
 
 
 def _frequencies(x: np.ndarray) -> np.ndarray:
@@ -24,10 +69,128 @@ def _frequencies(x: np.ndarray) -> np.ndarray:
 BUFFERS = {r'transformer\.pos_emb\.inv_freq': _frequencies}
 
 
+def constants(cfg: Any) -> dict[str, np.ndarray]:
+  """Return the buffers that a folder must have, because transformers does not compute them when it loads one."""
+  return {'transformer.pos_emb.inv_freq': _frequencies(np.zeros(cfg.D // 2)).astype(np.float32)}
+
+
+def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
+  """Return fields of models/transformer_xl.py's Config; raise InputError if the values are not supported."""
+  for name, values in _FIXED.items():
+    check_value(theirs, name, *values)
+  settings: dict[str, Any] = {ours: integer(theirs, *given) for ours, given in _SIZES.items()}
+  settings['N'] = integer(theirs, 'n_layer', 18, high=LAYERS)
+  settings['M'] = integer(theirs, 'mem_len', 1600, low=0)
+  settings['clamp'] = max(0, integer(theirs, 'clamp_len', 1000, low=-1))  # none, unless it is positive
+  settings |= {ours: _switch(theirs, *given) for ours, given in _SWITCHES.items()}
+  settings |= {ours: rate(theirs, *given) for ours, given in _NUMBERS.items()}
+  settings |= {'dropout': rate(theirs, 'dropout', 0.1), 'dropout_attention': rate(theirs, 'dropatt', 0.0)}
+  D, H, K = settings['D'], settings['H'], integer(theirs, 'd_head', 64)
+  if H * K != D:
+    raise InputError(f'config.json: d_head: got {K}; expected d_model / n_head = {D} / {H}; lmx supports no other')
+  if settings['same_length'] and not settings['M']:
+    raise InputError('config.json: mem_len: got 0 with same_length; expected at least 1, else no query has a key')
+  cutoffs = theirs.get('cutoffs', [20_000, 40_000, 200_000])
+  if not isinstance(cutoffs, list) or not all(type(cutoff) is int for cutoff in cutoffs):
+    raise InputError(f'config.json: cutoffs: got {show(cutoffs)}; expected a list of token ids')
+  settings |= {'cutoffs': tuple(cutoffs), 'fidelity': 'transformers', 'project_same': True}
+  return settings | {'tie_projections': _read_ties(theirs, settings)}
+
+
+def _switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
+  if type(value := theirs.get(name, default)) is not bool:
+    raise InputError(f'config.json: {name}: got {show(value)}; expected true or false')
+  return value
+
+
+def _read_ties(theirs: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+  """Return `tie_projections`."""
+  count = len(settings['cutoffs']) + 1
+  default = [False] + [_switch(theirs, 'proj_share_all_but_first', True)] * (count - 1)
+  ties = theirs.get('tie_projs', default)
+  if not isinstance(ties, list) or len(ties) != count or not all(type(tie) is bool for tie in ties):
+    raise InputError(f'config.json: tie_projs: got {show(ties)}; expected {count} of true or false, one a cluster')
+  alike = settings['div_val'] == 1
+  if all(ties) or (alike and settings['E'] == settings['D']):  # the latter has no projections
+    return 'all'
+  if not any(ties):
+    return 'clusters' if alike and count > 1 else 'none'
+  if ties != [False] + [True] * (count - 1):
+    raise InputError(
+      f'config.json: tie_projs: got {show(ties)}; expected all true, all false, or the first alone false; lmx supports '
+      'no other'
+    )
+  return 'head' if alike else 'but_first'
+
+
+def _ties(cfg: Any) -> list[bool]:
+  """Return for each cluster if its output shares the projection of the input."""
+  tails = len(cfg.cutoffs)
+  kind = cfg.tie_projections
+  if kind == 'all' or (kind == 'but_first' and cfg.div_val == 1):
+    return [True] * (tails + 1)
+  return [False] + [kind in ('but_first', 'head')] * tails
+
+
+def config(cfg: Any) -> dict[str, Any]:
+  """Return fields of config.json; the inverse of `fields`. Raises InputError for what the class does not compute."""
+  _check(cfg)
+  sizes = _SIZES | _SWITCHES | _NUMBERS
+  settings = {theirs: getattr(cfg, ours) for ours, (theirs, _) in sizes.items()}
+  ties = _ties(cfg) if _is_projected(cfg) else [False] + [True] * len(cfg.cutoffs)
+  return settings | {
+    'd_embed': cfg.E or cfg.D,
+    'd_head': cfg.D // cfg.H,
+    'n_layer': cfg.N,
+    'mem_len': cfg.M,
+    'clamp_len': cfg.clamp or -1,
+    'cutoffs': list(cfg.cutoffs),
+    'tie_projs': ties,
+    'proj_share_all_but_first': all(ties[1:]),
+    'layer_norm_epsilon': cfg.eps or (1e-12 if cfg.fidelity == 'tf' else 1e-5),
+    'dropout': cfg.dropout,
+    'dropatt': cfg.dropout_attention,
+    **{name: values[0] for name, values in _FIXED.items() if name not in ('tie_weight', 'ext_len')},
+  }
+
+
+def _check(cfg: Any) -> None:
+  """Raise InputError unless the class computes the same."""
+  zeros = cfg.fidelity == 'transformers' or (cfg.fidelity == 'tf' and not cfg.same_length)
+  for wrong, field, expected in (
+    (cfg.positions != 'sinusoids', 'positions', "'sinusoids'"),
+    (cfg.recurrent not in (-1, cfg.N) and cfg.M > 0, 'recurrent', '-1, a memory of every layer'),
+    (cfg.div_val > 1 and not cfg.project_same and (cfg.E or cfg.D) == cfg.D, 'project_same', 'True'),
+    (cfg.M > 0 and not zeros, 'fidelity', "'transformers', or 'tf' without model.same_length"),
+  ):
+    if wrong:
+      raise InputError(
+        f'model.{field}: got {getattr(cfg, field)!r}; expected {expected}; TransfoXLLMHeadModel computes no other'
+      )
+
+
 def tied(cfg: Any) -> list[Tied]:
   """Return the tensors that repeat others."""
-  count = len(cfg.cutoffs) + 1 if cfg.div_val > 1 else 1
-  return [Tied(f'crit.out_layers.{i}.weight', f'transformer.word_emb.emb_layers.{i}.weight') for i in range(count)]
+  count = len(cfg.cutoffs) + 1
+  repeated = [
+    Tied(f'crit.out_layers.{i}.weight', f'transformer.word_emb.emb_layers.{i}.weight')
+    for i in range(count if cfg.div_val > 1 else 1)
+  ]
+  if _is_projected(cfg):
+    once = cfg.div_val == 1
+    for i, tie in enumerate(_ties(cfg)):
+      if tie:
+        repeated.append(Tied(f'crit.out_projs.{i}', f'{_PROJECTIONS}.{0 if once else i}'))
+      elif once and i and cfg.tie_projections == 'none':  # one for all
+        repeated.append(Tied(f'crit.out_projs.{i}', 'crit.out_projs.0'))
+  if not cfg.untie:
+    names = [f'{i}.dec_attn.{bias}' for i in range(cfg.N) for bias in ('r_w_bias', 'r_r_bias')]
+    repeated += [Tied(f'transformer.layers.{name}', f'transformer.{name.split(".")[-1]}') for name in names]
+  return repeated
+
+
+def _is_projected(cfg: Any) -> bool:
+  return cfg.div_val > 1 or (cfg.E or cfg.D) != cfg.D
 
 
 def entries(cfg: Any) -> list[Entry]:
@@ -71,9 +234,12 @@ def _tables(cfg: Any) -> list[Entry]:
       same(f'model/embed/tokens{ending}', f'transformer.word_emb.emb_layers.{i}.weight', end - start, width),
       same(f'model/output/bias{ending}', f'crit.out_layers.{i}.bias', end - start),
     ]
-    if cfg.div_val > 1:
-      projection = f'transformer.word_emb.emb_projs.{i}'
-      parameters.append(transposed(f'model/embed/projection{ending}', projection, D, width))
-      if cfg.tie_projections == 'none' or (cfg.tie_projections == 'but_first' and i == 0):
-        parameters.append(transposed(f'model/output/projection{ending}', f'crit.out_projs.{i}', D, width))
+    if _is_projected(cfg):
+      parameters.append(transposed(f'model/embed/projection{ending}', f'{_PROJECTIONS}.{i}', D, width))
+    if cfg.div_val > 1 and not _ties(cfg)[i]:
+      parameters.append(transposed(f'model/output/projection{ending}', f'crit.out_projs.{i}', D, width))
+  if cfg.div_val == 1 and E != D:
+    count = {'none': 1, 'head': 1, 'clusters': len(cfg.cutoffs) + 1}.get(cfg.tie_projections, 0)
+    name = lambda i: 'projection' if cfg.tie_projections == 'none' else f'projection_{i}'
+    parameters += [transposed(f'model/output/{name(i)}', f'crit.out_projs.{i}', D, E) for i in range(count)]
   return parameters

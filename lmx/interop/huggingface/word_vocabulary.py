@@ -1,0 +1,158 @@
+"""Vocabularies of TransfoXLTokenizer (transformers before 5), which are those of kimiyoung/transformer-xl.
+
+A folder has a pickle of the state of the tokenizer or of the authors' `Vocab` (vocab.pkl, vocab.bin), or a text file
+with a symbol a line (vocab.txt, vocabulary). The pickle is read by lmx/interop/torch_file.py, which runs nothing of it.
+
+It becomes a tokenizer `words` with the ids of the file. Text is split at white space and a line ends with `<eos>`, as
+the authors' program reads its data sets, which are tokenised. TransfoXLTokenizer also normalises punctuation and splits
+text by the rules of Moses; lmx does not, and says so when it imports. `lower_case` is honoured.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lmx import documents
+from lmx.errors import InputError
+from lmx.interop import torch_file
+from lmx.interop.huggingface.entry import show
+
+PICKLES, TEXTS = ('vocab.pkl', 'vocab.bin'), ('vocab.txt', 'vocabulary')
+NAMES = (*PICKLES, *TEXTS)
+FILE = 'tokenizer_config.json'
+_LOWERS = ('lower_case', 'do_lower_case')
+NOTE = (
+  'text is split at white space alone, as WikiText-103 is tokenised; TransfoXLTokenizer also splits by the rules of '
+  'Moses: tokenise other text first'
+)
+
+
+class Vocabulary(NamedTuple):
+  """Arguments of a tokenizer `words` (lmx/data/tokenizers/words.py)."""
+
+  tokens: list[str]
+  rule: str
+  lower_case: bool
+
+
+def read(directory: Any) -> Vocabulary | None:
+  """Return the vocabulary of a folder, or None if it has no file of a vocabulary.
+
+  Raises:
+    InputError: a file is damaged, two files differ, or the tokenizer does what lmx does not compute.
+  """
+  directory = pathlib.Path(directory)
+  settings = documents.convert(
+    documents.read_json(directory / FILE) if (directory / FILE).exists() else {}, dict, str(directory / FILE)
+  )
+  lower_case = _lower_case(settings, directory / FILE)
+  tokens: list[str] = []
+  source: pathlib.Path | None = None
+  for path in (directory / name for name in NAMES):
+    if not path.exists():
+      continue
+    read_here, lowers = _pickled(path) if path.name in PICKLES else (_lines(path), None)
+    if source and read_here != tokens:
+      raise InputError(f'{path}: got other symbols than {source.name}; expected the same; remove one of the two')
+    if None not in (lowers, lower_case) and lowers != lower_case:
+      raise InputError(f'{path}: lower_case: got {lowers}; expected {lower_case}, which is in {FILE}')
+    lower_case = lowers if lower_case is None else lower_case
+    tokens, source = read_here, path
+  if source is None:
+    return None
+  _check(settings, tokens, directory / FILE, source)
+  return Vocabulary(tokens, _rule(tokens), bool(lower_case))
+
+
+def _rule(tokens: Sequence[str]) -> str:
+  return 'lines' if '<eos>' in tokens else 'space'
+
+
+def _lower_case(settings: Mapping[str, Any], where: pathlib.Path) -> bool | None:
+  values = {
+    documents.convert(settings[key], bool, f'{where}: {key}') for key in _LOWERS if settings.get(key) is not None
+  }
+  if len(values) > 1:
+    raise InputError(f'{where}: lower_case and do_lower_case differ; expected one value')
+  return values.pop() if values else None
+
+
+def _check(settings: Mapping[str, Any], tokens: Sequence[str], where: pathlib.Path, source: pathlib.Path) -> None:
+  """Raise InputError for duplicates and for settings that change the ids of a text."""
+  if len(set(tokens)) < len(tokens):
+    raise InputError(f'{source}: got a symbol twice; expected different ones')
+  if '<unk>' not in tokens:
+    raise InputError(f'{source}: got no <unk>; expected one; lmx supports no other symbol of unknown words')
+  fixed = {'delimiter': (None,), 'unk_token': ('<unk>',), 'eos_token': ('<eos>',)}
+  for key, values in fixed.items():
+    value = settings.get(key)
+    name = value.get('content') if isinstance(value, dict) else value
+    if name is not None and name not in values:
+      raise InputError(f'{where}: {key}: got {show(value)}; expected {values[0]!r}; lmx supports no other')
+  for key, token in (settings.get('added_tokens_decoder') or {}).items():
+    name = token.get('content') if isinstance(token, dict) else token
+    if str(key).isdecimal() and int(key) < len(tokens) and tokens[int(key)] != name:
+      raise InputError(f'{where}: added_tokens_decoder: {key}: got {show(name)}; expected {tokens[int(key)]!r}')
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+  """Return the first words of the lines."""
+  try:
+    lines = path.read_text('utf-8').removesuffix('\n').split('\n')
+  except (OSError, UnicodeDecodeError) as error:
+    raise InputError(f'{path}: cannot be read: {error}') from None
+  symbols = [line.split()[:1] for line in lines]
+  if [] in symbols:
+    raise InputError(f'{path}: line {symbols.index([]) + 1} is empty; expected a symbol')
+  return [symbol for (symbol,) in symbols]
+
+
+def _pickled(path: pathlib.Path) -> tuple[list[str], bool | None]:
+  """Return (symbols, lower_case) of a pickle."""
+  state = torch_file.read(path)
+  if isinstance(state, torch_file.Foreign):
+    state = state.state
+  if not isinstance(state, dict) or not {'idx2sym', 'counter'} & {*state}:
+    raise InputError(f'{path}: got a {type(state).__name__}; expected the state of a TransfoXLTokenizer, with idx2sym')
+  if state.get('delimiter') is not None:
+    raise InputError(f'{path}: delimiter: got {show(state["delimiter"])}; expected None; lmx splits at white space')
+  symbols = state.get('idx2sym') or _counted(state)
+  if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+    raise InputError(f'{path}: idx2sym: got {show(symbols)}; expected a list of symbols')
+  ids = state.get('sym2idx') or {}
+  if ids and ids != {symbol: i for i, symbol in enumerate(symbols)}:
+    raise InputError(f'{path}: sym2idx: got other ids than the places of symbols in idx2sym; expected the same')
+  unknown = state.get('unk_idx')
+  if unknown is not None and symbols[unknown : unknown + 1] != ['<unk>']:
+    raise InputError(f'{path}: unk_idx: got {unknown}, which is not <unk>; lmx supports no other')
+  lowers = state.get('lower_case')
+  return symbols, lowers if isinstance(lowers, bool) else None
+
+
+def _counted(state: Mapping[str, Any]) -> list[str]:
+  """Return the symbols of a state whose vocabulary is not built: special ones, then the others by decreasing count."""
+  counter = state.get('counter') or {}
+  counted = sorted(counter, key=lambda symbol: -counter[symbol])[: state.get('max_size')]
+  special = list(dict.fromkeys(state.get('special') or ()))
+  return special + [s for s in counted if counter[s] >= (state.get('min_freq') or 0) and s not in special]
+
+
+def write(directory: pathlib.Path, tokenizer: Mapping[str, Any]) -> dict[str, Any] | None:
+  """Write vocab.txt; return settings for tokenizer_config.json, or None if the format has no such tokenizer.
+
+  Args:
+    directory: the folder.
+    tokenizer: content of a tokenizer `words`.
+  """
+  tokens = tokenizer['tokens']
+  if tokenizer['rule'] != _rule(tokens) or any(token.split() != [token] for token in tokens):
+    return None
+  (directory / TEXTS[0]).write_text(''.join(f'{token}\n' for token in tokens), 'utf-8')
+  return {
+    'tokenizer_class': 'TransfoXLTokenizer',
+    'lower_case': tokenizer['lower_case'],
+    'unk_token': '<unk>',
+    'eos_token': '<eos>',
+  }
