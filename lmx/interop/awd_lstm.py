@@ -25,6 +25,7 @@ import numpy as np
 from lmx.errors import InputError
 from lmx.interop import torch_file
 from lmx.interop.huggingface.folder import CONFIG, Folder
+from lmx.interop.huggingface.word_vocabulary import Vocabulary
 
 _FASTAI, _SALESFORCE, _CORPUS = ('.pth', '.h5'), ('.pt',), 'corpus.*.data'
 _COPIES = ('encoder_dp.emb.weight', 'encoder_with_dropout.embed.weight')
@@ -71,8 +72,8 @@ def read(directory: Any) -> Folder:
     tensors.setdefault('decoder.bias', np.zeros(V, np.float32))
   backward = released and any('bwd' in name.lower() for name in (path.name, directory.resolve().name))
   data = {'batching': {'name': 'streams'}, 'reverse': backward}
-  words = functools.partial(_words, directory, '*.pkl' if released else _CORPUS, V)
-  return Folder('awd_lstm', fields, tensors, 'words', False, words=words, data=data)
+  vocabulary = functools.partial(_vocabulary, directory, '*.pkl' if released else _CORPUS, V)
+  return Folder('awd_lstm', fields, tensors, 'words', False, vocabulary=vocabulary, data=data)
 
 
 def _files(directory: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path]:
@@ -175,8 +176,8 @@ def _matrix(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
   return tensors[name]
 
 
-def _words(directory: pathlib.Path, pattern: str, V: int) -> tuple[list[str], str]:
-  """Return (the list of words beside the weights, their rule for `lmx.data.tokenizers.build.of_words`).
+def _vocabulary(directory: pathlib.Path, pattern: str, V: int) -> Vocabulary:
+  """Return the list of words beside the weights.
 
   Raises:
     InputError: there is no such file, or it does not hold V words.
@@ -193,4 +194,4 @@ def _words(directory: pathlib.Path, pattern: str, V: int) -> tuple[list[str], st
     raise InputError(f'{paths[0]}: got no list of words; --tokenizer=none imports the model alone')
   if len(content) != V:
     raise InputError(f'{paths[0]}: got {len(content):,} words; expected {V:,}, one a row of encoder.weight')
-  return content, 'lines' if pattern == _CORPUS else 'fastai'
+  return Vocabulary(content, 'lines' if pattern == _CORPUS else 'fastai')

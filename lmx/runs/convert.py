@@ -21,7 +21,7 @@ from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data.datasets import RULES
-from lmx.data.tokenizers import base, build, sentencepiece, words
+from lmx.data.tokenizers import base, build, sentencepiece
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError
@@ -33,8 +33,7 @@ from lmx.reporting import run_log
 from lmx.runs import init, restore
 
 HUB = 'hub:'
-# Of pre-training, if not 'windows', by model or objective.
-_BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations', 'transformer_xl': 'streams'}
+_BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
 _RELEASES = (openai, tensorflow, awd_lstm)  # formats other than a folder of transformers
 # Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
@@ -76,11 +75,9 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   tokenizer: Any = base.Absent(int(folder.fields['V']))
   if with_tokenizer:
     try:
-      own = folder.vocabulary(directory) if folder.vocabulary else None
-      if folder.words:
-        tokenizer = build.of_words(*folder.words())
-      elif own:
-        tokenizer = words.Words(own.tokens, own.rule, lower_case=own.lower_case)
+      own = folder.vocabulary() if folder.vocabulary else None
+      if own:
+        tokenizer = build.of_words(*own)
       else:
         tokenizer = build.read(folder.tokenizer, str(directory), lower_case=lower_case)
     except build.MissingTokenizer as error:
@@ -142,8 +139,7 @@ def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
 def _rows(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str]) -> dict[str, Any]:
   """Return the fields of section `data` for rows as the objective and the model read them."""
   if not folder.objective:
-    usual = _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')
-    return {'batching': _BATCHING.get(folder.name, usual)}
+    return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
   data = _ROWS[folder.objective['name']]
   if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows have words alone
     form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'

@@ -88,9 +88,9 @@ def check_options(kind: str, marks: str, prefix_space: bool) -> None:
     raise InputError(f'data.prefix_space: got True with data.tokenizer "{kind}"; expected "bpe"; set it to False')
 
 
-def of_words(tokens: Sequence[str], rule: str) -> Words:
+def of_words(tokens: Sequence[str], rule: str, lower_case: bool = False) -> Words:
   """Return the tokenizer of a list of words in the order of their ids, under a rule of `Words`."""
-  return Words(fastai.vocabulary(tokens) if rule == 'fastai' else tokens, rule)
+  return Words(fastai.vocabulary(tokens) if rule == 'fastai' else tokens, rule, lower_case=lower_case)
 
 
 # Vocabulary file -> merges file: Hugging Face's names, then those of GPT-2's and GPT's releases.

@@ -10,7 +10,8 @@ family, named after the lmx model. It exports
 and, if folders are read and written (folder.py),
   TYPE, TOKENIZER: the model_type in config.json, and the kind of the lmx tokenizer;
   fields(config), config(cfg): conversion between sizes in config.json and fields of the model's Config;
-  vocabulary(folder), NOTE: reader of a vocabulary of words, and a line about it for the user.
+  vocabulary(folder), NOTE, optional: reader of a vocabulary of words, and a line about it for the user;
+  DATA, optional: fields of lmx's section `data` of an imported run.
 The classes of transformers, each a model with a head, are in architectures.py.
 """
 

@@ -6,6 +6,7 @@ lmx/interop/torch_file.py, which runs nothing of it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -38,12 +39,10 @@ NEEDED = (
   'tokenizer_config.json',
   'special_tokens_map.json',
   'added_tokens.json',
-  'vocab.txt',
   'vocab.json',
   'merges.txt',
   'spiece.model',
-  *word_vocabulary.NAMES[:2],
-  word_vocabulary.NAMES[3],
+  *word_vocabulary.NAMES,
 )
 _FAST = {
   'wordpiece': 'BertTokenizerFast',
@@ -69,9 +68,8 @@ class Folder(NamedTuple):
     architecture: a class of architectures.py; '' is the pre-trained model.
     objective: the `objective` section of lmx's config; {} leaves it to the model.
     labels: names of the labels, () if there are none.
-    words: reads (words, rule) of `lmx.data.tokenizers.build.of_words`, for a release that has a list of words.
     data: further fields of the config's section `data`.
-    vocabulary: reads the arguments of a tokenizer `words` from a folder; it returns None without files.
+    vocabulary: reads a list of words; it returns None if the folder has none.
     note: line for the user about that tokenizer.
   """
 
@@ -83,9 +81,8 @@ class Folder(NamedTuple):
   architecture: str = ''
   objective: Mapping[str, Any] = {}
   labels: tuple[str, ...] = ()
-  words: Callable[[], tuple[list[str], str]] | None = None
   data: Mapping[str, Any] = {}
-  vocabulary: Callable[[Any], Any] | None = None
+  vocabulary: Callable[[], word_vocabulary.Vocabulary | None] | None = None
   note: str = ''
 
 
@@ -109,7 +106,9 @@ def read(directory: Any) -> Folder:
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
   lowers = _LOWERS[layout.TOKENIZER]
-  own: dict[str, Any] = {'vocabulary': getattr(layout, 'vocabulary', None), 'note': getattr(layout, 'NOTE', '')}
+  own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', '')}
+  if hasattr(layout, 'vocabulary'):
+    own['vocabulary'] = functools.partial(layout.vocabulary, directory)
   return Folder(name, fields, tensors, layout.TOKENIZER, lowers, architecture, objective, labels, **own)
 
 

@@ -30,11 +30,11 @@ NOTE = (
 
 
 class Vocabulary(NamedTuple):
-  """Arguments of a tokenizer `words` (lmx/data/tokenizers/words.py)."""
+  """A list of words in the order of their ids, and how text is split: see `lmx.data.tokenizers.build.of_words`."""
 
   tokens: list[str]
   rule: str
-  lower_case: bool
+  lower_case: bool = False
 
 
 def read(directory: Any) -> Vocabulary | None:
