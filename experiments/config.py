@@ -35,7 +35,7 @@ def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, m
     ValueError: unknown variant or option, or a value of another type than the default's.
   """
   variant, given = _split(arg, variants, options)
-  return variant, ml_collections.ConfigDict({**_defaults(options), **given})
+  return variant, ml_collections.ConfigDict({**defaults(options), **given})
 
 
 def arguments(variants: Sequence[str], **options: Any) -> Callable[[Callable], Callable]:
@@ -54,7 +54,7 @@ def arguments(variants: Sequence[str], **options: Any) -> Callable[[Callable], C
   def decorate(build: Callable[[str, ml_collections.ConfigDict], Any]) -> Callable[[str], Any]:
     def get(arg: str = '') -> Any:
       variant, given = _split(arg, variants, options)
-      values = {**_defaults(options), **given}
+      values = {**defaults(options), **given}
       counts = functools.partial(_counts, build, options)
       built = build(variant, ml_collections.ConfigDict(values))
       for name, value in given.items():
@@ -83,7 +83,8 @@ def _split(arg: str, variants: Sequence[str], options: Mapping[str, Any]) -> tup
   return variant, given
 
 
-def _defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the default of each option, the first of a list."""
   return {name: default[0] if isinstance(default, tuple) else default for name, default in options.items()}
 
 

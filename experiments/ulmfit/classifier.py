@@ -161,7 +161,7 @@ def _rates(method: str, released: bool, epochs: int, layers: int) -> dict:
 
 def _given(**values: Any) -> str:
   """Return the text of options that are not their defaults, which some variants of the stages do not have."""
-  defaults = {name: default[0] if isinstance(default, tuple) else default for name, default in _OPTIONS.items()}
+  defaults = config.defaults(_OPTIONS)
   return ''.join(f',{name}={value}' for name, value in values.items() if value not in ('', defaults[name]))
 
 
