@@ -93,7 +93,7 @@ def _contents(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
       criterion: Any = others[0]
       content |= torch_file.tensors(criterion, 'criterion.')
       fields['cutoffs'] = _cutoffs(path, criterion.state.get('splits', []))
-  if not isinstance(content, dict) or not all(isinstance(x, np.ndarray) for x in content.values()):
+  if not torch_file.are_tensors(content):
     raise InputError(f'{path}: got a {type(content).__name__}; expected the tensors or modules of an AWD-LSTM')
   return _renamed(path, content), fields
 

@@ -135,6 +135,11 @@ def _tensor(path: pathlib.Path, size: int, storages: Mapping[str, Any], where: S
   return np.lib.stride_tricks.as_strided(mapped[offset:], shape, steps, writeable=False)
 
 
+def are_tensors(content: Any) -> bool:
+  """Return True for tensors by name, as a `state_dict` is."""
+  return isinstance(content, dict) and all(isinstance(x, np.ndarray) for x in content.values())
+
+
 def tensors(module: Any, prefix: str = '') -> dict[str, np.ndarray]:
   """Return {name: array} of a module saved whole, as its `state_dict` has them.
 

@@ -159,7 +159,7 @@ def _safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 def _pickled(path: pathlib.Path) -> dict[str, np.ndarray]:
   content = torch_file.read(path)
-  if not isinstance(content, dict) or not all(isinstance(x, np.ndarray) for x in content.values()):
+  if not torch_file.are_tensors(content):
     raise InputError(f'{path}: got a {type(content).__name__}; expected tensors by name, a state_dict')
   return content
 
