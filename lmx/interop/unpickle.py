@@ -174,7 +174,7 @@ def to_bytes(text: Any, encoding: Any) -> bytes:
 
 
 def method(x: Any, name: Any) -> None:
-  """Stand in for getattr, by which Python 3 writes a bound method: WeightDrop keeps one in its module."""
+  """Replace getattr, by which Python 3 writes a bound method: WeightDrop keeps one in its module."""
   if not isinstance(x, Inert) or not isinstance(name, str):
     raise Refused('an attribute of something else than an object of a foreign module')
 

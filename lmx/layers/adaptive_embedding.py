@@ -50,7 +50,7 @@ class Sizes:
   project_same: bool = True
 
   def __post_init__(self) -> None:
-    check_choice('model.tie_projections', self.tie_projections, TIES[: 3 if self.div_val > 1 else 5])
+    check_choice('model.tie_projections', self.tie_projections, TIES if self.div_val == 1 else TIES[:3])
     check_range('model.div_val', self.div_val, 1)
     adaptive_softmax.bounds(self.cutoffs, self.V)
     if self.E // self.div_val ** len(self.cutoffs) < 1:

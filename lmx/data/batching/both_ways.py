@@ -3,10 +3,10 @@
 As in ELMo's released code (Peters et al. 2018, arXiv 1802.05365; `BidirectionalLMDataset`): sentence w_1 .. w_n is
 read forward as <S> w_1 .. w_n with targets w_1 .. w_n </S>, and backward as </S> w_n .. w_1 with targets w_n .. w_1
 <S>. Both streams read the sentences in the same order. Row b of a step continues row b of the step before, so both
-states can be carried over. A state that is never reset can settle where no reading from an empty state leads: two cells
-that stay at the clip are enough (docs/notes/elmo.md). `reset_every` lets training see beginnings. Deviations: sentences
-keep the order of the data in every epoch; and the two directions read the same sentences at the same time, where the
-released code draws other files for each.
+states can be carried over. A state that is never reset can settle where no reading from an empty state leads
+(docs/notes/elmo.md); `reset_every` lets training see beginnings. Deviations: sentences keep the order of the data in
+every epoch; and the two directions read the same sentences at the same time, where the released code draws other files
+for each.
 
 Line ends and ends of text are not words here: the end of the sentence replaces them.
 """
