@@ -29,7 +29,7 @@ def tiny() -> dict[str, Any]:
       'dataset': 'embedded_questions',
       'vocab_size': 400,
       'length': 96,
-      'batching': {'buckets': (64,), 'question_length': 32},
+      'batching': {'buckets': (), 'question_length': 32},
     },
     'train': {'epochs': 0.0},
   }
