@@ -126,6 +126,19 @@ def test_rows_without_labels_are_predicted_and_not_measured(classifier, regressi
     assert '11 rows without a label' in capsys.readouterr().err
 
 
+def test_scores_in_rows_are_compared_with_those_predicted(regression, tmp_path, capsys):
+  file = tmp_path / 'in.jsonl'
+  file.write_text(''.join(json.dumps(row) + '\n' for row in rows(30, 1)))
+  command = [f'--workdir={regression}', f'--input={file}']
+  said_scores, err = said(command, capsys)
+  truth = [row['score'] for row in rows(30, 1)]
+  expected = scipy.stats.pearsonr([row['score'] for row in said_scores], truth)[0]
+  assert f'Pearson {expected:.4f}, ' in err and 'on 30 rows with a score' in err
+  file.write_text(json.dumps({**next(rows(1, 1)), 'score': 'high'}) + '\n')
+  assert main.main(['predict', *command]) == 2
+  assert 'line 1' in (err := capsys.readouterr().err) and 'high' in err
+
+
 def test_what_cannot_be_predicted(classifier, tmp_path, capsys):
   for name, content, message in (
     ('a.txt', 'one\n', 'rows have 2 texts, one and two; give a .jsonl'),

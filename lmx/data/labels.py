@@ -11,6 +11,8 @@ import numpy as np
 from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError
 
+SHOWN = 20  # labels in a line
+
 
 def arrays(
   labels: Mapping[str, Sequence[str]], *, spans: bool, scores: bool, predicates: bool = False
@@ -62,6 +64,23 @@ def renumber(corpus: Any, names: Sequence[str]) -> Any:
   }
   manifest = {**corpus.manifest, 'token_label_names' if words else 'label_names': list(names)}
   return dataclasses.replace(corpus, splits=splits, manifest=manifest)
+
+
+def untaught(corpus: Any) -> tuple[str, ...]:
+  """Return a line for the log that names the labels of other splits that no training example has, if there are any."""
+  names, lines = label_names(corpus.manifest), []
+  part = 'token_labels' if 'token_label_names' in corpus.manifest else 'labels'
+  if not names or 'train' not in corpus.splits or getattr(corpus.splits['train'], part) is None:
+    return ()
+  count = lambda split: np.bincount(np.asarray(getattr(split, part)) + 1, minlength=len(names) + 1)[1:]  # -1 is none
+  taught = count(corpus.splits['train']) > 0
+  for split, content in corpus.splits.items():
+    if getattr(content, part) is not None:
+      missing = [f'{names[i]} ({n:,})' for i, n in enumerate(count(content)) if n and not taught[i]]
+      more = f' and {len(missing) - SHOWN:,} more' if len(missing) > SHOWN else ''
+      if missing:
+        lines.append(f'labels of "{split}" that no training example has: {", ".join(missing[:SHOWN])}{more}')
+  return tuple(lines)
 
 
 def parse_scores(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:

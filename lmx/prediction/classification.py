@@ -15,6 +15,7 @@ from lmx.data import pipeline, sources, transforms
 from lmx.data.builders import cells, tables
 from lmx.engine import state
 from lmx.errors import InputError, nearest
+from lmx.metrics import correlation
 from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
 from lmx.runs.restore import RestoredRun
@@ -110,7 +111,8 @@ def read_rows(path: str, loaded: RestoredRun) -> list[Row]:
   and optionally that of the label.
 
   Raises:
-    InputError: the file cannot be read or is empty, a line is empty or malformed, or a label is unknown.
+    InputError: the file cannot be read or is empty, a line is empty or malformed, a label is unknown, or a score of a
+      regression is no number.
   """
   batched.check_suffix(path, ENDINGS, 'rows')
   names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
@@ -118,7 +120,8 @@ def read_rows(path: str, loaded: RestoredRun) -> list[Row]:
   if path.removesuffix('.gz').endswith('.txt'):
     rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
   else:
-    table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
+    is_scored, label = loaded.run.objective_name == 'regress', (loaded.run.data.label,)
+    table = tables.Table(tuple((name,) for name in columns), label, scores=is_scored, choices=choices)
     if loaded.run.data.dataset in tables.TABLES:
       table = dataclasses.replace(table, prepare=tables.TABLES[loaded.run.data.dataset].prepare)
     entries = tables.read(table, path, 'test')
@@ -172,12 +175,14 @@ def predict(loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
-  """Return a sentence with the accuracy on the labelled rows of a file; '' for a regression."""
-  if loaded.run.objective_name == 'regress':
-    return ''
-  pairs = [(one['label'], row.label) for one, row in zip(predictions, inputs.items, strict=False) if row.label]
+  """Return a sentence with the accuracy, or a regression's correlations, on the labelled rows of a file."""
+  name = 'score' if loaded.run.objective_name == 'regress' else 'label'
+  pairs = [(one[name], row.label) for one, row in zip(predictions, inputs.items, strict=False) if row.label]
   if not pairs:
     return ''
+  if name == 'score':
+    found = correlation.correlations(*np.asarray(pairs, np.float64).T)
+    return 'Pearson {pearson:.4f}, Spearman {spearman:.4f}'.format(**found) + f' on {len(pairs):,} rows with a score'
   right = sum(label == true for label, true in pairs)
   return f'{right} of {len(pairs)} documents with a label are right ({right / len(pairs):.1%})'
 

@@ -55,3 +55,20 @@ def test_an_answer_is_trained_on_as_its_characters_and_not_as_the_sentence(kind)
   first, last = map(int, label.split(':'))
   _, spans = tokenizer.encode_spans(passage)
   assert (spans[first][0], spans[last][1]) == (11, 13) and passage[11:13] == '大阪'
+
+
+def test_labels_that_no_training_example_has_are_named_with_their_number():
+  manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b', 'c']}
+  splits = {'train': Split(np.array([0, 0, -1])), 'valid': Split(np.array([1, 1, 2, 0])), 'test': Split(np.array([0]))}
+  assert labels.untaught(Corpus(manifest, splits)) == ('labels of "valid" that no training example has: b (2), c (1)',)
+  assert labels.untaught(Corpus(manifest, {**splits, 'train': Split(np.array([2, 1, 0]))})) == ()
+  assert labels.untaught(Corpus({**manifest, 'label_names': []}, splits)) == ()  # scores
+  words = {'train': Split(token_labels=np.array([1, -1])), 'test': Split(token_labels=np.array([0, -1, 1]))}
+  found = labels.untaught(Corpus({**manifest, 'label_names': [], 'token_label_names': ['B', 'O']}, words))
+  assert found == ('labels of "test" that no training example has: B (1)',)
+
+
+def test_a_long_list_of_labels_is_cut():
+  manifest = {'dataset': {'name': 'x'}, 'label_names': [f'{i:02d}' for i in range(23)]}
+  splits = {'train': Split(np.array([0])), 'valid': Split(np.arange(23))}
+  assert labels.untaught(Corpus(manifest, splits))[0].endswith('20 (1) and 2 more')
