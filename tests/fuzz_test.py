@@ -488,7 +488,7 @@ def importers() -> dict[str, Target]:
     },
   }
   found['import ELMo'] = Target(
-    lambda folder: elmo.from_release(folder / 'options.json', folder / 'weights.hdf5'),
+    elmo.read,
     {'options.json': json.dumps(options).encode(), 'weights.hdf5': b'\x89HDF\r\n\x1a\n'},
     2,
   )

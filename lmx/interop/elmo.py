@@ -1,33 +1,41 @@
-"""ELMo's released files, options.json and weights.hdf5 (the layout of `allenai/bilm-tf` and AllenNLP).
+"""ELMo's released files, options.json and weights.hdf5 (allenai/bilm-tf and AllenNLP, also its model 5.5B).
 
-The weights have no output layer. Their names and shapes are below, with w the width of a convolution, n its number of
-filters, E the character embedding width, F the total number of filters, P the projection width and H the LSTM cells:
-
-  char_embed (261, E); CNN/W_cnn_i (1, w, E, n), CNN/b_cnn_i (n,); CNN_high_i/{W_carry, W_transform} (F, F) and b_*;
-  CNN_proj/{W_proj (F, P), b_proj}; RNN_d/RNN/MultiRNNCell/Cell_i/LSTMCell/{W_0 (P + P, 4H), B (4H,), W_P_0 (H, P)}
-
-Here d is 0 forward and 1 backward, and the gate order is i j f o, as in lmx/layers/projected_lstm.py. Cell_i is
-written without the underscore. `n_characters` is 261 in the options for training and 262 in those for prediction; both
-are read, and 262 is written.
+The arrays are those of huggingface/elmo.py, without the output layer. `n_characters` is 261 in the options for training
+and 262 in those for prediction; both are read, and 262 is written. A vocab*.txt beside them, a word a line with <S>,
+</S> and <UNK> first as bilm-tf has it, gives the words of an output layer, which is then drawn anew.
 """
 
 from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError
+from lmx.interop import huggingface
+from lmx.interop.huggingface.folder import CONFIG, Folder, whole
+from lmx.interop.huggingface.word_vocabulary import Vocabulary
 from lmx.types import Params
 
-OPTIONS, WEIGHTS = 'options.json', 'weights.hdf5'
+OPTIONS, WEIGHTS, WORDS = 'options.json', 'weights.hdf5', 'vocab.txt'
 _FILES = ('*options.json', '*weights.hdf5')  # the release prefixes them with the name of the model
+_SPECIAL = ['<S>', '</S>', '<UNK>']  # first lines of a vocabulary
 _LARGEST, _LAYERS = 2**31 - 1, 1000  # upper bounds of sizes
-Path = tuple[str, ...]
+_SHORTEST, _LONGEST = 4, 1000  # bounds of max_characters_per_token
+NOTE = (
+  'text is split at white space alone, as the 1B Word Benchmark is tokenised; the files have no output layer, so that '
+  'the run gives vectors (lmx embed, train.init_from) and no perplexity'
+)
+
+
+def is_release(directory: Any) -> bool:
+  """Return True if a folder has the options or the weights of ELMo, and no config.json."""
+  directory = pathlib.Path(directory)
+  return not (directory / CONFIG).exists() and any(any(directory.glob(pattern)) for pattern in _FILES)
 
 
 def find(directory: Any) -> tuple[pathlib.Path, pathlib.Path]:
@@ -38,57 +46,45 @@ def find(directory: Any) -> tuple[pathlib.Path, pathlib.Path]:
   return matches[0][0], matches[1][0]
 
 
-def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
-  """Read a released model.
-
-  Args:
-    options: path of options.json.
-    weights: path of weights.hdf5.
-
-  Returns:
-    (fields of models/elmo.py's Config except V and `dropout`, its parameters except 'softmax' as NumPy arrays).
+def read(directory: Any) -> Folder:
+  """Read a release.
 
   Raises:
-    InputError: a file is missing, damaged or of another model, with the fault; or the weights have arrays that are not
-      in the model.
+    InputError: a file is missing, damaged or of another model; the fault is named.
   """
-  fields = _fields(options)
-  h5py = import_h5py()
-  tree: dict[str, Any] = {}
-  try:
-    with h5py.File(weights, 'r') as file:
-      names: list[str] = []
-      file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-      if unknown := sorted({*names} - {name for _, name, _ in _names(fields)}):
-        raise InputError(f'{weights}: got arrays that {options} does not describe: {", ".join(unknown[:20])}')
-      for path, name, shape in _names(fields):
-        if name not in file:
-          raise InputError(f'{weights}: "{name}" is missing; expected the arrays that {options} describes')
-        stored_shape = (1, *shape) if '/W_cnn_' in name else shape
-        if file[name].shape != stored_shape:
-          raise InputError(f'{weights}: "{name}": got shape {file[name].shape}; expected {stored_shape} by {options}')
-        _put(tree, path, np.asarray(file[name][...], np.float32).reshape(shape))
-  except OSError as error:
-    raise InputError(f'{weights}: cannot be read as HDF5 ({error}); it may be truncated') from error
-  return fields, tree
+  options, weights = find(directory)
+  fields, letters = _fields(options)
+  words = _words(pathlib.Path(directory))
+  vocabulary = lambda: Vocabulary(['<unk>', '<eos>', *words], 'lines')
+  data = {'batching': {'name': 'both_ways'}, 'characters': letters}
+  fields['V'] = len(_SPECIAL) + len(words)
+  return Folder('elmo', fields, _arrays(weights), 'words', False, vocabulary=vocabulary, data=data, note=NOTE)
 
 
-def to_release(fields: Mapping[str, Any], params: Params, directory: Any) -> None:
-  """Write options.json and weights.hdf5.
+def write(directory: Any, cfg: Any, params: Params, words: Sequence[str], letters: int) -> list[str]:
+  """Write options.json, weights.hdf5 and, unless a word has white space, vocab.txt; return their names.
 
   Args:
-    fields: fields of models/elmo.py's Config (`dataclasses.asdict`).
-    params: its parameters; 'softmax' is skipped because the files have no output layer.
-    directory: created if it does not exist.
+    directory: must not exist, or be empty.
+    cfg: Config of models/elmo.py.
+    params: {'model': ..}; 'softmax' is skipped because the files have no output layer.
+    words: the words of the vocabulary by decreasing frequency.
+    letters: characters of a word.
+
+  Raises:
+    InputError: the directory cannot be written, or h5py is missing.
   """
   h5py = import_h5py()
-  directory = pathlib.Path(directory)
-  directory.mkdir(parents=True, exist_ok=True)
-  (directory / OPTIONS).write_text(json.dumps(_options(fields), indent=1) + '\n')
-  with h5py.File(directory / WEIGHTS, 'w') as file:
-    for path, name, shape in _names(fields):
-      value = _get(params, path)
-      file.create_dataset(name, data=np.asarray(value, np.float32).reshape((1, *shape) if '/W_cnn_' in name else shape))
+  tensors = huggingface.to_hf('elmo', cfg, params)
+
+  with whole(directory) as part:
+    (part / OPTIONS).write_text(json.dumps(_options(cfg, letters), indent=1) + '\n')
+    if not any(word.split() != [word] for word in words):
+      (part / WORDS).write_text(''.join(f'{word}\n' for word in [*_SPECIAL, *words]), 'utf-8')
+    with h5py.File(part / WEIGHTS, 'w') as file:
+      for name, value in tensors.items():
+        file.create_dataset(name, data=value)
+  return sorted(path.name for path in pathlib.Path(directory).iterdir())
 
 
 def import_h5py() -> Any:
@@ -100,8 +96,40 @@ def import_h5py() -> Any:
   return h5py
 
 
-def _fields(options: Any) -> dict[str, Any]:
-  """Return fields of the Config from options.json."""
+def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+  """Return the arrays of a file by name, float32."""
+  h5py = import_h5py()
+  try:
+    with h5py.File(path, 'r') as file:
+      names: list[str] = []
+      file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+      return {name: np.asarray(file[name][...], np.float32) for name in names}
+  except (OSError, ValueError, TypeError) as error:
+    raise InputError(f'{path}: cannot be read as HDF5 ({error}); it may be truncated') from error
+
+
+def _words(directory: pathlib.Path) -> list[str]:
+  """Return the words of the vocabulary, without the first three lines; none if there is no file of one."""
+  paths = sorted(directory.glob('vocab*.txt'))
+  if not paths:
+    return []
+  if len(paths) > 1:
+    raise InputError(f'{directory}: got {", ".join(path.name for path in paths)}; expected one vocab*.txt')
+  lines = [line for _, line in documents.read_rows(paths[0])]
+  if lines[:3] != _SPECIAL:
+    raise InputError(f'{paths[0]}: got {lines[:3]} first; expected {_SPECIAL}, as a vocabulary of bilm-tf has')
+  seen: dict[str, int] = dict.fromkeys(('<unk>', '<eos>', *_SPECIAL), 0)
+  for number, word in enumerate(lines[3:], 4):
+    if word.split() != [word]:
+      raise InputError(f'{paths[0]}, line {number}: got {documents.show(word)}; expected a word without white space')
+    if word in seen:
+      raise InputError(f'{paths[0]}, line {number}: got {documents.show(word)} again; expected each word once')
+    seen[word] = number
+  return lines[3:]
+
+
+def _fields(options: Any) -> tuple[dict[str, Any], int]:
+  """Return (fields of the Config from options.json but V, characters of a word)."""
   try:
     released = documents.read_json(options)
     cnn, lstm = released['char_cnn'], released['lstm']
@@ -116,6 +144,7 @@ def _fields(options: Any) -> dict[str, Any]:
       'proj_clip': float(lstm['proj_clip']),
     }
     skip, activation, count = lstm['use_skip_connections'], cnn['activation'], cnn['n_characters']
+    letters = int(cnn.get('max_characters_per_token', 50))
   except InputError:
     raise
   except (ValueError, KeyError, TypeError, OverflowError) as error:
@@ -133,63 +162,28 @@ def _fields(options: Any) -> dict[str, Any]:
   ):
     if value not in supported:
       raise InputError(f'{options}: {field}: got {value!r}; expected {" or ".join(map(repr, supported))}')
-  return fields
+  if not _SHORTEST <= letters <= _LONGEST:
+    where = f'{options}: char_cnn.max_characters_per_token'
+    raise InputError(f'{where}: got {letters}; expected a whole number from {_SHORTEST} to {_LONGEST:,}')
+  return fields, letters
 
 
-def _options(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _options(cfg: Any, letters: int) -> dict[str, Any]:
   return {
     'lstm': {
       'use_skip_connections': True,
-      'projection_dim': fields['projection'],
-      'cell_clip': fields['cell_clip'],
-      'proj_clip': fields['proj_clip'],
-      'dim': fields['cells'],
-      'n_layers': fields['N'],
+      'projection_dim': cfg.projection,
+      'cell_clip': cfg.cell_clip,
+      'proj_clip': cfg.proj_clip,
+      'dim': cfg.cells,
+      'n_layers': cfg.N,
     },
     'char_cnn': {
       'activation': 'relu',
-      'filters': [list(pair) for pair in fields['filters']],
-      'n_highway': fields['highways'],
-      'embedding': {'dim': fields['characters']},
+      'filters': [list(pair) for pair in cfg.filters],
+      'n_highway': cfg.highways,
+      'embedding': {'dim': cfg.characters},
       'n_characters': 262,
-      'max_characters_per_token': 50,
+      'max_characters_per_token': letters,
     },
   }
-
-
-def _names(fields: Mapping[str, Any]) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
-  """Yield (path in lmx's parameters, name in the file, lmx's shape) of every array."""
-  E, P, H = fields['characters'], fields['projection'], fields['cells']
-  F = sum(number for _, number in fields['filters'])
-  yield ('embed', 'characters'), 'char_embed', (261, E)
-  for i, (width, number) in enumerate(fields['filters']):
-    yield ('embed', f'convolution_{i}', 'kernel'), f'CNN/W_cnn_{i}', (width, E, number)
-    yield ('embed', f'convolution_{i}', 'bias'), f'CNN/b_cnn_{i}', (number,)
-  for i in range(fields['highways']):
-    for ours, theirs, shape in (
-      ('gate_kernel', 'W_carry', (F, F)),
-      ('gate_bias', 'b_carry', (F,)),
-      ('kernel', 'W_transform', (F, F)),
-      ('bias', 'b_transform', (F,)),
-    ):
-      yield ('embed', f'highway_{i}', ours), f'CNN_high_{i}/{theirs}', shape
-  yield ('embed', 'projection', 'kernel'), 'CNN_proj/W_proj', (F, P)
-  yield ('embed', 'projection', 'bias'), 'CNN_proj/b_proj', (P,)
-  for i in range(fields['N']):
-    for d, direction in enumerate(('forward', 'backward')):
-      prefix = f'RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell'
-      yield (f'layer_{i:02d}', direction, 'kernel'), f'{prefix}/W_0', (2 * P, 4 * H)
-      yield (f'layer_{i:02d}', direction, 'bias'), f'{prefix}/B', (4 * H,)
-      yield (f'layer_{i:02d}', direction, 'projection'), f'{prefix}/W_P_0', (H, P)
-
-
-def _put(tree: dict[str, Any], path: Path, value: np.ndarray) -> None:
-  for name in path[:-1]:
-    tree = tree.setdefault(name, {})
-  tree[path[-1]] = value
-
-
-def _get(tree: Any, path: Path) -> Any:
-  for name in path:
-    tree = tree[name]
-  return tree

@@ -56,13 +56,15 @@ def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides
   workdir = os.fspath(workdir)
   if not os.path.exists(os.path.join(workdir, 'config.json')) and list(pathlib.Path(workdir).glob('*options.json')):
     from lmx.interop import elmo as release
+    from lmx.interop import huggingface
 
     if overrides:
       raise InputError(f'{workdir} is a release, without a config in which {overrides[0]} could be set')
-    fields, body = release.from_release(*release.find(workdir))
-    state.warn_nonfinite(workdir, body)
-    model = registry.get('elmo')
-    return Reader(model, model.Config(V=3, **fields), body, lambda line, _: _read_characters(line, 'space', False, 50))
+    folder, model = release.read(workdir), registry.get('elmo')
+    state.warn_nonfinite(workdir, folder.tensors)
+    cfg, letters = model.Config(**folder.fields), folder.data['characters']
+    body = huggingface.from_hf('elmo', cfg, folder.tensors)['model']
+    return Reader(model, cfg, body, lambda line, _: _read_characters(line, 'space', False, letters))
   return from_run(restore.load(workdir, which, overrides))
 
 

@@ -21,11 +21,11 @@ from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data.datasets import RULES
-from lmx.data.tokenizers import base, build, sentencepiece
+from lmx.data.tokenizers import base, build, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError
-from lmx.interop import awd_lstm, huggingface, openai, tensorflow
+from lmx.interop import awd_lstm, elmo, huggingface, openai, tensorflow
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
@@ -35,7 +35,7 @@ from lmx.runs import init, restore
 HUB = 'hub:'
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
-_RELEASES = (openai, tensorflow, awd_lstm)  # formats other than a folder of transformers
+_RELEASES = (openai, tensorflow, awd_lstm, elmo)  # formats other than a folder of transformers
 # Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
 _ROWS: dict[str, dict[str, Any]] = {
   'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},
@@ -232,6 +232,11 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
       f'data.batching.both_orders: {workdir} reads rows in both orders and adds the two, which no class of '
       'transformers does'
     )
+  if run.model_name == 'elmo':
+    words = word_characters.vocabulary(loaded.tokenizer)[word_characters.FIRST :]
+    names = elmo.write(to, cfg, loaded.params, words, data.characters)
+    missing = ['the output layer'] + ['vocab.txt, because a word has white space'] * (elmo.WORDS not in names)
+    return [f'wrote {", ".join(names)} to {to}', f'not written: {", ".join(missing)}']
   names = folders.write(
     to,
     run.model_name,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ def released(tmp_path_factory):
   pytest.importorskip('h5py')
   directory = tmp_path_factory.mktemp('release')
   params = jax.jit(lambda: elmo.init(CFG, jax.random.key(0)))()
-  release.to_release(dataclasses.asdict(CFG), params, directory)
+  release.write(directory, CFG, {'model': params}, ['the', 'cat'], 50)
   (directory / 'text.txt').write_text(TEXT)
   return directory, params
 

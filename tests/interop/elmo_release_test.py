@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 
@@ -10,10 +9,13 @@ import jax
 import numpy as np
 import pytest
 
+from lmx.cli import main
 from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError
 from lmx.interop import elmo as interop
+from lmx.interop import huggingface
 from lmx.models import elmo
+from lmx.runs import convert, restore, transfer
 from tests.reference import elmo as reference
 
 h5py = pytest.importorskip('h5py')
@@ -66,10 +68,17 @@ def write(directory, weights, options=OPTIONS):
   return paths
 
 
+def read(directory, weights, options=OPTIONS):
+  """(Config, parameters) of a release that is written to the directory."""
+  write(directory, weights, options)
+  folder = interop.read(directory)
+  cfg = elmo.Config(**folder.fields, dropout=0.0)
+  return cfg, huggingface.from_hf('elmo', cfg, folder.tensors)['model']
+
+
 def test_forward_equals_the_restatement_on_the_released_layout(tmp_path):
   weights = random_weights()
-  fields, params = interop.from_release(*write(tmp_path, weights))
-  cfg = elmo.Config(V=4, dropout=0.0, **fields)
+  cfg, params = read(tmp_path, weights)
   T = max(map(len, SENTENCES))
   characters_BTC = np.zeros((len(SENTENCES), T, LENGTH), np.int32)
   for row, words in zip(characters_BTC, SENTENCES, strict=True):
@@ -91,8 +100,7 @@ def test_forward_equals_the_restatement_on_the_released_layout(tmp_path):
 def test_training_streams_read_the_backward_text_in_its_own_order(tmp_path):
   """Two streams with a state: the second window goes on where the first ended, in both directions."""
   weights = random_weights(1)
-  fields, params = interop.from_release(*write(tmp_path, weights))
-  cfg = elmo.Config(V=4, dropout=0.0, **fields)
+  cfg, params = read(tmp_path, weights)
   texts = [[b'a', b'bc', b'def', b'g'], [b'w', b'xy', b'z', b'zz']]
   state, apply = elmo.init_state(cfg, 1), jax.jit(functools.partial(elmo.apply, cfg, all_layers=True))
   parts = []
@@ -110,15 +118,57 @@ def test_training_streams_read_the_backward_text_in_its_own_order(tmp_path):
     np.testing.assert_allclose(found[:, 6 * d : 6 * d + 6], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_written_is_read_back(tmp_path):
-  cfg = elmo.Config(**elmo.VARIANTS['tiny'])
-  params = elmo.init(cfg, jax.random.key(0))
-  interop.to_release(dataclasses.asdict(cfg), params, tmp_path)
-  fields, found = interop.from_release(*interop.find(tmp_path))
-  assert dataclasses.replace(cfg, **fields) == cfg
-  wanted = {k: v for k, v in params.items() if k != 'softmax'}
-  jax.tree.map(np.testing.assert_array_equal, found, wanted)
-  assert json.loads((tmp_path / 'options.json').read_text())['char_cnn']['n_characters'] == 262
+def test_an_imported_release_is_a_run_that_is_written_back(tmp_path, capsys):
+  """Vectors of the run are those of the release, a task model takes its biLM, and the arrays come back bit for bit."""
+  weights, words = random_weights(), ['the', ',', 'naïve']
+  (release := tmp_path / 'release').mkdir()
+  write(release, weights)
+  (release / 'vocab-2016-09-10.txt').write_text('\n'.join(['<S>', '</S>', '<UNK>', *words]) + '\n', 'utf-8')
+  run = tmp_path / 'run'
+  assert main.main(['import', f'--from={release}', f'--workdir={run}']) == 0
+  assert 'newly initialised: model/softmax' in (out := capsys.readouterr().out) and 'no perplexity' in out
+  loaded = restore.load(run)
+  assert loaded.cfg.V == 6 and word_characters.vocabulary(loaded.tokenizer) == ['<S>', '</S>', '<unk>', *words]
+  (tmp_path / 'text.txt').write_text('The zyzzyva !\none\n')
+  for directory in (release, run):
+    output = tmp_path / f'{directory.name}.npz'
+    command = ['embed', f'--workdir={directory}', f'--input={tmp_path}/text.txt', f'--output={output}']
+    assert main.main(command) == 0
+  with np.load(tmp_path / 'release.npz') as a, np.load(tmp_path / 'run.npz') as b:
+    assert a['0'].shape == (3, 3, 12)
+    for name in a:
+      np.testing.assert_array_equal(a[name], b[name])
+  shapes = {'model': {'bilm': {name: loaded.params['model'][name] for name in ('embed', 'layer_00', 'layer_01')}}}
+  taken, _ = transfer.take(run, shapes, ('model=model/bilm',), loaded.tokenizer)
+  jax.tree.map(np.testing.assert_array_equal, taken['model']['bilm'], shapes['model']['bilm'])
+  assert main.main(['export', f'--workdir={run}', f'--to={tmp_path / "back"}']) == 0
+  with h5py.File(tmp_path / 'back' / 'weights.hdf5') as file:
+    for name, value in weights.items():
+      np.testing.assert_array_equal(file[name][...], value)
+  assert json.loads((tmp_path / 'back' / 'options.json').read_text()) == OPTIONS
+  assert (tmp_path / 'back' / 'vocab.txt').read_text('utf-8').split() == ['<S>', '</S>', '<UNK>', *words]
+
+
+def test_a_release_without_a_vocabulary_needs_none(tmp_path):
+  write(tmp_path, random_weights(), changed(char_cnn={'max_characters_per_token': 30}))
+  convert.import_run(str(tmp_path), tmp_path / 'run')
+  loaded = restore.load(tmp_path / 'run')
+  assert loaded.cfg.V == 3 and loaded.run.data.characters == 30
+
+
+@pytest.mark.parametrize(
+  ('lines', 'message'),
+  [
+    (['<S>', '</S>', '<UNK>', 'a', 'b', 'a'], 'line 6: got "a" again'),
+    (['<S>', '</S>', '<UNK>', 'a b'], 'line 4: got "a b"; expected a word without white space'),
+    (['the', 'a'], r"got \['the', 'a'\] first; expected \['<S>'"),
+  ],
+)
+def test_a_damaged_vocabulary_is_named(tmp_path, lines, message):
+  write(tmp_path, random_weights())
+  (tmp_path / 'vocab.txt').write_text('\n'.join(lines) + '\n')
+  with pytest.raises(InputError, match=message):
+    interop.read(tmp_path)
 
 
 def changed(**parts) -> dict:
@@ -131,18 +181,19 @@ def changed(**parts) -> dict:
     (changed(char_cnn={'activation': 'tanh'}), "activation: got 'tanh'"),
     (changed(lstm={'use_skip_connections': False}), 'use_skip_connections: got False'),
     (changed(char_cnn={'n_characters': 128}), 'n_characters: got 128'),
-    (changed(lstm={'dim': 12}), r'W_0": got shape \(12, 44\); expected \(12, 48\)'),
-    (changed(lstm={'n_layers': 3}), 'Cell2/LSTMCell/W_0" is missing'),
+    (changed(lstm={'dim': 12}), r'Cell0/LSTMCell/W_0 is \(12, 44\), not \(12, 48\)'),
+    (changed(lstm={'n_layers': 3}), 'missing: RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0, '),
+    (changed(char_cnn={'max_characters_per_token': 1}), 'max_characters_per_token: got 1; expected'),
     ({'lstm': {}}, 'not the options of an ELMo release'),
     (changed(lstm={'n_layers': 2**70}), 'N: got 1180591620717411303424; expected a whole number up to 1,000'),
     (changed(lstm={'dim': float('inf')}), 'not the options of an ELMo release'),
     (changed(char_cnn={'filters': [[-1, 4]]}), 'expected positive widths'),
-    (changed(lstm={'n_layers': 1}), 'does not describe: RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, '),
+    (changed(lstm={'n_layers': 1}), 'unknown: .*RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, '),
   ],
 )
 def test_files_of_another_model_are_named(tmp_path, options, message):
   with pytest.raises(InputError, match=message):
-    interop.from_release(*write(tmp_path, random_weights(), options))
+    read(tmp_path, random_weights(), options)
 
 
 def test_damaged_and_missing_files(tmp_path):
@@ -151,9 +202,7 @@ def test_damaged_and_missing_files(tmp_path):
   options, weights = write(tmp_path, random_weights())
   weights.write_bytes(weights.read_bytes()[:1500])
   with pytest.raises(InputError, match='may be truncated'):
-    interop.from_release(options, weights)
+    interop.read(tmp_path)
   options.write_text('{')
   with pytest.raises(InputError, match='not JSON'):
-    interop.from_release(options, weights)
-  with pytest.raises(InputError, match='cannot be read'):
-    interop.from_release(tmp_path / 'none.json', weights)
+    interop.read(tmp_path)

@@ -25,12 +25,13 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError, nearest
-from lmx.interop.huggingface import architectures, awd_lstm, bert, gpt, gpt2, transformer, transformer_xl, xlnet
+from lmx.interop.huggingface import architectures, awd_lstm, bert, elmo, gpt, gpt2, transformer, transformer_xl, xlnet
 from lmx.interop.huggingface.entry import Entry, Tensors, is_constant
 
 FAMILIES: dict[str, ModuleType] = {
   'awd_lstm': awd_lstm,
   'bert': bert,
+  'elmo': elmo,
   'gpt': gpt,
   'gpt2': gpt2,
   'transformer': transformer,

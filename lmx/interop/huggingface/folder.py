@@ -6,12 +6,13 @@ lmx/interop/torch_file.py, which runs nothing of it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -217,12 +218,7 @@ def write(
     )
   architecture = architectures.choose(name, task)
   tensors = huggingface.to_hf(name, cfg, params, architecture, len(task.labels) or 1)
-  directory = pathlib.Path(directory)
-  if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-    raise InputError(f'{directory} exists already; choose another directory')
-  part = directory.with_name(f'{directory.name}.part{os.getpid()}')
-  try:
-    part.mkdir(parents=True)
+  with whole(directory) as part:
     settings = {'architectures': [architecture], 'model_type': layout.TYPE, **layout.config(cfg), 'dtype': 'float32'}
     length = getattr(cfg, 'T', 0)  # absent without a position table
     settings |= architectures.config(architecture, task) | _write_tokenizer(
@@ -231,16 +227,33 @@ def write(
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
     shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors makes it readable by its owner only
+  return sorted(path.name for path in pathlib.Path(directory).iterdir())
+
+
+@contextlib.contextmanager
+def whole(directory: Any) -> Iterator[pathlib.Path]:
+  """Yield a directory to fill, which then appears as `directory`, whole or not at all.
+
+  Args:
+    directory: must not exist, or be empty.
+
+  Raises:
+    InputError: it exists already, or cannot be written.
+  """
+  directory = pathlib.Path(directory)
+  if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    raise InputError(f'{directory} exists already; choose another directory')
+  part = directory.with_name(f'{directory.name}.part{os.getpid()}')
+  try:
+    part.mkdir(parents=True)
+    yield part
     if directory.exists():
       directory.rmdir()
     part.rename(directory)
   except (OSError, safetensors.SafetensorError) as error:
-    for path in part.glob('*'):
-      path.unlink()
-    if part.exists():
-      part.rmdir()
     raise InputError(f'{directory} cannot be written: {error}') from None
-  return sorted(path.name for path in directory.iterdir())
+  finally:
+    shutil.rmtree(part, ignore_errors=True)
 
 
 def _write_tokenizer(
