@@ -80,7 +80,8 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   evaluate.check(run, session.validation)
   # Prepared before the first update: a split that is missing or too small fails now, not after the training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
-  about_data = [*pipeline.held_out_notes(run.data, corpus), *labels.untaught(corpus)]
+  with_labels = hasattr(session.objective, 'labelled')
+  about_data = [*pipeline.held_out_notes(run.data, corpus), *(labels.untaught(corpus) if with_labels else ())]
   notes = [*about_data, *session.notes, *report.check(run, corpus, final)]
   begun: list[str] = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
   if not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
@@ -198,11 +199,14 @@ class Session:
     """Initialize parameters as `train.init_from` and `data.vectors` give them; return a line for each that is set.
 
     Raises:
-      InputError: see `transfer.take`, `word_table.add` and `transfer.check_untrained`.
+      InputError: see `transfer.take`, `word_table.take`, `word_table.add` and `transfer.check_untrained`.
     """
     run, notes = self.run, []
     taken: Params = {}
-    if run.train.init_from:
+    if run.train.init_from and word_table.is_file(run.train.init_from):
+      taken, note = word_table.take(run, self.corpus, self.init_key)
+      notes.append(note)
+    elif run.train.init_from:
       names = labels.label_names(self.corpus.manifest)
       source = run.train.init_from
       taken, note = transfer.take(source, self.shapes, run.train.init_parts, self.corpus.tokenizer, names)

@@ -14,8 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     'pre-trained or fine-tuned; XLNet and Transformer-XL, pre-trained), hub:NAME to fetch one, the folder model of '
     'finetune-transformer-lm (GPT as released), or a TensorFlow checkpoint of google-research/bert, openai/gpt-2 or '
     "zihangdai/xlnet with its other files (pip install 'lmx[tf]'), or AWD-LSTM's .pth and .pkl of fastai (wt103-fwd, "
-    'wt103-bwd: stage 1 of ULMFiT) or .pt of salesforce/awd-lstm-lm, or ELMo's options.json and weights.hdf5 "
-    '(pip install lmx[elmo])',
+    "wt103-bwd: stage 1 of ULMFiT) or .pt of salesforce/awd-lstm-lm, or ELMo's options.json and weights.hdf5 "
+    "(pip install 'lmx[elmo]')",
   )
   parser.add_argument('--workdir', required=True, help='work directory to write')
   parser.add_argument(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -62,39 +62,56 @@ class _Line(NamedTuple):
   first: int
 
 
-def read(path: str, words: Iterable[str], width: int) -> Vectors:
+def read(path: str, words: Iterable[str], width: int, field: str = 'model.E') -> Vectors:
   """Return the vectors of `words`. Other lines are verified too.
 
   Args:
     path: see the docstring of this module.
     words: words to look up.
-    width: the model's E.
+    width: of the model's word table.
+    field: the field that sets it.
 
   Raises:
     InputError: a file cannot be read; its vectors have another width; or a line has another number of fields, a field
       that is no finite number, no word, or bytes that are not UTF-8. The message names file, line and field.
   """
+  return look_up(words, width, lambda wanted: _select(path, wanted, width, field))
+
+
+def look_up(
+  words: Iterable[str], width: int, select: Callable[[Collection[str]], Iterable[tuple[str, np.ndarray]]]
+) -> Vectors:
+  """Return the vectors of `words` under the rules of this module.
+
+  Args:
+    words: words to look up.
+    width: of a vector.
+    select: forms of words -> (form, vector) for those that have one; the first counts.
+  """
   forms = [_forms(word) for word in words]
-  wanted = {form for three in forms for form in three}
   rows: dict[str, np.ndarray] = {}
   duplicates = 0
-  for line in _lines(path):
-    if line.width != width:
-      raise InputError(
-        f'model.E: got {width}; expected {line.width}, the width of the vectors in {path} by {line.where}: '
-        f'{documents.show(line.word)} and {line.width} fields; set model.E={line.width} if they are numbers, or '
-        f'data.vectors to vectors of {width}'
-      )
-    if line.word in wanted:
-      vector_E = _parse(line)
-      duplicates += line.word in rows
-      rows.setdefault(line.word, vector_E)
-    elif not _NUMBERS.fullmatch(line.numbers):
-      _parse(line)
+  for form, vector_E in select({form for three in forms for form in three}):
+    duplicates += form in rows
+    rows.setdefault(form, vector_E)
   rules = [next((rule for rule, form in enumerate(three) if form in rows), -1) for three in forms]
   index = [i for i, rule in enumerate(rules) if rule >= 0]
   rows_KE = np.asarray([rows[forms[i][rules[i]]] for i in index], np.float32).reshape(-1, width)
   return Vectors(np.asarray(index, np.int64), rows_KE, tuple(map(rules.count, range(len(RULES)))), duplicates)
+
+
+def _select(path: str, wanted: Collection[str], width: int, field: str) -> Iterator[tuple[str, np.ndarray]]:
+  for line in _lines(path):
+    if line.width != width:
+      raise InputError(
+        f'{field}: got {width}; expected {line.width}, the width of the vectors in {path} by {line.where}: '
+        f'{documents.show(line.word)} and {line.width} fields; set {field}={line.width} if they are numbers, or name '
+        f'vectors of {width}'
+      )
+    if line.word in wanted:
+      yield line.word, _parse(line)
+    elif not _NUMBERS.fullmatch(line.numbers):
+      _parse(line)
 
 
 def find(path: str, words: Iterable[str]) -> list[str]:

@@ -8,11 +8,12 @@ end, so the reader does not require it. The format is detected from the content,
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 import itertools
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import IO
 
 import numpy as np
@@ -21,6 +22,7 @@ from lmx.errors import InputError
 
 _WIDEST = 1_000_000  # largest vector dimension
 _SAMPLE = 1 << 16  # bytes read to distinguish text from binary
+_LONGEST = 1000  # bytes of a first line with two numbers
 _CONTROL = re.compile(r'[\x00-\x08\x0e-\x1f]')
 
 
@@ -67,26 +69,64 @@ def read(path: str, *, binary: bool | None = None, limit: int = 0) -> tuple[list
     InputError: no such file, another format, a word that is empty, not UTF-8 or repeated, a number that is
       not finite, or more or fewer words than the first line gives; the line is named.
   """
+  words: dict[str, str] = {}  # word -> its position in the file
+  numbers = bytearray()
+  with _reading(path) as file:
+    D, rows = _rows(path, file, binary)
+    for location, word, row in itertools.islice(rows, limit or None):
+      if word in words:
+        raise InputError(f'{path}, {location}: got "{word[:40]}" again, as in {words[word]}; expected each word once')
+      words[word] = location
+      numbers += row
+  return list(words), np.frombuffer(numbers, '<f4').reshape(-1, D)
+
+
+def width_of_binary(path: str) -> int:
+  """Return the width of the vectors of a file of the binary format, 0 for any other file."""
+  with _reading(path) as file:
+    try:
+      _, D = _head(path, file.readline(_LONGEST))
+    except InputError:
+      return 0
+    return D if _is_binary(file, D) else 0
+
+
+def select(path: str, words: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
+  """Yield (word, vector float32 `(D,)`) for the rows of some words; the others are verified and not held.
+
+  Raises:
+    InputError: see `read`; a word may be repeated here.
+  """
+  with _reading(path) as file:
+    for _, word, row in _rows(path, file, None)[1]:
+      if word in words:
+        yield word, np.frombuffer(row, '<f4')
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[IO[bytes]]:
+  """Yield the open file. Raises InputError if it cannot be read to its end."""
   try:
     with _open(path, 'rb') as file:
-      V, D = _head(path, file.readline())
-      start = file.tell()
-      if binary is None:
-        binary = _is_binary(file, D)
-        file.seek(start)
-      rows = (_binary_rows if binary else _text_rows)(path, file, V, D)
-      words: dict[str, str] = {}  # word -> its position in the file
-      numbers = bytearray()
-      for index, (content, row) in enumerate(itertools.islice(rows, limit or None)):
-        location = f'word {index + 1} of {V}' if binary else f'line {index + 2}'
-        word = _decode(content, f'{path}, {location}')
-        if word in words:
-          raise InputError(f'{path}, {location}: got "{word[:40]}" again, as in {words[word]}; expected each word once')
-        words[word] = location
-        numbers += row
+      yield file
   except (OSError, EOFError, zlib.error) as error:
     raise InputError(f'{path}: cannot be read ({error})') from None
-  return list(words), np.frombuffer(numbers, '<f4').reshape(-1, D)
+
+
+def _rows(path: str, file: IO[bytes], binary: bool | None) -> tuple[int, Iterator[tuple[str, str, bytes]]]:
+  """Return (width, (place in the file, word, little-endian float32) of each row). Raises InputError as `read` does."""
+  V, D = _head(path, file.readline())
+  start = file.tell()
+  is_binary = _is_binary(file, D) if binary is None else binary
+  file.seek(start)
+  found = (_binary_rows if is_binary else _text_rows)(path, file, V, D)
+
+  def located() -> Iterator[tuple[str, str, bytes]]:
+    for index, (content, row) in enumerate(found):
+      location = f'word {index + 1} of {V}' if is_binary else f'line {index + 2}'
+      yield location, _decode(content, f'{path}, {location}'), row
+
+  return D, located()
 
 
 def _open(path: str, mode: str) -> IO[bytes]:
@@ -172,12 +212,11 @@ def _text_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[byt
 
 
 def _binary_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[bytes, bytes]]:
-  data, at = file.read(), 0
   for number in range(1, V + 1):
-    space = data.find(b' ', at)
-    if space < 0 or space + 1 + 4 * D > len(data):
+    word, row = _word(file), file.read(4 * D)
+    if len(row) < 4 * D:
       raise InputError(f'{path}: got {number - 1:,} words; expected {V:,} by the first line, each with {D} float32')
-    word, row = data[at:space].removeprefix(b'\n'), data[space + 1 : space + 1 + 4 * D]
+    word = word.removeprefix(b'\n')
     if not word or b'\n' in word:
       raise InputError(
         f'{path}, word {number} of {V}: got {word[:40]!r}; expected a word without space or line end '
@@ -185,12 +224,20 @@ def _binary_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[b
       )
     _check_finite(f'{path}, word {number} of {V}', word, row)
     yield word, row
-    at = space + 1 + 4 * D
-  if data[at:].strip():
+  rest = file.read()
+  if rest.strip():
     raise InputError(
-      f'{path}: got {len(data) - at:,} bytes after the last of {V:,} words; expected the end of the '
+      f'{path}: got {len(rest):,} bytes after the last of {V:,} words; expected the end of the '
       'file. The binary format has no words with a space'
     )
+
+
+def _word(file: IO[bytes]) -> bytes:
+  """Return the bytes up to the next space, which is skipped, or to the end of the file."""
+  word = bytearray()
+  while (byte := file.read(1)) not in (b' ', b''):
+    word += byte
+  return bytes(word)
 
 
 def _check_finite(where: str, word: bytes, row: bytes) -> None:

@@ -1,6 +1,14 @@
-"""First rows of a model's word table from pre-trained vectors: `data.vectors`."""
+"""First rows of a model's word table from pre-trained vectors: `data.vectors`, or a file in `train.init_from`.
+
+`data.vectors` is a text of vectors whose words also join the vocabulary (lmx/data/vectors.py). `train.init_from` may be
+such a text, the binary format of word2vec or a model of fastText, for any model with a word table; its words give rows
+to the vocabulary as it is.
+"""
 
 from __future__ import annotations
+
+import os
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,6 +18,7 @@ from lmx.config import schema
 from lmx.data import pipeline, vectors
 from lmx.data.corpus import Corpus
 from lmx.errors import InputError
+from lmx.interop import fasttext, word2vec
 from lmx.models import registry
 from lmx.runs import init
 from lmx.types import Array, Params
@@ -34,9 +43,9 @@ def add(taken: Params, run: schema.Run, corpus: Corpus, key: Array) -> tuple[Par
     InputError: `taken` has the table, the model has none, the file differs from the one by which the data were
       prepared, no word has a vector, or `vectors.read` raises.
   """
-  path, names = run.data.vectors, ('model', *registry.get(run.model_name).WORD_TABLE.split('/'))
-  leaves, name = flatten_dict(dict(taken)), '/'.join(names)
-  if names in leaves:
+  path, name = run.data.vectors, _name(registry.get(run.model_name))
+  leaves = flatten_dict(dict(taken), sep='/')
+  if name in leaves:
     raise InputError(
       f'data.vectors: got {path} with train.init_from={run.train.init_from}, which gives {name} too; expected one of '
       "them; set train.init_parts to parts without it, or data.vectors to ''"
@@ -46,19 +55,92 @@ def add(taken: Params, run: schema.Run, corpus: Corpus, key: Array) -> tuple[Par
       f'data.vectors: got {path} of another content than that by which the vocabulary of this run was made; restore '
       'the file, or start in another --workdir'
     )
-  if names not in flatten_dict(dict(jax.eval_shape(lambda key: init.init_params(run, key), key))):
-    raise InputError(f"data.vectors: got {path} with a model without {name}; expected one; set data.vectors to ''")
-  leaf = jax.jit(lambda key: flatten_dict(dict(init.init_params(run, key)))[names])
-  table_VE = np.array(leaf(key))
-  words = pipeline.words(run.data, corpus.tokenizer)
-  known = vectors.read(path, words, table_VE.shape[1])
+  table, note = _table('data.vectors', path, run, corpus, key, run.data.other_rows)
+  return unflatten_dict(leaves | table, sep='/'), note
+
+
+def is_file(source: str) -> bool:
+  """Return True if `train.init_from` names a file of vectors, not a run."""
+  return os.path.isfile(os.path.expanduser(source))
+
+
+def take(run: schema.Run, corpus: Corpus, key: Array) -> tuple[Params, str]:
+  """Return the word table with the rows of the file in `train.init_from`, other rows being the model's own.
+
+  The table is the model's WORD_TABLE or the first leaf of its VOCABULARY.
+
+  Args:
+    run: the run, with the vocabulary of its data.
+    corpus: its data.
+    key: PRNG key of `init_params`.
+
+  Returns:
+    (the table, a nested dict; a line for the log).
+
+  Raises:
+    InputError: `train.init_parts` names parts, the model has no word table, the vectors have another width than it, no
+      word has a vector, or the file is damaged.
+  """
+  if run.train.init_parts:
+    raise InputError(
+      f'train.init_parts: got {", ".join(run.train.init_parts)} with train.init_from={run.train.init_from}, a file of '
+      'word vectors; expected none; set train.init_parts=()'
+    )
+  path = os.path.expanduser(run.train.init_from)
+  table, note = _table('train.init_from', path, run, corpus, key, 'model')
+  return unflatten_dict(table, sep='/'), note
+
+
+def _name(model: Any) -> str:
+  """Return the name of a model's word table, '' if it has none."""
+  name = getattr(model, 'WORD_TABLE', '') or next(iter(getattr(model, 'VOCABULARY', ())), '')
+  return f'model/{name}' if name.startswith('embed/') else ''
+
+
+def _table(
+  field: str, path: str, run: schema.Run, corpus: Corpus, key: Array, other_rows: str
+) -> tuple[dict[str, np.ndarray], str]:
+  """Return ({name: the word table with the rows of a file}, a line for the log)."""
+  model = registry.get(run.model_name)
+  name, shapes = _name(model), jax.eval_shape(lambda key: init.init_params(run, key), key)
+  if name not in flatten_dict(dict(shapes), sep='/'):
+    raise InputError(
+      f"{field}: got {path} with a model without {name or 'a table of words'}; expected one; set {field} to ''"
+    )
+  table_VE = np.array(jax.jit(lambda key: flatten_dict(dict(init.init_params(run, key)), sep='/')[name])(key))
+  words = _words(run, corpus.tokenizer)
+  width = 'model.E' if hasattr(run.model, 'E') else 'model.D'
+  known = _read(path, words, table_VE.shape[1], width)
   if not len(known.found):
-    raise InputError(f'data.vectors: got {path} without a vector of any of the {len(words):,} words; expected some')
-  if run.data.other_rows == 'normal':
+    raise InputError(f'{field}: got {path} without a vector of any of the {len(words):,} words; expected some')
+  if other_rows == 'normal':
     table_VE = (table_VE - table_VE.mean()) / table_VE.std() * known.rows_KE.std() + known.rows_KE.mean()
   table_VE[known.found] = known.rows_KE
-  leaves[names] = table_VE
-  return unflatten_dict(leaves), _note(name, path, known, len(words))
+  return {name: table_VE}, _note(name, path, known, len(words))
+
+
+def _words(run: schema.Run, tokenizer: Any) -> list[str]:
+  """Return the words of the table's rows; those of a tokenizer of subwords are its tokens."""
+  if tokenizer.kind == 'words':
+    return pipeline.words(run.data, tokenizer)
+  return [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
+
+
+def _read(path: str, words: list[str], width: int, field: str) -> vectors.Vectors:
+  """Return the vectors of a file in any of the formats."""
+  if os.path.isfile(path):
+    pairs: Any = None
+    if fasttext.is_model(path):
+      model = fasttext.read(path)
+      found, pairs = model.matrix_RE.shape[1], lambda wanted: fasttext.select(path, model, wanted)
+    elif found := word2vec.width_of_binary(path):
+      pairs = lambda wanted: word2vec.select(path, wanted)
+    if pairs and found != width:
+      where = f'the width of the vectors in {path}'
+      raise InputError(f'{field}: got {width}; expected {found}, {where}; set {field}={found}')
+    if pairs:
+      return vectors.look_up(words, width, pairs)
+  return vectors.read(path, words, width, field)
 
 
 def _note(name: str, path: str, known: vectors.Vectors, count: int) -> str:

@@ -17,9 +17,11 @@ from lmx.cli import main
 from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError
+from lmx.interop import word2vec
 from lmx.models import registry
 from lmx.objectives import classify
 from lmx.runs import init, word_table
+from tests.interop import fasttext_test
 
 CONFIG = 'experiments/elmo/wnut17.py:tiny'
 SENTENCES = {
@@ -128,6 +130,66 @@ def test_a_model_of_elmo_vectors_alone_has_no_table(folder):
   parts = {'model_name': 'glue_bilstm', 'model': model, 'objective_name': 'classify', 'objective': objective}
   with pytest.raises(InputError, match='data.vectors: got .* with a model without model/embed/table'):
     word_table.add({}, dataclasses.replace(run, **parts), corpus, jax.random.key(0))
+
+
+@pytest.fixture(scope='module')
+def language_model(tmp_path_factory):
+  """(run, corpus) of a language model over words, whose table is named by its VOCABULARY alone."""
+  folder = tmp_path_factory.mktemp('text')
+  for split in ('train', 'valid', 'test'):
+    (folder / f'{split}.txt').write_text('the cat sat on the mat\n' * 40)
+  changes = ['data.dataset=text_files', f'data.manual_dir={folder}', 'data.tokenizer=words']
+  changes += ['model.E=3', 'model.D=3', 'model.V=0']
+  config = resolve.load('experiments/rnn_lm/quickstart.py:tiny', changes)
+  corpus = pipeline.load(resolve.to_run(config).data)
+  return resolve.with_corpus(config, corpus)[1], corpus
+
+
+def beginning_from(run, source, **more):
+  return dataclasses.replace(run, train=dataclasses.replace(run.train, init_from=str(source), **more))
+
+
+def written(folder, kind):
+  """A file with vectors of two words of the text and of one that it has not, in one of the formats."""
+  words, table_VE = ['the', 'cat', 'zebra'], np.float32([[1, 2, 3], [0.5, -1, 2], [7, 7, 7]])
+  if kind == 'fasttext':
+    (folder / kind).write_bytes(fasttext_test.model(table_VE, words=words, buckets=0))
+  elif kind == 'glove':
+    (folder / kind).write_text(''.join(f'{w} {" ".join(map(str, x))}\n' for w, x in zip(words, table_VE, strict=True)))
+  else:
+    word2vec.write(str(folder / kind), words, table_VE, binary=kind.startswith('binary'))
+  return folder / kind
+
+
+@pytest.mark.parametrize('kind', ['glove', 'text', 'text.gz', 'binary', 'binary.gz', 'fasttext'])
+def test_a_run_begins_from_a_file_of_vectors(kind, language_model, tmp_path):
+  run, corpus = language_model
+  taken, note = word_table.take(beginning_from(run, written(tmp_path, kind)), corpus, jax.random.key(3))
+  table_VE, words = taken['model']['embed']['table'], corpus.tokenizer.tokens
+  own = jax.jit(lambda key: init.init_params(run, key)['model']['embed']['table'])(jax.random.key(3))
+  known = {'the': [1, 2, 3], 'cat': [0.5, -1, 2]}
+  for i, word in enumerate(words):
+    np.testing.assert_array_equal(table_VE[i], np.float32(known[word]) if word in known else own[i])
+  assert table_VE.shape == own.shape and f'2 of {len(words)} rows found in' in note
+
+
+def test_a_file_of_vectors_that_does_not_fit_is_refused(language_model, tmp_path):
+  run, corpus = language_model
+  take = lambda run: word_table.take(run, corpus, jax.random.key(3))
+  with pytest.raises(InputError, match=r'train.init_parts: got model with train.init_from=.*; expected none'):
+    take(beginning_from(run, written(tmp_path, 'text'), init_parts=('model',)))
+  for kind, width in (('binary', 2), ('text', 2), ('fasttext', 2)):
+    (path := tmp_path / kind).write_bytes(fasttext_test.model(np.ones((1, width)), words=['the'], buckets=0))
+    if kind != 'fasttext':
+      word2vec.write(str(path), ['the'], np.ones((1, width)), binary=kind == 'binary')
+    with pytest.raises(InputError, match='model.E: got 3; expected 2, the width of the vectors'):
+      take(beginning_from(run, path))
+  word2vec.write(str(tmp_path / 'other'), ['zebra'], np.ones((1, 3)), binary=True)
+  with pytest.raises(InputError, match='train.init_from: got .* without a vector of any of the'):
+    take(beginning_from(run, tmp_path / 'other'))
+  elmo = dataclasses.replace(run, model_name='elmo', model=registry.config('elmo', 'tiny'))
+  with pytest.raises(InputError, match='train.init_from: got .* with a model without a table of words'):
+    take(beginning_from(elmo, tmp_path / 'other'))
 
 
 def command(name, workdir, options):
