@@ -50,7 +50,7 @@ class Config:
     keep_last: number of newest checkpoints to keep, and of newest planned ones; at least 2, so that one is left when
       one is damaged.
     keep_best: also keep the checkpoint with the lowest metric.
-    asynchronous: write in the background while training continues.
+    asynchronous: write copies of the arrays in the background while training continues.
     verify: check the files before reading them, and every array's checksum afterwards.
     timeout_seconds: time in seconds after which one write counts as failed.
   """
@@ -285,7 +285,7 @@ class Checkpoints:
     self.directory = _absolute(directory)
     self.cfg = Config() if cfg is None else cfg
     self._warn = warn
-    self._writer = orbax_format.Writer(self.cfg.timeout_seconds)
+    self._writer = orbax_format.Writer(self.cfg.timeout_seconds, copies=self.cfg.asynchronous)
     self._pending: Entry | None = None
     self._needed = 0  # bytes of the write in progress
     self._damaged: set[Entry] = set()
@@ -335,7 +335,8 @@ class Checkpoints:
   ) -> None:
     """Start one commit of `state` and `meta`; checkpoints of later steps become invalid.
 
-    The arrays are copied before `save` returns, so `state` may be donated to the next step.
+    The arrays are copied before `save` returns, or written if `asynchronous` is False, so `state` may be donated to the
+    next step.
 
     Args:
       step: number of completed steps.

@@ -39,6 +39,7 @@ Flat = dict[tuple[str, ...], Any]  # path of a leaf -> leaf
 Rows = dict[str, dict[str, Any]]  # path joined with '/' -> shape, dtype, key type, checksum
 
 _FILES = 'files.json'
+_CHUNK, _DATA_FILE = 1 << 22, 1 << 24  # bytes of a chunk and of a file, which are compressed in memory
 _CHANGED_LATER = (_FILES, 'commit_success.txt', '_CHECKPOINT_METADATA')  # by Orbax, at the rename
 # Exceptions from parsing a damaged JSON file; RecursionError: nested too deep.
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -247,10 +248,28 @@ def check_files(path: epath.Path) -> None:
 class Writer:
   """Background writer of commits, one at a time."""
 
-  def __init__(self, timeout_seconds: int) -> None:
+  def __init__(self, timeout_seconds: int, copies: bool = True) -> None:
+    """Create the writer.
+
+    Args:
+      timeout_seconds: time in seconds after which one write counts as failed.
+      copies: copy the arrays of this host's memory before `start` returns. Without copies the caller does not change
+        them until `wait` returns, and memory holds less than a fifth more than the arrays.
+    """
     self._path = epath.Path()
+    self._copies = copies
+    types = ocp.type_handlers
+    uncopied = types.create_type_handler_registry(
+      (np.number, types.ScalarHandler()),
+      (np.ndarray, types.NumpyHandler(deepcopy_host_arrays=False)),
+      (jax.Array, types.ArrayHandler()),
+    )
+    handlers = {
+      'state': ocp.PyTreeCheckpointHandler(type_handler_registry=uncopied),
+      'meta': ocp.JsonCheckpointHandler(),
+    }
     self._writer = ocp.AsyncCheckpointer(
-      ocp.CompositeCheckpointHandler(),
+      ocp.CompositeCheckpointHandler(**({} if copies else handlers)),
       async_options=ocp.options.AsyncOptions(timeout_secs=timeout_seconds, post_finalization_callback=self._sign),
     )
 
@@ -263,10 +282,11 @@ class Writer:
     document = _document(body | {'leaves': rows})
     self._path = path
     path.parent.mkdir(parents=True, exist_ok=True)
-    self._writer.save(
-      path,
-      args=ocp.args.Composite(state=ocp.args.PyTreeSave(nest(raw)), meta=ocp.args.JsonSave(document)),
-    )
+    state = ocp.args.PyTreeSave(nest(raw))
+    if not self._copies:
+      chunked = nest(dict.fromkeys(raw, ocp.SaveArgs(chunk_byte_size=_CHUNK)))
+      state = ocp.args.PyTreeSave(nest(raw), chunked, ocdbt_target_data_file_size=_DATA_FILE)
+    self._writer.save(path, args=ocp.args.Composite(state=state, meta=ocp.args.JsonSave(document)))
 
   def wait(self) -> None:
     """Return when no write is in progress; raise the error of a failed write."""

@@ -1,4 +1,8 @@
-"""`lmx import --from=DIR --workdir=OUT`: import published weights as a work directory."""
+"""`lmx import --from=DIR --workdir=OUT`: import published weights as a work directory.
+
+The table that it prints has a line for each kind of tensor: read; renamed, with the name that the family has for it;
+unused, with the reason; or newly initialised, because the files do not have it.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default='read',
     help='none imports the model alone, from a folder without the files of a tokenizer; it then reads no text',
   )
+  parser.add_argument(
+    '--dry_run', action='store_true', help='read everything, print the table of the tensors, and write nothing'
+  )
 
 
 def run(args: argparse.Namespace) -> int:
+  from lmx.interop import tensor_table
   from lmx.runs import convert
 
-  for line in convert.import_run(args.source, args.workdir, args.overrides, with_tokenizer=args.tokenizer != 'none'):
-    print(line)
+  imported = convert.read(args.source, args.workdir, args.overrides, with_tokenizer=args.tokenizer != 'none')
+  print('\n'.join([*tensor_table.lines(imported.rows), *imported.lines]))
+  if args.dry_run:
+    print(f'would write {args.workdir}: {convert.describe_files(imported)}')
+    return 0
+  convert.write(imported, args.workdir)
   print(f'wrote {args.workdir}: name it in --workdir of other commands, or in --config.train.init_from')
   return 0

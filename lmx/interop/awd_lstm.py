@@ -26,6 +26,7 @@ from lmx.errors import InputError
 from lmx.interop import torch_file
 from lmx.interop.huggingface.folder import CONFIG, Folder
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
+from lmx.interop.tensor_table import ABSENT, UNUSED, Row
 
 _FASTAI, _SALESFORCE, _CORPUS = ('.pth', '.h5'), ('.pt',), 'corpus.*.data'
 _COPIES = ('encoder_dp.emb.weight', 'encoder_with_dropout.embed.weight')
@@ -59,7 +60,7 @@ def read(directory: Any) -> Folder:
   if len(paths) != 1:
     raise InputError(f'{directory}: got {", ".join(path.name for path in paths)}; expected one file of weights')
   (path,) = paths
-  tensors, fields = _contents(path)
+  tensors, fields, names, unused = _contents(path)
   released = path.suffix in _FASTAI
   try:
     fields |= _sizes(tensors)
@@ -68,20 +69,22 @@ def read(directory: Any) -> Folder:
   V = fields['V']
   if not released and 'cutoffs' not in fields and V > _WHOLE:
     raise InputError(f'{path}: got the model alone, of {V:,} words; expected its criterion too, which has the clusters')
-  if 'decoder.weight' in tensors:  # of fast.ai 0.7, without a bias
-    tensors.setdefault('decoder.bias', np.zeros(V, np.float32))
+  if 'decoder.weight' in tensors and 'decoder.bias' not in tensors:  # of fast.ai 0.7
+    tensors['decoder.bias'], names['decoder.bias'] = np.zeros(V, np.float32), ABSENT
   backward = released and any('bwd' in name.lower() for name in (path.name, directory.resolve().name))
   data = {'batching': {'name': 'streams'}, 'reverse': backward}
   vocabulary = functools.partial(_vocabulary, directory, '*.pkl' if released else _CORPUS, V)
-  return Folder('awd_lstm', fields, tensors, 'words', False, vocabulary=vocabulary, data=data)
+  return Folder(
+    'awd_lstm', fields, tensors, 'words', False, vocabulary=vocabulary, data=data, names=names, unused=unused
+  )
 
 
 def _files(directory: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path]:
   return sorted(path for path in directory.iterdir() if path.suffix in endings)
 
 
-def _contents(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-  """Return (tensors under the names of huggingface/awd_lstm.py, the fields that the file has)."""
+def _contents(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, str], list[Row]]:
+  """Return (tensors under the names of huggingface/awd_lstm.py, fields that the file has, `Folder.names`, unused)."""
   content: Any = torch_file.read(path)
   fields: dict[str, Any] = {} if path.suffix in _SALESFORCE else dict(_RATES)
   if isinstance(content, dict) and set(content) == {'model', 'opt'}:
@@ -95,7 +98,8 @@ def _contents(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
       fields['cutoffs'] = _cutoffs(path, criterion.state.get('splits', []))
   if not torch_file.are_tensors(content):
     raise InputError(f'{path}: got a {type(content).__name__}; expected the tensors or modules of an AWD-LSTM')
-  return _renamed(path, content), fields
+  tensors, names, unused = _renamed(path, content)
+  return tensors, fields, names, unused
 
 
 def _cutoffs(path: pathlib.Path, splits: Any) -> tuple[int, ...]:
@@ -120,19 +124,27 @@ def _parts(module: Any) -> Mapping[str, Any]:
   return {} if module is None else module.state['_modules']
 
 
-def _renamed(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Return the tensors without the prefixes of fastai and of DropConnect, and without copies."""
-  found = {re.sub(r'^[01]\.(?=encoder|rnns|decoder)', '', name): x for name, x in tensors.items()}
+def _renamed(
+  path: pathlib.Path, tensors: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, str], list[Row]]:
+  """Return (tensors without the prefixes of fastai and DropConnect and without copies, `Folder.names`, unused)."""
+  original = {re.sub(r'^[01]\.(?=encoder|rnns|decoder)', '', name): name for name in tensors}
+  found = {name: tensors[theirs] for name, theirs in original.items()}
   raw = {name.removesuffix('_raw').replace('.module.', '.') for name in found if name.endswith('_raw')}
   renamed: dict[str, np.ndarray] = {}
+  names: dict[str, str] = {}
+  unused: list[Row] = []
   for name, x in found.items():
     plain = name.replace('.module.', '.')
-    if name in _COPIES:
-      if 'encoder.weight' in found and not np.array_equal(x, found['encoder.weight'], equal_nan=True):
-        raise InputError(f'{path}: {name}: got other values than encoder.weight; expected a copy')
-    elif plain not in raw:
-      renamed[plain.removesuffix('_raw')] = x
-  return renamed
+    reason = 'repeats encoder.weight' if name in _COPIES else 'what DropConnect left of it' if plain in raw else ''
+    if name in _COPIES and not np.array_equal(x, found.get('encoder.weight', x), equal_nan=True):
+      raise InputError(f'{path}: {name}: got other values than encoder.weight; expected a copy')
+    if reason:
+      unused.append(Row(UNUSED, original[name], x.shape, x.dtype.name, reason))
+    else:
+      ours = plain.removesuffix('_raw')
+      renamed[ours], names[ours] = x, original[name]
+  return renamed, names, unused
 
 
 def _sizes(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -55,11 +55,12 @@ def read(directory: Any) -> Folder:
   (T, D), (V, _) = shapes[0], shapes[1]
   tensors = {'positions_embed.weight': arrays[0], 'tokens_embed.weight': arrays[1]}
   layers = range((len(shapes) - 2) // 12)
-  names = [f'h.{i}.{part}.{kind}' for i in layers for part in _LAYER for kind in ('weight', 'bias')]
-  for name, array in zip(names, arrays[2:], strict=True):
+  parts_of_layers = [f'h.{i}.{part}.{kind}' for i in layers for part in _LAYER for kind in ('weight', 'bias')]
+  for name, array in zip(parts_of_layers, arrays[2:], strict=True):
     tensors[name] = array[0] if array.ndim == 3 else array
   fields = {'V': V, 'T': T, 'D': D, 'H': max(D // HEAD_WIDTH, 1), 'N': len(layers)}
-  return Folder('gpt', fields, tensors, 'gpt_bpe', True)
+  names = {name: f'array {i}' for i, name in enumerate(tensors)}
+  return Folder('gpt', fields, tensors, 'gpt_bpe', True, names=names)
 
 
 def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:

@@ -33,6 +33,7 @@ from lmx.errors import InputError
 from lmx.interop.huggingface import architectures, bert, gpt2, xlnet
 from lmx.interop.huggingface.entry import Tensors
 from lmx.interop.huggingface.folder import CONFIG, INDEX, WEIGHTS, Folder, read_json
+from lmx.interop.tensor_table import ABSENT, UNUSED, Row
 
 BERT, GPT2, XLNET = 'bert_config.json', 'hparams.json', 'xlnet_config.json'
 _OPTIMIZER = r'.*/(adam_[mv]|Adam(_1)?)|global_step|.*beta[12]_power'
@@ -104,25 +105,26 @@ def read(directory: Any) -> Folder:
 
 def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
   fields = gpt2.fields(_NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()})
-  tensors = {
-    _rename(name, _GPT2_NAMES): x[0] if name.endswith('/w') else x for name, x in _variables(directory).items()
-  }
-  return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False)
+  variables, unused = _variables(directory)
+  names = {_rename(name, _GPT2_NAMES): name for name in variables}
+  tensors = {name: variables[v][0] if v.endswith('/w') else variables[v] for name, v in names.items()}
+  return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False, names=names, unused=unused)
 
 
 def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   if theirs.get('hidden_act') == 'gelu':
     theirs = {**theirs, 'hidden_act': 'gelu_new'}
   fields, lower_case = bert.fields(theirs), _is_lower_case(directory / 'vocab.txt')
-  tensors = {
-    _rename(name, _BERT_NAMES): x.T if name.endswith('/kernel') else x for name, x in _variables(directory).items()
-  }
+  variables, unused = _variables(directory)
+  names = {_rename(name, _BERT_NAMES): name for name in variables}
+  tensors = {name: variables[v].T if v.endswith('/kernel') else variables[v] for name, v in names.items()}
   if 'classifier.weight' in tensors:  # run_classifier.py's
     number = len(tensors['classifier.weight'])
     theirs = {**theirs, 'architectures': ['BertForSequenceClassification'], 'num_labels': number}
   name = architectures.recognise('bert', theirs, tensors)
   objective, labels = architectures.objective(name, theirs), architectures.labels(name, theirs)
-  return Folder('bert', fields, tensors, bert.TOKENIZER, lower_case, name, objective, labels)
+  own: dict[str, Any] = {'names': names, 'unused': unused}
+  return Folder('bert', fields, tensors, bert.TOKENIZER, lower_case, name, objective, labels, **own)
 
 
 def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
@@ -130,24 +132,29 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   if settings.get('ff_activation') == 'gelu':
     settings['ff_activation'] = 'gelu_new'
   fields = xlnet.fields(settings) | {'fidelity': 'released', 'untie': bool(settings.get('untie_r'))}
-  variables = _variables(directory)
+  variables, unused = _variables(directory)
   heads = {name: kind for name in variables for layer, kind in _XLNET_HEADS.items() if re.fullmatch(layer, name)}
   if len(heads) > 1:
     raise InputError(f'{directory}: got several heads, {", ".join(heads)}; expected one')
   tensors: dict[str, np.ndarray] = {'transformer.mask_emb': np.zeros((1, 1, fields['D']), np.float32)} if heads else {}
+  names = dict.fromkeys(tensors, ABSENT)
   for name, x in variables.items():
     part = name.removeprefix('model/transformer/')
     if part not in _STACKED:
       # Kernels of attention have three axes.
-      tensors[_rename(name, _XLNET_NAMES)] = x.T if name.endswith('/kernel') and x.ndim == 2 else x
+      names[ours := _rename(name, _XLNET_NAMES)] = name
+      tensors[ours] = x.T if name.endswith('/kernel') and x.ndim == 2 else x
       continue
     shared = part != 'seg_embed' and not fields['untie']
-    tensors |= {f'transformer.layer.{i}.rel_attn.{part}': y for i, y in enumerate([x] * fields['N'] if shared else x)}
+    for i, y in enumerate([x] * fields['N'] if shared else x):
+      names[ours := f'transformer.layer.{i}.rel_attn.{part}'] = name if shared else f'{name}[{i}]'
+      tensors[ours] = y
   head, kind = next(iter(heads.items()), ('', 'XLNetLMHeadModel'))
   if kind == 'XLNetForSequenceClassification':
     settings['num_labels'] = variables[head].shape[-1]
   objective, labels = architectures.objective(kind, settings), architectures.labels(kind, settings)
-  return Folder('xlnet', fields, tensors, xlnet.TOKENIZER, None, kind, objective, labels)
+  own: dict[str, Any] = {'names': names, 'unused': unused}
+  return Folder('xlnet', fields, tensors, xlnet.TOKENIZER, None, kind, objective, labels, **own)
 
 
 _READERS = {BERT: _bert, GPT2: _gpt2, XLNET: _xlnet}
@@ -168,13 +175,15 @@ def _is_lower_case(vocabulary: pathlib.Path) -> bool:
   return not any(re.search('[A-Z]', subword) for subword in subwords if not re.fullmatch(r'\[\w+\]', subword))
 
 
-def _variables(directory: pathlib.Path) -> Tensors:
-  """Return {name: array} of a checkpoint, without the optimizer's variables; names have no ':0'."""
+def _variables(directory: pathlib.Path) -> tuple[Tensors, list[Row]]:
+  """Return ({name: array} of a checkpoint, the optimizer's variables); names have no ':0'."""
   prefix, tf = _prefix(directory), _tensorflow()
   try:
     reader = tf.train.load_checkpoint(str(prefix))
-    names = [name for name in reader.get_variable_to_shape_map() if not re.fullmatch(_OPTIMIZER, name)]
-    return {name: np.asarray(reader.get_tensor(name)) for name in sorted(names)}
+    shapes = reader.get_variable_to_shape_map()
+    skipped = [name for name in sorted(shapes) if re.fullmatch(_OPTIMIZER, name)]
+    unused = [Row(UNUSED, name, tuple(shapes[name]), '', 'of the optimizer') for name in skipped]
+    return {name: np.asarray(reader.get_tensor(name)) for name in sorted({*shapes} - {*skipped})}, unused
   except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:  # IndexError: a truncated file
     short = str(error).strip().splitlines()[0]
     raise InputError(f'{prefix} is not a checkpoint of TensorFlow, or damaged or truncated: {short}') from None

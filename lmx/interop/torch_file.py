@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from lmx.errors import InputError
+from lmx.interop import mapped
 
 _PROGRAM = pathlib.Path(__file__).with_name('unpickle.py')
 _BASE, _TIMES = 1 << 30, 8  # memory of the child: these bytes, and so many times the structure's
@@ -130,9 +131,9 @@ def _tensor(path: pathlib.Path, size: int, storages: Mapping[str, Any], where: S
       f'{path}: tensor "{name}": it ends at byte {end:,}; its storage ends at {begin + length:,} and the file at '
       f'{size:,}; it may be truncated'
     )
-  mapped = np.memmap(path, np.uint8, 'r', begin, length // dtype.itemsize * dtype.itemsize).view(dtype)
+  numbers_in_file = mapped.view(path, begin, [length // dtype.itemsize], dtype)
   steps = [stride * dtype.itemsize for stride in strides]
-  return np.lib.stride_tricks.as_strided(mapped[offset:], shape, steps, writeable=False)
+  return np.lib.stride_tricks.as_strided(numbers_in_file[offset:], shape, steps, writeable=False)
 
 
 def are_tensors(content: Any) -> bool:

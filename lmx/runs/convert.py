@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from etils import epath
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lmx import objectives
 from lmx.checkpoint import manager
@@ -24,10 +25,11 @@ from lmx.data.datasets import RULES
 from lmx.data.tokenizers import base, build, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.interop import awd_lstm, elmo, huggingface, openai, tensorflow
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
+from lmx.interop.tensor_table import NEW, Row
 from lmx.models import registry
 from lmx.reporting import run_log
 from lmx.runs import init, restore
@@ -46,6 +48,28 @@ _ROWS: dict[str, dict[str, Any]] = {
 }
 
 
+class Imported(NamedTuple):
+  """Published weights as a run that is not yet written.
+
+  Attributes:
+    run: the run.
+    config: its resolved config.
+    params: {'model': ..., 'objective': ...}.
+    tokenizer: see `lmx.data.tokenizers.build`.
+    record: content of its data.json.
+    rows: the tensors of the files, each with what became of it.
+    lines: lines for the user: what was read, and which parameters are newly initialised.
+  """
+
+  run: schema.Run
+  config: Any
+  params: Any
+  tokenizer: Any
+  record: dict[str, Any]
+  rows: list[Row]
+  lines: list[str]
+
+
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> list[str]:
   """Import a folder of transformers (lmx/interop/huggingface/folder.py), or the authors' release, as a run.
 
@@ -61,13 +85,50 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   Raises:
     InputError: see `folder.read`; tensors missing, unknown or of another shape; a vocabulary larger than the model's.
   """
+  imported = read(source, workdir, overrides, with_tokenizer=with_tokenizer)
+  write(imported, workdir)
+  return imported.lines
+
+
+def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> Imported:
+  """Read published weights for a work directory, and write nothing; see `import_run`."""
   workdir = epath.Path(workdir)
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
   directory = download(source.removeprefix(HUB)) if source.startswith(HUB) else source
   release = next((one for one in _RELEASES if one.is_release(directory)), folders)
   folder = release.read(directory)
-  state.warn_nonfinite(source, folder.tensors)
+  tokenizer, special_tokens, data = _read_tokenizer(folder, directory, with_tokenizer)
+  data |= {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer')}
+  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens) | folder.data), overrides)
+  config, run = _settle(config, folder, tokenizer.vocab_size)
+  converted = huggingface.convert(
+    folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels), folder.names
+  )
+  if converted.nonfinite:
+    names = state.format_names(converted.nonfinite)
+    warnings.warn(f'{source}: tensors with NaN or infinity: {names}', InputWarning, stacklevel=2)
+  if not converted.params['objective'] and 'next_sentence' in config.objective:
+    config.unlock()
+    config.objective.next_sentence = False
+    run = config_lib.to_run(config.lock(), tokenizer.vocab_size)
+  params, new = _complete(run, converted.params)
+  label_names = list(folder.labels) if run.objective_name == 'classify' else []
+  record = {'hash': '', 'imported_from': source, 'label_names': label_names}
+  sizes = [np.size(x) for x in jax.tree.leaves(params)]
+  about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
+  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
+  lines += _describe(folder, run) + [folder.note] * bool(with_tokenizer and folder.note)
+  if new:
+    missing = sorted({'/'.join(row.name.split('/')[:2]) for row in new})
+    lines.append(f'not in the files, so newly initialised: {", ".join(missing)}')
+  return Imported(run, config, params, tokenizer, record, [*converted.rows, *folder.unused, *new], lines)
+
+
+def _read_tokenizer(
+  folder: folders.Folder, directory: str, with_tokenizer: bool
+) -> tuple[Any, Sequence[str], dict[str, Any]]:
+  """Return (tokenizer, GPT's special tokens, fields of section `data`)."""
   settings = settings_lib.read(directory, folder.tokenizer if with_tokenizer else '')
   lower_case = folder.lower_case if settings.lower_case is None else settings.lower_case
   if lower_case is None and with_tokenizer:
@@ -79,38 +140,23 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
       if own:
         tokenizer = build.of_words(*own)
       else:
-        tokenizer = build.read(folder.tokenizer, str(directory), lower_case=lower_case)
+        tokenizer = build.read(folder.tokenizer, str(directory), lower_case=bool(lower_case))
     except build.MissingTokenizer as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   lower_case = getattr(tokenizer, 'lower_case', lower_case)
-  data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS
-  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens) | folder.data), overrides)
-  config, run = _settle(config, folder, tokenizer.vocab_size)
-  params_read = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
-  if not params_read['objective'] and 'next_sentence' in config.objective:
-    config.unlock()
-    config.objective.next_sentence = False
-    run = config_lib.to_run(config.lock(), tokenizer.vocab_size)
-  params, missing = _complete(run, params_read)
-  names = list(folder.labels) if run.objective_name == 'classify' else []
-  record = {'hash': '', 'imported_from': source, 'label_names': names}
-  _write(workdir, params, tokenizer, config, record)
-  sizes = [np.size(x) for x in jax.tree.leaves(params)]
-  about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
-  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
-  lines += _describe(folder, run) + [folder.note] * bool(with_tokenizer and folder.note)
-  return lines + ([f'not in the files, so newly initialised: {", ".join(missing)}'] if missing else [])
+  return tokenizer, special_tokens, {'lower_case': bool(lower_case)}
 
 
-def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record: dict[str, Any]) -> None:
-  """Write the work directory, as a whole or not at all."""
+def write(imported: Imported, workdir: Any) -> None:
+  """Write a work directory, as a whole or not at all. Raises InputError if it cannot be written."""
+  workdir, record = epath.Path(workdir), imported.record
   part = workdir.parent / f'{workdir.name}.part{os.getpid()}'
   extra = {'versions': run_log.versions(), 'imported_from': record['imported_from']}
   try:
-    with manager.Checkpoints(part / 'checkpoints') as checkpoints:
-      checkpoints.save(0, {'params': params}, extra, block=True)
-    run_files.write(part, config.to_dict(), record, tokenizer)
+    with manager.Checkpoints(part / 'checkpoints', manager.Config(asynchronous=False)) as checkpoints:
+      checkpoints.save(0, {'params': imported.params}, extra)
+    run_files.write(part, imported.config.to_dict(), record, imported.tokenizer)
     if workdir.exists():
       workdir.rmdir()
     part.rename(workdir)
@@ -119,6 +165,12 @@ def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record
   finally:
     if part.exists():
       part.rmtree()
+
+
+def describe_files(imported: Imported) -> str:
+  """Return the names of the files that `write` writes, with the size of the largest."""
+  size = sum(x.nbytes for x in jax.tree.leaves(imported.params))
+  return f'config.json, data.json, checksums.json, tokenizer/, checkpoints/ (up to {size / 1e6:,.1f} MB)'
 
 
 def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,13 +239,24 @@ def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:
   return lines
 
 
-def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[str]]:
-  """Return (parameters of the run, the missing ones newly initialised; names of those parts)."""
+def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[Row]]:
+  """Return (parameters of the run, the missing ones newly initialised; the rows of those)."""
   key = jax.random.key(run.seed)
-  shapes = jax.eval_shape(lambda: init.init_params(run, key))
-  leaves_read = flatten_dict(params_read)
-  missing = sorted({'/'.join(path[:2]) for path in flatten_dict(shapes) if path not in leaves_read})
-  return (init.merge(init.init_params(run, key), params_read) if missing else params_read), missing
+  shapes = flatten_dict(jax.eval_shape(lambda: init.init_params(run, key)))
+  leaves = flatten_dict(params_read)
+  missing = [path for path in shapes if path not in leaves]
+  if not missing:
+    return params_read, []
+
+  @jax.jit
+  def initialise(key: jax.Array) -> list[jax.Array]:  # compiled, so that no other parameter takes memory
+    params = flatten_dict(init.init_params(run, key))
+    return [params[path] for path in missing]
+
+  new = {path: np.asarray(x) for path, x in zip(missing, initialise(key), strict=True)}
+  params = {path: new[path] if path in new else leaves[path] for path in shapes}  # in the order of the model
+  rows = [Row(NEW, '/'.join(path), shapes[path].shape, shapes[path].dtype.name) for path in missing]
+  return unflatten_dict(params), rows
 
 
 def download(name: str) -> str:

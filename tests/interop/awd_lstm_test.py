@@ -149,7 +149,14 @@ def test_names_of_fastai_before_two(tmp_path):
   folder = write_fastai(tmp_path / 'old', content, itos=['_unk_', '_pad_', *map(str, range(V - 2))])
   with pytest.raises(InputError, match='got words without xxunk; .* --tokenizer=none'):
     convert.import_run(folder, tmp_path / 'run')
-  convert.import_run(folder, tmp_path / 'run', with_tokenizer=False)
+  imported = convert.read(folder, tmp_path / 'run', with_tokenizer=False)
+  rows = {row.name: row for row in imported.rows}
+  assert {name for name, row in rows.items() if row.status == 'read'} == set()
+  assert rows['0.rnns.1.module.weight_hh_l0_raw'].note == 'rnns.1.weight_hh_l0'
+  assert rows['0.encoder_with_dropout.embed.weight'].note == 'repeats encoder.weight'
+  assert {name for name, row in rows.items() if row.status == 'newly initialised'} == {'model/output/bias'}
+  assert set(content) == set(rows) - {'model/output/bias'}  # every tensor of the file has a row
+  convert.write(imported, tmp_path / 'run')
   assert_computes(tmp_path / 'run', tensors, lambda x: x @ tensors['decoder.weight'].T)
 
 

@@ -168,6 +168,9 @@ def test_variables_are_those_of_the_same_weights(name, architecture, outputs, ma
   if outputs:
     assert json.loads((tmp_path / 'two/data.json').read_text())['label_names'] == ['LABEL_0', 'LABEL_1', 'LABEL_2']
   assert run.run.data.lower_case == (name == 'bert')
+  rows = [row for row in convert.read(str(release), tmp_path / 'three').rows if row.status != 'newly initialised']
+  assert sorted(row.name for row in rows) == sorted(variables)  # every variable has a row
+  assert {row.name for row in rows if row.status == 'unused'} == {v for v in variables if 'adam' in v or 'step' in v}
 
 
 def test_bad_checkpoints_list_names_and_nothing_is_written(make, given, tmp_path):

@@ -16,7 +16,7 @@ import lmx
 from lmx.cli import main
 from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
-from lmx.interop import huggingface
+from lmx.interop import huggingface, tensor_table
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 from lmx.runs import convert, restore, transfer
@@ -83,6 +83,38 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
   assert again.cfg == cfg
   np.testing.assert_array_equal(again.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
   assert 'newly initialised' not in capsys.readouterr().out
+
+
+def test_an_import_prints_what_became_of_each_tensor_and_a_dry_run_writes_nothing(made, tmp_path, capsys):
+  folder = copy(made['bert'][0], tmp_path / 'folder')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  tensors = {n.removeprefix('bert.'): x for n, x in tensors.items() if 'predictions' not in n and 'pooler' not in n}
+  tensors |= {'embeddings.position_ids': np.arange(16)[None]}
+  tensors['cls.predictions.decoder.weight'] = tensors['embeddings.word_embeddings.weight']
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+  arguments = ['import', f'--from={folder}', f'--workdir={tmp_path}/run']
+  assert main.main([*arguments, '--dry_run']) == 0
+  dry = capsys.readouterr().out.splitlines()
+  lines = [line.split() for line in dry]
+  V = made['bert'][1].V
+  words = 'embeddings.word_embeddings.weight'
+  assert f'renamed {words} {V}x8 float32 {8 * V:,} as bert.{words}'.split() in lines
+  query = 'encoder.layer.{0,1}.attention.self.query.weight'
+  assert ['renamed', query, *'2 of 8x8 float32 128 as'.split(), f'bert.{query}'] in lines
+  assert ['read', 'cls.seq_relationship.weight', '2x8', 'float32', '16'] in lines
+  assert ['unused', 'embeddings.position_ids', '1x16', 'int64', '16', 'a', 'constant'] in lines
+  assert any(line[:2] == ['unused', 'cls.predictions.decoder.weight'] and 'repeats' in line for line in lines)
+  assert 'newly initialised model/pooler/kernel 8x8 float32 64'.split() in lines
+  total = next(line for line in dry if line.startswith('total: '))
+  assert total.startswith('total: 2 read (18 numbers), ') and '2 unused' in total and '7 newly initialised' in total
+  assert dry[-1].startswith(f'would write {tmp_path}/run: config.json, data.json')
+  assert [path.name for path in tmp_path.iterdir()] == ['folder']
+  assert main.main(arguments) == 0
+  assert capsys.readouterr().out.splitlines()[:-1] == dry[:-1]
+  assert main.main([*arguments, '--dry_run']) == 2  # the directory exists
+  (folder / 'model.safetensors').write_bytes(b'')
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/other', '--dry_run']) == 2
+  assert 'damaged or truncated' in capsys.readouterr().err
 
 
 def test_an_imported_model_is_described_by_its_sizes(made, tmp_path, capsys):
@@ -396,7 +428,11 @@ def release(made, folder):
 def test_gpt_as_released(made, tmp_path):
   _, cfg, params, tokenizer = made['gpt']
   folder = release(made, tmp_path / 'model')
-  convert.import_run(str(folder), tmp_path / 'run', ['model.H=2'])  # the files do not say, and heads of 64 are wider
+  settings = ['model.H=2']  # the files do not have it, and heads of 64 are wider
+  rows = convert.read(str(folder), tmp_path / 'run', settings).rows
+  renamed = {row.name: row.note for row in rows if row.status == tensor_table.RENAMED}
+  assert len(renamed) == len(rows) == 26 and renamed['array 14'] == 'transformer.h.1.attn.c_attn.weight'
+  convert.import_run(str(folder), tmp_path / 'run', settings)
   run = lmx.load(tmp_path / 'run')
   assert run.cfg == cfg
   jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)

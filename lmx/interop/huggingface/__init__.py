@@ -18,15 +18,17 @@ The classes of transformers, each a model with a head, are in architectures.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lmx.errors import InputError, nearest
+from lmx.interop import mapped
 from lmx.interop.huggingface import architectures, awd_lstm, bert, elmo, gpt, gpt2, transformer, transformer_xl, xlnet
 from lmx.interop.huggingface.entry import Entry, Tensors, is_constant
+from lmx.interop.tensor_table import ABSENT, NEW, READ, RENAMED, UNUSED, Row
 
 FAMILIES: dict[str, ModuleType] = {
   'awd_lstm': awd_lstm,
@@ -48,38 +50,71 @@ def family(name: str) -> ModuleType:
   return FAMILIES[name]
 
 
-def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> dict[str, np.ndarray]:
-  """Return the tensors under the full names of current files, without tied tensors and buffers.
+class Converted(NamedTuple):
+  """Parameters converted from tensors.
+
+  Attributes:
+    params: see `from_hf`.
+    rows: the tensors, each with what became of it.
+    nonfinite: names in the file of the tensors read that contain NaN or infinity.
+  """
+
+  params: dict[str, Any]
+  rows: list[Row]
+  nonfinite: list[str]
+
+
+class _Named(NamedTuple):
+  """Tensors under the full names of current files, the names that the file has for them, and those unused."""
+
+  tensors: dict[str, np.ndarray]
+  given: dict[str, str]
+  unused: list[Row]
+
+
+def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
+  """Return the tensors under their full names, without tied tensors and buffers.
 
   Raises:
     InputError: a tied tensor or buffer differs from the value that lmx computes with.
   """
-  renamed = {}
-  for name, tensor in tensors.items():
-    if re.match(layout.BARE, name):
-      name = layout.PREFIX + name
+  renamed, given, unused = {}, {}, []
+  for original, tensor in tensors.items():
+    name = layout.PREFIX + original if re.match(layout.BARE, original) else original
     name = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', name))
-    renamed[name] = tensor
+    renamed[name], given[name] = tensor, original
   for tied in layout.tied(cfg):
     if tied.name not in renamed:
       continue
     copy = renamed.pop(tied.name)
     if tied.source not in renamed:  # a file has a tensor that two names share under only one of them
-      renamed[tied.source] = copy
-    elif tied.checked and not np.array_equal(copy, renamed[tied.source], equal_nan=True):
+      renamed[tied.source], given[tied.source] = copy, given[tied.name]
+      continue
+    if tied.checked and not np.array_equal(copy, renamed[tied.source], equal_nan=True):
       untie = 'set "tie_word_embeddings": false in config.json if both are intended'
       raise InputError(
         f'{tied.name}: got other values than {tied.source}; expected equal ones, because this config ties the two; '
         f'{untie if hasattr(cfg, "tied") else "remove it"}'
       )
+    reason = f'repeats {given[tied.source]}' if tied.checked else f'{given[tied.source]} is computed with'
+    unused.append(_row(UNUSED, given[tied.name], copy, reason))
+    mapped.release(copy)
+    mapped.release(renamed[tied.source])
   for pattern, content in layout.BUFFERS.items():
     for name in [name for name in renamed if re.fullmatch(pattern, name)]:
-      if not is_constant(np.asarray(renamed.pop(name), np.float32), content):
+      buffer = renamed.pop(name)
+      if not is_constant(np.asarray(buffer, np.float32), content):
         raise InputError(
           f'{name}: got other values than the constant that lmx computes; expected the constant of the model; remove '
           'it if it is unused'
         )
-  return renamed
+      unused.append(_row(UNUSED, given[name], buffer, 'a constant'))
+      mapped.release(buffer)
+  return _Named(renamed, given, unused)
+
+
+def _row(status: str, name: str, x: np.ndarray, note: str = '') -> Row:
+  return Row(status, name, tuple(x.shape), x.dtype.name, note)
 
 
 def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
@@ -109,7 +144,21 @@ def _entries(layout: ModuleType, cfg: Any, architecture: str, outputs: int) -> l
 
 
 def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outputs: int = 0) -> dict[str, Any]:
-  """Return the parameters of model `name` converted from Hugging Face's tensors.
+  """Return the parameters of model `name` converted from Hugging Face's tensors; see `convert`."""
+  return convert(name, cfg, tensors, architecture, outputs).params
+
+
+def convert(
+  name: str,
+  cfg: Any,
+  tensors: Tensors,
+  architecture: str = '',
+  outputs: int = 0,
+  names: Mapping[str, str] = {},
+) -> Converted:
+  """Convert Hugging Face's tensors to the parameters of model `name`, one after another.
+
+  Memory holds the parameters, and of mapped tensors (mapped.py) those of one parameter.
 
   Args:
     name: one of this folder's families.
@@ -117,28 +166,44 @@ def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outpu
     tensors: name -> array of any float type.
     architecture: a class of architectures.py; '' is the pre-trained model.
     outputs: number of labels, for a class that has labels.
+    names: `Folder.names`.
 
   Returns:
-    {'model': ..., 'objective': ...}, float32. Optional parts (`Entry.group`) that the file lacks are omitted: without a
-    next-sentence head the objective's part is {}.
+    Parameters {'model': ..., 'objective': ...}, float32, and the tensors' rows. Optional parts (`Entry.group`) that the
+    file lacks are omitted: without a next-sentence head the objective's part is {}.
 
   Raises:
     InputError: tensors are missing, unknown or of another shape; they are listed.
   """
   layout = family(name)
-  tensors = _canonical(layout, cfg, tensors)
+  named = _canonical(layout, cfg, tensors)
   entries = _entries(layout, cfg, architecture, outputs)
-  present = {entry.group for entry in entries if any(n in tensors for n in entry.names)}
+  present = {entry.group for entry in entries if any(n in named.tensors for n in entry.names)}
   entries = [entry for entry in entries if not entry.group or entry.group in present]
-  _check(architecture or name, entries, tensors)
+  _check(architecture or name, entries, named.tensors)
   params: dict[str, Any] = {'model': {}, 'objective': {}}
+  rows, nonfinite = [], []
   for entry in entries:
     node = params
     for part in entry.path[:-1]:
       node = node.setdefault(part, {})
-    value = entry.load(*(np.asarray(tensors[n], np.float32) for n in entry.names))
-    node[entry.path[-1]] = np.ascontiguousarray(value)
-  return params
+    stored = [named.tensors[n] for n in entry.names]
+    node[entry.path[-1]] = _load(entry, stored)
+    for n, x in zip(entry.names, stored, strict=True):
+      given = names.get(named.given[n], named.given[n])
+      if given == ABSENT:
+        rows.append(_row(NEW, '/'.join(entry.path), x, 'zeros'))
+      else:
+        rows.append(_row(READ, n, x) if given == n else _row(RENAMED, given, x, n))
+      nonfinite += [] if np.isfinite(x).all() else [given]
+      mapped.release(x)
+  return Converted(params, rows + [row._replace(name=names.get(row.name, row.name)) for row in named.unused], nonfinite)
+
+
+def _load(entry: Entry, stored: Sequence[np.ndarray]) -> np.ndarray:
+  """Return a parameter in memory of its own."""
+  value = np.ascontiguousarray(entry.load(*(np.asarray(x, np.float32) for x in stored)))
+  return value.copy() if any(np.may_share_memory(value, x) for x in stored) else value
 
 
 def to_hf(

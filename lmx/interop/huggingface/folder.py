@@ -15,18 +15,17 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import safetensors
-import safetensors.flax
 import safetensors.numpy
 import tokenizers as hf
 
 from lmx import documents
 from lmx.errors import InputError, nearest
-from lmx.interop import huggingface, torch_file
+from lmx.interop import huggingface, mapped, torch_file
 from lmx.interop.huggingface import architectures, word_vocabulary
 from lmx.interop.huggingface.entry import Tensors, show
+from lmx.interop.tensor_table import Row
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
 PICKLES, PICKLES_INDEX = 'pytorch_model.bin', 'pytorch_model.bin.index.json'
@@ -72,6 +71,8 @@ class Folder(NamedTuple):
     data: further fields of the config's section `data`.
     vocabulary: reads a list of words; it returns None if the folder has none.
     note: line for the user about that tokenizer.
+    names: tensor -> its name in the file where that is another.
+    unused: tensors of the file that are not among `tensors`, with the reason.
   """
 
   name: str
@@ -85,6 +86,8 @@ class Folder(NamedTuple):
   data: Mapping[str, Any] = {}
   vocabulary: Callable[[], word_vocabulary.Vocabulary | None] | None = None
   note: str = ''
+  names: Mapping[str, str] = {}
+  unused: Sequence[Row] = ()
 
 
 def read(directory: Any) -> Folder:
@@ -143,19 +146,9 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
     for name in names:
       if not (directory / name).exists():
         raise InputError(f'{directory / name} does not exist; {index} lists it')
-      tensors |= _safetensors(directory / name) if whole == WEIGHTS else _pickled(directory / name)
+      tensors |= mapped.read_safetensors(directory / name) if whole == WEIGHTS else _pickled(directory / name)
     return tensors
   raise InputError(f'{directory} has no {WEIGHTS} and no {PICKLES}')
-
-
-def _safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-  try:
-    with jax.default_device(jax.local_devices(backend='cpu')[0]):  # NumPy's reader does not support bfloat16
-      return {key: np.asarray(array) for key, array in safetensors.flax.load_file(path).items()}
-  except (safetensors.SafetensorError, OSError) as error:
-    raise InputError(f'{path} is damaged or truncated: {error}') from None
-  except KeyError as error:
-    raise InputError(f'{path}: got tensors of type {error}; expected floats') from None
 
 
 def _pickled(path: pathlib.Path) -> dict[str, np.ndarray]:

@@ -1,0 +1,64 @@
+"""Tensors mapped from files: their numbers take memory while they are used, and `release` gives it back."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import pathlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import safetensors
+
+from lmx.errors import InputError
+
+# Types of numbers in safetensors that NumPy computes with.
+_DTYPES = {
+  'F64': np.float64,
+  'F32': np.float32,
+  'F16': np.float16,
+  'BF16': ml_dtypes.bfloat16,
+  **{f'{kind}{bits}': f'{name}{bits}' for kind, name in (('I', 'int'), ('U', 'uint')) for bits in (8, 16, 32, 64)},
+  'BOOL': np.bool_,
+}
+
+
+def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
+  """Return {name: mapped array} of a file of safetensors.
+
+  Raises:
+    InputError: the file is damaged or truncated, or a tensor has numbers of a type that is not read.
+  """
+  try:
+    with safetensors.safe_open(path, 'numpy'):  # checks the header and the length of the file
+      pass
+    with open(path, 'rb') as file:
+      begin = int.from_bytes(file.read(8), 'little')
+      header = json.loads(file.read(begin))
+  except (safetensors.SafetensorError, OSError) as error:
+    raise InputError(f'{path} is damaged or truncated: {error}') from None
+  header.pop('__metadata__', None)
+  tensors = {}
+  for name, about in header.items():
+    if about['dtype'] not in _DTYPES:
+      raise InputError(f'{path}: tensor "{name}": got numbers of type {about["dtype"]}; expected floats')
+    start = 8 + begin + about['data_offsets'][0]
+    tensors[name] = view(path, start, about['shape'], np.dtype(_DTYPES[about['dtype']]))
+  return tensors
+
+
+def view(path: pathlib.Path, start: int, shape: Any, dtype: np.dtype) -> np.ndarray:
+  """Return an array mapped read-only from the bytes of a file that begin at `start`."""
+  if 0 in shape:
+    return np.zeros(shape, dtype)
+  return np.memmap(path, np.uint8, 'r', start, math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+def release(x: Any) -> None:
+  """Give back the memory of a mapped array, whose numbers are read again when they are used; ignore other arrays."""
+  while x is not None and not isinstance(x, mmap.mmap):
+    x = getattr(x, 'base', None)
+  if x is not None and hasattr(mmap, 'MADV_DONTNEED'):
+    x.madvise(mmap.MADV_DONTNEED)

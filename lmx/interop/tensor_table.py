@@ -1,0 +1,99 @@
+"""Table of the tensors of an import: one line for each kind of tensor, whose layers are folded."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+READ, RENAMED, UNUSED, NEW = 'read', 'renamed', 'unused', 'newly initialised'
+ABSENT = ''  # name in the file of a tensor of zeros that no file has
+_SHOWN = 6  # numbers of layers that are listed if they are not in sequence
+
+
+class Row(NamedTuple):
+  """A tensor.
+
+  Attributes:
+    status: READ, RENAMED, UNUSED or NEW.
+    name: name in the file; of a newly initialised parameter, its path in lmx.
+    shape: its shape.
+    dtype: type of its numbers in the file, '' where it was not read.
+    note: the name in transformers of a renamed tensor; why a tensor is unused.
+  """
+
+  status: str
+  name: str
+  shape: tuple[int, ...]
+  dtype: str
+  note: str = ''
+
+
+def lines(rows: Iterable[Row]) -> list[str]:
+  """Return the table: columns tensor, shape, type, numbers, and a last line with the totals."""
+  rows = list(rows)
+  table = [('', 'tensor', 'shape', 'type', 'numbers', '')]
+  for status in (READ, RENAMED, UNUSED, NEW):
+    for kind in _kinds([row for row in rows if row.status == status]):
+      first, numbers = kind[0], sum(math.prod(row.shape) for row in kind)
+      shape = 'x'.join(map(str, first.shape)) or 'scalar'
+      note = _fold([row.note for row in kind])
+      note = f'as {note}' if status == RENAMED else note
+      count = f'{len(kind)} of ' if len(kind) > 1 else ''
+      table.append((status, _fold([row.name for row in kind]), f'{count}{shape}', first.dtype, f'{numbers:,}', note))
+  widths = [max(len(cells[i]) for cells in table) for i in range(5)]
+  aligned = [
+    f'{cells[0]:{widths[0]}}  {cells[1]:{widths[1]}}  {cells[2]:>{widths[2]}}  {cells[3]:{widths[3]}}  '
+    f'{cells[4]:>{widths[4]}}  {cells[5]}'.rstrip()
+    for cells in table
+  ]
+  return [*aligned, _total(rows)]
+
+
+def _total(rows: Sequence[Row]) -> str:
+  """Return the line of totals."""
+  parts = []
+  for status in (READ, RENAMED, UNUSED, NEW):
+    some = [row for row in rows if row.status == status]
+    if some:
+      parts.append(f'{len(some):,} {status} ({sum(math.prod(row.shape) for row in some):,} numbers)')
+  return f'total: {", ".join(parts) or "no tensors"}'
+
+
+def _kinds(rows: Sequence[Row]) -> list[list[Row]]:
+  """Return the rows in groups of one kind, in order of their first row.
+
+  Rows are of one kind if they differ in one number of their name, the first that differs among the names that are
+  equal but for their numbers.
+  """
+  alike: dict[tuple, list[Row]] = {}
+  for row in rows:
+    note = re.sub(r'\d+', '#', row.note)
+    alike.setdefault((re.sub(r'\d+', '#', row.name), row.shape, row.dtype, note), []).append(row)
+  kinds: list[list[Row]] = []
+  for some in alike.values():
+    numbers = [re.findall(r'\d+', row.name) for row in some]
+    varying = [i for i, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
+    groups: dict[tuple, list[Row]] = {}
+    for row, own in zip(some, numbers, strict=True):
+      groups.setdefault(tuple(n for i, n in enumerate(own) if i not in varying[:1]), []).append(row)
+    kinds += groups.values()
+  return kinds
+
+
+def _fold(names: Sequence[str]) -> str:
+  """Return names that are equal but for one number as one, with the numbers in braces."""
+  parts = [re.split(r'(\d+)', name) for name in names]
+  if len({len(one) for one in parts}) > 1:
+    return names[0]
+  columns = zip(*parts, strict=True)
+  return ''.join(column[0] if len(set(column)) == 1 else f'{{{_range(column)}}}' for column in columns)
+
+
+def _range(numbers: Sequence[str]) -> str:
+  """Return numbers as '0..11', or as a list."""
+  ordered = sorted(dict.fromkeys(numbers), key=int)
+  if [int(n) for n in ordered] == list(range(int(ordered[0]), int(ordered[0]) + len(ordered))) and len(ordered) > 2:
+    return f'{ordered[0]}..{ordered[-1]}'
+  return ','.join(ordered) if len(ordered) <= _SHOWN else f'{ordered[0]},{ordered[1]}..{ordered[-1]}'

@@ -1,0 +1,94 @@
+"""Memory of an import: the parameters, and of the files one parameter's tensors at a time."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from lmx.checkpoint import orbax_format
+from lmx.interop import huggingface
+from lmx.interop.huggingface import gpt2
+from lmx.models import registry
+from lmx.runs import convert
+from tests.interop import torch_files
+
+PROGRAM = """
+import resource, sys
+import jax.numpy as jnp
+from lmx.runs import convert
+jnp.zeros(1).block_until_ready()
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+convert.import_run(*sys.argv[1:], with_tokenizer=False)
+print(peak() - before)
+"""
+
+
+def write(folder: pathlib.Path, form: str, dtype: str = 'float32', **sizes: int) -> int:
+  """Write a GPT-2 of random weights; return the bytes of its tensors."""
+  cfg = registry.get('gpt2').Config(**{'V': 4096, 'T': 64, 'D': 128, 'H': 2, 'N': 6} | sizes)
+  rng = np.random.default_rng(0)
+  tensors = {
+    name: rng.standard_normal(entry.shape, np.float32).astype(dtype)
+    for entry in gpt2.entries(cfg)
+    for name in entry.names
+  }
+  folder.mkdir()
+  (folder / 'config.json').write_text(json.dumps({'model_type': 'gpt2', **gpt2.config(cfg)}))
+  if form == 'bin':
+    torch_files.save(folder / 'pytorch_model.bin', tensors)
+  elif form == 'whole':
+    safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+  else:
+    places = {name: f'model-0000{i % 3}.safetensors' for i, name in enumerate(tensors)}
+    for file in set(places.values()):
+      safetensors.numpy.save_file({n: x for n, x in tensors.items() if places[n] == file}, folder / file)
+    (folder / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': places}))
+  return sum(x.nbytes for x in tensors.values())
+
+
+def resident(folder: pathlib.Path) -> int:
+  """Return the bytes of a folder's files that are mapped and in memory."""
+  maps = pathlib.Path('/proc/self/smaps').read_text()
+  return sum(1024 * int(n) for n in re.findall(rf'{re.escape(str(folder))}/.*\nSize:.*(?:\n.*?)*?\nRss: *(\d+)', maps))
+
+
+@pytest.mark.skipif(not pathlib.Path('/proc/self/smaps').exists(), reason='needs Linux')
+@pytest.mark.parametrize('form', ['whole', 'shards', 'bin'])
+def test_of_the_files_one_tensor_is_in_memory(form, tmp_path, monkeypatch):
+  size, load, seen = write(tmp_path / 'folder', form), huggingface._load, []
+
+  def watch(entry, stored):
+    seen.append(resident(tmp_path / 'folder'))
+    value = load(entry, stored)
+    assert resident(tmp_path / 'folder') >= sum(x.nbytes for x in stored)  # they are mapped
+    return value
+
+  monkeypatch.setattr(huggingface, '_load', watch)
+  monkeypatch.setattr(orbax_format, '_crc', lambda path: [0, 0])  # it reads blocks of 4 MB, however small the files
+  tracemalloc.start()
+  try:
+    imported = convert.read(str(tmp_path / 'folder'), tmp_path / 'run', with_tokenizer=False)
+    tracemalloc.reset_peak()
+    (before, _), _ = tracemalloc.get_traced_memory(), convert.write(imported, tmp_path / 'run')
+    more = tracemalloc.get_traced_memory()[1] - before
+  finally:
+    tracemalloc.stop()
+  assert len(seen) == len(imported.rows) and max(seen) == 0  # of those before nothing is left
+  assert before > size and more < 0.3 * size  # the parameters are not copied
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('form', ['whole', 'shards', 'bin'])
+def test_an_import_takes_little_more_memory_than_the_file(form, tmp_path):
+  size = write(tmp_path / 'folder', form, V=50_257, T=1024, D=768, H=12, N=12)
+  arguments = [sys.executable, '-c', PROGRAM, str(tmp_path / 'folder'), str(tmp_path / 'run')]
+  assert int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout) < 1.3 * size
