@@ -354,3 +354,32 @@ def test_without_a_next_sentence_head_it_is_a_masked_language_model():
     for c in (cfg, dataclasses.replace(cfg, next_sentence=False))
   ]
   assert chosen == ['BertForPreTraining', 'BertForMaskedLM']
+
+
+@pytest.mark.parametrize(
+  'kind,options,name',
+  [
+    ('bpe', {}, 'GPT2TokenizerFast'),
+    ('bpe', {'lower_case': True}, 'PreTrainedTokenizerFast'),
+    ('bpe', {'prefix_space': True}, 'PreTrainedTokenizerFast'),
+    ('wordpiece', {'lower_case': True}, 'BertTokenizerFast'),
+    ('gpt_bpe', {}, 'OpenAIGPTTokenizerFast'),
+  ],
+)
+def test_a_tokenizer_with_other_parts_than_its_class_is_of_a_class_that_reads_them(kind, options, name, tmp_path):
+  """Version 5 of transformers builds the parts of GPT-2's class anew, whatever is in tokenizer.json."""
+  made = build.train(kind, TEXTS, vocab_size=300, **options)
+  folder._write_tokenizer(tmp_path, made.content(), 64, options.get('lower_case', False), ())
+  assert json.loads((tmp_path / 'tokenizer_config.json').read_text())['tokenizer_class'] == name
+  again = build.read(kind, str(tmp_path), lower_case=options.get('lower_case', False))
+  for text in ('The  Name, a list', 'ÄÖÜ 中文'):
+    np.testing.assert_array_equal(again.encode(text), made.encode(text))
+
+
+def test_other_splitting_than_that_of_gpt2_is_of_a_class_that_reads_it():
+  state = build.train('bpe', TEXTS, vocab_size=300).content()['model']
+  assert folder._class('bpe', state) == 'GPT2TokenizerFast'
+  whole = state | {'pre_tokenizer': state['pre_tokenizer'] | {'use_regex': False}}
+  assert (
+    folder._class('bpe', whole) == folder._class('bpe', state | {'pre_tokenizer': None}) == 'PreTrainedTokenizerFast'
+  )

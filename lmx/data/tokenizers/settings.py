@@ -3,6 +3,10 @@
 tokenizer_config.json has options and special tokens, special_tokens_map.json special tokens, added_tokens.json the
 ids of tokens beyond the vocabulary. A tokenizer.json is complete, so with one only the settings that transformers
 overrides are read. With a vocab.txt, vocab.json or spiece.model every key matters, so an unknown key is an error.
+
+Of a tokenizer.json, transformers overrides BERT's normalizer and the first space of GPT-2, and only if the class in
+tokenizer_config.json is of that model, or none is named. Texts are truncated at their end, so another truncation_side
+is an error. Padding changes no prediction of lmx, so padding_side may be either.
 """
 
 from __future__ import annotations
@@ -59,6 +63,7 @@ _CLASSES = {
   'gpt_bpe': r'OpenAIGPTTokenizer(Fast)?',
   'unigram': r'XLNetTokenizer(Fast)?',
 }
+_ANY_CLASS = ('PreTrainedTokenizerFast', 'TokenizersBackend')  # of a tokenizer.json, for any model
 _SWITCHES = {'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars'}
 
 
@@ -69,7 +74,9 @@ class Settings(NamedTuple):
     lower_case: do_lower_case; None if not given.
     normalizer: given fields of BERT's normalizer, by their names in the library.
     keep_accents: option of a spiece.model.
-    prefix_space: add_prefix_space; None if not given.
+    prefix_space: add_prefix_space; None keeps that of the model.
+    any_class: True if tokenizer_class is one for any model, which overrides nothing.
+    truncation_side: None if not given.
     special: role -> name of the special tokens whose names differ from the kind's defaults.
     added: (id, token) of tokens beyond the vocabulary, by id.
     extra: further special tokens.
@@ -79,6 +86,8 @@ class Settings(NamedTuple):
   normalizer: Mapping[str, bool | None] = {}
   keep_accents: bool = False
   prefix_space: bool | None = None
+  any_class: bool = False
+  truncation_side: str | None = None
   special: Mapping[str, str] = {}
   added: tuple[tuple[int, hf.AddedToken], ...] = ()
   extra: tuple[str, ...] = ()
@@ -101,21 +110,32 @@ def read(directory: Any, kind: str) -> Settings:
   config, where = _object(directory / FILE), str(directory / FILE)
   if not (directory / 'tokenizer.json').exists():
     _check(config, kind, where)
+  sides = [_side(config, key, where) for key in ('truncation_side', 'padding_side')]
   switch = lambda key: documents.convert(config[key], bool, f'{where}: {key}') if config.get(key) is not None else None
   normalizer = {theirs: switch(key) for key, theirs in _SWITCHES.items() if key in config}
   normalizer = {name: value for name, value in normalizer.items() if value is not None or name == 'strip_accents'}
-  lower_case = switch('do_lower_case')
+  any_class = config.get('tokenizer_class') in _ANY_CLASS
+  lower_case = None if any_class else switch('do_lower_case')
   normalizer |= {} if lower_case is None else {'lowercase': lower_case}
   special, extra = _special(directory, kind, config)
   return Settings(
     lower_case,
-    normalizer,
+    normalizer if kind == 'wordpiece' and not any_class else {},
     bool(switch('keep_accents')),
-    switch('add_prefix_space'),
+    bool(switch('add_prefix_space')) if kind == 'bpe' else None,
+    any_class,
+    sides[0],
     special,
     _added_tokens(directory, config, {*special.values(), *extra}),
     extra,
   )
+
+
+def _side(config: Mapping[str, Any], key: str, where: str) -> str | None:
+  side = config.get(key)
+  if side not in (None, 'left', 'right'):
+    raise InputError(f'{where}: {key}: got {documents.show(side)}; expected "left" or "right"')
+  return side
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:
@@ -224,14 +244,26 @@ def apply(model: hf.Tokenizer, settings: Settings, where: Any) -> hf.Tokenizer:
     where: the folder, for messages.
 
   Raises:
-    InputError: an added token's id differs from its id in the vocabulary.
+    InputError: an added token's id differs from its id in the vocabulary, texts are truncated at their start, or
+      versions of transformers read the folder differently.
   """
+  side = settings.truncation_side or (model.truncation or {}).get('direction', 'right')
+  if side != 'right':
+    raise InputError(
+      f'{where}: truncation_side: got "{side}"; expected "right", because lmx truncates texts at their end; set it to '
+      'that if texts are short, or if only text is generated'
+    )
   state = json.loads(model.to_str())
-  if settings.normalizer and (state['normalizer'] or {}).get('type') == 'BertNormalizer':
-    fields = {name: value for name, value in state['normalizer'].items() if name != 'type'}
-    model.normalizer = hf.normalizers.BertNormalizer(**fields | dict(settings.normalizer))
-  splits = state['pre_tokenizer'] or {}
+  normalizer, splits = state['normalizer'] or {}, state['pre_tokenizer'] or {}
+  if settings.normalizer and normalizer.pop('type', '') == 'BertNormalizer':
+    model.normalizer = hf.normalizers.BertNormalizer(**normalizer | dict(settings.normalizer))
   if settings.prefix_space is not None and splits.get('type') == 'ByteLevel':
+    if settings.any_class and settings.prefix_space != splits['add_prefix_space']:
+      raise InputError(
+        f'{where}: add_prefix_space: got {json.dumps(settings.prefix_space)} or none in {FILE} and '
+        f'{json.dumps(splits["add_prefix_space"])} in tokenizer.json; expected the same in both, because versions 4 '
+        'and 5 of transformers choose differently'
+      )
     model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(settings.prefix_space, use_regex=splits['use_regex'])
   is_special = {token.content: token.special for token in model.get_added_tokens_decoder().values()}
   for number, token in settings.added:

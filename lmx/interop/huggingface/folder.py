@@ -44,11 +44,18 @@ NEEDED = (
   'spiece.model',
   *word_vocabulary.NAMES,
 )
+_ANY_CLASS = 'PreTrainedTokenizerFast'  # reads the whole file in every version
 _FAST = {
   'wordpiece': 'BertTokenizerFast',
   'bpe': 'GPT2TokenizerFast',
   'gpt_bpe': 'OpenAIGPTTokenizerFast',
-  'unigram': 'PreTrainedTokenizerFast',  # XLNetTokenizer of transformers 5 ignores the normalizer in the file
+  'unigram': _ANY_CLASS,
+}
+# Normalizer and pre-tokenizer of a class, which transformers 5 does not read from the file.
+_PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+  'wordpiece': ({'type': 'BertNormalizer'}, {'type': 'BertPreTokenizer'}),
+  'bpe': ({}, {'type': 'ByteLevel', 'use_regex': True}),
+  'gpt_bpe': ({'type': 'BertNormalizer', 'lowercase': True}, {'type': 'BertPreTokenizer'}),
 }
 # Unless tokenizer_config.json differs.
 _LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False, 'words': False}
@@ -260,7 +267,8 @@ def _write_tokenizer(
   if kind not in _FAST:
     return {}
   model, special = hf.Tokenizer.from_str(json.dumps(tokenizer['model'])), tokenizer.get('special', {})
-  settings: dict[str, Any] = {'tokenizer_class': _FAST[kind]} | ({'model_max_length': length} if length else {})
+  settings: dict[str, Any] = {'tokenizer_class': _class(kind, tokenizer['model'])}
+  settings |= {'model_max_length': length} if length else {}
   ids: dict[str, str] = {}
   if kind == 'wordpiece':
     names = {role: special.get(role, f'[{role.upper()}]') for role in ('pad', 'unk', 'cls', 'sep', 'mask')}
@@ -285,6 +293,15 @@ def _write_tokenizer(
   (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
   absent = {f'{name}_token_id': None for name in ('bos', 'eos', 'pad')} if kind == 'unigram' else {}
   return absent | {f'{name}_token_id': model.token_to_id(token) for name, token in ids.items()}
+
+
+def _class(kind: str, model: Mapping[str, Any]) -> str:
+  """Return the class of transformers that reads a tokenizer: the kind's own if it has that one's parts."""
+  parts = (model['normalizer'] or {}, model['pre_tokenizer'] or {})
+  for part, expected in zip(parts, _PARTS.get(kind, ()), strict=False):
+    if part.get('type') != expected.get('type') or any(part[name] != value for name, value in expected.items()):
+      return _ANY_CLASS
+  return _FAST[kind]
 
 
 def _normalizer(model: Mapping[str, Any], lower_case: bool) -> dict[str, Any]:

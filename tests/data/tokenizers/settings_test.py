@@ -6,6 +6,7 @@ import json
 import random
 
 import pytest
+import tokenizers as hf
 
 from lmx.data.tokenizers import build, settings
 from lmx.data.tokenizers.subword import with_special
@@ -133,6 +134,34 @@ def test_beside_a_tokenizer_json_what_transformers_replaces_is_replaced(folder, 
   assert tokens(str(tmp_path), 'The café') == ['the', 'cafe']
   (tmp_path / 'tokenizer_config.json').write_text('{"do_lower_case": false, "strip_accents": null, "other": 1}')
   assert tokens(str(tmp_path), 'The café') == ['The', 'café']
+  given = {'do_lower_case': False, 'strip_accents': False}
+  for name in ('PreTrainedTokenizerFast', 'TokenizersBackend'):  # classes for any model replace nothing
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given | {'tokenizer_class': name}))
+    assert tokens(str(tmp_path), 'The café') == ['the', 'cafe']
+
+
+@pytest.mark.parametrize('side', ['left', 'right'])
+def test_texts_are_truncated_at_their_end_and_padded_on_either_side(side, folder, tmp_path):
+  read = lambda: tokens(str(tmp_path), 'The', lower_case=True)
+  folder(tokenizer_config={'padding_side': side})
+  assert read() == ['the']
+  for in_json in (False, True):
+    if in_json:
+      model = build.read('wordpiece', folder(tokenizer_config={}), lower_case=True)._model
+      model.enable_truncation(2, direction=side)
+      model.save(str(tmp_path / 'tokenizer.json'))
+    else:
+      folder(tokenizer_config={'truncation_side': side})
+    if side == 'right':
+      assert read() == ['the']
+      continue
+    with pytest.raises(InputError, match='truncation_side: got "left"; expected "right"'):
+      read()
+  folder(tokenizer_config={'truncation_side': 'right'})  # it goes before that of tokenizer.json
+  assert read() == ['the']
+  folder(tokenizer_config={'padding_side': 'middle'})
+  with pytest.raises(InputError, match='padding_side: got "middle"; expected "left" or "right"'):
+    read()
 
 
 def test_options_and_special_tokens_of_gpt2(tmp_path):
@@ -149,6 +178,24 @@ def test_options_and_special_tokens_of_gpt2(tmp_path):
   assert found.encode('name').tolist() == found.encode(' name').tolist() == made.encode(' name').tolist()
   write(add_bos_token=True)
   with pytest.raises(InputError, match='add_bos_token: got true'):
+    read()
+
+
+@pytest.mark.parametrize('there', [True, False])
+def test_the_first_space_of_gpt2_is_that_of_its_class_or_of_both_files(there, tmp_path):
+  model = hf.Tokenizer.from_str(build.train('bpe', ['a name is a name'] * 9, vocab_size=270)._model.to_str())
+  model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=there)
+  model.save(str(tmp_path / 'tokenizer.json'))
+  write = lambda **given: (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
+  read = lambda: build.read('bpe', str(tmp_path))
+  assert build.read('bpe', str(tmp_path / 'tokenizer.json')).space_first == there
+  assert not read().space_first
+  write(tokenizer_class='GPT2TokenizerFast', add_prefix_space=True)
+  assert read().space_first
+  write(tokenizer_class='PreTrainedTokenizerFast', add_prefix_space=there)
+  assert read().space_first == there
+  write(tokenizer_class='PreTrainedTokenizerFast', add_prefix_space=not there)
+  with pytest.raises(InputError, match='add_prefix_space: got .* in tokenizer.json; expected the same in both'):
     read()
 
 
