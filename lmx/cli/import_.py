@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     'finetune-transformer-lm (GPT as released), or a TensorFlow checkpoint of google-research/bert, openai/gpt-2 or '
     "zihangdai/xlnet with its other files (pip install 'lmx[tf]'), or AWD-LSTM's .pth and .pkl of fastai (wt103-fwd, "
     "wt103-bwd: stage 1 of ULMFiT) or .pt of salesforce/awd-lstm-lm, or ELMo's options.json and weights.hdf5 "
-    "(pip install 'lmx[elmo]')",
+    "(pip install 'lmx[elmo]'), or Transformer-XL of kimiyoung/transformer-xl (TensorFlow, or model.pt)",
   )
   parser.add_argument('--workdir', required=True, help='work directory to write')
   parser.add_argument(

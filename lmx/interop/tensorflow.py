@@ -105,7 +105,7 @@ def read(directory: Any) -> Folder:
 
 def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
   fields = gpt2.fields(_NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()})
-  variables, unused = _variables(directory)
+  variables, unused = read_variables(directory)
   names = {_rename(name, _GPT2_NAMES): name for name in variables}
   tensors = {name: variables[v][0] if v.endswith('/w') else variables[v] for name, v in names.items()}
   return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False, names=names, unused=unused)
@@ -115,7 +115,7 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   if theirs.get('hidden_act') == 'gelu':
     theirs = {**theirs, 'hidden_act': 'gelu_new'}
   fields, lower_case = bert.fields(theirs), _is_lower_case(directory / 'vocab.txt')
-  variables, unused = _variables(directory)
+  variables, unused = read_variables(directory)
   names = {_rename(name, _BERT_NAMES): name for name in variables}
   tensors = {name: variables[v].T if v.endswith('/kernel') else variables[v] for name, v in names.items()}
   if 'classifier.weight' in tensors:  # run_classifier.py's
@@ -132,7 +132,7 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   if settings.get('ff_activation') == 'gelu':
     settings['ff_activation'] = 'gelu_new'
   fields = xlnet.fields(settings) | {'fidelity': 'released', 'untie': bool(settings.get('untie_r'))}
-  variables, unused = _variables(directory)
+  variables, unused = read_variables(directory)
   heads = {name: kind for name in variables for layer, kind in _XLNET_HEADS.items() if re.fullmatch(layer, name)}
   if len(heads) > 1:
     raise InputError(f'{directory}: got several heads, {", ".join(heads)}; expected one')
@@ -175,8 +175,12 @@ def _is_lower_case(vocabulary: pathlib.Path) -> bool:
   return not any(re.search('[A-Z]', subword) for subword in subwords if not re.fullmatch(r'\[\w+\]', subword))
 
 
-def _variables(directory: pathlib.Path) -> tuple[Tensors, list[Row]]:
-  """Return ({name: array} of a checkpoint, the optimizer's variables); names have no ':0'."""
+def read_variables(directory: pathlib.Path) -> tuple[Tensors, list[Row]]:
+  """Return ({name: array} of a folder's checkpoint, the optimizer's variables); names have no ':0'.
+
+  Raises:
+    InputError: TensorFlow is not installed, or the folder has no checkpoint, several, or a damaged one.
+  """
   prefix, tf = _prefix(directory), _tensorflow()
   try:
     reader = tf.train.load_checkpoint(str(prefix))

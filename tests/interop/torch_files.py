@@ -25,6 +25,38 @@ class Module:
     self.__dict__.update(attributes, _parameters=parameters, _buffers={}, _modules=children or {})
 
 
+_CLASSES: dict[str, type] = {}
+
+
+def foreign(name: str, **attributes: Any) -> Any:
+  """An object of a class that only the file has, by its module and name."""
+  module, _, short = name.rpartition('.')
+  made = _CLASSES.setdefault(name, type(short, (), {'__module__': module}))()
+  made.__dict__.update(attributes)
+  return made
+
+
+def module_of(name: str, tensors: dict[str, np.ndarray], attributes: dict[str, dict[str, Any]], at: str = '') -> Any:
+  """A module saved whole with its tensors by their full names.
+
+  Args:
+    name: module and name of its class.
+    tensors: name -> array.
+    attributes: name of a module within it, '' for itself -> further attributes.
+    at: name of the module within the whole, with a point at its end.
+  """
+  beneath = lambda names: {n.removeprefix(at).partition('.')[0] for n in names if n.startswith(at) and n != at}
+  direct = {n for n in beneath(tensors) if at + n in tensors}
+  children = (beneath(tensors) | beneath(f'{n}' for n in attributes)) - direct - {''}
+  return foreign(
+    name,
+    **attributes.get(at.removesuffix('.'), {}),
+    _parameters={n: tensors[at + n] for n in sorted(direct)},
+    _buffers={},
+    _modules={n: module_of('torch.nn.Module', tensors, attributes, f'{at}{n}.') for n in sorted(children)},
+  )
+
+
 @contextlib.contextmanager
 def _foreign():
   """Give pickle the names that a file of torch has."""
@@ -34,6 +66,8 @@ def _foreign():
     setattr(torch, name, type(name, (), {'__module__': 'torch'}))
   model.RNNModel = Module
   names = {'torch': torch, 'torch._utils': utils, 'model': model}
+  for cls in _CLASSES.values():
+    setattr(names.setdefault(cls.__module__, types.ModuleType(cls.__module__)), cls.__name__, cls)
   old = {name: sys.modules.get(name) for name in names}
   was = Module.__module__, Module.__qualname__
   sys.modules.update(names)
@@ -114,5 +148,5 @@ def save(path: Any, content: Any, *, legacy: bool = False) -> None:
 
 def save_plain(path: Any, content: Any) -> None:
   """Write a plain pickle."""
-  with open(path, 'wb') as file:
+  with open(path, 'wb') as file, _foreign():
     pickle.dump(content, file)

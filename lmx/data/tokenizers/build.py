@@ -88,8 +88,16 @@ def check_options(kind: str, marks: str, prefix_space: bool) -> None:
     raise InputError(f'data.prefix_space: got True with data.tokenizer "{kind}"; expected "bpe"; set it to False')
 
 
-def of_words(tokens: Sequence[str], rule: str, lower_case: bool = False) -> Words:
-  """Return the tokenizer of a list of words in the order of their ids, under a rule of `Words`."""
+def of_words(tokens: Sequence[str], rule: str, lower_case: bool = False) -> Tokenizer:
+  """Return the tokenizer of a list of words in the order of their ids.
+
+  Args:
+    tokens: the words.
+    rule: a rule of `Words`; 'characters' if the words are letters; 'bytes' for bytes in their order, without a list.
+    lower_case: lower-case the text; words only.
+  """
+  if rule in ('characters', 'bytes'):
+    return Characters(tokens) if rule == 'characters' else Bytes()
   return Words(fastai.vocabulary(tokens) if rule == 'fastai' else tokens, rule, lower_case=lower_case)
 
 

@@ -190,7 +190,10 @@ def tied(cfg: Any) -> list[Tied]:
   return repeated
 
 
-def _is_projected(cfg: Any) -> bool:
+def _is_projected(cfg: Any, width: int = 0) -> bool:
+  """Return True if a table of that width, or with 0 any table, has a projection."""
+  if width:
+    return width != cfg.D or (cfg.div_val > 1 and cfg.project_same)
   return cfg.div_val > 1 or (cfg.E or cfg.D) != cfg.D
 
 
@@ -235,9 +238,9 @@ def _tables(cfg: Any) -> list[Entry]:
       same(f'model/embed/tokens{ending}', f'transformer.word_emb.emb_layers.{i}.weight', end - start, width),
       same(f'model/output/bias{ending}', f'crit.out_layers.{i}.bias', end - start),
     ]
-    if _is_projected(cfg):
+    if _is_projected(cfg, width):
       parameters.append(transposed(f'model/embed/projection{ending}', f'{_PROJECTIONS}.{i}', D, width))
-    if cfg.div_val > 1 and not _ties(cfg)[i]:
+    if cfg.div_val > 1 and not _ties(cfg)[i] and _is_projected(cfg, width):
       parameters.append(transposed(f'model/output/projection{ending}', f'crit.out_projs.{i}', D, width))
   if cfg.div_val == 1 and E != D:
     count = {'none': 1, 'head': 1, 'clusters': len(cfg.cutoffs) + 1}.get(cfg.tie_projections, 0)

@@ -53,7 +53,7 @@ def read(directory: Any) -> Vocabulary | None:
   for path in (directory / name for name in NAMES):
     if not path.exists():
       continue
-    read_here, lowers = _pickled(path) if path.name in PICKLES else (_lines(path), None)
+    read_here, lowers = pickled(path) if path.name in PICKLES else (_lines(path), None)
     if source and read_here != tokens:
       raise InputError(f'{path}: got other symbols than {source.name}; expected the same; remove one of the two')
     if None not in (lowers, lower_case) and lowers != lower_case:
@@ -109,11 +109,24 @@ def _lines(path: pathlib.Path) -> list[str]:
   return [symbol for (symbol,) in symbols]
 
 
-def _pickled(path: pathlib.Path) -> tuple[list[str], bool | None]:
-  """Return (symbols, lower_case) of a pickle."""
+def checked(tokens: list[str], rule: str, lower_case: bool, source: pathlib.Path) -> Vocabulary:
+  """Return a vocabulary of words; `rule` '' is that of its symbols. Raises InputError for doubles or without <unk>."""
+  _check({}, tokens, source, source)
+  return Vocabulary(tokens, rule or _rule(tokens), lower_case)
+
+
+def pickled(path: pathlib.Path) -> tuple[list[str], bool | None]:
+  """Return (symbols, lower_case) of a pickle: a TransfoXLTokenizer, the authors' Vocab, or their Corpus, which has one.
+
+  Raises:
+    InputError: the file is damaged, or its vocabulary is not built or splits at something else than white space.
+  """
   state = torch_file.read(path)
-  if isinstance(state, torch_file.Foreign):
-    state = state.state
+  for name in ('vocab', ''):
+    if isinstance(state, torch_file.Foreign):
+      state = state.state
+    if isinstance(state, dict):
+      state = state.get(name, state)
   if not isinstance(state, dict) or not {'idx2sym', 'counter'} & {*state}:
     raise InputError(f'{path}: got a {type(state).__name__}; expected the state of a TransfoXLTokenizer, with idx2sym')
   if state.get('delimiter') is not None:

@@ -1,0 +1,244 @@
+"""Transformer-XL as its authors' programs save it: variables of TensorFlow, whole modules of PyTorch, vocabularies."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import lmx
+from lmx.cli import main
+from lmx.errors import InputError
+from lmx.interop import huggingface, tensorflow
+from lmx.interop import transformer_xl as release
+from lmx.models import transformer_xl
+from lmx.runs import convert
+from tests.interop import torch_files
+from tests.interop.tensorflow_test import Reader
+
+V, D = 30, 8
+SIZES = dict(V=V, D=D, F=12, H=2, N=2, fidelity='tf', cutoffs=(10, 20), untie=True)
+CASES = {
+  'wt103': dict(div_val=2, tie_projections='but_first'),
+  'lm1b': dict(div_val=2, tie_projections='none', project_same=False),
+  'div_val 4, wider': dict(div_val=4, E=16, tie_projections='none'),
+  'enwik8': dict(cutoffs=(), untie=False),
+  'clusters of one table': dict(untie=False),
+  'narrower, no ties': dict(E=4, tie_projections='clusters'),
+  'narrower, a head of its own': dict(E=4, tie_projections='head'),
+  'narrower, one cluster': dict(E=4, cutoffs=()),
+}
+LENGTHS = {'wt103': (1600, 1000, 128), 'lm1b': (128, 0, 32), 'enwik8': (3800, 1000, 128)}
+
+
+def made(**changes):
+  cfg = transformer_xl.Config(**SIZES | changes)
+  rng = np.random.default_rng(0)
+  shapes = jax.eval_shape(lambda: transformer_xl.init(cfg, jax.random.key(0)))
+  return cfg, jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), shapes)
+
+
+def variables(cfg, params):
+  """The parameters under the names of tf/model.py, whose kernels and projections are (in, out)."""
+  E, edges = cfg.E or cfg.D, [0, *cfg.cutoffs, cfg.V]
+  embed, output, found = params['embed'], params['output'], {}
+  split = cfg.div_val > 1
+  for i in range(len(edges) - 1) if split else [0]:
+    ending, scope = (f'_{i}', f'/cutoff_{i}') if split else ('', '')
+    found[f'adaptive_embed{scope}/lookup_table'] = embed[f'tokens{ending}']
+    if f'projection{ending}' in embed:
+      found[f'adaptive_embed{scope}/proj_W'] = embed[f'projection{ending}']
+    if split:
+      found[f'adaptive_softmax{scope}/b'] = output[f'bias{ending}']
+    if split and f'projection{ending}' in output:
+      found[f'adaptive_softmax{scope}/proj'] = output[f'projection{ending}']
+  if not split and cfg.cutoffs:
+    for i, (a, b) in enumerate(zip(edges, edges[1:], strict=False)):
+      found[f'adaptive_softmax/cutoff_{i}/b'] = output['bias'][a:b]
+      if E != cfg.D and f'projection_{i}' in output:
+        found[f'adaptive_softmax/cutoff_{i}/proj'] = output[f'projection_{i}']
+  elif not split:
+    found['adaptive_softmax/bias'] = output['bias']
+  if cfg.cutoffs:
+    found['adaptive_softmax/cutoff_0/cluster_W'] = output['clusters']['kernel']
+    found['adaptive_softmax/cutoff_0/cluster_b'] = output['clusters']['bias']
+  for i in range(cfg.N):
+    layer, scope = params[f'layer_{i:02d}'], f'layer_{i}'
+    attention = layer['attention']
+    found[f'{scope}/rel_attn/qkv/kernel'] = attention['qkv'].reshape(cfg.D, -1)
+    found[f'{scope}/rel_attn/r/kernel'] = attention['r']['kernel'].reshape(cfg.D, -1)
+    found[f'{scope}/rel_attn/o/kernel'] = attention['out']['kernel'].reshape(-1, cfg.D)
+    for ours, theirs in (('norm_1', 'rel_attn'), ('norm_2', 'ff')):
+      found[f'{scope}/{theirs}/LayerNorm/gamma'] = layer[ours]['scale']
+      found[f'{scope}/{theirs}/LayerNorm/beta'] = layer[ours]['bias']
+    for ours, theirs in (('in', 'layer_1'), ('out', 'layer_2')):
+      found[f'{scope}/ff/{theirs}/kernel'] = layer['mlp'][ours]['kernel']
+      found[f'{scope}/ff/{theirs}/bias'] = layer['mlp'][ours]['bias']
+  for ours, theirs in (('u', 'r_w_bias'), ('v', 'r_r_bias')):
+    layers = [params[f'layer_{i:02d}']['attention'].get(ours) for i in range(cfg.N)]
+    found[theirs] = np.stack(layers) if cfg.untie else params['bias'][f'{ours}_HK']
+  optimizer = {f'transformer/{name}/Adam': x for name, x in found.items()} | {'global_step': np.int64(7)}
+  return {f'transformer/{name}': x for name, x in found.items()} | optimizer
+
+
+@pytest.fixture
+def given(monkeypatch):
+  """Puts variables in the place of those that TensorFlow reads."""
+
+  def put(found):
+    monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
+    monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(found))
+
+  return put
+
+
+def corpus(cfg, dataset):
+  ends = [0, *cfg.cutoffs, cfg.V] if cfg.cutoffs else []
+  return json.dumps({'vocab_size': cfg.V, 'cutoffs': ends, 'dataset': dataset})
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_variables_become_the_parameters(case, given, tmp_path):
+  cfg, params = made(**CASES[case])
+  given(variables(cfg, params))
+  (tmp_path / 'data').mkdir()
+  (tmp_path / 'data' / 'corpus-info.json').write_text(corpus(cfg, case))
+  assert release.is_release(tmp_path)
+  folder = release.read(tmp_path)
+  M, clamp, length = LENGTHS.get(case, (70, 0, 70))
+  found = transformer_xl.Config(**folder.fields)
+  same = {'M': M, 'clamp': clamp, 'same_length': True, 'E': cfg.E or D, 'eps': 0.0}
+  assert found == dataclasses.replace(cfg, **same, dropout=found.dropout, dropout_attention=found.dropout_attention)
+  assert folder.data['length'] == length and f'memory of {M:,} tokens' in folder.note
+  back = huggingface.from_hf('transformer_xl', found, folder.tensors)['model']
+  assert jax.tree.structure(back) == jax.tree.structure(params)
+  jax.tree.map(np.testing.assert_array_equal, back, params)
+
+
+def save_corpus(path, symbols):
+  """A Corpus of data_utils with its Vocab, as pickle writes it."""
+  ids = {symbol: i for i, symbol in enumerate(symbols)}
+  vocab = torch_files.foreign('vocabulary.Vocab', idx2sym=symbols, sym2idx=ids, delimiter=None, lower_case=False)
+  torch_files.save_plain(path, torch_files.foreign('data_utils.Corpus', dataset='x', vocab=vocab))
+
+
+def begin(given, folder, dataset, symbols, **sizes):
+  cfg, params = made(**{'V': len(symbols), 'cutoffs': (), 'untie': False, **sizes})
+  given(variables(cfg, params))
+  (folder / 'corpus-info.json').write_text(corpus(cfg, dataset))
+  save_corpus(folder / 'cache.pkl', symbols)
+  convert.import_run(str(folder), folder / 'run', ['model.M=4'])
+  return cfg, params, lmx.load(folder / 'run')
+
+
+def nll(cfg, params, tokens_T):
+  """The losses of tokens, each after those before it, from a memory of zeros."""
+  cfg = dataclasses.replace(cfg, M=4, same_length=True)
+  tokens_BT = np.asarray(tokens_T)[None]
+  features, _ = transformer_xl.apply(cfg, params, {'tokens_BT': tokens_BT[:, :-1]}, transformer_xl.init_state(cfg, 1))
+  return np.asarray(transformer_xl.nll(cfg, params, features, tokens_BT[:, 1:]))[0]
+
+
+def test_rows_of_enwik8_become_those_of_bytes_with_the_same_probabilities(given, tmp_path):
+  symbols = ['32', '101', '195', '169', '10']
+  cfg, params, loaded = begin(given, tmp_path, 'enwik8', symbols)
+  text = 'e é\ne'
+  ids = loaded.tokenizer.encode(text)
+  assert loaded.tokenizer.kind == 'bytes' and ids.tolist() == list(text.encode())
+  own = nll(cfg, params, [symbols.index(str(byte)) for byte in text.encode()])
+  np.testing.assert_allclose(nll(loaded.cfg, loaded.params['model'], ids), own, rtol=1e-6)
+  assert nll(loaded.cfg, loaded.params['model'], [101, ord('z')]) > 1e8
+
+
+def test_letters_of_text8_have_their_ids_and_a_space(given, tmp_path):
+  _, _, loaded = begin(given, tmp_path, 'text8', ['_', 'e', 'a'])
+  assert loaded.tokenizer.encode('a e').tolist() == [2, 0, 1]
+
+
+def test_words_of_lm1b_are_between_two_marks(given, tmp_path):
+  _, _, loaded = begin(given, tmp_path, 'lm1b', ['<S>', 'the', '<UNK>', 'cat'])
+  assert loaded.tokenizer.encode('the dog\ncat\n').tolist() == [0, 1, 2, 0, 0, 3, 0]
+
+
+def test_words_of_wikitext_end_a_line(given, tmp_path):
+  _, _, loaded = begin(given, tmp_path, 'wt103', ['<eos>', 'the', '<unk>', 'cat'])
+  assert loaded.tokenizer.encode('the dog\ncat\n').tolist() == [1, 2, 0, 3, 0]
+
+
+def module(cfg, params, **changes):
+  """A MemTransformerLM as torch.save writes it whole."""
+  tensors = huggingface.to_hf('transformer_xl', cfg, {'model': params})
+  tensors = {name.removeprefix('transformer.'): x for name, x in tensors.items()} | changes.pop('tensors', {})
+  clusters = [name for name in tensors if name.startswith('crit.cluster_')]
+  tensors |= {name: tensors[name][::-1].copy() for name in clusters}  # the last is the first cluster's
+  settings = {'n_token': cfg.V, 'mem_len': cfg.M, 'clamp_len': cfg.clamp or -1, 'same_length': cfg.same_length}
+  settings |= {'attn_type': 0, 'ext_len': 0, 'sample_softmax': -1, **changes}
+  parts = {
+    'crit': {'cutoffs': [*cfg.cutoffs, cfg.V]},
+    'drop': {'p': 0.1},
+    'layers.0.dec_attn': {'pre_lnorm': settings.pop('pre_lnorm', False)},
+    'layers.0.dec_attn.dropatt': {'p': 0.2},
+  }
+  return torch_files.module_of('mem_transformer.MemTransformerLM', tensors, {'': settings, **parts})
+
+
+TORCH = dict(fidelity='pytorch', untie=False, M=6, clamp=5)
+
+
+@pytest.mark.parametrize(
+  'sizes',
+  [
+    dict(div_val=2, tie_projections='but_first'),
+    dict(cutoffs=(), same_length=True),
+    dict(E=4, tie_projections='head'),
+  ],
+)
+def test_modules_become_the_parameters(sizes, tmp_path):
+  cfg, params = made(**TORCH | sizes)
+  torch_files.save(tmp_path / 'model.pt', module(cfg, params))
+  symbols = ['<eos>', '<unk>', *(f'w{i}' for i in range(V - 2))]
+  save_corpus(tmp_path / 'cache.pt', symbols)
+  assert main.main(['import', f'--from={tmp_path}', f'--workdir={tmp_path / "run"}']) == 0
+  loaded = lmx.load(tmp_path / 'run')
+  names = ('V', 'D', 'F', 'H', 'N', 'M', 'clamp', 'cutoffs', 'div_val', 'tie_projections', 'fidelity', 'same_length')
+  assert [getattr(loaded.cfg, name) for name in names] == [getattr(cfg, name) for name in names]
+  assert loaded.cfg.dropout_attention == 0.2 and loaded.tokenizer.encode('w0 x\n').tolist() == [2, 1, 0]
+  jax.tree.map(np.testing.assert_array_equal, dict(loaded.params['model']), params)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'attn_type': 2}, 'model.pt: attn_type: got 2; expected 0'),
+    ({'pre_lnorm': True}, 'pre_lnorm: got True; expected False'),
+    ({'tensors': {'layers.1.dec_attn.extra': np.zeros(3)}}, 'unknown: transformer.layers.1.dec_attn.extra'),
+    ({'tensors': {'r_w_bias': np.zeros(3)}}, r'tensor "transformer.r_w_bias": got shape \(3,\)'),
+  ],
+)
+def test_other_modules_are_named(changes, message, tmp_path):
+  torch_files.save(tmp_path / 'model.pt', module(*made(**TORCH), **changes))
+  with pytest.raises(InputError, match=message):
+    convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
+
+
+def test_other_files_are_named(given, tmp_path):
+  cfg, params = made(cutoffs=())
+  given(variables(cfg, params))
+  (tmp_path / 'corpus-info.json').write_text(corpus(cfg, 'wt103'))
+  with pytest.raises(InputError, match='got none of cache.pkl, cache.pt'):
+    convert.import_run(str(tmp_path), tmp_path / 'run')
+  save_corpus(tmp_path / 'cache.pkl', ['<unk>', 'a'])
+  with pytest.raises(InputError, match='got 2 symbols; expected 30, one a row'):
+    convert.import_run(str(tmp_path), tmp_path / 'run')
+  (tmp_path / 'cache.pkl').unlink()
+  without = {name: x for name, x in variables(cfg, params).items() if 'layer_1/ff/layer_1/bias' not in name}
+  given(without)
+  with pytest.raises(InputError, match='1 tensors missing: transformer.layers.1.pos_ff.CoreNet.0.bias'):
+    convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
+  (tmp_path / 'corpus-info.json').write_text('{"vocab_size": "30", "cutoffs": [], "dataset": "wt103"}')
+  given(variables(cfg, params))
+  with pytest.raises(InputError, match="corpus-info.json: vocab_size: got '30'"):
+    convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
