@@ -106,7 +106,7 @@ def read(directory: Any) -> Folder:
 def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
   fields = gpt2.fields(_NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()})
   variables, unused = read_variables(directory)
-  names = {_rename(name, _GPT2_NAMES): name for name in variables}
+  names = {rename(name, _GPT2_NAMES): name for name in variables}
   tensors = {name: variables[v][0] if v.endswith('/w') else variables[v] for name, v in names.items()}
   return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False, names=names, unused=unused)
 
@@ -116,7 +116,7 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
     theirs = {**theirs, 'hidden_act': 'gelu_new'}
   fields, lower_case = bert.fields(theirs), _is_lower_case(directory / 'vocab.txt')
   variables, unused = read_variables(directory)
-  names = {_rename(name, _BERT_NAMES): name for name in variables}
+  names = {rename(name, _BERT_NAMES): name for name in variables}
   tensors = {name: variables[v].T if v.endswith('/kernel') else variables[v] for name, v in names.items()}
   if 'classifier.weight' in tensors:  # run_classifier.py's
     number = len(tensors['classifier.weight'])
@@ -142,7 +142,7 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
     part = name.removeprefix('model/transformer/')
     if part not in _STACKED:
       # Kernels of attention have three axes.
-      names[ours := _rename(name, _XLNET_NAMES)] = name
+      names[ours := rename(name, _XLNET_NAMES)] = name
       tensors[ours] = x.T if name.endswith('/kernel') and x.ndim == 2 else x
       continue
     shared = part != 'seg_embed' and not fields['untie']
@@ -160,7 +160,8 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
 _READERS = {BERT: _bert, GPT2: _gpt2, XLNET: _xlnet}
 
 
-def _rename(name: str, rules: Sequence[tuple[str, str]]) -> str:
+def rename(name: str, rules: Sequence[tuple[str, str]]) -> str:
+  """Return a name after the substitutions (pattern, text), applied in order."""
   for pattern, tensor in rules:
     name = re.sub(pattern, tensor, name)
   return name

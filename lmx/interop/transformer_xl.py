@@ -128,7 +128,7 @@ def _of_tensorflow(
   if not isinstance(cutoffs, list) or not all(type(cutoff) is int for cutoff in cutoffs):
     raise InputError(f'{path}: cutoffs: got {show(cutoffs)}; expected a list of token ids')
   cutoffs = cutoffs[1:-1]
-  names = {functools.reduce(lambda name, rule: re.sub(*rule, name), _NAMES, name): name for name in variables}
+  names = {tensorflow.rename(name, _NAMES): name for name in variables}
   tensors = {
     name: variables[old].T if old.rpartition('/')[2] in _TRANSPOSED else variables[old] for name, old in names.items()
   }
