@@ -1,4 +1,4 @@
-"""`lmx export --workdir=DIR --to=OUT`: a folder that Hugging Face's transformers loads."""
+"""`lmx export --workdir=DIR --to=OUT`: a folder that transformers loads (AWD-LSTM: fastai; ELMo: bilm-tf)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
-    '--workdir', required=True, help='work directory of a run of BERT, GPT, GPT-2, XLNet, Transformer-XL or ELMo'
+    '--workdir',
+    required=True,
+    help='work directory of a run of BERT, GPT, GPT-2, XLNet, Transformer-XL, AWD-LSTM or ELMo',
   )
   parser.add_argument('--to', required=True, help='folder to write')
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop import torch_file
-from lmx.interop.huggingface.folder import CONFIG, Folder
+from lmx.interop import huggingface, torch_file
+from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
 from lmx.interop.tensor_table import ABSENT, UNUSED, Row
 
@@ -77,6 +77,44 @@ def read(directory: Any) -> Folder:
   return Folder(
     'awd_lstm', fields, tensors, 'words', False, vocabulary=vocabulary, data=data, names=names, unused=unused
   )
+
+
+def write(directory: Any, cfg: Any, params: Any, itos: Sequence[str], backward: bool) -> list[str]:
+  """Write a .pth that fastai 2 loads, and the list of words as .pkl; return their names.
+
+  Args:
+    directory: must not exist, or be empty.
+    cfg: Config of models/awd_lstm.py.
+    params: {'model': ..}.
+    itos: fastai's list of words; none is written if it is empty.
+    backward: the model reads documents from their end.
+
+  Raises:
+    InputError: fastai's AWD_LSTM does not compute the same, or the directory cannot be written.
+  """
+  for wrong, field, expected in (
+    (cfg.cell != 'lstm', 'cell', 'lstm'),
+    (bool(cfg.cutoffs), 'cutoffs', '()'),
+    (not cfg.tied and cfg.D != cfg.E, 'tied', 'True, or model.D of model.E'),
+  ):
+    if wrong:
+      raise InputError(f"model.{field}: got {getattr(cfg, field)}; expected {expected}; fastai's AWD_LSTM has no other")
+  content: dict[str, np.ndarray] = {}
+  for name, x in huggingface.to_hf('awd_lstm', cfg, params).items():
+    part, _, rest = name.partition('.')
+    if part != 'rnns':
+      content[f'{"1" if part == "decoder" else "0"}.{name}'] = x
+    elif rest.endswith('weight_hh_l0'):  # DropConnect reads it
+      content[f'0.rnns.{rest}_raw'] = x
+    else:
+      content[f'0.rnns.{rest.replace(".", ".module.", 1)}'] = x
+  content['0.encoder_dp.emb.weight'] = content['0.encoder.weight']
+  stem = 'lmx_bwd' if backward else 'lmx_fwd'
+  with whole(directory) as part_directory:
+    torch_file.write(part_directory / f'{stem}.pth', content)
+    if itos:
+      torch_file.write(part_directory / f'{stem}_itos.pkl', list(itos))
+  return sorted(path.name for path in pathlib.Path(directory).iterdir())
 
 
 def _files(directory: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path]:

@@ -10,9 +10,11 @@ import dataclasses
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,6 +136,47 @@ def _tensor(path: pathlib.Path, size: int, storages: Mapping[str, Any], where: S
   numbers_in_file = mapped.view(path, begin, [length // dtype.itemsize], dtype)
   steps = [stride * dtype.itemsize for stride in strides]
   return np.lib.stride_tricks.as_strided(numbers_in_file[offset:], shape, steps, writeable=False)
+
+
+def write(path: Any, content: Any) -> None:
+  """Write a file of torch.save in the zip format, or a plain pickle if the content has no arrays.
+
+  Args:
+    path: the file.
+    content: dicts, lists and texts, and arrays of float32, which are tensors.
+  """
+  arrays: list[np.ndarray] = []
+  pickled = b'\x80\x02' + _opcodes(content, arrays) + b'.'
+  if not arrays:
+    pathlib.Path(path).write_bytes(pickled)
+    return
+  with zipfile.ZipFile(path, 'w', zipfile.ZIP_STORED) as archive:
+    archive.writestr('archive/data.pkl', pickled)
+    archive.writestr('archive/byteorder', 'little')
+    for key, x in enumerate(arrays):
+      archive.writestr(f'archive/data/{key}', np.ascontiguousarray(x, '<f4').data.cast('B') if x.size else b'')
+    archive.writestr('archive/version', '3\n')
+
+
+def _opcodes(x: Any, arrays: list[np.ndarray]) -> bytes:
+  """Return the opcodes of protocol 2 that build an object; its arrays are appended to `arrays`."""
+  build = lambda *parts: b''.join(_opcodes(part, arrays) for part in parts)
+  if isinstance(x, str):
+    text = x.encode()
+    return b'X' + struct.pack('<I', len(text)) + text
+  if isinstance(x, dict):
+    return b'}(' + build(*(part for pair in x.items() for part in pair)) + b'u'
+  if isinstance(x, list):
+    return b'](' + build(*x) + b'e'
+  if isinstance(x, tuple):
+    return b'(' + build(*x) + b't'
+  if isinstance(x, int):
+    return b'\x8a\x09' + x.to_bytes(9, 'little', signed=True)
+  strides = tuple(int(np.prod(x.shape[i + 1 :], dtype=np.int64)) for i in range(x.ndim))
+  storage = b'(' + build('storage') + b'ctorch\nFloatStorage\n' + build(str(len(arrays)), 'cpu', x.size) + b'tQ'
+  arrays.append(x)
+  hooks = b'\x89ccollections\nOrderedDict\n)R'  # no gradient, no hooks
+  return b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + build(0, x.shape, strides) + hooks + b'tR'
 
 
 def are_tensors(content: Any) -> bool:

@@ -22,7 +22,7 @@ from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data.datasets import RULES
-from lmx.data.tokenizers import base, build, sentencepiece, word_characters
+from lmx.data.tokenizers import base, build, fastai, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError, InputWarning
@@ -300,6 +300,12 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
     names = elmo.write(to, cfg, loaded.params, words, data.characters)
     missing = ['the output layer'] + ['vocab.txt, because a word has white space'] * (elmo.WORDS not in names)
     return [f'wrote {", ".join(names)} to {to}', f'not written: {", ".join(missing)}']
+  if run.model_name == 'awd_lstm':
+    by_rules = getattr(loaded.tokenizer, 'rule', '') == 'fastai'
+    itos = fastai.itos(loaded.tokenizer.tokens) if by_rules else []
+    names = awd_lstm.write(to, cfg, loaded.params, itos, data.reverse)
+    missing = [] if by_rules else ["not written: words, because they are not split by fastai's rules"]
+    return [f'wrote {", ".join(names)} to {to}, as fastai 2 reads them', *missing]
   names = folders.write(
     to,
     run.model_name,

@@ -15,6 +15,7 @@ from lmx.cli import main
 from lmx.data.tokenizers import build, fastai
 from lmx.errors import InputError
 from lmx.interop import awd_lstm, torch_file
+from lmx.models import registry
 from lmx.runs import convert, restore
 from tests.interop import torch_files
 
@@ -112,6 +113,35 @@ def assert_computes(workdir, tensors, output):
 
 def whole(tensors):
   return lambda x: x @ tensors['decoder.weight'].T + tensors['decoder.bias']
+
+
+@pytest.mark.parametrize('kind', ['fwd', 'bwd'])
+def test_an_imported_run_is_written_back(tmp_path, kind):
+  """fastai 2.8 saves these names, without the stale matrices of fastai 1."""
+  content = {name: x for name, x in fastai_names(lstm_tensors()).items() if not name.endswith('module.weight_hh_l0')}
+  folder = write_fastai(tmp_path / 'theirs', content, name=f'lstm_{kind}')
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path / "run"}']) == 0
+  assert main.main(['export', f'--workdir={tmp_path / "run"}', f'--to={tmp_path / "back"}']) == 0
+  found = torch_file.read(tmp_path / 'back' / f'lmx_{kind}.pth')
+  assert found.keys() == content.keys()
+  for name, x in content.items():
+    np.testing.assert_array_equal(found[name], x)
+  assert torch_file.read(tmp_path / 'back' / f'lmx_{kind}_itos.pkl') == ITOS
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'cell': 'qrnn'}, "model.cell: got qrnn; expected lstm; fastai's AWD_LSTM has no other"),
+    ({'cutoffs': (5, 10)}, r'model.cutoffs: got \(5, 10\)'),
+    ({'tied': False}, 'model.tied: got False; expected True, or model.D of model.E'),
+  ],
+)
+def test_what_fastai_does_not_compute_is_not_written(tmp_path, changes, message):
+  cfg = registry.config('awd_lstm', 'tiny', **{'E': 6, 'D': 9, **changes})
+  with pytest.raises(InputError, match=message):
+    awd_lstm.write(tmp_path / 'to', cfg, {}, [], False)
+  assert not (tmp_path / 'to').exists()
 
 
 @pytest.mark.parametrize('backward', [False, True])

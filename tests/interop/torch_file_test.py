@@ -177,3 +177,19 @@ def test_the_program_imports_nothing_of_lmx():
   names += 'print([m for m in sys.modules if m.split(".")[0] in ("lmx", "jax", "numpy", "torch")])'
   done = subprocess.run([sys.executable, '-I', '-c', names], capture_output=True, text=True, check=True)
   assert done.stdout.strip() == '[]'
+
+
+def test_what_is_written_is_read_back(tmp_path):
+  """PyTorch itself reads it too, also with weights_only."""
+  rng = np.random.default_rng(0)
+  content = {'a': rng.normal(size=(3, 4)).astype(np.float32), 'é': {'b': [rng.normal(size=5).astype(np.float32), 'x']}}
+  content['transposed'] = content['a'].T
+  content['none'] = np.zeros((0, 2), np.float32)
+  torch_file.write(tmp_path / 'x.pth', content)
+  found = torch_file.read(tmp_path / 'x.pth')
+  for name in ('a', 'transposed', 'none'):
+    np.testing.assert_array_equal(found[name], content[name])
+  np.testing.assert_array_equal(found['é']['b'][0], content['é']['b'][0])
+  assert found['é']['b'][1] == 'x'
+  torch_file.write(tmp_path / 'x.pkl', ['one', 'zwei', 'три'])
+  assert torch_file.read(tmp_path / 'x.pkl') == ['one', 'zwei', 'три']

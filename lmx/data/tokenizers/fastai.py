@@ -50,6 +50,12 @@ def vocabulary(itos: Sequence[str]) -> list[str]:
   return tokens
 
 
+def itos(tokens: Sequence[str]) -> list[str]:
+  """Return fastai's list of words of a tokenizer of rule 'fastai', the inverse of `vocabulary`."""
+  theirs = {ours: word for word, ours in _OURS.items()}
+  return [_FILLER if token == f'{_FILLER} {i}' else theirs.get(token, token) for i, token in enumerate(tokens)]
+
+
 def split(text: str) -> list[str]:
   """Return the words of a text; raise InputError without spaCy."""
   words = [token.text.replace(' ', '▁') for token in _spacy()(prepare(text))]
