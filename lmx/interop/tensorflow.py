@@ -3,7 +3,8 @@
 google-research/bert: bert_config.json, vocab.txt and bert_model.ckpt.{index,data-*}; or model.ckpt-*, the output of its
 run_classifier.py and run_squad.py. Kernels are (in, out), in transformers (out, in). Its hidden_act "gelu" is the tanh
 form (modeling.py); in transformers the same word is the exact form, selected with `--config.model.gelu=erf`. Its
-classifiers have no label names.
+classifiers have no label names. Checkpoints by TensorFlow 2 (lmx/interop/tensorflow_objects.py) have the same other
+files.
 
 openai/gpt-2, folder models/124M and so on: hparams.json, encoder.json, vocab.bpe and model.ckpt.{index,data-*}.
 Kernels have a leading axis of 1.
@@ -30,13 +31,13 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
+from lmx.interop import tensorflow_objects
 from lmx.interop.huggingface import architectures, bert, gpt2, xlnet
-from lmx.interop.huggingface.entry import Tensors
 from lmx.interop.huggingface.folder import CONFIG, INDEX, WEIGHTS, Folder, read_json
 from lmx.interop.tensor_table import ABSENT, UNUSED, Row
 
 BERT, GPT2, XLNET = 'bert_config.json', 'hparams.json', 'xlnet_config.json'
-_OPTIMIZER = r'.*/(adam_[mv]|Adam(_1)?)|global_step|.*beta[12]_power'
+_OPTIMIZER = rf'.*/(adam_[mv]|Adam(_1)?)|global_step|.*beta[12]_power|{tensorflow_objects.SKIPPED}'
 # Substitutions from the name of a variable to that of the tensor, applied in order.
 _BERT_NAMES = (
   ('^cls/squad/', 'qa_outputs/'),
@@ -116,14 +117,18 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
     theirs = {**theirs, 'hidden_act': 'gelu_new'}
   fields, lower_case = bert.fields(theirs), _is_lower_case(directory / 'vocab.txt')
   variables, unused = read_variables(directory)
+  keys, head = {name: name for name in variables}, 'BertForSequenceClassification'
+  if graph := variables.pop(tensorflow_objects.GRAPH, None):
+    found = tensorflow_objects.bert(variables, graph.item(), directory)
+    variables, keys, unused = found.arrays, found.keys, unused + found.unused
+    head = 'BertForTokenClassification' if found.tags else head
   names = {rename(name, _BERT_NAMES): name for name in variables}
   tensors = {name: variables[v].T if v.endswith('/kernel') else variables[v] for name, v in names.items()}
   if 'classifier.weight' in tensors:  # run_classifier.py's
-    number = len(tensors['classifier.weight'])
-    theirs = {**theirs, 'architectures': ['BertForSequenceClassification'], 'num_labels': number}
+    theirs = {**theirs, 'architectures': [head], 'num_labels': len(tensors['classifier.weight'])}
   name = architectures.recognise('bert', theirs, tensors)
   objective, labels = architectures.objective(name, theirs), architectures.labels(name, theirs)
-  own: dict[str, Any] = {'names': names, 'unused': unused}
+  own: dict[str, Any] = {'names': {ours: keys[v] for ours, v in names.items()}, 'unused': unused}
   return Folder('bert', fields, tensors, bert.TOKENIZER, lower_case, name, objective, labels, **own)
 
 
@@ -176,7 +181,7 @@ def _is_lower_case(vocabulary: pathlib.Path) -> bool:
   return not any(re.search('[A-Z]', subword) for subword in subwords if not re.fullmatch(r'\[\w+\]', subword))
 
 
-def read_variables(directory: pathlib.Path) -> tuple[Tensors, list[Row]]:
+def read_variables(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], list[Row]]:
   """Return ({name: array} of a folder's checkpoint, the optimizer's variables); names have no ':0'.
 
   Raises:
@@ -187,11 +192,16 @@ def read_variables(directory: pathlib.Path) -> tuple[Tensors, list[Row]]:
     reader = tf.train.load_checkpoint(str(prefix))
     shapes = reader.get_variable_to_shape_map()
     skipped = [name for name in sorted(shapes) if re.fullmatch(_OPTIMIZER, name)]
-    unused = [Row(UNUSED, name, tuple(shapes[name]), '', 'of the optimizer') for name in skipped]
-    return {name: np.asarray(reader.get_tensor(name)) for name in sorted({*shapes} - {*skipped})}, unused
+    unused = [Row(UNUSED, name, tuple(shapes[name]), '', 'of the optimizer, or a counter') for name in skipped]
+    return {name: _array(reader.get_tensor(name)) for name in sorted({*shapes} - {*skipped})}, unused
   except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:  # IndexError: a truncated file
     short = str(error).strip().splitlines()[0]
     raise InputError(f'{prefix} is not a checkpoint of TensorFlow, or damaged or truncated: {short}') from None
+
+
+def _array(value: Any) -> np.ndarray:
+  """Return a variable as an array, text as an object: NumPy's own type for bytes drops zeros at their end."""
+  return np.asarray(value, object if isinstance(value, bytes) else None)
 
 
 def _prefix(directory: pathlib.Path) -> pathlib.Path:
