@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.runs import convert
 
   imported = convert.read(args.source, args.workdir, args.overrides, with_tokenizer=args.tokenizer != 'none')
-  print('\n'.join([*tensor_table.lines(imported.rows), *imported.lines]))
+  print('\n'.join([*tensor_table.lines(imported.rows), *imported.lines, *imported.notes]))
   if args.dry_run:
     print(f'would write {args.workdir}: {convert.describe_files(imported)}')
     return 0

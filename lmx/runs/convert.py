@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -58,7 +59,8 @@ class Imported(NamedTuple):
     tokenizer: see `lmx.data.tokenizers.build`.
     record: content of its data.json.
     rows: the tensors of the files, each with what became of it.
-    lines: lines for the user: what was read, and which parameters are newly initialised.
+    lines: lines for the user on what was read.
+    notes: lines for the user on what is not as in the files: newly initialised parameters, how text is split.
   """
 
   run: schema.Run
@@ -68,6 +70,7 @@ class Imported(NamedTuple):
   record: dict[str, Any]
   rows: list[Row]
   lines: list[str]
+  notes: list[str]
 
 
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> list[str]:
@@ -87,7 +90,43 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   """
   imported = read(source, workdir, overrides, with_tokenizer=with_tokenizer)
   write(imported, workdir)
-  return imported.lines
+  return imported.lines + imported.notes
+
+
+def is_importable(source: Any) -> bool:
+  """Return True for 'hub:NAME' and for a folder of published weights, False for a work directory and anything else."""
+  if '://' in os.fspath(source) or (run_files.exists(source) and (epath.Path(source) / 'data.json').exists()):
+    return False
+  if os.fspath(source).startswith(HUB):
+    return True
+  return os.path.isdir(source) and (folders.is_folder(source) or any(one.is_release(source) for one in _RELEASES))
+
+
+def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRun, Imported]:
+  """Return published weights as a run, and what was read.
+
+  Its work directory is temporary, and has no checkpoint. It is removed with the run.
+
+  Raises:
+    InputError: see `import_run`.
+  """
+  directory = tempfile.TemporaryDirectory(prefix='lmx-')
+  imported = read(source, directory.name, overrides)
+  workdir = epath.Path(directory.name)
+  run_files.write(workdir, imported.config.to_dict(), imported.record, imported.tokenizer)
+  _put_on_device(imported.params)
+  run, model = imported.run, registry.get(imported.run.model_name)
+  own = (imported.params, imported.tokenizer, imported.config, run)
+  return restore.RestoredRun(model, run.model, *own, step=0, workdir=workdir, files=directory), imported
+
+
+def _put_on_device(params: dict[str, Any]) -> None:
+  """Replace the arrays of a nested dict one by one, so that memory holds one of them twice."""
+  for name, x in params.items():
+    if isinstance(x, dict):
+      _put_on_device(x)
+    else:
+      params[name] = jax.device_put(x)
 
 
 def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> Imported:
@@ -118,11 +157,12 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
   about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
-  lines += _describe(folder, run) + [folder.note] * bool(with_tokenizer and folder.note)
+  notes = [folder.note] * bool(with_tokenizer and folder.note)
   if new:
     missing = sorted({'/'.join(row.name.split('/')[:2]) for row in new})
-    lines.append(f'not in the files, so newly initialised: {", ".join(missing)}')
-  return Imported(run, config, params, tokenizer, record, [*converted.rows, *folder.unused, *new], lines)
+    notes.append(f'not in the files, so newly initialised: {", ".join(missing)}')
+  rows = [*converted.rows, *folder.unused, *new]
+  return Imported(run, config, params, tokenizer, record, rows, lines + _describe(folder, run), notes)
 
 
 def _read_tokenizer(
@@ -256,7 +296,7 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
   new = {path: np.asarray(x) for path, x in zip(missing, initialise(key), strict=True)}
   params = {path: new[path] if path in new else leaves[path] for path in shapes}  # in the order of the model
   rows = [Row(NEW, '/'.join(path), shapes[path].shape, shapes[path].dtype.name) for path in missing]
-  return unflatten_dict(params), rows
+  return {'model': {}, 'objective': {}} | unflatten_dict(params), rows
 
 
 def download(name: str) -> str:
