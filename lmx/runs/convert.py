@@ -33,9 +33,8 @@ from lmx.interop.huggingface import folder as folders
 from lmx.interop.tensor_table import NEW, Row
 from lmx.models import registry
 from lmx.reporting import run_log
-from lmx.runs import init, restore
+from lmx.runs import hub, init, restore
 
-HUB = 'hub:'
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
 _RELEASES = (openai, tensorflow, transformer_xl, awd_lstm, elmo)  # formats other than a folder of transformers
@@ -77,7 +76,7 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   """Import a folder of transformers (lmx/interop/huggingface/folder.py), or the authors' release, as a run.
 
   Args:
-    source: the folder, or 'hub:NAME' to download one from huggingface.co.
+    source: the folder, or 'hub:NAME' or 'hub:NAME@REVISION' to download one (lmx/runs/hub.py).
     workdir: work directory to write; it must be missing or empty. It is written as a whole or not at all.
     overrides: `section.key=value`, such as model.attention=xla.
     with_tokenizer: read the tokenizer too; without one the run reads no text.
@@ -97,7 +96,7 @@ def is_importable(source: Any) -> bool:
   """Return True for 'hub:NAME' and for a folder of published weights, False for a work directory and anything else."""
   if '://' in os.fspath(source) or (run_files.exists(source) and (epath.Path(source) / 'data.json').exists()):
     return False
-  if os.fspath(source).startswith(HUB):
+  if os.fspath(source).startswith(hub.PREFIX):
     return True
   return os.path.isdir(source) and (folders.is_folder(source) or any(one.is_release(source) for one in _RELEASES))
 
@@ -134,7 +133,7 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   workdir = epath.Path(workdir)
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
-  directory = download(source.removeprefix(HUB)) if source.startswith(HUB) else source
+  directory = hub.download(source) if source.startswith(hub.PREFIX) else source
   release = next((one for one in _RELEASES if one.is_release(directory)), folders)
   folder = release.read(directory)
   tokenizer, special_tokens, data = _read_tokenizer(folder, directory, with_tokenizer)
@@ -297,20 +296,6 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
   params = {path: new[path] if path in new else leaves[path] for path in shapes}  # in the order of the model
   rows = [Row(NEW, '/'.join(path), shapes[path].shape, shapes[path].dtype.name) for path in missing]
   return {'model': {}, 'objective': {}} | unflatten_dict(params), rows
-
-
-def download(name: str) -> str:
-  """Download a model's files from huggingface.co, or find them in its cache. Raises InputError without a network."""
-  from huggingface_hub import errors, snapshot_download
-
-  try:
-    return snapshot_download(name, allow_patterns=list(folders.NEEDED))
-  except (errors.HfHubHTTPError, errors.HFValidationError, errors.LocalEntryNotFoundError, OSError) as error:
-    short = str(error).strip().splitlines()[0]
-    raise InputError(
-      f'hub:{name}: cannot be downloaded from huggingface.co ({short}); without a network, give a '
-      'folder with its files instead'
-    ) from None
 
 
 def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
