@@ -32,7 +32,7 @@ from lmx.interop.huggingface.entry import (
 
 TYPE = 'transfo-xl'
 TOKENIZER = 'words'
-DATA = {'batching': 'streams'}  # the state is carried over
+DATA = {'batching': 'streams', 'length': 128, 'batch_size': 16}  # tf/sota/wt103.sh; the state is carried over
 PREFIX, BARE = 'transformer.', r'(word_emb|layers|pos_emb|r_[wr]_bias)'
 _PROJECTIONS = 'transformer.word_emb.emb_projs'
 vocabulary, NOTE = word_vocabulary.read, word_vocabulary.NOTE
