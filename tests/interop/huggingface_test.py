@@ -169,6 +169,8 @@ def test_without_a_next_sentence_head():
   tensors = huggingface.to_hf('bert', cfg, {'model': params['model']})
   assert not any('seq_relationship' in n for n in tensors)
   assert huggingface.from_hf('bert', cfg, tensors)['objective'] == {}
+  masked = huggingface.to_hf('bert', cfg, {'model': params['model']}, 'BertForMaskedLM')
+  assert masked.keys() == tensors.keys() and 'bert.pooler.dense.weight' in masked  # of a file of BertModel, say
 
 
 def test_errors_list_every_tensor():

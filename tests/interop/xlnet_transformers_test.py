@@ -18,7 +18,7 @@ from lmx.types import Features
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
 
-from tests.data import spiece_test  # noqa: E402
+from tests.data.tokenizers import sentencepiece_test as spiece_test  # noqa: E402
 from tests.interop.transformers_test import PIECES, save_random  # noqa: E402
 from tests.models import xlnet_parity_test as parity  # noqa: E402
 

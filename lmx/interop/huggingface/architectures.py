@@ -148,7 +148,9 @@ HEADS = {
   'BertForPreTraining': Head(
     'bert', ('masked_lm',), groups=('pooler', 'mlm', 'nsp'), tied=True, fixed_objective={'next_sentence': True}
   ),
-  'BertForMaskedLM': Head('bert', ('masked_lm',), groups=('mlm',), tied=True, fixed_objective={'next_sentence': False}),
+  'BertForMaskedLM': Head(  # has no pooler: it is written for BertModel, which reads the same folder
+    'bert', ('masked_lm',), groups=('pooler', 'mlm'), tied=True, fixed_objective={'next_sentence': False}
+  ),
   'BertForSequenceClassification': Head(
     'bert',
     ('classify', 'regress'),
