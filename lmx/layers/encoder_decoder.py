@@ -1,8 +1,9 @@
 """Encoder and decoder of the Transformer (Vaswani et al. 2017, section 3.1), for any block.
 
-Source, target and output share one table. Embeddings are multiplied by sqrt(D) (3.4), positions are sinusoidal (3.5)
-or learned (row E of table 3), and the sums of embeddings and positions have dropout (5.4). A model file builds a `Net`
-from its blocks and takes `init`, `apply`, `begin`, `alignment`, `attention` and `depth` from here.
+Source, target and output share one table, unless the source has its own. Embeddings are multiplied by sqrt(D) (3.4),
+positions are sinusoidal (3.5) or learned (row E of table 3), and the sums of embeddings and positions have dropout
+(5.4). A model file builds a `Net` from its blocks and takes `init`, `apply`, `begin`, `alignment`, `attention` and
+`depth` from here.
 
 Axes: S tokens of the source.
 """
@@ -40,6 +41,9 @@ class Net(NamedTuple):
     remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
     longest: T, rows of each table of learned positions.
     key_width: width of a head's keys; 0 is that of its values, D / H.
+    source_size: rows of the source's own table; 0 shares the target's.
+    scale: embeddings are multiplied by sqrt(D).
+    first: number of the first position, from which the sinusoids are counted.
   """
 
   encoder: Block
@@ -52,6 +56,9 @@ class Net(NamedTuple):
   remat: Policy
   longest: int = 0
   key_width: int = 0
+  source_size: int = 0
+  scale: bool = True
+  first: int = 0
 
   @property
   def heads(self) -> int:
@@ -66,14 +73,16 @@ class Net(NamedTuple):
 
 
 def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
-  """Initialise the parameters: embed (tokens; with learned positions source_positions and target_positions),
-  layer_00 .., and for pre-norm norm_encoder, norm_decoder."""
+  """Initialise the parameters: embed (tokens; the source's own table source; with learned positions source_positions
+  and target_positions), layer_00 .., and for pre-norm norm_encoder, norm_decoder."""
   tokens_key, *keys = jax.random.split(key, sum(net.layers) + 1)
   D = net.width
   embed: dict[str, Array] = {'tokens': embedding.table(tokens_key, V, D, D**-0.5)}
   if net.positions == 'learned':
     for i, name in enumerate(('source_positions', 'target_positions')):
       embed[name] = embedding.table(jax.random.fold_in(tokens_key, i), net.longest, D, D**-0.5)
+  if net.source_size:
+    embed['source'] = embedding.table(jax.random.fold_in(tokens_key, 2), net.source_size, D, D**-0.5)
   params: dict[str, Params] = {'embed': embed}
   for i, k in enumerate(keys):
     if i < net.layers[0]:
@@ -110,17 +119,20 @@ def embed(
   Raises:
     InputError: more positions than the table of learned ones has.
   """
+  longest = length or tokens_BT.shape[1]
   if net.positions == 'learned':
-    longest = length or tokens_BT.shape[1]
     if longest > net.longest:
       raise InputError(
         f'model.T: got {net.longest} learned positions; expected at least the {longest} of the {side}; set model.T, or '
         'less of data.length or evaluation.max_extra'
       )
-    x_BTD = net.width**0.5 * embedding.lookup(params['embed']['tokens'], tokens_BT, 'float32')
-    x_BTD = embedding.add_positions(x_BTD, params['embed'][f'{side}_positions'], position_BT)
+    positions_TD = params['embed'][f'{side}_positions']
   else:
-    x_BTD = sinusoids.embed(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
+    positions_TD = jnp.asarray(sinusoids.table(net.first + longest, net.width, net.positions)[net.first :])
+  table_VD = params['embed']['source' if side == 'source' and net.source_size else 'tokens']
+  x_BTD = embedding.lookup(table_VD, tokens_BT, 'float32')
+  x_BTD = net.width**0.5 * x_BTD if net.scale else x_BTD
+  x_BTD = embedding.add_positions(x_BTD, positions_TD, position_BT)
   return dropout.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
 
 

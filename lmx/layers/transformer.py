@@ -55,9 +55,9 @@ class Init:
 
 
 def activate(x: Array, name: str) -> Array:
-  """Apply 'relu', or GELU (Hendrycks & Gimpel 2016, 1606.08415): 'gelu_erf' exact, 'gelu_tanh' or 'gelu_sigmoid'."""
-  if name == 'relu':
-    return jax.nn.relu(x)
+  """Apply 'relu', 'swish', or GELU (Hendrycks & Gimpel 2016, 1606.08415): 'gelu_erf' (exact), '_tanh' or '_sigmoid'."""
+  if name in ('relu', 'swish'):
+    return jax.nn.relu(x) if name == 'relu' else jax.nn.swish(x)
   return x * jax.nn.sigmoid(1.702 * x) if name == 'gelu_sigmoid' else jax.nn.gelu(x, approximate=name == 'gelu_tanh')
 
 

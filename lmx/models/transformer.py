@@ -1,9 +1,9 @@
 """Transformer: Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser & Polosukhin 2017 (arXiv 1706.03762).
 
 Encoder and decoder of section 3.1, multi-head attention of 3.2, ReLU networks of 3.3, sinusoidal positions of 3.5. One
-table for source, target and output, with embeddings multiplied by sqrt(D) (3.4). Dropout of the sums of embeddings and
-positions and of the output of each sub-layer (5.4). The schedule of section 5.3 is optim.schedule 'inverse_sqrt' with a
-width, label smoothing belongs to the objective.
+table for source, target and output (but see `source_V` and `tied`), with embeddings multiplied by sqrt(D) (3.4).
+Dropout of the sums of embeddings and positions and of the output of each sub-layer (5.4). The schedule of section 5.3
+is optim.schedule 'inverse_sqrt' with a width, label smoothing belongs to the objective.
 
 Paper and released code (tensor2tensor) differ; the experiments' fidelity sets these fields:
 - `norm`: 'post' (figure 1: after each residual connection; transformer_base_v1) or 'pre' (before each sub-layer, and
@@ -11,6 +11,7 @@ Paper and released code (tensor2tensor) differ; the experiments' fidelity sets t
 - `positions`: 'interleaved' sines and cosines as in the paper's equations, or 'tensor2tensor', see `sinusoids.table`.
   'learned' is row E of table 3, with a table of T positions for the source and one for the target.
 - `dropout_attention`, `dropout_relu`: 0 in the paper, 0.1 in later versions of the released code.
+- `activation`: ReLU in both; Marian's released models have Swish (Ramachandran et al. 2017, arXiv 1710.05941).
 - Attention projections have no bias in either; fairseq's do, as do Marian's, whose output has one too (`biases`).
 Kernels are initialised uniformly with variance 2 / (inputs + outputs), the table normally with standard deviation
 D^-0.5, both as released. fairseq scales queries, keys and values by 2^-0.5 (`gain_qkv`), as if they were one matrix.
@@ -41,7 +42,7 @@ from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention as attention_lib
-from lmx.layers import decoder_block, encoder_decoder, narrow_attention, sinusoids, softmax, transformer
+from lmx.layers import decoder_block, embedding, encoder_decoder, narrow_attention, sinusoids, softmax, transformer
 from lmx.layers.block import Block
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -49,7 +50,7 @@ CAUSAL = True
 READS = 'source'
 OBJECTIVE = 'translation'
 HEADS: tuple[str, ...] = ()
-VOCABULARY = ('embed/tokens', 'output/bias')
+VOCABULARY = ('embed/tokens', 'output/tokens', 'output/bias')
 TIED = ('embed/tokens',)
 
 
@@ -59,15 +60,22 @@ class Config:
 
   Attributes:
     V: vocabulary size, of source and target together.
+    source_V: vocabulary size of the source, if it has a vocabulary and a table of its own; 0 shares that of the target.
     D: width.
     F: width of the feed-forward networks.
     H: heads.
+    encoder_F: F of the encoder; 0 is F.
+    encoder_H: H of the encoder; 0 is H.
     K: width of a head's queries and keys; 0 is D / H, the width of its values.
     T: positions of each learned table; 0 without these.
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     norm: 'post' (paper) or 'pre' (tensor2tensor later).
     positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS, or 'learned'.
+    first_position: number of the first position of the sinusoids; fairseq's released models begin with 2.
+    scale_embedding: multiply embeddings by sqrt(D).
+    tied: the output's matrix is the table of the target.
+    activation: of the feed-forward networks: 'relu', 'swish', 'gelu_erf' or 'gelu_tanh'.
     biases: 'none', 'attention' (of its projections, as in fairseq) or 'all' (of the output too, as in Marian).
     gain_qkv: factor of the initial kernels of queries, keys and values.
     eps: epsilon of layer normalisation.
@@ -81,15 +89,22 @@ class Config:
   """
 
   V: int = 37_000
+  source_V: int = 0
   D: int = 512
   F: int = 2048
   H: int = 8
+  encoder_F: int = 0
+  encoder_H: int = 0
   K: int = 0
   T: int = 0
   encoder_layers: int = 6
   decoder_layers: int = 6
   norm: str = 'post'
   positions: str = 'interleaved'
+  first_position: int = 0
+  scale_embedding: bool = True
+  tied: bool = True
+  activation: str = 'relu'
   biases: str = 'none'
   gain_qkv: float = 1.0
   eps: float = 1e-6
@@ -102,7 +117,9 @@ class Config:
   remat: Policy = 'none'
 
   def __post_init__(self) -> None:
-    check_heads('transformer', self.D, self.H, even=True)
+    for heads in (self.H, self.encoder_H or self.H):
+      check_heads('transformer', self.D, heads, even=True)
+    check_choice('model.activation', self.activation, ('relu', 'swish', 'gelu_erf', 'gelu_tanh'))
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.biases', self.biases, ('none', 'attention', 'all'))
     check_choice('model.positions', self.positions, (*sinusoids.LAYOUTS, 'learned'))
@@ -112,6 +129,11 @@ class Config:
         'with sinusoids; set model.T or model.positions'
       )
     check_choice('model.attention', self.attention, attention_lib.BACKENDS)
+    if self.first_position and self.positions == 'learned':
+      raise InputError(
+        f'model.first_position: got {self.first_position} with learned positions; expected 0; it shifts sinusoids'
+      )
+    check_least('model', self, source_V=0, encoder_F=0, encoder_H=0, first_position=0)
     check_least('model', self, F=1, K=0, T=0, encoder_layers=1, decoder_layers=1, gain_qkv=0, eps=0)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
@@ -144,39 +166,47 @@ VARIANTS = {
 
 def _net(cfg: Config) -> encoder_decoder.Net:
   common: dict[str, Any] = dict(kernel_init=transformer.Init('glorot'), dtype=cfg.dtype)
-  heads: dict[str, Any] = dict(
-    heads=cfg.H, backend=cfg.attention, rate=cfg.dropout_attention, bias=cfg.biases != 'none', **common
+  attention: dict[str, Any] = dict(
+    backend=cfg.attention, rate=cfg.dropout_attention, bias=cfg.biases != 'none', **common
   )
-  block: dict[str, Any] = dict(
-    mlp=transformer.Mlp(cfg.F, 'relu', rate=cfg.dropout_relu, **common),
-    norm=cfg.norm,
-    eps=cfg.eps,
-    rate=cfg.dropout,
-    dtype=cfg.dtype,
-  )
+  block: dict[str, Any] = dict(norm=cfg.norm, eps=cfg.eps, rate=cfg.dropout, dtype=cfg.dtype)
   own: Any = transformer.SelfAttention
   cross: Any = decoder_block.CrossAttention
   if cfg.K:
     own, cross = narrow_attention.SelfAttention, narrow_attention.CrossAttention
-    heads['key_width'] = cfg.K
-  encoder = Block(own(**heads), **block)
-  decoder = decoder_block.DecoderBlock(own(causal=True, **heads), cross=cross(**heads), **block)
-  layers = (cfg.encoder_layers, cfg.decoder_layers)
+    attention['key_width'] = cfg.K
+  mlp = lambda F: transformer.Mlp(F, cfg.activation, rate=cfg.dropout_relu, **common)
+  encoder = Block(own(heads=cfg.encoder_H or cfg.H, **attention), mlp(cfg.encoder_F or cfg.F), **block)
+  attention['heads'] = cfg.H
+  decoder = decoder_block.DecoderBlock(own(causal=True, **attention), mlp(cfg.F), cross=cross(**attention), **block)
   return encoder_decoder.Net(
-    encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat, cfg.T, cfg.K
+    encoder,
+    decoder,
+    (cfg.encoder_layers, cfg.decoder_layers),
+    cfg.D,
+    cfg.positions,
+    cfg.dropout,
+    cfg.scan,
+    cfg.remat,
+    cfg.T,
+    cfg.K,
+    cfg.source_V,
+    cfg.scale_embedding,
+    cfg.first_position,
   )
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Initialise embed (tokens, and learned source_positions, target_positions), layer_00 .., and where they exist
-  norm_encoder, norm_decoder, output (bias)."""
+  """Initialise embed (tokens, and where they exist source, source_positions, target_positions), layer_00 .., and where
+  they exist norm_encoder, norm_decoder, output (tokens, bias)."""
   params = dict(encoder_decoder.init(_net(cfg), cfg.V, key))
   for i in range(cfg.N):
     layer = params[layout.layer_name(i)]
     params[layout.layer_name(i)] = jax.tree_util.tree_map_with_path(functools.partial(_widen, cfg), layer)
-  if cfg.biases == 'all':
-    params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
-  return params
+  output = {'bias': jnp.zeros(cfg.V, jnp.float32)} if cfg.biases == 'all' else {}
+  if not cfg.tied:
+    output['tokens'] = embedding.table(jax.random.fold_in(key, 0), cfg.V, cfg.D, cfg.D**-0.5)
+  return params | ({'output': output} if output else {})
 
 
 def _widen(cfg: Config, path: tuple[jax.tree_util.DictKey, ...], x: Array) -> Array:
@@ -212,18 +242,22 @@ def attention(cfg: Config, params: Params, batch: Batch) -> dict[str, Array]:
   return encoder_decoder.attention(_net(cfg), params, batch)
 
 
-def _bias(params: Params) -> Array | None:
-  return params['output']['bias'] if 'output' in params else None
+def _output(params: Params) -> tuple[Array, Array | None]:
+  """Return the output's matrix (V, D), and its bias if it has one."""
+  output = params.get('output', {})
+  return output.get('tokens', params['embed']['tokens']), output.get('bias')
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
-  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], _bias(params), size=cfg.V)
+  table_VD, bias_V = _output(params)
+  return softmax.tied_logits(features.last_BTD, table_VD, bias_V, size=cfg.V)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, _bias(params), size=cfg.V)
+  table_VD, bias_V = _output(params)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V, size=cfg.V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
