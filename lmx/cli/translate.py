@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import itertools
 import os
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 import numpy as np
 
 from lmx import documents, ranges
-from lmx.errors import InputError, InputWarning, writing
+from lmx.errors import InputError, writing
 
 _SEARCH = (
   *('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk'),
@@ -83,40 +83,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import inference
   from lmx.decoding import translate
   from lmx.engine import precision
+  from lmx.evaluation import translation
+  from lmx.runs import restore
 
   _check(args)
-  loaded = inference.load(args.workdir, args.which, args.overrides)
-  loaded.check('translate')
-  others = [name for name in args.ensemble.split(',') if name]
-  translator = loaded.translator(inference.load_ensemble(loaded, others, args.which, args.overrides))
+  loaded = restore.load(args.workdir, args.which, args.overrides)
+  translator = _build_translator(args, loaded)
   if args.plot or args.alignments:
     translate.check_attention(translator)
-  options: dict[str, Any] = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
-  options |= {name: getattr(args, name) for name in ('tokens', 'sample', 'temperature', 'seed')}
-  options |= {'dictionary': translate.read_dictionary(args.dictionary)} if args.dictionary else {}
-  _check_most(args, loaded.search(**options).beam)
+  chosen = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
+  search = {'beam': loaded.run.evaluation.beam or translate.Options.beam} | chosen
+  if args.max_extra is not None:
+    search.setdefault('max_ratio', 0.0)  # otherwise the run's max_ratio takes precedence
+  if args.max_extra is not None or args.max_ratio is not None:
+    search['max_length'] = 0
+  _check_most(args, search['beam'])
+  if args.dictionary:
+    search['dictionary'] = translate.read_dictionary(args.dictionary)
+  options = dataclasses.replace(
+    translation.decoding_options(loaded.run),
+    **search,
+    tokens=args.tokens,
+    sample=args.sample,
+    temperature=args.temperature,
+    seed=args.seed,
+  )
   references = _lines(args.reference) if args.reference else None
   gold = _read_gold(args, references)
   lines: list[str] = []
+  sources: list[np.ndarray] = []
   best: list[Any] = []
-  with _open_input(args.input) as stream, _open_output(args.output) as out:
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(precision.scope(loaded.run.matmul_precision))
+    stream = stack.enter_context(_open_input(args.input))
+    out = stack.enter_context(_open_output(args.output))
     for some in _read_parts(stream, args.input, args.lines):
       if not args.lines:  # the part is the whole input
         _check_references(args, references, some)
-      translations = loaded.translations(
-        some, translator=translator, truncate=args.truncate, first=len(lines) + 1, title='translating', **options
-      )
-      for number, hypotheses in enumerate(translations, len(lines) + 1):
+      first = len(lines) + 1
+      read = translator.sources(some, truncate=args.truncate, first=first)
+      translations = translate.translate_ids(translator, read, options, lines=some, first=first, title='translating')
+      for number, hypotheses in enumerate(translations, first):
         out.writelines(_rows(args, number, hypotheses))
       out.flush()
       lines += some
+      sources += read
       best += [hypotheses[0] for hypotheses in translations]
   with precision.scope(loaded.run.matmul_precision):
-    _write_reports(args, loaded, translator, lines, best, references, gold)
+    _write_reports(args, loaded, translator, lines, sources, best, references, gold)
   return 0
+
+
+def _build_translator(args: argparse.Namespace, loaded: Any) -> Any:
+  """Return the translator of the run, or of it and those of --ensemble."""
+  from lmx.decoding import translate
+  from lmx.evaluation import ensemble
+
+  others = [name for name in args.ensemble.split(',') if name]
+  members = [loaded, *ensemble.load_others(loaded, others, args.which, args.overrides)]
+  each = [translate.build_translator(one.run, one.params['model'], one.tokenizer) for one in members]
+  return translate.combine(each) if len(each) > 1 else each[0]
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -154,7 +182,9 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
     yield (f'{number}\t{one.score:.4f}\t{one.log_p:.4f}\t' if scored else '') + one.text + '\n'
 
 
-def _write_reports(args: Any, loaded: Any, translator: Any, lines: Any, best: Any, references: Any, gold: Any) -> None:
+def _write_reports(
+  args: Any, loaded: Any, translator: Any, lines: Any, sources: Any, best: Any, references: Any, gold: Any
+) -> None:
   """Write the further outputs: metrics, figures, the alignment error rate."""
   from lmx.evaluation import translation
   from lmx.reporting import run_log
@@ -177,8 +207,6 @@ def _write_reports(args: Any, loaded: Any, translator: Any, lines: Any, best: An
   if args.plot or args.alignments:
     from lmx.decoding import translate
 
-    with warnings.catch_warnings(action='ignore', category=InputWarning):  # of truncated lines, as before
-      sources = translator.sources(lines, truncate=args.truncate)
     texts = [np.asarray(one.tokens, np.int32) for one in best] if references is None else translator.targets(references)
     weights = translate.alignments(translator, sources, texts, args.tokens)
     if args.plot:
@@ -210,7 +238,7 @@ def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[A
   for number, (source, text, a_TS) in enumerate(tqdm(pairs, 'drawing', len(sources), leave=False, disable=None), 1):
     if len(source):
       path = os.path.join(folder, f'{number:04}.png')
-      plots.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer, text))
+      plots.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer.target, text))
 
 
 def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:
@@ -248,7 +276,8 @@ def _error_rate(
     if len(source) < 2 or len(text) < 2:
       predicted.append(set())
       continue
-    starts = [translate.word_starts(tokenizer, line, ids[:-1]) for line, ids in zip(pair, (source, text), strict=True)]
+    sides = zip((tokenizer, tokenizer.target), pair, (source, text), strict=True)
+    starts = [translate.word_starts(own, line, ids[:-1]) for own, line, ids in sides]
     predicted.append(metrics.links(metrics.between_words(a_TS[:-1, :-1], *starts)))
   return metrics.alignment_error_rate(predicted, *gold)
 

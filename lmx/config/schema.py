@@ -72,7 +72,12 @@ class Evaluation:
     max_extra: a translation has at most this many tokens more than its source.
     min_ratio: least tokens of a translation per source token, see lmx/decoding/translate.py; 0 for no such bound.
     max_ratio: most tokens of a translation per source token, in place of `max_extra`; 0 for `max_extra`.
+    max_length: most tokens of a translation, in place of both; 0 for these.
     allow_unk: whether a translation may contain the unknown word.
+    forbidden: ids that no translation contains; None forbids padding, and the unknown word without `allow_unk`.
+    renormalise: the search adds log-probabilities among the allowed tokens, in place of those among all.
+    forced_first: id with which the search begins every translation; None for no such token.
+    forced_end: the search ends a translation at its limit with the end of text.
     replace_unknown: replace it by the source word with the most attention; needs a model with attention.
     dictionary: file of a source word and its translation a line, which then replaces the copied word; '' copies.
     coverage_penalty: beta of the coverage penalty, see lmx/decoding/translate.py; 0 for none.
@@ -102,7 +107,12 @@ class Evaluation:
   max_extra: int = 50  # Vaswani et al. 2017, section 6.1
   min_ratio: float = 0.0
   max_ratio: float = 0.0
+  max_length: int = 0
   allow_unk: bool = False
+  forbidden: tuple[int, ...] | None = None
+  renormalise: bool = False
+  forced_first: int | None = None
+  forced_end: bool = False
   replace_unknown: bool = False
   dictionary: str = ''
   coverage_penalty: float = 0.0
@@ -140,6 +150,7 @@ class Evaluation:
       alpha=0,
       coverage_penalty=0,
       max_extra=0,
+      max_length=0,
       n_best=1,
       answer_length=1,
       batch_size=0,

@@ -82,7 +82,7 @@ class Corpus:
       buffer = io.BytesIO()
       writer = Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
       rows = ((text, text, '') for text in texts)
-      for text, _, sentence_ids in _encode_rows(rows, tokenizer, sentences):
+      for text, _, sentence_ids in _encode_rows(rows, tokenizer, sentences, bool(sides)):
         writer.add(text, sentence_ids)
         writer.end_document('')
       corpus_splits[name] = writer.split(
@@ -283,7 +283,7 @@ def _open(directory: str) -> Corpus:
       part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None for part in _PARTS
     }
     sums = None if blocks is None else blocks[ids]
-    file: Any = token_file.TokenFile(f'{stem}.tokens', dtype, entries[ids], sums, tokenizer.vocab_size)
+    file: Any = token_file.TokenFile(f'{stem}.tokens', dtype, entries[ids], sums, tokenizer.id_bound)
     splits[name] = Split(name, file, **arrays, counts=record['counts'])
   return Corpus(tokenizer, splits, manifest, manifest_hash(manifest), directory)
 
@@ -294,22 +294,26 @@ def manifest_hash(manifest: Any) -> str:
 
 
 def _encode_rows(
-  rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str
+  rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str, pairs: bool = False
 ) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-  """Yield (text, label, ids of each sentence) of rows (text, text to encode, label); encodes in batches."""
+  """Yield (text, label, ids of each sentence) of rows (text, text to encode, label); encodes in batches.
+
+  With `pairs` every second row is the translation of the one before it, and rows are not divided.
+  """
+  encode = tokenizer.encode_pairs if pairs else tokenizer.encode_batch
   batch: list[tuple[str, str, list[str]]] = []
   size = 0
   for text, read, label in rows:
     batch.append((text, label, _sentences(read, mode, tokenizer)))
     size += len(text)
-    if size >= _CHARACTERS:
-      yield from _encode_batch(batch, tokenizer)
+    if size >= _CHARACTERS and not (pairs and len(batch) % 2):
+      yield from _encode_batch(batch, encode)
       batch, size = [], 0
-  yield from _encode_batch(batch, tokenizer)
+  yield from _encode_batch(batch, encode)
 
 
-def _encode_batch(batch: Any, tokenizer: Any) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-  encoded = iter(tokenizer.encode_batch([sentence for _, _, sentences in batch for sentence in sentences]))
+def _encode_batch(batch: Any, encode: Any) -> Iterator[tuple[str, str, list[np.ndarray]]]:
+  encoded = iter(encode([sentence for _, _, sentences in batch for sentence in sentences]))
   for text, label, sentences in batch:
     yield text, label, [next(encoded) for _ in sentences]
 
@@ -364,7 +368,7 @@ def _build(directory: str, cfg: Config, tokenizer: Any, vector_files: Sequence[S
       writer = Writer(name, file, tokenizer, sentences, line_words=lines, **labelled)
       rows = label_rules.TokenSpans(examples, tokenizer) if cfg.rules.spans else examples
       read = reader(_progress(rows, f'tokenising {name}'))
-      _write_split(writer, read, tokenizer, mode, cfg.rules.stream)
+      _write_split(writer, read, tokenizer, mode, cfg.rules.stream, cfg.rules.pair and not mode)
     writers[name] = writer
   document_labels = {name: writer.labels for name, writer in writers.items()}
   scores = cfg.rules.scores or cfg.scores
@@ -426,9 +430,9 @@ def _row_format(cfg: Config) -> dict[str, Any]:
 
 
 def _write_split(
-  writer: Writer, rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str, stream: bool
+  writer: Writer, rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str, stream: bool, pairs: bool
 ) -> None:
-  for text, label, ids in _encode_rows(rows, tokenizer, mode):
+  for text, label, ids in _encode_rows(rows, tokenizer, mode, pairs):
     writer.add(text, _fill_empty(ids, tokenizer) if mode == _WORDS else ids)
     if not stream:
       writer.end_document(label)

@@ -187,7 +187,7 @@ def examples(cfg: Config, split: str) -> sources.Examples:
 
 def vocab_size(cfg: Config, tokenizer: Any) -> int:
   """Return the model's vocabulary size, above all word ids of a batch."""
-  return word_characters.create(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.vocab_size
+  return word_characters.create(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.target.vocab_size
 
 
 def words(cfg: Config, tokenizer: Any) -> list[str]:

@@ -70,7 +70,7 @@ class Writer:
     token_labels: bool = False,
     predicates: bool = False,
   ):
-    self.dtype = np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder('<')
+    self.dtype = np.min_scalar_type(tokenizer.id_bound - 1).newbyteorder('<')
     self.sums = token_file.Checksums()
     self.labels: list[str] = []
     self.token_labels: list[str] | None = [] if token_labels else None
@@ -133,10 +133,10 @@ class Writer:
     return Split(self._name, tokens, offsets, starts, labels, counts, token_labels)
 
   def _write(self, ids: np.ndarray) -> None:
-    if ids.max() >= self._tokenizer.vocab_size or ids.min() < 0:
+    if ids.max() >= self._tokenizer.id_bound or ids.min() < 0:
       raise InputError(
         f'split {self._name}: token id {ids.max()} in the data, but the vocabulary has '
-        f'{self._tokenizer.vocab_size} tokens'
+        f'{self._tokenizer.id_bound} tokens'
       )
     block = ids.astype(self.dtype).tobytes()
     self._file.write(block)

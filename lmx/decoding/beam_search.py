@@ -16,7 +16,9 @@ A row ends when K hypotheses are finished and, by `stop`,
     never exceed log p / lp(limit). This is exact: continuing could not change the result.
   'current': the best live one, scored at its present length, does not beat them (Hugging Face's early_stopping=False);
   'full': at once (early_stopping=True).
-With 'current' or 'full', 'power' and equal limits the tokens are those of `generate` in `transformers`.
+With 'power', equal limits and 'current' or 'full' (or 'bound', its early_stopping='never') the hypotheses are those of
+`generate` in `transformers` with num_beams above 1. With one beam it is greedy, as 'full' is here. `first`, `force_end`
+and `renormalise` are its forced_bos_token_id, forced_eos_token_id and renormalize_logits.
 
 A row's result depends on no other row and not on the padding of the batch. Leaves of the state that `apply` returns
 unchanged (the encoder's outputs) are equal for all hypotheses of a row and are not gathered.
@@ -53,7 +55,10 @@ class Beam:
     alpha: exponent of the length penalty, 0.6 in Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability.
     penalty: 'gnmt' or 'power', see above.
     stop: 'bound', 'current' or 'full', see above.
-    forbidden: ids that no hypothesis contains. The probabilities of the others are not renormalised.
+    forbidden: ids that no hypothesis contains.
+    renormalise: probabilities are those among the allowed tokens; else those of the model.
+    first: id with which every hypothesis begins, at probability 1; None for no such token.
+    force_end: the last token that a row's limit allows is EOS, at probability 1; else any token.
 
   Raises:
     InputError: a value is outside its range.
@@ -64,6 +69,9 @@ class Beam:
   penalty: str = 'gnmt'
   stop: str = 'bound'
   forbidden: tuple[int, ...] = ()
+  renormalise: bool = False
+  first: int | None = None
+  force_end: bool = False
 
   def __post_init__(self) -> None:
     check_range('beam size', self.size, 1)
@@ -127,16 +135,29 @@ class _Setting:
   placement: Placement | None = dataclasses.field(default_factory=placement.current)
 
 
-def _candidates(
-  setting: _Setting, logits_BKV: Array, log_p_BK: Array, least_B: Array, t: Array
-) -> tuple[Array, Array, Array]:
-  """Return the 2K most probable extensions of a row's hypotheses by token t: (log_p_BW, parent_BW, token_BW)."""
-  beam, (B, K, V) = setting.beam, logits_BKV.shape
+def _allow(setting: _Setting, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array) -> tuple[Array, Array]:
+  """Return the logits of token t, minus infinity where it is not allowed, and their normalisation (B, K, 1)."""
+  beam, V = setting.beam, logits_BKV.shape[-1]
   allowed_V = jnp.ones(V, bool).at[np.asarray(beam.forbidden, np.int32)].set(False)
   allowed_B1V = allowed_V & ((jnp.arange(V) != setting.eos_id) | (t >= least_B[:, None, None]))
-  norm_BK1 = jax.nn.logsumexp(logits_BKV, axis=-1, keepdims=True)
+  allowed_BKV = jnp.where(allowed_B1V, logits_BKV, -jnp.inf)
+  norm_BK1 = jax.nn.logsumexp(allowed_BKV if beam.renormalise else logits_BKV, axis=-1, keepdims=True)
+  forced = [(beam.first, t == 0)] * (beam.first is not None)
+  forced += [(setting.eos_id, (t + 1 >= limits_B)[:, None, None])] * beam.force_end
+  for token, now_B11 in forced:
+    only_V = jnp.where(jnp.arange(V) == token, 0.0, -jnp.inf)
+    allowed_BKV, norm_BK1 = jnp.where(now_B11, only_V, allowed_BKV), jnp.where(now_B11, 0.0, norm_BK1)
+  return allowed_BKV, norm_BK1
+
+
+def _candidates(
+  setting: _Setting, logits_BKV: Array, log_p_BK: Array, limits_B: Array, least_B: Array, t: Array
+) -> tuple[Array, Array, Array]:
+  """Return the 2K most probable extensions of a row's hypotheses by token t: (log_p_BW, parent_BW, token_BW)."""
+  B, K, V = logits_BKV.shape
+  allowed_BKV, norm_BK1 = _allow(setting, logits_BKV, limits_B, least_B, t)
   # A row's best extensions are among the best of each hypothesis, so top_k over V runs once per hypothesis.
-  best_BKW, token_BKW = jax.lax.top_k(jnp.where(allowed_B1V, logits_BKV, -jnp.inf), min(2 * K, V))
+  best_BKW, token_BKW = jax.lax.top_k(allowed_BKV, min(2 * K, V))
   each = best_BKW.shape[-1]
   log_p_BKW = log_p_BK[..., None] + (best_BKW - norm_BK1)
   log_p_BW, index_BW = jax.lax.top_k(log_p_BKW.reshape(B, K * each), min(2 * K, K * each))
@@ -154,7 +175,7 @@ def _extend(
 ) -> tuple[_Carry, Array]:
   """Extend the hypotheses by token t (from 0). Returns the carry, with its state unchanged, and the parents (B, K)."""
   beam, K, count = setting.beam, setting.beam.size, t + 1
-  log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, least_B, t)
+  log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, limits_B, least_B, t)
   tokens_BWT = jax.lax.dynamic_update_slice_in_dim(_gather(carry.live_BKT, parent_BW), token_BW[..., None], t, axis=2)
   ends_BW = (token_BW == setting.eos_id) | (count >= limits_B)[:, None]
 
@@ -263,6 +284,8 @@ def search(
   prompt_BT = np.full((rows, 1), eos_id, np.int32) if prompt_BT is None else np.asarray(prompt_BT, np.int32)
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
   generate.check(model, cfg, prompt_BT, lengths_B, beam.forbidden, source)
+  if beam.first is not None and not 0 <= beam.first < cfg.V:
+    raise InputError(f'beam first: got {beam.first}; expected an id of the vocabulary, 0 to {cfg.V - 1}')
   if not 0 <= eos_id < cfg.V:
     raise InputError(f'eos_id: got {eos_id}; expected an id of the vocabulary, 0 to {cfg.V - 1}')
   limits_B = np.broadcast_to(np.asarray(limits, np.int32), lengths_B.shape)

@@ -27,12 +27,14 @@ class Config:
     V: vocabulary size.
     T: most positions of a text; None for no limit.
     longest: most tokens of a source; None for no limit.
+    source_V: size of the source's vocabulary; 0 is V.
   """
 
   parts: tuple[Any, ...]
   V: int
   T: int | None = None
   longest: int | None = None
+  source_V: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -182,6 +182,11 @@ def window(cfg: Any) -> int | None:
   return cfg.T or None if any(field.name == 'T' for field in dataclasses.fields(cfg)) else None
 
 
+def source_size(cfg: Any) -> int:
+  """Return the size of the source's vocabulary: its config's field `source_V`, or V where that is 0 or absent."""
+  return getattr(cfg, 'source_V', 0) or cfg.V
+
+
 def check_positions(where: str, rows: int, tokens: int) -> None:
   """Raise InputError naming the fields `where` if `rows` texts of `tokens` tokens are too many to generate at once."""
   if rows * tokens > MAX_POSITIONS:
@@ -226,11 +231,12 @@ def check(
 def check_source(cfg: Any, source: Batch, rows: int) -> None:
   """Raise InputError unless `source` has `rows` rows of ids in the vocabulary, no longer than the model's positions."""
   ids_BS, valid_BS = np.asarray(source['source_BS']), np.asarray(source['source_valid_BS'])
+  V = source_size(cfg)
   if ids_BS.shape != valid_BS.shape or ids_BS.ndim != 2 or len(ids_BS) != rows:
     raise InputError(f'source_BS, source_valid_BS: got shapes {ids_BS.shape}, {valid_BS.shape}; expected ({rows}, S)')
-  wrong = ids_BS[valid_BS & ((ids_BS < 0) | (ids_BS >= cfg.V))]
+  wrong = ids_BS[valid_BS & ((ids_BS < 0) | (ids_BS >= V))]
   if wrong.size:
-    raise InputError(f'the source has token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
+    raise InputError(f'the source has token {int(wrong[0])}, but the vocabulary has ids 0 to {V - 1}')
   limit = window(cfg)
   if limit is not None and ids_BS.shape[1] > limit:
     raise InputError(f'source_BS: got {ids_BS.shape[1]} positions, but the model has only T = {limit}')

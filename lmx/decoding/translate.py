@@ -37,10 +37,13 @@ class Options:
     max_extra: a translation has at most this many tokens more than its source (Vaswani et al. 2017, section 6.1: 50).
     min_ratio: least tokens of a translation before EOS per source token (EOS counted), rounded down; 0 for no bound.
     max_ratio: most tokens of a translation per source token, EOS counted in both, rounded down; 0 for `max_extra`.
+    max_length: most tokens of a translation, EOS counted, in place of both; 0 for these.
     penalty: 'gnmt' or 'power', see lmx/decoding/beam_search.py.
     stop: 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
     tokens: source positions of a batch.
     allow_unk: whether a translation may contain the unknown word.
+    forbidden: ids that no translation contains; None forbids padding, and the unknown word without `allow_unk`.
+    renormalise, forced_first, forced_end: `renormalise`, `first` and `force_end` of lmx/decoding/beam_search.py.
     sample: sample translations with `temperature` and `seed` instead of searching for the best.
     temperature: divides the logits in sampling.
     seed: seed of sampling; each line has its own key.
@@ -59,8 +62,13 @@ class Options:
   stop: str = 'bound'
   min_ratio: float = 0.0
   max_ratio: float = 0.0
+  max_length: int = 0
   tokens: int = 4096
   allow_unk: bool = False
+  forbidden: tuple[int, ...] | None = None
+  renormalise: bool = False
+  forced_first: int | None = None
+  forced_end: bool = False
   sample: bool = False
   temperature: float = 1.0
   seed: int = 0
@@ -78,6 +86,12 @@ class Options:
     if self.dictionary and not self.replace_unknown:
       raise InputError('dictionary: got one without replace_unknown; set replace_unknown to true')
     check_range('max_extra', self.max_extra, 0)
+    check_range('max_length', self.max_length, 0)
+    if self.sample and (self.forced_first is not None or self.forced_end):
+      raise InputError(
+        'sample: got true with forced_first or forced_end, which only a search has; set evaluation.forced_first=None '
+        'and evaluation.forced_end=False'
+      )
     beam_lib.check_ratios('', self.min_ratio, self.max_ratio)
     check_range('the number of tokens of a batch', self.tokens, 1)
     self.search(())  # checks the rest
@@ -90,7 +104,24 @@ class Options:
 
   def search(self, forbidden: tuple[int, ...]) -> beam_lib.Beam:
     """Return the options of the beam search."""
-    return beam_lib.Beam(self.beam, self.alpha, self.penalty, self.stop, forbidden=forbidden)
+    return beam_lib.Beam(
+      self.beam,
+      self.alpha,
+      self.penalty,
+      self.stop,
+      forbidden=forbidden,
+      renormalise=self.renormalise,
+      first=self.forced_first,
+      force_end=self.forced_end,
+    )
+
+  def forbidden_ids(self, tokenizer: Any, vocab_size: int) -> tuple[int, ...]:
+    """Return the ids that no translation contains; `tokenizer` is the target's."""
+    usual = generate.forbidden_ids(tokenizer, vocab_size, allow_unk=self.allow_unk)
+    if self.forbidden is None:
+      return usual
+    beyond = {i for i in usual if i >= tokenizer.vocab_size}
+    return tuple(sorted({*self.forbidden} - {tokenizer.eos_id} | beyond))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +149,7 @@ class Translator:
     model: module of the model.
     cfg: its Config.
     params: its parameters, without an objective's.
-    tokenizer: tokenizer of both languages.
+    tokenizer: tokenizer of the source; its `target` is that of the translation.
   """
 
   model: Model
@@ -154,13 +185,14 @@ class Translator:
 
   def targets(self, lines: Sequence[str]) -> list[np.ndarray]:
     """Return the ids of each line followed by EOS."""
-    all_ids = self.tokenizer.encode_batch([line.strip() for line in lines])
-    return [np.append(ids, self.tokenizer.eos_id).astype(np.int32) for ids in all_ids]
+    target = self.tokenizer.target
+    all_ids = target.encode_batch([line.strip() for line in lines])
+    return [np.append(ids, target.eos_id).astype(np.int32) for ids in all_ids]
 
   def text(self, ids: Iterable[int]) -> str:
     """Decode ids, without EOS, to text in one line."""
-    tokens = [int(i) for i in ids if i != self.tokenizer.eos_id]
-    return one_line(self.tokenizer.decode(tokens))
+    target = self.tokenizer.target
+    return one_line(target.decode([int(i) for i in ids if i != target.eos_id]))
 
 
 def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
@@ -213,11 +245,12 @@ def combine(translators: Sequence[Translator]) -> Translator:
     InputError: the vocabularies differ in size.
   """
   configs = tuple(one.cfg for one in translators)
-  sizes = sorted({cfg.V for cfg in configs})
-  if len(sizes) > 1:
-    raise InputError(f'--ensemble: got models with vocabularies of {sizes} tokens; expected one size for all')
+  for of in (generate.source_size, lambda cfg: cfg.V):
+    if len(sizes := sorted({of(cfg) for cfg in configs})) > 1:
+      raise InputError(f'--ensemble: got models with vocabularies of {sizes} tokens; expected one size for all')
   least = lambda limits: min((x for x in limits if x is not None), default=None)
-  cfg = ensemble.Config(configs, sizes[0], least(map(generate.window, configs)), least(map(max_source_length, configs)))
+  limits = least(map(generate.window, configs)), least(map(max_source_length, configs))
+  cfg = ensemble.Config(configs, sizes[0], *limits, source_V=generate.source_size(configs[0]))
   model: Any = ensemble.Ensemble(tuple(one.model for one in translators))
   params: Any = tuple(one.params for one in translators)
   return Translator(model, cfg, params, translators[0].tokenizer)
@@ -290,7 +323,7 @@ def translate_ids(
   check_options(translator, options)
   translations: list[list[Translation]] = [[Translation('', (), 0.0, 0.0)] for _ in sources]
   limit = max_source_length(translator.cfg)
-  forbidden = generate.forbidden_ids(translator.tokenizer, translator.cfg.V, allow_unk=options.allow_unk)
+  forbidden = options.forbidden_ids(translator.tokenizer.target, translator.cfg.V)
   decode = functools.partial(_sample if options.sample else _search, translator, options, forbidden)
   with tqdm(total=len(sources), desc=title, unit=' lines', leave=False, disable=None if title else True) as progress:
     for chosen, source in batches(sources, options.tokens, limit):
@@ -370,6 +403,8 @@ def read_dictionary(path: str) -> dict[str, str]:
 
 def _limits(length: np.ndarray | int, options: Options) -> Any:
   """Return the most tokens of a translation of a source of `length` tokens; both counts include EOS."""
+  if options.max_length:
+    return np.full_like(length, options.max_length)
   if options.max_ratio:
     return np.maximum(options.max_ratio * length, 1).astype(int)
   return length - 1 + options.max_extra
@@ -384,10 +419,11 @@ def _search(
     translator.model,
     translator.cfg,
     translator.params,
+    np.full((len(length_B), 1), translator.tokenizer.target.start_id, np.int32),
     beam=options.search(forbidden),
     limits=_limits(length_B, options),
     least=(options.min_ratio * length_B).astype(int),
-    eos_id=translator.tokenizer.eos_id,
+    eos_id=translator.tokenizer.target.eos_id,
     source=source,
     steps=int(_limits(source['source_BS'].shape[1], options)),
   )
@@ -407,18 +443,18 @@ def _sample(
   B, S = source['source_BS'].shape
   numbers_B = np.resize(np.asarray(numbers), B)
   keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(options.seed), numbers_B)
-  window, eos_id = generate.window(translator.cfg), translator.tokenizer.eos_id
+  window, target = generate.window(translator.cfg), translator.tokenizer.target
   steps = int(_limits(S, options))
   steps = steps if window is None else min(steps, window - 1)
   sampled = generate.generate(
     translator.model,
     translator.cfg,
     translator.params,
-    np.full((B, 1), eos_id),
+    np.full((B, 1), target.start_id),
     steps=steps,
     key=keys_B,
     sampler=generate.Sampler(temperature=options.temperature, forbidden=forbidden),
-    eos_id=eos_id,
+    eos_id=target.eos_id,
     source=source,
   )
   counts_B = np.minimum(sampled.counts_B, _limits(np.sum(source['source_valid_BS'], axis=1), options))
@@ -440,7 +476,7 @@ def _teacher_forcing_batch(translator: Translator, source: Batch, targets: Seque
     if len(ids) > T:
       raise InputError(f'a translation has {len(ids)} tokens, but the model has only {limit} positions')
     targets_BT[b, : len(ids)] = ids
-    tokens_BT[b, : len(ids)] = np.append(translator.tokenizer.eos_id, ids[:-1])
+    tokens_BT[b, : len(ids)] = np.append(translator.tokenizer.target.start_id, ids[:-1])
   valid_BT = np.arange(T) < np.array([[len(ids)] for ids in targets])
   return {**source, 'tokens_BT': tokens_BT, 'targets_BT': targets_BT, 'valid_BT': valid_BT}
 

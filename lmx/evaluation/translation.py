@@ -32,6 +32,11 @@ def decoding_options(run: schema.Run) -> translate.Options:
     max_extra=chosen.max_extra,
     min_ratio=chosen.min_ratio,
     max_ratio=chosen.max_ratio,
+    max_length=chosen.max_length,
+    forbidden=chosen.forbidden,
+    renormalise=chosen.renormalise,
+    forced_first=chosen.forced_first,
+    forced_end=chosen.forced_end,
     allow_unk=chosen.allow_unk,
     coverage_penalty=chosen.coverage_penalty,
     replace_unknown=chosen.replace_unknown,
@@ -47,7 +52,8 @@ def check(run: schema.Run, corpus: corpora.Corpus) -> None:
   translate.check_options(translator, options)
   if run.evaluation.known_only and corpus.tokenizer.unk_id is None:
     raise InputError('evaluation.known_only: got a tokenizer without an unknown word; set it to false')
-  most = (translate.max_source_length(run.model) or run.data.eval_length or run.data.length) + run.evaluation.max_extra
+  longest = translate.max_source_length(run.model) or run.data.eval_length or run.data.length
+  most = run.evaluation.max_length or longest + run.evaluation.max_extra
   beam_lib.check_penalty(options.search(()), most)
 
 
@@ -76,8 +82,9 @@ def _select_known(
   corpus: corpora.Corpus, lines: Sequence[str], references: Sequence[str]
 ) -> tuple[list[str], list[str]]:
   """Return the pairs without an unknown word on either side. Raises InputError if there are none."""
-  known = lambda text: corpus.tokenizer.unk_id not in corpus.tokenizer.encode(text.strip())
-  pairs = [pair for pair in zip(lines, references, strict=True) if all(map(known, pair))]
+  known = lambda tokenizer, text: tokenizer.unk_id not in tokenizer.encode(text.strip())
+  sides = corpus.tokenizer, corpus.tokenizer.target
+  pairs = [pair for pair in zip(lines, references, strict=True) if all(map(known, sides, pair))]
   if not pairs:
     raise InputError('evaluation.known_only: got unknown words in all pairs of the split; set it to false')
   return [source for source, _ in pairs], [target for _, target in pairs]
@@ -162,7 +169,11 @@ def describe_decoding(options: translate.Options) -> str:
   """Return a description of the beam search, for a report."""
   penalty = f'{options.penalty} length penalty {options.alpha:g}' if options.alpha else 'no length penalty'
   most = f'{options.max_ratio:g} times the source' if options.max_ratio else f'{options.max_extra} tokens more'
-  parts = [f'beam {options.beam}', penalty, f'up to {most}']
+  most = f'{options.max_length} tokens' if options.max_length else most
+  parts = [f'beam {options.beam}', penalty, f'up to {most}' + ', then the end of text' * options.forced_end]
+  parts += [f'begins with token {options.forced_first}'] * (options.forced_first is not None)
+  parts += [f'without tokens {", ".join(map(str, options.forbidden or ()))}'] * bool(options.forbidden)
+  parts += ['renormalised'] * options.renormalise
   parts += [f'at least {options.min_ratio:g} times'] * bool(options.min_ratio)
   parts += [f'stop {options.stop}'] * (options.stop != 'bound') + ['<unk> allowed'] * options.allow_unk
   parts += [f'coverage penalty {options.coverage_penalty:g}'] * bool(options.coverage_penalty)

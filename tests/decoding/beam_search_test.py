@@ -85,6 +85,7 @@ def _hypotheses(found, row):
     dict(size=3, alpha=1.2, penalty='power'),
     dict(size=5, alpha=0.6, min_length=(4, 0, 2, 3), forbidden=(0, 3)),
     dict(size=20, alpha=0.6),  # more than the vocabulary has
+    dict(size=3, alpha=1.2, forbidden=(0, 3), renormalise=True, first=4, force_end=True, min_length=(0, 3, 0, 0)),
   ],
 )
 def test_equals_the_plain_restatement(options):

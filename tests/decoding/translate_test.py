@@ -167,7 +167,7 @@ def test_sources_are_read_as_in_training():
   split.tokens, split.offsets = np.concatenate(tokens), np.cumsum([0, *map(len, tokens)])
   split.counts = {'tokens': len(split.tokens)}
   made = batching.Translation(
-    split, 2, 8, start_id=TOKENIZER.eos_id, buckets=(), vocab_size=TOKENIZER.vocab_size, seed=0, train=False
+    split, 2, 8, start_id=0, end_id=0, buckets=(), vocab_size=TOKENIZER.vocab_size, seed=0, train=False
   )(0)
   ((chosen, source),) = translate.batches(sources, 16, None)
   for row, i in enumerate(chosen):

@@ -24,17 +24,28 @@ def search(
   eos: int,
   min_length: int = 0,
   forbidden: tuple[int, ...] = (),
+  renormalise: bool = False,
+  first: int | None = None,
+  force_end: bool = False,
 ) -> list[Hypothesis]:
   """The `size` best hypotheses, best first; `next_log_p` gives the log-probability of each token after a prefix."""
+
+  def choices(tokens: tuple[int, ...], length: int) -> dict[int, float]:
+    if force_end and length == limit:
+      return {eos: 0.0}
+    if first is not None and length == 1:
+      return {first: 0.0}
+    log_p = next_log_p(tokens)
+    allowed = {
+      v: float(p) for v, p in enumerate(log_p) if v not in forbidden and not (v == eos and length <= min_length)
+    }
+    total = np.log(sum(np.exp(p) for p in allowed.values())) if renormalise else 0.0
+    return {v: p - total for v, p in allowed.items()}
+
   live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
   finished: list[Hypothesis] = []
   for length in range(1, limit + 1):
-    extended = [
-      ((*tokens, v), total + float(p))
-      for tokens, total in live
-      for v, p in enumerate(next_log_p(tokens))
-      if v not in forbidden and not (v == eos and length <= min_length)
-    ]
+    extended = [((*tokens, v), total + p) for tokens, total in live for v, p in choices(tokens, length).items()]
     extended.sort(key=lambda pair: -pair[1])
     live = []
     for rank, (tokens, total) in enumerate(extended[: 2 * size]):

@@ -1,7 +1,8 @@
 """Pairs of a source and its translation, in batches of similar length with few shapes.
 
 A row is a pair. `source_BS` is the source with its end-of-text, `targets_BT` the target with its own. `tokens_BT` is
-the target shifted right by one, starting with the end-of-text. Pairs are assigned to buckets by their longer side.
+the target shifted right by one, starting with the tokenizer's `start_id`, by default the end-of-text. Pairs are
+assigned to buckets by their longer side.
 The rows of a bucket are padded on the right to its length on both sides (S = T), so one program is compiled for each
 bucket. With `tokens`, a bucket's batches have as many rows as fit into that number of positions of one side (Vaswani et
 al. 2017, section 5.1, count about 25,000 tokens of the source and as many of the target); else all have equally many.
@@ -95,12 +96,13 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tran
     corpus.splits[split],
     rows,
     length,
-    start_id=corpus.tokenizer.eos_id,
+    start_id=corpus.tokenizer.start_id,
+    end_id=corpus.tokenizer.eos_id,
     buckets=cfg.buckets,
     tokens=cfg.tokens if train or not data.eval_batch_size else 0,
     multiple=cfg.rows_multiple,
     groups=cfg.groups,
-    vocab_size=corpus.tokenizer.vocab_size,
+    vocab_size=corpus.tokenizer.id_bound,
     seed=seed,
     train=train,
     shuffle=data.shuffle,
@@ -134,10 +136,11 @@ class Translation(Batches):
   Batches differ in the number of rows; `batch_size` is the largest. Tokens are counted on the target side.
 
   Args:
-    split: a Split whose document 2i is a source and 2i + 1 its target, each ended by `start_id`.
+    split: a Split whose document 2i is a source and 2i + 1 its target, each ended by `end_id`.
     batch_size: rows of a batch if `tokens` is 0.
     length: largest number of positions of a row.
-    start_id: the end-of-text id.
+    start_id: the id with which targets begin.
+    end_id: the end-of-text id.
     buckets: lengths to which rows are padded, besides `length`.
     tokens: positions of a side of a batch; 0: every batch has `batch_size` rows.
     multiple: the number of rows is rounded down to a multiple of this.
@@ -155,6 +158,7 @@ class Translation(Batches):
     length: int,
     *,
     start_id: int | None,
+    end_id: int | None,
     buckets: Sequence[int],
     vocab_size: int,
     seed: int,
@@ -166,9 +170,9 @@ class Translation(Batches):
     truncate: bool = False,
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    if start_id is None:
+    if start_id is None or end_id is None:
       raise InputError('data.batching "translation" needs a tokenizer with an end-of-text')
-    self._start_id = start_id
+    self._start_id, self._end_id = start_id, end_id
     offsets = np.asarray(split.offsets, np.int64)
     if len(offsets) % 2 == 0:
       raise InputError(f'{split.title}: got {len(offsets) - 1} documents; expected an even number, for pairs')
@@ -290,7 +294,7 @@ class Translation(Batches):
     valid_BT = column_T < size_B1
     tokens_BT = self._read(begin_B1 + np.where(valid_BT, column_T, 0))
     if side == 0:
-      tokens_BT = np.where(column_T == size_B1 - 1, self._start_id, tokens_BT)
+      tokens_BT = np.where(column_T == size_B1 - 1, self._end_id, tokens_BT)
     return np.where(valid_BT, tokens_BT, 0).astype(np.int32), valid_BT
 
 

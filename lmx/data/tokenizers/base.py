@@ -74,6 +74,12 @@ class Tokenizer(abc.ABC):
     """Return `encode` of each text."""
     return [self.encode(text) for text in texts]
 
+  def encode_pairs(self, texts: Sequence[str]) -> list[np.ndarray]:
+    """Return the ids of each text, of which every second one is the translation of the one before it."""
+    ids: list[Any] = [None] * len(texts)
+    ids[::2], ids[1::2] = self.encode_batch(texts[::2]), self.target.encode_batch(texts[1::2])
+    return ids
+
   def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
     """Return `id_to_token` of each id."""
     return [self.id_to_token(i) for i in self._check_ids(ids)]
@@ -88,6 +94,21 @@ class Tokenizer(abc.ABC):
     starts[1:] |= ends[row[:-1]]
     starts[:1] = True
     return starts
+
+  @property
+  def target(self) -> Tokenizer:
+    """The tokenizer of translations, where source and target have different ones (`marian.Marian`)."""
+    return self
+
+  @property
+  def start_id(self) -> int | None:
+    """Id of the token with which a decoder begins a translation."""
+    return self.eos_id
+
+  @property
+  def id_bound(self) -> int:
+    """Least number above all ids, of the source and of the target."""
+    return max(self.vocab_size, self.target.vocab_size)
 
   @property
   def proper(self) -> Tokenizer:

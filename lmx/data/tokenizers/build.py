@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import tokenizers as hf
 
-from lmx.data.tokenizers import characters, fastai, sentencepiece, subword_models, words
+from lmx.data.tokenizers import characters, fastai, marian, sentencepiece, subword_models, words
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.data.tokenizers.base import FILE, Absent, Tokenizer
 from lmx.data.tokenizers.characters import Bytes, Characters
@@ -25,7 +25,7 @@ from lmx.data.tokenizers.words import Words
 from lmx.errors import InputError, check_choice, nearest
 
 MARKS = {'': (subword_models.END_OF_TEXT, '<unk>'), 'xlnet': subword_models.XLNET_SPECIALS}
-KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram')
+KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram', marian.Marian.kind)
 
 
 class MissingTokenizer(InputError):
@@ -76,6 +76,10 @@ def train(
     return Unigram(subword_models.train_unigram(texts, vocab_size or 8192, lower_case, MARKS[marks]))
   if kind == 'wordpiece':
     return WordPiece(subword_models.train_wordpiece(texts, vocab_size or 8192, min_count, lower_case))
+  if kind == marian.Marian.kind:
+    raise InputError(
+      f'data.tokenizer: got "{kind}", which is read alone; set data.tokenizer_path to a folder of Marian'
+    )
   raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
 
 
@@ -131,6 +135,11 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       if tokenizer.kind != kind:
         raise InputError(f'{path}: got a tokenizer of kind {tokenizer.kind}; expected {kind}')
       return tokenizer
+    if kind == marian.Marian.kind:
+      for name in marian.FILES:
+        if not os.path.exists(os.path.join(path, name)):
+          raise MissingTokenizer(f'{os.path.join(path, name)}: missing; expected {", ".join(marian.FILES)}')
+      return marian.read(path, settings_lib.read(path, kind))
     names = _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES)
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
     settings = settings_lib.read(directory, kind)
@@ -186,6 +195,8 @@ def load(directory: str) -> Tokenizer:
     if kind == 'words':
       known = int(content['known']) if 'known' in content else 0
       return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
+    if kind == marian.Marian.kind:
+      return marian.Marian({key: value for key, value in content.items() if key != 'kind'})
     if kind == Absent.kind:
       return Absent(content['vocab_size'])
     model = hf.Tokenizer.from_str(json.dumps(content['model']))

@@ -1,4 +1,4 @@
-"""Conversion of SentencePiece's spiece.model, as in XLNet's release, to a model of the `tokenizers` library.
+"""Files of SentencePiece, and conversion of XLNet's spiece.model to a model of the `tokenizers` library.
 
 Such a file is a Protocol Buffers message, `ModelProto` of google/sentencepiece (src/sentencepiece_model.proto); the
 fields below are read. Text is normalised as in the release (zihangdai/xlnet, prepro_utils.py: quotes, NFKD,
@@ -27,17 +27,33 @@ from lmx.errors import InputError
 
 FILE = 'spiece.model'
 UNIGRAM = 1  # TrainerSpec.ModelType
-UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # SentencePiece.Type
+ORDINARY, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5  # SentencePiece.Type
 _COMMA = -100.0  # added to a subword's log probability
 _TYPE = descriptor_pb2.FieldDescriptorProto
 _STRING, _BYTES, _FLOAT, _INT = _TYPE.TYPE_STRING, _TYPE.TYPE_BYTES, _TYPE.TYPE_FLOAT, _TYPE.TYPE_INT32
+_BOOL = _TYPE.TYPE_BOOL
 # Message -> name of a field, its number, its type, and its default unless 0.
 _FIELDS = {
   'Piece': (('piece', 1, _STRING, ''), ('score', 2, _FLOAT, ''), ('type', 3, _INT, '1')),
-  'Trainer': (('model_type', 3, _INT, '1'), ('unk_id', 40, _INT, '')),
-  'Normalizer': (('precompiled_charsmap', 2, _BYTES, ''),),
+  'Trainer': (
+    ('model_type', 3, _INT, '1'),
+    ('treat_whitespace_as_suffix', 24, _BOOL, ''),
+    ('byte_fallback', 35, _BOOL, ''),
+    ('unk_id', 40, _INT, ''),
+  ),
+  'Normalizer': (
+    ('precompiled_charsmap', 2, _BYTES, ''),
+    ('add_dummy_prefix', 3, _BOOL, 'true'),
+    ('remove_extra_whitespaces', 4, _BOOL, 'true'),
+    ('escape_whitespaces', 5, _BOOL, 'true'),
+  ),
 }
-_PARTS = (('pieces', 1, 'Piece'), ('trainer_spec', 2, 'Trainer'), ('normalizer_spec', 3, 'Normalizer'))
+_PARTS = (
+  ('pieces', 1, 'Piece'),
+  ('trainer_spec', 2, 'Trainer'),
+  ('normalizer_spec', 3, 'Normalizer'),
+  ('denormalizer_spec', 5, 'Normalizer'),
+)
 
 
 class SpieceModel(NamedTuple):
@@ -76,11 +92,20 @@ def model_proto() -> Any:
 
 def read(path: Any) -> SpieceModel:
   """Read a file; raise InputError if it is missing, damaged or not a Unigram model."""
-  proto = model_proto()()
   try:
-    proto.ParseFromString(pathlib.Path(path).read_bytes())
+    content = pathlib.Path(path).read_bytes()
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror})') from None
+  proto = parse(content, path)
+  subwords = tuple((piece.piece, piece.score, piece.type) for piece in proto.pieces)
+  return SpieceModel(subwords, proto.trainer_spec.unk_id, proto.normalizer_spec.precompiled_charsmap)
+
+
+def parse(content: bytes, path: Any) -> Any:
+  """Return the message in a file of name `path`; raise InputError if it is damaged or not a Unigram model."""
+  proto = model_proto()()
+  try:
+    proto.ParseFromString(content)
   except (message.DecodeError, UnicodeDecodeError) as error:
     raise InputError(f'{path} is not a model of SentencePiece, or damaged or truncated ({error})') from None
   trainer = proto.trainer_spec
@@ -91,8 +116,7 @@ def read(path: Any) -> SpieceModel:
     )
   if trainer.model_type != UNIGRAM:
     raise InputError(f'{path} is a model of SentencePiece of type {trainer.model_type}; only Unigram, 1, is read')
-  subwords = tuple((piece.piece, piece.score, piece.type) for piece in proto.pieces)
-  return SpieceModel(subwords, trainer.unk_id, proto.normalizer_spec.precompiled_charsmap)
+  return proto
 
 
 def has_capitals(path: Any) -> bool:

@@ -33,6 +33,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
   'bpe': {'bos': (_END,), 'eos': (_END,)},
   'gpt_bpe': {'unk': ('<unk>',)},
   'unigram': _XLNET | {'bos': ('<s>', _END), 'eos': ('</s>', _END)},
+  'marian': {'unk': ('<unk>',), 'eos': ('</s>',), 'pad': ('<pad>',)},
 }
 _RENAMED = ('wordpiece', 'bpe')  # kinds that may have special tokens of other names
 # Keys without effect on tokens.
@@ -56,12 +57,14 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
   'bpe': {'add_bos_token': (False,), 'add_eos_token': (False,), 'do_lower_case': (False,)},
   'gpt_bpe': {'do_lower_case': (True,)},
   'unigram': {'remove_space': (True,), 'sp_model_kwargs': (None, {})},
+  'marian': {'sp_model_kwargs': (None, {})},
 }
 _CLASSES = {
   'wordpiece': r'(Bert|DistilBert|Electra|MobileBert|ConvBert|Lxmert|Funnel|LayoutLM|Retri\w+|DPR\w+)Tokenizer(Fast)?',
   'bpe': r'GPT2Tokenizer(Fast)?',
   'gpt_bpe': r'OpenAIGPTTokenizer(Fast)?',
   'unigram': r'XLNetTokenizer(Fast)?',
+  'marian': r'MarianTokenizer',
 }
 _ANY_CLASS = ('PreTrainedTokenizerFast', 'TokenizersBackend')  # of a tokenizer.json, for any model
 _SWITCHES = {'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars'}
@@ -98,7 +101,7 @@ def read(directory: Any, kind: str) -> Settings:
 
   Args:
     directory: the folder.
-    kind: kind of its tokenizer: 'wordpiece', 'bpe', 'gpt_bpe' or 'unigram'; another kind has no settings.
+    kind: kind of its tokenizer: 'wordpiece', 'bpe', 'gpt_bpe', 'unigram' or 'marian'; another kind has no settings.
 
   Raises:
     InputError: a file is damaged, a value has another type or is not supported, or a key is
@@ -170,6 +173,15 @@ def _check(settings: Mapping[str, Any], kind: str, where: str) -> None:
     'bpe': {'add_prefix_space'},
     'gpt_bpe': set(),
     'unigram': {'do_lower_case', 'keep_accents'},
+    'marian': {
+      'source_lang',
+      'target_lang',
+      'separate_vocabs',
+      'source_spm',
+      'target_spm',
+      'vocab',
+      'target_vocab_file',
+    },
   }[kind]
   for key in settings:
     if key not in known and not _UNUSED.fullmatch(key):

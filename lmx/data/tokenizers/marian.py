@@ -1,0 +1,166 @@
+"""Tokenizer of Marian's folders, such as opus-mt: a Unigram model of SentencePiece for each language.
+
+A folder has source.spm, target.spm and vocab.json, which gives the ids of the subwords of both; with `separate_vocabs`
+in tokenizer_config.json the target's are in target_vocab.json. `>>fra<<` at the start of a text, which names the
+language of its translation, is one token. A subword without an id is `<unk>`. Punctuation is not normalised: neither
+transformers 4.57 nor 5 does it unless a program calls `MarianTokenizer.normalize` first.
+
+Deviation: special tokens written out in a text are ordinary text; MarianTokenizer makes them special tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lmx import documents
+from lmx.data.tokenizers import settings as settings_lib
+from lmx.data.tokenizers import subword_models
+from lmx.data.tokenizers.base import Tokenizer
+from lmx.data.tokenizers.unigram_encoder import Encoder
+from lmx.errors import InputError
+
+SOURCE, TARGET, VOCABULARY, TARGET_VOCABULARY = 'source.spm', 'target.spm', 'vocab.json', 'target_vocab.json'
+FILES = (SOURCE, TARGET, VOCABULARY)
+_END, _UNKNOWN, _PAD = SPECIAL = ('</s>', '<unk>', '<pad>')
+# Replaced in this order by `clean_up_tokenization_spaces`.
+_CLEANED = (' .', ' ?', ' !', ' ,', " ' ", " n't", " 'm", " 's", " 've", " 're")
+
+
+class Marian(Tokenizer):
+  """Subwords of two languages; `encode` reads the source's, and `target` is the same of the target's.
+
+  Decoding skips `<unk>`, `<pad>` and `</s>`, as pipelines of transformers do.
+
+  Args:
+    content: `models` (source.spm and target.spm in base 64), `vocabularies` (subword -> id of the source and of the
+      target, or of both), `start_id`, `clean_up` (the option clean_up_tokenization_spaces).
+    side: 0 for the source, 1 for the target.
+
+  Raises:
+    InputError: a model is damaged, or a vocabulary lacks a special token.
+  """
+
+  kind = 'marian'
+  space_first = True
+
+  def __init__(self, content: Mapping[str, Any], side: int = 0):
+    self._content, self._side = dict(content), side
+    self._ids: dict[str, int] = content['vocabularies'][side if len(content['vocabularies']) > 1 else 0]
+    self._tokens = {i: token for token, i in self._ids.items()}
+    self.vocab_size = max(self._tokens) + 1
+    missing = [token for token in SPECIAL if token not in self._ids]
+    if missing or len(self._tokens) < len(self._ids) or min(self._tokens) < 0:
+      got = f'no {", ".join(missing)}' if missing else 'an id twice or below 0'
+      raise InputError(f'the vocabulary has {got}; expected an id from 0 on for each subword, and {", ".join(SPECIAL)}')
+    self.eos_id, self.unk_id, self.pad_id = (self._ids[token] for token in SPECIAL)
+    try:
+      model = base64.b64decode(content['models'][side], validate=True)
+    except binascii.Error as error:
+      raise InputError(f'the model of SentencePiece is damaged ({error})') from None
+    self._encoder = Encoder(model, (SOURCE, TARGET)[side])
+
+  @property
+  def start_id(self) -> int:
+    return self._content['start_id']
+
+  @functools.cached_property
+  def target(self) -> Marian:
+    return self if self._side else Marian(self._content, 1)
+
+  def encode(self, text: str) -> np.ndarray:
+    text, tokens = subword_models.SURROGATE.sub('\ufffd', text), []
+    end = text.find('<<')
+    if text.startswith('>>') and end >= 0:
+      tokens, text = [text[: end + 2]], text[end + 2 :]
+    tokens += self._encoder.encode(text)
+    return np.asarray([self._ids.get(token, self.unk_id) for token in tokens], np.int32)
+
+  def decode(self, ids: Iterable[int]) -> str:
+    tokens = [self._tokens.get(i, _UNKNOWN) for i in self._check_ids(ids)]
+    written = (token for token in tokens if token not in SPECIAL and token not in self._encoder.control)
+    text = ''.join(written).replace(subword_models.SPACE, ' ').strip()
+    for old in _CLEANED if self._content['clean_up'] else ():
+      text = text.replace(old, old.strip())
+    return text
+
+  def id_to_token(self, index: int) -> str:
+    return self._tokens.get(index, '')  # an id that the vocabulary skips
+
+  def content(self) -> dict[str, Any]:
+    return {'kind': self.kind, **self._content}
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    ends = np.asarray([text in SPECIAL or text.endswith('<<') for text in texts])
+    return ends | [text[:1] == subword_models.SPACE for text in texts], ends
+
+
+def read(directory: Any, settings: settings_lib.Settings) -> Marian:
+  """Read a folder; raise InputError if a file is missing or damaged, or a setting is not supported."""
+  directory = pathlib.Path(directory)
+  config = _optional(directory / settings_lib.FILE)
+  where = str(directory / settings_lib.FILE)
+  separate = documents.field(config, 'separate_vocabs', bool, where, False)
+  names = [VOCABULARY, TARGET_VOCABULARY] if separate else [VOCABULARY]
+  vocabularies = [_vocabulary(directory / name) for name in names]
+  _check(settings, vocabularies, where)
+  content = {
+    'models': [base64.b64encode(documents.read_bytes(directory / name)).decode() for name in (SOURCE, TARGET)],
+    'vocabularies': vocabularies,
+    'start_id': _start(directory, vocabularies[-1]),
+    'clean_up': documents.field(config, 'clean_up_tokenization_spaces', bool, where, False),
+  }
+  tokenizer = Marian(content)
+  tokenizer.target  # noqa: B018, reads target.spm
+  return tokenizer
+
+
+def _optional(path: pathlib.Path) -> dict[str, Any]:
+  return documents.convert(documents.read_json(path), dict, str(path)) if path.exists() else {}
+
+
+def _vocabulary(path: pathlib.Path) -> dict[str, int]:
+  vocabulary = documents.convert(documents.read_json(path), dict, str(path))
+  ids = {token: documents.convert(i, int, f'{path}: {documents.show(token)}') for token, i in vocabulary.items()}
+  missing = [token for token in SPECIAL if token not in ids]
+  if missing:
+    raise InputError(f'{path}: got no {", ".join(missing)}; expected {", ".join(SPECIAL)} among the subwords')
+  if len(set(ids.values())) < len(ids) or min(ids.values()) < 0 or max(ids.values()) >= 2**31:
+    raise InputError(f'{path}: got an id twice, or one out of range; expected different ids from 0 to 2^31 - 1')
+  return ids
+
+
+def _check(settings: settings_lib.Settings, vocabularies: list[dict[str, int]], where: str) -> None:
+  """Raise InputError for tokens that are added to the vocabulary, and for vocabularies with other special tokens."""
+  added = {token.content for _, token in settings.added} | {*settings.extra}
+  if others := sorted(added - {*SPECIAL}):
+    raise InputError(
+      f'{where}: got the added tokens {", ".join(others)}; expected {", ".join(SPECIAL)} alone; lmx supports no other'
+    )
+  for number, token in settings.added:
+    if number != vocabularies[0][token.content]:
+      raise InputError(
+        f'{where}: added token "{token.content}": got id {number}; expected {vocabularies[0][token.content]}, as in '
+        f'{VOCABULARY}'
+      )
+  for name in (_END, _UNKNOWN):
+    ids = [vocabulary[name] for vocabulary in vocabularies]
+    if len(set(ids)) > 1:
+      raise InputError(f'{TARGET_VOCABULARY}: {name}: got id {ids[1]}; expected {ids[0]}, as in {VOCABULARY}')
+
+
+def _start(directory: pathlib.Path, vocabulary: Mapping[str, int]) -> int:
+  """Return the id of the token with which the decoder begins, by default `<pad>`."""
+  for name in ('generation_config.json', 'config.json'):
+    value = _optional(directory / name).get('decoder_start_token_id')
+    if value is not None:
+      return documents.convert(value, int, f'{directory / name}: decoder_start_token_id')
+  return vocabulary[_PAD]
