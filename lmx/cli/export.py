@@ -9,7 +9,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--workdir',
     required=True,
-    help='work directory of a run of BERT, GPT, GPT-2, XLNet, Transformer-XL, AWD-LSTM or ELMo',
+    help='work directory of a run of BERT, GPT, GPT-2, XLNet, Transformer-XL, Marian, AWD-LSTM or ELMo',
   )
   parser.add_argument('--to', required=True, help='folder to write')
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,8 +32,9 @@ from lmx.interop.huggingface import folder as folders
 from lmx.interop.tensor_table import NEW, Row
 from lmx.models import registry
 from lmx.reporting import run_log
-from lmx.runs import hub, init, restore
+from lmx.runs import init, restore
 
+HUB = 'hub:'
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
 _RELEASES = (openai, tensorflow, transformer_xl, awd_lstm, elmo)  # formats other than a folder of transformers
@@ -58,8 +58,7 @@ class Imported(NamedTuple):
     tokenizer: see `lmx.data.tokenizers.build`.
     record: content of its data.json.
     rows: the tensors of the files, each with what became of it.
-    lines: lines for the user on what was read.
-    notes: lines for the user on what is not as in the files: newly initialised parameters, how text is split.
+    lines: lines for the user: what was read, and which parameters are newly initialised.
   """
 
   run: schema.Run
@@ -69,14 +68,13 @@ class Imported(NamedTuple):
   record: dict[str, Any]
   rows: list[Row]
   lines: list[str]
-  notes: list[str]
 
 
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> list[str]:
   """Import a folder of transformers (lmx/interop/huggingface/folder.py), or the authors' release, as a run.
 
   Args:
-    source: the folder, or 'hub:NAME' or 'hub:NAME@REVISION' to download one (lmx/runs/hub.py).
+    source: the folder, or 'hub:NAME' to download one from huggingface.co.
     workdir: work directory to write; it must be missing or empty. It is written as a whole or not at all.
     overrides: `section.key=value`, such as model.attention=xla.
     with_tokenizer: read the tokenizer too; without one the run reads no text.
@@ -89,43 +87,7 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   """
   imported = read(source, workdir, overrides, with_tokenizer=with_tokenizer)
   write(imported, workdir)
-  return imported.lines + imported.notes
-
-
-def is_importable(source: Any) -> bool:
-  """Return True for 'hub:NAME' and for a folder of published weights, False for a work directory and anything else."""
-  if '://' in os.fspath(source) or (run_files.exists(source) and (epath.Path(source) / 'data.json').exists()):
-    return False
-  if os.fspath(source).startswith(hub.PREFIX):
-    return True
-  return os.path.isdir(source) and (folders.is_folder(source) or any(one.is_release(source) for one in _RELEASES))
-
-
-def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRun, Imported]:
-  """Return published weights as a run, and what was read.
-
-  Its work directory is temporary, and has no checkpoint. It is removed with the run.
-
-  Raises:
-    InputError: see `import_run`.
-  """
-  directory = tempfile.TemporaryDirectory(prefix='lmx-')
-  imported = read(source, directory.name, overrides)
-  workdir = epath.Path(directory.name)
-  run_files.write(workdir, imported.config.to_dict(), imported.record, imported.tokenizer)
-  _put_on_device(imported.params)
-  run, model = imported.run, registry.get(imported.run.model_name)
-  own = (imported.params, imported.tokenizer, imported.config, run)
-  return restore.RestoredRun(model, run.model, *own, step=0, workdir=workdir, files=directory), imported
-
-
-def _put_on_device(params: dict[str, Any]) -> None:
-  """Replace the arrays of a nested dict one by one, so that memory holds one of them twice."""
-  for name, x in params.items():
-    if isinstance(x, dict):
-      _put_on_device(x)
-    else:
-      params[name] = jax.device_put(x)
+  return imported.lines
 
 
 def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> Imported:
@@ -133,13 +95,18 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   workdir = epath.Path(workdir)
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
-  directory = hub.download(source) if source.startswith(hub.PREFIX) else source
+  directory = download(source.removeprefix(HUB)) if source.startswith(HUB) else source
   release = next((one for one in _RELEASES if one.is_release(directory)), folders)
   folder = release.read(directory)
   tokenizer, special_tokens, data = _read_tokenizer(folder, directory, with_tokenizer)
   data |= {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer')}
   config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens) | folder.data), overrides)
-  config, run = _settle(config, folder, tokenizer.vocab_size)
+  config, run = _settle(config, folder, tokenizer.target.vocab_size)
+  source_V = getattr(run.model, 'source_V', 0)
+  if source_V and tokenizer.vocab_size > source_V:
+    raise InputError(
+      f'config.json: vocab_size: got {source_V}; expected at least {tokenizer.vocab_size}, the ids of vocab.json'
+    )
   converted = huggingface.convert(
     folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels), folder.names
   )
@@ -149,19 +116,18 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   if not converted.params['objective'] and 'next_sentence' in config.objective:
     config.unlock()
     config.objective.next_sentence = False
-    run = config_lib.to_run(config.lock(), tokenizer.vocab_size)
+    run = config_lib.to_run(config.lock(), tokenizer.target.vocab_size)
   params, new = _complete(run, converted.params)
   label_names = list(folder.labels) if run.objective_name == 'classify' else []
   record = {'hash': '', 'imported_from': source, 'label_names': label_names}
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
   about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
-  notes = [folder.note] * bool(with_tokenizer and folder.note)
+  lines += _describe(folder, run) + [folder.note] * bool(with_tokenizer and folder.note)
   if new:
     missing = sorted({'/'.join(row.name.split('/')[:2]) for row in new})
-    notes.append(f'not in the files, so newly initialised: {", ".join(missing)}')
-  rows = [*converted.rows, *folder.unused, *new]
-  return Imported(run, config, params, tokenizer, record, rows, lines + _describe(folder, run), notes)
+    lines.append(f'not in the files, so newly initialised: {", ".join(missing)}')
+  return Imported(run, config, params, tokenizer, record, [*converted.rows, *folder.unused, *new], lines)
 
 
 def _read_tokenizer(
@@ -223,6 +189,7 @@ def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
     'model': {'name': folder.name, 'variant': variant, **folder.fields},
     'objective': dict(folder.objective),
     'data': {'length': length, 'batch_size': 8, **data},
+    'evaluation': dict(folder.evaluation),
     'train': {'steps': 1},
   }
 
@@ -295,7 +262,21 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
   new = {path: np.asarray(x) for path, x in zip(missing, initialise(key), strict=True)}
   params = {path: new[path] if path in new else leaves[path] for path in shapes}  # in the order of the model
   rows = [Row(NEW, '/'.join(path), shapes[path].shape, shapes[path].dtype.name) for path in missing]
-  return {'model': {}, 'objective': {}} | unflatten_dict(params), rows
+  return unflatten_dict(params), rows
+
+
+def download(name: str) -> str:
+  """Download a model's files from huggingface.co, or find them in its cache. Raises InputError without a network."""
+  from huggingface_hub import errors, snapshot_download
+
+  try:
+    return snapshot_download(name, allow_patterns=list(folders.NEEDED))
+  except (errors.HfHubHTTPError, errors.HFValidationError, errors.LocalEntryNotFoundError, OSError) as error:
+    short = str(error).strip().splitlines()[0]
+    raise InputError(
+      f'hub:{name}: cannot be downloaded from huggingface.co ({short}); without a network, give a '
+      'folder with its files instead'
+    ) from None
 
 
 def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
@@ -340,8 +321,9 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
     loaded.tokenizer.content(),
     data.lower_case,
     data.special_tokens,
+    run.evaluation,
   )
   lines = [f'wrote {", ".join(names)} to {to}']
-  if 'tokenizer.json' not in names:
+  if not {'tokenizer.json', 'source.spm'} & {*names}:
     lines.append(f'not written: transformers has no format for a tokenizer of kind {loaded.tokenizer.kind}')
   return lines

@@ -11,7 +11,9 @@ and, if folders are read and written (folder.py),
   TYPE, TOKENIZER: the model_type in config.json, and the kind of the lmx tokenizer;
   fields(config), config(cfg): conversion between sizes in config.json and fields of the model's Config;
   vocabulary(folder), NOTE, optional: reader of a vocabulary of words, and a line about it for the user;
-  DATA, optional: fields of lmx's section `data` of an imported run.
+  DATA, optional: fields of lmx's section `data` of an imported run;
+  evaluation(directory, config), optional: fields of its section `evaluation`, the options of the search of a folder;
+  write(directory, tokenizer, evaluation), optional: writer of its further files; it returns fields of config.json.
 The classes of transformers, each a model with a head, are in architectures.py.
 """
 

@@ -16,6 +16,7 @@ language model, dropout that a class does not have, and tag sequences constraine
   XLNetForTokenClassification                       tag                   each subword
   XLNetForQuestionAnsweringSimple                   span                  each subword, start and end logits
   XLNetForQuestionAnswering                         span, head 'xlnet'    each subword, ends given their start
+  MarianMTModel                                     translation           none, each token of the translation
 
 A GPT model read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1), which
 the files do not contain. BertForMaskedLM is BERT without a next-sentence head.
@@ -219,6 +220,7 @@ HEADS = {
     integers={'begins': ('start_n_top', 5), 'ends': ('end_n_top', 5)},
     fixed_objective={'head': 'xlnet'},
   ),
+  'MarianMTModel': Head('transformer', ('translation',), groups=('output',), tied=True),
 }
 # Files of the class on the left may lack tensors of the class on the right, or have more.
 _READ_AS = {
@@ -228,6 +230,7 @@ _READ_AS = {
   'OpenAIGPTModel': 'OpenAIGPTLMHeadModel',
   'GPT2Model': 'GPT2LMHeadModel',
   'XLNetModel': 'XLNetLMHeadModel',
+  'MarianModel': 'MarianMTModel',
 }
 
 

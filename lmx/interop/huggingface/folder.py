@@ -42,6 +42,10 @@ NEEDED = (
   'vocab.json',
   'merges.txt',
   'spiece.model',
+  'generation_config.json',
+  'source.spm',
+  'target.spm',
+  'target_vocab.json',
   *word_vocabulary.NAMES,
 )
 _ANY_CLASS = 'PreTrainedTokenizerFast'  # reads the whole file in every version
@@ -58,7 +62,7 @@ _PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
   'gpt_bpe': ({'type': 'BertNormalizer', 'lowercase': True}, {'type': 'BertPreTokenizer'}),
 }
 # Unless tokenizer_config.json differs.
-_LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False, 'words': False}
+_LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False, 'words': False, 'marian': False}
 _END = '<|endoftext|>'  # GPT-2's only special token
 
 
@@ -76,6 +80,7 @@ class Folder(NamedTuple):
     objective: the `objective` section of lmx's config; {} leaves it to the model.
     labels: names of the labels, () if there are none.
     data: further fields of the config's section `data`.
+    evaluation: fields of its section `evaluation`.
     vocabulary: reads a list of words; it returns None if the folder has none.
     note: line for the user about that tokenizer.
     names: tensor -> its name in the file where that is another.
@@ -91,16 +96,11 @@ class Folder(NamedTuple):
   objective: Mapping[str, Any] = {}
   labels: tuple[str, ...] = ()
   data: Mapping[str, Any] = {}
+  evaluation: Mapping[str, Any] = {}
   vocabulary: Callable[[], word_vocabulary.Vocabulary | None] | None = None
   note: str = ''
   names: Mapping[str, str] = {}
   unused: Sequence[Row] = ()
-
-
-def is_folder(directory: Any) -> bool:
-  """Return True if a folder has a config.json with the type of a model of transformers."""
-  path = pathlib.Path(directory) / CONFIG
-  return path.is_file() and 'model_type' in read_json(path)
 
 
 def read(directory: Any) -> Folder:
@@ -124,6 +124,8 @@ def read(directory: Any) -> Folder:
     raise InputError(f'{directory}: {error}') from None
   lowers = _LOWERS[layout.TOKENIZER]
   own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', '')}
+  if hasattr(layout, 'evaluation'):
+    own['evaluation'] = layout.evaluation(directory, config)
   if hasattr(layout, 'vocabulary'):
     own['vocabulary'] = functools.partial(layout.vocabulary, directory)
   return Folder(name, fields, tensors, layout.TOKENIZER, lowers, architecture, objective, labels, **own)
@@ -197,6 +199,7 @@ def write(
   tokenizer: Mapping[str, Any],
   lower_case: bool = True,
   special_tokens: Sequence[str] = (),
+  evaluation: Any = None,
 ) -> list[str]:
   """Write a folder that `from_pretrained` of transformers loads.
 
@@ -209,6 +212,7 @@ def write(
     tokenizer: content of the tokenizer's own file: 'kind' and, for subwords, 'model'.
     lower_case: True if the tokenizer lower-cases.
     special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
+    evaluation: the run's section `evaluation`, of a family that writes the options of its search.
 
   Returns:
     The names of the files. The tokenizer has none if Hugging Face has no such kind.
@@ -230,6 +234,8 @@ def write(
     settings |= architectures.config(architecture, task) | _write_tokenizer(
       part, tokenizer, length, lower_case, special_tokens
     )
+    if hasattr(layout, 'write'):
+      settings |= layout.write(part, tokenizer, evaluation)
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
     shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors makes it readable by its owner only

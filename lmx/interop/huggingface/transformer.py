@@ -1,19 +1,171 @@
-"""Marian: `MarianMTModel` (activation_function 'relu', scale_embedding, one shared vocabulary).
+"""Marian and opus-mt: `MarianMTModel`.
 
-It is models/transformer.py with norm 'post', positions 'halves', biases 'all' and eps 1e-5. Its tables of sinusoids
-are constants.
+It is models/transformer.py with norm 'post', positions 'halves', biases 'all' and eps 1e-5. Its tables of sinusoids are
+constants, of `max_position_embeddings` rows; lmx computes any number. With `share_encoder_decoder_embeddings` false the
+source has a table of its own, `source_V`. Options of the search are in generation.py.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from lmx.interop.huggingface.entry import Entry, Tied, linear, norm, reshaped, same, stacked
+from lmx import documents
+from lmx.errors import InputError
+from lmx.interop.huggingface import generation
+from lmx.interop.huggingface.entry import (
+  LAYERS,
+  Entry,
+  Tied,
+  check_value,
+  integer,
+  linear,
+  norm,
+  rate,
+  reshaped,
+  same,
+  show,
+  stacked,
+)
 
+TYPE = 'marian'
+TOKENIZER = 'marian'
+DATA = {'batching': 'translation'}
 PREFIX, BARE = 'model.', r'(shared|encoder|decoder)\.'
-_TIED = ('lm_head.weight', 'model.encoder.embed_tokens.weight', 'model.decoder.embed_tokens.weight')
+_MODELS, _VOCABULARIES, _END = ('source.spm', 'target.spm'), ('vocab.json', 'target_vocab.json'), '</s>'
+# Sizes in config.json and the defaults of transformers' class.
+_SIZES = {
+  'D': ('d_model', 1024),
+  'F': ('decoder_ffn_dim', 4096),
+  'H': ('decoder_attention_heads', 16),
+  'encoder_F': ('encoder_ffn_dim', 4096),
+  'encoder_H': ('encoder_attention_heads', 16),
+}
+_LAYERS = {'encoder_layers': 12, 'decoder_layers': 12}
+_RATES = {
+  'dropout': ('dropout', 0.1),
+  'dropout_attention': ('attention_dropout', 0.0),
+  'dropout_relu': ('activation_dropout', 0.0),
+}
+_ACTIVATIONS = {
+  **{'relu': 'relu', 'swish': 'swish', 'silu': 'swish', 'gelu': 'gelu_erf'},
+  **{'gelu_new': 'gelu_tanh', 'gelu_pytorch_tanh': 'gelu_tanh'},
+}
+# Fields of older files: with other values they are of models that MarianMTModel does not compute.
+_FIXED: dict[str, tuple[Any, ...]] = {
+  'static_position_embeddings': (True,),
+  'normalize_before': (False,),
+  'normalize_embedding': (False,),
+  'add_final_layer_norm': (False,),
+  'tie_encoder_decoder': (False,),
+  'is_encoder_decoder': (True,),
+  'encoder_layerdrop': (0,),
+  'decoder_layerdrop': (0,),
+}
+# Fields of the Config with which the class computes.
+_MODEL = {'norm': 'post', 'positions': 'halves', 'biases': 'all', 'eps': 1e-5, 'first_position': 0, 'K': 0}
+
+
+def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
+  """Return fields of models/transformer.py's Config; raise InputError if the values are not supported."""
+  for name, values in _FIXED.items():
+    check_value(theirs, name, *values)
+  settings: dict[str, Any] = dict(_MODEL) | {ours: integer(theirs, *given) for ours, given in _SIZES.items()}
+  settings |= {name: integer(theirs, name, default, high=LAYERS) for name, default in _LAYERS.items()}
+  settings |= {ours: rate(theirs, *given) for ours, given in _RATES.items()}
+  activation = theirs.get('activation_function', 'gelu')
+  if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+    raise InputError(f'config.json: activation_function: got {show(activation)}; expected {", ".join(_ACTIVATIONS)}')
+  settings['activation'] = _ACTIVATIONS[activation]
+  settings['scale_embedding'] = _switch(theirs, 'scale_embedding', False)
+  settings['tied'] = _switch(theirs, 'tie_word_embeddings', True)
+  settings['V'] = integer(theirs, 'vocab_size', 58_101)
+  if not _switch(theirs, 'share_encoder_decoder_embeddings', True):
+    settings['source_V'] = settings['V']
+    if theirs.get('decoder_vocab_size'):
+      settings['V'] = integer(theirs, 'decoder_vocab_size')
+  return settings
+
+
+def _switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
+  if type(value := theirs.get(name, default)) is not bool:
+    raise InputError(f'config.json: {name}: got {show(value)}; expected true or false')
+  return value
+
+
+def config(cfg: Any) -> dict[str, Any]:
+  """Return fields of config.json; the inverse of `fields`. Raises InputError for what the class does not compute."""
+  for name, expected in _MODEL.items():
+    if (got := getattr(cfg, name)) != expected:
+      raise InputError(f'model.{name}: got {got!r}; expected {expected!r}; MarianMTModel computes no other')
+  settings: dict[str, Any] = {theirs: getattr(cfg, ours) for ours, (theirs, _) in (_SIZES | _RATES).items()}
+  settings['encoder_ffn_dim'] = cfg.encoder_F or cfg.F
+  settings['encoder_attention_heads'] = cfg.encoder_H or cfg.H
+  return settings | {
+    **{name: getattr(cfg, name) for name in _LAYERS},
+    'activation_function': {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}[cfg.activation],
+    'scale_embedding': cfg.scale_embedding,
+    'tie_word_embeddings': cfg.tied,
+    'vocab_size': cfg.source_V or cfg.V,
+    'decoder_vocab_size': cfg.V,
+    'share_encoder_decoder_embeddings': not cfg.source_V,
+    'max_position_embeddings': 1024,  # lmx has no bound
+    'static_position_embeddings': True,
+    'is_encoder_decoder': True,
+  }
+
+
+def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, Any]:
+  """Return fields of the section `evaluation`, which are the options of `generate` in a folder."""
+  theirs = {'eos_token_id': 0, 'forced_eos_token_id': 0, **theirs}
+  if (path := directory / _VOCABULARIES[0]).exists():
+    vocabulary = documents.convert(documents.read_json(path), dict, str(path))
+    if (end := generation.end_id(directory, theirs)) != vocabulary.get(_END, end):
+      raise InputError(f'eos_token_id: got {end}; expected {vocabulary[_END]}, the id of {_END} in {path}')
+  return generation.read(directory, theirs)
+
+
+def write(directory: pathlib.Path, tokenizer: Mapping[str, Any], evaluation: Any) -> dict[str, Any]:
+  """Write the files of the tokenizer and generation_config.json; return the ids of config.json.
+
+  Args:
+    directory: the folder.
+    tokenizer: content of the tokenizer's own file (lmx/data/tokenizers/marian.py).
+    evaluation: section `evaluation` of the run.
+
+  Raises:
+    InputError: it is a tokenizer of another kind, or `generate` does not search so.
+  """
+  if tokenizer['kind'] != TOKENIZER:
+    raise InputError(
+      f'data.tokenizer: got "{tokenizer["kind"]}"; expected "{TOKENIZER}", because a folder of Marian has models of '
+      'SentencePiece'
+    )
+  for name, model in zip(_MODELS, tokenizer['models'], strict=True):
+    (directory / name).write_bytes(base64.b64decode(model))
+  vocabularies = tokenizer['vocabularies']
+  for name, vocabulary in zip(_VOCABULARIES, vocabularies, strict=False):
+    (directory / name).write_text(json.dumps(vocabulary, indent=2) + '\n')
+  settings = {
+    'tokenizer_class': 'MarianTokenizer',
+    'clean_up_tokenization_spaces': tokenizer['clean_up'],
+    'separate_vocabs': len(vocabularies) > 1,
+  }
+  (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
+  end, pad = (vocabularies[-1][token] for token in (_END, '<pad>'))
+  options = generation.config(evaluation, end, tokenizer['start_id'], pad)
+  (directory / generation.FILE).write_text(json.dumps(options, indent=2) + '\n')
+  return {
+    'pad_token_id': pad,
+    'eos_token_id': end,
+    'decoder_start_token_id': tokenizer['start_id'],
+    'forced_eos_token_id': options.get('forced_eos_token_id'),
+  }
 
 
 def _sinusoids(x: np.ndarray) -> np.ndarray:
@@ -23,25 +175,39 @@ def _sinusoids(x: np.ndarray) -> np.ndarray:
   return np.concatenate([np.sin(angles), np.cos(angles[:, : D // 2])], axis=1)
 
 
+_SHARED, _OUTPUT = 'model.shared.weight', 'lm_head.weight'
+_ENCODER, _DECODER = (f'model.{side}.embed_tokens.weight' for side in ('encoder', 'decoder'))
 BUFFERS = {r'model\.(encoder|decoder)\.embed_positions\.weight': _sinusoids}
 
 
 def tied(cfg: Any) -> list[Tied]:
   """Return the tensors that repeat others."""
-  del cfg
-  return [Tied(name, 'model.shared.weight') for name in _TIED]
+  source, target = _tables(cfg)
+  names = [name for name in (_ENCODER, _DECODER) if name not in (source, target)] + [_OUTPUT] * cfg.tied
+  return [Tied(name, target) for name in names]
+
+
+def _tables(cfg: Any) -> tuple[str, str]:
+  """Return the names of the embedding tables of source and target."""
+  return (_ENCODER, _DECODER) if cfg.source_V else (_SHARED, _SHARED)
 
 
 def entries(cfg: Any) -> list[Entry]:
   """Return the entry of every parameter."""
-  D, H, F = cfg.D, cfg.H, cfg.F
-  K = D // H
+  D = cfg.D
+  source, target = _tables(cfg)
   parameters = [
-    same('model/embed/tokens', 'model.shared.weight', cfg.V, D),
-    reshaped('model/output/bias', 'final_logits_bias', (1, cfg.V), (cfg.V,)),
+    same('model/embed/tokens', target, cfg.V, D),
+    reshaped('model/output/bias', 'final_logits_bias', (1, cfg.V), (cfg.V,))._replace(group='output'),
   ]
+  if cfg.source_V:
+    parameters.append(same('model/embed/source', source, cfg.source_V, D))
+  if not cfg.tied:
+    parameters.append(same('model/output/tokens', _OUTPUT, cfg.V, D))
   for i in range(cfg.N):
     decoder, j = (0, i) if i < cfg.encoder_layers else (1, i - cfg.encoder_layers)
+    F, H = (cfg.F, cfg.H) if decoder else (cfg.encoder_F or cfg.F, cfg.encoder_H or cfg.H)
+    K = D // H
     ours, theirs = f'model/layer_{i:02d}', f'model.{"decoder" if decoder else "encoder"}.layers.{j}'
     attention = f'{theirs}.self_attn'
     parameters += [
