@@ -380,14 +380,14 @@ def literal(rng: random.Random) -> None:
 
 def importer(folder: pathlib.Path) -> Any:
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(convert, '_write', lambda *_: None)
+    patch.setattr(convert, 'write', lambda *_: None)
     patch.setattr(convert, '_complete', lambda run, params: (params, []))
     return convert.import_run(str(folder), folder / 'run', with_tokenizer=False)
 
 
 def importer_with_tokenizer(folder: pathlib.Path) -> Any:
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(convert, '_write', lambda *_: None)
+    patch.setattr(convert, 'write', lambda *_: None)
     patch.setattr(convert, '_complete', lambda run, params: (params, []))
     return convert.import_run(str(folder), folder / 'run')
 
