@@ -1,17 +1,20 @@
 """lmx: the line of pre-trained language models as small pure functions in JAX.
 
-`lmx.load(workdir)` gives a trained run back to Python; everything else is imported from its own module.
+`lmx.load` gives a trained run, or published weights, to Python; everything else is imported from its own module.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from lmx.inference import TrainedRun
 
 __version__ = '0.1.0'
 
 
-def load(workdir: Any, which: str | int = 'best') -> Any:
-  """Load a run from its work directory; see `lmx.runs.restore.load`."""
-  from lmx.runs import restore
+def load(source: Any, which: str | int = 'best') -> TrainedRun:
+  """Load a run from its work directory, or import published weights; see `lmx.inference.load`."""
+  from lmx import inference
 
-  return restore.load(workdir, which)
+  return inference.load(source, which)

@@ -70,7 +70,7 @@ def blocks(document: str) -> list[str]:
 
 
 def test_names_in_the_python_example_exist():
-  source = next(b for b in blocks('README.md') if 'lmx.load' in b)
-  restored = importlib.import_module('lmx.runs.restore')
-  known = set(restored.RestoredRun.__dataclass_fields__) | set(dir(restored.RestoredRun))
+  source = '\n'.join(b for b in blocks('README.md') if 'lmx.load' in b)
+  run = importlib.import_module('lmx.inference').TrainedRun
+  known = set(run.__dataclass_fields__) | set(dir(run))
   assert set(re.findall(r'\brun\.(\w+)', source)) <= known

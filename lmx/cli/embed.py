@@ -2,7 +2,7 @@
 
 The output has for line i (from 0) an array `i` of shape (layers, tokens, width), float32, the embeddings first, and its
 tokens as `i_tokens`. If the layers have different widths, it has arrays `i_layer_j` of shape (tokens, width) instead.
-numpy.load reads the .npz file, h5py the .hdf5 file. `--workdir` may also be a directory with the two files of an ELMo
+numpy.load reads the .npz file, h5py the .hdf5 file. `--workdir` may also be what `lmx import` reads, such as an ELMo
 release.
 """
 
@@ -36,24 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from tqdm import tqdm
 
-  from lmx.prediction import contextual_embeddings
+  from lmx import inference
 
+  tokens = 0
   with contextlib.ExitStack() as stack:
     write = stack.enter_context(_writer(args.output))
-    reader = contextual_embeddings.open_reader(args.workdir, args.which, args.overrides)
-    lines = [reader.read(line, number) for number, line in enumerate(_lines(args.input), 1)]
-    size = 1 if args.carry else args.batch
-    tokens = sum(len(line[0]) for line in lines)
-    embedded = contextual_embeddings.embed(reader, lines, size, carry=args.carry)
-    with tqdm(total=tokens, unit=' tokens', unit_scale=True, disable=None) as progress:
-      for number, (words, layers) in enumerate(embedded):
-        write(f'{number}_tokens', np.asarray(words, np.str_))
-        if len({layer.shape[-1] for layer in layers}) == 1:
-          write(str(number), np.stack(layers))
-        else:
-          for j, layer in enumerate(layers):
-            write(f'{number}_layer_{j}', layer)
-        progress.update(len(words))
+    lines = _lines(args.input)
+    embedded = inference.load(args.workdir, args.which, args.overrides).embed(lines, batch=args.batch, carry=args.carry)
+    for number, (words, layers) in enumerate(tqdm(embedded, total=len(lines), unit=' lines', disable=None)):
+      write(f'{number}_tokens', np.asarray(words, np.str_))
+      if len({layer.shape[-1] for layer in layers}) == 1:
+        write(str(number), np.stack(layers))
+      else:
+        for j, layer in enumerate(layers):
+          write(f'{number}_layer_{j}', layer)
+      tokens += len(words)
   print(f'{len(lines):,} lines, {tokens:,} tokens: {args.output}')
   return 0
 

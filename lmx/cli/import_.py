@@ -14,13 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--from',
     dest='source',
     required=True,
-    help="folder with config.json, safetensors or pytorch_model.bin, and a tokenizer's files (BERT, GPT, GPT-2, "
-    'pre-trained or fine-tuned; XLNet, Transformer-XL and Marian, such as opus-mt), hub:NAME to fetch one, the folder '
-    'model of finetune-transformer-lm (GPT as released), or a TensorFlow checkpoint of google-research/bert, '
-    'tensorflow/models (BERT), openai/gpt-2 or zihangdai/xlnet with its other files (pip install '
-    "'lmx[tf]'), or AWD-LSTM's .pth and .pkl of fastai (wt103-fwd, wt103-bwd: stage 1 of ULMFiT) or .pt of "
-    "salesforce/awd-lstm-lm, or ELMo's options.json and weights.hdf5 (pip install 'lmx[elmo]'), or Transformer-XL of "
-    'kimiyoung/transformer-xl (TensorFlow, or model.pt)',
+    help='a folder of transformers, hub:NAME or hub:NAME@REVISION to fetch one, or a folder with the files that the '
+    'authors of BERT, ELMo, GPT, GPT-2, XLNet, Transformer-XL, AWD-LSTM or fastai released; docs/notes/weights.md has '
+    'a command for each',
   )
   parser.add_argument('--workdir', required=True, help='work directory to write')
   parser.add_argument(
@@ -39,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.runs import convert
 
   imported = convert.read(args.source, args.workdir, args.overrides, with_tokenizer=args.tokenizer != 'none')
-  print('\n'.join([*tensor_table.lines(imported.rows), *imported.lines]))
+  print('\n'.join([*tensor_table.lines(imported.rows), *imported.lines, *imported.notes]))
   if args.dry_run:
     print(f'would write {args.workdir}: {convert.describe_files(imported)}')
     return 0

@@ -12,7 +12,6 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 from lmx import ranges
@@ -52,57 +51,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx.runs import restore
+  from lmx import inference
+  from lmx.prediction import tasks
 
-  loaded = restore.load(args.workdir, args.which, args.overrides)
-  module = _module(loaded)
+  loaded = inference.load(args.workdir, args.which, args.overrides)
+  loaded.check('predict')
   formats = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
   formats |= {args.null_odds: 'null_odds'} if args.null_odds else {}
   for name in filter(None, formats.values()):
-    if name not in module.FORMATS:
+    if name not in tasks.TASKS[loaded.run.objective_name].FORMATS:
       raise InputError(
         f'--{name} is for {RUNS_OF_FORMAT[name]}; {loaded.workdir} has objective "{loaded.run.objective_name}"'
       )
-  if args.n_best and 'squad' not in module.FORMATS:
-    raise InputError('--n_best is for runs that answer questions')
-  inputs = module.read_file(loaded, args.input) if args.input else module.read_split(loaded, args.split)
-  predictions = module.predict(loaded, inputs)
-  outputs = {
-    path: module.FORMATS[name](loaded, inputs, predictions) if name else _lines(predictions, args.n_best)
-    for path, name in formats.items()
-  }
+  predictions = loaded.predict(args.input, split=args.split or '', n_best=args.n_best)
+  outputs = {path: predictions.text(name) if name else _lines(predictions) for path, name in formats.items()}
   for path, text in outputs.items():
     _write(path, text)
-  for note in filter(None, (*inputs.notes, module.score(loaded, inputs, predictions))):
+  for note in filter(None, (*predictions.notes, predictions.score)):
     print(note, file=sys.stderr)
   return 0
 
 
-def _module(loaded: Any) -> ModuleType:
-  """Return the module for the run's task; see lmx/prediction/batched.py."""
-  from lmx.prediction import classification, question_answering, tagging
-
-  modules = {
-    'classify': classification,
-    'multiple_choice': classification,
-    'regress': classification,
-    'tag': tagging,
-    'span': question_answering,
-  }
-  name = loaded.run.objective_name
-  if name not in modules:
-    raise InputError(f'{loaded.workdir} was trained with objective "{name}"; lmx predict needs {", ".join(modules)}')
-  return modules[name]
-
-
-def _lines(predictions: Sequence[Mapping[str, Any]], n_best: int) -> str:
-  """Return predictions as JSON lines, with at most `n_best` candidates for a question."""
+def _lines(predictions: Sequence[Mapping[str, Any]]) -> str:
   from lmx.reporting import run_log
 
-  shorten = lambda row: {
-    key: x[:n_best] if key == 'n_best' else x for key, x in row.items() if key != 'n_best' or n_best
-  }
-  return ''.join(json.dumps(run_log.to_json(shorten(row)), ensure_ascii=False) + '\n' for row in predictions)
+  return ''.join(json.dumps(run_log.to_json(row), ensure_ascii=False) + '\n' for row in predictions)
 
 
 def _write(path: str, text: str) -> None:

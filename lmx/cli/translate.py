@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import io
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 import numpy as np
 
 from lmx import documents, ranges
-from lmx.errors import InputError, writing
+from lmx.errors import InputError, InputWarning, writing
 
 _SEARCH = (
   *('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk'),
@@ -83,68 +83,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+  from lmx import inference
   from lmx.decoding import translate
   from lmx.engine import precision
-  from lmx.evaluation import translation
-  from lmx.runs import restore
 
   _check(args)
-  loaded = restore.load(args.workdir, args.which, args.overrides)
-  translator = _build_translator(args, loaded)
+  loaded = inference.load(args.workdir, args.which, args.overrides)
+  loaded.check('translate')
+  others = [name for name in args.ensemble.split(',') if name]
+  translator = loaded.translator(inference.load_ensemble(loaded, others, args.which, args.overrides))
   if args.plot or args.alignments:
     translate.check_attention(translator)
-  chosen = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
-  search = {'beam': loaded.run.evaluation.beam or translate.Options.beam} | chosen
-  if args.max_extra is not None:
-    search.setdefault('max_ratio', 0.0)  # otherwise the run's max_ratio takes precedence
-  if args.max_extra is not None or args.max_ratio is not None:
-    search['max_length'] = 0
-  _check_most(args, search['beam'])
-  if args.dictionary:
-    search['dictionary'] = translate.read_dictionary(args.dictionary)
-  options = dataclasses.replace(
-    translation.decoding_options(loaded.run),
-    **search,
-    tokens=args.tokens,
-    sample=args.sample,
-    temperature=args.temperature,
-    seed=args.seed,
-  )
+  options: dict[str, Any] = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
+  options |= {name: getattr(args, name) for name in ('tokens', 'sample', 'temperature', 'seed')}
+  options |= {'dictionary': translate.read_dictionary(args.dictionary)} if args.dictionary else {}
+  _check_most(args, loaded.search(**options).beam)
   references = _lines(args.reference) if args.reference else None
   gold = _read_gold(args, references)
   lines: list[str] = []
-  sources: list[np.ndarray] = []
   best: list[Any] = []
-  with contextlib.ExitStack() as stack:
-    stack.enter_context(precision.scope(loaded.run.matmul_precision))
-    stream = stack.enter_context(_open_input(args.input))
-    out = stack.enter_context(_open_output(args.output))
+  with _open_input(args.input) as stream, _open_output(args.output) as out:
     for some in _read_parts(stream, args.input, args.lines):
       if not args.lines:  # the part is the whole input
         _check_references(args, references, some)
-      first = len(lines) + 1
-      read = translator.sources(some, truncate=args.truncate, first=first)
-      translations = translate.translate_ids(translator, read, options, lines=some, first=first, title='translating')
-      for number, hypotheses in enumerate(translations, first):
+      translations = loaded.translations(
+        some, translator=translator, truncate=args.truncate, first=len(lines) + 1, title='translating', **options
+      )
+      for number, hypotheses in enumerate(translations, len(lines) + 1):
         out.writelines(_rows(args, number, hypotheses))
       out.flush()
       lines += some
-      sources += read
       best += [hypotheses[0] for hypotheses in translations]
   with precision.scope(loaded.run.matmul_precision):
-    _write_reports(args, loaded, translator, lines, sources, best, references, gold)
+    _write_reports(args, loaded, translator, lines, best, references, gold)
   return 0
-
-
-def _build_translator(args: argparse.Namespace, loaded: Any) -> Any:
-  """Return the translator of the run, or of it and those of --ensemble."""
-  from lmx.decoding import translate
-  from lmx.evaluation import ensemble
-
-  others = [name for name in args.ensemble.split(',') if name]
-  members = [loaded, *ensemble.load_others(loaded, others, args.which, args.overrides)]
-  each = [translate.build_translator(one.run, one.params['model'], one.tokenizer) for one in members]
-  return translate.combine(each) if len(each) > 1 else each[0]
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -182,9 +154,7 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
     yield (f'{number}\t{one.score:.4f}\t{one.log_p:.4f}\t' if scored else '') + one.text + '\n'
 
 
-def _write_reports(
-  args: Any, loaded: Any, translator: Any, lines: Any, sources: Any, best: Any, references: Any, gold: Any
-) -> None:
+def _write_reports(args: Any, loaded: Any, translator: Any, lines: Any, best: Any, references: Any, gold: Any) -> None:
   """Write the further outputs: metrics, figures, the alignment error rate."""
   from lmx.evaluation import translation
   from lmx.reporting import run_log
@@ -207,6 +177,8 @@ def _write_reports(
   if args.plot or args.alignments:
     from lmx.decoding import translate
 
+    with warnings.catch_warnings(action='ignore', category=InputWarning):  # of truncated lines, as before
+      sources = translator.sources(lines, truncate=args.truncate)
     texts = [np.asarray(one.tokens, np.int32) for one in best] if references is None else translator.targets(references)
     weights = translate.alignments(translator, sources, texts, args.tokens)
     if args.plot:

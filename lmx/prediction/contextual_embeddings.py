@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,9 +12,8 @@ import numpy as np
 from lmx.data.tokenizers import word_characters
 from lmx.data.tokenizers import words as word_rules
 from lmx.decoding import generate
-from lmx.engine import precision, state
+from lmx.engine import precision
 from lmx.errors import InputError
-from lmx.models import registry
 from lmx.runs import restore
 from lmx.types import Params
 
@@ -40,32 +37,6 @@ class Reader(NamedTuple):
   params: Params
   read: Callable[[str, int], Line]
   matmul_precision: str = 'float32'
-
-
-def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides: Sequence[str] = ()) -> Reader:
-  """Return the reader of a run, or of a directory with the two files of an ELMo release.
-
-  Args:
-    workdir: the directory.
-    which: checkpoint of a run, see `lmx.load`.
-    overrides: `section.key=value` for the config of a run.
-
-  Raises:
-    InputError: the directory holds neither, or overrides are given for a release, which has no config.
-  """
-  workdir = os.fspath(workdir)
-  if not os.path.exists(os.path.join(workdir, 'config.json')) and list(pathlib.Path(workdir).glob('*options.json')):
-    from lmx.interop import elmo as release
-    from lmx.interop import huggingface
-
-    if overrides:
-      raise InputError(f'{workdir} is a release, without a config in which {overrides[0]} could be set')
-    folder, model = release.read(workdir), registry.get('elmo')
-    state.warn_nonfinite(workdir, folder.tensors)
-    cfg, letters = model.Config(**folder.fields), folder.data['characters']
-    body = huggingface.from_hf('elmo', cfg, folder.tensors)['model']
-    return Reader(model, cfg, body, lambda line, _: _read_characters(line, 'space', False, letters))
-  return from_run(restore.load(workdir, which, overrides))
 
 
 def from_run(loaded: restore.RestoredRun) -> Reader:
@@ -95,10 +66,10 @@ def _read_characters(line: str, rule: str, lower_case: bool, characters: int) ->
 def vectors(
   reader: Reader, lines: Iterable[str], *, size: int = 32, carry: bool = False
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
-  """Yield (tokens, layers) of each line in order; layers are (tokens, width) float32, the embeddings first.
+  """Return an iterator over (tokens, layers) of each line in order; layers are (tokens, width) float32.
 
   Args:
-    reader: result of `from_run` or `open_reader`.
+    reader: result of `from_run`.
     lines: lines of text.
     size: lines of a batch.
     carry: the lines are one text: each continues from the state of the line before.
@@ -107,7 +78,7 @@ def vectors(
     InputError: a line is longer than the model's positions.
   """
   read = [reader.read(line, number) for number, line in enumerate(lines, 1)]
-  yield from embed(reader, read, 1 if carry else size, carry=carry)
+  return embed(reader, read, 1 if carry else size, carry=carry)
 
 
 def embed(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -32,9 +33,8 @@ from lmx.interop.huggingface import folder as folders
 from lmx.interop.tensor_table import NEW, Row
 from lmx.models import registry
 from lmx.reporting import run_log
-from lmx.runs import init, restore
+from lmx.runs import hub, init, restore
 
-HUB = 'hub:'
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
 _RELEASES = (openai, tensorflow, transformer_xl, awd_lstm, elmo)  # formats other than a folder of transformers
@@ -58,7 +58,8 @@ class Imported(NamedTuple):
     tokenizer: see `lmx.data.tokenizers.build`.
     record: content of its data.json.
     rows: the tensors of the files, each with what became of it.
-    lines: lines for the user: what was read, and which parameters are newly initialised.
+    lines: lines for the user on what was read.
+    notes: lines for the user on what is not as in the files: newly initialised parameters, how text is split.
   """
 
   run: schema.Run
@@ -68,13 +69,14 @@ class Imported(NamedTuple):
   record: dict[str, Any]
   rows: list[Row]
   lines: list[str]
+  notes: list[str]
 
 
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> list[str]:
   """Import a folder of transformers (lmx/interop/huggingface/folder.py), or the authors' release, as a run.
 
   Args:
-    source: the folder, or 'hub:NAME' to download one from huggingface.co.
+    source: the folder, or 'hub:NAME' or 'hub:NAME@REVISION' to download one (lmx/runs/hub.py).
     workdir: work directory to write; it must be missing or empty. It is written as a whole or not at all.
     overrides: `section.key=value`, such as model.attention=xla.
     with_tokenizer: read the tokenizer too; without one the run reads no text.
@@ -87,7 +89,43 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   """
   imported = read(source, workdir, overrides, with_tokenizer=with_tokenizer)
   write(imported, workdir)
-  return imported.lines
+  return imported.lines + imported.notes
+
+
+def is_importable(source: Any) -> bool:
+  """Return True for 'hub:NAME' and for a folder of published weights, False for a work directory and anything else."""
+  if '://' in os.fspath(source) or (run_files.exists(source) and (epath.Path(source) / 'data.json').exists()):
+    return False
+  if os.fspath(source).startswith(hub.PREFIX):
+    return True
+  return os.path.isdir(source) and (folders.is_folder(source) or any(one.is_release(source) for one in _RELEASES))
+
+
+def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRun, Imported]:
+  """Return published weights as a run, and what was read.
+
+  Its work directory is temporary, and has no checkpoint. It is removed with the run.
+
+  Raises:
+    InputError: see `import_run`.
+  """
+  directory = tempfile.TemporaryDirectory(prefix='lmx-')
+  imported = read(source, directory.name, overrides)
+  workdir = epath.Path(directory.name)
+  run_files.write(workdir, imported.config.to_dict(), imported.record, imported.tokenizer)
+  _put_on_device(imported.params)
+  run, model = imported.run, registry.get(imported.run.model_name)
+  own = (imported.params, imported.tokenizer, imported.config, run)
+  return restore.RestoredRun(model, run.model, *own, step=0, workdir=workdir, files=directory), imported
+
+
+def _put_on_device(params: dict[str, Any]) -> None:
+  """Replace the arrays of a nested dict one by one, so that memory holds one of them twice."""
+  for name, x in params.items():
+    if isinstance(x, dict):
+      _put_on_device(x)
+    else:
+      params[name] = jax.device_put(x)
 
 
 def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> Imported:
@@ -95,7 +133,7 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   workdir = epath.Path(workdir)
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
-  directory = download(source.removeprefix(HUB)) if source.startswith(HUB) else source
+  directory = hub.download(source) if source.startswith(hub.PREFIX) else source
   release = next((one for one in _RELEASES if one.is_release(directory)), folders)
   folder = release.read(directory)
   tokenizer, special_tokens, data = _read_tokenizer(folder, directory, with_tokenizer)
@@ -123,11 +161,12 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
   about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
-  lines += _describe(folder, run) + [folder.note] * bool(with_tokenizer and folder.note)
+  notes = [folder.note] * bool(with_tokenizer and folder.note)
   if new:
     missing = sorted({'/'.join(row.name.split('/')[:2]) for row in new})
-    lines.append(f'not in the files, so newly initialised: {", ".join(missing)}')
-  return Imported(run, config, params, tokenizer, record, [*converted.rows, *folder.unused, *new], lines)
+    notes.append(f'not in the files, so newly initialised: {", ".join(missing)}')
+  rows = [*converted.rows, *folder.unused, *new]
+  return Imported(run, config, params, tokenizer, record, rows, lines + _describe(folder, run), notes)
 
 
 def _read_tokenizer(
@@ -262,21 +301,7 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
   new = {path: np.asarray(x) for path, x in zip(missing, initialise(key), strict=True)}
   params = {path: new[path] if path in new else leaves[path] for path in shapes}  # in the order of the model
   rows = [Row(NEW, '/'.join(path), shapes[path].shape, shapes[path].dtype.name) for path in missing]
-  return unflatten_dict(params), rows
-
-
-def download(name: str) -> str:
-  """Download a model's files from huggingface.co, or find them in its cache. Raises InputError without a network."""
-  from huggingface_hub import errors, snapshot_download
-
-  try:
-    return snapshot_download(name, allow_patterns=list(folders.NEEDED))
-  except (errors.HfHubHTTPError, errors.HFValidationError, errors.LocalEntryNotFoundError, OSError) as error:
-    short = str(error).strip().splitlines()[0]
-    raise InputError(
-      f'hub:{name}: cannot be downloaded from huggingface.co ({short}); without a network, give a '
-      'folder with its files instead'
-    ) from None
+  return {'model': {}, 'objective': {}} | unflatten_dict(params), rows
 
 
 def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:

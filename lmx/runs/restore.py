@@ -42,6 +42,7 @@ class RestoredRun:
     step: updates made.
     workdir: work directory of the run.
     averaged: steps of the checkpoints whose mean `params` is; () if it is from a single one.
+    files: keeps a temporary work directory as long as the run.
   """
 
   model: Model
@@ -53,6 +54,7 @@ class RestoredRun:
   step: int
   workdir: epath.Path
   averaged: tuple[int, ...] = ()
+  files: Any = None
 
   def corpus(self) -> Corpus:
     """Return the tokenised data of the run. Raises InputError if another tokenizer made it."""

@@ -72,7 +72,7 @@ def test_carried_lines_are_one_text(released):
     (['--input=nowhere.txt'], 'there is no file'),
     (['--workdir=nowhere'], 'holds no run'),
     (['--batch=0'], '--batch: got 0'),
-    (['--config.model.D=3'], 'is a release'),
+    (['--config.model.D=3'], 'model.D'),
   ],
 )
 def test_mistakes_are_named_and_leave_no_file(released, tmp_path, capsys, monkeypatch, arguments, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import sys
 import types
@@ -13,7 +14,7 @@ import pytest
 from lmx.cli import generate as command
 from lmx.cli.main import main, parse
 from lmx.data.tokenizers import characters
-from lmx.decoding import generate
+from lmx.decoding import generate, text
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.runs import restore
@@ -26,10 +27,11 @@ def loaded(request, monkeypatch):
   cfg = registry.config(request.param, 'tiny', V=260)
   params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))
   params = {'model': jax.tree.map(lambda x: 2 * x, params), 'objective': {}}
-  run = types.SimpleNamespace(model=model, cfg=cfg, params=params, tokenizer=characters.Bytes(eos=True))
-  run.run, run.asked = types.SimpleNamespace(matmul_precision='float32'), []
-  monkeypatch.setattr(restore, 'load', lambda workdir, which, overrides: run.asked.append(overrides) or run)
-  return run
+  config = types.SimpleNamespace(matmul_precision='float32', model_name=request.param, objective_name='causal_lm')
+  run = restore.RestoredRun(model, cfg, params, characters.Bytes(eos=True), None, config, 0, 'w')
+  made = types.SimpleNamespace(run=run, tokenizer=run.tokenizer, asked=[])
+  monkeypatch.setattr(restore, 'load', lambda workdir, which, overrides: made.asked.append(overrides) or made.run)
+  return made
 
 
 def _write(capsys, *options: str) -> str:
@@ -74,7 +76,8 @@ def test_empty_prompt_begins_after_the_end_of_a_text(loaded, capsys):
 
 
 def test_what_cannot_write_text_is_refused_before_the_prompt_is_shown(loaded, capsys):
-  loaded.model, loaded.cfg = registry.get('bert'), registry.config('bert', 'tiny', V=260)
+  loaded.run = dataclasses.replace(loaded.run, model=registry.get('bert'), cfg=registry.config('bert', 'tiny', V=260))
+  loaded.run.run.model_name = 'bert'
   for more in ([], ['--samples=2']):
     assert main(['generate', '--workdir=w', '--prompt=The', *more]) == 2
     shown = capsys.readouterr()
@@ -103,21 +106,24 @@ def test_no_run_there(tmp_path, capsys):
 
 def test_padding_and_unknown_words_are_not_drawn():
   tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, eos_id=2, vocab_size=5)
-  args = parse(['generate', '--workdir=w'])
-  assert command.build_sampler(args, tokenizer, 7).forbidden == (0, 1, 5, 6)
-  args = parse(['generate', '--workdir=w', '--allow_unk'])
-  assert command.build_sampler(args, tokenizer, 5).forbidden == (0,)
+  assert text.Options().sampler(tokenizer, 7).forbidden == (0, 1, 5, 6)
+  assert text.Options(allow_unk=True).sampler(tokenizer, 5).forbidden == (0,)
   tokenizer.pad_id = 2  # one mark for both: it must stay possible
-  assert command.build_sampler(args, tokenizer, 5).forbidden == ()
+  assert text.Options(allow_unk=True).sampler(tokenizer, 5).forbidden == ()
+
+
+def test_the_defaults_of_the_command_are_those_of_the_method():
+  args = parse(['generate', '--workdir=w'])
+  assert {field: getattr(args, field) for field in command._OPTIONS} == dataclasses.asdict(text.Options())
 
 
 def test_unfinished_characters_are_held_back():
   tokenizer = characters.Bytes(eos=True)
   prompt_T = np.frombuffer(b'a', np.uint8)
   drawn = list('é→b'.encode())
-  assert list(command.decode_stream(tokenizer, prompt_T, drawn)) == ['a', 'é', '→', 'b']
+  assert list(text.decode_stream(tokenizer, prompt_T, drawn)) == ['a', 'é', '→', 'b']
   # At the end there is nothing more to wait for.
-  assert list(command.decode_stream(tokenizer, prompt_T, drawn[:1])) == ['a', '\ufffd']
+  assert list(text.decode_stream(tokenizer, prompt_T, drawn[:1])) == ['a', '\ufffd']
 
 
 def test_a_line_end_after_the_prompt_is_not_part_of_it():

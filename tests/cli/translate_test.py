@@ -8,12 +8,15 @@ import functools
 import io
 import json
 import os
+import pathlib
+import re
 import sys
 
 import jax
 import numpy as np
 import pytest
 
+import lmx
 from lmx import train
 from lmx.cli import translate as cli
 from lmx.cli.main import main
@@ -333,3 +336,20 @@ def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
   with pytest.warns(InputWarning, match='line 2 has 7 tokens and is truncated to 5'):
     assert main(['translate', f'--workdir={workdir}', '--beam=1', '--truncate']) == 0
+
+
+def test_the_method_gives_what_the_command_writes(workdir, text, capsys):
+  run = lmx.load(workdir)
+  assert run.abilities() == ['translate']
+  translations = run.translate(LINES, beam=2, max_extra=3)
+  assert translations == _write(capsys, workdir, f'--input={text}')[0]
+  assert run.translate(LINES[0], beam=2, max_extra=3) == translations[:1]
+  best = run.translations(LINES, beam=2, max_extra=3)
+  assert [len(hypotheses) for hypotheses in best] == [2, 1, 2, 2] and best[0][0].score >= best[0][1].score
+  readme = (pathlib.Path(__file__).parents[2] / 'README.md').read_text()
+  example = re.search(r"^run = lmx.load\('TRANSLATOR'\).*\n.+\n", readme, re.M)[0]
+  scope = {'lmx': lmx}
+  exec(example.replace("'TRANSLATOR'", repr(str(workdir))), scope)
+  assert len(scope['translations']) == 1
+  with pytest.raises(InputError, match='cannot generate: model "transformer" reads source; .* this run can translate'):
+    run.generate('a')

@@ -39,15 +39,6 @@ def test_a_runs_layers_are_those_of_apply(run):
       np.testing.assert_allclose(np.stack(layers), np.stack(expected)[:, 0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_reader_opened_by_its_directory_is_the_same(run):
-  reader = contextual_embeddings.open_reader(run.workdir, 'last')
-  (_, layers), (_, expected) = (
-    next(contextual_embeddings.vectors(r, LINES[:1])) for r in (reader, contextual_embeddings.from_run(run))
-  )
-  np.testing.assert_array_equal(layers, expected)
-  assert contextual_embeddings.open_reader(run.workdir, 'last', ['model.dtype=bfloat16']).cfg.dtype == 'bfloat16'
-
-
 def test_a_line_beyond_the_positions_is_refused(run):
   with pytest.raises(InputError, match=r'line 2 has \d+ tokens, but the model has only'):
     list(contextual_embeddings.vectors(contextual_embeddings.from_run(run), ['list', 'list ' * 600]))

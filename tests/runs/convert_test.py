@@ -384,28 +384,6 @@ def test_models_without_such_a_form(tmp_path):
     huggingface.folder.write(tmp_path / 'out', 'transformer', None, {}, None, {})
 
 
-def test_the_hub_is_asked_for_what_is_needed(made, tmp_path, monkeypatch):
-  import huggingface_hub
-
-  asked = []
-  give = lambda *args, **options: asked.append((args, options)) or made['gpt2'][0]
-  monkeypatch.setattr(huggingface_hub, 'snapshot_download', give)
-  convert.import_run('hub:some/model', tmp_path / 'run')
-  assert asked[0][0] == ('some/model',) and '*.bin' not in asked[0][1]['allow_patterns']
-  assert 'model.safetensors' not in asked[0][1]['allow_patterns'] and '*.safetensors' in asked[0][1]['allow_patterns']
-
-
-def test_without_a_network_the_hub_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
-  import huggingface_hub
-
-  def fail(*_, **__):
-    raise huggingface_hub.errors.LocalEntryNotFoundError('cannot reach it')
-
-  monkeypatch.setattr(huggingface_hub, 'snapshot_download', fail)
-  with pytest.raises(InputError, match='cannot reach it.*give a folder'):
-    convert.import_run('hub:some/model', tmp_path / 'run')
-
-
 def release(made, folder):
   """GPT's parameters as the release has them: all in one row, cut into files anywhere."""
   _, cfg, params, tokenizer = made['gpt']

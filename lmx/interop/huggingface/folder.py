@@ -103,6 +103,12 @@ class Folder(NamedTuple):
   unused: Sequence[Row] = ()
 
 
+def is_folder(directory: Any) -> bool:
+  """Return True if a folder has a config.json with the type of a model of transformers."""
+  path = pathlib.Path(directory) / CONFIG
+  return path.is_file() and 'model_type' in read_json(path)
+
+
 def read(directory: Any) -> Folder:
   """Read a folder.
 

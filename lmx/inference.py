@@ -1,0 +1,255 @@
+"""Trained runs and published weights in use: they generate, predict, embed and translate.
+
+  run = lmx.load('FOLDER')
+  print(run.generate('The method returns')[0])
+
+`lmx generate`, `predict`, `embed` and `translate` call the methods of `TrainedRun`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmx.decoding import text
+from lmx.decoding import translate as search_lib
+from lmx.decoding.translate import Translation, Translator
+from lmx.engine import precision
+from lmx.errors import InputError, InputWarning, nearest
+from lmx.evaluation import ensemble as ensembles
+from lmx.evaluation import translation
+from lmx.prediction import contextual_embeddings, tasks
+from lmx.runs import convert, restore
+from lmx.runs.restore import RestoredRun
+from lmx.types import Model
+
+METHODS = ('generate', 'predict', 'embed', 'translate')
+
+
+class Embedding(NamedTuple):
+  """Embedding of a line.
+
+  Attributes:
+    tokens: its T tokens.
+    layers: the outputs of the embeddings and of each layer, (T, width) float32.
+  """
+
+  tokens: list[str]
+  layers: list[np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRun(RestoredRun):
+  """A run that is ready for use."""
+
+  def generate(self, prompt: str = '', **options: Any) -> list[str]:
+    """Return texts that begin with a prompt, those of `lmx generate`.
+
+    Args:
+      prompt: text to continue; '' begins a text.
+      **options: fields of `lmx.decoding.text.Options`: tokens=120, samples=1, temperature=0.8, top_k=0, top_p=0.95,
+        top_p_form='paper', greedy=False, seed=0, past_eos=False, allow_unk=False.
+
+    Returns:
+      `samples` texts, each with the prompt.
+
+    Raises:
+      InputError: the model does not predict the next token, the prompt is empty and the tokenizer has no end of a text,
+        or an option is unknown or out of its range.
+    """
+    return [''.join(parts) for parts in self._write(prompt, options, stream=False)]
+
+  def stream(self, prompt: str = '', **options: Any) -> Iterator[Iterator[str]]:
+    """Yield for each sample an iterator over the parts of its text, sampled while they are read; see `generate`."""
+    return self._write(prompt, options, stream=True)
+
+  def _write(self, prompt: str, options: dict[str, Any], *, stream: bool) -> Iterator[Iterator[str]]:
+    self.check('generate')
+    chosen = _fields(text.Options, options, 'generate')
+    call = (self.model, self.cfg, self.params['model'], self.tokenizer, prompt, chosen)
+
+    def samples() -> Iterator[Iterator[str]]:
+      with precision.scope(self.run.matmul_precision):
+        yield from text.write(*call, stream=stream)
+
+    return samples()
+
+  def predict(self, inputs: Any = None, *, split: str = '', n_best: int = 0) -> tasks.Predictions:
+    """Return predictions of a fine-tuned run, those of `lmx predict`.
+
+    Args:
+      inputs: path of a file (see `lmx predict --help`), or a list. An element of it is a text or a tuple of the texts
+        of a row; for a tagger a list of words, or a text with white space between words; for questions a tuple
+        (question, passage); or a dict as a line of a .jsonl file has it.
+      split: a split of the run's own data, in place of inputs.
+      n_best: candidates to return with each answer to a question.
+
+    Returns:
+      A list of {'label', 'probabilities'}, {'score'}, {'tokens', 'tags'} or {'id', 'text', 'score', 'start', 'end'},
+      with its metrics where labels are known.
+
+    Raises:
+      InputError: the run has no such task, or an input is malformed; its line is named.
+    """
+    self.check('predict')
+    return tasks.predict(self, inputs, split, n_best)
+
+  def embed(self, lines: Iterable[str], *, batch: int = 32, carry: bool = False) -> Iterator[Embedding]:
+    """Return an iterator over the embeddings of lines of text by all layers, those of `lmx embed`.
+
+    Args:
+      lines: lines of text; a str is one line.
+      batch: lines that are computed together.
+      carry: the lines are one text: each continues from the state of the line before.
+
+    Returns:
+      An iterator of (tokens, layers), layers N + 1 arrays of shape (T, width), the embeddings first.
+
+    Raises:
+      InputError: the model does not read text alone, or a line is longer than its positions.
+    """
+    self.check('embed')
+    reader = contextual_embeddings.from_run(self)
+    lines = [lines] if isinstance(lines, str) else lines
+    embedded = contextual_embeddings.vectors(reader, lines, size=batch, carry=carry)
+    return (Embedding(tokens, layers) for tokens, layers in embedded)
+
+  def translate(self, lines: Sequence[str], **options: Any) -> list[str]:
+    """Return the best translation of each line; see `translations`. A str is one line."""
+    lines = [lines] if isinstance(lines, str) else lines
+    return [hypotheses[0].text for hypotheses in self.translations(lines, **options)]
+
+  def translations(
+    self,
+    lines: Sequence[str],
+    *,
+    translator: Translator | None = None,
+    truncate: bool = False,
+    first: int = 1,
+    title: str = '',
+    **options: Any,
+  ) -> list[list[Translation]]:
+    """Return the hypotheses of each line, best first, those of `lmx translate`.
+
+    Args:
+      lines: lines of text; a line without text has an empty translation.
+      translator: result of `translator`, for several calls or an ensemble; None makes one.
+      truncate: truncate lines longer than the model's positions, with a warning.
+      first: number of the first line, for messages and for the keys of sampling.
+      title: title of a progress bar; '' for none.
+      **options: fields of `lmx.decoding.translate.Options`, such as beam=4 or sample=True; others are those of the
+        run's `evaluation`.
+
+    Raises:
+      InputError: the model is no encoder-decoder, a line is too long, or an option is unknown or out of its range.
+    """
+    translator = self.translator() if translator is None else translator
+    chosen = self.search(**options)
+    with precision.scope(self.run.matmul_precision):
+      return search_lib.translate(translator, lines, chosen, truncate=truncate, first=first, title=title)
+
+  def translator(self, ensemble: Sequence[RestoredRun] = ()) -> Translator:
+    """Return the translator of the run, or of it and further runs, of which the mean of the probabilities is searched.
+
+    Raises:
+      InputError: the model is no encoder-decoder.
+    """
+    self.check('translate')
+    each = [search_lib.build_translator(one.run, one.params['model'], one.tokenizer) for one in (self, *ensemble)]
+    return search_lib.combine(each) if len(each) > 1 else each[0]
+
+  def search(self, **options: Any) -> search_lib.Options:
+    """Return the run's options of translation, with some of them changed; see `translations`."""
+    chosen = {'beam': self.run.evaluation.beam or search_lib.Options.beam} | options
+    if 'max_extra' in options:
+      chosen.setdefault('max_ratio', 0.0)  # otherwise the run's max_ratio takes precedence
+    if {'max_extra', 'max_ratio'} & {*options}:
+      chosen.setdefault('max_length', 0)
+    return _fields(search_lib.Options, chosen, 'translate', translation.decoding_options(self.run))
+
+  def abilities(self) -> list[str]:
+    """Return the names of the methods that the run can use, of generate, predict, embed and translate."""
+    return [name for name in METHODS if not self._obstacle(name)]
+
+  def check(self, name: str) -> None:
+    """Raise InputError unless the run can use the method `name`."""
+    if reason := self._obstacle(name):
+      able = ', '.join(self.abilities()) or f'none of {", ".join(METHODS)}'
+      raise InputError(f'{self.workdir}: cannot {name}: {reason}; this run can {able}')
+
+  def _obstacle(self, name: str) -> str:
+    return obstacle(self.model, self.run.model_name, self.run.objective_name, name)
+
+
+def obstacle(module: Model, model: str, objective: str, method: str) -> str:
+  """Return why runs of a model and an objective cannot use a method, '' if they can.
+
+  Args:
+    module: module of the model.
+    model: its name.
+    objective: name of the objective.
+    method: one of METHODS.
+  """
+  reads = getattr(module, 'READS', '')
+  if method == 'predict':
+    return '' if objective in tasks.TASKS else f'objective: got "{objective}"; expected one of {", ".join(tasks.TASKS)}'
+  if method == 'translate':
+    return '' if reads == 'source' else f'model "{model}" reads no source text; expected an encoder-decoder'
+  if reads not in ('', 'characters'):
+    return f'model "{model}" reads {reads}; expected a model that reads one text'
+  if method == 'embed':
+    return ''
+  if not getattr(module, 'WORDS', True):
+    return f'model "{model}" predicts no words'
+  return '' if module.CAUSAL else f'model "{model}" reads in both directions; expected one such as gpt2 or rnn_lm'
+
+
+def _fields(kind: Any, options: dict[str, Any], method: str, base: Any = None) -> Any:
+  """Return a dataclass of options. Raises InputError for an unknown name, with the nearest one."""
+  names = [field.name for field in dataclasses.fields(kind)]
+  for name in options:
+    if name not in names:
+      raise InputError(f'{method}: unknown option "{name}"{nearest(name, names)}')
+  return dataclasses.replace(kind() if base is None else base, **options)
+
+
+def load(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) -> TrainedRun:
+  """Load a run from its work directory, or import published weights.
+
+  Published weights are what `lmx import --from` reads: a folder of transformers, a release of the authors or
+  'hub:NAME'. They are converted in memory, each time that they are loaded. A temporary work directory holds the config,
+  the tokenizer and the labels, but no checkpoint; it is removed when the run is dropped or the process ends. Use `lmx
+  import` for a work directory that lasts, to train from or to load faster.
+
+  Args:
+    source: work directory, folder or 'hub:NAME'.
+    which: checkpoint of a run, see `lmx.runs.restore.load`.
+    overrides: `section.key=value`, such as model.dtype=bfloat16.
+
+  Raises:
+    InputError: there is neither a run nor such a folder, or it cannot be read.
+  """
+  if not convert.is_importable(source):
+    return _trained(restore.load(source, which, overrides))
+  if which not in ('best', 'last'):
+    raise InputError(f'which: got {which}; expected best or last: {source} holds published weights, no checkpoints')
+  loaded, imported = convert.load(os.fspath(source), overrides)
+  for note in imported.notes:
+    warnings.warn(f'{source}: {note}', InputWarning, stacklevel=3)
+  return _trained(loaded)
+
+
+def load_ensemble(
+  first: TrainedRun, workdirs: Sequence[str], which: str | int = 'best', overrides: Sequence[str] = ()
+) -> list[RestoredRun]:
+  """Load further runs that translate together with the first; see `lmx.evaluation.ensemble.load_others`."""
+  return list(ensembles.load_others(first, workdirs, which, overrides))
+
+
+def _trained(loaded: RestoredRun) -> TrainedRun:
+  return TrainedRun(**{field.name: getattr(loaded, field.name) for field in dataclasses.fields(loaded)})

@@ -1,0 +1,176 @@
+"""`lmx.load` of a folder of published weights, and the methods of what it returns."""
+
+from __future__ import annotations
+
+import gc
+import json
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import lmx
+from lmx import inference
+from lmx.cli import main
+from lmx.data.tokenizers import build
+from lmx.errors import InputError, InputWarning
+from lmx.interop import huggingface
+from lmx.interop.huggingface import architectures
+from lmx.models import registry
+from lmx.runs import convert
+from tests import drawn
+
+TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
+KINDS = {'bert': 'wordpiece', 'gpt2': 'bpe'}
+LABELS = ('good', 'bad', 'neither')
+README = pathlib.Path(__file__).parents[1] / 'README.md'
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """Writes a folder of a class of transformers, once: folder(class)."""
+  made: dict[str, pathlib.Path] = {}
+
+  def write(name: str) -> pathlib.Path:
+    if name in made:
+      return made[name]
+    head, to = architectures.HEADS[name], tmp_path_factory.mktemp(name)
+    model, tokenizer = registry.get(head.model), build.train(KINDS[head.model], TEXTS, vocab_size=300)
+    cfg = model.Config(V=tokenizer.vocab_size, T=128, D=8, H=2, N=2)
+    params = {'model': drawn.params(model.init, cfg), 'objective': {}}
+    rows = head.outputs or len(LABELS)
+    layer = {'kernel': np.random.default_rng(0).normal(size=(8, rows)), 'bias': np.zeros(rows)}
+    params['objective'] = {'block_0': layer, **layer}
+    of = huggingface.family(head.model)
+    config = {'model_type': of.TYPE, 'architectures': [name], **of.config(cfg)}
+    config |= {'id2label': dict(enumerate(LABELS))} if head.layer and not head.outputs else {}
+    (to / 'config.json').write_text(json.dumps(config))
+    safetensors.numpy.save_file(huggingface.to_hf(head.model, cfg, params, name, rows), to / 'model.safetensors')
+    tokenizer._model.save(str(to / 'tokenizer.json'))
+    return made.setdefault(name, to)
+
+  return write
+
+
+def test_a_folder_is_loaded_as_the_run_that_lmx_import_writes(folder, tmp_path):
+  source = folder('GPT2LMHeadModel')
+  convert.import_run(str(source), tmp_path / 'run')
+  run, imported = lmx.load(source), lmx.load(tmp_path / 'run')
+  jax.tree.map(np.testing.assert_array_equal, run.params, imported.params)
+  assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(run.params))
+  assert (run.cfg, run.step, run.tokenizer.hash) == (imported.cfg, 0, imported.tokenizer.hash)
+  texts = run.generate('The method', tokens=8, samples=2, seed=3)
+  assert texts == imported.generate('The method', tokens=8, samples=2, seed=3) and len(texts) == 2
+  assert all(text.startswith('The method') for text in texts)
+  (tokens, layers), _ = run.embed(TEXTS[:2])
+  assert len(layers) == 3 and layers[0].shape == (len(tokens), 8)
+  other = inference.load(source, 'last', ['model.dtype=bfloat16'])
+  assert other.cfg.dtype == 'bfloat16' and run.cfg.dtype == 'float32'
+
+
+def test_its_work_directory_is_removed_with_it(folder):
+  run = lmx.load(folder('GPT2LMHeadModel'))
+  workdir = pathlib.Path(run.workdir)
+  assert {path.name for path in workdir.iterdir()} == {'config.json', 'data.json', 'checksums.json', 'tokenizer'}
+  del run
+  gc.collect()
+  assert not workdir.exists()
+
+
+def test_what_a_folder_lacks_is_said(folder, tmp_path):
+  source = tmp_path / 'bare'
+  source.mkdir()
+  for path in folder('BertForMaskedLM').iterdir():
+    (source / path.name).write_bytes(path.read_bytes())
+  tensors = safetensors.numpy.load_file(source / 'model.safetensors')
+  safetensors.numpy.save_file({n: x for n, x in tensors.items() if 'cls.' not in n}, source / 'model.safetensors')
+  with pytest.warns(InputWarning, match='bare: not in the files, so newly initialised: model/mlm, model/pooler'):
+    lmx.load(source)
+  with pytest.raises(InputError, match='which: got 3; expected best or last'):
+    lmx.load(source, 3)
+  (source / 'model.safetensors').write_bytes(b'')
+  with pytest.raises(InputError, match='damaged or truncated'):
+    lmx.load(source)
+  with pytest.raises(InputError, match='holds no run'):
+    lmx.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('name', 'file', 'inputs'),
+  [
+    ('BertForSequenceClassification', {'text': TEXTS[0]}, TEXTS[0]),
+    ('BertForTokenClassification', {'tokens': TEXTS[0].split()}, TEXTS[0]),
+    ('BertForTokenClassification', {'tokens': TEXTS[0].split()}, tuple(TEXTS[0].split())),
+    (
+      'BertForQuestionAnswering',
+      {'context': TEXTS[1], 'qas': [{'id': '1', 'question': 'What is a name?'}]},
+      ('What is a name?', TEXTS[1]),
+    ),
+    (
+      'BertForQuestionAnswering',
+      {'context': TEXTS[1], 'qas': [{'id': '1', 'question': 'What is a name?'}]},
+      {'question': 'What is a name?', 'context': TEXTS[1]},
+    ),
+  ],
+)
+def test_inputs_in_python_are_predicted_as_those_of_a_file(name, file, inputs, folder, tmp_path, capsys):
+  run = lmx.load(folder(name))
+  (tmp_path / 'in.jsonl').write_text(json.dumps(file) + '\n')
+  predicted = run.predict([inputs])
+  assert predicted == run.predict(tmp_path / 'in.jsonl') == run.predict([file]) and len(predicted) == 1
+  assert main.main(['predict', f'--workdir={folder(name)}', f'--input={tmp_path}/in.jsonl']) == 0
+  assert json.loads(capsys.readouterr().out) == predicted[0]
+
+
+def test_inputs_of_another_form_are_named(folder):
+  run = lmx.load(folder('BertForSequenceClassification'))
+  with pytest.raises(InputError, match='inputs, line 2: got 2 texts; expected 1: text'):
+    run.predict(['one', ('one', 'two')])
+  with pytest.raises(InputError, match='inputs, line 1: no column text'):
+    run.predict([{'txt': 'one'}])
+  with pytest.raises(InputError, match='inputs and a split, or neither'):
+    run.predict()
+  with pytest.raises(InputError, match='n_best is for runs that answer questions'):
+    run.predict(['one'], n_best=2)
+  label = run.predict([TEXTS[0]])[0]['label']
+  assert run.predict([{'text': TEXTS[0], 'label': label}]).score == '1 of 1 documents with a label are right (100.0%)'
+
+
+def test_what_a_run_cannot_do_is_refused_with_what_it_can(folder):
+  bert, gpt2 = lmx.load(folder('BertForSequenceClassification')), lmx.load(folder('GPT2LMHeadModel'))
+  assert bert.abilities() == ['predict', 'embed'] and gpt2.abilities() == ['generate', 'embed']
+  for method, reason in (('generate', 'reads in both directions'), ('translate', 'reads no source text')):
+    with pytest.raises(InputError, match=f'cannot {method}: model "bert" {reason}.*; this run can predict, embed'):
+      getattr(bert, method)('text')
+  with pytest.raises(InputError, match='cannot predict: objective: got "causal_lm"; expected .*; this run can gen'):
+    gpt2.predict(['text'])
+  with pytest.raises(InputError, match='generate: unknown option "token"; did you mean "tokens"'):
+    gpt2.generate('text', token=3)
+  with pytest.raises(InputError, match='top_p'):
+    gpt2.generate('text', top_p=2.0)
+
+
+def test_models_of_other_inputs_embed_nothing():
+  def able(name):
+    module = registry.get(name)
+    return [m for m in inference.METHODS if not inference.obstacle(module, name, module.OBJECTIVE, m)]
+
+  assert able('transformer') == ['translate'] and able('word2vec') == able('ntm') == []
+  assert able('rnn_lm') == ['generate', 'embed'] and able('xlnet') == able('bert') == ['embed']
+
+
+def test_the_examples_of_the_readme_run(folder):
+  examples = re.findall(
+    r"(?:^run = lmx.load\('(?:GPT2|BERT|CLASSIFIER)'\).*\n)(?:^[^`\n].*\n)+", README.read_text(), re.M
+  )
+  assert len(examples) == 4
+  folders = {'GPT2': 'GPT2LMHeadModel', 'BERT': 'BertForPreTraining', 'CLASSIFIER': 'BertForSequenceClassification'}
+  scope = {'lmx': lmx}
+  for example in examples:
+    name = re.search(r"load\('(\w+)'", example)[1]
+    exec(example.replace(f"'{name}'", repr(str(folder(folders[name])))), scope)
+  assert scope['texts'][0].startswith('The method returns') and len(scope['layers']) == 3
+  assert scope['labels'][0]['label'] in LABELS and scope['logits_BTV'].shape[0] == 1
