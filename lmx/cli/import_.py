@@ -15,8 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dest='source',
     required=True,
     help='a folder of transformers, hub:NAME or hub:NAME@REVISION to fetch one, or a folder with the files that the '
-    'authors of BERT, ELMo, GPT, GPT-2, XLNet, Transformer-XL, AWD-LSTM or fastai released; docs/notes/weights.md has '
-    'a command for each',
+    'authors of BERT, ELMo, GPT, GPT-2, XLNet, Transformer-XL, AWD-LSTM, fairseq or fastai released; '
+    'docs/notes/weights.md has a command for each',
   )
   parser.add_argument('--workdir', required=True, help='work directory to write')
   parser.add_argument(

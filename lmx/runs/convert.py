@@ -27,7 +27,7 @@ from lmx.data.tokenizers import base, build, fastai, sentencepiece, word_charact
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError, InputWarning
-from lmx.interop import awd_lstm, elmo, huggingface, openai, tensorflow, transformer_xl
+from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, tensorflow, transformer_xl
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.interop.tensor_table import NEW, Row
@@ -37,7 +37,7 @@ from lmx.runs import hub, init, restore
 
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
-_RELEASES = (openai, tensorflow, transformer_xl, awd_lstm, elmo)  # formats other than a folder of transformers
+_RELEASES = (openai, tensorflow, fairseq, transformer_xl, awd_lstm, elmo)  # formats other than a folder of transformers
 # Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
 _ROWS: dict[str, dict[str, Any]] = {
   'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},

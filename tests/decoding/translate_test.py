@@ -152,7 +152,8 @@ def test_attention_and_words_are_needed(tmp_path):
     translate.translate(translator, LINES, options)
   with pytest.raises(InputError, match='rnn_encdec" has no attention'):
     translate.translate(translate.combine([translator, _translator('luong')]), LINES, options)
-  subwords = dataclasses.replace(_translator(), tokenizer=types.SimpleNamespace(kind='bpe', eos_id=0))
+  tokenizer = types.SimpleNamespace(kind='bpe', target=types.SimpleNamespace(start_id=0))
+  subwords = dataclasses.replace(_translator(), tokenizer=tokenizer)
   with pytest.raises(InputError, match='tokenizer "bpe"; expected "words"'):
     translate.check_options(subwords, options)
   (tmp_path / 'pairs').write_text('a b\nc\n')

@@ -198,8 +198,13 @@ def entries(cfg: Any) -> list[Entry]:
   source, target = _tables(cfg)
   parameters = [
     same('model/embed/tokens', target, cfg.V, D),
-    reshaped('model/output/bias', 'final_logits_bias', (1, cfg.V), (cfg.V,))._replace(group='output'),
   ]
+  if cfg.biases == 'all':
+    bias = reshaped('model/output/bias', 'final_logits_bias', (1, cfg.V), (cfg.V,))
+    parameters.append(bias._replace(group='output'))
+  if cfg.norm == 'pre':  # of fairseq (lmx/interop/fairseq.py); MarianMTModel has none
+    for side in ('encoder', 'decoder'):
+      parameters += norm(f'model/norm_{side}', f'model.{side}.layer_norm', D)
   if cfg.source_V:
     parameters.append(same('model/embed/source', source, cfg.source_V, D))
   if not cfg.tied:
