@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import sacrebleu
-import sacremoses
 
 from lmx import documents
 from lmx.errors import InputError
@@ -64,7 +62,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bo
     InputError: different numbers of sentences, none, or an element that is not a string.
   """
   _check(hypotheses, references)
-  metric = sacrebleu.metrics.BLEU(lowercase=lower_case)
+  metric = _sacrebleu().BLEU(lowercase=lower_case)
   return _bleu(metric.corpus_score(list(hypotheses), [list(references)]), str(metric.get_signature()))
 
 
@@ -92,7 +90,7 @@ def tokenised_bleu(
   """
   _check(hypotheses, references)
   prepared = lambda texts: [moses(text, language, split_compounds, lower_case, normalise) for text in texts]
-  metric = sacrebleu.metrics.BLEU(tokenize='none', smooth_method='none', force=True)
+  metric = _sacrebleu().BLEU(tokenize='none', smooth_method='none', force=True)
   parts = (
     f'tok:moses-{language}',
     'case:lc' if lower_case else 'case:mixed',
@@ -115,8 +113,16 @@ def moses(
   return _COMPOUND.sub(r'\1 ##AT##-##AT## \2', tokens) if split_compounds else tokens
 
 
+def _sacrebleu() -> Any:
+  import sacrebleu.metrics  # here, as in `_moses`, because its import is a tenth of the start of `lmx train`
+
+  return sacrebleu.metrics
+
+
 @functools.cache
 def _moses(language: str) -> Any:
+  import sacremoses
+
   return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesPunctNormalizer(lang=language)
 
 
@@ -128,7 +134,7 @@ def _bleu(result: Any, signature: str) -> Bleu:
 def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bool = False) -> tuple[float, str]:
   """Return chrF2 (Popovic 2015) of a corpus, 0 to 100, and its signature. Arguments and errors as for `bleu`."""
   _check(hypotheses, references)
-  metric = sacrebleu.metrics.CHRF(lowercase=lower_case)
+  metric = _sacrebleu().CHRF(lowercase=lower_case)
   result = metric.corpus_score(list(hypotheses), [list(references)])
   return float(result.score), str(metric.get_signature())
 
