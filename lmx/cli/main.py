@@ -125,11 +125,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
   )
   parser.add_argument('--version', action='version', version=f'lmx {__version__}')
   commands = parser.add_subparsers(dest='command', metavar='COMMAND')
-  for name, text in COMMANDS.items():
-    # Only the command that runs is imported: the others would cost a second of start-up.
-    command = commands.add_parser(name, help=text, description=text)
-    if argv and argv[0] == name:
-      _module(name).add_arguments(command)
+  # Only the command that runs gets a parser and is imported: the others would cost a second of start-up.
+  given = argv[0] if argv and argv[0] in COMMANDS else ''
+  for name in [given] if given else COMMANDS:
+    command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
+  if given:
+    _module(given).add_arguments(command)
   if argv and not argv[0].startswith('-') and argv[0] not in COMMANDS:
     raise InputError(f'unknown command "{argv[0]}"{nearest(argv[0], COMMANDS)}')
   rest, overrides = split_overrides(argv)
