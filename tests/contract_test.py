@@ -110,9 +110,14 @@ every_model = pytest.mark.parametrize('name', MODELS)
 # A recurrent, a causal, a bidirectional and an encoder-decoder model; the others are slow.
 ROW = {'tokens_BT': jax.ShapeDtypeStruct((B, T), jnp.int32)}
 FEW = ('rnn_lm', 'gpt2', 'bert', 'bahdanau')
-few_models = pytest.mark.parametrize(
-  'name', [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
-)
+
+
+def only(*names: str) -> pytest.MarkDecorator:
+  return pytest.mark.parametrize('name', [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in MODELS])
+
+
+few_models = only(*FEW)
+fewer_models = only('rnn_lm', 'gpt2', 'bahdanau')  # the blocks of bert are those of gpt2
 # Slow, as their rows, masks and caches are those of another model: of esim, bahdanau, gpt2 or transformer.
 ALIKE = (
   'bcn',
@@ -308,7 +313,7 @@ def loss_and_gradient(name: str, **changes):
   return jax.jit(jax.value_and_grad(lambda p: loss_of(name, cfg, p, batch_of(cfg))))(all_params(name))
 
 
-@every_model
+@every_kind
 def test_shapes_and_types(name):
   model, cfg = registry.get(name), config(name)
   batch = batch_of(cfg)
@@ -331,7 +336,7 @@ def test_a_word_table_has_a_row_for_each_word(name):
   assert table.shape == (cfg.V, cfg.E)
 
 
-@pytest.mark.parametrize('name', [name for name in MODELS if getattr(registry.get(name), 'WORDS', True)])
+@apart([name for name in MODELS if getattr(registry.get(name), 'WORDS', True)])
 def test_scores_and_losses_of_words_agree(name):
   model, cfg = registry.get(name), config(name)
   batch = batch_of(cfg)
@@ -511,7 +516,7 @@ def test_the_second_text_reaches_every_output(name):
     assert (np.abs(last(name, {**batch, 'tokens_BS': other}) - before).max(-1) > 1e-7).all()
 
 
-@few_models
+@fewer_models
 def test_bfloat16_is_finite_and_near(name):
   (exact, _), (value, gradients) = loss_and_gradient(name), loss_and_gradient(name, dtype='bfloat16')
   assert all(np.isfinite(leaf).all() and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
@@ -520,7 +525,7 @@ def test_bfloat16_is_finite_and_near(name):
   assert value != exact or hasattr(registry.get(name), 'rows')
 
 
-@few_models
+@fewer_models
 def test_overfits_one_batch(name):
   cfg = config(name)
   batch, optimizer = batch_of(cfg), optax.adam(3e-3)
@@ -541,7 +546,7 @@ def test_overfits_one_batch(name):
   assert losses[-1] < 0.2 * losses[0]
 
 
-@few_models
+@fewer_models
 def test_switches_of_the_engine_change_no_gradient(name):
   fields = registry.get(name).Config.__dataclass_fields__
   plain = jax.tree.leaves(loss_and_gradient(name)[1])
@@ -555,7 +560,7 @@ def rates_of(name: str) -> dict[str, float]:
   return {field: 0.5 for field in registry.get(name).Config.__dataclass_fields__ if field.startswith('dropout')}
 
 
-@every_model
+@every_kind
 def test_every_rate_of_dropout_needs_a_key(name):
   """key=None is evaluation, whatever the rates; with a key, each rate alone changes what is computed."""
   rates, batch = rates_of(name), given(name, part_of(batch_of(config(name))))

@@ -88,7 +88,7 @@ def create(parts: tuple, key: jax.Array) -> dict:
   return {'model': model.init(cfg, key), 'objective': objective.init(objective_cfg, model, cfg, key)}
 
 
-COSTLY = ('bidirectional_lm', 'bits', 'cloze', 'multiple_choice', 'span', 'permutation_lm')
+COSTLY = ('bidirectional_lm', 'bits', 'cloze', 'last_word', 'multiple_choice', 'permutation_lm', 'regress', 'span')
 
 
 @pytest.mark.parametrize(

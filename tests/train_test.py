@@ -376,7 +376,16 @@ def test_fewer_microbatches_are_proposed_where_they_need_less_padding():
 def test_a_memory_of_another_length_is_measured(own, tmp_path, capsys):
   """The run's own figure is that of `evaluation.model`, and `lmx evaluate` takes another."""
   base = 'experiments/transformer_xl/quickstart.py:tiny'
-  small = ('model.D=16', 'model.F=16', 'model.H=2', 'model.cutoffs=()', 'optim.lr=0.1', 'optim.warmup_steps=0')
+  small = (
+    'model.D=16',
+    'model.F=16',
+    'model.H=2',
+    'model.N=1',
+    'model.dropout=0.0',
+    'model.cutoffs=()',
+    'optim.lr=0.1',
+    'optim.warmup_steps=0',
+  )
   one_row = ('data.eval_batch_size=1', 'evaluation.batch_size=1')  # of many segments
   given = [*QUICK, *own, *small, *one_row, 'evaluation.model={"M": 24, "clamp": 16}', 'evaluation.which=last']
   assert train.train(resolve.load(base, given), tmp_path) == 0

@@ -30,6 +30,7 @@ OPTIONS = (
   'checkpoint.every_steps=1',
   'checkpoint.keep_last=100',
   'objective.dropout_pooled=0.3',
+  *(f'model.dropout_{part}=0.0' for part in ('input', 'hidden', 'output', 'embedding', 'weight')),
 )
 STAGE = 2  # updates of a stage: 0.02 epochs of 107 batches
 

@@ -39,6 +39,7 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
     '--config.parallel.data=1',
     '--config.model.encoder_layers=1',
     '--config.model.decoder_layers=1',
+    '--config.model.dropout=0.0',
     '--warmup=0',
     '--steps=4',
   ]

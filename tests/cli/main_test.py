@@ -107,7 +107,8 @@ def test_an_empty_or_binary_text_file(capsys, tmp_path, content):
 
 
 def test_a_vocabulary_smaller_than_the_ids_of_the_data(capsys, tmp_path):
-  assert 'vocabulary size of the tokenizer' in refused(capsys, *train(tmp_path / 'run', '--config.model.V=11'))
+  more = (*texts(tmp_path), '--config.model.V=3')
+  assert 'vocabulary size of the tokenizer' in refused(capsys, *train(tmp_path / 'run', *more))
 
 
 def test_a_truncated_cache(capsys, tmp_path, monkeypatch):

@@ -78,8 +78,8 @@ def _hypotheses(found, row):
 @pytest.mark.parametrize(
   'options',
   [
-    dict(size=4),
-    dict(size=3, alpha=1.2),
+    pytest.param(dict(size=4), marks=pytest.mark.slow),
+    pytest.param(dict(size=3, alpha=1.2), marks=pytest.mark.slow),
     dict(size=3, alpha=1.2, stop='current'),
     dict(size=3, alpha=1.2, stop='full'),
     dict(size=3, alpha=1.2, penalty='power'),

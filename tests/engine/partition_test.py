@@ -38,7 +38,7 @@ def of_all_rows(compiled):
   return [row for row in compiled.arrays() if any(str(ROWS) in dims for dims in sizes(row[1]))]
 
 
-@pytest.mark.parametrize('mode', OVERRIDES)
+@pytest.mark.parametrize('mode', [pytest.param(m, marks=pytest.mark.slow) if m == 'fsdp' else m for m in OVERRIDES])
 @pytest.mark.parametrize('model', [m if m == 'gpt2' else pytest.param(m, marks=pytest.mark.slow) for m in MODELS])
 def test_no_device_has_the_rows_of_all(model, mode):
   step, compiled = partitioned(model, mode)

@@ -50,7 +50,14 @@ def lowered(name: str, mode: str, *options: str) -> list[str]:
   return [one.as_text() for one in made]
 
 
-@pytest.mark.parametrize(('name', 'mode'), [('gpt2', 'jit'), ('gpt2', 'pmap'), ('awd_lstm', 'jit'), ('elmo', 'jit')])
+@pytest.mark.parametrize(
+  ('name', 'mode'),
+  [
+    ('gpt2', 'jit'),
+    ('awd_lstm', 'jit'),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (('gpt2', 'pmap'), ('elmo', 'jit'))),
+  ],
+)
 def test_every_product_of_both_steps_is_of_float32(name, mode):
   assert [precisions(text) for text in lowered(name, mode)] == [{'HIGHEST'}] * 2
 

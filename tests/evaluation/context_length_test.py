@@ -115,6 +115,7 @@ SHORT = (
   'model.N=1',
   'model.M=4',
   'model.cutoffs=()',
+  'model.dropout=0.0',
   'data.dataset=text_files',
   'data.tokenizer=words',
   'data.vocab_size=0',

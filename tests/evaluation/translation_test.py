@@ -43,6 +43,7 @@ QUICK = (
   'data.batching.buckets=()',
   'model.encoder_layers=1',
   'model.decoder_layers=1',
+  'model.dropout=0.0',
   'samples.count=2',
 )
 

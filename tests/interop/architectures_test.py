@@ -112,11 +112,11 @@ def test_there_and_back(name):
   [
     ('BertForSequenceClassification', (), 'classify'),
     ('BertForTokenClassification', (), 'tag'),
-    ('BertForQuestionAnswering', (), 'span'),
+    pytest.param('BertForQuestionAnswering', (), 'span', marks=pytest.mark.slow),
     ('OpenAIGPTDoubleHeadsModel', ('_start_', '_delimiter_', '_classify_'), 'multiple_choice'),
-    ('XLNetForSequenceClassification', (), 'classify'),
+    pytest.param('XLNetForSequenceClassification', (), 'classify', marks=pytest.mark.slow),
     ('XLNetForMultipleChoice', (), 'multiple_choice'),
-    ('XLNetForTokenClassification', (), 'tag'),
+    pytest.param('XLNetForTokenClassification', (), 'tag', marks=pytest.mark.slow),
     ('XLNetForQuestionAnswering', (), 'span'),
   ],
 )

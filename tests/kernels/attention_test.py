@@ -40,9 +40,9 @@ MASKS = {
   'mask,causal,rate',
   [
     ('all', True, 0.0),
-    ('all', False, 0.3),
+    pytest.param('all', False, 0.3, marks=pytest.mark.slow),
     ('valid', True, 0.3),
-    ('both', True, 0.0),
+    pytest.param('both', True, 0.0, marks=pytest.mark.slow),
     ('both', False, 0.3),
     ('positions', True, 0.3),
   ],

@@ -85,7 +85,9 @@ def cudnn_in_plain_jax(expected, x, h, c, weights, seq_lengths, E, D, layers, dr
   return is_right * jnp.concatenate(y), jnp.concatenate(h_n, 1), jnp.concatenate(c_n, 1)
 
 
-@pytest.mark.parametrize('bias,lengths', [('single', None), ('double', LENGTHS), ('single', (0, 9, 3, 1))])
+@pytest.mark.parametrize(
+  'bias,lengths', [pytest.param('single', None, marks=pytest.mark.slow), ('double', LENGTHS), ('single', (0, 9, 3, 1))]
+)
 def test_cudnn_is_called_with_its_layout_of_weights_rows_and_lengths(monkeypatch, bias, lengths):
   steps = [T] * B if lengths is None else [max(n, 1) for n in lengths]
   monkeypatch.setattr(rnn, 'lstm', functools.partial(cudnn_in_plain_jax, steps))

@@ -21,10 +21,10 @@ B, H, K = 4, 2, 8
 @pytest.mark.parametrize(
   'T, M, filled, farthest, rate',
   [
-    (5, 0, None, None, 0.0),
+    pytest.param(5, 0, None, None, 0.0, marks=pytest.mark.slow),
     (130, 20, (0, 20, 3, 20), 25, 0.3),
     (1, 7, (7, 2, 0, 7), None, 0.0),
-    (64, 64, None, None, 0.5),
+    pytest.param(64, 64, None, None, 0.5, marks=pytest.mark.slow),
   ],
 )
 def test_blocked_equals_the_equation(T, M, filled, farthest, rate):  # noqa: N803

@@ -49,9 +49,9 @@ def both(arrays, mask, out, causal):
 @pytest.mark.parametrize(
   'T,S,causal,groups,pattern',
   [
-    (384, None, True, False, None),
+    pytest.param(384, None, True, False, None, marks=pytest.mark.slow),
     (150, None, True, True, None),
-    (150, None, False, False, None),
+    pytest.param(150, None, False, False, None, marks=pytest.mark.slow),
     (60, 140, False, False, None),
     (300, 151, True, False, patterns.Compressed(2)),
   ],

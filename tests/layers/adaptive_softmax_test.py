@@ -63,10 +63,10 @@ def test_each_words_probability_is_that_of_its_cluster_times_that_within_it(name
   'name, shards, block',
   [
     ('alike', 1, 0),
-    ('projected twice', 1, 4),
+    pytest.param('projected twice', 1, 4, marks=pytest.mark.slow),
     ('projected twice', B, 3),
     ('first apart', B, 3),
-    ('one cluster', 1, 4),
+    pytest.param('one cluster', 1, 4, marks=pytest.mark.slow),
   ],
 )
 def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, shards, block):

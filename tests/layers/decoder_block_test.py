@@ -21,7 +21,7 @@ def make(norm='post', kind='normal', hidden=24, bias=True, rate=0.0) -> decoder_
   heads = dict(heads=H, kernel_init=init, bias=bias, rate=rate)
   attention, cross = transformer.SelfAttention(causal=True, **heads), decoder_block.CrossAttention(**heads)
   mlp = transformer.Mlp(hidden, 'relu', init, rate)
-  return decoder_block.DecoderBlock(attention, mlp, norm, 1e-5, rate, cross=cross)
+  return decoder_block.DecoderBlock(attention, mlp, norm, 1e-5, 0.0, cross=cross)
 
 
 def draw(block, layers=2):

@@ -175,7 +175,10 @@ INITIAL = {  # name -> variance of a component by (inputs, outputs) in attention
 }
 
 
-@pytest.mark.parametrize('initial', quaternion.INITIALS)
+@pytest.mark.parametrize(
+  'initial',
+  [pytest.param(name, marks=pytest.mark.slow) if name == 'polar_he' else name for name in quaternion.INITIALS],
+)
 def test_initial_variances(initial):
   D, F = 128, 512  # noqa: N806, axes
   made = block(D=D, F=F, H=8, initial=initial)

@@ -69,7 +69,7 @@ def inputs(cfg, params):
   return jax.device_get(both(params))
 
 
-@pytest.mark.parametrize('texts', [1, 2])
+@pytest.mark.parametrize('texts', [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_network_is_its_equations(texts):
   cfg = config(texts=texts)
   params = params_of(cfg)

@@ -47,7 +47,11 @@ def test_equals_the_restatement_padded_rows_too(attention):
 
 @pytest.mark.parametrize(
   'init,positions,residual',
-  [('paper', 0.01, 0.02 / 2**0.5), ('released', 0.01, 0.02), ('nanogpt', 0.02, 0.02 / 4**0.5)],
+  [
+    pytest.param('paper', 0.01, 0.02 / 2**0.5, marks=pytest.mark.slow),
+    ('released', 0.01, 0.02),
+    ('nanogpt', 0.02, 0.02 / 4**0.5),
+  ],
 )
 def test_deviations_of_each_initialisation(init, positions, residual):
   cfg = config(init=init, D=128, N=2, T=256, V=1000)

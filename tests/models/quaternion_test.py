@@ -76,7 +76,7 @@ def as_dense(cfg, params):
   return walk(params)
 
 
-@pytest.mark.parametrize('kind', ['full', 'partial'])
+@pytest.mark.parametrize('kind', [pytest.param('full', marks=pytest.mark.slow), 'partial'])
 def test_with_whole_scores_it_is_the_transformer_of_the_real_matrices(kind):
   cfg = registry.config('quaternion_transformer', 'tiny', quaternion=kind, scores='whole', **QUIET)
   params, batch = params_of('quaternion_transformer', cfg), batch_of(cfg)

@@ -26,6 +26,7 @@ def run(tmp_path_factory):
     'model.char_filters': '()',
     'model.mix_l2': 0,
     'model.D': 16,
+    'model.dropout': 0.0,
     'data.dataset': 'conll2005',
     'data.manual_dir': folder,
     'data.check_sizes': False,

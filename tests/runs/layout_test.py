@@ -87,7 +87,9 @@ def test_both_layouts_train_the_same_model(finished):
   assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@pytest.mark.parametrize('start,end', [('own', STORED), ('stored', OWN), ('stored', STORED)])
+@pytest.mark.parametrize(
+  'start,end', [('own', STORED), pytest.param('stored', OWN, marks=pytest.mark.slow), ('stored', STORED)]
+)
 def test_run_continues_in_either_layout(start, end, finished, run, tmp_path):
   workdir = half_way(finished[start], tmp_path)
   assert run(workdir, *end) == 0

@@ -28,6 +28,7 @@ SHORT = (
   'evaluation.baselines=false',
   'samples.count=0',
   'parallel.data=1',
+  *(f'model.dropout_{part}=0.0' for part in ('input', 'hidden', 'output', 'embedding', 'weight')),
 )
 
 
