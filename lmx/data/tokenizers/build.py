@@ -153,6 +153,8 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
     )
   try:
     model = settings_lib.apply(_model(kind, path, lower_case, settings), settings, directory)
+    if os.path.basename(path) == sentencepiece.FILE:
+      return Unigram(model, settings.special, split_commas=True)
     return _READ[kind](model, settings.special)
   except InputError:
     raise
@@ -200,6 +202,8 @@ def load(directory: str) -> Tokenizer:
     if kind == Absent.kind:
       return Absent(content['vocab_size'])
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
+    if kind == 'unigram':
+      return Unigram(model, content.get('special'), content.get('split_commas', False))
     return _READ[kind](model, content.get('special'))
   except InputError:
     raise

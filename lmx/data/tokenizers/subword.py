@@ -58,8 +58,12 @@ class _Subwords(Tokenizer):
     """Return the id of a token, None if it is not in the vocabulary."""
     return self._model.token_to_id(name)
 
+  def with_model(self, model: hf.Tokenizer) -> Tokenizer:
+    """Return the tokenizer of another model, with its other settings."""
+    return type(self)(model, self.special)
+
   def content(self) -> dict[str, Any]:
-    content = {'kind': self.kind, 'model': json.loads(self._model.to_str())}
+    content: dict[str, Any] = {'kind': self.kind, 'model': json.loads(self._model.to_str())}
     return content | ({'special': self.special} if self.special else {})
 
 
@@ -84,7 +88,7 @@ def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
       f'data.special_tokens: got {", ".join(taken or names)}; expected names that are not in the vocabulary'
     )
   model.add_special_tokens(list(names))
-  return type(tokenizer)(model, tokenizer.special)
+  return tokenizer.with_model(model)
 
 
 def _special(model: hf.Tokenizer) -> set[str]:
@@ -185,27 +189,77 @@ class Unigram(_Subwords):
   A vocabulary trained by lmx encodes characters that no subword covers as bytes. Decoding then returns the text, except
   U+2581, which represents a space. Its end of text is `<|endoftext|>`, or `<eod>` if it has XLNet's special tokens. A
   vocabulary of XLNet's authors or of transformers has its own normalization.
+
+  Args:
+    model: see `_Subwords`.
+    special: see `_Subwords`.
+    split_commas: encode a subword of a number with its comma again without it (zihangdai/xlnet, prepro_utils.py).
   """
 
   kind = 'unigram'
 
-  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None, split_commas: bool = False):
     super().__init__(model, special)
+    self.split_commas = split_commas
     self._special_names = _special(model)
     special_id = lambda name: model.token_to_id(name) if name in self._special_names else None
-    self.unk_id = model.token_to_id('<unk>')
+    unknown = model.token_to_id('<unk>')
     ends = (special_id(name) for name in (subword_models.END_OF_TEXT, '<eod>'))
     self.eos_id = self.bos_id = next((i for i in ends if i is not None), None)
-    if self.eos_id is None or self.unk_id is None:
+    if self.eos_id is None or unknown is None:
       raise InputError(
         f'the Unigram vocabulary has no special token {subword_models.END_OF_TEXT} or <eod>, or no <unk>'
       )
+    self.unk_id: int = unknown
     self.cls_id, self.sep_id, self.pad_id, self.mask_id, self.eop_id = map(
       special_id, ('<cls>', '<sep>', '<pad>', '<mask>', '<eop>')
     )
 
+  def with_model(self, model: hf.Tokenizer) -> Tokenizer:
+    return type(self)(model, self.special, self.split_commas)
+
+  def content(self) -> dict[str, Any]:
+    return super().content() | ({'split_commas': True} if self.split_commas else {})
+
+  def encode(self, text: str) -> np.ndarray:
+    return self._without_commas(super().encode(text))[0]
+
+  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    return [self._without_commas(ids)[0] for ids in super().encode_batch(texts)]
+
+  def _without_commas(self, ids: np.ndarray, spans_T2: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids and offsets with numbers and their commas apart."""
+    spans_T2 = np.zeros((len(ids), 2), np.int32) if spans_T2 is None else spans_T2
+    places = [i for i, token in enumerate(ids.tolist()) if token in self._parts] if self._parts else []
+    for i in reversed(places):
+      parts, widths = self._parts[int(ids[i])]
+      start, end = spans_T2[i]
+      edges = start + np.cumsum([0, *widths]) if end - start == sum(widths) else np.full(len(parts) + 1, start)
+      spans = np.stack([edges[:-1], edges[1:] if edges[-1] > start else np.full(len(parts), end)], axis=1)
+      spans[0, 1] = max(spans[0, 1], min(start + 1, end))  # the symbol of a space has the first character's offsets
+      ids = np.concatenate([ids[:i], np.asarray(parts, np.int32), ids[i + 1 :]])
+      spans_T2 = np.concatenate([spans_T2[:i], spans.astype(np.int32), spans_T2[i + 1 :]])
+    return ids, spans_T2
+
+  @functools.cached_property
+  def _parts(self) -> dict[int, tuple[list[int], list[int]]]:
+    """Return for each subword of a number with its comma (ids of its parts, their numbers of characters)."""
+    found: dict[int, tuple[list[int], list[int]]] = {}
+    for index in range(self.vocab_size) if self.split_commas else ():
+      subword = self.id_to_token(index)
+      if len(subword) < 2 or subword[-1] != ',' or not subword[-2].isdigit():
+        continue
+      number = super().encode(subword[:-1].replace(subword_models.SPACE, ''))
+      parts = [self.id_to_token(i) for i in number.tolist()]
+      if subword[0] != subword_models.SPACE and parts[0][0] == subword_models.SPACE:
+        parts = parts[1:] if parts[0] == subword_models.SPACE else [parts[0][1:], *parts[1:]]
+      ids = [self._model.token_to_id(part) for part in [*parts, ',']]
+      widths = [len(part.replace(subword_models.SPACE, '')) for part in [*parts, ',']]
+      found[index] = ([self.unk_id if i is None else i for i in ids], widths)
+    return found
+
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-    ids, spans_T2 = super().encode_spans(text)
+    ids, spans_T2 = self._without_commas(*super().encode_spans(text))
     bytes_T = self._bytes[ids]
     # The library gives each byte of a run of uncovered characters the offsets of the whole run.
     changes = np.any(spans_T2[1:] != spans_T2[:-1], axis=1) | (bytes_T[1:] < 0) | (bytes_T[:-1] < 0)

@@ -203,9 +203,13 @@ def split_special_tokens(tokenizer: hf.Tokenizer) -> hf.Tokenizer:
   """Return an imported Unigram tokenizer that encodes no text as XLNet's control symbols, as in SentencePiece.
 
   They are subwords of its model too, so one that is written out in a text is split after its first character. <eop> is
-  not: it may occur in a text (`user_defined_symbols` of the release).
+  not: it may occur in a text (`user_defined_symbols` of the release). Nor are those that are too improbable for a text,
+  as in a vocabulary that lmx trained.
   """
-  inner = '|'.join(token[1:-1] for token in XLNET_SPECIALS if token != '<eop>')
+  scores = dict(json.loads(tokenizer.to_str())['model']['vocab'])
+  inner = '|'.join(t[1:-1] for t in XLNET_SPECIALS if t != '<eop>' and scores.get(t, _NEVER) > _NEVER)
+  if not inner:
+    return tokenizer
   splitter = hf.pre_tokenizers.Split(hf.Regex(f'<(?=(?:{inner})>)'), 'merged_with_previous')
   before = tokenizer.pre_tokenizer
   tokenizer.pre_tokenizer = splitter if before is None else hf.pre_tokenizers.Sequence([before, splitter])

@@ -7,6 +7,7 @@ lmx/interop/torch_file.py, which runs nothing of it.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import json
 import os
@@ -63,6 +64,7 @@ _PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 # Unless tokenizer_config.json differs.
 _LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False, 'words': False, 'marian': False}
+_COMMA = -100.0  # added to the log probability of a subword that is not used
 _END = '<|endoftext|>'  # GPT-2's only special token
 
 
@@ -300,6 +302,7 @@ def _write_tokenizer(
     settings |= {f'{role}_token': name for role, name in ids.items()} | {'unk_token': ids['eos']}
     settings |= {'add_prefix_space': bool((tokenizer['model']['pre_tokenizer'] or {}).get('add_prefix_space'))}
   elif kind == 'unigram':
+    model = _keep_commas_apart(tokenizer) if tokenizer.get('split_commas') else model
     unigram_settings, ids = _unigram(model)
     settings |= unigram_settings | {'do_lower_case': lower_case}
   else:
@@ -332,6 +335,17 @@ def _normalizer(model: Mapping[str, Any], lower_case: bool) -> dict[str, Any]:
     'strip_accents': state['strip_accents'],
     'tokenize_chinese_chars': state['handle_chinese_chars'],
   }
+
+
+def _keep_commas_apart(tokenizer: Mapping[str, Any]) -> hf.Tokenizer:
+  """Return a Unigram model without use of the subwords of a number with its comma, which its tokenizer encodes again.
+
+  The library cannot do that; now and then it divides a number with commas otherwise.
+  """
+  state = copy.deepcopy(dict(tokenizer['model']))
+  for entry in state['model']['vocab']:
+    entry[1] += _COMMA if entry[0][-1:] == ',' and entry[0][-2:-1].isdigit() else 0
+  return hf.Tokenizer.from_str(json.dumps(state))
 
 
 def _unigram(model: hf.Tokenizer) -> tuple[dict[str, Any], dict[str, str]]:
