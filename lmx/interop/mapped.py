@@ -58,7 +58,17 @@ def view(path: pathlib.Path, start: int, shape: Any, dtype: np.dtype) -> np.ndar
 
 def release(x: Any) -> None:
   """Give back the memory of a mapped array, whose numbers are read again when they are used; ignore other arrays."""
+  pages = _pages(x)
+  if pages is not None and hasattr(mmap, 'MADV_DONTNEED'):
+    pages.madvise(mmap.MADV_DONTNEED)
+
+
+def is_mapped(x: Any) -> bool:
+  """Return True if an array's numbers are those of a file."""
+  return _pages(x) is not None
+
+
+def _pages(x: Any) -> mmap.mmap | None:
   while x is not None and not isinstance(x, mmap.mmap):
     x = getattr(x, 'base', None)
-  if x is not None and hasattr(mmap, 'MADV_DONTNEED'):
-    x.madvise(mmap.MADV_DONTNEED)
+  return x

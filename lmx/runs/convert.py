@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import tempfile
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -109,14 +111,23 @@ def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRu
   Raises:
     InputError: see `import_run`.
   """
-  directory = tempfile.TemporaryDirectory(prefix='lmx-')
-  imported = read(source, directory.name, overrides)
-  workdir = epath.Path(directory.name)
+  directory = _Temporary()
+  imported = read(source, directory.path, overrides)
+  workdir = epath.Path(directory.path)
   run_files.write(workdir, imported.config.to_dict(), imported.record, imported.tokenizer)
   _put_on_device(imported.params)
   run, model = imported.run, registry.get(imported.run.model_name)
   own = (imported.params, imported.tokenizer, imported.config, run)
   return restore.RestoredRun(model, run.model, *own, step=0, workdir=workdir, files=directory), imported
+
+
+class _Temporary:
+  """A directory that is removed with this object, or when the process ends."""
+
+  def __init__(self) -> None:
+    """Create it."""
+    self.path = tempfile.mkdtemp(prefix='lmx-')
+    weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 def _put_on_device(params: dict[str, Any]) -> None:

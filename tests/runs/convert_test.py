@@ -381,7 +381,7 @@ def test_nothing_is_overwritten(made, tmp_path):
 
 def test_models_without_such_a_form(tmp_path):
   with pytest.raises(InputError, match='is not written as a folder; expected one of bert, gpt, gpt2'):
-    huggingface.folder.write(tmp_path / 'out', 'transformer', None, {}, None, {})
+    huggingface.folder.write(tmp_path / 'out', 'awd_lstm', None, {}, None, {})
 
 
 def release(made, folder):

@@ -203,9 +203,9 @@ def convert(
 
 
 def _load(entry: Entry, stored: Sequence[np.ndarray]) -> np.ndarray:
-  """Return a parameter in memory of its own."""
+  """Return a parameter, which shares no memory with a file."""
   value = np.ascontiguousarray(entry.load(*(np.asarray(x, np.float32) for x in stored)))
-  return value.copy() if any(np.may_share_memory(value, x) for x in stored) else value
+  return value.copy() if any(mapped.is_mapped(x) and np.may_share_memory(value, x) for x in stored) else value
 
 
 def to_hf(
