@@ -20,6 +20,7 @@ class Registry:
 
   def __init__(self, package: str, what: str, excluded: tuple[str, ...] = ()):
     self._package, self._what, self._excluded = package, what, excluded
+    self._modules: dict[str, ModuleType] = {}  # given before, because listing a folder takes longer than all else
 
   def names(self) -> list[str]:
     """Return their names, in alphabetical order."""
@@ -28,7 +29,9 @@ class Registry:
 
   def get(self, name: str) -> ModuleType:
     """Return the module `name`; raise InputError with the nearest name if there is none."""
-    names = self.names()
-    if name not in names:
-      raise InputError(f'unknown {self._what} "{name}"{nearest(str(name), names)}')
-    return importlib.import_module(f'{self._package}.{name}')
+    if not isinstance(name, str) or name not in self._modules:
+      names = self.names()
+      if name not in names:
+        raise InputError(f'unknown {self._what} "{name}"{nearest(str(name), names)}')
+      self._modules[name] = importlib.import_module(f'{self._package}.{name}')
+    return self._modules[name]
