@@ -291,10 +291,10 @@ def run(tmp_path_factory):
     'data.batching.stride': 20,
     'data.batching.question_length': 20,
     'data.batch_size': 8,
-    'train.epochs': 150,
+    'train.epochs': 80,
     'train.eval_every': 500,
     'parallel.data': 1,
-    'optim.lr': 3e-3,
+    'optim.lr': 6e-3,
     'model.dropout_hidden': 0,
     'model.dropout_attention': 0,
   }

@@ -7,6 +7,7 @@ fast paths of lmx/kernels are not: the layers have their equations.
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 import sys
 
@@ -37,6 +38,7 @@ def opened(path: pathlib.Path) -> set[pathlib.Path]:
   return files
 
 
+@functools.cache
 def lengths() -> dict[str, int]:
   """Return the number of lines of each model."""
   models = [path for path in sorted((ROOT / 'lmx/models').glob('*.py')) if path.stem not in ('__init__', 'registry')]

@@ -85,7 +85,7 @@ def applicable():
   return found
 
 
-@pytest.mark.parametrize('name', ['bag', 'bag_gated'])
+@pytest.mark.parametrize('name', ['bag', pytest.param('bag_gated', marks=pytest.mark.slow)])
 @pytest.mark.parametrize('function, more', applicable())
 def test_the_contract(name, function, more):
   function(name, *more)

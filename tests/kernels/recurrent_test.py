@@ -21,8 +21,16 @@ from tests.layers.recurrent_test import LENGTHS, B, D, E, T, case, every_bias, e
 S = 4
 
 
-@every_cell
-@pytest.mark.parametrize('bias,padded', [('single', True), ('double', False)])
+@pytest.mark.parametrize(
+  'cell,bias,padded',
+  [
+    *((cell, 'single', True) for cell in sorted(recurrent.CELLS)),
+    ('lstm', 'double', False),
+    *(
+      pytest.param(cell, 'double', False, marks=pytest.mark.slow) for cell in sorted(recurrent.CELLS) if cell != 'lstm'
+    ),
+  ],
+)
 def test_custom_derivative_equals_that_of_the_scan(cell, bias, padded):
   *inputs, valid_TB = case(cell, bias, padded)
   found, expected = jax.jit(lambda *args: [gradients_of(b, *args, valid_TB, cell) for b in ('custom', 'scan')])(*inputs)

@@ -38,7 +38,11 @@ def assert_equal(found, expected):
 
 @pytest.mark.parametrize(
   'T,S,causal,groups,rate',
-  [(256, None, True, False, 0.0), (150, None, True, True, 0.3), (60, 140, False, False, 0.3)],
+  [
+    pytest.param(256, None, True, False, 0.0, marks=pytest.mark.slow),
+    (150, None, True, True, 0.3),
+    (60, 140, False, False, 0.3),
+  ],
 )
 def test_equals_the_equation(monkeypatch, T, S, causal, groups, rate):
   monkeypatch.setattr(kernels, 'SCORES', 128 * 128)  # so there are several blocks of queries

@@ -96,8 +96,14 @@ def test_a_quarter_of_the_weights_to_the_last(kind):
   assert 'bias' not in shapes(bias=False)['mlp']['in']
 
 
-@pytest.mark.parametrize('scores', quaternion.SCORES)
-@pytest.mark.parametrize('grouping', quaternion.GROUPINGS)
+@pytest.mark.parametrize(
+  ('scores', 'grouping'),
+  [
+    pytest.param(scores, grouping, marks=() if i == j else pytest.mark.slow)
+    for i, scores in enumerate(quaternion.SCORES)
+    for j, grouping in enumerate(quaternion.GROUPINGS)
+  ],
+)
 def test_attention_of_a_block_is_the_restatement(scores, grouping):
   """The whole of a block, with its own tokens and with a source, from the weights to what comes out."""
   made = block(scores=scores, grouping=grouping, norm='post')

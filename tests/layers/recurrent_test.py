@@ -60,7 +60,10 @@ def test_invalid_steps_keep_the_carry_and_repeat_the_output(cell):
     np.testing.assert_array_equal(after[0][b], h_TBD[length - 1, b])
 
 
-@every_cell
+@pytest.mark.parametrize(
+  'cell',
+  [c if c in ('gru', 'lstm') else pytest.param(c, marks=pytest.mark.slow) for c in sorted(recurrent.CELLS)],
+)
 def test_bfloat16_is_near_float32_and_keeps_a_float32_carry(cell):
   params, x_TBE, carry, valid_TB = case(cell, 'double', True)
 

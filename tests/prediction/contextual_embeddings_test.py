@@ -22,7 +22,7 @@ def run(tmp_path_factory):
   folder = tmp_path_factory.mktemp('run')
   changes = ['train.steps=1', 'train.eval_every=0', 'evaluation.split=valid', 'data.batch_size=8', 'samples.count=0']
   changes += ['model.dropout_hidden=0.0', 'model.dropout_attention=0.0']
-  changes += ['parallel.data=1', 'model.N=2', 'data.vocab_size=120', *small_text.settings(folder)]
+  changes += ['parallel.data=1', 'model.N=2', 'model.D=32', 'data.vocab_size=120', *small_text.settings(folder)]
   train.train(resolve.load('experiments/bert/quickstart.py:tiny', changes), folder / 'bert')
   return lmx.load(folder / 'bert')
 

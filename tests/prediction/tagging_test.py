@@ -59,10 +59,10 @@ def run(folder):
     'data.length': 96,
     'data.batching.buckets': '()',
     'data.batch_size': 16,
-    'train.epochs': 15,
+    'train.epochs': 8,
     'train.eval_every': 500,
     'parallel.data': 1,
-    'optim.lr': 5e-3,
+    'optim.lr': 8e-3,
     'model.dropout_hidden': 0,
     'model.dropout_attention': 0,
   }
