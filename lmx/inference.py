@@ -180,7 +180,7 @@ class TrainedRun(RestoredRun):
     """Raise InputError unless the run can use the method `name`."""
     if reason := self._obstacle(name):
       able = ', '.join(self.abilities()) or f'none of {", ".join(METHODS)}'
-      raise InputError(f'{self.workdir}: cannot {name}: {reason}; this run can {able}')
+      raise InputError(f'{getattr(self.files, "source", self.workdir)}: cannot {name}: {reason}; this run can {able}')
 
   def _obstacle(self, name: str) -> str:
     return obstacle(self.model, self.run.model_name, self.run.objective_name, name)

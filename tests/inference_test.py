@@ -21,7 +21,7 @@ from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
 from lmx.models import registry
-from lmx.runs import convert
+from lmx.runs import convert, restore
 from tests import drawn
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
@@ -108,6 +108,8 @@ def test_what_a_folder_lacks_is_said(folder, tmp_path):
     lmx.load(source)
   with pytest.raises(InputError, match='holds no run'):
     lmx.load(tmp_path)
+  with pytest.raises(InputError, match='a model of transformers; lmx import --from=.*bare makes one'):
+    restore.load(source)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,9 @@ def test_what_a_run_cannot_do_is_refused_with_what_it_can(loaded):
   bert, gpt2 = loaded('BertForSequenceClassification'), loaded('GPT2LMHeadModel')
   assert bert.abilities() == ['predict', 'embed'] and gpt2.abilities() == ['generate', 'embed']
   for method, reason in (('generate', 'reads in both directions'), ('translate', 'reads no source text')):
-    with pytest.raises(InputError, match=f'cannot {method}: model "bert" {reason}.*; this run can predict, embed'):
+    with pytest.raises(
+      InputError, match=f'Classification0: cannot {method}: model "bert" {reason}.*; this run can predict, embed'
+    ):
       getattr(bert, method)('text')
   with pytest.raises(InputError, match='cannot predict: objective: got "causal_lm"; expected .*; this run can gen'):
     gpt2.predict(['text'])

@@ -73,7 +73,12 @@ def read_config(workdir: Any) -> dict[str, Any]:
   """Return the config of the run in a work directory. Raises InputError if it is missing or damaged."""
   if not exists(workdir):
     raise InputError(f'{workdir} holds no run: it has no {_CONFIG}')
-  return _read(workdir, _CONFIG)
+  config = _read(workdir, _CONFIG)
+  if 'model' not in config and 'model_type' in config:
+    raise InputError(
+      f'{workdir} holds no run: its {_CONFIG} is that of a model of transformers; lmx import --from={workdir} makes one'
+    )
+  return config
 
 
 def read_data(workdir: Any) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRu
   Raises:
     InputError: see `import_run`.
   """
-  directory = _Temporary()
+  directory = _Temporary(source)
   imported = read(source, directory.path, overrides)
   workdir = epath.Path(directory.path)
   run_files.write(workdir, imported.config.to_dict(), imported.record, imported.tokenizer)
@@ -122,11 +122,11 @@ def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRu
 
 
 class _Temporary:
-  """A directory that is removed with this object, or when the process ends."""
+  """A directory for weights of `source`, which is removed with this object or when the process ends."""
 
-  def __init__(self) -> None:
+  def __init__(self, source: str) -> None:
     """Create it."""
-    self.path = tempfile.mkdtemp(prefix='lmx-')
+    self.source, self.path = source, tempfile.mkdtemp(prefix='lmx-')
     weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 

@@ -42,7 +42,7 @@ class RestoredRun:
     step: updates made.
     workdir: work directory of the run.
     averaged: steps of the checkpoints whose mean `params` is; () if it is from a single one.
-    files: keeps a temporary work directory as long as the run.
+    files: of published weights, keeps the temporary work directory as long as the run; `files.source` is their folder.
   """
 
   model: Model
