@@ -26,7 +26,7 @@ SIZES = dict(D=16, F=20, H=2, encoder_F=24, encoder_H=4, encoder_layers=1, decod
 CASES = {
   'shared': {},
   'separate': dict(separate=True, activation='gelu_erf'),
-  'untied': dict(tied=False, scale_embedding=False, activation='relu', encoder_H=2),
+  'untied': dict(tied=False, scale_embedding=False, activation='relu', encoder_H=2, seed=3, ends=3.0),
 }
 SEARCHES = {
   'beam 4': {},
