@@ -5,10 +5,10 @@ a folder, where an ensemble has several. The checkpoint is {'args': Namespace, '
 torch_file.py reads. Layouts of all versions are read: queries, keys and values in one `in_proj_weight` or apart,
 `layer_norms.0` or names of their own, and the counters `version`. Positions begin at 2, one after that of padding.
 
-Text: the releases read what the tokenizer of Moses and then fastBPE or subword-nmt (bpecodes) made of it. lmx applies
-neither, and splits text at white space alone; the subwords of a translation are joined by removing '@@ '. The two
-dictionaries must be equal, as in the releases named joined-dict; else the model alone is imported. fairseq's search has
-5 beams, the power 1 of the length, stops when all are finished, and may write the unknown word (from memory).
+Text: the releases read what the tokenizer of Moses and then fastBPE or subword-nmt made of it, with the codes of the
+file `bpecodes` (lmx/data/tokenizers/moses.py). Without that file text is split at white space alone, and the two
+dictionaries must be equal. fairseq's search has 5 beams, the power 1 of the length, stops when all are finished, and
+may write the unknown word (from memory).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from lmx.interop.tensor_table import UNUSED, Row
 _DICTIONARY = 'dict.*.txt'
 _SPECIAL = ('<s>', '<pad>', '<eos>', '<unk>')  # the first ids; fairseq's </s> is <eos> here
 _PAD = 1
+CODES = 'bpecodes'
 _SIZES = {
   'D': 'encoder_embed_dim',
   'F': 'decoder_ffn_embed_dim',
@@ -63,8 +64,8 @@ _EVALUATION = {
   'forbidden': (_PAD,),
 }
 _NOTE = (
-  'text is split at white space alone: give it as the tokenizer of Moses and the codes of bpecodes make it, and remove '
-  '"@@ " from the translations'
+  f'there is no {CODES}, so text is split at white space alone: give it as the tokenizer of Moses and the codes make '
+  'it, and remove "@@ " from the translations'
 )
 _NORMS = {
   'encoder': ('self_attn_layer_norm', 'final_layer_norm'),
@@ -103,16 +104,17 @@ def read(source: Any) -> Folder:
     fields = _fields(options, tensors)
   except InputError as error:
     raise InputError(f'{path}: {error}') from None
+  coded = (path.parent / CODES).exists()
   return Folder(
     'transformer',
     fields,
     tensors,
-    'words',
+    'moses' if coded else 'words',
     False,
     data={'batching': 'translation'},
     evaluation=_EVALUATION,
     vocabulary=functools.partial(_vocabulary, path.parent, options, fields),
-    note=_NOTE,
+    note='' if coded else _NOTE,
     names=names,
     unused=unused,
   )
@@ -209,28 +211,50 @@ def _parts(theirs: str, x: np.ndarray) -> dict[str, np.ndarray]:
   return {f'model.{stacked[1]}.{part}_proj.{stacked[2]}': third for part, third in thirds.items()}
 
 
-def _vocabulary(directory: pathlib.Path, options: Mapping[str, Any], fields: Mapping[str, Any]) -> Vocabulary:
-  """Return the words of both languages.
+def _vocabulary(
+  directory: pathlib.Path, options: Mapping[str, Any], fields: Mapping[str, Any]
+) -> Vocabulary | dict[str, Any]:
+  """Return the words of both languages, or with `bpecodes` the content of a tokenizer.
 
   Raises:
-    InputError: a dictionary is missing or damaged, or the two differ.
+    InputError: a file is missing or damaged, or the dictionaries differ and there is no `bpecodes`.
   """
   hint = '--tokenizer=none imports the model alone'
-  paths = [directory / f'dict.{options.get(f"{side}_lang")}.txt' for side in ('source', 'target')]
-  for path in paths:
+  languages = [str(options.get(f'{side}_lang')) for side in ('source', 'target')]
+  vocabularies = []
+  for language, size in zip(languages, (fields['source_V'] or fields['V'], fields['V']), strict=True):
+    path = directory / f'dict.{language}.txt'
     if not path.exists():
       raise InputError(f'{path}: missing; expected the dictionary of the language that args name; {hint}')
-  words, other = map(_words, paths)
-  if words != other:
+    vocabularies.append(words := _words(path))
+    if len(words) != size:
+      raise InputError(f'{path}: got {len(words):,} words; expected {size:,}, the rows of its table; {hint}')
+  one = vocabularies[0] == vocabularies[1]
+  if (path := directory / CODES).exists():
+    codes = _codes(path)
+    return {'kind': 'moses', 'languages': languages, 'codes': codes, 'vocabularies': vocabularies[: 2 - one]}
+  if not one:
     raise InputError(
-      f'{paths[1]}: got other words than {paths[0].name}; expected equal dictionaries, because words of lmx have one '
-      f'vocabulary; {hint}'
+      f'{path}: missing; expected it, because dict.{languages[1]}.txt has other words than dict.{languages[0]}.txt; '
+      f'without it words have one vocabulary; {hint}'
     )
-  if len(words) != fields['V']:
-    raise InputError(
-      f'{paths[0]}: got {len(words):,} words; expected {fields["V"]:,}, the rows of decoder.embed_tokens.weight; {hint}'
-    )
-  return Vocabulary(words, 'space')
+  return Vocabulary(vocabularies[0], 'space')
+
+
+def _codes(path: pathlib.Path) -> list[list[str]]:
+  """Return the pairs of symbols of a file of fastBPE (with counts) or subword-nmt (after '#version: 0.2')."""
+  lines = [line.rstrip('\n') for line in documents.read_lines(path)]
+  named = lines[0].startswith('#version: 0.2')
+  codes = []
+  for number, line in enumerate(lines[named:], 1 + named):
+    columns = line.split(' ')
+    if len(columns) != 3 - named or not all(columns):
+      raise InputError(
+        f'{path}, line {number}: got {show(line)}; expected two symbols and a count, or "#version: 0.2" on line 1 and '
+        'then two symbols a line'
+      )
+    codes.append(columns[:2])
+  return codes
 
 
 def _words(path: pathlib.Path) -> list[str]:

@@ -192,7 +192,9 @@ def _read_tokenizer(
   if with_tokenizer:
     try:
       own = folder.vocabulary() if folder.vocabulary else None
-      if own:
+      if isinstance(own, Mapping):
+        tokenizer = build.of_content(own)
+      elif own:
         tokenizer = build.of_words(*own)
       else:
         tokenizer = build.read(folder.tokenizer, str(directory), lower_case=bool(lower_case))

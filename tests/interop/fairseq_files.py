@@ -93,7 +93,7 @@ def options(shared=False, tied=True, before=False, activation='relu', **given):
   }
 
 
-def save(folder, *, changes=None, content=None, dictionaries=None, **case):
+def save(folder, *, changes=None, content=None, dictionaries=None, codes=None, **case):
   """Write a release; an option in `changes` that is None is left out."""
   folder.mkdir()
   given = {name: value for name, value in (options(**case) | (changes or {})).items() if value is not None}
@@ -103,6 +103,8 @@ def save(folder, *, changes=None, content=None, dictionaries=None, **case):
   own = {'de': WORDS, 'en': WORDS + [f's{i}' for i in range(case.get('more', 0))]} | (dictionaries or {})
   for language, words in own.items():
     (folder / f'dict.{language}.txt').write_text(''.join(f'{word} {99 - i}\n' for i, word in enumerate(words)))
+  if codes is not None:
+    (folder / 'bpecodes').write_text(codes)
   return model
 
 

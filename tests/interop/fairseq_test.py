@@ -104,7 +104,8 @@ REFUSED = {
   'activation': (dict(changes={'activation_fn': 'glu'}), 'activation_fn'),
   'another width': (dict(changes={'decoder_embed_dim': 16}), 'decoder_embed_dim'),
   'no size': (dict(changes={'encoder_layers': None}), 'args: encoder_layers: missing'),
-  'other words': (dict(dictionaries={'de': WORDS[::-1]}), 'dict.de.txt: got other words'),
+  'other words': (dict(dictionaries={'de': WORDS[::-1]}), 'bpecodes: missing; .* dict.de.txt has other words'),
+  'codes of version 0.1': (dict(codes='a b\nb c\n'), 'bpecodes, line 1'),
   'too few words': (dict(dictionaries={'de': WORDS[:-1], 'en': WORDS[:-1]}), 'got 40 words; expected 41'),
   'a word twice': (dict(dictionaries={'en': ['a', 'a']}), '"a" twice'),
   'no count': (dict(dictionaries={'en': ['a\nb']}), 'dict.en.txt, line 1'),
@@ -146,6 +147,40 @@ def test_an_ensemble_asks_for_one(tmp_path):
   with pytest.raises(InputError, match=r'got model\.pt, model2\.pt; expected one checkpoint'):
     convert.import_run(str(tmp_path / 'release'), tmp_path / 'run')
   assert imported(tmp_path / 'release' / 'model2.pt', tmp_path / 'run').cfg.D == fairseq_files.D
+
+
+CODES = ['t h', 'th e</w>', 'a n', 'an d</w>', 'e r</w>', 'l o', 'lo w', 'low er</w>']
+# As subword-nmt 0.3.8 applies these codes to what sacremoses 0.2 makes of the texts.
+SUBWORDS = {
+  'the lower, and': 'the lower , and',
+  "it's well-known & slow": 'i@@ t &@@ a@@ p@@ o@@ s@@ ;@@ s w@@ e@@ l@@ l @@@ -@@ @ k@@ n@@ o@@ w@@ n &@@ a@@ m@@ '
+  'p@@ ; s@@ lo@@ w',
+  'theand lowlow er a': 'th@@ e@@ and low@@ lo@@ w er a',
+}
+
+
+@pytest.mark.parametrize('counted', [False, True])
+def test_text_is_split_by_moses_and_codes(counted, tmp_path):
+  lines = [f'{code} {99 - i}' for i, code in enumerate(CODES)] if counted else ['#version: 0.2', *CODES]
+  words = list(dict.fromkeys(word for text in SUBWORDS.values() for word in text.split()))
+  words = (words + [f'w{i}' for i in range(len(WORDS))])[: len(WORDS)]
+  more = [f's{i}' for i in range(11)]
+  own = {'en': words + more, 'de': words[::-1]}
+  save(tmp_path / 'release', more=11, dictionaries=own, codes='\n'.join(lines) + '\n')
+  loaded = imported(tmp_path / 'release', tmp_path / 'run')
+  for text, subwords in SUBWORDS.items():
+    ids = loaded.tokenizer.encode(text)
+    assert ids.tolist() == [4 + own['en'].index(word) for word in subwords.split()]
+    assert loaded.tokenizer.decode(ids) == text
+    if "'" in text:  # which Moses splits by the rules of the language
+      assert loaded.tokenizer.target.split(text) != loaded.tokenizer.split(text)
+      continue
+    ids = loaded.tokenizer.target.encode(text)
+    assert ids.tolist() == [4 + own['de'].index(word) for word in subwords.split()]
+    assert loaded.tokenizer.target.decode([0, *ids, 2]) == text
+  assert loaded.tokenizer.encode('zzz').tolist() == [3, 3, 3]
+  assert (loaded.tokenizer.vocab_size, loaded.tokenizer.target.vocab_size) == (loaded.cfg.source_V, loaded.cfg.V)
+  assert loaded.tokenizer.starts_word(loaded.tokenizer.encode('lowlow and')).tolist() == [True, False, False, True]
 
 
 @pytest.mark.peer

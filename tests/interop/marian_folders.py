@@ -112,7 +112,9 @@ def save(folder, *, config=None, generation=None, settings=None, files=None, **c
     (folder / name).write_text(json.dumps(vocabulary))
   for name in ('source.spm', 'target.spm'):
     shutil.copy(FIXTURES / name, folder / name)
-  safetensors.numpy.save_file(tensors, folder / 'model.safetensors', metadata={'format': 'pt'})
+  # transformers 5 does not tie the tables of the two sides either where the output is not tied.
+  copies = {} if cfg.tied else {tied.name: tensors[tied.source] for tied in layout.tied(cfg)}
+  safetensors.numpy.save_file(tensors | copies, folder / 'model.safetensors', metadata={'format': 'pt'})
   for name, content in (files or {}).items():
     if content is None:
       (folder / name).unlink()

@@ -201,6 +201,8 @@ REFUSED = {
   'another end': (dict(generation={'eos_token_id': 5, 'forced_eos_token_id': None}), 'eos_token_id: got 5'),
   'two ends': (dict(generation={'eos_token_id': [0, 2]}), 'eos_token_id'),
   'forced other': (dict(generation={'forced_eos_token_id': 4}), 'forced_eos_token_id'),
+  'a start beyond': (dict(generation={'decoder_start_token_id': 10**6}), 'decoder_start_token_id: got 1000000'),
+  'a word beyond': (dict(generation={'bad_words_ids': [[10**6]]}), 'bad_words_ids.*got 1000000'),
   'no target.spm': (dict(files={'target.spm': None}), 'target.spm: missing'),
   'no vocab.json': (dict(files={'vocab.json': None}), 'vocab.json: missing'),
   'no target_vocab.json': (dict(separate=True, files={'target_vocab.json': None}), 'target_vocab.json'),

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tokenizers as hf
 
-from lmx.data.tokenizers import characters, fastai, marian, sentencepiece, subword_models, words
+from lmx.data.tokenizers import characters, fastai, marian, moses, sentencepiece, subword_models, words
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.data.tokenizers.base import FILE, Absent, Tokenizer
 from lmx.data.tokenizers.characters import Bytes, Characters
@@ -24,8 +25,9 @@ from lmx.data.tokenizers.subword import Bpe, GptBpe, Unigram, WordBpe, WordPiece
 from lmx.data.tokenizers.words import Words
 from lmx.errors import InputError, check_choice, nearest
 
+_SIDES = {'marian': marian.Marian, 'moses': moses.Moses}  # of imported weights, with two languages
 MARKS = {'': (subword_models.END_OF_TEXT, '<unk>'), 'xlnet': subword_models.XLNET_SPECIALS}
-KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram', marian.Marian.kind)
+KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram', 'marian', 'moses')
 
 
 class MissingTokenizer(InputError):
@@ -76,10 +78,8 @@ def train(
     return Unigram(subword_models.train_unigram(texts, vocab_size or 8192, lower_case, MARKS[marks]))
   if kind == 'wordpiece':
     return WordPiece(subword_models.train_wordpiece(texts, vocab_size or 8192, min_count, lower_case))
-  if kind == marian.Marian.kind:
-    raise InputError(
-      f'data.tokenizer: got "{kind}", which is read alone; set data.tokenizer_path to a folder of Marian'
-    )
+  if kind in _SIDES:
+    raise InputError(f'data.tokenizer: got "{kind}", which is read alone; set data.tokenizer_path to that of an import')
   raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
 
 
@@ -103,6 +103,11 @@ def of_words(tokens: Sequence[str], rule: str, lower_case: bool = False) -> Toke
   if rule in ('characters', 'bytes'):
     return Characters(tokens) if rule == 'characters' else Bytes()
   return Words(fastai.vocabulary(tokens) if rule == 'fastai' else tokens, rule, lower_case=lower_case)
+
+
+def of_content(content: Mapping[str, Any]) -> Tokenizer:
+  """Return the tokenizer of imported weights from its content, `kind` among it."""
+  return _SIDES[content['kind']]({key: value for key, value in content.items() if key != 'kind'})
 
 
 # Vocabulary file -> merges file: Hugging Face's names, then those of GPT-2's and GPT's releases.
@@ -135,7 +140,7 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       if tokenizer.kind != kind:
         raise InputError(f'{path}: got a tokenizer of kind {tokenizer.kind}; expected {kind}')
       return tokenizer
-    if kind == marian.Marian.kind:
+    if kind == 'marian':
       for name in marian.FILES:
         if not os.path.exists(os.path.join(path, name)):
           raise MissingTokenizer(f'{os.path.join(path, name)}: missing; expected {", ".join(marian.FILES)}')
@@ -197,8 +202,8 @@ def load(directory: str) -> Tokenizer:
     if kind == 'words':
       known = int(content['known']) if 'known' in content else 0
       return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
-    if kind == marian.Marian.kind:
-      return marian.Marian({key: value for key, value in content.items() if key != 'kind'})
+    if kind in _SIDES:
+      return of_content(content)
     if kind == Absent.kind:
       return Absent(content['vocab_size'])
     model = hf.Tokenizer.from_str(json.dumps(content['model']))

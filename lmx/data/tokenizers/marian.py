@@ -162,5 +162,9 @@ def _start(directory: pathlib.Path, vocabulary: Mapping[str, int]) -> int:
   for name in ('generation_config.json', 'config.json'):
     value = _optional(directory / name).get('decoder_start_token_id')
     if value is not None:
-      return documents.convert(value, int, f'{directory / name}: decoder_start_token_id')
+      where = f'{directory / name}: decoder_start_token_id'
+      start, most = documents.convert(value, int, where), max(vocabulary.values())
+      if not 0 <= start <= most:
+        raise InputError(f'{where}: got {start}; expected an id of the vocabulary, 0 to {most}')
+      return start
   return vocabulary[_PAD]

@@ -83,7 +83,7 @@ class Folder(NamedTuple):
     labels: names of the labels, () if there are none.
     data: further fields of the config's section `data`.
     evaluation: fields of its section `evaluation`.
-    vocabulary: reads a list of words; it returns None if the folder has none.
+    vocabulary: reads a list of words, or the content of a tokenizer with its `kind`; None if the folder has none.
     note: line for the user about that tokenizer.
     names: tensor -> its name in the file where that is another.
     unused: tensors of the file that are not among `tensors`, with the reason.
@@ -99,7 +99,7 @@ class Folder(NamedTuple):
   labels: tuple[str, ...] = ()
   data: Mapping[str, Any] = {}
   evaluation: Mapping[str, Any] = {}
-  vocabulary: Callable[[], word_vocabulary.Vocabulary | None] | None = None
+  vocabulary: Callable[[], word_vocabulary.Vocabulary | Mapping[str, Any] | None] | None = None
   note: str = ''
   names: Mapping[str, str] = {}
   unused: Sequence[Row] = ()

@@ -127,7 +127,12 @@ def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, 
     vocabulary = documents.convert(documents.read_json(path), dict, str(path))
     if (end := generation.end_id(directory, theirs)) != vocabulary.get(_END, end):
       raise InputError(f'eos_token_id: got {end}; expected {vocabulary[_END]}, the id of {_END} in {path}')
-  return generation.read(directory, theirs)
+  options = generation.read(directory, theirs)
+  V = fields(theirs)['V']
+  for id_ in (*options['forbidden'], *([] if options['forced_first'] is None else [options['forced_first']])):
+    if id_ >= V:
+      raise InputError(f'bad_words_ids, forced_bos_token_id: got {id_}; expected ids of the vocabulary, 0 to {V - 1}')
+  return options
 
 
 def write(directory: pathlib.Path, tokenizer: Mapping[str, Any], evaluation: Any) -> dict[str, Any]:
