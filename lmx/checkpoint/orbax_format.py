@@ -39,7 +39,7 @@ Flat = dict[tuple[str, ...], Any]  # path of a leaf -> leaf
 Rows = dict[str, dict[str, Any]]  # path joined with '/' -> shape, dtype, key type, checksum
 
 _FILES = 'files.json'
-_CHUNK, _DATA_FILE = 1 << 22, 1 << 24  # bytes of a chunk and of a file, which are compressed in memory
+_CHUNK, _DATA_FILE, _FILE_COUNT = 1 << 21, 1 << 23, 64  # bytes of a chunk and least of a file, and most files
 _CHANGED_LATER = (_FILES, 'commit_success.txt', '_CHECKPOINT_METADATA')  # by Orbax, at the rename
 # Exceptions from parsing a damaged JSON file; RecursionError: nested too deep.
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -285,7 +285,8 @@ class Writer:
     state = ocp.args.PyTreeSave(nest(raw))
     if not self._copies:
       chunked = nest(dict.fromkeys(raw, ocp.SaveArgs(chunk_byte_size=_CHUNK)))
-      state = ocp.args.PyTreeSave(nest(raw), chunked, ocdbt_target_data_file_size=_DATA_FILE)
+      size = max(_DATA_FILE, sum(x.nbytes for x in raw.values()) // _FILE_COUNT)  # a few are compressed in memory
+      state = ocp.args.PyTreeSave(nest(raw), chunked, ocdbt_target_data_file_size=size)
     self._writer.save(path, args=ocp.args.Composite(state=state, meta=ocp.args.JsonSave(document)))
 
   def wait(self) -> None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError
+from lmx.interop import mapped
 from lmx.interop.huggingface.folder import Folder
 
 SHAPES = 'params_shapes.json'
@@ -42,7 +44,7 @@ def read(directory: Any) -> Folder:
   numbers = {int(match[1]): path for path in directory.iterdir() if (match := re.fullmatch(_PART, path.name))}
   paths = [numbers[i] for i in sorted(numbers)]
   try:
-    parts = [np.load(path, allow_pickle=False).ravel() for path in paths]
+    parts = [np.load(path, mmap_mode='r', allow_pickle=False).ravel() for path in paths]
   except (OSError, ValueError) as error:
     raise InputError(f'{directory}: params_*.npy cannot be read ({error})') from None
   size = sum(part.size for part in parts)
@@ -50,8 +52,8 @@ def read(directory: Any) -> Folder:
     raise InputError(
       f'{directory}: got {size:,} numbers in {len(paths)} files params_*.npy; expected {sum(sizes):,} by {SHAPES}'
     )
-  arrays = np.split(np.concatenate(parts), np.cumsum(sizes)[:-1])
-  arrays = [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)]
+  ends = np.cumsum(sizes).tolist()
+  arrays = [_cut(parts, end - size, end).reshape(s) for size, end, s in zip(sizes, ends, shapes, strict=True)]
   (T, D), (V, _) = shapes[0], shapes[1]
   tensors = {'positions_embed.weight': arrays[0], 'tokens_embed.weight': arrays[1]}
   layers = range((len(shapes) - 2) // 12)
@@ -61,6 +63,21 @@ def read(directory: Any) -> Folder:
   fields = {'V': V, 'T': T, 'D': D, 'H': max(D // HEAD_WIDTH, 1), 'N': len(layers)}
   names = {name: f'array {i}' for i, name in enumerate(tensors)}
   return Folder('gpt', fields, tensors, 'gpt_bpe', True, names=names)
+
+
+def _cut(parts: Sequence[np.ndarray], begin: int, end: int) -> np.ndarray:
+  """Return numbers of the concatenation of rows: a view where they are of one row."""
+  pieces, start = [], 0
+  for part in parts:
+    if start < end and begin < start + part.size:
+      pieces.append(part[max(begin - start, 0) : end - start])
+    start += part.size
+  if len(pieces) == 1:
+    return pieces[0]
+  joined = np.concatenate(pieces)
+  for piece in pieces:
+    mapped.release(piece)
+  return joined
 
 
 def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
