@@ -170,6 +170,8 @@ class TrainedRun(RestoredRun):
       chosen.setdefault('max_ratio', 0.0)  # otherwise the run's max_ratio takes precedence
     if {'max_extra', 'max_ratio'} & {*options}:
       chosen.setdefault('max_length', 0)
+    if 'allow_unk' in options:
+      chosen.setdefault('forbidden', None)
     return _fields(search_lib.Options, chosen, 'translate', translation.decoding_options(self.run))
 
   def abilities(self) -> list[str]:

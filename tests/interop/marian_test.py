@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import lmx
 from lmx.cli import main
 from lmx.data import pipeline
 from lmx.data.tokenizers import build, marian, unigram_encoder
@@ -283,6 +284,23 @@ def test_transformers_agrees(case, tmp_path):
   options = translation.decoding_options(loaded.run)
   for name, given in searches.items():
     check_search(translator(loaded), options, given, found['searches'][name])
+
+
+def test_an_option_that_is_given_replaces_those_of_the_folder(imported):
+  run = lmx.load(imported[0])
+  pad = run.tokenizer.pad_id
+  assert (run.search().max_length, run.search().forbidden) == (23, (pad,))
+  assert run.search(max_extra=3).max_length == run.search(max_ratio=2.0).max_length == 0
+  forbidden = lambda **given: run.search(**given).forbidden_ids(run.tokenizer.target, run.cfg.V)
+  assert (forbidden(), forbidden(allow_unk=False)) == ((pad,), (run.tokenizer.unk_id, pad))
+
+
+def test_texts_are_cleaned_where_the_folder_says_so(tmp_path):
+  for clean in (False, True):
+    save(tmp_path / str(clean), settings={'clean_up_tokenization_spaces': clean})
+    target = build.read('marian', str(tmp_path / str(clean))).target
+    text = target.decode(target.encode('Ein Hund . Ja , da .'))
+    assert text == ('Ein Hund. Ja, da.' if clean else 'Ein Hund . Ja , da .')
 
 
 def test_special_tokens_and_words(imported):
