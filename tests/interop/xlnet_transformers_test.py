@@ -205,9 +205,14 @@ def test_a_spiece_file_gives_the_pieces_of_the_other_files(folder, run, pieces, 
   convert.import_run(str(tmp_path / 'spiece'), tmp_path / 'other')
   other, compared = lmx.load(tmp_path / 'other').tokenizer, 0
   for text in strings(1500):
-    marks = any(unicodedata.category(c)[0] == 'M' and not unicodedata.combining(c) for c in text)
+    # Vowel signs, the sigma that ends a word, white space of Python's alone.
+    signs = any(unicodedata.category(c)[0] == 'M' and not unicodedata.combining(c) for c in text)
     there = run.tokenizer.ids_to_tokens(run.tokenizer.encode(text))
-    if marks or any(piece[-2:-1].isdigit() and piece.endswith(',') for piece in there):  # transformers differs
+    if (
+      signs
+      or re.search('[\u03a3\x1c-\x1f]', text)
+      or any(piece[-2:-1].isdigit() and piece.endswith(',') for piece in there)
+    ):  # transformers differs
       continue
     assert other.ids_to_tokens(other.encode(text)) == there
     compared += 1
