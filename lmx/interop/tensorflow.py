@@ -3,7 +3,8 @@
 google-research/bert: bert_config.json, vocab.txt and bert_model.ckpt.{index,data-*}; or model.ckpt-*, the output of its
 run_classifier.py and run_squad.py. Kernels are (in, out), in transformers (out, in). Its hidden_act "gelu" is the tanh
 form (modeling.py); in transformers the same word is the exact form, selected with `--config.model.gelu=erf`. Its
-classifiers have no label names. Checkpoints by TensorFlow 2 (lmx/interop/tensorflow_objects.py) have the same other
+classifiers have no label names. A vocabulary without capitals is for lower-cased text, unless
+`--config.data.lower_case` is set. Checkpoints by TensorFlow 2 (lmx/interop/tensorflow_objects.py) have the same other
 files.
 
 openai/gpt-2, folder models/124M and so on: hparams.json, encoder.json, vocab.bpe and model.ckpt.{index,data-*}.

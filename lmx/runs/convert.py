@@ -150,6 +150,8 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   tokenizer, special_tokens, data = _read_tokenizer(folder, directory, with_tokenizer)
   data |= {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer')}
   config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens) | folder.data), overrides)
+  if with_tokenizer and config.data.lower_case != data['lower_case']:
+    tokenizer = _in_case(folder, directory, tokenizer, config.data.lower_case)
   config, run = _settle(config, folder, tokenizer.target.vocab_size)
   source_V = getattr(run.model, 'source_V', 0)
   if source_V and tokenizer.vocab_size > source_V:
@@ -203,6 +205,16 @@ def _read_tokenizer(
   lower_case = getattr(tokenizer, 'lower_case', lower_case)
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS
   return tokenizer, special_tokens, {'lower_case': bool(lower_case)}
+
+
+def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case: bool) -> Any:
+  """Return the tokenizer for text of the case that the user sets; raise InputError if its files leave no choice."""
+  other = tokenizer if folder.vocabulary else build.read(folder.tokenizer, str(directory), lower_case=lower_case)
+  if other.hash == tokenizer.hash:
+    raise InputError(
+      f'data.lower_case: got {lower_case}; expected {not lower_case}, the case of the tokenizer of {directory}; omit it'
+    )
+  return other
 
 
 def write(imported: Imported, workdir: Any) -> None:

@@ -194,6 +194,19 @@ def test_capitals_in_the_vocabulary_say_that_text_is_not_lowered(make, given, tm
   assert not assert_same_runs(tmp_path, folder, release).run.data.lower_case
 
 
+def test_the_case_of_a_vocabulary_may_be_set_if_no_file_says_it(make, given, tmp_path):
+  folder, release, variables = make('bert')
+  given(variables)
+  convert.import_run(str(release), tmp_path / 'cased', ['data.lower_case=False'])
+  run = lmx.load(tmp_path / 'cased')
+  assert not run.run.data.lower_case and run.tokenizer.encode('The').tolist() != run.tokenizer.encode('the').tolist()
+  with pytest.raises(InputError, match='data.lower_case: got False; expected True, because .* has do_lower_case true'):
+    convert.import_run(str(folder), tmp_path / 'run', ['data.lower_case=False'])
+  build.read('wordpiece', str(folder), lower_case=True)._model.save(str(folder / 'tokenizer.json'))
+  with pytest.raises(InputError, match='data.lower_case: got False; expected True, the case of the tokenizer'):
+    convert.import_run(str(folder), tmp_path / 'run', ['data.lower_case=False'])
+
+
 def test_the_last_of_several_checkpoints_is_the_one_that_is_named(tmp_path):
   with pytest.raises(InputError, match='no checkpoint'):
     tensorflow._prefix(tmp_path)
