@@ -6,6 +6,7 @@ tests.interop.fairseq_files PYTHON` writes tests/fixtures/fairseq.json, where PY
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 import subprocess
@@ -98,7 +99,7 @@ def save(folder, *, changes=None, content=None, dictionaries=None, codes=None, *
   folder.mkdir()
   given = {name: value for name, value in (options(**case) | (changes or {})).items() if value is not None}
   model = tensors(**case) if content is None else content
-  namespace = torch_files.foreign('argparse.Namespace', **given)
+  namespace = argparse.Namespace(**given)
   torch_files.save(folder / 'model.pt', {'args': namespace, 'model': model, 'optimizer_history': [], 'extra_state': {}})
   own = {'de': WORDS, 'en': WORDS + [f's{i}' for i in range(case.get('more', 0))]} | (dictionaries or {})
   for language, words in own.items():
