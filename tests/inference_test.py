@@ -23,6 +23,7 @@ from lmx.interop.huggingface import architectures
 from lmx.models import registry
 from lmx.runs import convert, restore
 from tests import drawn
+from tests.interop import fairseq_files
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt2': 'bpe'}
@@ -88,6 +89,15 @@ def test_its_work_directory_is_removed_with_it(folder):
   del run
   gc.collect()
   assert not workdir.exists()
+
+
+def test_a_release_is_loaded_by_its_folder_or_file(tmp_path):
+  fairseq_files.save(tmp_path / 'release')
+  for source in (tmp_path / 'release', tmp_path / 'release' / 'model.pt'):
+    with pytest.warns(InputWarning, match='no bpecodes'):
+      assert lmx.load(source).abilities() == ['translate']
+  with pytest.raises(InputError, match='is a file; expected a work directory'):
+    lmx.load(tmp_path / 'release' / 'dict.de.txt')
 
 
 def test_what_a_folder_lacks_is_said(folder, tmp_path):

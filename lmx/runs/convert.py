@@ -95,12 +95,13 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
 
 
 def is_importable(source: Any) -> bool:
-  """Return True for 'hub:NAME' and for a folder of published weights, False for a work directory and anything else."""
-  if '://' in os.fspath(source) or (run_files.exists(source) and (epath.Path(source) / 'data.json').exists()):
-    return False
-  if os.fspath(source).startswith(hub.PREFIX):
+  """Return True for 'hub:NAME' and for published weights, False for a work directory and anything else."""
+  path = os.fspath(source)
+  if path.startswith(hub.PREFIX):
     return True
-  return os.path.isdir(source) and (folders.is_folder(source) or any(one.is_release(source) for one in _RELEASES))
+  if not os.path.exists(path) or all(os.path.exists(os.path.join(path, name)) for name in ('config.json', 'data.json')):
+    return False
+  return (os.path.isdir(path) and folders.is_folder(path)) or any(one.is_release(path) for one in _RELEASES)
 
 
 def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRun, Imported]:
