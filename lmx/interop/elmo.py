@@ -16,7 +16,7 @@ import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError
-from lmx.interop import huggingface
+from lmx.interop import huggingface, mapped
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
 from lmx.types import Params
@@ -97,13 +97,22 @@ def import_h5py() -> Any:
 
 
 def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-  """Return the arrays of a file by name, float32."""
+  """Return the arrays of a file by name, float32; mapped where the file has their numbers as they are."""
   h5py = import_h5py()
+
+  def read(dataset: Any) -> np.ndarray:
+    offset = dataset.id.get_offset()
+    if offset is None or dataset.dtype != np.dtype('<f4'):  # compressed, in parts, or of another type
+      return np.asarray(dataset[...], np.float32)
+    if offset + dataset.nbytes > path.stat().st_size:
+      raise InputError(f'{path}: "{dataset.name}": got a file that ends before it; it may be truncated')
+    return mapped.view(path, offset, dataset.shape, dataset.dtype)
+
   try:
     with h5py.File(path, 'r') as file:
       names: list[str] = []
       file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-      return {name: np.asarray(file[name][...], np.float32) for name in names}
+      return {name: read(file[name]) for name in names}
   except (OSError, ValueError, TypeError) as error:
     raise InputError(f'{path}: cannot be read as HDF5 ({error}); it may be truncated') from error
 
