@@ -477,6 +477,11 @@ def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, me
         ('-3', 'is not at -3'),
       )
     ),
+    (json.dumps(paragraph([('a', 'Who?', [' '])])), 'question a: the answer at [0-9]+ is empty'),
+    (
+      json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('"answers"', '"is_impossible": true, "answers"'),
+      'question a: answers: got 1 with is_impossible; expected none',
+    ),
   ],
 )
 def test_bad_files_are_named(content, message, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmx.data import corpus, pipeline
-from lmx.data.builders import sst
+from lmx.data.builders import sst, tagged
 from lmx.data.builders.embedded_tags import embedded_tags_dataset_builder as embedded_tags
 from lmx.errors import InputError
 
@@ -190,3 +190,22 @@ def test_the_first_piece_of_a_word_has_its_label(kind, tmp_path):
     at += len(ids)
   end = made.tokenizer.eos_id is not None
   assert split.offsets[1] == at + end and (not end or labels[at] == -1)
+
+
+def sentences_of(path, text):
+  path.write_text(text)
+  return [[cells for _, cells in words] for words in tagged.sentences(str(path))]
+
+
+def test_a_line_has_as_many_columns_as_the_first(tmp_path):
+  path = tmp_path / 'train.conll'
+  with pytest.raises(InputError, match='train.conll, line 4: got 1 columns; expected 4, as in line 1'):
+    sentences_of(path, 'EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nlonely\n')
+  with pytest.raises(InputError, match='line 3: got 3 columns; expected 2, as in line 1'):
+    sentences_of(path, 'a O\n\n# b O\nc O\n'.replace('# b', 'b b'))
+
+
+def test_a_word_that_is_a_number_sign_is_no_comment(tmp_path):
+  path = tmp_path / 'train.conll'
+  assert sentences_of(path, '# NN O\nb NN O\n') == [[['#', 'NN', 'O'], ['b', 'NN', 'O']]]
+  assert sentences_of(path, '# a note\nb O\n\n# another of them\n# O\n') == [[['b', 'O']], [['#', 'O']]]

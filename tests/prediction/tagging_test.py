@@ -109,7 +109,7 @@ def test_every_kind_of_file_gives_the_same(run, folder, tmp_path, capsys):
   assert [row['tokens'] for row in wanted] == [words for words, _ in pairs]
   lines = lambda rows: ''.join(json.dumps(row) + '\n' for row in rows)
   universal = '\n'.join(
-    '# text\n1-2\tdel\t_\n' + ''.join(f'{i}\t{w}\t_\t{t}\n' for i, (w, t) in enumerate(zip(*p, strict=True), 1))
+    '# text\n1-2\tdel\t_\t_\n' + ''.join(f'{i}\t{w}\t_\t{t}\n' for i, (w, t) in enumerate(zip(*p, strict=True), 1))
     for p in pairs
   )
   for name, content, judged in (
@@ -152,7 +152,7 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
     ('a.txt', 'the of\n\nsaw\n', 'a.txt, line 2: expected a sentence'),
     ('a.txt', '', 'the file is empty'),
     ('a.conll', '\n\n', 'the file has no sentences'),
-    ('a.conll', 'the\tO\nof\n', 'a.conll, line 2: has no label, unlike the words before it'),
+    ('a.conll', 'the\tO\nof\n', 'a.conll, line 2: got 1 columns; expected 2, as in line 1'),
     ('a.conll', 'the\tO\n\nof\tB-pre\n', 'line 3: the tagger has no label "B-pre"; did you mean "B-per"'),
     ('a.conllu', '1\n', 'a.conllu, line 1: has no column 2'),
     ('a.conllu', '1-2\tdu\n\n', 'a.conllu, line 1: a sentence without words'),

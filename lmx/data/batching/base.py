@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import grain
 import numpy as np
 
 from lmx.data import noise
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 _SHUFFLE_ROUNDS = 4  # of Grain's index permutation; its own default
 
@@ -180,6 +181,14 @@ def sizes(data: Any, train: bool) -> tuple[int, int]:
   if train:
     return data.batch_size, data.length
   return data.eval_batch_size or data.batch_size, data.eval_length or data.length
+
+
+def note_of_truncation(note: str, *, train: bool) -> tuple[str, ...]:
+  """Return the `notes` of a training split; warn of another one, whose notes are not printed."""
+  if train:
+    return (note,)
+  warnings.warn(note, InputWarning, stacklevel=4)
+  return ()
 
 
 def is_labelled(labels: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lmx.data.batching import bucketed
-from lmx.data.batching.base import is_labelled, sizes
+from lmx.data.batching.base import is_labelled, note_of_truncation, sizes
 from lmx.errors import InputError
 
 CHARACTERS = 'may'
@@ -72,7 +72,13 @@ class Documents(bucketed.Bucketed):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._start_id = start_id
     self._begin, self._end = self._documents(split, start_id)
-    self._sizes = np.minimum(self._end - self._begin + (start_id is not None), length)
+    full = self._end - self._begin + (start_id is not None)
+    self._sizes = np.minimum(full, length)
+    if truncated := int((self._end - self._begin > length).sum()):
+      self.notes = note_of_truncation(
+        f'{truncated:,} of {len(full):,} documents of {split.title} are longer than {length} and keep only their end',
+        train=train,
+      )
     self._labels = np.full(len(self._begin), -1) if split.labels is None else np.asarray(split.labels)
     missing = np.flatnonzero(~is_labelled(self._labels))
     self.unlabelled = len(missing)

@@ -31,14 +31,13 @@ those of `bucketed`.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
 
 from lmx.data.batching import bucketed
-from lmx.data.batching.base import is_labelled, sizes, special_token_id
-from lmx.errors import InputError, InputWarning, check_choice, check_least
+from lmx.data.batching.base import is_labelled, note_of_truncation, sizes, special_token_id
+from lmx.errors import InputError, check_choice, check_least
 
 CHARACTERS = 'may'
 FORMS = ('bert', 'gpt', 'xlnet', 'plain', 'separate')
@@ -210,9 +209,7 @@ class Texts(bucketed.Bucketed):
     truncated = int((np.stack(full_lengths) > np.stack(totals)).any(axis=0).sum())
     if truncated:
       note = f'{truncated:,} of {len(full_IN):,} rows of {split.title} are longer than {length} and truncated'
-      self.notes = (note,) if train else ()
-      if not train:
-        warnings.warn(note, InputWarning, stacklevel=3)
+      self.notes = note_of_truncation(note, train=train)
     self.unlabelled = int(len(full_IN) if self._labels is None else (~is_labelled(self._labels)).sum())
     if train and self.unlabelled:
       raise InputError(

@@ -79,6 +79,11 @@ def read(path: str, *, require_answers: bool = True) -> Iterator[Question]:
 
 def _answers(qa: Any, require_answers: bool, where: str) -> tuple[tuple[str, int], ...] | None:
   if documents.field(qa, 'is_impossible', bool, where, default=False):
+    if qa.get('answers'):
+      raise InputError(
+        f'{where}: answers: got {len(qa["answers"])} with is_impossible; expected none; answers that seem right belong '
+        'in plausible_answers'
+      )
     return ()
   if not require_answers and qa.get('answers') is None and 'is_impossible' not in qa:
     return None
@@ -94,7 +99,9 @@ def _check(question: Question, where: str, seen: set[str]) -> None:
   if not question.question or not question.context.strip():
     raise InputError(f'{where}: question {question.id} or its passage is empty')
   for text, begin in question.answers or ():
-    if not text or begin < 0 or question.context[begin : begin + len(text)] != text:
+    if not text.strip():
+      raise InputError(f'{where}: question {question.id}: the answer at {begin} is empty')
+    if begin < 0 or question.context[begin : begin + len(text)] != text:
       raise InputError(
         f'{where}: question {question.id}: the answer "{text}" is not at {begin} of the passage, which has '
         f'{len(question.context)} characters'

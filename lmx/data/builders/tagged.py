@@ -38,20 +38,31 @@ def sentences(path: str, separator: str | None = None) -> Iterator[list[Word]]:
 
   Lines that start with '-DOCSTART-' are skipped. So are lines that start with '# ', unless they have as many cells
   as others: those are a word '#'.
+
+  Raises:
+    InputError: a line has another number of columns than the first.
   """
   words: list[Word] = []
-  width = 0
+  first, width = next(_rows(path, separator), (0, 0))
   for number, line in enumerate(documents.read_lines(path), 1):
     cells = line.rstrip('\n').split(separator)
     is_comment = line.startswith('-DOCSTART-') or line.startswith('# ') and len(cells) != width
     if line.strip() and not is_comment:
+      if width not in (0, len(cells)):
+        raise InputError(f'{path}, line {number}: got {len(cells)} columns; expected {width}, as in line {first}')
       words.append((number, cells))
-      width = len(cells)
     elif words and not line.strip():
       yield words
       words = []
   if words:
     yield words
+
+
+def _rows(path: str, separator: str | None) -> Iterator[tuple[int, int]]:
+  """Yield (number, cells) of each line that can be no comment."""
+  for number, line in enumerate(documents.read_lines(path), 1):
+    if line.strip() and not line.startswith(('-DOCSTART-', '# ')):
+      yield number, len(line.rstrip('\n').split(separator))
 
 
 def universal(words: Sequence[Word]) -> list[Word]:

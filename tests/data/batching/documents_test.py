@@ -8,7 +8,7 @@ import pytest
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, transforms
 from lmx.data.tokenizers import build
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 DOCUMENTS = [' '.join(f'w{(i * 7 + j) % 13}' for j in range(1 + (i * 5) % 23)) for i in range(37)]
 
@@ -97,8 +97,12 @@ def test_documents_of_like_length_come_together():
   assert pipeline.describe(evaluated)['padding'] == pytest.approx(1 - np.mean([2 + i % 40 for i in range(400)]) / 64)
 
 
-def test_of_a_long_document_the_end_is_kept():
-  found, made = batches(train=False, length=6, buckets=())
+def test_of_a_long_document_the_end_is_kept_and_a_line_says_so():
+  note = '27 of 37 documents of split train are longer than 6 and keep only their end'
+  with pytest.warns(InputWarning, match=note):
+    found, made = batches(train=False, length=6, buckets=())
+  assert batches(train=True, length=6, buckets=())[0].notes == (note,)
+  assert batches(train=True, length=64, buckets=())[0].notes == ()
   batch = found(found.steps - 2)
   for b, index in enumerate(batch['index_B']):
     assert text(made, batch['tokens_BT'][b]) == ' '.join(('<eos> ' + DOCUMENTS[index]).split()[-6:])
