@@ -69,7 +69,8 @@ def resolve(cfg: Config, manifest: Any) -> Config:
     )
   if len(names) < 2:
     raise InputError(
-      f'data set {manifest["dataset"]["name"]} has {len(names)} labels; objective "classify" needs labelled documents'
+      f'data set {manifest["dataset"]["name"]}: got {len(names)} labels; expected at least two, which objective '
+      '"classify" needs'
     )
   if cfg.classes not in (0, len(names)):
     raise InputError(f'objective.classes: got {cfg.classes}, but the data set has {len(names)}: {", ".join(names)}')

@@ -26,7 +26,12 @@ class Config(bucketed.Config):
 
 
 def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documents:
-  """Return the batches of a split according to the `data` section."""
+  """Return the batches of a split according to the `data` section. Raises InputError for rows of several texts."""
+  if (texts := corpus.manifest.get('texts', 1)) > 1:
+    raise InputError(
+      f'data.batching: got "documents" with rows of {texts} texts; expected rows of one; name one in data.texts, '
+      'or choose a model of pairs with data.batching "texts"'
+    )
   return Documents(
     corpus.splits[split],
     *sizes(data, train),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, transforms
+from lmx.data.batching import documents
 from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 
@@ -142,3 +145,10 @@ def test_what_is_refused():
     batches(buckets=(8, 0))
   with pytest.raises(IndexError):
     batches(train=False)[0](10)
+
+
+def test_rows_of_two_texts_are_refused():
+  _, made = batches(train=False)
+  pairs = dataclasses.replace(made, manifest={**made.manifest, 'texts': 2})
+  with pytest.raises(InputError, match='got "documents" with rows of 2 texts; expected rows of one'):
+    documents.build(None, pairs, 'train', 0, train=True)
