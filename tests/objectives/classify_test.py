@@ -194,7 +194,7 @@ def test_every_model_can_be_classified_with(name, pooling):
 
 def test_what_cannot_be():
   model, model_cfg = model_of('rnn_lm')
-  with pytest.raises(InputError, match='has 0 labels'):
+  with pytest.raises(InputError, match='got 0 labels; expected at least two'):
     classify.resolve(classify.Config(), {**LABELS, 'label_names': []})
   with pytest.raises(InputError, match='objective.classes: got 5, but the data set has 3: a, b, c'):
     classify.resolve(classify.Config(classes=5), LABELS)
