@@ -432,7 +432,7 @@ def test_killed_again_and_again_while_writing(tmp_path):
   warnings = []
   with manager.Checkpoints(tmp_path, warn=warnings.append) as checkpoints:
     step = checkpoints.steps()[-1]
-    assert manager.read_meta(tmp_path) == {'step': step} and step > 2
+    assert manager.read_meta(tmp_path) == {'step': step} and step >= last
     checkpoints.save(step + 1, {'x': jnp.ones(2)}, {}, block=True)
   assert not warnings
   assert all(orbax_format._NAME.fullmatch(p.name) for p in tmp_path.iterdir())  # leftovers are swept away
