@@ -206,7 +206,7 @@ def test_predictions_that_cannot_be_written(monkeypatch, call):
 def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
   path = tmp_path / 'rows.jsonl'
   path.write_text('{"text": "one two three four five six"}\n')
-  about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse)
+  about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse, characters=0)
   run = types.SimpleNamespace(objective_name='regress', objective=None, data=about)
   loaded = types.SimpleNamespace(run=run, tokenizer=characters.Bytes(eos=True))
   asked = classification.read_file(loaded, str(path))
