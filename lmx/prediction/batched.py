@@ -26,6 +26,7 @@ from lmx.config import schema
 from lmx.data import corpus as corpora
 from lmx.data import pipeline
 from lmx.data.batching.base import Batches
+from lmx.data.tokenizers.words import with_all_words
 from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.models import registry
@@ -75,6 +76,11 @@ def predict(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple
     batch = batches(step)
     predictions, _ = predict_step(params, {key: x for key, x in batch.items() if key not in _LABELS}, ())
     yield batch, {name: np.asarray(x) for name, x in predictions.items()}
+
+
+def tokenizer(loaded: RestoredRun, texts: Iterable[str]) -> Any:
+  """Return the tokenizer of new texts: with `data.characters` it spells words that the vocabulary does not have."""
+  return with_all_words(loaded.tokenizer, texts) if loaded.run.data.characters else loaded.tokenizer
 
 
 def check_suffix(path: str, suffixes: Iterable[str], what: str) -> str:

@@ -13,7 +13,6 @@ from lmx.config import run_files, schema
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources, transforms
 from lmx.data.builders import cells, tables
-from lmx.data.tokenizers.words import with_all_words
 from lmx.engine import state
 from lmx.errors import InputError, nearest
 from lmx.metrics import correlation
@@ -152,9 +151,7 @@ def read_file(loaded: RestoredRun, path: str) -> Inputs:
   rows = read_rows(path, loaded)
   texts = [text for row in rows for text in row.texts]
   no_labels = {path: [0] * len(texts)}  # placeholders: batches of documents need labels
-  with_letters = loaded.run.data.characters  # of words that the vocabulary does not have, too
-  tokenizer = with_all_words(loaded.tokenizer, texts) if with_letters else loaded.tokenizer
-  corpus = corpora.Corpus.from_texts({path: texts}, tokenizer, labels=no_labels)
+  corpus = corpora.Corpus.from_texts({path: texts}, batched.tokenizer(loaded, texts), labels=no_labels)
   choices = getattr(loaded.run.objective, 'choices', 0)
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'texts': len(rows[0].texts), 'choices': choices})
   return Inputs(transforms.view(corpus, reverse=loaded.run.data.reverse, train_splits=()), path, rows)

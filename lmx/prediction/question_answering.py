@@ -23,7 +23,6 @@ from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline
 from lmx.data.builders import questions
 from lmx.data.builders.questions import Question
-from lmx.data.tokenizers.words import with_all_words
 from lmx.errors import InputError
 from lmx.metrics import squad
 from lmx.prediction import batched
@@ -216,8 +215,7 @@ def read_file(loaded: RestoredRun, path: str) -> Inputs:
   if not items:
     raise InputError(f'{path}: the file has no questions')
   texts = [text for one in items for text in (one.context, one.question)]
-  tokenizer = with_all_words(loaded.tokenizer, texts) if loaded.run.data.characters else loaded.tokenizer
-  corpus = corpora.Corpus.from_texts({path: texts}, tokenizer, labels={path: [-1] * len(texts)})
+  corpus = corpora.Corpus.from_texts({path: texts}, batched.tokenizer(loaded, texts), labels={path: [-1] * len(texts)})
   about = run_files.read_data(loaded.workdir)
   count = about.get('unanswered', 1)
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'spans': True, 'unanswered': count})

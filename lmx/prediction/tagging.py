@@ -18,7 +18,6 @@ from lmx.data import pipeline
 from lmx.data.builders import tagged
 from lmx.data.builders.tagged import Sentence
 from lmx.data.splits import Split
-from lmx.data.tokenizers.words import with_all_words
 from lmx.errors import InputError, nearest
 from lmx.metrics import spans
 from lmx.objectives import tag
@@ -55,7 +54,7 @@ def read_split(loaded: RestoredRun, split: str) -> Inputs:
 
 def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str) -> Inputs:
   """Return sentences as a corpus whose documents are parts of sentences."""
-  data, tokenizer, names = loaded.run.data, loaded.tokenizer, loaded.run.objective.labels
+  data, names = loaded.run.data, loaded.run.objective.labels
   for one in sentences:
     for name, line in zip(one.tags or (), one.lines, strict=False):
       if name not in names:
@@ -67,8 +66,7 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
       'index of a word from 0, because the run labels the roles of a predicate'
     )
   words = [[tagged.plain(word) for word in one.words] for one in sentences]
-  if data.characters:
-    tokenizer = with_all_words(tokenizer, map(' '.join, words))
+  tokenizer = batched.tokenizer(loaded, map(' '.join, words))
   limit = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
   parts, long, truncated = [], [], 0
   for one, word_ids in zip(sentences, corpora.encode_words(words, tokenizer), strict=True):
