@@ -352,17 +352,26 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
       f'data.batching.both_orders: {workdir} reads rows in both orders and adds the two, which no class of '
       'transformers does'
     )
-  if run.model_name == 'elmo':
-    words = word_characters.vocabulary(loaded.tokenizer)[word_characters.FIRST :]
-    names = elmo.write(to, cfg, loaded.params, words, data.characters)
-    missing = ['the output layer'] + ['vocab.txt, because a word has white space'] * (elmo.WORDS not in names)
-    return [f'wrote {", ".join(names)} to {to}', f'not written: {", ".join(missing)}']
-  if run.model_name == 'awd_lstm':
-    by_rules = getattr(loaded.tokenizer, 'rule', '') == 'fastai'
-    itos = fastai.itos(loaded.tokenizer.tokens) if by_rules else []
-    names = awd_lstm.write(to, cfg, loaded.params, itos, data.reverse)
-    missing = [] if by_rules else ["not written: words, because they are not split by fastai's rules"]
-    return [f'wrote {", ".join(names)} to {to}, as fastai 2 reads them', *missing]
+  return _EXPORTS.get(run.model_name, _export_folder)(loaded, cfg, to)
+
+
+def _export_elmo(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
+  words = word_characters.vocabulary(loaded.tokenizer)[word_characters.FIRST :]
+  names = elmo.write(to, cfg, loaded.params, words, loaded.run.data.characters)
+  missing = ['the output layer'] + ['vocab.txt, because a word has white space'] * (elmo.WORDS not in names)
+  return [f'wrote {", ".join(names)} to {to}', f'not written: {", ".join(missing)}']
+
+
+def _export_awd_lstm(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
+  by_rules = getattr(loaded.tokenizer, 'rule', '') == 'fastai'
+  itos = fastai.itos(loaded.tokenizer.tokens) if by_rules else []
+  names = awd_lstm.write(to, cfg, loaded.params, itos, loaded.run.data.reverse)
+  missing = [] if by_rules else ["not written: words, because they are not split by fastai's rules"]
+  return [f'wrote {", ".join(names)} to {to}, as fastai 2 reads them', *missing]
+
+
+def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
+  run, data = loaded.run, loaded.run.data
   names = folders.write(
     to,
     run.model_name,
@@ -378,3 +387,7 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
   if not {'tokenizer.json', 'source.spm'} & {*names}:
     lines.append(f'not written: transformers has no format for a tokenizer of kind {loaded.tokenizer.kind}')
   return lines
+
+
+# Models that transformers has no class for -> writer of the files of another library.
+_EXPORTS = {'elmo': _export_elmo, 'awd_lstm': _export_awd_lstm}
