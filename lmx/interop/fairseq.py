@@ -24,7 +24,7 @@ import numpy as np
 from lmx import documents
 from lmx.errors import InputError
 from lmx.interop import torch_file
-from lmx.interop.huggingface.entry import LAYERS, integer, rate, show
+from lmx.interop.huggingface.entry import LAYERS, check_value, fields_of, integer, rate, show
 from lmx.interop.huggingface.folder import CONFIG, Folder
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
 from lmx.interop.tensor_table import UNUSED, Row
@@ -134,10 +134,9 @@ def _options(content: Mapping[str, Any]) -> dict[str, Any]:
 def _fields(options: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Return fields of models/transformer.py's Config."""
   given = {name: value for name, value in options.items() if value is not None}
-  try:
+  with fields_of('args'):
     for name, values in _FIXED.items():
-      if name in given and given[name] not in values:
-        raise InputError(f'{name}: got {show(given[name])}; expected {values[0]}; lmx supports no other')
+      check_value(given, name, *values)
     settings: dict[str, Any] = {ours: integer(given, theirs) for ours, theirs in _SIZES.items()}
     settings |= {name: integer(given, name, high=LAYERS) for name in ('encoder_layers', 'decoder_layers')}
     for ours, theirs in _RATES.items():
@@ -151,8 +150,6 @@ def _fields(options: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> di
     before = [_switch(given, f'{side}_normalize_before') for side in ('encoder', 'decoder')]
     if before[0] != before[1]:
       raise InputError(f'decoder_normalize_before: got {before[1]}; expected {before[0]}, as of the encoder')
-  except InputError as error:
-    raise InputError(f'args: {str(error).removeprefix("config.json: ")}') from None
   shared = _switch(given, 'share_all_embeddings')
   tied = shared or _switch(given, 'share_decoder_input_output_embed')
   rows = {side: len(tensors.get(f'model.{side}.embed_tokens.weight', ())) for side in ('encoder', 'decoder')}

@@ -27,7 +27,7 @@ from lmx.errors import InputError
 from lmx.interop import tensorflow, torch_file
 from lmx.interop.huggingface import transformer_xl as layout
 from lmx.interop.huggingface import word_vocabulary
-from lmx.interop.huggingface.entry import Tensors, show
+from lmx.interop.huggingface.entry import Tensors, fields_of, show
 from lmx.interop.huggingface.folder import CONFIG, Folder, read_json
 
 CORPUS, MODEL = 'corpus-info.json', 'model.pt'
@@ -65,7 +65,7 @@ def is_release(directory: Any) -> bool:
   directory = pathlib.Path(directory)
   if not directory.is_dir() or (directory / CONFIG).exists():
     return False
-  if _find(directory, 'data', CORPUS):
+  if _find(directory, CORPUS):
     return True
   path = directory / MODEL
   content = torch_file.read(path) if path.exists() else None
@@ -79,7 +79,7 @@ def read(directory: Any) -> Folder:
     InputError: a file is missing or damaged, TensorFlow is not installed, or the model has what lmx does not compute.
   """
   directory = pathlib.Path(directory)
-  path = _find(directory, 'data', CORPUS)
+  path = _find(directory, CORPUS)
   if path:
     about = read_json(path)
     name = str(about.get('dataset', ''))
@@ -97,15 +97,15 @@ def read(directory: Any) -> Folder:
     name, length, note, unused = '', min(fields['M'] or 128, 128), '', []
   data = {'batching': {'name': 'streams'}, 'length': length, 'batch_size': 16}
   folder = Folder('transformer_xl', fields, tensors, 'words', False, data=data, note=note, names=names, unused=unused)
-  cache = next((found for file in _CACHES if (found := _find(directory, 'data', file))), None)
+  cache = next((found for file in _CACHES if (found := _find(directory, file))), None)
   if cache is None:
     return folder._replace(vocabulary=functools.partial(_missing, directory))
   return _with_vocabulary(folder, cache, name)
 
 
-def _find(directory: pathlib.Path, beneath: str, name: str) -> pathlib.Path | None:
-  """Return a file of a folder or of one beneath it."""
-  return next((path for path in (directory / name, directory / beneath / name) if path.exists()), None)
+def _find(directory: pathlib.Path, name: str) -> pathlib.Path | None:
+  """Return a file of a folder or of its folder data."""
+  return next((path for path in (directory / name, directory / 'data' / name) if path.exists()), None)
 
 
 def _model(directory: pathlib.Path) -> pathlib.Path:
@@ -147,20 +147,17 @@ def _of_tensorflow(
       tensors |= {f'transformer.layers.{i}.dec_attn.{name}': x for i, x in enumerate(stacked)}
       names |= {f'transformer.layers.{i}.dec_attn.{name}': f'transformer/{name}' for i in range(len(stacked))}
   settings = {**sizes, 'vocab_size': about.get('vocab_size'), 'cutoffs': cutoffs, 'untie_r': untie, 'tie_projs': ties}
-  try:
+  with fields_of(path):
     fields = layout.fields(settings | {'mem_len': 1})
-  except InputError as error:
-    raise InputError(f'{path}: {str(error).removeprefix("config.json: ")}') from None
   projected = {'project_same': is_projected} if sizes['div_val'] > 1 else {}
   return fields | projected | {'fidelity': 'tf', 'eps': 0.0}, tensors, names
 
 
 def _sizes(tensors: Tensors) -> dict[str, Any]:
   """Return the sizes that shapes have, under the names of config.json."""
-  axes = lambda name, count: _shape(tensors, name, count)
-  _, E = axes('transformer.word_emb.emb_layers.0.weight', 2)
-  F, D = axes('transformer.layers.0.pos_ff.CoreNet.0.weight', 2)
-  H, K = axes('transformer.r_w_bias', -2)
+  _, E = _shape(tensors, 'transformer.word_emb.emb_layers.0.weight')
+  F, D = _shape(tensors, 'transformer.layers.0.pos_ff.CoreNet.0.weight')
+  H, K = _shape(tensors, 'transformer.r_w_bias', stacked=True)
   layers = [int(m[1]) for name in tensors if (m := re.match(r'transformer\.layers\.([0-9]{1,3})\.', name))]
   second = tensors.get('transformer.word_emb.emb_layers.1.weight')
   div_val = E // second.shape[-1] if second is not None and second.ndim == 2 and second.shape[-1] else 1
@@ -168,13 +165,13 @@ def _sizes(tensors: Tensors) -> dict[str, Any]:
   return {**sizes, 'n_layer': max(layers) + 1, 'div_val': div_val}
 
 
-def _shape(tensors: Tensors, name: str, axes: int) -> tuple[int, ...]:
-  """Return the shape of a tensor, or with a negative number of axes so many of its last ones."""
+def _shape(tensors: Tensors, name: str, *, stacked: bool = False) -> tuple[int, ...]:
+  """Return the shape of a matrix; with `stacked` it may be one of several that the tensor has along its first axis."""
   shape = tensors[name].shape if name in tensors else ()
-  if len(shape) != axes and (axes > 0 or len(shape) < -axes):
+  if len(shape) not in ((2, 3) if stacked else (2,)):
     got = f'shape {shape}' if shape else 'none'
     raise InputError(f'tensor "{name}": got {got}; expected that of Transformer-XL')
-  return shape[axes:] if axes < 0 else shape
+  return shape[-2:]
 
 
 def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, str]]:
@@ -190,20 +187,18 @@ def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
   sizes |= {'clamp_len': state.get('clamp_len', -1), 'same_length': state.get('same_length', False)}
   sizes |= {'sample_softmax': state.get('sample_softmax', -1), 'vocab_size': state.get('n_token')}
   cutoffs = list(parts['crit'].state.get('cutoffs', []))[:-1] if parts.get('crit') else []
-  ties = [
-    np.array_equal(tensors.get(f'crit.out_projs.{i}', ()), tensors.get(f'transformer.word_emb.emb_projs.{j}', ()))
-    for i in range(len(cutoffs) + 1)
-    for j in [0 if sizes['div_val'] == 1 else i]
-  ]
+  projection = lambda name, i: tensors.get(f'{name}.{i}', ())
+  ties = []
+  for i in range(len(cutoffs) + 1):
+    of_input = projection('transformer.word_emb.emb_projs', 0 if sizes['div_val'] == 1 else i)
+    ties.append(np.array_equal(projection('crit.out_projs', i), of_input))
   rates = {'dropout': parts['drop'].state.get('p', 0.1) if parts.get('drop') else 0.1}
   first = parts['layers'].state['_modules']['0'].state['_modules']['dec_attn'].state
   lnorm = {'pre_lnorm': first.get('pre_lnorm', False)}
   if (dropatt := first['_modules'].get('dropatt')) is not None:
     rates['dropatt'] = dropatt.state.get('p', 0.0)
-  try:
+  with fields_of(path):
     fields = layout.fields({**sizes, **rates, **lnorm, 'cutoffs': cutoffs, 'untie_r': False, 'tie_projs': ties})
-  except InputError as error:
-    raise InputError(f'{path}: {str(error).removeprefix("config.json: ")}') from None
   return fields | {'fidelity': 'pytorch'}, tensors, names
 
 

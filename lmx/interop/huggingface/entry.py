@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,6 +109,22 @@ def check_value(theirs: Mapping[str, Any], name: str, *allowed: Any) -> None:
   if name in theirs and theirs[name] not in allowed:
     expected = ' or '.join(repr(value) for value in allowed)
     raise InputError(f'config.json: {name}: got {show(theirs[name])}; expected {expected}; lmx supports no other')
+
+
+@contextlib.contextmanager
+def fields_of(where: Any) -> Iterator[None]:
+  """Name `where` in place of config.json in errors of the functions here, which read other settings within it."""
+  try:
+    yield
+  except InputError as error:
+    raise InputError(f'{where}: {str(error).removeprefix("config.json: ")}') from None
+
+
+def switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
+  """Return a switch of config.json; raise InputError unless it is true or false."""
+  if type(value := theirs.get(name, default)) is not bool:
+    raise InputError(f'config.json: {name}: got {show(value)}; expected true or false')
+  return value
 
 
 def show(value: Any) -> str:

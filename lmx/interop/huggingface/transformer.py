@@ -31,6 +31,7 @@ from lmx.interop.huggingface.entry import (
   same,
   show,
   stacked,
+  switch,
 )
 
 TYPE = 'marian'
@@ -82,20 +83,14 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   if not isinstance(activation, str) or activation not in _ACTIVATIONS:
     raise InputError(f'config.json: activation_function: got {show(activation)}; expected {", ".join(_ACTIVATIONS)}')
   settings['activation'] = _ACTIVATIONS[activation]
-  settings['scale_embedding'] = _switch(theirs, 'scale_embedding', False)
-  settings['tied'] = _switch(theirs, 'tie_word_embeddings', True)
+  settings['scale_embedding'] = switch(theirs, 'scale_embedding', False)
+  settings['tied'] = switch(theirs, 'tie_word_embeddings', True)
   settings['V'] = integer(theirs, 'vocab_size', 58_101)
-  if not _switch(theirs, 'share_encoder_decoder_embeddings', True):
+  if not switch(theirs, 'share_encoder_decoder_embeddings', True):
     settings['source_V'] = settings['V']
     if theirs.get('decoder_vocab_size'):
       settings['V'] = integer(theirs, 'decoder_vocab_size')
   return settings
-
-
-def _switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
-  if type(value := theirs.get(name, default)) is not bool:
-    raise InputError(f'config.json: {name}: got {show(value)}; expected true or false')
-  return value
 
 
 def config(cfg: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from lmx.interop.huggingface.entry import (
   reshaped,
   same,
   show,
+  switch,
   transposed,
 )
 
@@ -83,7 +84,7 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   settings['N'] = integer(theirs, 'n_layer', 18, high=LAYERS)
   settings['M'] = integer(theirs, 'mem_len', 1600, low=0)
   settings['clamp'] = max(0, integer(theirs, 'clamp_len', 1000, low=-1))  # none, unless it is positive
-  settings |= {ours: _switch(theirs, *given) for ours, given in _SWITCHES.items()}
+  settings |= {ours: switch(theirs, *given) for ours, given in _SWITCHES.items()}
   settings |= {ours: rate(theirs, *given) for ours, given in _NUMBERS.items()}
   settings |= {'dropout': rate(theirs, 'dropout', 0.1), 'dropout_attention': rate(theirs, 'dropatt', 0.0)}
   D, H, K = settings['D'], settings['H'], integer(theirs, 'd_head', 64)
@@ -98,16 +99,10 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   return settings | {'tie_projections': _read_ties(theirs, settings)}
 
 
-def _switch(theirs: Mapping[str, Any], name: str, default: bool) -> bool:
-  if type(value := theirs.get(name, default)) is not bool:
-    raise InputError(f'config.json: {name}: got {show(value)}; expected true or false')
-  return value
-
-
 def _read_ties(theirs: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
   """Return `tie_projections`."""
   count = len(settings['cutoffs']) + 1
-  default = [False] + [_switch(theirs, 'proj_share_all_but_first', True)] * (count - 1)
+  default = [False] + [switch(theirs, 'proj_share_all_but_first', True)] * (count - 1)
   ties = theirs.get('tie_projs', default)
   if not isinstance(ties, list) or len(ties) != count or not all(type(tie) is bool for tie in ties):
     raise InputError(f'config.json: tie_projs: got {show(ties)}; expected {count} of true or false, one a cluster')
