@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _GOLDEN, _FIRST, _SECOND = (np.uint32(x) for x in (0x9E3779B9, 0x85EBCA6B, 0xC2B2AE35))
-_CHUNK = 1 << 16  # words; a chunk stays in a core's cache
+_CHUNK = 1 << 16  # numbers; a chunk stays in a core's cache
 _HALVED = ('int4', 'uint4', 'int2', 'uint2')  # some devices pack several of these into a byte
 
 
@@ -43,16 +43,19 @@ def _checksum(x: jax.Array) -> jax.Array:
   return jnp.sum(words ^ (words >> 16), dtype=jnp.uint32)
 
 
-def _on_host(x: np.ndarray) -> int:
-  """Return the same checksum for an array in host memory; a 64-bit number counts as two 32-bit words."""
-  if x.dtype.name in _HALVED:
-    x = x.astype(np.int8)
-  word = {1: np.uint8, 2: np.uint16}.get(x.dtype.itemsize, np.uint32)
-  words = np.ascontiguousarray(x).reshape(-1).view(word)
-  total = 0
-  for start in range(0, words.size, _CHUNK):
-    part = words[start : start + _CHUNK].astype(np.uint32)
+def _on_host(x: np.ndarray, dtype: np.dtype) -> int:
+  """Return the same checksum for an array in host memory, of its numbers as `dtype`.
+
+  A 64-bit number counts as two 32-bit words. Numbers of another type are converted chunk by chunk.
+  """
+  dtype = np.dtype(np.int8) if dtype.name in _HALVED else dtype
+  word = np.dtype({1: np.uint8, 2: np.uint16}.get(dtype.itemsize, np.uint32))
+  numbers = np.ascontiguousarray(x).reshape(-1)
+  total, start = 0, 0  # of the next word
+  for first in range(0, numbers.size, _CHUNK):
+    part = numbers[first : first + _CHUNK].astype(dtype, copy=False).view(word).astype(np.uint32)
     position = np.arange(start, start + part.size, dtype=np.int64).astype(np.uint32)
+    start += part.size
     position *= _GOLDEN
     part ^= position
     for shift, factor in ((16, _FIRST), (13, _SECOND)):
@@ -67,7 +70,17 @@ def _in_memory(x: Any) -> bool:
   return not isinstance(x, jax.Array) or x.is_fully_addressable and {d.platform for d in x.devices()} == {'cpu'}
 
 
-def checksums(leaves: Iterable[Any]) -> list[int]:
-  """Return the checksum of each JAX or NumPy array; all those on devices are computed before the first is fetched."""
-  sums = [_on_host(np.asarray(leaf)) if _in_memory(leaf) else _checksum(leaf) for leaf in leaves]
+def checksums(leaves: Iterable[Any], dtypes: Iterable[Any] | None = None) -> list[int]:
+  """Return the checksum of each JAX or NumPy array; all those on devices are computed before the first is fetched.
+
+  Args:
+    leaves: the arrays.
+    dtypes: the type of each as which its numbers count; without them its own.
+  """
+  leaves = list(leaves)
+  types = [leaf.dtype for leaf in leaves] if dtypes is None else dtypes
+  sums = [
+    _on_host(np.asarray(leaf), np.dtype(dtype)) if _in_memory(leaf) else _checksum(leaf.astype(dtype))
+    for leaf, dtype in zip(leaves, types, strict=True)
+  ]
   return [int(x) for x in jax.device_get(sums)]

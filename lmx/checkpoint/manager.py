@@ -332,6 +332,7 @@ class Checkpoints:
     metric: float | None = None,
     block: bool = False,
     planned: bool = True,
+    dtype: np.dtype | None = None,
   ) -> None:
     """Start one commit of `state` and `meta`; checkpoints of later steps become invalid.
 
@@ -345,6 +346,7 @@ class Checkpoints:
       metric: value that ranks checkpoints for 'best'; lower is better.
       block: return only when the commit is complete.
       planned: False for an interim checkpoint, triggered by the clock or a signal.
+      dtype: type in which the arrays are read again, if not in their own. They are stored in their own.
 
     Raises:
       InputError: this write, or the asynchronous one before it, failed (disk full, no permission).
@@ -358,7 +360,7 @@ class Checkpoints:
     metric = None if metric is None else float(metric)
     body = {'step': int(step), 'metric': metric, 'planned': planned, 'meta': meta}
     try:
-      self._writer.start(self.directory / orbax_format.name(self._pending), flat, body)
+      self._writer.start(self.directory / orbax_format.name(self._pending), flat, body, dtype)
     except Exception as e:
       self._fail(e)
     self._saved_at = time.monotonic()

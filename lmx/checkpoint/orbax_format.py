@@ -273,12 +273,20 @@ class Writer:
       async_options=ocp.options.AsyncOptions(timeout_secs=timeout_seconds, post_finalization_callback=self._sign),
     )
 
-  def start(self, path: epath.Path, flat: Flat, body: dict[str, Any]) -> None:
-    """Copy the arrays, add their rows to `body` and return while both are written in the background."""
+  def start(self, path: epath.Path, flat: Flat, body: dict[str, Any], dtype: np.dtype | None = None) -> None:
+    """Copy the arrays, add their rows to `body` and return while both are written in the background.
+
+    Args:
+      path: the directory of the commit.
+      flat: the arrays.
+      body: the commit's JSON.
+      dtype: type in which the arrays are read again, if not in their own. They are stored in their own.
+    """
     raw = {key: _raw(leaf) for key, leaf in flat.items()}
     rows = describe(flat)
-    for row, checksum in zip(rows.values(), checksums(raw.values()), strict=True):
-      row['checksum'] = checksum
+    types = [dtype or leaf.dtype for leaf in raw.values()]
+    for row, read_as, checksum in zip(rows.values(), types, checksums(raw.values(), types), strict=True):
+      row |= {'dtype': read_as.name, 'checksum': checksum}
     document = _document(body | {'leaves': rows})
     self._path = path
     path.parent.mkdir(parents=True, exist_ok=True)

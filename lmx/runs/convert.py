@@ -56,7 +56,7 @@ class Imported(NamedTuple):
   Attributes:
     run: the run.
     config: its resolved config.
-    params: {'model': ..., 'objective': ...}.
+    params: {'model': ..., 'objective': ...}, float32 or of half precision as in the files; a run has them in float32.
     tokenizer: see `lmx.data.tokenizers.build`.
     record: content of its data.json.
     rows: the tensors of the files, each with what became of it.
@@ -132,12 +132,12 @@ class _Temporary:
 
 
 def _put_on_device(params: dict[str, Any]) -> None:
-  """Replace the arrays of a nested dict one by one, so that memory holds one of them twice."""
+  """Replace the arrays of a nested dict one by one by float32, so that memory holds one of them twice."""
   for name, x in params.items():
     if isinstance(x, dict):
       _put_on_device(x)
     else:
-      params[name] = jax.device_put(x)
+      params[name] = jax.device_put(np.asarray(x, np.float32))
 
 
 def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> Imported:
@@ -225,7 +225,7 @@ def write(imported: Imported, workdir: Any) -> None:
   extra = {'versions': run_log.versions(), 'imported_from': record['imported_from']}
   try:
     with manager.Checkpoints(part / 'checkpoints', manager.Config(asynchronous=False)) as checkpoints:
-      checkpoints.save(0, {'params': imported.params}, extra)
+      checkpoints.save(0, {'params': imported.params}, extra, dtype=np.dtype(np.float32))
     run_files.write(part, imported.config.to_dict(), record, imported.tokenizer)
     if workdir.exists():
       workdir.rmdir()

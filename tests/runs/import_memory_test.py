@@ -8,7 +8,10 @@ import pathlib
 import subprocess
 import sys
 import tracemalloc
+from typing import Any
 
+import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -17,22 +20,23 @@ from lmx.checkpoint import orbax_format
 from lmx.interop import huggingface
 from lmx.interop.huggingface import gpt2
 from lmx.models import registry
-from lmx.runs import convert
+from lmx.runs import convert, restore
 from tests.interop import torch_files
 
 PROGRAM = """
-import resource, sys
+import re, sys
 import jax.numpy as jnp
 from lmx.runs import convert
 jnp.zeros(1).block_until_ready()
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# Not ru_maxrss, which begins at the peak of the process that started this one.
+peak = lambda: 1024 * int(re.search('VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])
 before = peak()
 convert.import_run(*sys.argv[1:], with_tokenizer=False)
 print(peak() - before)
 """
 
 
-def write(folder: pathlib.Path, form: str, dtype: str = 'float32', **sizes: int) -> int:
+def write(folder: pathlib.Path, form: str, dtype: Any = 'float32', **sizes: int) -> int:
   """Write a GPT-2 of random weights; return the bytes of its tensors."""
   cfg = registry.get('gpt2').Config(**{'V': 4096, 'T': 64, 'D': 256, 'H': 2, 'N': 2} | sizes)
   rng = np.random.default_rng(0)
@@ -63,9 +67,12 @@ def resident(folder: pathlib.Path) -> int:
 
 
 @pytest.mark.skipif(not pathlib.Path('/proc/self/smaps').exists(), reason='needs Linux')
-@pytest.mark.parametrize('form', ['whole', 'bin', pytest.param('shards', marks=pytest.mark.slow)])
-def test_of_the_files_one_tensor_is_in_memory(form, tmp_path, monkeypatch):
-  size, load, entries, seen = write(tmp_path / 'folder', form), huggingface._load, [], []
+@pytest.mark.parametrize(
+  ('form', 'dtype'),
+  [('whole', 'float16'), ('bin', 'float32'), pytest.param('shards', 'float32', marks=pytest.mark.slow)],
+)
+def test_of_the_files_one_tensor_is_in_memory(form, dtype, tmp_path, monkeypatch):
+  size, load, entries, seen = write(tmp_path / 'folder', form, dtype), huggingface._load, [], []
 
   def watch(entry, stored):
     entries.append(entry)
@@ -91,8 +98,23 @@ def test_of_the_files_one_tensor_is_in_memory(form, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('dtype', ['float32', 'float16'])
 @pytest.mark.parametrize('form', ['whole', 'shards', 'bin'])
-def test_an_import_takes_little_more_memory_than_the_file(form, tmp_path):
-  size = write(tmp_path / 'folder', form, V=50_257, T=1024, D=768, H=12, N=12)
+def test_an_import_takes_little_more_memory_than_the_file(form, dtype, tmp_path):
+  N = 12 if dtype == 'float32' else 36  # files of about 500 MB
+  size = write(tmp_path / 'folder', form, dtype, V=50_257, T=1024, D=768, H=12, N=N)
   arguments = [sys.executable, '-c', PROGRAM, str(tmp_path / 'folder'), str(tmp_path / 'run')]
   assert int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout) < 1.3 * size
+
+
+@pytest.mark.parametrize('dtype', ['float16', ml_dtypes.bfloat16])
+def test_numbers_of_half_precision_are_stored_as_such_and_read_as_float32(dtype, tmp_path):
+  write(tmp_path / 'folder', 'whole', dtype, V=64, D=16, N=1)
+  imported = convert.read(str(tmp_path / 'folder'), tmp_path / 'run', with_tokenizer=False)
+  assert {x.dtype for x in jax.tree.leaves(imported.params)} == {np.dtype(dtype)}
+  convert.write(imported, tmp_path / 'run')
+  params = restore.load(tmp_path / 'run').params
+  assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype(np.float32)}
+  convert._put_on_device(imported.params)  # as `load` does
+  assert {x.dtype for x in jax.tree.leaves(imported.params)} == {np.dtype(np.float32)}
+  jax.tree.map(np.testing.assert_array_equal, imported.params, params)

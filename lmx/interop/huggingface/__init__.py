@@ -42,6 +42,7 @@ FAMILIES: dict[str, ModuleType] = {
   'transformer_xl': transformer_xl,
   'xlnet': xlnet,
 }
+_HALF = ('float16', 'bfloat16')  # types that parameters keep, as float32 is twice as large
 _NAMED = 100  # tensors listed in an error message
 
 
@@ -171,7 +172,7 @@ def convert(
     names: `Folder.names`.
 
   Returns:
-    Parameters {'model': ..., 'objective': ...}, float32, and the tensors' rows. Optional parts (`Entry.group`) that the
+    Parameters {'model': ..., 'objective': ...}, float32 or half precision as in the file, and the tensors' rows. Optional parts (`Entry.group`) that the
     file lacks are omitted: without a next-sentence head the objective's part is {}.
 
   Raises:
@@ -203,8 +204,9 @@ def convert(
 
 
 def _load(entry: Entry, stored: Sequence[np.ndarray]) -> np.ndarray:
-  """Return a parameter, which shares no memory with a file."""
-  value = np.ascontiguousarray(entry.load(*(np.asarray(x, np.float32) for x in stored)))
+  """Return a parameter, float32 or half precision, which shares no memory with a file."""
+  half = len({x.dtype for x in stored}) == 1 and stored[0].dtype.name in _HALF
+  value = np.ascontiguousarray(entry.load(*(stored if half else (np.asarray(x, np.float32) for x in stored))))
   return value.copy() if any(mapped.is_mapped(x) and np.may_share_memory(value, x) for x in stored) else value
 
 

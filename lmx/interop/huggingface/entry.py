@@ -21,7 +21,7 @@ class Entry(NamedTuple):
   path: tuple[str, ...]  # in {'model': ..., 'objective': ...}
   names: tuple[str, ...]  # one tensor, or query, key and value
   shape: tuple[int, ...]  # of each tensor
-  load: Callable[..., np.ndarray]
+  load: Callable[..., np.ndarray]  # arranges the numbers, of any float type, and computes nothing
   save: Callable[[np.ndarray], tuple[np.ndarray, ...]]
   group: str = ''  # name of an optional part; a file has all or none of its entries
 
