@@ -215,7 +215,7 @@ def is_remote(path: epath.Path) -> bool:
 def _crc(path: pathlib.Path) -> list[int]:
   size = crc = 0
   with path.open('rb') as f:
-    while block := f.read(1 << 22):
+    while block := f.read(1 << 20):
       size, crc = size + len(block), zlib.crc32(block, crc)
   return [size, crc]
 
