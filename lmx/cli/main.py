@@ -35,6 +35,7 @@ COMMANDS = {
   'import': 'convert published weights into a work directory',
   'export': "write the weights of a run in Hugging Face's format",
   'pipeline': 'run the stages of an experiment one after another',
+  'config': 'show every key of a config, with its default and its help',
   'describe': 'show the parameters, operations and memory of a model',
   'list': 'list the models and the experiments',
   'prepare': 'download or read the data of a config and tokenise it',
@@ -46,6 +47,11 @@ COMMANDS = {
 }
 
 WITHOUT_CONFIG = ('results', 'export', 'describe', 'list', 'phrases')  # commands that read or change no config
+
+_KEYS = (
+  'Any key of the config can be set by --config.KEY=VALUE, such as --config.train.steps=100. `lmx config FILE` shows '
+  'the keys with their values, defaults and help.'
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -128,7 +134,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
   # Only the command that runs gets a parser and is imported: the others would cost a second of start-up.
   given = argv[0] if argv and argv[0] in COMMANDS else ''
   for name in [given] if given else COMMANDS:
-    command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
+    keys = '' if name in WITHOUT_CONFIG else _KEYS
+    command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name], epilog=keys)
   if given:
     _module(given).add_arguments(command)
   if argv and not argv[0].startswith('-') and argv[0] not in COMMANDS:

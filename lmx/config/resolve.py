@@ -41,7 +41,7 @@ from lmx.errors import InputError, InputWarning, check_choice, check_range, near
 from lmx.models import registry
 from lmx.optim import build
 
-_SECTIONS = {
+SECTIONS = {
   'data': pipeline.Config,
   'optim': build.Config,
   'parallel': sharding.Config,
@@ -131,8 +131,8 @@ def _saved_rules(value: Any) -> dict[str, int]:
 def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict[str, Any]:
   """Return `settings` with every default, and with the current rules of computation or the `rules` of a saved run."""
   settings.pop('semantics', None)
-  _check_keys('', settings, ['name', 'seed', 'matmul_precision', 'model', 'objective', *_SECTIONS])
-  for name in ('model', 'objective', *_SECTIONS):
+  _check_keys('', settings, ['name', 'seed', 'matmul_precision', 'model', 'objective', *SECTIONS])
+  for name in ('model', 'objective', *SECTIONS):
     if not isinstance(value := settings.get(name, {}), Mapping):
       raise InputError(f'config key "{name}": got {documents.show(value)}; expected a section, {name}.key=value')
   settings['model'] = model = renames.model(settings.get('model', {}))
@@ -154,7 +154,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict
   }
   if 'V' in complete['model'] and 'V' not in fields:
     complete['model']['V'] = 0
-  for name in _SECTIONS:
+  for name in SECTIONS:
     complete[name] = dataclasses.asdict(_section(name, settings.get(name, {})))
   complete['matmul_precision'] = _precision(settings.get('matmul_precision', ''), complete)
   return {**complete, 'semantics': semantics.rule_numbers(complete, rules)}
@@ -237,7 +237,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
   objective_name = objective.pop('name')
   objective_cls = objectives.get(objective_name).Config
   model_cfg = registry.get(name).Config(**fields_lib.convert('model', registry.get(name).Config, model))
-  sections = {name: _section(name, plain[name]) for name in _SECTIONS}
+  sections = {name: _section(name, plain[name]) for name in SECTIONS}
   longest = max(sections['data'].length, sections['data'].eval_length)
   if 0 < getattr(model_cfg, 'T', 0) < longest:
     raise InputError(f'data.length: got {longest}; expected at most model.T={model_cfg.T} positions')
@@ -417,7 +417,7 @@ def _check_keys(prefix: str, fields: Mapping[str, Any], names: Iterable[str]) ->
 
 def _section(name: str, fields: Mapping[str, Any]) -> Any:
   """Return the Config of a section from its fields."""
-  cls = _SECTIONS[name]
+  cls = SECTIONS[name]
   _check_keys(f'{name}.', fields, _names(cls))
   if name == 'data':
     fields = {**fields, 'batching': _batching(fields.get('batching', pipeline.Config.batching))}

@@ -45,24 +45,24 @@ MEMORIES = ('constant', 'learned', 'random')
 class Config:
   """Sizes and switches.
 
-  I: number of inputs per step.
-  O: number of predicted bits per step.
-  O: bits predicted at each step.
-  controller: 'feedforward' or 'lstm'.
-  D: width of a controller layer.
-  N: number of controller layers; each reads the input, the read vectors and the layer below.
-  H: read heads, and as many write heads; 0 for no memory.
-  rows: rows of the memory.
-  width: width of a row.
-  shifts: a weighting moves by up to this many rows in either direction.
-  memory: initial content of the memory: 'constant', 'learned' or 'random'.
-  memory_value: the constant, or the standard deviation of the initialisation: of 'learned' contents (a
-    normal), or of 'random' ones (a normal truncated at two standard deviations).
-  focus: initial score of row 0 of each head; the initial weightings are learned from there.
-  init_scale: kernels are uniform in +- init_scale / sqrt(width of their input).
-  eps: added to the norms of the cosine, see lmx/layers/ntm_memory.py.
-  dtype: compute type of the products of the controller; addressing is float32.
-  remat: store only the state of each step for the backward pass, which halves the time of a step on a CPU.
+  Attributes:
+    I: number of inputs per step.
+    O: number of predicted bits per step.
+    controller: 'feedforward' or 'lstm'.
+    D: width of a controller layer.
+    N: number of controller layers; each reads the input, the read vectors and the layer below.
+    H: read heads, and as many write heads; 0 for no memory.
+    rows: rows of the memory.
+    width: width of a row.
+    shifts: a weighting moves by up to this many rows in either direction.
+    memory: initial content of the memory: 'constant', 'learned' or 'random'.
+    memory_value: the constant, or the standard deviation of the initialisation: of 'learned' contents (a
+      normal), or of 'random' ones (a normal truncated at two standard deviations).
+    focus: initial score of row 0 of each head; the initial weightings are learned from there.
+    init_scale: kernels are uniform in +- init_scale / sqrt(width of their input).
+    eps: added to the norms of the cosine, see lmx/layers/ntm_memory.py.
+    dtype: compute type of the products of the controller; addressing is float32.
+    remat: store only the state of each step for the backward pass, which halves the time of a step on a CPU.
   """
 
   I: int = 10

@@ -67,7 +67,8 @@ class Config:
     weight_decay: multiplied by the factor of the parameter's group.
     clip_norm: maximum global gradient norm, 0 disables it.
     clip_value: maximum absolute value of each gradient element, 0 disables it.
-    schedule: see SCHEDULES.
+    schedule: 'constant', 'linear', 'cosine', 'inverse_sqrt', 'inverse_time', 'plateau', 'slanted_triangular',
+      'step_decay' or 'milestones' (lmx/optim/schedules.py).
     warmup_steps: updates of linear warm-up from 0.
     warmup_fraction: the same as a fraction of all updates; set one of the two.
     end_fraction: fraction of `lr` at the end of 'linear' and 'cosine'.

@@ -1,0 +1,107 @@
+"""`lmx config FILE[:variant]`: every key of a config, its value, its default and its help.
+
+FILE is an experiment file, a config.json or the work directory of a run. Keys after it choose what is shown:
+`lmx config FILE optim data.length`. `--diff=OTHER` shows the keys whose values differ from those of another, and
+`--changed` those that differ from the defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lmx.errors import InputError, nearest
+
+_MISSING = 'no such key'  # a config of another model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('file', metavar='FILE[:variant]', help='experiment file, config.json, or work directory of a run')
+  parser.add_argument('keys', nargs='*', metavar='KEY', help='only this key, or the keys of this section')
+  parser.add_argument('--diff', metavar='OTHER', help='show where another config has other values')
+  parser.add_argument('--changed', action='store_true', help='only keys whose values are not the defaults')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx.config import fields, resolve
+
+  config = _read(args.file, args.overrides)
+  sections, values = fields.sections(config), resolve.flatten(config)
+  known = [field.key for section in sections for field in section.fields]
+  for key in args.keys:
+    if not _chosen(known, [key]):
+      parts = [*known, *(section.name for section in sections)]
+      raise InputError(f'KEY: got "{key}"; expected a key or section of {args.file}{nearest(key, parts)}')
+  if args.diff:
+    differences(args.file, values, args.diff, resolve.flatten(_read(args.diff, ())), args.keys)
+    return 0
+  print(f'{args.file}: set a key by --config.KEY=VALUE')
+  for section in sections:
+    lines = list(_lines(section, values, args.keys, args.changed))
+    if lines:
+      print(f'\n{section.name or "run"}: {section.summary}')
+      print('\n'.join(lines))
+  return 0
+
+
+def _read(file: str, overrides: Any) -> Any:
+  """Return the resolved config of an experiment file, a config.json or a work directory."""
+  from lmx.config import resolve, run_files
+
+  if os.path.isdir(file) or '://' in file:
+    return resolve.resolve(run_files.read_config(file), overrides, saved=True)
+  return resolve.load(file, overrides)
+
+
+def _chosen(keys: Any, names: list[str]) -> list[str]:
+  """Return the keys that are named, or whose section is; all without names."""
+  return [key for key in keys if not names or any(f'{key}.'.startswith(f'{name}.') for name in names)]
+
+
+def _lines(section: Any, values: Mapping[str, Any], keys: list[str], changed: bool) -> Iterator[str]:
+  """Yield a line for each chosen key, and its help below it."""
+  for field in section.fields:
+    value, default = _value(values, field.key), _plain(field.default)
+    if not _chosen([field.key], keys) or (changed and value == default):
+      continue
+    about = '' if field.default is None and value is not None else f'  (default {_show(default)})'
+    yield f'  {field.key}={_show(value)}{about if value != default else ""}'
+    yield from textwrap.wrap(field.help, 112, initial_indent='      ', subsequent_indent='      ')
+
+
+def _value(values: Mapping[str, Any], key: str) -> Any:
+  """Return the value of a key of a flat config; a key whose value is a section has all of it."""
+  if key in values:
+    return values[key]
+  return {name.removeprefix(f'{key}.'): value for name, value in values.items() if name.startswith(f'{key}.')}
+
+
+def _plain(value: Any) -> Any:
+  """Return lists for tuples, as in a flat config."""
+  return [_plain(x) for x in value] if isinstance(value, list | tuple) else value
+
+
+def _show(value: Any) -> str:
+  """Return a value as the command line takes it."""
+  if isinstance(value, list):
+    return f'({", ".join(map(repr, value))}{"," * (len(value) == 1)})'
+  return repr(value) if value is None or not isinstance(value, str) or not value else value
+
+
+def differences(name: str, ours: Mapping[str, Any], other: str, theirs: Mapping[str, Any], keys: list[str]) -> None:
+  """Print the keys whose values differ, one a line, in columns."""
+  every = _chosen(dict.fromkeys([*ours, *theirs]), keys)
+  rows = [('key', name, other)]
+  for key in every:
+    one, two = (_show(values[key]) if key in values else _MISSING for values in (ours, theirs))
+    if one != two:
+      rows.append((key, one, two))
+  if len(rows) == 1:
+    print(f'{name} and {other} set the same values')
+    return
+  widths = [max(len(row[i]) for row in rows) for i in range(2)]
+  for row in rows:
+    print(f'{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}')

@@ -1,0 +1,84 @@
+"""`lmx config` shows what a config sets, in the form that the command line takes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import lmx
+from lmx.cli import config as command
+from lmx.cli import main
+from lmx.config import resolve
+
+QUICKSTART = 'experiments/rnn_lm/quickstart.py'
+NAMED = ['experiments/bert/tasks.py:rte', 'experiments/bidaf/squad.py:elmo', 'experiments/word2vec/news.py:neg5']
+
+
+def shown(capsys, *arguments):
+  assert main.main(['config', *arguments]) == 0
+  return capsys.readouterr().out
+
+
+def test_a_key_is_shown_with_its_default_and_help(capsys):
+  text = shown(capsys, QUICKSTART, 'optim.lr')
+  assert '  optim.lr=0.002  (default 0.0003)\n      peak learning rate' in text
+  assert 'optim.clip_norm' not in text and 'train' not in text
+
+
+def test_a_section_and_overrides(capsys):
+  text = shown(capsys, QUICKSTART, 'optim', 'seed', '--config.optim.clip_norm=7')
+  assert 'optim.clip_norm=7.0  (default 0.0)' in text and '  seed=0\n' in text and 'model.' not in text
+
+
+def test_the_changed_keys_are_those_of_the_experiment(capsys):
+  text = shown(capsys, QUICKSTART, '--changed')
+  keys = re.findall(r'^  ([\w.]+)=', text, re.MULTILINE)
+  assert {'train.steps', 'optim.lr', 'model.tied'} <= set(keys) and 'optim.b1' not in keys
+  assert shown(capsys, QUICKSTART).count('\n  ') > 100
+
+
+@pytest.mark.parametrize('name', [QUICKSTART, *NAMED])
+def test_what_is_shown_is_what_the_command_line_takes(name, capsys):
+  config = resolve.load(name)
+  keys = [line.strip() for line in shown(capsys, name).split('\n') if re.match(r'  [\w.]+=', line)]
+  overrides = [re.sub(r'  \(default .*\)$', '', key) for key in keys]
+  again = resolve.resolve({'model': {'name': config.model.name}}, overrides)
+  assert resolve.flatten(again) == resolve.flatten(config) and len(overrides) > 100
+
+
+def test_differences_of_two_configs(capsys, tmp_path):
+  text = shown(capsys, QUICKSTART, f'--diff={QUICKSTART}:full')
+  assert re.search(r'^train.steps +2400 +5000$', text, re.MULTILINE) and 'optim' not in text
+  assert 'train.steps' not in shown(capsys, QUICKSTART, 'model', f'--diff={QUICKSTART}:full')
+  assert 'set the same values' in shown(capsys, QUICKSTART, f'--diff={QUICKSTART}')
+  other = shown(capsys, QUICKSTART, '--diff=experiments/gpt2/quickstart.py')
+  assert re.search(f'^model.cell +lstm +{command._MISSING}$', other, re.MULTILINE)
+
+
+def test_a_run_has_the_config_that_it_began_with(capsys, tmp_path):
+  config = resolve.load(QUICKSTART, ['train.steps=5']).to_dict()
+  (tmp_path / 'config.json').write_text(json.dumps(config | {'semantics': {}}))  # of an earlier version
+  assert 'train.steps=5' in shown(capsys, str(tmp_path), 'train')
+  text = shown(capsys, QUICKSTART, f'--diff={tmp_path}')
+  assert re.search('^train.steps +2400 +5$', text, re.MULTILINE) and '\nsemantics.' in text
+
+
+def test_an_unknown_key_is_refused(capsys):
+  assert main.main(['config', QUICKSTART, 'optim.lrr']) == 2
+  assert 'did you mean "optim.lr"' in capsys.readouterr().err
+
+
+def test_help_says_that_keys_can_be_set(capsys):
+  with pytest.raises(SystemExit):
+    main.main(['train', '--help'])
+  text = ' '.join(capsys.readouterr().out.split())
+  assert '--config.KEY=VALUE' in text and '`lmx config FILE`' in text
+
+
+def test_lmx_runs_as_a_module(tmp_path):
+  command = [sys.executable, '-m', 'lmx', '--version']
+  assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f'lmx {lmx.__version__}\n'
