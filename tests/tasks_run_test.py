@@ -94,6 +94,9 @@ def test_a_classifier_leaves_its_figures_and_confusions(classifier):
   assert counts.sum() == 30 == found['tokens_counted'] and found['metric'] == 'f1'
   right, of_said, truly = counts[1, 1], counts[:, 1].sum(), counts[1].sum()
   assert found['f1'] == pytest.approx(2 * right / (of_said + truly))
+  same, other = found['classes']['same'], found['classes']['other']
+  assert same == {'precision': right / max(of_said, 1), 'recall': right / truly, 'f1': found['f1'], 'count': truly}
+  assert other['count'] == counts[0].sum() and found['macro_f1'] == pytest.approx((same['f1'] + other['f1']) / 2)
   assert found['accuracy'] == pytest.approx(np.trace(counts) / 30)
   assert (classifier / 'confusion.png').read_bytes().startswith(b'\x89PNG')
 

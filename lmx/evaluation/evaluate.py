@@ -17,7 +17,7 @@ from lmx.config.schema import Run
 from lmx.data import pipeline
 from lmx.engine import precision, sharding, state, step
 from lmx.errors import InputError
-from lmx.metrics import language, ngram
+from lmx.metrics import by_class, language, ngram
 from lmx.models import registry
 from lmx.types import Params, State, Totals
 
@@ -157,7 +157,7 @@ def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
     raise state.nonfinite_error(f'the loss of {where} is', params)
 
 
-def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:
+def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, Any]:
   """Return the metrics of `results.json` from totals, as the objective names them."""
   return objectives.get(run.objective_name).report(run.objective, totals, counts)
 
@@ -177,6 +177,10 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
   metric, scores = objective.headline(run.objective), report(run, corpus.splits[split].counts, totals)
   if metric == 'perplexity_per_word' and _is_astronomical(scores):
     metric = 'bits_per_character'
+  if hasattr(objective, 'by_class'):
+    numbers = objective.by_class(run.objective, totals, corpus.manifest.get('label_names', ()))
+    classes = by_class.table(numbers)
+    scores |= {'macro_f1': by_class.macro_f1(classes), 'classes': classes} if classes else {}
   return {
     'name': run.name,
     'model': registry.label(run.model_name, run.variant, run.model),

@@ -12,6 +12,7 @@ from lmx.data.corpus import Corpus
 from lmx.decoding import translate
 from lmx.engine import precision, sharding
 from lmx.evaluation import continuous_cache, evaluate, ngram_mixture, samples, translation
+from lmx.metrics import by_class
 from lmx.prediction import classification, question_answering
 from lmx.reporting import plots, run_log
 from lmx.runs import training
@@ -29,6 +30,7 @@ _SHOWN = (
   'token_accuracy',
   'accuracy',
   'filtered_accuracy',
+  'macro_f1',
   'perplexity_of_last_word',
   'f1',
   'matthews',
@@ -203,6 +205,7 @@ def summary(metrics: Mapping[str, Any]) -> str:
       text = f'{metrics[name]:12.1%}' if name.endswith('accuracy') else f'{metrics[name]:12,.3f}'
       lines.append(f'  {name.replace("_", " "):24} {text}')
   lines += translation.summary(metrics) if 'bleu' in metrics else []
+  lines += by_class.lines(metrics['classes']) if 'classes' in metrics else []
   answered = [name for name in _ANSWERS if name in metrics and 'questions' in metrics]
   lines += [f'  {name.replace("_", " "):24} {metrics[name]:12.2f}' for name in answered]
   lines.append(f'  ({metrics["protocol"]})')

@@ -21,21 +21,25 @@ from lmx.types import Array
 
 
 class Scheme(NamedTuple):
-  """Labels as tables: see `spans.Scheme`; index of the role without C- (V is 0); True if the role begins with C-."""
+  """Labels as tables: see `spans.Scheme`; index of the role without C- (V is 0); True if the role begins with C-.
+
+  `names` are the R roles by index, 'V' first.
+  """
 
   spans: spans.Scheme
   role_L: np.ndarray
   continues_L: np.ndarray
+  names: tuple[str, ...]
 
 
 def scheme(names: Sequence[str]) -> Scheme:
   """Return the tables of the labels in their order; raise InputError if they do not mark spans."""
   types = [name[2:] for name in names]  # '' for O
   roles = [name.removeprefix('C-') for name in types]
-  number = {role: 1 + i for i, role in enumerate(sorted(set(roles)))} | {'V': 0}
-  return Scheme(
-    spans.scheme(names), np.array([number[role] for role in roles]), np.array([name.startswith('C-') for name in types])
-  )
+  others = ('V', *sorted({*roles} - {'V'}))
+  number = {role: i for i, role in enumerate(others)}
+  role_L, continues_L = np.array([number[role] for role in roles]), np.array([name.startswith('C-') for name in types])
+  return Scheme(spans.scheme(names), role_L, continues_L, others)
 
 
 class _Arguments(NamedTuple):
@@ -67,8 +71,8 @@ def _arguments(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> _Arguments:
   return _Arguments(start_BT, end_BT, role_BT, head_BT, begins_BT & (role_BT > 0))
 
 
-def count_arguments(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
-  """Return the numbers of arguments (right, predicted, true) other than V, float32 scalars.
+def count_arguments(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> Array:
+  """Return the numbers of arguments of each role that are right, predicted and true, (3, R) float32; V has none.
 
   Args:
     kinds: from `scheme`.
@@ -84,5 +88,5 @@ def count_arguments(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT
   count = lambda one, spans_BT: jnp.sum(spans_BT[..., None] & (one.head_BT[..., None] == position_S), axis=1)
   equal_BS = count(true, equal_BT)
   right_BT = (count(true, true.start_BT) == equal_BS) & (count(predicted, predicted.start_BT) == equal_BS)
-  numbers = right_BT & true.counts_BT, predicted.counts_BT, true.counts_BT
-  return tuple(jnp.sum(x, dtype=jnp.float32) for x in numbers)  # type: ignore[return-value]
+  counted = (right_BT & true.counts_BT, true), (predicted.counts_BT, predicted), (true.counts_BT, true)
+  return jnp.stack([spans.count_types(selected, one.role_BT, len(kinds.names)) for selected, one in counted])

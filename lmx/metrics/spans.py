@@ -21,10 +21,14 @@ from lmx.types import Array
 
 
 class Scheme(NamedTuple):
-  """Labels as two tables: the index of the type (0 is outside), and True if the label always starts a span."""
+  """Labels as two tables: the index of the type (0 is outside), and True if the label always starts a span.
+
+  `names` are the R types by index, '' first.
+  """
 
   type_L: np.ndarray
   begin_L: np.ndarray
+  names: tuple[str, ...]
 
 
 def is_scheme(names: Sequence[str]) -> bool:
@@ -38,9 +42,8 @@ def scheme(names: Sequence[str]) -> Scheme:
     raise InputError(f'labels of spans: got {", ".join(names)}; expected O, B-type and I-type')
   types = sorted({name[2:] for name in names} - {''})
   number = {name: 1 + i for i, name in enumerate(types)}
-  return Scheme(
-    np.array([0 if n == 'O' else number[n[2:]] for n in names]), np.array([n.startswith('B-') for n in names])
-  )
+  type_L = np.array([0 if n == 'O' else number[n[2:]] for n in names])
+  return Scheme(type_L, np.array([n.startswith('B-') for n in names]), ('', *types))
 
 
 def allowed_transitions(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -65,8 +68,8 @@ def find_spans(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> tuple[Array,
   return start_BT, end_BT, type_BT
 
 
-def count_spans(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
-  """Return the numbers of spans (right, predicted, true), float32 scalars.
+def count_spans(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> Array:
+  """Return the numbers of spans of each type that are right, predicted and true, (3, R) float32.
 
   Args:
     kinds: from `scheme`.
@@ -77,7 +80,13 @@ def count_spans(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Ar
   start_BT, end_BT, type_BT = find_spans(kinds, predicted_BT, valid_BT)
   true_start_BT, true_end_BT, true_type_BT = find_spans(kinds, true_BT, valid_BT)
   right_BT = start_BT & true_start_BT & (end_BT == true_end_BT) & (type_BT == true_type_BT)
-  return tuple(jnp.sum(x, dtype=jnp.float32) for x in (right_BT, start_BT, true_start_BT))  # type: ignore[return-value]
+  counted = (right_BT, type_BT), (start_BT, type_BT), (true_start_BT, true_type_BT)
+  return jnp.stack([count_types(selected_BT, of_BT, len(kinds.names)) for selected_BT, of_BT in counted])
+
+
+def count_types(selected_BT: Array, type_BT: Array, types: int) -> Array:
+  """Return how often each type is selected, (R,) float32."""
+  return jnp.zeros(types, jnp.float32).at[type_BT].add(selected_BT.astype(jnp.float32))
 
 
 def compute_scores(right: float, predicted: float, true: float) -> dict[str, float]:

@@ -15,6 +15,8 @@ An objective exports
   shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch of the data pipeline;
   summarize(cfg, outputs) -> {name: metric} (optional): metrics that need the predictions of all rows at once, from the
     arrays of `predict` and their labels 'truth';
+  by_class(cfg, totals, names) -> {class: (right, predicted, true)} (optional): numbers of each class in an evaluation;
+    `names` are the labels of rows;
   labelled(cfg) -> {leaf: axes} (optional): leaves of the head with an axis over labels, matched by name
     if another run has the labels in another order;
   PROGRESS (optional): True if the loss depends on the number of updates; `loss` then takes `progress`, (previous

@@ -134,7 +134,8 @@ def loss(
 
   Returns:
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics 'nll', 'accuracy' and, at evaluation,
-    'accuracy_class_<i>' of up to 50 labels and, of two, 'is_positive', 'predicted_positive' and 'right_positive'.
+    'accuracy_class_<i>' and 'predicted_class_<i>' of up to 50 labels and, of two, 'is_positive',
+    'predicted_positive' and 'right_positive'.
   """
   outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis)
   logits_BC, weights_B, labels_B = outputs.scores_BGC[:, 0], batch['row_weights_B'], batch['labels_B']
@@ -142,9 +143,11 @@ def loss(
   extra, extra_metrics = rows.auxiliary(cfg, outputs, batch)
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **extra_metrics}
   if key is None and cfg.classes <= MOST_BY_CLASS:
+    best_B = jnp.argmax(logits_BC, -1)
     for c in range(cfg.classes):
       is_B = labels_B == c
       metrics[f'accuracy_class_{c}'] = (jnp.sum(right_B * is_B), jnp.sum(weights_B * is_B))
+      metrics[f'predicted_class_{c}'] = (jnp.sum(weights_B * (best_B == c)), count)
   if key is None and cfg.classes == 2:
     is_B, predicted_B = labels_B == cfg.positive_index, jnp.argmax(logits_BC, -1) == cfg.positive_index
     for name, selected_B in (('is', is_B), ('predicted', predicted_B), ('right', is_B & predicted_B)):
@@ -166,12 +169,21 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) 
   """Return {'loss', 'accuracy', 'error_percent', 'accuracy_class_<i>' if the split has the class}, with two classes
   'f1' and 'matthews', which are fractions, and with an auxiliary loss 'lm_nll'."""
   del counts
-  means = {name: total / weight for name, (total, weight) in totals.items() if weight}
+  shown = {name: pair for name, pair in totals.items() if not name.startswith('predicted_class_')}
+  means = {name: total / weight for name, (total, weight) in shown.items() if weight}
   loss = means.pop('nll', float('nan')) + means.pop('lm', 0.0)
   metrics = {'loss': loss, 'error_percent': 100 * (1 - means.get('accuracy', float('nan')))}
   if 'is_positive' in means:
     metrics |= binary_metrics(*(means.pop(f'{name}_positive') for name in ('right', 'predicted', 'is')))
   return metrics | means
+
+
+def by_class(cfg: Config, totals: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, list[float]]:
+  """Return {label: (right, predicted, true)} of up to 50 labels, whose names are given in their order."""
+  if cfg.classes > MOST_BY_CLASS:
+    return {}
+  counts = [(*totals[f'accuracy_class_{c}'], totals[f'predicted_class_{c}'][0]) for c in range(cfg.classes)]
+  return {name: [right, predicted, true] for name, (right, true, predicted) in zip(names, counts, strict=True)}
 
 
 def binary_metrics(right: float, predicted: float, actual: float) -> dict[str, float]:

@@ -14,7 +14,7 @@ words are split into subwords, the first subword represents the word, and the CR
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -28,6 +28,7 @@ from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
 SCORERS = ('conlleval', 'srl_eval')
+_COUNTED = ('right', 'predicted', 'true')
 _NEVER = -1e9  # score of a forbidden transition: finite, so that no difference of two is NaN
 
 
@@ -75,11 +76,16 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   return dataclasses.replace(cfg, labels=names)
 
 
-def count_spans(cfg: Config, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
-  """Return the numbers (right, predicted, true) that precision, recall and F1 are of, by `scorer`."""
+def count_spans(cfg: Config, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> Array:
+  """Return the numbers of each type (right, predicted, true) that precision, recall and F1 are of, by `scorer`."""
   if cfg.scorer == 'srl_eval':
     return roles.count_arguments(roles.scheme(cfg.labels), predicted_BT, true_BT, valid_BT)
   return spans.count_spans(spans.scheme(cfg.labels), predicted_BT, true_BT, valid_BT)
+
+
+def types(cfg: Config) -> tuple[str, ...]:
+  """Return the types that `count_spans` counts, by index."""
+  return roles.scheme(cfg.labels).names if cfg.scorer == 'srl_eval' else spans.scheme(cfg.labels).names
 
 
 def _sizes(cfg: Config, model: Model, model_cfg: Any) -> tuple[int, int, int]:
@@ -166,7 +172,7 @@ def loss(
 
   Returns:
     Output with sums {'nll'}; metrics 'nll', at evaluation also 'accuracy' and, for labels of
-    spans, 'spans_right', 'spans_predicted' and 'spans_true' with weight 1.
+    spans, 'spans_right', 'spans_predicted' and 'spans_true' with weight 1, and of type r 'spans_right_<r>' and so on.
   """
   begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
   body_key, head_key = (key, None) if not cfg.dropout else dropout.split(key, 2)
@@ -186,9 +192,10 @@ def loss(
     found_BT = _decode(cfg, params, x_BTL, counted_BT)
     metrics['accuracy'] = (jnp.sum((found_BT == labels_BT) * weights_BT), count)
     if spans.is_scheme(cfg.labels):
-      numbers = count_spans(cfg, found_BT, labels_BT, counted_BT)
-      for name, number in zip(('right', 'predicted', 'true'), numbers, strict=True):
-        metrics[f'spans_{name}'] = (number, jnp.ones((), jnp.float32))
+      numbers_3R, one = count_spans(cfg, found_BT, labels_BT, counted_BT), jnp.ones((), jnp.float32)
+      for name, number_R in zip(_COUNTED, numbers_3R, strict=True):
+        metrics[f'spans_{name}'] = (jnp.sum(number_R), one)
+        metrics |= {f'spans_{name}_{r}': (number, one) for r, number in enumerate(number_R)}
   return Output({'nll': total}, metrics, state, features=features)
 
 
@@ -213,8 +220,17 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   accuracy = mean(totals['accuracy'])
   metrics = {'loss': mean(totals['nll']), 'accuracy': accuracy, 'error_percent': 100 * (1 - accuracy)}
   if spans.is_scheme(cfg.labels):
-    metrics |= spans.compute_scores(*(totals[f'spans_{name}'][0] for name in ('right', 'predicted', 'true')))
+    metrics |= spans.compute_scores(*(totals[f'spans_{name}'][0] for name in _COUNTED))
   return metrics
+
+
+def by_class(cfg: Config, totals: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, list[float]]:
+  """Return {type of spans: (right, predicted, true)} of the types that occur or are predicted."""
+  del names
+  if not spans.is_scheme(cfg.labels):
+    return {}
+  counts = {kind: [totals[f'spans_{name}_{r}'][0] for name in _COUNTED] for r, kind in enumerate(types(cfg))}
+  return {kind: numbers for kind, numbers in counts.items() if any(numbers)}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

@@ -158,8 +158,8 @@ def compute_metrics(cfg: tag.Config, pairs: Sequence[tuple[Sequence[str], Sequen
   predicted_BT, true_BT = table(0), table(1)
   metrics = {'accuracy': float((predicted_BT == true_BT)[valid_BT].mean())}
   if spans.is_scheme(cfg.labels):
-    numbers = tag.count_spans(cfg, *map(jnp.asarray, (predicted_BT, true_BT, valid_BT)))
-    metrics |= spans.compute_scores(*map(float, numbers))
+    numbers_3R = tag.count_spans(cfg, *map(jnp.asarray, (predicted_BT, true_BT, valid_BT)))
+    metrics |= spans.compute_scores(*map(float, numbers_3R.sum(axis=1)))
   return metrics
 
 

@@ -19,10 +19,14 @@ def counts(predicted_BT, labels_BT, valid_BT):
   return roles.count_arguments(roles.scheme(NAMES), predicted_BT, labels_BT, valid_BT)
 
 
-def count(pairs, T=12):
+def by_type(pairs, T=12):
   table = lambda i: np.array([[NAMES.index(x) for x in p[i]] + [3] * (T - len(p[i])) for p in pairs], np.int32)
   valid = np.arange(T) < np.array([len(found) for found, _ in pairs])[:, None]
-  return tuple(int(x) for x in counts(table(0), table(1), valid))
+  return counts(table(0), table(1), valid)
+
+
+def count(pairs):
+  return tuple(int(x) for x in by_type(pairs).sum(axis=1))
 
 
 def labels(text):
@@ -69,6 +73,9 @@ def test_random_labels_are_counted_as_srl_eval_counts_them():
     pairs.append(([g if rng.random() < 0.85 else str(rng.choice(NAMES)) for g in gold], gold))
   found = count(pairs)
   assert found == srl_eval.counts([tuple(map(srl_eval.brackets, pair)) for pair in pairs]) and min(found) > 200
+  for kind, numbers in zip(roles.scheme(NAMES).names, np.asarray(by_type(pairs)).T, strict=True):
+    if kind:
+      assert tuple(numbers) == srl_eval.counts([tuple(map(srl_eval.brackets, pair)) for pair in pairs], kind)
 
 
 def test_labels_that_are_no_roles():

@@ -18,11 +18,15 @@ def counts(predicted_BT, labels_BT, valid_BT):
   return spans.count_spans(spans.scheme(NAMES), predicted_BT, labels_BT, valid_BT)
 
 
-def count(pairs):
+def by_type(pairs):
   T = 8
   table = lambda i: np.array([[NAMES.index(x) for x in p[i]] + [1] * (T - len(p[i])) for p in pairs], np.int32)
   valid = np.arange(T) < np.array([len(found) for found, _ in pairs])[:, None]
-  return tuple(int(x) for x in counts(table(0), table(1), valid))
+  return counts(table(0), table(1), valid)
+
+
+def count(pairs):
+  return tuple(int(x) for x in by_type(pairs).sum(axis=1))
 
 
 def test_examples():
@@ -44,6 +48,9 @@ def test_random_labels_are_counted_as_conlleval_counts_them():
     pairs.append(([g if rng.random() < 0.7 else str(rng.choice(NAMES)) for g in gold], gold))
   found = count(pairs)
   assert found == conlleval.counts(pairs) and min(found) > 100
+  for kind, numbers in zip(spans.scheme(NAMES).names, np.asarray(by_type(pairs)).T, strict=True):
+    if kind:
+      assert tuple(numbers) == conlleval.counts(pairs, kind)
 
 
 def test_scores_in_percent():

@@ -18,8 +18,9 @@ def begins(before: str, after: str) -> bool:
   return b != 'O' and (b == 'B' or a == 'O' or a_type != b_type)
 
 
-def counts(sentences) -> tuple[int, int, int]:
-  """(right, predicted, true) over (predicted labels, true labels) of sentences."""
+def counts(sentences, kind: str = '') -> tuple[int, int, int]:
+  """(right, predicted, true) over (predicted labels, true labels) of sentences; with `kind` of spans of that type."""
+  of = lambda label: not kind or parts(label)[1] == kind
   right = predicted = true = 0
   for found, gold in sentences:
     open_and_equal = False
@@ -28,12 +29,12 @@ def counts(sentences) -> tuple[int, int, int]:
       end_found, end_gold = ends(last_found, f), ends(last_gold, g)
       if open_and_equal:
         if end_found and end_gold and parts(last_found)[1] == parts(last_gold)[1]:
-          right, open_and_equal = right + 1, False
+          right, open_and_equal = right + of(last_found), False
         elif end_found != end_gold or parts(f)[1] != parts(g)[1]:
           open_and_equal = False
       start_found, start_gold = begins(last_found, f), begins(last_gold, g)
       if start_found and start_gold and parts(f)[1] == parts(g)[1]:
         open_and_equal = True
-      predicted, true = predicted + start_found, true + start_gold
+      predicted, true = predicted + (start_found and of(f)), true + (start_gold and of(g))
       last_found, last_gold = f, g
   return right, predicted, true

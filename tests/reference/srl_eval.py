@@ -43,8 +43,9 @@ def arguments(cells) -> list[dict]:
   return found
 
 
-def counts(pairs) -> tuple[int, int, int]:
-  """(right, predicted, true) over (predicted cells, true cells), without V."""
+def counts(pairs, kind: str = '') -> tuple[int, int, int]:
+  """(right, predicted, true) over (predicted cells, true cells), without V; with `kind` of that type."""
+  of = lambda argument: argument['type'] != 'V' and kind in ('', argument['type'])
   right = excess = missed = 0
   for predicted, gold in pairs:
     at = {(a['phrases'][0][0], a['phrases'][-1][1]): a for a in arguments(gold)}
@@ -55,9 +56,9 @@ def counts(pairs) -> tuple[int, int, int]:
       several = true is not None and min(len(true['phrases']), len(a['phrases'])) > 1
       same = single or (several and set(true['phrases']) == set(a['phrases']))
       if same and true['type'] == a['type']:
-        right += a['type'] != 'V'
+        right += of(a)
         del at[place]
       else:
-        excess += a['type'] != 'V'
-    missed += sum(a['type'] != 'V' for a in at.values())
+        excess += of(a)
+    missed += sum(map(of, at.values()))
   return right, right + excess, right + missed

@@ -172,8 +172,9 @@ def convert(
     names: `Folder.names`.
 
   Returns:
-    Parameters {'model': ..., 'objective': ...}, float32 or half precision as in the file, and the tensors' rows. Optional parts (`Entry.group`) that the
-    file lacks are omitted: without a next-sentence head the objective's part is {}.
+    Parameters {'model': ..., 'objective': ...}, float32 or half precision as in the file, and the tensors' rows.
+    Optional parts (`Entry.group`) that the file lacks are omitted: without a next-sentence head the objective's part is
+    {}.
 
   Raises:
     InputError: tensors are missing, unknown or of another shape; they are listed.
