@@ -8,7 +8,7 @@ torch_file.py reads. Layouts of all versions are read: queries, keys and values 
 Text: the releases read what the tokenizer of Moses and then fastBPE or subword-nmt made of it, with the codes of the
 file `bpecodes` (lmx/data/tokenizers/moses.py). Without that file text is split at white space alone, and the two
 dictionaries must be equal. fairseq's search has 5 beams, the power 1 of the length, stops when all are finished, and
-may write the unknown word (from memory).
+may write the unknown word (from memory). A copy of the class in transformers is huggingface/fsmt.py.
 """
 
 from __future__ import annotations

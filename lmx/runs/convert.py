@@ -157,10 +157,11 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   source_V = getattr(run.model, 'source_V', 0)
   if source_V and tokenizer.vocab_size > source_V:
     raise InputError(
-      f'config.json: vocab_size: got {source_V}; expected at least {tokenizer.vocab_size}, the ids of vocab.json'
+      f'config.json: size of the vocabulary of the source: got {source_V}; expected at least '
+      f'{tokenizer.vocab_size}, the ids of its tokenizer'
     )
   converted = huggingface.convert(
-    folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels), folder.names
+    folder.family or folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels), folder.names
   )
   if converted.nonfinite:
     names = state.format_names(converted.nonfinite)
@@ -371,21 +372,23 @@ def _export_awd_lstm(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str
 
 
 def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
-  run, data = loaded.run, loaded.run.data
+  run, data, content = loaded.run, loaded.run.data, loaded.tokenizer.content()
   names = folders.write(
     to,
     run.model_name,
     cfg,
     loaded.params,
     architectures.Task(run.objective_name, run.objective, loaded.labels),
-    loaded.tokenizer.content(),
+    content,
     data.lower_case,
     data.special_tokens,
     run.evaluation,
   )
   lines = [f'wrote {", ".join(names)} to {to}']
-  if not {'tokenizer.json', 'source.spm'} & {*names}:
+  if not {'tokenizer.json', 'source.spm', 'vocab-src.json'} & {*names}:
     lines.append(f'not written: transformers has no format for a tokenizer of kind {loaded.tokenizer.kind}')
+  elif content['kind'] == 'moses' and content.get('rules') != 'fsmt':
+    lines.append('FSMTTokenizer normalises punctuation and removes controls before it splits a text; this run does not')
   return lines
 
 

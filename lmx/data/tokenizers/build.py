@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import tokenizers as hf
@@ -26,6 +27,7 @@ from lmx.data.tokenizers.words import Words
 from lmx.errors import InputError, check_choice, nearest
 
 _SIDES = {'marian': marian.Marian, 'moses': moses.Moses}  # of imported weights, with two languages
+_FOLDERS: dict[str, ModuleType] = {'marian': marian, 'moses': moses}
 MARKS = {'': (subword_models.END_OF_TEXT, '<unk>'), 'xlnet': subword_models.XLNET_SPECIALS}
 KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram', 'marian', 'moses')
 
@@ -140,11 +142,11 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       if tokenizer.kind != kind:
         raise InputError(f'{path}: got a tokenizer of kind {tokenizer.kind}; expected {kind}')
       return tokenizer
-    if kind == 'marian':
-      for name in marian.FILES:
+    if kind in _FOLDERS:
+      for name in (files := _FOLDERS[kind].FILES):
         if not os.path.exists(os.path.join(path, name)):
-          raise MissingTokenizer(f'{os.path.join(path, name)}: missing; expected {", ".join(marian.FILES)}')
-      return marian.read(path, settings_lib.read(path, kind))
+          raise MissingTokenizer(f'{os.path.join(path, name)}: missing; expected {", ".join(files)}')
+      return _FOLDERS[kind].read(path, settings_lib.read(path, kind))
     names = _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES)
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
     settings = settings_lib.read(directory, kind)

@@ -14,7 +14,7 @@ import base64
 import binascii
 import functools
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,9 +86,7 @@ class Marian(Tokenizer):
     tokens = [self._tokens.get(i, _UNKNOWN) for i in self._check_ids(ids)]
     written = (token for token in tokens if token not in SPECIAL and token not in self._encoder.control)
     text = ''.join(written).replace(subword_models.SPACE, ' ').strip()
-    for old in _CLEANED if self._content['clean_up'] else ():
-      text = text.replace(old, old.strip())
-    return text
+    return clean_up(text) if self._content['clean_up'] else text
 
   def id_to_token(self, index: int) -> str:
     return self._tokens.get(index, '')  # an id that the vocabulary skips
@@ -103,15 +101,22 @@ class Marian(Tokenizer):
     return ends | [text[:1] == subword_models.SPACE for text in texts], ends
 
 
+def clean_up(text: str) -> str:
+  """Return a text without the blanks that `clean_up_tokenization_spaces` removes."""
+  for old in _CLEANED:
+    text = text.replace(old, old.strip())
+  return text
+
+
 def read(directory: Any, settings: settings_lib.Settings) -> Marian:
   """Read a folder; raise InputError if a file is missing or damaged, or a setting is not supported."""
   directory = pathlib.Path(directory)
-  config = _optional(directory / settings_lib.FILE)
+  config = read_optional(directory / settings_lib.FILE)
   where = str(directory / settings_lib.FILE)
   separate = documents.field(config, 'separate_vocabs', bool, where, False)
   names = [VOCABULARY, TARGET_VOCABULARY] if separate else [VOCABULARY]
-  vocabularies = [_vocabulary(directory / name) for name in names]
-  _check(settings, vocabularies, where)
+  vocabularies = [read_vocabulary(directory / name, SPECIAL) for name in names]
+  check_special(settings, vocabularies, where, SPECIAL, (_END, _UNKNOWN), names)
   content = {
     'models': [base64.b64encode(documents.read_bytes(directory / name)).decode() for name in (SOURCE, TARGET)],
     'vocabularies': vocabularies,
@@ -123,44 +128,62 @@ def read(directory: Any, settings: settings_lib.Settings) -> Marian:
   return tokenizer
 
 
-def _optional(path: pathlib.Path) -> dict[str, Any]:
+def read_optional(path: pathlib.Path) -> dict[str, Any]:
+  """Return the object in a JSON file, {} without the file."""
   return documents.convert(documents.read_json(path), dict, str(path)) if path.exists() else {}
 
 
-def _vocabulary(path: pathlib.Path) -> dict[str, int]:
+def read_vocabulary(path: pathlib.Path, special: Sequence[str]) -> dict[str, int]:
+  """Return the ids of a vocabulary; raise InputError unless ids are unique numbers and special tokens have some."""
   vocabulary = documents.convert(documents.read_json(path), dict, str(path))
   ids = {token: documents.convert(i, int, f'{path}: {documents.show(token)}') for token, i in vocabulary.items()}
-  missing = [token for token in SPECIAL if token not in ids]
+  missing = [token for token in special if token not in ids]
   if missing:
-    raise InputError(f'{path}: got no {", ".join(missing)}; expected {", ".join(SPECIAL)} among the subwords')
+    raise InputError(f'{path}: got no {", ".join(missing)}; expected {", ".join(special)} among the subwords')
   if len(set(ids.values())) < len(ids) or min(ids.values()) < 0 or max(ids.values()) >= 2**31:
     raise InputError(f'{path}: got an id twice, or one out of range; expected different ids from 0 to 2^31 - 1')
   return ids
 
 
-def _check(settings: settings_lib.Settings, vocabularies: list[dict[str, int]], where: str) -> None:
-  """Raise InputError for tokens that are added to the vocabulary, and for vocabularies with other special tokens."""
+def check_special(
+  settings: settings_lib.Settings,
+  vocabularies: Sequence[Mapping[str, int]],
+  where: str,
+  special: Sequence[str],
+  equal: Sequence[str],
+  files: Sequence[str],
+) -> None:
+  """Raise InputError for tokens that are added to the vocabulary, and for vocabularies with other special tokens.
+
+  Args:
+    settings: settings of the folder.
+    vocabularies: ids of the subwords of the source and of the target, or of both.
+    where: file of the settings.
+    special: the special tokens.
+    equal: those that have the same id in each vocabulary.
+    files: file of each vocabulary.
+  """
   added = {token.content for _, token in settings.added} | {*settings.extra}
-  if others := sorted(added - {*SPECIAL}):
+  if others := sorted(added - {*special}):
     raise InputError(
-      f'{where}: got the added tokens {", ".join(others)}; expected {", ".join(SPECIAL)} alone; lmx supports no other'
+      f'{where}: got the added tokens {", ".join(others)}; expected {", ".join(special)} alone; lmx supports no other'
     )
   for number, token in settings.added:
     if number != vocabularies[0][token.content]:
       raise InputError(
         f'{where}: added token "{token.content}": got id {number}; expected {vocabularies[0][token.content]}, as in '
-        f'{VOCABULARY}'
+        f'{files[0]}'
       )
-  for name in (_END, _UNKNOWN):
+  for name in equal:
     ids = [vocabulary[name] for vocabulary in vocabularies]
     if len(set(ids)) > 1:
-      raise InputError(f'{TARGET_VOCABULARY}: {name}: got id {ids[1]}; expected {ids[0]}, as in {VOCABULARY}')
+      raise InputError(f'{files[1]}: {name}: got id {ids[1]}; expected {ids[0]}, as in {files[0]}')
 
 
 def _start(directory: pathlib.Path, vocabulary: Mapping[str, int]) -> int:
   """Return the id of the token with which the decoder begins, by default `<pad>`."""
   for name in ('generation_config.json', 'config.json'):
-    value = _optional(directory / name).get('decoder_start_token_id')
+    value = read_optional(directory / name).get('decoder_start_token_id')
     if value is not None:
       where = f'{directory / name}: decoder_start_token_id'
       start, most = documents.convert(value, int, where), max(vocabulary.values())

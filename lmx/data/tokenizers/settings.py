@@ -34,6 +34,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
   'gpt_bpe': {'unk': ('<unk>',)},
   'unigram': _XLNET | {'bos': ('<s>', _END), 'eos': ('</s>', _END)},
   'marian': {'unk': ('<unk>',), 'eos': ('</s>',), 'pad': ('<pad>',)},
+  'moses': {'unk': ('<unk>',), 'bos': ('<s>',), 'sep': ('</s>',), 'pad': ('<pad>',)},
 }
 _RENAMED = ('wordpiece', 'bpe')  # kinds that may have special tokens of other names
 # Keys without effect on tokens.
@@ -58,6 +59,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
   'gpt_bpe': {'do_lower_case': (True,)},
   'unigram': {'remove_space': (True,), 'sp_model_kwargs': (None, {})},
   'marian': {'sp_model_kwargs': (None, {})},
+  'moses': {},
 }
 _CLASSES = {
   'wordpiece': r'(Bert|DistilBert|Electra|MobileBert|ConvBert|Lxmert|Funnel|LayoutLM|Retri\w+|DPR\w+)Tokenizer(Fast)?',
@@ -65,6 +67,7 @@ _CLASSES = {
   'gpt_bpe': r'OpenAIGPTTokenizer(Fast)?',
   'unigram': r'XLNetTokenizer(Fast)?',
   'marian': r'MarianTokenizer',
+  'moses': r'FSMTTokenizer',
 }
 _ANY_CLASS = ('PreTrainedTokenizerFast', 'TokenizersBackend')  # of a tokenizer.json, for any model
 _SWITCHES = {'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars'}
@@ -101,7 +104,7 @@ def read(directory: Any, kind: str) -> Settings:
 
   Args:
     directory: the folder.
-    kind: kind of its tokenizer: 'wordpiece', 'bpe', 'gpt_bpe', 'unigram' or 'marian'; another kind has no settings.
+    kind: kind of its tokenizer: 'wordpiece', 'bpe', 'gpt_bpe', 'unigram', 'marian' or 'moses'; another has none.
 
   Raises:
     InputError: a file is damaged, a value has another type or is not supported, or a key is
@@ -182,6 +185,7 @@ def _check(settings: Mapping[str, Any], kind: str, where: str) -> None:
       'vocab',
       'target_vocab_file',
     },
+    'moses': {'langs', 'do_lower_case', 'src_vocab_file', 'tgt_vocab_file'},
   }[kind]
   for key in settings:
     if key not in known and not _UNUSED.fullmatch(key):

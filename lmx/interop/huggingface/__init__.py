@@ -1,7 +1,7 @@
 """Conversion between weights of Hugging Face's models and parameters of lmx, by name, on NumPy arrays.
 
 A file's tensors are a dict from name to array, as `safetensors.numpy.load_file` returns it. Each module is one
-family, named after the lmx model. It exports
+family, named after the lmx model unless it has a MODEL. It exports
   entries(cfg) -> the parameters, each with the tensors it is converted from;
   PREFIX, BARE: the prefix that files of the bare model omit, and a pattern for the start of names without it;
   tied(cfg): tensors that repeat others, such as a tied output matrix; they must equal them, and are written too;
@@ -13,7 +13,9 @@ and, if folders are read and written (folder.py),
   vocabulary(folder), NOTE, optional: reader of a vocabulary of words, and a line about it for the user;
   DATA, optional: fields of lmx's section `data` of an imported run;
   evaluation(directory, config), optional: fields of its section `evaluation`, the options of the search of a folder;
-  write(directory, tokenizer, evaluation), optional: writer of its further files; it returns fields of config.json.
+  write(directory, tokenizer, evaluation, settings), optional: writer of its further files, given the fields of
+    config.json; it returns more of them;
+  MODEL, fits(cfg), if another family has the name of the lmx model: that name, and True if this one writes a Config.
 The classes of transformers, each a model with a head, are in architectures.py.
 """
 
@@ -28,7 +30,18 @@ import numpy as np
 
 from lmx.errors import InputError, nearest
 from lmx.interop import mapped
-from lmx.interop.huggingface import architectures, awd_lstm, bert, elmo, gpt, gpt2, transformer, transformer_xl, xlnet
+from lmx.interop.huggingface import (
+  architectures,
+  awd_lstm,
+  bert,
+  elmo,
+  fsmt,
+  gpt,
+  gpt2,
+  transformer,
+  transformer_xl,
+  xlnet,
+)
 from lmx.interop.huggingface.entry import Entry, Tensors, is_constant
 from lmx.interop.tensor_table import ABSENT, NEW, READ, RENAMED, UNUSED, Row
 
@@ -36,6 +49,7 @@ FAMILIES: dict[str, ModuleType] = {
   'awd_lstm': awd_lstm,
   'bert': bert,
   'elmo': elmo,
+  'fsmt': fsmt,
   'gpt': gpt,
   'gpt2': gpt2,
   'transformer': transformer,
@@ -51,6 +65,12 @@ def family(name: str) -> ModuleType:
   if name not in FAMILIES:
     raise InputError(f'model "{name}" has no Hugging Face format{nearest(name, FAMILIES)}')
   return FAMILIES[name]
+
+
+def family_of(model: str, cfg: Any) -> str:
+  """Return the name of the family in which a model with this Config is written."""
+  others = (name for name, layout in FAMILIES.items() if getattr(layout, 'MODEL', '') == model and layout.fits(cfg))
+  return next(others, model)
 
 
 class Converted(NamedTuple):
@@ -97,7 +117,7 @@ def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
       untie = 'set "tie_word_embeddings": false in config.json if both are intended'
       raise InputError(
         f'{tied.name}: got other values than {tied.source}; expected equal ones, because this config ties the two; '
-        f'{untie if hasattr(cfg, "tied") else "remove it"}'
+        f'{untie if hasattr(cfg, "tied") and not tied.always else "remove it"}'
       )
     reason = f'repeats {given[tied.source]}' if tied.checked else f'{given[tied.source]} is computed with'
     unused.append(_row(UNUSED, given[tied.name], copy, reason))

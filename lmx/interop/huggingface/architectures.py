@@ -16,7 +16,7 @@ language model, dropout that a class does not have, and tag sequences constraine
   XLNetForTokenClassification                       tag                   each subword
   XLNetForQuestionAnsweringSimple                   span                  each subword, start and end logits
   XLNetForQuestionAnswering                         span, head 'xlnet'    each subword, ends given their start
-  MarianMTModel                                     translation           none, each token of the translation
+  MarianMTModel, FSMTForConditionalGeneration       translation           none, each token of the translation
 
 A GPT model read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1), which
 the files do not contain. BertForMaskedLM is BERT without a next-sentence head.
@@ -57,7 +57,7 @@ class Head(NamedTuple):
   """A class of transformers.
 
   Attributes:
-    model: the lmx model.
+    model: the family, which is the lmx model where it has one.
     objectives: those that it computes; of two the first classifies, the second predicts a score.
     layer: name of the linear layer's tensors, '' if the class has none.
     path: the layer's path in the parameters of lmx.
@@ -221,6 +221,7 @@ HEADS = {
     fixed_objective={'head': 'xlnet'},
   ),
   'MarianMTModel': Head('transformer', ('translation',), groups=('output',), tied=True),
+  'FSMTForConditionalGeneration': Head('fsmt', ('translation',), tied=True),
 }
 # Files of the class on the left may lack tensors of the class on the right, or have more.
 _READ_AS = {
@@ -231,6 +232,7 @@ _READ_AS = {
   'GPT2Model': 'GPT2LMHeadModel',
   'XLNetModel': 'XLNetLMHeadModel',
   'MarianModel': 'MarianMTModel',
+  'FSMTModel': 'FSMTForConditionalGeneration',
 }
 
 
@@ -238,7 +240,7 @@ def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
   """Return the class of a file: the one named in config.json, else the one whose layer is among the tensors.
 
   Args:
-    model: the lmx model.
+    model: the family.
     theirs: content of config.json.
     tensors: tensors under the names of the file.
 

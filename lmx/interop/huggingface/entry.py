@@ -32,6 +32,7 @@ class Tied(NamedTuple):
   name: str
   source: str
   checked: bool = True  # False: transformers does not compute with it, so it may differ
+  always: bool = False  # True: no field of config.json unties the two
 
 
 def position_ids(x: np.ndarray) -> np.ndarray:

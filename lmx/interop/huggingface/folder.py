@@ -47,6 +47,8 @@ NEEDED = (
   'source.spm',
   'target.spm',
   'target_vocab.json',
+  'vocab-src.json',
+  'vocab-tgt.json',
   *word_vocabulary.NAMES,
 )
 _ANY_CLASS = 'PreTrainedTokenizerFast'  # reads the whole file in every version
@@ -63,7 +65,7 @@ _PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
   'gpt_bpe': ({'type': 'BertNormalizer', 'lowercase': True}, {'type': 'BertPreTokenizer'}),
 }
 # Unless tokenizer_config.json differs.
-_LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False, 'words': False, 'marian': False}
+_LOWERS = {'wordpiece': True, 'gpt_bpe': True, **dict.fromkeys(('bpe', 'unigram', 'words', 'marian', 'moses'), False)}
 _COMMA = -100.0  # added to the log probability of a subword that is not used
 _END = '<|endoftext|>'  # GPT-2's only special token
 
@@ -87,6 +89,7 @@ class Folder(NamedTuple):
     note: line for the user about that tokenizer.
     names: tensor -> its name in the file where that is another.
     unused: tensors of the file that are not among `tensors`, with the reason.
+    family: the family of its tensors, '' if it is named after the model.
   """
 
   name: str
@@ -103,6 +106,7 @@ class Folder(NamedTuple):
   note: str = ''
   names: Mapping[str, str] = {}
   unused: Sequence[Row] = ()
+  family: str = ''
 
 
 def is_folder(directory: Any) -> bool:
@@ -122,24 +126,25 @@ def read(directory: Any) -> Folder:
   if not directory.is_dir():
     raise InputError(f'{directory} is not a directory')
   config = read_json(directory / CONFIG)
-  name, tensors = _name(directory, config), {}
-  layout = huggingface.family(name)
+  family, tensors = _family(directory, config), {}
+  layout = huggingface.family(family)
   try:
     fields, tensors = layout.fields(config), _tensors(directory)
-    architecture = architectures.recognise(name, config, tensors)
+    architecture = architectures.recognise(family, config, tensors)
     objective, labels = architectures.objective(architecture, config), architectures.labels(architecture, config)
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
   lowers = _LOWERS[layout.TOKENIZER]
-  own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', '')}
+  own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', ''), 'family': family}
   if hasattr(layout, 'evaluation'):
     own['evaluation'] = layout.evaluation(directory, config)
   if hasattr(layout, 'vocabulary'):
     own['vocabulary'] = functools.partial(layout.vocabulary, directory)
+  name = getattr(layout, 'MODEL', family)
   return Folder(name, fields, tensors, layout.TOKENIZER, lowers, architecture, objective, labels, **own)
 
 
-def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
+def _family(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
   types = {layout.TYPE: name for name, layout in huggingface.FAMILIES.items() if hasattr(layout, 'TYPE')}
   kind = str(config['model_type']) if 'model_type' in config else ''
   if kind not in types:
@@ -228,22 +233,23 @@ def write(
   Raises:
     InputError: no class of transformers computes the same, a parameter is missing, or the directory cannot be written.
   """
-  layout = huggingface.family(name)
+  family = huggingface.family_of(name, cfg)
+  layout = huggingface.family(family)
   if not hasattr(layout, 'TYPE'):
     raise InputError(
       f'model "{name}" is not written as a folder; expected one of '
       + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE'))
     )
-  architecture = architectures.choose(name, task)
-  tensors = huggingface.to_hf(name, cfg, params, architecture, len(task.labels) or 1)
+  architecture = architectures.choose(family, task)
+  settings = {'architectures': [architecture], 'model_type': layout.TYPE, **layout.config(cfg), 'dtype': 'float32'}
+  tensors = huggingface.to_hf(family, cfg, params, architecture, len(task.labels) or 1)
   with whole(directory) as part:
-    settings = {'architectures': [architecture], 'model_type': layout.TYPE, **layout.config(cfg), 'dtype': 'float32'}
     length = getattr(cfg, 'T', 0)  # absent without a position table
-    settings |= architectures.config(architecture, task) | _write_tokenizer(
-      part, tokenizer, length, lower_case, special_tokens
-    )
+    settings |= architectures.config(architecture, task)
     if hasattr(layout, 'write'):
-      settings |= layout.write(part, tokenizer, evaluation)
+      settings |= layout.write(part, tokenizer, evaluation, settings)
+    else:
+      settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens)
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
     shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors makes it readable by its owner only

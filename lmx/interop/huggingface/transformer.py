@@ -2,7 +2,8 @@
 
 It is models/transformer.py with norm 'post', positions 'halves', biases 'all' and eps 1e-5. Its tables of sinusoids are
 constants, of `max_position_embeddings` rows; lmx computes any number. With `share_encoder_decoder_embeddings` false the
-source has a table of its own, `source_V`. Options of the search are in generation.py.
+source has a table of its own, `source_V`. Options of the search are in generation.py. fairseq's copy in transformers,
+FSMT, is in fsmt.py.
 """
 
 from __future__ import annotations
@@ -76,14 +77,7 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/transformer.py's Config; raise InputError if the values are not supported."""
   for name, values in _FIXED.items():
     check_value(theirs, name, *values)
-  settings: dict[str, Any] = dict(_MODEL) | {ours: integer(theirs, *given) for ours, given in _SIZES.items()}
-  settings |= {name: integer(theirs, name, default, high=LAYERS) for name, default in _LAYERS.items()}
-  settings |= {ours: rate(theirs, *given) for ours, given in _RATES.items()}
-  activation = theirs.get('activation_function', 'gelu')
-  if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-    raise InputError(f'config.json: activation_function: got {show(activation)}; expected {", ".join(_ACTIVATIONS)}')
-  settings['activation'] = _ACTIVATIONS[activation]
-  settings['scale_embedding'] = switch(theirs, 'scale_embedding', False)
+  settings = _MODEL | sizes({'activation_function': 'gelu', 'scale_embedding': False, **theirs})
   settings['tied'] = switch(theirs, 'tie_word_embeddings', True)
   settings['V'] = integer(theirs, 'vocab_size', 58_101)
   if not switch(theirs, 'share_encoder_decoder_embeddings', True):
@@ -93,11 +87,32 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   return settings
 
 
-def config(cfg: Any) -> dict[str, Any]:
-  """Return fields of config.json; the inverse of `fields`. Raises InputError for what the class does not compute."""
-  for name, expected in _MODEL.items():
-    if (got := getattr(cfg, name)) != expected:
-      raise InputError(f'model.{name}: got {got!r}; expected {expected!r}; MarianMTModel computes no other')
+def sizes(theirs: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the fields of the Config that Marian and FSMT have under the same names, the tables' sizes apart."""
+  settings: dict[str, Any] = {ours: integer(theirs, *given) for ours, given in _SIZES.items()}
+  settings |= {name: integer(theirs, name, default, high=LAYERS) for name, default in _LAYERS.items()}
+  settings |= {ours: rate(theirs, *given) for ours, given in _RATES.items()}
+  activation = theirs['activation_function']
+  if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+    raise InputError(f'config.json: activation_function: got {show(activation)}; expected {", ".join(_ACTIVATIONS)}')
+  scaled = switch(theirs, 'scale_embedding', False)
+  return settings | {'activation': _ACTIVATIONS[activation], 'scale_embedding': scaled}
+
+
+def sizes_config(cfg: Any, expected: Mapping[str, Any], computes: str) -> dict[str, Any]:
+  """Return fields of config.json; the inverse of `sizes`.
+
+  Args:
+    cfg: the Config.
+    expected: its fields that the class computes with one value alone.
+    computes: the class.
+
+  Raises:
+    InputError: a field has another value.
+  """
+  for name, value in expected.items():
+    if (got := getattr(cfg, name)) != value:
+      raise InputError(f'model.{name}: got {got!r}; expected {value!r}; {computes} computes no other')
   settings: dict[str, Any] = {theirs: getattr(cfg, ours) for ours, (theirs, _) in (_SIZES | _RATES).items()}
   settings['encoder_ffn_dim'] = cfg.encoder_F or cfg.F
   settings['encoder_attention_heads'] = cfg.encoder_H or cfg.H
@@ -105,42 +120,61 @@ def config(cfg: Any) -> dict[str, Any]:
     **{name: getattr(cfg, name) for name in _LAYERS},
     'activation_function': {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}[cfg.activation],
     'scale_embedding': cfg.scale_embedding,
+    'is_encoder_decoder': True,
+  }
+
+
+def config(cfg: Any) -> dict[str, Any]:
+  """Return fields of config.json; the inverse of `fields`. Raises InputError for what the class does not compute."""
+  if cfg.positions not in ('halves', 'tensor2tensor'):
+    raise InputError(
+      f"model.positions: got '{cfg.positions}'; expected 'halves', of MarianMTModel, or 'tensor2tensor', of "
+      'FSMTForConditionalGeneration; no class of transformers computes others'
+    )
+  return sizes_config(cfg, _MODEL, 'MarianMTModel') | {
     'tie_word_embeddings': cfg.tied,
     'vocab_size': cfg.source_V or cfg.V,
     'decoder_vocab_size': cfg.V,
     'share_encoder_decoder_embeddings': not cfg.source_V,
     'max_position_embeddings': 1024,  # lmx has no bound
     'static_position_embeddings': True,
-    'is_encoder_decoder': True,
   }
 
 
 def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of the section `evaluation`, which are the options of `generate` in a folder."""
-  theirs = {'eos_token_id': 0, 'forced_eos_token_id': 0, **theirs}
-  if (path := directory / _VOCABULARIES[0]).exists():
+  given = {'eos_token_id': 0, 'forced_eos_token_id': 0, **theirs}
+  return search(directory, given, fields(theirs)['V'], _VOCABULARIES[0])
+
+
+def search(directory: pathlib.Path, theirs: Mapping[str, Any], V: int, name: str) -> dict[str, Any]:
+  """Return the options of `generate`; `name` is the file with the vocabulary, whose end of text they must have."""
+  if (path := directory / name).exists():
     vocabulary = documents.convert(documents.read_json(path), dict, str(path))
     if (end := generation.end_id(directory, theirs)) != vocabulary.get(_END, end):
       raise InputError(f'eos_token_id: got {end}; expected {vocabulary[_END]}, the id of {_END} in {path}')
   options = generation.read(directory, theirs)
-  V = fields(theirs)['V']
   for id_ in (*options['forbidden'], *([] if options['forced_first'] is None else [options['forced_first']])):
     if id_ >= V:
       raise InputError(f'bad_words_ids, forced_bos_token_id: got {id_}; expected ids of the vocabulary, 0 to {V - 1}')
   return options
 
 
-def write(directory: pathlib.Path, tokenizer: Mapping[str, Any], evaluation: Any) -> dict[str, Any]:
+def write(
+  directory: pathlib.Path, tokenizer: Mapping[str, Any], evaluation: Any, settings: Mapping[str, Any]
+) -> dict[str, Any]:
   """Write the files of the tokenizer and generation_config.json; return the ids of config.json.
 
   Args:
     directory: the folder.
     tokenizer: content of the tokenizer's own file (lmx/data/tokenizers/marian.py).
     evaluation: section `evaluation` of the run.
+    settings: the other fields of config.json.
 
   Raises:
     InputError: it is a tokenizer of another kind, or `generate` does not search so.
   """
+  del settings
   if tokenizer['kind'] != TOKENIZER:
     raise InputError(
       f'data.tokenizer: got "{tokenizer["kind"]}"; expected "{TOKENIZER}", because a folder of Marian has models of '
@@ -151,28 +185,43 @@ def write(directory: pathlib.Path, tokenizer: Mapping[str, Any], evaluation: Any
   vocabularies = tokenizer['vocabularies']
   for name, vocabulary in zip(_VOCABULARIES, vocabularies, strict=False):
     (directory / name).write_text(json.dumps(vocabulary, indent=2) + '\n')
-  settings = {
+  options = {
     'tokenizer_class': 'MarianTokenizer',
     'clean_up_tokenization_spaces': tokenizer['clean_up'],
     'separate_vocabs': len(vocabularies) > 1,
   }
-  (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
+  (directory / 'tokenizer_config.json').write_text(json.dumps(options, indent=2) + '\n')
   end, pad = (vocabularies[-1][token] for token in (_END, '<pad>'))
-  options = generation.config(evaluation, end, tokenizer['start_id'], pad)
+  return write_search(directory, evaluation, end, tokenizer['start_id'], pad)
+
+
+def write_search(directory: pathlib.Path, evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
+  """Write generation_config.json; return the ids of config.json."""
+  options = generation.config(evaluation, end, start, pad)
   (directory / generation.FILE).write_text(json.dumps(options, indent=2) + '\n')
   return {
     'pad_token_id': pad,
     'eos_token_id': end,
-    'decoder_start_token_id': tokenizer['start_id'],
+    'decoder_start_token_id': start,
     'forced_eos_token_id': options.get('forced_eos_token_id'),
   }
 
 
-def _sinusoids(x: np.ndarray) -> np.ndarray:
-  """Return the sinusoidal table in the shape of x, sines in one half of the columns and cosines in the other."""
-  T, D = x.shape
-  angles = np.arange(T)[:, None] / 10_000 ** (2 * np.arange((D + 1) // 2) / D)
+def sinusoids(shape: tuple[int, ...], steps: float) -> np.ndarray:
+  """Return a sinusoidal table, sines in one half of the columns and cosines in the other.
+
+  Args:
+    shape: positions and width.
+    steps: number of columns from the wavelength 2 pi to 10,000 times 2 pi.
+  """
+  T, D = shape
+  angles = np.arange(T)[:, None] / 10_000 ** (np.arange((D + 1) // 2) / steps)
   return np.concatenate([np.sin(angles), np.cos(angles[:, : D // 2])], axis=1)
+
+
+def _sinusoids(x: np.ndarray) -> np.ndarray:
+  """Return the content of a table of positions."""
+  return sinusoids(x.shape, x.shape[-1] / 2)
 
 
 _SHARED, _OUTPUT = 'model.shared.weight', 'lm_head.weight'
@@ -209,6 +258,12 @@ def entries(cfg: Any) -> list[Entry]:
     parameters.append(same('model/embed/source', source, cfg.source_V, D))
   if not cfg.tied:
     parameters.append(same('model/output/tokens', _OUTPUT, cfg.V, D))
+  return parameters + layer_entries(cfg)
+
+
+def layer_entries(cfg: Any) -> list[Entry]:
+  """Return the entries of the layers of encoder and decoder."""
+  D, parameters = cfg.D, []
   for i in range(cfg.N):
     decoder, j = (0, i) if i < cfg.encoder_layers else (1, i - cfg.encoder_layers)
     F, H = (cfg.F, cfg.H) if decoder else (cfg.encoder_F or cfg.F, cfg.encoder_H or cfg.H)
