@@ -25,15 +25,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
 from tqdm import tqdm
 
 import lmx
 from lmx import host, storage
 from lmx.errors import writing
-from lmx.reporting import loss_curve
+from lmx.reporting import loss_curve, tensorboard
 
 Record = dict[str, Any]
 
@@ -93,7 +90,7 @@ def from_json(value: Any) -> Any:
   return _NONFINITE.get(value, value) if isinstance(value, str) else value
 
 
-def _parse(text: str) -> list[Record]:
+def parse(text: str) -> list[Record]:
   """Return the records of complete lines, the last one of each (step, split)."""
   records: dict[tuple[int, str], Record] = {}
   for line in text.split('\n'):
@@ -110,7 +107,7 @@ def _parse(text: str) -> list[Record]:
 def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
   """Return the records of metrics.jsonl: `step`, `split` ('train', 'valid', ...) and values; [] without one."""
   path = pathlib.Path(workdir) / 'metrics.jsonl'
-  return from_json(_parse(path.read_text(errors='replace'))) if path.exists() else []
+  return from_json(parse(path.read_text(errors='replace'))) if path.exists() else []
 
 
 def write_json(path: str, values: Any) -> None:
@@ -163,28 +160,6 @@ def _count(number: float) -> str:
   return f'{number / 1e6:.2f}M' if number >= 1e6 else f'{number / 1e3:.1f}k' if number >= 1e3 else f'{number:.0f}'
 
 
-class _Board:
-  """TensorBoard's event file of one session. Points survive a kill once `flush` has returned."""
-
-  def __init__(self, directory: pathlib.Path, purge_step: int | None) -> None:
-    """Open a new file; TensorBoard drops the points of earlier sessions from `purge_step` on."""
-    directory.mkdir(parents=True, exist_ok=True)
-    self.name = str(directory)
-    self._file = EventsWriter(str(directory / 'events'), f'.{time.time_ns()}')
-    if purge_step is not None:
-      start = SessionLog(status=SessionLog.START)
-      self._file.write_event(Event(wall_time=time.time(), step=purge_step, session_log=start))
-
-  def add(self, tag: str, value: float, step: int) -> None:
-    self._file.write_event(Event(wall_time=time.time(), step=step, summary=scalar(tag, value)))
-
-  def flush(self) -> None:
-    self._file.flush()
-
-  def close(self) -> None:
-    self._file.close()
-
-
 class Logger:
   """The log of one session of a run; a context manager."""
 
@@ -199,6 +174,7 @@ class Logger:
     every: int = 10,
     every_seconds: float = 10.0,
     terminal: bool | None = None,
+    settings: Mapping[str, Any] = types.MappingProxyType({}),
   ) -> None:
     """Open the files and drop the records after `start_step`.
 
@@ -211,6 +187,7 @@ class Logger:
       every: steps between two training records.
       every_seconds: least seconds between two plain lines, without a progress bar.
       terminal: draw a progress bar; None draws one if standard error is a terminal.
+      settings: settings of the run by 'section.key', for TensorBoard.
     """
     self.mirror = storage.Mirror(workdir, ('metrics.jsonl', 'samples.txt') if primary else ())
     self.workdir = self.mirror.local
@@ -220,13 +197,13 @@ class Logger:
     # (step, time, seconds waited) from which the next rate is measured
     self._rate_start: tuple[int, float, float] | None = None
     self._opened, self._printed = time.monotonic(), -math.inf
-    self._step, self._closed = start_step, False
+    self._step, self._closed, self._settings = start_step, False, settings
     if not primary:
       return
     self.workdir.mkdir(parents=True, exist_ok=True)
     self._earlier_seconds = self._drop_later_records()
     self._file = (self.workdir / 'metrics.jsonl').open('a')
-    self._board = _Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
+    self._board = tensorboard.Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
     terminal = sys.stderr.isatty() if terminal is None else terminal
     self._bar = tqdm(
       total=total_steps,
@@ -246,7 +223,7 @@ class Logger:
     """Drop records and samples after `start_step`; return the seconds of earlier sessions."""
     path = self.workdir / 'metrics.jsonl'
     old = path.read_text(errors='replace') if path.exists() else ''
-    records = _parse(old)
+    records = parse(old)
     remaining = [r for r in records if r['step'] <= self.start_step]
     text = ''.join(json.dumps(r) + '\n' for r in remaining)
     if text != old:
@@ -377,7 +354,19 @@ class Logger:
       self.flush()
       self.mirror.send()
       about = {'seconds': self.seconds(), 'versions': versions(), 'commit': commit(), 'device': device()}
+      self._add_results(values)
       _replace(self.workdir / 'results.json', json.dumps(to_json({**values, **about}), indent=2) + '\n')
+
+  def _add_results(self, values: Mapping[str, Any]) -> None:
+    """Add the final metrics, the settings, and the pictures and samples of the work directory to TensorBoard."""
+    numbers = {k: v for k, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    with writing(self._board.name):
+      self._board.add_results(self._settings, {f'results/{k}': numbers[k] for k in _short(numbers)}, self._step)
+      for path in sorted(self.workdir.glob('*.png')):
+        self._board.add_picture(path, self._step)
+      if (self.workdir / 'samples.txt').exists():
+        self._board.add_text('samples', (self.workdir / 'samples.txt').read_text(), self._step)
+      self._board.flush()
 
   def plot(self, results: Mapping[str, Any]) -> None:
     """Draw loss.png from metrics.jsonl and the values of results.json, {} before these exist."""

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from matplotlib import image
 from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+from tensorboardX.proto.summary_pb2 import Summary
 
 import lmx
 from lmx.errors import InputError
@@ -199,16 +201,20 @@ def test_only_the_first_process_writes(tmp_path, capsys):
   assert capsys.readouterr().err == ''
 
 
-def points(workdir) -> dict[tuple[str, int], float]:
-  """Points of the one event file of TensorBoard, by tag and step."""
+def summaries(workdir) -> dict[tuple[str, int], Summary.Value]:
+  """Values of the one event file of TensorBoard, by tag and step."""
   (file,) = (workdir / 'tensorboard').iterdir()
   data, found = file.read_bytes(), {}
   while data:
     size = int.from_bytes(data[:8], 'little')  # a length, its CRC, the event, its CRC
     event = Event.FromString(data[12 : 12 + size])
-    found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
+    found |= {(value.tag, event.step): value for value in event.summary.value}
     data = data[16 + size :]
   return found
+
+
+def points(workdir) -> dict[tuple[str, int], float]:
+  return {key: value.simple_value for key, value in summaries(workdir).items()}
 
 
 def test_tensorboard_holds_the_same_numbers(tmp_path):
@@ -217,6 +223,34 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
   assert found['train/loss', 5] == 2.0
   assert found['valid/loss', 10] == 0.5
   assert found['train/nll', 10] == 20.0
+
+
+def test_tensorboard_holds_settings_results_pictures_and_samples(tmp_path):
+  settings = {'optim.lr': 0.5, 'optim.schedule': 'cosine', 'model.cutoffs': [1, 2], 'model.tied': True}
+  run(tmp_path, 0, 9, total=10, settings=settings)
+  (tmp_path / 'broken.png').write_bytes(b'no picture')
+  with run_log.Logger(tmp_path, 10, start_step=9, tokens_per_step=1, settings=settings) as logger:
+    logger.train(10, metrics_of(10))
+    logger.plot({})
+    logger.samples('a *sample*\nof two lines')
+    logger.results({'accuracy': 0.25, 'name': 'x', 'finite': True, 'baselines': {'loss': 1.0}})
+  first, second = sorted((tmp_path / 'tensorboard').iterdir())
+  first.unlink()
+  found = summaries(tmp_path)
+  assert found['results/accuracy', 10].simple_value == 0.25
+  assert [tag for tag, _ in found if tag.startswith('results/')] == ['results/accuracy']
+  assert found['loss', 10].image.encoded_image_string == (tmp_path / 'loss.png').read_bytes()
+  height, width, _ = image.imread(tmp_path / 'loss.png').shape
+  assert (found['loss', 10].image.width, found['loss', 10].image.height) == (width, height)
+  assert ('broken', 10) not in found
+  (text,) = found['samples/text_summary', 10].tensor.string_val
+  assert b'    a *sample*\n    of two lines\n' in text
+  plugin = lambda tag: HParamsPluginData.FromString(found[tag, 10].metadata.plugin_data.content)
+  shown = plugin('_hparams_/session_start_info').session_start_info.hparams
+  assert shown['optim.lr'].number_value == 0.5 and shown['optim.schedule'].string_value == 'cosine'
+  assert shown['model.cutoffs'].string_value == '[1, 2]' and shown['model.tied'].bool_value is True
+  metrics = plugin('_hparams_/experiment').experiment.metric_infos
+  assert [metric.name.tag for metric in metrics] == ['results/accuracy']
 
 
 def test_results(tmp_path):
