@@ -29,7 +29,7 @@ from lmx.evaluation import evaluate, report
 from lmx.interrupts import PREEMPTED, Stop, Stopped
 from lmx.models import registry
 from lmx.optim import averaging, build
-from lmx.reporting import run_log
+from lmx.reporting import run_log, trackers
 from lmx.runs import init, nonfinite, restore, training, transfer, word_table, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
@@ -72,6 +72,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
 def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, resume_command: str) -> int:
   config, rules = work_directory.resume_config(config, workdir)
   run = config_lib.to_run(config)
+  trackers.check(run.log, workdir)
   engine = training.make_engine(run)
   corpus = load_corpus(run, workdir)
   config, run = config_lib.with_corpus(config, corpus)
@@ -87,6 +88,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   if not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
     begun = session.initialize()
   work_directory.create(workdir, config, corpus)
+  settings = {key: value for key, value in config_lib.flatten(config).items() if not key.startswith('log.')}
   with (
     work_directory.watch(workdir),
     work_directory.lock(workdir),
@@ -94,18 +96,23 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   ):
     session.restore(checkpoints, 'last')
     notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
-    with run_log.Logger(
-      workdir,
-      session.total_steps,
-      start_step=session.done,
-      every=run.train.log_every,
-      tokens_per_step=session.batches.positions() // session.batches.steps,
-      primary=jax.process_index() == 0,
-    ) as logger:
+    with (
+      run_log.Logger(
+        workdir,
+        session.total_steps,
+        start_step=session.done,
+        every=run.train.log_every,
+        tokens_per_step=session.batches.positions() // session.batches.steps,
+        primary=jax.process_index() == 0,
+        settings=settings,
+      ) as logger,
+      trackers.Trackers(run.log, logger, workdir.name, settings, session.config_hash) as session.trackers,
+    ):
       for note in notes:
         logger.note(note)
       if session.is_finished() and (workdir / 'results.json').exists():
         logger.note(f'this run is finished; its results are in {workdir}')
+        session.trackers.finish()
         return 0
       with stop:
         if not session.train(checkpoints, logger, stop):
@@ -147,6 +154,7 @@ class Session:
     self.validation = pipeline.batches(run.data, corpus, 'valid', pipeline.EVAL_SEED, train=False)
     self.progress, self.done = Progress(), 0
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
+    self.trackers: trackers.Trackers | None = None
     self._unchecked: tuple[int, Any] | None = None
     self._build(jax.random.key(run.seed))
 
@@ -237,6 +245,8 @@ class Session:
       'versions': run_log.versions(),
     }
     checkpoints.save(self.done, self._global_arrays(), meta, metric, block, planned)
+    if self.trackers is not None:
+      self.trackers.commit(checkpoints.steps, self.done)
 
   def _global_arrays(self) -> tuple[Any, Any]:
     """Return the arrays of a checkpoint."""
@@ -346,4 +356,6 @@ class Session:
     averaged = {'averaged_steps': list(self.averaged)} if self.averaged else {}
     metrics = {**result.metrics, 'step': self.done, **trained, **averaged}
     report.write(*data, params, self.engine, result._replace(metrics=metrics), logger)
+    if self.trackers is not None:
+      self.trackers.finish()
     return metrics

@@ -49,7 +49,7 @@ FILES = sorted(
 )
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
 FOLDERS = sorted({path.split('/')[1] for path in FILES})
-SECTIONS = ('data', 'optim', 'parallel', 'checkpoint', 'train', 'evaluation', 'samples')
+SECTIONS = ('data', 'optim', 'parallel', 'checkpoint', 'train', 'evaluation', 'samples', 'log')
 
 
 @functools.cache

@@ -25,6 +25,7 @@ _FREE = (
   'parallel.',
   'checkpoint.',
   'samples.',
+  'log.',
   'train.log_every',
   'train.init_from',
   'data.manual_dir',

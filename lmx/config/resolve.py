@@ -9,6 +9,7 @@ An experiment lists only the fields that differ from the defaults in the datacla
   matmul_precision  lmx/engine/precision.py: one of its CHOICES; float32 if the model computes in it
   parallel    lmx/engine/sharding.py               checkpoint  lmx/checkpoint/manager.py
   train, evaluation, samples  lmx/config/schema.py
+  log         lmx/reporting/trackers/__init__.py
 
 `resolve` fills in all other fields, so the config in a work directory is complete. Every key can be overridden with
 `--config.section.key=value`, also one that the experiment does not name.
@@ -40,6 +41,7 @@ from lmx.engine import precision, sharding
 from lmx.errors import InputError, InputWarning, check_choice, check_range, nearest
 from lmx.models import registry
 from lmx.optim import build
+from lmx.reporting import trackers
 
 SECTIONS = {
   'data': pipeline.Config,
@@ -49,6 +51,7 @@ SECTIONS = {
   'train': schema.Train,
   'evaluation': schema.Evaluation,
   'samples': schema.Samples,
+  'log': trackers.Config,
 }
 # Settings that may differ when a run is resumed: they never change what is computed.
 _FREE = (
@@ -56,6 +59,7 @@ _FREE = (
   'checkpoint',
   'samples',
   'evaluation',
+  'log',
   'train.log_every',
   'data.manual_dir',
   'data.cache_dir',

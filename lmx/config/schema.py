@@ -12,6 +12,7 @@ from lmx.engine import sharding
 from lmx.errors import InputError, check_choice, check_least, check_range, check_share
 from lmx.metrics import continuous_cache
 from lmx.optim import build
+from lmx.reporting import trackers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,3 +212,4 @@ class Run:
   train: Train
   evaluation: Evaluation
   samples: Samples
+  log: trackers.Config

@@ -1,0 +1,242 @@
+"""Trackers that a run logs to besides TensorBoard: Weights & Biases and MLflow, one file each.
+
+Trackers cannot take back a record. So they get those of metrics.jsonl up to the newest committed checkpoint only:
+a run that is killed repeats its later steps. A session begins with the records that a tracker lacks, so each step is
+there once, under one id, which trackers.json in the work directory keeps.
+
+A file of this folder is named as its package and the extra that installs it. It has
+
+  needs_server(cfg)  setting that names a server, if the tracker would keep its files in the work directory; else ''
+  Tracker(run)       opens or continues the run of the tracker
+    .where           text that says where it is
+    .log(rows)       adds rows (step, {'split/metric': value}), in ascending order, without those that it has
+    .finish(results, files)   adds the scalars of results.json, and files: results, samples and pictures
+    .close(state)    'finished', 'stopped' or 'failed'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib
+import importlib.util
+import json
+import math
+import pathlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flax.traverse_util import flatten_dict
+
+from lmx import documents, storage
+from lmx.errors import InputError, check_choice
+from lmx.reporting import run_log
+
+NAMES = ('wandb', 'mlflow')
+_STATE = 'trackers.json'
+Row = tuple[int, dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Trackers of a run besides TensorBoard, the `log` section; they never change what is computed.
+
+  Attributes:
+    to: trackers, of 'wandb' (Weights & Biases) and 'mlflow'; each needs the extra of its name.
+    project: project of W&B; experiment of MLflow.
+    run: name of the run there; '' takes that of the work directory.
+    group: group of the run in W&B, and its tag `group` in MLflow; '' for none. Sweeps and pipelines set their own.
+    tags: tags of the run; in MLflow, 'key=value' is a tag with a value.
+    mlflow_uri: tracking URI of MLflow, or a directory; '' takes MLFLOW_TRACKING_URI, by default `mlruns` in the work
+      directory.
+  """
+
+  to: tuple[str, ...] = ()
+  project: str = 'lmx'
+  run: str = ''
+  group: str = ''
+  tags: tuple[str, ...] = ()
+  mlflow_uri: str = ''
+
+  def __post_init__(self) -> None:
+    for name in self.to:
+      check_choice('log.to', name, NAMES)
+    if self.to and not self.project:
+      raise InputError('log.project: got no name; expected one, such as "lmx"')
+
+
+class Run(NamedTuple):
+  """Run as the trackers show it.
+
+  Attributes:
+    id: its id in every session.
+    name: its name.
+    cfg: the `log` section.
+    workdir: its work directory on this machine.
+    settings: its settings by 'section.key', without the `log` section.
+    about: versions, commit and devices.
+    state: JSON object that the tracker may change, and finds again in the next session.
+  """
+
+  id: str
+  name: str
+  cfg: Config
+  workdir: pathlib.Path
+  settings: Mapping[str, Any]
+  about: Mapping[str, str]
+  state: dict[str, Any]
+
+
+def module(name: str) -> Any:
+  """Import the file of a tracker, and so its package."""
+  return importlib.import_module(f'lmx.reporting.trackers.{name}')
+
+
+def check(cfg: Config, workdir: Any) -> None:
+  """Check that the trackers can log the run of `workdir`.
+
+  Raises:
+    InputError: a package is missing, or a tracker would keep its files in a bucket.
+  """
+  for name in cfg.to:
+    spec = importlib.util.find_spec(name)  # a tracker's package has its name; a folder ./wandb has no origin
+    if spec is None or not spec.origin:
+      raise InputError(f'log.to: got "{name}", whose package is missing; install it: pip install "lmx[{name}]"')
+    if storage.is_remote(workdir) and (fix := module(name).needs_server(cfg)):
+      raise InputError(f'log.to: got "{name}" with work directory {workdir}; expected one on a disk; or {fix}')
+
+
+def scalars(results: Mapping[str, Any]) -> dict[str, float]:
+  """Return the numbers of results.json by 'results/name', those of nested objects by 'results/name/inner'."""
+  flat = flatten_dict(dict(results), sep='/')
+  return {f'results/{k}': v for k, v in flat.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+
+
+class Trackers:
+  """Trackers of one session of a run; a context manager.
+
+  One that fails gives a warning and is closed. The session continues without it, and the next one catches up.
+  """
+
+  def __init__(
+    self, cfg: Config, logger: run_log.Logger, name: str, settings: Mapping[str, Any], config_hash: str
+  ) -> None:
+    """Open the trackers, which only process 0 logs to, and log the records up to the checkpoint of the session.
+
+    Args:
+      cfg: the `log` section.
+      logger: log of the session, which has dropped the records after its checkpoint.
+      name: name of the run, unless `log.run` gives one.
+      settings: settings of the run by 'section.key', without the `log` section.
+      config_hash: digest of those that change what is computed; another one is another run.
+    """
+    self._logger, self._open = logger, dict[str, Any]()
+    self._path = logger.workdir / _STATE
+    self._position, self._waiting = 0, list[run_log.Record]()
+    self._is_finished = False
+    if not (cfg.to and logger.primary):
+      return
+    self._state = self._read_state(config_hash)
+    self._write_state()  # first, so that a killed session leaves its id
+    about = {**run_log.versions(), 'commit': run_log.commit(), 'device': run_log.device(), 'config_hash': config_hash}
+    run = Run(self._state['id'], cfg.run or name, cfg, logger.workdir, settings, about, {})
+    for tracker in dict.fromkeys(cfg.to):
+      state = self._state['trackers'].setdefault(tracker, {})
+      if not state.get('results') or state['results'] != self._results_digest():
+        self._attempt(tracker, functools.partial(self._begin, tracker, run._replace(state=state)))
+    self._log(logger.start_step)
+
+  def __enter__(self) -> Trackers:
+    return self
+
+  def __exit__(self, kind: Any, *_: Any) -> None:
+    """Close the trackers as finished after `finish`, else as stopped, or as failed after an exception."""
+    interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+    state = 'failed' if kind is not None and not interrupted else 'finished' if self._is_finished else 'stopped'
+    for name, tracker in list(self._open.items()):
+      self._attempt(name, functools.partial(tracker.close, state))
+      if name in self._open:
+        self._state['trackers'][name]['results'] = self._results_digest() if self._is_finished else ''
+        self._write_state()
+
+  def commit(self, steps: Callable[[], Sequence[int]], done: int) -> None:
+    """Log the records up to the newest of the checkpoints' `steps`, those after `done` steps excepted."""
+    if self._open:
+      self._log(max((step for step in steps() if step <= done), default=0))
+
+  def finish(self) -> None:
+    """Log the remaining records and the results of a finished run."""
+    if not self._open:
+      return
+    self._log(math.inf)
+    results = run_log.from_json(documents.read_json(self._logger.workdir / 'results.json'))
+    names = ('results.json', 'samples.txt')
+    files = [path for name in names if (path := self._logger.workdir / name).exists()]
+    files += sorted(self._logger.workdir.glob('*.png'))
+    self._each(lambda tracker: tracker.finish(results, files))
+    self._is_finished = True
+
+  def _begin(self, name: str, run: Run) -> None:
+    """Open a tracker."""
+    self._open[name] = module(name).Tracker(run)
+    self._logger.note(f'logging to {name}: {self._open[name].where}')
+
+  def _each(self, act: Callable[[Any], object]) -> None:
+    """Call `act` with each open tracker."""
+    for name, tracker in list(self._open.items()):
+      self._attempt(name, functools.partial(act, tracker))
+
+  def _attempt(self, name: str, act: Callable[[], object]) -> None:
+    """Call `act`; if it fails, warn and do without the tracker."""
+    try:
+      act()
+    except Exception as error:  # of whatever a tracker does with disks and networks
+      reason = ' '.join(str(error).split())[:300]
+      self._logger.note(
+        f'warning: log.to: {name} failed ({type(error).__name__}: {reason}); the run continues without it, and the '
+        'next session catches up'
+      )
+      if (tracker := self._open.pop(name, None)) is not None:
+        with contextlib.suppress(Exception):
+          tracker.close('failed')
+
+  def _log(self, last: float) -> None:
+    """Log the records up to step `last`, one row a step."""
+    if not self._open:
+      return
+    self._waiting += self._read_new()
+    rows: dict[int, dict[str, float]] = {}
+    for record in (r for r in self._waiting if r['step'] <= last):
+      values = {f'{record["split"]}/{name}': value for name, value in record.items() if name not in ('step', 'split')}
+      rows.setdefault(record['step'], {}).update(values)
+    self._waiting = [r for r in self._waiting if r['step'] > last]
+    self._each(lambda tracker: tracker.log(sorted(rows.items())))
+
+  def _read_new(self) -> list[run_log.Record]:
+    """Return the records added to metrics.jsonl since the last call."""
+    path = self._logger.workdir / 'metrics.jsonl'
+    with path.open('rb') as file:
+      file.seek(self._position)
+      data = file.read()
+    complete = data[: data.rfind(b'\n') + 1]
+    self._position += len(complete)
+    return run_log.from_json(run_log.parse(complete.decode(errors='replace')))
+
+  def _read_state(self, config_hash: str) -> dict[str, Any]:
+    """Return the content of trackers.json, with a new id if there is none of this run."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+      state = json.loads(self._path.read_text())
+      if state['config_hash'] == config_hash and isinstance(state['trackers'], dict):
+        return state
+    return {'id': secrets.token_hex(4), 'config_hash': config_hash, 'trackers': {}}
+
+  def _write_state(self) -> None:
+    run_log.write_json(str(self._path), self._state)
+
+  def _results_digest(self) -> str:
+    """Return a digest of results.json; '' without one."""
+    path = self._logger.workdir / 'results.json'
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ''
