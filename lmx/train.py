@@ -27,6 +27,7 @@ from lmx.engine import distributed, sharding
 from lmx.errors import NonFiniteLoss
 from lmx.evaluation import evaluate, report
 from lmx.interrupts import PREEMPTED, Stop, Stopped
+from lmx.metrics import direction
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.reporting import run_log, trackers
@@ -157,6 +158,7 @@ class Session:
     self.trackers: trackers.Trackers | None = None
     self._unchecked: tuple[int, Any] | None = None
     self._build(jax.random.key(run.seed))
+    self.best_by = evaluate.score_name(run, self.shapes, self.validation, corpus.splits['valid'].counts)
 
   def _build(self, key: jax.Array) -> None:
     """Initialize the state and compile the training step."""
@@ -275,13 +277,13 @@ class Session:
         self._check_finite()  # the previous update, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)
-        loss = self._validate(logger) if self._is_validation_due() else None
+        score = self._validate(logger) if self._is_validation_due() else None
         finished, stopping = self.is_finished(), stop.requested(self.done)
         self.progress.seconds = time.monotonic() - started
-        planned = loss is not None or finished or checkpoints.is_planned(self.done)
+        planned = score is not None or finished or checkpoints.is_planned(self.done)
         if planned or stopping or checkpoints.is_late(self.done):
           self._check_finite()
-          self.save(checkpoints, logger, loss, block=finished or stopping, planned=planned)
+          self.save(checkpoints, logger, score, block=finished or stopping, planned=planned)
         if finished:
           return True
         if stopping:
@@ -296,7 +298,10 @@ class Session:
     return self.done % every == 0 if every else self.batches.epoch_of(self.done)[1] == 0
 
   def _validate(self, logger: run_log.Logger) -> float:
-    """Validate and return the loss. Raises NonFiniteLoss, also if `train.on_nan` is 'skip'."""
+    """Validate and return the score, the lower the better: the loss unless `train.best_by` says otherwise.
+
+    Raises NonFiniteLoss, also if `train.on_nan` is 'skip'.
+    """
     self._check_finite()
     params = self.evaluation_params()
     totals = evaluate.compute_totals(self.run, params, self.validation, self.engine, title='valid')
@@ -307,7 +312,8 @@ class Session:
       metrics['averaged'] = float(begun)  # 1: the averaged parameters were evaluated
     logger.evaluation(self.done, 'valid', metrics, evaluate.metric_captions(self.run, self.corpus.manifest, metrics))
     evaluate.check_finite(self.run, totals, params, f'the validation split after update {self.done}')
-    self.progress.observe(loss, self.run.optim, self.done)
+    score = loss if self.best_by == 'loss' else direction.lower_is_better(self.best_by, metrics[self.best_by])
+    self.progress.observe(loss, self.run.optim, self.done, score)
     if self.progress.trigger == self.done:
       logger.note(f'the validation loss no longer falls: {TRIGGERED[self.run.optim.asgd]} after update {self.done}')
       if self.run.optim.asgd == 'triggered':
@@ -316,7 +322,7 @@ class Session:
     if self.run.optim.schedule == 'plateau':
       scale = self.engine.replicate(np.float32(self.progress.plateau.scale))
       self.state = self.state.replace(lr_scale=scale)
-    return loss
+    return score
 
   def _check_finite(self) -> None:
     """Check the loss of the last update: a non-finite one stops the run or is counted, as `train.on_nan` sets."""
@@ -339,6 +345,7 @@ class Session:
   def finish(self, checkpoints: manager.Checkpoints, logger: run_log.Logger, command: Sequence[str]) -> dict[str, Any]:
     """Evaluate the parameters of `evaluation.which` and write the results of the run; return them."""
     run, progress = self.run, self.progress
+    score = None if self.best_by == 'loss' else progress.best_score
     trained: dict[str, Any] = {
       'seed': run.seed,
       'config_hash': self.config_hash,
@@ -347,6 +354,7 @@ class Session:
       'training_seconds': progress.seconds,
       'skipped_updates': progress.skipped,
       **({} if progress.best is None else {'validation_loss': progress.best}),
+      **({} if score is None else {f'validation_{self.best_by}': direction.lower_is_better(self.best_by, score)}),
       **({} if run.optim.asgd == 'off' else {'trigger_step': progress.trigger}),
     }
     self.restore(checkpoints, run.evaluation.which)

@@ -15,6 +15,7 @@ from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.prediction import classification
+from lmx.reporting import run_log
 from lmx.runs import restore
 
 WORDS = 'ba be bi bo bu da de di do du fa fe fi fo fu'.split()
@@ -72,7 +73,13 @@ def train(folder, kind, variant, **changes):
 
 @pytest.fixture(scope='module')
 def classifier(folder):
-  return train(folder, 'bert', 'own', **{'objective.positive': 'same', 'objective.metric': 'f1'})
+  chosen = {
+    'objective.positive': 'same',
+    'objective.metric': 'f1',
+    'train.best_by': 'headline',
+    'evaluation.which': 'best',
+  }
+  return train(folder, 'bert', 'own', **chosen, **{'optim.lr': 1e-2, 'train.eval_every': 4})  # F1 falls, the loss too
 
 
 @pytest.fixture(scope='module')
@@ -95,10 +102,22 @@ def test_a_classifier_leaves_its_figures_and_confusions(classifier):
   right, of_said, truly = counts[1, 1], counts[:, 1].sum(), counts[1].sum()
   assert found['f1'] == pytest.approx(2 * right / (of_said + truly))
   same, other = found['classes']['same'], found['classes']['other']
-  assert same == {'precision': right / max(of_said, 1), 'recall': right / truly, 'f1': found['f1'], 'count': truly}
+  assert same == pytest.approx(
+    {'precision': right / max(of_said, 1), 'recall': right / truly, 'f1': found['f1'], 'count': truly}
+  )
   assert other['count'] == counts[0].sum() and found['macro_f1'] == pytest.approx((same['f1'] + other['f1']) / 2)
   assert found['accuracy'] == pytest.approx(np.trace(counts) / 30)
   assert (classifier / 'confusion.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_the_best_checkpoint_is_that_with_the_best_headline(classifier):
+  found = json.loads((classifier / 'results.json').read_text())
+  valid = {row['step']: row['f1'] for row in run_log.read_metrics(classifier) if row['split'] == 'valid'}
+  loss = {row['step']: row['loss'] for row in run_log.read_metrics(classifier) if row['split'] == 'valid'}
+  best = max(valid, key=valid.get)  # of equal ones the first
+  assert restore.load(classifier).step == best and found['validation_loss'] == pytest.approx(loss[best])
+  assert found['validation_f1'] == valid[best] == pytest.approx(found['f1'])  # the test rows have no label
+  assert len(set(valid.values())) > 1 and best != min(loss, key=loss.get)
 
 
 @pytest.mark.slow

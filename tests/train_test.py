@@ -345,6 +345,12 @@ def test_what_is_held_out_is_said(run, tmp_path, capsys):
   assert [int(count) for count in said.groups()] == [len(corpus.split(s).offsets) - 1 for s in ('valid', 'test')]
 
 
+def test_a_metric_that_validations_lack_is_refused_before_the_first_update(run, tmp_path):
+  with pytest.raises(InputError, match='train.best_by: got "acuracy"; expected headline or loss, .*per_word'):
+    run(tmp_path / 'run', 'train.best_by=acuracy')
+  assert not (tmp_path / 'run').exists()
+
+
 @pytest.mark.slow
 def test_a_run_can_begin_from_the_parameters_of_another(run, first, tmp_path):
   begin = (f'train.init_from={first}', 'optim.lr=0', 'train.steps=1')

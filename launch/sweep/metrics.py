@@ -10,24 +10,7 @@ from typing import Any, NamedTuple
 
 from launch import jobs
 from lmx.errors import InputError
-
-LOWER_IS_BETTER = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # prefixes of metrics that are better lower
-HIGHER_IS_BETTER = (
-  'accuracy',
-  'f1',
-  'bleu',
-  'matthews',
-  'pearson',
-  'spearman',
-  'exact_match',
-  'best_f1',
-  'mlm_accuracy',
-  'nsp_accuracy',
-  'token_accuracy',
-  'filtered_accuracy',
-  'answered_f1',
-  'span_f1',
-)
+from lmx.metrics import direction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +33,7 @@ class Metric:
     name, _, order = text.partition(':')
     final, name = name.startswith('results.'), name.removeprefix('results.')
     known = {'min': 'minimize', 'max': 'maximize'}
-    guess = 'max' if name in HIGHER_IS_BETTER else 'min' if name.startswith(LOWER_IS_BETTER) else ''
+    guess = {True: 'max', False: 'min', None: ''}[direction.is_higher_better(name)]
     if (order or guess) not in known or not name:
       raise InputError(f'--metric={text}: expected a direction; give {name or "NAME"}:min or :max')
     return cls(name, known[order or guess], final)

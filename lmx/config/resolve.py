@@ -361,6 +361,8 @@ def digest(config: Mapping[str, Any]) -> str:
     computed['model.remat'] = computed['model.remat'] == 'full'
   if not computed.get('data.vectors'):  # earlier versions had none, and the digests of such configs stay
     computed = {k: v for k, v in computed.items() if k not in ('data.vectors', 'data.other_rows')}
+  if computed.get('train.best_by') == 'loss':  # nor this one
+    del computed['train.best_by']
   return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:12]
 
 

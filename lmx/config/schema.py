@@ -32,7 +32,9 @@ class Train:
       'model=model/encoder' (origin=target); () copies all, which requires the same parameters in both runs.
     like_init: copy the model's sizes and the tokenizer from init_from too, unless the config names them. Rows are then
       at most as long as its positions. No effect without init_from.
-    patience: validations without a better loss after which the run stops; 0 never stops it.
+    patience: validations without a better one after which the run stops; 0 never stops it.
+    best_by: metric of the validations by which one is better, for `patience` and evaluation.which=best: 'loss',
+      'headline' (the objective's own), or the name of a metric that the log shows, such as accuracy or span_f1.
   """
 
   steps: int = 0
@@ -45,6 +47,7 @@ class Train:
   init_parts: tuple[str, ...] = ()
   like_init: bool = False
   patience: int = 0
+  best_by: str = 'loss'
 
   def __post_init__(self) -> None:
     if self.on_nan not in ('stop', 'skip'):
@@ -62,7 +65,7 @@ class Evaluation:
   Attributes:
     split: the split that `results.json` reports; of several, separated by commas, the first that the data has, with
       labels if the objective needs them.
-    which: evaluated parameters: 'best' by validation loss, 'last', or 'average': the mean of the newest checkpoints
+    which: evaluated parameters: 'best' by `train.best_by`, 'last', or 'average': the mean of the newest checkpoints
       (Vaswani et al. 2017, section 6.1).
     average: number of checkpoints in that mean; `checkpoint.keep_last` must be at least as many.
     beam: beam size of the search that also translates the split (lmx/evaluation/translation.py); 0 for no

@@ -17,7 +17,7 @@ from lmx.config.schema import Run
 from lmx.data import pipeline
 from lmx.engine import precision, sharding, state, step
 from lmx.errors import InputError
-from lmx.metrics import by_class, language, ngram
+from lmx.metrics import by_class, direction, language, ngram
 from lmx.models import registry
 from lmx.types import Params, State, Totals
 
@@ -160,6 +160,32 @@ def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, Any]:
   """Return the metrics of `results.json` from totals, as the objective names them."""
   return objectives.get(run.objective_name).report(run.objective, totals, counts)
+
+
+def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]) -> str:
+  """Return the metric of the validations that `train.best_by` names.
+
+  Args:
+    run: the run.
+    params: shapes of its parameters.
+    batches: batches of the validation split.
+    counts: its counts of words and characters.
+
+  Raises:
+    InputError: the validations have no such metric, or it is not known whether it is better higher or lower.
+  """
+  if run.train.best_by == 'loss':
+    return 'loss'
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  name = objective.headline(run.objective) if run.train.best_by == 'headline' else run.train.best_by
+  begin = jax.eval_shape(lambda: model.init_state(run.measured, batches.batch_size))
+  one_step = step.make_eval_step(model, run.measured, objective, run.objective)
+  metrics, _ = jax.eval_shape(one_step, params, begin, batches(0))
+  totals = {key: (1.0, 1.0) if isinstance(value, tuple) else np.ones(value.shape) for key, value in metrics.items()}
+  names = [key for key in report(run, counts, totals) if direction.is_higher_better(key) is not None]
+  if name not in names:
+    raise InputError(f'train.best_by: got "{run.train.best_by}"; expected headline or {", ".join(names)}')
+  return name
 
 
 def final_data(run: Run) -> pipeline.Config:

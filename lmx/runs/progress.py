@@ -16,7 +16,8 @@ class Progress:
   """State of the training loop besides the parameters; saved as JSON with every checkpoint.
 
   Attributes:
-    best: lowest validation loss so far, None before the first.
+    best: loss of the best validation so far, None before the first.
+    best_score: its score: the loss, or what `train.best_by` names; lower is better.
     since_best: validations since then.
     plateau: state of the schedule 'plateau'.
     skipped: updates skipped because the loss was not finite.
@@ -26,6 +27,7 @@ class Progress:
   """
 
   best: float | None = None
+  best_score: float | None = None
   since_best: int = 0
   plateau: schedules.Plateau = dataclasses.field(default_factory=schedules.Plateau)
   skipped: int = 0
@@ -37,20 +39,24 @@ class Progress:
   def from_dict(cls, meta: Meta) -> Progress:
     """Return the progress saved with a checkpoint."""
     best = meta['best'] if math.isfinite(meta['best'] or 0.0) else None  # earlier versions saved NaN
-    return cls(**{**meta, 'best': best, 'plateau': schedules.Plateau(**meta['plateau'])})
+    score = meta.get('best_score', best)  # earlier versions had the loss alone
+    return cls(**{**meta, 'best': best, 'best_score': score, 'plateau': schedules.Plateau(**meta['plateau'])})
 
-  def observe(self, loss: float, optim: build.Config, done: int) -> None:
-    """Record a validation loss after `done` updates."""
+  def observe(self, loss: float, optim: build.Config, done: int, score: float | None = None) -> None:
+    """Record a validation after `done` updates: its loss, and its score if that is another."""
     if optim.asgd != 'off' and self.trigger is None:
       self.trigger = done if averaging.is_triggered(self.losses, loss, optim.nonmono) else None
       self.losses.append(loss)
-    better = math.isfinite(loss) and (self.best is None or loss < self.best)
-    self.best, self.since_best = (loss, 0) if better else (self.best, self.since_best + 1)
+    score = loss if score is None else score
+    better = math.isfinite(score) and (self.best_score is None or score < self.best_score)
+    self.since_best += 1
+    if better:
+      self.best, self.best_score, self.since_best = loss, score, 0
     if optim.schedule == 'plateau':
       self.plateau = build.plateau(optim, self.plateau, loss)
 
   def is_finished(self, done: int, total_steps: int, patience: int, optim: build.Config) -> bool:
-    """Return whether no update is left after `done`, or the validation loss has ceased to fall.
+    """Return whether no update is left after `done`, or the validations have ceased to get better.
 
     `train.patience` decides the latter, or `optim.asgd` = 'start', whose fine-tuning ends at its trigger.
     """

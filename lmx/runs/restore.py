@@ -87,7 +87,7 @@ def load(
 
   Args:
     workdir: the run's work directory.
-    which: 'best' by validation loss (the last checkpoint if there was no validation), 'last', a step (int or text), or
+    which: 'best' by `train.best_by` (the last checkpoint if there was no validation), 'last', a step (int or text), or
       'average', the mean of the newest `evaluation.average` checkpoints.
     overrides: `section.key=value`, such as data.eval_batch_size=1.
     replacement: a resolved config whose name, data, objective and evaluation replace the run's own; the tokenizer stays

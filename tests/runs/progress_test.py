@@ -21,6 +21,17 @@ def test_a_loss_of_nan_is_never_the_best():
     assert (progress.best, progress.since_best) == (best, since)
 
 
+def test_a_score_decides_in_place_of_the_loss():
+  progress, optim = Progress(), build.Config()
+  for loss, score, best, since in ((3.0, -0.5, 3.0, 0), (2.0, -0.4, 3.0, 1), (9.0, -0.6, 9.0, 0), (1.0, -0.6, 9.0, 1)):
+    progress.observe(loss, optim, 1, score)
+    assert (progress.best, progress.since_best) == (best, since)
+  again = Progress.from_dict(dataclasses.asdict(progress))
+  assert again == progress and again.best_score == -0.6
+  old = {name: value for name, value in dataclasses.asdict(progress).items() if name != 'best_score'}
+  assert Progress.from_dict(old).best_score == 9.0  # an earlier version ranked by the loss
+
+
 def test_a_training_ends_by_its_updates_its_patience_or_its_trigger():
   fine_tuned = build.Config(asgd='start')
   assert not Progress(since_best=2).is_finished(3, 4, 3, build.Config())
