@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
 import math
 import os
 import pathlib
@@ -106,7 +107,10 @@ def write(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan, command
   _replace(folder / 'table.md', '\n'.join(lines) + '\n')
   best = _best(trials, plan)
   if best is not None:
-    _replace(folder / 'best.json', (best / 'config.json').read_text())
+    config = json.loads((best / 'config.json').read_text())
+    if 'log' in config:  # trained again, it is no run of the sweep
+      config['log'] |= {'run': '', 'group': ''}
+    _replace(folder / 'best.json', json.dumps(config, indent=1) + '\n')
 
 
 def _best(trials: Sequence[Row], plan: trial.Plan) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import statistics
 import time
@@ -83,6 +84,7 @@ class Plan:
     """Return the command that trains one run for worker `slot`; `more` are options of the launcher."""
     settings = [*self.overrides, *(f'{key}={value}' for key, value in parameters.items())]
     settings += [f'seed={seed}'] if self.seeds > 1 else []
+    settings += self._tracker_settings(number, seed)
     words = [
       'train',
       f'--config={self.config}',
@@ -94,6 +96,18 @@ class Plan:
     env = [f'--env={name}={value}' for name, value in self.settings(slot).items()]
     record = self.runs(number)[seed] / RECORD
     return wait.launcher_command(self.where, _fill_slot(self.launch, slot), words, [*env, f'--wait={record}', *more])
+
+  def _tracker_settings(self, number: int, seed: int) -> list[str]:
+    """Return the name and the group of a run in the trackers of `log.to`, and one store of MLflow for runs here."""
+    given = {key: value for key, _, value in (text.partition('=') for text in self.overrides)}
+    if 'log.to' not in given:
+      return []
+    folder = self.folder.parent.absolute()
+    own = {'log.group': folder.name, 'log.run': self._names(number)[seed]}
+    uri = 'MLFLOW_TRACKING_URI' in os.environ or 'MLFLOW_TRACKING_URI' in self.environment
+    if 'mlflow' in given['log.to'] and self.where == 'local' and not (uri or self.runs_parent):
+      own['log.mlflow_uri'] = str(folder / 'mlruns')
+    return [f'{key}={study.format_value(value)}' for key, value in own.items() if key not in given]
 
   def settings(self, slot: int) -> dict[str, str]:
     """Return the variables of a run of worker `slot`."""

@@ -54,6 +54,7 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
     InputError: the experiment has no stages, or the config of one has a mistake.
   """
   from lmx.config import resolve as config_lib
+  from lmx.reporting import trackers
 
   path, _, arg = config.partition(':')
   module = config_lib.experiment_module(path)
@@ -72,7 +73,9 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
         text.removeprefix(stage['name'] + '.') for text in overrides if _is_for_stage(text, names, stage['name'])
       ]
       stage = {**stage, 'overrides': own + changes}
-      config_lib.load(stage['config'], stage['overrides'])  # an error in any stage is raised before the first one runs
+      # Loaded, so that an error in any stage is raised before the first one runs.
+      loaded = config_lib.load(stage['config'], stage['overrides'])
+      stage['overrides'] += trackers.group_settings(loaded.log, directory)
     planned.append(stage)
   return planned
 

@@ -127,6 +127,23 @@ def test_the_stages_are_commands(capsys, tmp_path):
   assert list(pathlib.Path(tmp_path).iterdir()) == []
 
 
+def test_the_stages_are_a_group_of_the_trackers(tmp_path, monkeypatch):
+  monkeypatch.delenv('MLFLOW_TRACKING_URI', raising=False)
+  config, directory = 'experiments/ulmfit/quickstart.py', tmp_path / 'mine'
+
+  def added(*overrides):
+    stages = pipeline.plan(config, directory, [*overrides])
+    return [[text for text in stage['overrides'] if text.startswith('log.')] for stage in stages]
+
+  assert added() == [[], []]
+  group, store = 'log.group=mine', f'log.mlflow_uri={directory / "mlruns"}'
+  assert added('log.to=wandb') == [['log.to=wandb', group]] * 2
+  assert added('2_classifier.log.to=mlflow') == [[], ['log.to=mlflow', group, store]]
+  assert added('log.to=mlflow', 'log.group=x')[0] == ['log.to=mlflow', 'log.group=x', store]
+  monkeypatch.setenv('MLFLOW_TRACKING_URI', 'http://host')
+  assert added('log.to=mlflow')[0] == ['log.to=mlflow', group]
+
+
 def test_what_is_no_pipeline(capsys, tmp_path):
   for arguments, message in (
     (['--config=experiments/rnn_lm/quickstart.py'], 'has no stages'),

@@ -333,3 +333,26 @@ def test_a_run_killed_at_random_moments_has_every_step_once(name, tmp_path, root
   assert without_times(rows) == without_times(expected)
   written = json.loads((workdir / 'results.json').read_text())
   assert results['results/perplexity_per_word'] == written['perplexity_per_word']
+
+
+@pytest.mark.slow
+@needs('mlflow')
+def test_runs_that_begin_at_once_share_an_experiment_of_mlflow(tmp_path):
+  """In a store of files, which has no lock of its own."""
+  code = (
+    'import sys, pathlib; from lmx.reporting import trackers; one = trackers.module("mlflow").Tracker(trackers.Run('
+    'sys.argv[1], sys.argv[1], trackers.Config(mlflow_uri=sys.argv[2], group="g", tags=("a", "b=c")), '
+    'pathlib.Path(sys.argv[2]), {"x": 1}, {}, {})); one.log([(1, {"train/loss": 0.5})]); one.close("stopped")'
+  )
+  store = tmp_path / 'new' / 'store'
+  processes = [subprocess.Popen([sys.executable, '-c', code, f'run{i}', str(store)]) for i in range(4)]
+  assert [process.wait(timeout=300) for process in processes] == [0] * 4
+  from mlflow.tracking import MlflowClient
+
+  os.environ['MLFLOW_ALLOW_FILE_STORE'] = 'true'
+  client = MlflowClient(store.as_uri())
+  (experiment,) = (e for e in client.search_experiments() if e.name != 'Default')
+  runs = client.search_runs([experiment.experiment_id])
+  assert sorted(run.info.run_name for run in runs) == ['run0', 'run1', 'run2', 'run3']
+  assert all(run.data.metrics == {'train/loss': 0.5} and run.info.status == 'KILLED' for run in runs)
+  assert all(run.data.tags.items() >= {'group': 'g', 'a': 'true', 'b': 'c'}.items() for run in runs)

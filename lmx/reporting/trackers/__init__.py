@@ -24,6 +24,7 @@ import importlib
 import importlib.util
 import json
 import math
+import os
 import pathlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -109,6 +110,14 @@ def check(cfg: Config, workdir: Any) -> None:
       raise InputError(f'log.to: got "{name}" with work directory {workdir}; expected one on a disk; or {fix}')
 
 
+def group_settings(cfg: Config, directory: pathlib.Path) -> list[str]:
+  """Return settings that show the runs below `directory` as a group, and have MLflow keep them in one store."""
+  own = [] if cfg.group or not cfg.to else [f'log.group={directory.absolute().name}']
+  if 'mlflow' in cfg.to and not (cfg.mlflow_uri or os.environ.get('MLFLOW_TRACKING_URI')):
+    own.append(f'log.mlflow_uri={directory.absolute() / "mlruns"}')
+  return own
+
+
 def scalars(results: Mapping[str, Any]) -> dict[str, float]:
   """Return the numbers of results.json by 'results/name', those of nested objects by 'results/name/inner'."""
   flat = flatten_dict(dict(results), sep='/')
@@ -182,6 +191,7 @@ class Trackers:
   def _begin(self, name: str, run: Run) -> None:
     """Open a tracker."""
     self._open[name] = module(name).Tracker(run)
+    self._write_state()
     self._logger.note(f'logging to {name}: {self._open[name].where}')
 
   def _each(self, act: Callable[[Any], object]) -> None:

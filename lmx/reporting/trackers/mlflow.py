@@ -6,12 +6,17 @@ be changed: those of the first session stay.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import filelock
 
 from lmx.reporting import trackers
 
@@ -44,8 +49,9 @@ class Tracker:
       os.environ.setdefault('MLFLOW_ALLOW_FILE_STORE', 'true')  # without it MLflow 3.14 and later refuse one
     from mlflow.tracking import MlflowClient
 
-    self._client = MlflowClient(uri)
-    experiment = self._find_experiment(run.cfg.project)
+    with _lock(uri):
+      self._client = MlflowClient(uri)
+      experiment = self._find_experiment(run.cfg.project)
     runs = self._client.search_runs([experiment], filter_string=f"tags.`{_ID}` = '{run.id}'", max_results=1)
     if runs:
       (one,) = runs
@@ -57,15 +63,15 @@ class Tracker:
     self._describe(run, one.data.params)
 
   def _find_experiment(self, name: str) -> str:
-    """Return the id of an experiment, which another run may create at the same time."""
-    for _ in range(2):
-      if (experiment := self._client.get_experiment_by_name(name)) is not None:
-        return experiment.experiment_id
-      try:
-        return self._client.create_experiment(name)
-      except Exception as error:
-        failure = error
-    raise failure
+    """Return the id of an experiment, created if there is none."""
+    if (experiment := self._client.get_experiment_by_name(name)) is not None:
+      return experiment.experiment_id
+    try:
+      return self._client.create_experiment(name)
+    except Exception:  # another run may have created it on a server just now
+      if (experiment := self._client.get_experiment_by_name(name)) is None:
+        raise
+      return experiment.experiment_id
 
   def _last_step(self, key: str) -> int:
     return max(metric.step for metric in self._client.get_metric_history(self._id, key))
@@ -102,6 +108,15 @@ class Tracker:
   def close(self, state: str) -> None:
     """Set the status of the run."""
     self._client.set_terminated(self._id, _STATES[state])
+
+
+def _lock(uri: str) -> Any:
+  """Return a lock of a store of files, in which runs that begin at once would create an experiment twice."""
+  if not uri.startswith('file:'):
+    return contextlib.nullcontext()
+  folder = pathlib.Path(urllib.request.url2pathname(urllib.parse.urlparse(uri).path))
+  folder.parent.mkdir(parents=True, exist_ok=True)
+  return filelock.FileLock(folder.with_name(f'.{folder.name}.lock'), timeout=60)
 
 
 def _parts(items: Sequence[Any], size: int) -> Iterable[list[Any]]:

@@ -117,3 +117,32 @@ def test_work_directories_may_be_elsewhere(place):
   ]
   assert (place.run_of(0, 0) / 'log.txt').exists() and not (place.run_of(0, 0) / 'results.json').exists()
   assert json.loads((place.dir / 'best.json').read_text())['settings']['seed'] == '0'
+
+
+def test_runs_of_a_sweep_are_a_group_of_the_trackers(place, capsys, monkeypatch):
+  monkeypatch.delenv('MLFLOW_TRACKING_URI', raising=False)
+  options = ['--trials=1', '--seeds=2', '--dry_run']
+
+  def commands(*more):
+    assert place.run(GRID, *options, *more) == 0
+    return capsys.readouterr().out.splitlines()
+
+  assert not any('log.' in line for line in commands())
+  first, second = commands("--config.log.to=('wandb','mlflow')")
+  for line, name in ((first, '0000/seed_0'), (second, '0000/seed_1')):
+    assert f' --config.log.run={name} ' in line and ' --config.log.group=sweep ' in line
+    assert f'--config.log.mlflow_uri={place.dir / "mlruns"}' in line
+  assert 'mlflow_uri' not in commands('--config.log.to=wandb')[0]
+  line = commands('--config.log.to=mlflow', '--config.log.group=mine', '--config.log.mlflow_uri=http://host')[0]
+  assert line.count('log.group=') == line.count('mlflow_uri=') == 1
+  monkeypatch.setenv('MLFLOW_TRACKING_URI', 'http://host')
+  assert 'mlflow_uri' not in commands('--config.log.to=mlflow')[0]
+
+
+def test_the_best_run_trained_again_is_none_of_the_sweep(place):
+  assert place.run(GRID, '--trials=1') == 0
+  log = {'to': ['wandb'], 'project': 'mine', 'run': '0000', 'group': 'sweep'}
+  path = place.run_of(0) / 'config.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | {'log': log}))
+  assert place.run(GRID, '--trials=1') == 0
+  assert json.loads((place.dir / 'best.json').read_text())['log'] == log | {'run': '', 'group': ''}
