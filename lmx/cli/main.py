@@ -32,6 +32,7 @@ COMMANDS = {
   'embed': 'write the hidden states of all layers for the lines of a text file',
   'predict': 'predict labels, tags, answers or scores of new inputs',
   'results': 'show metrics of runs, averaged over seeds of one config on the same data',
+  'runs': 'list the runs below a folder with their states',
   'import': 'convert published weights into a work directory',
   'export': "write the weights of a run in Hugging Face's format",
   'pipeline': 'run the stages of an experiment one after another',
@@ -46,7 +47,7 @@ COMMANDS = {
   'bench': 'time the training step, also against PyTorch',
 }
 
-WITHOUT_CONFIG = ('results', 'export', 'describe', 'list', 'phrases')  # commands that read or change no config
+WITHOUT_CONFIG = ('results', 'runs', 'export', 'describe', 'list', 'phrases')  # commands that read or change no config
 
 _KEYS = (
   'Any key of the config can be set by --config.KEY=VALUE, such as --config.train.steps=100. `lmx config FILE` shows '

@@ -1,0 +1,92 @@
+"""`lmx runs` lists the runs below a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import filelock
+import pytest
+
+from lmx.cli import main
+
+MODEL = {'name': 'rnn_lm', 'variant': 'tiny'}
+HOLD = """
+import sys, filelock
+with filelock.FileLock(sys.argv[1]):
+  print('held', flush=True)
+  sys.stdin.read()
+"""
+
+
+def put(folder, *, records=(), results=None, data=None, steps=0, at=1000):
+  folder.mkdir(parents=True)
+  files = {'config.json': {'model': MODEL, 'train': {'steps': steps}}, 'data.json': data or {}}
+  files |= {'results.json': results} if results else {}
+  for name, content in files.items():
+    (folder / name).write_text(json.dumps(content))
+  (folder / 'metrics.jsonl').write_text(''.join(json.dumps(record) + '\n' for record in records))
+  for path in folder.iterdir():
+    os.utime(path, (at, at))
+  return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+  losses = [(5, 'valid', 3.0), (10, 'valid', 2.5), (15, 'valid', 2.75), (16, 'train', 2.0)]
+  records = [{'step': step, 'split': split, 'loss': loss, 'accuracy': 0.5} for step, split, loss in losses]
+  results = {'metric': 'accuracy', 'accuracy': 0.75, 'loss': 2.25}
+  put(tmp_path / 'b', records=records, results=results, at=3000)
+  put(tmp_path / 'sweep/trials/0001', records=records, steps=1200, at=1000)
+  put(tmp_path / 'c', data={'imported_from': 'DIR'}, at=2000)
+  put(tmp_path / 'b/checkpoints/none')  # a run has no runs in its own folders
+  return tmp_path
+
+
+def table(capsys, *arguments):
+  assert main.main(['runs', *map(str, arguments)]) == 0
+  return [line.split('  ') for line in capsys.readouterr().out.splitlines()]
+
+
+def cells(capsys, *arguments):
+  return [[cell.strip() for cell in row if cell.strip()] for row in table(capsys, *arguments)]
+
+
+def test_runs_are_listed_the_newest_last(folder, capsys):
+  _, first, second, third = cells(capsys, folder)
+  assert first[:-1] == [f'{folder}/sweep/trials/0001', 'rnn_lm tiny', 'stopped', '16 of 1,200', '2.5', 'loss', '2.75']
+  assert second[:4] == [f'{folder}/c', 'rnn_lm tiny', 'imported', '0']
+  assert third[:-1] == [f'{folder}/b', 'rnn_lm tiny', 'finished', '16', '2.5', 'accuracy', '0.75']
+
+
+def test_a_metric_is_chosen_and_written(folder, capsys, tmp_path):
+  main.main(['runs', str(folder), '--metric=accuracy', f'--output={tmp_path}/out.json'])
+  rows = json.loads((tmp_path / 'out.json').read_text())['rows']
+  assert [row['value'] for row in rows] == [0.5, None, 0.75]
+
+
+def test_a_run_that_a_process_trains_is_running(folder, capsys):
+  lock = folder / 'sweep/trials/0001/.lock'
+  holder = subprocess.Popen(
+    [sys.executable, '-c', HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+  )
+  assert holder.stdout.readline() == 'held\n'
+  assert cells(capsys, folder / 'sweep')[1][2] == 'running'
+  holder.communicate('')
+  assert cells(capsys, folder / 'sweep')[1][2] == 'stopped'
+  with filelock.FileLock(lock, blocking=False):  # the table has given it back
+    pass
+
+
+def test_a_damaged_run_does_not_hide_the_others(folder, capsys):
+  (folder / 'c/config.json').write_text('{"model"')
+  states = [row[2] if len(row) > 4 else row[1] for row in cells(capsys, folder)[1:]]
+  assert len(states) == 3 and sum('damaged: ' in state for state in states) == 1
+
+
+def test_no_folder_and_no_runs(tmp_path, capsys):
+  assert main.main(['runs', str(tmp_path / 'no')]) == 2
+  assert f'there is no folder {tmp_path}/no' in capsys.readouterr().err
+  assert table(capsys, tmp_path) == [[f'no runs in {tmp_path}']]
