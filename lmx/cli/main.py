@@ -12,7 +12,9 @@ import contextlib
 import importlib
 import keyword
 import os
+import re
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
@@ -77,15 +79,10 @@ def main(argv: list[str] | None = None) -> int:
   except NonFiniteLoss as error:
     print(f'lmx: {error}', file=sys.stderr)
     return 3
-  except (MemoryError, RuntimeError) as error:
-    if not isinstance(error, MemoryError) and 'RESOURCE_EXHAUSTED' not in str(error):  # of XLA
+  except (MemoryError, RuntimeError, AssertionError) as error:
+    if not (message := _of_the_machine(error)):
       raise
-    short = ' '.join(str(error).split())[:300]
-    advice = (
-      'lower data.batch_size, data.length or the size of the model; in a measurement '
-      'evaluation.batch_size, data.eval_batch_size or the window of evaluation.cache'
-    )
-    print(f'lmx: out of memory ({short}); {advice}', file=sys.stderr)
+    print(f'lmx: {message}', file=sys.stderr)
     return 2
   except BrokenPipeError:
     sys.stderr.close()  # the reader of the output has closed it: exit without a message
@@ -93,6 +90,24 @@ def main(argv: list[str] | None = None) -> int:
   except KeyboardInterrupt as error:
     print(f'\nlmx: interrupted{"; " if error.args else ""}{error}', file=sys.stderr)
     return 130
+
+
+def _of_the_machine(error: Exception) -> str:
+  """Return the message for memory that is full or a device that is missing, '' for another error."""
+  short = ' '.join(str(error).split())[:300]
+  if isinstance(error, MemoryError) or re.search('RESOURCE_EXHAUSTED|out of memory', short, re.I):  # the latter of XLA
+    return (
+      f'out of memory ({short}); lower data.batch_size, data.length or the size of the model; in a measurement '
+      'evaluation.batch_size, data.eval_batch_size or the window of evaluation.cache'
+    )
+  platforms = os.environ.get('JAX_PLATFORMS')
+  frames = traceback.extract_tb(error.__traceback__)
+  if platforms and frames and frames[-1].filename.endswith('xla_bridge.py'):  # where JAX looks for devices
+    return (
+      f'JAX_PLATFORMS: got "{platforms}", but JAX finds no such device{short and f" ({short})"}; install the extra of '
+      'the device (cuda12, cuda13 or tpu) and its driver, or unset the variable'
+    )
+  return ''
 
 
 def _check_config(args: argparse.Namespace) -> None:

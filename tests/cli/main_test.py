@@ -169,10 +169,29 @@ def test_a_run_leaves_its_files_and_can_be_evaluated_and_loaded(capsys, tmp_path
   assert run.step == 4 and run.cfg.V == run.tokenizer.vocab_size and run.config.train.steps == 4
 
 
-@pytest.mark.parametrize('error', [MemoryError('Unable to allocate 477. GiB'), RuntimeError('RESOURCE_EXHAUSTED')])
+def failing(monkeypatch, fail) -> None:
+  """Let every command run `fail`."""
+  monkeypatch.setattr(cli, '_module', lambda _: types.SimpleNamespace(add_arguments=lambda _: None, run=fail))
+
+
+@pytest.mark.parametrize('error', [MemoryError(), RuntimeError('RESOURCE_EXHAUSTED'), RuntimeError('Out of memory')])
 def test_memory_that_is_not_there_is_said(error, capsys, monkeypatch):
   def fail(*_):
     raise error
 
-  monkeypatch.setattr(cli, '_module', lambda _: types.SimpleNamespace(add_arguments=lambda _: None, run=fail))
+  failing(monkeypatch, fail)
   assert 'out of memory' in refused(capsys, 'list')
+
+
+def test_a_device_that_is_not_there_is_said(capsys, monkeypatch):
+  """JAX fails so where JAX_PLATFORMS names a device that it lacks; elsewhere an assertion is a defect."""
+  scope: dict = {}
+  for file in ('jax/_src/xla_bridge.py', 'jax/_src/core.py'):
+    exec(compile('def fail(*_):\n  assert False', file, 'exec'), scope)
+    failing(monkeypatch, scope['fail'])
+    monkeypatch.setenv('JAX_PLATFORMS', 'cuda')
+    if file.endswith('bridge.py'):
+      assert 'JAX_PLATFORMS: got "cuda", but JAX finds no such device' in refused(capsys, 'list')
+      monkeypatch.delenv('JAX_PLATFORMS')
+    with pytest.raises(AssertionError):
+      cli.main(['list'])
