@@ -17,7 +17,7 @@ ANY_LENGTH = {'pool': 0, 'groups': 4}
 def measured_split(variant: str, tested: Sequence[str] = TESTED) -> str:
   """Return `evaluation.split` of a task: the test split if its labels are public, else the validation split.
 
-  For the user's own data it is the first of the two that has labels (README.md).
+  For the user's own data it is the first of the two that has labels (docs/fine_tune.md).
   """
   if variant.startswith('own'):
     return 'test,valid'

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from lmx.inference import TrainedRun
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 
 def load(source: Any, which: str | int = 'best') -> TrainedRun:

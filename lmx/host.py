@@ -3,7 +3,7 @@
 XLA allocates the arrays of each step with the C library. By default glibc returns large blocks to the system as soon
 as they are freed, and the page faults of the next step take a fifth of the time of a small step. With one heap that is
 never trimmed nothing is returned, and the process holds about a third more memory. The `lmx` command does this to its
-own process only (`keep_heap`); README.md names the variables that turn it off.
+own process only (`keep_heap`); docs/hardware.md names the variables that turn it off.
 """
 
 from __future__ import annotations

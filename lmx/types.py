@@ -19,7 +19,7 @@ if jax.config.values['jax_default_matmul_precision'] is None:
 
 Array = jax.Array
 Params = Mapping[str, Any]  # nested dict of float32 arrays
-Batch = Mapping[str, Array]  # see CONTRIBUTING.md for the keys
+Batch = Mapping[str, Array]  # see docs/batch_keys.md for the keys
 State = Any  # pytree; every leaf has the batch as its leading axis; () for a stateless model
 Totals = dict[str, Any]  # metrics of a whole split, in float64: name -> (sum, weight), or the rows of an array
 
@@ -107,7 +107,7 @@ class Output(NamedTuple):
 
 
 class Model(Protocol):
-  """Interface of a module of lmx/models; CONTRIBUTING.md documents each name.
+  """Interface of a module of lmx/models; docs/contract.md documents each name.
 
   `cfg` is the module's own `Config`.
   """

@@ -14,11 +14,10 @@ from lmx.cli import main, pipeline
 from lmx.config import resolve
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+RENDERED = {str(p.relative_to(ROOT)) for p in (ROOT / 'docs/results').glob('*.md')} - {'docs/results/README.md'}
 DOCUMENTS = (
-  'README.md',
-  'CONTRIBUTING.md',
-  'docs/results/README.md',
-  *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs/notes').glob('*.md')),
+  *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob('*.md')),
+  *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs').rglob('*.md') if str(p.relative_to(ROOT)) not in RENDERED),
 )
 EXPERIMENTS = sorted(p for p in (ROOT / 'experiments').glob('*/*.py') if p.parent.name != 'tables')
 
@@ -26,6 +25,7 @@ EXPERIMENTS = sorted(p for p in (ROOT / 'experiments').glob('*/*.py') if p.paren
 def commands(text: str) -> list[list[str]]:
   """Every `lmx ...` command written out in a text, as words."""
   text = re.sub(r'\s*\\+\n\s*', ' ', text)  # commands that go on in the next line
+  text = re.sub(r'(?m)^\$ .*', '', text)  # shown with what they print, which tests/pages_test.py compares
   found = re.findall(rf'(?:^|[`\s/&])(lmx (?:{"|".join(main.COMMANDS)})\b[^`|\n]*)', text)
   found = [command.split('  ')[0].rstrip('.,;:') for command in found]
   whole = [c for c in found if len(c.split()) > 2 and not re.search(r'FILE|MODEL|bag', c)]
@@ -55,8 +55,8 @@ def test_commands_parse_and_their_configs_load(path):
   check_commands((ROOT / path).read_text())
 
 
-def test_readme_shows_every_command_and_exit_code():
-  text = (ROOT / 'README.md').read_text()
+def test_the_page_of_the_commands_shows_every_command_and_exit_code():
+  text = (ROOT / 'docs/commands.md').read_text()
   for command in main.COMMANDS:
     assert f'| `lmx {command}' in text, command
   for code in re.findall(r'\b(\d+) (?:done|bad input|the loss|stopped|interrupted)', main.__doc__):
@@ -70,7 +70,7 @@ def blocks(document: str) -> list[str]:
 
 
 def test_names_in_the_python_example_exist():
-  source = '\n'.join(b for b in blocks('README.md') if 'lmx.load' in b)
+  source = '\n'.join(b for page in ('README.md', 'docs/python.md') for b in blocks(page) if 'lmx.load' in b)
   run = importlib.import_module('lmx.inference').TrainedRun
   known = set(run.__dataclass_fields__) | set(dir(run))
   assert set(re.findall(r'\brun\.(\w+)', source)) <= known

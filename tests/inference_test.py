@@ -31,7 +31,7 @@ LABELS = ('good', 'bad', 'neither')
 TAGGED = {'tokens': TEXTS[0].split()}
 ASKED = {'context': TEXTS[1], 'qas': [{'id': '1', 'question': 'What is a name?'}]}
 QUESTION = {'question': 'What is a name?', 'context': TEXTS[1]}
-README = pathlib.Path(__file__).parents[1] / 'README.md'
+PAGE = pathlib.Path(__file__).parents[1] / 'docs/python.md'
 
 
 @pytest.fixture(scope='module')
@@ -182,9 +182,9 @@ def test_models_of_other_inputs_embed_nothing():
   assert able('rnn_lm') == ['generate', 'embed'] and able('xlnet') == able('bert') == ['embed']
 
 
-def test_the_examples_of_the_readme_run(folder):
+def test_the_examples_of_the_page_run(folder):
   examples = re.findall(
-    r"(?:^run = lmx.load\('(?:GPT2|BERT|CLASSIFIER)'\).*\n)(?:^[^`\n].*\n)+", README.read_text(), re.M
+    r"(?:^run = lmx.load\('(?:GPT2|BERT|CLASSIFIER)'\).*\n)(?:^[^`\n].*\n)+", PAGE.read_text(), re.M
   )
   assert len(examples) == 4
   folders = {'GPT2': 'GPT2LMHeadModel', 'BERT': 'BertForPreTraining', 'CLASSIFIER': 'BertForSequenceClassification'}

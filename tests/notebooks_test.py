@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'notebooks').glob('*.ipynb'))
 OURS = ('lmx', 'experiments', 'launch')
 OF_TUPLES = {'_replace', '_asdict', '_fields', '_make'}  # public, as the documentation of namedtuple says
-ON_A_RUN = ('notebooks/quickstart.ipynb',)  # needs the run that README begins with
+ON_A_RUN = ('notebooks/quickstart.ipynb',)  # needs the run of the quickstart
 
 
 def cells(path: str, kind: str) -> list[str]:
@@ -100,7 +100,7 @@ def test_it_checks_what_it_says_and_says_what_it_is(path):
   if path not in ON_A_RUN:
     found = [node for source in cells(path, 'code') for node in ast.walk(ast.parse(source))]
     assert sum(isinstance(node, ast.Assert) for node in found) >= 3, path
-  assert f']({path})' in (ROOT / 'README.md').read_text(), f'README does not name {path}'
+  assert f'](../../{path})' in (ROOT / 'docs/notebooks/index.md').read_text(), f'no page names {path}'
 
 
 @pytest.mark.parametrize('path', NOTEBOOKS)

@@ -1,4 +1,4 @@
-"""The model that CONTRIBUTING adds, pasted as it is there, and the same with a gate: the contract, and a training."""
+"""The model of docs/add_model.md, pasted as it is there, and the same with a gate: the contract, and a training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GATE = (  # what becomes of the text with a gate of its own, layer_00
 
 def pasted(root: pathlib.Path) -> dict[str, str]:
   """The files of the text, by their paths."""
-  text = (root / 'CONTRIBUTING.md').read_text()
+  text = (root / 'docs/add_model.md').read_text()
   found = re.findall(r'`([\w/]+\.py)`:\n\n *```python\n(.*?)^ *```', text, re.S | re.M)
   return {path: textwrap.dedent(source) for path, source in found}
 
@@ -117,13 +117,13 @@ def test_a_tiny_training(name, folder, tmp_path):
 @pytest.mark.slow
 def test_the_commands_of_the_text(root, tmp_path):
   """In a copy of the repository: the line of the table too, and both commands as they are printed."""
-  for part in ('lmx', 'experiments', 'launch', 'tests', 'README.md', 'CONTRIBUTING.md', 'setup.cfg', 'constraints.txt'):
+  for part in ('lmx', 'experiments', 'launch', 'tests', 'README.md', 'docs', 'setup.cfg', 'constraints.txt'):
     copy = shutil.copytree if (root / part).is_dir() else shutil.copy
     copy(root / part, tmp_path / part)
   for path, source in pasted(root).items():
     (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_text(source)
-  text = (root / 'CONTRIBUTING.md').read_text()
+  text = (root / 'docs/add_model.md').read_text()
   table, line = tmp_path / 'experiments/tables/quickstart.py', re.search(r"`('bag': .*)`", text)
   assert line
   changed, count = re.subn(r'(?m)^(_MODELS.* = \{\n)', rf'\1  {line[1]}\n', table.read_text())

@@ -28,7 +28,7 @@ which is useful only as a comparison.
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
 Sections 4.1 and 4.4. Labels of the test files of GLUE and SWAG are not public, so their metrics here are of the
-validation split; the README describes that of `own`. The mismatched part of MNLI:
+validation split; docs/fine_tune.md has that of `own`. The mismatched part of MNLI:
 `lmx evaluate --workdir=runs/mnli --split=valid_mismatched`.
 
 Batch 32, 3 epochs, 128 tokens, rate 2e-5 (the paper takes the best of 5e-5, 4e-5, 3e-5 and 2e-5 on the validation

@@ -28,7 +28,7 @@ the delimiter between its texts. For symmetric pairs (mrpc, qqp, stsb) both orde
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
 The published metrics of GLUE are of its test server; the labels of its test files are not public, so those here are of
-the validation split, as noted in each row of experiments/tables/gpt_tasks.py. The README describes those of `own`.
+the validation split, as noted in each row of experiments/tables/gpt_tasks.py. docs/fine_tune.md has those of `own`.
 
 Batch 32, 3 epochs, rate 6.25e-5, warm-up over 0.2% of the updates, linear decay, dropout 0.1 before the linear layer,
 auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0.01 on matrices alone and epsilon 1e-8

@@ -29,8 +29,8 @@ truncated to their last 128 tokens, and the passage is truncated at its end. The
   own_scores  Pearson's correlation on one whose column of the label has numbers
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
-GLUE's metrics are of the validation split, single models; the README describes those of `own`. Table 6 (base; Wikipedia
-and books alone): RACE 66.66, MNLI 85.63, SST-2 93.35. The released weights are those of version 1.
+GLUE's metrics are of the validation split, single models; docs/fine_tune.md has those of `own`. Table 6 (base;
+Wikipedia and books alone): RACE 66.66, MNLI 85.63, SST-2 93.35. The released weights are those of version 1.
 
 Versions of the paper, `recipe=v1` (the default, as released) and `recipe=v2`: without weight decay, and with 0.01; RACE
 (32 rows, rate 2e-5, 12,000 updates) with 640 tokens, and 512; MNLI (128 rows, 10,000 updates) with 128 tokens and 3e-5,

@@ -347,8 +347,8 @@ def test_the_method_gives_what_the_command_writes(workdir, text, capsys):
   assert run.translate(LINES[0], beam=2, max_extra=3) == translations[:1]
   best = run.translations(LINES, beam=2, max_extra=3)
   assert [len(hypotheses) for hypotheses in best] == [2, 1, 2, 2] and best[0][0].score >= best[0][1].score
-  readme = (pathlib.Path(__file__).parents[2] / 'README.md').read_text()
-  example = re.search(r"^run = lmx.load\('TRANSLATOR'\).*\n.+\n", readme, re.M)[0]
+  page = (pathlib.Path(__file__).parents[2] / 'docs/python.md').read_text()
+  example = re.search(r"^run = lmx.load\('TRANSLATOR'\).*\n.+\n", page, re.M)[0]
   scope = {'lmx': lmx}
   exec(example.replace("'TRANSLATOR'", repr(str(workdir))), scope)
   assert len(scope['translations']) == 1

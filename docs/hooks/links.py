@@ -1,0 +1,50 @@
+"""Links of the pages that leave docs/: those to pages of the site go there, those to other files show the file's path.
+
+On a code host the same link opens the file of the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[2]
+COPIES = {'README.md': 'index.md', 'CONTRIBUTING.md': 'contributing.md', 'CHANGELOG.md': 'changelog.md'}
+_LINK = re.compile(r'(?<!!)\[([^\]\n]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)')
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
+  """Rewrite the links of a page; an event of MkDocs."""
+  del config, files
+  return rewrite(markdown, page.file.src_uri)
+
+
+def rewrite(markdown: str, page: str) -> str:
+  """Return the text of a page with links that stay inside the site.
+
+  Args:
+    markdown: the text.
+    page: its path below docs/; that of a copy of a file of the repository's folder is in COPIES.
+  """
+  inside = page not in COPIES.values() or page == 'index.md'
+  folder = os.path.dirname(f'docs/{page}') if inside else ''
+
+  def replace(match: re.Match[str]) -> str:
+    text, target, anchor = match.groups()
+    path = os.path.normpath(os.path.join(folder, target))
+    if page.startswith('notebooks/') and page != 'notebooks/index.md':
+      path = os.path.normpath(os.path.join('notebooks', target))
+    if path in COPIES:
+      uri = COPIES[path]
+    elif path.startswith('notebooks/'):
+      uri = path.removesuffix('.ipynb') + '.md'
+    elif path.startswith('docs/'):
+      uri = path.removeprefix('docs/')
+    else:
+      return f'{text} (`{path}`)' if (ROOT / path).exists() and path != text.strip('`') else f'`{path}`'
+    return f'[{text}]({os.path.relpath(uri, os.path.dirname(page) or ".")}{anchor or ""})'
+
+  fenced = re.split(r'(?ms)(^```.*?^```\s*$)', markdown)
+  return ''.join(part if part.startswith('```') else _LINK.sub(replace, part) for part in fenced)

@@ -1,0 +1,204 @@
+"""The pages of docs/: messages are those printed, their numbers are those of the data, and the site is whole."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from lmx.cli import main
+from lmx.models import registry
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOCS = ROOT / 'docs'
+PRINTED = re.findall(r'(?ms)^```text\n\$ (.*?)\n(.*?)\n```', (DOCS / 'first_error.md').read_text())
+LONG = ('runs/reviews', 'optim.lr=3e-3', 'optim.lr=1e30', 'model.F=', 'JAX_PLATFORMS', 'parallel.data', 'preflight')
+
+
+@pytest.mark.parametrize('command, message', [p for p in PRINTED if not any(name in p[0] for name in LONG)])
+def test_a_mistake_gets_the_message_of_the_page(command, message, tmp_path, monkeypatch, capsys):
+  (tmp_path / 'bad.csv').write_text('text,labell\na,b\n')
+  (tmp_path / 'experiments').symlink_to(ROOT / 'experiments')
+  monkeypatch.chdir(tmp_path)
+  assert main.main(shlex.split(command)[1:]) == 2
+  assert capsys.readouterr().err.strip() == message
+
+
+def run(command: str, folder: pathlib.Path, **variables: str) -> subprocess.CompletedProcess:
+  """Run a command of a page in a folder, as its reader would."""
+  (folder / 'experiments').is_symlink() or (folder / 'experiments').symlink_to(ROOT / 'experiments')
+  words = shlex.split(command)
+  while '=' in words[0]:
+    name, _, value = words.pop(0).partition('=')
+    variables[name] = value
+  assert words[0] == 'lmx', command
+  settings = os.environ | {'PYTHONPATH': str(ROOT), 'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'} | variables
+  words = [sys.executable, '-m', 'lmx.cli.main', *words[1:]]
+  return subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, timeout=500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('command, message', [p for p in PRINTED if any(name in p[0] for name in LONG)])
+def test_a_failed_run_gets_the_message_of_the_page(command, message, tmp_path):
+  if 'runs/reviews' in command:
+    assert (
+      run('lmx train --config=experiments/bert/quickstart.py:tiny --workdir=runs/reviews', tmp_path).returncode == 0
+    )
+  elif 'lr=3e-3' in command:
+    command = command.replace('quickstart.py', 'quickstart.py:tiny')
+    assert run(command.replace('optim.lr=3e-3', 'train.steps=2'), tmp_path).returncode == 0
+    (tmp_path / 'runs/a/results.json').unlink()
+    command += ' --config.train.steps=2'
+  elif 'preflight' in command or 'parallel' in command:
+    command = command.replace('quickstart.py', 'quickstart.py:tiny')
+  done = run(command, tmp_path)
+  assert done.returncode == (3 if '1e30' in command else 0 if 'preflight' in command else 2), done.stderr
+  assert message in done.stdout + done.stderr
+
+
+def test_numbers_of_the_pages_are_those_of_the_data():
+  row = re.search(r'\| all \| ([\d,]+) \| [\d,]+ \| \d+ \| (\d+) \|', (DOCS / 'results/README.md').read_text())
+  assert row
+  first = (DOCS / 'index.md').read_text()
+  assert f'{row[1]} printed figures of papers' in first and f'{row[2]} measured ones' in first
+  assert f'all {row[1]} printed' in (DOCS / 'tables.md').read_text()
+  recipes = len(re.findall(r'(?m)^\| `', (DOCS / 'models.md').read_text()))
+  assert f'{len(registry.names())} models and {recipes} recipes' in first
+  readme = (ROOT / 'README.md').read_text()
+  assert f'(docs/models.md), {recipes} of them' in readme and len(readme.splitlines()) <= 180
+  assert len((ROOT / 'CONTRIBUTING.md').read_text().splitlines()) <= 60
+  models = re.findall(r'(?m)^\| `(\w+)` \|', readme)
+  assert sorted(models) == registry.names()
+
+
+def hook(name: str):
+  """A module of docs/hooks."""
+  spec = importlib.util.spec_from_file_location(name, DOCS / f'hooks/{name}.py')
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def test_links_lead_to_pages_of_the_site():
+  rewrite = hook('links').rewrite
+  assert rewrite('[a](../CONTRIBUTING.md#x) [b](../setup.cfg) [c](notes/speed.md)', 'code.md') == (
+    '[a](contributing.md#x) b (`setup.cfg`) [c](notes/speed.md)'
+  )
+  assert rewrite('[a](docs/code.md) `[x](y)`\n```\n[b](../z)\n```\n', 'contributing.md').startswith('[a](code.md)')
+  assert rewrite('[a](../../notebooks/ulmfit.ipynb)', 'notebooks/index.md') == '[a](ulmfit.md)'
+
+
+def test_every_option_and_program_is_generated():
+  generated = hook('generated')
+  text = generated.commands()
+  assert re.findall(r'(?m)^### lmx (\w+)', text) == list(main.COMMANDS)
+  assert '| `--workdir=WORKDIR` | ' in text and '**required**' in text
+  text = generated.launchers()
+  assert re.findall(r'(?m)^## launch\.(\w+)', text) == list(generated.LAUNCHERS)
+  programs = {p.parent.name for p in (ROOT / 'launch').glob('*/__main__.py')}
+  programs |= {p.stem for p in (ROOT / 'launch').glob('*.py') if "__name__ == '__main__'" in p.read_text()}
+  assert programs == set(generated.LAUNCHERS)
+  text = generated.configuration()
+  assert all(f'### model: {name}\n' in text for name in registry.names())
+  assert '| `optim.lr` | `float` | ' in text and '| `train.patience` | `int` | `0` | validations without' in text
+
+
+def test_a_notebook_becomes_a_page():
+  pytest.importorskip('latex2mathml', reason='needs the extra "docs"')
+  source = {'cells': [
+    {'cell_type': 'markdown', 'source': ['# Title\n', 'With $x_i$.']},
+    {'cell_type': 'code', 'source': ['print(1)'], 'outputs': [
+      {'text': ['1 < 2\n']}, {'data': {'image/png': 'aGk=', 'text/plain': 'x'}},
+    ]},
+  ]}  # fmt: skip
+  text, pictures = hook('notebooks').page('n', source)
+  assert text.startswith('# Title\n\nThis notebook') and '<msub><mi>x</mi><mi>i</mi></msub>' in text
+  assert '```python\nprint(1)\n```' in text and '1 &lt; 2</pre>' in text and '(n_0.png)' in text
+  assert pictures == {'n_0.png': b'hi'}
+
+
+FINE_TUNE = DOCS / 'fine_tune.md'
+
+
+@pytest.mark.slow
+def test_the_page_of_own_labels_runs_as_it_stands(tmp_path, monkeypatch):
+  """All but the import by name, which needs a network; transformers where it is installed."""
+  monkeypatch.chdir(tmp_path)
+  blocks = re.findall(r'(?ms)^```(python|)\n(.*?)^```', FINE_TUNE.read_text())
+  exec(next(text for kind, text in blocks if kind and 'import csv' in text), {})
+  commands = [line for kind, text in blocks if not kind for line in text.splitlines()]
+  assert len(commands) == 17 and all(line.startswith('lmx ') for line in commands)
+  for command in commands:
+    if 'hub:' in command:
+      continue
+    done = run(command, tmp_path)
+    assert done.returncode == 0, f'{command}\n{done.stderr[-3000:]}'
+  results = json.loads((tmp_path / 'runs/reviews/results.json').read_text())
+  assert results['accuracy'] == 1 and results['labels'] == ['negative', 'positive']
+  assert (tmp_path / 'runs/reviews/confusion.png').exists()
+  for name in ('', '_gpt', '_xlnet'):
+    assert {'config.json', 'model.safetensors'} <= {p.name for p in (tmp_path / f'exported{name}').iterdir()}
+    predicted = [json.loads(line) for line in (tmp_path / f'predictions{name}.jsonl').read_text().splitlines()]
+    assert len(predicted) == 16
+  assert len((tmp_path / 'predictions_ulmfit.jsonl').read_text().splitlines()) == 16
+  assert [p.suffix for p in (tmp_path / 'exported_ulmfit').iterdir()] == ['.pth']
+  scope: dict = {}
+  exec(next(text for kind, text in blocks if kind and 'lmx.load' in text), scope)
+  assert [row['label'] for row in scope['predictions']] == ['positive', 'negative']
+  peer = os.environ.get('LMX_TRANSFORMERS', sys.executable)  # a Python that has transformers
+  if subprocess.run([peer, '-c', 'import torch, transformers'], capture_output=True).returncode:
+    return
+  code = next(text for kind, text in blocks if kind and 'transformers' in text)
+  code += "print([row['label'] for row in classify(['the cast is a joy, with songs', 'flat and tired, and long'])])"
+  done = subprocess.run([peer, '-c', code], cwd=tmp_path, capture_output=True, text=True)
+  assert done.stdout.strip() == "['positive', 'negative']", done.stderr[-2000:]
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory):
+  """The built site; a warning of the build is an error."""
+  pytest.importorskip('mkdocs', reason='needs the extra "docs"')
+  folder = tmp_path_factory.mktemp('site')
+  command = [sys.executable, '-m', 'mkdocs', 'build', '--strict', '--quiet', f'--site-dir={folder}']
+  done = subprocess.run(
+    command, cwd=ROOT, env=os.environ | {'NO_MKDOCS_2_WARNING': '1'}, capture_output=True, text=True
+  )
+  assert done.returncode == 0, done.stderr
+  return folder
+
+
+@pytest.mark.slow
+def test_the_site_fetches_nothing_of_others(site):
+  for page in site.rglob('*.html'):
+    text = page.read_text()
+    assert not re.search(r'<script[^>]+src="https?:|<link[^>]+stylesheet[^>]+href="https?:|fonts\.g', text), page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('page', ['index.html', 'notebooks/xlnet_permutations.html'])
+def test_a_page_opens_in_a_browser_without_errors(site, page, tmp_path):
+  chromium = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
+  if not chromium:
+    pytest.skip('needs Chromium')
+  handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
+  server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+  threading.Thread(target=server.serve_forever, daemon=True).start()
+  options = ['--headless=new', '--no-sandbox', '--disable-gpu', '--enable-logging=stderr', '--virtual-time-budget=5000']
+  picture = tmp_path / 'page.png'
+  options += ['--window-size=1400,1200', f'--user-data-dir={tmp_path / "profile"}', f'--screenshot={picture}']
+  address = f'http://127.0.0.1:{server.server_port}/{page}'
+  done = subprocess.run([chromium, *options, address], capture_output=True, text=True, timeout=120)
+  server.shutdown()
+  assert picture.stat().st_size > 50_000, done.stderr[-2000:]
+  assert 'CONSOLE' not in done.stderr, done.stderr
