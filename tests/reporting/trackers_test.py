@@ -19,6 +19,7 @@ from lmx.cli import main as cli
 from lmx.config import resolve
 from lmx.errors import InputError
 from lmx.reporting import loss_curve, run_log, trackers
+from tests.reporting import wandb_server
 
 CONFIG = 'experiments/nplm/quickstart.py:tiny'
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
@@ -248,42 +249,15 @@ TRACKERS = [pytest.param(name, marks=needs(name)) for name in trackers.NAMES]
 
 
 def logged_by_wandb(workdir: pathlib.Path) -> tuple[list[trackers.Row], dict]:
-  """The rows of all offline folders in order, by W&B's own reader where the package has one; and the summary."""
-  from wandb.proto import wandb_internal_pb2
-
-  from lmx.reporting.trackers import wandb
-
-  def records(path):
-    if importlib.util.find_spec('wandb.sdk.internal.datastore') is None:  # later versions have none in Python
-      yield from wandb.read_records(path)
-      return
-    from wandb.sdk.internal import datastore
-
-    store = datastore.DataStore()
-    store.open_for_scan(str(path))
-    while True:
-      try:
-        data = store.scan_data()
-      except AssertionError:  # cut off by a kill
-        return
-      if data is None:
-        return
-      record = wandb_internal_pb2.Record()
-      record.ParseFromString(data)
-      yield record
-
-  rows, summary, ids = [], {}, set()
-  for path in sorted(workdir.glob('wandb/offline-run-*/run-*.wandb')):
-    ids.add(path.stem)
-    for record in records(path):
-      if record.HasField('history'):
-        values = {'/'.join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
-        assert values['_step'] == record.history.step.num
-        rows.append((values['_step'], {k: v for k, v in values.items() if not k.startswith('_')}))
-      for item in record.summary.update if record.HasField('summary') else ():
-        summary['/'.join(item.nested_key) or item.key] = json.loads(item.value_json)
-  assert len(ids) == 1
-  return rows, summary
+  """The rows and the summary of the one run that a server has after `wandb sync` of all offline folders."""
+  folders = sorted(map(str, workdir.glob('wandb/offline-run-*')))
+  with wandb_server.Server() as server:
+    settings = {'WANDB_BASE_URL': server.url, 'WANDB_API_KEY': 'a' * 40, 'WANDB_ERROR_REPORTING': 'false'}
+    program = pathlib.Path(sys.executable).with_name('wandb')
+    subprocess.run([program, 'sync', *folders], env={**os.environ, **settings}, cwd=workdir, check=True, timeout=300)
+  assert len(server.ids) == 1 and server.exits
+  rows = [(row['_step'], {k: v for k, v in row.items() if not k.startswith('_')}) for row in server.rows]
+  return rows, server.summary
 
 
 def logged_by_mlflow(workdir: pathlib.Path) -> tuple[list[trackers.Row], dict]:
@@ -356,3 +330,32 @@ def test_runs_that_begin_at_once_share_an_experiment_of_mlflow(tmp_path):
   assert sorted(run.info.run_name for run in runs) == ['run0', 'run1', 'run2', 'run3']
   assert all(run.data.metrics == {'train/loss': 0.5} and run.info.status == 'KILLED' for run in runs)
   assert all(run.data.tags.items() >= {'group': 'g', 'a': 'true', 'b': 'c'}.items() for run in runs)
+
+
+@pytest.mark.slow
+@needs('wandb')
+def test_an_offline_file_of_wandb_is_read_up_to_where_a_kill_cut_it_off(tmp_path, monkeypatch):
+  from lmx.reporting.trackers import wandb
+
+  monkeypatch.setenv('WANDB_MODE', 'offline')
+  cfg = trackers.Config(tags=('a',), group='g')
+  one = wandb.Tracker(trackers.Run('abc', 'name', cfg, tmp_path, {'optim.lr': 0.5}, {'commit': 'x'}, {}))
+  one.log([(step, {f'train/{name}': float(step) for name in 'abcdefgh'}) for step in range(1, 201)])
+  one.close('stopped')
+  (path,) = wandb.offline_files(tmp_path, 'abc')
+  whole = path.read_bytes()
+  assert len(whole) > 2 * 32768 and wandb.last_step(tmp_path, 'abc') == 200
+  records = [record for record in wandb.read_records(path) if record.HasField('history')]
+  assert [record.history.step.num for record in records] == list(range(1, 201))
+  lengths = [*range(7, len(whole), 997), *range(32768 - 20, 32768 + 20), *range(65536 - 20, 65536 + 20)]
+  steps = []
+  for length in sorted(lengths):
+    path.write_bytes(whole[:length])
+    steps.append(wandb.last_step(tmp_path, 'abc'))
+  assert steps == sorted(steps) and steps[0] == -1 and 190 < steps[-1] < 200
+  path.write_bytes(whole[:-1000] + b'\0' * 1000)  # after a loss of power
+  wandb.remove_empty(tmp_path, 'abc')
+  assert 190 < wandb.last_step(tmp_path, 'abc') < 200
+  path.write_bytes(whole[:7])
+  wandb.remove_empty(tmp_path, 'abc')
+  assert not path.parent.exists()

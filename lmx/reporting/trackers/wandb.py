@@ -1,7 +1,7 @@
 """Weights & Biases: offline unless WANDB_MODE says otherwise; `wandb sync` uploads the run later.
 
 Offline, each session writes a folder of its own below `wandb` in the work directory, all under one id. A process of
-W&B writes it, up to 15 seconds late, and what it holds then is lost with a kill. So the next session reads from these
+W&B writes it, up to a second late, and what it holds then is lost with a kill. So the next session reads from these
 files which steps they have, and continues there; online, the server says it.
 """
 
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import struct
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmx.reporting import trackers
 
 _BLOCK, _FILE_HEADER, _HEADER = 32768, 7, struct.Struct('<IHB')  # checksum, length, kind
-_PATIENCE = 20.0  # seconds
+_FLUSH = 1.0  # seconds between two writes of an offline file, which are lost with a kill
+_PATIENCE = 20.0  # seconds until the last one
 _WHOLE, _LAST = 1, 4  # kinds of a chunk that end a record
 
 
@@ -42,12 +45,13 @@ def read_records(path: pathlib.Path) -> Iterator[Any]:
     if (rest := _BLOCK - position % _BLOCK) < _HEADER.size:
       position += rest
       continue
-    _, length, kind = _HEADER.unpack_from(data, position)
+    checksum, length, kind = _HEADER.unpack_from(data, position)
     position += _HEADER.size
-    body += data[position : position + length]
+    chunk = data[position : position + length]
     position += length
-    if position > len(data) or not kind:
+    if zlib.crc32(chunk, zlib.crc32(bytes([kind]))) != checksum:
       return
+    body += chunk
     if kind in (_WHOLE, _LAST):
       record = wandb_internal_pb2.Record()
       record.ParseFromString(body)
@@ -55,10 +59,22 @@ def read_records(path: pathlib.Path) -> Iterator[Any]:
       body = b''
 
 
+def remove_empty(workdir: pathlib.Path, run_id: str) -> None:
+  """Remove the offline folders of sessions killed before W&B wrote anything: `wandb sync` refuses all with them."""
+  for path in offline_files(workdir, run_id):
+    if not any(record.HasField('run') for record in read_records(path)):
+      shutil.rmtree(path.parent)
+
+
+def offline_files(workdir: pathlib.Path, run_id: str) -> list[pathlib.Path]:
+  """Return the offline files of a run, one a session."""
+  return sorted(workdir.glob(f'wandb/offline-run-*/run-{run_id}.wandb'))
+
+
 def last_step(workdir: pathlib.Path, run_id: str) -> int:
   """Return the last step that the offline files of a run have; -1 without one."""
   steps = [-1]
-  for path in workdir.glob(f'wandb/offline-run-*/run-{run_id}.wandb'):
+  for path in offline_files(workdir, run_id):
     steps += [record.history.step.num for record in read_records(path) if record.HasField('history')]
   return max(steps)
 
@@ -72,17 +88,18 @@ class Tracker:
     import wandb
 
     self._wandb, self._run, self._offline = wandb, run, _is_offline()
+    remove_empty(run.workdir, run.id)
     self._tracked = wandb.init(
       dir=str(run.workdir),
       id=run.id,
       mode='offline' if self._offline else None,
-      resume=None if self._offline else 'allow',
+      resume='allow',  # offline too: `wandb sync` then appends a session to the ones before it
       project=run.cfg.project,
       name=run.name,
       group=run.cfg.group or None,
       tags=list(run.cfg.tags) or None,
       config={**run.settings, **{f'about.{key}': value for key, value in run.about.items()}},
-      settings=wandb.Settings(console='off', quiet=True),
+      settings=wandb.Settings(console='off', silent=True, x_transaction_log_flush_interval=_FLUSH),
     )
     if self._offline:
       self._last = self._save_last_step()
