@@ -201,7 +201,9 @@ def _read_tokenizer(
       elif own:
         tokenizer = build.of_words(*own)
       else:
-        tokenizer = build.read(folder.tokenizer, str(directory), lower_case=bool(lower_case))
+        tokenizer = build.read(
+          folder.tokenizer, str(directory), lower_case=bool(lower_case), special_in_text=folders.is_folder(directory)
+        )
     except build.MissingTokenizer as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   lower_case = getattr(tokenizer, 'lower_case', lower_case)
@@ -211,7 +213,10 @@ def _read_tokenizer(
 
 def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case: bool) -> Any:
   """Return the tokenizer for text of the case that the user sets; raise InputError if its files leave no choice."""
-  other = tokenizer if folder.vocabulary else build.read(folder.tokenizer, str(directory), lower_case=lower_case)
+  other = tokenizer
+  if not folder.vocabulary:
+    whole = folders.is_folder(directory)
+    other = build.read(folder.tokenizer, str(directory), lower_case=lower_case, special_in_text=whole)
   if other.hash == tokenizer.hash:
     raise InputError(
       f'data.lower_case: got {lower_case}; expected {not lower_case}, the case of the tokenizer of {directory}; omit it'

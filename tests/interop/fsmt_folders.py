@@ -63,6 +63,7 @@ STRINGS = [
   'e\u0301 ﬁ ½ \x00\x07 \ue000 \U0001f600\u200d',
   'lone \ud800 end',
   'a--b — c – d . . . Mr. Smith etc. U.S. 1.5',
+  'the</s> lower<pad><unk> <s>man',
   'word " quote "and" ` \'single\' „low“ «fr»',
 ]
 

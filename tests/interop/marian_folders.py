@@ -63,6 +63,8 @@ STRINGS = [
   '😀👨‍👩‍👧 \U0001d400',
   '\x00\x01 a\x7f',
   "``quoted'' “so” „so“",
+  'a dog</s> <pad><unk>runs <s> </S>',
+  '</s>>>fra<< <unk> a man',
   'unbekanntes Wort: Xylophonspieler, 1234 １２',
 ]
 

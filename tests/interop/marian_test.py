@@ -73,7 +73,7 @@ def test_every_parameter_is_written_and_read(case):
 @pytest.mark.parametrize('case', CASES)
 def test_logits_and_ids_are_those_of_transformers(case, tmp_path):
   cfg, tensors = save(tmp_path / 'folder', **CASES[case])
-  tokenizer = build.read('marian', str(tmp_path / 'folder'))
+  tokenizer = build.read('marian', str(tmp_path / 'folder'), special_in_text=True)
   columns = (expected()[case][name] for name in ('ids', 'target', 'texts'))
   for text, source, target, decoded in zip(STRINGS, *columns, strict=True):
     assert [*tokenizer.encode(text), 0] == source, text
@@ -299,6 +299,29 @@ def test_texts_are_cleaned_where_the_folder_says_so(tmp_path):
     target = build.read('marian', str(tmp_path / str(clean))).target
     text = target.decode(target.encode('Ein Hund . Ja , da .'))
     assert text == ('Ein Hund. Ja, da.' if clean else 'Ein Hund . Ja , da .')
+
+
+@pytest.mark.parametrize('name', ['lstrip', 'rstrip', 'single_word'])
+def test_white_space_of_a_special_token_is_refused(name, tmp_path):
+  decoder = {'0': {'content': '</s>', 'special': True, name: True}}
+  save(tmp_path / 'folder', settings={'added_tokens_decoder': decoder})
+  with pytest.raises(InputError, match=f'added token "</s>": {name}: got true; expected false'):
+    convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
+
+
+def test_special_tokens_in_a_text_are_those_of_the_folder(imported, tmp_path):
+  tokenizer = imported[1].tokenizer
+  first, second = (tokenizer.encode(text).tolist() for text in ('a dog', '>>fra<< runs'))
+  ids = tokenizer.encode('a dog</s>>>fra<< runs<unk> <pad>').tolist()
+  assert ids == [*first, tokenizer.eos_id, *second, tokenizer.unk_id, tokenizer.pad_id]
+  assert tokenizer.target.encode('</s>').tolist() == [0]
+  content = tokenizer.content()
+  assert content.pop('special_in_text')
+  earlier = build.of_content(content)  # of a work directory that an earlier version imported
+  assert 0 not in earlier.encode('</s>') and len(earlier.encode('</s>')) > 1
+  save(tmp_path / 'folder', settings={'split_special_tokens': True})
+  convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
+  assert restore.load(tmp_path / 'run').tokenizer.encode('a</s>').tolist() == earlier.encode('a</s>').tolist()
 
 
 def test_special_tokens_and_words(imported):

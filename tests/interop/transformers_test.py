@@ -200,13 +200,14 @@ def test_greedy_continuations_are_the_same_tokens(name, folders, tmp_path):
 
 
 def same_pieces(ours, theirs, text):
-  """Holds a tokenizer to others and returns its ids. Special tokens in a text are text, and surrogates are U+FFFD."""
+  """Holds a tokenizer to others and returns its ids; surrogates are U+FFFD."""
   ids, spans = ours.encode_spans(text)
   if not re.search('[\udc80-\udcff]', text):  # bytes, to `encode` of GPT-2's
     np.testing.assert_array_equal(ours.encode(text), ids)
   for tokenizer in theirs:
     given = strings.without_surrogates(text)
-    found = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True)
+    split = not ours.special_in_text
+    found = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=split)
     np.testing.assert_array_equal(ids, found['input_ids'], err_msg=repr(text))
     np.testing.assert_array_equal(spans, np.asarray(found['offset_mapping'], np.int32).reshape(-1, 2))
   return set(ids.tolist())
@@ -230,9 +231,10 @@ def test_pieces_of_cased_multilingual_and_chinese_vocabularies(lower, accents, c
   theirs.save_pretrained(tmp_path / 'saved')
   (tmp_path / 'saved/vocab.txt').unlink(missing_ok=True)
   for path in (tmp_path, tmp_path / 'saved'):
-    ours = tokenizers.read('wordpiece', str(path), lower_case=lower)
-    for text in strings.strings(2000):
-      kinds |= same_pieces(ours, [theirs], text)
+    for special_in_text in (False, True):
+      ours = tokenizers.read('wordpiece', str(path), lower_case=lower, special_in_text=special_in_text)
+      for text in strings.strings(2000):
+        kinds |= same_pieces(ours, [theirs], text)
   assert len(kinds) > 400
 
 
@@ -247,6 +249,29 @@ def test_pieces_and_their_places_are_those_of_transformers(name, folders, tmp_pa
   for text in strings.strings(2000):
     kinds |= same_pieces(ours, theirs, text)
   assert len(kinds) > 100
+
+
+FURTHER = ('[E1]', '[/E1]', '<x>')
+
+
+@pytest.mark.parametrize('fast', [True, False])
+@pytest.mark.parametrize('name', SIZES)
+def test_further_special_tokens_in_a_text_are_those_of_transformers(name, fast, folders, tmp_path):
+  """Special tokens that a program added, of tokenizer.json and of a vocabulary alone."""
+  theirs = transformers.AutoTokenizer.from_pretrained(folders[name])
+  theirs.add_special_tokens({'additional_special_tokens': [*FURTHER]})
+  theirs.save_pretrained(tmp_path / 'folder')
+  if not fast:
+    (tmp_path / 'folder/tokenizer.json').unlink()
+    for path in folders[name].iterdir():
+      if path.name in ('vocab.txt', 'vocab.json', 'merges.txt'):
+        (tmp_path / 'folder' / path.name).write_bytes(path.read_bytes())
+  ours = tokenizers.read(KINDS[name], str(tmp_path / 'folder'), lower_case=name == 'bert', special_in_text=True)
+  pieces = (*strings.PIECES, *FURTHER * 8, '[MASK]', '[SEP]', '<|endoftext|>', '<unk>', '[e1]', '[E1')
+  kinds = set()
+  for text in strings.strings(2000, pieces=pieces):
+    kinds |= same_pieces(ours, [theirs], text)
+  assert {theirs.convert_tokens_to_ids(token) for token in FURTHER} <= kinds
 
 
 def test_exported_pairs_have_the_marks_of_bert(folders, tmp_path):

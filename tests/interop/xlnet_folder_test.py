@@ -149,7 +149,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(make, tmp_path, capsy
   assert lmx.load(tmp_path / 'again').cfg == run.cfg
   for text in ('the ``name`` <cls>', 'is <s>1,000 <eop>'):
     ours = [lmx.load(tmp_path / name).tokenizer.encode(text).tolist() for name in ('run', 'again')]
-    assert ours[0] == ours[1] and not {1, 3} & set(ours[0])
+    assert ours[0] == ours[1] and {1, 3} & set(ours[0])
 
 
 @pytest.mark.parametrize('marks', ['xlnet', ''])
@@ -161,9 +161,11 @@ def test_vocabularies_of_lmx_are_written_too(marks, tmp_path):
   folders.write(tmp_path / 'out', 'xlnet', cfg, random_params(cfg), task, made.content(), False)
   convert.import_run(str(tmp_path / 'out'), tmp_path / 'run')
   read = lmx.load(tmp_path / 'run').tokenizer
-  for text in ('any  text <sep>\n☃', 'it returns 1,000 <s>items</s>'):
+  for text in ('any  text < sep>\n☃', 'it returns 1,000 <b>items</b>'):
     np.testing.assert_array_equal(read.encode(text), made.encode(text))
     assert read.decode(read.encode(text)) == text
+  assert read.encode('a<sep>').tolist() == [*made.encode('a').tolist(), made.sep_id]  # to transformers and its folders
+  assert made.sep_id not in made.encode('a<sep>')
   assert read.sep_id == made.sep_id == (4 if marks else made.vocab_size - 1)
   written = json.loads((tmp_path / 'out/config.json').read_text())
   assert written['eos_token_id'] == (2 if marks else 0) and written['pad_token_id'] == (5 if marks else None)
@@ -226,7 +228,10 @@ def same_runs(tmp_path, folder, release, untie):
   convert.import_run(str(release), tmp_path / 'two')
   one, two = (lmx.load(tmp_path / name) for name in ('one', 'two'))
   assert two.cfg == (one.cfg if untie else XLNET.Config(**{**one.cfg.__dict__, 'untie': False}))
-  assert one.tokenizer.hash == two.tokenizer.hash
+  models = [run.tokenizer.content()['model'] for run in (one, two)]
+  assert all(models[0][part] == models[1][part] for part in ('model', 'normalizer', 'pre_tokenizer'))
+  in_text = [3 in run.tokenizer.encode('the <cls>') for run in (one, two)]
+  assert in_text == [True, False]  # transformers reads special tokens in a text, the release does not
   as_hf = [huggingface.to_hf('xlnet', run.cfg, run.params, CLASS) for run in (one, two)]
   jax.tree.map(np.testing.assert_array_equal, *as_hf)
   return two

@@ -70,7 +70,7 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
   assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
   run = lmx.load(tmp_path / 'run')
   assert run.cfg == cfg and run.step == 0
-  assert run.tokenizer.hash == build.read(KINDS[name], str(folder)).hash
+  assert run.tokenizer.hash == build.read(KINDS[name], str(folder), special_in_text=True).hash
   np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
   jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
   assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
@@ -83,6 +83,24 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
   assert again.cfg == cfg
   np.testing.assert_array_equal(again.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
   assert 'newly initialised' not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('name,special', [('bert', '[SEP]'), ('gpt', '<unk>'), ('gpt2', '<|endoftext|>')])
+def test_special_tokens_in_a_text_are_those_of_the_folder(name, special, made, tmp_path):
+  folder = copy(made[name][0], tmp_path / 'folder')
+  text = f'a {special} b'
+  run = lmx.load(folder)
+  assert run.tokenizer.token_id(special) in run.tokenizer.encode(text)
+  (folder / 'tokenizer_config.json').write_text('{"split_special_tokens": true}')
+  split = lmx.load(folder).tokenizer
+  assert len(split.encode(text)) > len(run.tokenizer.encode(text))
+  # In a work directory that an earlier version imported they are text.
+  content = run.tokenizer.content()
+  assert content.pop('special_in_text')
+  (tmp_path / 'earlier').mkdir()
+  (tmp_path / 'earlier/vocabulary.json').write_text(json.dumps(content))
+  np.testing.assert_array_equal(build.load(str(tmp_path / 'earlier')).encode(text), split.encode(text))
+  assert 'special_in_text' not in build.read(KINDS[name], str(folder)).content()
 
 
 def test_an_import_prints_what_became_of_each_tensor_and_a_dry_run_writes_nothing(made, tmp_path, capsys):
@@ -380,7 +398,7 @@ def test_nothing_is_overwritten(made, tmp_path):
 
 
 def test_models_without_such_a_form(tmp_path):
-  with pytest.raises(InputError, match='is not written as a folder; expected one of bert, gpt, gpt2'):
+  with pytest.raises(InputError, match='is not written as a folder; expected one of bert, fsmt, gpt, gpt2'):
     huggingface.folder.write(tmp_path / 'out', 'awd_lstm', None, {}, None, {})
 
 

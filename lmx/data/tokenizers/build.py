@@ -5,7 +5,8 @@ line ends with a counted `<eos>` (Mikolov's rule). text8 is split at white space
 punctuation and line ends. Vocabularies are sorted by decreasing frequency, as adaptive and hierarchical softmaxes need.
 Byte-level BPE (GPT-2's, Radford et al. 2019, section 2.2), WordPiece (BERT's, Devlin et al. 2018) and Unigram (Kudo
 2018) come from the `tokenizers` library. Word BPE (Sennrich et al. 2016) and GPT's BPE (Radford et al. 2018) merge
-characters within words. Special tokens written out in a text are ordinary text.
+characters within words. Special tokens written out in a text are ordinary text, but special tokens to the tokenizer of
+imported weights that transformers saved.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ _READ = {'bpe': Bpe, 'word_bpe': WordBpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPi
 _FILES = {'wordpiece': ('tokenizer.json', 'vocab.txt'), 'unigram': ('tokenizer.json', sentencepiece.FILE)}
 
 
-def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
+def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: bool = False) -> Tokenizer:
   """Read a tokenizer of another library.
 
   Args:
@@ -128,6 +129,7 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       either; 'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
     path: file or directory; for a directory the settings of transformers are read too (settings.py).
     lower_case: case of a vocab.txt or spiece.model.
+    special_in_text: special tokens written out in a text are special tokens, unless the settings split them.
 
   Raises:
     InputError: there is no such tokenizer, a file is damaged, or settings are not supported or contradict
@@ -146,7 +148,8 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       for name in (files := _FOLDERS[kind].FILES):
         if not os.path.exists(os.path.join(path, name)):
           raise MissingTokenizer(f'{os.path.join(path, name)}: missing; expected {", ".join(files)}')
-      return _FOLDERS[kind].read(path, settings_lib.read(path, kind))
+      settings = settings_lib.read(path, kind)
+      return _FOLDERS[kind].read(path, settings, special_in_text=special_in_text and not settings.split_special)
     names = _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES)
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
     settings = settings_lib.read(directory, kind)
@@ -158,11 +161,13 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       f'do_lower_case {str(settings.lower_case).lower()} in {settings_lib.FILE}; set '
       f'data.lower_case={settings.lower_case}'
     )
+  whole = special_in_text and not settings.split_special
   try:
-    model = settings_lib.apply(_model(kind, path, lower_case, settings), settings, directory)
+    model = _model(kind, path, lower_case, settings)
+    model = settings_lib.apply(model, settings, directory, special_in_text=whole)
     if os.path.basename(path) == sentencepiece.FILE:
-      return Unigram(model, settings.special, split_commas=True)
-    return _READ[kind](model, settings.special)
+      return Unigram(model, settings.special, split_commas=True, special_in_text=whole)
+    return _READ[kind](model, settings.special, special_in_text=whole)
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file
@@ -209,9 +214,10 @@ def load(directory: str) -> Tokenizer:
     if kind == Absent.kind:
       return Absent(content['vocab_size'])
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
+    whole = content.get('special_in_text', False)  # absent in those of earlier versions
     if kind == 'unigram':
-      return Unigram(model, content.get('special'), content.get('split_commas', False))
-    return _READ[kind](model, content.get('special'))
+      return Unigram(model, content.get('special'), content.get('split_commas', False), special_in_text=whole)
+    return _READ[kind](model, content.get('special'), special_in_text=whole)
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file

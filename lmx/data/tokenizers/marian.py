@@ -5,7 +5,8 @@ in tokenizer_config.json the target's are in target_vocab.json. `>>fra<<` at the
 language of its translation, is one token. A subword without an id is `<unk>`. Punctuation is not normalised: neither
 transformers 4.57 nor 5 does it unless a program calls `MarianTokenizer.normalize` first.
 
-Deviation: special tokens written out in a text are ordinary text; MarianTokenizer makes them special tokens.
+Special tokens written out in a text are special tokens, as in MarianTokenizer; in work directories imported by earlier
+versions they are ordinary text.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import base64
 import binascii
 import functools
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,7 +42,8 @@ class Marian(Tokenizer):
 
   Args:
     content: `models` (source.spm and target.spm in base 64), `vocabularies` (subword -> id of the source and of the
-      target, or of both), `start_id`, `clean_up` (the option clean_up_tokenization_spaces).
+      target, or of both), `start_id`, `clean_up` (the option clean_up_tokenization_spaces), optionally
+      `special_in_text` (special tokens written out in a text are special tokens).
     side: 0 for the source, 1 for the target.
 
   Raises:
@@ -75,12 +78,19 @@ class Marian(Tokenizer):
     return self if self._side else Marian(self._content, 1)
 
   def encode(self, text: str) -> np.ndarray:
-    text, tokens = subword_models.SURROGATE.sub('\ufffd', text), []
+    text = subword_models.SURROGATE.sub('\ufffd', text)
+    tokens: list[str] = []
+    special = SPECIAL if self._content.get('special_in_text') else ()
+    for part in split_special(text, special):
+      tokens += [part] if part in special else self._encode_part(part)
+    return np.asarray([self._ids.get(token, self.unk_id) for token in tokens], np.int32)
+
+  def _encode_part(self, text: str) -> list[str]:
+    """Return the subwords of a text without special tokens."""
     end = text.find('<<')
     if text.startswith('>>') and end >= 0:
-      tokens, text = [text[: end + 2]], text[end + 2 :]
-    tokens += self._encoder.encode(text)
-    return np.asarray([self._ids.get(token, self.unk_id) for token in tokens], np.int32)
+      return [text[: end + 2], *self._encoder.encode(text[end + 2 :])]
+    return self._encoder.encode(text)
 
   def decode(self, ids: Iterable[int]) -> str:
     tokens = [self._tokens.get(i, _UNKNOWN) for i in self._check_ids(ids)]
@@ -101,6 +111,11 @@ class Marian(Tokenizer):
     return ends | [text[:1] == subword_models.SPACE for text in texts], ends
 
 
+def split_special(text: str, special: Sequence[str]) -> list[str]:
+  """Return the parts of a text: its special tokens and what is between them, without empty parts."""
+  return [part for part in re.split(f'({"|".join(map(re.escape, special))})', text) if part] if special else [text]
+
+
 def clean_up(text: str) -> str:
   """Return a text without the blanks that `clean_up_tokenization_spaces` removes."""
   for old in _CLEANED:
@@ -108,7 +123,7 @@ def clean_up(text: str) -> str:
   return text
 
 
-def read(directory: Any, settings: settings_lib.Settings) -> Marian:
+def read(directory: Any, settings: settings_lib.Settings, *, special_in_text: bool = False) -> Marian:
   """Read a folder; raise InputError if a file is missing or damaged, or a setting is not supported."""
   directory = pathlib.Path(directory)
   config = read_optional(directory / settings_lib.FILE)
@@ -122,6 +137,7 @@ def read(directory: Any, settings: settings_lib.Settings) -> Marian:
     'vocabularies': vocabularies,
     'start_id': _start(directory, vocabularies[-1]),
     'clean_up': documents.field(config, 'clean_up_tokenization_spaces', bool, where, False),
+    **({'special_in_text': True} if special_in_text else {}),
   }
   tokenizer = Marian(content)
   tokenizer.target  # noqa: B018, reads target.spm
@@ -163,11 +179,14 @@ def check_special(
     equal: those that have the same id in each vocabulary.
     files: file of each vocabulary.
   """
-  added = {token.content for _, token in settings.added} | {*settings.extra}
+  added = {token.content for token in (*settings.tokens, *(token for _, token in settings.added))}
   if others := sorted(added - {*special}):
     raise InputError(
       f'{where}: got the added tokens {", ".join(others)}; expected {", ".join(special)} alone; lmx supports no other'
     )
+  for token in (*settings.tokens, *(token for _, token in settings.added)):
+    if wrong := [name for name in ('single_word', 'lstrip', 'rstrip') if getattr(token, name)]:
+      raise InputError(f'{where}: added token "{token.content}": {wrong[0]}: got true; expected false')
   for number, token in settings.added:
     if number != vocabularies[0][token.content]:
       raise InputError(

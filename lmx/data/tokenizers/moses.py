@@ -9,9 +9,12 @@ Decoding joins subwords and undoes Moses' rules. There are two forms:
 
 A folder of FSMT has vocab-src.json, vocab-tgt.json, merges.txt, and the languages in tokenizer_config.json.
 
-Deviations from FSMTTokenizer: special tokens written out in a text are ordinary text, and texts of the target are
-encoded with the target's vocabulary, where the class has the source's for any text. With `lower_case` a final capital
-sigma becomes a final one, as in transformers 5; version 4 has another.
+Special tokens written out in a text are special tokens, as in FSMTTokenizer; in fairseq's form, and in work directories
+imported by earlier versions, they are ordinary text.
+
+Deviations from FSMTTokenizer: texts of the target are encoded with the target's vocabulary, where the class has the
+source's for any text. With `lower_case` a final capital sigma becomes a final one, and `<UNK>` is ordinary text, as in
+transformers 5; version 4 has another sigma, and the special token.
 """
 
 from __future__ import annotations
@@ -50,8 +53,8 @@ class Moses(Tokenizer):
   Args:
     content: `languages` (of the source and of the target), `codes` (pairs of symbols in the order in which they are
       merged; the last character of a word has `</w>` after it), `vocabularies` (the subwords of the source and of the
-      target in the order of their ids, or one list of both), optionally `rules` ('fairseq' or 'fsmt'), `lower_case` and
-      `clean_up` (see `marian.Marian`).
+      target in the order of their ids, or one list of both), optionally `rules` ('fairseq' or 'fsmt'), `lower_case`,
+      `clean_up` and `special_in_text` (see `marian.Marian`).
     side: 0 for the source, 1 for the target.
   """
 
@@ -96,7 +99,11 @@ class Moses(Tokenizer):
     return ''.join(character for character in text if not unicodedata.category(character).startswith('C'))
 
   def encode(self, text: str) -> np.ndarray:
-    subwords = [subword for word in self.split(text) for subword in self._subwords(word)]
+    special = self._special if self._content.get('special_in_text') else ()
+    subwords: list[str] = []
+    for part in marian.split_special(text, special):
+      own = (subword for word in self.split(part) for subword in self._subwords(word))  # read unless it is special
+      subwords += [part] if part in special else own
     return np.asarray([self._ids.get(subword, self.unk_id) for subword in subwords], np.int32)
 
   def _encode_word(self, word: str) -> list[str]:
@@ -139,7 +146,7 @@ class Moses(Tokenizer):
     return np.zeros(self.vocab_size, bool), ends
 
 
-def read(directory: Any, settings: settings_lib.Settings) -> Moses:
+def read(directory: Any, settings: settings_lib.Settings, *, special_in_text: bool = False) -> Moses:
   """Read a folder of FSMT; raise InputError if a file is missing or damaged, or a setting is not supported."""
   directory, special = pathlib.Path(directory), _SPECIAL['fsmt']
   config, where = marian.read_optional(directory / settings_lib.FILE), str(directory / settings_lib.FILE)
@@ -156,6 +163,7 @@ def read(directory: Any, settings: settings_lib.Settings) -> Moses:
     'vocabularies': vocabularies[: 1 + (vocabularies[0] != vocabularies[1])],
     'lower_case': bool(settings.lower_case),
     'clean_up': documents.field(config, 'clean_up_tokenization_spaces', bool, where, False),
+    **({'special_in_text': True} if special_in_text else {}),
   }
   return Moses(content)
 

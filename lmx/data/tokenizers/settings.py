@@ -7,6 +7,9 @@ overrides are read. With a vocab.txt, vocab.json or spiece.model every key matte
 Of a tokenizer.json, transformers overrides BERT's normalizer and the first space of GPT-2, and only if the class in
 tokenizer_config.json is of that model, or none is named. Texts are truncated at their end, so another truncation_side
 is an error. Padding changes no prediction of lmx, so padding_side may be either.
+
+Special tokens written out in a text are special tokens to transformers, unless split_special_tokens is true. An import
+follows that; a tokenizer that is read for other data (`data.tokenizer_path`) takes them as text.
 """
 
 from __future__ import annotations
@@ -36,13 +39,17 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
   'marian': {'unk': ('<unk>',), 'eos': ('</s>',), 'pad': ('<pad>',)},
   'moses': {'unk': ('<unk>',), 'bos': ('<s>',), 'sep': ('</s>',), 'pad': ('<pad>',)},
 }
+# Special tokens of a kind's class besides those of `_NAMES`, and the token that takes the white space before it.
+_FURTHER = {'unigram': ('<s>', '</s>', '<eop>', '<eod>')}
+_STRIPPED = {'unigram': '<mask>'}
 _RENAMED = ('wordpiece', 'bpe')  # kinds that may have special tokens of other names
+_FLAGS = ('single_word', 'lstrip', 'rstrip', 'normalized')  # of an added token
 # Keys without effect on tokens.
 _UNUSED = re.compile(
   r'_.*|backend|cache_dir|chat_template|clean_up_tokenization_spaces|device_map|errors|from_slow|'
   r'full_tokenizer_file|init_inputs|is_local|language|legacy|local_files_only|max_len(gth)?|max_model_input_sizes|merges_file|'
   r'model_input_names|model_max_length|model_type|name_or_path|pad_to_(max_length|multiple_of)|pad_token_(id|type_id)|'
-  r'padding(_side)?|processor_class|return_.*|revision|special_tokens(_map_file)?|split_special_tokens|stride|'
+  r'padding(_side)?|processor_class|return_.*|revision|special_tokens(_map_file)?|stride|'
   r'subfolder|tok(enizer)?_file|token|transformers_version|trim_offsets|truncation(_side|_strategy)?|'
   r'trust_remote_code|unk_id|use_(auth_token|fast)|verbose|vocab_(file|size)|(bos|eos|unk|sep|cls|mask)_token_id'
 )
@@ -86,6 +93,9 @@ class Settings(NamedTuple):
     special: role -> name of the special tokens whose names differ from the kind's defaults.
     added: (id, token) of tokens beyond the vocabulary, by id.
     extra: further special tokens.
+    tokens: the special tokens that the files name, with the white space that belongs to them.
+    default: those of the tokenizer's class that have no other name.
+    split_special: special tokens written out in a text are text.
   """
 
   lower_case: bool | None = None
@@ -97,6 +107,9 @@ class Settings(NamedTuple):
   special: Mapping[str, str] = {}
   added: tuple[tuple[int, hf.AddedToken], ...] = ()
   extra: tuple[str, ...] = ()
+  tokens: tuple[hf.AddedToken, ...] = ()
+  default: tuple[hf.AddedToken, ...] = ()
+  split_special: bool = False
 
 
 def read(directory: Any, kind: str) -> Settings:
@@ -124,6 +137,7 @@ def read(directory: Any, kind: str) -> Settings:
   lower_case = None if any_class else switch('do_lower_case')
   normalizer |= {} if lower_case is None else {'lowercase': lower_case}
   special, extra = _special(directory, kind, config)
+  tokens = _special_tokens(directory, config)
   return Settings(
     lower_case,
     normalizer if kind == 'wordpiece' and not any_class else {},
@@ -134,6 +148,9 @@ def read(directory: Any, kind: str) -> Settings:
     special,
     _added_tokens(directory, config, {*special.values(), *extra}),
     extra,
+    tokens,
+    () if any_class else _default_tokens(kind, config, special),
+    bool(switch('split_special_tokens')),
   )
 
 
@@ -169,6 +186,7 @@ def _check(settings: Mapping[str, Any], kind: str, where: str) -> None:
     'additional_special_tokens',
     'extra_special_tokens',
     'added_tokens_decoder',
+    'split_special_tokens',
     'tokenizer_class',
   }
   known |= {
@@ -212,15 +230,40 @@ def _special(directory: pathlib.Path, kind: str, config: Mapping[str, Any]) -> t
       f'{directory / FILE}: {role}_token: got "{name}"; expected {" or ".join(_NAMES[kind][role])}, '
       f'because a tokenizer of kind "{kind}" supports no other'
     )
-  extra: dict[str, None] = {}
-  for source in (config, others):
-    for key in ('additional_special_tokens', 'extra_special_tokens'):
-      tokens = source.get(key) or []
-      for value in (
-        tokens.values() if isinstance(tokens, dict) else documents.convert(tokens, list, f'{directory}: {key}')
-      ):
-        extra[_name(value, f'{directory}: {key}')] = None
+  extra = {_name(value, where): None for source in (config, others) for value, where in _further(directory, source)}
   return special, tuple(extra)
+
+
+def _further(directory: pathlib.Path, source: Mapping[str, Any]) -> list[tuple[Any, str]]:
+  """Return (special token without a role, its key) of a file."""
+  further: list[tuple[Any, str]] = []
+  for key in ('additional_special_tokens', 'extra_special_tokens'):
+    tokens, where = source.get(key) or [], f'{directory}: {key}'
+    values = tokens.values() if isinstance(tokens, dict) else documents.convert(tokens, list, where)
+    further += [(value, where) for value in values]
+  return further
+
+
+def _special_tokens(directory: pathlib.Path, config: Mapping[str, Any]) -> tuple[hf.AddedToken, ...]:
+  """Return the special tokens that the files name; special_tokens_map.json precedes tokenizer_config.json."""
+  tokens: dict[str, hf.AddedToken] = {}
+  for source in (_object(directory / 'special_tokens_map.json'), config):
+    roles = [(source.get(f'{role}_token'), f'{directory}: {role}_token') for role in ROLES]
+    for value, where in [*roles, *_further(directory, source)]:
+      if value is None:
+        continue
+      name = _name(value, where)
+      options = {key: documents.field(value, key, bool, where, False) for key in _FLAGS} if name != value else {}
+      tokens.setdefault(name, hf.AddedToken(name, special=True, **options))
+  return tuple(tokens.values())
+
+
+def _default_tokens(kind: str, config: Mapping[str, Any], special: Mapping[str, str]) -> tuple[hf.AddedToken, ...]:
+  """Return the special tokens of a kind's class, but for those that are renamed."""
+  names = [choices[0] for role, choices in _NAMES[kind].items() if role not in special]
+  names += [] if config.get('additional_special_tokens') else _FURTHER.get(kind, ())
+  stripped = _STRIPPED.get(kind)
+  return tuple(hf.AddedToken(name, special=True, lstrip=name == stripped) for name in dict.fromkeys(names))
 
 
 def _name(value: Any, where: str) -> str:
@@ -243,21 +286,19 @@ def _added_tokens(
     where = f'{directory / FILE}: added_tokens_decoder: {key}'
     if not key.isdecimal():
       raise InputError(f'{where}: expected the id of a token')
-    options = {
-      name: documents.field(token, name, bool, where, False)
-      for name in ('single_word', 'lstrip', 'rstrip', 'normalized', 'special')
-    }
+    options = {name: documents.field(token, name, bool, where, False) for name in (*_FLAGS, 'special')}
     tokens[int(key)] = hf.AddedToken(documents.field(token, 'content', str, where), **options)
   return tuple(sorted(tokens.items(), key=lambda entry: entry[0]))
 
 
-def apply(model: hf.Tokenizer, settings: Settings, where: Any) -> hf.Tokenizer:
+def apply(model: hf.Tokenizer, settings: Settings, where: Any, *, special_in_text: bool = False) -> hf.Tokenizer:
   """Return the model with the settings that its own file does not contain.
 
   Args:
     model: model of a tokenizer.json or a vocabulary; it is modified.
     settings: settings of its folder.
     where: the folder, for messages.
+    special_in_text: special tokens written out in a text are special tokens.
 
   Raises:
     InputError: an added token's id differs from its id in the vocabulary, texts are truncated at their start, or
@@ -294,4 +335,25 @@ def apply(model: hf.Tokenizer, settings: Settings, where: Any) -> hf.Tokenizer:
   missing = [name for name in settings.extra if model.token_to_id(name) is None]
   if missing:
     model.add_special_tokens(missing)
+  if special_in_text:
+    _declare(model, settings)
   return model
+
+
+def _declare(model: hf.Tokenizer, settings: Settings) -> None:
+  """Add the special tokens to those that the model finds in a text, in the order of transformers.
+
+  Tokens of added_tokens_decoder replace those of tokenizer.json; others are added where it has none of that name. A
+  token of the class alone is left out where the vocabulary does not have it.
+  """
+  named = {token.content for token in (*settings.tokens, *settings.default)}
+  known = {repr(token) for token in model.get_added_tokens_decoder().values()}
+  for _, token in settings.added:
+    if repr(token) not in known:
+      token.special = token.special or token.content in named
+      model.add_tokens([token])
+  known = {token.content for token in model.get_added_tokens_decoder().values()}
+  for token in settings.tokens:
+    model.add_tokens([token] * (token.content not in known))
+  for token in settings.default:
+    model.add_tokens([token] * (token.content not in known and model.token_to_id(token.content) is not None))

@@ -25,12 +25,13 @@ class _Subwords(Tokenizer):
   Args:
     model: model of the library.
     special: role -> name of the special tokens whose names differ from the kind's defaults, such as {'pad': '<pad>'}.
+    special_in_text: special tokens written out in a text are special tokens, as in transformers; else they are text.
   """
 
-  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None, *, special_in_text: bool = False):
     self._model = model
-    self.special = dict(special or {})
-    self._model.encode_special_tokens = True
+    self.special, self.special_in_text = dict(special or {}), special_in_text
+    self._model.encode_special_tokens = not special_in_text
     self._model.no_padding()
     self._model.no_truncation()
     self.vocab_size = model.get_vocab_size(with_added_tokens=True)
@@ -60,11 +61,12 @@ class _Subwords(Tokenizer):
 
   def with_model(self, model: hf.Tokenizer) -> Tokenizer:
     """Return the tokenizer of another model, with its other settings."""
-    return type(self)(model, self.special)
+    return type(self)(model, self.special, special_in_text=self.special_in_text)
 
   def content(self) -> dict[str, Any]:
     content: dict[str, Any] = {'kind': self.kind, 'model': json.loads(self._model.to_str())}
-    return content | ({'special': self.special} if self.special else {})
+    content |= {'special': self.special} if self.special else {}
+    return content | ({'special_in_text': True} if self.special_in_text else {})
 
 
 def _replace_surrogates(text: str) -> str:
@@ -114,8 +116,8 @@ class Bpe(_Subwords):
 
   kind = 'bpe'
 
-  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
-    super().__init__(model, special)
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None, *, special_in_text: bool = False):
+    super().__init__(model, special, special_in_text=special_in_text)
     self.eos_id, self.bos_id = (
       _end_of_text(model, self.special.get(role, subword_models.END_OF_TEXT)) for role in ('eos', 'bos')
     )
@@ -152,8 +154,8 @@ class GptBpe(_Subwords):
 
   kind = 'gpt_bpe'
 
-  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
-    super().__init__(model, special)
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None, *, special_in_text: bool = False):
+    super().__init__(model, special, special_in_text=special_in_text)
     self.unk_id = model.token_to_id('<unk>')
     if self.unk_id is None:
       raise InputError(f'the vocabulary of {self.kind} has no <unk>')
@@ -175,8 +177,8 @@ class WordBpe(GptBpe):
 
   kind = 'word_bpe'
 
-  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
-    super().__init__(model, special)
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None, *, special_in_text: bool = False):
+    super().__init__(model, special, special_in_text=special_in_text)
     self.eos_id = self.bos_id = _end_of_text(model)
 
   def decode(self, ids: Iterable[int]) -> str:
@@ -194,12 +196,20 @@ class Unigram(_Subwords):
     model: see `_Subwords`.
     special: see `_Subwords`.
     split_commas: encode a subword of a number with its comma again without it (zihangdai/xlnet, prepro_utils.py).
+    special_in_text: see `_Subwords`.
   """
 
   kind = 'unigram'
 
-  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None, split_commas: bool = False):
-    super().__init__(model, special)
+  def __init__(
+    self,
+    model: hf.Tokenizer,
+    special: Mapping[str, str] | None = None,
+    split_commas: bool = False,
+    *,
+    special_in_text: bool = False,
+  ):
+    super().__init__(model, special, special_in_text=special_in_text)
     self.split_commas = split_commas
     self._special_names = _special(model)
     special_id = lambda name: model.token_to_id(name) if name in self._special_names else None
@@ -216,7 +226,7 @@ class Unigram(_Subwords):
     )
 
   def with_model(self, model: hf.Tokenizer) -> Tokenizer:
-    return type(self)(model, self.special, self.split_commas)
+    return type(self)(model, self.special, self.split_commas, special_in_text=self.special_in_text)
 
   def content(self) -> dict[str, Any]:
     return super().content() | ({'split_commas': True} if self.split_commas else {})
@@ -315,8 +325,8 @@ class WordPiece(_Subwords):
 
   kind = 'wordpiece'
 
-  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
-    super().__init__(model, special)
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None, *, special_in_text: bool = False):
+    super().__init__(model, special, special_in_text=special_in_text)
     names = [self.special.get(name[1:-1].lower(), name) for name in subword_models.BERT_SPECIALS]
     ids = [model.token_to_id(name) for name in names]
     missing = [name for name, i in zip(names, ids, strict=True) if i is None]

@@ -11,6 +11,7 @@ import tokenizers as hf
 from lmx.data.tokenizers import build, settings
 from lmx.data.tokenizers.subword import with_special
 from lmx.errors import InputError
+from tests.data.tokenizers import sentencepiece_test
 
 SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 PIECES = ('the', 'café', 'cafe', '中', '文', '中文', 'The', ',')
@@ -63,6 +64,13 @@ def test_added_tokens_are_read_whole(folder):
   path = folder(added_tokens={}, tokenizer_config={'added_tokens_decoder': decoder})
   assert tokens(path, 'the <num>') == ['the', '<num>']
   assert '<hide>' not in tokens(path, 'the <hide>')  # special tokens in a text are ordinary text
+  assert tokens(path, 'the<hide>[CLS]the <num> [cls]', special_in_text=True)[:5] == [
+    'the',
+    '<hide>',
+    '[CLS]',
+    'the',
+    '<num>',
+  ]
   assert build.read('wordpiece', path).token_id('<hide>') == len(PIECES) + 6
   with pytest.raises(InputError, match='added token "<num>": got id 99; expected 13'):
     build.read('wordpiece', folder(tokenizer_config={}, added_tokens={'<num>': 99}))
@@ -208,6 +216,54 @@ def test_options_of_xlnet(tmp_path):
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
     with pytest.raises(InputError, match=words):
       settings.read(tmp_path, 'unigram')
+
+
+# Kind -> files without a tokenizer.json, a text with special tokens, its tokens.
+IN_TEXT = {
+  'wordpiece': ('[E1] the [/E1][MASK]  [mask]', ['[E1]', 'the', '[/E1]', '[MASK]', '[UNK]', '[UNK]', '[UNK]']),
+  'bpe': ('a <x><|endoftext|>a', ['a', 'Ġ', '<x>', '<|endoftext|>', 'a']),
+  'gpt_bpe': ('a<x> <unk>', ['a</w>', '<x>', '<unk>']),
+  'unigram': ('the <mask> the<sep>', ['▁', 'th', 'e', '<mask>', '▁', 'th', 'e', '<sep>']),
+}
+
+
+@pytest.mark.parametrize('declared', ['decoder', 'map'])
+@pytest.mark.parametrize('kind', IN_TEXT)
+def test_special_tokens_in_a_text_are_found_where_they_are_asked_for(kind, declared, folder, tmp_path):
+  extra = {'wordpiece': ('[E1]', '[/E1]'), 'unigram': ()}.get(kind, ('<x>',))
+  if kind == 'wordpiece':
+    folder()
+    size = len(SPECIAL) + len(PIECES)
+  elif kind == 'unigram':
+    sentencepiece_test.write(tmp_path / 'spiece.model', sentencepiece_test.learned())
+    size = 10**6
+  else:
+    made = build.train(kind, ['a name is a name'] * 9, vocab_size=270)
+    made._model.model.save(str(tmp_path))
+    size = made.vocab_size
+  as_token = {'single_word': False, 'lstrip': False, 'rstrip': False, 'normalized': False}
+  if declared == 'map':
+    (tmp_path / 'special_tokens_map.json').write_text(
+      json.dumps({'additional_special_tokens': [as_token | {'content': name} for name in extra]})
+    )
+  else:
+    given = {str(size + i): as_token | {'content': name, 'special': True} for i, name in enumerate(extra)}
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps({'added_tokens_decoder': given}))
+  text, expected = IN_TEXT[kind]
+  read = build.read(kind, str(tmp_path), special_in_text=True)
+  assert read.ids_to_tokens(read.encode(text)) == expected
+  ids, spans = read.encode_spans(text)
+  assert ids.tolist() == read.encode(text).tolist() == read.encode_batch([text])[0].tolist()
+  assert text[slice(*spans[expected.index([*extra, '<sep>'][0])])].strip() == [*extra, '<sep>'][0]
+  plain = build.read(kind, str(tmp_path))
+  assert not {*extra} & {*plain.ids_to_tokens(plain.encode(text))}
+  for one in (read, plain):  # what is saved keeps either
+    one.save(str(tmp_path / 'saved'))
+    again = build.load(str(tmp_path / 'saved'))
+    assert again.hash == one.hash and again.encode(text).tolist() == one.encode(text).tolist()
+  assert read.hash != plain.hash and 'special_in_text' not in plain.content()
+  changed = with_special(read, ['<new>'])
+  assert changed.encode(f'{text}<new>').tolist() == [*ids.tolist(), changed.token_id('<new>')]
 
 
 @pytest.mark.peer
