@@ -26,7 +26,7 @@ from lmx.errors import InputError
 from lmx.interop import huggingface, torch_file
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
-from lmx.interop.tensor_table import ABSENT, UNUSED, Row
+from lmx.interop.tensor_table import ABSENT, UNUSED, Row, repeated, unique
 
 _FASTAI, _SALESFORCE, _CORPUS = ('.pth', '.h5'), ('.pt',), 'corpus.*.data'
 _COPIES = ('encoder_dp.emb.weight', 'encoder_with_dropout.embed.weight')
@@ -166,12 +166,11 @@ def _renamed(
   path: pathlib.Path, tensors: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, str], list[Row]]:
   """Return (tensors without the prefixes of fastai and DropConnect and without copies, `Folder.names`, unused)."""
-  original = {re.sub(r'^[01]\.(?=encoder|rnns|decoder)', '', name): name for name in tensors}
+  original, unused = unique(tensors, lambda name: re.sub(r'^[01]\.(?=encoder|rnns|decoder)', '', name))
   found = {name: tensors[theirs] for name, theirs in original.items()}
   raw = {name.removesuffix('_raw').replace('.module.', '.') for name in found if name.endswith('_raw')}
   renamed: dict[str, np.ndarray] = {}
   names: dict[str, str] = {}
-  unused: list[Row] = []
   for name, x in found.items():
     plain = name.replace('.module.', '.')
     reason = 'repeats encoder.weight' if name in _COPIES else 'what DropConnect left of it' if plain in raw else ''
@@ -179,8 +178,9 @@ def _renamed(
       raise InputError(f'{path}: {name}: got other values than encoder.weight; expected a copy')
     if reason:
       unused.append(Row(UNUSED, original[name], x.shape, x.dtype.name, reason))
+    elif (ours := plain.removesuffix('_raw')) in renamed:
+      unused.append(repeated(original[name], x, names[ours], renamed[ours]))
     else:
-      ours = plain.removesuffix('_raw')
       renamed[ours], names[ours] = x, original[name]
   return renamed, names, unused
 

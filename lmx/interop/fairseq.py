@@ -27,7 +27,7 @@ from lmx.interop import torch_file
 from lmx.interop.huggingface.entry import LAYERS, check_value, fields_of, integer, rate, show
 from lmx.interop.huggingface.folder import CONFIG, Folder
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
-from lmx.interop.tensor_table import UNUSED, Row
+from lmx.interop.tensor_table import UNUSED, Row, repeated
 
 _DICTIONARY = 'dict.*.txt'
 _SPECIAL = ('<s>', '<pad>', '<eos>', '<unk>')  # the first ids; fairseq's </s> is <eos> here
@@ -184,8 +184,9 @@ def _renamed(tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], 
       continue
     for name, part in _parts(theirs, x).items():
       if name in renamed:
-        raise InputError(f'tensor "{theirs}": {names[name]} is the same; expected one of the two')
-      renamed[name], names[name] = part, theirs
+        unused.append(repeated(theirs, part, names[name], renamed[name]))
+      else:
+        renamed[name], names[name] = part, theirs
   return renamed, names, unused
 
 

@@ -38,7 +38,7 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
       begin = int.from_bytes(file.read(8), 'little')
       header = json.loads(file.read(begin))
   except (safetensors.SafetensorError, OSError) as error:
-    raise InputError(f'{path} is damaged or truncated: {error}') from None
+    raise InputError(f'{path} is damaged or truncated: {_first_cut(path) or error}') from None
   header.pop('__metadata__', None)
   tensors = {}
   for name, about in header.items():
@@ -47,6 +47,28 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
     start = 8 + begin + about['data_offsets'][0]
     tensors[name] = view(path, start, about['shape'], np.dtype(_DTYPES[about['dtype']]))
   return tensors
+
+
+def _first_cut(path: pathlib.Path) -> str:
+  """Return a line that names the first tensor whose numbers end beyond a file, '' if its header does not tell."""
+  try:
+    size = path.stat().st_size
+    with open(path, 'rb') as file:
+      length = int.from_bytes(file.read(8), 'little')
+      if 8 + length > size:
+        return f'its header ends at byte {8 + length:,} and the file at {size:,}' if size > 8 else ''
+      header = json.loads(file.read(length))
+    header.pop('__metadata__', None)
+    ends = sorted((8 + length + about['data_offsets'][1], name) for name, about in header.items())
+  except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+    return ''
+  cut = [(end, name) for end, name in ends if end > size]
+  if not cut:
+    return ''
+  return (
+    f'tensor "{cut[0][1]}" ends at byte {cut[0][0]:,} and the file at {size:,}; {len(cut)} of {len(ends)} tensors are '
+    'not whole'
+  )
 
 
 def view(path: pathlib.Path, start: int, shape: Any, dtype: np.dtype) -> np.ndarray:

@@ -43,10 +43,7 @@ def read(directory: Any) -> Folder:
   sizes = [math.prod(shape) for shape in shapes]
   numbers = {int(match[1]): path for path in directory.iterdir() if (match := re.fullmatch(_PART, path.name))}
   paths = [numbers[i] for i in sorted(numbers)]
-  try:
-    parts = [np.load(path, mmap_mode='r', allow_pickle=False).ravel() for path in paths]
-  except (OSError, ValueError) as error:
-    raise InputError(f'{directory}: params_*.npy cannot be read ({error})') from None
+  parts = [_part(path) for path in paths]
   size = sum(part.size for part in parts)
   if size != sum(sizes):
     raise InputError(
@@ -63,6 +60,14 @@ def read(directory: Any) -> Folder:
   fields = {'V': V, 'T': T, 'D': D, 'H': max(D // HEAD_WIDTH, 1), 'N': len(layers)}
   names = {name: f'array {i}' for i, name in enumerate(tensors)}
   return Folder('gpt', fields, tensors, 'gpt_bpe', True, names=names)
+
+
+def _part(path: pathlib.Path) -> np.ndarray:
+  """Return the numbers of a file, mapped."""
+  try:
+    return np.load(path, mmap_mode='r', allow_pickle=False).ravel()
+  except (OSError, ValueError, EOFError) as error:
+    raise InputError(f'{path} cannot be read ({error}); it may be truncated') from None
 
 
 def _cut(parts: Sequence[np.ndarray], begin: int, end: int) -> np.ndarray:

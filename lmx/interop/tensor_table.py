@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
+
+from lmx.errors import InputError
+from lmx.interop import mapped
 
 READ, RENAMED, UNUSED, NEW = 'read', 'renamed', 'unused', 'newly initialised'
 ABSENT = ''  # name in the file of a tensor of zeros that no file has
@@ -28,6 +33,46 @@ class Row(NamedTuple):
   shape: tuple[int, ...]
   dtype: str
   note: str = ''
+
+
+def unique(
+  tensors: Mapping[str, np.ndarray], rename: Callable[[str], str], names: Mapping[str, str] = {}
+) -> tuple[dict[str, str], list[Row]]:
+  """Give tensors other names, each name to one tensor.
+
+  Args:
+    tensors: name -> array.
+    rename: the other name of a tensor.
+    names: name -> that in the file, for messages and rows, where it is another.
+
+  Returns:
+    ({other name: name}, the rows of tensors that repeat one of the same other name).
+
+  Raises:
+    InputError: two tensors with other values get one name.
+  """
+  given: dict[str, str] = {}
+  unused: list[Row] = []
+  for name, x in tensors.items():
+    other = rename(name)
+    if other not in given:
+      given[other] = name
+    else:
+      unused.append(repeated(names.get(name, name), x, names.get(given[other], given[other]), tensors[given[other]]))
+  return given, unused
+
+
+def repeated(name: str, x: np.ndarray, other: str, y: np.ndarray) -> Row:
+  """Return the row of a tensor that is unused because it repeats another; raise InputError if the two differ."""
+  is_equal = x.shape == y.shape and np.array_equal(x, y, equal_nan=x.dtype.kind not in 'OSU')
+  mapped.release(x)
+  mapped.release(y)
+  if not is_equal:
+    raise InputError(
+      f'tensors "{other}" and "{name}": got other values in each; expected one of the two, because both are the same '
+      'parameter; remove the one that is not meant'
+    )
+  return Row(UNUSED, name, tuple(x.shape), x.dtype.name, f'repeats {other}')
 
 
 def lines(rows: Iterable[Row]) -> list[str]:

@@ -35,7 +35,7 @@ from lmx.errors import InputError
 from lmx.interop import tensorflow_objects
 from lmx.interop.huggingface import architectures, bert, gpt2, xlnet
 from lmx.interop.huggingface.folder import CONFIG, INDEX, WEIGHTS, Folder, read_json
-from lmx.interop.tensor_table import ABSENT, UNUSED, Row
+from lmx.interop.tensor_table import ABSENT, UNUSED, Row, repeated, unique
 
 BERT, GPT2, XLNET = 'bert_config.json', 'hparams.json', 'xlnet_config.json'
 _OPTIMIZER = rf'.*/(adam_[mv]|Adam(_1)?)|global_step|.*beta[12]_power|{tensorflow_objects.SKIPPED}'
@@ -108,9 +108,9 @@ def read(directory: Any) -> Folder:
 def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
   fields = gpt2.fields(_NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()})
   variables, unused = read_variables(directory)
-  names = {rename(name, _GPT2_NAMES): name for name in variables}
+  names, repeats = unique(variables, lambda name: rename(name, _GPT2_NAMES))
   tensors = {name: variables[v][0] if v.endswith('/w') else variables[v] for name, v in names.items()}
-  return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False, names=names, unused=unused)
+  return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False, names=names, unused=unused + repeats)
 
 
 def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
@@ -123,13 +123,13 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
     found = tensorflow_objects.bert(variables, graph.item(), directory)
     variables, keys, unused = found.arrays, found.keys, unused + found.unused
     head = 'BertForTokenClassification' if found.tags else head
-  names = {rename(name, _BERT_NAMES): name for name in variables}
+  names, repeats = unique(variables, lambda name: rename(name, _BERT_NAMES), keys)
   tensors = {name: variables[v].T if v.endswith('/kernel') else variables[v] for name, v in names.items()}
   if 'classifier.weight' in tensors:  # run_classifier.py's
     theirs = {**theirs, 'architectures': [head], 'num_labels': len(tensors['classifier.weight'])}
   name = architectures.recognise('bert', theirs, tensors)
   objective, labels = architectures.objective(name, theirs), architectures.labels(name, theirs)
-  own: dict[str, Any] = {'names': {ours: keys[v] for ours, v in names.items()}, 'unused': unused}
+  own: dict[str, Any] = {'names': {ours: keys[v] for ours, v in names.items()}, 'unused': unused + repeats}
   return Folder('bert', fields, tensors, bert.TOKENIZER, lower_case, name, objective, labels, **own)
 
 
@@ -148,8 +148,11 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
     part = name.removeprefix('model/transformer/')
     if part not in _STACKED:
       # Kernels of attention have three axes.
-      names[ours := rename(name, _XLNET_NAMES)] = name
-      tensors[ours] = x.T if name.endswith('/kernel') and x.ndim == 2 else x
+      ours, y = rename(name, _XLNET_NAMES), x.T if name.endswith('/kernel') and x.ndim == 2 else x
+      if ours in tensors:
+        unused.append(repeated(name, y, names[ours] or ours, tensors[ours]))
+      else:
+        names[ours], tensors[ours] = name, y
       continue
     shared = part != 'seg_embed' and not fields['untie']
     for i, y in enumerate([x] * fields['N'] if shared else x):
@@ -188,16 +191,20 @@ def read_variables(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], list
   Raises:
     InputError: TensorFlow is not installed, or the folder has no checkpoint, several, or a damaged one.
   """
-  prefix, tf = _prefix(directory), _tensorflow()
+  prefix, tf, at = _prefix(directory), _tensorflow(), ''
   try:
     reader = tf.train.load_checkpoint(str(prefix))
     shapes = reader.get_variable_to_shape_map()
     skipped = [name for name in sorted(shapes) if re.fullmatch(_OPTIMIZER, name)]
     unused = [Row(UNUSED, name, tuple(shapes[name]), '', 'of the optimizer, or a counter') for name in skipped]
-    return {name: _array(reader.get_tensor(name)) for name in sorted({*shapes} - {*skipped})}, unused
+    variables = {}
+    for name in sorted({*shapes} - {*skipped}):
+      at = f': variable "{name}"'
+      variables[name] = _array(reader.get_tensor(name))
+    return variables, unused
   except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:  # IndexError: a truncated file
     short = str(error).strip().splitlines()[0]
-    raise InputError(f'{prefix} is not a checkpoint of TensorFlow, or damaged or truncated: {short}') from None
+    raise InputError(f'{prefix} is not a checkpoint of TensorFlow, or damaged or truncated{at}: {short}') from None
 
 
 def _array(value: Any) -> np.ndarray:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -27,6 +29,9 @@ from lmx.interop import mapped
 _PROGRAM = pathlib.Path(__file__).with_name('unpickle.py')
 _BASE, _TIMES = 1 << 30, 8  # memory of the child: these bytes, and so many times the structure's
 _SECONDS = 900  # wall clock of the child
+_PROCESSOR, _SPEED = 20, 2_000_000  # its seconds of processor time, and bytes of structure for each further second
+_REPEATED = 1 << 28  # numbers of a tensor that repeats those of a smaller storage
+_AXES = 32
 
 
 @dataclasses.dataclass(eq=False)
@@ -59,7 +64,13 @@ def read(path: Any) -> Any:
   with tempfile.TemporaryDirectory() as folder:
     index = _index(path, pathlib.Path(folder) / 'index.json')
   try:
-    return _build(path, index)
+    content = _build(path, index)
+    if not index['truncated']:
+      return content
+    raise InputError(
+      f'{path}: not read: a zip file without the directory at its end: the file, of {path.stat().st_size:,} bytes, is '
+      'truncated after the numbers of its tensors'
+    )
   except (RecursionError, TypeError) as error:  # nested too deeply; a key that cannot be one
     raise InputError(f'{path}: not read: its structure is not that of a checkpoint ({error})') from None
 
@@ -67,11 +78,18 @@ def read(path: Any) -> Any:
 def _index(path: pathlib.Path, index: pathlib.Path) -> dict[str, Any]:
   """Run the child and return what it found."""
   memory = _BASE + _TIMES * min(path.stat().st_size, _BASE)
-  command = [sys.executable, '-I', os.fspath(_PROGRAM), os.fspath(path.resolve()), os.fspath(index), str(memory)]
+  seconds = _PROCESSOR + _structure(path) // _SPEED
+  files = [os.fspath(file) for file in (_PROGRAM, path.resolve(), index)]
+  command = [sys.executable, '-I', *files, str(memory), str(seconds)]
   try:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, env={}, check=False)
   except subprocess.TimeoutExpired:
     raise InputError(f'{path}: not read: it takes longer than {_SECONDS} seconds') from None
+  if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL) if hasattr(signal, 'SIGXCPU') else False:
+    raise InputError(
+      f'{path}: not read, and nothing of it was run: it takes more than {seconds} seconds of processor time, which its '
+      'size does not explain'
+    )
   if done.returncode:
     lines = done.stderr.strip().splitlines() or ['the process that reads it was stopped']
     raise InputError(f'{path}: not read, and nothing of it was run: {lines[-1]}')
@@ -79,6 +97,16 @@ def _index(path: pathlib.Path, index: pathlib.Path) -> dict[str, Any]:
     return json.loads(index.read_text())
   except (RecursionError, ValueError) as error:
     raise InputError(f'{path}: not read: its structure is damaged ({type(error).__name__})') from None
+
+
+def _structure(path: pathlib.Path) -> int:
+  """Return the bytes of a file that are unpickled: at most all, of the zip format those of data.pkl."""
+  size = path.stat().st_size
+  try:
+    with zipfile.ZipFile(path) as archive:
+      return min(size, sum(info.file_size for info in archive.infolist() if info.filename.endswith('data.pkl')))
+  except (zipfile.BadZipFile, ValueError, RuntimeError, OSError):
+    return size
 
 
 def _build(path: pathlib.Path, index: Mapping[str, Any]) -> Any:
@@ -122,8 +150,17 @@ def _tensor(path: pathlib.Path, size: int, storages: Mapping[str, Any], where: S
     raise InputError(f'{path}: tensor "{name}": its numbers are not in the file, which may be truncated')
   begin, length = storages[key]
   numbers = [*shape, *strides, offset]
-  if len(shape) != len(strides) or not all(type(n) is int and n >= 0 for n in numbers):
-    raise InputError(f'{path}: tensor "{name}": got shape {shape} and strides {strides}; expected whole numbers')
+  if len(shape) != len(strides) or len(shape) > _AXES or not all(type(n) is int and n >= 0 for n in numbers):
+    raise InputError(
+      f'{path}: tensor "{name}": got shape {show(shape)} and strides {show(strides)}; expected whole numbers from 0, '
+      f'as many strides as sizes, at most {_AXES}'
+    )
+  count, most = math.prod(n or 1 for n in shape), max(length // dtype.itemsize, _REPEATED)
+  if count > most:
+    raise InputError(
+      f'{path}: tensor "{name}": got shape {show(shape)}, of {count:,} numbers; expected at most {most:,}: its storage '
+      f'has {length:,} bytes'
+    )
   if 0 in shape:
     return np.zeros(shape, dtype)
   last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
@@ -134,8 +171,14 @@ def _tensor(path: pathlib.Path, size: int, storages: Mapping[str, Any], where: S
       f'{size:,}; it may be truncated'
     )
   numbers_in_file = mapped.view(path, begin, [length // dtype.itemsize], dtype)
-  steps = [stride * dtype.itemsize for stride in strides]
+  steps = [stride * dtype.itemsize if n > 1 else 0 for n, stride in zip(shape, strides, strict=True)]
   return np.lib.stride_tricks.as_strided(numbers_in_file[offset:], shape, steps, writeable=False)
+
+
+def show(numbers: Sequence[Any]) -> str:
+  """Return sizes for a message, truncated to 60 characters."""
+  text = str(list(numbers))
+  return text if len(text) <= 60 else text[:57] + '...'
 
 
 def write(path: Any, content: Any) -> None:

@@ -29,6 +29,7 @@ from lmx.interop.huggingface import transformer_xl as layout
 from lmx.interop.huggingface import word_vocabulary
 from lmx.interop.huggingface.entry import Tensors, fields_of, show
 from lmx.interop.huggingface.folder import CONFIG, Folder, read_json
+from lmx.interop.tensor_table import Row, unique
 
 CORPUS, MODEL = 'corpus-info.json', 'model.pt'
 _CACHES = ('cache.pkl', 'cache.pt')
@@ -84,7 +85,7 @@ def read(directory: Any) -> Folder:
     about = read_json(path)
     name = str(about.get('dataset', ''))
     variables, unused = tensorflow.read_variables(_model(directory))
-    fields, tensors, names = _of_tensorflow(path, about, variables)
+    fields, tensors, names, repeats = _of_tensorflow(path, about, variables)
     M, clamp, length = _LENGTHS.get(name, _OTHERS)
     fields |= {'M': M, 'clamp': clamp, 'same_length': True}
     distance = f'distances up to {clamp:,}' if clamp else 'any distance'
@@ -93,9 +94,10 @@ def read(directory: Any) -> Folder:
       'its files; model.M, model.clamp and data.length set others'
     )
   else:
-    fields, tensors, names = _of_torch(directory / MODEL)
+    fields, tensors, names, repeats = _of_torch(directory / MODEL)
     name, length, note, unused = '', min(fields['M'] or 128, 128), '', []
   data = {'batching': {'name': 'streams'}, 'length': length, 'batch_size': 16}
+  unused = [*unused, *repeats]
   folder = Folder('transformer_xl', fields, tensors, 'words', False, data=data, note=note, names=names, unused=unused)
   cache = next((found for file in _CACHES if (found := _find(directory, file))), None)
   if cache is None:
@@ -122,13 +124,13 @@ def _missing(directory: pathlib.Path) -> word_vocabulary.Vocabulary:
 
 def _of_tensorflow(
   path: pathlib.Path, about: Mapping[str, Any], variables: Tensors
-) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, str]]:
-  """Return (fields, tensors under the names of transformers, their names in the file) of a checkpoint."""
+) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, str], list[Row]]:
+  """Return (fields, tensors under the names of transformers, their names in the file, unused) of a checkpoint."""
   cutoffs = about.get('cutoffs', [])
   if not isinstance(cutoffs, list) or not all(type(cutoff) is int for cutoff in cutoffs):
     raise InputError(f'{path}: cutoffs: got {show(cutoffs)}; expected a list of token ids')
   cutoffs = cutoffs[1:-1]
-  names = {tensorflow.rename(name, _NAMES): name for name in variables}
+  names, repeats = unique(variables, lambda name: tensorflow.rename(name, _NAMES))
   tensors = {
     name: variables[old].T if old.rpartition('/')[2] in _TRANSPOSED else variables[old] for name, old in names.items()
   }
@@ -150,7 +152,7 @@ def _of_tensorflow(
   with fields_of(path):
     fields = layout.fields(settings | {'mem_len': 1})
   projected = {'project_same': is_projected} if sizes['div_val'] > 1 else {}
-  return fields | projected | {'fidelity': 'tf', 'eps': 0.0}, tensors, names
+  return fields | projected | {'fidelity': 'tf', 'eps': 0.0}, tensors, names, repeats
 
 
 def _sizes(tensors: Tensors) -> dict[str, Any]:
@@ -174,11 +176,11 @@ def _shape(tensors: Tensors, name: str, *, stacked: bool = False) -> tuple[int, 
   return shape[-2:]
 
 
-def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, str]]:
-  """Return (fields, tensors, their names in the file) of a MemTransformerLM saved whole."""
+def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, str], list[Row]]:
+  """Return (fields, tensors, their names in the file, unused) of a MemTransformerLM saved whole."""
   module: Any = torch_file.read(path)
   own = torch_file.tensors(module)
-  names = {name if name.startswith('crit.') else layout.PREFIX + name: name for name in own}
+  names, repeats = unique(own, lambda name: name if name.startswith('crit.') else layout.PREFIX + name)
   tensors = {name: own[old] for name, old in names.items()}
   clusters = ('crit.cluster_weight', 'crit.cluster_bias')
   tensors |= {name: tensors[name][::-1] for name in clusters if name in tensors}  # cluster i is the i-th from the end
@@ -199,7 +201,7 @@ def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
     rates['dropatt'] = dropatt.state.get('p', 0.0)
   with fields_of(path):
     fields = layout.fields({**sizes, **rates, **lnorm, 'cutoffs': cutoffs, 'untie_r': False, 'tie_projs': ties})
-  return fields | {'fidelity': 'pytorch'}, tensors, names
+  return fields | {'fidelity': 'pytorch'}, tensors, names, repeats
 
 
 def _with_vocabulary(folder: Folder, path: pathlib.Path, name: str) -> Folder:

@@ -2,11 +2,11 @@
 
 `lmx.interop.torch_file` starts it as a child process with limits on memory, time and output:
 
-  python -I unpickle.py FILE INDEX MEMORY
+  python -I unpickle.py FILE INDEX MEMORY SECONDS
 
-It unpickles FILE with at most MEMORY bytes and writes INDEX, JSON that names what is in the file and where its numbers
-are; it copies none. FILE is a plain pickle, or a file of torch.save in the zip format (PyTorch 1.6 and later) or in
-the one before.
+It unpickles FILE with at most MEMORY bytes and SECONDS of processor time and writes INDEX, JSON that names what is in
+the file and where its numbers are; it copies none. FILE is a plain pickle, or a file of torch.save in the zip format
+(PyTorch 1.6 and later) or in the one before.
 
 A pickle names functions that its reader calls. Here a name is one of: a container of the standard library; a function
 that rebuilds a tensor, replaced by one that records where its numbers are; or a class of a module in `INERT`, replaced
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import pickle
 import struct
 import sys
@@ -26,7 +27,7 @@ from typing import Any
 
 MAGIC = 0x1950A86A20F9469CFC6C  # of the format before PyTorch 1.6, which is four pickles and then the numbers
 REFUSED = 3
-SECONDS = 300  # of processor time
+GRACE = 5  # seconds of processor time between the signal to stop and the end
 STORAGES = {  # class of torch -> type of its numbers
   'DoubleStorage': 'float64',
   'FloatStorage': 'float32',
@@ -315,12 +316,57 @@ def read_zip(path: str) -> tuple[Any, dict[str, list[int]]]:
   return root, storages
 
 
+def read_truncated_zip(path: str) -> tuple[Any, dict[str, list[int]]]:
+  """Return (object, {storage: [offset, bytes]}) of a file of the zip format whose directory, at its end, is missing.
+
+  A header precedes each entry, data.pkl first. The last storage may end beyond the file, and others may be missing.
+  """
+  size = os.path.getsize(path)
+  missing = f'a zip file without the directory at its end: the file, of {size:,} bytes, is truncated'
+  with open(path, 'rb') as file:
+    name, start, _ = local_header(file, 0)
+    if not name.endswith('data.pkl'):
+      raise Refused(missing)
+    unpickler = Unpickler(file)
+    try:
+      file.seek(start)
+      root = unpickler.load()
+    except (EOFError, pickle.UnpicklingError):
+      raise Refused(f'{missing} within {name}, the names of its tensors') from None
+    storages: dict[str, list[int]] = {}
+    folder, at = name[: -len('data.pkl')], file.tell()
+    while (at := next_header(file, at)) >= 0:
+      name, start, length = local_header(file, at)
+      at = start
+      key = name[len(folder) + len('data/') :] if name.startswith(f'{folder}data/') else ''
+      if key in unpickler.storages:  # torch writes a header before it has the length
+        storage = unpickler.storages[key]
+        length = length or max(storage.numel, 0) * item_size(storage.dtype)
+        storages[key] = [start, length]
+        at = start + length
+  return root, storages
+
+
+def local_header(file: Any, at: int) -> tuple[str, int, int]:
+  """Return (name, start of the content, its length, 0 if the header has none) of the entry at a place of a zip file."""
+  file.seek(at)
+  header = file.read(30)
+  if len(header) < 30:
+    return '', at + 30, 0
+  length, name, extra = struct.unpack('<IHH', header[22:30])
+  return file.read(name).decode(errors='replace'), at + 30 + name + extra, 0 if length == 0xFFFFFFFF else length
+
+
+def next_header(file: Any, at: int) -> int:
+  """Return the place of the next header of a zip file, which is near: entries are aligned; -1 if there is none."""
+  file.seek(at)
+  distance = file.read(1 << 16).find(b'PK\x03\x04')
+  return at + distance if distance >= 0 else -1
+
+
 def read_pickle(path: str) -> tuple[Any, dict[str, list[int]]]:
   """Return (object, {storage: [offset, bytes]}) of a plain pickle, or of torch.save before PyTorch 1.6."""
   with open(path, 'rb') as file:
-    if file.read(2) == b'PK':
-      raise Refused('a zip file without its end; it may be truncated')
-    file.seek(0)
     root = Unpickler(file).load()
     if root != MAGIC:
       return root, {}
@@ -333,39 +379,44 @@ def read_pickle(path: str) -> tuple[Any, dict[str, list[int]]]:
     for key in Unpickler(file).load():
       header = file.read(8)
       storage = unpickler.storages.get(str(key))
-      if storage is None or len(header) < 8:
-        raise Refused('it ends before its numbers; it may be truncated')
+      if len(header) < 8:
+        break  # the file is truncated; the tensors of the other storages are named by who reads the index
+      if storage is None:
+        raise Refused('numbers of a storage that no tensor has')
       size = struct.unpack('<q', header)[0] * item_size(storage.dtype)
       storages[str(key)] = [file.tell(), size]
       file.seek(size, 1)
   return root, storages
 
 
-def limit(memory: int) -> None:
+def limit(memory: int, seconds: int) -> None:
   """Limit this process: memory, seconds, size of what it writes, no child processes. Where the system can."""
   try:
     import resource
   except ImportError:  # Windows
     return
-  for kind, value in (
-    (resource.RLIMIT_AS, memory),
-    (resource.RLIMIT_CPU, SECONDS),
-    (resource.RLIMIT_FSIZE, memory),
-    (resource.RLIMIT_NPROC, 0),
-    (resource.RLIMIT_CORE, 0),
+  for kind, value, most in (
+    (resource.RLIMIT_AS, memory, memory),
+    (resource.RLIMIT_CPU, seconds, seconds + GRACE),
+    (resource.RLIMIT_FSIZE, memory, memory),
+    (resource.RLIMIT_NPROC, 0, 0),
+    (resource.RLIMIT_CORE, 0, 0),
   ):
     hard = resource.getrlimit(kind)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (value, value))
+    bounded = lambda value, hard=hard: value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (bounded(value), bounded(most)))
 
 
-def main(path: str, index: str, memory: str) -> None:
+def main(path: str, index: str, memory: str, seconds: str) -> None:
   """Write the index of a file."""
-  limit(int(memory))
-  root, storages = (read_zip if zipfile.is_zipfile(path) else read_pickle)(path)
+  limit(int(memory), int(seconds))
+  with open(path, 'rb') as file:
+    truncated = file.read(2) == b'PK' and not zipfile.is_zipfile(path)
+  read = read_truncated_zip if truncated else read_zip if zipfile.is_zipfile(path) else read_pickle
+  root, storages = read(path)
   nodes, top = encode(root)
   with open(index, 'w') as file:
-    json.dump({'root': top, 'nodes': nodes, 'storages': storages}, file)
+    json.dump({'root': top, 'nodes': nodes, 'storages': storages, 'truncated': truncated}, file)
 
 
 if __name__ == '__main__':

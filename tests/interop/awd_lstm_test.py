@@ -262,6 +262,14 @@ def test_the_qrnn_of_salesforce(tmp_path):
     (lambda x: x | {'0.rnns.0.weight_hh_l0_raw': np.ones((27, 9), np.float32)}, r'expected \(36, 9\), an LSTM'),
     (lambda x: x | {'0.rnns.0.module.weight_hh_l0_reverse': TWO}, 'a layer of two directions'),
     (lambda x: ['text', x], 'expected a module of PyTorch'),
+    (
+      lambda x: x | {'encoder.weight': x['0.encoder.weight'] + 1},
+      'tensors "0.encoder.weight" and "encoder.weight": got other values in each',
+    ),
+    (
+      lambda x: x | {'0.rnns.0.bias_ih_l0': x['0.rnns.0.module.bias_ih_l0'] + 1},
+      'tensors "0.rnns.0.module.bias_ih_l0" and "0.rnns.0.bias_ih_l0": got other values in each',
+    ),
   ],
 )
 def test_what_is_not_an_awd_lstm_is_named(tmp_path, change, message):

@@ -19,6 +19,7 @@ from lmx.cli import main
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import translation
+from lmx.interop import fairseq
 from lmx.models import transformer
 from lmx.runs import convert, restore
 from tests.interop import fairseq_files
@@ -132,6 +133,16 @@ def test_a_renamed_tensor_is_named(name, tmp_path):
   missing = name.replace('in_proj_', 'q_proj.')
   with pytest.raises(InputError, match=rf'{missing}|V: got 0|unknown: model\.decoder\.other'):
     convert.import_run(str(tmp_path / 'release'), tmp_path / 'run')
+
+
+def test_two_tensors_of_one_parameter_are_refused_unless_they_are_equal(tmp_path):
+  content = fairseq_files.tensors(stacked=False)
+  name, other = 'encoder.layers.0.self_attn_layer_norm.weight', 'encoder.layers.0.layer_norms.0.weight'
+  save(tmp_path / 'one', content=content | {other: content[name] + 1})
+  with pytest.raises(InputError, match=f'tensors "{name}" and "{other}": got other values in each'):
+    fairseq.read(tmp_path / 'one')
+  save(tmp_path / 'two', content=content | {other: content[name]})
+  assert [row.note for row in fairseq.read(tmp_path / 'two').unused if row.name == other] == [f'repeats {name}']
 
 
 def test_a_truncated_checkpoint_is_refused(tmp_path):

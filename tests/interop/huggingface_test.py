@@ -126,6 +126,46 @@ def test_tied_matrices_and_constants_of_every_family_are_compared():
         huggingface.from_hf(name, cfg, tensors | {other: np.full(shape, 7.0, np.float32)})
 
 
+TWINS = [  # family, name in the file, the other that is the same parameter
+  ('bert', 'bert.embeddings.word_embeddings.weight', 'embeddings.word_embeddings.weight'),
+  ('bert', 'bert.embeddings.LayerNorm.weight', 'bert.embeddings.LayerNorm.gamma'),
+  ('bert', 'cls.predictions.transform.LayerNorm.bias', 'cls.predictions.transform.LayerNorm.beta'),
+  ('gpt2', 'transformer.wte.weight', 'wte.weight'),
+  ('gpt', 'transformer.h.0.ln_1.bias', 'h.0.ln_1.bias'),
+]
+
+
+@pytest.mark.parametrize(('name', 'one', 'other'), TWINS)
+def test_two_tensors_of_one_parameter_are_refused_unless_they_are_equal(name, one, other):
+  cfg, params = make(name)
+  tensors = huggingface.to_hf(name, cfg, params)
+  for given in (tensors | {other: tensors[one] + 1}, {other: tensors[one] + 1} | tensors):
+    with pytest.raises(InputError, match=f'tensors "({one}" and "{other}|{other}" and "{one})": got other values in e'):
+      huggingface.from_hf(name, cfg, given)
+  converted = huggingface.convert(name, cfg, tensors | {other: tensors[one].copy()})
+  jax.tree.map(np.testing.assert_array_equal, converted.params, huggingface.from_hf(name, cfg, tensors))
+  repeats = [(row.name, row.note) for row in converted.rows if row.note.startswith('repeats') and row.name == other]
+  assert repeats == [(other, f'repeats {one}')]
+
+
+@pytest.mark.parametrize('dtype', ['int32', 'bool', 'uint8', 'complex64'])
+def test_numbers_that_are_no_floats_are_refused(dtype):
+  cfg, params = make('gpt2')
+  tensors = huggingface.to_hf('gpt2', cfg, params)
+  tensors['transformer.ln_f.weight'] = tensors['transformer.ln_f.weight'].astype(dtype)
+  with pytest.raises(InputError, match=f'tensor "transformer.ln_f.weight": got numbers of type {dtype}; expected fl'):
+    huggingface.from_hf('gpt2', cfg, tensors)
+
+
+def test_numbers_beyond_float32_are_reported():
+  cfg, params = make('gpt2')
+  tensors = huggingface.to_hf('gpt2', cfg, params)
+  tensors['transformer.ln_f.weight'] = np.full(8, 1e300)
+  tensors['transformer.ln_f.bias'] = np.full(8, 1e30)
+  found = huggingface.convert('gpt2', cfg, tensors).nonfinite
+  assert found == ['transformer.ln_f.weight (numbers beyond float32)']
+
+
 def test_constants_are_those_of_transformers():
   entry, marian = huggingface.entry, huggingface.transformer
   assert entry.is_constant(np.arange(5)[None], entry.position_ids) and not entry.is_constant(

@@ -188,6 +188,38 @@ def test_bad_checkpoints_list_names_and_nothing_is_written(make, given, tmp_path
   assert not (tmp_path / 'run').exists()
 
 
+def test_a_truncated_checkpoint_names_the_variable(make, given, tmp_path, monkeypatch):
+  _, release, variables = make('bert')
+  given(variables)
+  whole = Reader.get_tensor
+
+  def cut(self, name):
+    if name == 'bert/pooler/dense/bias':
+      raise IndexError('Read fewer bytes than requested')
+    return whole(self, name)
+
+  monkeypatch.setattr(Reader, 'get_tensor', cut)
+  with pytest.raises(InputError, match='truncated: variable "bert/pooler/dense/bias": Read fewer bytes'):
+    convert.read(str(release), tmp_path / 'run')
+
+
+@pytest.mark.parametrize(
+  ('name', 'one', 'other'),
+  [
+    ('bert', 'bert/embeddings/word_embeddings', 'bert/embeddings/word_embeddings/weight'),
+    ('gpt2', 'model/wte', 'model/wte/weight'),
+  ],
+)
+def test_two_variables_of_one_parameter_are_refused_unless_they_are_equal(name, one, other, make, given, tmp_path):
+  _, release, variables = make(name)
+  given(variables | {other: variables[one] + 1})
+  with pytest.raises(InputError, match=f'tensors "{one}" and "{other}": got other values in each'):
+    convert.read(str(release), tmp_path / 'run')
+  given(variables | {other: variables[one]})
+  rows = convert.read(str(release), tmp_path / 'run').rows
+  assert [row.note for row in rows if row.name == other] == [f'repeats {one}']
+
+
 def test_capitals_in_the_vocabulary_say_that_text_is_not_lowered(make, given, tmp_path):
   folder, release, variables = make('bert', cased=True)
   given(variables)

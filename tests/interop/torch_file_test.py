@@ -6,6 +6,7 @@ import argparse
 import collections
 import os
 import pickle
+import re
 import subprocess
 import sys
 import zipfile
@@ -120,9 +121,23 @@ def test_a_truncated_file_names_the_tensor(tmp_path):
   path.write_bytes(whole[:-8])
   with pytest.raises(InputError, match='tensor "last": it ends at byte .* it may be truncated'):
     torch_file.read(path)
-  torch_files.save(path, {'first': TABLE})
-  path.write_bytes(path.read_bytes()[:-30])
-  with pytest.raises(InputError, match='a zip file without its end; it may be truncated'):
+  torch_files.save(path, {'first': TABLE, 'between': TABLE + 1, 'last': np.ones(50, np.float32)})
+  zipped = path.read_bytes()
+  ends = [zipped.index(x.tobytes()) + x.nbytes for x in (TABLE, TABLE + 1, np.ones(50, np.float32))]
+  for size, message in (
+    (len(zipped) - 30, f'a zip file without the directory at its end: the file, of {len(zipped) - 30:,} bytes, is tru'),
+    (ends[2] - 4, f'tensor "last": it ends at byte {ends[2]:,}; its storage ends at {ends[2]:,} and the file at'),
+    (ends[1], 'tensor "last": its numbers are not in the file, which may be truncated'),
+    (ends[1] - 60, 'tensor "between": its numbers are not in the file, which may be truncated'),
+    (ends[0] - 1, 'tensor "first": it ends at byte'),
+    (100, 'the file, of 100 bytes, is truncated within archive/data.pkl, the names of its tensors'),
+    (20, 'a zip file without the directory at its end: the file, of 20 bytes, is truncated'),
+  ):
+    path.write_bytes(zipped[:size])
+    with pytest.raises(InputError, match=re.escape(message)):
+      torch_file.read(path)
+  path.write_bytes(_by_torch(zipped)[: ends[2] - 4])
+  with pytest.raises(InputError, match='tensor "last": it ends at byte'):
     torch_file.read(path)
   for cut in range(0, len(whole) - 250, 7):  # anywhere before the numbers
     path.write_bytes(whole[:cut])
@@ -130,13 +145,23 @@ def test_a_truncated_file_names_the_tensor(tmp_path):
       torch_file.read(path) if cut % 21 == 0 else _in_process(path)
 
 
+def _by_torch(zipped):
+  """Return a zip file whose headers before the entries have no lengths, as PyTorch writes them."""
+  content = bytearray(zipped)
+  at = -1
+  while (at := content.find(b'PK\x03\x04', at + 1)) >= 0:
+    content[at + 14 : at + 26] = bytes(12)
+  return bytes(content)
+
+
 def _in_process(path):
   """Read without a child, which takes longer to start than to read."""
   try:
-    unpickle.read_pickle(path)
+    _, storages = unpickle.read_pickle(path)
   except Exception as error:
     raise InputError(str(error)) from None
-  raise AssertionError('read')
+  assert len(storages) < 2
+  raise InputError('a storage is not in the file')
 
 
 def test_a_tensor_beyond_its_storage_is_refused(tmp_path):
@@ -149,6 +174,52 @@ def test_a_tensor_beyond_its_storage_is_refused(tmp_path):
     for name, content in parts.items():
       archive.writestr(name, content)
   with pytest.raises(InputError, match='tensor "w": it ends at byte'):
+    torch_file.read(path)
+
+
+def _pickled_tensor(shape, strides, offset=0):
+  """Return the pickle of {'w': a tensor of a storage of four numbers}."""
+  number = lambda n: b'\x8a\x09' + n.to_bytes(9, 'little', signed=True)
+  numbers = lambda values: b'(' + b''.join(map(number, values)) + b't'
+  storage = b'(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x04tQ'
+  tensor = b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + number(offset) + numbers(shape) + numbers(strides)
+  return b'\x80\x02}X\x01\x00\x00\x00w' + tensor + b'\x89ccollections\nOrderedDict\n)RtRs.'
+
+
+@pytest.mark.parametrize(
+  ('shape', 'strides', 'expected'),
+  [
+    ([2**40, 2**40], [0, 0], 'of 1,208,925,819,614,629,174,706,176 numbers; expected at most'),
+    ([2**62, 4], [0, 0], 'numbers; expected at most'),
+    ([2**20, 2**12], [0, 0], 'of 4,294,967,296 numbers; expected at most'),
+    ([2**40, 0, 2**40], [0, 0, 0], 'numbers; expected at most'),
+    ([5], [2**62], 'it ends at byte'),
+    ([-2], [1], 'expected whole numbers from 0'),
+    ([2], [-1], 'expected whole numbers from 0'),
+    ([1] * 65, [0] * 65, 'at most 32'),
+  ],
+)
+def test_a_malformed_shape_names_the_tensor(tmp_path, shape, strides, expected):
+  with zipfile.ZipFile(tmp_path / 'x.pt', 'w') as archive:
+    archive.writestr('archive/data.pkl', _pickled_tensor(shape, strides))
+    archive.writestr('archive/data/0', np.arange(4, dtype=np.float32).tobytes())
+  with pytest.raises(InputError, match=f'x.pt: tensor "w": .*{expected}'):
+    torch_file.read(tmp_path / 'x.pt')
+
+
+def test_a_tensor_that_repeats_a_number_is_read(tmp_path):
+  """Expanded tensors have strides of zero; the stride of an axis of one number is not used."""
+  with zipfile.ZipFile(tmp_path / 'x.pt', 'w') as archive:
+    archive.writestr('archive/data.pkl', _pickled_tensor([1, 3, 2], [2**62, 0, 1], 2))
+    archive.writestr('archive/data/0', np.arange(4, dtype=np.float32).tobytes())
+  np.testing.assert_array_equal(torch_file.read(tmp_path / 'x.pt')['w'], [[[2, 3]] * 3])
+
+
+def test_keys_that_take_forever_to_hash_are_given_up(tmp_path, monkeypatch):
+  monkeypatch.setattr(torch_file, '_PROCESSOR', 1)
+  path = tmp_path / 'x.bin'
+  path.write_bytes(b'\x80\x02}N' + b'2\x86' * 60 + b'K\x01s.')  # {(((..), (..)), ((..), (..))): 1}, 2^60 hashes
+  with pytest.raises(InputError, match='x.bin: not read.*more than 1 seconds of processor time, which its'):
     torch_file.read(path)
 
 

@@ -118,6 +118,18 @@ def test_variables_become_the_parameters(case, given, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, back, params)
 
 
+def test_two_tensors_of_one_parameter_are_refused_unless_they_are_equal(given, tmp_path):
+  cfg, params = made()
+  (tmp_path / 'corpus-info.json').write_text(corpus(cfg, 'x'))
+  found = variables(cfg, params)
+  one, other = 'transformer/layer_0/ff/LayerNorm/gamma', 'transformer/layer_0/ff/LayerNorm/weight'
+  given(found | {other: found[one] + 1})
+  with pytest.raises(InputError, match=f'tensors "{one}" and "{other}": got other values in each'):
+    release.read(tmp_path)
+  given(found | {other: found[one]})
+  assert [row.note for row in release.read(tmp_path).unused if row.name == other] == [f'repeats {one}']
+
+
 def save_corpus(path, symbols):
   """A Corpus of data_utils with its Vocab, as pickle writes it."""
   ids = {symbol: i for i, symbol in enumerate(symbols)}

@@ -323,7 +323,7 @@ def _other_tensors(folder):
     (_index({'a': '/etc/passwd'}), ['weight_map: got "/etc/passwd"; expected a file of this folder']),
     (_index({'a': 'link.safetensors'}), ['weight_map: got "link.safetensors"; expected a file of this folder']),
     (_config(n_layer=3), ['13 tensors missing|12 tensors missing', r'transformer\.h\.2\.ln_1\.weight']),
-    (_cut, ['damaged or truncated']),
+    (_cut, ['damaged or truncated: tensor "transformer.wte.weight" ends at byte .* and the file at .*; 1 of 29 ten']),
     (_pickle, ['pytorch_model.bin: not read, and nothing of it was run']),
     (_without('model.safetensors'), ['has no model.safetensors']),
     (_without('tokenizer.json'), ['no tokenizer of kind bpe']),
@@ -366,6 +366,21 @@ def test_a_folder_with_a_pickle_is_imported_as_one_with_safetensors(form, made, 
     torch_files.save(folder / 'pytorch_model.bin', [tensors])
     with pytest.raises(InputError, match='got a list; expected tensors by name'):
       convert.import_run(str(folder), tmp_path / 'three')
+
+
+def test_a_tensor_of_two_shards_is_refused_unless_it_is_equal_in_both(made, tmp_path):
+  folder = copy(made['gpt2'][0], tmp_path / 'folder')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  (folder / 'model.safetensors').rename(folder / 'a.safetensors')
+  name = 'transformer.ln_f.weight'
+  weights = dict.fromkeys(tensors, 'a.safetensors') | {name: 'b.safetensors'}
+  (folder / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': weights}))
+  safetensors.numpy.save_file({name: tensors[name] + 1}, folder / 'b.safetensors')
+  with pytest.raises(InputError, match=f'tensors "{name} of a.safetensors" and "{name} of b.safetensors": got other'):
+    convert.read(str(folder), tmp_path / 'run')
+  safetensors.numpy.save_file({name: tensors[name]}, folder / 'b.safetensors')
+  rows = convert.read(str(folder), tmp_path / 'run').rows
+  assert [row.note for row in rows if row.name == f'{name} of b.safetensors'] == [f'repeats {name} of a.safetensors']
 
 
 def test_shards_of_the_hubs_cache_are_links_to_its_blobs(made, tmp_path):
@@ -433,6 +448,11 @@ def test_gpt_as_released(made, tmp_path):
   assert run.cfg == cfg
   jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
   np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
+  whole = (folder / 'params_3.npy').read_bytes()
+  for size in (0, 20, len(whole) - 4):
+    (folder / 'params_3.npy').write_bytes(whole[:size])
+    with pytest.raises(InputError, match=r'params_3.npy cannot be read \(.*\); it may be truncated'):
+      convert.import_run(str(folder), tmp_path / 'again')
   (folder / 'params_3.npy').unlink()
   with pytest.raises(InputError, match='got .* numbers in 10 files params_.*; expected .* by params_shapes.json'):
     convert.import_run(str(folder), tmp_path / 'again')

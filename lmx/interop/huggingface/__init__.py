@@ -43,7 +43,7 @@ from lmx.interop.huggingface import (
   xlnet,
 )
 from lmx.interop.huggingface.entry import Entry, Tensors, is_constant
-from lmx.interop.tensor_table import ABSENT, NEW, READ, RENAMED, UNUSED, Row
+from lmx.interop.tensor_table import ABSENT, NEW, READ, RENAMED, UNUSED, Row, unique
 
 FAMILIES: dict[str, ModuleType] = {
   'awd_lstm': awd_lstm,
@@ -99,13 +99,15 @@ def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
   """Return the tensors under their full names, without tied tensors and buffers.
 
   Raises:
-    InputError: a tied tensor or buffer differs from the value that lmx computes with.
+    InputError: a tied tensor or buffer differs from the value that lmx computes with, or two tensors get one name.
   """
-  renamed, given, unused = {}, {}, []
-  for original, tensor in tensors.items():
-    name = layout.PREFIX + original if re.match(layout.BARE, original) else original
-    name = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', name))
-    renamed[name], given[name] = tensor, original
+
+  def rename(name: str) -> str:
+    name = layout.PREFIX + name if re.match(layout.BARE, name) else name
+    return re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', name))
+
+  given, unused = unique(tensors, rename)
+  renamed = {name: tensors[original] for name, original in given.items()}
   for tied in layout.tied(cfg):
     if tied.name not in renamed:
       continue
@@ -212,6 +214,10 @@ def convert(
     for part in entry.path[:-1]:
       node = node.setdefault(part, {})
     stored = [named.tensors[n] for n in entry.names]
+    for n, x in zip(entry.names, stored, strict=True):
+      if not _is_float(x.dtype):
+        given = names.get(named.given[n], named.given[n])
+        raise InputError(f'tensor "{given}": got numbers of type {x.dtype.name}; expected floats')
     node[entry.path[-1]] = _load(entry, stored)
     for n, x in zip(entry.names, stored, strict=True):
       given = names.get(named.given[n], named.given[n])
@@ -219,15 +225,29 @@ def convert(
         rows.append(_row(NEW, '/'.join(entry.path), x, 'zeros'))
       else:
         rows.append(_row(READ, n, x) if given == n else _row(RENAMED, given, x, n))
-      nonfinite += [] if np.isfinite(x).all() else [given]
+      nonfinite += _nonfinite(given, x)
       mapped.release(x)
   return Converted(params, rows + [row._replace(name=names.get(row.name, row.name)) for row in named.unused], nonfinite)
+
+
+def _is_float(dtype: np.dtype) -> bool:
+  return dtype.kind == 'f' or dtype.name in _HALF
+
+
+def _nonfinite(name: str, x: np.ndarray) -> list[str]:
+  """Return the name of a tensor that has NaN or infinity, or numbers that float32 has not; else nothing."""
+  if not np.isfinite(x).all():
+    return [name]
+  if x.dtype.itemsize <= 4 or not x.size or np.abs(x).max() <= np.finfo(np.float32).max:
+    return []
+  return [f'{name} (numbers beyond float32)']
 
 
 def _load(entry: Entry, stored: Sequence[np.ndarray]) -> np.ndarray:
   """Return a parameter, float32 or half precision, which shares no memory with a file."""
   half = len({x.dtype for x in stored}) == 1 and stored[0].dtype.name in _HALF
-  value = np.ascontiguousarray(entry.load(*(stored if half else (np.asarray(x, np.float32) for x in stored))))
+  with np.errstate(over='ignore'):  # `convert` reports numbers beyond float32
+    value = np.ascontiguousarray(entry.load(*(stored if half else (np.asarray(x, np.float32) for x in stored))))
   return value.copy() if any(mapped.is_mapped(x) and np.may_share_memory(value, x) for x in stored) else value
 
 

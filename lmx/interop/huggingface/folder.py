@@ -26,7 +26,7 @@ from lmx.errors import InputError, nearest
 from lmx.interop import huggingface, mapped, torch_file
 from lmx.interop.huggingface import architectures, word_vocabulary
 from lmx.interop.huggingface.entry import Tensors, show
-from lmx.interop.tensor_table import Row
+from lmx.interop.tensor_table import Row, repeated
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
 PICKLES, PICKLES_INDEX = 'pytorch_model.bin', 'pytorch_model.bin.index.json'
@@ -126,10 +126,10 @@ def read(directory: Any) -> Folder:
   if not directory.is_dir():
     raise InputError(f'{directory} is not a directory')
   config = read_json(directory / CONFIG)
-  family, tensors = _family(directory, config), {}
+  family = _family(directory, config)
   layout = huggingface.family(family)
   try:
-    fields, tensors = layout.fields(config), _tensors(directory)
+    fields, (tensors, unused) = layout.fields(config), _tensors(directory)
     architecture = architectures.recognise(family, config, tensors)
     objective, labels = architectures.objective(architecture, config), architectures.labels(architecture, config)
   except InputError as error:
@@ -141,7 +141,7 @@ def read(directory: Any) -> Folder:
   if hasattr(layout, 'vocabulary'):
     own['vocabulary'] = functools.partial(layout.vocabulary, directory)
   name = getattr(layout, 'MODEL', family)
-  return Folder(name, fields, tensors, layout.TOKENIZER, lowers, architecture, objective, labels, **own)
+  return Folder(name, fields, tensors, layout.TOKENIZER, lowers, architecture, objective, labels, unused=unused, **own)
 
 
 def _family(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
@@ -164,18 +164,25 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
   return content
 
 
-def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
-  """Return the tensors of one file or of the shards in an index, safetensors before pickles."""
+def _tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], list[Row]]:
+  """Return (tensors of one file or of the shards in an index, those that repeat others); safetensors before pickles."""
   for whole, index in ((WEIGHTS, INDEX), (PICKLES, PICKLES_INDEX)):
     if not (directory / whole).exists() and not (directory / index).exists():
       continue
     names = [whole] if (directory / whole).exists() else _shards(directory, index)
     tensors: dict[str, np.ndarray] = {}
+    places: dict[str, str] = {}
+    unused: list[Row] = []
     for name in names:
       if not (directory / name).exists():
         raise InputError(f'{directory / name} does not exist; {index} lists it')
-      tensors |= mapped.read_safetensors(directory / name) if whole == WEIGHTS else _pickled(directory / name)
-    return tensors
+      read = mapped.read_safetensors if whole == WEIGHTS else _pickled
+      for tensor, x in read(directory / name).items():
+        if tensor in tensors:
+          unused.append(repeated(f'{tensor} of {name}', x, f'{tensor} of {places[tensor]}', tensors[tensor]))
+        else:
+          tensors[tensor], places[tensor] = x, name
+    return tensors, unused
   raise InputError(f'{directory} has no {WEIGHTS} and no {PICKLES}')
 
 
