@@ -215,6 +215,8 @@ def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[A
 
 def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:
   """Return the labels of rows or columns: the text of each token, after a dot if it continues a word."""
+  unknown = tokenizer.eos_id if tokenizer.unk_id is None else tokenizer.unk_id
+  ids = np.where(ids < tokenizer.vocab_size, ids, unknown)  # rows of the table beyond the tokenizer
   begins = np.append(True, tokenizer.starts_word(ids)[1:])
   texts = ['<eos>' if i == tokenizer.eos_id else tokenizer.decode([int(i)]).strip() for i in ids]
   return [text if first else f'\u00b7{text}' for text, first in zip(texts, begins, strict=True)]

@@ -78,7 +78,8 @@ class Evaluation:
     max_ratio: most tokens of a translation per source token, in place of `max_extra`; 0 for `max_extra`.
     max_length: most tokens of a translation, in place of both; 0 for these.
     allow_unk: whether a translation may contain the unknown word.
-    forbidden: ids that no translation contains; None forbids padding, and the unknown word without `allow_unk`.
+    forbidden: ids that no translation contains; None forbids padding, the unknown word without `allow_unk`, and rows of
+      the model's table beyond the tokenizer's ids.
     renormalise: the search adds log-probabilities among the allowed tokens, in place of those among all.
     forced_first: id with which the search begins every translation; None for no such token.
     forced_end: the search ends a translation at its limit with the end of text.

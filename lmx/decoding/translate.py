@@ -42,7 +42,9 @@ class Options:
     stop: 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
     tokens: source positions of a batch.
     allow_unk: whether a translation may contain the unknown word.
-    forbidden: ids that no translation contains; None forbids padding, and the unknown word without `allow_unk`.
+    forbidden: ids that no translation contains; None forbids padding, the unknown word without `allow_unk`, and rows of
+      the model's table beyond the tokenizer's ids. Those of a folder of transformers leave these rows in the search, as
+      `generate` does; they are read as the unknown word.
     renormalise, forced_first, forced_end: `renormalise`, `first` and `force_end` of lmx/decoding/beam_search.py.
     sample: sample translations with `temperature` and `seed` instead of searching for the best.
     temperature: divides the logits in sampling.
@@ -117,11 +119,9 @@ class Options:
 
   def forbidden_ids(self, tokenizer: Any, vocab_size: int) -> tuple[int, ...]:
     """Return the ids that no translation contains; `tokenizer` is the target's."""
-    usual = generate.forbidden_ids(tokenizer, vocab_size, allow_unk=self.allow_unk)
     if self.forbidden is None:
-      return usual
-    beyond = {i for i in usual if i >= tokenizer.vocab_size}
-    return tuple(sorted({*self.forbidden} - {tokenizer.eos_id} | beyond))
+      return generate.forbidden_ids(tokenizer, vocab_size, allow_unk=self.allow_unk)
+    return tuple(sorted({*self.forbidden} - {tokenizer.eos_id}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,9 +190,10 @@ class Translator:
     return [np.append(ids, target.eos_id).astype(np.int32) for ids in all_ids]
 
   def text(self, ids: Iterable[int]) -> str:
-    """Decode ids, without EOS, to text in one line."""
+    """Decode ids, without EOS, to text in one line; an id beyond the tokenizer's is the unknown word."""
     target = self.tokenizer.target
-    return one_line(target.decode([int(i) for i in ids if i != target.eos_id]))
+    known = (int(i) if i < target.vocab_size else target.unk_id for i in ids if i != target.eos_id)
+    return one_line(target.decode([i for i in known if i is not None]))
 
 
 def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
@@ -373,7 +374,7 @@ def _replace_unknown(
   """Return the text of ids whose unknown words are replaced by the translation or the copy of a source word."""
   tokenizer, words = translator.tokenizer, []
   for token, a_S in zip(tokens, a_TS, strict=True):
-    if token == tokenizer.unk_id:
+    if token == tokenizer.unk_id or token >= tokenizer.target.vocab_size:
       word = source[int(np.argmax(a_S[: len(source)]))]
       words.append(dictionary.get(word, word))
     elif token != tokenizer.eos_id:

@@ -78,8 +78,11 @@ def vocabularies(separate=False, codes=('>>fra<<', '>>deu<<')):
   return [{word: i for i, word in enumerate(group)} for group in words]
 
 
-def made(separate=False, seed=2, ends=5.0, scale=0.8, table=0.2, **changes):
-  """(Config, parameters, vocabularies) with weights far from their initial values; `ends` scales the row of the end."""
+def made(separate=False, seed=2, ends=5.0, scale=0.8, table=0.2, padded=0.0, **changes):
+  """(Config, parameters, vocabularies) with weights far from their initial values.
+
+  `ends` scales the row of the end; `padded` is added to the bias of rows beyond the vocabulary, of which V has some.
+  """
   ids = vocabularies(separate)
   sizes = {**SIZES, **layout._MODEL, 'V': len(ids[-1]), 'source_V': len(ids[0]) if separate else 0} | changes
   cfg = transformer.Config(**sizes)
@@ -91,6 +94,7 @@ def made(separate=False, seed=2, ends=5.0, scale=0.8, table=0.2, **changes):
       drawn = float('layer_norm.weight' in name) + width * rng.normal(size=entry.shape)
       tensors[name] = drawn.astype(np.float32)
   tensors[layout._tables(cfg)[1]][0] *= ends  # so that texts end at different lengths
+  tensors['final_logits_bias'][:, len(ids[-1]) :] += padded
   return cfg, tensors, ids
 
 

@@ -284,6 +284,50 @@ def test_transformers_agrees(case, tmp_path):
     check_search(translator(loaded), options, given, found['searches'][name])
 
 
+PADDED = [-1.5, 4.0]  # the second is emitted
+
+
+@functools.cache
+def padded_size():
+  return len(marian_folders.vocabularies()[0]) + 13
+
+
+@pytest.mark.parametrize('shift', PADDED)
+def test_rows_beyond_the_tokenizer_take_part_in_the_search(shift, tmp_path):
+  cfg, tensors = save(tmp_path / 'folder', V=padded_size(), padded=shift)
+  convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
+  run = lmx.load(tmp_path / 'run')
+  size, pad = run.tokenizer.vocab_size, run.tokenizer.pad_id
+  assert cfg.V == size + 13
+  (found,) = run.translations(LINES[:1], max_length=8)
+  source = np.asarray([[*run.tokenizer.encode(LINES[0]), 0]])
+  for one in found:
+    ids = list(one.tokens)
+    batch = {'source_BS': source, 'tokens_BT': np.asarray([[run.tokenizer.target.start_id, *ids, *[0] * 8][:8]])}
+    scores = np.array(logits(cfg, huggingface.from_hf('transformer', cfg, tensors)['model'], batch)[0], np.float64)
+    scores[:, pad] = -np.inf
+    log_p_TV = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    free = ids[:-1] if len(ids) == 8 else ids  # the last is forced
+    assert one.log_p == pytest.approx(log_p_TV[np.arange(len(free)), free].sum(), abs=1e-4)
+    known = [i for i in ids if i < size]
+    assert one.text == run.tokenizer.target.decode([i for i in known if i])
+  assert any(i >= size for one in found for i in one.tokens) == (shift > 0)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize('shift', PADDED)
+def test_a_padded_table_is_searched_as_transformers_does(shift, tmp_path):
+  python = os.environ.get('LMX_TRANSFORMERS', '')
+  if not python:
+    pytest.skip('set LMX_TRANSFORMERS to an interpreter with transformers, torch and sentencepiece')
+  save(tmp_path / 'folder', V=padded_size(), padded=shift)
+  convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
+  loaded, searches = restore.load(tmp_path / 'run'), {name: SEARCHES[name] for name in ('beam 4', 'greedy', 'limit')}
+  found = marian_folders.peer(python, tmp_path / 'folder', strings=[], searches=searches)['searches']
+  for name, given in searches.items():
+    check_search(translator(loaded), translation.decoding_options(loaded.run), given, found[name])
+
+
 def test_an_option_that_is_given_replaces_those_of_the_folder(imported):
   run = lmx.load(imported[0])
   pad = run.tokenizer.pad_id
