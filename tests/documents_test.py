@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib
 import pathlib
 import re
@@ -61,6 +62,25 @@ def test_the_page_of_the_commands_shows_every_command_and_exit_code():
     assert f'| `lmx {command}' in text, command
   for code in re.findall(r'\b(\d+) (?:done|bad input|the loss|stopped|interrupted)', main.__doc__):
     assert f'| {code} |' in text, f'exit code {code}'
+
+
+def test_the_site_has_every_page_in_its_navigation():
+  text = (ROOT / 'mkdocs.yml').read_text()
+  pages = set(re.findall(r'(?m)^ +- (?:\w+: )?(\S+\.md)$', text))
+  written = {str(p.relative_to(ROOT / 'docs')) for p in (ROOT / 'docs').rglob('*.md')}
+  assert not written - pages, f'add to nav of mkdocs.yml: {sorted(written - pages)}'
+  generated = {'contributing.md', 'changelog.md', 'api/models.md', 'api/layers.md', 'api/objectives.md'}
+  generated |= {f'notebooks/{p.stem}.md' for p in (ROOT / 'notebooks').glob('*.ipynb')}
+  assert pages - written == generated
+
+
+def test_extras_that_the_documents_name_exist():
+  metadata = configparser.ConfigParser()
+  metadata.read(ROOT / 'setup.cfg')
+  for document in DOCUMENTS:
+    for names in re.findall(r'(?:\.|lmx)\[([a-z0-9,-]+)\]', (ROOT / document).read_text()):
+      for name in names.split(','):
+        assert name in metadata['options.extras_require'], f'{document}: extra {name}'
 
 
 def blocks(document: str) -> list[str]:

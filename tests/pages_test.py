@@ -19,6 +19,7 @@ import pytest
 
 from lmx.cli import main
 from lmx.models import registry
+from tests import documents_test
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / 'docs'
@@ -52,9 +53,7 @@ def run(command: str, folder: pathlib.Path, **variables: str) -> subprocess.Comp
 @pytest.mark.parametrize('command, message', [p for p in PRINTED if any(name in p[0] for name in LONG)])
 def test_a_failed_run_gets_the_message_of_the_page(command, message, tmp_path):
   if 'runs/reviews' in command:
-    assert (
-      run('lmx train --config=experiments/bert/quickstart.py:tiny --workdir=runs/reviews', tmp_path).returncode == 0
-    )
+    assert run('lmx train --config=experiments/bert/tasks.py:tiny --workdir=runs/reviews', tmp_path).returncode == 0
   elif 'lr=3e-3' in command:
     command = command.replace('quickstart.py', 'quickstart.py:tiny')
     assert run(command.replace('optim.lr=3e-3', 'train.steps=2'), tmp_path).returncode == 0
@@ -112,6 +111,22 @@ def test_every_option_and_program_is_generated():
   text = generated.configuration()
   assert all(f'### model: {name}\n' in text for name in registry.names())
   assert '| `optim.lr` | `float` | ' in text and '| `train.patience` | `int` | `0` | validations without' in text
+
+
+def test_programs_of_the_pages_parse():
+  """Every `python -m launch.NAME ...` of a page, and the lmx command after its `--`."""
+  parsers = dict(hook('generated').launcher_parsers())
+  seen = set()
+  for document in documents_test.DOCUMENTS:
+    text = re.sub(r'\s*\\\n\s*', ' ', (ROOT / document).read_text())
+    for command in re.findall(r'python -m launch\.(\w+ [^`\n]+)', text):
+      name, *words = shlex.split(command.partition('  #')[0].rstrip(' .,;:'))
+      at = words.index('--') if '--' in words else len(words)
+      own = [word for word in words[:at] if not word.startswith('--config.')]
+      parsers[name].parse_args(own)
+      documents_test.check_commands(f'lmx {shlex.join(words[at + 1 :])}')
+      seen.add(name)
+  assert seen == {'local', 'slurm', 'tpu_vm', 'gke', 'sweep', 'tables'}
 
 
 def test_a_notebook_becomes_a_page():
