@@ -85,7 +85,8 @@ class TrainedRun(RestoredRun):
     Args:
       inputs: path of a file (see `lmx predict --help`), or a list. An element of it is a text or a tuple of the texts
         of a row; for a tagger a list of words, or a text with white space between words; for questions a tuple
-        (question, passage); or a dict as a line of a .jsonl file has it.
+        (question, passage); or a dict as a line of a .jsonl file has it. Texts of rows are read as they are; in files
+        other than .txt they lose the white space around them, as in training.
       split: a split of the run's own data, in place of inputs.
       n_best: candidates to return with each answer to a question.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import json
 import pathlib
 import re
@@ -21,6 +22,7 @@ from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
 from lmx.models import registry
+from lmx.prediction import classification, tasks
 from lmx.runs import convert, restore
 from tests import drawn
 from tests.interop import fairseq_files
@@ -140,6 +142,21 @@ def test_inputs_in_python_are_predicted_as_the_command_does_a_file(
   (predicted,) = loaded(name).predict([inputs])
   assert main.main(['predict', f'--workdir={folder(name)}', f'--input={tmp_path}/in.jsonl']) == 0
   assert json.loads(capsys.readouterr().out) == predicted
+
+
+def test_white_space_around_a_text_in_python_is_read_and_that_in_a_table_is_not(loaded, tmp_path):
+  run, text = loaded('GPT2ForSequenceClassification'), 'The method\treturns'
+  spaced = [f'  {text} ', f'\n{text}', text]
+  (tmp_path / 'in.jsonl').write_text(''.join(json.dumps({'text': one}) + '\n' for one in spaced))
+  for inputs, expected in ((spaced, spaced), (tmp_path / 'in.jsonl', [text] * 3)):
+    read = tasks._read(run, classification, inputs)
+    split = read.corpus.splits[read.split]
+    rows = [split.tokens[a:b].tolist() for a, b in itertools.pairwise(split.offsets)]
+    assert [run.tokenizer.decode(row).removesuffix('<|endoftext|>') for row in rows] == expected
+  first, second, third = (row['probabilities'] for row in run.predict(spaced))
+  assert first != third != second
+  with pytest.raises(InputError, match='line 1: column text is empty'):
+    run.predict([' \t'])
 
 
 def test_inputs_of_another_form_are_named(loaded, tmp_path):

@@ -104,11 +104,16 @@ def text_columns(loaded: RestoredRun) -> tuple[str, ...]:
   return tuple(names[0] for names in tables.TABLES[name].texts) if name in tables.TABLES else loaded.run.data.texts
 
 
-def read_rows(path: str, loaded: RestoredRun) -> list[Row]:
+def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row]:
   """Return the rows of a file.
 
   A .txt file has a text a line. Other files are tables (`lmx.data.builders.cells`) with the columns of `text_columns`
   and optionally that of the label.
+
+  Args:
+    path: the file.
+    loaded: the run.
+    strip: texts of tables lose the white space around them, as in training.
 
   Raises:
     InputError: the file cannot be read or is empty, a line is empty or malformed, a label is unknown, or a score of a
@@ -121,7 +126,7 @@ def read_rows(path: str, loaded: RestoredRun) -> list[Row]:
     rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
   else:
     is_scored, label = loaded.run.objective_name == 'regress', (loaded.run.data.label,)
-    table = tables.Table(tuple((name,) for name in columns), label, scores=is_scored, choices=choices)
+    table = tables.Table(tuple((name,) for name in columns), label, scores=is_scored, choices=choices, strip=strip)
     if loaded.run.data.dataset in tables.TABLES:
       table = dataclasses.replace(table, prepare=tables.TABLES[loaded.run.data.dataset].prepare)
     entries = tables.read(table, path, 'test')
@@ -146,9 +151,9 @@ def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
     yield number, line
 
 
-def read_file(loaded: RestoredRun, path: str) -> Inputs:
+def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
   """Return the rows of a file; see `read_rows`."""
-  rows = read_rows(path, loaded)
+  rows = read_rows(path, loaded, strip=strip)
   texts = [text for row in rows for text in row.texts]
   no_labels = {path: [0] * len(texts)}  # placeholders: batches of documents need labels
   corpus = corpora.Corpus.from_texts({path: texts}, batched.tokenizer(loaded, texts), labels=no_labels)

@@ -62,7 +62,10 @@ def _shorten(row: Mapping[str, Any], n_best: int) -> dict[str, Any]:
 
 
 def _read(loaded: RestoredRun, task: ModuleType, inputs: Any) -> Inputs:
-  """Return the inputs of a file, or of a list, which is read as a file of JSON lines is."""
+  """Return the inputs of a file, or of a list, which is read as a file of JSON lines is.
+
+  Texts of a list keep the white space around them, which a byte-level BPE reads.
+  """
   if isinstance(inputs, (str, os.PathLike)):
     return task.read_file(loaded, os.fspath(inputs))
   with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +74,7 @@ def _read(loaded: RestoredRun, task: ModuleType, inputs: Any) -> Inputs:
       for number, one in enumerate(inputs, 1):
         file.write(json.dumps(_line(loaded, task, one, number)) + '\n')
     try:
-      return task.read_file(loaded, path)
+      return task.read_file(loaded, path, **({'strip': False} if task is classification else {}))
     except InputError as error:
       raise InputError(str(error).replace(path, 'inputs')) from None
 

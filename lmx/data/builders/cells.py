@@ -148,17 +148,24 @@ def format_lines(numbers: Sequence[int]) -> str:
   return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > _SHOWN else ""}'
 
 
-def text(value: Any, where: str) -> str:
-  """Return a cell as text, stripped of white space, '' for null and NaN.
+def text(value: Any, where: str, *, strip: bool = True) -> str:
+  """Return a cell as text, '' for null and NaN.
+
+  Args:
+    value: the cell.
+    where: file, line and column, for messages.
+    strip: without white space around it.
 
   Raises:
-    InputError: the cell is a list, an object or an infinite number; `where` names file, line and column.
+    InputError: the cell is a list, an object or an infinite number.
   """
   if value is None or value != value:
     return ''
   if isinstance(value, (list, dict)) or isinstance(value, float) and math.isinf(value):
     raise InputError(f'{where}: got {documents.show(value)}; expected a text')
-  return value.strip() if isinstance(value, str) else json.dumps(value)
+  if not isinstance(value, str):
+    return json.dumps(value)
+  return value.strip() if strip else value
 
 
 def label(value: Any, where: str) -> str:

@@ -48,6 +48,7 @@ class Table:
     broken: skip records that break over lines, as GLUE's own loader does.
     read: reads a file of a special format into (line number, cells).
     prepare: adds columns to the cells of a row, given its location in the file; also applied to rows of the user.
+    strip: texts lose the white space around them.
   """
 
   texts: tuple[tuple[str, ...], ...]
@@ -65,6 +66,7 @@ class Table:
   broken: bool = False
   read: Callable[[str], Iterator[tuple[int, cells.Cells]]] | None = None
   prepare: Callable[[cells.Cells, str], cells.Cells] = lambda row, where: row
+  strip: bool = True
 
   @property
   def pairs(self) -> bool:
@@ -412,8 +414,8 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
     answer = _answer(table, row.get(name), f'{where}: {name}')
     if answer is None:
       continue
-    texts = tuple(cells.text(row[column], f'{where}: {column}') for column in columns)
-    empty = next((i for i, text in enumerate(texts) if not text and not (i == 1 and table.pairs)), None)
+    texts = tuple(cells.text(row[column], f'{where}: {column}', strip=table.strip) for column in columns)
+    empty = next((i for i, text in enumerate(texts) if not text.strip() and not (i == 1 and table.pairs)), None)
     if empty is not None:
       raise InputError(f'{where}: column {columns[empty]} is empty')
     if not answer and split == 'train':
