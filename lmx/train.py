@@ -271,9 +271,10 @@ class Session:
     data = self.run.data
     with pipeline.prefetch(self.batches, self.done, self.total_steps, self.rows, data.prefetch, data.workers) as stream:
       for index, batch in stream:
-        self.state, self.model_state, metrics = self.train_step(
-          self.state, self.model_state, self.engine.put_batch(batch), self.train_key
-        )
+        with logger.compiling(index + 1, batch):
+          self.state, self.model_state, metrics = self.train_step(
+            self.state, self.model_state, self.engine.put_batch(batch), self.train_key
+          )
         self._check_finite()  # the previous update, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from launch import jobs
@@ -95,7 +97,7 @@ def read_data_hash(folder: Any) -> str:
 def measure(folder: Any, metric: Metric) -> Measurement:
   """Return the metric of a finished run on the validation split, for the parameters that the run evaluates.
 
-  They are the best by validation loss, unless `evaluation.which` sets others.
+  They are the best by `train.best_by`, unless `evaluation.which` sets others.
 
   Raises:
     InputError: there is no such metric, or it is not finite.
@@ -112,15 +114,37 @@ def measure(folder: Any, metric: Metric) -> Measurement:
     known = sorted({k for record in candidates for k, v in record.items() if isinstance(v, float)} - {'seconds'})
     raise InputError(f'the run has no metric "{metric.name}"; it has: {", ".join(known) or "none"}')
   last = metric.final or read_setting(folder, 'evaluation', 'which') in ('last', 'average')
-  chosen = with_metric[-1] if last else min(with_metric, key=lambda record: _number(record.get('loss', 0.0)))
+  chosen = with_metric[-1] if last else min(with_metric, key=functools.partial(_score, _ranking(folder)))
   value = float(chosen[metric.name])
   if not math.isfinite(value):
     raise InputError(f'the metric "{metric.name}" of the run is {value}')
   return Measurement(value, int(chosen['step']), steps, seconds)
 
 
-def _number(value: Any) -> float:
-  return math.inf if math.isnan(float(value)) else float(value)
+def _ranking(folder: Any) -> str:
+  """Return the name of the metric that ranks the validations of a finished run."""
+  name = read_setting(folder, 'train', 'best_by') or 'loss'
+  if name != 'headline':
+    return name
+  return json.loads((folder / 'results.json').read_text())['metric']
+
+
+def _score(name: str, record: Mapping[str, Any]) -> float:
+  """Return a record's metric, lower being better, infinity for NaN."""
+  value = direction.lower_is_better(name, float(record.get(name, 0.0)))
+  return math.inf if math.isnan(value) else value
+
+
+def progress(folder: Any) -> str:
+  """Return the last step of a run, of how many if the config says it, and its last losses."""
+  steps, last = read_setting(folder, 'train', 'steps'), {record['split']: record for record in read_records(folder)}
+  if not last:
+    return 'begins'
+  step = max(int(record['step']) for record in last.values())
+  losses = [
+    f'{split} {float(last[split]["loss"]):.4g}' for split in ('train', 'valid') if 'loss' in last.get(split, {})
+  ]
+  return ', '.join([f'step {step:,}' + (f' of {steps:,}' if steps else ''), *losses])
 
 
 def log_tail(folder: pathlib.Path, lines: int = 20, most: int = 2000) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 from launch import jobs
 from launch.command import PREEMPTED
-from launch.sweep import report, study, trial
+from launch.sweep import metrics, report, study, trial
+
+SHOWN = 60.0  # seconds between two lines on a running trial
 
 
 class Scheduler:
@@ -27,6 +29,7 @@ class Scheduler:
     self.workers: dict[int, trial.Worker] = {}
     self.signals = self.number = 0
     self._last_claim = self._last_beat = -1e9
+    self._last_shown = time.monotonic()
 
   def run(self) -> int:
     """Run until every trial has ended; return 0, or 75 after SIGTERM, 130 after Ctrl-C."""
@@ -36,6 +39,7 @@ class Scheduler:
         self._fill()
         self._advance()
         self._beat()
+        self._show_progress()
         time.sleep(self.args.poll)
     finally:
       for worker in self.workers.values():
@@ -119,6 +123,15 @@ class Scheduler:
       for worker in self.workers.values():
         worker.trial.set_user_attr('pulse', round(now, 3))
       self._last_beat = now
+
+  def _show_progress(self) -> None:
+    """Print a line for each running trial, every `SHOWN` seconds."""
+    if time.monotonic() - self._last_shown < SHOWN:
+      return
+    for worker in self.workers.values():
+      seed = f', seed {worker.seed + 1} of {len(worker.runs)}' if len(worker.runs) > 1 else ''
+      self._log(f'trial {worker.number:04d}{seed}: {metrics.progress(worker.workdirs[worker.seed])}')
+    self._last_shown = time.monotonic()
 
   def _log(self, words: str) -> None:
     print(f'[{time.strftime("%H:%M:%S")}] {words}', flush=True)

@@ -34,16 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from tqdm import tqdm
-
   from lmx import inference
+  from lmx.reporting import waiting
 
   tokens = 0
   with contextlib.ExitStack() as stack:
     write = stack.enter_context(_writer(args.output))
     lines = _lines(args.input)
     embedded = inference.load(args.workdir, args.which, args.overrides).embed(lines, batch=args.batch, carry=args.carry)
-    for number, (words, layers) in enumerate(tqdm(embedded, total=len(lines), unit=' lines', disable=None)):
+    for number, (words, layers) in enumerate(waiting.bar(embedded, 'embed', len(lines), ' lines')):
       write(f'{number}_tokens', np.asarray(words, np.str_))
       if len({layer.shape[-1] for layer in layers}) == 1:
         write(str(number), np.stack(layers))

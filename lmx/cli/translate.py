@@ -202,12 +202,10 @@ def _sides(workdir: Any) -> tuple[str, str]:
 
 
 def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], weights: Sequence[Any]) -> None:
-  from tqdm import tqdm
-
-  from lmx.reporting import plots
+  from lmx.reporting import plots, waiting
 
   pairs = zip(sources, texts, weights, strict=True)
-  for number, (source, text, a_TS) in enumerate(tqdm(pairs, 'drawing', len(sources), leave=False, disable=None), 1):
+  for number, (source, text, a_TS) in enumerate(waiting.bar(pairs, 'drawing', len(sources)), 1):
     if len(source):
       path = os.path.join(folder, f'{number:04}.png')
       plots.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer.target, text))

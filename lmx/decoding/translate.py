@@ -15,13 +15,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from lmx import documents, placement
 from lmx.decoding import beam_search as beam_lib
 from lmx.decoding import ensemble, generate
 from lmx.errors import InputError, InputWarning, check_range
 from lmx.models import registry
+from lmx.reporting import waiting
 from lmx.types import Batch, Model, Params
 
 _STEP = 8  # sources are padded to a multiple of this, or of an eighth of their length
@@ -326,7 +326,7 @@ def translate_ids(
   limit = max_source_length(translator.cfg)
   forbidden = options.forbidden_ids(translator.tokenizer.target, translator.cfg.V)
   decode = functools.partial(_sample if options.sample else _search, translator, options, forbidden)
-  with tqdm(total=len(sources), desc=title, unit=' lines', leave=False, disable=None if title else True) as progress:
+  with waiting.Bar(len(sources), title, ' lines') as progress:
     for chosen, source in batches(sources, options.tokens, limit):
       for i, hypotheses in zip(chosen, decode(source, [first + i for i in chosen]), strict=True):
         translations[i] = hypotheses

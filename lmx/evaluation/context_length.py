@@ -20,13 +20,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from lmx.decoding import generate
 from lmx.engine import precision
 from lmx.errors import InputError, check_range
 from lmx.metrics import context_length, language
 from lmx.models import registry
+from lmx.reporting import waiting
 from lmx.runs import restore
 from lmx.types import Array, Model, Params
 
@@ -107,14 +107,7 @@ def token_nll(
   nll = jax.jit(functools.partial(last_nll, model, alone(model, cfg)))
   read = [length + stride - 1 for length in lengths]
   losses = np.empty((len(read), len(first_I), stride))
-  with tqdm(
-    total=len(first_I) * sum(read),
-    desc=title,
-    unit=' tokens',
-    unit_scale=True,
-    leave=False,
-    disable=None if title else True,
-  ) as bar:
+  with waiting.Bar(len(first_I) * sum(read), title, ' tokens') as bar:
     for l, T in enumerate(read):
       rows = min(max(1, window_tokens // T), len(first_I))
       for i in range(0, len(first_I), rows):

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from lmx import objectives
 from lmx.config.schema import Run
@@ -19,6 +18,7 @@ from lmx.engine import precision, sharding, state, step
 from lmx.errors import InputError
 from lmx.metrics import by_class, direction, language, ngram
 from lmx.models import registry
+from lmx.reporting import waiting
 from lmx.types import Params, State, Totals
 
 _SMALL = 1024  # rows of a batch that are allowed for any split
@@ -55,13 +55,13 @@ def measure(
   batches = batches.pad_rows(engine.row_shards)
   rows = engine.process_rows(batches.padded_rows)
   model_state = engine.build_rows(lambda: begin(batches.padded_rows), batches.padded_rows)
-  waiting = None
+  pending = None
   with pipeline.prefetch(batches, 0, batches.steps, rows) as stream:
-    for _, batch in tqdm(stream, title, batches.steps, leave=False, disable=None if title else True):
+    for _, batch in waiting.bar(stream, title, batches.steps):
       metrics, model_state = eval_step(params, model_state, engine.put_batch(batch))
-      _add(pairs, arrays, waiting)  # the previous batch, while this one is computed
-      waiting = metrics
-  _add(pairs, arrays, waiting)
+      _add(pairs, arrays, pending)  # the previous batch, while this one is computed
+      pending = metrics
+  _add(pairs, arrays, pending)
   sums = {name: (float(pair[0]), float(pair[1])) for name, pair in pairs.items()}
   return {**sums, **{name: np.concatenate(parts) for name, parts in arrays.items()}}
 
@@ -272,7 +272,7 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   scored = jax.jit(lambda *args: objective.score(run.objective, model, run.measured, *args)[::2])
   losses = np.full(len(data.tokens), np.nan)
   state = model.init_state(run.measured, batches.batch_size)
-  for i in tqdm(range(batches.steps), f'{split} by token', leave=False, disable=None):
+  for i in waiting.bar(range(batches.steps), f'{split} by token', batches.steps):
     batch, position = batches(i), where(i)
     nll_BT, state = scored(params, batch, state)
     counts_BT = batch['weights_BT'] > 0

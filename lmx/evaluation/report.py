@@ -14,7 +14,7 @@ from lmx.engine import precision, sharding
 from lmx.evaluation import continuous_cache, evaluate, ngram_mixture, samples, translation
 from lmx.metrics import by_class
 from lmx.prediction import classification, question_answering
-from lmx.reporting import plots, run_log
+from lmx.reporting import plots, run_log, waiting
 from lmx.runs import training
 from lmx.runs.restore import RestoredRun
 from lmx.types import Params
@@ -160,6 +160,9 @@ def write(
       logger.samples(text)
       logger.note('\n' + text)
   logger.results(metrics)
+  steps, seconds = (metrics.get(name, 0) for name in ('steps', 'training_seconds'))
+  done = f'\n{metrics["name"]}: {steps:,} updates in {waiting.duration(seconds)}'
+  logger.note('\n'.join([done, *logger.files()]))
 
 
 def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:

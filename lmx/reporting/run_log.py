@@ -9,6 +9,7 @@ metrics of the saved step may still be on the device.
 from __future__ import annotations
 
 import collections
+import contextlib
 import importlib.metadata
 import json
 import math
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -30,12 +31,23 @@ from tqdm import tqdm
 import lmx
 from lmx import host, storage
 from lmx.errors import writing
-from lmx.reporting import loss_curve, tensorboard
+from lmx.reporting import loss_curve, tensorboard, waiting
 
 Record = dict[str, Any]
 
 _NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # strings, as JSON has no such numbers
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
+_FILES = {  # of a finished run
+  'results.json': 'results',
+  'loss.png': 'loss curve',
+  'confusion.png': 'confusions',
+  'samples.txt': 'samples',
+  'translations.txt': 'translations',
+  'predictions.json': 'answers',
+  'metrics.jsonl': 'log',
+  'tensorboard': 'tensorboard --logdir',
+  'checkpoints': 'checkpoints',
+}
 _NUMBER = re.compile(r'_\d+$')
 _SAMPLE = re.compile(r'^=== step (\d+) ===$', re.MULTILINE)
 
@@ -150,12 +162,6 @@ def _short(names: Iterable[str]) -> list[str]:
   return [name for name, stem in stems.items() if counts[stem] <= 10]
 
 
-def _duration(seconds: float) -> str:
-  minutes, seconds = divmod(round(seconds), 60)
-  hours, minutes = divmod(minutes, 60)
-  return f'{hours}:{minutes:02d}:{seconds:02d}' if hours else f'{minutes}:{seconds:02d}'
-
-
 def _count(number: float) -> str:
   return f'{number / 1e6:.2f}M' if number >= 1e6 else f'{number / 1e3:.1f}k' if number >= 1e3 else f'{number:.0f}'
 
@@ -190,7 +196,7 @@ class Logger:
       settings: settings of the run by 'section.key', for TensorBoard.
     """
     self.mirror = storage.Mirror(workdir, ('metrics.jsonl', 'samples.txt') if primary else ())
-    self.workdir = self.mirror.local
+    self.workdir, self.path = self.mirror.local, str(workdir).rstrip('/')
     self.primary, self.total_steps, self.start_step = primary, total_steps, start_step
     self.tokens_per_step, self.every, self.every_seconds = tokens_per_step, every, every_seconds
     self._pending: tuple[int, float, float, Mapping[str, Any]] | None = None
@@ -198,6 +204,8 @@ class Logger:
     self._rate_start: tuple[int, float, float] | None = None
     self._opened, self._printed = time.monotonic(), -math.inf
     self._step, self._closed, self._settings = start_step, False, settings
+    self._compiled: set[Any] = set()  # shapes of batches
+    self._validated = ''  # the loss of the last validation
     if not primary:
       return
     self.workdir.mkdir(parents=True, exist_ok=True)
@@ -210,7 +218,7 @@ class Logger:
       initial=start_step,
       disable=not terminal,
       dynamic_ncols=True,
-      bar_format='{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]',
+      bar_format='{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]',
     )
 
   def __enter__(self) -> Logger:
@@ -256,6 +264,29 @@ class Logger:
     self._pending, self._step = (step, now, wait_seconds, metrics), step
     self._bar.update(step - self._bar.n)
 
+  @contextlib.contextmanager
+  def compiling(self, step: int, batch: Mapping[str, Any]) -> Iterator[None]:
+    """Say that the block compiles an update if no batch before had these shapes; tokens/s does not count its time.
+
+    Args:
+      step: number of the update, from 1.
+      batch: arrays by name.
+    """
+    shapes = frozenset((name, tuple(x.shape)) for name, x in batch.items())
+    if not self.primary or shapes in self._compiled:
+      yield
+      return
+    largest = max((x.shape for x in batch.values()), key=math.prod)
+    rows = f' for rows of another shape, {" x ".join(map(str, largest))}' if self._compiled else ''
+    self._compiled.add(shapes)
+    show = None if self._bar.disable else lambda text: self._bar.set_description_str(text and f'{text}: ')
+    began = time.monotonic()
+    with waiting.waiting(f'compiling{rows} (step {step} of {self.total_steps})', show):
+      yield
+    if self._rate_start is not None:
+      last_step, last, waited = self._rate_start
+      self._rate_start = (last_step, last + time.monotonic() - began, waited)
+
   def flush(self) -> None:
     """Write all records so far to disk; waits until the last step given to `train` is computed."""
     if not self.primary:
@@ -286,10 +317,11 @@ class Logger:
     """Update the progress bar, or print a plain line if the last one is at least `every_seconds` old."""
     rate = values.get('tokens_per_second')  # None at a session's first step
     shown = f'{_count(rate)} tokens/s' if rate else ''
+    after = (self.total_steps - step) * self.tokens_per_step / rate if rate else 0
+    left = f'{waiting.duration(after)} left' if after else ''
     if not self._bar.disable:
-      self._bar.set_postfix_str(', '.join(filter(None, [f'loss {values["loss"]:.3f}', shown])))
+      self._bar.set_postfix_str(', '.join(filter(None, [f'loss {values["loss"]:.3f}', self._validated, shown, left])))
     elif now - self._printed >= self.every_seconds or step == self.total_steps:
-      left = f'{_duration((self.total_steps - step) * self.tokens_per_step / rate)} left' if rate else ''
       parts = [f'step {step}/{self.total_steps}', f'loss {values["loss"]:.4f}']
       parts += [f'lr {values["lr"]:.2e}'] if 'lr' in values else []
       print('  '.join(filter(None, [*parts, shown, left])), file=sys.stderr, flush=True)
@@ -312,6 +344,7 @@ class Logger:
       self._rate_start = (step, time.monotonic(), self._rate_start[2])
     metrics = _scalars(values)
     self._write(step, split, metrics | {'seconds': self.seconds()})
+    self._validated = f'{split} {metrics["loss"]:.3f}' if 'loss' in metrics else ''
     texts = {name: captions.get(name, name.replace('_', ' ')) for name in _short(metrics)}
     shown = [f'{text} {metrics[name]:.4g}' for name, text in texts.items() if text]
     self.note(f'step {step}/{self.total_steps}  {split}: ' + ', '.join(shown))
@@ -367,6 +400,12 @@ class Logger:
       if (self.workdir / 'samples.txt').exists():
         self._board.add_text('samples', (self.workdir / 'samples.txt').read_text(), self._step)
       self._board.flush()
+
+  def files(self) -> list[str]:
+    """Return a line for each file of a finished run that a reader may open."""
+    lines = [(name, text) for name, text in _FILES.items() if (self.workdir / name).exists()]
+    width = max((len(text) for _, text in lines), default=0)
+    return [f'  {text:{width}}  {self.path}/{name}' for name, text in lines]
 
   def plot(self, results: Mapping[str, Any]) -> None:
     """Draw loss.png from metrics.jsonl and the values of results.json, {} before these exist."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -149,6 +150,35 @@ def test_rates_leave_out_compilation_and_evaluation(tmp_path, monkeypatch):
   assert records[-1]['seconds'] == pytest.approx(30 + 100 + 29 * 0.5)
 
 
+def test_rates_leave_out_the_compilation_of_further_shapes(tmp_path, monkeypatch, capsys):
+  now = [0.0]
+  monkeypatch.setattr(run_log.time, 'monotonic', lambda: now[0])
+  short, long = ({'tokens_BT': np.zeros((2, T)), 'seed': np.zeros(())} for T in (8, 16))
+  said = []
+  monkeypatch.setattr(run_log.waiting, 'waiting', lambda text, show: said.append(text) or contextlib.nullcontext())
+  with run_log.Logger(tmp_path, 30, tokens_per_step=50, every=10) as logger:
+    for step in range(1, 31):
+      batch = long if step % 5 == 0 else short
+      with logger.compiling(step, batch):
+        now[0] += 40 if step in (1, 5) else 0
+      logger.train(step, metrics_of(step))
+      now[0] += 0.5
+  assert said == ['compiling (step 1 of 30)', 'compiling for rows of another shape, 2 x 16 (step 5 of 30)']
+  records = run_log.read_metrics(tmp_path)
+  assert [r.get('tokens_per_second', 100) for r in records] == pytest.approx([100] * 4)
+
+
+def test_a_finished_run_names_its_files(tmp_path):
+  (tmp_path / 'checkpoints').mkdir()
+  with run_log.Logger(f'{tmp_path}/', 30, tokens_per_step=50) as logger:
+    logger.results({'name': 'x'})
+    lines = logger.files()
+  assert [line.split()[-1] for line in lines] == [
+    f'{tmp_path}/{name}' for name in ('results.json', 'metrics.jsonl', 'tensorboard', 'checkpoints')
+  ]
+  assert len({line.index(str(tmp_path)) for line in lines}) == 1
+
+
 def test_plain_lines_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
   now = [0.0]
   monkeypatch.setattr(run_log.time, 'monotonic', lambda: now[0])
@@ -183,8 +213,8 @@ def test_metrics_are_shown_with_their_captions(tmp_path, capsys):
 def test_progress_bar_on_a_terminal(tmp_path, capsys):
   run(tmp_path, 10, 40, terminal=True)
   text = capsys.readouterr().err
-  assert ' 10/40 [' in text and '100%' in text and '40/40' in text and '<00:00' in text
-  assert 'loss 0.250' in text and 'tokens/s' in text
+  assert ' 10/40 [' in text and '100%' in text and '40/40' in text and ' left]' in text
+  assert 'loss 0.250, valid 0.167, ' in text and 'tokens/s' in text
   assert 'step 20/40  valid: loss 0.25' in text
 
 

@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from launch.sweep.metrics import Measurement, Metric, file_version, has_ended, measure, read_records, read_setting
+from launch.sweep.metrics import (
+  Measurement,
+  Metric,
+  file_version,
+  has_ended,
+  measure,
+  progress,
+  read_records,
+  read_setting,
+)
 from lmx.errors import InputError
 
 pytest.importorskip('optuna', reason='needs the extra `sweep`')
@@ -23,7 +32,7 @@ def test_a_metric_says_which_way_is_better():
 
 
 def test_the_metric_is_that_of_the_parameters_that_a_run_measures(tmp_path):
-  looks = [(2, 3.0, 0.5), (4, 'NaN', 0.9), (6, 2.0, 0.6), (8, 2.5, 0.7)]
+  looks = [(2, 3.0, 0.5), (4, 'NaN', 'NaN'), (6, 2.0, 0.6), (8, 2.5, 0.7)]
   lines = [{'step': s, 'split': 'valid', 'loss': loss, 'accuracy': a, 'seconds': 10.0 * s} for s, loss, a in looks]
   lines.append({'step': 9, 'split': 'train', 'loss': 0.1, 'seconds': 91.0})
   (tmp_path / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n{"step": 10, "spl')
@@ -32,10 +41,23 @@ def test_the_metric_is_that_of_the_parameters_that_a_run_measures(tmp_path):
   assert measure(tmp_path, accuracy).value == 0.6
   (tmp_path / 'config.json').write_text('{"evaluation": {"which": "last"}}')
   assert measure(tmp_path, accuracy).value == 0.7
+  for name in ('accuracy', 'headline'):
+    (tmp_path / 'config.json').write_text(json.dumps({'train': {'best_by': name}}))
+    (tmp_path / 'results.json').write_text('{"metric": "accuracy"}')
+    assert measure(tmp_path, Metric.parse('loss')).step == 8  # accuracy 0.7
   with pytest.raises(InputError, match='no metric "bleu".*accuracy, loss'):
     measure(tmp_path, Metric.parse('bleu'))
   (tmp_path / 'results.json').write_text('{"bleu": 17.5}')
   assert measure(tmp_path, Metric.parse('results.bleu')).value == 17.5
+
+
+def test_the_progress_of_a_run(tmp_path):
+  assert progress(tmp_path) == 'begins'
+  lines = [{'step': 5, 'split': 'valid', 'loss': 3.0}, {'step': 1200, 'split': 'train', 'loss': 2.5}]
+  (tmp_path / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n{"step": 1300, "spl')
+  assert progress(tmp_path) == 'step 1,200, train 2.5, valid 3'
+  (tmp_path / 'config.json').write_text('{"train": {"steps": 2400}}')
+  assert progress(tmp_path) == 'step 1,200 of 2,400, train 2.5, valid 3'
 
 
 def test_a_run_on_a_bucket_is_followed(bucket):

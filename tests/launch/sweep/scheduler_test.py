@@ -17,13 +17,14 @@ import pytest
 from experiments import spaces
 from launch import jobs
 from launch.sweep import __main__ as sweep
-from launch.sweep import study
+from launch.sweep import scheduler, study
 from tests.launch.sweep.place import GRID, SPACE, count, start, states, wait_for
 
 pytest.importorskip('optuna', reason='needs the extra `sweep`')
 
 
-def test_a_grid_runs_every_point_once_in_its_order(place, capsys):
+def test_a_grid_runs_every_point_once_in_its_order(place, capsys, monkeypatch):
+  monkeypatch.setattr(scheduler, 'SHOWN', 0.0)
   assert place.run(GRID, '--jobs=3') == 0
   rows = sorted(place.table(), key=lambda row: row['trial'])
   wanted = [(lr, kind) for lr in ('0.1', '0.01', '0.001') for kind in ('a', "'3'", '(1, 2)')]
@@ -34,7 +35,9 @@ def test_a_grid_runs_every_point_once_in_its_order(place, capsys):
   assert {row['optim.lr'] for row in place.table()[:3]} == {'0.01'}
   assert float(place.table()[0]['loss']) == pytest.approx(1 + 1 / 9) and place.table()[0]['step'] == '9'
   assert json.loads((place.dir / 'best.json').read_text())['settings']['optim.lr'] == '0.01'
-  assert '9/9 trials; best 1.11111' in capsys.readouterr().out
+  printed = capsys.readouterr().out
+  assert '9/9 trials; best 1.11111' in printed
+  assert re.search(r'trial 0000: (begins|step \d)', printed)
   # The same command once more finds nothing to do.
   before = [place.begun(number) for number in range(9)]
   assert place.run(GRID, '--jobs=3') == 0

@@ -1,0 +1,120 @@
+"""Progress of long work: a bar in a terminal, elsewhere a line now and then, with the time left.
+
+The time left follows from the speed after the first update, because the first one compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tqdm import tqdm
+
+EVERY = 10.0  # seconds between two plain lines
+DELAY = 2.0  # seconds after which a wait is shown
+_FORMAT = '{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}{postfix}]'
+
+
+def duration(seconds: float) -> str:
+  """Return seconds as 'm:ss' or 'h:mm:ss'."""
+  minutes, seconds = divmod(round(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  return f'{hours}:{minutes:02d}:{seconds:02d}' if hours else f'{minutes}:{seconds:02d}'
+
+
+class Bar:
+  """Progress of one piece of work; a context manager."""
+
+  def __init__(self, total: int, title: str, unit: str = '', terminal: bool | None = None) -> None:
+    """Begin.
+
+    Args:
+      total: number of units.
+      title: name of the work; '' shows nothing.
+      unit: name of a unit, such as ' lines'.
+      terminal: draw a bar; None draws one if standard error is a terminal.
+    """
+    self._total, self._title, self._unit = total, title, unit
+    terminal = sys.stderr.isatty() if terminal is None else terminal
+    self._bar = tqdm(
+      total=total,
+      desc=title,
+      unit=unit,
+      unit_scale=total > 1e6,
+      leave=False,
+      disable=not (title and terminal),
+      bar_format=_FORMAT,
+    )
+    self._plain = bool(title) and not terminal
+    self._done, self._first = 0, (0, 0.0)  # units and time after the first update
+    self._printed = time.monotonic()
+
+  def __enter__(self) -> Bar:
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    self._bar.close()
+
+  def update(self, units: int) -> None:
+    """Count units as done, and show them."""
+    now, self._done = time.monotonic(), self._done + units
+    if not self._first[1]:
+      self._first = (self._done, now)
+    left = self._left(now)
+    self._bar.set_postfix_str(left, refresh=False)
+    self._bar.update(units)
+    if self._plain and now - self._printed >= EVERY and self._done < self._total:
+      self._printed = now
+      parts = f'{self._title}: {self._done:,} of {self._total:,}{self._unit}', left
+      print('  '.join(filter(None, parts)), file=sys.stderr, flush=True)
+
+  def _left(self, now: float) -> str:
+    done, seconds = self._done - self._first[0], now - self._first[1]
+    return f'{duration((self._total - self._done) * seconds / done)} left' if done > 0 else ''
+
+
+def bar(items: Iterable[Any], title: str, total: int, unit: str = '') -> Iterator[Any]:
+  """Yield the items and show how many are done; see `Bar`."""
+  with Bar(total, title, unit) as progress:
+    for item in items:
+      yield item
+      progress.update(1)
+
+
+@contextlib.contextmanager
+def waiting(text: str, show: Callable[[str], None] | None = None) -> Iterator[None]:
+  """Say what is waited for while the block runs.
+
+  Args:
+    text: what is done, such as 'compiling'.
+    show: called about once a second with the text and the seconds so far, and with '' at the end; without it a line is
+      printed once the block takes more than `DELAY` seconds, and one with its seconds at the end.
+  """
+  began, ended = time.monotonic(), threading.Event()
+  printed: list[bool] = []
+
+  def watch() -> None:
+    if show is None:
+      if not ended.wait(DELAY):
+        print(f'{text} ...', file=sys.stderr, flush=True)
+        printed.append(True)
+      return
+    while not ended.wait(0 if not printed else 1):
+      show(f'{text}, {time.monotonic() - began:.0f} s')
+      printed.append(True)
+
+  thread = threading.Thread(target=watch, daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    ended.set()
+    thread.join()
+    if show is not None:
+      show('')
+    elif printed:
+      print(f'{text}: took {time.monotonic() - began:.1f} s', file=sys.stderr, flush=True)

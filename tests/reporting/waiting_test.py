@@ -1,0 +1,84 @@
+"""Progress of long work, in a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from lmx.reporting import waiting
+
+
+@pytest.fixture
+def clock(monkeypatch):
+  """Seconds that `time.monotonic` gives, set by the test."""
+  now = [100.0]
+  monkeypatch.setattr(time, 'monotonic', lambda: now[0])
+  return now
+
+
+def test_durations():
+  assert [waiting.duration(s) for s in (0.4, 59.6, 3599, 3600, 36_061)] == [
+    '0:00',
+    '1:00',
+    '59:59',
+    '1:00:00',
+    '10:01:01',
+  ]
+
+
+def test_lines_tell_the_time_left_without_that_of_the_first_update(clock, capsys):
+  with waiting.Bar(50, 'valid', ' batches', terminal=False) as bar:
+    clock[0] += 60  # compiles
+    bar.update(1)
+    for _ in range(4):
+      clock[0] += 3
+      bar.update(1)
+  assert capsys.readouterr().err.splitlines() == [
+    'valid: 1 of 50 batches',
+    'valid: 5 of 50 batches  2:15 left',  # 45 at 3 seconds each
+  ]
+
+
+def test_short_work_and_work_without_a_title_are_not_shown(clock, capsys):
+  with waiting.Bar(2, '', terminal=False) as silent, waiting.Bar(2, 'valid', terminal=False) as short:
+    clock[0] += 1
+    short.update(2)
+    clock[0] += 100
+    silent.update(1)
+  assert capsys.readouterr() == ('', '')
+
+
+def test_a_bar_in_a_terminal_shows_the_time_left(capsys):
+  with waiting.Bar(3, 'valid', terminal=True) as bar:
+    bar.update(1)
+    time.sleep(0.2)
+    bar.update(1)
+    bar._bar.refresh()
+    shown = capsys.readouterr().err
+  assert re.search(r'valid:  67%\|.*\| 2/3 \[00:00, 0:00 left\]', shown)
+
+
+def test_items_are_yielded_in_order():
+  assert list(waiting.bar(iter('abc'), '', 3)) == ['a', 'b', 'c']
+
+
+def test_a_long_wait_is_said_and_a_short_one_is_not(monkeypatch, capsys):
+  monkeypatch.setattr(waiting, 'DELAY', 0.05)
+  with waiting.waiting('compiling (step 1 of 9)'):
+    time.sleep(0.3)
+  first, last = capsys.readouterr().err.splitlines()
+  assert first == 'compiling (step 1 of 9) ...' and re.fullmatch(r'compiling \(step 1 of 9\): took 0.[3-9] s', last)
+  monkeypatch.setattr(waiting, 'DELAY', 60.0)
+  with waiting.waiting('compiling'):
+    pass
+  assert capsys.readouterr().err == ''
+
+
+def test_a_wait_in_a_terminal_is_shown_and_taken_away_also_after_an_error():
+  shown = []
+  with pytest.raises(KeyError), waiting.waiting('compiling', shown.append):
+    time.sleep(0.05)
+    raise KeyError
+  assert shown == ['compiling, 0 s', '']
