@@ -23,7 +23,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from lmx import objectives
 from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
-from lmx.config import run_files, schema
+from lmx.config import run_files, schema, semantics
 from lmx.data.datasets import RULES
 from lmx.data.tokenizers import base, build, fastai, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
@@ -39,6 +39,7 @@ from lmx.runs import hub, init, restore
 
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
+_UNREAD = 'newly_initialised'  # in data.json: paths of the parameters that the files did not have
 _RELEASES = (openai, tensorflow, fairseq, transformer_xl, awd_lstm, elmo)  # formats other than a folder of transformers
 # Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
 _ROWS: dict[str, dict[str, Any]] = {
@@ -115,7 +116,7 @@ def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRu
   directory = _Temporary(source)
   imported = read(source, directory.path, overrides)
   workdir = epath.Path(directory.path)
-  run_files.write(workdir, imported.config.to_dict(), imported.record, imported.tokenizer)
+  run_files.write(workdir, _saved_config(imported), imported.record, imported.tokenizer)
   _put_on_device(imported.params)
   run, model = imported.run, registry.get(imported.run.model_name)
   own = (imported.params, imported.tokenizer, imported.config, run)
@@ -173,13 +174,13 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   params, new = _complete(run, converted.params)
   label_names = list(folder.labels) if run.objective_name == 'classify' else []
   record = {'hash': '', 'imported_from': source, 'label_names': label_names}
+  record[_UNREAD] = [row.name for row in new]
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
   about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
   notes = [folder.note] * bool(with_tokenizer and folder.note)
   if new:
-    missing = sorted({'/'.join(row.name.split('/')[:2]) for row in new})
-    notes.append(f'not in the files, so newly initialised: {", ".join(missing)}')
+    notes.append(f'not in the files, so newly initialised: {_parts(row.name for row in new)}')
   rows = [*converted.rows, *folder.unused, *new]
   return Imported(run, config, params, tokenizer, record, rows, lines + _describe(folder, run), notes)
 
@@ -232,7 +233,7 @@ def write(imported: Imported, workdir: Any) -> None:
   try:
     with manager.Checkpoints(part / 'checkpoints', manager.Config(asynchronous=False)) as checkpoints:
       checkpoints.save(0, {'params': imported.params}, extra, dtype=np.dtype(np.float32))
-    run_files.write(part, imported.config.to_dict(), record, imported.tokenizer)
+    run_files.write(part, _saved_config(imported), record, imported.tokenizer)
     if workdir.exists():
       workdir.rmdir()
     part.rename(workdir)
@@ -241,6 +242,12 @@ def write(imported: Imported, workdir: Any) -> None:
   finally:
     if part.exists():
       part.rmtree()
+
+
+def _saved_config(imported: Imported) -> dict[str, Any]:
+  """Return the content of config.json, which has the current rules of every data set: an evaluation names its own."""
+  rules = {name: rule.number for name, rule in sorted(semantics.RULES.items())}
+  return imported.config.to_dict() | {'semantics': rules}
 
 
 def describe_files(imported: Imported) -> str:
@@ -345,7 +352,7 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
     which: see `lmx.runs.restore.load`.
 
   Returns:
-    Lines for the user on what was written.
+    Lines for the user on what was written, and which of the parameters were neither read nor trained.
 
   Raises:
     InputError: there is no run, or no class of transformers computes the same.
@@ -378,23 +385,53 @@ def _export_awd_lstm(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str
 
 def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
   run, data, content = loaded.run, loaded.run.data, loaded.tokenizer.content()
+  task = architectures.Task(run.objective_name, run.objective, loaded.labels)
+  untrained = _untrained(loaded)
+  bare = folders.bare_class(run.model_name, task, untrained)
   names = folders.write(
     to,
     run.model_name,
     cfg,
-    loaded.params,
-    architectures.Task(run.objective_name, run.objective, loaded.labels),
+    _without(loaded.params, untrained) if bare else loaded.params,
+    task,
     content,
     data.lower_case,
     data.special_tokens,
     run.evaluation,
+    bare,
   )
   lines = [f'wrote {", ".join(names)} to {to}']
+  if bare:
+    lines.append(
+      f'not written: {_parts(untrained)}: the files of the import did not have them, and no update trained them; '
+      f'so the class is {bare}'
+    )
+  elif drawn := untrained & folders.parameters(run.model_name, cfg, task):
+    lines.append(
+      f'newly initialised, neither read nor trained: {_parts(drawn)}; the files of the import did not have them, and '
+      'no update was made'
+    )
   if not {'tokenizer.json', 'source.spm', 'vocab-src.json'} & {*names}:
     lines.append(f'not written: transformers has no format for a tokenizer of kind {loaded.tokenizer.kind}')
   elif content['kind'] == 'moses' and content.get('rules') != 'fsmt':
     lines.append('FSMTTokenizer normalises punctuation and removes controls before it splits a text; this run does not')
   return lines
+
+
+def _untrained(loaded: restore.RestoredRun) -> set[str]:
+  """Return the paths of the parameters that an import newly initialised, if no update has been made since."""
+  return set() if loaded.step else {str(path) for path in run_files.read_data(loaded.workdir).get(_UNREAD, ())}
+
+
+def _without(params: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+  """Return parameters without those of some paths."""
+  leaves = flatten_dict(params)
+  return {'model': {}, 'objective': {}} | unflatten_dict({k: x for k, x in leaves.items() if '/'.join(k) not in paths})
+
+
+def _parts(paths: Iterable[str]) -> str:
+  """Return the parts of the model that parameters belong to."""
+  return ', '.join(sorted({'/'.join(path.split('/')[:2]) for path in paths}))
 
 
 # Models that transformers has no class for -> writer of the files of another library.

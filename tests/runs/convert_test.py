@@ -14,6 +14,7 @@ import safetensors.numpy
 
 import lmx
 from lmx.cli import main
+from lmx.config import resolve, semantics
 from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface, tensor_table
@@ -163,6 +164,45 @@ def test_without_heads_they_are_drawn_and_named(made, tmp_path):
   assert not run.run.objective.next_sentence and not run.params['objective']
   np.testing.assert_array_equal(run.params['model']['embed']['tokens'], params['model']['embed']['tokens'])
   assert np.std(run.params['model']['pooler']['kernel']) > 0.01
+
+
+def test_a_bare_model_is_exported_as_one(made, tmp_path, capsys):
+  folder, cfg, params, _ = made['bert']
+  for pooled in (True, False):
+    bare = copy(folder, tmp_path / f'bare{pooled}')
+    tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+    kept = {n: x for n, x in tensors.items() if 'cls.' not in n and (pooled or 'pooler' not in n)}
+    safetensors.numpy.save_file(kept, bare / 'model.safetensors')
+    convert.import_run(str(bare), tmp_path / f'run{pooled}')
+    assert main.main(['export', f'--workdir={tmp_path}/run{pooled}', f'--to={tmp_path}/out{pooled}']) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    parts = 'model/mlm' if pooled else 'model/mlm, model/pooler'
+    assert line.startswith(f'not written: {parts}: the files') and line.endswith('the class is BertModel')
+    written = safetensors.numpy.load_file(tmp_path / f'out{pooled}/model.safetensors')
+    assert written.keys() == kept.keys()
+    assert json.loads((tmp_path / f'out{pooled}/config.json').read_text())['architectures'] == ['BertModel']
+    again = convert.read(str(tmp_path / f'out{pooled}'), tmp_path / 'again')
+    np.testing.assert_array_equal(again.params['model']['embed']['tokens'], params['model']['embed']['tokens'])
+
+
+def test_what_was_neither_read_nor_trained_is_named_in_an_export(made, tmp_path, capsys):
+  folder = copy(made['bert'][0], tmp_path / 'folder')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  del tensors['bert.pooler.dense.weight'], tensors['bert.pooler.dense.bias']
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+  convert.import_run(str(folder), tmp_path / 'run')
+  assert json.loads((tmp_path / 'run/data.json').read_text())['newly_initialised'] == [
+    'model/pooler/bias', 'model/pooler/kernel'
+  ]  # fmt: skip
+  assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
+  assert 'newly initialised, neither read nor trained: model/pooler; ' in capsys.readouterr().out
+
+
+def test_an_imported_run_has_the_current_rules_for_every_data_set(made, tmp_path):
+  convert.import_run(str(made['gpt2'][0]), tmp_path / 'run')
+  saved = json.loads((tmp_path / 'run/config.json').read_text())
+  config = resolve.resolve(saved, ['data.dataset=text_files'], saved=True)
+  assert config.data.hold_out_test and semantics.evaluation_notes(config, 'cpu') == []
 
 
 def test_shards_and_half_precision_are_read(made, tmp_path):

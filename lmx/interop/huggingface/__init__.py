@@ -15,6 +15,7 @@ and, if folders are read and written (folder.py),
   evaluation(directory, config), optional: fields of its section `evaluation`, the options of the search of a folder;
   write(directory, tokenizer, evaluation, settings), optional: writer of its further files, given the fields of
     config.json; it returns more of them;
+  BARE_CLASS, optional: the class without the head of pre-training, and the start of the paths of its parameters;
   MODEL, fits(cfg), if another family has the name of the lmx model: that name, and True if this one writes a Config.
 The classes of transformers, each a model with a head, are in architectures.py.
 """

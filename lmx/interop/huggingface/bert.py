@@ -26,6 +26,7 @@ from lmx.interop.huggingface.entry import (
 TYPE = 'bert'
 TOKENIZER = 'wordpiece'
 PREFIX, BARE = 'bert.', r'(embeddings|encoder|pooler)\.'
+BARE_CLASS = 'BertModel', 'model/mlm/'  # and the parameters that it lacks
 BUFFERS = {r'bert\.embeddings\.position_ids': position_ids}
 _SIZES = {
   'V': 'vocab_size',

@@ -13,7 +13,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -220,6 +220,7 @@ def write(
   lower_case: bool = True,
   special_tokens: Sequence[str] = (),
   evaluation: Any = None,
+  bare: str = '',
 ) -> list[str]:
   """Write a folder that `from_pretrained` of transformers loads.
 
@@ -233,6 +234,7 @@ def write(
     lower_case: True if the tokenizer lower-cases.
     special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
     evaluation: the run's section `evaluation`, of a family that writes the options of its search.
+    bare: the class of the model without heads, to be written in place of that of the task; `bare_class` returns it.
 
   Returns:
     The names of the files. The tokenizer has none if Hugging Face has no such kind.
@@ -248,8 +250,11 @@ def write(
       + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE'))
     )
   architecture = architectures.choose(family, task)
-  settings = {'architectures': [architecture], 'model_type': layout.TYPE, **layout.config(cfg), 'dtype': 'float32'}
-  tensors = huggingface.to_hf(family, cfg, params, architecture, len(task.labels) or 1)
+  settings = {'architectures': [bare or architecture], 'model_type': layout.TYPE, **layout.config(cfg)}
+  settings |= {'dtype': 'float32'}
+  tensors = huggingface.to_hf(family, cfg, params, '' if bare else architecture, len(task.labels) or 1)
+  if bare:  # without copies of a head
+    tensors = {name: x for name, x in tensors.items() if name.startswith(layout.PREFIX)}
   with whole(directory) as part:
     length = getattr(cfg, 'T', 0)  # absent without a position table
     settings |= architectures.config(architecture, task)
@@ -261,6 +266,21 @@ def write(
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
     shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors makes it readable by its owner only
   return sorted(path.name for path in pathlib.Path(directory).iterdir())
+
+
+def bare_class(name: str, task: architectures.Task, untrained: Collection[str]) -> str:
+  """Return the class without the head of pre-training, if that is among the `untrained` parameters; else ''."""
+  bare, head = getattr(huggingface.FAMILIES.get(name), 'BARE_CLASS', ('', ''))
+  is_untrained = any(path.startswith(head) for path in untrained)
+  return bare if bare and is_untrained and task.objective == 'masked_lm' else ''
+
+
+def parameters(name: str, cfg: Any, task: architectures.Task) -> set[str]:
+  """Return the paths of the parameters that are written for a run of model `name`."""
+  family = huggingface.family_of(name, cfg)
+  architecture = architectures.choose(family, task)
+  entries = architectures.entries(architecture, huggingface.family(family).entries(cfg), cfg.D, len(task.labels) or 1)
+  return {'/'.join(entry.path) for entry in architectures.class_entries(architecture, entries)}
 
 
 @contextlib.contextmanager
