@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import numbers
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 _LONGEST = 5_000  # maximum characters of a message
+_SHOWN = 60  # maximum characters of a value in a message
 
 
 class InputError(ValueError):
@@ -51,6 +53,27 @@ def check_range(where: str, value: float, low: float, high: float | None = None)
   if not value >= low or (high is not None and not value < high):
     expected = f'at least {low}' + ('' if high is None else f' and below {high}')
     raise InputError(f'{where}: got {value}; expected {expected}')
+
+
+def check_type(where: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
+  """Raise InputError with the argument `where` unless the value is of one of `kinds`; True is no number.
+
+  Args:
+    where: the argument, as the user writes it.
+    value: its value.
+    kinds: as of `isinstance`; numbers of NumPy are numbers, and an integer is a float.
+    expected: what is expected, for the message.
+  """
+  kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+  if isinstance(value, bool):
+    is_valid = bool in kinds
+  else:
+    general = {int: numbers.Integral, float: numbers.Real}
+    is_valid = isinstance(value, tuple(general.get(kind, kind) for kind in kinds))
+  if not is_valid:
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN else f'{shown[:_SHOWN]}...'
+    raise InputError(f'{where}: got {shown} of type {type(value).__name__}; expected {expected}')
 
 
 def check_least(section: str, cfg: Any, **least: float) -> None:

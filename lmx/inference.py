@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from lmx.decoding import text
 from lmx.decoding import translate as search_lib
 from lmx.decoding.translate import Translation, Translator
 from lmx.engine import precision
-from lmx.errors import InputError, InputWarning, nearest
+from lmx.errors import InputError, InputWarning, check_range, check_type, nearest
 from lmx.evaluation import ensemble as ensembles
 from lmx.evaluation import translation
 from lmx.prediction import contextual_embeddings, tasks
@@ -70,6 +70,7 @@ class TrainedRun(RestoredRun):
 
   def _write(self, prompt: str, options: dict[str, Any], *, stream: bool) -> Iterator[Iterator[str]]:
     self.check('generate')
+    check_type('prompt', prompt, str, 'a text')
     chosen = _fields(text.Options, options, 'generate')
     call = (self.model, self.cfg, self.params['model'], self.tokenizer, prompt, chosen)
 
@@ -98,6 +99,10 @@ class TrainedRun(RestoredRun):
       InputError: the run has no such task, or an input is malformed; its line is named.
     """
     self.check('predict')
+    check_type('split', split, str, 'the name of a split')
+    check_type('n_best', n_best, int, 'a whole number')
+    check_range('n_best', n_best, 0)
+    check_inputs(inputs)
     return tasks.predict(self, inputs, split, n_best)
 
   def embed(self, lines: Iterable[str], *, batch: int = 32, carry: bool = False) -> Iterator[Embedding]:
@@ -115,14 +120,16 @@ class TrainedRun(RestoredRun):
       InputError: the model does not read text alone, or a line is longer than its positions.
     """
     self.check('embed')
+    check_type('batch', batch, int, 'a whole number')
+    check_range('batch', batch, 1)
+    check_type('carry', carry, bool, 'True or False')
+    lines = _texts('lines', [lines] if isinstance(lines, str) else lines)
     reader = contextual_embeddings.from_run(self)
-    lines = [lines] if isinstance(lines, str) else lines
     embedded = contextual_embeddings.vectors(reader, lines, size=batch, carry=carry)
     return (Embedding(tokens, layers) for tokens, layers in embedded)
 
   def translate(self, lines: Sequence[str], **options: Any) -> list[str]:
     """Return the best translation of each line; see `translations`. A str is one line."""
-    lines = [lines] if isinstance(lines, str) else lines
     return [hypotheses[0].text for hypotheses in self.translations(lines, **options)]
 
   def translations(
@@ -138,7 +145,7 @@ class TrainedRun(RestoredRun):
     """Return the hypotheses of each line, best first, those of `lmx translate`.
 
     Args:
-      lines: lines of text; a line without text has an empty translation.
+      lines: lines of text; a str is one line, and a line without text has an empty translation.
       translator: result of `translator`, for several calls or an ensemble; None makes one.
       truncate: truncate lines longer than the model's positions, with a warning.
       first: number of the first line, for messages and for the keys of sampling.
@@ -151,6 +158,8 @@ class TrainedRun(RestoredRun):
     """
     translator = self.translator() if translator is None else translator
     chosen = self.search(**options)
+    check_type('truncate', truncate, bool, 'True or False')
+    lines = list(_texts('lines', [lines] if isinstance(lines, str) else lines))
     with precision.scope(self.run.matmul_precision):
       return search_lib.translate(translator, lines, chosen, truncate=truncate, first=first, title=title)
 
@@ -212,12 +221,50 @@ def obstacle(module: Model, model: str, objective: str, method: str) -> str:
   return '' if module.CAUSAL else f'model "{model}" reads in both directions; expected one such as gpt2 or rnn_lm'
 
 
+_EXPECTED: dict[str, tuple[tuple[type, ...], str]] = {  # annotation of an option -> types, in words
+  'int': ((int,), 'a whole number'),
+  'float': ((float,), 'a number'),
+  'str': ((str,), 'a text'),
+  'bool': ((bool,), 'True or False'),
+  'int | None': ((int, type(None)), 'a whole number or None'),
+  'tuple[int, ...] | None': ((tuple, list, type(None)), 'a tuple of token ids or None'),
+  'Mapping[str, str]': ((Mapping,), 'a dict from source word to target word'),
+}
+
+
+def _texts(where: str, lines: Any) -> Iterator[str]:
+  """Return an iterator over lines; raise InputError, at once or at the line, if one is no text."""
+  check_type(where, lines, Iterable, 'lines of text, or one text')
+
+  def each() -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+      check_type(f'{where}, line {number}', line, str, 'a text')
+      yield line
+
+  return each()
+
+
+def check_inputs(inputs: Any) -> None:
+  """Raise InputError unless `predict` can read its inputs: None, a path, or a list of texts, of tuples or of dicts."""
+  if inputs is None or isinstance(inputs, (str, os.PathLike)):
+    return
+  check_type('inputs', inputs, (list, tuple), 'a path, or a list of inputs')
+  for number, one in enumerate(inputs, 1):
+    where = f'inputs, line {number}'
+    check_type(where, one, (str, list, tuple, Mapping), 'a text, a tuple of texts, or a dict')
+    for part in one if isinstance(one, (list, tuple)) else ():
+      check_type(where, part, str, 'a tuple of texts')
+
+
 def _fields(kind: Any, options: dict[str, Any], method: str, base: Any = None) -> Any:
   """Return a dataclass of options. Raises InputError for an unknown name, with the nearest one."""
-  names = [field.name for field in dataclasses.fields(kind)]
-  for name in options:
-    if name not in names:
-      raise InputError(f'{method}: unknown option "{name}"{nearest(name, names)}')
+  types = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+  for name, value in options.items():
+    if name not in types:
+      raise InputError(f'{method}: unknown option "{name}"{nearest(name, types)}')
+    check_type(name, value, *_EXPECTED[types[name]])
+    for part in value if isinstance(value, (tuple, list)) else ():
+      check_type(name, part, int, 'a tuple of token ids')
   return dataclasses.replace(kind() if base is None else base, **options)
 
 
@@ -237,6 +284,8 @@ def load(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) 
   Raises:
     InputError: there is neither a run nor such a folder, or it cannot be read.
   """
+  check_type('source', source, (str, os.PathLike), 'a work directory, a folder or "hub:NAME"')
+  check_type('which', which, (str, int), 'best, last, average or a step')
   if not convert.is_importable(source):
     return _trained(restore.load(source, which, overrides))
   if which not in ('best', 'last'):

@@ -174,6 +174,64 @@ def test_inputs_of_another_form_are_named(loaded, tmp_path):
   assert run.predict([{'text': TEXTS[0], 'label': label}]).score == '1 of 1 documents with a label are right (100.0%)'
 
 
+CALLS = [  # class, method, arguments, options, message
+  ('BertForSequenceClassification', 'predict', [[b'x']], {}, "inputs, line 1: got b'x' of type bytes; expected a text"),
+  ('BertForSequenceClassification', 'predict', [['a', None]], {}, 'inputs, line 2: got None of type NoneType'),
+  ('BertForSequenceClassification', 'predict', [[1]], {}, 'inputs, line 1: got 1 of type int; expected a text'),
+  ('BertForSequenceClassification', 'predict', [[('a', 1)]], {}, 'inputs, line 1: got 1 of type int; expected a tuple'),
+  ('BertForSequenceClassification', 'predict', [5], {}, 'inputs: got 5 of type int; expected a path, or a list'),
+  ('BertForSequenceClassification', 'predict', [['a']], {'n_best': 'x'}, "n_best: got 'x' of type str"),
+  ('GPT2LMHeadModel', 'embed', [5], {}, 'lines: got 5 of type int; expected lines of text'),
+  ('GPT2LMHeadModel', 'embed', [b'text'], {}, 'lines, line 1: got 116 of type int; expected a text'),
+  ('GPT2LMHeadModel', 'embed', [['a', None]], {}, 'lines, line 2: got None of type NoneType; expected a text'),
+  ('GPT2LMHeadModel', 'embed', [['a']], {'batch': 0}, 'batch: got 0; expected at least 1'),
+  ('GPT2LMHeadModel', 'embed', [['a']], {'batch': '2'}, "batch: got '2' of type str; expected a whole number"),
+  ('GPT2LMHeadModel', 'embed', [['a']], {'carry': 1}, 'carry: got 1 of type int; expected True or False'),
+  ('GPT2LMHeadModel', 'generate', [5], {}, 'prompt: got 5 of type int; expected a text'),
+  ('GPT2LMHeadModel', 'generate', [['a']], {}, 'prompt: got .* of type list; expected a text'),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': 'a'}, "tokens: got 'a' of type str; expected a whole number"),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': 2.5}, 'tokens: got 2.5 of type float; expected a whole number'),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': True}, 'tokens: got True of type bool; expected a whole number'),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': -1}, 'tokens: got -1; expected at least 0'),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'samples': 0}, 'samples: got 0; expected at least 1'),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'seed': 2**70}, 'seed: got 1180591620717411303424; expected at least 0 and'),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'greedy': 'yes'}, "greedy: got 'yes' of type str; expected True or False"),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'top_p': None}, 'top_p: got None of type NoneType; expected a number'),
+  ('translator', 'translate', [5], {}, 'lines: got 5 of type int; expected lines of text'),
+  ('translator', 'translate', [[None]], {}, 'lines, line 1: got None of type NoneType; expected a text'),
+  ('translator', 'translate', ['the'], {'beam': '4'}, "beam: got '4' of type str; expected a whole number"),
+  ('translator', 'translate', ['the'], {'seed': -1}, 'seed: got -1; expected at least 0'),
+  ('translator', 'translate', ['the'], {'forbidden': ('a',)}, "forbidden: got 'a' of type str; expected a tuple of"),
+  ('translator', 'translate', ['the'], {'truncate': 3}, 'truncate: got 3 of type int; expected True or False'),
+]
+
+
+@pytest.fixture(scope='module')
+def translator(tmp_path_factory):
+  path = tmp_path_factory.mktemp('fairseq') / 'release'
+  fairseq_files.save(path)
+  return inference.load(path, overrides=[])
+
+
+@pytest.mark.filterwarnings('ignore:.*bpecodes')
+@pytest.mark.parametrize(('name', 'method', 'arguments', 'options', 'message'), CALLS)
+def test_wrong_arguments_are_named(name, method, arguments, options, message, loaded, request):
+  run = request.getfixturevalue('translator') if name == 'translator' else loaded(name)
+  with pytest.raises(InputError, match=f'^{message}'):
+    list(getattr(run, method)(*arguments, **options))
+
+
+def test_numbers_of_numpy_are_numbers(loaded):
+  options = {'tokens': np.int64(2), 'temperature': np.float32(1), 'seed': np.int32(3)}
+  assert len(loaded('GPT2LMHeadModel').generate('The method', **options)) == 1
+
+
+@pytest.mark.parametrize('source', [None, 5, b'x', ['x']])
+def test_a_source_that_is_no_path_is_named(source):
+  with pytest.raises(InputError, match='^source: got .*; expected a work directory, a folder or "hub:NAME"'):
+    lmx.load(source)
+
+
 def test_what_a_run_cannot_do_is_refused_with_what_it_can(loaded):
   bert, gpt2 = loaded('BertForSequenceClassification'), loaded('GPT2LMHeadModel')
   assert bert.abilities() == ['predict', 'embed'] and gpt2.abilities() == ['generate', 'embed']

@@ -11,6 +11,8 @@ import numpy as np
 
 from lmx.decoding import generate
 from lmx.decoding.generate import Sampler
+from lmx.errors import check_range
+from lmx.ranges import SEEDS
 from lmx.types import Model, Params
 
 
@@ -41,6 +43,11 @@ class Options:
   seed: int = 0
   past_eos: bool = False
   allow_unk: bool = False
+
+  def __post_init__(self) -> None:
+    check_range('tokens', self.tokens, 0)
+    check_range('samples', self.samples, 1)
+    check_range('seed', self.seed, 0, SEEDS)
 
   def sampler(self, tokenizer: Any, vocab_size: int) -> Sampler:
     """Return the options of sampling a token."""

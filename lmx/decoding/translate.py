@@ -21,6 +21,7 @@ from lmx.decoding import beam_search as beam_lib
 from lmx.decoding import ensemble, generate
 from lmx.errors import InputError, InputWarning, check_range
 from lmx.models import registry
+from lmx.ranges import SEEDS
 from lmx.reporting import waiting
 from lmx.types import Batch, Model, Params
 
@@ -87,6 +88,7 @@ class Options:
       raise InputError('replace_unknown: got allow_unk false, so no unknown word is written; set allow_unk to true')
     if self.dictionary and not self.replace_unknown:
       raise InputError('dictionary: got one without replace_unknown; set replace_unknown to true')
+    check_range('seed', self.seed, 0, SEEDS)
     check_range('max_extra', self.max_extra, 0)
     check_range('max_length', self.max_length, 0)
     if self.sample and (self.forced_first is not None or self.forced_end):
