@@ -313,11 +313,18 @@ def test_a_run_killed_at_random_moments_has_every_step_once(name, tmp_path, root
 @needs('mlflow')
 def test_runs_that_begin_at_once_share_an_experiment_of_mlflow(tmp_path):
   """In a store of files, which has no lock of its own."""
-  code = (
-    'import sys, pathlib; from lmx.reporting import trackers; one = trackers.module("mlflow").Tracker(trackers.Run('
-    'sys.argv[1], sys.argv[1], trackers.Config(mlflow_uri=sys.argv[2], group="g", tags=("a", "b=c")), '
-    'pathlib.Path(sys.argv[2]), {"x": 1}, {}, {})); one.log([(1, {"train/loss": 0.5})]); one.close("stopped")'
-  )
+  code = """
+import pathlib, sys, time
+from mlflow.store.tracking.file_store import FileStore
+from lmx.reporting import trackers
+
+check = FileStore._validate_experiment_does_not_exist
+FileStore._validate_experiment_does_not_exist = lambda *names: (check(*names), time.sleep(1))  # until the others looked
+cfg = trackers.Config(mlflow_uri=sys.argv[2], group='g', tags=('a', 'b=c'))
+one = trackers.module('mlflow').Tracker(trackers.Run(sys.argv[1], sys.argv[1], cfg, pathlib.Path(), {'x': 1}, {}, {}))
+one.log([(1, {'train/loss': 0.5})])
+one.close('stopped')
+"""
   store = tmp_path / 'new' / 'store'
   processes = [subprocess.Popen([sys.executable, '-c', code, f'run{i}', str(store)]) for i in range(4)]
   assert [process.wait(timeout=300) for process in processes] == [0] * 4
