@@ -134,13 +134,27 @@ def test_a_notebook_becomes_a_page():
   source = {'cells': [
     {'cell_type': 'markdown', 'source': ['# Title\n', 'With $x_i$.']},
     {'cell_type': 'code', 'source': ['print(1)'], 'outputs': [
-      {'text': ['1 < 2\n']}, {'data': {'image/png': 'aGk=', 'text/plain': 'x'}},
+      {'text': ['1 < 2\n']}, {'name': 'stderr', 'text': ['hidden']}, {'data': {'image/png': 'aGk=', 'text/plain': 'x'}},
     ]},
   ]}  # fmt: skip
   text, pictures = hook('notebooks').page('n', source)
   assert text.startswith('# Title\n\nThis notebook') and '<msub><mi>x</mi><mi>i</mi></msub>' in text
-  assert '```python\nprint(1)\n```' in text and '1 &lt; 2</pre>' in text and '(n_0.png)' in text
+  assert (
+    '```python\nprint(1)\n```' in text and '1 &lt; 2</pre>' in text and '(n_0.png)' in text and 'hidden' not in text
+  )
   assert pictures == {'n_0.png': b'hi'}
+
+
+@pytest.mark.slow
+def test_a_notebook_is_shown_with_its_outputs(monkeypatch):
+  for name in ('nbclient', 'nbformat', 'ipykernel'):
+    pytest.importorskip(name, reason='needs the extra "notebooks"')
+  monkeypatch.setenv('XLA_FLAGS', '')  # one device, as a reader of the notebook has
+  monkeypatch.delenv('LMX_RUN', raising=False)
+  notebooks = hook('notebooks')
+  text, pictures = notebooks.page('quickstart', notebooks.execute(ROOT / 'notebooks/quickstart.ipynb'))
+  assert text.count('<pre class="lmx-output">') >= 3 and 'updates, vocabulary' in text
+  assert all(picture.startswith(b'\x89PNG') for picture in pictures.values()) and len(pictures) == 1
 
 
 FINE_TUNE = DOCS / 'fine_tune.md'
@@ -150,8 +164,8 @@ FINE_TUNE = DOCS / 'fine_tune.md'
 def test_the_page_of_own_labels_runs_as_it_stands(tmp_path, monkeypatch):
   """All but the import by name, which needs a network; transformers where it is installed."""
   monkeypatch.chdir(tmp_path)
-  blocks = re.findall(r'(?ms)^```(python|)\n(.*?)^```', FINE_TUNE.read_text())
-  exec(next(text for kind, text in blocks if kind and 'import csv' in text), {})
+  blocks = re.findall(r'(?ms)^```([^\n]*)\n(.*?)^```', FINE_TUNE.read_text())
+  exec(next(text for kind, text in blocks if kind == 'python' and 'import csv' in text), {})
   commands = [line for kind, text in blocks if not kind for line in text.splitlines()]
   assert len(commands) == 17 and all(line.startswith('lmx ') for line in commands)
   for command in commands:
@@ -169,12 +183,12 @@ def test_the_page_of_own_labels_runs_as_it_stands(tmp_path, monkeypatch):
   assert len((tmp_path / 'predictions_ulmfit.jsonl').read_text().splitlines()) == 16
   assert [p.suffix for p in (tmp_path / 'exported_ulmfit').iterdir()] == ['.pth']
   scope: dict = {}
-  exec(next(text for kind, text in blocks if kind and 'lmx.load' in text), scope)
+  exec(next(text for kind, text in blocks if kind == 'python' and 'lmx.load' in text), scope)
   assert [row['label'] for row in scope['predictions']] == ['positive', 'negative']
   peer = os.environ.get('LMX_TRANSFORMERS', sys.executable)  # a Python that has transformers
   if subprocess.run([peer, '-c', 'import torch, transformers'], capture_output=True).returncode:
     return
-  code = next(text for kind, text in blocks if kind and 'transformers' in text)
+  code = next(text for kind, text in blocks if kind == 'python' and 'transformers' in text)
   code += "print([row['label'] for row in classify(['the cast is a joy, with songs', 'flat and tired, and long'])])"
   done = subprocess.run([peer, '-c', code], cwd=tmp_path, capture_output=True, text=True)
   assert done.stdout.strip() == "['positive', 'negative']", done.stderr[-2000:]

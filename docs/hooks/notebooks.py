@@ -46,6 +46,8 @@ def page(name: str, notebook: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
       continue
     parts.append(f'```python\n{source}\n```')
     for output in cell.get('outputs', ()):
+      if output.get('name') == 'stderr':  # progress and warnings
+        continue
       data = output.get('data', {})
       if 'image/png' in data:
         picture = f'{name}_{len(pictures)}.png'
