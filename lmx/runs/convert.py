@@ -20,7 +20,7 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import objectives
+from lmx import documents, objectives
 from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema, semantics
@@ -178,6 +178,7 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
   about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
+  lines += _describe_vocabulary(folder, directory, tokenizer, run) if with_tokenizer else []
   notes = [folder.note] * bool(with_tokenizer and folder.note)
   if new:
     notes.append(f'not in the files, so newly initialised: {_parts(row.name for row in new)}')
@@ -306,6 +307,24 @@ def _settle(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, 
   settled = config.copy_and_resolve_references().unlock()
   settled.objective.update(dataclasses.asdict(objective.resolve(run.objective, manifest)))
   return settled.lock(), config_lib.to_run(settled, vocab_size)
+
+
+def _describe_vocabulary(folder: folders.Folder, directory: str, tokenizer: Any, run: schema.Run) -> list[str]:
+  """Return lines on a vocabulary that is shorter than the model's table, as padded tables are, or repeats a token."""
+  count, V = tokenizer.target.vocab_size, getattr(run.model, 'V', 0)
+  file = build.vocabulary_file(folder.tokenizer, directory) if os.path.isdir(directory) else ''
+  lines = [f'{file or "the tokenizer"} has {count:,} of the {V:,} ids of the model'] if count < V else []
+  if folder.tokenizer != 'wordpiece' or file != 'vocab.txt':
+    return lines
+  numbers: dict[str, int] = {}
+  for number, line in enumerate(documents.read_lines(os.path.join(directory, file)), 1):
+    token = line.rstrip()
+    if token in numbers:
+      lines.append(
+        f'{file}, line {number}: "{token}" is in line {numbers[token]} too; its id is that of the later line'
+      )
+    numbers[token] = number
+  return lines
 
 
 def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:

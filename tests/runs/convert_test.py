@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -102,6 +103,50 @@ def test_special_tokens_in_a_text_are_those_of_the_folder(name, special, made, t
   (tmp_path / 'earlier/vocabulary.json').write_text(json.dumps(content))
   np.testing.assert_array_equal(build.load(str(tmp_path / 'earlier')).encode(text), split.encode(text))
   assert 'special_in_text' not in build.read(KINDS[name], str(folder)).content()
+
+
+# What is done to a vocabulary -> model, its files, message.
+BROKEN = {
+  'empty': ('bert', {'vocab.txt': ''}, 'vocab.txt: got a vocabulary without tokens'),
+  'special tokens alone': (
+    'gpt2',
+    {'vocab.json': '{"<|endoftext|>": 0}', 'merges.txt': ''},
+    'vocab.json: got a vocabul',
+  ),
+  'nothing': ('gpt2', {'vocab.json': '{}', 'merges.txt': ''}, 'vocab.json: got a vocabulary without tokens'),
+  'nothing of GPT': ('gpt', {'vocab.json': '{}', 'merges.txt': ''}, 'vocab.json: got a vocabulary without tokens'),
+  'no unknown': ('bert', {'vocab.txt': '[PAD]\nthe\n[CLS]\n[SEP]\n'}, r'vocab.txt: got 4 tokens without \[UNK\]'),
+  'no unknown of GPT': ('gpt', {'vocab.json': '{"a": 0}', 'merges.txt': ''}, 'vocab.json: got 1 tokens without <unk>'),
+}
+
+
+@pytest.mark.parametrize('name', BROKEN)
+def test_a_vocabulary_without_its_tokens_is_refused(name, made, tmp_path, capsys):
+  model, files, message = BROKEN[name]
+  folder = copy(made[model][0], tmp_path / 'folder')
+  (folder / 'tokenizer.json').unlink()
+  special = {'bert': ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]'], 'gpt': ['<unk>'], 'gpt2': ['<|endoftext|>']}[model]
+  decoder = {str(i): {'content': token, 'special': True} for i, token in enumerate(special)}
+  files |= {'tokenizer_config.json': json.dumps({'added_tokens_decoder': decoder})}
+  for file, content in files.items():
+    (folder / file).write_text(content)
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 2
+  assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_short_vocabulary_and_a_repeated_token_are_reported(made, tmp_path, capsys):
+  folder, V = copy(made['bert'][0], tmp_path / 'folder'), made['bert'][1].V
+  (folder / 'tokenizer.json').unlink()
+  tokens = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', 'b', 'a', 'the']
+  (folder / 'vocab.txt').write_text('\n'.join(tokens) + '\n')
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
+  printed = capsys.readouterr().out
+  assert f'vocab.txt has 9 of the {V} ids of the model\n' in printed
+  assert 'vocab.txt, line 8: "a" is in line 6 too; its id is that of the later line\n' in printed
+  tokenizer = lmx.load(tmp_path / 'run').tokenizer
+  ids = tokenizer.encode('a b the').tolist()
+  assert ids == [7, 6, 8] and tokenizer.vocab_size == 9  # as in transformers 4.57 and 5.23
+  assert tokenizer.decode(ids) == 'a b the' and tokenizer.id_to_token(5) == ''
 
 
 def test_an_import_prints_what_became_of_each_tensor_and_a_dry_run_writes_nothing(made, tmp_path, capsys):

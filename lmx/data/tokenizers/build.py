@@ -132,8 +132,8 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
     special_in_text: special tokens written out in a text are special tokens, unless the settings split them.
 
   Raises:
-    InputError: there is no such tokenizer, a file is damaged, or settings are not supported or contradict
-      `lower_case`.
+    InputError: there is no such tokenizer, a file is damaged, a vocabulary is empty or lacks a token that every text
+      may need, or settings are not supported or contradict `lower_case`.
   """
   if kind not in KINDS:
     raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
@@ -150,8 +150,7 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
           raise MissingTokenizer(f'{os.path.join(path, name)}: missing; expected {", ".join(files)}')
       settings = settings_lib.read(path, kind)
       return _FOLDERS[kind].read(path, settings, special_in_text=special_in_text and not settings.split_special)
-    names = _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES)
-    path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
+    path = os.path.join(directory, vocabulary_file(kind, directory))
     settings = settings_lib.read(directory, kind)
   if kind not in _READ or not os.path.isfile(path):
     raise MissingTokenizer(f'{path}: got no tokenizer of kind {kind}')
@@ -164,6 +163,7 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
   whole = special_in_text and not settings.split_special
   try:
     model = _model(kind, path, lower_case, settings)
+    _check_vocabulary(kind, model, path)
     model = settings_lib.apply(model, settings, directory, special_in_text=whole)
     if os.path.basename(path) == sentencepiece.FILE:
       return Unigram(model, settings.special, split_commas=True, special_in_text=whole)
@@ -172,6 +172,30 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
     raise
   except Exception as error:  # the library raises bare Exception for a bad file
     raise InputError(f'{path}: not a {kind} tokenizer: {error}') from error
+
+
+def vocabulary_file(kind: str, directory: str) -> str:
+  """Return the name of the file in a directory that has the vocabulary, '' if there is none."""
+  names = (
+    _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES) if kind in _READ else ('vocab.json', 'vocab.txt')
+  )
+  return next((name for name in names if os.path.exists(os.path.join(directory, name))), '')
+
+
+def _check_vocabulary(kind: str, model: hf.Tokenizer, path: str) -> None:
+  """Raise InputError if a model has no tokens of its own, or lacks the one for unknown text."""
+  tokens = model.get_vocab(with_added_tokens=False)
+  special = {token.content for token in model.get_added_tokens_decoder().values() if token.special}
+  if not tokens.keys() - special:
+    raise InputError(f'{path}: got a vocabulary without tokens; expected those of the model; the file may be truncated')
+  subwords = model.model
+  unknown = getattr(subwords, 'unk_token', None) if kind in ('wordpiece', 'gpt_bpe', 'word_bpe') else None
+  unknown = '<unk>' if kind == 'unigram' else unknown
+  if unknown is not None and unknown not in tokens:
+    raise InputError(
+      f'{path}: got {len(tokens):,} tokens without {unknown}; expected that token, because text that no other covers '
+      'is read as it; the file may be truncated'
+    )
 
 
 def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settings) -> hf.Tokenizer:

@@ -34,7 +34,7 @@ class _Subwords(Tokenizer):
     self._model.encode_special_tokens = not special_in_text
     self._model.no_padding()
     self._model.no_truncation()
-    self.vocab_size = model.get_vocab_size(with_added_tokens=True)
+    self.vocab_size = 1 + max(model.get_vocab(with_added_tokens=True).values(), default=-1)  # some ids may be unused
     cleaned = model.normalizer.normalize_str('x') if model.normalizer else 'x'
     self.space_first = cleaned[:1] in (' ', subword_models.SPACE)
 

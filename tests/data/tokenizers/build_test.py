@@ -275,7 +275,7 @@ def test_bad_requests_name_the_fault(tmp_path):
   with pytest.raises(InputError, match='no tokenizer of kind bpe'):
     build.read('bpe', str(tmp_path))
   (tmp_path / 'vocab.txt').write_text('a\nb\n')
-  with pytest.raises(InputError, match=r'no \[PAD\]'):
+  with pytest.raises(InputError, match=r'without \[UNK\]'):
     build.read('wordpiece', str(tmp_path))
   (tmp_path / 'tokenizer.json').write_text('{')
   with pytest.raises(InputError, match=r'tokenizer.json: not a bpe tokenizer'):

@@ -93,7 +93,7 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
   again = build.load(str(tmp_path / 'saved'))
   assert again.hash == made.hash and again.mask_id == 4
   assert with_special(made, ['<x>']).mask_id == 4
-  with pytest.raises(InputError, match=r'has no \[PAD\]'):
+  with pytest.raises(InputError, match=r'without \[UNK\]'):
     build.read('wordpiece', folder(special=special, special_tokens_map={}))
   with pytest.raises(InputError, match='pad_token: got <pad> and <padding> in tokenizer_config.json and special_tok'):
     build.read('wordpiece', folder(special_tokens_map=names, tokenizer_config={'pad_token': '<padding>'}))
