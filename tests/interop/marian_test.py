@@ -284,6 +284,24 @@ def test_transformers_agrees(case, tmp_path):
     check_search(translator(loaded), options, given, found['searches'][name])
 
 
+def test_an_untied_table_with_the_rows_of_the_source_is_read(tmp_path):
+  """So saves transformers 4.57.6 a target that has fewer tokens than the source."""
+  codes = len(marian_folders.vocabularies(separate=True)[0]) + 9
+  cfg, tensors = save(tmp_path / 'folder', separate=True, tied=False, source_V=codes)
+  name = 'model.decoder.embed_tokens.weight'
+  further = np.full((codes - cfg.V, cfg.D), 7.0, np.float32)
+  assert len(further) > 0
+  changed = tensors | {name: np.concatenate([tensors[name], further])}
+  safetensors.numpy.save_file(changed, tmp_path / 'folder/model.safetensors')
+  convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
+  params = restore.load(tmp_path / 'run').params['model']
+  np.testing.assert_array_equal(params['embed']['tokens'], tensors[name])
+  changed[name] = changed[name][:-1]
+  safetensors.numpy.save_file(changed, tmp_path / 'folder/model.safetensors')
+  with pytest.raises(InputError, match='of another shape: model.decoder.embed_tokens.weight'):
+    convert.import_run(str(tmp_path / 'folder'), tmp_path / 'other')
+
+
 PADDED = [-1.5, 4.0]  # the second is emitted
 
 

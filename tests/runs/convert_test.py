@@ -337,6 +337,12 @@ def test_the_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys)
   assert 'got a tokenizer of kind none' in capsys.readouterr().err
 
 
+def _exported_learner(folder):
+  for path in folder.iterdir():
+    path.unlink()
+  (folder / 'model.pkl').write_bytes(b'')
+
+
 def _without(name):
   return lambda folder: (folder / name).unlink()
 
@@ -382,7 +388,8 @@ def _other_tensors(folder):
 @pytest.mark.parametrize(
   'break_it,words',
   [
-    (_without('config.json'), ['config.json does not exist']),
+    (_without('config.json'), ['config.json does not exist; got model.safetensors, tokenizer.json; expected a folder']),
+    (_exported_learner, ['got model.pkl; expected a folder .*learn.save']),
     (lambda folder: (folder / 'config.json').write_text('{'), ['config.json: not JSON']),
     (_config(model_type='gpt2x'), ['model_type: got "gpt2x"', 'did you mean "gpt2"', 'openai-gpt']),
     (_config(activation_function='relu'), ["activation_function: got 'relu'", 'gelu_new']),
@@ -423,6 +430,12 @@ def test_bad_folders_say_what_is_wrong_and_nothing_is_written(break_it, words, m
     with pytest.raises(InputError, match=word):
       convert.import_run(str(folder), tmp_path / 'run')
   assert [path.name for path in tmp_path.iterdir()] == ['folder']
+
+
+def test_a_file_of_a_folder_asks_for_the_folder(made, tmp_path):
+  path = made['gpt2'][0] / 'model.safetensors'
+  with pytest.raises(InputError, match=f'model.safetensors is a file; expected .*; name its folder, {path.parent}$'):
+    convert.import_run(str(path), tmp_path / 'run')
 
 
 @pytest.mark.parametrize('form', ['zip', 'legacy', 'shards'])

@@ -16,6 +16,7 @@ and, if folders are read and written (folder.py),
   write(directory, tokenizer, evaluation, settings), optional: writer of its further files, given the fields of
     config.json; it returns more of them;
   BARE_CLASS, optional: the class without the head of pre-training, and the start of the paths of its parameters;
+  used(fields, tensors), optional: the tensors, without rows that nothing reads;
   MODEL, fits(cfg), if another family has the name of the lmx model: that name, and True if this one writes a Config.
 The classes of transformers, each a model with a head, are in architectures.py.
 """

@@ -66,6 +66,7 @@ _PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 # Unless tokenizer_config.json differs.
 _LOWERS = {'wordpiece': True, 'gpt_bpe': True, **dict.fromkeys(('bpe', 'unigram', 'words', 'marian', 'moses'), False)}
+_SHOWN = 8  # names of files in a message
 _COMMA = -100.0  # added to the log probability of a subword that is not used
 _END = '<|endoftext|>'  # GPT-2's only special token
 
@@ -123,13 +124,19 @@ def read(directory: Any) -> Folder:
       not compute.
   """
   directory = pathlib.Path(directory)
+  if directory.is_file():
+    raise InputError(f'{directory} is a file; expected the folder with {CONFIG}; name its folder, {directory.parent}')
   if not directory.is_dir():
     raise InputError(f'{directory} is not a directory')
+  if not (directory / CONFIG).exists():
+    raise InputError(f'{directory / CONFIG} does not exist; {_content(directory)}')
   config = read_json(directory / CONFIG)
   family = _family(directory, config)
   layout = huggingface.family(family)
   try:
     fields, (tensors, unused) = layout.fields(config), _tensors(directory)
+    if hasattr(layout, 'used'):
+      tensors = layout.used(fields, tensors)
     architecture = architectures.recognise(family, config, tensors)
     objective, labels = architectures.objective(architecture, config), architectures.labels(architecture, config)
   except InputError as error:
@@ -142,6 +149,16 @@ def read(directory: Any) -> Folder:
     own['vocabulary'] = functools.partial(layout.vocabulary, directory)
   name = getattr(layout, 'MODEL', family)
   return Folder(name, fields, tensors, layout.TOKENIZER, lowers, architecture, objective, labels, unused=unused, **own)
+
+
+def _content(directory: pathlib.Path) -> str:
+  """Return a line on the files of a folder without config.json, and on what is expected."""
+  names = sorted(path.name for path in directory.iterdir())
+  shown = ', '.join(names[:_SHOWN]) + f' and {len(names) - _SHOWN} more' * (len(names) > _SHOWN)
+  expected = 'a folder of transformers, or the files of a release (docs/notes/weights.md lists both)'
+  pickled = any(name.endswith('.pkl') for name in names)
+  fix = "; of fastai's exported Learner (.pkl) save the weights, a .pth beside the words, with learn.save" * pickled
+  return f'got {shown or "an empty folder"}; expected {expected}{fix}'
 
 
 def _family(directory: pathlib.Path, config: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from lmx.interop.huggingface import generation
 from lmx.interop.huggingface.entry import (
   LAYERS,
   Entry,
+  Tensors,
   Tied,
   check_value,
   integer,
@@ -239,6 +240,18 @@ def tied(cfg: Any) -> list[Tied]:
 def _tables(cfg: Any) -> tuple[str, str]:
   """Return the names of the embedding tables of source and target."""
   return (_ENCODER, _DECODER) if cfg.source_V else (_SHARED, _SHARED)
+
+
+def used(fields: Mapping[str, Any], tensors: Tensors) -> Tensors:
+  """Return the tensors with as many rows of the target's table as it has ids.
+
+  With two vocabularies and an untied output transformers before 5 gives the table `vocab_size` rows, those of the
+  source; ids are below `decoder_vocab_size`.
+  """
+  table, V, rows = tensors.get(_DECODER), fields['V'], fields.get('source_V', 0)
+  if fields['tied'] or table is None or table.ndim != 2 or not V < len(table) == rows:
+    return tensors
+  return {**tensors, _DECODER: table[:V]}
 
 
 def entries(cfg: Any) -> list[Entry]:
