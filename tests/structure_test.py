@@ -156,6 +156,9 @@ def test_versions_agree():
   text = (ROOT / 'lmx/__init__.py').read_text()
   found = re.search(r"__version__ = '([^']+)'", text)
   assert found and found.group(1) == setup['metadata']['version']
+  assert f'\nversion: {found[1]}\n' in (ROOT / 'CITATION.cff').read_text()
+  latest = re.search(r'(?m)^## (\S+) \(', (ROOT / 'CHANGELOG.md').read_text())
+  assert latest and latest[1] == found[1]
 
 
 @pytest.mark.parametrize('file', ['constraints.txt', 'constraints-newest.txt'])
