@@ -149,8 +149,8 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
     if part not in _STACKED:
       # Kernels of attention have three axes.
       ours, y = rename(name, _XLNET_NAMES), x.T if name.endswith('/kernel') and x.ndim == 2 else x
-      if ours in tensors:
-        unused.append(repeated(name, y, names[ours] or ours, tensors[ours]))
+      if names.get(ours, ABSENT) != ABSENT:  # not the zeros of a mask embedding that the file may have
+        unused.append(repeated(name, y, names[ours], tensors[ours]))
       else:
         names[ours], tensors[ours] = name, y
       continue
