@@ -105,16 +105,22 @@ class TrainedRun(RestoredRun):
     check_inputs(inputs)
     return tasks.predict(self, inputs, split, n_best)
 
-  def embed(self, lines: Iterable[str], *, batch: int = 32, carry: bool = False) -> Iterator[Embedding]:
+  def embed(
+    self, lines: Iterable[str], *, batch: int = 32, carry: bool = False, special_tokens: str = ''
+  ) -> Iterator[Embedding]:
     """Return an iterator over the embeddings of lines of text by all layers, those of `lmx embed`.
 
     Args:
       lines: lines of text; a str is one line.
       batch: lines that are computed together.
       carry: the lines are one text: each continues from the state of the line before.
+      special_tokens: BERT reads a line as [CLS] text [SEP], XLNet as text <sep> <cls>. 'read', the default, returns the
+        vectors of the text, 'return' also those of the special tokens; 'none', the default with `carry`, reads the text
+        alone.
 
     Returns:
-      An iterator of (tokens, layers), layers N + 1 arrays of shape (T, width), the embeddings first.
+      An iterator of (tokens, layers), layers N + 1 arrays of shape (T, width), the embeddings first. The last layer of
+      GPT-2 is that before its final normalisation, which transformers includes in `hidden_states[-1]`.
 
     Raises:
       InputError: the model does not read text alone, or a line is longer than its positions.
@@ -124,7 +130,7 @@ class TrainedRun(RestoredRun):
     check_range('batch', batch, 1)
     check_type('carry', carry, bool, 'True or False')
     lines = _texts('lines', [lines] if isinstance(lines, str) else lines)
-    reader = contextual_embeddings.from_run(self)
+    reader = contextual_embeddings.from_run(self, special_tokens or ('none' if carry else 'read'))
     embedded = contextual_embeddings.vectors(reader, lines, size=batch, carry=carry)
     return (Embedding(tokens, layers) for tokens, layers in embedded)
 

@@ -1,9 +1,10 @@
 """`lmx embed --workdir=DIR --input=FILE --output=FILE.npz|.hdf5`: embeddings by all layers for lines of text.
 
 The output has for line i (from 0) an array `i` of shape (layers, tokens, width), float32, the embeddings first, and its
-tokens as `i_tokens`. If the layers have different widths, it has arrays `i_layer_j` of shape (tokens, width) instead.
-numpy.load reads the .npz file, h5py the .hdf5 file. `--workdir` may also be what `lmx import` reads, such as an ELMo
-release.
+tokens as `i_tokens`. BERT reads a line as [CLS] text [SEP], XLNet as text <sep> <cls>. The last layer of GPT-2 is that
+before its final normalisation. If the layers have different widths, it has arrays `i_layer_j` of shape (tokens, width)
+instead. numpy.load reads the .npz file, h5py the .hdf5 file. `--workdir` may also be what `lmx import` reads, such as
+an ELMo release.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--batch', type=ranges.integer(1, 1_000_000), default=32, help='lines at a time (default %(default)s)'
   )
   parser.add_argument('--carry', action='store_true', help='one text: a line continues from the state before it')
+  parser.add_argument(
+    '--special_tokens',
+    choices=('read', 'return', 'none'),
+    default='',
+    help="of BERT and XLNet: 'read' them in each line (default), 'return' their vectors too, 'none' reads the text "
+    'alone (default with --carry)',
+  )
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
 
 
@@ -41,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
   with contextlib.ExitStack() as stack:
     write = stack.enter_context(_writer(args.output))
     lines = _lines(args.input)
-    embedded = inference.load(args.workdir, args.which, args.overrides).embed(lines, batch=args.batch, carry=args.carry)
+    loaded = inference.load(args.workdir, args.which, args.overrides)
+    embedded = loaded.embed(lines, batch=args.batch, carry=args.carry, special_tokens=args.special_tokens)
     for number, (words, layers) in enumerate(waiting.bar(embedded, 'embed', len(lines), ' lines')):
       write(f'{number}_tokens', np.asarray(words, np.str_))
       if len({layer.shape[-1] for layer in layers}) == 1:

@@ -1,4 +1,8 @@
-"""Contextual word embeddings: the outputs of every layer of a model on lines of text."""
+"""Contextual word embeddings: the outputs of every layer of a model on lines of text.
+
+BERT and XLNet were trained on rows with special tokens, [CLS] text [SEP] and text <sep> <cls>. So a line is read as
+such a row, with the segments of one text; other models read its tokens alone.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,14 @@ from lmx.data.tokenizers import word_characters
 from lmx.data.tokenizers import words as word_rules
 from lmx.decoding import generate
 from lmx.engine import precision
-from lmx.errors import InputError
+from lmx.errors import InputError, check_choice
 from lmx.runs import restore
 from lmx.types import Params
 
 _ROUND = 16  # tokens of a row are rounded up to this, so that few shapes are compiled
+SPECIAL_TOKENS = ('read', 'return', 'none')
+# Model -> special tokens before and after a text, by their attribute of the tokenizer.
+_ROWS = {'bert': (('cls_id',), ('sep_id',)), 'xlnet': ((), ('sep_id', 'cls_id'))}
 Line = tuple[list[str], dict[str, np.ndarray]]  # tokens, and their arrays in a batch
 
 
@@ -29,6 +36,7 @@ class Reader(NamedTuple):
     cfg: its Config.
     params: its parameters, without an objective's.
     read: (line, line number) -> `Line`.
+    special: number of special tokens before and after a line that are read, but not returned.
     matmul_precision: precision of matrix products, see lmx/engine/precision.py.
   """
 
@@ -37,11 +45,21 @@ class Reader(NamedTuple):
   params: Params
   read: Callable[[str, int], Line]
   matmul_precision: str = 'float32'
+  special: tuple[int, int] = (0, 0)
 
 
-def from_run(loaded: restore.RestoredRun) -> Reader:
-  """Return the reader of a run that `lmx.load` returned."""
+def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reader:
+  """Return the reader of a run that `lmx.load` returned.
+
+  Args:
+    loaded: the run.
+    special_tokens: of BERT and XLNet, 'read' reads the special tokens of a row and returns the vectors of the text,
+      'return' returns those of the special tokens too, 'none' reads the text alone.
+  """
+  check_choice('special_tokens', special_tokens, SPECIAL_TOKENS)
   tokenizer, limit = loaded.tokenizer, generate.window(loaded.cfg)
+  rows = _ROWS.get(loaded.run.model_name, ((), ())) if special_tokens != 'none' else ((), ())
+  before, after = ([i for i in (getattr(tokenizer, name) for name in side) if i is not None] for side in rows)
 
   def read(line: str, number: int) -> Line:
     ids = tokenizer.encode(line)
@@ -49,12 +67,16 @@ def from_run(loaded: restore.RestoredRun) -> Reader:
       words, arrays = _read_characters(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
       arrays['tokens_BT'] = word_characters.create(tokenizer, loaded.run.data.characters).word_ids(ids[: len(words)])
     else:
+      ids = np.concatenate([before, ids, after]).astype(np.int32)
       words, arrays = tokenizer.ids_to_tokens(ids), {'tokens_BT': ids}
+      if after and loaded.run.model_name == 'xlnet':  # the classification token is a segment of its own
+        arrays['types_BT'] = np.asarray([0] * (len(ids) - 1) + [2], np.int32)
     if limit and len(words) > limit:
       raise InputError(f'line {number} has {len(words)} tokens, but the model has only {limit} positions; divide it')
     return words, arrays
 
-  return Reader(loaded.model, loaded.cfg, loaded.params['model'], read, loaded.run.matmul_precision)
+  hidden = (len(before), len(after)) if special_tokens == 'read' else (0, 0)
+  return Reader(loaded.model, loaded.cfg, loaded.params['model'], read, loaded.run.matmul_precision, hidden)
 
 
 def _read_characters(line: str, rule: str, lower_case: bool, characters: int) -> Line:
@@ -102,7 +124,8 @@ def embed(
     state = after if carry else state
     layers = [np.asarray(layer, np.float32) for layer in features.layers]
     for row, (words, _) in enumerate(some):
-      yield words, [layer[row, : len(words)] for layer in layers]
+      shown = slice(reader.special[0], len(words) - reader.special[1])
+      yield words[shown], [layer[row, shown] for layer in layers]
 
 
 def _batch(lines: Sequence[Line], rows: int, length: int, cfg: Any) -> dict[str, np.ndarray]:

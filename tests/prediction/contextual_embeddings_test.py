@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import lmx
 from lmx import train
 from lmx.config import resolve
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.prediction import contextual_embeddings
@@ -27,17 +30,45 @@ def run(tmp_path_factory):
   return lmx.load(folder / 'bert')
 
 
-def test_a_runs_layers_are_those_of_apply(run):
-  found = list(contextual_embeddings.vectors(contextual_embeddings.from_run(run), LINES, size=2))
+@pytest.mark.parametrize('special_tokens', contextual_embeddings.SPECIAL_TOKENS)
+def test_a_runs_layers_are_those_of_apply(special_tokens, run):
+  """BERT reads [CLS] line [SEP], and of 'read' the vectors of the line alone are returned."""
+  reader = contextual_embeddings.from_run(run, special_tokens)
+  found = list(contextual_embeddings.vectors(reader, LINES, size=2))
   apply = jax.jit(lambda params, batch: run.model.apply(run.cfg, params, batch, (), all_layers=True)[0])
-  assert [len(words) for words, _ in found] == [len(run.tokenizer.encode(line)) for line in LINES]
   for line, (words, layers) in zip(LINES, found, strict=True):
     ids = run.tokenizer.encode(line)
-    assert words == run.tokenizer.ids_to_tokens(ids) and len(layers) == run.cfg.N + 1
+    ids = ids if special_tokens == 'none' else np.asarray([run.tokenizer.cls_id, *ids, run.tokenizer.sep_id])
+    shown = slice(1, -1) if special_tokens == 'read' else slice(None)
+    assert words == run.tokenizer.ids_to_tokens(ids[shown]) and len(layers) == run.cfg.N + 1
+    assert all(layer.shape == (len(words), run.cfg.D) for layer in layers)
     if len(ids):
       batch = {'tokens_BT': np.asarray(ids)[None]}  # alone, without padding
       expected = apply(run.params['model'], batch).layers
-      np.testing.assert_allclose(np.stack(layers), np.stack(expected)[:, 0], rtol=1e-4, atol=1e-5)
+      np.testing.assert_allclose(np.stack(layers), np.stack(expected)[:, 0, shown], rtol=1e-4, atol=1e-5)
+
+
+def test_xlnet_reads_its_special_tokens_at_the_end_in_a_segment_of_its_own(tmp_path):
+  tokenizer = build.train('unigram', LINES * 20, vocab_size=400, marks='xlnet')
+  model, cfg = registry.get('xlnet'), registry.config('xlnet', 'tiny', V=tokenizer.vocab_size)
+  run = SimpleNamespace(
+    model=model,
+    cfg=cfg,
+    params={'model': jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))},
+    tokenizer=tokenizer,
+    run=SimpleNamespace(model_name='xlnet', matmul_precision='float32'),
+  )
+  ids = tokenizer.encode(LINES[0])
+  for special_tokens, shown in (('read', slice(0, -2)), ('return', slice(None))):
+    reader = contextual_embeddings.from_run(run, special_tokens)
+    words, arrays = reader.read(LINES[0], 1)
+    assert arrays['tokens_BT'].tolist() == [*ids, tokenizer.sep_id, tokenizer.cls_id]
+    assert arrays['types_BT'].tolist() == [0] * (len(ids) + 1) + [2]
+    ((words, layers),) = contextual_embeddings.vectors(reader, LINES[:1])
+    assert words == [*tokenizer.ids_to_tokens(ids), '<sep>', '<cls>'][shown] and len(layers[0]) == len(words)
+  assert set(contextual_embeddings.from_run(run, 'none').read(LINES[0], 1)[1]) == {'tokens_BT'}
+  with pytest.raises(InputError, match='special_tokens: unknown "all"; known: none, read, return'):
+    contextual_embeddings.from_run(run, 'all')
 
 
 def test_a_line_beyond_the_positions_is_refused(run):
