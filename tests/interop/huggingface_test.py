@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import jax
 import numpy as np
 import pytest
+import tokenizers
 
 from lmx.errors import InputError
 from lmx.interop import huggingface
+from lmx.interop.huggingface import folder
 from lmx.models import registry
 
 SIZES = {
@@ -253,3 +256,12 @@ def test_wrong_parameters_are_named():
 def test_other_models_have_no_such_form():
   with pytest.raises(InputError, match='did you mean "gpt2"'):
     huggingface.from_hf('gpt2x', None, {})
+
+
+@pytest.mark.parametrize('kind', ['bpe', 'gpt_bpe'])
+def test_tokenizers_of_gpt_give_no_types_of_tokens(kind, tmp_path):
+  """Their classes in transformers would add the embedding of token 0 to every position."""
+  state = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE({'<|endoftext|>': 0, 'a': 1}, [])).to_str())
+  folder._write_tokenizer(tmp_path, {'kind': kind, 'model': state}, 8, False, ('_start_',))
+  settings = json.loads((tmp_path / 'tokenizer_config.json').read_text())
+  assert settings['model_input_names'] == ['input_ids', 'attention_mask']

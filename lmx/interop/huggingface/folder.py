@@ -357,6 +357,8 @@ def _write_tokenizer(
     settings |= unigram_settings | {'do_lower_case': lower_case}
   else:
     settings |= {'unk_token': '<unk>'}
+  if kind in ('bpe', 'gpt_bpe'):  # classes of GPT and GPT-2 add the embeddings of token types, which these models lack
+    settings |= {'model_input_names': ['input_ids', 'attention_mask']}
   if special_tokens and kind != 'unigram':
     settings |= {'additional_special_tokens': list(special_tokens)} | ({} if ids else {'pad_token': special_tokens[0]})
     ids = ids or {'pad': special_tokens[0]}  # no row ends with it, so transformers finds the last token of each row
