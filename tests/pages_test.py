@@ -202,6 +202,7 @@ def test_the_page_of_own_labels_runs_as_it_stands(model, tmp_path, monkeypatch):
   python = os.environ.get('LMX_TRANSFORMERS', '')
   if python:
     text = code('from transformers').replace("'exported'", repr(f'exported{name}'))
+    rows = [f'_start_{row}_classify_' for row in rows] if model == 'gpt' else rows
     text += f"print([row['label'] for row in classify({rows})])"
     done = subprocess.run([python, '-c', text], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.strip() == str([row['label'] for row in predicted]), done.stderr[-2000:]
