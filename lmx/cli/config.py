@@ -61,14 +61,20 @@ def _chosen(keys: Any, names: list[str]) -> list[str]:
   return [key for key in keys if not names or any(f'{key}.'.startswith(f'{name}.') for name in names)]
 
 
-def _lines(section: Any, values: Mapping[str, Any], keys: list[str], changed: bool) -> Iterator[str]:
-  """Yield a line for each chosen key, and its help below it."""
+def settings(section: Any, values: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:
+  """Yield (field, value, default) of each key of a section; the default is '' if the value is the default."""
   for field in section.fields:
     value, default = _value(values, field.key), _plain(field.default)
-    if not _chosen([field.key], keys) or (changed and value == default):
+    yield field, _show(value), _show(default) if value != default else ''
+
+
+def _lines(section: Any, values: Mapping[str, Any], keys: list[str], changed: bool) -> Iterator[str]:
+  """Yield a line for each chosen key, and its help below it."""
+  for field, value, default in settings(section, values):
+    if not _chosen([field.key], keys) or (changed and not default):
       continue
-    about = '' if field.default is None and value is not None else f'  (default {_show(default)})'
-    yield f'  {field.key}={_show(value)}{about if value != default else ""}'
+    about = f'  (default {default})' if default not in ('', repr(None)) else ''
+    yield f'  {field.key}={value}{about}'
     yield from textwrap.wrap(field.help, 112, initial_indent='      ', subsequent_indent='      ')
 
 

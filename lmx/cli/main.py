@@ -35,6 +35,7 @@ COMMANDS = {
   'predict': 'predict labels, tags, answers or scores of new inputs',
   'results': 'show metrics of runs, averaged over seeds of one config on the same data',
   'runs': 'list the runs below a folder with their states',
+  'report': 'write a run as one HTML page',
   'import': 'convert published weights into a work directory',
   'export': "write the weights of a run in Hugging Face's format",
   'pipeline': 'run the stages of an experiment one after another',
@@ -49,7 +50,8 @@ COMMANDS = {
   'bench': 'time the training step, also against PyTorch',
 }
 
-WITHOUT_CONFIG = ('results', 'runs', 'export', 'describe', 'list', 'phrases')  # commands that read or change no config
+# Commands that read or change no config.
+WITHOUT_CONFIG = ('results', 'runs', 'report', 'export', 'describe', 'list', 'phrases')
 
 _KEYS = (
   'Any key of the config can be set by --config.KEY=VALUE, such as --config.train.steps=100. `lmx config FILE` shows '

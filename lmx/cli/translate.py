@@ -202,22 +202,15 @@ def _sides(workdir: Any) -> tuple[str, str]:
 
 
 def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], weights: Sequence[Any]) -> None:
+  from lmx.decoding import translate
   from lmx.reporting import plots, waiting
 
   pairs = zip(sources, texts, weights, strict=True)
   for number, (source, text, a_TS) in enumerate(waiting.bar(pairs, 'drawing', len(sources)), 1):
     if len(source):
       path = os.path.join(folder, f'{number:04}.png')
-      plots.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer.target, text))
-
-
-def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:
-  """Return the labels of rows or columns: the text of each token, after a dot if it continues a word."""
-  unknown = tokenizer.eos_id if tokenizer.unk_id is None else tokenizer.unk_id
-  ids = np.where(ids < tokenizer.vocab_size, ids, unknown)  # rows of the table beyond the tokenizer
-  begins = np.append(True, tokenizer.starts_word(ids)[1:])
-  texts = ['<eos>' if i == tokenizer.eos_id else tokenizer.decode([int(i)]).strip() for i in ids]
-  return [text if first else f'\u00b7{text}' for text, first in zip(texts, begins, strict=True)]
+      words = translate.token_labels(tokenizer, source), translate.token_labels(tokenizer.target, text)
+      plots.alignment(path, a_TS, *words)
 
 
 def _read_gold(args: argparse.Namespace, references: Sequence[str] | None) -> Any:

@@ -214,6 +214,16 @@ def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
   raise InputError(f'the tokens of "{line}" do not belong to one word each, so words cannot be aligned')
 
 
+def token_labels(tokenizer: Any, ids: Any) -> list[str]:
+  """Return the text of each token for the rows or columns of a map, after a dot if it continues a word."""
+  ids = np.asarray(ids, np.int32)
+  unknown = tokenizer.eos_id if tokenizer.unk_id is None else tokenizer.unk_id
+  ids = np.where(ids < tokenizer.vocab_size, ids, unknown)  # rows of the table beyond the tokenizer
+  begins = np.append(True, tokenizer.starts_word(ids)[1:])
+  texts = ['<eos>' if i == tokenizer.eos_id else tokenizer.decode([int(i)]).strip() for i in ids]
+  return [text if first else f'\u00b7{text}' for text, first in zip(texts, begins, strict=True)]
+
+
 def max_source_length(cfg: Any) -> int | None:
   """Return the most tokens of a source, EOS included: `longest` of a model's Config, else its window; None for no
   limit."""

@@ -49,7 +49,7 @@ _FILES = {  # of a finished run
   'checkpoints': 'checkpoints',
 }
 _NUMBER = re.compile(r'_\d+$')
-_SAMPLE = re.compile(r'^=== step (\d+) ===$', re.MULTILINE)
+SAMPLE = re.compile(r'^=== step (\d+) ===$', re.MULTILINE)  # header of samples.txt
 
 
 def versions() -> dict[str, str]:
@@ -124,10 +124,15 @@ def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
 
 def write_json(path: str, values: Any) -> None:
   """Write `values` as JSON to `path`, which may be a link or a pipe. Raises InputError."""
-  where, text = pathlib.Path(path), json.dumps(to_json(values), indent=1) + '\n'
+  write_text(path, json.dumps(to_json(values), indent=1) + '\n')
+
+
+def write_text(path: str, text: str) -> None:
+  """Write a text to `path`, which may be a link or a pipe: a file whole or not at all. Raises InputError."""
+  where = pathlib.Path(path)
   with writing(str(path)):
     if where.exists() and not where.is_file():  # such as /dev/stdout
-      where.write_text(text)
+      where.write_text(text, encoding='utf-8')
     else:
       _replace(where.resolve(), text)
 
@@ -136,7 +141,7 @@ def _replace(path: pathlib.Path, text: str) -> None:
   """Write a file atomically: a reader sees the old text or the new one."""
   part = path.with_name(path.name + '.part')
   with writing(str(path)):
-    with part.open('w') as file:
+    with part.open('w', encoding='utf-8') as file:
       file.write(text)
       file.flush()
       os.fsync(file.fileno())
@@ -376,7 +381,7 @@ class Logger:
     """Return the text of samples.txt up to step `last`."""
     path = self.workdir / 'samples.txt'
     text = path.read_text() if path.exists() else ''
-    return text[: next((m.start() for m in _SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
+    return text[: next((m.start() for m in SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
 
   def results(self, values: Mapping[str, Any]) -> None:
     """Write results.json: `values`, the seconds of all sessions, versions, the commit and devices.

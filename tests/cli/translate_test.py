@@ -226,7 +226,7 @@ def test_words_that_share_a_piece_cannot_be_aligned():
 def test_labels_show_where_words_go_on():
   tokenizer = build.train('bpe', ['gr\u00fcn'], vocab_size=257)  # bytes alone
   ids = np.append(tokenizer.encode('ab cd'), tokenizer.eos_id)
-  assert cli._words(tokenizer, ids) == ['a', '\u00b7b', '', 'c', '\u00b7d', '<eos>']
+  assert translate.token_labels(tokenizer, ids) == ['a', '\u00b7b', '', 'c', '\u00b7d', '<eos>']
 
 
 @pytest.mark.parametrize(

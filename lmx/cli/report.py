@@ -1,0 +1,246 @@
+"""`lmx report DIR [--output=FILE.html] [--attention="TEXT"]`: a run as one HTML page, DIR/report.html without --output.
+
+The page has curves, results, classes and confusions, samples, config and environment; it opens from the disk and loads
+nothing. It may be written while the run trains. Of an encoder-decoder with attention, --attention translates TEXT with
+the best checkpoint and shows the weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from lmx import documents, storage
+from lmx.cli import config as config_command
+from lmx.cli import runs
+from lmx.errors import InputError, writing
+
+DEFAULT = 'report.html'
+_SHOWN = ('loss.png', 'confusion.png')  # which the page draws itself
+_MOST_PICTURES, _MOST_BYTES = 12, 4_000_000
+_SAMPLES = 8  # of the steps whose samples are shown
+_SHARES = ('precision', 'recall', 'f1')
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('workdir', metavar='DIR', help='work directory of a run, finished or not, or of imported weights')
+  parser.add_argument('--output', default='', metavar='FILE.html', help=f'page to write (default: DIR/{DEFAULT})')
+  parser.add_argument(
+    '--attention', default=[], action='append', metavar='TEXT', help='translate TEXT and show the attention; repeatable'
+  )
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx.reporting import html_report
+
+  workdir = epath.Path(args.workdir)
+  path = epath.Path(args.output) if args.output else workdir / DEFAULT
+  report = read(workdir)
+  check_output(path, is_named=bool(args.output))
+  if args.attention:
+    report = report._replace(maps=attention_maps(workdir, args.attention))
+  _write(path, html_report.render(report))
+  print(f'wrote {path}: {report.name}, {report.state}')
+  return 0
+
+
+def check_output(path: Any, *, is_named: bool) -> None:
+  """Raise InputError if a page would replace a file that is no page of `lmx report`.
+
+  Args:
+    path: the file.
+    is_named: the user has named it, so that any page may be replaced.
+  """
+  from lmx.reporting import html_report
+
+  is_file = path.is_file()
+  if path.is_dir():
+    raise InputError(f'--output: got the folder {path}; expected a file, such as {path / DEFAULT}')
+  if path.suffix not in ('.html', '.htm') and (is_file or not path.exists()):  # a pipe has any name
+    raise InputError(f'--output: got {path}; expected a name that ends in .html')
+  if is_file and not is_named and html_report.MARK.encode() not in documents.read_bytes(path)[:2000]:
+    raise InputError(f'{path}: got a file that lmx report did not write; expected none; name another by --output')
+
+
+def _write(path: Any, text: str) -> None:
+  from lmx.reporting import run_log
+
+  content = text.encode(errors='replace').decode()  # a path may have bytes that are no UTF-8
+  if storage.is_remote(path):
+    with writing(str(path)):
+      path.write_text(content)
+  else:
+    run_log.write_text(str(path), content)
+
+
+def read(workdir: Any) -> Any:
+  """Return the `Report` of a work directory. Raises InputError for a file that is damaged."""
+  from lmx.config import fields, resolve, run_files
+  from lmx.models import registry
+  from lmx.reporting import html_report
+
+  config = resolve.resolve(run_files.read_config(workdir), saved=True)
+  data, results, records = run_files.read_data(workdir), read_results(workdir), read_records(workdir)
+  shown, values = runs.describe(workdir), resolve.flatten(config)
+  label = registry.label(config.model.name, config.model.variant, resolve.to_run(config).model)
+  settings = {
+    f'{section.name or "run"}: {section.summary}': [
+      html_report.Setting(field.key, value, default, field.help, _is_changed(field, default))
+      for field, value, default in config_command.settings(section, values)
+    ]
+    for section in fields.sections(config)
+  }
+  return html_report.Report(
+    run=str(workdir),
+    state=shown['state'],
+    name=str(results.get('name') or values.get('name') or workdir.name),
+    model=str(results.get('model') or label),
+    step=max([int(r['step']) for r in records] + [results.get('steps', 0)]),
+    steps=int(values.get('train.steps') or 0),
+    metric=shown['metric'],
+    value=results.get(shown['metric'], shown['value']) if results else shown['value'],
+    records=records,
+    results=results,
+    data=data,
+    settings=settings,
+    samples=read_samples(workdir),
+    translations=_text(workdir / 'translations.txt').splitlines(),
+    answers=_object(workdir / 'predictions.json'),
+    pictures=list(_pictures(workdir)),
+  )
+
+
+def _is_changed(field: Any, default: str) -> bool:
+  """Return True if a value differs from its default; a key that must be set has none."""
+  return bool(default) and (field.default is not None or 'None' in field.type)
+
+
+def _object(path: Any) -> dict[str, Any]:
+  """Return a JSON object, {} if there is no file."""
+  content = documents.read_json(path) if path.exists() else {}
+  if not isinstance(content, dict):
+    raise InputError(f'{path}: got {documents.show(content)}; expected an object')
+  return content
+
+
+def _text(path: Any) -> str:
+  """Return a text, '' if there is no file; bytes that are no UTF-8 are shown as such."""
+  return documents.read_bytes(path).decode(errors='replace') if path.exists() else ''
+
+
+def read_records(workdir: Any) -> list[dict[str, Any]]:
+  """Return the records of metrics.jsonl; the last line may be cut, which a kill does.
+
+  Raises:
+    InputError: another line is no record, or a value is no number.
+  """
+  from lmx.reporting import run_log
+
+  path = workdir / 'metrics.jsonl'
+  *lines, _ = _text(path).split('\n')
+  for number, line in enumerate(lines, 1):
+    where = f'{path}, line {number}'
+    record = documents.parse_json(line, where)
+    documents.field(record, 'step', int, where), documents.field(record, 'split', str, where)
+    for name, value in run_log.from_json(record).items():
+      if name != 'split' and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise InputError(f'{where}: {name}: got {documents.show(value)}; expected a number')
+  return sorted(run_log.from_json(run_log.parse('\n'.join(lines))), key=lambda record: record['step'])
+
+
+def read_results(workdir: Any) -> dict[str, Any]:
+  """Return results.json, {} before the run is finished. Raises InputError if it is not as lmx writes it."""
+  from lmx.reporting import run_log
+
+  path = workdir / 'results.json'
+  results = run_log.from_json(_object(path))
+  if not results:
+    return {}
+  where = str(path)
+  for name in ('model', 'dataset', 'split', 'metric'):
+    documents.field(results, name, str, where)
+  value = results.get(results['metric'])
+  if isinstance(value, bool) or not isinstance(value, int | float):
+    raise InputError(f'{where}: {results["metric"]}: got {documents.show(value)}; expected a number')
+  for name in ('steps', 'step'):
+    if name in results:
+      documents.field(results, name, int, where)
+  for name in ('versions', 'baselines', 'validation_baselines'):
+    for part, inner in documents.field(results, name, dict, where, {}).items():
+      documents.convert(inner, str if name == 'versions' else dict, f'{where}: {name}: {part}')
+  documents.field(results, 'command', list, where, [])
+  _check_classes(results, where)
+  return results
+
+
+def _check_classes(results: Mapping[str, Any], where: str) -> None:
+  """Raise InputError unless `classes`, and `labels` with `confusion`, are tables."""
+  for name, one in documents.field(results, 'classes', dict, where, {}).items():
+    for key in _SHARES:
+      documents.field(one, key, float, f'{where}: classes: {name}')
+    documents.field(one, 'count', int, f'{where}: classes: {name}')
+  if 'confusion' not in results:
+    return
+  labels, rows = (documents.field(results, name, list, where) for name in ('labels', 'confusion'))
+  size = len(labels)
+  if not all(isinstance(row, list) and len(row) == size for row in rows) or len(rows) != size:
+    raise InputError(f'{where}: confusion: got {documents.show(rows)}; expected {size} lists of {size}, as of labels')
+  for row in rows:
+    for count in row:
+      documents.convert(count, int, f'{where}: confusion')
+  for label in labels:
+    documents.convert(label, str, f'{where}: labels')
+
+
+def read_samples(workdir: Any) -> list[tuple[str, str]]:
+  """Return (title, text) of the newest samples, the newest first."""
+  from lmx.reporting import run_log
+
+  _, *parts = run_log.SAMPLE.split(_text(workdir / 'samples.txt'))
+  pairs = [(f'step {int(step):,}', text.strip('\n')) for step, text in zip(parts[::2], parts[1::2], strict=True)]
+  return pairs[: -_SAMPLES - 1 : -1]
+
+
+def _pictures(workdir: Any) -> Any:
+  """Yield (name, base64) of the pictures that the page does not draw itself."""
+  names = sorted(path.name for path in workdir.iterdir() if re.search(r'\.png$', path.name) and path.name not in _SHOWN)
+  for name in names[:_MOST_PICTURES]:
+    content = documents.read_bytes(workdir / name)
+    if content.startswith(b'\x89PNG') and len(content) <= _MOST_BYTES:
+      yield name, base64.b64encode(content).decode()
+
+
+def attention_maps(workdir: Any, texts: Sequence[str]) -> list[Any]:
+  """Return an `AttentionMap` of each text and its translation by the best checkpoint.
+
+  Raises:
+    InputError: a text is empty, or the model translates nothing or has no attention.
+  """
+  from lmx import inference
+  from lmx.decoding import translate
+  from lmx.engine import precision
+  from lmx.reporting import html_report
+
+  if not all(text.strip() for text in texts):
+    raise InputError('--attention: got an empty text; expected a line to translate')
+  loaded = inference.load(workdir)
+  loaded.check('translate')
+  translator = loaded.translator()
+  translate.check_attention(translator)
+  best = [
+    np.asarray(hypotheses[0].tokens, np.int32) for hypotheses in loaded.translations(texts, translator=translator)
+  ]
+  sources = translator.sources(texts)
+  with precision.scope(loaded.run.matmul_precision):
+    weights = translate.alignments(translator, sources, best)
+  label = translate.token_labels
+  return [
+    html_report.AttentionMap(label(translator.tokenizer, source), label(translator.tokenizer.target, target), a_TS)
+    for source, target, a_TS in zip(sources, best, weights, strict=True)
+  ]

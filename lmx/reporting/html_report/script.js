@@ -1,0 +1,97 @@
+'use strict';
+(() => {
+  const charts = JSON.parse(document.getElementById('data').textContent);
+
+  function make(parent, name, text = '') {
+    const element = document.createElement(name === 'i' ? 'i' : 'div');
+    if (name !== 'i') element.className = name;
+    element.textContent = text;
+    parent.append(element);
+    return element;
+  }
+
+  function nearest(steps, step) {
+    let low = 0, high = steps.length - 1;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (steps[middle] < step) low = middle; else high = middle;
+    }
+    return step - steps[low] < steps[high] - step ? low : high;
+  }
+
+  function connect(figure, chart) {
+    const plot = figure.querySelector('.plot');
+    const cursor = make(plot, 'cursor'), tip = make(plot, 'tip');
+    const values = chart.series.map(one => new Map(one.points));
+    const dots = chart.series.map(one => {
+      const dot = make(plot, 'dot');
+      dot.style.setProperty('--c', `var(--c${one.colour})`);
+      return dot;
+    });
+    const steps = [...new Set(values.flatMap(one => [...one.keys()]))].sort((a, b) => a - b);
+    if (!steps.length) return;
+    const left = step => 100 * (step - chart.x[0]) / (chart.x[1] - chart.x[0]);
+    const top = value => 100 * (chart.y[1] - value) / (chart.y[1] - chart.y[0]);
+    let at = steps.length - 1;
+
+    function show(index) {
+      at = Math.max(0, Math.min(steps.length - 1, index));
+      const step = steps[at], x = left(step);
+      cursor.style.display = tip.style.display = 'block';
+      cursor.style.left = `${x}%`;
+      tip.replaceChildren();
+      make(tip, 'step', `step ${step.toLocaleString('en')}`);
+      chart.series.forEach((one, i) => {
+        const value = values[i].get(step);
+        const seen = value !== undefined && value !== null && value <= chart.y[1] && value >= chart.y[0];
+        dots[i].style.display = seen ? 'block' : 'none';
+        if (value === undefined) return;
+        if (seen) { dots[i].style.left = `${x}%`; dots[i].style.top = `${top(value)}%`; }
+        const row = make(tip, 'row');
+        make(row, 'i', one.name).style.setProperty('--c', `var(--c${one.colour})`);
+        row.append(value === null ? 'not finite' : String(Number(value.toPrecision(6))));
+      });
+      tip.style.left = x < 50 ? `calc(${x}% + 10px)` : 'auto';
+      tip.style.right = x < 50 ? 'auto' : `calc(${100 - x}% + 10px)`;
+    }
+
+    function hide() {
+      for (const element of [cursor, tip, ...dots]) element.style.display = 'none';
+    }
+
+    plot.addEventListener('pointermove', event => {
+      const box = plot.getBoundingClientRect();
+      const share = (event.clientX - box.left) / box.width;
+      show(nearest(steps, chart.x[0] + share * (chart.x[1] - chart.x[0])));
+    });
+    plot.addEventListener('pointerleave', hide);
+    figure.addEventListener('blur', hide);
+    figure.addEventListener('keydown', event => {
+      const move = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+      if (!move) return;
+      event.preventDefault();
+      show(at + move);
+    });
+  }
+
+  document.querySelectorAll('figure[data-chart]').forEach(figure => connect(figure, charts[figure.dataset.chart]));
+
+  const options = document.querySelector('.options');
+  if (options) {
+    const search = options.querySelector('input[type=search]'), changed = options.querySelector('input[type=checkbox]');
+    const filter = () => document.querySelectorAll('details.part').forEach(part => {
+      let count = 0;
+      part.querySelectorAll('tbody tr').forEach(row => {
+        const text = `${row.textContent} ${row.title}`.toLowerCase();
+        row.hidden = changed.checked && !row.classList.contains('changed') || !text.includes(search.value.toLowerCase());
+        count += !row.hidden;
+      });
+      part.hidden = !count;
+      if (search.value || changed.checked) part.open = count > 0;
+    });
+    search.addEventListener('input', filter);
+    changed.addEventListener('change', filter);
+    options.hidden = false;
+    filter();
+  }
+})();

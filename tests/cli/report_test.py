@@ -1,0 +1,320 @@
+"""`lmx report` writes a run as one page: what it shows, what it refuses, and that a browser opens it."""
+
+from __future__ import annotations
+
+import collections
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+
+from lmx.cli import main
+from lmx.config import resolve
+from lmx.data.corpus import manifest_hash
+from lmx.reporting import html_report
+from tests import browser
+
+VOID = {'meta', 'link', 'img', 'input'}
+HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
+LABELS = ['one', HOSTILE]
+CLASSES = {
+  'one': {'precision': 0.8, 'recall': 0.6153846153846154, 'f1': 0.6956521739130435, 'count': 13},
+  HOSTILE: {'precision': 0.5, 'recall': 0.7142857142857143, 'f1': 0.5882352941176471, 'count': 7},
+}
+CONFUSION = [[8, 5], [2, 5]]
+RESULTS = {
+  'name': 'a_run',
+  'model': 'rnn_lm 1x8',
+  'dataset': 'embedded',
+  'split': 'test',
+  'metric': 'accuracy',
+  'accuracy': 0.65,
+  'perplexity_per_word': 412.2816356126297,
+  'loss': 6.021915530645808,
+  'broken': 'NaN',
+  'tokens_counted': 28835,
+  'unit': 'tokens',
+  'protocol': 'streams, batch 20',
+  'majority_accuracy': 0.65,
+  'labels': LABELS,
+  'confusion': CONFUSION,
+  'classes': CLASSES,
+  'baselines': {'kneser_ney': {'order': 5, 'loss': 4.5, 'perplexity_per_word': 95.87807718646704}},
+  'validation_baselines': {'kneser_ney': {'order': 5, 'loss': 4.25}},
+  'step': 30,
+  'steps': 40,
+  'training_seconds': 89.25,
+  'command': ['lmx', 'train', '--workdir=a folder'],
+  'versions': {'python': '3.11.7', 'jax': '0.10.2'},
+  'commit': 'c49d703',
+  'device': '1 x cpu (cpu), 2 cores',
+}
+
+
+class Page(html.parser.HTMLParser):
+  """A page by section: texts, `data` values and table rows; elements must be closed in order."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.open, self.section, self.scripts, self.style, self.tags = [], '', [], '', collections.Counter()
+    self.text, self.values, self.rows, self.attributes = ({} for _ in range(4))
+    self.feed(text)
+    self.close()
+    assert not self.open
+
+  def handle_starttag(self, tag, attributes):
+    self.tags[tag] += 1
+    attributes = dict(attributes)
+    if tag not in VOID:
+      self.open.append(tag)
+    if tag in ('section', 'header', 'nav'):
+      self.section = attributes.get('id', tag)
+    if tag == 'script':
+      self.scripts.append('')
+    if tag == 'tr':
+      self.rows.setdefault(self.section, []).append([])
+    if tag in ('td', 'th'):
+      self.rows[self.section][-1].append('')
+    if tag == 'data':
+      self.values.setdefault(self.section, []).append(attributes['value'])
+    self.attributes.setdefault(self.section, []).append((tag, attributes))
+
+  def handle_endtag(self, tag):
+    assert self.open.pop() == tag
+
+  def handle_data(self, data):
+    if 'script' in self.open:
+      self.scripts[-1] += data
+      return
+    self.text[self.section] = self.text.get(self.section, '') + data
+    if {'td', 'th'} & {*self.open}:
+      self.rows[self.section][-1][-1] += data
+
+  def column(self, section):
+    return {row[0]: row[1:] for row in self.rows[section]}
+
+
+def records():
+  lines = [{'step': s, 'split': 'train', 'loss': 9 - 0.1 * s, 'lr': 1e-3, 'seconds': s} for s in range(1, 41)]
+  lines += [{'step': s, 'split': 'valid', 'loss': 9.5 - 0.125 * s, 'accuracy': s / 64, 'seconds': s} for s in (10, 30)]
+  return lines
+
+
+def put(folder, *, results=None, lines=None, data=None, **files):
+  """Write the files of a run."""
+  config = resolve.load('experiments/rnn_lm/quickstart.py:tiny', ['name=<b>run</b>', 'train.steps=64'])
+  data = {'dataset': {'name': 'embedded', 'version': '1.0.0'}} if data is None else data
+  data.setdefault('hash', manifest_hash(data))
+  folder.mkdir(parents=True)
+  (folder / 'config.json').write_text(config.to_json())
+  (folder / 'data.json').write_text(json.dumps(data))
+  lines = records() if lines is None else lines
+  (folder / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+  if results:
+    (folder / 'results.json').write_text(json.dumps(results))
+  for name, text in files.items():
+    (folder / f'{name}.txt').write_text(text)
+  return folder
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  texts = {'samples': f'=== step 30 ===\nold\n\n=== step 40 ===\n{HOSTILE}\n\n', 'translations': 'first\nsecond\n'}
+  return put(tmp_path_factory.mktemp('reports') / 'run', results=RESULTS, **texts)
+
+
+def write(workdir, *options):
+  assert main.main(['report', str(workdir), *options]) == 0
+  return (workdir / 'report.html').read_text()
+
+
+@pytest.fixture(scope='module')
+def page(finished):
+  return Page(write(finished))
+
+
+def test_a_finished_run_has_every_section(page):
+  expected = 'Curves Results Classes Confusion_matrix Samples Config Environment'.split()
+  assert page.text['nav'].split('\n')[-2] == ''.join(expected).replace('_', ' ')
+  assert {'curves', 'results', 'classes', 'confusion', 'samples', 'config', 'environment'} < {*page.text}
+  assert 'a_run' in page.text['header'] and 'finished' in page.text['header'] and '65.0%' in page.text['header']
+  assert page.column('environment')['command'] == ["lmx train '--workdir=a folder'"]
+  assert page.column('environment')['jax'] == ['0.10.2']
+
+
+def test_the_numbers_are_those_of_the_files(page):
+  metrics = {row[0]: row[1:] for row in page.rows['results']}
+  head = page.rows['results'][0]
+  assert head == ['metric', 'embedded/test', 'validation, step 30', 'Kneser-Ney 5-gram']
+  assert metrics['perplexity per word'] == ['412.28', '', '95.88']
+  assert metrics['accuracy'] == ['65.0%', '46.9%', ''] and metrics['broken'][0] == 'NaN'
+  values = [float(x) for x in page.values['results']]
+  assert {412.2816356126297, 95.87807718646704, 6.021915530645808, 28835, 30 / 64} <= {*values}
+  shares = [CLASSES[name][key] for name in LABELS for key in ('precision', 'recall', 'f1', 'count')]
+  assert [float(x) for x in page.values['classes']] == shares
+  assert [row[1:] for row in page.rows['confusion'][1:]] == [['8', '5'], ['2', '5']]
+  shades = [a['style'] for tag, a in page.attributes['confusion'] if 'style' in a]
+  assert shades == [f'--s:{share:.3f}' for share in (8 / 13, 5 / 13, 2 / 7, 5 / 7)]
+  assert 'not above that of always predicting' in page.text['results']
+
+
+def test_the_curves_are_those_of_the_log(page):
+  charts = {chart['title']: chart for chart in json.loads(page.scripts[0])}
+  by_name = {one['name']: one['points'] for one in charts['Loss']['series']}
+  assert by_name['training'] == [[r['step'], r['loss']] for r in records() if r['split'] == 'train']
+  assert by_name['validation'] == [[10, 8.25], [30, 5.75]]
+  assert {'Accuracy', 'Learning rate'} < {*charts}
+  assert 'Kneser-Ney 5-gram 4.250' in page.text['curves']
+  drawn = [a for tag, a in page.attributes['curves'] if tag == 'figure']
+  assert [int(a['data-chart']) for a in drawn] == list(range(len(charts)))
+
+
+def test_texts_of_files_are_no_markup(finished, page):
+  assert page.tags['script'] == 2 and page.tags['img'] == 0  # the data and the page's own
+  assert HOSTILE in page.text['samples'] and HOSTILE in page.text['classes'] and HOSTILE in page.text['confusion']
+  policy = (finished / 'report.html').read_text()
+  assert "default-src 'none'" in policy and not re.search(r'(src|href)="(?!#|data:)', policy)
+
+
+def test_the_newest_sample_is_first_and_open(page):
+  found = [a for tag, a in page.attributes['samples'] if tag == 'details']
+  assert ['open' in a for a in found] == [True, False]
+  assert page.text['samples'].index('step 40') < page.text['samples'].index('step 30')
+  assert [row for row in page.rows['samples'] if row[0] == '2'] == [['2', 'second']]
+
+
+def test_the_config_is_whole_and_marks_what_is_changed(page):
+  keys = resolve.flatten(resolve.load('experiments/rnn_lm/quickstart.py:tiny'))
+  rows = {row[0]: row[1:] for row in page.rows['config']}
+  assert {key for key in keys if not key.startswith('semantics')} <= {*rows}
+  assert rows['train.steps'][0] == '64' and rows['name'] == ['<b>run</b>', '']
+  marked = {a['title']: a for tag, a in page.attributes['config'] if tag == 'tr' and 'title' in a}
+  seed = next(a for title, a in marked.items() if title.startswith('parameters, dropout'))
+  assert 'class' not in seed
+  assert sum(a.get('class') == 'changed' for a in marked.values()) > 3
+
+
+def test_a_run_that_is_not_finished(tmp_path):
+  workdir = put(tmp_path / 'run')
+  with (workdir / 'metrics.jsonl').open('a') as file:
+    file.write('{"step": 41, "spl')  # cut by a kill
+  page = Page(write(workdir))
+  assert '<b>run</b>' in page.text['header'] and 'stopped' in page.text['header']
+  assert 'of 64' in page.text['header'] and '5.750' in page.text['header']
+  assert 'stopped at step 40 of 64' in page.text['results'] and 'classes' not in page.text
+  (workdir / 'metrics.jsonl').write_text('')
+  assert 'step 0 of 64' in Page(write(workdir)).text['results']
+
+
+def test_values_that_are_not_finite_are_told(tmp_path):
+  lines = [
+    {'step': s, 'split': 'train', 'loss': 'NaN' if s in (2, 3) else float(s), 'seconds': s} for s in (1, 2, 3, 4)
+  ]
+  page = Page(write(put(tmp_path / 'run', lines=lines)))
+  assert '2 values not finite, at step 2, 3' in page.text['curves']
+  assert json.loads(page.scripts[0])[0]['series'][0]['points'] == [[1, 1.0], [2, None], [3, None], [4, 4.0]]
+
+
+def test_imported_weights(tmp_path):
+  data = {'hash': '', 'imported_from': 'a folder'}
+  page = Page(write(put(tmp_path / 'run', lines=(), data=data)))
+  assert 'imported' in page.text['header'] and 'imported weights' in page.text['results']
+  assert page.column('environment')['imported from'] == ['a folder'] and 'curves' not in page.text
+
+
+DAMAGES = [
+  ('config.json', '{"model"', 'config.json'),
+  ('results.json', '{"metric": 3', 'results.json: not JSON'),
+  ('results.json', json.dumps(RESULTS | {'accuracy': None}), 'accuracy: got null'),
+  ('results.json', json.dumps(RESULTS | {'confusion': [[1]]}), 'confusion: got a list of 1; expected 2 lists'),
+  ('results.json', json.dumps(RESULTS | {'classes': {'one': {'precision': 1}}}), 'classes: one: no field "recall"'),
+  ('metrics.jsonl', '{"step": 1, "split": "train"}\n\x00{\n', 'metrics.jsonl, line 2'),
+  ('metrics.jsonl', '{"step": 1, "split": "train", "loss": "low"}\n', 'line 1: loss: got "low"'),
+  ('predictions.json', '[1]', 'predictions.json: got a list of 1'),
+]
+
+
+@pytest.mark.parametrize('name, content, message', DAMAGES)
+def test_a_damaged_file_is_named(name, content, message, tmp_path, capsys):
+  workdir = put(tmp_path / 'run', results=RESULTS)
+  (workdir / name).write_text(content)
+  assert main.main(['report', str(workdir)]) == 2
+  assert message in capsys.readouterr().err
+  assert not (workdir / 'report.html').exists()
+
+
+def test_a_file_of_others_is_not_replaced(tmp_path, capsys):
+  workdir = put(tmp_path / 'run')
+  write(workdir), write(workdir)  # its own page is
+  (workdir / 'report.html').write_text('<p>mine')
+  assert main.main(['report', str(workdir)]) == 2
+  assert 'lmx report did not write' in capsys.readouterr().err
+  assert (workdir / 'report.html').read_text() == '<p>mine'
+  assert main.main(['report', str(workdir), f'--output={workdir}/report.html']) == 0
+  assert html_report.MARK in (workdir / 'report.html').read_text()
+  before = (workdir / 'metrics.jsonl').read_text()
+  assert main.main(['report', str(workdir), f'--output={workdir}/metrics.jsonl']) == 2
+  assert (workdir / 'metrics.jsonl').read_text() == before
+  assert main.main(['report', str(workdir), f'--output={tmp_path}/no/report.html']) == 2
+  assert main.main(['report', str(tmp_path / 'missing')]) == 2
+  assert 'holds no run' in capsys.readouterr().err
+
+
+def test_an_attention_map_names_the_tokens(finished):
+  from lmx.cli import report
+
+  weights = np.asarray([[0.75, 0.25], [0.125, 0.875]])
+  found = report.read(report.epath.Path(finished))
+  page = Page(html_report.render(found._replace(maps=[html_report.AttentionMap(['<a>', 'b'], ['c', 'd'], weights)])))
+  assert [row[0] for row in page.rows['attention'][1:]] == ['c', 'd']
+  tips = [a['title'] for tag, a in page.attributes['attention'] if tag == 'td']
+  assert tips == ['c → <a>: 0.750', 'c → b: 0.250', 'd → <a>: 0.125', 'd → b: 0.875']
+
+
+@pytest.mark.slow
+def test_a_browser_opens_it(finished, tmp_path):
+  write(finished)
+  with browser.browser(tmp_path) as tab:
+    colours = []
+    for width, scheme in ((1200, 'light'), (390, 'dark')):
+      tab.open(finished / 'report.html', width, 900, scheme)
+      colours.append(tab.value('getComputedStyle(document.body).backgroundColor'))
+      assert tab.value('document.documentElement.scrollWidth') <= width  # wide tables scroll by themselves
+    assert len({*colours}) == 2
+    tab.open(finished / 'report.html')
+    plot = 'document.querySelector(".plot")'
+    box = json.loads(tab.value(f'JSON.stringify({plot}.getBoundingClientRect())'))
+    tab.move(box['x'] + box['width'] * 30 / 40.4, box['y'] + 20)
+    tip = tab.value(f'[...{plot}.querySelectorAll(".tip > div")].map(row => row.innerText.replace("\\n", " "))')
+    assert tip == ['step 30', 'training 6', 'validation 5.75']
+    tab.value('document.querySelector("figure").focus()')
+    for key in ('ArrowLeft', 'ArrowLeft'):
+      tab.call('Input.dispatchKeyEvent', type='keyDown', key=key)
+    assert tab.value(f'{plot}.querySelector(".step").innerText') == 'step 28'
+    shown = 'document.querySelectorAll(".keys tbody tr:not([hidden])").length'
+    changed = tab.value('document.querySelectorAll(".keys .changed").length')
+    assert tab.value(shown) == changed
+    tab.value('document.querySelector(".options input[type=checkbox]").click()')
+    assert tab.value(shown) > 2 * changed
+    tab.value(
+      '(s => { s.value = "warmup"; s.dispatchEvent(new Event("input")) })(document.querySelector("[type=search]"))'
+    )
+    assert 0 < tab.value(shown) < changed
+    assert tab.problems == []
+
+
+@pytest.mark.slow
+def test_attention_of_a_run(tmp_path, capsys):
+  workdir = tmp_path / 'run'
+  tiny = ['train.steps=1', 'train.eval_every=1', 'evaluation.beam=0', 'samples.count=0']
+  words = [f'--config.{change}' for change in tiny]
+  assert main.main(['train', '--config=experiments/bahdanau/quickstart.py:tiny', f'--workdir={workdir}', *words]) == 0
+  page = Page(write(workdir, '--attention=eight hundred and seven', '--attention=two'))
+  heads = [row for row in page.rows['attention'] if row[0].startswith('target')]
+  assert [len(row) for row in heads] == [6, 3] and heads[1][1:] == ['two', '<eos>']
+  shades = [float(a['style'].removeprefix('--s:')) for tag, a in page.attributes['attention'] if tag == 'td']
+  assert abs(sum(shades[:5]) - 1) < 5e-3
+  assert main.main(['report', str(workdir), '--attention= ']) == 2
+  assert 'got an empty text' in capsys.readouterr().err
