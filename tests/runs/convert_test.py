@@ -87,6 +87,28 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
   assert 'newly initialised' not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('name,other', [('gpt', 'gpt2'), ('gpt2', 'gpt'), ('gpt2', 'bert'), ('bert', 'gpt2')])
+def test_a_model_with_the_tokenizer_of_another_comes_and_goes(name, other, made, tmp_path):
+  """As where a GPT was trained on bytes: its export names the class that reads its tokenizer."""
+  _, cfg, params, _ = made[name]
+  tokenizer = made[other][3]
+  model, sized = registry.get(name), dataclasses.replace(cfg, V=tokenizer.vocab_size)
+  params = {'model': drawn.params(model.init, sized), 'objective': {}}
+  folder, layout = tmp_path / 'folder', huggingface.family(name)
+  folder.mkdir()
+  (folder / 'config.json').write_text(json.dumps({'model_type': layout.TYPE, **layout.config(sized)}))
+  safetensors.numpy.save_file(huggingface.to_hf(name, sized, params), folder / 'model.safetensors')
+  tokenizer._model.save(str(folder / 'tokenizer.json'))
+  classes = {'bert': 'BertTokenizer', 'gpt': 'OpenAIGPTTokenizer', 'gpt2': 'GPT2TokenizerFast'}
+  (folder / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': classes[other]}))
+  convert.import_run(str(folder), tmp_path / 'run')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.import_run(str(tmp_path / 'out'), tmp_path / 'again')
+  for run in (lmx.load(tmp_path / 'run'), lmx.load(tmp_path / 'again')):
+    assert run.tokenizer.kind == KINDS[other] == run.run.data.tokenizer
+    np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
+
+
 @pytest.mark.parametrize('name,special', [('bert', '[SEP]'), ('gpt', '<unk>'), ('gpt2', '<|endoftext|>')])
 def test_special_tokens_in_a_text_are_those_of_the_folder(name, special, made, tmp_path):
   folder = copy(made[name][0], tmp_path / 'folder')

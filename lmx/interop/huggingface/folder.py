@@ -58,6 +58,8 @@ _FAST = {
   'gpt_bpe': 'OpenAIGPTTokenizerFast',
   'unigram': _ANY_CLASS,
 }
+# Classes that read the tokenizer of another model as well.
+_CLASSES = {_FAST[kind].removesuffix('Fast'): kind for kind in ('wordpiece', 'bpe', 'gpt_bpe')}
 # Normalizer and pre-tokenizer of a class, which transformers 5 does not read from the file.
 _PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
   'wordpiece': ({'type': 'BertNormalizer'}, {'type': 'BertPreTokenizer'}),
@@ -141,14 +143,24 @@ def read(directory: Any) -> Folder:
     objective, labels = architectures.objective(architecture, config), architectures.labels(architecture, config)
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
-  lowers = _LOWERS[layout.TOKENIZER]
+  tokenizer = _tokenizer_kind(directory, layout.TOKENIZER)
+  lowers = _LOWERS[tokenizer]
   own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', ''), 'family': family}
   if hasattr(layout, 'evaluation'):
     own['evaluation'] = layout.evaluation(directory, config)
   if hasattr(layout, 'vocabulary'):
     own['vocabulary'] = functools.partial(layout.vocabulary, directory)
   name = getattr(layout, 'MODEL', family)
-  return Folder(name, fields, tensors, layout.TOKENIZER, lowers, architecture, objective, labels, unused=unused, **own)
+  return Folder(name, fields, tensors, tokenizer, lowers, architecture, objective, labels, unused=unused, **own)
+
+
+def _tokenizer_kind(directory: pathlib.Path, usual: str) -> str:
+  """Return the kind of a folder's tokenizer: that of the class it names, else the usual one of its model."""
+  path = directory / 'tokenizer_config.json'
+  if usual not in _CLASSES.values() or not path.exists():
+    return usual
+  name = read_json(path).get('tokenizer_class')
+  return _CLASSES.get(name.removesuffix('Fast'), usual) if isinstance(name, str) else usual
 
 
 def _content(directory: pathlib.Path) -> str:
