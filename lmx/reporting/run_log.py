@@ -26,10 +26,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 from tqdm import tqdm
 
 import lmx
-from lmx import host, storage
+from lmx import documents, host, storage
 from lmx.errors import writing
 from lmx.reporting import loss_curve, tensorboard, waiting
 
@@ -118,8 +119,8 @@ def parse(text: str) -> list[Record]:
 
 def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
   """Return the records of metrics.jsonl: `step`, `split` ('train', 'valid', ...) and values; [] without one."""
-  path = pathlib.Path(workdir) / 'metrics.jsonl'
-  return from_json(parse(path.read_text(errors='replace'))) if path.exists() else []
+  path = epath.Path(workdir) / 'metrics.jsonl'
+  return from_json(parse(documents.read_bytes(path).decode(errors='replace'))) if path.exists() else []
 
 
 def write_json(path: str, values: Any) -> None:

@@ -90,3 +90,10 @@ def test_no_folder_and_no_runs(tmp_path, capsys):
   assert main.main(['runs', str(tmp_path / 'no')]) == 2
   assert f'there is no folder {tmp_path}/no' in capsys.readouterr().err
   assert table(capsys, tmp_path) == [[f'no runs in {tmp_path}']]
+
+
+def test_runs_of_a_bucket_show_their_steps(folder, bucket, capsys):
+  (bucket / 'b').mkdir(parents=True)
+  for name in ('config.json', 'data.json', 'metrics.jsonl'):
+    (bucket / 'b' / name).write_text((folder / 'sweep/trials/0001' / name).read_text())
+  assert cells(capsys, bucket)[1][1:6] == ['rnn_lm tiny', 'stopped', '16 of 1,200', '2.5', 'loss']
