@@ -87,8 +87,8 @@ def read(workdir: Any) -> Any:
 
   config = resolve.resolve(run_files.read_config(workdir), saved=True)
   data, results, records = run_files.read_data(workdir), read_results(workdir), read_records(workdir)
-  shown, values = runs.describe(workdir), resolve.flatten(config)
-  label = registry.label(config.model.name, config.model.variant, resolve.to_run(config).model)
+  shown, values, run_config = runs.describe(workdir), resolve.flatten(config), resolve.to_run(config)
+  metric, value = headline(run_config, records, results)
   settings = {
     f'{section.name or "run"}: {section.summary}': [
       html_report.Setting(field.key, value, default, field.help, _is_changed(field, default))
@@ -100,11 +100,11 @@ def read(workdir: Any) -> Any:
     run=str(workdir),
     state=shown['state'],
     name=str(results.get('name') or values.get('name') or workdir.name),
-    model=str(results.get('model') or label),
+    model=str(results.get('model') or registry.label(run_config.model_name, run_config.variant, run_config.model)),
     step=max([int(r['step']) for r in records] + [results.get('steps', 0)]),
     steps=int(values.get('train.steps') or 0),
-    metric=shown['metric'],
-    value=results.get(shown['metric'], shown['value']) if results else shown['value'],
+    metric=metric,
+    value=value,
     records=records,
     results=results,
     data=data,
@@ -114,6 +114,18 @@ def read(workdir: Any) -> Any:
     answers=_object(workdir / 'predictions.json'),
     pictures=list(_pictures(workdir)),
   )
+
+
+def headline(config: Any, records: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -> tuple[str, Any]:
+  """Return the main metric and its value: of the results, or of the last validation; None before there is one."""
+  from lmx import objectives
+
+  if results:
+    return results['metric'], results[results['metric']]
+  last: Mapping[str, Any] = next((record for record in reversed(records) if record['split'] == 'valid'), {})
+  name = objectives.get(config.objective_name).headline(config.objective)
+  name = name if name in last else 'loss'
+  return name, last.get(name)
 
 
 def _is_changed(field: Any, default: str) -> bool:

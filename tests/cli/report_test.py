@@ -98,7 +98,10 @@ class Page(html.parser.HTMLParser):
 
 def records():
   lines = [{'step': s, 'split': 'train', 'loss': 9 - 0.1 * s, 'lr': 1e-3, 'seconds': s} for s in range(1, 41)]
-  lines += [{'step': s, 'split': 'valid', 'loss': 9.5 - 0.125 * s, 'accuracy': s / 64, 'seconds': s} for s in (10, 30)]
+  more = {'split': 'valid', 'seconds': 9}
+  lines += [
+    {'step': s, 'loss': 9.5 - 0.125 * s, 'accuracy': s / 64, 'perplexity_per_word': s + 0.5, **more} for s in (10, 30)
+  ]
   return lines
 
 
@@ -148,7 +151,7 @@ def test_the_numbers_are_those_of_the_files(page):
   metrics = {row[0]: row[1:] for row in page.rows['results']}
   head = page.rows['results'][0]
   assert head == ['metric', 'embedded/test', 'validation, step 30', 'Kneser-Ney 5-gram']
-  assert metrics['perplexity per word'] == ['412.28', '', '95.88']
+  assert metrics['perplexity per word'] == ['412.28', '30.50', '95.88']
   assert metrics['accuracy'] == ['65.0%', '46.9%', ''] and metrics['broken'][0] == 'NaN'
   values = [float(x) for x in page.values['results']]
   assert {412.2816356126297, 95.87807718646704, 6.021915530645808, 28835, 30 / 64} <= {*values}
@@ -203,6 +206,7 @@ def test_a_run_that_is_not_finished(tmp_path):
   page = Page(write(workdir))
   assert '<b>run</b>' in page.text['header'] and 'stopped' in page.text['header']
   assert 'of 64' in page.text['header'] and '5.750' in page.text['header']
+  assert 'perplexity per word30.50in the last validation' in page.text['header']
   assert 'stopped at step 40 of 64' in page.text['results'] and 'classes' not in page.text
   (workdir / 'metrics.jsonl').write_text('')
   assert 'step 0 of 64' in Page(write(workdir)).text['results']
@@ -273,6 +277,16 @@ def test_an_attention_map_names_the_tokens(finished):
   assert tips == ['c → <a>: 0.750', 'c → b: 0.250', 'd → <a>: 0.125', 'd → b: 0.875']
 
 
+def test_a_run_of_a_bucket(finished, bucket):
+  bucket.mkdir(parents=True)
+  for path in finished.iterdir():
+    (bucket / path.name).write_text(path.read_text())
+  (bucket / 'report.html').unlink(missing_ok=True)
+  assert main.main(['report', str(bucket)]) == 0
+  page = Page((bucket / 'report.html').read_text())
+  assert page.column('results')['loss'][0] == '6.022' and 'curves' in page.text
+
+
 @pytest.mark.slow
 def test_a_browser_opens_it(finished, tmp_path):
   write(finished)
@@ -289,6 +303,9 @@ def test_a_browser_opens_it(finished, tmp_path):
     tab.move(box['x'] + box['width'] * 30 / 40.4, box['y'] + 20)
     tip = tab.value(f'[...{plot}.querySelectorAll(".tip > div")].map(row => row.innerText.replace("\\n", " "))')
     assert tip == ['step 30', 'training 6', 'validation 5.75']
+    x = tab.value(f'{plot}.querySelector(".cursor").getBoundingClientRect().x')
+    assert abs(x - box['x'] - box['width'] * 30 / 40.4) < 1
+    assert tab.value(f'[...{plot}.querySelectorAll(".dot")].map(dot => dot.style.display)') == ['block', 'block']
     tab.value('document.querySelector("figure").focus()')
     for key in ('ArrowLeft', 'ArrowLeft'):
       tab.call('Input.dispatchKeyEvent', type='keyDown', key=key)
@@ -302,6 +319,7 @@ def test_a_browser_opens_it(finished, tmp_path):
       '(s => { s.value = "warmup"; s.dispatchEvent(new Event("input")) })(document.querySelector("[type=search]"))'
     )
     assert 0 < tab.value(shown) < changed
+    assert tab.value('[...document.querySelectorAll(".part")].every(part => part.hidden || part.open)')
     assert tab.problems == []
 
 

@@ -81,6 +81,12 @@ def words(name: str) -> str:
   return ' '.join(_SPELLED.get(word, word) for word in name.split('_'))
 
 
+def prose(text: str) -> Markup:
+  """Return a text of a docstring, with what stands between backticks as code."""
+  parts = text.split('`')
+  return Markup(''.join(tag('code', part) if i % 2 else escape(part) for i, part in enumerate(parts)))
+
+
 def duration(seconds: float) -> str:
   """Return seconds in words, such as '1 min 29 s'."""
   minutes, rest = divmod(round(seconds), 60)
@@ -118,7 +124,7 @@ def section(name: str, title: str, *children: Any) -> Markup:
   return tag('section', tag('h2', title), *parts, id=name) if parts else Markup('')
 
 
-def details(title: str, *children: Any, is_open: bool = False, cls: str = '') -> Markup:
+def details(title: Any, *children: Any, is_open: bool = False, cls: str = '') -> Markup:
   """Return children below a line that opens and closes."""
   return tag('details', tag('summary', title), *children, open=is_open, cls=cls)
 

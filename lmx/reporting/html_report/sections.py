@@ -25,7 +25,7 @@ _ABOUT = (  # numbers of results.json that are no metrics
 _NAMED = ('name', 'model', 'dataset', 'split', 'metric', 'unit', 'data_hash', 'config_hash', 'commit', 'device')
 _MOST_CLASSES = 60  # of a confusion matrix; of more, the largest confusions are listed
 _MOST_CONFUSIONS = 30
-_MOST_LINES = 20  # of translations and answers, shown at once
+_MOST_LINES = 10  # of translations and answers, shown at once
 _MOST_IN_ALL = 500
 _LONGEST = 20_000  # characters of a sample
 _VARIANTS = {'cache': 'with a cache of {window}', 'mixture': 'mixed with {name}'}  # results of other predictions
@@ -90,7 +90,7 @@ def results(report: Report) -> Iterator[Markup]:
       'running': f'The run is at step {report.step:,} of {report.steps:,}. Results are written after the last one.',
       'stopped': f'The run stopped at step {report.step:,} of {report.steps:,}. Its `lmx train` command resumes it.',
     }
-    yield section('results', 'Results', tag('p', texts[report.state], cls='note'))
+    yield section('results', 'Results', tag('p', markup.prose(texts[report.state]), cls='note'))
     return
   parts = [_metrics(report), _warning(values), table((), _facts(values), 'facts'), *_lists(values)]
   raw = tag('pre', json.dumps(_strict(values), indent=1, ensure_ascii=False))
@@ -251,7 +251,7 @@ def attention(report: Report) -> Markup:
     ]
     maps.append(markup.matrix(one.target, one.source, cells, ('target', 'source'), 'map'))
   about = tag('p', 'Weights of the source tokens for each target token; a row sums to 1.', cls='faint')
-  return section('attention', 'Attention', *([about, *maps] if maps else []))
+  return section('attention', 'Attention', *([about, tag('div', *maps, cls='maps')] if maps else []))
 
 
 def pictures(report: Report) -> Markup:
@@ -288,7 +288,7 @@ def config(report: Report) -> Markup:
     ]
     names = tag('tr', *(tag('th', name, scope='col') for name in ('key', 'value', 'default')))
     inner = tag('table', tag('thead', names), tag('tbody', *rows), cls='keys')
-    parts.append(markup.details(title, inner, is_open=True, cls='part'))
+    parts.append(markup.details(markup.prose(title), inner, is_open=True, cls='part'))
   return section('config', 'Config', *parts)
 
 
