@@ -16,7 +16,7 @@ from lmx.data.corpus import manifest_hash
 from lmx.reporting import html_report
 from tests import browser
 
-VOID = {'meta', 'link', 'img', 'input'}
+VOID = {'meta', 'link', 'img', 'input', 'wbr'}
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
 LABELS = ['one', HOSTILE]
 CLASSES = {
@@ -207,6 +207,7 @@ def test_a_run_that_is_not_finished(tmp_path):
   assert '<b>run</b>' in page.text['header'] and 'stopped' in page.text['header']
   assert 'of 64' in page.text['header'] and '5.750' in page.text['header']
   assert 'perplexity per word30.50in the last validation' in page.text['header']
+  assert page.text['curves'].index('Perplexity per word') < page.text['curves'].index('Learning rate')
   assert 'stopped at step 40 of 64' in page.text['results'] and 'classes' not in page.text
   (workdir / 'metrics.jsonl').write_text('')
   assert 'step 0 of 64' in Page(write(workdir)).text['results']

@@ -110,7 +110,7 @@ def render(report: Report) -> str:
 
 def _curves(report: Report) -> tuple[Markup, list[dict[str, Any]]]:
   """Return the section of the curves, and their points for the page's script."""
-  first, more = charts.build(report.records, report.results)
+  first, more = charts.build(report.records, report.results, report.metric)
   drawn = [charts.draw(chart, i, wide=i == 0) for i, chart in enumerate([*first, *more])]
   figures = [figure for figure, _ in drawn]
   shown = tag('div', *figures[: len(first)], cls='charts') if first else ''

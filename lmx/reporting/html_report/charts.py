@@ -55,19 +55,21 @@ class Chart(NamedTuple):
   smoothed: bool = False
 
 
-def build(records: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -> tuple[list[Chart], list[Chart]]:
+def build(
+  records: Sequence[Mapping[str, Any]], results: Mapping[str, Any], headline: str
+) -> tuple[list[Chart], list[Chart]]:
   """Return the charts of a run, and further ones that matter less.
 
   Args:
     records: records of metrics.jsonl.
     results: results.json, or {}.
+    headline: the main metric, whose chart is the first after that of the loss.
   """
   splits = list(dict.fromkeys(record['split'] for record in records))
   others = [split for split in splits if split != 'train']
-  headline = results.get('metric')
   names = [name for name in _names(records, others) if name != 'loss' and not OF_A_CLASS.search(name)]
   names.sort(key=lambda name: name != headline)
-  first = [_loss(records, splits, results)] + [_chart(records, others, name) for name in names]
+  first = [_loss(records, splits, results, headline)] + [_chart(records, others, name) for name in names]
   first.append(_classes(records, others, results))
   training = [name for name in _names(records, ['train']) if name != 'loss']
   first[1:1] = [_chart(records, ['train'], name) for name in _FIRST if name in training]
@@ -102,7 +104,9 @@ def _points(records: Sequence[Mapping[str, Any]], split: str, name: str) -> Poin
   return [(r['step'], float(r[name])) for r in records if r['split'] == split and name in r]
 
 
-def _loss(records: Sequence[Mapping[str, Any]], splits: Sequence[str], results: Mapping[str, Any]) -> Chart:
+def _loss(
+  records: Sequence[Mapping[str, Any]], splits: Sequence[str], results: Mapping[str, Any], headline: str
+) -> Chart:
   caption = {'train': 'training', 'valid': 'validation'}
   curves = [
     Curve(caption.get(split, split), points, i, split != 'train')
@@ -114,7 +118,7 @@ def _loss(records: Sequence[Mapping[str, Any]], splits: Sequence[str], results: 
     for name, label in BASELINES.items()
     if isinstance((baseline := results.get('validation_baselines', {}).get(name, {})).get('loss'), int | float)
   }
-  unit = 'nats per token' if str(results.get('metric', '')).startswith('perplexity') else 'nats'
+  unit = 'nats per token' if headline.startswith('perplexity') else 'nats'
   return Chart('Loss', unit, curves, levels, smoothed=True)
 
 
@@ -263,7 +267,7 @@ def _labels(chart: Chart, x: tuple[float, float], y: tuple[float, float]) -> Ite
   steps = [step for step in ticks(*x, 5) if step == int(step)]
   for step in steps:
     left = _left(step, x) / _WIDTH
-    yield tag('span', f'{int(step):,}', cls='x end' if left > 0.97 else 'x', style=f'left:{left:.2%}')
+    yield tag('span', f'{int(step):,}', cls='x end' if left > 0.97 and step >= 1000 else 'x', style=f'left:{left:.2%}')
   above = math.inf
   for name, value in sorted(chart.levels.items(), key=lambda item: -item[1]):
     top = _top(value, y) / _HEIGHT

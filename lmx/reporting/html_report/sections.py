@@ -278,7 +278,7 @@ def config(report: Report) -> Markup:
     rows = [
       tag(
         'tr',
-        tag('th', tag('span', setting.key, cls='key'), scope='row'),
+        tag('th', tag('span', _breakable(setting.key), cls='key'), scope='row'),
         tag('td', setting.value, cls='value'),
         tag('td', setting.default if setting.is_changed else '', cls='value'),
         cls='changed' if setting.is_changed else '',
@@ -290,6 +290,11 @@ def config(report: Report) -> Markup:
     inner = tag('table', tag('thead', names), tag('tbody', *rows), cls='keys')
     parts.append(markup.details(markup.prose(title), inner, is_open=True, cls='part'))
   return section('config', 'Config', *parts)
+
+
+def _breakable(key: str) -> Markup:
+  """Return a key that may continue on the next line after a dot or an underscore."""
+  return Markup(re.sub(r'([._])', r'\1<wbr>', markup.escape(key)))
 
 
 def environment(report: Report) -> Markup:
