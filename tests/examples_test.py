@@ -97,3 +97,5 @@ def test_a_wheel_outside_of_the_checkout_trains_the_quickstart(tmp_path):
   command = ['train', '--config=experiments/rnn_lm/quickstart.py:tiny', '--workdir=run', '--config.train.steps=5']
   subprocess.run([*lmx, *command], env=variables, **where)
   assert (tmp_path / 'run/results.json').exists()
+  subprocess.run([*lmx, 'report', 'run'], env=variables, **where)
+  assert '<section id="curves">' in (tmp_path / 'run/report.html').read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import collections
 import html.parser
 import json
@@ -10,7 +11,7 @@ import re
 import numpy as np
 import pytest
 
-from lmx.cli import main
+from lmx.cli import main, runs
 from lmx.config import resolve
 from lmx.data.corpus import manifest_hash
 from lmx.reporting import html_report
@@ -211,6 +212,45 @@ def test_a_run_that_is_not_finished(tmp_path):
   assert 'stopped at step 40 of 64' in page.text['results'] and 'classes' not in page.text
   (workdir / 'metrics.jsonl').write_text('')
   assert 'step 0 of 64' in Page(write(workdir)).text['results']
+
+
+def test_a_run_that_a_process_trains(tmp_path, monkeypatch):
+  monkeypatch.setattr(runs, 'is_locked', lambda workdir: True)
+  page = Page(write(put(tmp_path / 'run')))
+  assert 'running' in page.text['header'] and 'is at step 40 of 64' in page.text['results']
+  assert [a['style'] for _, a in page.attributes['header'] if 'style' in a] == ['width:62.5%']
+
+
+def test_other_results_of_a_run(tmp_path):
+  """A cache, a list of numbers, a table, answers, a picture, and more classes than a matrix can show."""
+  labels = [f'class {i}' for i in range(61)]
+  counts = np.diag(np.arange(61)) + 3 * np.eye(61, k=5, dtype=int)
+  counts[7, 2] = 99
+  more = {
+    'cache': {'window': 500, 'loss': 5.5},
+    'precisions': [56.25, 20.5],
+    'bleu_by_length': [{'words': '1 to 10', 'above': 0, 'up_to': 10, 'sentences': 419, 'bleu': 12.5}],
+    'labels': labels,
+    'confusion': counts.tolist(),
+    'classes': {name: {'precision': 0.5, 'recall': 0.5, 'f1': 0.5, 'count': 2} for name in labels},
+  }
+  workdir = put(tmp_path / 'run', results=RESULTS | more)
+  (workdir / 'predictions.json').write_text(json.dumps({'id1': HOSTILE}))
+  picture, alien = b'\x89PNG\r\n', b'<script>'
+  for name, content in (('memory_5.png', picture), ('loss.png', picture), ('other.png', alien)):
+    (workdir / name).write_bytes(content)
+  page = Page(write(workdir))
+  assert page.rows['results'][0][3] == 'with a cache of 500' and page.column('results')['loss'][2] == '5.500'
+  assert page.column('results')['precisions'] == ['56.25, 20.50']
+  assert page.rows['results'][-2:] == [['words', 'sentences', 'BLEU'], ['1 to 10', '419', '12.50']]
+  assert page.rows['confusion'][:3] == [
+    ['true', 'predicted', 'count'],
+    ['class 7', 'class 2', '99'],
+    ['class 0', 'class 5', '3'],
+  ]
+  assert ['id1', HOSTILE] in page.rows['samples']
+  shown = [a for tag, a in page.attributes['pictures'] if tag == 'img']
+  assert [(a['alt'], base64.b64decode(a['src'].partition(',')[2])) for a in shown] == [('memory_5.png', picture)]
 
 
 def test_values_that_are_not_finite_are_told(tmp_path):
