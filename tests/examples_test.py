@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -85,7 +86,12 @@ def test_the_attention_of_a_translator_is_drawn(tmp_path):
 def test_a_wheel_outside_of_the_checkout_trains_the_quickstart(tmp_path):
   pip = [sys.executable, '-m', 'pip', '--disable-pip-version-check']
   where = {'cwd': tmp_path, 'check': True, 'capture_output': True, 'timeout': 500}
-  subprocess.run([*pip, 'wheel', '--no-deps', f'--wheel-dir={tmp_path}/wheel', str(ROOT)], **where)
+  source = tmp_path / 'source'  # an earlier build beside the checkout would give the wheel files that it misses
+  for name in ('lmx', 'experiments', 'launch'):
+    shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
+  for name in ('setup.cfg', 'pyproject.toml', 'README.md', 'LICENSE'):
+    shutil.copy(ROOT / name, source)
+  subprocess.run([*pip, 'wheel', '--no-deps', f'--wheel-dir={tmp_path}/wheel', str(source)], **where)
   (wheel,) = (tmp_path / 'wheel').glob('lmx-*.whl')
   subprocess.run([*pip, 'install', '--no-deps', f'--target={tmp_path}/site', str(wheel)], **where)
   variables = os.environ | {'PYTHONPATH': str(tmp_path / 'site'), 'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'}
