@@ -56,7 +56,7 @@ def check_range(where: str, value: float, low: float, high: float | None = None)
 
 
 def check_type(where: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
-  """Raise InputError with the argument `where` unless the value is of one of `kinds`; True is no number.
+  """Raise InputError with the argument `where` unless the value is of one of `kinds`; a truth value is no number.
 
   Args:
     where: the argument, as the user writes it.
@@ -65,7 +65,7 @@ def check_type(where: str, value: Any, kinds: type | tuple[type, ...], expected:
     expected: what is expected, for the message.
   """
   kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-  if isinstance(value, bool):
+  if type(value).__name__ in ('bool', 'bool_'):  # Python's or NumPy's
     is_valid = bool in kinds
   else:
     general = {int: numbers.Integral, float: numbers.Real}

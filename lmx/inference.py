@@ -102,6 +102,7 @@ class TrainedRun(RestoredRun):
     check_type('split', split, str, 'the name of a split')
     check_type('n_best', n_best, int, 'a whole number')
     check_range('n_best', n_best, 0)
+    inputs = inputs.tolist() if hasattr(inputs, 'tolist') else inputs  # of NumPy
     check_inputs(inputs)
     return tasks.predict(self, inputs, split, n_best)
 
@@ -250,11 +251,22 @@ def _texts(where: str, lines: Any) -> Iterator[str]:
   return each()
 
 
+def _is_text(given: str) -> bool:
+  """Return True if a str names no file, nor could: it has white space, or no ending."""
+  return not os.path.exists(given) and (' ' in given or not os.path.splitext(given)[1])
+
+
 def check_inputs(inputs: Any) -> None:
   """Raise InputError unless `predict` can read its inputs: None, a path, or a list of texts, of tuples or of dicts."""
-  if inputs is None or isinstance(inputs, (str, os.PathLike)):
+  if inputs is None or isinstance(inputs, os.PathLike):
+    return
+  if isinstance(inputs, str):
+    if _is_text(inputs):
+      raise InputError(f'inputs: got {inputs[:60]!r}, which is no file; expected a path, or a list: predict([text])')
     return
   check_type('inputs', inputs, (list, tuple), 'a path, or a list of inputs')
+  if not inputs:
+    raise InputError('inputs: got an empty list; expected at least one input')
   for number, one in enumerate(inputs, 1):
     where = f'inputs, line {number}'
     check_type(where, one, (str, list, tuple, Mapping), 'a text, a tuple of texts, or a dict')

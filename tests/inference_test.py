@@ -192,7 +192,7 @@ CALLS = [  # class, method, arguments, options, message
   ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': 'a'}, "tokens: got 'a' of type str; expected a whole number"),
   ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': 2.5}, 'tokens: got 2.5 of type float; expected a whole number'),
   ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': True}, 'tokens: got True of type bool; expected a whole number'),
-  ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': -1}, 'tokens: got -1; expected at least 0'),
+  ('GPT2LMHeadModel', 'generate', ['x'], {'tokens': -1}, 'tokens: got -1; expected at least 1'),
   ('GPT2LMHeadModel', 'generate', ['x'], {'samples': 0}, 'samples: got 0; expected at least 1'),
   ('GPT2LMHeadModel', 'generate', ['x'], {'seed': 2**70}, 'seed: got 1180591620717411303424; expected at least 0 and'),
   ('GPT2LMHeadModel', 'generate', ['x'], {'greedy': 'yes'}, "greedy: got 'yes' of type str; expected True or False"),

@@ -112,7 +112,7 @@ def _split(workdir: pathlib.Path) -> str:
 def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   from lmx import train
   from lmx.checkpoint import manager
-  from lmx.config import resolve
+  from lmx.config import resolve, run_files
   from lmx.evaluation import ensemble
   from lmx.reporting import run_log
 
@@ -120,6 +120,9 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   if (workdir / 'results.json').exists():
     manager.remove_leftovers(workdir / 'checkpoints')
     print(f'{stage["name"]}: finished', file=sys.stderr)
+    return 0
+  if run_files.exists(workdir) and (source := run_files.read_data(workdir).get('imported_from')):
+    print(f'{stage["name"]}: imported from {source}', file=sys.stderr)
     return 0
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
   if 'ensemble' in stage:

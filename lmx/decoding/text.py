@@ -45,7 +45,7 @@ class Options:
   allow_unk: bool = False
 
   def __post_init__(self) -> None:
-    check_range('tokens', self.tokens, 0)
+    check_range('tokens', self.tokens, 1)
     check_range('samples', self.samples, 1)
     check_range('seed', self.seed, 0, SEEDS)
 

@@ -430,7 +430,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
       f'newly initialised, neither read nor trained: {_parts(drawn)}; the files of the import did not have them, and '
       'no update was made'
     )
-  if not {'tokenizer.json', 'source.spm', 'vocab-src.json'} & {*names}:
+  if 'tokenizer_config.json' not in names:
     lines.append(f'not written: transformers has no format for a tokenizer of kind {loaded.tokenizer.kind}')
   elif content['kind'] == 'moses' and content.get('rules') != 'fsmt':
     lines.append('FSMTTokenizer normalises punctuation and removes controls before it splits a text; this run does not')

@@ -21,7 +21,7 @@ from lmx.data.tokenizers import characters
 from lmx.errors import InputError, NonFiniteLoss
 from lmx.evaluation import ensemble
 from lmx.prediction import classification
-from lmx.runs import restore
+from lmx.runs import convert, restore
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 SHORT = (
@@ -77,6 +77,24 @@ def test_a_pipeline_goes_on_where_it_stopped_and_ends_with_a_table(finished, cap
   assert list(table) == ['1_lm', '2_classifier'] and table['2_classifier']['metric'] == 'error_percent'
   config = json.loads((finished / '2_classifier' / 'config.json').read_text())
   assert config['train']['init_from'] == f'{finished}/1_lm' and config['train']['init_parts'] == ['model']
+
+
+def test_imported_weights_are_a_stage(finished, tmp_path, capsys):
+  directory = shutil.copytree(finished, tmp_path / 'pipeline')
+  first = directory / '1_lm'
+  convert.export_run(first, str(tmp_path / 'fastai'))
+  shutil.rmtree(first)
+  convert.import_run(str(tmp_path / 'fastai'), first, with_tokenizer=False)
+  before = sorted(path.name for path in (first / 'checkpoints').iterdir())
+  changed = SHORT[0].replace('2', '9')  # no training of that stage would have these settings
+  assert (
+    main.main(['pipeline', f'--config={CONFIG}', f'--workdir={directory}', changed, *SHORT[1:], '--until=1_lm']) == 0
+  )
+  assert f'1_lm: imported from {tmp_path}/fastai' in capsys.readouterr().err
+  assert main.main(['pipeline', f'--config={CONFIG}', f'--workdir={directory}', *SHORT]) == 0
+  out, err = capsys.readouterr()
+  assert f'1_lm: imported from {tmp_path}/fastai' in err and '2_classifier: finished' in err and 'perplexity' not in out
+  assert sorted(path.name for path in (first / 'checkpoints').iterdir()) == before
 
 
 @pytest.mark.parametrize('more', ['', ',table'])
