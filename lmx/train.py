@@ -286,10 +286,20 @@ class Session:
           self._check_finite()
           self.save(checkpoints, logger, score, block=finished or stopping, planned=planned)
         if finished:
+          self._note_end(logger)
           return True
         if stopping:
           return False
     return True
+
+  def _note_end(self, logger: run_log.Logger) -> None:
+    """Tell the reason if the training ends before its last update."""
+    patience, since = self.run.train.patience, self.progress.since_best
+    if self.done < self.total_steps and 0 < patience <= since:
+      logger.note(
+        f'stops after update {self.done} of {self.total_steps}: the last {since} validations were not better by '
+        f'{self.best_by} (train.patience={patience})'
+      )
 
   def _is_validation_due(self) -> bool:
     """Return whether to validate after this update: the last one, every `eval_every`, or the last of an epoch."""

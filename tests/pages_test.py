@@ -213,7 +213,14 @@ def site(tmp_path_factory):
   """The built site; a warning of the build is an error."""
   pytest.importorskip('mkdocs', reason='needs the extra "docs"')
   folder = tmp_path_factory.mktemp('site')
-  command = [sys.executable, '-m', 'mkdocs', 'build', '--strict', '--quiet', f'--site-dir={folder}']
+  command = [
+    sys.executable,
+    '-m',
+    'mkdocs',
+    'build',
+    '--strict',
+    f'--site-dir={folder}',
+  ]  # --quiet would hide warnings from it
   done = subprocess.run(
     command, cwd=ROOT, env=os.environ | {'NO_MKDOCS_2_WARNING': '1'}, capture_output=True, text=True
   )

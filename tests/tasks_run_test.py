@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from types import SimpleNamespace
 
 import numpy as np
@@ -118,6 +119,7 @@ def test_the_best_checkpoint_is_that_with_the_best_headline(classifier):
   assert restore.load(classifier).step == best and found['validation_loss'] == pytest.approx(loss[best])
   assert found['validation_f1'] == valid[best] == pytest.approx(found['f1'])  # the test rows have no label
   assert len(set(valid.values())) > 1 and best != min(loss, key=loss.get)
+  assert all(0 <= row['macro_f1'] <= 1 for row in run_log.read_metrics(classifier) if row['split'] == 'valid')
 
 
 @pytest.mark.slow
@@ -129,6 +131,21 @@ def test_a_regression_leaves_both_correlations(regression):
   assert found['pearson'] == pytest.approx(scipy.stats.pearsonr(made['scores_B'], made['truth'])[0], abs=1e-6)
   assert found['spearman'] == pytest.approx(scipy.stats.spearmanr(made['scores_B'], made['truth'])[0])
   assert found['lm_nll'] > 0
+
+
+@pytest.mark.parametrize(
+  ('which', 'measured', 'step', 'expected'),
+  [('best', 'last', 99, True), ('last', 'last', 99, False), ('best', 'best', 99, False), ('best', 'last', 4, False)],
+)
+def test_a_checkpoint_that_the_results_did_not_measure_is_named(which, measured, step, expected, tmp_path):
+  evaluation = types.SimpleNamespace(which=measured)
+  loaded = types.SimpleNamespace(workdir=tmp_path, step=4, run=types.SimpleNamespace(evaluation=evaluation))
+  assert restore.checkpoint_note(loaded, which) == ''  # not finished
+  (tmp_path / 'results.json').write_text(json.dumps({'step': step}))
+  note = restore.checkpoint_note(loaded, which)
+  assert note == (
+    'reads the best checkpoint, of step 4; results.json has the figures of step 99, --which=last' * expected
+  )
 
 
 def test_new_rows_are_said_as_those_of_the_split(classifier, folder, tmp_path, capsys):

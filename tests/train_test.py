@@ -218,10 +218,11 @@ def test_a_damaged_last_checkpoint_is_named_and_the_one_before_taken(run, tmp_pa
   jax.tree.map(np.testing.assert_array_equal, whole, last_params(tmp_path)[0])
 
 
-def test_patience_ends_a_run_early_and_for_good(run, tmp_path):
+def test_patience_ends_a_run_early_and_for_good(run, tmp_path, capsys):
   overrides = ('optim.lr=0', 'train.eval_every=1', 'train.patience=2', 'train.steps=50')
   assert run(tmp_path, *overrides) == 0
   assert last_params(tmp_path)[1] == 3
+  assert 'stops after update 3 of 50: the last 2 validations were not better by loss' in capsys.readouterr().err
   (tmp_path / 'results.json').unlink()
   assert run(tmp_path, *overrides) == 0
   assert last_params(tmp_path)[1] == 3

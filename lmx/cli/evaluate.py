@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
 
@@ -109,6 +110,8 @@ def _evaluate_run(args: argparse.Namespace) -> Any:
     raise InputError('--translations and --by_length need a beam; add --config.evaluation.beam=4')
   if args.translations:
     translation.write(args.translations, (), 'a')  # fails before the evaluation; mode 'a' keeps the content
+  if note := restore.checkpoint_note(run, args.which):
+    print(note, file=sys.stderr)
   return report.evaluate_restored(run, split)
 
 

@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx import inference
   from lmx.prediction import tasks
+  from lmx.runs import restore
 
   loaded = inference.load(args.workdir, args.which, args.overrides)
   loaded.check('predict')
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
   outputs = {path: predictions.text(name) if name else _lines(predictions) for path, name in formats.items()}
   for path, text in outputs.items():
     _write(path, text)
-  for note in filter(None, (*predictions.notes, predictions.score)):
+  for note in filter(None, (restore.checkpoint_note(loaded, args.which), *predictions.notes, predictions.score)):
     print(note, file=sys.stderr)
   return 0
 

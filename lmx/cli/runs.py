@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
   rows = []
   for folder in map(epath.Path, args.folders):
     if not folder.is_dir():
-      raise InputError(f'DIR: there is no folder {folder}')
+      raise InputError(f'DIR: {folder} is {"a file" if folder.exists() else "missing"}; expected a folder with runs')
     rows += [describe(path, args.metric) for path in find(folder)]
   rows.sort(key=lambda row: row['changed'])
   print('\n'.join(_lines(rows)) if rows else f'no runs in {", ".join(args.folders)}')
@@ -50,8 +50,14 @@ def find(folder: Any) -> Iterator[Any]:
   if 'config.json' in names and 'data.json' in names:
     yield folder
   for name in names:
-    if name not in OWN and not name.startswith('.') and (folder / name).is_dir():
-      yield from find(folder / name)
+    path = folder / name
+    if name not in OWN and not name.startswith('.') and path.is_dir() and not _is_link(path):
+      yield from find(path)
+
+
+def _is_link(path: Any) -> bool:
+  """Return True for a link, which may lead back to where it is."""
+  return '://' not in str(path) and pathlib.Path(path).is_symlink()
 
 
 def describe(workdir: Any, metric: str = '') -> dict[str, Any]:
@@ -63,7 +69,7 @@ def describe(workdir: Any, metric: str = '') -> dict[str, Any]:
     results = _read(workdir / 'results.json')
     data, records = _read(workdir / 'data.json'), run_log.read_metrics(workdir)
   except (InputError, OSError) as error:
-    return _row(workdir, state=f'damaged: {error}')
+    return _row(workdir, state='damaged', error=str(error))
   valid = [record for record in records if record['split'] == 'valid']
   losses = [record['loss'] for record in valid if math.isfinite(record.get('loss', math.nan))]
   name = metric or results.get('metric', 'loss')
@@ -73,7 +79,7 @@ def describe(workdir: Any, metric: str = '') -> dict[str, Any]:
     workdir,
     model=f'{settings.get("model.name")} {settings.get("model.variant")}',
     state='finished' if results else 'imported' if imported else 'running' if is_locked(workdir) else 'stopped',
-    step=max((record['step'] for record in records), default=0),
+    step=max((record['step'] for record in records), default=results.get('steps', 0)),
     steps=settings.get('train.steps'),
     valid_loss=min(losses, default=None),
     metric=name,
@@ -129,3 +135,6 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
       text.rjust(width) if i in (3, 4, 6) else text.ljust(width)
       for i, (text, width) in enumerate(zip(line, widths, strict=True))
     ).rstrip()
+  for row in rows:
+    if 'error' in row:
+      yield f'{row["run"]}: {row["error"]}'

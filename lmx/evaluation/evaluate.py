@@ -159,7 +159,18 @@ def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, Any]:
   """Return the metrics of `results.json` from totals, as the objective names them."""
-  return objectives.get(run.objective_name).report(run.objective, totals, counts)
+  objective = objectives.get(run.objective_name)
+  metrics = dict(objective.report(run.objective, totals, counts))
+  return metrics | ({'macro_f1': by_class.macro_f1(classes)} if (classes := _classes(run, totals)) else {})
+
+
+def _classes(run: Run, totals: Totals, names: Iterable[str] | None = None) -> dict[str, dict[str, float]]:
+  """Return precision, recall and F1 of each class if the objective counts classes; without names by number."""
+  objective = objectives.get(run.objective_name)
+  if not hasattr(objective, 'by_class'):
+    return {}
+  labels = map(str, range(getattr(run.objective, 'classes', 0))) if names is None else names
+  return by_class.table(objective.by_class(run.objective, totals, list(labels)))
 
 
 def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]) -> str:
@@ -203,10 +214,8 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
   metric, scores = objective.headline(run.objective), report(run, corpus.splits[split].counts, totals)
   if metric == 'perplexity_per_word' and _is_astronomical(scores):
     metric = 'bits_per_character'
-  if hasattr(objective, 'by_class'):
-    numbers = objective.by_class(run.objective, totals, corpus.manifest.get('label_names', ()))
-    classes = by_class.table(numbers)
-    scores |= {'macro_f1': by_class.macro_f1(classes), 'classes': classes} if classes else {}
+  if classes := _classes(run, totals, corpus.manifest.get('label_names', ())):
+    scores |= {'classes': classes}
   return {
     'name': run.name,
     'model': registry.label(run.model_name, run.variant, run.model),

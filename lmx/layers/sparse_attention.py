@@ -126,7 +126,9 @@ def attend(
   """Return the attention of every position to its set.
 
   Args:
-    q_BTHK, k_BTHK, v_BTHK: queries, keys and values of positions 0 .. T-1.
+    q_BTHK: queries of positions 0 .. T-1.
+    k_BTHK: keys of these.
+    v_BTHK: values of these.
     mask: groups of queries and keys; keys of other groups are masked.
     plan: the sparsity pattern.
     backend: one of `attention.BACKENDS`; without a kernel for TPUs attention is that of this module.

@@ -218,7 +218,7 @@ class Logger:
     self._earlier_seconds = self._drop_later_records()
     self._file = (self.workdir / 'metrics.jsonl').open('a')
     self._board = tensorboard.Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
-    terminal = sys.stderr.isatty() if terminal is None else terminal
+    terminal = waiting.is_terminal() if terminal is None else terminal
     self._bar = tqdm(
       total=total_steps,
       initial=start_step,

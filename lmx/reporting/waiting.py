@@ -6,6 +6,7 @@ The time left follows from the speed after the first update, because the first o
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -26,6 +27,14 @@ def duration(seconds: float) -> str:
   return f'{hours}:{minutes:02d}:{seconds:02d}' if hours else f'{minutes}:{seconds:02d}'
 
 
+def is_terminal() -> bool:
+  """Return True if standard error is a terminal that shows at least a column; some without a window say 0."""
+  try:
+    return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+  except (OSError, ValueError):
+    return False
+
+
 class Bar:
   """Progress of one piece of work; a context manager."""
 
@@ -36,10 +45,10 @@ class Bar:
       total: number of units.
       title: name of the work; '' shows nothing.
       unit: name of a unit, such as ' lines'.
-      terminal: draw a bar; None draws one if standard error is a terminal.
+      terminal: draw a bar; None draws one in a terminal.
     """
     self._total, self._title, self._unit = total, title, unit
-    terminal = sys.stderr.isatty() if terminal is None else terminal
+    terminal = is_terminal() if terminal is None else terminal
     self._bar = tqdm(
       total=total,
       desc=title,

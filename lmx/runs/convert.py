@@ -384,7 +384,8 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
       f'data.batching.both_orders: {workdir} reads rows in both orders and adds the two, which no class of '
       'transformers does'
     )
-  return _EXPORTS.get(run.model_name, _export_folder)(loaded, cfg, to)
+  note = restore.checkpoint_note(loaded, which)
+  return _EXPORTS.get(run.model_name, _export_folder)(loaded, cfg, to) + ([note] if note else [])
 
 
 def _export_elmo(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -143,6 +144,19 @@ def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], 
     'prefix_space': False,
   }
   return {**saved, **replaced, 'data': data}
+
+
+def checkpoint_note(loaded: RestoredRun, which: str | int) -> str:
+  """Return a line if a run is read at another checkpoint than its results.json measured, '' otherwise."""
+  path, measured = epath.Path(loaded.workdir) / 'results.json', loaded.run.evaluation.which
+  if which != 'best' or measured == 'best' or not path.exists():
+    return ''
+  if (step := json.loads(path.read_text()).get('step')) in (None, loaded.step):
+    return ''
+  return (
+    f'reads the best checkpoint, of step {loaded.step:,}; results.json has the figures of step {step:,}, '
+    f'--which={measured}'
+  )
 
 
 def average(

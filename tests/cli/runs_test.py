@@ -82,13 +82,15 @@ def test_a_run_that_a_process_trains_is_running(folder, capsys):
 
 def test_a_damaged_run_does_not_hide_the_others(folder, capsys):
   (folder / 'c/config.json').write_text('{"model"')
-  states = [row[2] if len(row) > 4 else row[1] for row in cells(capsys, folder)[1:]]
-  assert len(states) == 3 and sum('damaged: ' in state for state in states) == 1
+  (folder / 'loop').symlink_to('.')
+  rows = cells(capsys, folder)[1:]
+  assert [len(row) for row in rows] == [8, 8, 3, 1] and rows[2][:2] == [f'{folder}/c', 'damaged']
+  assert rows[3][0].startswith(f'{folder}/c: ') and 'config.json' in rows[3][0]
 
 
 def test_no_folder_and_no_runs(tmp_path, capsys):
   assert main.main(['runs', str(tmp_path / 'no')]) == 2
-  assert f'there is no folder {tmp_path}/no' in capsys.readouterr().err
+  assert f'{tmp_path}/no is missing' in capsys.readouterr().err
   assert table(capsys, tmp_path) == [[f'no runs in {tmp_path}']]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 
@@ -82,3 +83,11 @@ def test_a_wait_in_a_terminal_is_shown_and_taken_away_also_after_an_error():
     time.sleep(0.05)
     raise KeyError
   assert shown == ['compiling, 0 s', '']
+
+
+def test_a_terminal_without_a_column_gets_lines(monkeypatch):
+  monkeypatch.setattr(waiting.sys.stderr, 'isatty', lambda: True)
+  monkeypatch.setattr(waiting.sys.stderr, 'fileno', lambda: 2)
+  for columns in (0, 80):
+    monkeypatch.setattr(waiting.os, 'get_terminal_size', lambda fd, columns=columns: os.terminal_size((columns, 24)))
+    assert waiting.is_terminal() == (columns > 0)

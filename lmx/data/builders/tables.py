@@ -437,7 +437,9 @@ def _own_read(table: Table) -> Callable[[str], Iterator[tuple[int, cells.Cells]]
 def _column(names: tuple[str, ...], row: Mapping[str, Any], where: str) -> str:
   column = next((name for name in names if name in row), None)
   if column is None:
-    raise InputError(f'{where}: no column {" or ".join(names)}{nearest(names[0], row)}; it has {", ".join(row)}')
+    apart = next((mark for mark in (';', '\t') if len(row) == 1 and mark in next(iter(row))), '')
+    hint = f'; columns are apart by {apart!r}, expected commas (a .tsv has tabs)' if apart else nearest(names[0], row)
+    raise InputError(f'{where}: no column {" or ".join(names)}{hint}; it has {", ".join(row)}')
   return column
 
 

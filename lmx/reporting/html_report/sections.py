@@ -114,7 +114,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
 def _metrics(report: Report) -> Markup:
   """Return the table of the metrics: those of the run, of its validation, of the baselines."""
   values = report.results
-  names = [name for name, value in values.items() if _is_number(value) and name not in _ABOUT]
+  names = [name for name, value in values.items() if _is_number(value) and name not in _ABOUT and not _is_best(name)]
   if 'classes' in values:
     names = [name for name in names if not charts.OF_A_CLASS.search(name)]
   names.sort(key=lambda name: name != values['metric'])
@@ -133,6 +133,11 @@ def _metrics(report: Report) -> Markup:
     cells = [column.get(name) for column in columns.values()]
     rows.append([markup.words(name), *(number(x, name) if _is_number(x) else Markup('') for x in cells)])
   return table(['metric', *columns], rows, 'numbers', strong=0)
+
+
+def _is_best(name: str) -> bool:
+  """Return True for the figures of the best validation, which may be that of another checkpoint."""
+  return name.startswith('validation_') and name != 'validation_baselines'
 
 
 def _fill(label: str, values: Mapping[str, Any]) -> str:
@@ -156,6 +161,10 @@ def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
   for name in _COUNTS:
     if _is_number(values.get(name)):
       yield markup.words(name), number(values[name])
+  if best := [
+    f'{markup.words(name)} {number(x, name)}' for name, x in values.items() if _is_best(name) and _is_number(x)
+  ]:
+    yield 'best validation', ', '.join(best).replace('validation ', '')
   if 'step' in values:
     yield 'checkpoint', tag('span', 'step ', number(values['step']))
   for name, value in values.items():
