@@ -214,9 +214,10 @@ def read_samples(workdir: Any) -> list[tuple[str, str]]:
   """Return (title, text) of the newest samples, the newest first."""
   from lmx.reporting import run_log
 
-  _, *parts = run_log.SAMPLE.split(_text(workdir / 'samples.txt'))
+  before, *parts = run_log.SAMPLE.split(_text(workdir / 'samples.txt'))
   pairs = [(f'step {int(step):,}', text.strip('\n')) for step, text in zip(parts[::2], parts[1::2], strict=True)]
-  return pairs[: -_SAMPLES - 1 : -1]
+  other = [('without a step', before.strip('\n'))] if before.strip() else []
+  return pairs[: -_SAMPLES - 1 : -1] + other
 
 
 def _pictures(workdir: Any) -> Any:
