@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
-import re
 
 import jax
 import numpy as np
@@ -22,7 +20,7 @@ from lmx.evaluation import translation
 from lmx.interop import fairseq
 from lmx.models import transformer
 from lmx.runs import convert, restore
-from tests.interop import fairseq_files
+from tests.interop import fairseq_files, imports
 from tests.interop.fairseq_files import CASES, SOURCE, TARGET, WORDS, save
 
 SEARCHED = 'stacked, of 2018'
@@ -120,9 +118,7 @@ REFUSED = {
 def test_what_lmx_does_not_compute_is_refused(name, tmp_path, capsys):
   changes, message = REFUSED[name]
   save(tmp_path / 'release', **changes)
-  assert main.main(['import', f'--from={tmp_path / "release"}', f'--workdir={tmp_path / "run"}']) == 2
-  assert re.search(message, capsys.readouterr().err)
-  assert not (tmp_path / 'run').exists()
+  imports.check_refused(tmp_path / 'release', message, capsys)
 
 
 @pytest.mark.parametrize('name', ['decoder.layers.0.encoder_attn.in_proj_weight', 'encoder.embed_tokens.weight'])
@@ -200,8 +196,6 @@ def test_text_is_split_by_moses_and_codes(counted, tmp_path):
 @pytest.mark.parametrize('case', CASES)
 def test_fsmt_agrees(case, tmp_path):
   """LMX_TRANSFORMERS names a Python that has transformers and torch."""
-  python = os.environ.get('LMX_TRANSFORMERS', '')
-  if not python:
-    pytest.skip('set LMX_TRANSFORMERS to an interpreter with transformers and torch')
+  python = imports.transformers_python()
   save(tmp_path / 'release', **CASES[case])
   check(imported(tmp_path / 'release', tmp_path / 'run', with_tokenizer=False), fairseq_files.peer(python, case))

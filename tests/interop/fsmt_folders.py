@@ -18,7 +18,7 @@ import safetensors.numpy
 
 from lmx.interop.huggingface import fsmt as layout
 from lmx.models import transformer
-from tests.interop import marian_folders
+from tests.interop import imports, marian_folders
 from tests.interop.marian_folders import rounded
 
 FIXTURE = pathlib.Path(__file__).parents[1] / 'fixtures' / 'fsmt.json'
@@ -119,11 +119,7 @@ def save(folder, *, config=None, generation=None, settings=None, files=None, **c
   (folder / 'merges.txt').write_text(''.join(f'{line} {99 - i}\n' for i, line in enumerate(MERGES)))
   copies = {tied.name: tensors[tied.source] for tied in layout.tied(cfg)} | layout.constants(cfg)
   safetensors.numpy.save_file(tensors | copies, folder / 'model.safetensors', metadata={'format': 'pt'})
-  for name, content in (files or {}).items():
-    if content is None:
-      (folder / name).unlink()
-    else:
-      (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+  imports.replace(folder, files)
   return cfg, tensors
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 import re
 
 import jax
@@ -28,7 +27,7 @@ from lmx.interop.huggingface import folder as folders
 from lmx.models import transformer
 from lmx.runs import convert, restore
 from tests.data.tokenizers import strings
-from tests.interop import fairseq_files, fsmt_folders
+from tests.interop import fairseq_files, fsmt_folders, imports
 from tests.interop.fairseq_test import CODES, imported
 from tests.interop.fsmt_folders import CASES, LINES, SEARCHES, STRINGS, made, save
 from tests.interop.marian_test import check_search, logits, translator
@@ -256,9 +255,7 @@ REFUSED = {
 def test_what_lmx_does_not_compute_is_refused(name, tmp_path, capsys):
   changes, message = REFUSED[name]
   save(tmp_path / 'folder', **changes)
-  assert main.main(['import', f'--from={tmp_path / "folder"}', f'--workdir={tmp_path / "run"}']) == 2
-  assert re.search(message, capsys.readouterr().err)
-  assert not (tmp_path / 'run').exists()
+  imports.check_refused(tmp_path / 'folder', message, capsys)
 
 
 FIRST = 'model.decoder.layers.1.encoder_attn.k_proj.bias'
@@ -339,9 +336,7 @@ def test_transformers_computes_checkpoints_of_fairseq(case, tmp_path):
 
 def peer(folder, **given):
   """What transformers makes of a folder whose every tensor it has read."""
-  python = os.environ.get('LMX_TRANSFORMERS', '')
-  if not python:
-    pytest.skip('set LMX_TRANSFORMERS to an interpreter with transformers, torch and sacremoses')
+  python = imports.transformers_python()
   found = fsmt_folders.peer(python, folder, **given)
   assert found.pop('keys') == {'missing_keys': [], 'unexpected_keys': [], 'mismatched_keys': []}
   return found

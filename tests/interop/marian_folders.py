@@ -20,6 +20,7 @@ import safetensors.numpy
 from lmx.data.tokenizers import sentencepiece
 from lmx.interop.huggingface import transformer as layout
 from lmx.models import transformer
+from tests.interop import imports
 
 FIXTURES = pathlib.Path(__file__).parents[1] / 'fixtures' / 'marian'
 SIZES = dict(D=16, F=20, H=2, encoder_F=24, encoder_H=4, encoder_layers=1, decoder_layers=2, activation='swish')
@@ -121,11 +122,7 @@ def save(folder, *, config=None, generation=None, settings=None, files=None, **c
   # transformers 5 does not tie the tables of the two sides either where the output is not tied.
   copies = {} if cfg.tied else {tied.name: tensors[tied.source] for tied in layout.tied(cfg)}
   safetensors.numpy.save_file(tensors | copies, folder / 'model.safetensors', metadata={'format': 'pt'})
-  for name, content in (files or {}).items():
-    if content is None:
-      (folder / name).unlink()
-    else:
-      (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+  imports.replace(folder, files)
   return cfg, tensors
 
 
