@@ -142,14 +142,14 @@ def loss(
   (total, right_B), count = rows.label_nll(logits_BC, batch), weights(cfg, batch)['nll']
   extra, extra_metrics = rows.auxiliary(cfg, outputs, batch)
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **extra_metrics}
+  best_B = jnp.argmax(logits_BC, -1)
   if key is None and cfg.classes <= MOST_BY_CLASS:
-    best_B = jnp.argmax(logits_BC, -1)
     for c in range(cfg.classes):
       is_B = labels_B == c
       metrics[f'accuracy_class_{c}'] = (jnp.sum(right_B * is_B), jnp.sum(weights_B * is_B))
       metrics[f'predicted_class_{c}'] = (jnp.sum(weights_B * (best_B == c)), count)
   if key is None and cfg.classes == 2:
-    is_B, predicted_B = labels_B == cfg.positive_index, jnp.argmax(logits_BC, -1) == cfg.positive_index
+    is_B, predicted_B = labels_B == cfg.positive_index, best_B == cfg.positive_index
     for name, selected_B in (('is', is_B), ('predicted', predicted_B), ('right', is_B & predicted_B)):
       metrics[f'{name}_positive'] = (jnp.sum(selected_B * weights_B), count)
   return Output({'nll': total, **extra}, metrics, state, outputs.statistics, outputs.features)
