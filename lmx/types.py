@@ -1,8 +1,8 @@
 """Names shared by all files of lmx, and the legend of axis letters.
 
 Axes: B batch, T query/time, S key/time, D model width, H heads, K head width, F feed-forward width, V vocabulary,
-N layers, M memory length, C characters, P predicted positions. Arrays used in more than one line have
-their axes in their name (`x_BTD`), and einsums use the same capitals.
+N layers, M memory length, C characters or classes, P predicted positions; Y, X rows and columns of an image. Arrays
+used in more than one line have their axes in their name (`x_BTD`), and einsums use the same capitals.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class Features(NamedTuple):
     choice_BT: hard attention: log-probability of the sampled source position, 0 where none was sampled; else None.
     table_VD: output matrix after a dropout of its elements shared with the input; else None.
     query_BPD: last layer of a second stream, which does not see the tokens at its P positions (XLNet); else None.
+    auxiliary_BTD: features of an earlier layer, for an auxiliary loss; else None.
+    statistics: in training, new values of the model's parameters without gradients (running means and variances of
+      batch normalisation), as a nested dict of only these leaves of its parameters; else None.
   """
 
   last_BTD: Array
@@ -46,6 +49,8 @@ class Features(NamedTuple):
   choice_BT: Array | None = None
   table_VD: Array | None = None
   query_BPD: Array | None = None
+  auxiliary_BTD: Array | None = None
+  statistics: Params | None = None
 
 
 class Rows(NamedTuple):
