@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.layers import normalization
+from tests.reference import resnet as reference
 
 B, D = 16, 6
 batch_norm = jax.jit(normalization.batch_norm, static_argnames=('training', 'axis'))
@@ -71,3 +72,41 @@ def test_eight_devices_see_one_batch():
   (_, parts), gradient_NBD = jax.pmap(over, 'data')(x_BD.reshape(8, 2, D), weights_B.reshape(8, 2))
   np.testing.assert_allclose(gradient_NBD.reshape(B, D), gradient_BD, rtol=1e-4, atol=1e-5)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a[3], b, rtol=1e-5), parts, new)
+
+
+def test_pixels_are_rows_of_their_image():
+  """The statistics of feature maps are those of all pixels of the real rows, each with its row's weight."""
+  params, _, weights_B = case()
+  x_BYXD = np.random.default_rng(2).normal(1.0, 2.0, (B, 3, 2, D)).astype(np.float32)
+  found, new = batch_norm(params, x_BYXD, weights_B, training=True)
+  wanted, same = batch_norm(params, x_BYXD.reshape(-1, D), np.repeat(weights_B, 6), training=True)
+  np.testing.assert_allclose(found.reshape(-1, D), wanted, rtol=1e-5, atol=1e-5)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), new, same)
+  again_BYXD, _ = batch_norm(params, x_BYXD, weights_B, training=False)
+  each_BD, _ = batch_norm(params, x_BYXD[:, 1, 0], weights_B, training=False)
+  np.testing.assert_allclose(again_BYXD[:, 1, 0], each_BD, rtol=1e-6)
+
+
+def test_statistics_of_bfloat16_are_float32():
+  params, x_BD, weights_B = case()
+  y_BD, new = batch_norm(params, jnp.asarray(x_BD, jnp.bfloat16), weights_B, training=True)
+  wanted_BD, wanted = batch_norm(
+    params, np.asarray(jnp.asarray(x_BD, jnp.bfloat16), np.float32), weights_B, training=True
+  )
+  assert y_BD.dtype == jnp.bfloat16
+  np.testing.assert_array_equal(y_BD, jnp.asarray(wanted_BD, jnp.bfloat16))
+  jax.tree.map(np.testing.assert_array_equal, new, wanted)
+
+
+def test_group_normalisation_is_the_papers():
+  rng = np.random.default_rng(3)
+  x_BYXD = rng.normal(2.0, 3.0, (2, 4, 3, D)).astype(np.float32)
+  params = {k: rng.normal(size=D).astype(np.float32) for k in ('scale', 'bias')}
+  for groups in (1, 3, D):
+    found = jax.jit(normalization.group_norm, static_argnums=2)(params, x_BYXD, groups)
+    for row, x_YXD in zip(found, x_BYXD.astype(np.float64), strict=True):
+      np.testing.assert_allclose(row, reference.group_norm(params, x_YXD, groups), rtol=1e-5, atol=1e-5)
+  rows = normalization.Rows(np.ones(2, np.float32), True)
+  found, statistics = normalization.normalize(normalization.Config('group', norm_groups=4), params, x_BYXD, rows)
+  np.testing.assert_allclose(found, normalization.group_norm(params, x_BYXD, 2), rtol=1e-5)  # gcd(4, 6)
+  assert statistics == {}
