@@ -40,6 +40,7 @@ from lmx.errors import InputError
 from lmx.evaluation import evaluate, report
 from lmx.models import registry
 from lmx.optim import averaging, build
+from tests import small_images
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILES = sorted(
@@ -65,6 +66,8 @@ def variants(folder: str = '*') -> list[tuple[str, str]]:
 @functools.cache
 def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   """Ten documents of made-up sentences; WordPiece for sentence pairs, words for windows, bytes for the rest."""
+  if batching == 'images':
+    return small_images.corpus(12, held_out=12)
   rng = np.random.default_rng(0)
   vocabulary = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
   lines = [' '.join(rng.choice(vocabulary, 8)).capitalize() + '.' for _ in range(4000)]
@@ -954,6 +957,7 @@ SPELLED = {  # what they need besides
   'both_ways': {'characters': 8},
   'tagged': {'characters': 8, 'length': 64},
   'algorithmic': {'dataset': 'generated'},
+  'images': {'dataset': 'segmentation_files'},
 }
 PIECES = {'questions': {'tokenizer': 'wordpiece', 'length': 80}}
 LENGTHS = {'permutations': 16}
@@ -1293,6 +1297,11 @@ BATCHING_CHANGES: dict = {
   ('translation', 'rows_multiple'): ({'tokens': 128}, 3),
   ('translation', 'buckets'): ({}, (8, 12)),
   ('translation', 'groups'): ({'buckets': _ANY}, 2),
+  ('images', 'base'): ({}, 40),
+  ('images', 'scales'): ({}, (1.0, 1.5)),
+  ('images', 'flip'): ({}, False),
+  ('images', 'blur'): ({}, True),
+  ('images', 'evaluation'): ({}, 'whole'),
   ('algorithmic', 'task'): ({}, 'recall'),
   ('algorithmic', 'bits'): ({}, 5),
   ('algorithmic', 'min_length'): ({}, 7),

@@ -19,7 +19,11 @@ def run(args: argparse.Namespace) -> int:
     print(f'data set {run.data.dataset} is generated as it is read; there is nothing to prepare')
     return 0
   tokenizer = corpus.tokenizer
-  print(f'{run.data.dataset} with tokenizer {tokenizer.kind}: vocabulary {tokenizer.vocab_size:,}, in {corpus.dir}')
+  if pipeline.has_texts(run.data.dataset):
+    content = f'with tokenizer {tokenizer.kind}: vocabulary {tokenizer.vocab_size:,}'
+  else:
+    content = f'with masks of {len(corpus.manifest["label_names"])} classes'
+  print(f'{run.data.dataset} {content}, in {corpus.dir}')
   width = max(len(name) for name in corpus.splits)
   columns = list(next(iter(corpus.splits.values())).counts)
   print(' ' * width, *(f'{c:>14}' for c in columns))

@@ -245,7 +245,8 @@ def _check_data(meeting: Meeting, setup: Setup, run: schema.Run, report: Callabl
   def local_record() -> Record:
     data = run_files.with_own_words(run.data, setup.workdir)
     directory = pipeline.directory(data)
-    if directory and not setup.prepare and not os.path.isfile(os.path.join(directory, 'manifest.json')):
+    manifest = 'manifest.json' if pipeline.has_texts(data.dataset) else 'sizes.json'
+    if directory and not setup.prepare and not os.path.isfile(os.path.join(directory, manifest)):
       raise InputError(
         f'there is no data manifest in {directory}: run `lmx prepare --config={setup.config}` with the same settings '
         'there, or this check with --prepare'

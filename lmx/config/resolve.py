@@ -212,7 +212,7 @@ def _copy_sizes(settings: dict[str, Any]) -> None:
   for name in ('length', 'eval_length'):
     if 'T' in missing and model.get('T') and name in data:  # at most as long as the model's positions
       data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))
-  if 'tokenizer_path' not in data:
+  if 'tokenizer_path' not in data and pipeline.has_texts(str(data.get('dataset', ''))):
     data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
     data['tokenizer_path'] = str(pathlib.Path(start) / 'tokenizer')
 

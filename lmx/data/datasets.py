@@ -35,6 +35,7 @@ class Rules:
     pair: document 2i is the source of a translation and document 2i + 1 its target.
     detokenizer: rules that convert its tokens to written text, a name of `lmx.data.detokenize.RULES`; '': unknown.
     continues: the other texts of a row continue where its first one ends.
+    images: an example is an image with its mask, not a text.
     sides: available languages; by default the first is the source and the second the target. () accepts any.
   """
 
@@ -54,6 +55,7 @@ class Rules:
   sides: tuple[str, ...] = ()
   detokenizer: str = ''
   continues: bool = False
+  images: bool = False
 
   @property
   def document_eos(self) -> bool:
@@ -106,6 +108,7 @@ RULES = {
   'wmt14_en_de': Rules('prose', False, '', pair=True, sides=('en', 'de')),
   'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
   **{name: Rules('prose', False, '', spans=True) for name in ('squad', 'squad2', 'squad_files', 'embedded_questions')},
+  'segmentation_files': Rules('', False, '', images=True),
   'table_files': Rules('prose', False, '', table=True, reading=_CELLS),
   **{
     name: Rules(

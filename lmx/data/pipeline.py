@@ -22,7 +22,7 @@ from typing import Any
 import grain
 import numpy as np
 
-from lmx.data import batching, sources, transforms
+from lmx.data import batching, image_corpus, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
@@ -31,6 +31,7 @@ from lmx.errors import InputError, InputWarning, check_least, check_range, neare
 
 EVAL_SEED = 0  # of the masks and pairs of an evaluation, equal for all runs so that they are comparable
 _LARGEST = 2**24  # rows, and positions of a row
+_IMAGE_FIELDS = ('dataset', 'manual_dir', 'cache_dir', 'check_sizes', 'split_fraction', 'hold_out_test')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Config(corpora.Config):
       (documents), 'pairs' (of sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a
       label a word), 'both_ways' (two streams of sentences, forward and backward), 'skipgrams' (words with their
       windows), 'translation' (a sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's
-      factorization orders) or 'algorithmic' (generated tasks).
+      factorization orders), 'images' (with masks) or 'algorithmic' (generated tasks).
     reverse: reverse the tokens of each document, for backward language models.
     train_splits: splits to train on; a language model may also train on the text of 'test'.
     train_documents: largest number of documents (rows, pairs) to train on, the same ones in every run; 0 is no limit.
@@ -52,7 +53,7 @@ class Config(corpora.Config):
     batch_size: rows of the global batch, over all devices and hosts ('translation' can count tokens instead). Rows of
       weight 0 are added where the devices (times `optim.accumulate`) do not share them evenly.
     eval_batch_size: the same in evaluation; 0 is batch_size. 1 with 'streams' is the protocol of most papers.
-    length: positions of a row; for 'algorithmic' the longest sequence in items.
+    length: positions of a row; for 'algorithmic' the longest sequence in items, for 'images' the side in pixels.
     eval_length: the same in evaluation; 0 is length.
     shuffle: draw the order and block borders of an epoch; else keep the order of the data. 'streams' are never
       shuffled.
@@ -98,6 +99,7 @@ class Config(corpora.Config):
       )
     if not generated:
       super().__post_init__()
+      self._check_images()
     if not 0 < self.fraction <= 1:
       raise InputError(f'data.fraction: got {self.fraction}; expected above 0 and at most 1')
     if self.characters and self.characters < 4 or self.characters < 0:
@@ -117,12 +119,40 @@ class Config(corpora.Config):
     if hasattr(module, 'check'):
       module.check(self)
 
+  def _check_images(self) -> None:
+    """Raise InputError if images are read as texts or texts as images, or if a setting is for texts only."""
+    name, images = self.batching.name, getattr(batching.get(self.batching.name), 'IMAGES', False)
+    if images != self.rules.images:
+      kinds = ('images', 'texts') if self.rules.images else ('texts', 'images')
+      others = [name for name, rules in sources.RULES.items() if rules.images == images]
+      raise InputError(
+        f'data.batching: got "{name}", which reads {kinds[1]}, with data set {self.dataset}, which has {kinds[0]}; '
+        + ('set data.batching=images' if self.rules.images else f'expected data set {", ".join(others)}')
+      )
+    texts = [*(f for f in dataclasses.fields(corpora.Config) if f.name not in _IMAGE_FIELDS), _field('reverse')]
+    changed = [field for field in texts if getattr(self, field.name) != field.default] if images else []
+    if changed:
+      field = changed[0]
+      raise InputError(
+        f'data.{field.name}: got {getattr(self, field.name)!r} with data set {self.dataset}, which has images; '
+        f'expected {field.default!r}, because it is for texts; omit it'
+      )
+
+
+def _field(name: str) -> Any:
+  return Config.__dataclass_fields__[name]
+
+
+def has_texts(dataset: str) -> bool:
+  """Return True if a data set has texts, which a tokenizer reads; False for images and for generated rows."""
+  return dataset != 'generated' and not (dataset in sources.RULES and sources.RULES[dataset].images)
+
 
 def load(cfg: Config) -> Corpus:
   """Read the tokenized data set, creating it first if it is not in the cache. Raises InputError."""
   if cfg.dataset == 'generated':
     return batching.get(cfg.batching.name).corpus()
-  return _view(cfg, corpora.load(cfg))
+  return _view(cfg, image_corpus.load(cfg) if cfg.rules.images else corpora.load(cfg))
 
 
 def load_prepared(cfg: Config) -> Corpus | None:
@@ -130,6 +160,8 @@ def load_prepared(cfg: Config) -> Corpus | None:
   if cfg.dataset == 'generated':
     return load(cfg)
   try:
+    if cfg.rules.images:
+      return load(cfg) if image_corpus.is_prepared(cfg) else None
     cfg = without_missing_vectors(cfg)
     directory = corpora.prepare(cfg, make=False)
     return _view(cfg, corpora.read(directory)) if os.path.isdir(directory) else None
@@ -173,8 +205,10 @@ def select_documents(cfg: Config, split: str, count: int) -> np.ndarray:
 
 
 def directory(cfg: Config) -> str:
-  """Return the path where `load` reads or writes the tokenized data set; '' for generated data. Raises InputError."""
-  return '' if cfg.dataset == 'generated' else corpora.prepare(cfg, make=False)
+  """Return the path where `load` reads or writes the prepared data; '' for generated data. Raises InputError."""
+  if cfg.dataset == 'generated':
+    return ''
+  return sources.prepared_directory(cfg) if cfg.rules.images else corpora.prepare(cfg, make=False)
 
 
 def examples(cfg: Config, split: str) -> sources.Examples:

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lmx import documents
-from lmx.data import cache
-from lmx.data.builders import files, parallel, questions, tables
+from lmx.data import cache, image_files
+from lmx.data.builders import files, parallel, questions, segmentation, tables
 from lmx.data.datasets import RULES, TFDS, Rules
 from lmx.errors import InputError, InputWarning, nearest
 
@@ -43,7 +43,12 @@ _BATCH = 256  # records read from ArrayRecord at once
 _LM1B_VALID = 0.02  # 1B words: share of the held-out part used for validation, the rest is test
 
 
-OWN = ('text_files', 'parallel_files', 'table_files')  # data sets of user files, assigned to splits by their names
+OWN = (
+  'text_files',
+  'parallel_files',
+  'table_files',
+  'segmentation_files',
+)  # data sets of user files, assigned to splits by their names
 OWN_TABLE = ('texts', 'label', 'scores')  # fields that describe table_files
 
 
@@ -58,7 +63,7 @@ class Config:
   Attributes:
     dataset: name of the data set; 'generated' if the batching generates its rows ('algorithmic').
     manual_dir: directory with the data set's files, if it is not downloaded or embedded; for text_files also a file,
-      a glob, or several separated by commas.
+      a glob, or several separated by commas. For segmentation_files see lmx/data/builders/segmentation.py.
     cache_dir: directory of prepared and tokenized data; '' is LMX_CACHE, or the user's cache directory.
     check_sizes: reject files whose checksum, or splits whose size, is not the published one.
     documents: unit of a document in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
@@ -144,6 +149,8 @@ class Config:
       return identity | {'documents': self._documents, 'held_out': self._held_out_shares(), 'files': digests}
     if (self.rules.table or self.rules.spans) and not self.dataset.startswith('embedded'):
       return identity | self._own_identity()
+    if self.rules.images:
+      return identity | self._image_identity()
     if self.dataset == 'lm1b':
       return identity
     identity['check_sizes'] = self.check_sizes
@@ -162,7 +169,10 @@ class Config:
 
   def held_out_splits(self) -> list[str]:
     """Return the splits that are held out of the user's training files because they have no files of their own."""
-    missing = files.held_out_splits(self._own_files(), self.split_fraction) if self.dataset in OWN else []
+    if self.rules.images:
+      missing = segmentation.find(self.manual_dir).held_out_splits(self.split_fraction)
+    else:
+      missing = files.held_out_splits(self._own_files(), self.split_fraction) if self.dataset in OWN else []
     return [] if missing == ['test'] and not self.hold_out_test else missing
 
   def _held_out_shares(self) -> dict[str, float]:
@@ -194,6 +204,17 @@ class Config:
       'files': {split: _tree_digest(path) for split, path in sorted(paths.items())},
     }
 
+  def _image_identity(self) -> dict[str, Any]:
+    layout = segmentation.find(self.manual_dir)
+    return {
+      'layout': layout.kind,
+      'classes': list(layout.classes.names),
+      'colours': [image_files.format_colour(colour) for colour in layout.classes.colours_C3],
+      'check_sizes': self.check_sizes,
+      'held_out': self._held_out_shares(),
+      'files': layout.digests(),
+    }
+
   def _directory(self) -> str:
     if not self.manual_dir:
       raise InputError(f'data set {self.dataset} is not downloaded: set data.manual_dir to the directory of its files')
@@ -223,6 +244,13 @@ class Config:
     return 'blank_line' if self.documents == 'auto' else self.documents
 
 
+def prepared_directory(source: Config) -> str:
+  """Return the path of lmx's prepared copy of a data set, which may not exist yet. Raises InputError."""
+  identity = source.identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
+  key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+  return os.path.join(cache.root(source.cache_dir), 'datasets', f'{source.dataset.replace("/", "_")}-{key}')
+
+
 def open_splits(source: Config) -> dict[str, Examples]:
   """Prepare the data set if needed, and open its splits. Raises InputError."""
   with _silence_tfds():
@@ -231,9 +259,7 @@ def open_splits(source: Config) -> dict[str, Examples]:
       return _open_lm1b(source, root)
     if source.is_prepared_by_tfds():
       return _open_pairs(source, root)
-    identity = source.identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    directory = os.path.join(root, 'datasets', f'{source.dataset.replace("/", "_")}-{key}')
+    directory = prepared_directory(source)
     prepare = lambda: cache.build(directory, lambda temporary: _prepare(source, temporary, root))
     prepare()
     try:
@@ -283,6 +309,11 @@ class Examples:
         cache.discard(self._directory)
         advice = f'the directory {self._directory} is deleted; the next start prepares it again'
       raise Damaged(f'{paths}: the prepared data is damaged ({error}); {advice}') from None
+
+  def __getitem__(self, index: int) -> dict[str, Any]:
+    """Return the row with this index, as the builder wrote it. Raises Damaged."""
+    row: dict[str, Any] = self._rows([index])[0]
+    return row
 
   def __iter__(self) -> Iterator[tuple[str, str, str]]:
     """Yield id, text, label ('' if there is none)."""
@@ -350,6 +381,10 @@ def _builder(source: Config, directory: str) -> Any:
       pattern=source.manual_dir,
       check_sizes=source.check_sizes,
       split_fraction=fraction,
+    )
+  elif source.rules.images:
+    config = module.SegmentationConfig(
+      name='images', pattern=source.manual_dir, check_sizes=source.check_sizes, split_fraction=fraction
     )
   elif source.dataset == 'text_files':
     config = module.TextFilesConfig(

@@ -291,7 +291,7 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
 
 def describe_protocol(run: Run, batches: Any) -> str:
   """Return a description of the protocol; metrics are comparable if their protocols are equal."""
-  words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
+  words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}', *batches.protocol]
   changed = run.evaluation.model
   words += [f'measured with {", ".join(f"{name} {value}" for name, value in changed.items())}'] if changed else []
   return '; '.join(words + objectives.get(run.objective_name).protocol(run.objective, final_data(run), batches))

@@ -131,8 +131,11 @@ def load(
 
 def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], workdir: Any) -> dict[str, Any]:
   """Return the config of a run with the name, data, objective and evaluation of another."""
-  own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
   replaced = {name: replacement[name] for name in ('name', 'objective', 'evaluation')}
+  here = {name: saved['data'][name] for name in ('cache_dir', 'prefetch', 'workers')}
+  if not pipeline.has_texts(replacement['data']['dataset']):
+    return {**saved, **replaced, 'data': {**replacement['data'], **here}}
+  own = here | {name: saved['data'][name] for name in ('tokenizer', 'lower_case')}
   path = storage.local_copy(epath.Path(workdir) / 'tokenizer')
   data = {
     **replacement['data'],

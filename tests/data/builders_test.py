@@ -104,7 +104,7 @@ def put_files(name, folder):
 
 
 @pytest.mark.parametrize(
-  'name', [n for n, of in sources.RULES.items() if not (of.table or n == 'lm1b' or n.startswith('squad'))]
+  'name', [n for n, of in sources.RULES.items() if not (of.table or of.images or n == 'lm1b' or n.startswith('squad'))]
 )
 def test_prepared_and_read_without_tensorflow(name, tmp_path, little_prose, monkeypatch):
   monkeypatch.setattr(embedded_numbers, 'SIZES', {'train': 50, 'valid': 10, 'test': 10})

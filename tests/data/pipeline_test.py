@@ -15,6 +15,7 @@ from lmx.data import corpus as corpora
 from lmx.data.corpus import Corpus, Split
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
+from tests import small_images
 
 pytestmark = pytest.mark.usefixtures('little_prose')
 
@@ -63,7 +64,7 @@ EMBEDDED = {
   'both_ways': {'dataset': 'embedded', 'characters': 12},
   'skipgrams': {'dataset': 'embedded'},
 }
-MADE = {'translation': pairs, 'continuations': continued}
+MADE = {'translation': pairs, 'continuations': continued, 'images': lambda: small_images.corpus(30, held_out=7)}
 OPTIONS = {'skipgrams': {'chunk': 8}}
 load = functools.cache(lambda kind: pipeline.load(pipeline.Config(batching=kind, **EMBEDDED[kind])))
 
@@ -73,7 +74,7 @@ def make(kind, split='train', *, train=True, options=None, **changes):
     'batching': {'name': kind, **OPTIONS.get(kind, {}), **(options or {})},
     'batch_size': 6,
     'length': 16,
-    **EMBEDDED.get(kind, {}),
+    **EMBEDDED.get(kind, {'dataset': 'segmentation_files'} if kind == 'images' else {}),
     **changes,
   }
   text = load(kind) if kind in EMBEDDED else MADE.get(kind, corpus)()

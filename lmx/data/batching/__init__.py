@@ -8,6 +8,7 @@ A batching exports
     characters itself; without it, `data.characters` is not supported;
   longest(data, corpus) (optional): length of the longest row, if it may exceed the lengths of the section;
   corpus() (optional): the Corpus, if rows are generated; data.dataset is then 'generated';
+  IMAGES (optional): True if it reads a data set of images (lmx/data/image_corpus.py), not of texts;
   SENTENCES (optional): True if it needs sentences, which can be neither reversed nor dropped.
 """
 

@@ -42,6 +42,7 @@ class Batches(abc.ABC):
     groups: number of groups of similar length into which the step divides a batch.
     lengths: lengths to which such a group may be truncated; () if none is.
     padded_rows: rows of the largest batch, including those that `pad_rows` adds.
+    protocol: words for the protocol of an evaluation, besides the batching, its rows and their length.
   """
 
   LEAST = 2  # smallest number of tokens of a split: one input and one target
@@ -50,6 +51,7 @@ class Batches(abc.ABC):
   unlabelled = 0
   groups = 1
   lengths: tuple[int, ...] = ()
+  protocol: tuple[str, ...] = ()
   _multiple = 1
   examples: int
   tokens_per_epoch: int

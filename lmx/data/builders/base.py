@@ -50,6 +50,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
   URLS: dict[str, str] = {}  # name of the file -> address; archives are unpacked
   EXPECTED: dict[str, dict[str, int]] = {}  # split -> unit -> published size
   SPLITS: tuple[str, ...] = ('train', 'valid', 'test')
+  FEATURES: tuple[str, ...] = ('id', 'text', 'label')  # texts, or bytes
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[Document]:
     """Yield the documents of a split, in order; `paths` is the result of `files.find`."""
@@ -60,9 +61,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     return {'tokens': len(text.split()) + text.count('\n')}
 
   def _info(self) -> tfds.core.DatasetInfo:
-    features = tfds.features.FeaturesDict(
-      {'id': tfds.features.Text(), 'text': tfds.features.Text(), 'label': tfds.features.Text()}
-    )
+    features = tfds.features.FeaturesDict({name: tfds.features.Text() for name in self.FEATURES})
     metadata = self.get_metadata()
     return _Info(
       builder=self,

@@ -1,0 +1,145 @@
+"""Images and masks as files: decoding, the colours of classes, and masks as PNG.
+
+A mask has one number for each pixel: the index of its class, or IGNORED for a pixel without one. The orientation in a
+photograph's EXIF data is not applied, because masks are drawn on the pixels as they are stored.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from lmx.errors import InputError
+
+IGNORED = 255  # in masks; -1 in batches
+MOST = 255  # classes, because a pixel of a PNG with a palette has 8 bits
+IMAGES, MASKS = ('.jpg', '.jpeg', '.png'), ('.png',)
+_INDICES = ('L', 'P', '1', 'I', 'I;16')  # Pillow's modes of masks with one number for each pixel
+
+
+class Classes(NamedTuple):
+  """The classes of a data set.
+
+  Attributes:
+    names: their names in order.
+    colours_C3: their colours, uint8.
+    first: the number of the first class in masks; pixels of smaller numbers are ignored.
+  """
+
+  names: tuple[str, ...]
+  colours_C3: np.ndarray
+  first: int = 0
+
+
+def colour_map(count: int = 256) -> np.ndarray:
+  """Return the colours (count, 3) of PASCAL VOC: bit b of an index is bit 7 - b // 3 of channel b % 3."""
+  index_C = np.arange(count)
+  colours_C3 = np.zeros((count, 3), np.uint8)
+  for bit in range(8):
+    colours_C3[:, bit % 3] |= ((index_C >> bit & 1) << (7 - bit // 3)).astype(np.uint8)
+  return colours_C3
+
+
+def open_image(source: Any, where: str) -> Image.Image:
+  """Return a decoded image as RGB; transparency is dropped.
+
+  Args:
+    source: the bytes of a file, or its path.
+    where: its name in messages.
+
+  Raises:
+    InputError: the file is damaged or truncated, or has more than 8 bits for each channel.
+  """
+  image = _decode(source, where)
+  if image.mode[0] in 'IF':
+    raise InputError(f'{where}: got pixels of mode {image.mode}; expected 8 bits for each channel; convert the image')
+  return (image.convert('RGBA') if 'transparency' in image.info else image).convert('RGB')
+
+
+def open_mask(source: Any, where: str, classes: Classes) -> np.ndarray:
+  """Return a mask (Y, X), uint8: indices of `classes.names`, IGNORED elsewhere.
+
+  Args:
+    source: the bytes of a file, or its path: palette or grey indices, or RGB with the colours of the classes.
+    where: its name in messages.
+    classes: the classes.
+
+  Raises:
+    InputError: the file is damaged, or has an index or a colour that no class has.
+  """
+  mask = _decode(source, where)
+  if mask.mode in _INDICES:
+    return _index(np.asarray(mask).astype(np.int64), where, classes)
+  if mask.mode != 'RGB':
+    raise InputError(f'{where}: got pixels of mode {mask.mode}; expected grey or palette indices, or RGB; convert it')
+  return _index_colours(np.asarray(mask), where, classes)
+
+
+def encode_mask(labels_YX: np.ndarray, colours_C3: np.ndarray) -> bytes:
+  """Return a mask as PNG whose palette has the colours of the classes, and VOC's for IGNORED."""
+  palette = colour_map()
+  palette[: len(colours_C3)] = colours_C3
+  image = Image.fromarray(labels_YX.astype(np.uint8)).convert('L')
+  image.putpalette(palette.tobytes())
+  buffer = io.BytesIO()
+  image.save(buffer, 'PNG')
+  return buffer.getvalue()
+
+
+def parse_colour(text: str, where: str) -> tuple[int, int, int]:
+  """Return (red, green, blue) of `#rrggbb`. Raises InputError."""
+  digits = text.removeprefix('#')
+  try:
+    value = int(digits, 16)
+  except ValueError:
+    value = -1
+  if not text.startswith('#') or len(digits) != 6 or value < 0:
+    raise InputError(f'{where}: got colour "{text}"; expected #rrggbb, such as #80c000')
+  return value >> 16, value >> 8 & 255, value & 255
+
+
+def format_colour(colour: Sequence[int] | np.ndarray) -> str:
+  """Return `#rrggbb`."""
+  return '#' + ''.join(f'{int(part):02x}' for part in colour)
+
+
+def _decode(source: Any, where: str) -> Image.Image:
+  try:
+    with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+      image.load()
+      return image
+  except Exception as error:  # Pillow raises every kind of error for damaged files
+    raise InputError(f'{where}: the image cannot be read: {error or type(error).__name__}; replace the file') from None
+
+
+def _index(value_YX: np.ndarray, where: str, classes: Classes) -> np.ndarray:
+  last = classes.first + len(classes.names) - 1
+  bad_YX = (value_YX > last) & (value_YX != IGNORED)
+  if bad_YX.any():
+    y, x = map(int, np.argwhere(bad_YX)[0])
+    raise InputError(
+      f'{where}: got index {value_YX[y, x]} at row {y}, column {x}; expected at most {last}, for '
+      f'{len(classes.names)} classes, or {IGNORED} for a pixel to ignore'
+    )
+  ignored_YX = (value_YX == IGNORED) | (value_YX < classes.first)
+  return np.where(ignored_YX, IGNORED, value_YX - classes.first).astype(np.uint8)
+
+
+def _index_colours(rgb_YXC: np.ndarray, where: str, classes: Classes) -> np.ndarray:
+  code = lambda rgb: rgb.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
+  known = np.append(code(classes.colours_C3), code(colour_map()[IGNORED]))
+  order = np.argsort(known, kind='stable')
+  code_YX = code(rgb_YXC)
+  place_YX = order[np.minimum(np.searchsorted(known[order], code_YX), len(known) - 1)]
+  bad_YX = known[place_YX] != code_YX
+  if bad_YX.any():
+    y, x = map(int, np.argwhere(bad_YX)[0])
+    raise InputError(
+      f'{where}: got colour {format_colour(rgb_YXC[y, x])} at row {y}, column {x}; expected the colour of a class, or '
+      'a mask of palette or grey indices; give the colours in classes.txt'
+    )
+  return np.where(place_YX == len(classes.names), IGNORED, place_YX).astype(np.uint8)
