@@ -1160,6 +1160,7 @@ OPTIM_CHANGES: dict = {
   'milestones': ({'schedule': 'milestones'}, (5.0,)),
   'decay_rate': ({'schedule': 'step_decay'}, 3.0),
   'decrease': ({'schedule': 'inverse_time'}, 0.1),
+  'power': ({'schedule': 'poly'}, 2.0),
   'patience': ({'schedule': 'plateau'}, 1),
   'factor': ({'schedule': 'plateau'}, 0.25),
   'min_lr': ({'schedule': 'plateau', 'lr': 1.0}, 0.9),

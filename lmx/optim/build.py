@@ -31,6 +31,7 @@ SCHEDULES = (
   'inverse_sqrt',
   'inverse_time',
   'plateau',
+  'poly',
   'slanted_triangular',
   'step_decay',
   'milestones',
@@ -67,12 +68,13 @@ class Config:
     weight_decay: multiplied by the factor of the parameter's group.
     clip_norm: maximum global gradient norm, 0 disables it.
     clip_value: maximum absolute value of each gradient element, 0 disables it.
-    schedule: 'constant', 'linear', 'cosine', 'inverse_sqrt', 'inverse_time', 'plateau', 'slanted_triangular',
-      'step_decay' or 'milestones' (lmx/optim/schedules.py).
+    schedule: 'constant', 'linear', 'cosine', 'inverse_sqrt', 'inverse_time', 'plateau', 'poly',
+      'slanted_triangular', 'step_decay' or 'milestones' (lmx/optim/schedules.py).
     warmup_steps: updates of linear warm-up from 0.
     warmup_fraction: the same as a fraction of all updates; set one of the two.
-    end_fraction: fraction of `lr` at the end of 'linear' and 'cosine'.
-    schedule_origin: origin of 'linear' and 'cosine', see `schedules.decayed`.
+    end_fraction: fraction of `lr` at the end of 'linear', 'cosine' and 'poly'.
+    schedule_origin: origin of 'linear', 'cosine' and 'poly', see `schedules.decayed`.
+    power: 'poly': the rate is lr (1 - t / T)**power after t of T updates.
     decay_after_epochs: 'step_decay': epochs at the full rate.
     decay_rate: 'step_decay': divisor per epoch after those; 'milestones': divisor at each of them.
     milestones: 'milestones': epochs after which the rate is divided by decay_rate.
@@ -122,6 +124,7 @@ class Config:
   warmup_fraction: float = 0.0
   end_fraction: float = 0.0
   schedule_origin: str = 'after_warmup'
+  power: float = 0.9  # as released for segmentation, zhanghang1989/PyTorch-Encoding, utils/lr_scheduler.py
   decay_after_epochs: int = 4  # Zaremba et al. 2014, small
   decay_rate: float = 2.0  # Zaremba et al. 2014, small
   milestones: tuple[float, ...] = ()
@@ -178,7 +181,7 @@ class Config:
       ('accumulate', 1, None),
     ):
       check_range(f'optim.{field}', getattr(self, field), low, high)
-    for field in ('decay_rate', 'factor', 'cut_fraction', 'ratio', 'layer_decay'):
+    for field in ('decay_rate', 'power', 'factor', 'cut_fraction', 'ratio', 'layer_decay'):
       if not getattr(self, field) > 0:
         raise InputError(f'optim.{field}: got {getattr(self, field)}; expected a number above 0')
     if not self.cut_fraction < 1 or not self.factor < 1:
@@ -222,6 +225,9 @@ def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Sched
       factor = schedules.decayed(decay, warmup, cfg.schedule_origin, total_steps)
     case 'cosine':
       decay = schedules.cosine(cfg.end_fraction)
+      factor = schedules.decayed(decay, warmup, cfg.schedule_origin, total_steps)
+    case 'poly':
+      decay = schedules.poly(cfg.power, cfg.end_fraction)
       factor = schedules.decayed(decay, warmup, cfg.schedule_origin, total_steps)
     case 'inverse_sqrt':
       factor = schedules.inverse_sqrt(max(warmup, 1), cfg.width)

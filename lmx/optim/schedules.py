@@ -1,6 +1,6 @@
 """Learning-rate schedules as factors of the peak rate, of the number of previous updates (0 for the first).
 
-Linear and cosine decay are optax's. The others are here, because optax lacks them:
+Linear, cosine and polynomial decay are optax's. The others are here, because optax lacks them:
   inverse_sqrt        Vaswani et al. 2017, arXiv 1706.03762, section 5.3, equation 3.
   slanted_triangular  Howard and Ruder 2018, arXiv 1801.06146, section 3.2, equation 3.
   step_decay          by epoch, Zaremba et al. 2014, arXiv 1409.2329, section 4.1 (optax's staircase cannot begin
@@ -58,6 +58,11 @@ def linear(end_fraction: float) -> optax.Schedule:
 def cosine(end_fraction: float) -> optax.Schedule:
   """Decay by half a cosine from 1 to `end_fraction` as progress goes from 0 to 1."""
   return optax.cosine_decay_schedule(1.0, 1, alpha=end_fraction)
+
+
+def poly(power: float, end_fraction: float) -> optax.Schedule:
+  """Decay as (1 - progress)**power from 1 to `end_fraction` (Liu, Rabinovich and Berg 2016, arXiv 1506.04579)."""
+  return optax.polynomial_schedule(1.0, end_fraction, power, 1)
 
 
 def inverse_sqrt(warmup_steps: int, width: int = 0) -> Schedule:

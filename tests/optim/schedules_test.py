@@ -77,6 +77,17 @@ def test_cosine():
   close(found, [2.0 * t / 20 for t in range(20)] + [cosine(t) for t in range(20, 105)])
 
 
+def test_poly_is_of_the_released_segmentation():
+  # zhanghang1989/PyTorch-Encoding, utils/lr_scheduler.py: lr (1 - t / T)^0.9, where t and T do not count a warm-up.
+  close(rates(schedule='poly'), [2.0 * (1 - t / 100) ** 0.9 for t in range(100)] + [0.0] * 5)
+  decay = [2.0 * (1 - (t - 20) / 80) ** 2 for t in range(20, 100)]
+  close(rates(schedule='poly', power=2.0, warmup_steps=20), [2.0 * t / 20 for t in range(20)] + decay)
+  assert rates(schedule='poly', end_fraction=0.25)[100:] == [0.5] * 5
+  assert rates(schedule='poly', power=1.0) == pytest.approx(rates(schedule='linear'), abs=1e-6)
+  with pytest.raises(InputError, match='optim.power: got 0.0; expected a number above 0'):
+    build.Config(power=0.0)
+
+
 def test_inverse_sqrt_is_vaswani_equation_3():
   def vaswani(t):
     return 2.0 * 512**-0.5 * min(t**-0.5, t * 20**-1.5)
