@@ -19,12 +19,16 @@ HIGHER_IS_BETTER = (
   'filtered_accuracy',
   'answered_f1',
   'span_f1',
+  'miou',
+  'pixel_accuracy',
 )
+_SERIES = ('accuracy_beyond_',)  # beginnings of names, of which higher is better
 
 
 def is_higher_better(name: str) -> bool | None:
   """Return True or False, None for a metric that is not known."""
-  return True if name in HIGHER_IS_BETTER else False if name.startswith(LOWER_IS_BETTER) else None
+  higher = name in HIGHER_IS_BETTER or name.startswith(_SERIES)
+  return True if higher else False if name.startswith(LOWER_IS_BETTER) else None
 
 
 def lower_is_better(name: str, value: float) -> float:

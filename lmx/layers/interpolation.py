@@ -1,0 +1,36 @@
+"""Bilinear interpolation of images and feature maps to another size, as in PyTorch's `interpolate`.
+
+Rows and columns are interpolated one after the other, each by a matrix of at most two weights a row. With
+`align_corners` the centres of the corner pixels of both sizes coincide; without it their outer edges do, and positions
+outside the outermost centres take the nearest pixel. Nothing is smoothed where an image becomes smaller.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from lmx.types import Array
+
+
+def weights(size: int, new: int, *, align_corners: bool) -> np.ndarray:
+  """Return the weight of each of `size` pixels of a line in each of the `new` ones, (new, size) float32."""
+  if align_corners:
+    position = np.arange(new) * ((size - 1) / max(new - 1, 1))
+  else:
+    position = np.clip((np.arange(new) + 0.5) * (size / new) - 0.5, 0, size - 1)
+  low = np.minimum(position.astype(np.int64), size - 1)
+  share = position - low
+  matrix = np.zeros((new, size), np.float32)
+  matrix[np.arange(new), low] = 1 - share
+  matrix[np.arange(new), np.minimum(low + 1, size - 1)] += share
+  return matrix
+
+
+def bilinear(x_BYXC: Array, size: tuple[int, int], *, align_corners: bool) -> Array:
+  """Return a map or image at `size` (rows, columns), in its own type; the same array if it has this size already."""
+  for axis, new in ((1, size[0]), (2, size[1])):
+    if x_BYXC.shape[axis] != new:
+      matrix = jnp.asarray(weights(x_BYXC.shape[axis], new, align_corners=align_corners), x_BYXC.dtype)
+      x_BYXC = jnp.moveaxis(jnp.tensordot(matrix, x_BYXC, (1, axis)), 0, axis)
+  return x_BYXC
