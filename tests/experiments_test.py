@@ -958,6 +958,7 @@ SPELLED = {  # what they need besides
   'tagged': {'characters': 8, 'length': 64},
   'algorithmic': {'dataset': 'generated'},
   'images': {'dataset': 'segmentation_files'},
+  'scenes': {'dataset': 'generated', 'length': 32},
 }
 PIECES = {'questions': {'tokenizer': 'wordpiece', 'length': 80}}
 LENGTHS = {'permutations': 16}
@@ -1313,6 +1314,10 @@ BATCHING_CHANGES: dict = {
   ('algorithmic', 'eval_sequences'): ({}, 10),
   ('algorithmic', 'test_lengths'): ({}, (3, 30)),
   ('algorithmic', 'test_repeats'): ({'task': 'repeat_copy'}, 3),
+  ('scenes', 'size'): ({'size': 8}, 7),
+  ('scenes', 'shuffled'): ({'size': 8}, True),
+  ('scenes', 'examples'): ({'size': 8}, 8),
+  ('scenes', 'eval_examples'): ({'size': 8}, 10),
   ('streams', 'random_length'): ({}, True),
   ('streams', 'scale_rate'): ({'random_length': True}, False),
   ('streams', 'length_multiple'): ({'random_length': True}, 8),

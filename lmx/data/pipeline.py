@@ -44,7 +44,7 @@ class Config(corpora.Config):
       (documents), 'pairs' (of sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a
       label a word), 'both_ways' (two streams of sentences, forward and backward), 'skipgrams' (words with their
       windows), 'translation' (a sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's
-      factorization orders), 'images' (with masks) or 'algorithmic' (generated tasks).
+      factorization orders), 'images' (with masks), 'algorithmic' (generated tasks) or 'scenes' (generated pictures).
     reverse: reverse the tokens of each document, for backward language models.
     train_splits: splits to train on; a language model may also train on the text of 'test'.
     train_documents: largest number of documents (rows, pairs) to train on, the same ones in every run; 0 is no limit.
@@ -53,7 +53,8 @@ class Config(corpora.Config):
     batch_size: rows of the global batch, over all devices and hosts ('translation' can count tokens instead). Rows of
       weight 0 are added where the devices (times `optim.accumulate`) do not share them evenly.
     eval_batch_size: the same in evaluation; 0 is batch_size. 1 with 'streams' is the protocol of most papers.
-    length: positions of a row; for 'algorithmic' the longest sequence in items, for 'images' the side in pixels.
+    length: positions of a row; for 'algorithmic' the longest sequence in items, for 'images' and 'scenes' the side in
+      pixels.
     eval_length: the same in evaluation; 0 is length.
     shuffle: draw the order and block borders of an epoch; else keep the order of the data. 'streams' are never
       shuffled.
@@ -95,7 +96,7 @@ class Config(corpora.Config):
     if generated != (self.dataset == 'generated'):
       raise InputError(
         f'data.dataset: got "{self.dataset}" with data.batching "{self.batching.name}"; expected data set "generated" '
-        'with a batching that generates its rows ("algorithmic"), and with no other'
+        'with a batching that generates its rows ("algorithmic", "scenes"), and with no other'
       )
     if not generated:
       super().__post_init__()

@@ -61,7 +61,7 @@ class Config:
   """A data set and how it is read: the first part of the `data` section of a config.
 
   Attributes:
-    dataset: name of the data set; 'generated' if the batching generates its rows ('algorithmic').
+    dataset: name of the data set; 'generated' if the batching generates its rows ('algorithmic', 'scenes').
     manual_dir: directory with the data set's files, if it is not downloaded or embedded; for text_files also a file,
       a glob, or several separated by commas. For segmentation_files see lmx/data/builders/segmentation.py.
     cache_dir: directory of prepared and tokenized data; '' is LMX_CACHE, or the user's cache directory.

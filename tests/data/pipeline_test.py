@@ -57,6 +57,7 @@ KINDS = batching.names()
 # What needs labels, letters or counts of words is made of the embedded text, what needs no text is generated.
 EMBEDDED = {
   'algorithmic': {'dataset': 'generated'},
+  'scenes': {'dataset': 'generated', 'length': 32},
   'documents': {'dataset': 'embedded_topics'},
   'tagged': {'dataset': 'embedded_tags', 'length': 64},
   'texts': {'dataset': 'embedded_topics', 'tokenizer': 'wordpiece', 'vocab_size': 500},
@@ -65,7 +66,7 @@ EMBEDDED = {
   'skipgrams': {'dataset': 'embedded'},
 }
 MADE = {'translation': pairs, 'continuations': continued, 'images': lambda: small_images.corpus(30, held_out=7)}
-OPTIONS = {'skipgrams': {'chunk': 8}}
+OPTIONS = {'skipgrams': {'chunk': 8}, 'scenes': {'size': 8}}
 load = functools.cache(lambda kind: pipeline.load(pipeline.Config(batching=kind, **EMBEDDED[kind])))
 
 

@@ -43,10 +43,12 @@ class Batches(abc.ABC):
     lengths: lengths to which such a group may be truncated; () if none is.
     padded_rows: rows of the largest batch, including those that `pad_rows` adds.
     protocol: words for the protocol of an evaluation, besides the batching, its rows and their length.
+    unit: name of the positions, in the plural.
   """
 
   LEAST = 2  # smallest number of tokens of a split: one input and one target
   stateful = False
+  unit = 'tokens'
   notes: tuple[str, ...] = ()
   unlabelled = 0
   groups = 1
