@@ -968,7 +968,12 @@ FEWER_LAYERS: dict = {
   ),
   'transformer': {'encoder_layers': 1, 'decoder_layers': 1},
 }
-CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algorithmic': {'bits': 4}}
+CHUNKS = {
+  'skipgrams': {'chunk': 8},
+  'permutations': {'predictions': 2},
+  'algorithmic': {'bits': 4},
+  'scenes': {'size': 8},
+}
 
 
 ALIKE = {  # model -> another one with its fields but for a few
@@ -1006,6 +1011,7 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
     'bits': 'algorithmic',
     'permutation_lm': 'permutations',
     'character_aux': 'windows',
+    'segment': 'scenes',
   }
   batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
   pairs = {}
@@ -1061,6 +1067,7 @@ OBJECTIVE_SETTINGS = {
   'translation': ('bahdanau', 'translation'),
   'permutation_lm': ('xlnet', 'permutations'),
   'character_aux': ('character_transformer', 'windows'),
+  'segment': ('cfnet', 'scenes'),
 }
 # What the model must be for all fields to matter.
 OBJECTIVE_MODELS = {'translation': {'reading': 'hard'}, 'bits': {'I': 10, 'O': 9}}
@@ -1070,6 +1077,10 @@ OBJECTIVE_CHANGES: dict = {
   ('bidirectional_lm', 'samples'): ({'samples': 5}, 7),
   ('bidirectional_lm', 'correct_target'): ({'samples': 5}, False),
   ('bits', 'lengths'): ({}, (2, 3)),
+  ('segment', 'classes'): None,
+  ('segment', 'background'): ({}, 'out'),
+  ('segment', 'scales'): ({}, (1.0, 1.5)),
+  ('segment', 'distances'): ({}, (3.0,)),
   **{
     (name, field): None  # tests/objectives/head_input_test.py has their test
     for name in ('classify', 'regress', 'multiple_choice', 'span', 'tag')
@@ -1114,7 +1125,7 @@ def test_every_field_of_an_objective_changes_what_is_computed(name):
   base = {
     'model': {'name': model, 'variant': 'tiny', **OBJECTIVE_MODELS.get(name, {})},
     'data': {
-      'batching': {'name': batching, **(CHUNKS[batching] if batching == 'permutations' else {})},
+      'batching': {'name': batching, **(CHUNKS[batching] if batching in ('permutations', 'scenes') else {})},
       'length': 16,
       **SPELLED.get(batching, {}),
       **PIECES.get(batching, {}),

@@ -131,8 +131,9 @@ def metric_captions(run: Run, manifest: Mapping[str, Any], metrics: Mapping[str,
   A class is shown by its label. A perplexity per word above `language.MAX_SHOWN_PERPLEXITY`, usual for a byte-level
   model early in training, is hidden if bits per character are shown.
   """
-  classes = enumerate(manifest.get('label_names', ())) if run.objective_name == 'classify' else ()
-  texts = {f'accuracy_class_{i}': f'accuracy of {label}' for i, label in classes}
+  title = {'classify': 'accuracy', 'segment': 'iou'}.get(run.objective_name, '')
+  classes = enumerate(manifest.get('label_names', ())) if title else ()
+  texts = {f'{title}_class_{i}': f'{title} of {label}' for i, label in classes}
   return texts | ({'perplexity_per_word': ''} if _is_astronomical(metrics) else {})
 
 

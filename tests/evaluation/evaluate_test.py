@@ -88,6 +88,8 @@ def test_classes_are_shown_by_their_labels():
     'accuracy_class_0': 'accuracy of World',
     'accuracy_class_1': 'accuracy of Sports',
   }
+  run.objective_name = 'segment'
+  assert evaluate.metric_captions(run, manifest, {}) == {'iou_class_0': 'iou of World', 'iou_class_1': 'iou of Sports'}
   assert evaluate.metric_captions(types.SimpleNamespace(objective_name='causal_lm'), manifest, {}) == {}
 
 

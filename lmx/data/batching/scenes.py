@@ -209,7 +209,7 @@ class Scenes(Batches):
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     B, Y, X = len(example_B), self.length, self.length
-    batch = dict(
+    batch: dict[str, np.ndarray] = dict(
       images_BYXC=np.zeros((B, Y, X, 3), np.uint8),
       labels_BYX=np.full((B, Y, X), -1, np.int32),
       distance_BYX=np.full((B, Y, X), -1, np.float32),

@@ -1,0 +1,329 @@
+"""Semantic segmentation: the class of every pixel of an image, as trained by Zhang, Zhang, Wang and Xie 2019.
+
+The features of the model's map are classified by a 1x1 convolution, and their logits are interpolated to the size of
+the image. The loss is the cross-entropy of the labelled pixels plus `auxiliary` times that of a second classifier of an
+earlier layer's features, which is used for nothing else (0.2 in the released recipe). Pixels of label -1, and rows of
+weight 0, are neither trained on nor measured. The weight counts pixels.
+
+Metrics are from exact numbers of pixels of each class and image, see lmx/metrics/segmentation.py.
+
+An evaluation at several `scales` averages the classes' probabilities of all. At each scale the image is resized, its
+logits are averaged with those of the mirrored image (`flip`) and interpolated back, and a softmax normalises them. As
+released (zhanghang1989/PyTorch-Encoding, MultiEvalModule), with these deviations: scales are relative to the side of
+the image, the whole image is read at each scale and not in windows, and the released code adds the exponentials of the
+logits, without normalisation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.layers import softmax
+from lmx.layers.interpolation import bilinear
+from lmx.metrics import segmentation
+from lmx.objectives import mean
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
+
+SAMPLES = 'segmentations'
+UNIT = 'pixels'  # unit of the loss's weight
+ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
+_EXCLUDED = -1e9  # logit of a class that is not predicted
+MOST_BY_CLASS = 50  # largest number of classes with an IoU of each in the reports
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the objective.
+
+  Attributes:
+    classes: number of classes; 0 takes it from the data set's labels.
+    auxiliary: weight of the loss of the model's auxiliary features; 0 is without.
+    align_corners: corner pixels of the feature map and of the image coincide in the interpolation (released); else
+      their outer edges do.
+    background: 'in', or 'out': pixels of class 0 are neither trained on, predicted nor measured. The report then adds
+      `miou_with_background`, whose IoU of class 0 is 0, for papers that count it.
+    scales: sizes of an image at evaluation, as shares of its own.
+    flip: also evaluate the mirrored image.
+    distances: of ambiguous pixels, also report the accuracy of those farther than each from any object, in pixels.
+  """
+
+  classes: int = 0
+  auxiliary: float = 0.2
+  align_corners: bool = True
+  background: str = 'in'
+  scales: tuple[float, ...] = (1.0,)
+  flip: bool = False
+  distances: tuple[float, ...] = ()
+
+  def __post_init__(self) -> None:
+    check_least('objective', self, classes=0, auxiliary=0)
+    check_choice('objective.background', self.background, ('in', 'out'))
+    if not self.scales:
+      raise InputError('objective.scales: got none; expected at least one, such as 1.0')
+    for scale in self.scales:
+      if not 0.05 <= scale <= 20:
+        raise InputError(f'objective.scales: got {scale}; expected sizes of 0.05 to 20 times the image')
+    for distance in self.distances:
+      check_range('objective.distances: one', distance, 0)
+
+
+def resolve(cfg: Config, manifest: Any) -> Config:
+  """Return the config with the number of classes of a data set.
+
+  Raises:
+    InputError: the data set has fewer than two classes, or another number than the config.
+  """
+  names = manifest['label_names']
+  if len(names) < 2:
+    raise InputError(
+      f'data set {manifest["dataset"]["name"]}: got {len(names)} classes; expected at least two, which objective '
+      '"segment" needs; set data.batching to one of labelled images'
+    )
+  if cfg.classes not in (0, len(names)):
+    raise InputError(f'objective.classes: got {cfg.classes}, but the data set has {len(names)}: {", ".join(names)}')
+  return dataclasses.replace(cfg, classes=len(names))
+
+
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
+  """Initialise classifier and, with an auxiliary loss, auxiliary: {'kernel' (D, C), 'bias' (C,)} as in PyTorch."""
+  if cfg.classes < 2:
+    raise InputError(f'objective.classes: got {cfg.classes}; expected at least 2')
+  features = _feature_shapes(model, model_cfg)
+  widths = {'classifier': features.last_BTD.shape[-1]}
+  if cfg.auxiliary:
+    if features.auxiliary_BTD is None:
+      raise InputError(
+        f'objective.auxiliary: got {cfg.auxiliary}, but the model has no auxiliary features; set objective.auxiliary=0'
+      )
+    widths['auxiliary'] = features.auxiliary_BTD.shape[-1]
+  params = {}
+  for (name, width), one_key in zip(widths.items(), jax.random.split(key, len(widths)), strict=True):
+    kernel_key, bias_key = jax.random.split(one_key)
+    half = width**-0.5
+    params[name] = {
+      'kernel': jax.random.uniform(kernel_key, (width, cfg.classes), jnp.float32, -half, half),
+      'bias': jax.random.uniform(bias_key, (cfg.classes,), jnp.float32, -half, half),
+    }
+  return params
+
+
+def _feature_shapes(model: Model, model_cfg: Any) -> Features:
+  """Return the shapes of the features of one small image."""
+  images = {'images_BYXC': jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.uint8)}
+  run = lambda key, batch: model.apply(model_cfg, model.init(model_cfg, key), batch, ())[0]
+  features: Features = jax.eval_shape(run, jax.eval_shape(lambda: jax.random.key(0)), images)
+  return features
+
+
+def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
+  """Return the leaves of the head with an axis over labels -> these axes."""
+  names = ('classifier', 'auxiliary') if cfg.auxiliary else ('classifier',)
+  return {f'{name}/{leaf}': axes for name in names for leaf, axes in (('kernel', (1,)), ('bias', (0,)))}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """Return ('nll',), and 'auxiliary' if it has a weight."""
+  return ('nll', 'auxiliary') if cfg.auxiliary else ('nll',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """Return for each term the number of labelled pixels."""
+  count = jnp.sum(_labels(cfg, batch) >= 0, dtype=jnp.float32)
+  return dict.fromkeys(terms(cfg), count)
+
+
+def _labels(cfg: Config, batch: Batch) -> Array:
+  """Return the class of each pixel, -1 where it is neither trained on nor measured, (B, Y, X)."""
+  labels_BYX = jnp.where(batch['row_weights_B'][:, None, None] > 0, batch['labels_BYX'], -1)
+  return jnp.where(labels_BYX == 0, -1, labels_BYX) if cfg.background == 'out' else labels_BYX
+
+
+def _class_logits(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, name: str, x_BTD: Array, size: tuple[int, int]
+) -> Array:
+  """Return the logits of one classifier at the size of the image, (B, Y, X, C) float32; without background that of
+  class 0 is about minus infinity."""
+  head, dtype = params['objective'][name], model_cfg.dtype
+  logits_BTC = jnp.matmul(x_BTD.astype(dtype), head['kernel'].astype(dtype), preferred_element_type=jnp.float32)
+  y, x = model.grid(model_cfg, *size)
+  logits_BYXC = bilinear(
+    (logits_BTC + head['bias']).reshape(-1, y, x, cfg.classes), size, align_corners=cfg.align_corners
+  )
+  if cfg.background == 'out':
+    logits_BYXC = jnp.where(jnp.arange(cfg.classes) == 0, _EXCLUDED, logits_BYXC)
+  return logits_BYXC
+
+
+def _read(
+  cfg: Config,
+  model: Model,
+  model_cfg: Any,
+  params: Params,
+  images_BYXC: Array,
+  row_weights_B: Array,
+  key: Array | None,
+  axis: str | None,
+) -> tuple[dict[str, Array], Features]:
+  """Return (logits of each term at the size of the images, features)."""
+  apply: Any = model.apply  # of a model of images, which takes `axis`
+  batch = {'images_BYXC': images_BYXC, 'row_weights_B': row_weights_B}
+  features, _ = apply(model_cfg, params['model'], batch, (), key, axis=axis)
+  _, *size, _ = images_BYXC.shape
+  logits = lambda name, x_BTD: _class_logits(cfg, model, model_cfg, params, name, x_BTD, (size[0], size[1]))
+  by_term = {'nll': logits('classifier', features.last_BTD)}
+  if cfg.auxiliary:
+    by_term['auxiliary'] = logits('auxiliary', features.auxiliary_BTD)
+  return by_term, features
+
+
+def _scores(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch) -> dict[str, Array]:
+  """Return the log-probabilities of the classes by term at evaluation, over all scales, (B, Y, X, C)."""
+  images_BYXC, totals = batch['images_BYXC'], dict[str, Array]()
+  _, Y, X, _ = images_BYXC.shape
+  back = lambda x_BYXC: bilinear(x_BYXC, (Y, X), align_corners=cfg.align_corners)
+  for scale in cfg.scales:
+    scaled, resized_BYXC = (math.ceil(Y * scale), math.ceil(X * scale)), images_BYXC
+    if scaled != (Y, X):
+      resized_BYXC = bilinear(images_BYXC.astype(jnp.float32), scaled, align_corners=cfg.align_corners)
+    read = lambda x_BYXC: _read(cfg, model, model_cfg, params, x_BYXC, batch['row_weights_B'], None, None)[0]
+    logits = read(resized_BYXC)
+    if cfg.flip:
+      logits = jax.tree.map(lambda x, y: (x + y[:, :, ::-1]) / 2, logits, read(resized_BYXC[:, :, ::-1]))
+    shares = {name: jax.nn.log_softmax(back(x_BYXC)) for name, x_BYXC in logits.items()}
+    totals = {name: jnp.logaddexp(totals[name], x) for name, x in shares.items()} if totals else shares
+  return {name: x_BYXC - math.log(len(cfg.scales)) for name, x_BYXC in totals.items()}
+
+
+def loss(
+  cfg: Config,
+  model: Model,
+  model_cfg: Any,
+  params: Params,
+  batch: Batch,
+  state: State,
+  key: Array | None = None,
+  *,
+  axis: str | None = None,
+) -> Output:
+  """Return the cross-entropy of the labelled pixels in nats.
+
+  Args:
+    params: {'model': ..., 'objective': the classifiers}.
+    batch: images_BYXC, labels_BYX, row_weights_B; for `distances` distance_BYX.
+    state: passed through.
+    key: PRNG key of dropout; None at evaluation, when batch normalisation uses the running statistics.
+    axis: `pmap` axis over which the rows are sharded, for batch normalisation.
+
+  Returns:
+    Output with sums 'nll' and, if it has a weight, 'auxiliary', weighted; as metrics the same and 'pixel_accuracy', at
+    evaluation 'areas_BC3' (pixels of each image and class: intersection, predicted, true) and, with `distances`,
+    'distant_BK2' (pixels of each image farther than each distance: right, all).
+  """
+  if key is None:
+    logits, features = _scores(cfg, model, model_cfg, params, batch), None
+  else:
+    images_BYXC, row_weights_B = batch['images_BYXC'], batch['row_weights_B']
+    logits, features = _read(cfg, model, model_cfg, params, images_BYXC, row_weights_B, key, axis)
+  labels_BYX, sums = _labels(cfg, batch), {}
+  is_labelled_BYX = labels_BYX >= 0
+  for name, logits_BYXC in logits.items():
+    nll_BYX = softmax.cross_entropy(logits_BYXC, jnp.maximum(labels_BYX, 0))
+    total = jnp.sum(jnp.where(is_labelled_BYX, nll_BYX, 0), dtype=jnp.float32)
+    sums[name] = cfg.auxiliary * total if name == 'auxiliary' else total
+  count = jnp.sum(is_labelled_BYX, dtype=jnp.float32)
+  metrics: dict[str, Any] = {name: (total, count) for name, total in sums.items()}
+  best_BYX = jnp.argmax(logits['nll'], axis=-1)
+  if features is None:
+    return Output(sums, metrics | _areas(cfg, best_BYX, labels_BYX, batch), state)
+  metrics['pixel_accuracy'] = (jnp.sum(best_BYX == labels_BYX, dtype=jnp.float32), count)
+  statistics = None if features.statistics is None else {'model': features.statistics}
+  return Output(sums, metrics, state, statistics, features)
+
+
+def _areas(cfg: Config, best_BYX: Array, labels_BYX: Array, batch: Batch) -> dict[str, Array]:
+  """Return 'areas_BC3' and, with `distances`, 'distant_BK2' of predictions and labels, see `loss`."""
+  count = lambda is_BYXC: jnp.sum(is_BYXC, axis=(1, 2), dtype=jnp.int32)
+  is_best_BYXC, is_true_BYXC = (x_BYX[..., None] == jnp.arange(cfg.classes) for x_BYX in (best_BYX, labels_BYX))
+  is_labelled_BYX1 = labels_BYX[..., None] >= 0
+  parts = is_best_BYXC & is_true_BYXC, is_best_BYXC & is_labelled_BYX1, is_true_BYXC
+  areas = {'areas_BC3': jnp.stack([count(x_BYXC) for x_BYXC in parts], axis=-1)}
+  if cfg.distances:
+    is_far_BYXK = (batch['distance_BYX'][..., None] > jnp.asarray(cfg.distances)) & is_labelled_BYX1
+    is_right_BYXK = is_far_BYXK & (best_BYX == labels_BYX)[..., None]
+    areas['distant_BK2'] = jnp.stack([count(is_right_BYXK), count(is_far_BYXK)], axis=-1)
+  return areas
+
+
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
+  """Return ({'classes_BYX': the most probable class of each pixel, int32, 'probability_BYX': its probability}, state).
+
+  `row_weights_B` may be absent.
+  """
+  batch = {'row_weights_B': jnp.ones(len(batch['images_BYXC'])), **batch}
+  scores_BYXC = _scores(cfg, model, model_cfg, params, batch)['nll']
+  classes_BYX = jnp.argmax(scores_BYXC, axis=-1).astype(jnp.int32)
+  return {'classes_BYX': classes_BYX, 'probability_BYX': jnp.exp(jnp.max(scores_BYXC, axis=-1))}, state
+
+
+def headline(cfg: Config) -> str:
+  """Return 'miou'."""
+  del cfg
+  return 'miou'
+
+
+def report(cfg: Config, totals: Mapping[str, Any], counts: Any) -> dict[str, float]:
+  """Return {'loss', 'miou', 'pixel_accuracy', 'iou_class_<i>' of up to 50 classes that the split or a prediction has}.
+
+  Without background also 'miou_with_background'; for each of `distances` 'accuracy_beyond_<distance>'. All but the loss
+  are fractions.
+  """
+  del counts
+  areas_C3 = totals['areas_BC3'].sum(axis=0)
+  iou_C = segmentation.iou(areas_C3)
+  metrics = {
+    'loss': sum(mean(totals[term]) for term in terms(cfg)),
+    'miou': segmentation.mean_iou(areas_C3),
+    'pixel_accuracy': segmentation.pixel_accuracy(areas_C3),
+  }
+  if cfg.background == 'out':
+    present = int(np.sum(~np.isnan(iou_C)))
+    metrics['miou_with_background'] = metrics['miou'] * present / (present + 1)
+  if cfg.distances:
+    for distance, (right, pixels) in zip(cfg.distances, totals['distant_BK2'].sum(axis=0), strict=True):
+      metrics[f'accuracy_beyond_{distance:g}'] = mean((right, pixels))
+  if cfg.classes <= MOST_BY_CLASS:
+    metrics |= {f'iou_class_{c}': float(iou_C[c]) for c in np.flatnonzero(~np.isnan(iou_C))}
+  return metrics
+
+
+def by_class(cfg: Config, totals: Mapping[str, Any], names: Sequence[str]) -> dict[str, list[float]]:
+  """Return {class: (right, predicted, true)} in pixels, of the classes that are measured."""
+  areas_C3 = totals['areas_BC3'].sum(axis=0)
+  first = int(cfg.background == 'out')
+  return {name: areas_C3[c].tolist() for c, name in enumerate(names) if c >= first}
+
+
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
+  """Return the metric's protocol: scales, mirrored images and the background."""
+  del data, batches
+  words = [f'scales {", ".join(f"{scale:g}" for scale in cfg.scales)}'] if cfg.scales != (1.0,) else []
+  return words + ['mirrored too'] * cfg.flip + ['without background'] * (cfg.background == 'out')
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """Return the shapes of a batch of images of `length` x `length` pixels."""
+  leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
+  distance = {'distance_BYX': leaf(jnp.float32, length, length)} if cfg.distances else {}
+  return {
+    'images_BYXC': leaf(jnp.uint8, length, length, 3),
+    'labels_BYX': leaf(jnp.int32, length, length),
+    'row_weights_B': leaf(jnp.float32),
+  } | distance
