@@ -31,7 +31,7 @@ from lmx.metrics import direction
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.reporting import run_log, trackers
-from lmx.runs import init, nonfinite, restore, training, transfer, word_table, work_directory
+from lmx.runs import backbone, init, nonfinite, restore, training, transfer, word_table, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
 from lmx.types import Params
@@ -209,11 +209,15 @@ class Session:
     """Initialize parameters as `train.init_from` and `data.vectors` give them; return a line for each that is set.
 
     Raises:
-      InputError: see `transfer.take`, `word_table.take`, `word_table.add` and `transfer.check_untrained`.
+      InputError: see `transfer.take`, `backbone.take`, `word_table.take`, `word_table.add` and
+        `transfer.check_untrained`.
     """
     run, notes = self.run, []
     taken: Params = {}
-    if run.train.init_from and word_table.is_file(run.train.init_from):
+    if run.train.init_from and word_table.is_file(run.train.init_from) and backbone.reads_images(run):
+      taken, note = backbone.take(run, self.shapes)
+      notes.append(note)
+    elif run.train.init_from and word_table.is_file(run.train.init_from):
       taken, note = word_table.take(run, self.corpus, self.init_key)
       notes.append(note)
     elif run.train.init_from:
