@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -91,9 +92,15 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   # As in the docstring and tests/models/bidaf_test.py, and V E of the default vocabulary, 10,000 words
   ('bidaf', 'base'): 656_121 + 10_000 * 300,
   ('bidaf', 'seo'): 1_209_188 + 10_000 * 100,
+  # torchvision's parameters without its last layer, 23,508,032 and 42,500,160, and 2 running statistics a channel
+  ('cfnet', 'resnet50'): 23_508_032 + 2 * 26_560,
+  ('cfnet', 'resnet101'): 42_500_160 + 2 * 52_672,
   ('character_transformer', 't12'): 41_080_832,
   ('character_transformer', 't64'): 218_529_792,
 }
+
+# A constant of each channel, which batch normalisation subtracts: attention weights without dropout sum to 1.
+BEFORE_NORM = {'cfnet': [('model', 'head', 'attention', 'value', 'bias')]}
 
 SECOND = ('tokens_BS', 'valid_BS')  # second text of a model that compares two
 # Of `apply`; the rest is the loss's.
@@ -137,6 +144,8 @@ def apart(names) -> pytest.MarkDecorator:
 every_kind = apart(MODELS)
 # A model of windows has no outputs that a token further on could reach, nor padding on the right.
 every_sequence = apart([name for name in MODELS if getattr(registry.get(name), 'READS', '') != 'windows'])
+# Images are not padded on the right either.
+every_padded = apart([n for n in MODELS if getattr(registry.get(n), 'READS', '') not in ('windows', 'images')])
 causal_models = apart(CAUSAL)
 every_encoder_decoder = apart([n for n in MODELS if hasattr(registry.get(n), 'begin')])
 
@@ -158,14 +167,22 @@ def reads_second(name: str) -> bool:
 every_model_of_pairs = apart([name for name in MODELS if reads_second(name)])
 
 
-def draw(init, *args):
+def draw(init, *args, std=lambda shape: 2 * max(shape, default=64) ** -0.5):
   """Parameters of which no bias is zero and no gain one."""
-  return drawn.params(init, *args, std=lambda shape: 2 * max(shape, default=64) ** -0.5, seed=1)
+  return drawn.params(init, *args, std=std, seed=1)
+
+
+def by_inputs(shape: tuple[int, ...]) -> float:
+  """Deviation of a kernel whose last axis alone is of outputs: a product keeps the size of its inputs."""
+  return math.prod(shape[:-1]) ** -0.5 if shape[1:] else 0.2
 
 
 @functools.cache
 def params_of(name: str):
-  return draw(registry.get(name).init, config(name))
+  model = registry.get(name)
+  if getattr(model, 'READS', '') == 'images':  # a convolution has more inputs than its longest axis
+    return draw(model.init, config(name), std=by_inputs)
+  return draw(model.init, config(name))
 
 
 @functools.cache
@@ -242,6 +259,8 @@ def given(name: str, batch):
     bits = lambda x, width: ((np.asarray(x)[..., None] >> np.arange(width)) & 1).astype(np.float32)
     found = {**batch, 'inputs_BTI': bits(tokens_BT, config(name).I)}
     return found | ({'target_bits_BTO': bits(batch['targets_BT'], config(name).O)} if 'targets_BT' in batch else {})
+  if reads == 'images':  # a square for each token, as many as the feature map has positions
+    return squares(batch, config(name).stride)
   if reads == 'windows':  # 2 slots on either side of each centre, one update
     noise_BM = (5 * tokens_BT[:, :8] + 3) % config(name).V
     window_BT = np.full((len(tokens_BT), tokens_BT.shape[1] - 4), 2, np.int32)
@@ -262,6 +281,18 @@ def given(name: str, batch):
   letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 90 + x % 11, 261 + 0 * x], -1).astype(np.int32)
   found = {**batch, 'characters_BTC': letters(tokens_BT)}
   return found | ({'characters_BSC': letters(batch['tokens_BS'])} if 'tokens_BS' in batch else {})
+
+
+def squares(batch, side: int) -> dict[str, np.ndarray]:
+  """Images of 3 rows of squares, coloured by the tokens; the last of each row has no label."""
+  grow = lambda x: np.asarray(x).reshape(len(x), 3, -1).repeat(side, 1).repeat(side, 2)
+  colours_BYX = grow(batch['tokens_BT'])
+  found = {'images_BYXC': np.stack([colours_BYX * k % 256 for k in (3, 41, 77)], -1).astype(np.uint8)}
+  if 'targets_BT' in batch:
+    labels_BYX = grow(batch['targets_BT'] % 3)
+    labels_BYX[:, :, -side:] = -1
+    found |= {'labels_BYX': labels_BYX.astype(np.int32), 'row_weights_B': batch['row_weights_B']}
+  return found
 
 
 def both_ways(name: str, batch):
@@ -321,8 +352,12 @@ def test_shapes_and_types(name):
   features, state = jax.eval_shape(apply, params_of(name), given(name, batch), state_of(name))
   assert features.last_BTD.shape[:2] == (B, T)
   assert len(features.layers) >= 2
-  for layer in features.layers:
-    assert layer.shape[:2] == (B, T)
+  positions = [layer.shape[1] for layer in features.layers]
+  if getattr(model, 'READS', '') == 'images':  # the earlier the layer, the more positions
+    assert positions == sorted(positions, reverse=True) and positions[-1] == T
+  else:
+    assert set(positions) == {T}
+  assert all(layer.shape[0] == B and layer.ndim == 3 for layer in features.layers)
   assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(params_of(name)))
   shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
   assert shapes(state) == shapes(state_of(name))
@@ -383,8 +418,9 @@ def test_every_parameter_gets_a_gradient(name):
   gradient = dict(loss_and_gradient(name)[1])
   if registry.get(name).OBJECTIVE == 'span':  # the bias of a score of positions, which no softmax depends on
     gradient['objective'] = {k: x for k, x in gradient['objective'].items() if k != 'bias'}
-  for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-    assert np.abs(leaf).max() > 1e-7, jax.tree_util.keystr(path)
+  for path, leaf in flatten_dict(gradient).items():
+    if path[-1] not in ('mean', 'variance') and path not in BEFORE_NORM.get(name, ()):  # running statistics have none
+      assert np.abs(leaf).max() > 1e-7, path
 
 
 @every_kind
@@ -417,7 +453,7 @@ def test_what_a_change_of_a_token_reaches(name):
     assert changed_BT.all()
 
 
-@every_sequence
+@every_padded
 def test_padding_on_the_right_changes_nothing(name):
   """What stands in invalid places reaches no valid output, and a padded row is the short row, without a mask.
 
