@@ -87,13 +87,14 @@ class TrainedRun(RestoredRun):
       inputs: path of a file (see `lmx predict --help`), or a list. An element of it is a text or a tuple of the texts
         of a row; for a tagger a list of words, or a text with white space between words; for questions a tuple
         (question, passage); or a dict as a line of a .jsonl file has it. Texts of rows are read as they are; in files
-        other than .txt they lose the white space around them, as in training.
+        other than .txt they lose the white space around them, as in training. For a segmentation model a folder, a
+        path or an array (rows, columns, 3) of uint8, or a list of paths and arrays.
       split: a split of the run's own data, in place of inputs.
       n_best: candidates to return with each answer to a question.
 
     Returns:
-      A list of {'label', 'probabilities'}, {'score'}, {'tokens', 'tags'} or {'id', 'text', 'score', 'start', 'end'},
-      with its metrics where labels are known.
+      A list of {'label', 'probabilities'}, {'score'}, {'tokens', 'tags'}, {'id', 'text', 'score', 'start', 'end'} or
+      {'image', 'width', 'height', 'shares', 'mask'}, with its metrics where labels are known.
 
     Raises:
       InputError: the run has no such task, or an input is malformed; its line is named.
@@ -102,8 +103,9 @@ class TrainedRun(RestoredRun):
     check_type('split', split, str, 'the name of a split')
     check_type('n_best', n_best, int, 'a whole number')
     check_range('n_best', n_best, 0)
-    inputs = inputs.tolist() if hasattr(inputs, 'tolist') else inputs  # of NumPy
-    check_inputs(inputs)
+    if not tasks.reads_images(self):
+      inputs = inputs.tolist() if hasattr(inputs, 'tolist') else inputs  # of NumPy
+      check_inputs(inputs)
     return tasks.predict(self, inputs, split, n_best)
 
   def embed(

@@ -4,6 +4,7 @@ lmx predict --workdir=DIR --input=FILE.jsonl                          labels or 
 lmx predict --workdir=DIR --split=test --glue --output=FILE.tsv
 lmx predict --workdir=DIR --input=FILE.conllu --output=FILE.conll     a label for each word
 lmx predict --workdir=DIR --input=FILE.json --squad --output=FILE.json [--null_odds=FILE.json] [--n_best=5]
+lmx predict --workdir=DIR --input=FOLDER --output=FOLDER [--masks=FOLDER]   a mask for each image, and a legend
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--input',
     help='rows: .txt (a text a line), .jsonl, .tsv or .csv with the texts and, optional, the label of the data; words '
     'to tag: .txt (a sentence a line), .conll, .conllu, or .jsonl with "tokens" and, optional, "tags"; questions: '
-    '.json or .jsonl in the form of SQuAD; each also as .gz',
+    '.json or .jsonl in the form of SQuAD; each also as .gz. Images: .jpg or .png, or a folder of them',
   )
   source.add_argument('--split', help="a split of the run's own data")
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', or a step")
@@ -47,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--n_best', type=ranges.integer(0, 1_000_000), default=0, help='questions: candidates to show with each answer'
   )
-  parser.add_argument('--output', default='', help='file to write; standard output without it')
+  parser.add_argument(
+    '--masks', default='', help='images: folder of the true masks, PNG with the names of the images; prints the metrics'
+  )
+  parser.add_argument(
+    '--output', default='', help='file to write, for images a folder; lines of JSON on standard output without it'
+  )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
 
   loaded = inference.load(args.workdir, args.which, args.overrides)
   loaded.check('predict')
+  if tasks.reads_images(loaded):
+    return _segment(loaded, args)
+  if args.masks:
+    raise InputError(f'--masks: got {args.masks}; expected none, because {loaded.workdir} reads no images; omit it')
   formats = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
   formats |= {args.null_odds: 'null_odds'} if args.null_odds else {}
   for name in filter(None, formats.values()):
@@ -70,6 +80,37 @@ def run(args: argparse.Namespace) -> int:
     _write(path, text)
   for note in filter(None, (restore.checkpoint_note(loaded, args.which), *predictions.notes, predictions.score)):
     print(note, file=sys.stderr)
+  return 0
+
+
+def _segment(loaded: Any, args: argparse.Namespace) -> int:
+  """Write masks of images, or print a line for each."""
+  from lmx.prediction import segmentation
+  from lmx.runs import restore
+
+  for name in ('form', 'null_odds', 'n_best'):
+    if getattr(args, name):
+      given = getattr(args, name) if name == 'form' else name
+      raise InputError(f'--{given} is for texts; {loaded.workdir} reads images; omit it')
+  if args.masks and args.split:
+    raise InputError(f'--masks: got {args.masks} with --split, whose masks are known; expected one of them; omit it')
+  inputs = (
+    segmentation.read_split(loaded, args.split)
+    if args.split
+    else segmentation.read_file(loaded, args.input, args.masks)
+  )
+  notes = [restore.checkpoint_note(loaded, args.which), *inputs.notes]
+  if args.output:
+    score, broken = segmentation.write(loaded, inputs, args.output)
+  else:
+    score, broken = segmentation.print_rows(loaded, inputs)
+  for note in filter(None, (*notes, score)):
+    print(note, file=sys.stderr)
+  if broken:
+    where = f'; the others are in {args.output}' if args.output else ''
+    raise InputError(
+      f'{len(broken):,} of {len(inputs.items):,} images cannot be read{where}: {"; ".join(list(broken.values())[:5])}'
+    )
   return 0
 
 

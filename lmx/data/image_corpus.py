@@ -52,14 +52,21 @@ class Images:
 
   def __getitem__(self, number: int) -> Example:
     """Return an example. Raises InputError if it is damaged."""
+    row = self._row(number)
+    name = row['id'].decode()
+    image = image_files.open_image(row['image'], name)
+    return Example(name, image, image_files.open_mask(row['mask'], f'mask of {name}', self.classes))
+
+  def name(self, number: int) -> str:
+    """Return the name of an image."""
+    return str(self._row(number)['id'].decode())
+
+  def _row(self, number: int) -> Any:
     if not 0 <= number < len(self):
       raise IndexError(f'image {number} of {len(self)}')
     place = bisect.bisect_right(self._ends, number)
     split = self._splits[place]
-    row = split[number - self._ends[place] + len(split)]
-    name = row['id'].decode()
-    image = image_files.open_image(row['image'], name)
-    return Example(name, image, image_files.open_mask(row['mask'], f'mask of {name}', self.classes))
+    return split[number - self._ends[place] + len(split)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -209,6 +209,7 @@ class Config:
     return {
       'layout': layout.kind,
       'classes': list(layout.classes.names),
+      'first': layout.classes.first,
       'colours': [image_files.format_colour(colour) for colour in layout.classes.colours_C3],
       'check_sizes': self.check_sizes,
       'held_out': self._held_out_shares(),

@@ -262,6 +262,11 @@ def _areas(cfg: Config, best_BYX: Array, labels_BYX: Array, batch: Batch) -> dic
   return areas
 
 
+def probabilities(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch) -> Array:
+  """Return the probabilities of the classes at evaluation, over all scales, (B, Y, X, C)."""
+  return jnp.exp(_scores(cfg, model, model_cfg, params, batch)['nll'])
+
+
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """Return ({'classes_BYX': the most probable class of each pixel, int32, 'probability_BYX': its probability}, state).
 

@@ -1,7 +1,8 @@
 """Predictions of a trained run for every row of a split, batch by batch.
 
-Each task has a module: classification.py (labels or scores of rows), tagging.py (a label for each word) and
-question_answering.py (spans of a passage). `lmx predict` uses these names of each:
+Each task has a module: classification.py (labels or scores of rows), tagging.py (a label for each word),
+question_answering.py (spans of a passage) and segmentation.py (masks of images, with `write` for a folder).
+`lmx predict` uses these names of each:
 
   read_file(loaded, path) -> Inputs            the inputs of a user's file
   read_split(loaded, split) -> Inputs          the inputs of a split of the run's own data
@@ -41,13 +42,13 @@ class Inputs(NamedTuple):
   """Input of a prediction.
 
   Attributes:
-    corpus: the tokenised input.
+    corpus: the tokenised input, None for images.
     split: split of the corpus.
     items: the input as text, with its labels if known; a module's own type.
     notes: notes for the user on the reading of the input, such as truncation.
   """
 
-  corpus: corpora.Corpus
+  corpus: Any
   split: str
   items: Sequence[Any]
   notes: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from lmx.errors import InputError
-from lmx.prediction import classification, question_answering, tagging
+from lmx.prediction import classification, question_answering, segmentation, tagging
 from lmx.prediction.batched import Inputs
 from lmx.runs.restore import RestoredRun
 
@@ -20,6 +20,7 @@ TASKS: dict[str, ModuleType] = {
   'regress': classification,
   'tag': tagging,
   'span': question_answering,
+  'segment': segmentation,
 }
 _FILE = 'inputs.jsonl'
 
@@ -61,11 +62,18 @@ def _shorten(row: Mapping[str, Any], n_best: int) -> dict[str, Any]:
   return {key: x[:n_best] if key == 'n_best' else x for key, x in row.items() if key != 'n_best' or n_best}
 
 
+def reads_images(loaded: RestoredRun) -> bool:
+  """Return True if the inputs of a run's task are images."""
+  return TASKS.get(loaded.run.objective_name) is segmentation
+
+
 def _read(loaded: RestoredRun, task: ModuleType, inputs: Any) -> Inputs:
-  """Return the inputs of a file, or of a list, which is read as a file of JSON lines is.
+  """Return the inputs of a file, or of a list, which is read as a file of JSON lines is; or images.
 
   Texts of a list keep the white space around them, which a byte-level BPE reads.
   """
+  if task is segmentation:
+    return segmentation.read_inputs(loaded, inputs)
   if isinstance(inputs, (str, os.PathLike)):
     return task.read_file(loaded, os.fspath(inputs))
   with tempfile.TemporaryDirectory() as folder:

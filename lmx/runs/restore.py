@@ -76,7 +76,7 @@ class RestoredRun:
     """Names of the labels that the head predicts, in the order of its logits; [] without labels."""
     if self.run.objective_name == 'tag':
       return list(self.run.objective.labels)
-    if self.run.objective_name != 'classify':
+    if self.run.objective_name not in ('classify', 'segment'):
       return []
     return run_files.read_labels(self.workdir)
 
