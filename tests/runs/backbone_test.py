@@ -1,0 +1,84 @@
+"""A file of torchvision's ResNet in train.init_from: the backbone of a run, and settings that do not fit it."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from safetensors.numpy import save_file
+
+from lmx import train
+from lmx.errors import InputError
+from lmx.interop import torchvision
+from lmx.models import cfnet, registry
+from lmx.runs import backbone
+
+CFG = registry.config('cfnet', 'tiny', blocks=(1, 1), widths=(4, 6))
+
+
+def run_with(path, cfg=CFG, parts=()):
+  return types.SimpleNamespace(
+    model_name='cfnet', model=cfg, train=types.SimpleNamespace(init_from=str(path), init_parts=parts)
+  )
+
+
+def shapes_of(cfg=CFG):
+  return {'model': jax.eval_shape(lambda: cfnet.init(cfg, jax.random.key(0))), 'objective': {}}
+
+
+@pytest.fixture
+def path(tmp_path):
+  rng, tensors = np.random.default_rng(0), {'fc.weight': np.zeros((3, 3), np.float32)}
+  shapes = {'/'.join(leaf): x.shape for leaf, x in flatten_dict(shapes_of()['model']).items()}
+  shapes = {leaf: shape for leaf, shape in shapes.items() if leaf.startswith(('stem', 'layer'))}
+  for leaf, shape in shapes.items():
+    order = (3, 2, 0, 1) if len(shape) == 4 else (0,)
+    x = np.ascontiguousarray(rng.standard_normal(shape).astype(np.float32).transpose(order))
+    tensors[torchvision._name(leaf, shapes)] = x
+  save_file(tensors, tmp_path / 'resnet.safetensors')
+  return tmp_path / 'resnet.safetensors'
+
+
+def test_every_leaf_of_the_backbone_and_no_head_is_taken(path):
+  taken, note = backbone.take(run_with(path), shapes_of())
+  assert {*taken} == {'model'} and {*taken['model']} == {'stem', 'layer_00', 'layer_01'}
+  for name, part in taken['model'].items():
+    assert jax.tree.map(np.shape, part) == jax.tree.map(np.shape, shapes_of()['model'][name])
+  count, total = len(jax.tree.leaves(taken)), len(jax.tree.leaves(shapes_of()))
+  assert f'{count} of {total} arrays taken, the heads are newly initialised; not read: fc' in note
+
+
+@pytest.mark.parametrize(
+  ('changes', 'parts', 'message'),
+  [
+    ({}, ('model',), 'train.init_parts: got model with train.init_from='),
+    ({'norm': 'group'}, (), 'model.norm "group"; expected "batch"'),
+    ({'blocks': (1, 2)}, (), 'got no tensor "layer2.1.conv1.weight"'),
+    ({'blocks': (1,) * 3, 'widths': (4, 6, 6)}, (), 'got no tensor "layer3.0'),
+    ({'stem': 'deep'}, (), 'got no tensor "conv1.0.weight"'),
+    ({'widths': (4, 8)}, (), 'tensor "layer2.0.conv1.weight": got shape'),
+  ],
+)
+def test_settings_that_do_not_fit_the_file_are_refused(changes, parts, message, path):
+  cfg = dataclasses.replace(CFG, **changes)
+  with pytest.raises(InputError, match=message):
+    backbone.take(run_with(path, cfg, parts), shapes_of(cfg))
+
+
+def test_only_models_of_images_read_a_backbone():
+  assert backbone.reads_images(run_with('')) and not backbone.reads_images(types.SimpleNamespace(model_name='gpt2'))
+
+
+def test_a_run_begins_from_the_file(path, monkeypatch):
+  """`Session.initialize` calls `take` for a file and a model of images."""
+  taken = []
+  monkeypatch.setattr(backbone, 'take', lambda run, shapes: taken.append(run) or ({}, 'a note'))
+  monkeypatch.setattr(train.transfer, 'check_untrained', lambda *args: None)
+  run = run_with(path)
+  run.data = types.SimpleNamespace(vectors='')
+  session = types.SimpleNamespace(run=run, shapes=shapes_of())
+  assert train.Session.initialize(session) == ['a note'] and taken == [run]
