@@ -143,6 +143,15 @@ class Task:
     """Return the shapes of `init`, without allocating memory."""
     return _shapes(self)
 
+  @property
+  def unit(self) -> str:
+    """Name of a position of a row: 'pixel' for a model of images, else 'token'."""
+    return 'pixel' if getattr(self.model, 'READS', '') == 'images' else 'token'
+
+  def positions(self, length: int) -> int:
+    """Return the number of positions of a row; an image of `length` has as many rows and columns."""
+    return length**2 if self.unit == 'pixel' else length
+
   def loss(self, params: Params, batch: Mapping[str, Any], state: Any, key: Any = None) -> Any:
     """Return the sum of the terms of the loss, not divided."""
     out = self.objective.loss(self.objective_cfg, self.model, self.cfg, params, batch, state, key)
@@ -159,7 +168,7 @@ class Task:
 
 
 def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str, np.ndarray]:
-  """Return a batch of random tokens in the shapes of the objective; nothing is padding."""
+  """Return a batch of random tokens, or pixels, in the shapes of the objective; nothing is padding."""
   random = np.random.default_rng(seed)
   batch_arrays = {}
   objective = task.objective_cfg
@@ -168,6 +177,8 @@ def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str
     if name.startswith('positions'):
       positions = random.permuted(np.tile(np.arange(length), (batch, 1)), axis=1)[:, : leaf.shape[1]]
       batch_arrays[name] = np.sort(positions, axis=1).astype(np.int32)
+    elif leaf.dtype == np.uint8:  # images
+      batch_arrays[name] = random.integers(256, size=leaf.shape, dtype=np.uint8)
     elif leaf.dtype == np.int32:
       is_binary = name in ('types_BT', 'next_B', 'predicate_BT')
       high = 2 if is_binary else labels if name.startswith('labels') else getattr(task.cfg, 'V', 2)
@@ -194,12 +205,11 @@ def _shapes(task: Task) -> Params:
 
 
 def flops_per_token(task: Task, batch: int, length: int, training: bool) -> float:
-  """Return the operations per input token: of the loss, or with `training` of the loss and its
-  gradient.
+  """Return the operations per input token, or pixel: of the loss, or with `training` of the loss and its gradient.
 
   With `training`, rematerialised computations count twice.
   """
-  return loss_flops(task, task.arguments(batch, length)[1], training) / (batch * length)
+  return loss_flops(task, task.arguments(batch, length)[1], training) / (batch * task.positions(length))
 
 
 def loss_flops(task: Task, batch: Mapping[str, Any], training: bool) -> int:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
   from lmx.types import Model  # imports JAX, which listing the models does not need
 
 _LENGTH = 35  # tokens of a row, for models without a window (arXiv 1409.2329, section 4.1)
+_SIDE = 96  # rows and columns of an image
 # Placeholder labels, for heads whose size depends on the data.
 _LABELS = {
   'dataset': {'name': 'any'},
@@ -77,13 +78,17 @@ def build_task(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
   return flops.Task(module, cfg, *objectives.default(module, _LABELS)), name
 
 
-def resolve_length(cfg: Any, batch: int, length: int) -> int:
-  """Return the tokens of a row: `length`, or the model's window if 0; InputError if it does not fit."""
+def resolve_length(task: Any, batch: int, length: int) -> int:
+  """Return the tokens of a row, or the side of an image: `length`, or the model's window if 0.
+
+  Raises:
+    InputError: the length exceeds the window.
+  """
   from lmx.decoding import generate
 
-  limit = generate.window(cfg)
+  limit = generate.window(task.cfg)
   if batch < 1 or length < 0 or (limit is not None and length > limit):
     raise InputError(
       f'--batch, --length: got {batch}, {length}; expected numbers above 0, the length at most {limit or "any"}'
     )
-  return length or limit or _LENGTH
+  return length or limit or (_SIDE if task.unit == 'pixel' else _LENGTH)

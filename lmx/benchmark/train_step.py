@@ -72,7 +72,7 @@ class Subject:
   Attributes:
     name: name of the step.
     task: the flops.Task.
-    batch, length: maximum number of rows and of tokens per row, over all devices.
+    batch, length: maximum number of rows and of tokens per row (pixels of an image's side), over all devices.
     optimizer, clip: the peer's settings.
     devices: number of devices.
     programs: the step compiled for every shape of a batch so far.
@@ -277,8 +277,10 @@ def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[
 
   spread = _spread([step.seconds for step in steps])
   shapes = sorted({part for step in steps for part in step.parts}, key=lambda shape: shape[1])
-  forward = {(n, T): n * T * flops.flops_per_token(subject.task, n, T, training=False) for n, T in shapes}
-  tokens = statistics.median(sum(n * T for n, T in step.parts) / step.seconds for step in steps)
+  task = subject.task
+  count = lambda n, T: n * task.positions(T)
+  forward = {(n, T): count(n, T) * flops.flops_per_token(task, n, T, training=False) for n, T in shapes}
+  tokens = statistics.median(sum(count(n, T) for n, T in step.parts) / step.seconds for step in steps)
   rate = statistics.median(3 * sum(forward[part] for part in step.parts) / step.seconds for step in steps)
   peak = flops.peak_flops(jax.devices()[0].device_kind, subject.task.cfg.dtype)
   stats = jax.local_devices()[0].memory_stats() or {}
@@ -291,6 +293,7 @@ def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[
     'parameters': flops.count(subject.task.shapes()),
     **spread,
     'steps': len(steps),
+    'unit': task.unit,  # 'pixel' for images, whose pixels the next number counts
     'tokens_per_second': tokens,
     'compile_seconds': subject.programs.seconds,
     'programs': len(subject.programs),
@@ -316,7 +319,7 @@ def format_lines(metrics: dict[str, Any]) -> list[str]:
   rows = [
     ('parameters', f'{metrics["parameters"]:,}'),
     ('step', f'{milli(metrics)}, median and quartiles of {metrics["steps"]}'),
-    ('tokens a second', f'{metrics["tokens_per_second"]:,.0f}'),
+    (f'{metrics["unit"]}s a second', f'{metrics["tokens_per_second"]:,.0f}'),
     ('compiling', f'{metrics["compile_seconds"]:.1f} s' + (f', {programs} programs' if programs > 1 else '')),
     ('memory planned by XLA', size(metrics['planned_bytes'])),
     ('peak memory, device', size(metrics['peak_device_bytes'])),

@@ -27,7 +27,7 @@ from lmx.errors import InputError, nearest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('model', nargs='?', metavar='MODEL[:variant]', help='a model on random tokens')
+  parser.add_argument('model', nargs='?', metavar='MODEL[:variant]', help='a model on random tokens or images')
   parser.add_argument('--config', help='a run with its own data, as `lmx train` takes it')
   parser.add_argument('--preset', help='all, or one of ' + ', '.join(PRESETS))
   parser.add_argument('--attention', metavar='T,T,...', help='factorized and dense attention at these lengths')
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--length',
     type=ranges.integer(0, 1_000_000),
-    help="tokens a row, for MODEL (default: the model's window)",
+    help="tokens a row, or pixels of an image's side, for MODEL (default: the model's window)",
   )
   parser.add_argument('--optimizer', help='adamw, adam or sgd, for MODEL (default adamw)')
   parser.add_argument(
@@ -167,7 +167,7 @@ def _subjects(args: argparse.Namespace) -> list[Callable[[], Subject]]:
     return [functools.partial(train_step.subject_from_config, args.config, args.overrides)]
   if args.model:
     task, _ = build_task(args.model, args.set)
-    length = resolve_length(task.cfg, args.batch, args.length)
+    length = resolve_length(task, args.batch, args.length)
     preset = Preset(args.model, tuple(args.set), args.batch, length, args.optimizer)
     return [functools.partial(train_step.subject_from_preset, args.model, preset)]
   if args.preset != 'all' and args.preset not in PRESETS:

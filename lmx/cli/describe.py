@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of the model')
   parser.add_argument('--batch', type=ranges.integer(1), help=f"rows of a batch (default: the run's, or {_BATCH})")
   parser.add_argument(
-    '--length', type=ranges.integer(0), default=0, help="tokens of a row (default: the run's, or the window)"
+    '--length',
+    type=ranges.integer(0),
+    default=0,
+    help="tokens of a row, or pixels of an image's side (default: the run's, or the window)",
   )
   parser.add_argument('--output', default='', help='file to write the counts to, as JSON')
   parser.add_argument('--all', action='store_true', help='every layer, also those with equal shapes')
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
   run = _run(args.workdir) if args.workdir else None
   task, name = _build_task_of_run(run) if run else build_task(args.model, args.set)
   batch = args.batch if args.batch is not None else _rows(run) if run else _BATCH
-  length = resolve_length(task.cfg, batch, args.length or (run.data.length if run else 0))
+  length = resolve_length(task, batch, args.length or (run.data.length if run else 0))
   print(name)
   print('  ' + ', '.join(f'{f.name}={getattr(task.cfg, f.name)}' for f in dataclasses.fields(task.cfg)))
   print()
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
   own = run and args.batch is None and not args.length
   training = _training(run, task, args.workdir) if own else {}
   if training:
-    print(f'training, {training["updates"]:,} updates of {batch:,} x {length:,} tokens')
+    print(f'training, {training["updates"]:,} updates of {_shape(task, batch, length)} {task.unit}s')
     print(f'  {"operations":28} {_quantity(training["training_flops"], 1000, "FLOP"):>16}')
     print()
   for line in totals(task):
@@ -104,7 +107,7 @@ def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
     return {}
   rows = _rows(run)
   each = flops.flops_per_token(task, rows, run.data.length, training=True)
-  tokens = rows * run.data.length * updates
+  tokens = rows * task.positions(run.data.length) * updates
   return {'flops_per_token': each, 'tokens': tokens, 'updates': updates, 'training_flops': each * tokens}
 
 
@@ -159,7 +162,7 @@ def _split_number(name: str) -> tuple[str, int | None]:
 
 
 def costs(task: Any, batch: int, length: int) -> list[str]:
-  """Return lines of the operations per token and the memory of a batch."""
+  """Return lines of the operations per token, or pixel, and the memory of a batch."""
   from lmx.benchmark import flops
 
   forward = flops.flops_per_token(task, batch, length, training=False)
@@ -173,11 +176,17 @@ def costs(task: Any, batch: int, length: int) -> list[str]:
     'training': 'training, sum',
     'state': 'state for decoding',
   }
-  lines = [f'operations a token, length {length:,}', f'  {"forward":28} {_quantity(forward, 1000, "FLOP"):>16}']
+  size = f'length {length:,}' if task.unit == 'token' else f'images of {length:,} x {length:,}'
+  lines = [f'operations a {task.unit}, {size}', f'  {"forward":28} {_quantity(forward, 1000, "FLOP"):>16}']
   lines += [f'  {"training step":28} {_quantity(training, 1000, "FLOP"):>16}', '']
-  lines.append(f'memory for batch {batch:,} x {length:,}')
+  lines.append(f'memory for batch {_shape(task, batch, length)}')
   shown = [(text, memory[key]) for key, text in names.items() if memory[key]]
   return lines + [f'  {text:28} {_quantity(number, 1024, "B"):>16}' for text, number in shown]
+
+
+def _shape(task: Any, batch: int, length: int) -> str:
+  """Return the shape of a batch, such as '8 x 512', or of images '8 x 96 x 96'."""
+  return ' x '.join(f'{n:,}' for n in (batch, length, length)[: 2 if task.unit == 'token' else 3])
 
 
 def _quantity(number: float, base: int, unit: str) -> str:
@@ -199,10 +208,21 @@ def totals(task: Any) -> list[str]:
 
 
 def counts(task: Any) -> tuple[dict[str, int], int]:
-  """Return (parameters of each head, parameters of the model without its heads)."""
+  """Return (parameters of each head, and running statistics; parameters of the model without these)."""
   from lmx.benchmark import flops
 
-  shapes = task.shapes()
-  heads = {name: flops.count(shapes['model'][name]) for name in task.model.HEADS}
-  body = flops.count(shapes['model']) - sum(heads.values())
+  shapes, names = task.shapes(), getattr(task.model, 'STATISTICS', ())
+  rows = _leaves(shapes['model'])
+  trained = [(part, number) for part, leaf, number in rows if leaf not in names]
+  heads = {name: sum(number for part, number in trained if part == name) for name in task.model.HEADS}
+  body = sum(number for _, number in trained) - sum(heads.values())
+  if statistics := sum(number for _, leaf, number in rows if leaf in names):
+    heads['running statistics'] = statistics
   return heads | {f'objective {name}': flops.count(value) for name, value in shapes['objective'].items()}, body
+
+
+def _leaves(model: Any) -> list[tuple[str, str, int]]:
+  """Return (first name, last name, size) of each parameter of a model."""
+  from lmx.benchmark import flops
+
+  return [(path.split('/')[0], path.rsplit('/', 1)[-1], number) for path, _, number in flops.rows(model)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from lmx.errors import InputError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
@@ -22,7 +24,10 @@ def run(args: argparse.Namespace) -> int:
   from lmx.evaluation import ngram_mixture
   from lmx.reporting import run_log
 
-  corpus = pipeline.load(resolve.to_run(resolve.load(args.config, args.overrides)).data)
+  data = resolve.to_run(resolve.load(args.config, args.overrides)).data
+  if not pipeline.has_texts(data.dataset):
+    raise InputError(f'data.dataset: got "{data.dataset}", which has no text; n-gram models need a data set of texts')
+  corpus = pipeline.load(data)
   splits, models = args.split.split(','), args.models.split(',')
   records = ngram_mixture.evaluate_ngrams(corpus, splits, models)
   by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in records}

@@ -53,6 +53,7 @@ SECTIONS = {
   'samples': schema.Samples,
   'log': trackers.Config,
 }
+_INPUTS = {'images': 'images_BYXC', 'vectors': 'inputs_BTI'}  # of a model's READS: the array of a batch
 # Settings that may differ when a run is resumed: they never change what is computed.
 _FREE = (
   'parallel',
@@ -253,6 +254,8 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
     )
   _check_measurement(name, sections)
   _check_direction(model_cfg, sections['data'])
+  objective_cfg = objective_cls(**fields_lib.convert('objective', objective_cls, objective))
+  _check_inputs(name, objective_name, objective_cfg)
   return schema.Run(
     name=plain['name'],
     seed=plain['seed'],
@@ -262,7 +265,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
     model=model_cfg,
     measured=_measured(name, model_cfg, sections['evaluation'].model),
     objective_name=objective_name,
-    objective=objective_cls(**fields_lib.convert('objective', objective_cls, objective)),
+    objective=objective_cfg,
     **sections,
   )
 
@@ -301,6 +304,17 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
     )
   if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
     raise InputError(f'evaluation.beam: got {evaluation.beam}; expected 0, because {model} reads no source')
+
+
+def _check_inputs(model: str, objective: str, cfg: Any) -> None:
+  """Raise InputError if an objective of images or vectors has a model of text, or one of text a model of these."""
+  module = registry.get(model)
+  reads, own = getattr(module, 'READS', ''), module.OBJECTIVE
+  keys = objectives.get(objective).shapes(cfg, 1, 8).keys()
+  for inputs, key in _INPUTS.items():
+    if (reads == inputs) != (key in keys):
+      verb = 'reads' if reads == inputs else 'does not read'
+      raise InputError(f'objective.name: got {objective} with model {model}, which {verb} {inputs}; expected {own}')
 
 
 def _check_direction(model_cfg: Any, data: Any) -> None:

@@ -45,6 +45,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = False
 OBJECTIVE = 'segment'
 HEADS = ('head', 'auxiliary')
+STATISTICS = ('mean', 'variance')
 READS = 'images'
 WORDS = False  # no output over words
 KINDS = ('fcn', 'cfnet')

@@ -378,7 +378,9 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
   """
   loaded = restore.load(workdir, which)
   run, data = loaded.run, loaded.run.data
-  cfg = loaded.cfg if loaded.cfg.V else dataclasses.replace(loaded.cfg, V=loaded.tokenizer.vocab_size)
+  cfg = loaded.cfg
+  if not getattr(cfg, 'V', 1):
+    cfg = dataclasses.replace(cfg, V=loaded.tokenizer.vocab_size)
   if getattr(data.batching, 'both_orders', False):
     raise InputError(
       f'data.batching.both_orders: {workdir} reads rows in both orders and adds the two, which no class of '

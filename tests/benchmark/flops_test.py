@@ -87,6 +87,18 @@ def test_rnn_by_formula(cell, gates):
   assert flops.flops_per_token(task, 3, 5, training=True) == pytest.approx(6 * multiply, rel=0.01)
 
 
+def test_convolutions_by_formula():
+  """Of a pixel, as a pixel is a position of an image."""
+  task = _task('cfnet', head='fcn', pool=False, auxiliary_width=0, blocks=(1, 1), widths=(4, 4), block='basic')
+  task = dataclasses.replace(task, objective_cfg=dataclasses.replace(task.objective_cfg, auxiliary=0.0))
+  # 7x7 of 3 to 6 channels at half the size; at a fourth 9 (6 x 4 + 4 x 4) and 6 x 4 of the shortcut; at an eighth
+  # 9 (4 x 4 + 4 x 4) and 4 x 4, the head 9 (4 x 16), and the classifier 16 C; then the interpolation of C classes.
+  C = task.objective_cfg.classes
+  multiply = 49 * 18 / 4 + (9 * 40 + 24) / 16 + (9 * 32 + 16 + 9 * 64 + 16 * C) / 64
+  multiply += C * (4 * 32 * 4 + 32 * 32 * 4) / 32**2  # 4 x 4 to 32 x 4, then to 32 x 32
+  assert flops.flops_per_token(task, 3, 32, training=False) == 2 * multiply
+
+
 def test_looping_over_layers_costs_the_same():
   task = _task('gpt2')
   looped = dataclasses.replace(task, cfg=dataclasses.replace(task.cfg, scan=True))
@@ -145,7 +157,8 @@ def test_random_batches_fit_the_loss():
     shapes = task.arguments(2, 8)[1]
     assert {k: (v.shape, v.dtype) for k, v in batch.items()} == {k: (v.shape, v.dtype) for k, v in shapes.items()}
     assert jax.eval_shape(task.loss, task.shapes(), batch, task.model.init_state(task.cfg, 2)).shape == ()
-    assert all(np.all((v >= 0) & (v < (8 if k[0] == 'p' else getattr(task.cfg, 'V', 2)))) for k, v in batch.items())
+    limits, V = {'positions': 8, 'images': 256}, getattr(task.cfg, 'V', 2)
+    assert all(np.all((v >= 0) & (v < limits.get(k.split('_')[0], V))) for k, v in batch.items())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from lmx.errors import InputError
 def test_presets_exist(name):
   preset = train_step.PRESETS[name]
   task, _ = task_lib.build_task(preset.model, preset.changes)
-  assert task_lib.resolve_length(task.cfg, preset.batch, preset.length) == preset.length
+  assert task_lib.resolve_length(task, preset.batch, preset.length) == preset.length
   subject = train_step.Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, None, None)
   spec = torch_client.spec(subject)
   assert (spec['V'], spec['D'], spec['batch']) == (task.cfg.V, task.cfg.D, preset.batch)

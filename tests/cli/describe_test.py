@@ -22,6 +22,7 @@ from lmx.config import resolve
     ('bert:base', '109,482,240'),
     ('bert:large', '335,141,888'),
     ('rnn_lm:large', '66,022,000'),
+    ('cfnet:resnet50', '23,508,032'),
   ],
 )
 def test_totals(name, count):
@@ -44,6 +45,14 @@ def test_heads_stand_on_a_line_of_their_own(capsys):
   heads, total = capsys.readouterr().out.rstrip().split('\n')[-2:]
   assert heads.startswith('heads, not in the total (mlm ') and 'objective nsp 258' in heads  # 2 x (128 + 1)
   assert total.startswith('total parameters')
+
+
+def test_images_are_counted_by_pixels_and_running_statistics_apart(capsys):
+  assert main(['describe', 'cfnet:tiny', '--length=24', '--batch=2']) == 0
+  lines = capsys.readouterr().out.rstrip().split('\n')
+  assert 'operations a pixel, images of 24 x 24' in lines and 'memory for batch 2 x 24 x 24' in lines
+  # 2 of each channel: stem 6; blocks 4 + 4 + 16 + 16, 6 + 6 + 24 + 24, 8 + 8 + 32 + 32; head 3 x 16; auxiliary 8
+  assert f'running statistics {2 * (6 + 40 + 60 + 80 + 48 + 8)}' in lines[-2]
 
 
 def test_all_layers_and_changes(capsys):

@@ -108,6 +108,21 @@ def test_a_vocabulary_smaller_than_the_tokenizer_is_refused():
     resolve.to_run(full, vocab_size=11)
 
 
+@pytest.mark.parametrize(
+  ('model', 'objective', 'message'),
+  [
+    ('cfnet', 'classify', 'got classify with model cfnet, which reads images; expected segment'),
+    ('ntm', 'classify', 'got classify with model ntm, which reads vectors; expected bits'),
+    ('bert', 'segment', 'got segment with model bert, which does not read images; expected masked_lm'),
+    ('bert', 'bits', 'got bits with model bert, which does not read vectors; expected masked_lm'),
+  ],
+)
+def test_an_objective_and_a_model_of_other_inputs_are_refused(model, objective, message):
+  sections = {'model': {'name': model, 'variant': 'tiny'}, 'objective': {'name': objective}}
+  with pytest.raises(InputError, match=f'objective.name: {message}'):
+    resolve.to_run(resolve.resolve({**SMALL, **sections}))
+
+
 def test_the_digest_follows_what_is_computed_and_nothing_else():
   base = resolve.resolve(SMALL)
   assert resolve.digest(base) == resolve.digest(resolve.resolve(SMALL, ['train.log_every=3', 'data.cache_dir=x']))

@@ -169,3 +169,5 @@ def test_from_the_command_line(tmp_path, capsys):
   (alone,) = json.loads(file.read_text())
   assert alone['perplexity_per_token'] == pytest.approx(trained['parts']['trigram'], rel=1e-2)  # one token more
   assert cli.main(['ngrams', f'--config={TRAIN}', *text, f'--output={tmp_path}/no/where.json', '--models=kn1']) == 2
+  generated = ['ngrams', '--config=experiments/ntm/quickstart.py:tiny']
+  assert cli.main(generated) == 2 and 'data.dataset: got "generated", which has no text' in capsys.readouterr().err
