@@ -32,7 +32,7 @@ COMMANDS = {
   'generate': 'generate text with a trained model',
   'translate': 'translate lines of text with a trained encoder-decoder',
   'embed': 'write the hidden states of all layers for the lines of a text file',
-  'predict': 'predict labels, tags, answers or scores of new inputs',
+  'predict': 'predict labels, tags, answers, scores or masks of new inputs',
   'results': 'show metrics of runs, averaged over seeds of one config on the same data',
   'runs': 'list the runs below a folder with their states',
   'report': 'write a run as one HTML page',

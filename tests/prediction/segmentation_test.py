@@ -17,7 +17,7 @@ from lmx.data import image_files, pipeline
 from lmx.errors import InputError
 from lmx.objectives import segment
 from lmx.prediction import segmentation
-from lmx.runs import convert, init
+from lmx.runs import convert, init, restore
 
 COLOURS = np.array([[200, 20, 20], [20, 200, 20], [20, 20, 200]], np.uint8)
 SIZES = {'a': (20, 12), 'b': (12, 20), 'c': (31, 17), 'd': (8, 8)}
@@ -221,6 +221,33 @@ def test_bad_inputs_are_refused(files, args, message, folder, tmp_path, monkeypa
     put(tmp_path / 'in' / name, np.zeros((*size, 3), np.uint8))
   code, _, error = run('--workdir', folder / 'run', '--input', 'in', *args, capsys=capsys)
   assert code == 2 and message in error
+
+
+def test_a_run_is_read_with_the_data_of_a_config(folder):
+  config = resolve.load(
+    'experiments/cfnet/own.py', [f'data.manual_dir={folder / "data"}', f'data.cache_dir={folder / "cache"}']
+  )
+  other = restore.load(folder / 'run', 'best', ['data.batch_size=3'], config.to_dict())
+  assert other.run.name == 'cfnet_own_resnet50' and other.run.model.D == 16
+  assert other.run.objective.classes == 3 and other.run.data.tokenizer_path == '' and other.run.data.length == 480
+  assert other.corpus().manifest['label_names'] == other.labels
+
+
+@pytest.mark.parametrize(
+  ('args', 'message'),
+  [
+    (['ngrams', '--config=experiments/cfnet/own.py'], 'got "segmentation_files", which has no text'),
+    (['ngrams', '--config=experiments/ntm/quickstart.py'], 'got "generated", which has no text'),
+    (['export', '--workdir={}/run', '--to={}/exported'], 'model "cfnet" has no Hugging Face format'),
+    (
+      ['generate', '--workdir={}/run', '--prompt=a'],
+      'reads images; expected a model that reads one text; this run can predict',
+    ),
+  ],
+)
+def test_commands_for_texts_refuse_images(args, message, folder, capsys):
+  assert main.main([arg.format(folder) for arg in args]) == 2
+  assert message in capsys.readouterr().err
 
 
 def test_pixels_without_a_class_are_not_scored(loaded):
