@@ -105,6 +105,7 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int) -> dict[s
     'rows': subject.rows.stop,
     'length': subject.batches.length,
     'batch_tokens': sum(tokens) / (steps * rounds),
+    'unit': subject.batches.unit,
     'steps': steps,
     'rounds': rounds,
     'workers': data.workers,
@@ -119,8 +120,8 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int) -> dict[s
 
 
 def count_positions(batch: Mapping[str, np.ndarray], length: int) -> int:
-  """Return the positions of a batch: those of its tokens, whose rows may be shorter than `length`."""
-  for name in ('tokens_BT', 'tokens_BGT'):
+  """Return the positions of a batch: those of its tokens or pixels, whose rows may be shorter than `length`."""
+  for name in ('tokens_BT', 'tokens_BGT', 'labels_BYX'):
     if name in batch:
       return batch[name].size
   return len(batch['index_B']) * length
@@ -171,17 +172,18 @@ def format_lines(metrics: Mapping[str, Any]) -> list[str]:
   rates = '{:,.0f} ({:,.0f} to {:,.0f})'.format(
     *(metrics[name] for name in ('tokens_per_second', 'quartile_1', 'quartile_3'))
   )
+  unit = metrics['unit']
   rows = [
     ('data', metrics['data']),
     ('threads', f'{metrics["workers"]} (data.workers), {metrics["prefetch"]} batches ahead, {metrics["cores"]} cores'),
-    ('a batch', f'{metrics["batch_tokens"]:,.0f} tokens in {1000 * metrics["batch_seconds"]:,.1f} ms'),
-    ('tokens a second', f'{rates}, median and quartiles of {metrics["rounds"]} rounds of {metrics["steps"]} batches'),
-    ('tokens a core second', f'{metrics["tokens_per_core_second"]:,.0f}'),
+    ('a batch', f'{metrics["batch_tokens"]:,.0f} {unit} in {1000 * metrics["batch_seconds"]:,.1f} ms'),
+    (f'{unit} a second', f'{rates}, median and quartiles of {metrics["rounds"]} rounds of {metrics["steps"]} batches'),
+    (f'{unit} a core second', f'{metrics["tokens_per_core_second"]:,.0f}'),
   ]
   if step := metrics.get('step'):
     rows += [
       ('the step', f'{step["seconds"]:.4g} s ({step["source"]})'),
-      ('it reads of a host', f'{step["tokens_per_second"]:,.0f} tokens a second'),
+      ('it reads of a host', f'{step["tokens_per_second"]:,.0f} {unit} a second'),
       ('built / read', f'{step["ratio"]:,.1f}; of one core {step["ratio_of_a_core"]:,.1f}'),
     ]
   share = f'{metrics["rows"]:,} of {metrics["batch"]:,} rows of {metrics["length"]:,}'

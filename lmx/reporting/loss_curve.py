@@ -27,7 +27,7 @@ def smooth(values: np.ndarray) -> np.ndarray:
 
 
 def draw(
-  records: Sequence[Mapping[str, Any]], path: pathlib.Path, results: Mapping[str, Any], tokens_per_step: int = 0
+  records: Sequence[Mapping[str, Any]], path: pathlib.Path, results: Mapping[str, Any], step_size: str = ''
 ) -> None:
   """Draw the losses of a run by update, with the validation losses of the baselines as horizontal lines.
 
@@ -37,7 +37,7 @@ def draw(
     results: values of `results.json`, or {}: `name`, `model`, `dataset`, `split`, `metric` and the metric's value.
       Optional: `validation_baselines` and `baselines` (of `split`), each with a `loss` in nats per token, and
       `trigger_step`, at which averaging began.
-    tokens_per_step: tokens of a global batch, for the label of the horizontal axis.
+    step_size: tokens of a global batch in words, such as '2,560 tokens', for the label of the horizontal axis.
   """
   from matplotlib.figure import Figure  # imported here: it takes half a second, which other commands save
 
@@ -57,7 +57,7 @@ def draw(
   axes.set_ylim(*_limits(curves, [b['loss'] for b in lines.values()]))
   axes.set_xlim(0, last * 1.02)
   axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
-  axes.set_xlabel('training step' + (f' ({tokens_per_step:,} tokens each)' if tokens_per_step else ''), color='0.3')
+  axes.set_xlabel('training step' + (f' ({step_size} each)' if step_size else ''), color='0.3')
   if not results.get('metric', 'perplexity_per_token').startswith('perplexity_per_'):
     axes.set_ylabel('loss (nats)', color='0.3')
   else:

@@ -182,6 +182,7 @@ class Logger:
     *,
     start_step: int = 0,
     tokens_per_step: int,
+    unit: str = 'tokens',
     primary: bool = True,
     every: int = 10,
     every_seconds: float = 10.0,
@@ -195,6 +196,7 @@ class Logger:
       total_steps: steps of the whole run.
       start_step: steps done before this session.
       tokens_per_step: tokens of a global batch, for tokens/s.
+      unit: name of these tokens, such as 'pixels'.
       primary: whether this process writes; the others do nothing.
       every: steps between two training records.
       every_seconds: least seconds between two plain lines, without a progress bar.
@@ -204,7 +206,7 @@ class Logger:
     self.mirror = storage.Mirror(workdir, ('metrics.jsonl', 'samples.txt') if primary else ())
     self.workdir, self.path = self.mirror.local, str(workdir).rstrip('/')
     self.primary, self.total_steps, self.start_step = primary, total_steps, start_step
-    self.tokens_per_step, self.every, self.every_seconds = tokens_per_step, every, every_seconds
+    self.tokens_per_step, self.unit, self.every, self.every_seconds = tokens_per_step, unit, every, every_seconds
     self._pending: tuple[int, float, float, Mapping[str, Any]] | None = None
     # (step, time, seconds waited) from which the next rate is measured
     self._rate_start: tuple[int, float, float] | None = None
@@ -312,7 +314,7 @@ class Logger:
     values = _scalars(jax.device_get(dict(metrics)))
     last_step, last, last_waited = self._rate_start or (step, now, waited)
     if step > last_step and now > last:
-      values['tokens_per_second'] = (step - last_step) * self.tokens_per_step / (now - last)
+      values[f'{self.unit}_per_second'] = (step - last_step) * self.tokens_per_step / (now - last)
       values['wait_share'] = (waited - last_waited) / (now - last)
     if record:
       self._rate_start = (step, now, waited)
@@ -321,8 +323,8 @@ class Logger:
 
   def _show_progress(self, step: int, values: Record, now: float) -> None:
     """Update the progress bar, or print a plain line if the last one is at least `every_seconds` old."""
-    rate = values.get('tokens_per_second')  # None at a session's first step
-    shown = f'{_count(rate)} tokens/s' if rate else ''
+    rate = values.get(f'{self.unit}_per_second')  # None at a session's first step
+    shown = f'{_count(rate)} {self.unit}/s' if rate else ''
     after = (self.total_steps - step) * self.tokens_per_step / rate if rate else 0
     left = f'{waiting.duration(after)} left' if after else ''
     if not self._bar.disable:
@@ -417,7 +419,8 @@ class Logger:
     """Draw loss.png from metrics.jsonl and the values of results.json, {} before these exist."""
     if self.primary:
       self.flush()
-      loss_curve.draw(read_metrics(self.workdir), self.workdir / 'loss.png', results, self.tokens_per_step)
+      size = f'{self.tokens_per_step:,} {self.unit}'
+      loss_curve.draw(read_metrics(self.workdir), self.workdir / 'loss.png', results, size)
 
   def close(self) -> None:
     """Write the pending record and close the files; safe to call twice, and after a failure."""

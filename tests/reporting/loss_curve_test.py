@@ -33,7 +33,7 @@ def test_smoothing():
   'records', [[], [{'step': 1, 'split': 'train', 'loss': math.nan}], [{'step': 3, 'split': 'valid', 'loss': 90.0}]]
 )
 def test_plot_of_next_to_nothing(tmp_path, records):
-  loss_curve.draw(records, tmp_path / 'loss.png', {}, 8)
+  loss_curve.draw(records, tmp_path / 'loss.png', {}, '8 tokens')
   assert image.imread(tmp_path / 'loss.png').std() > 0.01
 
 

@@ -179,17 +179,22 @@ def test_a_finished_run_names_its_files(tmp_path):
   assert len({line.index(str(tmp_path)) for line in lines}) == 1
 
 
-def test_plain_lines_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
-  now = [0.0]
+@pytest.mark.parametrize('unit', ['tokens', 'pixels'])
+def test_plain_lines_where_there_is_no_terminal(tmp_path, monkeypatch, capsys, unit):
+  now, options = [0.0], {} if unit == 'tokens' else {'unit': unit}
   monkeypatch.setattr(run_log.time, 'monotonic', lambda: now[0])
-  with run_log.Logger(tmp_path, 100, tokens_per_step=5000, every=1, every_seconds=10, terminal=False) as logger:
+  with run_log.Logger(
+    tmp_path, 100, tokens_per_step=5000, every=1, every_seconds=10, terminal=False, **options
+  ) as logger:
     for step in range(1, 41):
       logger.train(step, metrics_of(step))
       now[0] += 1
   lines = capsys.readouterr().err.splitlines()
   assert [line.split()[1] for line in lines] == ['1/100', '11/100', '21/100', '31/100']
   assert lines[0] == 'step 1/100  loss 10.0000  lr 1.00e-03'
-  assert lines[1] == 'step 11/100  loss 0.9091  lr 1.00e-03  5.0k tokens/s  1:29 left'
+  assert lines[1] == f'step 11/100  loss 0.9091  lr 1.00e-03  5.0k {unit}/s  1:29 left'
+  rates = [[name for name in record if name.endswith('_per_second')] for record in run_log.read_metrics(tmp_path)[1:]]
+  assert rates == [[f'{unit}_per_second']] * len(rates)
 
 
 def test_a_figure_of_each_of_many_classes_is_written_down_alone(tmp_path, capsys):

@@ -135,6 +135,7 @@ class ImageBatches(Batches):
   """
 
   LEAST = 1
+  unit = 'pixels'
 
   def __init__(
     self, corpus: Any, split: str, batch_size: int, length: int, cfg: Config, *, seed: int, train: bool, shuffle: bool

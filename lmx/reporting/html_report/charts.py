@@ -27,10 +27,12 @@ _OF_THE_LOG = ('step', 'split', 'seconds')
 _TITLES = {
   'lr': 'Learning rate',
   'tokens_per_second': 'Tokens per second',
+  'pixels_per_second': 'Pixels per second',
   'wait_share': 'Share of time spent waiting for data',
 }
-_FROM_ZERO = ('lr', 'tokens_per_second', 'wait_share')
-_FIRST = ('lr', 'tokens_per_second')  # of the training metrics, always shown
+_RATES = ('tokens_per_second', 'pixels_per_second')
+_FROM_ZERO = ('lr', *_RATES, 'wait_share')
+_FIRST = ('lr', *_RATES)  # of the training metrics, always shown
 
 Points = list[tuple[int, float]]
 
