@@ -38,6 +38,11 @@ def grid(cfg, Y, X):
   return -(-Y // PATCH), -(-X // PATCH)
 
 
+def auxiliary_grid(cfg, Y, X):
+  y, x = grid(cfg, Y, X)
+  return -(-y // 2), x
+
+
 def apply(cfg, params, batch, state=(), key=None, *, all_layers=False, axis=None):
   images_BYXC = batch['images_BYXC'].astype(jnp.float32) / 255 - 0.5
   B, Y, X, _ = images_BYXC.shape
@@ -53,5 +58,5 @@ def apply(cfg, params, batch, state=(), key=None, *, all_layers=False, axis=None
     mean_D = total(sum_D) / jnp.maximum(total(count), 1)
     statistics = {'mean': jax.lax.stop_gradient(mean_D)}
   last_BTD = jnp.tanh(first_BTD - mean_D) @ params['head']
-  auxiliary_BTD = first_BTD[..., :-1] if cfg.has_auxiliary else None
-  return Features(last_BTD, auxiliary_BTD=auxiliary_BTD, statistics=statistics), ()
+  auxiliary_BTD = first_BTD.reshape(B, y, x, -1)[:, ::2, :, :-1].reshape(B, -1, cfg.D - 1)  # of every second row
+  return Features(last_BTD, auxiliary_BTD=auxiliary_BTD if cfg.has_auxiliary else None, statistics=statistics), ()

@@ -142,9 +142,10 @@ def _block(kind: str, width: int, stride: int, first: int, dilation: int) -> tup
   return Convolution(1, width=width), convolution, Convolution(1, width=width * EXPANSION[kind])
 
 
-def path(cfg: Config) -> list[Convolution]:
-  """Return all convolutions from the image to the output in their order, the shortcuts apart."""
-  return [*stem(cfg), POOL, *(c for blocks in stages(cfg) for block in blocks for c in block.convolutions)]
+def path(cfg: Config, last: int | None = None) -> list[Convolution]:
+  """Return all convolutions from the image to the output in their order, the shortcuts apart; only up to stage `last`,
+  which is not among them, where it is given."""
+  return [*stem(cfg), POOL, *(c for blocks in stages(cfg)[:last] for block in blocks for c in block.convolutions)]
 
 
 def size(convolutions: Iterable[Convolution], positions: int) -> int:

@@ -147,6 +147,12 @@ def grid(cfg: Config, Y: int, X: int) -> tuple[int, int]:
   return resnet.size(resnet.path(cfg), Y), resnet.size(resnet.path(cfg), X)
 
 
+def auxiliary_grid(cfg: Config, Y: int, X: int) -> tuple[int, int]:
+  """Return (rows, columns) of the map of the auxiliary features, which is larger where the last stage has a stride."""
+  before = resnet.path(cfg, cfg.N - 1)
+  return resnet.size(before, Y), resnet.size(before, X)
+
+
 def normalize_images(cfg: Config, images_BYXC: Array) -> Array:
   """Return images of 0 to 255 with the channels' mean 0 and standard deviation 1, in the compute type."""
   mean_C, std_C = jnp.asarray(cfg.mean, jnp.float32), jnp.asarray(cfg.std, jnp.float32)

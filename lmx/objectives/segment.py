@@ -153,7 +153,7 @@ def _class_logits(
   class 0 is about minus infinity."""
   head, dtype = params['objective'][name], model_cfg.dtype
   logits_BTC = jnp.matmul(x_BTD.astype(dtype), head['kernel'].astype(dtype), preferred_element_type=jnp.float32)
-  y, x = model.grid(model_cfg, *size)
+  y, x = (model.auxiliary_grid if name == 'auxiliary' else model.grid)(model_cfg, *size)
   logits_BYXC = bilinear(
     (logits_BTC + head['bias']).reshape(-1, y, x, cfg.classes), size, align_corners=cfg.align_corners
   )

@@ -42,6 +42,17 @@ def evaluated(cfg, params, images_BYXC):
   return cfnet.apply(cfg, params, {'images_BYXC': images_BYXC}, ())[0]
 
 
+@pytest.mark.parametrize('fields', [{}, {'stride': 32}, {'blocks': (1, 1), 'widths': (4, 6)}])
+def test_auxiliary_features_are_in_rows_of_their_own_grid(fields):
+  """Which is larger where the last stage has a stride."""
+  cfg = registry.config('cfnet', 'tiny', **fields)
+  images = {'images_BYXC': jax.ShapeDtypeStruct((1, 70, 49, 3), jnp.uint8)}
+  run = lambda key, batch: cfnet.apply(cfg, cfnet.init(cfg, key), batch, ())[0]
+  features = jax.eval_shape(run, jax.random.key(0), images)
+  assert features.auxiliary_BTD.shape[1] == np.prod(cfnet.auxiliary_grid(cfg, 70, 49))
+  assert (features.auxiliary_BTD.shape[1] > features.last_BTD.shape[1]) == bool(fields)
+
+
 def test_features_are_in_rows_of_the_grid():
   cfg = config()
   assert cfnet.grid(cfg, 33, 48) == (5, 6)

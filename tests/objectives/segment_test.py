@@ -55,7 +55,7 @@ def logits(cfg, images, name='classifier', row='last_BTD') -> np.ndarray:
   """The logits at the size of the image, by matrices of weights."""
   features, _ = tiny.apply(tiny.Config(), params(cfg)['model'], {'images_BYXC': images})
   head = params(cfg)['objective'][name]
-  y, x = tiny.grid(tiny.Config(), *images.shape[1:3])
+  y, x = (tiny.auxiliary_grid if name == 'auxiliary' else tiny.grid)(tiny.Config(), *images.shape[1:3])
   small = (getattr(features, row) @ head['kernel'] + head['bias']).reshape(len(images), y, x, C)
   rows, columns = (
     interpolation.weights(a, b, align_corners=cfg.align_corners) for a, b in zip((y, x), images.shape[1:3], strict=True)
