@@ -19,7 +19,7 @@ from lmx.runs import training
 from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
-_CORRELATIONS = ('f1', 'matthews', 'pearson', 'spearman')  # metrics of at most 1
+_CORRELATIONS = ('f1', 'matthews', 'pearson', 'spearman', 'miou')  # metrics of at most 1
 _ANSWERS = ('exact_match', 'best_f1', 'best_f1_threshold', 'answered_f1', 'unanswered_f1')
 _SHOWN = (
   'perplexity_per_token',
@@ -36,7 +36,10 @@ _SHOWN = (
   'matthews',
   'pearson',
   'spearman',
+  'pixel_accuracy',
+  'miou_with_background',
 )
+_SERIES = ('optimal_', 'accuracy_beyond_')  # beginnings of names
 
 
 class Evaluation(NamedTuple):
@@ -203,7 +206,7 @@ def summary(metrics: Mapping[str, Any]) -> str:
   fraction = metric == 'bits_per_character' or metric in _CORRELATIONS and 'questions' not in metrics
   form = '12.2%' if metric == 'accuracy' else '12,.3f' if fraction else '12,.2f'
   lines = [title, *(f'  {label:24} {value:{form}}' for label, value in rows)]
-  for name in (*_SHOWN, *(name for name in metrics if '_per_sequence_at_' in name or name.startswith('optimal_'))):
+  for name in (*_SHOWN, *(name for name in metrics if '_per_sequence_at_' in name or name.startswith(_SERIES))):
     if name in metrics and name != metric:
       text = f'{metrics[name]:12.1%}' if name.endswith('accuracy') else f'{metrics[name]:12,.3f}'
       lines.append(f'  {name.replace("_", " "):24} {text}')

@@ -1,7 +1,8 @@
-"""Samples of a finished run: text, predictions of masked tokens, nearest words, figures of a memory, translations."""
+"""Samples of a finished run: text, masked tokens, nearest words, translations, figures of a memory or of images."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ def generate_samples(
   translations: Sequence[translation.TranslatedPair],
   workdir: epath.Path,
 ) -> str:
-  """Return the samples of a run as text; those of a model with a memory are figures in its work directory.
+  """Return the samples of a run as text; figures, of a memory or of images, are in its work directory.
 
   Args:
     run: the run.
@@ -81,8 +82,8 @@ def generate_samples(
   kind = objectives.get(run.objective_name).SAMPLES
   if kind == 'translations':
     parts = _translations(run, corpus, params, translations)
-  elif kind == 'memory':
-    parts = _memory(run, corpus, params, workdir)
+  elif kind in ('memory', 'segmentations'):
+    parts = {'memory': _memory, 'segmentations': _segmentations}[kind](run, corpus, params, workdir)
   else:
     parts = {'text': _texts, 'gaps': _gaps, 'neighbours': _neighbours}[kind](run, corpus, params)
   return '\n\n----\n\n'.join(parts)
@@ -161,3 +162,56 @@ def _memory(run: schema.Run, corpus: Corpus, params: Params, workdir: epath.Path
     if jax.process_index() == 0:
       plots.memory(path, episode, memory)
     yield f'{path.name}: {int(episode["size_B"][0])} items, {wrong.sum():,} of {wrong.size:,} bits wrong'
+
+
+def _segmentations(run: schema.Run, corpus: Corpus, params: Params, workdir: epath.Path) -> Iterator[str]:
+  """Draw images of the evaluated split as segmentations.png; yield a line on each."""
+  pictures = segment_images(run, corpus, params, run.samples.count)
+  names, path = corpus.manifest['label_names'], workdir / 'segmentations.png'
+  if jax.process_index() == 0:
+    plots.segmentations(path, pictures, names, corpus.manifest['palette'])
+  for number, picture in enumerate(pictures):
+    truth_YX = picture.masks['truth']
+    right_YX = (picture.masks['prediction'] == truth_YX) & (truth_YX >= 0)
+    yield f'{path.name}, row {number + 1}: {right_YX.sum() / max((truth_YX >= 0).sum(), 1):.1%} of its pixels right'
+
+
+def segment_images(run: schema.Run, corpus: Corpus, params: Params, count: int) -> list[plots.Picture]:
+  """Return the first images of the evaluated split with truth, prediction and, from a head with attention, the weights
+  of one pixel, averaged over heads.
+
+  The pixel is the one that is farthest from any object if the batch has `distance_BYX`, else the middle one.
+  """
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  batches = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
+  batch = batches(0, slice(0, min(count, batches.batch_size, batches.examples)))
+  predict = jax.jit(objective.predict, static_argnums=(0, 1, 2))
+  predicted, _ = jax.device_get(predict(run.objective, model, run.measured, params, batch, ()))
+  a_BHTS = None
+  if hasattr(model, 'attention'):
+    with contextlib.suppress(InputError):  # a head without attention
+      a_BHTS = jax.device_get(jax.jit(model.attention, static_argnums=0)(run.measured, params['model'], batch))
+  pictures = []
+  for b, image_YXC in enumerate(batch['images_BYXC']):
+    masks = {'truth': batch['labels_BYX'][b], 'prediction': predicted['classes_BYX'][b]}
+    Y, X, _ = image_YXC.shape
+    pixel, attention_YX = (Y // 2, X // 2), None
+    if 'distance_BYX' in batch:
+      row, column = np.unravel_index(np.argmax(batch['distance_BYX'][b]), (Y, X))
+      pixel = int(row), int(column)
+    if a_BHTS is not None:
+      grid = model.grid(run.measured, Y, X)
+      attention_YX = _attention_of(a_BHTS[b].mean(axis=0), grid, (pixel[0] / max(Y - 1, 1), pixel[1] / max(X - 1, 1)))
+    pictures.append(plots.Picture(image_YXC, masks, attention_YX, pixel))
+  return pictures
+
+
+def _attention_of(a_TS: np.ndarray, grid: tuple[int, int], place: tuple[float, float]) -> np.ndarray:
+  """Return the attention weights of the position nearest to a place, given as shares of the side, as a map.
+
+  The keys are the positions of the grid, or every second row and column of them.
+  """
+  row, column = (round(share * (size - 1)) for share, size in zip(place, grid, strict=True))
+  weights_S = a_TS[row * grid[1] + column]
+  halves = ((grid[0] + 1) // 2, (grid[1] + 1) // 2)
+  return weights_S.reshape(grid if weights_S.size == grid[0] * grid[1] else halves)

@@ -24,7 +24,8 @@ An objective exports
   model_batch(cfg, batch) -> batch (optional): the batch with a row for each row of `Output.features`, and `valid_BT`
     if the loss depends on it; by default the batch itself;
   UNIT (optional): unit of the weight of its first term, by default 'tokens';
-  SAMPLES: samples that a run prints at its end: 'text' (generated), 'gaps' (filled in), or 'none'.
+  SAMPLES: samples that a run prints at its end: 'text' (generated), 'gaps' (filled in), figures ('memory',
+    'segmentations'), or 'none'.
 A model may add its own terms in training, such as the activation penalties of the AWD-LSTM. It then exports
 `penalties(cfg, params, features, batch) -> {name: sum}` and `penalty_weights(cfg, batch) -> {name: weight}`. The step
 computes them from `Output.features`, so every objective returns its features.

@@ -1,5 +1,5 @@
-"""Figures of runs: an NTM's memory, attention weights of a translation, scores by length, confusion matrices, metrics
-by update.
+"""Figures of runs: an NTM's memory, attention weights of a translation, segmented images, scores by length, confusion
+matrices, metrics by update.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,6 +115,61 @@ def alignment(path: Any, a_TS: np.ndarray, source: Sequence[str], target: Sequen
   axes.set_yticks(np.arange(T), [_escape(word) for word in target])
   axes.xaxis.tick_top()
   axes.tick_params(length=0)
+  _save(figure, path)
+
+
+class Picture(NamedTuple):
+  """Segmented image for `segmentations`.
+
+  Attributes:
+    image: (Y, X, 3) uint8.
+    masks: title -> class of each pixel, (Y, X), -1 for none.
+    attention: attention weights of `pixel` over the image, at any resolution, or None.
+    pixel: row and column whose attention it is.
+  """
+
+  image: np.ndarray
+  masks: Mapping[str, np.ndarray]
+  attention: np.ndarray | None = None
+  pixel: tuple[int, int] = (0, 0)
+
+
+def segmentations(path: Any, pictures: Sequence[Picture], names: Sequence[str], shades: Sequence[str]) -> None:
+  """Draw images in rows: the image, each of its masks, and attention weights where given, brighter for more.
+
+  A cross marks the pixel whose attention is drawn. Pixels without a class are white.
+
+  Args:
+    path: image file to write.
+    pictures: the rows.
+    names: names of the classes; those in the masks are in the legend.
+    shades: colours of the classes, as '#rrggbb'.
+  """
+  from matplotlib import colors, patches
+  from matplotlib.figure import Figure
+
+  columns = max(1 + len(picture.masks) + (picture.attention is not None) for picture in pictures)
+  figure = Figure(figsize=(2.2 * columns, 2.2 * len(pictures) + 0.6), layout='constrained')
+  grid = figure.subplots(len(pictures), columns, squeeze=False)
+  colours_C4 = np.array([*(colors.to_rgba(shade) for shade in shades), (1, 1, 1, 1)])  # -1, no class, is the last
+  for axes in grid.ravel():
+    axes.set_axis_off()
+  for row, picture in zip(grid, pictures, strict=True):
+    panels = [('image', picture.image), *((title, colours_C4[mask]) for title, mask in picture.masks.items())]
+    for axes, (title, pixels) in zip(row, panels, strict=False):
+      axes.imshow(pixels, interpolation='nearest')
+      axes.set_title(title, fontsize=9)
+    if picture.attention is not None:
+      axes, (Y, X, _) = row[len(panels)], picture.image.shape
+      axes.imshow(np.asarray(picture.image).mean(axis=2), cmap='gray', vmin=0, vmax=400)
+      axes.imshow(picture.attention, cmap='inferno', alpha=0.75, extent=(-0.5, X - 0.5, Y - 0.5, -0.5))
+      axes.set_title('attention of the cross', fontsize=9)
+      for marked in (row[0], axes):
+        marked.plot(picture.pixel[1], picture.pixel[0], marker='x', color='white', markeredgewidth=3, markersize=8)
+        marked.plot(picture.pixel[1], picture.pixel[0], marker='x', color='black', markeredgewidth=1, markersize=7)
+  shown = sorted({int(c) for picture in pictures for mask in picture.masks.values() for c in np.unique(mask) if c >= 0})
+  handles = [patches.Patch(color=shades[c], label=_escape(names[c])) for c in shown]
+  figure.legend(handles=handles, loc='outside lower center', ncols=min(len(handles), 8) or 1, frameon=False, fontsize=9)
   _save(figure, path)
 
 

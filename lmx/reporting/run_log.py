@@ -42,6 +42,7 @@ _FILES = {  # of a finished run
   'results.json': 'results',
   'loss.png': 'loss curve',
   'confusion.png': 'confusions',
+  'segmentations.png': 'segmented images',
   'samples.txt': 'samples',
   'translations.txt': 'translations',
   'predictions.json': 'answers',

@@ -1,4 +1,4 @@
-"""Pictures of a memory: one file for each length, whatever the number of heads, and without a memory too."""
+"""Pictures of a memory, one for each length, with and without heads; and of segmented images."""
 
 from __future__ import annotations
 
@@ -58,3 +58,21 @@ def test_a_picture_of_a_long_text_has_fewer_dots_to_the_inch(tmp_path):
   for inches, wide in ((2, 240), (600, 8000)):  # 600: of some 2,000 words
     plots._save(figure.Figure(figsize=(inches, 1)), tmp_path / 'x.png')
     assert image.imread(tmp_path / 'x.png').shape[1] == pytest.approx(wide, abs=1)
+
+
+@pytest.mark.parametrize('attends', [False, True])
+def test_segmented_images_have_the_colours_of_their_classes(tmp_path, attends):
+  from matplotlib import image
+
+  mask_YX = np.array([[0, 0, 1], [0, -1, 1]])
+  attention_YX = np.array([[0.0, 1.0]]) if attends else None
+  picture = plots.Picture(
+    np.full((2, 3, 3), 200, np.uint8), {'truth': mask_YX, 'prediction': 0 * mask_YX}, attention_YX
+  )
+  plots.segmentations(tmp_path / 'x.png', [picture, picture], ['sea $', 'land'], ['#0000ff', '#00ff00'])
+  shown = np.rint(255 * image.imread(tmp_path / 'x.png')[..., :3]).astype(int)
+  area = lambda colour: np.sum(np.all(shown == colour, axis=-1))
+  sea, land = area((0, 0, 255)), area((0, 255, 0))
+  assert sea > 3 * land > 0  # 9 and 2 pixels of each row
+  panels = 4 if attends else 3
+  assert shown.shape[1] == pytest.approx(2.2 * 120 * panels, abs=2)

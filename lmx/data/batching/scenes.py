@@ -35,6 +35,7 @@ from lmx.data.tokenizers import build as tokenizers
 from lmx.errors import InputError, check_least
 
 CLASSES = ('land', 'sea', 'water', 'boat', 'duck')
+PALETTE = ('#c8bea0', '#2850b4', '#78d2e6', '#6e281e', '#f0dc3c')  # of the classes in pictures
 LAND, SEA, BOAT = (CLASSES.index(name) for name in ('land', 'sea', 'boat'))  # water is SEA + 1, duck BOAT + 1
 VERSION = 1  # of the random draws; increase it when the same seed gives other pictures
 _STRIP = 3.0, 5.0  # half the width of the strip of land, in pixels
@@ -162,7 +163,7 @@ def corpus() -> Corpus:
   """Return a placeholder corpus with the names of the classes: three splits that contain only their names."""
   placeholder = Corpus.from_texts({name: [name] for name in ('train', 'valid', 'test')}, tokenizers.train('bytes', ()))
   dataset = {'name': 'generated', 'version': VERSION}
-  manifest = {**placeholder.manifest, 'dataset': dataset, 'label_names': list(CLASSES)}
+  manifest = {**placeholder.manifest, 'dataset': dataset, 'label_names': list(CLASSES), 'palette': list(PALETTE)}
   return dataclasses.replace(placeholder, manifest=manifest, hash=manifest_hash(manifest))
 
 

@@ -1,0 +1,63 @@
+"""Samples of a run on images: truth, prediction, and the attention of the pixel that is farthest from any object."""
+
+from __future__ import annotations
+
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from lmx.data import pipeline
+from lmx.evaluation import samples
+from lmx.models import registry
+from lmx.objectives import segment
+from tests import drawn
+from tests import tiny_segmenter as tiny
+
+
+def run_and_params():
+  batching = {'name': 'scenes', 'size': 8, 'eval_examples': 3}
+  data = pipeline.Config(dataset='generated', batching=batching, length=32, eval_batch_size=8)
+  objective = segment.Config(classes=5)
+  run = types.SimpleNamespace(
+    model_name='tiny',
+    objective_name='segment',
+    measured=tiny.Config(),
+    objective=objective,
+    data=data,
+    evaluation=types.SimpleNamespace(split='test', batch_size=0, stride=0),
+    samples=types.SimpleNamespace(count=2),
+    matmul_precision='',
+  )
+  init = lambda cfg, key: {'model': tiny.init(cfg, key), 'objective': segment.init(objective, tiny, cfg, key)}
+  return run, pipeline.load(data), drawn.params(init, run.measured)
+
+
+@pytest.mark.parametrize('has_attention', [True, False])
+def test_segmented_images_are_drawn_with_the_attention_of_one_pixel(tmp_path, monkeypatch, has_attention):
+  model = types.ModuleType('tiny')
+  vars(model).update(vars(tiny))
+  if has_attention:  # two heads, of 64 positions to every second row and column; T sees S only where S is T / 4
+    model.attention = lambda cfg, params, batch: (
+      jax.numpy.ones((len(batch['images_BYXC']), 2, 1, 1)) * jax.numpy.eye(16).repeat(4, axis=0)
+    )
+  monkeypatch.setattr(registry, 'get', lambda name: model)
+  run, corpus, params = run_and_params()
+  pictures = samples.segment_images(run, corpus, params, 9)
+  batch = pipeline.batches(run.data, corpus, 'test', 0, train=False)(0)
+  assert len(pictures) == 3  # all that there are
+  for b, picture in enumerate(pictures):
+    np.testing.assert_array_equal(picture.image, batch['images_BYXC'][b])
+    np.testing.assert_array_equal(picture.masks['truth'], batch['labels_BYX'][b])
+    assert picture.masks['prediction'].shape == (32, 32)
+    assert batch['distance_BYX'][b][picture.pixel] == batch['distance_BYX'][b].max()
+    if has_attention:
+      row, column = (round(x / 31 * 7) for x in picture.pixel)
+      assert picture.attention.shape == (4, 4) and np.argmax(picture.attention) == (row * 8 + column) // 4
+    else:
+      assert picture.attention is None
+  lines = list(samples._segmentations(run, corpus, params, tmp_path))
+  right = np.mean(pictures[1].masks['prediction'] == pictures[1].masks['truth'])
+  assert lines[1] == f'segmentations.png, row 2: {right:.1%} of its pixels right' and len(lines) == 2
+  assert (tmp_path / 'segmentations.png').stat().st_size > 1000
