@@ -91,6 +91,7 @@ SIZES = {
   'sparse_transformer': {'V': 64, 'T': 16, 'merge': 'heads', 'fidelity': 'released', 'dropout': 0.0},
   'xlnet': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0, 'dropout_attention': 0.0},
   'character_transformer': {'V': 64, 'T': 16, 'D': 32, 'F': 32, 'H': 2, 'N': 2, 'dropout': 0.0},
+  'cfnet': {'blocks': (1, 1), 'widths': (8, 8), 'D': 32, 'dropout': 0.0, 'dropout_attention': 0.0},
 }
 AVERAGED = {'ema': 0.0, 'asgd': 'start', 'asgd_lag': True}
 OPTIONS = {  # of a model's own objective
@@ -108,6 +109,7 @@ OPTIONS = {  # of a model's own objective
   'bahdanau': {'smoothing': 0.1, 'reinforce': 1.0, 'entropy': 0.1},
   'transformer': {'smoothing': 0.1},
   'quaternion_transformer': {'smoothing': 0.1},
+  'cfnet': {'classes': 3},
 }
 FINE_TUNED = {  # model, objective other than its own, options of that objective
   'gpt': (
@@ -162,6 +164,7 @@ OPTIMIZERS = {
   'sparse_transformer': {'optimizer': 'adamw', 'lr': 1e-3, 'weight_decay': 0.01, 'schedule': 'cosine'},
   'xlnet': {'optimizer': 'adamw', 'lr': 1e-3, 'eps': 1e-6, 'weight_decay': 0.01, 'schedule': 'linear'},
   'character_transformer': {'optimizer': 'sgd', 'lr': 0.02, 'momentum': 0.99},
+  'cfnet': {'optimizer': 'sgd', 'lr': 0.01, 'momentum': 0.9, 'weight_decay': 1e-4, 'schedule': 'poly'},
 }
 
 
@@ -173,6 +176,12 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
   valid_BT = np.arange(LENGTH) < lengths_B[:, None]
   tokens = np.where(np.arange(LENGTH + 1) <= lengths_B[:, None], rng.integers(1, 64, (ROWS, LENGTH + 1)), 0)
   found = {'tokens_BT': tokens[:, :-1].astype(np.int32), 'valid_BT': valid_BT}
+  if name == 'cfnet':  # pixels without a label too
+    return {
+      'images_BYXC': rng.integers(0, 256, (ROWS, 24, 24, 3)).astype(np.uint8),
+      'labels_BYX': rng.integers(-1, 3, (ROWS, 24, 24)).astype(np.int32),
+      'row_weights_B': (lengths_B > 0).astype(np.float32),
+    }
   if name == 'ntm':
     bits = lambda x, width: ((x[..., None] >> np.arange(width)) & 1).astype(np.float32)
     return {
