@@ -937,6 +937,18 @@ MODEL_CHANGES: dict = {
     )
   },
   ('quaternion_text', 'causal'): None,  # tests/models/quaternion_test.py
+  ('cfnet', 'norm'): ({}, 'group'),
+  ('cfnet', 'norm_groups'): ({'norm': 'group'}, 2),
+  ('cfnet', 'norm_momentum'): None,  # of the running statistics alone; tests/models/cfnet_test.py has its test
+  ('cfnet', 'block'): ({}, 'basic'),
+  ('cfnet', 'blocks'): ({}, (1, 1, 2)),
+  ('cfnet', 'widths'): ({}, (4, 6, 10)),
+  ('cfnet', 'stem'): ({}, 'deep'),
+  ('cfnet', 'head'): ({}, 'fcn'),
+  ('cfnet', 'temperature'): ({}, 'split'),
+  ('cfnet', 'stride'): ({}, 4),
+  ('cfnet', 'mean'): ({}, (0.5, 0.5, 0.5)),
+  ('cfnet', 'std'): ({}, (0.5, 0.5, 0.5)),
   ('self_attention', 'score'): ({}, 'dot'),
   ('self_attention', 'S'): ({'score': 'location'}, 60),
   ('self_attention', 'window'): ({}, 'local_m'),
@@ -994,7 +1006,7 @@ ALIKE = {  # model -> another one with its fields but for a few
 
 
 # Slow besides: those that take longest, whose kinds bahdanau, bert, gpt2 and rnn_lm stand for.
-LONG = ('awd_lstm', 'quaternion_text', 'sparse_transformer', 'transformer', 'transformer_xl', 'xlnet')
+LONG = ('awd_lstm', 'cfnet', 'quaternion_text', 'sparse_transformer', 'transformer', 'transformer_xl', 'xlnet')
 
 
 @pytest.mark.parametrize(

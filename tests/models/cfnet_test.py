@@ -18,6 +18,7 @@ from lmx.models import cfnet, registry
 from tests import drawn
 
 LOCAL = {'head': 'fcn', 'pool': False}
+SHALLOW = dict(blocks=(1, 1), widths=(4, 6), stride=4)
 
 
 def config(variant='tiny', **changes):
@@ -59,6 +60,10 @@ def test_features_are_in_rows_of_the_grid():
   features = evaluated(cfg, params_of(cfg), images(2, 33, 48))
   assert features.last_BTD.shape == (2, 30, 32) and features.auxiliary_BTD.shape == (2, 30, 8)
   assert features.statistics is None
+  for stride in (4, 16, 32):  # a network of 3 stages has a stride of 16
+    sparse = config(stride=stride, auxiliary_width=0 if stride > 8 else 8)
+    features = evaluated(sparse, params_of(sparse), images(1, 33, 48))
+    assert features.last_BTD.shape[1] == math.prod(cfnet.grid(sparse, 33, 48)) in (9 * 12, 3 * 3)
   # Shifted by one position of the grid (and away from the edges), a local network's features are too.
   local = config(**LOCAL)
   image_BYXC = images(1, 160, 160)
@@ -163,7 +168,7 @@ def close(found, wanted):
 
 
 def test_batch_statistics_are_of_the_real_rows_on_any_number_of_devices():
-  cfg = config()
+  cfg = config(**SHALLOW)
   batch = {'images_BYXC': images(8, 24, 32), 'row_weights_B': np.array([1, 1, 0, 1, 1, 1, 0, 1], np.float32)}
   wanted = jax.jit(training(cfg))(params_of(cfg), batch)
   real = {k: x[batch['row_weights_B'] > 0] for k, x in batch.items()}
@@ -178,6 +183,17 @@ def test_batch_statistics_are_of_the_real_rows_on_any_number_of_devices():
   close(jax.tree.map(lambda x: np.sum(x, axis=0), gradient), wanted[1])
   statistics = flatten_dict(wanted[0][1])
   assert set(statistics) == {path for path in flatten_dict(params_of(cfg)) if path[-1] in ('mean', 'variance')}
+
+
+def test_momentum_is_the_weight_of_a_batch_in_the_running_statistics():
+  batch = {'images_BYXC': images(3, 24, 32), 'row_weights_B': np.ones(3, np.float32)}
+  whole, half = (
+    flatten_dict(jax.jit(training(cfg))(params_of(config(**SHALLOW)), batch)[0][1])
+    for cfg in (config(**SHALLOW, norm_momentum=0.999999), config(**SHALLOW, norm_momentum=0.5))
+  )
+  before = flatten_dict(params_of(config(**SHALLOW)))
+  for path, of_batch in whole.items():
+    np.testing.assert_allclose(half[path], (before[path] + of_batch) / 2, rtol=1e-4, atol=1e-4, err_msg=str(path))
 
 
 def test_group_normalisation_has_no_statistics_and_rows_of_their_own():
@@ -199,6 +215,7 @@ def test_group_normalisation_has_no_statistics_and_rows_of_their_own():
     ({'D': 18, 'H': 4}, 'got width D = 18; expected a number divisible by H = 4'),
     ({'std': (0.2, 0.0, 0.2)}, 'model.std: got .* expected 3 each, std above 0'),
     ({'m': 0}, 'model.m: got 0; expected at least 1'),
+    ({'stride': 16}, 'model.stride: got 16 with 3 stages; expected at most 8, so that .* model.auxiliary_width=0'),
   ],
 )
 def test_wrong_settings_are_refused(changes, message):
