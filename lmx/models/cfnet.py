@@ -92,11 +92,6 @@ class Config(resnet.Config):
     check_least('model', self, m=1, auxiliary_width=0)
     for name in ('dropout', 'dropout_attention'):
       check_range(f'model.{name}', getattr(self, name), 0, 1)
-    if self.auxiliary_width and self.stride >= 4 * 2 ** (self.N - 1):
-      raise InputError(
-        f'model.stride: got {self.stride} with {self.N} stages; expected at most {2**self.N}, so that the auxiliary '
-        'features have the positions of the last stage; or set model.auxiliary_width=0'
-      )
     if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
       raise InputError(f'model.std: got mean {self.mean} and std {self.std}; expected 3 each, std above 0')
 

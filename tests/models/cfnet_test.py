@@ -61,7 +61,7 @@ def test_features_are_in_rows_of_the_grid():
   assert features.last_BTD.shape == (2, 30, 32) and features.auxiliary_BTD.shape == (2, 30, 8)
   assert features.statistics is None
   for stride in (4, 16, 32):  # a network of 3 stages has a stride of 16
-    sparse = config(stride=stride, auxiliary_width=0 if stride > 8 else 8)
+    sparse = config(stride=stride)
     features = evaluated(sparse, params_of(sparse), images(1, 33, 48))
     assert features.last_BTD.shape[1] == math.prod(cfnet.grid(sparse, 33, 48)) in (9 * 12, 3 * 3)
   # Shifted by one position of the grid (and away from the edges), a local network's features are too.
@@ -215,7 +215,6 @@ def test_group_normalisation_has_no_statistics_and_rows_of_their_own():
     ({'D': 18, 'H': 4}, 'got width D = 18; expected a number divisible by H = 4'),
     ({'std': (0.2, 0.0, 0.2)}, 'model.std: got .* expected 3 each, std above 0'),
     ({'m': 0}, 'model.m: got 0; expected at least 1'),
-    ({'stride': 16}, 'model.stride: got 16 with 3 stages; expected at most 8, so that .* model.auxiliary_width=0'),
   ],
 )
 def test_wrong_settings_are_refused(changes, message):
