@@ -26,30 +26,8 @@ VARIANTS = ('resnet50', 'resnet101', 'tiny')
 
 @config.arguments(VARIANTS, epochs=80.0)
 def get_config(variant, options):
-  base = {
-    'name': f'cfnet_own_{variant}',
-    'model': {'name': 'cfnet', 'variant': variant},
-    'data': {
-      'dataset': 'segmentation_files',
-      'batching': {'name': 'images'},
-      'batch_size': 16,
-      'length': 480,
-      'workers': 4,
-    },
-    'optim': {
-      'optimizer': 'sgd',
-      'momentum': 0.9,
-      'lr': 0.001,
-      'groups': (('^model/(stem|layer_)', 1.0, 1.0), ('.*', 10.0, 1.0)),
-      'weight_decay': 1e-4,
-      'schedule': 'poly',
-    },
-    'train': {'epochs': options.epochs},
-    'evaluation': {'split': 'test,valid', 'baselines': False},
-    'samples': {'count': 4},
-  }
-  tiny = {**recipe.tiny(), 'train': {'steps': 20, 'epochs': 0.0, 'eval_every': 10, 'log_every': 5}}
-  return config.merge(base, tiny if variant == 'tiny' else {})
+  base = {'name': f'cfnet_own_{variant}', 'evaluation': {'split': 'test,valid'}}
+  return config.merge(recipe.released(variant, 0.001, options.epochs), base, recipe.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

@@ -210,6 +210,9 @@ METRICS = {
     'attention_length', 'best attention length', ('attention length',), band=0.2, relative=True, whole=True
   ),
   'slowdown': Metric('ratio', 'times slower', ('slowdown factor',), band=0.5, relative=True),
+  'miou': Metric('miou', 'mIoU, %', ('mIoU',), 100.0, band=0.5),
+  'miou_with_background': Metric('miou_with_background', 'mIoU with background, %', ('mIoU',), 100.0, band=0.5),
+  'pixel_accuracy': Metric('pixel_accuracy', 'pixel accuracy, %', ('pixAcc',), 100.0, band=0.5),
   'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
   'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),
   'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),
@@ -310,6 +313,10 @@ DATA = {
     'train.txt, valid.txt: the first 1,003,854 characters of tiny-shakespeare, the rest', 'public domain'
   ),
   'webtext': Data('.txt, .txt.gz or .jsonl', 'WebText was never released; OpenWebText is public'),
+  'pascal_context': Data('JPEGImages, and masks of the 59 classes as PNG', 'free for research'),
+  'ade20k': Data('ADEChallengeData2016', 'free for research; its images as their owners allow'),
+  'resnet50': Data('resnet50 of torchvision, as .safetensors or .pth', 'BSD 3-clause'),
+  'resnet101': Data('resnet101 of torchvision, as .safetensors or .pth', 'BSD 3-clause'),
   'bert_base': Data('weights of BERT base: google-research/bert, or hub:bert-base-uncased', 'Apache 2.0'),
   'bert_large': Data('weights of BERT large: google-research/bert, or hub:bert-large-uncased', 'Apache 2.0'),
   'bert_base_cased': Data('weights of BERT base, cased: hub:bert-base-cased', 'Apache 2.0'),

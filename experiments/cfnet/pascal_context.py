@@ -1,0 +1,44 @@
+"""CFNet (Zhang et al. 2019) on PASCAL Context, in the released recipe. It needs a backbone trained on ImageNet.
+
+  lmx train --config=experiments/cfnet/pascal_context.py:resnet101 --workdir=runs/cfnet --config.data.manual_dir=DIR
+    --config.train.init_from=resnet101.pth
+  lmx evaluate --workdir=runs/cfnet --split=valid --config.data.batching.evaluation=whole
+    --config.data.eval_length=520 --config.objective.scales="(0.5,0.75,1.0,1.25,1.5,1.75)" --config.objective.flip=True
+
+DIR holds JPEGImages, and masks of the 59 classes as PNG (lmx/data/builders/segmentation_files/README.md).
+resnet101.pth is that of torchvision, also as .safetensors: lmx has no images of its own to train one on. Variants:
+resnet50, resnet101, tiny (generated scenes: seconds, does it run at all). Options: head=fcn, the network without
+co-occurrent features; m, the mixture components of each head; epochs, lr.
+
+59 classes; background, class 0, is neither trained on nor measured, and `miou_with_background` counts it as a class
+whose IoU is 0, as EncNet's paper does (52.6 x 59 / 60 = 51.7). Recipe:
+experiments/cfnet/recipe.py, 80 epochs at 0.001 (heads ten times that). The validations of a run are of one crop; the
+second command evaluates whole images at six scales, also mirrored, as published figures are (the released code reads
+windows of the crop where an image is larger).
+
+The paper prints 54.0 mIoU with ResNet-101 (its abstract; the released EncNet 51.0 with ResNet-50 and 54.1 with
+ResNet-101, of 59 classes). No figure here was measured.
+"""
+
+from __future__ import annotations
+
+from experiments import config
+from experiments.cfnet import recipe
+
+VARIANTS = ('resnet50', 'resnet101', 'tiny')
+
+
+@config.arguments(VARIANTS, epochs=80.0, lr=0.001, head=('cfnet', 'fcn'), m=1)
+def get_config(variant, options):
+  base = {
+    'name': f'cfnet_pascal_context_{variant}',
+    'model': {'head': options.head, 'm': options.m},
+    'objective': {'background': 'out'},
+    'evaluation': {'split': 'valid'},
+  }
+  settings = recipe.released(variant, options.lr, options.epochs)
+  return config.merge(settings, base, recipe.tiny() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from config.grid(model__m=[1, 2, 4], seed=[0, 1, 2])
