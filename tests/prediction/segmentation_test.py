@@ -62,7 +62,8 @@ def folder(tmp_path_factory):
   )
   corpus = pipeline.load(resolve.to_run(config).data)
   config, run = resolve.with_corpus(config, corpus)
-  params = jax.jit(lambda key: init.init_params(run, key))(jax.random.key(0))
+  rng, shapes = np.random.default_rng(0), jax.eval_shape(lambda: init.init_params(run, jax.random.key(0)))
+  params = jax.tree.map(lambda x: np.abs(rng.standard_normal(x.shape)).astype(x.dtype), shapes)
   record = {'hash': corpus.hash, **corpus.manifest, 'imported_from': ''}
   record['hash'] = resolve.run_files.manifest_hash({k: v for k, v in record.items() if k != 'hash'})
   imported = convert.Imported(run, config, params, corpus.tokenizer, record, [], [], [])
@@ -85,7 +86,7 @@ def colours(monkeypatch):
   return shapes
 
 
-@pytest.fixture
+@pytest.fixture(scope='module')
 def loaded(folder):
   return inference.load(folder / 'run')
 
