@@ -10,10 +10,8 @@ lmx/data/builders/segmentation_files/README.md. resnet50.pth is a ResNet-50 of t
 parameters have a tenth of the rate of the heads. Without one the network has nothing to tell things by but your images:
 thousands of them, and a higher rate.
 
-Variants: resnet50, resnet101, tiny (generated scenes: seconds, does it run at all). Recipe of the released code
-(PyTorch-Encoding, experiments/segmentation/train.py, its PASCAL Context): crops of 480 of images scaled to 0.5 to 2
-times 520, 16 a batch, SGD with momentum 0.9 and weight decay 1e-4, rate 0.001 (heads 0.01) times (1 - t/T)^0.9, 80
-epochs, auxiliary loss 0.2. Option `epochs`.
+Variants: resnet50, resnet101, tiny (generated scenes: seconds, does it run at all). Options `epochs`, `lr`. Recipe:
+experiments/cfnet/recipe.py, 80 epochs at 0.001 as for PASCAL Context.
 """
 
 from __future__ import annotations
@@ -24,10 +22,11 @@ from experiments.cfnet import recipe
 VARIANTS = ('resnet50', 'resnet101', 'tiny')
 
 
-@config.arguments(VARIANTS, epochs=80.0)
+@config.arguments(VARIANTS, epochs=80.0, lr=0.001)
 def get_config(variant, options):
   base = {'name': f'cfnet_own_{variant}', 'evaluation': {'split': 'test,valid'}}
-  return config.merge(recipe.released(variant, 0.001, options.epochs), base, recipe.tiny() if variant == 'tiny' else {})
+  settings = recipe.released(variant, options.lr, options.epochs)
+  return config.merge(settings, base, recipe.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
