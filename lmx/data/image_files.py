@@ -28,11 +28,13 @@ class Classes(NamedTuple):
     names: their names in order.
     colours_C3: their colours, uint8.
     first: the number of the first class in masks; pixels of smaller numbers are ignored.
+    is_coloured: the colours are those of the masks, so that a palette in another order is an error.
   """
 
   names: tuple[str, ...]
   colours_C3: np.ndarray
   first: int = 0
+  is_coloured: bool = False
 
 
 def colour_map(count: int = 256) -> np.ndarray:
@@ -69,11 +71,14 @@ def open_mask(source: Any, where: str, classes: Classes) -> np.ndarray:
     classes: the classes.
 
   Raises:
-    InputError: the file is damaged, or has an index or a colour that no class has.
+    InputError: the file is damaged, has an index or a colour that no class has, or a palette in another order.
   """
   mask = _decode(source, where)
   if mask.mode in _INDICES:
-    return _index(np.asarray(mask).astype(np.int64), where, classes)
+    labels_YX = _index(np.asarray(mask).astype(np.int64), where, classes)
+    if mask.mode == 'P' and classes.is_coloured:
+      _check_palette(mask, np.unique(labels_YX), where, classes)
+    return labels_YX
   if mask.mode != 'RGB':
     raise InputError(f'{where}: got pixels of mode {mask.mode}; expected grey or palette indices, or RGB; convert it')
   return _index_colours(np.asarray(mask), where, classes)
@@ -127,6 +132,20 @@ def _index(value_YX: np.ndarray, where: str, classes: Classes) -> np.ndarray:
     )
   ignored_YX = (value_YX == IGNORED) | (value_YX < classes.first)
   return np.where(ignored_YX, IGNORED, value_YX - classes.first).astype(np.uint8)
+
+
+def _check_palette(mask: Image.Image, used: np.ndarray, where: str, classes: Classes) -> None:
+  """Raise InputError if an index in use has the colour of another class, as if a program had sorted the palette."""
+  palette = np.array(mask.getpalette(), np.uint8).reshape(-1, 3)
+  colours = [tuple(colour) for colour in classes.colours_C3.tolist()]
+  for label in used[used != IGNORED].tolist():
+    index = label + classes.first
+    found = tuple(palette[index].tolist()) if index < len(palette) else colours[label]
+    if found != colours[label] and found in colours:
+      raise InputError(
+        f'{where}: index {index} of the palette: got the colour of class "{classes.names[colours.index(found)]}"; '
+        f'expected that of "{classes.names[label]}", {format_colour(colours[label])}; save the mask as RGB'
+      )
 
 
 def _index_colours(rgb_YXC: np.ndarray, where: str, classes: Classes) -> np.ndarray:

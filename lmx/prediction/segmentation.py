@@ -36,6 +36,7 @@ from lmx.runs.restore import RestoredRun
 FORMATS: dict[str, batched.Format] = {}
 LEGEND, ROWS = 'legend', 'predictions.jsonl'
 _LONGEST = 4  # longest side that is read, in lengths of the run
+_NUMBERS = 1 << 27  # probabilities in memory at once
 _WINDOW = 4  # batches of images that are read at once, to put images of one size together
 
 
@@ -227,9 +228,10 @@ def predictions(
       by_size.setdefault(sizes(run.data, image.size)[1], []).append(i)
     masks: dict[int, np.ndarray] = {}
     for padded, members in by_size.items():
-      for first in range(0, len(members), rows):
-        some = members[first : first + rows]
-        scores_BYXC = scores(loaded.params, _batch(run, [window[i][1] for i in some], padded, rows))
+      most = max(1, min(rows, _NUMBERS // (padded[0] * padded[1] * run.objective.classes)))
+      for first in range(0, len(members), most):
+        some = members[first : first + most]
+        scores_BYXC = scores(loaded.params, _batch(run, [window[i][1] for i in some], padded, most))
         masks |= {i: _enlarge(x_YXC, run, window[i][1].size) for i, x_YXC in zip(some, scores_BYXC, strict=False)}
     for i, (item, _, labels_YX) in enumerate(window):
       yield Predicted(item.name, masks[i], None if labels_YX is None else _areas(run, labels_YX, masks[i]))

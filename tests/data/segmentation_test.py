@@ -261,6 +261,16 @@ def test_masks_with_the_colours_of_classes(tmp_path):
     assert np.asarray(image.convert('RGB')).tolist() == rgb_YXC.tolist()
 
 
+def test_a_palette_in_another_order_is_refused(tmp_path):
+  put_mask(tmp_path / 'mask.png', mask(), 'P')
+  colours = image_files.colour_map()[[0, 2, 1]]
+  classes = image_files.Classes(('ground', 'sea', 'sky'), colours, is_coloured=True)
+  with pytest.raises(InputError, match='index 1 of the palette: got the colour of class "sky"; expected that of "sea"'):
+    image_files.open_mask(tmp_path / 'mask.png', 'mask.png', classes)
+  found = image_files.open_mask(tmp_path / 'mask.png', 'mask.png', classes._replace(is_coloured=False))
+  np.testing.assert_array_equal(found, mask())
+
+
 def test_colours_are_those_of_voc():
   assert image_files.colour_map()[[1, 2, 15, 255]].tolist() == [
     [128, 0, 0],

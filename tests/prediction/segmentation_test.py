@@ -113,6 +113,14 @@ def test_an_image_read_at_its_own_size_has_each_pixel_right(loaded, folder, colo
   assert colours == [(1, 16, 16, 3)]
 
 
+def test_few_images_are_computed_at_once_where_they_are_large(loaded, folder, colours, monkeypatch):
+  whole = loaded.predict(str(folder / 'data/images/valid'))
+  monkeypatch.setattr(segmentation, '_NUMBERS', 16 * 16 * 3)
+  for row, other in zip(loaded.predict(str(folder / 'data/images/valid')), whole, strict=True):
+    np.testing.assert_array_equal(row['mask'], other['mask'])
+  assert colours == [(2, 16, 16, 3), (1, 16, 16, 3)]
+
+
 def test_python_takes_paths_and_arrays(loaded, folder, colours, tmp_path):
   path = folder / 'data/images/valid/a.png'
   grey = np.full((5, 9), 70, np.uint8)

@@ -11,6 +11,7 @@ ADE20K (ADEChallengeData2016): images/{training,validation}, annotations/{traini
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -65,7 +66,7 @@ class Layout(NamedTuple):
 
   def digests(self) -> dict[str, str]:
     """Return {split: digest}: of the content of the user's files, of names and sizes of published data sets."""
-    describe = cache.sha256 if self.kind == 'own' else lambda path: str(os.path.getsize(path))
+    describe = _content if self.kind == 'own' else lambda path: str(os.path.getsize(path))
     digests = {}
     for split, pairs in self.pairs.items():
       digest = hashlib.sha256()
@@ -125,7 +126,7 @@ def _pascal(root: str, masks: str, lists: str, names: str, kind: str, sizes: dic
     ]
     if missing := [path for pair in pairs[split] for path in pair if not os.path.isfile(path)]:
       raise InputError(f'{path}: names images whose files are missing: {_some(missing)}')
-  return Layout(kind, _classes(names.split()), pairs, sizes)
+  return Layout(kind, _classes(names.split())._replace(is_coloured=kind == 'voc'), pairs, sizes)
 
 
 def _voc(root: str) -> Layout:
@@ -182,7 +183,7 @@ def _read_classes(path: str) -> Classes:
   colours = [image_files.parse_colour(text, f'{path}, class "{name}"') for name, text in zip(names, given, strict=True)]
   if repeated := [name for name, colour in zip(names, colours, strict=True) if colours.count(colour) > 1]:
     raise InputError(f'{path}: got one colour for {" and ".join(repeated[:2])}; expected different ones')
-  return Classes(tuple(names), np.array(colours, np.uint8))
+  return Classes(tuple(names), np.array(colours, np.uint8), is_coloured=True)
 
 
 def _match(images: str, masks: str) -> list[Pair]:
@@ -208,6 +209,18 @@ def _by_stem(folder: str, endings: tuple[str, ...]) -> dict[str, str]:
   if not by_stem:
     raise InputError(f'{folder}: the folder is empty; expected {" or ".join("*" + ending for ending in endings)}')
   return by_stem
+
+
+def _content(path: str) -> str:
+  """Return the SHA-256 of a file, which is read again if its size or its time changes."""
+  about = os.stat(path)
+  return _sha256(path, about.st_size, about.st_mtime_ns)
+
+
+@functools.lru_cache(1 << 20)
+def _sha256(path: str, size: int, time: int) -> str:
+  del size, time
+  return cache.sha256(path)
 
 
 def _list(folder: str, *, folders: bool = False) -> list[str]:

@@ -127,7 +127,10 @@ def read(directory: Any) -> Folder:
   """
   directory = pathlib.Path(directory)
   if directory.is_file():
-    raise InputError(f'{directory} is a file; expected the folder with {CONFIG}; name its folder, {directory.parent}')
+    raise InputError(
+      f'{directory} is a file; expected the folder with {CONFIG}; name its folder, {directory.parent}; a ResNet of '
+      'torchvision is not imported, but named in train.init_from'
+    )
   if not directory.is_dir():
     raise InputError(f'{directory} is not a directory')
   if not (directory / CONFIG).exists():
