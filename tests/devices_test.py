@@ -89,7 +89,7 @@ def updated(path: str, devices: int, mode: str, accumulate: int):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize('model', ['awd_lstm', 'bahdanau', 'elmo', 'gpt2', 'ntm', 'ulmfit', 'word2vec'])
+@pytest.mark.parametrize('model', ['awd_lstm', 'bahdanau', 'cfnet', 'elmo', 'gpt2', 'ntm', 'ulmfit', 'word2vec'])
 def test_devices_that_do_not_divide_the_rows_make_the_updates_of_one(model):
   """tests/padded_rows_test.py holds it of all models and objectives, for one program of one device."""
   path, accumulate = f'experiments/{model}/quickstart.py', 1 if model == 'word2vec' else 2

@@ -40,6 +40,7 @@ CASES = {  # of each objective; `slow` has all models and batchings that it is t
   'multiple_choice': 'bert/tasks.py:race',
   'permutation_lm': 'xlnet/quickstart.py:tiny',
   'regress': 'bert/tasks.py:own_scores',
+  'segment': 'cfnet/quickstart.py:tiny',
   'skipgram': 'word2vec/quickstart.py:tiny',
   'span': 'bert/squad.py:tiny',
   'tag': 'bert/tagging.py:tiny',

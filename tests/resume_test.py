@@ -42,6 +42,7 @@ EXPERIMENTS = (
   'quaternion_transformer',
   'self_attention',
   'character_transformer',
+  'cfnet',
 )
 FILES = {  # others: quickstart.py
   'bcn': 'sst.py',

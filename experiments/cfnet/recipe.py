@@ -8,18 +8,18 @@ from typing import Any
 def scenes() -> dict[str, Any]:
   """Return the settings of generated scenes: model `mini` on pictures of 96 pixels, in minutes on two cores."""
   return {
-    'model': {'name': 'cfnet', 'variant': 'mini'},
-    'objective': {'distances': (24.0,)},
+    'model': {'name': 'cfnet', 'variant': 'mini', 'stem_width': 16, 'auxiliary_width': 0},
+    'objective': {'auxiliary': 0.0, 'distances': (0.0, 24.0, 32.0)},
     'data': {
       'dataset': 'generated',
       'tokenizer': 'bytes',
       'batching': {'name': 'scenes'},
-      'batch_size': 16,
+      'batch_size': 8,
       'eval_batch_size': 50,
       'length': 96,
     },
-    'optim': {'optimizer': 'sgd', 'lr': 0.05, 'momentum': 0.9, 'weight_decay': 1e-4, 'schedule': 'cosine'},
-    'train': {'steps': 1000, 'eval_every': 250, 'log_every': 25},
+    'optim': {'optimizer': 'sgd', 'lr': 0.03, 'momentum': 0.9, 'weight_decay': 1e-4, 'schedule': 'poly'},
+    'train': {'steps': 400, 'eval_every': 200, 'log_every': 20},
     'evaluation': {'baselines': False},
     'samples': {'count': 4},
   }
@@ -62,8 +62,8 @@ def released(variant: str, lr: float, epochs: float) -> dict[str, Any]:
 def tiny() -> dict[str, Any]:
   """Return the changes of the tiny variant, in place of `config.tiny`."""
   return {
-    'model': {'variant': 'tiny'},
-    'objective': {'distances': (8.0,)},
+    'model': {'variant': 'tiny', 'stem_width': 6, 'auxiliary_width': 8},
+    'objective': {'auxiliary': 0.2, 'distances': (0.0, 8.0)},
     'data': {
       'batching': {'name': 'scenes', 'size': 8, 'eval_examples': 6},
       'dataset': 'generated',

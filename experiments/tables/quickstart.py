@@ -19,6 +19,7 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     'accuracy',
     ('model.E=64', 'model.D=64', 'optim.lr=5e-3', 'train.steps=600', 'train.eval_every=200'),
   ),
+  'cfnet': ('cfnet/quickstart.py:cfnet', 'miou', ('train.steps=150', 'train.eval_every=75')),
   'character_transformer': (
     'character_transformer/quickstart.py:fast',
     'bpc',
