@@ -128,8 +128,8 @@ def read(directory: Any) -> Folder:
   directory = pathlib.Path(directory)
   if directory.is_file():
     raise InputError(
-      f'{directory} is a file; expected the folder with {CONFIG}; name its folder, {directory.parent}; a ResNet of '
-      'torchvision is not imported, but named in train.init_from'
+      f'{directory} is a file; expected the folder with {CONFIG}, or for a ResNet of torchvision no import, but '
+      f'train.init_from={directory}; name its folder, {directory.parent}'
     )
   if not directory.is_dir():
     raise InputError(f'{directory} is not a directory')
