@@ -26,7 +26,8 @@ def run(args: argparse.Namespace) -> int:
   print(f'{run.data.dataset} {content}, in {corpus.dir}')
   width = max(len(name) for name in corpus.splits)
   columns = list(next(iter(corpus.splits.values())).counts)
-  print(' ' * width, *(f'{c:>14}' for c in columns))
+  titles = columns if pipeline.has_texts(run.data.dataset) else ['images']
+  print(' ' * width, *(f'{title:>14}' for title in titles))
   for name, split in corpus.splits.items():
-    print(f'{name:{width}}', *(f'{split.counts[c]:>14,}' for c in columns))
+    print(f'{name:{width}}', *(f'{split.counts[c]:>14,}' for c in columns[: len(titles)]))
   return 0

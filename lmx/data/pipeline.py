@@ -195,7 +195,8 @@ def held_out_notes(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
     return ()
   rows = lambda split: corpus.split(split).counts['documents'] // cfg.documents_per_example
   parts = [f'{rows(split):,} for "{split}"' for split in cfg.held_out_splits()]
-  return (f'held out of the training data (data.split_fraction), documents: {", ".join(parts)}',) if parts else ()
+  unit = 'images' if cfg.rules.images else 'documents'
+  return (f'held out of the training data (data.split_fraction), {unit}: {", ".join(parts)}',) if parts else ()
 
 
 def select_documents(cfg: Config, split: str, count: int) -> np.ndarray:

@@ -103,7 +103,7 @@ def test_missing_splits_are_held_out_of_the_training_images(tmp_path):
   corpus = pipeline.load(cfg)
   assert [corpus.split(name).counts['documents'] for name in ('train', 'valid', 'test')] == [4, 2, 2]
   assert corpus.images[7].name == '7.png'
-  assert pipeline.held_out_notes(cfg, corpus)[0].endswith('2 for "valid", 2 for "test"')
+  assert pipeline.held_out_notes(cfg, corpus)[0].endswith('images: 2 for "valid", 2 for "test"')
   names = [corpus.images[i].name for i in range(len(corpus.images))]
   assert sorted(names) == sorted({*names})
   with pytest.raises(InputError, match='too few to hold out'):
