@@ -98,9 +98,9 @@ def test_the_sizes_of_torchvision():
 
 def test_initialisation_keeps_the_variance_of_gradients():
   params = resnet.init(resnet.Config(blocks=(1, 1), widths=(64, 128)), jax.random.key(0))
-  kernel = params['layer_01']['block_00']['conv_2']['kernel']
-  assert kernel.shape == (3, 3, 128, 128)
-  np.testing.assert_allclose(np.std(kernel), (2 / (9 * 128)) ** 0.5, rtol=0.02)
+  kernel = params['layer_01']['block_00']['conv_1']['kernel']
+  assert kernel.shape == (1, 1, 256, 128)
+  np.testing.assert_allclose(np.std(kernel), (2 / 128) ** 0.5, rtol=0.02)
 
 
 def training(cfg, axis=None):
