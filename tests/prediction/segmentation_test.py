@@ -309,3 +309,24 @@ def test_masks_of_generated_scenes_are_known(loaded):
     image, labels_YX = item.read()
     np.testing.assert_array_equal(np.asarray(image), batches(i // 2)['images_BYXC'][i % 2])
     np.testing.assert_array_equal(labels_YX, batches(i // 2)['labels_BYX'][i % 2])
+
+
+@pytest.mark.parametrize(
+  ('command', 'message'),
+  [
+    ('export --to={out}', 'model "cfnet" has no Hugging Face format'),
+    (
+      'embed --input={text} --output={out}.npz',
+      'cannot embed: model "cfnet" reads images; expected a model that reads',
+    ),
+    ('generate --prompt=sea', 'cannot generate: model "cfnet" reads images; expected a model that reads'),
+    ('translate --input={text}', 'cannot translate: model "cfnet" reads no source text'),
+    ('vectors', 'expected a model with one table of embeddings'),
+  ],
+)
+def test_commands_of_text_refuse_a_run_on_images(folder, tmp_path, capsys, command, message):
+  (tmp_path / 'text').write_text('the sea\n')
+  name, *options = command.format(out=tmp_path / 'out', text=tmp_path / 'text').split()
+  assert main.main([name, f'--workdir={folder}/run', *options]) == 2
+  assert message in capsys.readouterr().err
+  assert [path.name for path in tmp_path.iterdir()] == ['text']
