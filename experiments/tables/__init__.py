@@ -214,7 +214,7 @@ METRICS = {
   'miou_with_background': Metric('miou_with_background', 'mIoU with background, %', ('mIoU',), 100.0, band=0.5),
   'pixel_accuracy': Metric('pixel_accuracy', 'pixel accuracy, %', ('pixAcc',), 100.0, band=0.5),
   'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
-  'far_accuracy': Metric('accuracy_beyond_24', 'accuracy over 24 px from objects', (), band=0.02),
+  'far_accuracy': Metric('accuracy_beyond_24', 'accuracy over 24 px from objects, %', (), 100.0),
   'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),
   'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),
   'flops': Metric('training_flops', 'operations of training', ('training FLOPs',), band=0.1, relative=True),
