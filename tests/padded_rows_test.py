@@ -89,7 +89,17 @@ def create(parts: tuple, key: jax.Array) -> dict:
   return {'model': model.init(cfg, key), 'objective': objective.init(objective_cfg, model, cfg, key)}
 
 
-COSTLY = ('bidirectional_lm', 'bits', 'cloze', 'last_word', 'multiple_choice', 'permutation_lm', 'regress', 'span')
+COSTLY = (
+  'bidirectional_lm',
+  'bits',
+  'cloze',
+  'last_word',
+  'multiple_choice',
+  'permutation_lm',
+  'regress',
+  'segment',
+  'span',
+)
 
 
 @pytest.mark.parametrize(

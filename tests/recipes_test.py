@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from lmx.config import resolve, schema, semantics
-from lmx.models import awd_lstm
+from lmx.models import awd_lstm, cfnet
 from lmx.optim import build, groups
 
 
@@ -119,3 +119,11 @@ def test_a_run_from_before_a_fix_keeps_its_rule(name, rule):
   assert saved.semantics[rule] == 0 and not semantics.fixed_since(saved)
   for path, value in semantics.RULES[rule].old.items():
     assert functools.reduce(lambda section, key: section[key], path.split('.'), saved) == value
+
+
+@pytest.mark.parametrize(('head', 'reach'), [('fcn', 23), ('pool', None), ('m1', None), ('m4', None)])
+def test_only_context_reaches_the_far_pixels_of_scenes(head, reach):
+  """Those that are measured are more than 24 px from any object."""
+  run = recipe(f'cfnet/scenes.py:{head}')
+  assert cfnet.pixel_reach(run.model, run.data.length, run.objective.align_corners) == reach
+  assert 24.0 in run.objective.distances and run.data.eval_length == 0
