@@ -186,22 +186,22 @@ def segment_images(run: schema.Run, corpus: Corpus, params: Params, count: int) 
   batches = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   batch = batches(0, slice(0, min(count, batches.batch_size, batches.examples)))
   predict = jax.jit(objective.predict, static_argnums=(0, 1, 2))
-  predicted, _ = jax.device_get(predict(run.objective, model, run.measured, params, batch, ()))
-  a_BHTS = None
-  if hasattr(model, 'attention'):
-    with contextlib.suppress(InputError):  # a head without attention
-      a_BHTS = jax.device_get(jax.jit(model.attention, static_argnums=0)(run.measured, params['model'], batch))
+  attend = jax.jit(model.attention, static_argnums=0) if hasattr(model, 'attention') else None
   pictures = []
   for b, image_YXC in enumerate(batch['images_BYXC']):
-    masks = {'truth': batch['labels_BYX'][b], 'prediction': predicted['classes_BYX'][b]}
+    one = {name: x[b : b + 1] for name, x in batch.items()}  # the attention of several large images needs much memory
+    predicted, _ = jax.device_get(predict(run.objective, model, run.measured, params, one, ()))
+    masks = {'truth': batch['labels_BYX'][b], 'prediction': predicted['classes_BYX'][0]}
     Y, X, _ = image_YXC.shape
     pixel, attention_YX = (Y // 2, X // 2), None
     if 'distance_BYX' in batch:
       row, column = np.unravel_index(np.argmax(batch['distance_BYX'][b]), (Y, X))
       pixel = int(row), int(column)
-    if a_BHTS is not None:
-      grid = model.grid(run.measured, Y, X)
-      attention_YX = _attention_of(a_BHTS[b].mean(axis=0), grid, (pixel[0] / max(Y - 1, 1), pixel[1] / max(X - 1, 1)))
+    if attend is not None:
+      with contextlib.suppress(InputError):  # a head without attention
+        a_TS = np.asarray(attend(run.measured, params['model'], one)[0].mean(axis=0))
+        place = pixel[0] / max(Y - 1, 1), pixel[1] / max(X - 1, 1)
+        attention_YX = _attention_of(a_TS, model.grid(run.measured, Y, X), place)
     pictures.append(plots.Picture(image_YXC, masks, attention_YX, pixel))
   return pictures
 
