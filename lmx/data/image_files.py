@@ -19,6 +19,7 @@ IGNORED = 255  # in masks; -1 in batches
 MOST = 255  # classes, because a pixel of a PNG with a palette has 8 bits
 IMAGES, MASKS = ('.jpg', '.jpeg', '.png'), ('.png',)
 _INDICES = ('L', 'P', '1', 'I', 'I;16')  # Pillow's modes of masks with one number for each pixel
+_GREY_FACTORS = {'L;2': 85, 'L;4': 17}  # Pillow multiplies grey samples of fewer than 8 bits, 255 being white
 
 
 class Classes(NamedTuple):
@@ -56,7 +57,7 @@ def open_image(source: Any, where: str) -> Image.Image:
   Raises:
     InputError: the file is damaged or truncated, or has more than 8 bits for each channel.
   """
-  image = _decode(source, where)
+  image, _ = _decode(source, where)
   if image.mode[0] in 'IF':
     raise InputError(f'{where}: got pixels of mode {image.mode}; expected 8 bits for each channel; convert the image')
   return (image.convert('RGBA') if 'transparency' in image.info else image).convert('RGB')
@@ -66,16 +67,17 @@ def open_mask(source: Any, where: str, classes: Classes) -> np.ndarray:
   """Return a mask (Y, X), uint8: indices of `classes.names`, IGNORED elsewhere.
 
   Args:
-    source: the bytes of a file, or its path: palette or grey indices, or RGB with the colours of the classes.
+    source: the bytes of a file, or its path: palette or grey indices of any bit depth, or RGB with the colours of the
+      classes.
     where: its name in messages.
     classes: the classes.
 
   Raises:
     InputError: the file is damaged, has an index or a colour that no class has, or a palette in another order.
   """
-  mask = _decode(source, where)
+  mask, samples = _decode(source, where)
   if mask.mode in _INDICES:
-    labels_YX = _index(np.asarray(mask).astype(np.int64), where, classes)
+    labels_YX = _index(np.asarray(mask).astype(np.int64) // _GREY_FACTORS.get(samples, 1), where, classes)
     if mask.mode == 'P' and classes.is_coloured:
       _check_palette(mask, np.unique(labels_YX), where, classes)
     return labels_YX
@@ -112,11 +114,13 @@ def format_colour(colour: Sequence[int] | np.ndarray) -> str:
   return '#' + ''.join(f'{int(part):02x}' for part in colour)
 
 
-def _decode(source: Any, where: str) -> Image.Image:
+def _decode(source: Any, where: str) -> tuple[Image.Image, str]:
+  """Return (a decoded image, Pillow's name of the samples in the file, such as 'L;4' for grey of 4 bits)."""
   try:
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+      samples = str(image.tile[0][3]) if image.tile else ''  # loading empties the list
       image.load()
-      return image
+      return image, samples
   except Exception as error:  # Pillow raises every kind of error for damaged files
     raise InputError(f'{where}: the image cannot be read: {error or type(error).__name__}; replace the file') from None
 

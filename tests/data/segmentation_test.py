@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -259,6 +261,25 @@ def test_masks_with_the_colours_of_classes(tmp_path):
   (tmp_path / 'mask.png').write_bytes(content)
   with Image.open(tmp_path / 'mask.png') as image:
     assert np.asarray(image.convert('RGB')).tolist() == rgb_YXC.tolist()
+
+
+def encode_grey(values_YX, depth):
+  """Return a grey PNG with samples of `depth` bits; rows are filled up to whole bytes."""
+  (height, width), each = values_YX.shape, 8 // depth
+  filled = np.pad(values_YX, [(0, 0), (0, -width % each)]).reshape(height, -1, each)
+  rows = (filled << (8 - depth * np.arange(1, each + 1))).sum(-1).astype(np.uint8)
+  header = struct.pack('>IIBBBBB', width, height, depth, 0, 0, 0, 0)
+  chunks = (b'IHDR', header), (b'IDAT', zlib.compress(np.pad(rows, [(0, 0), (1, 0)]).tobytes())), (b'IEND', b'')
+  pack = lambda kind, x: struct.pack('>I', len(x)) + kind + x + struct.pack('>I', zlib.crc32(kind + x))
+  return b'\x89PNG\r\n\x1a\n' + b''.join(pack(*chunk) for chunk in chunks)
+
+
+@pytest.mark.parametrize('depth', [1, 2, 4])
+def test_grey_masks_of_few_bits_keep_their_indices(depth):
+  values_YX = (np.arange(33) % 2**depth).reshape(3, 11)
+  classes = image_files.Classes(tuple(map(str, range(2**depth))), image_files.colour_map(2**depth))
+  found = image_files.open_mask(encode_grey(values_YX, depth), 'mask.png', classes)
+  np.testing.assert_array_equal(found, values_YX)
 
 
 def test_a_palette_in_another_order_is_refused(tmp_path):
