@@ -95,6 +95,8 @@ def test_identity_has_the_content_of_the_files(tmp_path):
   assert pipeline.load(config(folder)).hash != before
   path.write_bytes(content)
   assert pipeline.load(config(folder)).hash == before
+  (folder / 'classes.txt').write_text('sky\nsea\nland\n \n\n')
+  assert pipeline.load(config(folder)).hash == before
   (folder / 'classes.txt').write_text('sky\nsea\nland\nrock\n')
   assert pipeline.load(config(folder)).hash != before
 
@@ -228,6 +230,9 @@ def _classes(text):
     (_other, r'notes.gif: got another file type; expected .jpg or .jpeg or .png'),
     (_deep, r'images/train/1.png: got pixels of mode I;16; expected 8 bits'),
     (_classes('sky\n'), r'classes.txt: got 1 classes; expected 2 to 255'),
+    (_classes('sky\n\nsea\nland\n'), r'classes.txt, line 2: got no name; expected the class of index 1 in masks'),
+    (_classes('\nsky\nsea\nland\n'), r'classes.txt, line 1: got no name'),
+    (_classes('sky\t#00ff00\n\t#ff0000\nsea\t#0000ff\n'), r'classes.txt, line 2: got no name'),
     (_classes('sky\nsky\n'), r'classes.txt: got class "sky" twice'),
     (_classes('sky #00ff00\nsea\n'), r'expected a tab between a name and its colour'),
     (_classes('sky\t#00ff00\nsea\tblue\n'), r'class "sea": got colour "blue"; expected #rrggbb'),

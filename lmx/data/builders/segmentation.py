@@ -169,8 +169,16 @@ def _read_classes(path: str) -> Classes:
   """Return the classes of a file with a name on each line, and optional a tab and a colour."""
   if not os.path.isfile(path):
     raise InputError(f'{path}: no such file; expected the name of a class on each line, the class of index 0 first')
-  rows = [line.rstrip('\r\n').partition('\t') for line in documents.read_lines(path) if line.strip()]
+  lines = [line.rstrip('\r\n') for line in documents.read_lines(path)]
+  while lines and not lines[-1].strip():
+    lines.pop()
+  rows = [line.partition('\t') for line in lines]
   names = [name.strip() for name, _, _ in rows]
+  if '' in names:
+    number = names.index('')
+    raise InputError(
+      f'{path}, line {number + 1}: got no name; expected the class of index {number} in masks; fill or delete the line'
+    )
   if not 2 <= len(names) <= image_files.MOST:
     raise InputError(f'{path}: got {len(names)} classes; expected 2 to {image_files.MOST}')
   if repeated := [name for name in names if names.count(name) > 1]:
