@@ -11,8 +11,8 @@ network. After the variant come
   steps=N         number of updates
 
 The pictures are described in lmx/data/batching/scenes.py; no paper measures them. accuracy_beyond_24 is the accuracy at
-pixels of sea and water more than 24 px from any object, which fcn does not see from there: 0.5. segmentations.png shows
-pictures of the test split with truth, prediction, and the attention of the pixel that is farthest from the objects.
+pixels of sea and water more than 24 px from any object, of which fcn hardly sees any from there: 0.5. segmentations.png
+shows pictures of the test split with truth, prediction, and the attention of the pixel that is farthest from objects.
 """
 
 from __future__ import annotations

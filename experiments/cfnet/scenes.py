@@ -3,9 +3,10 @@
   lmx train --config=experiments/cfnet/scenes.py:m1 --workdir=runs/m1            a minute or two on two cores
   lmx train --config=experiments/cfnet/scenes.py:tiny --workdir=runs/tiny        seconds: does it run at all
 
-Variants are heads of one small residual network, whose pixels depend on others up to 24 px away: fcn, a convolution;
-pool, with features of the whole image by global average pooling; m1 and m4, with the aggregated co-occurrent feature
-module of Zhang et al. 2019 (CVPR) of one and four mixture components, without that pooling. After the variant come
+Variants are heads of one small residual network, whose pixels depend on others up to 24 px away in a direction: fcn, a
+convolution; pool, with features of the whole image by global average pooling; m1 and m4, with the aggregated
+co-occurrent feature module of Zhang et al. 2019 (CVPR) of one and four mixture components, without that pooling. After
+the variant come
   shuffled        draw the objects independently of the classes of their areas: the control
   steps=N         number of updates
 

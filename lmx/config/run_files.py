@@ -72,7 +72,8 @@ def _write_checksums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None
 def read_config(workdir: Any) -> dict[str, Any]:
   """Return the config of the run in a work directory. Raises InputError if it is missing or damaged."""
   if not exists(workdir):
-    raise InputError(f'{workdir} holds no run: it has no {_CONFIG}')
+    missing = '' if epath.Path(workdir).exists() else ', and there is no such file or directory'
+    raise InputError(f'{workdir} holds no run: it has no {_CONFIG}{missing}')
   config = _read(workdir, _CONFIG)
   if 'model' not in config and 'model_type' in config:
     raise InputError(

@@ -98,7 +98,9 @@ class Config(corpora.Config):
         f'data.dataset: got "{self.dataset}" with data.batching "{self.batching.name}"; expected data set "generated" '
         'with a batching that generates its rows ("algorithmic", "scenes"), and with no other'
       )
-    if not generated:
+    if generated:
+      self._check_generated()
+    else:
       super().__post_init__()
       self._check_images()
     if not 0 < self.fraction <= 1:
@@ -119,6 +121,16 @@ class Config(corpora.Config):
       raise InputError('data.characters needs data.tokenizer "words" and a data.batching of words in order')
     if hasattr(module, 'check'):
       module.check(self)
+
+  def _check_generated(self) -> None:
+    """Raise InputError if a setting is for data sets that are read."""
+    texts = (f for f in dataclasses.fields(corpora.Config) if f.name not in (*_IMAGE_FIELDS, 'tokenizer'))
+    for field in (*texts, *map(_field, ('reverse', 'train_splits', 'train_documents', 'fraction'))):
+      if (got := getattr(self, field.name)) != field.default:
+        raise InputError(
+          f'data.{field.name}: got {got!r} with data set generated, whose rows are drawn; expected {field.default!r}, '
+          'because it is for data sets that are read; omit it'
+        )
 
   def _check_images(self) -> None:
     """Raise InputError if images are read as texts or texts as images, or if a setting is for texts only."""

@@ -246,6 +246,25 @@ def test_a_wrong_field_is_refused(changes, message):
   assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'fraction': 0.5},
+    {'train_documents': 3},
+    {'train_splits': ('train', 'valid')},
+    {'reverse': True},
+    {'lower_case': True},
+    {'vocab_size': 300},
+  ],
+)
+@pytest.mark.parametrize('name', ['algorithmic', 'scenes'])
+def test_settings_of_data_that_are_read_are_refused_where_rows_are_drawn(name, changes):
+  given = {'dataset': 'generated', 'tokenizer': 'bytes', 'batching': name, 'length': 64}
+  assert pipeline.Config(**given)
+  with pytest.raises(InputError, match=rf'data.{next(iter(changes))}: got .* data set generated'):
+    pipeline.Config(**given, **changes)
+
+
 def test_unknown_splits_and_seeds_are_refused():
   with pytest.raises(InputError, match='did you mean "valid"'):
     make('streams', 'validation')

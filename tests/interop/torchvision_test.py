@@ -84,7 +84,8 @@ CONFIGS = {'small': SMALL, 'deep': DEEP}
 def tensors(name='small'):
   rng = np.random.default_rng(0)
   draw = lambda shape: rng.standard_normal(shape).astype(np.float32) if shape else np.array(5)
-  return {key: draw(shape) for key, shape in FILES[name].items()}
+  drawn = {key: draw(shape) for key, shape in FILES[name].items()}
+  return {key: np.abs(x) if key.endswith('running_var') else x for key, x in drawn.items()}
 
 
 @pytest.mark.parametrize('name', list(FILES))
@@ -157,6 +158,7 @@ def _with(name, x):
     (_with('bn1.bias', np.zeros((3, 1))), r'"bn1.bias": got shape \(3, 1\); expected \(3,\)'),
     (_with('conv1.weight', np.zeros((3, 3))), r'"conv1.weight": got shape \(3, 3\); expected \(7, 7, 3, 3\)'),
     (_with('bn1.running_mean', [np.nan, 0, 0]), r'"bn1.running_mean": got NaN or infinity'),
+    (_with('bn1.running_var', [1, -0.5, 0]), r'"bn1.running_var": got a variance of -0.5; expected none below 0'),
   ],
 )
 def test_errors_name_the_tensor(spoil, message, tmp_path):

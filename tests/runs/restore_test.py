@@ -92,7 +92,8 @@ def test_words_of_a_model_of_characters_keep_their_rows_where_other_words_are_sp
 
 def test_data_may_have_other_words_where_they_are_spelled(monkeypatch):
   own = words.Words(['the', '<unk>', 'cat', 'spelled'], 'prose', known=3)
-  loaded = types.SimpleNamespace(run=types.SimpleNamespace(data=types.SimpleNamespace(characters=8)), tokenizer=own)
+  run = types.SimpleNamespace(data=types.SimpleNamespace(characters=8))
+  loaded = types.SimpleNamespace(run=run, tokenizer=own, model=None)
   corpus = types.SimpleNamespace(tokenizer=words.Words(['the', '<unk>', 'cat', 'others'], 'prose', known=3))
   monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
   loaded.workdir = 'R'
@@ -103,6 +104,22 @@ def test_data_may_have_other_words_where_they_are_spelled(monkeypatch):
   loaded.run.data.characters, corpus.tokenizer = 8, words.Words(['the', '<unk>', 'dog', 'cat'], 'prose', known=3)
   with pytest.raises(InputError, match='by another tokenizer'):
     restore.RestoredRun.corpus(loaded)
+
+
+def test_other_images_than_those_of_the_run_are_named(monkeypatch):
+  texts = [words.Words([name, '<unk>'], 'prose') for name in ('a', 'b')]
+  corpus = types.SimpleNamespace(tokenizer=texts[0], manifest={'dataset': {'name': 'generated'}})
+  monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
+  run = types.SimpleNamespace(data=types.SimpleNamespace(characters=0))
+  model = types.SimpleNamespace(READS='images')
+  loaded = types.SimpleNamespace(run=run, tokenizer=texts[1], model=model, workdir='R')
+  with pytest.raises(InputError, match='data set generated has other classes or images than the run'):
+    restore.RestoredRun.corpus(loaded)
+
+
+def test_a_missing_start_is_no_file_or_directory(tmp_path):
+  with pytest.raises(InputError, match='nofile.pth holds no run: .* there is no such file or directory'):
+    restore.load(tmp_path / 'nofile.pth')
 
 
 def test_a_part_is_taken_and_the_rest_is_drawn(first, tmp_path):
