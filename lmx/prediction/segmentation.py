@@ -84,7 +84,8 @@ def read_file(loaded: RestoredRun, path: str, masks: str = '') -> Inputs:
   if os.path.isdir(path):
     names = [name for name in sorted(os.listdir(path)) if not name.startswith('.')]
     entries = [os.path.join(path, name) for name in names]
-    paths = [entry for entry in entries if os.path.isfile(entry) and entry.lower().endswith(image_files.IMAGES)]
+    is_file = lambda entry: os.path.isfile(entry) or not os.path.exists(entry)  # a link to no file is unreadable
+    paths = [entry for entry in entries if entry.lower().endswith(image_files.IMAGES) and is_file(entry)]
     others = len(entries) - len(paths)
   elif not os.path.isfile(path):
     raise InputError(f'{path}: cannot be read (there is no such file or folder)')

@@ -207,6 +207,19 @@ def _other(folder):
   (folder / 'images/train/notes.gif').write_text('')
 
 
+def _nested(folder):
+  put_image(folder / 'images/train/more/9.png')
+
+
+def _loose(folder):
+  put_image(folder / 'images/9.png')
+
+
+def _linked(folder):
+  for name in ('images', 'masks'):
+    (folder / f'{name}/train/9.png').symlink_to(folder / 'none.png')
+
+
 def _deep(folder):
   Image.fromarray(np.zeros((6, 9), np.uint16)).save(folder / 'images/train/1.png')
 
@@ -228,6 +241,9 @@ def _classes(text):
     (_empty, r'images/test: the folder is empty'),
     (_twice, r'images/train/0.png: got the name of 0.jpg too'),
     (_other, r'notes.gif: got another file type; expected .jpg or .jpeg or .png'),
+    (_nested, r'images/train/more: got a folder; expected files only'),
+    (_loose, r'images/9.png: got a file; expected images and masks in folders such as train'),
+    (_linked, r'images/train/9.png: got a link to no file'),
     (_deep, r'images/train/1.png: got pixels of mode I;16; expected 8 bits'),
     (_classes('sky\n'), r'classes.txt: got 1 classes; expected 2 to 255'),
     (_classes('sky\n\nsea\nland\n'), r'classes.txt, line 2: got no name; expected the class of index 1 in masks'),

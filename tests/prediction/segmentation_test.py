@@ -202,9 +202,11 @@ def test_a_broken_image_is_named_and_no_other_is_lost(folder, tmp_path, colours,
   for name in ('1', '3'):
     (tmp_path / f'in/{name}.png').write_bytes(content)
   (tmp_path / 'in/2.png').write_bytes(content[:60])
+  (tmp_path / 'in/4.png').symlink_to(tmp_path / 'none.png')
   args = ('--workdir', folder / 'run', '--input', tmp_path / 'in')
   code, _, error = run(*args, '--output', tmp_path / 'out', capsys=capsys)
-  assert code == 2 and '1 of 3 images cannot be read; the others are in' in error and 'in/2.png' in error
+  assert code == 2 and '2 of 4 images cannot be read; the others are in' in error
+  assert 'in/2.png: the image cannot be read' in error and 'in/4.png: the image cannot be read' in error
   assert sorted(p.name for p in (tmp_path / 'out').iterdir())[:3] == ['1.png', '3.png', 'legend.json']
   code, printed, error = run(*args, capsys=capsys)
   assert code == 2 and len(printed.splitlines()) == 2 and 'in/2.png' in error

@@ -232,12 +232,26 @@ def _sha256(path: str, size: int, time: int) -> str:
 
 
 def _list(folder: str, *, folders: bool = False) -> list[str]:
-  """Return the names of the files, or folders, of a folder in order, without hidden ones."""
+  """Return the names of the files, or folders, of a folder in order, without hidden ones.
+
+  Raises:
+    InputError: there is no such folder, or images in it would be skipped: in a folder among files, in a file among
+      folders, or behind a broken link.
+  """
   if not os.path.isdir(folder):
     raise InputError(f'{folder}: no such folder; expected one')
-  is_wanted = os.path.isdir if folders else os.path.isfile
-  names = (name for name in sorted(os.listdir(folder)) if not name.startswith('.'))
-  return [name for name in names if is_wanted(os.path.join(folder, name))]
+  wanted = []
+  for name in (name for name in sorted(os.listdir(folder)) if not name.startswith('.')):
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+      raise InputError(f'{path}: got a link to no file; expected a file or a folder; delete the link')
+    if os.path.isdir(path) == folders:
+      wanted.append(name)
+    elif not folders:
+      raise InputError(f'{path}: got a folder; expected files only, because folders below are not read; move it')
+    elif name.lower().endswith(image_files.IMAGES):
+      raise InputError(f'{path}: got a file; expected images and masks in folders such as train; move it')
+  return wanted
 
 
 def _some(names: Iterable[str]) -> str:
