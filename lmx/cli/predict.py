@@ -106,11 +106,17 @@ def _segment(loaded: Any, args: argparse.Namespace) -> int:
     score, broken = segmentation.print_rows(loaded, inputs)
   for note in filter(None, (*notes, score)):
     print(note, file=sys.stderr)
-  if broken:
-    where = f'; the others are in {args.output}' if args.output else ''
-    raise InputError(
-      f'{len(broken):,} of {len(inputs.items):,} images cannot be read{where}: {"; ".join(list(broken.values())[:5])}'
+  where = f'; the others are in {args.output}' if args.output else ''
+  problems = [
+    f'{len(messages):,} of {len(inputs.items):,} {what}: {"; ".join(list(messages.values())[:5])}'
+    for messages, what in (
+      (broken.images, f'images cannot be read{where}'),
+      (broken.masks, 'images are predicted but not scored, because of their true masks'),
     )
+    if messages
+  ]
+  if problems:
+    raise InputError('\n'.join(problems))
   return 0
 
 

@@ -45,11 +45,32 @@ class Item(NamedTuple):
 
   Attributes:
     name: its name in outputs and messages.
-    read: function that returns (image as RGB, its mask or None); it raises InputError.
+    read: function that returns (image as RGB, its mask or None); it raises InputError, MaskError for a bad mask alone.
   """
 
   name: str
   read: Callable[[], tuple[Image.Image, np.ndarray | None]]
+
+
+class MaskError(InputError):
+  """The true mask of a readable image cannot be read, or has another size."""
+
+  def __init__(self, message: str, image: Image.Image):
+    """Keep the image, which can be predicted all the same."""
+    super().__init__(message)
+    self.image = image
+
+
+class Broken(NamedTuple):
+  """Files that are left out.
+
+  Attributes:
+    images: name -> message of images that cannot be read, which have no prediction.
+    masks: name -> message of images whose true mask cannot be used; they are predicted and not scored.
+  """
+
+  images: dict[str, str]
+  masks: dict[str, str]
 
 
 class Predicted(NamedTuple):
@@ -151,11 +172,17 @@ def _file_item(classes: Classes, path: str, masks: str) -> Item:
 
   def read() -> tuple[Image.Image, np.ndarray | None]:
     image = image_files.open_image(path, path)
-    labels_YX = image_files.open_mask(mask, mask, classes) if mask else None
-    if labels_YX is not None and labels_YX.shape != image.size[::-1]:
-      raise InputError(
+    if not mask:
+      return image, None
+    try:
+      labels_YX = image_files.open_mask(mask, mask, classes)
+    except InputError as error:
+      raise MaskError(str(error), image) from None
+    if labels_YX.shape != image.size[::-1]:
+      raise MaskError(
         f'{mask}: got {labels_YX.shape[1]} x {labels_YX.shape[0]} pixels; expected {image.width} x {image.height}, '
-        f'the size of {path}'
+        f'the size of {path}',
+        image,
       )
     return image, labels_YX
 
@@ -202,15 +229,13 @@ def sizes(data: pipeline.Config, size: tuple[int, int]) -> tuple[tuple[int, int]
   return read, (width, height)
 
 
-def predictions(
-  loaded: RestoredRun, items: Sequence[Item], broken: dict[str, str] | None = None
-) -> Iterator[Predicted]:
+def predictions(loaded: RestoredRun, items: Sequence[Item], broken: Broken | None = None) -> Iterator[Predicted]:
   """Yield the prediction of each image, in order; at most a few batches of images are in memory.
 
   Args:
     loaded: the run.
     items: the images.
-    broken: receives name -> message of images that cannot be read, which are left out; None raises at the first one.
+    broken: receives the files that cannot be used; None raises at the first one.
   """
   run = loaded.run
   rows = run.data.eval_batch_size or run.data.batch_size
@@ -223,7 +248,11 @@ def predictions(
       except InputError as error:
         if broken is None:
           raise
-        broken[item.name] = str(error)
+        if isinstance(error, MaskError):
+          broken.masks[item.name] = str(error)
+          window.append((item, error.image, None))
+        else:
+          broken.images[item.name] = str(error)
     by_size: dict[tuple[int, int], list[int]] = {}
     for i, (_, image, _) in enumerate(window):
       by_size.setdefault(sizes(run.data, image.size)[1], []).append(i)
@@ -328,7 +357,7 @@ def describe_score(areas: Sequence[np.ndarray]) -> str:
   )
 
 
-def write(loaded: RestoredRun, inputs: Inputs, folder: str) -> tuple[str, dict[str, str]]:
+def write(loaded: RestoredRun, inputs: Inputs, folder: str) -> tuple[str, Broken]:
   """Write a mask for each image, predictions.jsonl, legend.json and legend.png.
 
   Args:
@@ -337,7 +366,7 @@ def write(loaded: RestoredRun, inputs: Inputs, folder: str) -> tuple[str, dict[s
     folder: folder to write, missing or empty.
 
   Returns:
-    (a sentence with the metrics, '' without masks; name -> message of the images that cannot be read).
+    (a sentence with the metrics, '' without masks; the images and masks that cannot be used).
 
   Raises:
     InputError: the folder has files, cannot be written, or an image has the name of the legend.
@@ -348,7 +377,7 @@ def write(loaded: RestoredRun, inputs: Inputs, folder: str) -> tuple[str, dict[s
   if LEGEND in stems:
     raise InputError(f'images: got one with the name "{LEGEND}"; expected another, because {LEGEND}.png is the legend')
   classes, areas = classes_of(loaded), []
-  broken: dict[str, str] = {}
+  broken = Broken({}, {})
   pixels_C = np.zeros(len(classes.names), np.int64)
   with writing(folder):
     os.makedirs(folder, exist_ok=True)
@@ -369,9 +398,9 @@ def write(loaded: RestoredRun, inputs: Inputs, folder: str) -> tuple[str, dict[s
   return describe_score(areas), broken
 
 
-def print_rows(loaded: RestoredRun, inputs: Inputs) -> tuple[str, dict[str, str]]:
+def print_rows(loaded: RestoredRun, inputs: Inputs) -> tuple[str, Broken]:
   """Print a line of JSON for each image; return what `write` returns."""
-  broken: dict[str, str] = {}
+  broken = Broken({}, {})
   areas = []
   for one in predictions(loaded, inputs.items, broken):
     with writing('standard output'):

@@ -212,6 +212,25 @@ def test_a_broken_image_is_named_and_no_other_is_lost(folder, tmp_path, colours,
   assert code == 2 and len(printed.splitlines()) == 2 and 'in/2.png' in error
 
 
+def test_an_image_with_a_bad_true_mask_is_predicted_and_not_scored(folder, tmp_path, colours, capsys):
+  (tmp_path / 'masks').mkdir()
+  for name in SIZES:
+    (tmp_path / f'masks/{name}.png').write_bytes((folder / f'data/masks/valid/{name}.png').read_bytes())
+  put(tmp_path / 'masks/a.png', truth((4, 4)))
+  (tmp_path / 'masks/b.png').write_bytes(b'no image')
+  put(tmp_path / 'masks/c.png', np.full(SIZES['c'][::-1], 7, np.uint8))
+  args = ('--workdir', folder / 'run', '--input', folder / 'data/images/valid')
+  code, _, error = run(*args, '--masks', tmp_path / 'masks', '--output', tmp_path / 'out', capsys=capsys)
+  assert code == 2 and '3 of 4 images are predicted but not scored' in error and 'images cannot be read' not in error
+  assert 'a.png: got 4 x 4 pixels' in error and 'b.png: the image cannot' in error and 'c.png: got index 7' in error
+  assert '64 labelled pixels in 1 images are right' in error
+  assert run(*args, '--output', tmp_path / 'plain', capsys=capsys)[0] == 0
+  for path in (tmp_path / 'plain').iterdir():
+    assert path.read_bytes() == (tmp_path / 'out' / path.name).read_bytes()
+  code, printed, error = run(*args, '--masks', tmp_path / 'masks', capsys=capsys)
+  assert code == 2 and len(printed.splitlines()) == 4 and '3 of 4 images are predicted' in error
+
+
 @pytest.mark.parametrize(
   ('files', 'args', 'message'),
   [
