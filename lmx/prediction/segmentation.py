@@ -2,7 +2,8 @@
 
 An image is read at the size of the run's evaluation. With data.batching.evaluation 'crop' its shorter side has
 `data.eval_length` pixels (or `data.length`), with 'whole' its longer side; images of other batchings keep their size.
-It is padded with black on the right and below to one of a few sizes, so that one program serves many images. The
+It is padded with black on the right and below to one of a few sizes, so that one program serves many images. A square
+of `data.eval_length` is not padded, because an evaluation reads the same pixels and both give the same metrics. The
 probabilities of the classes that are the most probable ones anywhere in it are interpolated to the image's own size,
 and the most probable class of each pixel is the prediction.
 """
@@ -224,6 +225,8 @@ def sizes(data: pipeline.Config, size: tuple[int, int]) -> tuple[tuple[int, int]
   read = images.short_side(size, length) if evaluation == 'crop' else size
   if max(read) > _LONGEST * length:
     read = images.long_side(size, _LONGEST * length)
+  if read == (length, length):
+    return read, read
   step = max(8, length // 4)
   width, height = (round_up(side, step) for side in read)
   return read, (width, height)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 
 import jax
@@ -13,8 +15,9 @@ from PIL import Image
 from lmx import inference
 from lmx.cli import main
 from lmx.config import resolve
-from lmx.data import image_files, pipeline
+from lmx.data import image_corpus, image_files, pipeline
 from lmx.errors import InputError
+from lmx.models import registry
 from lmx.objectives import segment
 from lmx.prediction import segmentation
 from lmx.runs import convert, init, restore
@@ -26,6 +29,12 @@ SIZES = {'a': (20, 12), 'b': (12, 20), 'c': (31, 17), 'd': (8, 8)}
 def put(path, array):
   path.parent.mkdir(parents=True, exist_ok=True)
   Image.fromarray(array).save(path)
+
+
+def encode(image):
+  buffer = io.BytesIO()
+  image.save(buffer, 'PNG')
+  return buffer.getvalue()
 
 
 def truth(size, first=0):
@@ -308,11 +317,15 @@ def test_true_masks_have_the_numbers_of_the_data_set(loaded, folder, monkeypatch
     ({'evaluation': 'crop'}, (480, 640), ((64, 85), (64, 96))),
     ({'evaluation': 'crop'}, (10_000, 10), ((256, 1), (256, 16))),
     ({'name': 'scenes'}, (60, 64), ((60, 64), (64, 64))),
+    ({'evaluation': 'crop', 'length': 35}, (70, 70), ((35, 35), (35, 35))),
+    ({'evaluation': 'crop', 'length': 35}, (70, 72), ((35, 36), (40, 40))),
   ],
 )
 def test_images_are_read_at_a_few_sizes(changes, size, expected):
   dataset = 'generated' if changes.get('name') == 'scenes' else 'segmentation_files'
-  data = pipeline.Config(dataset=dataset, batching={'name': 'images', **changes}, length=64)
+  length = changes.get('length', 64)
+  batching = {'name': 'images', **{key: x for key, x in changes.items() if key != 'length'}}
+  data = pipeline.Config(dataset=dataset, batching=batching, length=length)
   assert segmentation.sizes(data, size) == expected
 
 
@@ -330,6 +343,31 @@ def test_masks_of_generated_scenes_are_known(loaded):
     image, labels_YX = item.read()
     np.testing.assert_array_equal(np.asarray(image), batches(i // 2)['images_BYXC'][i % 2])
     np.testing.assert_array_equal(labels_YX, batches(i // 2)['labels_BYX'][i % 2])
+
+
+@pytest.mark.parametrize('evaluation', ['crop', 'whole'])
+def test_squares_of_an_evaluation_have_the_same_areas_in_predictions(evaluation, loaded):
+  """A side of 20 pixels is no multiple of 8, and padding with black would change classes at the border."""
+  rng, rows = np.random.default_rng(1), []
+  for i in range(3):
+    image = Image.fromarray(rng.integers(0, 256, (20, 20, 3), np.uint8))
+    labels_YX = rng.integers(0, 3, (20, 20), np.uint8)
+    rows.append({'id': b'%d' % i, 'image': encode(image), 'mask': encode(Image.fromarray(labels_YX))})
+  splits = dict.fromkeys(('train', 'valid'), rows)
+  corpus = image_corpus.build(splits, segmentation.classes_of(loaded), {'name': 'small_images'})
+  batching = {'name': 'images', 'evaluation': evaluation}
+  data = pipeline.Config(dataset='segmentation_files', batching=batching, length=20, batch_size=2)
+  run = loaded.run.__class__(**{**vars(loaded.run), 'data': data})
+  params = init.init_params(run, jax.random.key(0))
+  other = loaded.__class__(**{**vars(loaded), 'run': run, 'params': params})
+  batches = pipeline.batches(data, corpus, 'valid', pipeline.EVAL_SEED, train=False)
+  function = functools.partial(segment.loss, run.objective, registry.get('cfnet'), run.measured)
+  areas = [jax.jit(function)(params, batches(step), ()).metrics['areas_BC3'] for step in range(2)]
+  numbers = corpus.splits['valid'].tokens
+  items = [segmentation._corpus_item(corpus.images, int(i), np.arange(256)) for i in numbers]
+  predicted = [one.areas_C3 for one in segmentation.predictions(other, items)]
+  np.testing.assert_array_equal(predicted, np.concatenate(areas)[:3])
+  assert (np.sum(predicted, axis=0)[:, 1] > 0).sum() > 1  # several classes are predicted
 
 
 @pytest.mark.parametrize(
