@@ -25,6 +25,7 @@ from lmx.errors import InputError, check_choice, check_least, check_range
 IMAGES = True
 EVALUATIONS = ('crop', 'whole')
 _LARGEST = 8192  # pixels of a side
+_LONGEST = 4 * _LARGEST  # pixels of the longer side of an image that is scaled as a whole before it is cropped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Config:
   """Images with masks.
 
   Attributes:
-    base: size, in pixels, that `scales` multiply; 0 is 13/12 of `data.length`.
+    base: size, in pixels, that `scales` multiply, at most to 8,192; 0 is 13/12 of `data.length`.
     scales: smallest and largest factor of the longer side in training.
     flip: mirror a training image with probability 1/2.
     blur: blur a training image with probability 1/2, by a Gaussian of a random radius below one pixel.
@@ -60,6 +61,13 @@ def check(data: Any) -> None:
   """Raise InputError if a batch would have more pixels than memory."""
   for name in ('length', 'eval_length'):
     check_range(f'data.{name}', getattr(data, name), 0, _LARGEST + 1)
+  base, scale = base_size(data.batching, data.length), data.batching.scales[1]
+  if base * scale > _LARGEST:
+    raise InputError(
+      f'data.batching.base: got {base}{"" if data.batching.base else ", 13/12 of data.length"}, which is '
+      f'{base * scale:g} pixels at the largest of data.batching.scales, {scale:g}; expected at most {_LARGEST}; set a '
+      'smaller base or scale'
+    )
 
 
 def base_size(cfg: Config, length: int) -> int:
@@ -90,9 +98,12 @@ def evaluate(cfg: Config, image: Image.Image, mask: Image.Image, length: int) ->
   """Return the part of an image and of its mask that an evaluation reads, each at most (length, length)."""
   if cfg.evaluation == 'whole':
     return scale_to(image, mask, long_side(image.size, length))
-  image, mask = scale_to(image, mask, short_side(image.size, length))
-  left, top = (round((side - length) / 2) for side in image.size)
+  size = short_side(image.size, length)
+  left, top = (round((side - length) / 2) for side in size)
   box = (left, top, left + length, top + length)
+  if max(size) > _LONGEST:  # as a whole it would need too much memory
+    return _scale_part(image, mask, size, box)
+  image, mask = scale_to(image, mask, size)
   return image.crop(box), mask.crop(box)
 
 
@@ -113,6 +124,15 @@ def short_side(size: tuple[int, int], length: int) -> tuple[int, int]:
 def scale_to(image: Image.Image, mask: Image.Image, size: tuple[int, int]) -> tuple[Image.Image, Image.Image]:
   """Return an image and its mask at another size."""
   return image.resize(size, Image.Resampling.BILINEAR), mask.resize(size, Image.Resampling.NEAREST)
+
+
+def _scale_part(
+  image: Image.Image, mask: Image.Image, size: tuple[int, int], box: tuple[int, int, int, int]
+) -> tuple[Image.Image, Image.Image]:
+  """Return the part `box` of an image and its mask at another size, interpolating no other pixels."""
+  part = (box[2] - box[0], box[3] - box[1])
+  own = tuple(min(edge * side / scaled, side) for edge, side, scaled in zip(box, image.size * 2, size * 2, strict=True))
+  return image.resize(part, Image.Resampling.BILINEAR, own), mask.resize(part, Image.Resampling.NEAREST, own)
 
 
 def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> ImageBatches:

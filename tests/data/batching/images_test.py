@@ -143,6 +143,40 @@ def test_bad_settings_are_refused(fields, message):
     images.Config(**fields)
 
 
+@pytest.mark.parametrize(
+  ('length', 'batching', 'message'),
+  [
+    (
+      40,
+      {'base': 100_000},
+      'data.batching.base: got 100000, which is 200000 pixels at the largest of data.batching.sca',
+    ),
+    (480, {'scales': (1.0, 16.0)}, 'data.batching.base: got 520, 13/12 of data.length, which is 8320 pixels'),
+  ],
+)
+def test_images_are_not_scaled_beyond_memory(length, batching, message):
+  with pytest.raises(InputError, match=message):
+    data(length=length, batching=batching)
+  assert data(length=480, batching={'base': 4096}).batching.base == 4096
+
+
+@pytest.mark.parametrize('size', [(1, 9_000), (9_000, 1), (3, 20_001)])
+def test_the_centre_of_a_long_image_is_read_without_scaling_the_rest(size, monkeypatch):
+  rng = np.random.default_rng(0)
+  image = Image.fromarray(rng.integers(0, 256, (*size[::-1], 3), np.uint8))
+  mask = Image.fromarray(rng.integers(0, 9, size[::-1], np.uint8))
+  scaled = []
+  resize = Image.Image.resize
+  monkeypatch.setattr(Image.Image, 'resize', lambda self, to, *args: scaled.append(to) or resize(self, to, *args))
+  parts = images.evaluate(images.Config(), image, mask, 8)
+  assert {*scaled} == {(8, 8)}
+  monkeypatch.setattr(images, '_LONGEST', 1 << 30)
+  wholes = images.evaluate(images.Config(), image, mask, 8)
+  assert max(scaled[-1]) > 50_000
+  np.testing.assert_allclose(*(np.asarray(x[0], np.int32) for x in (parts, wholes)), atol=1)
+  np.testing.assert_array_equal(*(np.asarray(x[1]) for x in (parts, wholes)))
+
+
 def test_workers_decode_the_same_batches():
   stream = batches(data())
   with pipeline.prefetch(stream, 0, 6, buffer=4, workers=3) as threads:
