@@ -55,7 +55,8 @@ def open_image(source: Any, where: str) -> Image.Image:
     where: its name in messages.
 
   Raises:
-    InputError: the file is damaged or truncated, or has more than 8 bits for each channel.
+    InputError: the file is damaged or truncated, or grey with more than 8 bits. Of colours with 16 bits the upper 8 are
+      read.
   """
   image, _ = _decode(source, where)
   if image.mode[0] in 'IF':
@@ -81,6 +82,8 @@ def open_mask(source: Any, where: str, classes: Classes) -> np.ndarray:
     if mask.mode == 'P' and classes.is_coloured:
       _check_palette(mask, np.unique(labels_YX), where, classes)
     return labels_YX
+  if samples.startswith('RGB;16'):  # Pillow drops the lower 8 bits, which may be all that differs
+    raise InputError(f'{where}: got RGB with 16 bits for each channel; expected 8; convert it')
   if mask.mode != 'RGB':
     raise InputError(f'{where}: got pixels of mode {mask.mode}; expected grey or palette indices, or RGB; convert it')
   return _index_colours(np.asarray(mask), where, classes)

@@ -284,15 +284,20 @@ def test_masks_with_the_colours_of_classes(tmp_path):
     assert np.asarray(image.convert('RGB')).tolist() == rgb_YXC.tolist()
 
 
+def encode(size, depth, colour, rows):
+  """Return a PNG of a size and a colour type (0 grey, 2 RGB) with `depth` bits a sample, whose rows are bytes."""
+  header = struct.pack('>IIBBBBB', *size, depth, colour, 0, 0, 0)
+  filtered = np.pad(rows.astype(np.uint8), [(0, 0), (1, 0)]).tobytes()
+  chunks = (b'IHDR', header), (b'IDAT', zlib.compress(filtered)), (b'IEND', b'')
+  pack = lambda kind, x: struct.pack('>I', len(x)) + kind + x + struct.pack('>I', zlib.crc32(kind + x))
+  return b'\x89PNG\r\n\x1a\n' + b''.join(pack(*chunk) for chunk in chunks)
+
+
 def encode_grey(values_YX, depth):
   """Return a grey PNG with samples of `depth` bits; rows are filled up to whole bytes."""
   (height, width), each = values_YX.shape, 8 // depth
   filled = np.pad(values_YX, [(0, 0), (0, -width % each)]).reshape(height, -1, each)
-  rows = (filled << (8 - depth * np.arange(1, each + 1))).sum(-1).astype(np.uint8)
-  header = struct.pack('>IIBBBBB', width, height, depth, 0, 0, 0, 0)
-  chunks = (b'IHDR', header), (b'IDAT', zlib.compress(np.pad(rows, [(0, 0), (1, 0)]).tobytes())), (b'IEND', b'')
-  pack = lambda kind, x: struct.pack('>I', len(x)) + kind + x + struct.pack('>I', zlib.crc32(kind + x))
-  return b'\x89PNG\r\n\x1a\n' + b''.join(pack(*chunk) for chunk in chunks)
+  return encode((width, height), depth, 0, (filled << (8 - depth * np.arange(1, each + 1))).sum(-1))
 
 
 @pytest.mark.parametrize('depth', [1, 2, 4])
@@ -301,6 +306,13 @@ def test_grey_masks_of_few_bits_keep_their_indices(depth):
   classes = image_files.Classes(tuple(map(str, range(2**depth))), image_files.colour_map(2**depth))
   found = image_files.open_mask(encode_grey(values_YX, depth), 'mask.png', classes)
   np.testing.assert_array_equal(found, values_YX)
+
+
+def test_a_mask_of_colours_with_16_bits_is_refused():
+  rows = np.array([[0, 0, 0, 0, 0, 200, 0, 0, 0, 0, 0, 100]])  # two blues of upper bits 0
+  classes = image_files.Classes(('sky', 'sea'), image_files.colour_map(2))
+  with pytest.raises(InputError, match='mask.png: got RGB with 16 bits for each channel; expected 8'):
+    image_files.open_mask(encode((2, 1), 16, 2, rows), 'mask.png', classes)
 
 
 def test_a_palette_in_another_order_is_refused(tmp_path):
