@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import tokenizers as hf
 
-from lmx.data.tokenizers import subword_models, words
+from lmx.data.tokenizers import subword_models, word_cache, words
 from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError, InputWarning
 
 _BYTE = re.compile('<0x([0-9A-F]{2})>')
+
+
+_MANY = 100_000  # characters of a batch that is encoded by words
 
 
 class _Subwords(Tokenizer):
@@ -128,6 +131,26 @@ class Bpe(_Subwords):
     return self.encode_batch([text])[0]
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    if sum(map(len, texts)) < _MANY or self._words is None:
+      return self._encode_by_library(texts)
+    by_words = [self._words.knows(text) for text in texts]
+    of_words = iter(self._words.encode([text for text, known in zip(texts, by_words, strict=True) if known]))
+    others = iter(self._encode_by_library([text for text, known in zip(texts, by_words, strict=True) if not known]))
+    return [next(of_words if known else others) for known in by_words]
+
+  @functools.cached_property
+  def _words(self) -> word_cache.WordCache | None:
+    """The encoder by words; None if the model does more than GPT-2's, such as lower-casing."""
+    default = hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    splits = [json.loads(one.__getstate__()) for one in (self._model.pre_tokenizer, default) if one]
+    added = self._model.get_added_tokens_decoder().values()
+    plain = len(splits) == 2 and splits[0] == splits[1] and not self._model.normalizer
+    if not plain or self.special_in_text or not all(token.special for token in added):
+      return None
+    encode = lambda found: [e.ids for e in self._model.encode_batch_fast(found, add_special_tokens=False)]
+    return word_cache.WordCache(*word_cache.byte_level(), encode)
+
+  def _encode_by_library(self, texts: Sequence[str]) -> list[np.ndarray]:
     parts = [subword_models.LONE_BYTE.split(text) for text in texts]
     whole = iter(super().encode_batch([part for text in parts for part in text[::2]]))
     ids_by_text = [[next(whole) if n % 2 == 0 else self._byte(part) for n, part in enumerate(text)] for text in parts]
