@@ -353,7 +353,9 @@ def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[
   if not flat:
     return []
   raw = {key: _raw(leaf) for key, leaf in flat.items()}
-  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+  # Arrays are held twice while they are read: a gigabyte of them at once, or one if it is larger.
+  largest = max(leaf.size * leaf.dtype.itemsize for leaf in raw.values())
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(restore_concurrent_gb=1 + largest // 10**9)) as reader:
     nested = reader.restore(
       path / 'state',
       args=ocp.args.PyTreeRestore(

@@ -344,6 +344,12 @@ class Engine:
     shapes = jax.eval_shape(create, *args)
     return jax.jit(create, out_shardings=self.formats(shapes), compiler_options=self._once())(*args)
 
+  def place(self, params: Any) -> Any:
+    """Return parameters that are on this host in their sharding; those that have it already are not copied."""
+    if self.cfg.mode == 'pmap' or jax.process_count() > 1:
+      return self.build(lambda tree: tree, params)
+    return jax.device_put(params, self.formats(jax.eval_shape(lambda tree: tree, params)))
+
   def build_rows(self, create: Callable[[], Any], batch_size: int) -> Any:
     """Compute a model state whose leaves have the `batch_size` rows of the global batch as leading axis."""
     rows = self.process_rows(batch_size)

@@ -123,7 +123,7 @@ def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
   engine = training.make_engine(run)
   corpus = loaded.corpus()
   corpus = labels.renumber(corpus, loaded.labels) if loaded.labels else corpus
-  evaluation = evaluate_run(run, corpus, engine.build(lambda p: p, loaded.params), engine, split)
+  evaluation = evaluate_run(run, corpus, engine.place(loaded.params), engine, split)
   checkpoint = {'step': loaded.step, 'config_hash': resolve.digest(loaded.config)}
   averaged = {'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}
   return evaluation._replace(metrics={**evaluation.metrics, **checkpoint, **averaged})
