@@ -1,4 +1,4 @@
-"""Reader of user files: text, lines and JSON, each plain or as .gz.
+"""Reader of user files: text, lines and JSON, each plain or compressed (.gz, .xz, .zst).
 
 Every fault of a file (missing, damaged, not UTF-8, not JSON, nested too deep, another type, out of range) raises an
 InputError that names the file, the line and the field. Paths may be `str` or have an `open` of their own (epath).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import lzma
 import math
 import os
 import re
@@ -18,6 +19,8 @@ from typing import IO, Any
 
 from lmx.errors import InputError, nearest
 
+_FORMATS = {'.gz': 'gzip', '.xz': 'xz', '.zst': 'zstd'}
+COMPRESSED = tuple(_FORMATS)
 _BLOCK = 1 << 20  # bytes
 _LONGEST = 60  # characters of a value shown in a message
 _REQUIRED = object()
@@ -33,22 +36,34 @@ _KINDS = {
 
 
 def read_blocks(path: Any) -> Iterator[bytes]:
-  """Yield the content in blocks of a megabyte, decompressed for .gz.
+  """Yield the content in blocks of a megabyte, decompressed for .gz, .xz and .zst.
 
   Raises:
-    InputError: the file cannot be read, or its gzip data are damaged or incomplete.
+    InputError: the file cannot be read, or its compressed data are damaged or incomplete.
   """
+  kind = os.path.splitext(os.fspath(path))[1]
   try:
     with contextlib.ExitStack() as stack:
       file: IO[bytes] = stack.enter_context(path.open('rb') if hasattr(path, 'open') else open(path, 'rb'))
-      if os.fspath(path).endswith('.gz'):
-        file = stack.enter_context(gzip.open(file))  # type: ignore[arg-type]
+      if kind in COMPRESSED:
+        file = stack.enter_context(_decompressed(file, kind))
       while block := file.read(_BLOCK):
         yield block
-  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-    raise InputError(f'{path}: got damaged gzip data ({error}); expected a complete file; fetch it again') from None
-  except OSError as error:
+  except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+    if kind in _FORMATS and getattr(error, 'errno', None) is None:
+      raise InputError(
+        f'{path}: got damaged {_FORMATS[kind]} data ({error}); expected a complete file; fetch it again'
+      ) from None
+    assert isinstance(error, OSError)
     raise InputError(f'{path}: cannot be read ({error.strerror or error})') from None
+
+
+def _decompressed(file: IO[bytes], kind: str) -> Any:
+  if kind == '.zst':
+    import pyarrow as pa  # takes time to import
+
+    return pa.input_stream(file, compression='zstd')
+  return gzip.open(file) if kind == '.gz' else lzma.open(file)
 
 
 def read_bytes(path: Any) -> bytes:
@@ -100,6 +115,21 @@ def read_rows(path: Any) -> Iterator[tuple[int, str]]:
     if line.strip():
       yield from blank
       blank.clear()
+
+
+def decode_lines(block: bytes, path: Any, number: int, end: bytes = b'\n') -> str:
+  """Return the text of whole lines with LF ends; `number` is that of the first. Raises InputError as `read_lines`."""
+  if number == 1 and block.startswith((b'\xff\xfe', b'\xfe\xff')):
+    raise InputError(f'{path}: got UTF-16 text; expected UTF-8; save the file as UTF-8')
+  try:
+    if b'\0' not in block:
+      text = block.decode('utf-8-sig' if number == 1 else 'utf-8')
+      return text.replace('\r\n', '\n') if end == b'\n' else text.replace('\r', '\n')
+  except UnicodeDecodeError:
+    pass
+  for offset, line in enumerate(block.split(end)):
+    _decode(line, path, number + offset)
+  raise AssertionError('one of the lines is faulty')
 
 
 def _decode(line: bytes, path: Any, number: int) -> str:

@@ -1268,6 +1268,7 @@ DATA_CHANGES: dict = {
   'documents': None,
   'tokenizer': None,
   'tokenizer_path': None,
+  'column': None,
   'vectors': None,
   'other_rows': None,  # initial parameters: tests/runs/word_table_test.py
   'vocab_size': None,

@@ -27,9 +27,8 @@ import safetensors.numpy
 
 from lmx.cli import main, vectors
 from lmx.config import cast, resolve, run_files
-from lmx.data import corpus
+from lmx.data import corpus, text_files
 from lmx.data.builders import cells, cloze, parallel, questions, tables, tagged
-from lmx.data.builders.text_files import text_files_dataset_builder as text_files
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.interop import elmo, huggingface, openai, word2vec
@@ -184,9 +183,7 @@ def rows(folder: pathlib.Path, name: str) -> Any:
 
 
 def texts(folder: pathlib.Path, name: str) -> Any:
-  pattern = types.SimpleNamespace(builder_config=types.SimpleNamespace(documents='blank_line'), _plain=None)
-  pattern._plain = lambda path: text_files.Builder._plain(pattern, path)
-  return [*text_files.Builder._read(pattern, [str(folder / name)])]
+  return [*text_files.Documents([str(folder / name)], 'blank_line', 'text')]
 
 
 def asked(folder: pathlib.Path) -> Any:

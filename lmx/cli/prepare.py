@@ -1,12 +1,24 @@
-"""`lmx prepare --config=FILE`: build the data set and the token cache of a config before the run."""
+"""`lmx prepare --config=FILE`: build the data set and the token cache of a config before the run.
+
+Large text is tokenized part by part, by as many processes as there are cores. Stopped, it goes on where it was; started
+on several hosts whose cache (data.cache_dir) is one directory, they share the parts.
+"""
 
 from __future__ import annotations
 
 import argparse
 
+from lmx import ranges
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
+  parser.add_argument(
+    '--processes',
+    type=ranges.integer(1, 1024),
+    default=0,
+    help='processes of this host that tokenize text (default: one a core)',
+  )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -14,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.data import pipeline
 
   run = resolve.to_run(resolve.load(args.config, args.overrides))
-  corpus = pipeline.load(pipeline.without_missing_vectors(run.data))
+  corpus = pipeline.load(pipeline.without_missing_vectors(run.data), args.processes)
   if not corpus.dir:
     print(f'data set {run.data.dataset} is generated as it is read; there is nothing to prepare')
     return 0

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lmx import storage
 from lmx.errors import InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -19,8 +20,9 @@ _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def root(cache_dir: str = '') -> str:
-  """Return the cache's directory: the argument, else LMX_CACHE, else ~/.cache/lmx."""
-  return os.path.abspath(os.path.expanduser(cache_dir or os.environ.get('LMX_CACHE', '') or '~/.cache/lmx'))
+  """Return the cache's directory: the argument, else LMX_CACHE, else ~/.cache/lmx, the first that is no bucket."""
+  given = (cache_dir, os.environ.get('LMX_CACHE', ''), '~/.cache/lmx')
+  return os.path.abspath(os.path.expanduser(next(one for one in given if one and not storage.is_remote(one))))
 
 
 def build(directory: str, make: Callable[[str], None]) -> bool:
@@ -106,11 +108,12 @@ def _sweep(parent: str) -> None:
   prefix = f'.tmp-{socket.gethostname()}-'
   for name in os.listdir(parent):
     pid = name[len(prefix) :].partition('-')[0]
-    if name.startswith(prefix) and pid.isdigit() and not _alive(int(pid)):
+    if name.startswith(prefix) and pid.isdigit() and not is_alive(int(pid)):
       shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+  """Return True if there is a process of this number on this host."""
   try:
     os.kill(pid, 0)
   except ProcessLookupError:

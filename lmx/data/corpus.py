@@ -16,18 +16,17 @@ import hashlib
 import io
 import json
 import os
-import sys
+import pathlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
+from etils import epath
 
-from lmx import documents
-from lmx.data import cache, document_reader, sources, token_file, vectors
+from lmx import documents, host
+from lmx.data import bucket, cache, document_reader, encoding, progress, shared, sources, token_file, vectors
 from lmx.data import labels as label_rules
-from lmx.data import sentences as sentence_rules
 from lmx.data.splits import Split, Writer
 from lmx.data.tokenizers import build, subword
 from lmx.data.tokenizers.base import Tokenizer
@@ -35,8 +34,6 @@ from lmx.data.tokenizers.words import with_all_words, with_more_words
 from lmx.errors import InputError, InputWarning, check_choice, nearest
 
 FORMAT = 1  # of the cache; increase it when the same request gives other tokens
-_CHARACTERS = 1_000_000  # of text encoded at once
-_WORDS = 'words'  # mode that encodes word by word, for text whose words have labels
 _PARTS = ('offsets', 'sentences', 'labels', 'token_labels')
 
 
@@ -82,7 +79,7 @@ class Corpus:
       buffer = io.BytesIO()
       writer = Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
       rows = ((text, text, '') for text in texts)
-      for text, _, sentence_ids in _encode_rows(rows, tokenizer, sentences, bool(sides)):
+      for text, _, sentence_ids in encoding.encode_documents(rows, tokenizer, sentences, bool(sides)):
         writer.add(text, sentence_ids)
         writer.end_document('')
       corpus_splits[name] = writer.split(
@@ -195,23 +192,27 @@ class Config(sources.Config):
     return self.characters > 0
 
 
-def load(cfg: Config) -> Corpus:
+def load(cfg: Config, processes: int = 0) -> Corpus:
   """Read a tokenized data set, creating it first if it is not in the cache, or is damaged there.
+
+  Args:
+    cfg: the `data` section.
+    processes: number of processes of this host that tokenize a large corpus; 0 is the number of its cores.
 
   Raises:
     InputError: bad input files, or sizes that differ from the published ones.
   """
-  directory = prepare(cfg)
+  directory = prepare(cfg, processes=processes)
   try:
     return read(directory)
   except token_file.Damaged as error:
     warnings.warn(f'{error}; the token cache is rebuilt', InputWarning, stacklevel=2)
   cache.discard(directory)
-  return read(prepare(cfg))
+  return read(prepare(cfg, processes=processes))
 
 
-def prepare(cfg: Config, *, make: bool = True) -> str:
-  """Tokenize a data set if needed (and if `make`); return its cache directory."""
+def prepare(cfg: Config, *, make: bool = True, processes: int = 0) -> str:
+  """Tokenize a data set if needed (and if `make`); return its cache directory. `processes`: see `load`."""
   tokenizer, vector_files = None, vectors.digest(cfg.vectors) if cfg.vectors else []
   request: dict[str, Any] = {'format': FORMAT, 'dataset': cfg.identity(), 'kind': cfg.tokenizer}
   if cfg.tokenizer_path:
@@ -238,13 +239,30 @@ def prepare(cfg: Config, *, make: bool = True) -> str:
   name = f'{cfg.dataset.replace("/", "_")}-{cfg.tokenizer}-{key}'
   directory = os.path.join(cache.root(cfg.cache_dir), 'tokens', name)
   if make:
-    tokenize = lambda temporary: _build(temporary, cfg, tokenizer, vector_files)
+    _make(directory, cfg, tokenizer, vector_files, processes or host.cores())
+  return directory
+
+
+def _make(directory: str, cfg: Config, given: Tokenizer | None, vector_files: Any, processes: int) -> None:
+  """Create a cache directory, unless it exists: from the bucket of `data.cache_dir`, which gets it if it has it not."""
+  name, store = os.path.basename(directory), bucket.find(cfg.cache_dir)
+  folder = store / 'tokens' / name if store else None
+  if folder and not os.path.isdir(directory) and bucket.has(folder):
+    cache.build(directory, functools.partial(bucket.download, folder))
+    return
+  fields = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(Config)}
+  exchange = os.fspath(store / 'parts' / name) if store else ''
+  parts = shared.Shared(os.path.join(os.path.dirname(directory), f'.parts-{name}'), directory, cfg, fields, exchange)
+  tokenize = lambda temporary: _build(temporary, cfg, given, vector_files, parts, processes)
+  with parts:
     try:
       cache.build(directory, tokenize)
     except sources.Damaged as error:
       warnings.warn(f'{error}, which starts now', InputWarning, stacklevel=2)
       cache.build(directory, tokenize)
-  return directory
+  if folder and not os.path.exists(os.path.join(directory, bucket.TOKENS_AT)) and not bucket.has(folder):
+    bucket.upload(directory, folder)
+    bucket.remove(epath.Path(exchange))
 
 
 def read(directory: str) -> Corpus:
@@ -276,6 +294,8 @@ def _open(directory: str) -> Corpus:
   for name in entries.keys() - tokens:
     token_file.check(os.path.join(directory, name), entries[name])
   tokenizer = build.load(directory)
+  note = pathlib.Path(directory, bucket.TOKENS_AT)
+  at = note.read_text() if note.exists() else ''
   splits = {}
   for name, record in manifest['splits'].items():
     stem, ids = os.path.join(directory, name), f'{name}.tokens'
@@ -283,7 +303,8 @@ def _open(directory: str) -> Corpus:
       part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None for part in _PARTS
     }
     sums = None if blocks is None else blocks[ids]
-    file: Any = token_file.TokenFile(f'{stem}.tokens', dtype, entries[ids], sums, tokenizer.id_bound)
+    remote = bucket.Ids(epath.Path(at) / ids, dtype, entries[ids]['bytes']) if at else None
+    file: Any = token_file.TokenFile(f'{stem}.tokens', dtype, entries[ids], sums, tokenizer.id_bound, remote)
     splits[name] = Split(name, file, **arrays, counts=record['counts'])
   return Corpus(tokenizer, splits, manifest, manifest_hash(manifest), directory)
 
@@ -293,83 +314,56 @@ def manifest_hash(manifest: Any) -> str:
   return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def _encode_rows(
-  rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str, pairs: bool = False
-) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-  """Yield (text, label, ids of each sentence) of rows (text, text to encode, label); encodes in batches.
+def _build(
+  directory: str,
+  cfg: Config,
+  given: Tokenizer | None,
+  vector_files: Sequence[Sequence[str]],
+  parts: shared.Shared,
+  processes: int,
+) -> None:
+  """Tokenize into `directory`, the manifest last.
 
-  With `pairs` every second row is the translation of the one before it, and rows are not divided.
+  Args:
+    directory: a new directory.
+    cfg: the `data` section.
+    given: tokenizer of `cfg.tokenizer_path`; None trains one.
+    vector_files: digest of `cfg.vectors`.
+    parts: the directory in which processes share the tokenization of a large corpus.
+    processes: number of processes of this host for that.
   """
-  encode = tokenizer.encode_pairs if pairs else tokenizer.encode_batch
-  batch: list[tuple[str, str, list[str]]] = []
-  size = 0
-  for text, read, label in rows:
-    batch.append((text, label, _sentences(read, mode, tokenizer)))
-    size += len(text)
-    if size >= _CHARACTERS and not (pairs and len(batch) % 2):
-      yield from _encode_batch(batch, encode)
-      batch, size = [], 0
-  yield from _encode_batch(batch, encode)
-
-
-def _encode_batch(batch: Any, encode: Any) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-  encoded = iter(encode([sentence for _, _, sentences in batch for sentence in sentences]))
-  for text, label, sentences in batch:
-    yield text, label, [next(encoded) for _ in sentences]
-
-
-def encode_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
-  """Yield the ids of each word of texts given as words, encoded like text whose words have labels."""
-  for _, _, word_ids in _encode_rows((('', ' '.join(words), '') for words in texts), tokenizer, _WORDS):
-    yield _fill_empty(word_ids, tokenizer)
-
-
-def _fill_empty(word_ids: Sequence[np.ndarray], tokenizer: Tokenizer) -> list[np.ndarray]:
-  """Return the ids of words, `unk_id` for a word that normalises to nothing."""
-  return [ids if ids.size else np.asarray([tokenizer.unk_id], np.int32) for ids in word_ids]
-
-
-def _sentences(text: str, mode: str, tokenizer: Tokenizer) -> list[str]:
-  if not mode:
-    return [text]
-  if mode == _WORDS:  # tokens of byte-level BPE start with their space
-    space = '' if tokenizer.space_first or tokenizer.kind == 'wordpiece' else ' '
-    return [space * (i > 0) + word for i, word in enumerate(text.split())]
-  if mode.startswith('auto'):
-    mode = sentence_rules.infer_mode(text, lines=mode == 'auto_lines')
-  # Tokens of byte-level BPE start with their space; a split before it gives the tokens of the whole.
-  return sentence_rules.split(text, mode, space_leads=tokenizer.kind == 'bpe')
-
-
-def _build(directory: str, cfg: Config, tokenizer: Any, vector_files: Sequence[Sequence[str]]) -> None:
-  """Tokenize into `directory`, the manifest last; `vector_files` is the digest of `cfg.vectors`."""
   splits, reader = sources.open_splits(cfg), document_reader.create(cfg, cfg.detokenize)
-  tokenizer = tokenizer or _train(cfg, splits, reader)
-  if cfg.special_tokens:
-    tokenizer = subword.with_special(tokenizer, cfg.special_tokens)
-  if cfg.vectors:
-    select = functools.partial(vectors.find, cfg.vectors)
-    tokenizer = with_more_words(tokenizer, _read_texts(splits, splits, 'looking up the words of', reader), select)
-  if cfg.all_words:
-    tokenizer = with_all_words(tokenizer, _read_texts(splits, splits, 'spelling', reader))
+  make_tokenizer = functools.partial(_tokenizer, cfg, given, splits, reader)
+  is_shared = processes > 1 and shared.can_share(cfg, splits)
+  tokenizer = parts.tokenizer(make_tokenizer) if is_shared else make_tokenizer()
+  if is_shared:
+    parts.tokenize(splits, tokenizer, processes)
+    if not parts.claim_join():
+      return  # another host has joined the parts
   file_names = list(tokenizer.save(directory))
-  mode = cfg.rules.sentences
-  if mode == 'auto' and cfg.documents in ('auto', 'blank_line'):
-    mode = 'auto_lines'  # one sentence a line is the usual form of such files
-  if tokenizer.kind == 'unigram' or tokenizer.space_first:
-    mode = ''  # every encoded text starts with a space, so a document cannot be encoded sentence by sentence
-  if cfg.rules.token_labels and tokenizer.kind != 'words':
-    mode = _WORDS
   writers = {}
   for name, examples in splits.items():
     with open(os.path.join(directory, f'{name}.tokens'), 'wb') as file:
-      labelled = {'token_labels': cfg.rules.token_labels, 'predicates': cfg.rules.predicates}
-      lines, sentences = cfg.rules.words == 'lines', mode not in ('', _WORDS)
-      writer = Writer(name, file, tokenizer, sentences, line_words=lines, **labelled)
-      rows = label_rules.TokenSpans(examples, tokenizer) if cfg.rules.spans else examples
-      read = reader(_progress(rows, f'tokenising {name}'))
-      _write_split(writer, read, tokenizer, mode, cfg.rules.stream, cfg.rules.pair and not mode)
+      writer = encoding.writer(cfg, name, file, tokenizer)
+      if is_shared:
+        parts.join(name, writer)
+      else:
+        rows = label_rules.TokenSpans(examples, tokenizer) if cfg.rules.spans else examples
+        encoding.write(cfg, writer, reader(_progress(rows, f'tokenising {name}')), tokenizer)
     writers[name] = writer
+  _write(directory, cfg, tokenizer, writers, file_names, vector_files)
+
+
+def _write(
+  directory: str,
+  cfg: Config,
+  tokenizer: Tokenizer,
+  writers: Mapping[str, Writer],
+  names: Sequence[str],
+  vector_files: Sequence[Sequence[str]],
+) -> None:
+  """Write the arrays beside the tokens, then the manifest of all files; `names` are those of the tokenizer."""
+  file_names = list(names)
   document_labels = {name: writer.labels for name, writer in writers.items()}
   scores = cfg.rules.scores or cfg.scores
   label_names, labels = label_rules.arrays(
@@ -399,7 +393,7 @@ def _build(directory: str, cfg: Config, tokenizer: Any, vector_files: Sequence[S
     **({'token_label_names': token_names} if token_names else {}),
     **({'vectors': vector_files} if vector_files else {}),
     **_row_format(cfg),
-    'dtype': writer.dtype.str,
+    'dtype': next(iter(writers.values())).dtype.str,
     'splits': records,
     'files': {
       name: {'bytes': os.path.getsize(path), 'sha256': sums[name].sha256 if name in sums else cache.sha256(path)}
@@ -429,15 +423,17 @@ def _row_format(cfg: Config) -> dict[str, Any]:
   return row_format
 
 
-def _write_split(
-  writer: Writer, rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str, stream: bool, pairs: bool
-) -> None:
-  for text, label, ids in _encode_rows(rows, tokenizer, mode, pairs):
-    writer.add(text, _fill_empty(ids, tokenizer) if mode == _WORDS else ids)
-    if not stream:
-      writer.end_document(label)
-  if stream:
-    writer.end_document('')
+def _tokenizer(
+  cfg: Config, given: Tokenizer | None, splits: Mapping[str, Any], reader: document_reader.DocumentReader
+) -> Tokenizer:
+  """Return the tokenizer of a corpus: a given or a trained one, with the words and special tokens that a run adds."""
+  tokenizer: Any = given or _train(cfg, splits, reader)
+  if cfg.special_tokens:
+    tokenizer = subword.with_special(tokenizer, cfg.special_tokens)
+  if cfg.vectors:
+    select = functools.partial(vectors.find, cfg.vectors)
+    tokenizer = with_more_words(tokenizer, _read_texts(splits, splits, 'looking up the words of', reader), select)
+  return with_all_words(tokenizer, _read_texts(splits, splits, 'spelling', reader)) if cfg.all_words else tokenizer
 
 
 def _train(cfg: Config, splits: Mapping[str, sources.Examples], reader: document_reader.DocumentReader) -> Tokenizer:
@@ -464,8 +460,8 @@ def _read_texts(
         yield read
 
 
-def _progress(examples: sources.Examples | label_rules.TokenSpans, what: str) -> Iterable[tuple[str, str, str]]:
-  return tqdm.tqdm(examples, what, len(examples), unit='doc', leave=False, disable=not sys.stderr.isatty(), delay=1)
+def _progress(examples: Any, what: str) -> Iterable[tuple[str, str, str]]:
+  return progress.track(examples, what, examples.size) if hasattr(examples, 'size') else examples
 
 
 def _tokenizer_record(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def arrays(
 
 def number_labels(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, np.ndarray]]:
   """Return (names of the labels in order, split -> their numbers, -1 for none); no splits if there are no labels."""
-  names = sorted({label for split_labels in labels.values() for label in split_labels} - {''})
+  names = sorted(set().union(*labels.values()) - {''})
   ids = {label: i for i, label in enumerate(names)}
   number = lambda split_labels: np.asarray([ids.get(label, -1) for label in split_labels], np.int32)
   return names, {split: number(split_labels) for split, split_labels in labels.items()} if names else {}
@@ -114,8 +114,10 @@ class TokenSpans:
   def __init__(self, examples: Any, tokenizer: Tokenizer):
     self._examples, self._tokenizer = examples, tokenizer
 
-  def __len__(self) -> int:
-    return len(self._examples)
+  @property
+  def size(self) -> int:
+    """Bytes of the prepared files."""
+    return int(self._examples.size)
 
   def __iter__(self) -> Iterator[tuple[str, str, str]]:
     context, offsets_T2 = '', np.zeros((0, 2), np.int32)

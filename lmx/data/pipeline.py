@@ -161,11 +161,15 @@ def has_texts(dataset: str) -> bool:
   return dataset != 'generated' and not (dataset in sources.RULES and sources.RULES[dataset].images)
 
 
-def load(cfg: Config) -> Corpus:
-  """Read the tokenized data set, creating it first if it is not in the cache. Raises InputError."""
+def load(cfg: Config, processes: int = 0) -> Corpus:
+  """Read the tokenized data set, creating it first if it is not in the cache; `processes`: see `corpus.load`.
+
+  Raises:
+    InputError: bad input files, or sizes that differ from the published ones.
+  """
   if cfg.dataset == 'generated':
     return batching.get(cfg.batching.name).corpus()
-  return _view(cfg, image_corpus.load(cfg) if cfg.rules.images else corpora.load(cfg))
+  return _view(cfg, image_corpus.load(cfg) if cfg.rules.images else corpora.load(cfg, processes))
 
 
 def load_prepared(cfg: Config) -> Corpus | None:

@@ -17,11 +17,11 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmx import documents
-from lmx.data import cache, image_files
+from lmx.data import cache, image_files, text_files
 from lmx.data.builders import files, parallel, questions, segmentation, tables
 from lmx.data.datasets import RULES, TFDS, Rules
 from lmx.errors import InputError, InputWarning, nearest
@@ -64,7 +64,8 @@ class Config:
     dataset: name of the data set; 'generated' if the batching generates its rows ('algorithmic', 'scenes').
     manual_dir: directory with the data set's files, if it is not downloaded or embedded; for text_files also a file,
       a glob, or several separated by commas. For segmentation_files see lmx/data/builders/segmentation.py.
-    cache_dir: directory of prepared and tokenized data; '' is LMX_CACHE, or the user's cache directory.
+    cache_dir: directory of prepared and tokenized data; '' is LMX_CACHE, or the user's cache directory. A gs:// address
+      keeps tokenized data in a bucket, from which its tokens are read.
     check_sizes: reject files whose checksum, or splits whose size, is not the published one.
     documents: unit of a document in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
     split_fraction: share of the user's training data held out for validation if no file is named for it, and the
@@ -76,6 +77,7 @@ class Config:
     texts: columns of the text, or of the two texts, of data set table_files.
     label: column of the label in table_files.
     scores: True if that column has numbers on a scale.
+    column: field of the text in the .jsonl and .parquet files of text_files.
   """
 
   dataset: str = 'embedded'
@@ -90,6 +92,7 @@ class Config:
   texts: tuple[str, ...] = ('text',)
   label: str = 'label'
   scores: bool = False
+  column: str = 'text'
 
   def __post_init__(self) -> None:
     if self.dataset not in RULES:
@@ -97,6 +100,8 @@ class Config:
     changed = [f.name for f in dataclasses.fields(self) if f.name in OWN_TABLE and getattr(self, f.name) != f.default]
     if changed and self.dataset != 'table_files':
       raise InputError(f'data.{changed[0]} describes the tables of data set table_files; {self.dataset} has its own')
+    if self.column != 'text' and self.dataset != 'text_files':
+      raise InputError(f'data.column: got "{self.column}" with data set {self.dataset}; it is a field of text_files')
     if not 1 <= len(self.texts) <= 2:
       raise InputError(f'data.texts: got {len(self.texts)} columns; expected one or two')
     if self.documents not in DOCUMENTS:
@@ -146,6 +151,7 @@ class Config:
       return identity | prose.fingerprint()
     if self.dataset == 'text_files':
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
+      identity |= {'column': self.column} if self.column != 'text' else {}
       return identity | {'documents': self._documents, 'held_out': self._held_out_shares(), 'files': digests}
     if (self.rules.table or self.rules.spans) and not self.dataset.startswith('embedded'):
       return identity | self._own_identity()
@@ -252,8 +258,17 @@ def prepared_directory(source: Config) -> str:
   return os.path.join(cache.root(source.cache_dir), 'datasets', f'{source.dataset.replace("/", "_")}-{key}')
 
 
-def open_splits(source: Config) -> dict[str, Examples]:
-  """Prepare the data set if needed, and open its splits. Raises InputError."""
+def open_splits(source: Config, *, verify: bool = True) -> dict[str, Any]:
+  """Prepare the data set if needed, and open its splits: `Examples`, or `text_files.Documents`. Raises InputError.
+
+  Args:
+    source: the data set.
+    verify: compare the prepared files with their checksums.
+  """
+  if source.dataset == 'text_files':
+    missing = source.held_out_splits()
+    opened = text_files.open_splits(source.manual_dir, source._documents, source.column, source.split_fraction, missing)
+    return {split: opened[split] for split in SPLITS if split in opened}
   with _silence_tfds():
     root = cache.root(source.cache_dir)
     if source.dataset == 'lm1b':
@@ -264,7 +279,7 @@ def open_splits(source: Config) -> dict[str, Examples]:
     prepare = lambda: cache.build(directory, lambda temporary: _prepare(source, temporary, root))
     prepare()
     try:
-      return _open_prepared(source, directory)
+      return _open_prepared(source, directory, verify)
     except Damaged as error:
       warnings.warn(f'{error}; the directory {directory} is deleted and prepared again', InputWarning, stacklevel=2)
     cache.discard(directory)
@@ -272,9 +287,10 @@ def open_splits(source: Config) -> dict[str, Examples]:
     return _open_prepared(source, directory)
 
 
-def _open_prepared(source: Config, directory: str) -> dict[str, Examples]:
+def _open_prepared(source: Config, directory: str, verify: bool = True) -> dict[str, Examples]:
   """Verify the files of a prepared directory and open its splits. Raises Damaged with the name of the file."""
-  _check_files(directory)
+  if verify:
+    _check_files(directory)
   try:
     builder = _builder(source, directory)
     records_of = {split: builder.as_data_source(split) for split in SPLITS if split in builder.info.splits}
@@ -299,6 +315,32 @@ class Examples:
   def __len__(self) -> int:
     return len(self._records)
 
+  @property
+  def size(self) -> int:
+    """Bytes of the prepared files."""
+    return int(self._records.dataset_info.splits[self._records.split].num_bytes)
+
+  def parts(self, size: int, divide: str) -> list[tuple[int, int]]:
+    """Return the ranges of rows of about `size` bytes each."""
+    del divide  # a row is not divided
+    count = len(self)
+    each = max(1, count * size // max(self.size, 1))
+    return [(start, min(start + each, count)) for start in range(0, count, each)]
+
+  def part_size(self, part: Sequence[int]) -> int:
+    """Return the bytes of a part, about."""
+    return (part[1] - part[0]) * self.size // len(self)
+
+  def continues(self, part: Sequence[int]) -> bool:
+    """Return False: a part begins with a document."""
+    del part
+    return False
+
+  def ends(self, part: Sequence[int]) -> bool:
+    """Return True: a part ends with a document."""
+    del part
+    return True
+
   def _rows(self, indices: list[int]) -> Any:
     """Return the rows with these indices. Raises Damaged."""
     try:
@@ -318,8 +360,12 @@ class Examples:
 
   def __iter__(self) -> Iterator[tuple[str, str, str]]:
     """Yield id, text, label ('' if there is none)."""
-    for start in range(0, len(self._records), _BATCH):
-      indices = list(range(start, min(start + _BATCH, len(self._records))))
+    return self.read((0, len(self._records)))
+
+  def read(self, part: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of a range."""
+    for start in range(part[0], part[1], _BATCH):
+      indices = list(range(start, min(start + _BATCH, part[1])))
       for index, row in zip(indices, self._rows(indices), strict=True):
         name = row['id'].decode() if 'id' in row else str(index)
         # A byte stream's split may cut a character; surrogates preserve its bytes.
@@ -386,10 +432,6 @@ def _builder(source: Config, directory: str) -> Any:
   elif source.rules.images:
     config = module.SegmentationConfig(
       name='images', pattern=source.manual_dir, check_sizes=source.check_sizes, split_fraction=fraction
-    )
-  elif source.dataset == 'text_files':
-    config = module.TextFilesConfig(
-      name='files', pattern=source.manual_dir, documents=source._documents, split_fraction=fraction
     )
   else:
     config = 'default' if source.check_sizes or source.dataset.startswith('embedded') else 'unchecked'

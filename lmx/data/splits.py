@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import array
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import BinaryIO
+import itertools
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -56,6 +59,70 @@ class Split:
     return bool((np.isfinite(labels) if labels.dtype.kind == 'f' else labels >= 0).all())
 
 
+class Positions:
+  """Positions in ascending order, int64, in a file once they are many: a sentence of 100 GB of text has one.
+
+  Attributes:
+    last: the last one.
+  """
+
+  _MANY = 1 << 20
+
+  def __init__(self, directory: str | None, *first: int):
+    self._buffer, self._directory = array.array('q', first), directory
+    self._file: Any = None
+    self.last = first[-1] if first else -1
+
+  def extend(self, positions: Iterable[int]) -> None:
+    """Add positions."""
+    self._buffer.extend(positions)
+    if self._buffer:
+      self.last = self._buffer[-1]
+    if len(self._buffer) >= self._MANY:
+      self._spill()
+
+  def _spill(self) -> None:
+    self._file = self._file or tempfile.TemporaryFile(dir=self._directory)
+    self._buffer.tofile(self._file)
+    self._buffer = array.array('q')
+
+  def array(self) -> np.ndarray:
+    """Return all positions, of a file as a memory map."""
+    if not self._file:
+      return np.frombuffer(self._buffer, np.int64) if self._buffer else np.zeros(0, np.int64)
+    self._spill()
+    self._file.flush()
+    return np.memmap(self._file, np.int64, 'r')
+
+
+class Labels(Sequence[str]):
+  """Labels of documents; those of text without labels take no memory."""
+
+  def __init__(self) -> None:
+    self._labels: list[str] = []
+    self._unlabelled = 0  # documents before the first with a label
+
+  def append(self, label: str) -> None:
+    """Add the label of the next document, '' for none."""
+    if label or self._labels:
+      self._labels.append(label)
+    else:
+      self._unlabelled += 1
+
+  def __len__(self) -> int:
+    return self._unlabelled + len(self._labels)
+
+  def __getitem__(self, index: Any) -> Any:
+    return [*itertools.repeat('', self._unlabelled), *self._labels][index]
+
+  def __iter__(self) -> Iterator[str]:
+    return itertools.chain(itertools.repeat('', self._unlabelled), self._labels)
+
+  def labelled(self) -> tuple[int, list[str]]:
+    """Return (number of documents before the first with a label, the labels from there on)."""
+    return self._unlabelled, self._labels
+
+
 class Writer:
   """Writer of a split's tokens, from its documents in order."""
 
@@ -72,24 +139,25 @@ class Writer:
   ):
     self.dtype = np.min_scalar_type(tokenizer.id_bound - 1).newbyteorder('<')
     self.sums = token_file.Checksums()
-    self.labels: list[str] = []
+    self.labels = Labels()
     self.token_labels: list[str] | None = [] if token_labels else None
     self._predicates = predicates
     self._lengths: list[int] = []  # tokens of each word of the document, if words have labels and are subwords
     self._name, self._file, self._tokenizer, self._line_words = name, file, tokenizer, line_words
-    self._offsets = array.array('q', [0])
-    self._sentences = array.array('q') if sentences else None
+    folder = os.path.dirname(file.name) if isinstance(getattr(file, 'name', None), str) else None
+    self._offsets = Positions(folder, 0)
+    self._sentences = Positions(folder) if sentences else None
     self._size, self._last = 0, -1
     self._counts = dict.fromkeys(('words', 'characters', 'bytes'), 0)
 
   def add(self, text: str, sentence_ids: Sequence[np.ndarray]) -> None:
     """Add a document, or a part of one: its text and the ids of its sentences."""
     self._lengths = [ids.size for ids in sentence_ids]
-    for ids in sentence_ids:
-      if ids.size:
-        if self._sentences is not None:
-          self._sentences.append(self._size)
-        self._write(ids)
+    filled = [ids for ids in sentence_ids if ids.size]
+    if filled:
+      if self._sentences is not None:
+        self._sentences.extend(itertools.accumulate((ids.size for ids in filled[:-1]), initial=self._size))
+      self._write(np.concatenate(filled))
     self._counts['words'] += len(text.split()) + (text.count('\n') if self._line_words else 0)
     self._counts['characters'] += len(text)
     self._counts['bytes'] += len(text.encode('utf-8', 'surrogateescape'))
@@ -104,7 +172,7 @@ class Writer:
     if self.token_labels is not None:
       words = label.split()
       label = words.pop(0) if self._predicates else ''
-      count = self._size - self._offsets[-1] if self._tokenizer.kind == 'words' else len(self._lengths)
+      count = self._size - self._offsets.last if self._tokenizer.kind == 'words' else len(self._lengths)
       if len(words) != count:
         raise InputError(f'split {self._name}, document {len(self.labels)}: {len(words)} labels for {count} words')
       if self._tokenizer.kind != 'words':  # the first subword has the label of its word
@@ -113,21 +181,50 @@ class Writer:
         ]
       self.token_labels += words
     eos = self._tokenizer.eos_id
-    if eos is not None and (self._last != eos or self._offsets[-1] == self._size):
-      if self._sentences is not None and self._offsets[-1] == self._size:
-        self._sentences.append(self._size)
+    if eos is not None and (self._last != eos or self._offsets.last == self._size):
+      if self._sentences is not None and self._offsets.last == self._size:
+        self._sentences.extend([self._size])
       self._write(np.asarray([eos]))
       if self.token_labels is not None:
         self.token_labels.append('')
-    self._offsets.append(self._size)
+    self._offsets.extend([self._size])
     self.labels.append(label)
+
+  def arrays(self, *, without_first_sentence: bool = False) -> dict[str, np.ndarray]:
+    """Return what `join` needs of a part of a split, other than its tokens."""
+    sentences = self._sentences.array() if self._sentences else np.zeros(0, np.int64)
+    unlabelled, labels = self.labels.labelled()
+    return {
+      'offsets': self._offsets.array()[1:],
+      'sentences': sentences[1:] if without_first_sentence and sentences.size else sentences,
+      'unlabelled': np.asarray(unlabelled),
+      'labels': np.asarray(labels, np.str_),
+      'counts': np.asarray(list(self._counts.values())),
+    }
+
+  def join(self, tokens: str, part: Mapping[str, np.ndarray]) -> None:
+    """Add a part that another writer wrote: the path of its tokens, and its `arrays`."""
+    base = self._size
+    with open(tokens, 'rb') as file:
+      while block := file.read(token_file.BLOCK):
+        self._file.write(block)
+        self.sums.update(block)
+        self._size += len(block) // self.dtype.itemsize
+        self._last = int(np.frombuffer(block[-self.dtype.itemsize :], self.dtype)[0])
+    self._offsets.extend((part['offsets'] + base).tolist())
+    if self._sentences is not None:
+      self._sentences.extend((part['sentences'] + base).tolist())
+    for label in itertools.chain(itertools.repeat('', int(part['unlabelled'])), part['labels'].tolist()):
+      self.labels.append(label)
+    for name, count in zip(self._counts, part['counts'].tolist(), strict=True):
+      self._counts[name] += count
 
   def split(self, tokens: np.ndarray, labels: np.ndarray | None, token_labels: np.ndarray | None = None) -> Split:
     """Return the finished split with its tokens and labels as arrays."""
-    offsets = np.frombuffer(self._offsets, np.int64)
-    starts = None
+    offsets, starts = self._offsets.array(), None
     if self._sentences is not None:
-      starts = np.frombuffer(array.array('q', [*self._sentences, self._size]), np.int64)
+      self._sentences.extend([self._size])
+      starts = self._sentences.array()
     words = self._size if self._tokenizer.kind == 'words' else self._counts['words']
     counts = {'tokens': self._size, **self._counts, 'words': words, 'documents': len(offsets) - 1}
     return Split(self._name, tokens, offsets, starts, labels, counts, token_labels)

@@ -80,6 +80,7 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
     blocks: CRC-32 of each block; None for older manifests without them. A file of more than `WHOLE` bytes is
       then verified only by its size and its ids, with a warning.
     vocab_size: ids must be below it.
+    ids: the ids, where the file is in a bucket (`bucket.Ids`); None maps the file.
 
   Raises:
     Damaged: the size differs, or the content of a file of up to `WHOLE` bytes.
@@ -88,10 +89,17 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
   ndim = 1
 
   def __init__(
-    self, path: str, dtype: np.dtype, entry: Mapping[str, Any], blocks: Sequence[int] | None, vocab_size: int
+    self,
+    path: str,
+    dtype: np.dtype,
+    entry: Mapping[str, Any],
+    blocks: Sequence[int] | None,
+    vocab_size: int,
+    ids: Any = None,
   ):
     small = entry['bytes'] <= WHOLE
-    check(path, entry, whole=small)
+    if ids is None:
+      check(path, entry, whole=small)
     if blocks is None and not small:
       warnings.warn(
         f'{path}: the manifest has no checksums of blocks, so only the size and the ids are verified; delete the '
@@ -100,7 +108,7 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
         stacklevel=2,
       )
     self._path, self._blocks, self._vocab_size = path, blocks, vocab_size
-    self._ids = np.asarray(np.memmap(path, dtype, mode='r'))
+    self._ids: Any = np.asarray(np.memmap(path, dtype, mode='r')) if ids is None else ids
     self.dtype, self.shape, self.size = self._ids.dtype, self._ids.shape, self._ids.size
     self._each = BLOCK // self.dtype.itemsize  # ids of a block
     self._unread = np.ones(-(-self.size // self._each), bool)
@@ -119,7 +127,7 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
 
   def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     self._read(slice(None))
-    return np.array(self._ids, dtype, copy=copy)
+    return np.array(self._ids[:], dtype, copy=copy)
 
   def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
     arrays = [np.asarray(x) if isinstance(x, TokenFile) else x for x in inputs]
@@ -151,7 +159,7 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
     for block in np.unique(numbers[self._unread[numbers]]).tolist():
       ids = self._ids[block * self._each : (block + 1) * self._each]
       wrong = ''
-      if self._blocks is not None and zlib.crc32(ids.data) != self._blocks[block]:
+      if self._blocks is not None and zlib.crc32(np.ascontiguousarray(ids).data) != self._blocks[block]:
         wrong = 'differs from its CRC-32'
       elif int(ids.max()) >= self._vocab_size:
         wrong = f'has token id {ids.max()}, and the vocabulary has {self._vocab_size:,} tokens'

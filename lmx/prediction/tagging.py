@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.data import corpus as corpora
-from lmx.data import pipeline
+from lmx.data import encoding, pipeline
 from lmx.data.builders import tagged
 from lmx.data.builders.tagged import Sentence
 from lmx.data.splits import Split
@@ -69,7 +69,7 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
   tokenizer = batched.tokenizer(loaded, map(' '.join, words))
   limit = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
   parts, long, truncated = [], [], 0
-  for one, word_ids in zip(sentences, corpora.encode_words(words, tokenizer), strict=True):
+  for one, word_ids in zip(sentences, encoding.encode_words(words, tokenizer), strict=True):
     truncated += sum(len(ids) > limit for ids in word_ids)
     sentence_parts = _split_sentence([ids[:limit] for ids in word_ids], limit)
     if with_predicates and len(sentence_parts) > 1:

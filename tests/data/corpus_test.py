@@ -14,7 +14,7 @@ import sys
 import numpy as np
 import pytest
 
-from lmx.data import corpus, sources, token_file
+from lmx.data import corpus, encoding, sources, token_file
 from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 
@@ -247,7 +247,7 @@ def test_bpe_by_sentences_is_bpe_of_the_whole():
 def test_words_with_labels_have_the_pieces_of_the_text_where_a_space_comes_first(kind):
   tokenizer = build.train(kind, DOCUMENTS, vocab_size=400, prefix_space=kind == 'bpe')
   text = DOCUMENTS[0].split()
-  (words,) = corpus.encode_words([text], tokenizer)
+  (words,) = encoding.encode_words([text], tokenizer)
   np.testing.assert_array_equal(np.concatenate(words), tokenizer.encode(' '.join(text)))
   assert tokenizer.space_first and len(words) == len(text)
 

@@ -90,10 +90,16 @@ def test_lm1b_prepared_by_tfds_is_read(tmp_path, monkeypatch):
     assert next(iter(splits['train']))[1:] == ('A sentence of train .\n', '')
 
 
+def put_ptb(folder):
+  """Files of a data set that TFDS prepares."""
+  folder.mkdir()
+  for split in ('train', 'valid', 'test'):
+    (folder / f'ptb.{split}.txt').write_text(' a b c .\n' * 30)
+  return {'dataset': 'ptb', 'manual_dir': str(folder), 'check_sizes': False}
+
+
 def test_a_killed_preparation_is_not_taken_as_complete(tmp_path, monkeypatch):
-  (tmp_path / 'in').mkdir()
-  (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
-  source = sources.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'))
+  source = sources.Config(**put_ptb(tmp_path / 'in'))
   rename = os.rename
 
   def killed(old, new):
@@ -109,7 +115,7 @@ def test_a_killed_preparation_is_not_taken_as_complete(tmp_path, monkeypatch):
   assert [p for p in folder.iterdir() if not p.name.startswith('.tmp-')] == []
   (folder / f'.tmp-{os.uname().nodename}-999999999-x').mkdir()  # as SIGKILL would leave it
   assert len(sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))['train']) == 1
-  assert [p.name[:10] for p in folder.iterdir()] == ['text_files']
+  assert [p.name[:4] for p in folder.iterdir()] == ['ptb-']
 
 
 def _flip(path, at):
@@ -120,9 +126,7 @@ def _flip(path, at):
 
 @pytest.mark.parametrize('damage', ['train', 'dataset_info', 'short', 'missing', 'sizes'])
 def test_damaged_prepared_data_is_named_and_prepared_again(tmp_path, damage):
-  (tmp_path / 'in').mkdir()
-  (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
-  source = sources.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'))
+  source = sources.Config(**put_ptb(tmp_path / 'in'))
   texts = lambda: list(sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))['train'])
   made = texts()
   name = {'dataset_info': 'dataset_info.json', 'sizes': 'sizes.json'}.get(damage, '*train.array_record*')
@@ -134,15 +138,13 @@ def test_damaged_prepared_data_is_named_and_prepared_again(tmp_path, damage):
     path.write_bytes(content[: len(content) // 2])
   else:
     _flip(path, 80 if damage == 'train' else 0)
-  with pytest.warns(InputWarning, match=rf'{path.name}.* damaged.*the directory .*text_files-\w+ is deleted and prep'):
+  with pytest.warns(InputWarning, match=rf'{path.name}.* damaged.*the directory .*ptb-\w+ is deleted and prep'):
     assert texts() == made
   assert path.read_bytes() == content or damage == 'dataset_info'
 
 
 def test_damaged_data_of_before_the_checksums_are_prepared_again(tmp_path):
-  (tmp_path / 'in').mkdir()
-  (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
-  cfg = corpus.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
+  cfg = corpus.Config(**put_ptb(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
   load = lambda: corpus.load(cfg)
   made = load()
   (path,) = (tmp_path / 'cache').rglob('sizes.json')
@@ -155,13 +157,7 @@ def test_damaged_data_of_before_the_checksums_are_prepared_again(tmp_path):
 
 
 def test_nothing_is_printed(tmp_path, capfd):
-  (tmp_path / 'in').mkdir()
-  (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
-  list(
-    sources.open_splits(
-      sources.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'c'))
-    )['train']
-  )
+  list(sources.open_splits(sources.Config(**put_ptb(tmp_path / 'in'), cache_dir=str(tmp_path / 'c')))['train'])
   out, err = capfd.readouterr()
   assert out == '' and err == ''
 

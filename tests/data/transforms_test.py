@@ -110,7 +110,7 @@ def test_documents_of_a_row_stay_together(pairs):
 
 
 def test_the_section_reaches_the_view(monkeypatch):
-  monkeypatch.setattr(corpora, 'load', lambda cfg: corpus())
+  monkeypatch.setattr(corpora, 'load', lambda cfg, processes: corpus())
   view = {'reverse': True, 'train_splits': ('test',), 'train_documents': 9, 'fraction': 0.5}
   cfg = pipeline.Config(**view)
   assert pipeline.load(cfg).hash == transforms.view(corpus(), **view).hash

@@ -16,7 +16,8 @@ from lmx.errors import InputError
 
 VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
 ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
-TEXT_NAMES = ('.txt', '.txt.gz', '.jsonl', '.jsonl.gz')
+TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', '.gz', '.xz', '.zst')), '.parquet')
+TEXT_KINDS = '*.txt, *.jsonl, each also as .gz, .xz or .zst, or *.parquet'
 _SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val(?![^\W\d_])'), ('test', r'test'))
 
 
@@ -170,14 +171,14 @@ def find_texts(pattern: str) -> dict[str, list[str]]:
     else:
       matches = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(part) if os.path.isfile(p))
     if not matches:
-      raise InputError(f'{part}: got no text file; expected {", ".join("*" + name for name in TEXT_NAMES)}')
+      raise InputError(f'{part}: got no text file; expected {TEXT_KINDS}')
     paths += [path for path in matches if path not in paths]
   if not paths:
     raise InputError('data set text_files: set data.manual_dir to a directory or to text files')
   splits: dict[str, list[str]] = {}
   for path in paths:
     if not path.endswith(TEXT_NAMES):
-      raise InputError(f'{path}: got another file type; expected {", ".join("*" + name for name in TEXT_NAMES)}')
+      raise InputError(f'{path}: got another file type; expected {TEXT_KINDS}')
     splits.setdefault(split_of(path), []).append(path)
   if 'train' not in splits:
     raise InputError(f'{pattern}: got only files named as validation or test text; expected training text too')

@@ -1,0 +1,132 @@
+"""Token caches in a bucket (`data.cache_dir=gs://...`): written once, read by ranges.
+
+A corpus is tokenized in the local cache and copied to the bucket, its manifest last. Elsewhere its small files are
+copied to the local cache, and its tokens are read from the bucket in blocks as batches need them, so a host needs
+neither the disk nor the memory for them. Hosts that tokenize one corpus take each other's parts from there.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import pathlib
+import threading
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from lmx import storage
+from lmx.errors import InputError
+
+TOKENS_AT = 'tokens_at'  # file of a local directory: the address of the tokens
+_MANIFEST = 'manifest.json'
+_BLOCK = 1 << 22  # bytes
+_HELD = 32  # blocks in memory
+
+
+def find(cache_dir: str) -> epath.Path | None:
+  """Return the bucket of `data.cache_dir`, or of LMX_CACHE; None if the cache is a directory."""
+  address = cache_dir or os.environ.get('LMX_CACHE', '')
+  return epath.Path(address) if storage.is_remote(address) else None
+
+
+def has(folder: epath.Path) -> bool:
+  """Return True if a folder of the bucket has a whole corpus. Raises InputError if the bucket cannot be read."""
+  try:
+    return bool((folder / _MANIFEST).exists())
+  except Exception as error:  # whatever the library of the bucket raises
+    raise InputError(f'data.cache_dir: {folder} cannot be read ({error}); check the address and your access') from None
+
+
+def upload(directory: str, folder: epath.Path) -> None:
+  """Copy a corpus to the bucket, the manifest last."""
+  paths = sorted(pathlib.Path(directory).iterdir(), key=lambda path: path.name == _MANIFEST)
+  for path in paths:
+    copy(epath.Path(path), folder / path.name)
+
+
+def download(folder: epath.Path, directory: str) -> None:
+  """Copy the files of a corpus other than its tokens, and note where those are."""
+  for path in folder.iterdir():
+    if not path.name.endswith('.tokens'):
+      copy(path, epath.Path(directory) / path.name)
+  pathlib.Path(directory, TOKENS_AT).write_text(os.fspath(folder))
+
+
+def remove(folder: epath.Path) -> None:
+  """Remove a folder that is no longer needed; one that cannot be removed stays."""
+  with contextlib.suppress(Exception):
+    if folder.exists():
+      folder.rmtree()
+
+
+def copy(source: epath.Path, to: epath.Path) -> None:
+  """Copy a file in blocks, from a bucket or to one. Raises InputError if that fails."""
+  try:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with source.open('rb') as file, to.open('wb') as out:
+      while block := file.read(_BLOCK):
+        out.write(block)
+  except Exception as error:  # whatever the library of the bucket raises
+    if isinstance(error, OSError) and error.errno:
+      raise
+    raise InputError(f'data.cache_dir: {source} cannot be copied to {to} ({error})') from None
+
+
+class Ids:
+  """Token ids of a file in a bucket, read like a 1-D array, in blocks of which the last ones stay in memory.
+
+  Args:
+    path: the file.
+    dtype: type of the ids.
+    size: bytes of the file.
+  """
+
+  def __init__(self, path: epath.Path, dtype: np.dtype, size: int):
+    self._path, self.dtype, self.size = path, dtype, size // dtype.itemsize
+    self.shape = (self.size,)
+    self._each = _BLOCK // dtype.itemsize
+    self._blocks: collections.OrderedDict[int, np.ndarray] = collections.OrderedDict()
+    self._lock = threading.Lock()
+
+  def __getitem__(self, index: Any) -> np.ndarray:
+    if isinstance(index, slice):
+      start, stop, step = index.indices(self.size)
+      if step == 1:
+        parts = [
+          self._block(n)[max(0, start - n * self._each) : stop - n * self._each]
+          for n in range(start // self._each, -(-stop // self._each) if stop > start else 0)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0, self.dtype)
+      index = np.arange(start, stop, step)
+    position = np.asarray(index)
+    if position.dtype == bool:
+      position = np.flatnonzero(position)
+    if position.size and not -self.size <= position.min() <= position.max() < self.size:
+      raise IndexError(f'index {position.min()} .. {position.max()} of {self.size} tokens')
+    position = position % self.size if position.size else position
+    found = np.empty(position.shape, self.dtype)
+    number = position // self._each
+    for n in np.unique(number).tolist():
+      of_block = number == n
+      found[of_block] = self._block(n)[position[of_block] - n * self._each]
+    return found
+
+  def _block(self, number: int) -> np.ndarray:
+    with self._lock:
+      if number in self._blocks:
+        self._blocks.move_to_end(number)
+        return self._blocks[number]
+    try:
+      with self._path.open('rb') as file:
+        file.seek(number * _BLOCK)
+        block = np.frombuffer(file.read(_BLOCK), self.dtype)
+    except Exception as error:  # whatever the library of the bucket raises
+      raise InputError(f'{self._path}: cannot be read ({error}); check the address and your access') from None
+    with self._lock:
+      self._blocks[number] = block
+      while len(self._blocks) > _HELD:
+        self._blocks.popitem(last=False)
+    return block

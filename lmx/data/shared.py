@@ -1,0 +1,218 @@
+"""Tokenization of a corpus by several processes, of one host or of several that share a directory.
+
+The directory has a file for everything that is finished, which appears there by one rename:
+
+    plan.json            the `data` section, and the parts of each split in order
+    tokenizer/           its files
+    00012.tokens, .npz   the tokens of part 12, and its documents, sentences and labels
+    00012.claim          a process is at part 12; it touches the file every few seconds
+
+Hosts whose cache is a bucket have directories of their own, and copy each other's parts.
+
+So a preparation that was stopped goes on with the parts that are missing, and a host that joins takes the next one
+that nobody has claimed. A claim whose process has not touched it for a minute counts for nothing. The corpus does not
+depend on the parts, nor on who tokenized them: the last step joins them in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from lmx import documents
+from lmx.data import cache, progress
+from lmx.data.splits import Writer
+from lmx.data.tokenizers import build
+from lmx.data.tokenizers.base import Tokenizer
+from lmx.errors import InputError
+
+PART = 1 << 24  # bytes of text
+LEAST = 1 << 26  # bytes of text below which one process is as fast
+PLAN, TOKENIZER, ERROR = 'plan.json', 'tokenizer', 'error.json'
+_TOUCH, _STALE, WAIT = 5.0, 60.0, 0.5  # seconds
+
+
+def can_share(cfg: Any, splits: Mapping[str, Any]) -> bool:
+  """Return True if a data set is so much text that processes share it, and parts of it can be tokenized apart."""
+  rules = cfg.rules
+  if rules.pair or rules.spans or rules.table or rules.token_labels or cfg.detokenize or cfg.all_words:
+    return False
+  return sum(one.size for one in splits.values()) >= LEAST and all(one.parts(PART, '') for one in splits.values())
+
+
+class Claim:
+  """A part that this process is at; used as a context manager that gives it back."""
+
+  def __init__(self, path: str):
+    self._path, self._stop = path, threading.Event()
+    self._thread = threading.Thread(target=self._touch, daemon=True)
+    self._thread.start()
+
+  def _touch(self) -> None:
+    while not self._stop.wait(_TOUCH):
+      with contextlib.suppress(OSError):
+        os.utime(self._path)
+
+  def __enter__(self) -> Claim:
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    self._stop.set()
+    self._thread.join()
+    with contextlib.suppress(OSError):
+      os.remove(self._path)
+
+
+def claim(path: str) -> Claim | None:
+  """Return the claim of `path`, None if another process has it."""
+  try:
+    with open(path, 'x', encoding='utf-8') as file:
+      file.write(f'{socket.gethostname()} {os.getpid()}\n')
+    return Claim(path)
+  except FileExistsError:
+    pass
+  with contextlib.suppress(OSError):
+    if _is_stale(path):
+      os.rename(path, aside := f'{path}.{socket.gethostname()}.{os.getpid()}')  # only one process succeeds
+      os.remove(aside)
+      return claim(path)
+  return None
+
+
+def _is_stale(path: str) -> bool:
+  with open(path, encoding='utf-8') as file:
+    host, _, pid = file.read().strip().partition(' ')
+  if host == socket.gethostname() and pid.isdigit() and not cache.is_alive(int(pid)):
+    return True
+  return time.time() - os.stat(path).st_mtime > _STALE
+
+
+class Shared:
+  """The directory in which processes share the tokenization of a corpus; as a context manager it is removed at its end
+  if the corpus is complete.
+
+  Args:
+    directory: see the docstring of the module.
+    corpus: the directory of the complete corpus.
+    cfg: the `data` section.
+    fields: its fields that the processes need, `corpus.Config`.
+    exchange: folder of a bucket where hosts leave finished parts for one another, '' for none.
+  """
+
+  def __init__(self, directory: str, corpus: str, cfg: Any, fields: Mapping[str, Any], exchange: str = ''):
+    self.directory, self._corpus, self._cfg, self._fields = directory, corpus, cfg, fields
+    self._exchange = exchange
+    self._parts: list[tuple[str, Any]] = []
+    self._joining: Claim | None = None
+
+  def __enter__(self) -> Shared:
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    if self._joining:
+      with self._joining:
+        if os.path.isdir(self._corpus):
+          shutil.rmtree(self.directory, ignore_errors=True)
+
+  def _path(self, name: str) -> str:
+    return os.path.join(self.directory, name)
+
+  def _once(self, name: str, make: Callable[[str], object]) -> str:
+    """Return the path of `name`, which one process, of whichever host, makes: `make(path)`."""
+    path = self._path(name)
+    while not os.path.exists(path):
+      claimed = claim(f'{path}.claim')
+      if claimed is None:
+        time.sleep(WAIT)
+        continue
+      with claimed:
+        if not os.path.exists(path):
+          make(made := temporary(path))
+          os.rename(made, path)
+    return path
+
+  def tokenizer(self, make: Callable[[], Tokenizer]) -> Tokenizer:
+    """Return the tokenizer of the corpus, which one process makes."""
+    os.makedirs(self.directory, exist_ok=True)
+    return build.load(self._once(TOKENIZER, lambda path: make().save(path)))
+
+  def _plan(self, splits: Mapping[str, Any], tokenizer: Tokenizer) -> list[tuple[str, Any]]:
+    """Return (split, part) of every part, in order."""
+    divide = '' if tokenizer.kind == 'unigram' or tokenizer.space_first else 'after'
+    divide = 'before' if tokenizer.kind == 'bpe' and divide else divide
+
+    def write(path: str) -> None:
+      parts = [(name, part) for name, examples in splits.items() for part in examples.parts(PART, divide)]
+      with open(path, 'w', encoding='utf-8') as file:
+        json.dump({'data': self._fields, 'exchange': self._exchange, 'parts': parts}, file)
+
+    return [(name, part) for name, part in documents.read_json(self._once(PLAN, write))['parts']]
+
+  def tokenize(self, splits: Mapping[str, Any], tokenizer: Tokenizer, processes: int) -> None:
+    """Tokenize all parts by `processes` of this host, and those of others. Raises InputError of any of them."""
+    self._parts = self._plan(splits, tokenizer)
+    sizes = [splits[name].part_size(part) for name, part in self._parts]
+    done = lambda: [n for n in range(len(sizes)) if os.path.exists(self._path(f'{n:05}.npz'))]
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(self._path(ERROR))
+    already = sum(sizes[n] for n in done())
+    with progress.Bar('tokenising', sum(sizes), already) as bar, _processes(self.directory, processes) as running:
+      while len(finished := done()) < len(sizes):
+        if os.path.isdir(self._corpus):
+          return  # another host is first
+        bar.update(sum(sizes[n] for n in finished))
+        if os.path.exists(self._path(ERROR)):
+          raise InputError(documents.read_json(self._path(ERROR))['message'])
+        codes = [process.poll() for process in running]
+        if any(codes):
+          raise RuntimeError(f'processes that tokenize ended with exit codes {codes}; see their messages above')
+        time.sleep(0.1)
+      bar.update(sum(sizes))
+
+  def claim_join(self) -> bool:
+    """Return True if this process is to join the parts; False once another one has."""
+    while not os.path.isdir(self._corpus):
+      if os.path.isdir(self.directory) and (claimed := claim(self._path('join.claim'))):
+        self._joining = claimed
+        return True
+      time.sleep(WAIT)
+    return False
+
+  def join(self, name: str, writer: Writer) -> None:
+    """Write the parts of a split, in order."""
+    for number, (split, _) in enumerate(self._parts):
+      if split == name:
+        with np.load(self._path(f'{number:05}.npz')) as arrays:
+          writer.join(self._path(f'{number:05}.tokens'), arrays)
+    if self._cfg.rules.stream:
+      writer.end_document('')
+
+
+def temporary(path: str) -> str:
+  """Return the name under which this process makes a file."""
+  return f'{path}.{socket.gethostname()}.{os.getpid()}.tmp'
+
+
+@contextlib.contextmanager
+def _processes(directory: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+  command = [sys.executable, '-m', 'lmx.data.worker', directory, str(os.getpid())]
+  environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path)), 'TOKENIZERS_PARALLELISM': 'false'}
+  running = [subprocess.Popen(command, env=environment) for _ in range(count)]
+  try:
+    yield running
+  finally:
+    for process in running:
+      process.terminate()
+    for process in running:
+      process.wait()

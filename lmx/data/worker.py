@@ -1,0 +1,109 @@
+"""A process that tokenizes parts of a corpus: `python -m lmx.data.worker DIRECTORY PARENT`, see lmx/data/shared.py."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from lmx import documents
+from lmx.data import bucket, corpus, document_reader, encoding, sentences, shared, sources
+from lmx.data.splits import Writer
+from lmx.data.tokenizers import build
+from lmx.data.tokenizers.base import Tokenizer
+from lmx.errors import InputError
+
+
+def work(directory: str) -> None:
+  """Tokenize the parts of a shared directory that nobody else has claimed, until none is left."""
+  plan = documents.read_json(os.path.join(directory, shared.PLAN))
+  fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in plan['data'].items()}
+  cfg = corpus.Config(**fields)
+  tokenizer = build.load(os.path.join(directory, shared.TOKENIZER))
+  splits = sources.open_splits(cfg, verify=False)
+  missing = list(range(len(plan['parts'])))
+  if plan['exchange']:  # hosts begin with different parts
+    random.Random(socket.gethostname()).shuffle(missing)
+  while missing:
+    for number in missing:
+      path = os.path.join(directory, f'{number:05}')
+      if os.path.exists(f'{path}.npz') or (claimed := shared.claim(f'{path}.claim')) is None:
+        continue
+      with claimed:
+        if not os.path.exists(f'{path}.npz') and not _fetch(plan['exchange'], path):
+          split, part = plan['parts'][number]
+          _tokenize(cfg, path, split, splits[split], part, tokenizer)
+          _leave(plan['exchange'], path)
+    missing = [number for number in missing if not os.path.exists(os.path.join(directory, f'{number:05}.npz'))]
+    if missing:  # other processes are at these, or have died
+      time.sleep(shared.WAIT)
+
+
+def _fetch(exchange: str, path: str) -> bool:
+  """Copy a part that another host has left in the bucket; return whether it has."""
+  name = os.path.basename(path)
+  if not exchange or not (epath.Path(exchange) / f'{name}.npz').exists():
+    return False
+  for ending in ('.tokens', '.npz'):
+    bucket.copy(epath.Path(exchange) / f'{name}{ending}', epath.Path(temporary := shared.temporary(path)))
+    os.rename(temporary, f'{path}{ending}')
+  return True
+
+
+def _leave(exchange: str, path: str) -> None:
+  for ending in ('.tokens', '.npz') if exchange else ():
+    bucket.copy(epath.Path(f'{path}{ending}'), epath.Path(exchange) / f'{os.path.basename(path)}{ending}')
+
+
+def _tokenize(cfg: Any, path: str, split: str, examples: Any, part: Any, tokenizer: Tokenizer) -> None:
+  temporary = shared.temporary(path)
+  with open(temporary, 'wb') as file:
+    arrays = _encode(cfg, encoding.writer(cfg, split, file, tokenizer), examples, part, tokenizer)
+  os.rename(temporary, f'{path}.tokens')
+  with open(temporary, 'wb') as file:
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+  os.rename(temporary, f'{path}.npz')
+
+
+def _encode(cfg: Any, writer: Writer, examples: Any, part: Any, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+  """Write a part; return its other arrays."""
+  rows = document_reader.create(cfg, cfg.detokenize)(examples.read(part))
+  first = next(rows, None)
+  ends = examples.ends(part) and not cfg.rules.stream
+  encoding.write(cfg, writer, itertools.chain([first] if first else [], rows), tokenizer, ends=ends)
+  # A sentence goes on where a document of wrapped lines is divided.
+  wrapped = first is not None and sentences.infer_mode(first[1], lines=True) == 'wrapped'
+  return writer.arrays(without_first_sentence=wrapped and examples.continues(part))
+
+
+def main(directory: str, parent: int) -> int:
+  """Run `work` until the parent process is gone; write an InputError to the directory. Return the exit code."""
+
+  def watch() -> None:
+    while os.getppid() == parent:
+      time.sleep(1)
+    os._exit(1)
+
+  threading.Thread(target=watch, daemon=True).start()
+  try:
+    work(directory)
+  except InputError as error:
+    temporary = shared.temporary(os.path.join(directory, shared.ERROR))
+    with open(temporary, 'w', encoding='utf-8') as file:
+      json.dump({'message': str(error)}, file)
+    os.rename(temporary, os.path.join(directory, shared.ERROR))
+    return 2
+  return 0
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv[1], int(sys.argv[2])))
