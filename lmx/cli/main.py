@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
   try:
     args = parse(argv)
     _check_config(args)
-    if own_process:
+    if own_process and args.command != 'prepare':  # which learns a vocabulary in threads, and one heap is one lock
       host.keep_heap()
     with _plain_warnings():
       return _module(args.command).run(args)

@@ -67,6 +67,8 @@ def test_memory_is_tuned_in_its_own_process_alone(capsys, monkeypatch):
   assert cli.main(['list', 'experiments']) == 0 and not calls
   monkeypatch.setattr(cli.sys, 'argv', ['lmx', 'list', 'experiments'])
   assert cli.main() == 0 and calls == [1]
+  monkeypatch.setattr(cli.sys, 'argv', ['lmx', 'prepare', '--config=none.py'])
+  assert cli.main() == 2 and calls == [1]  # threads learn its vocabulary, for which one heap is slow
 
 
 def test_an_unknown_config_key_gets_the_nearest(capsys, tmp_path):
