@@ -48,7 +48,7 @@ def can_share(cfg: Any, splits: Mapping[str, Any]) -> bool:
   rules = cfg.rules
   if rules.pair or rules.spans or rules.table or rules.token_labels or cfg.detokenize or cfg.all_words:
     return False
-  return sum(one.size for one in splits.values()) >= LEAST and all(one.parts(PART, '') for one in splits.values())
+  return sum(one.size for one in splits.values()) >= LEAST and all(one.has_parts for one in splits.values())
 
 
 class Claim:
@@ -172,9 +172,9 @@ class Shared:
         if os.path.isdir(self._corpus):
           return  # another host is first
         bar.update(sum(sizes[n] for n in finished))
+        codes = [process.poll() for process in running]  # first: a process writes its error before it ends
         if os.path.exists(self._path(ERROR)):
           raise InputError(documents.read_json(self._path(ERROR))['message'])
-        codes = [process.poll() for process in running]
         if any(codes):
           raise RuntimeError(f'processes that tokenize ended with exit codes {codes}; see their messages above')
         time.sleep(0.1)

@@ -320,6 +320,11 @@ class Examples:
     """Bytes of the prepared files."""
     return int(self._records.dataset_info.splits[self._records.split].num_bytes)
 
+  @property
+  def has_parts(self) -> bool:
+    """Return True if there are rows, any range of which is a part."""
+    return len(self) > 0
+
   def parts(self, size: int, divide: str) -> list[tuple[int, int]]:
     """Return the ranges of rows of about `size` bytes each."""
     del divide  # a row is not divided

@@ -116,14 +116,19 @@ class Documents:
     """Return a share of these documents."""
     return Documents(self._paths, self._unit, self._column, selection)
 
+  @property
+  def has_parts(self) -> bool:
+    """Return False if the split is divided by lines, which are counted from the first file on."""
+    return not (self._selection and self._selection.lines)
+
   def parts(self, size: int, divide: str) -> list[Part]:
-    """Return the parts of the files, each of about `size` bytes; [] if the split is divided by lines.
+    """Return the parts of the files, each of about `size` bytes; [] without `has_parts`.
 
     Args:
       size: bytes.
       divide: where a longer document is divided: 'before' the white space of a line end, or 'after' it; '' not at all.
     """
-    if self._selection and self._selection.lines:
+    if not self.has_parts:
       return []
     divide = '' if self._selection else divide
     return [part for file in range(len(self._paths)) for part in self._parts(file, size, divide)]
