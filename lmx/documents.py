@@ -89,8 +89,7 @@ def read_lines(path: Any) -> Iterator[str]:
   for block in read_blocks(path):
     if not number and not rest:
       end = line_end(block)
-      if block.startswith((b'\xff\xfe', b'\xfe\xff')):
-        raise InputError(f'{path}: got UTF-16 text; expected UTF-8; save the file as UTF-8')
+      _refuse_utf16(block, path)
     *lines, rest = (rest + block).split(end)
     for line in lines:
       number += 1
@@ -119,8 +118,8 @@ def read_rows(path: Any) -> Iterator[tuple[int, str]]:
 
 def decode_lines(block: bytes, path: Any, number: int, end: bytes = b'\n') -> str:
   """Return the text of whole lines with LF ends; `number` is that of the first. Raises InputError as `read_lines`."""
-  if number == 1 and block.startswith((b'\xff\xfe', b'\xfe\xff')):
-    raise InputError(f'{path}: got UTF-16 text; expected UTF-8; save the file as UTF-8')
+  if number == 1:
+    _refuse_utf16(block, path)
   try:
     if b'\0' not in block:
       text = block.decode('utf-8-sig' if number == 1 else 'utf-8')
@@ -130,6 +129,12 @@ def decode_lines(block: bytes, path: Any, number: int, end: bytes = b'\n') -> st
   for offset, line in enumerate(block.split(end)):
     _decode(line, path, number + offset)
   raise AssertionError('one of the lines is faulty')
+
+
+def _refuse_utf16(block: bytes, path: Any) -> None:
+  """Raise InputError if a file that begins with `block` has the mark of UTF-16."""
+  if block.startswith((b'\xff\xfe', b'\xfe\xff')):
+    raise InputError(f'{path}: got UTF-16 text; expected UTF-8; save the file as UTF-8')
 
 
 def _decode(line: bytes, path: Any, number: int) -> str:

@@ -66,7 +66,8 @@ def _project(params: Params, x_BTD: Array) -> Array:
   return dot(x_BTD, params['kernel'], 1) + params['bias'].astype(x_BTD.dtype)
 
 
-def _positions(x_BYXD: Array) -> Array:
+def positions(x_BYXD: Array) -> Array:
+  """Return feature maps row by row, (B, T, D)."""
   return x_BYXD.reshape(x_BYXD.shape[0], -1, x_BYXD.shape[-1])
 
 
@@ -112,7 +113,7 @@ def weights(
 
 def keys(x_BYXD: Array, pooled: bool) -> Array:
   """Return the features that keys and values are maps of, (B, S, D): the averages if `pooled`."""
-  return _positions(average_pool(x_BYXD) if pooled else x_BYXD)
+  return positions(average_pool(x_BYXD) if pooled else x_BYXD)
 
 
 def apply(
@@ -139,7 +140,7 @@ def apply(
     key: PRNG key of dropout; None at evaluation.
   """
   keys_BSD = keys(x_BYXD, pooled)
-  a_BHTS = weights(params, _positions(x_BYXD), keys_BSD, temperature=temperature, rate=rate, key=key)
+  a_BHTS = weights(params, positions(x_BYXD), keys_BSD, temperature=temperature, rate=rate, key=key)
   v_BSHK = _project(params['value'], keys_BSD)
   context_BTHK = jnp.einsum('BHTS,BSHK->BTHK', a_BHTS.astype(v_BSHK.dtype), v_BSHK)
   y_BYXD = dot(context_BTHK, params['out']['kernel'], 2).reshape(x_BYXD.shape)

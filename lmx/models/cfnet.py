@@ -114,7 +114,7 @@ VARIANTS = {
 def init(cfg: Config, key: Array) -> Params:
   """Initialise stem and layer_00 .. of `resnet.init`, and
 
-  head {'conv': see `resnet.init_unit`, 'attention': see `cooccurrence.init`, 'pool': as conv}, auxiliary {'conv'}.
+  head {'conv': see `_init_unit`, 'attention': see `cooccurrence.init`, 'pool': as conv}, auxiliary {'conv'}.
   """
   backbone_key, conv_key, attention_key, pool_key, auxiliary_key = jax.random.split(key, 5)
   params = resnet.init(cfg, backbone_key)
@@ -196,11 +196,6 @@ def head(cfg: Config, params: Params, x_BYXD: Array, rows: Rows, key: Array | No
   return jnp.concatenate(parts, -1), statistics
 
 
-def _positions(x_BYXD: Array) -> Array:
-  """Return feature maps row by row, (B, T, D)."""
-  return x_BYXD.reshape(x_BYXD.shape[0], -1, x_BYXD.shape[-1])
-
-
 def _rows(batch: Batch, training: bool, axis: str | None) -> Rows:
   ones_B = jnp.ones(batch['images_BYXC'].shape[0], jnp.float32)
   return Rows(batch.get('row_weights_B', ones_B), training, axis)
@@ -233,14 +228,14 @@ def apply(
   rows = _rows(batch, key is not None, axis)
   outputs, statistics = resnet.apply(cfg, params, normalize_images(cfg, batch['images_BYXC']), rows)
   x_BYXD, statistics['head'] = head(cfg, params['head'], outputs[-1], rows, attention_key)
-  raw_BTD, auxiliary_BTD = _positions(x_BYXD), None
+  raw_BTD, auxiliary_BTD = cooccurrence.positions(x_BYXD), None
   if cfg.auxiliary_width:
     a_BYXD, convolution = _unit(cfg, params['auxiliary']['conv'], outputs[-2], rows)
     statistics['auxiliary'] = {'conv': convolution}
-    auxiliary_BTD = dropout(_positions(a_BYXD), cfg.dropout, auxiliary_key)
+    auxiliary_BTD = dropout(cooccurrence.positions(a_BYXD), cfg.dropout, auxiliary_key)
   return Features(
     dropout(raw_BTD, cfg.dropout, last_key),
-    layers=tuple(_positions(x) for x in outputs) if all_layers else None,
+    layers=tuple(cooccurrence.positions(x) for x in outputs) if all_layers else None,
     raw_BTD=raw_BTD,
     auxiliary_BTD=auxiliary_BTD,
     statistics=statistics if rows.training and cfg.norm == 'batch' else None,
@@ -258,7 +253,9 @@ def attention(cfg: Config, params: Params, batch: Batch) -> Array:
   outputs, _ = resnet.apply(cfg, params, normalize_images(cfg, batch['images_BYXC']), rows)
   x_BYXD, _ = _unit(cfg, params['head']['conv'], outputs[-1], rows)
   keys_BSD = cooccurrence.keys(x_BYXD, cfg.pooled_keys)
-  return cooccurrence.weights(params['head']['attention'], _positions(x_BYXD), keys_BSD, temperature=cfg.temperature)
+  return cooccurrence.weights(
+    params['head']['attention'], cooccurrence.positions(x_BYXD), keys_BSD, temperature=cfg.temperature
+  )
 
 
 def reach(cfg: Config) -> int | None:

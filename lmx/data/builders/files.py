@@ -12,11 +12,12 @@ import os
 import re
 from collections.abc import Collection
 
+from lmx import documents
 from lmx.errors import InputError
 
 VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
 ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
-TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', '.gz', '.xz', '.zst')), '.parquet')
+TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', *documents.COMPRESSED)), '.parquet')
 TEXT_KINDS = '*.txt, *.jsonl, each also as .gz, .xz or .zst, or *.parquet'
 _SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val(?![^\W\d_])'), ('test', r'test'))
 
