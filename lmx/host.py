@@ -1,4 +1,4 @@
-"""Number of cores of this process, and its heap on a CPU.
+"""Number of cores and peak memory of a process, and its heap on a CPU.
 
 XLA allocates the arrays of each step with the C library. By default glibc returns large blocks to the system as soon
 as they are freed, and the page faults of the next step take a fifth of the time of a small step. With one heap that is
@@ -18,6 +18,18 @@ _GLIBC = {-1: 2**31 - 1, -2: 2**26, -4: 0, -8: 1}
 def cores() -> int:
   """Return the number of cores available to the process; taskset or a container's cpuset may limit it."""
   return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+def peak_memory(process: int) -> int | None:
+  """Return the largest resident set of a process so far in bytes, None where the system does not tell.
+
+  getrusage's maximum would begin with that of the process that started this one.
+  """
+  try:
+    with open(f'/proc/{process}/status', encoding='ascii', errors='replace') as file:
+      return next((1024 * int(line.split()[1]) for line in file if line.startswith('VmHWM:')), None)
+  except OSError:
+    return None
 
 
 def keep_heap() -> bool:

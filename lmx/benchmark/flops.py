@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from lmx import placement
+from lmx import host, placement
 from lmx.types import Model, Objective, Params
 
 # Dense peak of one device in FLOP/s, by a substring of the lower-case `device_kind`: bfloat16, float32.
@@ -299,5 +300,7 @@ def compiled_memory(compiled: Any) -> int | None:
 
 def process_peak() -> int:
   """Return the largest resident set of this process so far, in bytes."""
+  if (peak := host.peak_memory(os.getpid())) is not None:
+    return peak
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   return peak if sys.platform == 'darwin' else peak * 1024  # kilobytes elsewhere

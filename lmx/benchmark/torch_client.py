@@ -1,12 +1,7 @@
-"""PyTorch's training step in another interpreter, which runs `torch_step.py`: its specification and its process."""
+"""The specification of a training step for PyTorch in another interpreter, which runs `torch_step.py`."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import pathlib
-import subprocess
 from typing import Any
 
 from lmx import host
@@ -17,6 +12,13 @@ _DROPOUT = {  # fields that correspond to the peer's one dropout rate
   'gpt2': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
   'bert': ('dropout_hidden', 'dropout_attention'),
   'rnn_lm': ('dropout',),
+}
+
+_CLASSES = {  # of transformers; the other models are made of torch.nn
+  'gpt2': 'GPT2LMHeadModel',
+  'bert': 'BertForPreTraining',
+  'transformer': 'MarianMTModel',
+  'xlnet': 'XLNetLMHeadModel',
 }
 
 
@@ -100,44 +102,9 @@ def _awd_lstm_spec(subject: Any) -> dict[str, Any]:
   }
 
 
-class Peer:
-  """PyTorch's process, as a context manager."""
-
-  def __init__(self, python: str):
-    program = pathlib.Path(__file__).with_name('torch_step.py')
-    try:
-      self._process = subprocess.Popen(
-        [python, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_plain_environment()
-      )
-    except OSError as error:
-      raise InputError(f'cannot run the peer {python}: {error}') from None
-    self._input: Any = self._process.stdin
-    self._output: Any = self._process.stdout
-
-  def __enter__(self) -> Peer:
-    return self
-
-  def __exit__(self, *_: Any) -> None:
-    with contextlib.suppress(BrokenPipeError):  # it may have ended already
-      self._input.close()
-    self._process.wait(timeout=60)
-
-  def send(self, request: dict[str, Any]) -> dict[str, Any]:
-    """Send a request and return the answer; raise InputError with the peer's error message."""
-    try:
-      self._input.write(json.dumps(request) + '\n')
-      self._input.flush()
-      line = self._output.readline()
-    except BrokenPipeError:
-      line = ''
-    if not line:
-      raise InputError('the peer ended before it answered; its output is above')
-    answer = json.loads(line)
-    if 'error' in answer:
-      raise InputError(f'the peer cannot do this: {answer["error"]}')
-    return answer
-
-
-def _plain_environment() -> dict[str, str]:
-  """Return the environment without this interpreter's module path, which the peer must not use."""
-  return {k: v for k, v in os.environ.items() if k not in ('PYTHONPATH', 'PYTHONHOME')}
+def packages(subject: Any) -> tuple[str, ...]:
+  """Return the packages that the peer of a `train_step.Subject` needs, see `peer.choose`."""
+  name = subject.task.model.__name__.rsplit('.', 1)[-1]
+  if name == 'transformer_xl':
+    return 'torch', 'transformers.models.deprecated.transfo_xl:TransfoXLLMHeadModel'
+  return ('torch', f'transformers:{_CLASSES[name]}') if name in _CLASSES else ('torch',)

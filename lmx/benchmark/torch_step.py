@@ -4,8 +4,7 @@ It imports nothing from lmx. Its interpreter needs torch, and transformers for g
 kinds with a memory:
   /path/to/python torch_step.py < requests.jsonl
 
-Protocol: one JSON object per line on standard input, one answer per line on standard output. The end of the input
-ends the program; output of libraries goes to standard error.
+Protocol: that of peer_protocol.py with these requests.
 
 1. A model, which may be sent again to start over:
    {"kind": "lstm", "V": 10000, "E": 650, "D": 650, "N": 2, "batch": 20, "length": 35, "threads": 2}
@@ -34,7 +33,6 @@ ends the program; output of libraries goes to standard error.
 2. {"steps": k}: runs k steps on random tokens, each the forward pass, loss, backward pass, clipping and update.
    Answer: {"seconds": [k numbers], "loss": of the last step}
    The first steps after a model is built are slower (allocation); discard them.
-Errors are answered with {"error": message}.
 
 Settings are PyTorch's fast ones: attention through scaled_dot_product_attention, the optimizer's fused
 kernel, clipping with foreach, oneDNN as PyTorch selects it. The recurrent kinds carry their state, detached, across
@@ -43,10 +41,10 @@ steps.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from typing import Any
+
+import peer_protocol
 
 DEFAULTS = {'dropout': 0.0, 'threads': 2, 'optimizer': 'adamw', 'clip': 1.0, 'tied': False}
 KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian', 'rnnsearch', 'transformer_xl', 'xlnet')
@@ -379,37 +377,26 @@ def build(spec: Any) -> Any:
   return step, {'parameters': count, 'torch': torch.__version__, 'threads': spec['threads'], 'tokens': tokens}
 
 
-def answer(request: Any, step: Any) -> Any:
-  """Return (answer to one request, next step function)."""
-  if 'kind' in request:
-    step, reply = build(request)
-    return reply, step
-  if step is None:
-    raise ValueError('send a model first')
-  seconds, loss = [], None
-  for _ in range(request['steps']):
-    start = time.perf_counter()
-    loss = step()
-    seconds.append(time.perf_counter() - start)
-  return {'seconds': seconds, 'loss': loss}, step
+def make() -> Any:
+  """Return the function from a request to its answer; the training step is kept between requests."""
+  step: Any = None
 
+  def answer(request: Any) -> Any:
+    nonlocal step
+    if 'kind' in request:
+      step, reply = build(request)
+      return reply
+    if step is None:
+      raise ValueError('send a model first')
+    seconds, loss = [], None
+    for _ in range(request['steps']):
+      start = time.perf_counter()
+      loss = step()
+      seconds.append(time.perf_counter() - start)
+    return {'seconds': seconds, 'loss': loss}
 
-def main() -> None:
-  """Answer requests until standard input ends; `--help` prints the protocol."""
-  if len(sys.argv) > 1:
-    print(__doc__)
-    sys.exit(0 if sys.argv[1] in ('-h', '--help') else 2)
-  out, sys.stdout = sys.stdout, sys.stderr  # only answers go to standard output
-  step = None
-  for line in sys.stdin:
-    if not line.strip():
-      continue
-    try:
-      reply, step = answer(json.loads(line), step)
-    except (ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
-      reply = {'error': f'{type(error).__name__}: {error}'}
-    print(json.dumps(reply), file=out, flush=True)
+  return answer
 
 
 if __name__ == '__main__':
-  main()
+  peer_protocol.serve(__doc__, make)

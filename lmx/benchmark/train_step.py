@@ -3,7 +3,7 @@
 The step is the whole update: forward, backward, clipping, optimizer. Tokens per second are the positions that it reads,
 padding included; groups of rows of similar length (`data.batching.groups`) count with their truncated length.
 Utilisation (MFU) counts three times the operations of the forward pass, without rematerialisation (Chowdhery et al.
-2022, PaLM, appendix B). PyTorch's step runs in another interpreter (`torch_client`), in alternating rounds, so that
+2022, PaLM, appendix B). PyTorch's step runs in another interpreter (`torch_step.py`), in alternating rounds, so that
 both see the same load of the machine.
 """
 
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lmx.benchmark import peer as peer_lib
 from lmx.benchmark import torch_client
 from lmx.benchmark.task import build_task
 from lmx.errors import InputError
@@ -23,7 +24,7 @@ from lmx.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-  """A step to time: model, changes of its fields, rows, tokens per row, optimizer and gradient clipping."""
+  """A step to time: model, changes of its fields, rows, tokens per row, optimizer, gradient clipping, steps a round."""
 
   model: str
   changes: tuple[str, ...]
@@ -31,14 +32,15 @@ class Preset:
   length: int
   optimizer: str = 'adamw'
   clip: float = 1.0
+  steps: int = 6
 
 
 PRESETS = {
   'gpt2_quickstart': Preset('gpt2:124m', ('V=4096', 'T=128', 'D=192', 'H=6', 'N=4'), 16, 128),
-  'gpt2_124m': Preset('gpt2:124m', ('T=256',), 2, 256),
-  'bert_base': Preset('bert:base', (), 4, 128),
+  'gpt2_124m': Preset('gpt2:124m', ('T=256',), 2, 256, steps=3),
+  'bert_base': Preset('bert:base', (), 4, 128, steps=3),
   'lstm650': Preset('rnn_lm:medium', (), 20, 35, 'sgd', 5.0),  # arXiv 1409.2329, section 4.1
-  'awd_lstm': Preset('awd_lstm:ptb', (), 20, 70, 'sgd', 0.25),  # arXiv 1708.02182, section 5; batch as released
+  'awd_lstm': Preset('awd_lstm:ptb', (), 20, 70, 'sgd', 0.25, 4),  # arXiv 1708.02182, section 5; batch as released
   'transformer': Preset(
     'transformer:tiny', ('V=8000', 'D=256', 'F=1024', 'encoder_layers=3', 'decoder_layers=3'), 32, 32, 'adam'
   ),
@@ -54,7 +56,7 @@ PRESETS = {
   'xlnet': Preset(
     'xlnet:base', ('V=8000', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=64', 'reuse=64', 'gelu=erf'), 8, 128, 'adamw'
   ),
-  'lstm1150': Preset('rnn_lm:medium', ('E=1150', 'D=1150'), 40, 70, 'sgd', 0.25),  # width of arXiv 1708.02182
+  'lstm1150': Preset('rnn_lm:medium', ('E=1150', 'D=1150'), 40, 70, 'sgd', 0.25, 2),  # width of arXiv 1708.02182
 }
 
 
@@ -227,7 +229,7 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
     steps: timed steps per round.
     warmup: untimed steps before them.
     rounds: number of rounds, alternating with the peer.
-    peer: interpreter with PyTorch; None for no comparison.
+    peer: interpreters, commas between, of which the first with what it needs is used; None for no comparison.
 
   Raises:
     InputError: the run is compared with the peer, but its batches have several shapes.
@@ -236,8 +238,9 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
   if not peer:
     return compute_metrics(subject, *subject.steps(steps))
   timed, theirs, ratios, waited = list[Step](), [], [], 0.0
-  with torch_client.Peer(peer) as process:
-    about = process.send(torch_client.spec(subject))
+  spec = torch_client.spec(subject)
+  with peer_lib.Peer(peer_lib.choose(peer, torch_client.packages(subject))) as process:
+    about = process.send(spec)
     process.send({'steps': max(warmup, 1)})
     for _ in range(rounds):
       ours, wait = subject.steps(steps)
@@ -251,6 +254,7 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
       theirs += other
       waited += wait
       ratios.append(statistics.median(other) / statistics.median(step.seconds for step in ours))
+    peak = process.peak_bytes
   metrics = compute_metrics(subject, timed, waited)
   metrics['peer'] = {
     'torch': about['torch'],
@@ -259,6 +263,7 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
     **_spread(theirs),
     'ratio': statistics.median(theirs) / metrics['step_seconds'],
     'ratio_of_rounds': ratios,
+    'peak_process_bytes': peak,
   }
   return metrics
 
@@ -332,7 +337,8 @@ def format_lines(metrics: dict[str, Any]) -> list[str]:
     rounds = ', '.join(f'{ratio:.2f}' for ratio in peer['ratio_of_rounds'])
     about = f'{peer["threads"]} threads, {peer["parameters"]:,} parameters'
     rows.append((f'torch {peer["torch"]}', f'{milli(peer)}, {about}'))
+    rows.append(("peak memory, peer's process", size(peer['peak_process_bytes'])))
     rows.append(('times as fast', f'{peer["ratio"]:.2f} (rounds {rounds})'))
   first, last = (' x '.join(map(str, metrics['shapes'][i])) for i in (0, -1))
   title = f'{metrics["name"]}: batch {first if first == last else f"{first} to {last}"} on {metrics["device"]}'
-  return [title, *(f'  {name:24} {text}' for name, text in rows)]
+  return [title, *(f'  {name:27} {text}' for name, text in rows)]

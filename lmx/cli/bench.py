@@ -5,31 +5,33 @@ of a run with its own data, devices and optimizer (--config). --attention times 
 several lengths, --evaluation the evaluation of a model with a memory. With --peer the step of transformers or torch.nn
 runs in another interpreter. --data times not the step but the batches that one host of --hosts builds for it, against
 the seconds of a step. The measurements are in `lmx.benchmark`.
+
+--preset=all makes the whole table against other libraries, one preset after another: training steps, epochs of
+word2vec (gensim), generation and beam search (transformers), and the whole processes of fine-tuning (the Trainer) and
+of `lmx prepare` (tokenizers). --combine makes one table of several.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 from lmx import documents, ranges
-from lmx.benchmark import attention, evaluation, train_step
+from lmx.benchmark import attention, evaluation, row, table, train_step
 from lmx.benchmark.task import build_task, resolve_length
-from lmx.benchmark.train_step import PRESETS, Preset, Subject
-from lmx.errors import InputError, nearest
+from lmx.benchmark.train_step import Preset, Subject
+from lmx.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('model', nargs='?', metavar='MODEL[:variant]', help='a model on random tokens or images')
   parser.add_argument('--config', help='a run with its own data, as `lmx train` takes it')
-  parser.add_argument('--preset', help='all, or one of ' + ', '.join(PRESETS))
+  parser.add_argument('--preset', help='all, or of these some with commas between: ' + ', '.join(table.NAMES))
   parser.add_argument('--attention', metavar='T,T,...', help='factorized and dense attention at these lengths')
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of MODEL')
   parser.add_argument('--batch', type=ranges.integer(1, 1_000_000), help='rows, for MODEL (default 8)')
@@ -40,15 +42,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument('--optimizer', help='adamw, adam or sgd, for MODEL (default adamw)')
   parser.add_argument(
-    '--steps', type=ranges.integer(1, 1_000_000), default=10, help='timed steps, in each round (default %(default)s)'
+    '--steps', type=ranges.integer(1, 1_000_000), help='timed steps, in each round (default 10, of presets 2 to 6)'
   )
   parser.add_argument(
-    '--warmup', type=ranges.integer(0, 1_000_000), default=3, help='steps before, not timed (default %(default)s)'
+    '--warmup', type=ranges.integer(0, 1_000_000), help='steps before, not timed (default 3, of presets 2)'
   )
   parser.add_argument(
     '--rounds', type=ranges.integer(1, 1000), default=3, help='turns with the peer (default %(default)s)'
   )
-  parser.add_argument('--peer', metavar='PYTHON', help='interpreter with torch and transformers to compare with')
+  parser.add_argument(
+    '--peer',
+    metavar='PYTHON,...',
+    help='interpreters with torch, transformers, gensim or tokenizers to compare with; each comparison takes the first '
+    'that has what it needs',
+  )
+  parser.add_argument(
+    '--rows', type=ranges.integer(32, 10_000_000), help='rows of the epoch of preset fine_tuning (default 1024)'
+  )
+  parser.add_argument('--megabytes', type=ranges.integer(1, 100_000), help='text of preset prepare (default 32)')
+  parser.add_argument('--combine', metavar='FILE,...', help='combine the tables that --preset --json wrote')
   parser.add_argument(
     '--evaluation',
     metavar='LENGTHS',
@@ -65,12 +77,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   step.add_argument('--report', metavar='FILE', help='for --data: the report of `lmx compile --json` instead')
   step.add_argument('--step_seconds', type=ranges.number(0, above=True), help='for --data: the seconds of a step')
   parser.add_argument('--json', metavar='FILE', help='write the metrics there')
+  parser.add_argument('--markdown', metavar='FILE', help='write the table there, for --preset and --combine')
 
 
 def run(args: argparse.Namespace) -> int:
-  if sum(x is not None for x in (args.model, args.config, args.preset, args.attention)) != 1:
+  _check(args)
+  if args.combine:
+    metrics = row.combine(table.read(args.combine))
+  elif args.preset:
+    metrics = _presets(args)
+  else:
+    metrics = _measure(args)
+  if args.json:
+    _write('--json', args.json, json.dumps(metrics, indent=1) + '\n')
+  if args.combine or args.preset:
+    text = row.markdown(metrics)
+    print(text)
+    if args.markdown:
+      _write('--markdown', args.markdown, text + '\n')
+  return 0
+
+
+def _write(option: str, path: str, text: str) -> None:
+  try:
+    pathlib.Path(path).write_text(text)
+  except OSError as error:
+    raise InputError(f'{option}: cannot write {path}: {error}') from None
+
+
+def _measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+  args.steps = 10 if args.steps is None else args.steps
+  args.warmup = 3 if args.warmup is None else args.warmup
+  if args.data:
+    return [_input_pipeline(args)]
+  if args.attention:
+    return attention.measure(attention.parse(args.attention), args.steps)
+  if args.evaluation is not None:
+    return _evaluation(args)
+  return [_train_step(_subject(args), args)]
+
+
+def _presets(args: argparse.Namespace) -> list[dict[str, Any]]:
+  """Return the rows of one preset, measured here, or of several, each measured in a process of its own."""
+  if args.evaluation is not None:
+    raise InputError('--evaluation times MODEL alone; omit --config, --preset and --peer')
+  names = table.parse(args.preset)
+  given = {name: getattr(args, name) for name in ('steps', 'warmup', 'rows', 'megabytes')}
+  given = {name: value for name, value in given.items() if value is not None} | {'rounds': args.rounds}
+  if len(names) == 1:
+    return table.measure(names[0], table.Options(**given, peers=args.peer))
+  words = [f'--{name}={value}' for name, value in given.items()]
+  return table.measure_all(names, words + ([f'--peer={args.peer}'] if args.peer else []))
+
+
+def _check(args: argparse.Namespace) -> None:
+  """Raise InputError unless there is one thing to do, with its own options."""
+  if sum(x is not None for x in (args.model, args.config, args.preset, args.attention, args.combine)) != 1:
     raise InputError(
-      'nothing to time, or several; give one of MODEL[:variant], --preset=NAME, --config=FILE or --attention=T'
+      'nothing to time, or several; give one of MODEL[:variant], --preset=NAME, --config=FILE, --attention=T or '
+      '--combine=FILES'
     )
   if args.set and args.model is None:
     raise InputError('--set changes a field of MODEL; change that of a run by --config.model.FIELD=VALUE')
@@ -79,26 +144,15 @@ def run(args: argparse.Namespace) -> int:
       setattr(args, name, default)
     elif args.model is None:
       raise InputError(f'--{name}: got it without MODEL; expected it with MODEL[:variant] alone; a config has its own')
+  for name in ('rows', 'megabytes', 'markdown'):
+    if getattr(args, name) is not None and args.preset is None and (name != 'markdown' or args.combine is None):
+      raise InputError(f'--{name}: got it without --preset; expected it with presets; omit it')
   if args.overrides and args.config is None:
     raise InputError(
       f'--config.{args.overrides[0]} changes a run, but there is no --config=FILE; change a field of MODEL by '
       '--set=FIELD=VALUE'
     )
   _check_data(args)
-  if args.data:
-    metrics = [_input_pipeline(args)]
-  elif args.attention:
-    metrics = attention.measure(attention.parse(args.attention), args.steps)
-  elif args.evaluation is not None:
-    metrics = _evaluation(args)
-  else:
-    metrics = [_train_step(make(), args) for make in _subjects(args)]
-  if args.json:
-    try:
-      pathlib.Path(args.json).write_text(json.dumps(metrics, indent=1) + '\n')
-    except OSError as error:
-      raise InputError(f'cannot write {args.json}: {error}') from None
-  return 0
 
 
 def _check_data(args: argparse.Namespace) -> None:
@@ -162,15 +216,10 @@ def _train_step(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
   return metrics
 
 
-def _subjects(args: argparse.Namespace) -> list[Callable[[], Subject]]:
+def _subject(args: argparse.Namespace) -> Subject:
   if args.config:
-    return [functools.partial(train_step.subject_from_config, args.config, args.overrides)]
-  if args.model:
-    task, _ = build_task(args.model, args.set)
-    length = resolve_length(task, args.batch, args.length)
-    preset = Preset(args.model, tuple(args.set), args.batch, length, args.optimizer)
-    return [functools.partial(train_step.subject_from_preset, args.model, preset)]
-  if args.preset != 'all' and args.preset not in PRESETS:
-    raise InputError(f'unknown preset "{args.preset}"{nearest(args.preset, ["all", *PRESETS])}')
-  names = PRESETS if args.preset == 'all' else [args.preset]
-  return [functools.partial(train_step.subject_from_preset, name, PRESETS[name]) for name in names]
+    return train_step.subject_from_config(args.config, args.overrides)
+  task, _ = build_task(args.model, args.set)
+  length = resolve_length(task, args.batch, args.length)
+  preset = Preset(args.model, tuple(args.set), args.batch, length, args.optimizer)
+  return train_step.subject_from_preset(args.model, preset)

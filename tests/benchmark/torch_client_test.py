@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from lmx.benchmark import peer as peer_lib
 from lmx.benchmark import task as task_lib
 from lmx.benchmark import torch_client, train_step
 from lmx.errors import InputError
@@ -34,11 +35,11 @@ def test_presets_exist(name):
 
 
 def test_what_the_peer_cannot_do_is_said(peer):
-  with torch_client.Peer(peer) as program, pytest.raises(InputError, match='unlucky'):
+  with peer_lib.Peer(peer) as program, pytest.raises(InputError, match='unlucky'):
     program.send({'kind': 'lstm', 'V': 13})
   with pytest.raises(InputError, match='cannot run the peer'):
-    torch_client.Peer('/no/such/python')
-  with torch_client.Peer(sys.executable) as program:
+    peer_lib.Peer('/no/such/python')
+  with peer_lib.Peer(sys.executable) as program:
     program._process.kill()
     program._process.wait()
     with pytest.raises(InputError, match='ended before it answered'):

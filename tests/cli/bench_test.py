@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lmx.benchmark import attention
+from lmx.benchmark import attention, row
 from lmx.cli.main import main
 from lmx.config import resolve
 from lmx.data import pipeline
@@ -91,6 +91,19 @@ def test_turns_with_the_peer(peer, tmp_path, capsys):
   assert found['peer']['ratio'] == pytest.approx(1 / found['step_seconds'])
 
 
+def test_tables_are_combined(tmp_path, capsys):
+  files = []
+  for i, ours in enumerate((1.0, 2.0)):
+    files.append(str(tmp_path / f'{i}.json'))
+    (tmp_path / f'{i}.json').write_text(json.dumps([row.make('prepare', 'MB/s', [ours], [4.0])]))
+  words = [f'--combine={",".join(files)}', f'--json={tmp_path / "c.json"}', f'--markdown={tmp_path / "c.md"}']
+  assert main(['bench', *words]) == 0
+  (found,) = json.loads((tmp_path / 'c.json').read_text())
+  assert found['ratio_of_rounds'] == [0.25, 0.5] and found['ours']['median'] == 1.5
+  text = (tmp_path / 'c.md').read_text()
+  assert text == capsys.readouterr().out and '| `prepare` | 1.5 MB/s | 4.0 MB/s | 0.38 (0.25, 0.50) |' in text
+
+
 DATA = ['bench', '--data', '--config=experiments/xlnet/pretrain.py:tiny', '--steps=2', '--rounds=2', '--warmup=1']
 
 
@@ -133,6 +146,10 @@ def test_the_batches_of_one_host_and_what_a_step_reads(tmp_path, capsys):
     (['gpt2:tiny', '--preset=all'], 'or several; give one of'),
     (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
     (['gpt2:tiny', '--steps=0'], '--steps: got 0'),
+    (['gpt2:tiny', '--rows=64'], '--rows: got it without --preset'),
+    (['--combine=absent.json', '--rounds=2'], 'absent.json'),
+    (['--combine=a.json', '--preset=all'], 'or several; give one of'),
+    (['gpt2:tiny', '--markdown=x.md'], '--markdown: got it without --preset'),
     (['--preset=gpt2_124m', '--set=T=8'], '--config.model.FIELD=VALUE'),
     (['gpt2:tiny', '--config.model.T=8'], '--set=FIELD=VALUE'),
     (['--attention=1024'], 'two or more'),

@@ -1,0 +1,131 @@
+"""word2vec, words a second of whole epochs, in turns with gensim.
+
+Both read the same made-up text (`made_up_text`): 1,500,000 words of 60,000 types, of which some 30,000 are seen five
+times. The embedded prose of the quickstarts is too small for speed: its two tables would fit in a cache. Vectors are
+100 wide, the window is 5, with 5 noise words or the tree, frequent words subsampled by 1e-3. lmx trains as
+`lmx train` does (experiments/word2vec/quickstart.py) without its log, gensim from a file with a thread a core. Words
+are those of the text, also those that are rare or subsampled. Neither side's time has the reading of the text for a
+vocabulary. lmx's has no compiling either, which is shown apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pathlib
+import tempfile
+import time
+from typing import Any
+
+from lmx import host
+from lmx.benchmark import flops, made_up_text, row
+from lmx.benchmark.peer import Peer
+
+PACKAGES = ('gensim',)
+PRESETS = {
+  'word2vec_skipgram_negative': ('skipgram', 'negative'),
+  'word2vec_cbow_negative': ('cbow', 'negative'),
+  'word2vec_skipgram_tree': ('skipgram', 'hierarchical'),
+  'word2vec_cbow_tree': ('cbow', 'hierarchical'),
+}
+LINE, TYPES = 1000, 60_000
+WORDS = 1_500_000
+
+
+class Training:
+  """lmx's training on a text.
+
+  Attributes:
+    compile_seconds: time of the first update, less that of an ordinary one.
+  """
+
+  def __init__(self, folder: pathlib.Path, architecture: str, output: str):
+    from lmx import train
+    from lmx.config import resolve
+    from lmx.runs import training
+
+    changes = {
+      'data.dataset': 'text_files',
+      'data.documents': 'line',
+      'data.manual_dir': str(folder),
+      'data.cache_dir': str(folder / 'cache'),
+      'train.epochs': 100,  # the rate hardly changes meanwhile
+    }
+    overrides = [f'{name}={value}' for name, value in changes.items()]
+    loaded = resolve.load(f'experiments/word2vec/quickstart.py:{architecture},output={output}', overrides)
+    run = resolve.to_run(loaded)
+    corpus = train.load_corpus(run)
+    _, settled = resolve.with_corpus(loaded, corpus)
+    self._session = train.Session(settled, corpus, training.make_engine(settled), None, '')
+    self.vocabulary = settled.model.V
+    first, other = self.run_steps(1), self.run_steps(1)
+    self.compile_seconds = first - other
+
+  def run_steps(self, count: int) -> float:
+    """Run updates, as the training loop does; return their seconds."""
+    from lmx.data import pipeline
+
+    session = self._session
+    data, done = session.run.data, session.done
+    start = time.perf_counter()
+    last: Any = None
+    with pipeline.prefetch(session.batches, done, done + count, session.rows, data.prefetch, data.workers) as stream:
+      for _, batch in stream:
+        session.state, session.model_state, metrics = session.train_step(
+          session.state, session.model_state, session.engine.put_batch(batch), session.train_key
+        )
+        if last is not None:
+          bool(last['finite'])  # the previous update's, as the training loop looks at it
+        last = metrics
+    float(last['loss'])
+    session.done += count
+    return time.perf_counter() - start
+
+  def run_epoch(self, share: float = 1.0) -> float:
+    """Run a share of an epoch; return the words a second."""
+    steps = max(1, int(self._session.batches.steps * share))
+    seconds = self.run_steps(steps)
+    return steps / self._session.batches.steps * WORDS / seconds
+
+
+def measure(name: str, rounds: int, python: str | None) -> list[row.Row]:
+  """Return the row of a preset."""
+  architecture, output = PRESETS[name]
+  ours: list[float] = []
+  theirs: list[float] = []
+  with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+    folder = pathlib.Path(directory)
+    text = _write(folder)
+    training = Training(folder, architecture, output)
+    training.run_epoch(0.2)
+    peer, about = None, None
+    if python:
+      peer = stack.enter_context(Peer(python, 'gensim_epochs.py'))
+      options = {'sg': int(architecture == 'skipgram'), 'hs': int(output == 'hierarchical'), 'threads': host.cores()}
+      about = peer.send({'kind': 'word2vec', 'file': str(text), **options})
+    for _ in range(rounds):
+      ours.append(training.run_epoch())
+      if peer:
+        theirs.append(WORDS / peer.send({'epochs': 1})['seconds'])
+    peaks = flops.process_peak(), peer.peak_bytes if peer else None
+  details = {'words': WORDS, 'vocabulary': training.vocabulary}
+  return [
+    row.make(
+      name,
+      'words/s',
+      ours,
+      theirs,
+      compile_seconds=training.compile_seconds,
+      peaks=peaks,
+      peer=about,
+      details=details,
+    )
+  ]
+
+
+def _write(folder: pathlib.Path) -> pathlib.Path:
+  """Write the text and, since lmx wants them, a line for each of the other splits."""
+  source = made_up_text.lines(TYPES, LINE)
+  for name, count in (('valid', 1), ('test', 1), ('train', WORDS // LINE)):
+    (folder / f'{name}.txt').write_text('\n'.join(itertools.islice(source, count)) + '\n')
+  return folder / 'train.txt'

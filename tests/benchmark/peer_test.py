@@ -1,0 +1,24 @@
+"""The interpreters of a comparison."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from lmx.benchmark import peer as peer_lib
+from lmx.errors import InputError
+
+
+def test_the_first_interpreter_that_has_the_packages_is_chosen(tmp_path):
+  bare = tmp_path / 'bare'
+  bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without installed packages
+  bare.chmod(0o755)
+  both = f'{bare},{sys.executable}'
+  assert peer_lib.choose(both, ('json',)) == str(bare)
+  assert peer_lib.choose(both, ('json', 'numpy')) == sys.executable
+  assert peer_lib.choose(both, ('json.decoder:JSONDecoder',)) == str(bare)
+  with pytest.raises(peer_lib.Missing, match='expected an interpreter with json.decoder:JSONEncode, absent'):
+    peer_lib.choose(both, ('json.decoder:JSONEncode', 'absent'))
+  with pytest.raises(InputError, match='cannot run the peer /no/such/python'):
+    peer_lib.choose('/no/such/python', ('json',))
