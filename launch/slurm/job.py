@@ -22,6 +22,7 @@ ENVIRONMENT = (
   'LMX_CACHE',
   'LMX_DATA',
   'XDG_CACHE_HOME',
+  'LMX_COMPILATION_CACHE',
   'JAX_COMPILATION_CACHE_DIR',
 )
 CORES = 4  # per GPU by default: for JAX's host threads and the workers that load data

@@ -53,6 +53,9 @@ COMMANDS = {
 # Commands that read or change no config.
 WITHOUT_CONFIG = ('results', 'runs', 'report', 'export', 'describe', 'list', 'phrases')
 
+# Commands whose programs are kept for the next one; `bench`, `compile` and `describe` report of compiling itself.
+KEEP_PROGRAMS = ('train', 'evaluate', 'context', 'generate', 'translate', 'embed', 'predict', 'pipeline', 'vectors')
+
 _KEYS = (
   'Any key of the config can be set by --config.KEY=VALUE, such as --config.train.steps=100. `lmx config FILE` shows '
   'the keys with their values, defaults and help.'
@@ -74,6 +77,8 @@ def main(argv: list[str] | None = None) -> int:
     if own_process and args.command != 'prepare':  # which learns a vocabulary in threads, and one heap is one lock
       host.keep_heap()
     with _plain_warnings():
+      if own_process and args.command in KEEP_PROGRAMS:
+        importlib.import_module('lmx.compilation.cache').enable()
       return _module(args.command).run(args)
   except InputError as error:
     print(f'lmx: {error}', file=sys.stderr)

@@ -1,0 +1,143 @@
+"""Compiled programs kept on disk for the next process: JAX's persistent compilation cache.
+
+The `lmx` command turns it on for its own processes. Its folder belongs to one user, and to one processor: its name is a
+hash of the processor's features, the number of cores, the versions of JAX and the variables of XLA that JAX's own key
+leaves out. So code of another processor is never loaded from a home directory that machines share, and a program from
+the cache is the one that would be compiled. Every fault of the folder means that programs are compiled as without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import platform
+import shutil
+import stat
+import tempfile
+import time
+import warnings
+from importlib import metadata
+
+import filelock
+
+from lmx import host, storage
+from lmx.data import cache
+from lmx.errors import InputWarning
+
+VARIABLE = 'LMX_COMPILATION_CACHE'
+MAX_BYTES = 2**30  # of a folder; the programs that were not used for longest are removed beyond it
+MIN_SECONDS = 0.05  # of a compilation whose program is kept
+UNUSED_DAYS = 30  # after which the folder of another processor or version is removed
+# Variables that change the program XLA makes for a CPU, and are not in JAX's key or not in full.
+_XLA = ('XLA_FLAGS', 'NPROC', 'PJRT_NPROC', 'JAX_NUM_CPU_DEVICES')
+# Lines of /proc/cpuinfo about the kind of a processor, on x86, ARM and POWER.
+_CPU = ('vendor_id', 'cpu family', 'model', 'model name', 'stepping', 'flags', 'Features', 'cpu', 'revision')
+_CPU_ARM = ('CPU implementer', 'CPU architecture', 'CPU variant', 'CPU part', 'CPU revision')
+_USED = 'used'  # a file whose time of modification is that of the last use of a folder
+
+
+def enable() -> str:
+  """Keep the programs that this process compiles; return the folder, '' if they are not kept.
+
+  Does nothing if the environment has a cache of JAX already (JAX_COMPILATION_CACHE_DIR, or
+  JAX_ENABLE_COMPILATION_CACHE, which may turn it off). LMX_COMPILATION_CACHE is another folder, or `off`.
+  """
+  import jax
+
+  settings = {'jax_compilation_cache_dir', 'jax_enable_compilation_cache'}
+  if any(name.upper() in os.environ for name in settings):
+    return ''
+  directory = prepare()
+  if directory:
+    jax.config.update('jax_compilation_cache_dir', directory)
+    for name, value in (
+      ('jax_compilation_cache_max_size', MAX_BYTES),
+      ('jax_persistent_cache_min_compile_time_secs', MIN_SECONDS),
+      ('jax_persistent_cache_enable_xla_caches', 'none'),  # whose files nothing bounds
+    ):
+      if name.upper() not in os.environ:
+        jax.config.update(name, value)
+  return directory
+
+
+def prepare() -> str:
+  """Return the folder of this process's programs, made and repaired; '' if there is none that can be used."""
+  given = os.environ.get(VARIABLE, '')
+  if given == 'off':
+    return ''
+  if storage.is_remote(given):
+    note = f'{VARIABLE}: got {given}; expected a folder of this machine or "off"; programs are not kept'
+    warnings.warn(note, InputWarning, stacklevel=2)
+    return ''
+  try:
+    root = os.path.abspath(os.path.expanduser(given)) if given else os.path.join(cache.root(), 'compiled')
+    directory = os.path.join(root, f'{_user()}-{fingerprint()}')
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    if not _is_private(directory):
+      return ''
+    with tempfile.TemporaryFile(dir=directory) as file:  # fails where nothing can be written
+      file.write(b'\0' * 4096)
+    _remove_unused(root, directory)
+    pathlib.Path(directory, _USED).touch()
+    _repair(directory)
+  except (OSError, ValueError, RuntimeError):  # no home, a full disk, a file system without locks
+    return ''
+  return directory
+
+
+def fingerprint() -> str:
+  """Return a hash of what a compiled program depends on besides JAX's key: see the module."""
+  parts = [platform.system(), platform.machine(), platform.processor(), processor(), str(host.cores())]
+  parts += [f'{name} {metadata.version(name)}' for name in ('jax', 'jaxlib')]
+  parts += [f'{name}={os.environ[name]}' for name in _XLA if name in os.environ]
+  return hashlib.sha256('\n'.join(parts).encode()).hexdigest()[:20]
+
+
+def processor(cpuinfo: str = '/proc/cpuinfo') -> str:
+  """Return the kinds of processors of this machine with their features; '' where Linux's list of them is missing."""
+  try:
+    with open(cpuinfo, encoding='utf-8', errors='replace') as file:
+      lines = file.read().splitlines()
+  except OSError:
+    return ''
+  fields = (line.partition(':') for line in lines)
+  return '\n'.join(sorted({f'{k.strip()}: {v.strip()}' for k, _, v in fields if k.strip() in (*_CPU, *_CPU_ARM)}))
+
+
+def _user() -> str:
+  return str(os.getuid()) if hasattr(os, 'getuid') else 'user'
+
+
+def _is_private(directory: str) -> bool:
+  """Return whether no other user can put a program into a folder; it would be run."""
+  status = os.stat(directory)
+  if not hasattr(os, 'getuid'):
+    return True
+  return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _repair(directory: str) -> None:
+  """Remove programs that a process which was killed left incomplete. Raises OSError if the folder cannot be locked.
+
+  JAX writes a program first and the time of its use last. A folder with either alone would never be written again.
+  """
+  lock = filelock.FileLock(os.path.join(directory, '.lockfile'), timeout=0)  # JAX's own
+  with contextlib.suppress(filelock.Timeout), lock:  # while another process writes, nothing is repaired
+    names = set(os.listdir(directory))
+    for name in names:
+      base, _, kind = name.rpartition('-')
+      other = {'cache': 'atime', 'atime': 'cache'}.get(kind)
+      if base and other and f'{base}-{other}' not in names:
+        os.remove(os.path.join(directory, name))
+
+
+def _remove_unused(root: str, directory: str) -> None:
+  """Remove this user's folders of other processors and versions that were not used for UNUSED_DAYS."""
+  for name in os.listdir(root):
+    used = os.path.join(root, name, _USED)
+    if not name.startswith(f'{_user()}-') or os.path.join(root, name) == directory or not os.path.isfile(used):
+      continue
+    if time.time() - os.path.getmtime(used) > UNUSED_DAYS * 86400:
+      shutil.rmtree(os.path.join(root, name), ignore_errors=True)

@@ -1,0 +1,138 @@
+"""Compiled programs that the next process reads: for this processor only, equal to the bit, never a reason to fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lmx.cli import main
+from lmx.compilation import cache
+from lmx.errors import InputWarning
+
+# Compiles a program with a donated argument, reads it from the cache, and compiles it again where the entry is damaged.
+PROGRAM = """
+import glob, os, warnings
+import jax, numpy as np
+from lmx.compilation import cache
+directory = cache.enable()
+events = []
+jax.monitoring.register_event_listener(lambda name, **more: events.append(name.split('/')[-1]))
+def outcome():
+  jax.clear_caches()
+  function = lambda x, key: jax.numpy.cumsum(jax.numpy.tanh(x @ x), 1) * jax.random.normal(key, x.shape)
+  step = jax.jit(function, donate_argnums=0)
+  x = jax.device_put(np.linspace(0, 1, 64 * 64, dtype=np.float32).reshape(64, 64))
+  x = x + 0
+  address = x.unsafe_buffer_pointer()
+  y = step(x, jax.random.key(0))
+  return np.asarray(y).tobytes(), x.is_deleted(), y.unsafe_buffer_pointer() == address
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+fresh = outcome()
+hits = events.count('cache_hits')
+read = outcome()
+print(read == fresh, fresh[1:] == (True, True), hits, events.count('cache_hits') > 1)
+for path in glob.glob(os.path.join(directory, '*-cache')):
+  with open(path, 'r+b') as file:
+    file.truncate(os.path.getsize(path) // 2)
+with warnings.catch_warnings():
+  warnings.simplefilter('ignore')
+  print(outcome() == fresh)
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+  """A cache of its own; returns the path of its folder of programs."""
+  monkeypatch.setenv('LMX_CACHE', str(tmp_path))
+  monkeypatch.delenv(cache.VARIABLE, raising=False)
+  return tmp_path / 'compiled'
+
+
+def test_a_program_from_the_cache_is_the_one_that_was_compiled(root, tmp_path):
+  environment = {name: x for name, x in os.environ.items() if not name.startswith(('JAX_', 'XLA_'))}
+  environment |= {'PYTHONPATH': str(root), 'LMX_CACHE': str(tmp_path), 'JAX_PLATFORMS': 'cpu'}
+  done = subprocess.run([sys.executable, '-c', PROGRAM], env=environment, capture_output=True, text=True, check=True)
+  assert done.stdout.split() == ['True', 'True', '0', 'True', 'True']
+  assert not done.stderr
+
+
+def test_code_of_another_processor_is_in_another_folder(place, tmp_path, monkeypatch):
+  folders, read = [cache.prepare()], cache.processor
+  assert 'flags' in read() or 'CPU part' in read() or not os.path.exists('/proc/cpuinfo')
+  listed = tmp_path / 'cpuinfo'
+  for flags in ('fpu avx2', 'fpu avx2 avx512f'):
+    one = f'cpu MHz\t\t: 20{len(flags)}.1\nflags\t\t: {flags}\n\n'
+    listed.write_text(f'processor\t: 0\n{one}processor\t: 1\n{one}')
+    assert read(str(listed)) == f'flags: {flags}'
+    monkeypatch.setattr(cache, 'processor', lambda: read(str(listed)))
+    folders.append(cache.prepare())
+  monkeypatch.setattr(cache.host, 'cores', lambda: 12345)  # XLA divides a program among the cores
+  folders.append(cache.prepare())
+  monkeypatch.setenv('NPROC', '54321')
+  folders.append(cache.prepare())
+  assert len(set(folders)) == 5 and all(os.path.dirname(folder) == str(place) for folder in folders)
+  assert cache.prepare() == folders[-1]
+
+
+def test_a_folder_that_cannot_be_used_is_no_error(place, tmp_path, monkeypatch):
+  directory = cache.prepare()
+  assert os.stat(directory).st_mode & 0o777 == 0o700
+  os.chmod(directory, 0o770)  # others could put programs there, which would be run
+  assert cache.prepare() == ''
+  (tmp_path / 'file').touch()
+  monkeypatch.setenv(cache.VARIABLE, str(tmp_path / 'file'))
+  assert cache.prepare() == ''
+  monkeypatch.setenv(cache.VARIABLE, 'gs://bucket/programs')
+  with pytest.warns(InputWarning, match='LMX_COMPILATION_CACHE: got gs://bucket/programs'):
+    assert cache.prepare() == ''
+  monkeypatch.setenv(cache.VARIABLE, 'off')
+  assert cache.prepare() == ''
+  monkeypatch.setenv(cache.VARIABLE, str(tmp_path / 'other'))
+  assert os.path.dirname(cache.prepare()) == str(tmp_path / 'other')
+
+
+def test_another_users_folder_is_left_alone(place, monkeypatch):
+  cache.prepare()
+  user = os.getuid()
+  monkeypatch.setattr(cache, '_user', lambda: str(user))  # the same name, as if another user had made it
+  monkeypatch.setattr(cache.os, 'getuid', lambda: user + 1)
+  assert cache.prepare() == ''
+
+
+def test_incomplete_programs_and_unused_folders_are_removed(place):
+  directory = cache.prepare()
+  for name in ('jit_a-1-cache', 'jit_a-1-atime', 'jit_b-2-cache', 'jit_c-3-atime'):
+    open(os.path.join(directory, name), 'w').close()
+  ages = {'old': 40, 'new': 20}
+  for name, days in ages.items():
+    folder = place / f'{cache._user()}-{name}'
+    folder.mkdir()
+    (folder / 'used').touch()
+    os.utime(folder / 'used', (time.time() - days * 86400,) * 2)
+  (place / 'mine').mkdir()
+  assert cache.prepare() == directory
+  assert {name for name in os.listdir(directory) if name.startswith('jit')} == {'jit_a-1-cache', 'jit_a-1-atime'}
+  assert set(os.listdir(place)) == {os.path.basename(directory), f'{cache._user()}-new', 'mine'}
+
+
+def test_a_cache_of_the_environment_is_kept(place, monkeypatch):
+  monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', 'elsewhere')
+  assert cache.enable() == '' and not place.exists()
+
+
+@pytest.mark.parametrize(['command', 'times'], [('evaluate', 1), ('list', 0)])
+def test_the_command_keeps_programs_of_its_own_process_only(command, times, monkeypatch, tmp_path, capsys):
+  calls = []
+  monkeypatch.setattr(cache, 'enable', lambda: calls.append(1))
+  monkeypatch.setattr(main.host, 'keep_heap', lambda: True)
+  words = [command, *([f'--workdir={tmp_path}'] if command == 'evaluate' else [])]
+  monkeypatch.setattr(sys, 'argv', ['lmx', *words])
+  main.main(words)
+  assert not calls
+  main.main()
+  assert len(calls) == times
+  capsys.readouterr()
