@@ -3,7 +3,8 @@
 Both start an interpreter, read a folder of weights (random ones, of the sizes of the MiniLM in
 docs/notes/fine_tuning.md: 6 layers of 384, 22.9M parameters) and tables of pairs of texts (made up, some 28 tokens a
 row with a long tail, as STS-B's), train an epoch of batches of 32, save a checkpoint, validate, and evaluate 64 rows
-twice. Compiling is part of it: no program of an earlier process is read. `details` has the seconds of the training
+twice. `fine_tuning` compiles everything. `fine_tuning_again` is the same process with the programs that it kept
+(docs/hardware.md); the peer compiles nothing and is the same in both rows. `details` has the seconds of the training
 alone, from which follows what a longer epoch takes.
 """
 
@@ -38,32 +39,43 @@ _SPECIAL = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']
 
 
 def measure(name: str, rounds: int, python: str | None, rows: int) -> list[row.Row]:
-  """Return the row; an epoch has `rows` rows."""
-  ours, theirs, details = [], [], {'rows': rows, 'updates': rows // BATCH}
-  peaks = [0, 0]
-  about = None
+  """Return the rows; an epoch has `rows` rows."""
+  names = (name, f'{name}_again')
+  ours: dict[str, list[whole_process.Finished]] = {each: [] for each in names}
+  theirs: list[whole_process.Finished] = []
+  training: dict[str, float] = {}
   with tempfile.TemporaryDirectory() as directory:
     folder = pathlib.Path(directory)
     write_model(folder / 'model')
     write_data(folder / 'data', rows)
     lmx = [sys.executable, '-m', 'lmx']
-    no_cache = {**os.environ, 'JAX_ENABLE_COMPILATION_CACHE': 'false'}
     whole_process.run([*lmx, 'import', f'--from={folder / "model"}', f'--workdir={folder / "start"}'])
     for i in range(rounds):
-      workdir = folder / f'run{i}'
-      done = whole_process.run([*lmx, *_command(folder, workdir)], no_cache)
-      ours.append(done.seconds)
-      peaks[0] = max(peaks[0], done.peak_bytes or 0)
-      details['our_training_seconds'] = json.loads((workdir / 'results.json').read_text())['training_seconds']
+      keep = {**os.environ, 'LMX_COMPILATION_CACHE': str(folder / f'programs{i}')}
+      for each in names:
+        workdir = folder / f'{each}{i}'
+        ours[each].append(whole_process.run([*lmx, *_command(folder, workdir)], keep))
+        training[each] = json.loads((workdir / 'results.json').read_text())['training_seconds']
       if python:
         arguments = [str(folder / 'model'), str(folder / 'data'), str(BATCH), str(LENGTH), str(host.cores())]
-        done = whole_process.run([python, script('trainer_epoch.py'), *arguments], environment())
-        about = done.answer()
-        theirs.append(done.seconds)
-        peaks[1] = max(peaks[1], done.peak_bytes or 0)
-        details['their_training_seconds'] = about.pop('training_seconds')
-  both = (peaks[0] or None, peaks[1] or None)
-  return [row.make(name, 's', ours, theirs, peaks=both, peer=about, details=details)]
+        theirs.append(whole_process.run([python, script('trainer_epoch.py'), *arguments], environment()))
+  about = theirs[-1].answer() if theirs else None
+  details = {'rows': rows, 'updates': rows // BATCH}
+  if about:
+    details['their_training_seconds'] = about.pop('training_seconds')
+  seconds = lambda runs: [done.seconds for done in runs]
+  return [
+    row.make(
+      each,
+      's',
+      seconds(ours[each]),
+      seconds(theirs),
+      peaks=(whole_process.peak(ours[each]), whole_process.peak(theirs)),
+      peer=about,
+      details={**details, 'our_training_seconds': training[each]},
+    )
+    for each in names
+  ]
 
 
 def _command(folder: pathlib.Path, workdir: pathlib.Path) -> list[str]:

@@ -21,9 +21,8 @@ VOCABULARY = 8000
 
 def measure(name: str, rounds: int, python: str | None, megabytes: int) -> list[row.Row]:
   """Return the row; a round prepares `megabytes` of text from nothing."""
-  ours, theirs = [], []
-  peaks = [0, 0]
-  about = None
+  ours: list[whole_process.Finished] = []
+  theirs: list[whole_process.Finished] = []
   with tempfile.TemporaryDirectory() as directory:
     folder = pathlib.Path(directory)
     (folder / 'text').mkdir()
@@ -39,15 +38,13 @@ def measure(name: str, rounds: int, python: str | None, megabytes: int) -> list[
     command = [sys.executable, '-m', 'lmx', 'prepare', '--config=experiments/gpt2/quickstart.py']
     command += [f'--config.data.{field}={value}' for field, value in settings.items()]
     for _ in range(rounds):
-      done = whole_process.run(command)
+      ours.append(whole_process.run(command))
       shutil.rmtree(cache)
-      ours.append(size / done.seconds)
-      peaks[0] = max(peaks[0], done.peak_bytes or 0)
       if python:
-        done = whole_process.run([python, script('tokenizers_encode.py'), str(file), str(VOCABULARY)], environment())
-        about = done.answer()
-        theirs.append(size / done.seconds)
-        peaks[1] = max(peaks[1], done.peak_bytes or 0)
-  details = {'megabytes': size}
-  both = (peaks[0] or None, peaks[1] or None)
-  return [row.make(name, 'MB/s', ours, theirs, peaks=both, peer=about, details=details)]
+        theirs.append(
+          whole_process.run([python, script('tokenizers_encode.py'), str(file), str(VOCABULARY)], environment())
+        )
+  rate = lambda runs: [size / done.seconds for done in runs]
+  peaks = whole_process.peak(ours), whole_process.peak(theirs)
+  about = theirs[-1].answer() if theirs else None
+  return [row.make(name, 'MB/s', rate(ours), rate(theirs), peaks=peaks, peer=about, details={'megabytes': size})]

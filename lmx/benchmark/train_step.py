@@ -32,13 +32,13 @@ class Preset:
   length: int
   optimizer: str = 'adamw'
   clip: float = 1.0
-  steps: int = 6
+  steps: int = 5
 
 
 PRESETS = {
   'gpt2_quickstart': Preset('gpt2:124m', ('V=4096', 'T=128', 'D=192', 'H=6', 'N=4'), 16, 128),
-  'gpt2_124m': Preset('gpt2:124m', ('T=256',), 2, 256, steps=3),
-  'bert_base': Preset('bert:base', (), 4, 128, steps=3),
+  'gpt2_124m': Preset('gpt2:124m', ('T=256',), 2, 256, steps=2),
+  'bert_base': Preset('bert:base', (), 4, 128, steps=2),
   'lstm650': Preset('rnn_lm:medium', (), 20, 35, 'sgd', 5.0),  # arXiv 1409.2329, section 4.1
   'awd_lstm': Preset('awd_lstm:ptb', (), 20, 70, 'sgd', 0.25, 4),  # arXiv 1708.02182, section 5; batch as released
   'transformer': Preset(

@@ -71,6 +71,11 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
   return Finished(seconds, peak or None, texts[0])
 
 
+def peak(runs: Sequence[Finished]) -> int | None:
+  """Return the largest peak of several runs, None if unknown."""
+  return max((done.peak_bytes for done in runs if done.peak_bytes), default=None)
+
+
 def memory(process: int) -> int | None:
   """Return the peak of a process alone, or the present memory of a process and those below it; None if unknown."""
   processes = list(family(process))

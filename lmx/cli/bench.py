@@ -8,7 +8,7 @@ the seconds of a step. The measurements are in `lmx.benchmark`.
 
 --preset=all makes the whole table against other libraries, one preset after another: training steps, epochs of
 word2vec (gensim), generation and beam search (transformers), and the whole processes of fine-tuning (the Trainer) and
-of `lmx prepare` (tokenizers). --combine makes one table of several.
+of `lmx prepare` (tokenizers). --combine makes one table of several. --growth times a token of a model at several sizes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tempfile
 from typing import Any
 
 from lmx import documents, ranges
-from lmx.benchmark import attention, evaluation, row, table, train_step
+from lmx.benchmark import attention, evaluation, growth, growth_figure, row, table, train_step
 from lmx.benchmark.task import build_task, resolve_length
 from lmx.benchmark.train_step import Preset, Subject
 from lmx.errors import InputError
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument('--optimizer', help='adamw, adam or sgd, for MODEL (default adamw)')
   parser.add_argument(
-    '--steps', type=ranges.integer(1, 1_000_000), help='timed steps, in each round (default 10, of presets 2 to 6)'
+    '--steps', type=ranges.integer(1, 1_000_000), help='timed steps, in each round (default 10, of presets 2 to 5)'
   )
   parser.add_argument(
     '--warmup', type=ranges.integer(0, 1_000_000), help='steps before, not timed (default 3, of presets 2)'
@@ -66,6 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     metavar='LENGTHS',
     help='time not the step but evaluation, with a memory and by windows: attention lengths, commas between, for MODEL',
   )
+  parser.add_argument(
+    '--growth',
+    nargs='?',
+    const=','.join(growth.VALUES),
+    metavar='SIZES',
+    help='time a token of MODEL, or of all, by these sizes (default width,length,vocabulary,batch) with the exponents',
+  )
+  parser.add_argument('--picture', metavar='FILE', help='draw the result of --growth')
   parser.add_argument('--data', action='store_true', help='time the batches that one host builds, for --config')
   parser.add_argument(
     '--hosts',
@@ -81,6 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+  if args.growth and args.model is None and not set(args.growth.split(',')) & set(growth.VALUES):
+    args.model, args.growth = args.growth, ','.join(growth.VALUES)  # --growth MODEL, whose value is optional
   _check(args)
   if args.combine:
     metrics = row.combine(table.read(args.combine))
@@ -95,6 +105,11 @@ def run(args: argparse.Namespace) -> int:
     print(text)
     if args.markdown:
       _write('--markdown', args.markdown, text + '\n')
+  if args.picture:
+    try:
+      growth_figure.write(args.picture, metrics)
+    except (OSError, ValueError) as error:  # ValueError: an unknown format
+      raise InputError(f'--picture: cannot write {args.picture}: {error}') from None
   return 0
 
 
@@ -110,6 +125,8 @@ def _measure(args: argparse.Namespace) -> list[dict[str, Any]]:
   args.warmup = 3 if args.warmup is None else args.warmup
   if args.data:
     return [_input_pipeline(args)]
+  if args.growth:
+    return growth.measure_all(args.model, growth.parse(args.growth))
   if args.attention:
     return attention.measure(attention.parse(args.attention), args.steps)
   if args.evaluation is not None:
@@ -132,6 +149,8 @@ def _presets(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _check(args: argparse.Namespace) -> None:
   """Raise InputError unless there is one thing to do, with its own options."""
+  if args.growth and (args.model is None or args.set or args.peer or args.evaluation):
+    raise InputError('--growth: got no MODEL, or options beside it; expected --growth MODEL, or all, alone')
   if sum(x is not None for x in (args.model, args.config, args.preset, args.attention, args.combine)) != 1:
     raise InputError(
       'nothing to time, or several; give one of MODEL[:variant], --preset=NAME, --config=FILE, --attention=T or '
@@ -144,6 +163,8 @@ def _check(args: argparse.Namespace) -> None:
       setattr(args, name, default)
     elif args.model is None:
       raise InputError(f'--{name}: got it without MODEL; expected it with MODEL[:variant] alone; a config has its own')
+  if args.picture and not args.growth:
+    raise InputError('--picture: got it without --growth; expected --growth MODEL; omit it')
   for name in ('rows', 'megabytes', 'markdown'):
     if getattr(args, name) is not None and args.preset is None and (name != 'markdown' or args.combine is None):
       raise InputError(f'--{name}: got it without --preset; expected it with presets; omit it')

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lmx.benchmark import attention, row
+from lmx.benchmark import attention, growth, row
 from lmx.cli.main import main
 from lmx.config import resolve
 from lmx.data import pipeline
@@ -104,6 +104,17 @@ def test_tables_are_combined(tmp_path, capsys):
   assert text == capsys.readouterr().out and '| `prepare` | 1.5 MB/s | 4.0 MB/s | 0.38 (0.25, 0.50) |' in text
 
 
+def test_growth(tmp_path, monkeypatch):
+  monkeypatch.setattr(growth, 'token_seconds', lambda preset: preset.batch**-0.5)
+  file, picture = tmp_path / 'out.json', tmp_path / 'out.png'
+  assert main(['bench', '--growth', 'cfnet', f'--json={file}', f'--picture={picture}']) == 0
+  found = {row['size']: row for row in json.loads(file.read_text())}
+  assert set(found) == set(growth.VALUES) and found['batch']['exponent'] == pytest.approx(-0.5)
+  assert picture.stat().st_size > 1000
+  assert main(['bench', '--growth=batch', 'cfnet', f'--json={file}', f'--picture={tmp_path / "x.pdq"}']) == 2
+  assert [row['size'] for row in json.loads(file.read_text())] == ['batch']
+
+
 DATA = ['bench', '--data', '--config=experiments/xlnet/pretrain.py:tiny', '--steps=2', '--rounds=2', '--warmup=1']
 
 
@@ -146,6 +157,11 @@ def test_the_batches_of_one_host_and_what_a_step_reads(tmp_path, capsys):
     (['gpt2:tiny', '--preset=all'], 'or several; give one of'),
     (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
     (['gpt2:tiny', '--steps=0'], '--steps: got 0'),
+    (['--growth=widht', 'gpt2'], '--growth: got "widht"'),
+    (['--growth', 'gpt22'], 'did you mean "gpt2"'),
+    (['--growth=width'], '--growth: got no MODEL'),
+    (['--growth=width', 'gpt2', '--set=T=8'], '--growth: got no MODEL, or options beside it'),
+    (['gpt2:tiny', '--picture=x.png'], '--picture: got it without --growth'),
     (['gpt2:tiny', '--rows=64'], '--rows: got it without --preset'),
     (['--combine=absent.json', '--rounds=2'], 'absent.json'),
     (['--combine=a.json', '--preset=all'], 'or several; give one of'),
