@@ -20,12 +20,37 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+_CELLS = 1 << 18  # of `Choice`; a power of two, so that the number of a cell is exact
+
 
 def generator(seed: int, purpose: str, major: int = 0, minor: int = 0) -> np.random.Generator:
   """Return the generator of (seed, purpose, two counters); equal arguments give equal draws."""
   key = np.array([seed, zlib.crc32(purpose.encode())], np.uint64)
   counter = np.array([0, 0, minor, major], np.uint64)  # draws of one generator advance the low words
   return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+class Choice:
+  """Choices among V weighted items; a number in [0, 1) selects the item whose share of the weights it falls into.
+
+  A table of `_CELLS` equal parts of [0, 1) has the item of each part that lies in one item, as nearly all do. Only
+  numbers in the others are looked for, which from a large vocabulary takes many steps.
+
+  Args:
+    weight_V: weights, not all zero.
+  """
+
+  def __init__(self, weight_V: np.ndarray):
+    self._cdf_V = np.cumsum(weight_V) / weight_V.sum()
+    edges = np.searchsorted(self._cdf_V, np.arange(_CELLS + 1) / _CELLS, 'right')
+    self._item_C = np.where(edges[1:] == edges[:-1], edges[:-1], -1).astype(np.int32)
+
+  def __call__(self, draws: np.ndarray) -> np.ndarray:
+    """Return the items of numbers in [0, 1): int32, shaped like `draws`."""
+    items = self._item_C[(draws * _CELLS).astype(np.int32)]
+    unknown = items < 0
+    items[unknown] = np.searchsorted(self._cdf_V, draws[unknown], 'right')
+    return items
 
 
 def uniform(seed: int, purpose: str, index: Iterable[tuple[int, int]], width: int) -> np.ndarray:

@@ -173,3 +173,14 @@ def test_words_of_one_token_fill_every_row():
   everywhere = np.ones((4, 10), bool)
   out = masked(tokens_BT, np.full(4, 10), everywhere, mask_prob=1.0, starts_BT=everywhere)
   np.testing.assert_array_equal(out['targets_BP'][:, :10], tokens_BT)
+
+
+def test_choices_follow_the_cumulative_weights():
+  weights = np.random.default_rng(0).random(5000) ** 4
+  weights[[0, 17, 4999]] = 0.0
+  draws = np.random.default_rng(1).random((40, 50))
+  cumulative = np.cumsum(weights) / weights.sum()
+  draws[0, :4] = 0.0, cumulative[3], cumulative[40], np.nextafter(1.0, 0.0)
+  items = noise.Choice(weights)(draws)
+  assert items.dtype == np.int32
+  np.testing.assert_array_equal(items, np.searchsorted(cumulative, draws, 'right'))

@@ -19,7 +19,8 @@ Deviations: a sentence also ends at the end of a block, as it does in word2vec.c
 
 Axes: J updates of a step; T centres; S = T + 2 window context slots, of which slot t + window is centre t; M noise
 words of an update, or nodes below the top of the tree; R top nodes; W = 2 window context slots of a centre; K noise
-words of a pair; C chunks; N kept words of a block.
+words of a pair; C chunks; N kept words of a block; P the same with padding; L nodes
+below the top on the paths of all words of a block.
 """
 
 from __future__ import annotations
@@ -75,16 +76,23 @@ class Block(NamedTuple):
   """The kept words of a block.
 
   Attributes:
-    token_N: ids.
-    sentence_N: number of the word's sentence in the block, from 1.
-    window_N: width of the word's window.
+    token_P: ids; `window` zeros before them and S after them, so that every slot of a chunk is a place.
+    sentence_P: number of the word's sentence in the block, from 1; padded like the ids.
+    window_P: width of the word's window; padded like the ids.
     offset_C: first word of each chunk, and the number of words.
+    below_N: with hierarchical softmax, the number of nodes below the top on the paths of the words before each word,
+      and of all words.
+    node_L, owner_L, sign_L: those nodes, the place of the word whose path each is on, and its sign.
   """
 
-  token_N: np.ndarray
-  sentence_N: np.ndarray
-  window_N: np.ndarray
+  token_P: np.ndarray
+  sentence_P: np.ndarray
+  window_P: np.ndarray
   offset_C: np.ndarray
+  below_N: np.ndarray
+  node_L: np.ndarray
+  owner_L: np.ndarray
+  sign_L: np.ndarray
 
 
 def count_words(corpus: Any, words_only: bool) -> np.ndarray:
@@ -189,7 +197,7 @@ class Skipgrams(Batches):
     self._capacity = 0
     if negative:
       power_V = counts_V.astype(np.float64) ** noise_power * (counts_V > 0)
-      self._cdf_V = np.cumsum(power_V) / power_V.sum()
+      self._noise_words = noise.Choice(power_V)
     else:
       self._split_paths(counts_V, top, path_slots)
     self._blocks = -(-self._tokens.size // BLOCK)
@@ -214,31 +222,48 @@ class Skipgrams(Batches):
     self._first_V = np.cumsum(self._below_V) - self._below_V
     self._capacity = max(self._chunk * path_slots, int(self._below_V.max()))
 
+  def _subsample(self, epoch: int, number: int) -> tuple[np.random.Generator, np.ndarray, np.ndarray]:
+    """Return a block's generator after the choice of its words, its raw tokens, and True for those that are kept."""
+    token_N = self._read(np.arange(number * BLOCK, min((number + 1) * BLOCK, self._tokens.size)))
+    draw = noise.generator(self._seed, 'sample', epoch, number)
+    return draw, token_N, draw.random(len(token_N), np.float32) < self._keep_V[token_N]
+
   def _split_block(self, epoch: int, number: int) -> Block:
     """Subsample a block, draw its windows and split it into chunks."""
     begin = number * BLOCK
-    end = min(begin + BLOCK, self._tokens.size)
-    token_N = self._read(np.arange(begin, end))
-    draw = noise.generator(self._seed, 'sample', epoch, number)
-    is_kept = draw.random(len(token_N), np.float32) < self._keep_V[token_N]
-    low, high = np.searchsorted(self._starts, (begin + 1, end))
+    draw, token_N, is_kept = self._subsample(epoch, number)
+    low, high = np.searchsorted(self._starts, (begin + 1, begin + len(token_N)))
     opens_N = np.zeros(len(token_N), np.int32)
     opens_N[self._starts[low:high] - begin] = 1
     sentence_N = 1 + np.cumsum(opens_N, dtype=np.int32)
     token_N = token_N[is_kept]
     window_N = draw.integers(1, self._window, len(token_N), np.int32, endpoint=True)
-    return Block(token_N, sentence_N[is_kept], window_N, self._chunk_offsets(token_N))
+    padding = self._window, self._chunk + 2 * self._window
+    token_P, sentence_P, window_P = (np.pad(part, padding) for part in (token_N, sentence_N[is_kept], window_N))
+    return Block(token_P, sentence_P, window_P, self._chunk_offsets(token_N), **self._paths(token_N))
+
+  def _paths(self, token_N: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the arrays of a Block that belong to hierarchical softmax; empty without it."""
+    if not self._capacity:
+      return {name: np.zeros(0, np.int32) for name in ('below_N', 'node_L', 'owner_L', 'sign_L')}
+    count_N, below_N = self._below_V[token_N], self._below(token_N)
+    at = np.arange(below_N[-1]) + np.repeat(self._first_V[token_N] - below_N[:-1], count_N)
+    owner_L = np.repeat(np.arange(len(token_N), dtype=np.int32), count_N)
+    return dict(below_N=below_N, node_L=self._nodes[at], owner_L=owner_L, sign_L=self._signs[at])
+
+  def _below(self, token_N: np.ndarray) -> np.ndarray:
+    return np.append(0, np.cumsum(self._below_V[token_N]))
 
   def _chunk_offsets(self, token_N: np.ndarray) -> np.ndarray:
     offset_C = np.append(np.arange(0, len(token_N), self._chunk), len(token_N))
     if not self._capacity:
       return offset_C
-    below = np.append(0, np.cumsum(self._below_V[token_N]))
+    below_N = self._below(token_N)
     more = []
-    for c in np.flatnonzero(np.diff(below[offset_C]) > self._capacity):
+    for c in np.flatnonzero(np.diff(below_N[offset_C]) > self._capacity):
       at = offset_C[c]
-      while below[offset_C[c + 1]] - below[at] > self._capacity:
-        at = np.searchsorted(below, below[at] + self._capacity, 'right') - 1
+      while below_N[offset_C[c + 1]] - below_N[at] > self._capacity:
+        at = np.searchsorted(below_N, below_N[at] + self._capacity, 'right') - 1
         more.append(at)
     return np.union1d(offset_C, more).astype(np.int64)
 
@@ -246,9 +271,10 @@ class Skipgrams(Batches):
     """Return the number of chunks before each block of an epoch, and in the whole epoch."""
     chunks, words = np.zeros(self._blocks + 1, np.int64), 0
     for number in range(self._blocks):
-      block = self._split_block(epoch, number)
-      chunks[number + 1] = len(block.offset_C) - 1
-      words += len(block.token_N)
+      _, token_N, is_kept = self._subsample(epoch, number)
+      token_N = token_N[is_kept]
+      chunks[number + 1] = len(self._chunk_offsets(token_N)) - 1
+      words += len(token_N)
     if epoch == 0:
       self._words = words
     return np.cumsum(chunks)
@@ -265,6 +291,14 @@ class Skipgrams(Batches):
       documents_BJS=np.zeros((J, S), np.int32),
       window_BJT=np.zeros((J, T), np.int32),
     )
+    if not self._negative:
+      M, R = self._capacity, self._top_VR.shape[1]
+      arrays |= dict(
+        top_BJTR=np.zeros((J, T, R), np.int8),
+        path_BJM=np.zeros((J, M), np.int32),
+        owner_BJM=np.zeros((J, M), np.int32),
+        sign_BJM=np.zeros((J, M), np.int8),
+      )
     plan = self._plan(epoch)
     chunks, rows = min(int(plan[-1]), self.examples * J), self.examples
     first, last = (row * chunks // rows, (row + 1) * chunks // rows) if row >= 0 else (0, 0)
@@ -273,44 +307,37 @@ class Skipgrams(Batches):
       number = int(np.searchsorted(plan, first + j, 'right')) - 1
       block = self._block(epoch, number)
       local_C = np.arange(first + j, min(last, plan[number + 1])) - plan[number]
-      start_C, stop_C = block.offset_C[local_C, None], block.offset_C[local_C + 1, None]
-      slot_CS = start_C - w + np.arange(S)
-      inside_CS = (slot_CS >= 0) & (slot_CS < len(block.token_N))
-      slot_CS = np.clip(slot_CS, 0, len(block.token_N) - 1)
+      start_C, stop_C = block.offset_C[local_C], block.offset_C[local_C + 1]
+      place_CS = start_C[:, None] + np.arange(S)
       to = slice(j, j + len(local_C))
-      arrays['tokens_BJS'][to] = np.where(inside_CS, block.token_N[slot_CS], 0)
-      arrays['documents_BJS'][to] = np.where(inside_CS, block.sentence_N[slot_CS], 0)
-      arrays['window_BJT'][to] = np.where(start_C + np.arange(T) < stop_C, block.window_N[slot_CS[:, w : w + T]], 0)
+      arrays['tokens_BJS'][to] = block.token_P[place_CS]
+      arrays['documents_BJS'][to] = block.sentence_P[place_CS]
+      is_own_CT = np.arange(T) < (stop_C - start_C)[:, None]
+      arrays['window_BJT'][to] = block.window_P[place_CS[:, w : w + T]] * is_own_CT
+      if not self._negative:
+        centre_CT = block.token_P[place_CS[:, w : w + T]]
+        arrays['top_BJTR'][to] = self._top_VR[centre_CT] * is_own_CT[..., None]
+        _copy_paths(arrays, block, start_C, stop_C, j)
       j += len(local_C)
-    return arrays | (self._noise(epoch, max(row, 0)) if self._negative else self._paths(arrays))
+    return arrays | (self._noise(epoch, max(row, 0)) if self._negative else {})
 
   def _noise(self, epoch: int, row: int) -> dict[str, np.ndarray]:
     J, T, K, M = self._updates, self._chunk, self._negative, self._shared
     draw = noise.generator(self._seed, 'noise', epoch, row)
     shape = (J, M) if M else (J, T, 2 * self._window, K)
-    word_ids = np.searchsorted(self._cdf_V, draw.random(shape), 'right').astype(np.int32)
+    word_ids = self._noise_words(draw.random(shape))
     if M:
       return dict(negatives_BJM=word_ids, weights_BJM=np.full((J, M), K / M, np.float32))
     return dict(pair_negatives_BJTWK=word_ids)
 
-  def _paths(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the nodes on the paths to the centres."""
-    J, T = arrays['window_BJT'].shape
-    token_JT = arrays['tokens_BJS'][:, self._window : self._window + T]
-    live_JT = arrays['window_BJT'] > 0
-    below_JT = self._below_V[token_JT] * live_JT
-    update, owner = (np.repeat(x.ravel(), below_JT.ravel()) for x in np.indices((J, T)))
-    count_J = below_JT.sum(1)
-    slot = np.arange(len(update)) - np.repeat(np.cumsum(count_J) - count_J, count_J)
-    first = np.cumsum(below_JT.ravel()) - below_JT.ravel()
-    within = np.arange(len(update)) - np.repeat(first, below_JT.ravel())
-    at = self._first_V[token_JT[update, owner]] + within
-    paths = dict(top_BJTR=self._top_VR[token_JT] * live_JT[..., None])
-    for name, values, dtype in (
-      ('path', self._nodes[at], np.int32),
-      ('owner', owner, np.int32),
-      ('sign', self._signs[at], np.int8),
-    ):
-      paths[f'{name}_BJM'] = np.zeros((J, self._capacity), dtype)
-      paths[f'{name}_BJM'][update, slot] = values
-    return paths
+
+def _copy_paths(
+  arrays: dict[str, np.ndarray], block: Block, start_C: np.ndarray, stop_C: np.ndarray, first: int
+) -> None:
+  """Copy the nodes below the top on the paths of chunks into a row's arrays, from update `first` on."""
+  path_JM, owner_JM, sign_JM = (arrays[f'{name}_BJM'] for name in ('path', 'owner', 'sign'))
+  bounds_C = zip(start_C.tolist(), block.below_N[start_C].tolist(), block.below_N[stop_C].tolist(), strict=True)
+  for j, (start, low, high) in enumerate(bounds_C, first):
+    path_JM[j, : high - low] = block.node_L[low:high]
+    np.subtract(block.owner_L[low:high], start, out=owner_JM[j, : high - low])
+    sign_JM[j, : high - low] = block.sign_L[low:high]
