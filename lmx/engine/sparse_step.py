@@ -5,6 +5,9 @@ axes begin with BJ are split along J. An update gathers its rows, differentiates
 (the sum over the update, not the mean: word2vec's rate is per pair), and adds -rate times the gradient to the
 rows; repeated rows accumulate. The rest of a table is untouched: no dense gradient, no copy, no average.
 
+On a CPU the two halves of an update's rows are differentiated apart, then added one after the other: an operation is
+too small to share between cores, but XLA computes two that do not depend on each other at the same time.
+
 The tables are carried through a loop and updated in place, so an update with a non-finite loss cannot be undone
 afterwards: it and the later ones of the step are skipped, the earlier ones remain.
 """
@@ -19,6 +22,7 @@ import jax.numpy as jnp
 import optax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from lmx import placement
 from lmx.engine.state import TrainState
 from lmx.engine.step import explain_missing_arrays, sum_over, training_loss
 from lmx.errors import InputError
@@ -119,31 +123,49 @@ def _update(
 ) -> Any:
   """Apply one update: (tables, -rate times the gradient of the rows, metrics, True if all was finite so far)."""
   batch, model_state, key = inputs
-  ids = parts.model.rows(parts.model_cfg, batch)
-  read = {name: Rows(jax.tree.map(lambda i, t=tables[name]: _read(t, i), part)) for name, part in ids.items()}
+  derivatives: list[Any] = []
+  sums: Any = None
+  for half in _halves(batch) if axis is None else [batch]:
+    ids = parts.model.rows(parts.model_cfg, half)
+    read = {name: Rows(jax.tree.map(lambda i, t=tables[name]: _read(t, i), part)) for name, part in ids.items()}
 
-  def local(read: Any) -> Any:
-    params = {'model': unflatten_dict({**others['model'], **read}, sep='/'), 'objective': others['objective']}
-    out = training_loss(
-      parts.model, parts.model_cfg, parts.objective, parts.objective_cfg, params, batch, model_state, key
-    )
-    return sum(out.sums.values()), out.metrics
+    def local(read: Any, half: Batch = half) -> Any:
+      params = {'model': unflatten_dict({**others['model'], **read}, sep='/'), 'objective': others['objective']}
+      out = training_loss(
+        parts.model, parts.model_cfg, parts.objective, parts.objective_cfg, params, half, model_state, key
+      )
+      return sum(out.sums.values()), out.metrics
 
-  loss, derive, metrics = jax.vjp(local, read, has_aux=True)
-  loss, metrics = sum_over(axis, (loss, metrics))
+    loss, derive, metrics = jax.vjp(local, read, has_aux=True)
+    derivatives.append((ids, derive))
+    sums = (loss, metrics) if sums is None else jax.tree.map(jnp.add, sums, (loss, metrics))
+  loss, metrics = sum_over(axis, sums)
   is_finite &= jnp.isfinite(loss)
   # The rate scales the cotangent, because small arrays are cheaper to multiply than rows.
-  changes = derive(jnp.where(is_finite, -lr, 0.0))[0]
-  for name, change in changes.items():
-    for i, rows in zip(jax.tree.leaves(ids[name]), jax.tree.leaves(change), strict=True):
-      i, rows = i.reshape(-1), rows.reshape(-1, rows.shape[-1])
-      if axis is None:
-        i, rows = parts.replicate(i), parts.replicate(rows)
-      else:
-        i, rows = (jax.lax.all_gather(x, axis, tiled=True) for x in (i, rows))
-      tables = tables | {name: tables[name].at[i].add(rows, mode='promise_in_bounds')}
-  return tables, changes, metrics, is_finite
+  changes = [(ids, derive(jnp.where(is_finite, -lr, 0.0))[0]) for ids, derive in derivatives]
+  for ids, change in changes:
+    for name in change:
+      for i, rows in zip(jax.tree.leaves(ids[name]), jax.tree.leaves(change[name]), strict=True):
+        i, rows = i.reshape(-1), rows.reshape(-1, rows.shape[-1])
+        if axis is None:
+          i, rows = parts.replicate(i), parts.replicate(rows)
+        else:
+          i, rows = (jax.lax.all_gather(x, axis, tiled=True) for x in (i, rows))
+        tables = tables | {name: tables[name].at[i].add(rows, mode='promise_in_bounds')}
+  return tables, [change for _, change in changes], metrics, is_finite
 
 
 def _read(table_VD: Array, ids: Array) -> Array:
   return table_VD.at[ids].get(mode='promise_in_bounds')
+
+
+def _halves(batch: Batch) -> list[Batch]:
+  """Return the two halves of the rows on one CPU, else the batch; XLA computes them at the same time, on two cores."""
+  is_rows = {name: name.rpartition('_')[2].startswith('B') for name in batch}
+  size = next(batch[name].shape[0] for name in batch if is_rows[name])
+  if not placement.is_one_device('cpu') or size % 2:
+    return [batch]
+  return [
+    {name: x[first : first + size // 2] if is_rows[name] else x for name, x in batch.items()}
+    for first in (0, size // 2)
+  ]

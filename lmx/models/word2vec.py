@@ -15,7 +15,7 @@ Deviation: the logistic function is exact, where word2vec.c has a table, truncat
 
 Axes: J sequential updates of a step (the sparse step passes one at a time, without the axis); T centres of an
 update; S = T + 2 window context slots, of which slot t + window is centre t; M noise words of an update, or nodes below
-the top of the tree; R top nodes; W, K context slots of a centre and noise words of a pair.
+the top of the tree; R top nodes; W = 2 window context slots of a centre; K noise words of a pair.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import check_choice, check_least
+from lmx.kernels import neighbours
 from lmx.layers import embedding
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -92,12 +93,11 @@ def rows(cfg: Config, batch: Batch) -> dict[str, Any]:
   """Return the ids of the rows that a batch reads: {'embed/table': (B, J, S), 'output/table': two arrays}.
 
   With negative sampling the output rows of an update are its centres (B, J, T) and its noise words (`noise`). With
-  hierarchical softmax they are the top nodes of the tree (B, J, R) and the lower nodes on the centres' paths (B, J, M).
+  hierarchical softmax they are the top nodes of the tree (R,) and the lower nodes on the centres' paths (B, J, M).
   """
   tokens_BJS = batch['tokens_BJS']
   if hierarchical(batch):
-    top_R = jnp.arange(batch['top_BJTR'].shape[-1], dtype=tokens_BJS.dtype)
-    parts = jnp.broadcast_to(top_R, tokens_BJS.shape[:-1] + top_R.shape), batch['path_BJM']
+    parts = jnp.arange(batch['top_BJTR'].shape[-1], dtype=tokens_BJS.dtype), batch['path_BJM']
   else:
     parts = centres(batch, tokens_BJS), noise(cfg, batch)
   return {'embed/table': tokens_BJS, 'output/table': parts}
@@ -128,18 +128,50 @@ def _slots(batch: Batch, x_BJS: Array, offset: int) -> Array:
   return x_BJS[..., first : first + T]
 
 
-def pairs(batch: Batch) -> Array:
-  """Return 1 where a context slot is in the window of a centre, else 0: float32 (B, J, S, T).
+def near(batch: Batch) -> Array:
+  """Return 1 where a neighbour of a centre is in its window, else 0: float32 (B, J, W, T).
 
   A centre's window (`window_BJT`, 0 for padding) ends with its sentence (`documents_BJS`, 0 for padding).
   """
   documents_BJS, window_BJT = batch['documents_BJS'], batch['window_BJT']
-  T, S = window_BJT.shape[-1], documents_BJS.shape[-1]
-  distance_ST = jnp.abs(jnp.arange(S)[:, None] - jnp.arange(T) - (S - T) // 2)
-  near_BJST = (distance_ST > 0) & (distance_ST <= window_BJT[..., None, :])
-  is_pair_BJST = near_BJST & (documents_BJS[..., None] == centres(batch, documents_BJS)[..., None, :])
+  window = (documents_BJS.shape[-1] - window_BJT.shape[-1]) // 2
+  centre_BJT = centres(batch, documents_BJS)
+  near_WBJT = [
+    (abs(offset) <= window_BJT) & (_slots(batch, documents_BJS, offset) == centre_BJT)
+    for offset in range(-window, window + 1)
+    if offset
+  ]
   # The barrier keeps XLA from recomputing this inside every loop that reads it, which took half of a step.
-  return jax.lax.optimization_barrier(is_pair_BJST.astype(jnp.float32))
+  return jax.lax.optimization_barrier(jnp.stack(near_WBJT, axis=-2).astype(jnp.float32))
+
+
+def bounds(batch: Batch) -> tuple[Array, Array]:
+  """Return the first and the last slot in the window of each centre, (B, J, T); the centre itself without context."""
+  near_BJWT = near(batch)
+  window, T = near_BJWT.shape[-2] // 2, near_BJWT.shape[-1]
+  slot_T = jnp.arange(T) + window
+  before_BJT, after_BJT = (jnp.sum(x, axis=-2).astype(jnp.int32) for x in jnp.split(near_BJWT, 2, axis=-2))
+  return jax.lax.optimization_barrier((slot_T - before_BJT, slot_T + after_BJT))
+
+
+def pairs(batch: Batch) -> Array:
+  """Return 1 where a context slot is in the window of a centre, else 0: float32 (B, J, S, T)."""
+  return _pairs(batch, *bounds(batch), jnp.arange(batch['window_BJT'].shape[-1]))
+
+
+def path_pairs(batch: Batch) -> Array:
+  """Return 1 where a context slot is in the window of a path slot's centre, else 0: float32 (B, J, S, M)."""
+  owner_BJM = batch['owner_BJM']
+  first, last = (jnp.take_along_axis(x, owner_BJM, axis=-1, mode='promise_in_bounds') for x in bounds(batch))
+  return _pairs(batch, first, last, owner_BJM)
+
+
+def _pairs(batch: Batch, first: Array, last: Array, centre: Array) -> Array:
+  S, T = batch['documents_BJS'].shape[-1], batch['window_BJT'].shape[-1]
+  slot_S1 = jnp.arange(S)[:, None]
+  is_pair = (slot_S1 >= first[..., None, :]) & (slot_S1 <= last[..., None, :])
+  is_pair &= slot_S1 != centre[..., None, :] + (S - T) // 2
+  return jax.lax.optimization_barrier(is_pair.astype(jnp.float32))
 
 
 def has_context(batch: Batch) -> Array:
@@ -168,9 +200,9 @@ def apply(
   x_BJSD = embedding.lookup(params['embed']['table'], batch['tokens_BJS'], cfg.dtype)
   h = x_BJSD
   if cfg.architecture == 'cbow':
-    pairs_BJST = pairs(batch).astype(x_BJSD.dtype)
-    count_BJT = jnp.maximum(jnp.sum(pairs_BJST, axis=-2), 1)
-    sum_BJTD = jnp.einsum('...ST,...SD->...TD', pairs_BJST, x_BJSD)
+    near_BJWT = near(batch).astype(x_BJSD.dtype)
+    count_BJT = jnp.maximum(jnp.sum(near_BJWT, axis=-2), 1)
+    sum_BJTD = neighbours.gather(near_BJWT, x_BJSD)
     h = sum_BJTD / count_BJT[..., None]
     if cfg.cbow_gradient == 'c':
       h = jax.lax.stop_gradient(h) + (sum_BJTD - jax.lax.stop_gradient(sum_BJTD))

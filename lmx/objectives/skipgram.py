@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels import neighbours
 from lmx.objectives import mean
 from lmx.types import Array, Batch, Model, Output, Params, State
 
@@ -77,7 +78,9 @@ def loss(
     total = _cbow_tree(batch, vectors, uses) if tree else _cbow_negative(model, model_cfg, batch, vectors, uses)
   else:
     uses = model.pairs(batch)
-    total = _skipgram_tree(batch, vectors, uses) if tree else _skipgram_negative(model, model_cfg, batch, vectors, uses)
+    total = (
+      _skipgram_tree(model, batch, vectors) if tree else _skipgram_negative(model, model_cfg, batch, vectors, uses)
+    )
   return Output({'nll': total}, {'nll': (total, jnp.sum(uses, dtype=jnp.float32))}, state, features=features)
 
 
@@ -158,7 +161,7 @@ def _skipgram_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vect
     uses_BJTW = pairs_BJST[..., slot_TW, jnp.arange(T)[:, None]]
     return total + _pair_noise(ids, x_BJSD[..., slot_TW, :], noise, uses_BJTW, centre_BJT)
   other_BJTM = (centre_BJT[..., None] != ids[..., None, :]).astype(jnp.float32)
-  weight_BJSM = jnp.einsum('...ST,...TM->...SM', pairs_BJST, other_BJTM * batch['weights_BJM'][..., None, :])
+  weight_BJSM = neighbours.spread(model.near(batch), other_BJTM * batch['weights_BJM'][..., None, :])
   return total + _loss(_score(x_BJSD, noise, '...SD,...MD->...SM'), weight_BJSM, jnp.float32(0))
 
 
@@ -187,24 +190,24 @@ def _pair_noise(ids_BJTWK: Array, h_BJTWD: Array, y_BJTWKD: Array, uses_BJTW: Ar
   return _loss(score_BJTWK, weight_BJTWK, jnp.float32(0))
 
 
-def _skipgram_tree(batch: Batch, vectors: Vectors, pairs_BJST: Array) -> Array:
-  x_BJSD, top_BJRD, below_BJMD = vectors
+def _skipgram_tree(model: Model, batch: Batch, vectors: Vectors) -> Array:
+  x_BJSD, top_RD, below_BJMD = vectors
   top_BJTR, sign_BJM = batch['top_BJTR'].astype(jnp.float32), batch['sign_BJM'].astype(jnp.float32)
-  weight_BJSR = jnp.einsum('...ST,...TR->...SR', pairs_BJST, jnp.abs(top_BJTR))
-  left_BJSR = jnp.einsum('...ST,...TR->...SR', pairs_BJST, jnp.maximum(top_BJTR, 0.0))
-  total = _loss(_score(x_BJSD, top_BJRD, '...SD,...RD->...SR'), weight_BJSR, left_BJSR)
-  owner_BJTM = jax.nn.one_hot(batch['owner_BJM'], pairs_BJST.shape[-1], axis=-2) * jnp.abs(sign_BJM)[..., None, :]
-  weight_BJSM = jnp.einsum('...ST,...TM->...SM', pairs_BJST, owner_BJTM)
+  near_BJWT = model.near(batch)
+  weight_BJSR = neighbours.spread(near_BJWT, jnp.abs(top_BJTR))
+  left_BJSR = neighbours.spread(near_BJWT, jnp.maximum(top_BJTR, 0.0))
+  total = _loss(_score(x_BJSD, top_RD, '...SD,RD->...SR'), weight_BJSR, left_BJSR)
+  weight_BJSM = model.path_pairs(batch) * jnp.abs(sign_BJM)[..., None, :]
   score_BJSM = _score(x_BJSD, below_BJMD, '...SD,...MD->...SM')
   return total + _loss(score_BJSM, weight_BJSM, weight_BJSM * (sign_BJM > 0)[..., None, :])
 
 
 def _cbow_tree(batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:
-  h_BJTD, top_BJRD, below_BJMD = vectors
+  h_BJTD, top_RD, below_BJMD = vectors
   top_BJTR, sign_BJM = batch['top_BJTR'].astype(jnp.float32), batch['sign_BJM'].astype(jnp.float32)
   weight_BJTR = jnp.abs(top_BJTR) * live_BJT[..., None]
   left_BJTR = jnp.maximum(top_BJTR, 0.0) * live_BJT[..., None]
-  total = _loss(_score(h_BJTD, top_BJRD, '...TD,...RD->...TR'), weight_BJTR, left_BJTR)
+  total = _loss(_score(h_BJTD, top_RD, '...TD,RD->...TR'), weight_BJTR, left_BJTR)
   # One gather from a matrix of rows: XLA's gather along an inner axis is many times slower.
   T = live_BJT.shape[-1]
   first_BJ1 = T * jnp.arange(live_BJT.size // T).reshape(live_BJT.shape[:-1] + (1,))
