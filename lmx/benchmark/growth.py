@@ -2,17 +2,17 @@
 
 Every model is measured at small sizes (`BASE`, mostly 2 layers), and then with one size at a time halved and doubled
 (`VALUES`; the vocabulary by 4). Time is that of a whole training step divided by the tokens of all rows of its batch.
-It is the least of some steps, which other programs disturb less than their median. The exponent is the slope of
-log(time of a token) over log(size) by least squares: 0 where a token takes the same time at every size, 1 where it
-takes twice the time at twice the size. At these sizes fixed costs still count, so exponents are below those of large
-models.
+The sizes take turns, and the least of all steps is kept, which other programs disturb less than their median. The
+exponent is the slope of log(time of a token) over log(size) by least squares: 0 where a token takes the same time at
+every size, 1 where it takes twice the time at twice the size. At these sizes fixed costs still count, so exponents are
+below those of large models.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmx.benchmark.attention import exponent
@@ -21,7 +21,7 @@ from lmx.errors import InputError, nearest
 
 VALUES = {'width': (64, 128, 256), 'length': (16, 32, 64), 'vocabulary': (1000, 4000, 16_000), 'batch': (4, 8, 16)}
 BASE = {name: values[1] for name, values in VALUES.items()}
-_SECONDS, _LEAST = 0.5, 3  # of the timed steps of one size; steps
+_ROUNDS, _SECONDS = 4, 0.15  # turns of the sizes; seconds of the timed steps of one size in a turn
 
 _TRANSFORMER: dict[str, float] = {'D': 1, 'F': 4}
 _RECURRENT: dict[str, float] = {'E': 1, 'D': 1}
@@ -113,35 +113,37 @@ def preset(model: str, sizes: dict[str, int]) -> Preset:
 
 def measure(model: str, names: Sequence[str]) -> list[dict[str, Any]]:
   """Return a row for each size in `names`: model, size, values, seconds a token, exponent; or why it does not apply."""
-  known: dict[tuple[int, ...], float] = {}
-
-  def seconds(sizes: dict[str, int]) -> float:
-    key = tuple(sizes.values())
-    if key not in known:
-      known[key] = token_seconds(preset(model, sizes))
-    return known[key]
-
-  return [_row(model, name, seconds) for name in names]
-
-
-def _row(model: str, name: str, seconds: Callable[[dict[str, int]], float]) -> dict[str, Any]:
-  row: dict[str, Any] = {'model': model, 'size': name}
-  if reason := inapplicable(model, name):
-    return {**row, 'inapplicable': reason}
-  values = VALUES[name]
-  times = [seconds({**BASE, name: value}) for value in values]
-  return {**row, 'values': list(values), 'seconds_per_token': times, 'exponent': exponent(values, times)}
+  applied = [name for name in names if not inapplicable(model, name)]
+  all_sizes = [tuple({**BASE, name: value}.items()) for name in applied for value in VALUES[name]]
+  seconds = token_seconds({sizes: preset(model, dict(sizes)) for sizes in all_sizes})
+  rows = []
+  for name in names:
+    row: dict[str, Any] = {'model': model, 'size': name}
+    if name in applied:
+      values = VALUES[name]
+      times = [seconds[tuple({**BASE, name: value}.items())] for value in values]
+      row |= {'values': list(values), 'seconds_per_token': times, 'exponent': exponent(values, times)}
+    else:
+      row['inapplicable'] = inapplicable(model, name)
+    rows.append(row)
+  return rows
 
 
-def token_seconds(small: Preset) -> float:
-  """Return the least seconds of a training step, by the positions that it reads."""
-  subject = subject_from_preset(small.model, small)
-  subject.steps(1)
-  times: list[float] = []
-  end = time.perf_counter() + _SECONDS
-  while len(times) < _LEAST or time.perf_counter() < end:
-    times.append(subject.steps(1)[0][0].seconds)
-  return min(times) / (small.batch * subject.task.positions(small.length))
+def token_seconds(presets: Mapping[Any, Preset]) -> dict[Any, float]:
+  """Return the least seconds of a training step of each preset, by the positions that it reads; all in turns."""
+  subjects = {key: subject_from_preset(one.model, one) for key, one in presets.items()}
+  for subject in subjects.values():
+    subject.steps(1)
+  least = dict.fromkeys(presets, float('inf'))
+  for _ in range(_ROUNDS):
+    for key, subject in subjects.items():
+      end = time.perf_counter() + _SECONDS
+      while True:
+        least[key] = min(least[key], subject.steps(1)[0][0].seconds)
+        if time.perf_counter() > end:
+          break
+  positions = {key: one.batch * subjects[key].task.positions(one.length) for key, one in presets.items()}
+  return {key: least[key] / positions[key] for key in presets}
 
 
 def measure_all(model: str, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ def test_tables_are_combined(tmp_path, capsys):
 
 
 def test_growth(tmp_path, monkeypatch):
-  monkeypatch.setattr(growth, 'token_seconds', lambda preset: preset.batch**-0.5)
+  monkeypatch.setattr(growth, 'token_seconds', lambda presets: {key: one.batch**-0.5 for key, one in presets.items()})
   file, picture = tmp_path / 'out.json', tmp_path / 'out.png'
   assert main(['bench', '--growth', 'cfnet', f'--json={file}', f'--picture={picture}']) == 0
   found = {row['size']: row for row in json.loads(file.read_text())}
