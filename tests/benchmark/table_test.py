@@ -26,9 +26,9 @@ def test_a_preset_that_fails_loses_its_row_alone(tmp_path, monkeypatch, capsys):
     'import json, sys',
     'words = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[4:])',
     'assert sys.argv[1:4] == ["-m", "lmx", "bench"] and words["rounds"] == "2", sys.argv',
-    'if words["preset"] == "beam_4": sys.exit("no room")',
     f'row = {row.make("x", "s", [1.0])!r}',
     'json.dump([{**row, "name": words["preset"]}], open(words["json"], "w"))',
+    'if words["preset"] == "beam_4": sys.exit("no room")',
   ]
   program.write_text('\n'.join(lines))
   program.chmod(0o755)
