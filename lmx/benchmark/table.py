@@ -15,11 +15,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lmx import documents
-from lmx.benchmark import fine_tuning, generation, preparation, row, torch_client, train_step, word_vectors
+from lmx.benchmark import fine_tuning, generation, machine, preparation, row, torch_client, train_step, word_vectors
 from lmx.benchmark import peer as peer_lib
 from lmx.errors import InputError, nearest
 
 NAMES = (
+  *machine.PRESETS,
   *train_step.PRESETS,
   *word_vectors.PRESETS,
   *generation.PRESETS,
@@ -61,7 +62,7 @@ def measure(name: str, options: Options) -> list[row.Row]:
   """Return the rows of one preset, measured in this process."""
   if name in train_step.PRESETS:
     return [_train_step(name, options)]
-  modules: Sequence[Any] = (word_vectors, generation, fine_tuning, preparation)
+  modules: Sequence[Any] = (machine, word_vectors, generation, fine_tuning, preparation)
   module = next(one for one in modules if name in one.PRESETS)
   python, missing = _choose(options.peers, module.PACKAGES)
   rounds = options.rounds

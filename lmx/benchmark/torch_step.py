@@ -29,6 +29,7 @@ Protocol: that of peer_protocol.py with these requests.
    threads     of PyTorch (2)
    optimizer   "adamw" (default), "adam" or "sgd"
    clip        largest norm of the gradient (1.0)
+   Kinds "product" and "copy" are no models: a product of two D x D matrices, a copy of D elements plus 1.
    Answer: {"parameters": count, "torch": version, "threads": n, "tokens": per step}
 2. {"steps": k}: runs k steps on random tokens, each the forward pass, loss, backward pass, clipping and update.
    Answer: {"seconds": [k numbers], "loss": of the last step}
@@ -48,6 +49,7 @@ import peer_protocol
 
 DEFAULTS = {'dropout': 0.0, 'threads': 2, 'optimizer': 'adamw', 'clip': 1.0, 'tied': False}
 KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian', 'rnnsearch', 'transformer_xl', 'xlnet')
+LIMITS = ('product', 'copy')
 
 
 def _recurrent(spec: Any, torch: Any) -> Any:
@@ -341,11 +343,27 @@ def _xlnet(spec: Any, torch: Any) -> Any:
   return model, loss
 
 
+def _limit(spec: Any, torch: Any) -> Any:
+  """Return what `build` does for a kind of LIMITS."""
+  torch.set_num_threads(spec['threads'])
+  is_product = spec['kind'] == 'product'
+  x = torch.rand((spec['D'],) * (2 if is_product else 1))
+  y = torch.empty_like(x)
+
+  def step() -> float:
+    torch.matmul(x, x, out=y) if is_product else torch.add(x, 1.0, out=y)
+    return float(y.view(-1)[0])
+
+  return step, {'torch': torch.__version__, 'threads': spec['threads']}
+
+
 def build(spec: Any) -> Any:
   """Return (parameters, function that runs one training step and returns its loss, answer to the request)."""
   import torch
 
   spec = {**DEFAULTS, **spec}
+  if spec['kind'] in LIMITS:
+    return _limit(spec, torch)
   if spec['kind'] not in KINDS:
     raise ValueError(f'unknown kind "{spec["kind"]}"; known: {", ".join(KINDS)}')
   torch.set_num_threads(spec['threads'])

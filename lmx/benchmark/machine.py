@@ -1,0 +1,70 @@
+"""The limits of the machine that the other rows are compared with: a plain product of matrices, and a copy of memory.
+
+`product` multiplies two matrices of 2,048 x 2,048 in float32. A training step cannot do more operations a second, so
+that the GFLOP/s of a step over those of this row is the share of the machine that it uses. `copy` adds 1 to 256 MB;
+bytes read and bytes written both count. It is the limit of work that reads all parameters for a few tokens, such as
+generation. Both are done by XLA, and in turns by PyTorch, which keeps its result in the same array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from lmx import host
+from lmx.benchmark import flops, row
+from lmx.benchmark.peer import Peer
+
+PACKAGES = ('torch',)
+PRESETS = {'product': 2048, 'copy': 64_000_000}  # width; elements
+_REPEATS = 5  # of a round, whose median counts
+
+
+def work(name: str) -> float:
+  """Return the operations of a product, or the bytes that a copy reads and writes, in units of 1e9."""
+  size = PRESETS[name]
+  return 2 * size**3 / 1e9 if name == 'product' else 2 * 4 * size / 1e9
+
+
+def measure(name: str, rounds: int, python: str | None) -> list[row.Row]:
+  """Return the row of a preset, in GFLOP/s or GB/s."""
+  ours: list[float] = []
+  theirs: list[float] = []
+  with contextlib.ExitStack() as stack:
+    peer = stack.enter_context(Peer(python)) if python else None
+    about = peer.send({'kind': name, 'D': PRESETS[name], 'threads': host.cores()}) if peer else None
+    run = _xla(name)
+    for _ in range(2):  # not counted
+      run()
+      if peer:
+        peer.send({'steps': 1})
+    for _ in range(rounds):
+      ours.append(work(name) / _median([run() for _ in range(_REPEATS)]))
+      if peer:
+        theirs.append(work(name) / _median(peer.send({'steps': _REPEATS})['seconds']))
+    peaks = flops.process_peak(), peer.peak_bytes if peer else None
+  unit = 'GFLOP/s' if name == 'product' else 'GB/s'
+  return [row.make(name, unit, ours, theirs, peaks=peaks, peer=about)]
+
+
+def _median(values: list[float]) -> float:
+  return row.spread(values)['median']
+
+
+def _xla(name: str) -> Callable[[], float]:
+  """Return a function that does it once and returns the seconds."""
+  import jax
+  import jax.numpy as jnp
+
+  size = PRESETS[name]
+  is_product = name == 'product'
+  function = jax.jit((lambda x: x @ x) if is_product else (lambda x: x + 1.0))
+  x = jnp.full((size, size) if is_product else size, 0.5, jnp.float32)
+
+  def run() -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(function(x))
+    return time.perf_counter() - start
+
+  return run
