@@ -104,7 +104,7 @@ def filter_logits(sampler: Sampler, logits_BV: Array) -> Array:
 
 def sample(sampler: Sampler, logits_BV: Array, keys_B: Array) -> Array:
   """Sample one token per row, each with its own key. Returns (B,) int32."""
+  if sampler.greedy or sampler.temperature == 0:  # the first of equal ones; to sort the vocabulary for it takes longer
+    return jnp.argmax(forbid(logits_BV.astype(jnp.float32), sampler.forbidden), axis=-1).astype(jnp.int32)
   logits_BV = filter_logits(sampler, logits_BV)
-  if sampler.greedy or sampler.temperature == 0:
-    return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
   return jax.vmap(jax.random.categorical)(keys_B, logits_BV).astype(jnp.int32)

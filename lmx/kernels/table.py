@@ -18,6 +18,8 @@ from lmx.kernels.mixed_product import einsum
 from lmx.placement import constrain, is_parameter_sharded
 from lmx.types import Array, Copies, ReadRows, Table
 
+MOST_ROWS, LEAST_TABLE = 64, 2**22  # of `_product_of_few`: rows, and elements of the table
+
 
 def take(table_VD: Table | ReadRows, ids: Array, dtype: str, axes: str) -> Array:
   """Return the rows of a table at ids, in `dtype`; ids outside are clipped.
@@ -88,10 +90,26 @@ def _backward(dtype: str, residuals: Any, bar: Array) -> tuple[Array, None]:
 _take_gathered.defvjp(_forward, _backward)
 
 
+def _product(x_BTD: Array, table_VD: Array) -> Array:
+  return einsum('...D,VD->...V', x_BTD, table_VD)
+
+
+def _product_of_few(x_B1D: Array, table_VD: Array) -> Array:
+  """Return the product for one position of a few rows, as in decoding: table · x.
+
+  A CPU copies the right operand into blocks before it multiplies, here x instead of the table. XLA would exchange the
+  operands again if it saw the transposition.
+  """
+  y_VB = jax.lax.optimization_barrier(einsum('VD,BD->VB', table_VD, x_B1D[:, 0]))
+  return y_VB.T[:, None]
+
+
 def product(x_BTD: Array, table_VD: Table) -> Array:
   """Return x · table, (B, T, V) float32: a product in the type of x, accumulated in float32."""
   if not isinstance(table_VD, Copies):
-    return einsum('...D,VD->...V', x_BTD, table_VD)
+    if x_BTD.ndim == 3 and x_BTD.shape[1] == 1 and 2 <= len(x_BTD) <= MOST_ROWS and table_VD.size >= LEAST_TABLE:
+      return jax.lax.platform_dependent(x_BTD, table_VD, cpu=_product_of_few, default=_product)
+    return _product(x_BTD, table_VD)
   values_SVD = table_VD.values_SVD
   if len(x_BTD) % len(values_SVD):
     return einsum('...D,VD->...V', x_BTD, values_SVD[0])
