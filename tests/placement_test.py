@@ -65,3 +65,25 @@ def test_chunks_of_a_loss_belong_to_the_platform():
     assert chunks() == 1  # 4,000 tokens on each of 8 devices
   with placed.on('tpu', data=3):  # which do not divide 8 rows
     assert chunks() == -(-8 * 4000 // chunked_loss.CHUNK)
+
+
+def test_a_cpu_compiles_with_fewer_passes_unless_xla_flags_says(monkeypatch):
+  monkeypatch.setenv('XLA_FLAGS', '--xla_force_host_platform_device_count=8')
+  assert placement.compiler_options('cpu') == {'xla_backend_optimization_level': '1'}
+  assert placement.compiler_options('gpu') == placement.compiler_options('tpu') == {}
+  monkeypatch.setenv('XLA_FLAGS', '--xla_backend_optimization_level=3')
+  assert placement.compiler_options('cpu') == {}
+
+
+def test_a_function_is_compiled_once_with_the_options_of_the_platform(monkeypatch):
+  seen, traced = [], []
+  monkeypatch.setattr(placement, 'compiler_options', lambda platform: seen.append(platform) or {})
+
+  def function(x, power):
+    traced.append(power)
+    return x**power
+
+  run = placement.jit_for_platform(function, static_argnames=('power',))
+  assert run.__name__ == 'function' and not seen
+  assert run(3.0, power=2) == 9 and run(4.0, power=2) == 16
+  assert seen == [jax.default_backend()] and traced == [2]

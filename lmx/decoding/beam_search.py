@@ -207,7 +207,7 @@ def _top(x_BW: Array, k: int) -> tuple[Array, Array]:
   return values_BK, jnp.minimum(index_BK, x_BW.shape[1] - 1)
 
 
-@functools.partial(jax.jit, static_argnames=('setting', 'steps'))
+@functools.partial(placement.jit_for_platform, static_argnames=('setting', 'steps'))
 def _search(
   setting: _Setting,
   params: Params,

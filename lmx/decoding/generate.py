@@ -90,7 +90,7 @@ def read_prompt(
   return state, model.logits(cfg, params, Features(last_B1D))[:, 0]
 
 
-@functools.partial(jax.jit, static_argnames=('setting', 'steps'))
+@functools.partial(placement.jit_for_platform, static_argnames=('setting', 'steps'))
 def _start(
   setting: _Setting, params: Params, prompt_BT: Array, lengths_B: Array, source: Batch | None, steps: int
 ) -> _Carry:
@@ -156,10 +156,10 @@ def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) ->
   return carry, token_B
 
 
-_step = jax.jit(_advance, static_argnames=('setting',), donate_argnames=('carry',))
+_step = placement.jit_for_platform(_advance, static_argnames=('setting',), donate_argnames=('carry',))
 
 
-@functools.partial(jax.jit, static_argnames=('setting', 'steps'))
+@functools.partial(placement.jit_for_platform, static_argnames=('setting', 'steps'))
 def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps: int) -> tuple[Array, Array]:
   """Generate until every row has ended or has `steps` tokens."""
 

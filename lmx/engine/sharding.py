@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -342,7 +341,8 @@ class Engine:
     if self.cfg.mode == 'pmap':
       return jax.jit(create, out_shardings=self._pmap_whole)(*args)
     shapes = jax.eval_shape(create, *args)
-    return jax.jit(create, out_shardings=self.formats(shapes), compiler_options=self._once())(*args)
+    options = placement.compiler_options(self.placement.platform)
+    return jax.jit(create, out_shardings=self.formats(shapes), compiler_options=options)(*args)
 
   def place(self, params: Any) -> Any:
     """Return parameters that are on this host in their sharding; those that have it already are not copied."""
@@ -469,25 +469,17 @@ class Engine:
         out_axes=(None, 0),
         devices=self._pmap_devices(),
       )
-    return jax.jit(step, out_shardings=(self._whole, self._rows))
+    options = placement.compiler_options(self.placement.platform)
+    return jax.jit(step, out_shardings=(self._whole, self._rows), compiler_options=options)
 
-  def _once(self) -> dict[str, str] | None:
-    """Return XLA's options for a computation that runs once: on a CPU fewer passes of LLVM, unless XLA_FLAGS says.
-
-    Random numbers compile in a quarter of the time and are equal to the bit.
-    """
-    level = 'xla_backend_optimization_level'
-    is_given = level in os.environ.get('XLA_FLAGS', '')
-    return {level: '1'} if self.placement.platform == 'cpu' and not is_given else None
-
-  def _compiler_options(self) -> dict[str, str] | None:
+  def _compiler_options(self) -> dict[str, str]:
     """Return XLA's options for the training step.
 
     On a TPU a product whose result is reduced over chips is not computed in windows, one for each chip: at the widths
     of these models a window is too narrow for the matrix unit.
     """
     if self.placement.platform != 'tpu':
-      return None
+      return placement.compiler_options(self.placement.platform)
     return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': '1000000'}
 
   def _pmap_devices(self) -> Any:
