@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
+import sys
 
 # Parameters of glibc's mallopt (malloc.h): M_TRIM_THRESHOLD, M_TOP_PAD in bytes, M_MMAP_MAX, M_ARENA_MAX.
 _GLIBC = {-1: 2**31 - 1, -2: 2**26, -4: 0, -8: 1}
@@ -49,3 +51,11 @@ def keep_heap() -> bool:
   mallopt = ctypes.CDLL(None).mallopt
   done = [mallopt(parameter, value) for parameter, value in _GLIBC.items()]
   return all(done)
+
+
+def process_peak() -> int:
+  """Return the largest resident set of this process so far, in bytes."""
+  if (peak := peak_memory(os.getpid())) is not None:
+    return peak
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  return peak if sys.platform == 'darwin' else peak * 1024  # kilobytes elsewhere

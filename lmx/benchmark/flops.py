@@ -17,9 +17,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
-import resource
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -28,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from lmx import host, placement
+from lmx import placement
 from lmx.types import Model, Objective, Params
 
 # Dense peak of one device in FLOP/s, by a substring of the lower-case `device_kind`: bfloat16, float32.
@@ -296,11 +293,3 @@ def compiled_memory(compiled: Any) -> int | None:
     return None
   arrays = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
   return arrays + analysis.temp_size_in_bytes
-
-
-def process_peak() -> int:
-  """Return the largest resident set of this process so far, in bytes."""
-  if (peak := host.peak_memory(os.getpid())) is not None:
-    return peak
-  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  return peak if sys.platform == 'darwin' else peak * 1024  # kilobytes elsewhere

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lmx import host
-from lmx.benchmark import flops, row
+from lmx.benchmark import row
 from lmx.benchmark.peer import Peer
 from lmx.benchmark.task import build_task
 
@@ -51,7 +51,7 @@ def measure(name: str, rounds: int, python: str | None) -> list[row.Row]:
       ours.append(ours_of(tokens))
       if theirs_of:
         theirs.append(theirs_of(tokens))
-    peaks = flops.process_peak(), peer.peak_bytes if peer else None
+    peaks = host.process_peak(), peer.peak_bytes if peer else None
   rate = lambda times: [count * tokens / seconds for seconds in times]
   compiling = firsts[tokens][0] - float(np.median(ours))
   more: dict[str, Any] = {'peer': about, 'peaks': peaks}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from lmx import host
-from lmx.benchmark import flops, row
+from lmx.benchmark import row
 from lmx.benchmark.peer import Peer
 
 PACKAGES = ('torch',)
@@ -43,7 +43,7 @@ def measure(name: str, rounds: int, python: str | None) -> list[row.Row]:
       ours.append(work(name) / _median([run() for _ in range(_REPEATS)]))
       if peer:
         theirs.append(work(name) / _median(peer.send({'steps': _REPEATS})['seconds']))
-    peaks = flops.process_peak(), peer.peak_bytes if peer else None
+    peaks = host.process_peak(), peer.peak_bytes if peer else None
   unit = 'GFLOP/s' if name == 'product' else 'GB/s'
   return [row.make(name, unit, ours, theirs, peaks=peaks, peer=about)]
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lmx import host
 from lmx.benchmark import peer as peer_lib
 from lmx.benchmark import torch_client
 from lmx.benchmark.task import build_task
@@ -304,7 +305,7 @@ def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[
     'programs': len(subject.programs),
     'planned_bytes': subject.programs.planned_bytes,
     'peak_device_bytes': stats.get('peak_bytes_in_use'),
-    'peak_process_bytes': flops.process_peak(),
+    'peak_process_bytes': host.process_peak(),
     'waiting_share': waited / sum(step.seconds for step in steps),
     'flops_per_second': rate,
     'mfu': rate / (peak * subject.devices) if peak else None,

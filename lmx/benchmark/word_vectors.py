@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from lmx import host
-from lmx.benchmark import flops, made_up_text, row
+from lmx.benchmark import made_up_text, row
 from lmx.benchmark.peer import Peer
 
 PACKAGES = ('gensim',)
@@ -107,7 +107,7 @@ def measure(name: str, rounds: int, python: str | None) -> list[row.Row]:
       ours.append(training.run_epoch())
       if peer:
         theirs.append(WORDS / peer.send({'epochs': 1})['seconds'])
-    peaks = flops.process_peak(), peer.peak_bytes if peer else None
+    peaks = host.process_peak(), peer.peak_bytes if peer else None
   details = {'words': WORDS, 'vocabulary': training.vocabulary}
   return [
     row.make(

@@ -213,10 +213,9 @@ def load(cfg: Config, processes: int = 0) -> Corpus:
 
 def prepare(cfg: Config, *, make: bool = True, processes: int = 0) -> str:
   """Tokenize a data set if needed (and if `make`); return its cache directory. `processes`: see `load`."""
-  tokenizer, vector_files = None, vectors.digest(cfg.vectors) if cfg.vectors else []
+  tokenizer, vector_files = _given(cfg), vectors.digest(cfg.vectors) if cfg.vectors else []
   request: dict[str, Any] = {'format': FORMAT, 'dataset': cfg.identity(), 'kind': cfg.tokenizer}
-  if cfg.tokenizer_path:
-    tokenizer = build.read(cfg.tokenizer, cfg.tokenizer_path, lower_case=cfg.lower_case)
+  if tokenizer:
     request['tokenizer'] = tokenizer.hash
   else:
     names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
@@ -333,9 +332,8 @@ def _build(
     processes: number of processes of this host for that.
   """
   splits, reader = sources.open_splits(cfg), document_reader.create(cfg, cfg.detokenize)
-  make_tokenizer = functools.partial(_tokenizer, cfg, given, splits, reader)
   is_shared = processes > 1 and shared.can_share(cfg, splits)
-  tokenizer = parts.tokenizer(make_tokenizer) if is_shared else make_tokenizer()
+  tokenizer = parts.tokenizer() if is_shared else _tokenizer(cfg, given, splits, reader)
   if is_shared:
     parts.tokenize(splits, tokenizer, processes)
     if not parts.claim_join():
@@ -421,6 +419,18 @@ def _row_format(cfg: Config) -> dict[str, Any]:
   if cfg.detokenize:
     row_format['detokenized'] = True
   return row_format
+
+
+def make_tokenizer(cfg: Config) -> Tokenizer:
+  """Return the tokenizer of a corpus, that of `cfg.tokenizer_path` or trained on its texts."""
+  return _tokenizer(
+    cfg, _given(cfg), sources.open_splits(cfg, verify=False), document_reader.create(cfg, cfg.detokenize)
+  )
+
+
+def _given(cfg: Config) -> Tokenizer | None:
+  path = cfg.tokenizer_path
+  return build.read(cfg.tokenizer, path, lower_case=cfg.lower_case) if path else None
 
 
 def _tokenizer(

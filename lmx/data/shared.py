@@ -2,8 +2,9 @@
 
 The directory has a file for everything that is finished, which appears there by one rename:
 
-    plan.json            the `data` section, and the parts of each split in order
+    data.json            the `data` section
     tokenizer/           its files
+    plan.json            the parts of each split in order, and the `data` section
     00012.tokens, .npz   the tokens of part 12, and its documents, sentences and labels
     00012.claim          a process is at part 12; it touches the file every few seconds
 
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from lmx.errors import InputError
 
 PART = 1 << 24  # bytes of text
 LEAST = 1 << 26  # bytes of text below which one process is as fast
-PLAN, TOKENIZER, ERROR = 'plan.json', 'tokenizer', 'error.json'
+DATA, PLAN, TOKENIZER, ERROR = 'data.json', 'plan.json', 'tokenizer', 'error.json'
 _TOUCH, _STALE, WAIT = 5.0, 60.0, 0.5  # seconds
 
 
@@ -142,10 +143,33 @@ class Shared:
           os.rename(made, path)
     return path
 
-  def tokenizer(self, make: Callable[[], Tokenizer]) -> Tokenizer:
-    """Return the tokenizer of the corpus, which one process makes."""
+  def tokenizer(self) -> Tokenizer:
+    """Return the tokenizer of the corpus, which one process makes.
+
+    It is a process of its own, since this one may have one heap (lmx/host.py), a lock for the threads that learn.
+    Raises InputError of it.
+    """
     os.makedirs(self.directory, exist_ok=True)
-    return build.load(self._once(TOKENIZER, lambda path: make().save(path)))
+
+    def make(path: str) -> None:
+      with open(self._path(DATA), 'w', encoding='utf-8') as file:
+        json.dump(self._fields, file)
+      self._forget_error()
+      with _processes(self.directory, 1, path, TOKENIZERS_PARALLELISM='true') as (process,):
+        self._check([process.wait()])
+
+    return build.load(self._once(TOKENIZER, make))
+
+  def _forget_error(self) -> None:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(self._path(ERROR))
+
+  def _check(self, codes: Sequence[int | None]) -> None:
+    """Raise the error of a process; `codes` were read first, because a process writes its error before it ends."""
+    if os.path.exists(self._path(ERROR)):
+      raise InputError(documents.read_json(self._path(ERROR))['message'])
+    if any(codes):
+      raise RuntimeError(f'processes that prepare text ended with exit codes {codes}; see their messages above')
 
   def _plan(self, splits: Mapping[str, Any], tokenizer: Tokenizer) -> list[tuple[str, Any]]:
     """Return (split, part) of every part, in order."""
@@ -164,19 +188,17 @@ class Shared:
     self._parts = self._plan(splits, tokenizer)
     sizes = [splits[name].part_size(part) for name, part in self._parts]
     done = lambda: [n for n in range(len(sizes)) if os.path.exists(self._path(f'{n:05}.npz'))]
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(self._path(ERROR))
+    self._forget_error()
     already = sum(sizes[n] for n in done())
-    with progress.Bar('tokenising', sum(sizes), already) as bar, _processes(self.directory, processes) as running:
+    with (
+      progress.Bar('tokenising', sum(sizes), already) as bar,
+      _processes(self.directory, processes, TOKENIZERS_PARALLELISM='false') as running,
+    ):
       while len(finished := done()) < len(sizes):
         if os.path.isdir(self._corpus):
           return  # another host is first
         bar.update(sum(sizes[n] for n in finished))
-        codes = [process.poll() for process in running]  # first: a process writes its error before it ends
-        if os.path.exists(self._path(ERROR)):
-          raise InputError(documents.read_json(self._path(ERROR))['message'])
-        if any(codes):
-          raise RuntimeError(f'processes that tokenize ended with exit codes {codes}; see their messages above')
+        self._check([process.poll() for process in running])
         time.sleep(0.1)
       bar.update(sum(sizes))
 
@@ -205,9 +227,9 @@ def temporary(path: str) -> str:
 
 
 @contextlib.contextmanager
-def _processes(directory: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-  command = [sys.executable, '-m', 'lmx.data.worker', directory, str(os.getpid())]
-  environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path)), 'TOKENIZERS_PARALLELISM': 'false'}
+def _processes(directory: str, count: int, *words: str, **variables: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+  command = [sys.executable, '-m', 'lmx.data.worker', directory, str(os.getpid()), *words]
+  environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path)), **variables}
   running = [subprocess.Popen(command, env=environment) for _ in range(count)]
   try:
     yield running

@@ -1,4 +1,7 @@
-"""A process that tokenizes parts of a corpus: `python -m lmx.data.worker DIRECTORY PARENT`, see lmx/data/shared.py."""
+"""A process that prepares a corpus with others, see lmx/data/shared.py.
+
+`python -m lmx.data.worker DIRECTORY PARENT` tokenizes parts of it, with a third argument it makes the tokenizer there.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,20 @@ from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError
 
 
+def _config(fields: dict[str, Any]) -> corpus.Config:
+  values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items()}
+  return corpus.Config(**values)
+
+
+def make_tokenizer(directory: str, path: str) -> None:
+  """Write the tokenizer of the corpus of a shared directory to `path`."""
+  corpus.make_tokenizer(_config(documents.read_json(os.path.join(directory, shared.DATA)))).save(path)
+
+
 def work(directory: str) -> None:
   """Tokenize the parts of a shared directory that nobody else has claimed, until none is left."""
   plan = documents.read_json(os.path.join(directory, shared.PLAN))
-  fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in plan['data'].items()}
-  cfg = corpus.Config(**fields)
+  cfg = _config(plan['data'])
   tokenizer = build.load(os.path.join(directory, shared.TOKENIZER))
   splits = sources.open_splits(cfg, verify=False)
   missing = list(range(len(plan['parts'])))
@@ -85,8 +97,11 @@ def _encode(cfg: Any, writer: Writer, examples: Any, part: Any, tokenizer: Token
   return writer.arrays(without_first_sentence=wrapped and examples.continues(part))
 
 
-def main(directory: str, parent: int) -> int:
-  """Run `work` until the parent process is gone; write an InputError to the directory. Return the exit code."""
+def main(directory: str, parent: int, tokenizer: str = '') -> int:
+  """Run `work`, or `make_tokenizer` if it has a path, until the parent process is gone; return the exit code.
+
+  An InputError is written to the directory.
+  """
 
   def watch() -> None:
     while os.getppid() == parent:
@@ -95,7 +110,7 @@ def main(directory: str, parent: int) -> int:
 
   threading.Thread(target=watch, daemon=True).start()
   try:
-    work(directory)
+    make_tokenizer(directory, tokenizer) if tokenizer else work(directory)
   except InputError as error:
     temporary = shared.temporary(os.path.join(directory, shared.ERROR))
     with open(temporary, 'w', encoding='utf-8') as file:
@@ -106,4 +121,4 @@ def main(directory: str, parent: int) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv[1], int(sys.argv[2])))
+  sys.exit(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

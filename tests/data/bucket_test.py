@@ -1,6 +1,5 @@
 """Token caches in a bucket: written once, read by ranges, shared part by part."""
 
-import contextlib
 import os
 
 import numpy as np
@@ -10,6 +9,7 @@ from etils import epath
 from lmx.data import bucket as buckets
 from lmx.data import corpus, pipeline, shared, text_files, worker
 from lmx.errors import InputError
+from tests.data import shared_test
 from tests.data.text_files_test import made_up
 
 
@@ -95,11 +95,7 @@ def test_hosts_take_each_others_parts(cfg, tmp_path, monkeypatch):
     made.append(name(args))
     return read(*args)
 
-  def inline(directory, count):
-    worker.work(directory)
-    return contextlib.nullcontext([])
-
-  monkeypatch.setattr(shared, '_processes', inline)
+  monkeypatch.setattr(shared, '_processes', shared_test.run_in_place)
   monkeypatch.setattr(worker, '_encode', encode)
   monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'two'))
   with pytest.raises(InputError, match='this host stops'):

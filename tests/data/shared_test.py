@@ -31,12 +31,20 @@ def small_parts(monkeypatch):
   monkeypatch.setattr(shared, 'PART', 2000)
   monkeypatch.setattr(shared, 'LEAST', 0)
   monkeypatch.setattr(text_files, '_BLOCK', 500)
-  monkeypatch.setattr(shared, '_processes', lambda directory, count: _inline(directory))
+  monkeypatch.setattr(shared, '_processes', run_in_place)
 
 
-def _inline(directory):
-  worker.work(directory)
-  return contextlib.nullcontext([])
+class _Ended:
+  def poll(self):
+    return 0
+
+  wait = poll
+
+
+def run_in_place(directory, count, *words, **variables):
+  """Do in this process what `shared._processes` starts others for."""
+  worker.make_tokenizer(directory, *words) if words else worker.work(directory)
+  return contextlib.nullcontext([_Ended()] * count)
 
 
 def write(folder: pathlib.Path, kind: str) -> pathlib.Path:
@@ -109,6 +117,28 @@ def test_a_faulty_part_is_an_input_error_and_the_others_stay(tmp_path, small_par
   resumed = corpus.load(cfg, processes=2)
   assert len(reads) == 3 + count - 2 and count > 5 and not parts.exists()
   assert resumed.hash == corpus.load(config(folder, tmp_path / 'alone', split_fraction=0.0), processes=1).hash
+
+
+def test_the_vocabulary_is_learned_by_a_process_whose_errors_are_shown(tmp_path, monkeypatch):
+  monkeypatch.setattr(shared, 'LEAST', 0)
+  folder = write(tmp_path / 'in', 'documents')
+  started = []
+  processes = shared._processes
+
+  def count(*args, **variables):
+    started.append(args[2:])
+    return processes(*args, **variables)
+
+  monkeypatch.setattr(shared, '_processes', count)
+  monkeypatch.setattr(corpus.build, 'train', lambda *args, **options: pytest.fail('learned in this process'))
+  (folder / 'a.txt').write_bytes(b'\xff\xfe\xfd' * 3)
+  with pytest.raises(InputError, match='UTF-8'):
+    corpus.load(config(folder, tmp_path / 'cache', split_fraction=0.0), processes=2)
+  (folder / 'a.txt').write_text('a cat\n\nthe dog\n')
+  together = corpus.load(config(folder, tmp_path / 'cache', split_fraction=0.0), processes=2)
+  monkeypatch.undo()
+  assert together.hash == corpus.load(config(folder, tmp_path / 'alone', split_fraction=0.0), processes=1).hash
+  assert [len(words) for words in started] == [1, 1, 0]
 
 
 def test_a_claim_is_of_one_process_until_it_is_gone(tmp_path):
