@@ -39,6 +39,7 @@ import numpy as np
 from lmx import placement
 from lmx.decoding import generate
 from lmx.errors import InputError, check_choice, check_range
+from lmx.kernels.mixed_product import decoding_loop
 from lmx.placement import Placement
 from lmx.types import Array, Batch, Model, Params, State
 
@@ -240,7 +241,8 @@ def _search(
     return t + 1, carry._replace(state=state)
 
   unfinished = lambda loop: (loop[0] < steps) & ~jnp.all(loop[1].done_B)
-  return jax.lax.while_loop(unfinished, advance, (jnp.int32(1), carry))[1].finished
+  with decoding_loop(params):
+    return jax.lax.while_loop(unfinished, advance, (jnp.int32(1), carry))[1].finished
 
 
 def check_penalty(beam: Beam, tokens: int) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from lmx import placement
 from lmx.decoding.sampling import Sampler, sample
 from lmx.errors import InputError, InputWarning
+from lmx.kernels.mixed_product import decoding_loop
 from lmx.placement import Placement
 from lmx.types import Array, Batch, Features, Model, Params, State
 
@@ -173,7 +174,8 @@ def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps
     return t + 1, carry, jax.lax.dynamic_update_slice(tokens_BT, token_B[:, None], (0, t))
 
   empty_BT = jnp.full((carry.done_B.shape[0], steps), setting.pad_id, jnp.int32)
-  _, carry, tokens_BT = jax.lax.while_loop(unfinished, body, (jnp.int32(0), carry, empty_BT))
+  with decoding_loop(params):
+    _, carry, tokens_BT = jax.lax.while_loop(unfinished, body, (jnp.int32(0), carry, empty_BT))
   return tokens_BT, carry.sampled_B
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 
@@ -124,3 +125,30 @@ def test_gradient_of_an_added_parameter_is_summed_in_its_own_type():
   total = lambda bias: jnp.sum(mixed_product.add(rows, bias), dtype=jnp.float32)
   assert mixed_product.add(rows, bias).dtype == jnp.bfloat16
   assert jax.grad(total)(bias).tolist() == [301, 301]
+
+
+SHAPES = [((3, 1, 8), (8, 6), 1), ((3, 8), (8, 2, 5), 1), ((2, 4, 3), (4, 3, 7), 2)]
+
+
+@pytest.mark.parametrize(('x', 'kernel', 'axes'), SHAPES)
+def test_kernels_stored_by_outputs_give_the_same_in_a_loop(monkeypatch, x, kernel, axes):
+  monkeypatch.setattr(mixed_product, 'LEAST_KERNEL', 1)
+  random, used, by_outputs = np.random.default_rng(0), [], mixed_product._dot_by_outputs
+  monkeypatch.setattr(mixed_product, '_dot_by_outputs', lambda *a, **named: used.append(1) or by_outputs(*a, **named))
+  x, kernel = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in (x, kernel))
+  plain = mixed_product.dot(x, kernel, axes)
+  assert not used
+  with mixed_product.decoding_loop(kernel):
+    found = mixed_product.dot(x, kernel, axes)
+  assert used and found.shape == plain.shape
+  np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('change', ['rows', 'kernel', 'bytes', 'dtype', 'outside'])
+def test_other_products_of_a_loop_are_as_they_were(monkeypatch, change):
+  monkeypatch.setattr(mixed_product, 'LEAST_KERNEL', 100 if change == 'kernel' else 1)
+  monkeypatch.setattr(mixed_product, 'MOST_BYTES', 1 if change == 'bytes' else 2**31)
+  monkeypatch.setattr(mixed_product, '_dot_by_outputs', lambda *args, **named: pytest.fail('stored by outputs'))
+  x, kernel = jnp.ones((1 if change == 'rows' else 4, 8)), jnp.ones((8, 6), jnp.bfloat16 if change == 'dtype' else None)
+  with contextlib.nullcontext() if change == 'outside' else mixed_product.decoding_loop(kernel):
+    np.testing.assert_array_equal(mixed_product.dot(x.astype(kernel.dtype), kernel, 1), np.full((len(x), 6), 8))
