@@ -50,21 +50,12 @@ def build(spec: Any) -> Any:
   return train, {'gensim': gensim.__version__, 'threads': spec['threads'], 'vocabulary': len(model.wv)}
 
 
-def make() -> Any:
-  """Return the function from a request to its answer."""
-  train: Any = None
-
-  def answer(request: Any) -> Any:
-    nonlocal train
-    if 'kind' in request:
-      train, reply = build(request)
-      return reply
-    start = time.perf_counter()
-    train(request['epochs'])
-    return {'seconds': time.perf_counter() - start}
-
-  return answer
+def run(train: Any, request: Any) -> Any:
+  """Train for some epochs; return the answer to the request."""
+  start = time.perf_counter()
+  train(request['epochs'])
+  return {'seconds': time.perf_counter() - start}
 
 
 if __name__ == '__main__':
-  peer_protocol.serve(__doc__, make)
+  peer_protocol.serve(__doc__, build, run)

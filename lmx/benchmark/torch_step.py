@@ -395,26 +395,15 @@ def build(spec: Any) -> Any:
   return step, {'parameters': count, 'torch': torch.__version__, 'threads': spec['threads'], 'tokens': tokens}
 
 
-def make() -> Any:
-  """Return the function from a request to its answer; the training step is kept between requests."""
-  step: Any = None
-
-  def answer(request: Any) -> Any:
-    nonlocal step
-    if 'kind' in request:
-      step, reply = build(request)
-      return reply
-    if step is None:
-      raise ValueError('send a model first')
-    seconds, loss = [], None
-    for _ in range(request['steps']):
-      start = time.perf_counter()
-      loss = step()
-      seconds.append(time.perf_counter() - start)
-    return {'seconds': seconds, 'loss': loss}
-
-  return answer
+def run(step: Any, request: Any) -> Any:
+  """Run training steps; return the answer to the request."""
+  seconds, loss = [], None
+  for _ in range(request['steps']):
+    start = time.perf_counter()
+    loss = step()
+    seconds.append(time.perf_counter() - start)
+  return {'seconds': seconds, 'loss': loss}
 
 
 if __name__ == '__main__':
-  peer_protocol.serve(__doc__, make)
+  peer_protocol.serve(__doc__, build, run)

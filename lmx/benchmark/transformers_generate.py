@@ -94,19 +94,10 @@ def build(spec: Any) -> Any:
   return generate, {'parameters': sum(p.numel() for p in model.parameters()), **about}
 
 
-def make() -> Any:
-  """Return the function from a request to its answer."""
-  generate: Any = None
-
-  def answer(request: Any) -> Any:
-    nonlocal generate
-    if 'kind' in request:
-      generate, reply = build(request)
-      return reply
-    return {'seconds': generate(request['tokens'])}
-
-  return answer
+def run(generate: Any, request: Any) -> Any:
+  """Generate tokens; return the answer to the request."""
+  return {'seconds': generate(request['tokens'])}
 
 
 if __name__ == '__main__':
-  peer_protocol.serve(__doc__, make)
+  peer_protocol.serve(__doc__, build, run)
