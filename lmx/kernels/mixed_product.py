@@ -62,10 +62,9 @@ def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
 def decoding_loop(params: Params) -> Iterator[None]:
   """While the body of a decoding loop is traced: `dot` of a few rows on a CPU reads kernels stored by their outputs.
 
-  A CPU copies the right operand of a product into blocks, which takes longer than to multiply it by a few rows. Here
-  the kernel is the left operand: with 8 rows and GPT-2's kernels twice as fast, with one row or 32 no faster. XLA
-  transposes it once, before the loop. So these kernels are in memory twice, and parameters of more than MOST_BYTES are
-  left as they are.
+  They are the left operand (`of_few_rows`): with 8 rows and GPT-2's kernels twice as fast, with one row or 32 no
+  faster. XLA transposes them once, before the loop. So these kernels are in memory twice, and parameters of more than
+  MOST_BYTES are left as they are.
   """
   token = _in_loop.set(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params)) <= MOST_BYTES)
   try:
@@ -146,12 +145,21 @@ def _has_few_rows(x_RX: Array, kernel_XY: Array, axes: int) -> bool:
   return is_few and x_RX.dtype == kernel_XY.dtype == jnp.float32
 
 
+def of_few_rows(x_RX: Array, kernel_YX: Array) -> Array:
+  """Return x · kernel, (R, Y) float32, for a few rows and a kernel stored by its outputs.
+
+  A CPU copies the right operand of a product into blocks before it multiplies, here x instead of the kernel. XLA would
+  exchange the operands again if it saw the transposition.
+  """
+  return jax.lax.optimization_barrier(einsum('YX,RX->YR', kernel_YX, x_RX)).T
+
+
 def _dot_by_outputs(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
-  """Return `_dot`; the barriers keep XLA from exchanging the operands again."""
+  """Return `_dot`; behind the barrier the kernel is transposed once, before the loop."""
   X, Y = kernel_XY.shape[:axes], kernel_XY.shape[axes:]
   kernel_YX = jax.lax.optimization_barrier(kernel_XY.reshape(math.prod(X), math.prod(Y)).T)
-  y_YR = jax.lax.optimization_barrier(jnp.einsum('YX,RX->YR', kernel_YX, x_RX.reshape(-1, math.prod(X))))
-  return y_YR.T.reshape(*x_RX.shape[: x_RX.ndim - axes], *Y)
+  y_RY = of_few_rows(x_RX.reshape(-1, math.prod(X)), kernel_YX)
+  return y_RY.reshape(*x_RX.shape[: x_RX.ndim - axes], *Y)
 
 
 def _dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels.mixed_product import einsum
+from lmx.kernels.mixed_product import einsum, of_few_rows
 from lmx.placement import constrain, is_parameter_sharded
 from lmx.types import Array, Copies, ReadRows, Table
 
@@ -95,13 +95,8 @@ def _product(x_BTD: Array, table_VD: Array) -> Array:
 
 
 def _product_of_few(x_B1D: Array, table_VD: Array) -> Array:
-  """Return the product for one position of a few rows, as in decoding: table · x.
-
-  A CPU copies the right operand into blocks before it multiplies, here x instead of the table. XLA would exchange the
-  operands again if it saw the transposition.
-  """
-  y_VB = jax.lax.optimization_barrier(einsum('VD,BD->VB', table_VD, x_B1D[:, 0]))
-  return y_VB.T[:, None]
+  """Return the product for one position of a few rows, as in decoding."""
+  return of_few_rows(x_B1D[:, 0], table_VD)[:, None]
 
 
 def product(x_BTD: Array, table_VD: Table) -> Array:
