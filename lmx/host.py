@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import sys
 
 # Parameters of glibc's mallopt (malloc.h): M_TRIM_THRESHOLD, M_TOP_PAD in bytes, M_MMAP_MAX, M_ARENA_MAX.
@@ -57,5 +56,7 @@ def process_peak() -> int:
   """Return the largest resident set of this process so far, in bytes."""
   if (peak := peak_memory(os.getpid())) is not None:
     return peak
+  import resource  # Windows has none
+
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   return peak if sys.platform == 'darwin' else peak * 1024  # kilobytes elsewhere
