@@ -4,7 +4,7 @@ The directory has a file for everything that is finished, which appears there by
 
     data.json            the `data` section
     tokenizer/           its files
-    plan.json            the parts of each split in order, and the `data` section
+    plan.json            the parts of each split in order
     00012.tokens, .npz   the tokens of part 12, and its documents, sentences and labels
     00012.claim          a process is at part 12; it touches the file every few seconds
 
@@ -151,13 +151,16 @@ class Shared:
     """
     os.makedirs(self.directory, exist_ok=True)
 
-    def make(path: str) -> None:
-      with open(self._path(DATA), 'w', encoding='utf-8') as file:
+    def write(path: str) -> None:
+      with open(path, 'w', encoding='utf-8') as file:
         json.dump(self._fields, file)
+
+    def make(path: str) -> None:
       self._forget_error()
       with _processes(self.directory, 1, path, TOKENIZERS_PARALLELISM='true') as (process,):
         self._check([process.wait()])
 
+    self._once(DATA, write)
     return build.load(self._once(TOKENIZER, make))
 
   def _forget_error(self) -> None:
@@ -179,7 +182,7 @@ class Shared:
     def write(path: str) -> None:
       parts = [(name, part) for name, examples in splits.items() for part in examples.parts(PART, divide)]
       with open(path, 'w', encoding='utf-8') as file:
-        json.dump({'data': self._fields, 'exchange': self._exchange, 'parts': parts}, file)
+        json.dump({'exchange': self._exchange, 'parts': parts}, file)
 
     return [(name, part) for name, part in documents.read_json(self._once(PLAN, write))['parts']]
 

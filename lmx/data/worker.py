@@ -26,20 +26,21 @@ from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError
 
 
-def _config(fields: dict[str, Any]) -> corpus.Config:
+def _config(directory: str) -> corpus.Config:
+  fields = documents.read_json(os.path.join(directory, shared.DATA))
   values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items()}
   return corpus.Config(**values)
 
 
 def make_tokenizer(directory: str, path: str) -> None:
   """Write the tokenizer of the corpus of a shared directory to `path`."""
-  corpus.make_tokenizer(_config(documents.read_json(os.path.join(directory, shared.DATA)))).save(path)
+  corpus.make_tokenizer(_config(directory)).save(path)
 
 
 def work(directory: str) -> None:
   """Tokenize the parts of a shared directory that nobody else has claimed, until none is left."""
   plan = documents.read_json(os.path.join(directory, shared.PLAN))
-  cfg = _config(plan['data'])
+  cfg = _config(directory)
   tokenizer = build.load(os.path.join(directory, shared.TOKENIZER))
   splits = sources.open_splits(cfg, verify=False)
   missing = list(range(len(plan['parts'])))
