@@ -145,32 +145,30 @@ def near(batch: Batch) -> Array:
   return jax.lax.optimization_barrier(jnp.stack(near_WBJT, axis=-2).astype(jnp.float32))
 
 
-def bounds(batch: Batch) -> tuple[Array, Array]:
+def bounds(near_BJWT: Array) -> tuple[Array, Array]:
   """Return the first and the last slot in the window of each centre, (B, J, T); the centre itself without context."""
-  near_BJWT = near(batch)
   window, T = near_BJWT.shape[-2] // 2, near_BJWT.shape[-1]
   slot_T = jnp.arange(T) + window
   before_BJT, after_BJT = (jnp.sum(x, axis=-2).astype(jnp.int32) for x in jnp.split(near_BJWT, 2, axis=-2))
   return jax.lax.optimization_barrier((slot_T - before_BJT, slot_T + after_BJT))
 
 
-def pairs(batch: Batch) -> Array:
+def pairs(near_BJWT: Array) -> Array:
   """Return 1 where a context slot is in the window of a centre, else 0: float32 (B, J, S, T)."""
-  return _pairs(batch, *bounds(batch), jnp.arange(batch['window_BJT'].shape[-1]))
+  return _pairs(near_BJWT, *bounds(near_BJWT), jnp.arange(near_BJWT.shape[-1]))
 
 
-def path_pairs(batch: Batch) -> Array:
+def path_pairs(near_BJWT: Array, owner_BJM: Array) -> Array:
   """Return 1 where a context slot is in the window of a path slot's centre, else 0: float32 (B, J, S, M)."""
-  owner_BJM = batch['owner_BJM']
-  first, last = (jnp.take_along_axis(x, owner_BJM, axis=-1, mode='promise_in_bounds') for x in bounds(batch))
-  return _pairs(batch, first, last, owner_BJM)
+  first, last = (jnp.take_along_axis(x, owner_BJM, axis=-1, mode='promise_in_bounds') for x in bounds(near_BJWT))
+  return _pairs(near_BJWT, first, last, owner_BJM)
 
 
-def _pairs(batch: Batch, first: Array, last: Array, centre: Array) -> Array:
-  S, T = batch['documents_BJS'].shape[-1], batch['window_BJT'].shape[-1]
-  slot_S1 = jnp.arange(S)[:, None]
+def _pairs(near_BJWT: Array, first: Array, last: Array, centre: Array) -> Array:
+  W, T = near_BJWT.shape[-2:]
+  slot_S1 = jnp.arange(T + W)[:, None]
   is_pair = (slot_S1 >= first[..., None, :]) & (slot_S1 <= last[..., None, :])
-  is_pair &= slot_S1 != centre[..., None, :] + (S - T) // 2
+  is_pair &= slot_S1 != centre[..., None, :] + W // 2
   return jax.lax.optimization_barrier(is_pair.astype(jnp.float32))
 
 

@@ -77,9 +77,11 @@ def loss(
     uses = model.has_context(batch)
     total = _cbow_tree(batch, vectors, uses) if tree else _cbow_negative(model, model_cfg, batch, vectors, uses)
   else:
-    uses = model.pairs(batch)
+    uses = model.near(batch)
     total = (
-      _skipgram_tree(model, batch, vectors) if tree else _skipgram_negative(model, model_cfg, batch, vectors, uses)
+      _skipgram_tree(model, batch, vectors, uses)
+      if tree
+      else _skipgram_negative(model, model_cfg, batch, vectors, uses)
     )
   return Output({'nll': total}, {'nll': (total, jnp.sum(uses, dtype=jnp.float32))}, state, features=features)
 
@@ -150,18 +152,18 @@ def _loss_backward(slope: Any, cotangent: Any) -> Any:
 _loss.defvjp(_loss_forward, _loss_backward)
 
 
-def _skipgram_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vectors, pairs_BJST: Array) -> Array:
+def _skipgram_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vectors, near_BJWT: Array) -> Array:
   x_BJSD, y_BJTD, noise = vectors
+  pairs_BJST = model.pairs(near_BJWT)
   centre_BJT = model.centres(batch, batch['tokens_BJS'])
   total = _loss(_score(x_BJSD, y_BJTD, '...SD,...TD->...ST'), pairs_BJST, pairs_BJST)
   ids = model.noise(model_cfg, batch)
   if 'negatives_BJM' not in batch:
     T = centre_BJT.shape[-1]
     slot_TW = jnp.arange(T)[:, None] + _neighbours((x_BJSD.shape[-2] - T) // 2)
-    uses_BJTW = pairs_BJST[..., slot_TW, jnp.arange(T)[:, None]]
-    return total + _pair_noise(ids, x_BJSD[..., slot_TW, :], noise, uses_BJTW, centre_BJT)
+    return total + _pair_noise(ids, x_BJSD[..., slot_TW, :], noise, near_BJWT.swapaxes(-2, -1), centre_BJT)
   other_BJTM = (centre_BJT[..., None] != ids[..., None, :]).astype(jnp.float32)
-  weight_BJSM = neighbours.spread(model.near(batch), other_BJTM * batch['weights_BJM'][..., None, :])
+  weight_BJSM = neighbours.spread(near_BJWT, other_BJTM * batch['weights_BJM'][..., None, :])
   return total + _loss(_score(x_BJSD, noise, '...SD,...MD->...SM'), weight_BJSM, jnp.float32(0))
 
 
@@ -190,14 +192,13 @@ def _pair_noise(ids_BJTWK: Array, h_BJTWD: Array, y_BJTWKD: Array, uses_BJTW: Ar
   return _loss(score_BJTWK, weight_BJTWK, jnp.float32(0))
 
 
-def _skipgram_tree(model: Model, batch: Batch, vectors: Vectors) -> Array:
+def _skipgram_tree(model: Model, batch: Batch, vectors: Vectors, near_BJWT: Array) -> Array:
   x_BJSD, top_RD, below_BJMD = vectors
   top_BJTR, sign_BJM = batch['top_BJTR'].astype(jnp.float32), batch['sign_BJM'].astype(jnp.float32)
-  near_BJWT = model.near(batch)
   weight_BJSR = neighbours.spread(near_BJWT, jnp.abs(top_BJTR))
   left_BJSR = neighbours.spread(near_BJWT, jnp.maximum(top_BJTR, 0.0))
   total = _loss(_score(x_BJSD, top_RD, '...SD,RD->...SR'), weight_BJSR, left_BJSR)
-  weight_BJSM = model.path_pairs(batch) * jnp.abs(sign_BJM)[..., None, :]
+  weight_BJSM = model.path_pairs(near_BJWT, batch['owner_BJM']) * jnp.abs(sign_BJM)[..., None, :]
   score_BJSM = _score(x_BJSD, below_BJMD, '...SD,...MD->...SM')
   return total + _loss(score_BJSM, weight_BJSM, weight_BJSM * (sign_BJM > 0)[..., None, :])
 
