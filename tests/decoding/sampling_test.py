@@ -55,3 +55,12 @@ def test_draws_have_the_right_frequencies():
   drawn = sample(sampling.Sampler(forbidden=(3,)), np.log(np.broadcast_to(P, (20_000, 4))), keys)
   found = np.bincount(np.asarray(drawn), minlength=4) / 20_000
   np.testing.assert_allclose(found, [4 / 9, 3 / 9, 2 / 9, 0], atol=0.015)
+
+
+def test_the_most_probable_token_is_the_first_allowed_one():
+  logits_BV = jnp.array([[1.0, 3.0, 2.0, 2.0], [4.0, 0.0, 1.0, 1.0]])
+  for sampler in (
+    sampling.Sampler(greedy=True, forbidden=(1,)),
+    sampling.Sampler(temperature=0.0, top_k=1, forbidden=(1,)),
+  ):
+    np.testing.assert_array_equal(sampling.sample(sampler, logits_BV, jax.random.split(jax.random.key(0), 2)), [2, 0])
