@@ -1322,6 +1322,7 @@ BATCHING_CHANGES: dict = {
   ('texts', 'buckets'): ({}, (24, 48)),
   ('texts', 'pool'): ({}, 0),
   ('texts', 'groups'): ({'buckets': _ANY}, 2),
+  ('texts', 'packed'): ({}, True),
   ('translation', 'tokens'): ({}, 128),
   ('translation', 'rows_multiple'): ({'tokens': 128}, 3),
   ('translation', 'buckets'): ({}, (8, 12)),
@@ -1385,6 +1386,7 @@ def first_batches(cfg: pipeline.Config) -> str:
   for split in ('train', 'valid', 'test'):
     corpus, train = small_corpus(cfg.batching.name, cfg.characters > 0), split == 'train'
     made = pipeline.batches(cfg, corpus, split, 0, train=train)
+    made = made.pack() if made.packable else made
     for at in (0, 1, 2, made.steps, made.steps + 1) if train else (0, 1, 2):
       for key, array in sorted(made(at).items()):
         found.update(f'{key}{array.shape}{array.dtype}'.encode() + np.ascontiguousarray(array).tobytes())

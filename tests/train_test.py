@@ -372,6 +372,30 @@ def test_there_are_as_many_groups_of_rows_as_devices_share(rows, devices, accumu
   assert division.microbatches == accumulate * groups
 
 
+def test_one_device_packs_rows_and_several_group_them(tmp_path):
+  for split in ('train', 'valid', 'test'):
+    lines = (f'{"word " * (3 + i % 9)}\t{"ab"[i % 2]}\n' for i in range(64))
+    (tmp_path / f'{split}.tsv').write_text('text\tlabel\n' + ''.join(lines))
+  table = (
+    f'data.manual_dir={tmp_path}',
+    f'data.cache_dir={tmp_path}/cache',
+    "data.texts=('text',)",
+    'data.label=label',
+  )
+
+  def plan(devices, *changes, task='bert/tasks.py:own'):
+    config = resolve.load(f'experiments/{task}', [*table, 'data.label=label', *changes])
+    corpus = train.load_corpus(resolve.to_run(config))
+    return training.plan(resolve.with_corpus(config, corpus)[1], corpus, devices)
+
+  packed, grouped, halves = plan(1), plan(2), plan(1, 'optim.accumulate=2')
+  assert packed.microbatches == 1 and not packed.batches.lengths and 'packed_PT' in packed.batches(0)
+  assert (grouped.microbatches, halves.microbatches) == (4, 8)
+  assert not any('packed_PT' in other.batches(0) for other in (grouped, halves, plan(1, 'data.batching.packed=False')))
+  with pytest.raises(InputError, match='data.batching.packed: got True with model "gpt"; expected a model that'):
+    plan(1, 'data.batching.packed=True', 'data.vocab_size=300', task='gpt/tasks.py:own')
+
+
 def test_fewer_microbatches_are_proposed_where_they_need_less_padding():
   assert training.divide((480,), 1, 5, 256).notes == (
     'batches are padded with rows of weight 0 for 256 devices x 5 microbatches: 480 + 800 rows',

@@ -33,8 +33,9 @@ validation split; docs/fine_tune.md has that of `own`. The mismatched part of MN
 
 Batch 32, 3 epochs, 128 tokens, rate 2e-5 (the paper takes the best of 5e-5, 4e-5, 3e-5 and 2e-5 on the validation
 split), a tenth of the updates warm-up, linear decay, dropout 0.1, weight decay 0.01 except on LayerNorm and biases,
-clipping at 1. SWAG: batch 16 (section 4.4). A batch mixes rows of any length, as released; a step processes them in
-groups of similar length (--config.data.batching.groups=1: one group, often faster on many devices or a fast one).
+clipping at 1. SWAG: batch 16 (section 4.4). A batch mixes rows of any length, as released; one device lays them end to
+end (--config.data.batching.packed=False: not), several process them in groups of similar length
+(--config.data.batching.groups=1: one group, often faster on many devices or a fast one).
 --config.data.batching.pool=50 first sorts the rows of 50 batches by length, which changes the batches.
 
 Option `adam`: 'released' (default) has no bias correction, as google-research/bert; 'corrected' has it, which reduces
@@ -63,7 +64,13 @@ def get_config(variant, options):
     'data': {
       'tokenizer': 'wordpiece',
       'lower_case': True,
-      'batching': {'name': 'texts', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96, 256), **fine_tuning.ANY_LENGTH},
+      'batching': {
+        'name': 'texts',
+        'form': 'bert',
+        'buckets': (16, 32, 48, 64, 96, 256),
+        'packed': True,
+        **fine_tuning.ANY_LENGTH,
+      },
       'batch_size': 16 if variant == 'swag' else 32,
       'length': 512 if variant == 'race' else 128,
     },

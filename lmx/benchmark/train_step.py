@@ -192,8 +192,8 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
     parts: tuple[tuple[int, int], ...] = ((batches.batch_size // processes, batches.length),)
     if batches.lengths:
       parts = step.microbatch_shapes(batch, session.microbatches, batches.lengths, dealing)
-    elif 'tokens_BT' in batch:
-      parts = (batch['tokens_BT'].shape,)
+    elif 'packed_PT' in batch or 'tokens_BT' in batch:
+      parts = (batch['packed_PT' if 'packed_PT' in batch else 'tokens_BT'].shape,)
     parts = tuple((rows * processes, length) for rows, length in parts)  # `batch` is that of this process
     padded = batches.padded_rows > batches.batch_size  # rows of padding are no work
     return tuple((batches.batch_size if padded and rows == batches.padded_rows else rows, n) for rows, n in parts)

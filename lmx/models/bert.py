@@ -9,9 +9,7 @@ those of Turc et al. 2019 (arXiv 1908.08962). Parameters without the masked-LM h
 
 As released (google-research/bert): LayerNorm's epsilon is 1e-12 (the default of TensorFlow's contrib layer), GELU the
 tanh form (`gelu='erf'` is the exact one of the paper's reference and of Hugging Face's default). Kernels and embeddings
-are truncated normal with standard deviation 0.02, dropout is 0.1 everywhere.
-
-Deviation: the dropout mask is a hash (lmx/kernels/hash_dropout.py).
+are truncated normal with standard deviation 0.02, dropout is 0.1 everywhere. Deviation: its mask is a hash.
 """
 
 from __future__ import annotations
@@ -133,8 +131,7 @@ def _norm(D: int) -> Params:
 
 def init(cfg: Config, key: Array) -> Params:
   """Initialise embed (tokens, positions, types, norm), layer_00 .., pooler, mlm (dense, norm, bias, untied table)."""
-  keys = jax.random.split(key, cfg.N + 5)
-  D = cfg.D
+  keys, D = jax.random.split(key, cfg.N + 5), cfg.D
   draw = lambda i, rows: embedding.table(keys[i], rows, D, cfg.init_std, truncated=True)
   params: dict[str, Any] = {
     'embed': {'tokens': draw(0, cfg.V), 'positions': draw(1, cfg.T), 'types': draw(2, cfg.E), 'norm': _norm(D)},
@@ -205,8 +202,12 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  pooled_BD = constrain(jnp.tanh(_dense(params['pooler'], constrain(last_BTD[:, 0], 'B'))), 'B')
-  return Features(last_BTD, pooled_BD, hidden if all_layers else None), state
+  return Features(last_BTD, pool(params, last_BTD[:, 0]), hidden if all_layers else None), state
+
+
+def pool(params: Params, first_BD: Array) -> Array:
+  """Return the summary of each row, the pooler's output for its first token."""
+  return constrain(jnp.tanh(_dense(params['pooler'], constrain(first_BD, 'B'))), 'B')
 
 
 def _transform(cfg: Config, params: Params, features: Features) -> Array:

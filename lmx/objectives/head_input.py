@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
-from lmx.layers import bidirectional, scalar_mix
+from lmx.layers import bidirectional, packing, scalar_mix
 from lmx.types import Array, Batch, Features, Model, Params, State
 
 FEATURES = ('last', 'second_to_last', 'embeddings', 'sum_last_4', 'concat_last_4', 'sum_all')
@@ -103,13 +103,16 @@ def apply(
 
   Args:
     params: {'model': ..., 'objective': ...}.
-    batch: that of the model.
+    batch: that of the model; with `packed_PT` its rows are computed as lmx/layers/packing.py says.
     key: PRNG key of the model's dropout; None at evaluation.
   """
   own, all_layers = params['model'], {} if cfg.features == 'last' else {'all_layers': True}
   if cfg.frozen:
     own, key = jax.lax.stop_gradient(own), None
-  return model.apply(model_cfg, own, batch, state, key, **all_layers)
+  if 'packed_PT' not in batch:
+    return model.apply(model_cfg, own, batch, state, key, **all_layers)
+  features, state = model.apply(model_cfg, own, packing.pack(batch), state, key, **all_layers)
+  return packing.unpack(model, own, features, batch), state
 
 
 def read(cfg: Config, params: Params, features: Features, valid_BT: Array) -> Array:

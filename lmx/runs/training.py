@@ -78,7 +78,15 @@ class Plan:
 
 def plan(run: schema.Run, corpus: Any, row_shards: int) -> Plan:
   """Return the updates of a run on its data; see `divide` for `row_shards`. Raises InputError."""
-  batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
+  batches: Any = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
+  if batches.packable:
+    if not hasattr(registry.get(run.model_name), 'pool'):
+      raise InputError(
+        f'data.batching.packed: got True with model "{run.model_name}"; expected a model that exports `pool`, such as '
+        'bert; set data.batching.packed=False'
+      )
+    if row_shards * run.optim.accumulate == 1:
+      batches = batches.pack()
   division = divide(batches.row_counts(), batches.groups, run.optim.accumulate, row_shards)
   total_steps = run.train.steps or max(1, batches.steps_in(run.train.epochs))
   check_range('train.epochs, as updates,', total_steps, 1, 2**31)  # an int32 counts them

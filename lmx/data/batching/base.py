@@ -41,6 +41,7 @@ class Batches(abc.ABC):
     unlabelled: number of rows without a label, which can be predicted but not scored.
     groups: number of groups of similar length into which the step divides a batch.
     lengths: lengths to which such a group may be truncated; () if none is.
+    packable: True if `pack` is what the config asks for.
     padded_rows: rows of the largest batch, including those that `pad_rows` adds.
     protocol: words for the protocol of an evaluation, besides the batching, its rows and their length.
     unit: name of the positions, in the plural.
@@ -53,6 +54,7 @@ class Batches(abc.ABC):
   unlabelled = 0
   groups = 1
   lengths: tuple[int, ...] = ()
+  packable = False
   protocol: tuple[str, ...] = ()
   _multiple = 1
   examples: int

@@ -7,11 +7,16 @@ batches is drawn too. In evaluation the whole split is sorted by length, and `in
 
 With `groups` above 1 all training batches have rows of `length` positions. The step divides each into groups of
 rows of similar length and truncates those to their buckets (lmx/engine/step.py), which leaves less padding.
+
+Packed batches (`Bucketed.pack`) have also `packed_PT`, the places of their tokens in P sequences, by best-fit
+decreasing bin packing, which leaves least (lmx/layers/packing.py). A shape is a compilation, so one is chosen that the
+first batches fit into; a batch that does not has a larger one.
 """
 
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -21,9 +26,11 @@ import numpy as np
 
 from lmx.data import noise
 from lmx.data.batching.base import Batches
+from lmx.data.batching.packed import best_fit
 from lmx.errors import InputError, check_least, check_range
 
 POOL = 50  # batches sorted together
+_SAMPLED = 100  # batches by which the common shape of packed sequences is chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +65,7 @@ class Bucketed(Batches):
 
   LEAST = 1
   _sizes: np.ndarray
+  _common = 0, 0  # least P and T of packed sequences; 0: batches are not packed
 
   def _documents(self, split: Any, end_id: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the start and end of each document of a split, int64, without its `end_id` if it has one."""
@@ -83,8 +91,19 @@ class Bucketed(Batches):
       raise InputError(f'{self._title} is too small for one batch of {self.batch_size} rows: got {count} {what}')
     self._set_size(count, int(self._sizes.sum()), '1')
 
+  def pack(self) -> Bucketed:
+    """Return these batches of training with `packed_PT`, without groups; the batch must be that of one device."""
+    packed = copy.copy(self)
+    packed.groups, packed.lengths, packed._common = 1, (), (1, 1)
+    for axis in (1, 0):  # first the length, then how many there are of it
+      most = max(packed(step)['packed_PT'].shape[axis] for step in range(min(self.steps, _SAMPLED)))
+      packed._common = (1, most) if axis else (most, packed._common[1])
+    return packed
+
   def positions(self) -> int:
     """Return the number of positions in an epoch, padding included."""
+    if self._common[0]:
+      return self.steps * self._common[0] * self._common[1]
     sizes = self._sizes[self._ordered(0)[: self.steps * self.batch_size]]
     batches = (sizes[i : i + self.batch_size] for i in range(0, len(sizes), self.batch_size))
     return self._positions_in_groups(batches, self._buckets)
@@ -100,6 +119,10 @@ class Bucketed(Batches):
     example_B, live_B = example_B[rows], live_B[rows]
     batch = self._make(epoch, example_B, live_B, length)
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
+    if self._common[0]:
+      least, T = self._common
+      T = max(T, self._bucket(int(self._sizes[example_B].max())))
+      batch['packed_PT'] = _pack(batch, -(-least * self._common[1] // T), T)
     return batch
 
   @abc.abstractmethod
@@ -111,7 +134,7 @@ class Bucketed(Batches):
 
   def _padded(self, size: int) -> int:
     """Return the number of positions in the rows of a batch whose longest row has `size`."""
-    return self.length if self.groups > 1 else self._bucket(size)
+    return self.length if self.groups > 1 or self._common[0] else self._bucket(size)
 
   def _order(self, epoch: int) -> np.ndarray:
     """Return the examples of an epoch in order."""
@@ -127,3 +150,28 @@ class Bucketed(Batches):
     parts = [permutation[i : i + pool] for i in range(0, len(permutation), pool)]
     ranked = np.concatenate([part[np.argsort(self._sizes[part], kind='stable')] for part in parts])
     return ranked.reshape(-1, self.batch_size)[draw.permutation(self.steps)].ravel()
+
+
+def _pack(batch: dict[str, np.ndarray], least: int, T: int) -> np.ndarray:
+  """Return the place of the token at each position of packed sequences, and -1 for padding: (P, T) int32.
+
+  Token t of row b has place b x (length of the rows) + t; a sequence of a row counts as a row.
+
+  Args:
+    batch: with valid_BT, or valid_BGT.
+    least: P, where that is enough; else it is larger by quarters.
+    T: positions of a packed sequence.
+  """
+  valid = next(batch[name] for name in ('valid_BT', 'valid_BGT') if name in batch)
+  size_B = valid.reshape(-1, valid.shape[-1]).sum(axis=1)
+  live_L = np.flatnonzero(size_B)
+  row_L = best_fit(size_B[live_L], T)
+  quarter = -(-least // 4)
+  missing = max(0, row_L.max(initial=0) + 1 - least)
+  place_PT = np.full((least + -(-missing // quarter) * quarter, T), -1, np.int32)
+  used_P = np.zeros(len(place_PT), int)
+  for b, row in zip(live_L.tolist(), row_L.tolist(), strict=True):
+    first, size = used_P[row], size_B[b]
+    place_PT[row, first : first + size] = b * valid.shape[-1] + np.arange(size)
+    used_P[row] += size
+  return place_PT

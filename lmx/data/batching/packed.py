@@ -40,7 +40,7 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Pack
   )
 
 
-def _best_fit(lengths_L: np.ndarray, capacity: int) -> np.ndarray:
+def best_fit(lengths_L: np.ndarray, capacity: int) -> np.ndarray:
   """Return the row of each segment by best-fit decreasing bin packing. O(L): rows are grouped by their free space."""
   row_L = np.zeros(len(lengths_L), np.int64)
   room: list[list[int]] = [[] for _ in range(capacity + 1)]
@@ -105,7 +105,7 @@ def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Segmen
     nth_L = np.arange(len(document_L)) - np.repeat(np.cumsum(count_D) - count_D, count_D)
     begin_L = (end_D - size_D)[document_L] + nth_L * length
     length_L = np.minimum(length, end_D[document_L] - begin_L)
-    row_L = _best_fit(length_L, length)
+    row_L = best_fit(length_L, length)
   order_L = np.argsort(row_L, kind='stable')
   row_L, begin_L, length_L, document_L = row_L[order_L], begin_L[order_L], length_L[order_L], document_L[order_L]
   within_L = begin_L - (end_D - size_D)[document_L]

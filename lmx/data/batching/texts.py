@@ -58,6 +58,9 @@ class Config(bucketed.Config):
       data.length. 0 truncates the longer text.
     empty_second: 'dropped' reads a pair with an empty second text as one text; 'marked' keeps the special token between
       the two for `bert` and `xlnet`, as in runs of lmx from before this field.
+    packed: lay the rows of a training batch end to end in as few sequences of `data.length` as hold them, which leaves
+      least padding; the update is that of the whole batch. For models that export `pool` (bert), on one device without
+      `optim.accumulate`; elsewhere there are `groups`.
   """
 
   name: str = 'texts'
@@ -65,6 +68,7 @@ class Config(bucketed.Config):
   both_orders: bool = False
   second_length: int = 0
   empty_second: str = 'dropped'
+  packed: bool = False
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -91,6 +95,8 @@ def check(data: Any) -> None:
         raise InputError(
           f'data.batching.{name}: got {getattr(cfg, name)} with form "separate", whose texts are no one row; omit it'
         )
+    if cfg.packed:
+      raise InputError('data.batching.packed: got True with form "separate", whose texts are no one row; omit it')
   if data.reverse:
     raise InputError('data.reverse: got True; expected False with data.batching "texts"')
 
@@ -216,6 +222,7 @@ class Texts(bucketed.Bucketed):
         f'{split.title} has rows without a label, so it cannot be trained on; data.batching "texts" needs a data set '
         'such as glue/sst2 or table_files'
       )
+    self.packable = train and cfg.packed
     self._arrange(cfg, 'rows')
     if cfg.form == 'separate':
       self._set_size(len(full_IN), int(np.sum(totals)), '1')

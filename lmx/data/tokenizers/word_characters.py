@@ -115,6 +115,10 @@ class WithCharacters:
     """See `Batches.pad_rows`."""
     return WithCharacters(self._batches.pad_rows(multiple), self._words)
 
+  def pack(self) -> WithCharacters:
+    """See `Bucketed.pack`."""
+    return WithCharacters(self._batches.pack(), self._words)
+
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Return the given rows of the batch of `step`."""
     batch = self._batches(step, rows)

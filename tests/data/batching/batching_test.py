@@ -181,12 +181,12 @@ def test_splitting_wastes_no_position_and_best_fit_keeps_documents_whole():
 
 
 def test_best_fit_takes_the_fullest_row_with_room():
-  rows = packed._best_fit(np.array([6, 5, 4, 3, 2]), 10)
+  rows = packed.best_fit(np.array([6, 5, 4, 3, 2]), 10)
   np.testing.assert_array_equal(rows, [0, 1, 0, 1, 1])
   draw = np.random.default_rng(0)
   for capacity in (1, 7, 100):
     lengths = draw.integers(1, capacity + 1, 300)
-    filled = np.bincount(packed._best_fit(lengths, capacity), lengths)
+    filled = np.bincount(packed.best_fit(lengths, capacity), lengths)
     assert filled.max() <= capacity and filled.min() > 0 and filled.sum() == lengths.sum()
 
 

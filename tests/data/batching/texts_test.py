@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 import warnings
@@ -341,6 +342,44 @@ def test_groups_leave_the_padding_to_the_step(folder):
   assert grouped.positions() == counted < alike.positions()
   _, held_out = load(folder, batching=buckets | {'groups': 3}, train=False)
   assert held_out.groups == 1 and held_out(0)['tokens_BT'].shape[1] < grouped.length
+
+
+def test_packed_batches_place_every_token_once(folder):
+  """Few numbers of sequences, each token of the batch once, the rows those of the batch in groups."""
+  _, grouped = load(folder, batching={'pool': 0, 'groups': 3, 'packed': True}, batch_size=6)
+  assert grouped.packable and 'packed_PT' not in grouped(0)
+  packed = grouped.pack()
+  assert (packed.groups, packed.lengths) == (1, ())
+  shapes = collections.Counter()
+  for s in range(3 * packed.steps):
+    batch, own = packed(s), grouped(s)
+    place_PT = batch.pop('packed_PT')
+    assert all((batch[name] == own[name]).all() for name in own)
+    used = np.sort(place_PT[place_PT >= 0])
+    np.testing.assert_array_equal(used, np.flatnonzero(batch['valid_BT']))
+    row_PT = np.where(place_PT < 0, -1, place_PT // packed.length)
+    for b in range(6):  # a row is in one piece, in order
+      at = np.argwhere(row_PT == b)
+      assert len(set(at[:, 0])) == 1 and (np.diff(at[:, 1]) == 1).all()
+    shapes[place_PT.shape] += 1
+  (common, times), *others = shapes.most_common()
+  assert len(shapes) <= 3 and times > sum(shapes.values()) / 2  # each is a compilation
+  assert packed.positions() == packed.steps * np.prod(common) < grouped.positions()
+  _, held_out = load(folder, batching={'packed': True}, train=False)
+  assert not held_out.packable
+
+
+def test_packed_choices_are_rows(folder):
+  _, batches = load(folder, batching={'pool': 0, 'packed': True, 'both_orders': True, 'form': 'bert'}, batch_size=4)
+  batch = batches.pack()(0)
+  place_PT = batch['packed_PT']
+  assert batch['valid_BGT'].shape == (4, 2, 32)
+  np.testing.assert_array_equal(np.sort(place_PT[place_PT >= 0]), np.flatnonzero(batch['valid_BGT']))
+
+
+def test_texts_apart_cannot_be_packed(folder):
+  with pytest.raises(InputError, match='data.batching.packed: got True with form "separate"'):
+    load(folder, batching={'packed': True}, form='separate', tokenizer='words')
 
 
 def test_a_share_keeps_both_texts_of_a_row(folder):
