@@ -4,9 +4,9 @@ Both read the same made-up text (`made_up_text`): 1,500,000 words of 60,000 type
 times. The embedded prose of the quickstarts is too small for speed: its two tables would fit in a cache. Vectors are
 100 wide, the window is 5, with 5 noise words or the tree, frequent words subsampled by 1e-3. lmx trains as
 `lmx train` does (experiments/word2vec/quickstart.py) without its log, on updates of as many centres as gave vectors as
-good as gensim's (docs/notes/word2vec.md): 256, with the tree and skip-gram 128. gensim reads a file, a thread a core.
-Words are those of the text, also those that are rare or subsampled. Neither side's time has the reading of the text
-for a vocabulary. lmx's has no compiling either, which is shown apart.
+good as gensim's (docs/notes/word2vec.md): 256, with the tree and skip-gram 128, with noise words and CBOW 512. gensim
+reads a file, a thread a core. Words are those of the text, also those that are rare or subsampled. Neither side's time
+has the reading of the text for a vocabulary. lmx's has no compiling either, which is shown apart.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Training:
       'data.documents': 'line',
       'data.manual_dir': str(folder),
       'data.cache_dir': str(folder / 'cache'),
-      'data.batch_size': 4 if (architecture, output) == ('skipgram', 'hierarchical') else 8,  # rows of 32 centres
+      'data.batch_size': 4 if (architecture, output) == ('skipgram', 'hierarchical') else 8,
+      'data.batching.chunk': 64 if (architecture, output) == ('cbow', 'negative') else 32,
+      'data.length': 4096,
       'train.epochs': 100,  # the rate hardly changes meanwhile
     }
     overrides = [f'{name}={value}' for name, value in changes.items()]
