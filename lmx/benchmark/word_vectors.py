@@ -29,6 +29,12 @@ PRESETS = {
   'word2vec_skipgram_tree': ('skipgram', 'hierarchical'),
   'word2vec_cbow_tree': ('cbow', 'hierarchical'),
 }
+CHUNKS = {  # centres of an update in each of 8 rows
+  ('skipgram', 'negative'): 32,
+  ('cbow', 'negative'): 64,
+  ('skipgram', 'hierarchical'): 16,
+  ('cbow', 'hierarchical'): 32,
+}
 LINE, TYPES = 1000, 60_000
 WORDS = 1_500_000
 
@@ -50,8 +56,8 @@ class Training:
       'data.documents': 'line',
       'data.manual_dir': str(folder),
       'data.cache_dir': str(folder / 'cache'),
-      'data.batch_size': 4 if (architecture, output) == ('skipgram', 'hierarchical') else 8,
-      'data.batching.chunk': 64 if (architecture, output) == ('cbow', 'negative') else 32,
+      'data.batch_size': 8,
+      'data.batching.chunk': CHUNKS[architecture, output],
       'data.length': 4096,
       'train.epochs': 100,  # the rate hardly changes meanwhile
     }
