@@ -107,7 +107,11 @@ def _known(function: Any, values: Sequence[Any]) -> Any:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-  """Return the rows as a table in Markdown."""
+  """Return the rows as a table in Markdown.
+
+  The last column has the operations a second of a training step by those of the row `product`, if there is one: the
+  step cannot be more than the inverse of this times as fast as it is.
+  """
   titles = (
     'Row',
     'lmx',
@@ -116,10 +120,12 @@ def markdown(rows: Sequence[Row]) -> str:
     'Compiling',
     'Peak memory, lmx',
     'Peak memory, peer',
+    'Of a product',
   )
   if any('runs' in row for row in rows):
     titles = (*titles[:3], 'Times as fast (runs)', *titles[4:])
-  lines = [titles, ('---',) * len(titles), *map(_cells, rows)]
+  product = next((1e9 * row['ours']['median'] for row in rows if row['name'] == 'product' and 'error' not in row), 0.0)
+  lines = [titles, ('---',) * len(titles), *((*_cells(row), _of_product(row, product)) for row in rows)]
   return '\n'.join('| ' + ' | '.join(cells) + ' |' for cells in lines)
 
 
@@ -136,6 +142,12 @@ def _cells(row: Row) -> tuple[str, ...]:
     ratio = f'{row["ratio"]:.2f} ({", ".join(f"{x:.2f}" for x in row["ratio_of_rounds"])})'
   compiling = '' if row['compile_seconds'] is None else f'{row["compile_seconds"]:.1f} s'
   return name, show(row['ours']['median'], unit), theirs, ratio, compiling, _size(row, 'our'), _size(row, 'peer')
+
+
+def _of_product(row: Row, product: float) -> str:
+  details = row.get('details', {})
+  speeds = [run['flops_per_second'] for run in details.get('runs', [details]) if run.get('flops_per_second')]
+  return f'{statistics.median(speeds) / product:.0%}' if speeds and product else ''
 
 
 def _size(row: Row, side: str) -> str:

@@ -1,7 +1,8 @@
 """Time of the training step, alone or alternating with the same step in PyTorch.
 
 The step is the whole update: forward, backward, clipping, optimizer. Tokens per second are the positions that it reads,
-padding included; groups of rows of similar length (`data.batching.groups`) count with their truncated length.
+padding included; groups of rows of similar length (`data.batching.groups`) count with their truncated length, packed
+rows (`data.batching.packed`) with their sequences.
 Utilisation (MFU) counts three times the operations of the forward pass, without rematerialisation (Chowdhery et al.
 2022, PaLM, appendix B). PyTorch's step runs in another interpreter (`torch_step.py`), in alternating rounds, so that
 both see the same load of the machine.
@@ -248,7 +249,7 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
       if any(step.parts != ((subject.batch, subject.length),) for step in ours):
         raise InputError(
           'the peer reads batches of one shape, and those of this run differ; set data.batching.buckets '
-          'to () and data.batching.groups to 1'
+          'to (), data.batching.groups to 1 and data.batching.packed to False'
         )
       other = process.send({'steps': steps})['seconds']
       timed += ours

@@ -39,11 +39,21 @@ def test_the_table_says_what_is_missing_and_what_failed():
     {'name': 'c', 'error': 'no | room\nleft'},
   ]
   lines = row.markdown(rows).splitlines()
-  assert lines[2] == '| `a` | 250 ms | 500 ms | 2.00 (2.00) | 1.2 s | 1 MiB |  |'
+  assert lines[2] == '| `a` | 250 ms | 500 ms | 2.00 (2.00) | 1.2 s | 1 MiB |  |  |'
   assert lines[3].startswith('| `b` | 1,234 words/s | not measured: no gensim | ')
   assert lines[4].startswith('| `c` | failed: no / room left | ')
-  assert {line.count('|') for line in lines} == {8}
+  assert {line.count('|') for line in lines} == {9}
   assert row.line(rows[1]) == 'b: lmx 1,234 words/s, peer not measured: no gensim'
+
+
+def test_steps_are_held_beside_a_plain_product():
+  step = lambda rate: row.make('a', 's', [1.0], details={'flops_per_second': rate})
+  product = row.make('product', 'GFLOP/s', [200.0])
+  shares = lambda rows: [line.split(' | ')[-1].strip(' |') for line in row.markdown(rows).splitlines()[2:]]
+  assert shares([product, step(50e9), row.make('b', 's', [1.0])]) == ['', '25%', '']
+  runs = [[product, step(rate)] for rate in (50e9, 150e9, 100e9)]
+  assert shares(row.combine(runs)) == ['', '50%']
+  assert shares([step(50e9)]) == shares([{'name': 'product', 'error': 'broken'}, step(50e9)])[1:] == ['']
 
 
 @pytest.mark.parametrize(
