@@ -112,6 +112,12 @@ RULES: dict[str, Rule] = {
     _pairs_with_special_tokens,
     {'data.batching.empty_second': 'marked'},
   ),
+  'packed_rows': Rule(
+    "BERT's tasks lay the rows of a training batch end to end on one device, whose dropout masks are others",
+    lambda config: config['model']['name'] == 'bert' and config['data']['batching']['name'] == 'texts',
+    {'data.batching.packed': False},
+    in_evaluation=False,
+  ),
   'byte_offsets': Rule(
     'byte subwords of a unigram vocabulary have the offsets of their character, not of the whole run of unknown ones, '
     'so that answers in such characters are trained on as they are',

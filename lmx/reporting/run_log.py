@@ -285,8 +285,8 @@ class Logger:
     if not self.primary or shapes in self._compiled:
       yield
       return
-    largest = max((x.shape for x in batch.values()), key=math.prod)
-    rows = f' for rows of another shape, {" x ".join(map(str, largest))}' if self._compiled else ''
+    shape = batch['packed_PT'].shape if 'packed_PT' in batch else max((x.shape for x in batch.values()), key=math.prod)
+    rows = f' for rows of another shape, {" x ".join(map(str, shape))}' if self._compiled else ''
     self._compiled.add(shapes)
     show = None if self._bar.disable else lambda text: self._bar.set_description_str(text and f'{text}: ')
     began = time.monotonic()

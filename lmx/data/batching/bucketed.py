@@ -96,7 +96,7 @@ class Bucketed(Batches):
     packed = copy.copy(self)
     packed.groups, packed.lengths, packed._common = 1, (), (1, 1)
     for axis in (1, 0):  # first the length, then how many there are of it
-      most = max(packed(step)['packed_PT'].shape[axis] for step in range(min(self.steps, _SAMPLED)))
+      most = max(packed(step)['packed_PT'].shape[axis] for step in range(_SAMPLED))
       packed._common = (1, most) if axis else (most, packed._common[1])
     return packed
 

@@ -58,9 +58,9 @@ class Config(bucketed.Config):
       data.length. 0 truncates the longer text.
     empty_second: 'dropped' reads a pair with an empty second text as one text; 'marked' keeps the special token between
       the two for `bert` and `xlnet`, as in runs of lmx from before this field.
-    packed: lay the rows of a training batch end to end in as few sequences of `data.length` as hold them, which leaves
-      least padding; the update is that of the whole batch. For models that export `pool` (bert), on one device without
-      `optim.accumulate`; elsewhere there are `groups`.
+    packed: lay the rows of a training batch end to end in as few sequences as hold them, of one of the `buckets` or
+      `data.length`, which leaves least padding; the update is that of the whole batch. For models that export `pool`
+      (bert), where one device reads all rows without `optim.accumulate`; elsewhere there are `groups`.
   """
 
   name: str = 'texts'

@@ -351,7 +351,7 @@ def test_packed_batches_place_every_token_once(folder):
   packed = grouped.pack()
   assert (packed.groups, packed.lengths) == (1, ())
   shapes = collections.Counter()
-  for s in range(3 * packed.steps):
+  for s in range(9 * packed.steps):
     batch, own = packed(s), grouped(s)
     place_PT = batch.pop('packed_PT')
     assert all((batch[name] == own[name]).all() for name in own)
@@ -362,9 +362,8 @@ def test_packed_batches_place_every_token_once(folder):
       at = np.argwhere(row_PT == b)
       assert len(set(at[:, 0])) == 1 and (np.diff(at[:, 1]) == 1).all()
     shapes[place_PT.shape] += 1
-  (common, times), *others = shapes.most_common()
-  assert len(shapes) <= 3 and times > sum(shapes.values()) / 2  # each is a compilation
-  assert packed.positions() == packed.steps * np.prod(common) < grouped.positions()
+  (common,) = shapes  # each is a compilation
+  assert packed.positions() == packed.steps * np.prod(common) and common[0] < 6
   _, held_out = load(folder, batching={'packed': True}, train=False)
   assert not held_out.packable
 
