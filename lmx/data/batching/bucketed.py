@@ -26,7 +26,7 @@ import numpy as np
 
 from lmx.data import noise
 from lmx.data.batching.base import Batches
-from lmx.data.batching.packed import best_fit
+from lmx.data.batching.packed import best_fit, pack
 from lmx.errors import InputError, check_least, check_range
 
 POOL = 50  # batches sorted together
@@ -94,10 +94,10 @@ class Bucketed(Batches):
   def pack(self) -> Bucketed:
     """Return these batches of training with `packed_PT`, without groups; the batch must be that of one device."""
     packed = copy.copy(self)
-    packed.groups, packed.lengths, packed._common = 1, (), (1, 1)
-    for axis in (1, 0):  # first the length, then how many there are of it
-      most = max(packed(step)['packed_PT'].shape[axis] for step in range(_SAMPLED))
-      packed._common = (1, most) if axis else (most, packed._common[1])
+    packed.groups, packed.lengths = 1, ()
+    counts = [_token_counts(packed(step)) for step in range(_SAMPLED)]
+    T = self._bucket(max(int(count_L.max()) for count_L in counts))
+    packed._common = max(int(best_fit(count_L[count_L > 0], T).max()) + 1 for count_L in counts), T
     return packed
 
   def positions(self) -> int:
@@ -152,6 +152,17 @@ class Bucketed(Batches):
     return ranked.reshape(-1, self.batch_size)[draw.permutation(self.steps)].ravel()
 
 
+def _valid(batch: dict[str, np.ndarray]) -> np.ndarray:
+  """Return valid_BT, or valid_BGT, whose rows and sequences count as rows, as (L, T)."""
+  valid = next(batch[name] for name in ('valid_BT', 'valid_BGT') if name in batch)
+  return valid.reshape(-1, valid.shape[-1])
+
+
+def _token_counts(batch: dict[str, np.ndarray]) -> np.ndarray:
+  """Return the number of tokens of each row, (L,)."""
+  return _valid(batch).sum(axis=1)
+
+
 def _pack(batch: dict[str, np.ndarray], least: int, T: int) -> np.ndarray:
   """Return the place of the token at each position of packed sequences, and -1 for padding: (P, T) int32.
 
@@ -162,16 +173,11 @@ def _pack(batch: dict[str, np.ndarray], least: int, T: int) -> np.ndarray:
     least: P, where that is enough; else it is larger by quarters.
     T: positions of a packed sequence.
   """
-  valid = next(batch[name] for name in ('valid_BT', 'valid_BGT') if name in batch)
-  size_B = valid.reshape(-1, valid.shape[-1]).sum(axis=1)
-  live_L = np.flatnonzero(size_B)
-  row_L = best_fit(size_B[live_L], T)
-  quarter = -(-least // 4)
-  missing = max(0, row_L.max(initial=0) + 1 - least)
-  place_PT = np.full((least + -(-missing // quarter) * quarter, T), -1, np.int32)
-  used_P = np.zeros(len(place_PT), int)
-  for b, row in zip(live_L.tolist(), row_L.tolist(), strict=True):
-    first, size = used_P[row], size_B[b]
-    place_PT[row, first : first + size] = b * valid.shape[-1] + np.arange(size)
-    used_P[row] += size
+  place_I = np.flatnonzero(_valid(batch))
+  segments = pack(np.append(0, np.cumsum(_token_counts(batch))), T, 'best_fit', started=True)
+  rows, quarter = len(segments.rows_R) - 1, -(-least // 4)
+  place_PT = np.full((least + -(-max(0, rows - least) // quarter) * quarter, T), -1, np.int32)
+  row_L = np.repeat(np.arange(rows), np.diff(segments.rows_R))
+  for first, size, row, column in zip(segments.target_L, segments.length_L, row_L, segments.column_L, strict=True):
+    place_PT[row, column : column + size] = place_I[first : first + size]
   return place_PT
