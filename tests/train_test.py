@@ -384,7 +384,7 @@ def test_one_device_packs_rows_and_several_group_them(tmp_path):
   )
 
   def plan(devices, *changes, task='bert/tasks.py:own'):
-    config = resolve.load(f'experiments/{task}', [*table, 'data.label=label', *changes])
+    config = resolve.load(f'experiments/{task}', [*table, *changes])
     corpus = train.load_corpus(resolve.to_run(config))
     return training.plan(resolve.with_corpus(config, corpus)[1], corpus, devices)
 

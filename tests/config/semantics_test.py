@@ -79,6 +79,16 @@ def test_rules_cannot_be_set():
     resolve.resolve(SMALL, ['semantics.kept=0'])
 
 
+def test_a_fine_tuning_of_before_keeps_its_groups(tmp_path):
+  now = resolve.load('experiments/bert/tasks.py:rte')
+  old = now.to_dict()
+  del old['data']['batching']['packed'], old['semantics']['packed_rows']
+  saved = resolve.resolve(old, saved=True)
+  continued = resolve.with_saved_rules(now, saved)
+  resolve.check_same(saved, continued, tmp_path)
+  assert now.data.batching.packed and not continued.data.batching.packed
+
+
 def test_a_run_that_translates_keeps_its_tokens_of_bleu():
   german, french = (resolve.load(f'experiments/transformer/wmt14.py:base,pair={pair}') for pair in ('en_de', 'en_fr'))
   assert 'compounds' not in german.semantics and french.semantics.compounds == 1

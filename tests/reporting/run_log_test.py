@@ -411,3 +411,13 @@ def test_results_name_the_commit_of_a_checkout(monkeypatch, tmp_path):
   assert run_log.commit().removesuffix('-dirty') == (head if (root / '.git').exists() else '')
   monkeypatch.setattr(lmx, '__file__', str(tmp_path / 'lmx/__init__.py'))
   assert run_log.commit() == '', 'a package that is installed below another checkout'
+
+
+def test_packed_rows_are_named_by_their_sequences(tmp_path, monkeypatch):
+  said = []
+  monkeypatch.setattr(run_log.waiting, 'waiting', lambda text, show: said.append(text) or contextlib.nullcontext())
+  with run_log.Logger(tmp_path, 2, every=1) as logger:
+    for step, P in ((1, 3), (2, 4)):
+      with logger.compiling(step, {'tokens_BT': np.zeros((8, 16)), 'packed_PT': np.zeros((P, 12))}):
+        pass
+  assert said[1] == 'compiling for rows of another shape, 4 x 12 (step 2 of 2)'

@@ -361,6 +361,7 @@ def test_packed_batches_place_every_token_once(folder):
     for b in range(6):  # a row is in one piece, in order
       at = np.argwhere(row_PT == b)
       assert len(set(at[:, 0])) == 1 and (np.diff(at[:, 1]) == 1).all()
+      assert (np.diff(place_PT[tuple(at.T)]) == 1).all()
     shapes[place_PT.shape] += 1
   (common,) = shapes  # each is a compilation
   assert packed.positions() == packed.steps * np.prod(common) and common[0] < 6
