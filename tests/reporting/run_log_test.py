@@ -416,7 +416,7 @@ def test_results_name_the_commit_of_a_checkout(monkeypatch, tmp_path):
 def test_packed_rows_are_named_by_their_sequences(tmp_path, monkeypatch):
   said = []
   monkeypatch.setattr(run_log.waiting, 'waiting', lambda text, show: said.append(text) or contextlib.nullcontext())
-  with run_log.Logger(tmp_path, 2, every=1) as logger:
+  with run_log.Logger(tmp_path, 2, tokens_per_step=50, every=1) as logger:
     for step, P in ((1, 3), (2, 4)):
       with logger.compiling(step, {'tokens_BT': np.zeros((8, 16)), 'packed_PT': np.zeros((P, 12))}):
         pass
