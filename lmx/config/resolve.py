@@ -335,6 +335,9 @@ def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_coll
     settled.model.V = run.model.V
   objective = objectives.get(run.objective_name)
   run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
+  if hasattr(model := registry.get(run.model_name), 'settle'):
+    run = dataclasses.replace(run, model=model.settle(run.model))
+    settled.model.update({key: x for key, x in dataclasses.asdict(run.model).items() if key in settled.model})
   if hasattr(objective, 'resolve'):
     run = dataclasses.replace(run, objective=objective.resolve(run.objective, corpus.manifest))
     settled.objective.update(dataclasses.asdict(run.objective))

@@ -118,6 +118,12 @@ RULES: dict[str, Rule] = {
     {'data.batching.packed': False},
     in_evaluation=False,
   ),
+  'numba_updates': Rule(
+    "where Numba is installed, word2vec's updates on a CPU are one operation, which rounds otherwise",
+    lambda config: config['model']['name'] == 'word2vec',
+    {'model.update_kernel': 'xla'},
+    in_evaluation=False,
+  ),
   'byte_offsets': Rule(
     'byte subwords of a unigram vocabulary have the offsets of their character, not of the whole run of unknown ones, '
     'so that answers in such characters are trained on as they are',

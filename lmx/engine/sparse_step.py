@@ -6,7 +6,8 @@ axes begin with BJ are split along J. An update gathers its rows, differentiates
 rows; repeated rows accumulate. The rest of a table is untouched: no dense gradient, no copy, no average.
 
 On a CPU the two halves of an update's rows are differentiated apart, then added one after the other: an operation is
-too small to share between cores, but XLA computes two that do not depend on each other at the same time.
+too small to share between cores, but XLA computes two that do not depend on each other at the same time. A model may
+export `fused_updates` that computes all updates of a batch in one operation instead.
 
 The tables are carried through a loop and updated in place, so an update with a non-finite loss cannot be undone
 afterwards: it and the later ones of the step are skipped, the earlier ones remain.
@@ -92,6 +93,9 @@ def make(
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
     lr = rate(state.step) * state.lr_scale
+    fused = model.fused_updates(model_cfg, batch) if axis is None and hasattr(model, 'fused_updates') else None
+    if fused is not None:
+      return _fused_step(parts, fused, state, batch, lr, model_state)
     stacked = {k: jnp.swapaxes(v, 0, 1) for k, v in batch.items() if k.rpartition('_')[2].startswith('BJ')}
     fixed = {k: v for k, v in batch.items() if k not in stacked}
     names = model.rows(model_cfg, fixed | {k: v[0] for k, v in stacked.items()})
@@ -116,6 +120,17 @@ def make(
     return state.replace(params=params, step=state.step + 1), model_state, sums
 
   return explain_missing_arrays(train_step)
+
+
+def _fused_step(parts: _Parts, fused: Any, state: TrainState, batch: Batch, lr: Array, model_state: State) -> Any:
+  """Return what `train_step` returns, by one operation for all updates (`fused_updates` of the model)."""
+  flat = flatten_dict(dict(state.params['model']), sep='/')
+  tables, sums = fused(parts.model_cfg, {name: flat[name] for name in parts.model.ROW_TABLES}, batch, lr)
+  params = {'model': unflatten_dict(flat | tables, sep='/'), 'objective': state.params['objective']}
+  (term,) = parts.objective.terms(parts.objective_cfg)
+  mean = sums['loss'] / jnp.maximum(sums['uses'], 1.0)
+  metrics = {term: (sums['loss'], sums['uses']), 'loss': mean, 'grad_norm': sums['norm'], 'lr': lr}
+  return state.replace(params=params, step=state.step + 1), model_state, metrics | {'finite': sums['finite']}
 
 
 def _update(

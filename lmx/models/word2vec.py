@@ -21,13 +21,14 @@ the top of the tree; R top nodes; W = 2 window context slots of a centre; K nois
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import check_choice, check_least
-from lmx.kernels import neighbours
+from lmx.errors import InputError, check_choice, check_least
+from lmx.kernels import neighbours, window_updates
 from lmx.layers import embedding
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -50,6 +51,9 @@ class Config:
     architecture: 'skipgram' or 'cbow'.
     cbow_gradient: 'c' or 'mean', see the module's docstring.
     dtype: compute type.
+    update_kernel: on one CPU, in float32, with shared noise words or a tree, 'numba' computes the updates of a batch in
+      one operation (`pip install "lmx[numba]"`) and 'xla' as everywhere else; 'auto' becomes the first if Numba is
+      there when a run begins.
   """
 
   V: int = 10_000
@@ -57,12 +61,14 @@ class Config:
   architecture: str = 'skipgram'
   cbow_gradient: str = 'c'
   dtype: str = 'float32'
+  update_kernel: str = 'auto'
 
   N = 0  # no layer between the two tables
 
   def __post_init__(self) -> None:
     check_choice('model.architecture', self.architecture, ('skipgram', 'cbow'))
     check_choice('model.cbow_gradient', self.cbow_gradient, ('c', 'mean'))
+    check_choice('model.update_kernel', self.update_kernel, ('auto', 'xla', 'numba'))
     check_least('model', self, D=1)
 
 
@@ -81,6 +87,12 @@ def init(cfg: Config, key: Array) -> Params:
   half = 0.5 / cfg.D
   table = jax.random.uniform(key, (cfg.V, cfg.D), jnp.float32, -half, half)
   return {'embed': {'table': table}, 'output': {'table': jnp.zeros((cfg.V, cfg.D), jnp.float32)}}
+
+
+def settle(cfg: Config) -> Config:
+  """Return the Config with a definite `update_kernel`, by which a run is resumed."""
+  kernel = 'numba' if window_updates.is_installed() else 'xla'
+  return dataclasses.replace(cfg, update_kernel=kernel) if cfg.update_kernel == 'auto' else cfg
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
@@ -205,6 +217,22 @@ def apply(
     if cfg.cbow_gradient == 'c':
       h = jax.lax.stop_gradient(h) + (sum_BJTD - jax.lax.stop_gradient(sum_BJTD))
   return Features(h, layers=(x_BJSD, h) if all_layers else None), state
+
+
+def fused_updates(cfg: Config, batch: Batch) -> Callable[..., Any] | None:
+  """Return `lmx.kernels.window_updates.apply` if it is to compute the updates of a batch here, else None.
+
+  Raises:
+    InputError: it is, and Numba is missing.
+  """
+  if settle(cfg).update_kernel == 'xla' or not window_updates.computes(batch, cfg.dtype):
+    return None
+  if not window_updates.is_installed():
+    raise InputError(
+      'model.update_kernel: got "numba"; expected Numba to be installed; pip install "lmx[numba]", or, for other '
+      'rounding from here on, set model.update_kernel=xla'
+    )
+  return window_updates.apply
 
 
 def outputs(cfg: Config, params: Params, batch: Batch) -> tuple[Array, Array]:

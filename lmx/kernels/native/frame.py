@@ -1,0 +1,116 @@
+"""The arrays that XLA passes to an operation compiled by Numba, and how such an operation is registered.
+
+XLA calls it with the address of a call frame, in which the pointers and shapes of its arrays are: the typed interface
+for foreign functions, in C the header xla/ffi/api/c_api.h of jaxlib, whose structures are read here as words of 8
+bytes. The operation runs without Python, so XLA runs two that do not depend on each other at the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+from typing import Any
+
+import jax
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from lmx import storage
+
+ARGUMENTS, RESULTS = 9, 14  # words of the frame: the pointers to the arguments, and to the results
+_DATA, _RANK, _DIMS = 3, 4, 5  # words of an array
+_EXTENSION, _METADATA = 1, 3  # words of the frame and of its extension, by which XLA asks for a version
+_ASKS_VERSION, _MAJOR, _MINOR = 1, 0, 1  # nothing is read here that was not in the first version
+
+F32, I32, I8 = np.float32(0), np.int32(0), np.int8(0)  # elements, for `matrix`
+
+
+def _keep() -> bool:
+  """Keep machine code where JAX keeps programs, in a folder of these sources; return False if JAX keeps none."""
+  folder = getattr(jax.config, 'jax_compilation_cache_dir', None)
+  if not folder or storage.is_remote(folder):
+    return False
+  sources = b''.join(path.read_bytes() for path in sorted(pathlib.Path(__file__).parent.glob('*.py')))
+  folder = os.path.join(folder, 'numba', hashlib.sha256(sources).hexdigest()[:20])
+  try:
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+  except OSError:
+    return False
+  numba.config.CACHE_DIR = folder
+  return True
+
+
+OPTIONS: dict[str, Any] = {'error_model': 'numpy', 'cache': _keep(), 'no_cpython_wrapper': True}
+
+
+@intrinsic
+def _pointer(typing: Any, address: Any, element: Any) -> Any:
+  """Return the pointer to elements like `element` at an address."""
+  kind = types.CPointer(element)
+  build = lambda context, builder, _, args: builder.inttoptr(args[0], context.get_value_type(kind))
+  return kind(address, element), build
+
+
+@njit(**OPTIONS)
+def _words(address: Any, count: Any) -> Any:
+  return carray(_pointer(address, np.int64(0)), (count,))
+
+
+@njit(**OPTIONS)
+def is_question(frame: Any) -> Any:
+  """Return True if XLA asked for the interface's version, which is then answered, and for nothing else."""
+  extension = _words(frame, 2)[_EXTENSION]
+  if extension == 0 or np.int32(_words(extension, 2)[1]) != _ASKS_VERSION:
+    return False
+  version = carray(_pointer(_words(extension, 4)[_METADATA], np.int32(0)), (8,))
+  version[6], version[7] = _MAJOR, _MINOR
+  return True
+
+
+@njit(**OPTIONS)
+def matrix(frame: Any, word: Any, index: Any, element: Any) -> Any:
+  """Return argument or result number `index` as a matrix: its last axis, and all others in one.
+
+  Args:
+    frame: address of the call frame.
+    word: ARGUMENTS or RESULTS.
+    index: number of the array.
+    element: any number of its type.
+  """
+  array = _words(_words(_words(frame, 15)[word], index + 1)[index], 6)
+  dims = _words(array[_DIMS], array[_RANK])
+  rows = 1
+  for i in range(array[_RANK] - 1):
+    rows *= dims[i]
+  return carray(_pointer(array[_DATA], element), (rows, dims[array[_RANK] - 1]))
+
+
+@intrinsic
+def _prefetch(typing: Any, address: Any) -> Any:
+  def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+    function = cgutils.get_or_insert_function(builder.module, kind, 'llvm.prefetch.p0')
+    builder.call(function, [builder.inttoptr(args[0], byte), *(ir.Constant(number, x) for x in (0, 3, 1))])
+    return context.get_dummy_value()
+
+  return types.void(types.int64), build
+
+
+@njit(**OPTIONS)
+def prefetch(table_VD: Any, row: Any) -> None:
+  """Ask for a row of a table, which is read from memory meanwhile."""
+  D = table_VD.shape[1]
+  address = table_VD.ctypes.data + 4 * np.int64(row) * D
+  for at in range(address, address + 4 * D, 64):
+    _prefetch(at)
+
+
+def register(name: str, operation: Any) -> None:
+  """Register an operation, compiled by `cfunc('int64(int64)')`, under a name for `jax.ffi.ffi_call`."""
+  jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(operation.ctypes), platform='cpu')

@@ -1,0 +1,90 @@
+"""word2vec's updates by operations that Numba compiles (lmx/kernels/native): on one CPU, with the extra `lmx[numba]`.
+
+XLA makes some 90 operations of an update, of a few microseconds each. Here all updates of a batch are one operation,
+whose threads share the rows of an update. Losses and gradients are those of lmx/objectives/skipgram.py, and updates
+those of lmx/engine/sparse_step.py; the tests compare both.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx import host, placement
+from lmx.types import Array, Batch
+
+_LANES = 16  # numbers of the widest vector of a processor
+_ARRAYS = {
+  False: ('tokens_BJS', 'documents_BJS', 'window_BJT', 'negatives_BJM', 'weights_BJM'),
+  True: ('tokens_BJS', 'documents_BJS', 'window_BJT', 'top_BJTR', 'path_BJM', 'owner_BJM', 'sign_BJM'),
+}
+
+
+def is_installed() -> bool:
+  """Return True if Numba is there."""
+  return importlib.util.find_spec('numba') is not None
+
+
+def computes(batch: Batch, dtype: str) -> bool:
+  """Return True if `apply` can compute a batch here: on one CPU, in float32, with shared noise words or a tree."""
+  return placement.is_one_device('cpu') and dtype == 'float32' and 'pair_negatives_BJTWK' not in batch
+
+
+@functools.cache
+def _register(tree: bool) -> str:
+  from lmx.kernels.native import frame
+
+  module = importlib.import_module(f'lmx.kernels.native.{"hierarchical_softmax" if tree else "negative_sampling"}')
+  frame.register(module.SYMBOL, module.operation)
+  return str(module.SYMBOL)
+
+
+def apply(cfg: Any, tables: dict[str, Array], batch: Batch, lr: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+  """Apply the updates of a batch, one after the other; those from the first with a loss that is not finite on are not.
+
+  Args:
+    cfg: the model's Config.
+    tables: 'embed/table' and 'output/table', (V, D), updated in place where XLA can.
+    batch: arrays of lmx/data/batching/skipgrams.py.
+    lr: the rate.
+
+  Returns:
+    (tables, {'loss': sum of the losses, 'uses': number of pairs or centres, 'norm': of the gradient of the first
+    update's rows, 'finite': True if all losses were}).
+  """
+  is_tree = 'top_BJTR' in batch
+  inputs = [batch[name] for name in _ARRAYS[is_tree]]
+  B, D = inputs[0].shape[0], tables['embed/table'].shape[-1]
+  is_cbow = cfg.architecture == 'cbow'
+  # A centre of CBOW has few scores: with a tree two threads were no faster, and slower while batches are built.
+  threads = 1 if is_cbow and is_tree else min(B, host.cores())
+  flags = jnp.array([is_cbow, cfg.cbow_gradient == 'mean', threads], jnp.int32)
+  shapes = [jax.ShapeDtypeStruct(table.shape, table.dtype) for table in tables.values()]
+  shapes += [jax.ShapeDtypeStruct((B, 5), jnp.float32), *_memory(batch, -(-D // _LANES) * _LANES)]
+  call = jax.ffi.ffi_call(_register(is_tree), shapes, input_output_aliases={0: 0, 1: 1})
+  embed, output, sums_B5, *_ = call(
+    tables['embed/table'], tables['output/table'], *inputs, flags, jnp.reshape(lr, (1,))
+  )
+  _, loss, uses, squares, finite = jnp.sum(sums_B5, axis=0)
+  sums = {'loss': loss, 'uses': uses, 'norm': jnp.sqrt(squares), 'finite': finite > 0}
+  return {'embed/table': embed, 'output/table': output}, sums
+
+
+def _memory(batch: Batch, W: int) -> list[jax.ShapeDtypeStruct]:
+  """Return the shapes of what the threads of an update share; XLA has the memory."""
+  B, _, S = batch['tokens_BJS'].shape
+  T = batch['window_BJT'].shape[-1]
+  sizes: list[tuple[int, ...]]
+  if 'top_BJTR' in batch:
+    L = T * batch['top_BJTR'].shape[-1] + batch['path_BJM'].shape[-1]
+    sizes, numbers = [(B, S, W), (B, S, W), (B, L * (S - T + 1) + 3)], [(B, L), (B, T), (2 * B, T)]
+  else:
+    sizes, numbers = [(B, S, W), (B, T, W), (B, batch['negatives_BJM'].shape[-1], W)], []
+  return [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes] + [
+    jax.ShapeDtypeStruct(size, jnp.int32) for size in numbers
+  ]
