@@ -249,7 +249,7 @@ class Skipgrams(Batches):
     count_N, below_N = self._below_V[token_N], self._below(token_N)
     at = np.arange(below_N[-1]) + np.repeat(self._first_V[token_N] - below_N[:-1], count_N)
     owner_L = np.repeat(np.arange(len(token_N), dtype=np.int32), count_N)
-    return dict(below_N=below_N, node_L=self._nodes[at], owner_L=owner_L, sign_L=self._signs[at])
+    return dict(below_N=below_N, node_L=self._nodes.take(at), owner_L=owner_L, sign_L=self._signs.take(at))
 
   def _below(self, token_N: np.ndarray) -> np.ndarray:
     return np.append(0, np.cumsum(self._below_V[token_N]))
@@ -280,25 +280,28 @@ class Skipgrams(Batches):
     return np.cumsum(chunks)
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    rows = [self._row(epoch, int(example) if live else -1) for example, live in zip(example_B, live_B, strict=True)]
-    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
-
-  def _row(self, epoch: int, row: int) -> dict[str, np.ndarray]:
-    """Return the arrays of one row; -1 is a row of padding."""
-    J, T, S, w = self._updates, self._chunk, self._chunk + 2 * self._window, self._window
-    arrays = dict(
-      tokens_BJS=np.zeros((J, S), np.int32),
-      documents_BJS=np.zeros((J, S), np.int32),
-      window_BJT=np.zeros((J, T), np.int32),
-    )
+    B, J, T, S = len(example_B), self._updates, self._chunk, self._chunk + 2 * self._window
+    shapes: dict[str, tuple[Any, ...]] = {
+      'tokens_BJS': (np.int32, S),
+      'documents_BJS': (np.int32, S),
+      'window_BJT': (np.int32, T),
+    }
     if not self._negative:
       M, R = self._capacity, self._top_VR.shape[1]
-      arrays |= dict(
-        top_BJTR=np.zeros((J, T, R), np.int8),
-        path_BJM=np.zeros((J, M), np.int32),
-        owner_BJM=np.zeros((J, M), np.int32),
-        sign_BJM=np.zeros((J, M), np.int8),
-      )
+      shapes |= {'top_BJTR': (np.int8, T, R), 'path_BJM': (np.int32, M), 'owner_BJM': (np.int32, M)}
+      shapes['sign_BJM'] = (np.int8, M)
+    arrays = {name: np.zeros((B, J, *sizes), dtype) for name, (dtype, *sizes) in shapes.items()}
+    noise_words = []
+    for b, (example, is_live) in enumerate(zip(example_B, live_B, strict=True)):
+      row = int(example) if is_live else -1
+      self._fill(epoch, row, {name: x[b] for name, x in arrays.items()})
+      if self._negative:
+        noise_words.append(self._noise(epoch, max(row, 0)))
+    return arrays | ({key: np.stack([x[key] for x in noise_words]) for key in noise_words[0]} if noise_words else {})
+
+  def _fill(self, epoch: int, row: int, arrays: dict[str, np.ndarray]) -> None:
+    """Fill the arrays of one row, which are zero; -1 is a row of padding."""
+    J, T, S, w = self._updates, self._chunk, self._chunk + 2 * self._window, self._window
     plan = self._plan(epoch)
     chunks, rows = min(int(plan[-1]), self.examples * J), self.examples
     first, last = (row * chunks // rows, (row + 1) * chunks // rows) if row >= 0 else (0, 0)
@@ -315,11 +318,10 @@ class Skipgrams(Batches):
       is_own_CT = np.arange(T) < (stop_C - start_C)[:, None]
       arrays['window_BJT'][to] = block.window_P[place_CS[:, w : w + T]] * is_own_CT
       if not self._negative:
-        centre_CT = block.token_P[place_CS[:, w : w + T]]
-        arrays['top_BJTR'][to] = self._top_VR[centre_CT] * is_own_CT[..., None]
+        np.take(self._top_VR, block.token_P[place_CS[:, w : w + T]], axis=0, out=arrays['top_BJTR'][to], mode='clip')
+        arrays['top_BJTR'][to][~is_own_CT] = 0
         _copy_paths(arrays, block, start_C, stop_C, j)
       j += len(local_C)
-    return arrays | (self._noise(epoch, max(row, 0)) if self._negative else {})
 
   def _noise(self, epoch: int, row: int) -> dict[str, np.ndarray]:
     J, T, K, M = self._updates, self._chunk, self._negative, self._shared
@@ -335,9 +337,12 @@ def _copy_paths(
   arrays: dict[str, np.ndarray], block: Block, start_C: np.ndarray, stop_C: np.ndarray, first: int
 ) -> None:
   """Copy the nodes below the top on the paths of chunks into a row's arrays, from update `first` on."""
-  path_JM, owner_JM, sign_JM = (arrays[f'{name}_BJM'] for name in ('path', 'owner', 'sign'))
-  bounds_C = zip(start_C.tolist(), block.below_N[start_C].tolist(), block.below_N[stop_C].tolist(), strict=True)
-  for j, (start, low, high) in enumerate(bounds_C, first):
-    path_JM[j, : high - low] = block.node_L[low:high]
-    np.subtract(block.owner_L[low:high], start, out=owner_JM[j, : high - low])
-    sign_JM[j, : high - low] = block.sign_L[low:high]
+  low_C, count_C = block.below_N[start_C], block.below_N[stop_C] - block.below_N[start_C]
+  source = slice(int(low_C[0]), int(low_C[-1] + count_C[-1]))  # chunks follow one another
+  M = arrays['path_BJM'].shape[-1]
+  # Each chunk's nodes begin a new update.
+  shift_C = M * (first + np.arange(len(start_C))) - low_C
+  to = np.arange(source.start, source.stop) + np.repeat(shift_C, count_C)
+  arrays['path_BJM'].reshape(-1)[to] = block.node_L[source]
+  arrays['owner_BJM'].reshape(-1)[to] = block.owner_L[source] - np.repeat(start_C.astype(np.int32), count_C)
+  arrays['sign_BJM'].reshape(-1)[to] = block.sign_L[source]
