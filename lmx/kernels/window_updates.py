@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import os
 from typing import Any
 
 import jax
@@ -26,8 +27,8 @@ _ARRAYS = {
 
 
 def is_installed() -> bool:
-  """Return True if Numba is there."""
-  return importlib.util.find_spec('numba') is not None
+  """Return True if Numba is there, and a system with POSIX threads."""
+  return os.name == 'posix' and importlib.util.find_spec('numba') is not None
 
 
 def computes(batch: Batch, dtype: str) -> bool:
