@@ -167,7 +167,10 @@ def _update(
         else:
           i, rows = (jax.lax.all_gather(x, axis, tiled=True) for x in (i, rows))
         tables = tables | {name: tables[name].at[i].add(rows, mode='promise_in_bounds')}
-  return tables, [change for _, change in changes], metrics, is_finite
+  ids, *parts_of_rows = jax.tree.leaves(changes[0][0]), *(jax.tree.leaves(change) for _, change in changes)
+  # Rows that do not belong to one row of the batch, such as the top of a tree, have one gradient.
+  gradients = [sum(x) if i.ndim == 1 else x for i, *x in zip(ids, *parts_of_rows, strict=True)]
+  return tables, gradients, metrics, is_finite
 
 
 def _read(table_VD: Array, ids: Array) -> Array:

@@ -42,10 +42,10 @@ def run_step(kernel, architecture, batch, given, gradient='c'):
   return jax.tree.map(np.asarray, state.params['model']), jax.tree.map(np.asarray, metrics)
 
 
-@pytest.mark.parametrize('D', [5, 40])
+@pytest.mark.parametrize(('B', 'D'), [(3, 5), (2, 40)])
 @pytest.mark.parametrize(('architecture', 'tree', 'gradient'), CASES)
-def test_updates_are_those_of_the_sparse_step(architecture, tree, gradient, D):
-  batch = examples.batch_of(tree, True, batch_size=3, length=18)
+def test_updates_are_those_of_the_sparse_step(architecture, tree, gradient, B, D):
+  batch = examples.batch_of(tree, True, batch_size=B, length=18)
   given = examples.tables(examples.corpus().tokenizer.vocab_size, D)
   found, metrics = run_step('numba', architecture, batch, given, gradient)
   expected, definition = run_step('xla', architecture, batch, given, gradient)
@@ -108,13 +108,34 @@ def test_a_run_that_used_numba_does_not_go_on_without(monkeypatch):
     word2vec.fused_updates(word2vec.Config(update_kernel='numba'), examples.batch_of(False, True))
 
 
-def test_machine_code_is_kept_for_the_next_process(tmp_path):
-  code = (
-    'import sys, jax; jax.config.update("jax_compilation_cache_dir", sys.argv[1]); '
-    'from lmx.kernels import window_updates; window_updates._register(False)'
-  )
-  for _ in range(2):
-    subprocess.run([sys.executable, '-c', code, str(tmp_path)], check=True)
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.nb?')}
-    assert any('operation' in path.name for path in kept)
-  assert len(list((tmp_path / 'numba').iterdir())) == 1
+@pytest.mark.parametrize('tree', [False, True])
+def test_a_loss_whose_sum_over_the_rows_is_not_finite_stops_them_too(tree):
+  batch = examples.batch_of(tree, True, batch_size=4, length=6, sample=0.0)
+  given = examples.tables(examples.corpus().tokenizer.vocab_size)
+  given['embed']['table'][:], given['output']['table'][:] = 1e18, 1.0
+  total = run_step('numba', 'skipgram', batch, given)[1]['nll'][0]  # of large scores, so it grows as they do
+  given['output']['table'][:] = (
+    1.5 * float(np.finfo(np.float32).max) / float(total)
+  )  # of four rows, of which none is infinite
+  found, metrics = run_step('numba', 'skipgram', batch, given)
+  assert not np.isfinite(metrics['loss']) and not bool(metrics['finite']) and metrics['grad_norm'] == 0
+  jax.tree.map(np.testing.assert_array_equal, found, given)
+
+
+PROCESS = """
+import hashlib, sys, jax
+jax.config.update('jax_compilation_cache_dir', sys.argv[1])
+from tests.kernels import window_updates_test as tests
+from tests.models import word2vec_test as examples
+batch = examples.batch_of(True, True, batch_size=4, length=24)
+tables, _ = tests.run_step('numba', 'skipgram', batch, examples.tables(examples.corpus().tokenizer.vocab_size, 20))
+print(hashlib.sha256(b''.join(x.tobytes() for x in jax.tree.leaves(tables))).hexdigest())
+"""
+
+
+def test_machine_code_that_was_kept_computes_the_same_bits(tmp_path):
+  run = lambda: subprocess.run([sys.executable, '-c', PROCESS, str(tmp_path)], check=True, capture_output=True).stdout
+  compiled, kept = run(), {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.nb?')}
+  assert any('operation' in path.name for path in kept)
+  assert run() == compiled
+  assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.nb?')} == kept

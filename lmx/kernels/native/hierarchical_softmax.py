@@ -254,9 +254,11 @@ def _work(block: Any) -> Any:
       sums_B5[b, 2] += pairs
       b = claim(block, j)
     meet(block, count, 2 * j + 1)
+    total = np.float32(0)
     for b in range(B):
-      is_finite &= np.isfinite(sums_B5[b, 0])
-    if j == 0 and thread == 0:
+      total += sums_B5[b, 0]
+    is_finite &= np.isfinite(total)
+    if j == 0 and thread == 0 and is_finite:
       dtop_RW = np.zeros((top.shape[1], W), np.float32)
       for b in range(B):
         span, h_QW = (spans[2 * b], spans[2 * b + 1]), h[b * S : b * S + Q]

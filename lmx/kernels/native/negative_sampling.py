@@ -152,9 +152,11 @@ def _work(block: Any) -> Any:
       sums_B5[b, 2] += pairs
       b = claim(block, j)
     meet(block, count, 2 * j)
+    total = np.float32(0)
     for b in range(B):
-      is_finite &= np.isfinite(sums_B5[b, 0])
-    if j == 0 and thread == 0:
+      total += sums_B5[b, 0]
+    is_finite &= np.isfinite(total)
+    if j == 0 and thread == 0 and is_finite:
       sums_B5[0, 3] = squares(dx) + squares(dy) + squares(dn)
     if is_finite:
       for b in range(B):

@@ -17,7 +17,9 @@ from lmx.kernels.native.frame import OPTIONS, prefetch
 AHEAD = 8  # rows of a table that are asked for before they are read
 # Sums may be reordered and products contracted; numbers that are not finite keep their meaning.
 COMPILED = {'error_model': 'numpy', 'cache': OPTIONS['cache'], 'fastmath': {'contract', 'reassoc', 'nsz'}}  # of cfunc
-FAST = COMPILED | OPTIONS  # of njit
+# Of njit. A function with a name of its own would be compiled apart and again with its caller, and which of the two is
+# called, whose sums may differ in their order, would depend on what Numba has kept.
+FAST = COMPILED | OPTIONS | {'inline': 'always'}
 
 
 @njit(**FAST)
