@@ -2,7 +2,7 @@
 
 XLA calls it with the address of a call frame, in which the pointers and shapes of its arrays are: the typed interface
 for foreign functions, in C the header xla/ffi/api/c_api.h of jaxlib, whose structures are read here as words of 8
-bytes. The operation runs without Python, so XLA runs two that do not depend on each other at the same time.
+bytes. The operation runs without Python.
 """
 
 from __future__ import annotations

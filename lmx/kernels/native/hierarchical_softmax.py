@@ -16,7 +16,20 @@ from numba import cfunc, njit
 from lmx.kernels.native import threads
 from lmx.kernels.native.frame import ARGUMENTS, F32, I8, I32, RESULTS, is_question, matrix, prefetch
 from lmx.kernels.native.threads import claim, enter, finish, meet, start
-from lmx.kernels.native.windows import COMPILED, FAST, add_rows, bounds, clear, means, slopes, spread, squares, take
+from lmx.kernels.native.windows import (
+  COMPILED,
+  FAST,
+  add_rows,
+  bounds,
+  clear,
+  is_finite_update,
+  means,
+  record,
+  slopes,
+  spread,
+  squares,
+  take,
+)
 
 SYMBOL = 'lmx_word2vec_tree'
 _thread, _address = threads.named(SYMBOL)
@@ -67,6 +80,12 @@ def _weigh(left_L: Any, count_T: Any, spans: Any, w: Any, is_cbow: Any, weight_P
 
 
 @njit(**FAST)
+def _four(node_L: Any, at: Any, last: Any) -> Any:
+  """Return four nodes from place `at` on; beyond the last one of a path it is itself again."""
+  return node_L[at], node_L[min(at + 1, last)], node_L[min(at + 2, last)], node_L[min(at + 3, last)]
+
+
+@njit(**FAST)
 def _score(output_VD: Any, node_L: Any, count_T: Any, spans: Any, h_QW: Any, is_cbow: Any, score_P: Any) -> None:
   """Set the scores, four nodes at a time."""
   first_T, last_T = spans
@@ -80,9 +99,8 @@ def _score(output_VD: Any, node_L: Any, count_T: Any, spans: Any, h_QW: Any, is_
     if first_T[t] != last_T[t]:
       low, high = (t, t) if is_cbow else (first_T[t], last_T[t])
       for q in range(low, high + 1):
-        for k in range(0, K, 4):  # nodes that there are not are the last one again
-          e, f = node_L[at + k], node_L[at + min(k + 1, K - 1)]
-          g, h = node_L[at + min(k + 2, K - 1)], node_L[at + min(k + 3, K - 1)]
+        for k in range(0, K, 4):
+          e, f, g, h = _four(node_L, at + k, at + K - 1)
           a = b = c = d = np.float32(0)
           for j in range(D):
             x = h_QW[q, j]
@@ -110,8 +128,7 @@ def _add_to_vectors(
       low, high = (t, t) if is_cbow else (first_T[t], last_T[t])
       for q in range(low, high + 1):
         for k in range(0, K, 4):  # nodes that there are not have slope 0
-          e, f = node_L[at + k], node_L[at + min(k + 1, K - 1)]
-          g, h = node_L[at + min(k + 2, K - 1)], node_L[at + min(k + 3, K - 1)]
+          e, f, g, h = _four(node_L, at + k, at + K - 1)
           a, b = slope_P[p + k], slope_P[p + k + 1] if k + 1 < K else zero
           c, d = slope_P[p + k + 2] if k + 2 < K else zero, slope_P[p + k + 3] if k + 3 < K else zero
           for j in range(D):
@@ -249,15 +266,10 @@ def _work(block: Any) -> Any:
         means(x_SW, span[0], span[1], h_QW)
       nodes, dx_SW = (node[b], left_L, counts[b]), dx[b * S : (b + 1) * S]
       loss, pairs = _differentiate(output_VD, nodes, span, h_QW, slope[b], dx_SW, scratch, (is_cbow, is_mean))
-      sums_B5[b, 0] = loss
-      sums_B5[b, 1] += loss
-      sums_B5[b, 2] += pairs
+      record(sums_B5, b, loss, pairs)
       b = claim(block, j)
     meet(block, count, 2 * j + 1)
-    total = np.float32(0)
-    for b in range(B):
-      total += sums_B5[b, 0]
-    is_finite &= np.isfinite(total)
+    is_finite &= is_finite_update(sums_B5)
     if j == 0 and thread == 0 and is_finite:
       dtop_RW = np.zeros((top.shape[1], W), np.float32)
       for b in range(B):

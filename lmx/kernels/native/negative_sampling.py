@@ -21,10 +21,11 @@ from lmx.kernels.native.windows import (
   FAST,
   add_product,
   add_rows,
-  add_transposed,
   bounds,
   clear,
+  is_finite_update,
   means,
+  record,
   slopes,
   spread,
   squares,
@@ -109,7 +110,7 @@ def _differentiate(vectors: Any, ids: Any, spans: Any, gradients: Any, is_cbow: 
   _weigh(centres_T, negatives_M, weights_M, query_P, centre_P, pairs, weight_QM)
   loss += slopes(slope_QM.reshape(Q * M), weight_QM.reshape(Q * M), np.zeros(Q * M, np.float32))
   add_product(slope_QM, n_MW, dh_QW)
-  add_transposed(slope_QM, h_QW, dn_MW)
+  add_product(slope_QM.T, h_QW, dn_MW)
   if is_cbow:
     spread(dh_QW, first_T, last_T, is_mean, dx_SW)
   return loss, pairs
@@ -147,15 +148,10 @@ def _work(block: Any) -> Any:
         flags[0, 0] != 0,
         flags[0, 1] != 0,
       )
-      sums_B5[b, 0] = loss
-      sums_B5[b, 1] += loss
-      sums_B5[b, 2] += pairs
+      record(sums_B5, b, loss, pairs)
       b = claim(block, j)
     meet(block, count, 2 * j)
-    total = np.float32(0)
-    for b in range(B):
-      total += sums_B5[b, 0]
-    is_finite &= np.isfinite(total)
+    is_finite &= is_finite_update(sums_B5)
     if j == 0 and thread == 0 and is_finite:
       sums_B5[0, 3] = squares(dx) + squares(dy) + squares(dn)
     if is_finite:

@@ -1,8 +1,8 @@
 """Threads within an operation compiled by Numba: they share its loops and wait for each other, without Python.
 
-XLA runs an operation in one thread. `run` starts the others (POSIX threads), which last as long as the operation, some
-milliseconds. They divide work in two ways: a thread takes the next piece when it has done one (`claim`), and all of
-them meet before anything is read that another has written (`meet`). Waiting is a loop, since it takes less than a
+XLA runs an operation in one thread. `start` starts the others (POSIX threads), which last as long as the operation,
+some milliseconds. They divide work in two ways: a thread takes the next piece when it has done one (`claim`), and all
+of them meet before anything is read that another has written (`meet`). Waiting is a loop, since it takes less than a
 microsecond where every thread has a core; where not, the thread lets others have its core.
 
 What they share is a block of integers.

@@ -76,22 +76,6 @@ def add_product(g_QK: Any, y_KD: Any, dx_QD: Any) -> None:
 
 
 @njit(**FAST)
-def add_transposed(g_QK: Any, x_QD: Any, dy_KD: Any) -> None:
-  """Add g_QK^T x_QD to dy_KD."""
-  Q, D = x_QD.shape
-  whole = Q - Q % 4
-  for k in range(dy_KD.shape[0]):
-    for i in range(0, whole, 4):
-      a, b, c, d = g_QK[i, k], g_QK[i + 1, k], g_QK[i + 2, k], g_QK[i + 3, k]
-      for j in range(D):
-        dy_KD[k, j] += a * x_QD[i, j] + b * x_QD[i + 1, j] + c * x_QD[i + 2, j] + d * x_QD[i + 3, j]
-    for i in range(whole, Q):
-      a = g_QK[i, k]
-      for j in range(D):
-        dy_KD[k, j] += a * x_QD[i, j]
-
-
-@njit(**FAST)
 def clear(rows: Any, first: Any, last: Any) -> None:
   """Set rows `first` to `last` - 1 to 0; assigning to a slice would take Numba seconds to compile."""
   for i in range(first, last):
@@ -168,3 +152,20 @@ def spread(dh_TD: Any, first_T: Any, last_T: Any, is_mean: Any, dx_SD: Any) -> N
       if s != t + window:
         for j in range(dh_TD.shape[1]):
           dx_SD[s, j] += scale * dh_TD[t, j]
+
+
+@njit(**FAST)
+def record(sums_B5: Any, b: Any, loss: Any, uses: Any) -> None:
+  """Record the loss of row b in this update, and add it and its number of pairs or centres to those of all updates."""
+  sums_B5[b, 0] = loss
+  sums_B5[b, 1] += loss
+  sums_B5[b, 2] += uses
+
+
+@njit(**FAST)
+def is_finite_update(sums_B5: Any) -> Any:
+  """Return True if the sum of the rows' losses in this update is finite."""
+  total = np.float32(0)
+  for b in range(sums_B5.shape[0]):
+    total += sums_B5[b, 0]
+  return np.isfinite(total)
