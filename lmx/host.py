@@ -14,11 +14,25 @@ import sys
 
 # Parameters of glibc's mallopt (malloc.h): M_TRIM_THRESHOLD, M_TOP_PAD in bytes, M_MMAP_MAX, M_ARENA_MAX.
 _GLIBC = {-1: 2**31 - 1, -2: 2**26, -4: 0, -8: 1}
+_QUOTA = '/sys/fs/cgroup/cpu.max'  # microseconds of each period that may be used, and the period
 
 
 def cores() -> int:
   """Return the number of cores available to the process; taskset or a container's cpuset may limit it."""
   return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+def quota() -> int:
+  """Return the number of cores whose time a container may use (cgroup's cpu.max, rounded up); `cores` without a limit.
+
+  XLA and Python do not heed it.
+  """
+  try:
+    with open(_QUOTA, encoding='ascii') as file:
+      share, period = file.read().split()
+    return max(1, -(-int(share) // int(period)))
+  except (OSError, ValueError):  # no such file, or "max"
+    return cores()
 
 
 def peak_memory(process: int) -> int | None:

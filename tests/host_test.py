@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from lmx import host
+
 # Prints the result of `keep_heap` and the number of page faults when 64 MiB are asked for, filled and given
 # back five times more.
 PROGRAM = """
@@ -48,3 +50,16 @@ def test_memory_is_met_once(root):
 def test_settings_of_the_user_stand(root):
   kept, pages = told(root, MALLOC_TRIM_THRESHOLD_='131072')
   assert not kept and pages > 5 * 1000
+
+
+@pytest.mark.parametrize(('text', 'expected'), [('150000 100000', 2), ('50000 100000', 1), ('max 100000', 7)])
+def test_a_containers_quota_is_read(tmp_path, monkeypatch, text, expected):
+  monkeypatch.setattr(host, 'cores', lambda: 7)
+  (tmp_path / 'cpu.max').write_text(f'{text}\n')
+  monkeypatch.setattr(host, '_QUOTA', str(tmp_path / 'cpu.max'))
+  assert host.quota() == expected
+
+
+def test_without_control_groups_there_is_no_quota(monkeypatch):
+  monkeypatch.setattr(host, '_QUOTA', '/no/such/file')
+  assert host.quota() == host.cores()

@@ -133,6 +133,8 @@ def subject_from_preset(name: str, preset: Preset) -> Subject:
   from lmx.optim import build
 
   task, _ = build_task(preset.model, preset.changes)
+  if hasattr(task.model, 'settle'):
+    task = dataclasses.replace(task, cfg=task.model.settle(task.cfg))
   # 0.01 is the default of torch.optim.AdamW, which the peer uses; it costs nothing measurable.
   decay = 0.01 if preset.optimizer == 'adamw' else 0.0
   cfg = build.Config(optimizer=preset.optimizer, lr=1e-4, clip_norm=preset.clip, weight_decay=decay)

@@ -66,6 +66,12 @@ def _transformer_xl_as_in_tensorflow(config: Config) -> bool:
   return config['model']['name'] == 'transformer_xl' and config['model']['fidelity'] == 'tf'
 
 
+def _loop_by_numba(config: Config) -> bool:
+  model = config['model']
+  chosen = model.get('backend') in ('auto', 'numba', 'xla')  # 'auto' becomes one of the others
+  return model['name'] in ('awd_lstm', 'rnn_lm') and model['cell'] == 'lstm' and chosen
+
+
 RULES: dict[str, Rule] = {
   'matmul_precision': Rule(
     'float32 products of float32 models have float32 operands on a TPU or GPU, not bfloat16 or TF32',
@@ -122,6 +128,12 @@ RULES: dict[str, Rule] = {
     "where Numba is installed, word2vec's updates on a CPU are one operation, which rounds otherwise",
     lambda config: config['model']['name'] == 'word2vec',
     {'model.update_kernel': 'xla'},
+    in_evaluation=False,
+  ),
+  'numba_loops': Rule(
+    "where Numba is installed, an LSTM's loop on a CPU is one operation in training, which rounds otherwise",
+    _loop_by_numba,
+    {'model.backend': 'xla'},
     in_evaluation=False,
   ),
   'byte_offsets': Rule(

@@ -4,7 +4,7 @@ Differentiating `lax.scan` accumulates the gradient of every matrix at every ste
 whole matrix. `fused` and `scan` carry only the gradient of the state through the backward loop and store those of the
 gates. The gradient of each matrix is then one product over all steps, after the loop. `fused` is for a single layer,
 `scan` for a decoder, where attention is between the products. `cudnn` is NVIDIA's kernel for a whole layer of the LSTM
-(jax.experimental.rnn) on one GPU.
+(jax.experimental.rnn) on one GPU. lmx/kernels/lstm_loop.py has the LSTM's loop on a CPU by Numba.
 
 JAX's interface to it is float32 alone: `rnn.lstm` reads and writes float32 arrays, and refuses bfloat16 products. In
 bfloat16 `cudnn` therefore passes float32 arrays, whose products are TF32, with 10 bits of fraction to bfloat16's 7.
@@ -28,9 +28,10 @@ from jax.experimental import layout, rnn
 
 from lmx import placement
 from lmx.errors import InputError
+from lmx.kernels import native
 from lmx.types import Array
 
-BACKENDS = ('auto', 'scan', 'custom', 'cudnn')
+BACKENDS = ('auto', 'scan', 'custom', 'cudnn', 'numba', 'xla')
 Carry = tuple[Array, ...]  # (h_BD,), or (h_BD, c_BD) of the LSTM; float32
 
 
@@ -44,22 +45,35 @@ class Weights(NamedTuple):
 
 
 def choose(backend: str, cell: str, dtype: str) -> str:
-  """Resolve 'auto' to 'scan', 'custom' or 'cudnn', else return the backend; InputError if cuDNN cannot run it.
+  """Return the loop of a backend: 'scan', 'custom', 'cudnn' or 'numba'.
 
-  'auto' selects cuDNN for a float32 LSTM if the only device is an NVIDIA GPU: a program over several devices would
-  gather all rows for the kernel.
+  'xla' and 'auto' are cuDNN for a float32 LSTM if the only device is an NVIDIA GPU: a program over several devices
+  would gather all rows for the kernel. Else they are 'custom'. 'numba' is for a float32 LSTM on one CPU, and else as
+  'xla', so that what was trained on a CPU can be used elsewhere.
+
+  Raises:
+    InputError: cuDNN or Numba cannot run the cell, or cuDNN the device.
   """
-  if backend == 'cudnn' and cell != 'lstm':
-    raise InputError(f'model.backend: got "cudnn" for "{cell}"; expected the cell "lstm"; set model.backend=auto')
+  if backend in ('cudnn', 'numba') and cell != 'lstm':
+    raise InputError(f'model.backend: got "{backend}" for "{cell}"; expected the cell "lstm"; set model.backend=auto')
   here = placement.current()
   nvidia = here is not None and here.platform == 'gpu' and 'NVIDIA' in here.kind
   if backend == 'cudnn' and not nvidia:
     kind = 'an unknown device' if here is None else here.kind
     raise InputError(f'model.backend: got "cudnn" on {kind}; expected an NVIDIA GPU; set model.backend=auto')
-  if backend != 'auto':
+  if backend in ('scan', 'custom', 'cudnn'):
     return backend
+  if backend == 'numba' and dtype == 'float32' and placement.is_one_device('cpu'):
+    return 'numba'
   fits = cell == 'lstm' and dtype == 'float32' and nvidia and here is not None and here.devices == 1
   return 'cudnn' if fits else 'custom'
+
+
+def settle(backend: str, cell: str, dtype: str) -> str:
+  """Return the backend by which a run is resumed: for 'auto' of an LSTM 'numba' where a CPU can run it, else 'xla'."""
+  if backend != 'auto' or cell != 'lstm':
+    return backend
+  return 'numba' if dtype == 'float32' and native.has_products() else 'xla'
 
 
 def dot(a: Array, b: Array) -> Array:
@@ -196,19 +210,34 @@ def _fused_backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tu
 
   inputs = (gates_TBG, residuals_TBD, h_TBD[:-1], dh_TBD, valid_TB)
   dcarry, (dx_TBG, dr_TBG) = lax.scan(step, dcarry, inputs, reverse=True)
-  dr_TBG = dx_TBG if dr_TBG is None else dr_TBG
+  dweights, dx_TBE = weight_gradients(weights, x_TBE, h_TBD[:-1], dx_TBG, dx_TBG if dr_TBG is None else dr_TBG)
+  return dweights, dx_TBE, dcarry, None
+
+
+def weight_gradients(
+  weights: Weights, x_TBE: Array, before_TBD: Array, dx_TBG: Array, dr_TBG: Array
+) -> tuple[Weights, Array]:
+  """Return the gradients of the parameters and of the input, one product each over all steps.
+
+  Args:
+    weights: the parameters.
+    x_TBE: the input, in the type of the products.
+    before_TBD: h before each step.
+    dx_TBG: gradient of W x.
+    dr_TBG: gradient of U h.
+  """
+  dtype = x_TBE.dtype
 
   def outer(a_TBX: Array, b_TBY: Array) -> Array:
     return lax.dot_general(a_TBX.astype(dtype), b_TBY, (((0, 1), (0, 1)), ((), ())), preferred_element_type=jnp.float32)
 
-  dx_TBE = dot(dx_TBG, weights.w_EG.astype(dtype).T).astype(dtype)
   dweights = Weights(
     w_EG=outer(x_TBE, dx_TBG),
-    u_DG=outer(h_TBD[:-1], dr_TBG),
+    u_DG=outer(before_TBD, dr_TBG),
     b_G=jnp.sum(dx_TBG, axis=(0, 1), dtype=jnp.float32),
     c_G=None if weights.c_G is None else jnp.sum(dr_TBG, axis=(0, 1), dtype=jnp.float32),
   )
-  return dweights, dx_TBE, dcarry, None
+  return dweights, dot(dx_TBG, weights.w_EG.astype(dtype).T).astype(dtype)
 
 
 def cudnn_weights(weights: Weights) -> Array:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
-import os
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lmx import host, placement
+from lmx import placement
+from lmx.kernels import native
 from lmx.types import Array, Batch
 
 _LANES = 16  # numbers of the widest vector of a processor
@@ -24,11 +23,6 @@ _ARRAYS = {
   False: ('tokens_BJS', 'documents_BJS', 'window_BJT', 'negatives_BJM', 'weights_BJM'),
   True: ('tokens_BJS', 'documents_BJS', 'window_BJT', 'top_BJTR', 'path_BJM', 'owner_BJM', 'sign_BJM'),
 }
-
-
-def is_installed() -> bool:
-  """Return True if Numba is there, and a system with POSIX threads."""
-  return os.name == 'posix' and importlib.util.find_spec('numba') is not None
 
 
 def computes(batch: Batch, dtype: str) -> bool:
@@ -63,7 +57,7 @@ def apply(cfg: Any, tables: dict[str, Array], batch: Batch, lr: Array) -> tuple[
   B, D = inputs[0].shape[0], tables['embed/table'].shape[-1]
   is_cbow = cfg.architecture == 'cbow'
   # A centre of CBOW has few scores: with a tree two threads were no faster, and slower while batches are built.
-  threads = 1 if is_cbow and is_tree else min(B, host.cores())
+  threads = 1 if is_cbow and is_tree else native.count_threads(B)
   flags = jnp.array([is_cbow, cfg.cbow_gradient == 'mean', threads], jnp.int32)
   shapes = [jax.ShapeDtypeStruct(table.shape, table.dtype) for table in tables.values()]
   shapes += [jax.ShapeDtypeStruct((B, 5), jnp.float32), *_memory(batch, -(-D // _LANES) * _LANES)]

@@ -11,7 +11,7 @@ lstm (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000, as
 Deviations: the GRU applies r after the recurrent product (equation 8 of the paper applies it before), and z weights the
 old h; this is the form of cuDNN and PyTorch. Gates are concatenated in PyTorch's order: r z n; i f g o.
 
-`scan` is the reference. lmx/kernels/recurrent.py has the same loop with a faster gradient, and cuDNN's.
+`scan` is the reference. Faster loops, and cuDNN's, are in lmx/kernels/recurrent.py and lmx/kernels/lstm_loop.py.
 
 Axes: T time is the leading axis, because the loop runs over it; E width of the input, G all gates (1, 3 or 4 times D).
 Gates and carry are float32 in every compute type; only the products are computed in it.
@@ -28,9 +28,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from lmx.errors import InputError, nearest
+from lmx.kernels import lstm_loop
 from lmx.kernels import recurrent as kernels
 from lmx.kernels.recurrent import BACKENDS as BACKENDS
 from lmx.kernels.recurrent import Carry, Weights, dot, where_valid
+from lmx.kernels.recurrent import settle as settle
 from lmx.placement import constrain
 from lmx.types import Array, Params
 
@@ -145,7 +147,7 @@ def scan(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arra
   return h_TBD, carry
 
 
-_LOOPS = {'scan': scan, 'custom': kernels.fused(scan, step), 'cudnn': kernels.cudnn}
+_LOOPS = {'scan': scan, 'custom': kernels.fused(scan, step), 'cudnn': kernels.cudnn, 'numba': lstm_loop.fused(scan)}
 
 
 def layer(
@@ -167,7 +169,7 @@ def layer(
     carry: from `init_carry` or an earlier call.
     valid_TB: bool; an invalid step leaves the carry unchanged and outputs h again. None: all are valid.
     dtype: type of the products.
-    backend: 'scan', 'custom' or 'cudnn' (both without forward-mode derivative), or 'auto', see `kernels.choose`.
+    backend: one of BACKENDS (`kernels.choose`), of which only 'scan' has a forward-mode derivative.
 
   Returns:
     (h_TBD in `dtype`, carry after the last step in float32).

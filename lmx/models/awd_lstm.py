@@ -62,7 +62,8 @@ class Config:
     init_range: embedding (and untied output) uniform in +-init_range. LSTM layers are uniform in +-1/sqrt(their width),
       QRNN layers in +-1/sqrt(their inputs), biases too; the output bias is 0.
     dtype: compute type.
-    backend: implementation of the LSTM's loop: 'auto', 'scan', 'custom' or 'cudnn' (lmx/layers/recurrent.py).
+    backend: implementation of the LSTM's loop: 'scan', 'custom', 'cudnn', 'xla' or, to train on one CPU, 'numba'
+      (`pip install "lmx[numba]"`), see lmx/layers/recurrent.py. A run that begins with 'auto' has 'numba' or 'xla'.
     remat: recompute a layer's activations in the backward pass.
   """
 
@@ -176,6 +177,11 @@ def init(cfg: Config, key: Array) -> Params:
     kernel = jnp.zeros((len(cfg.cutoffs), cfg.E if cfg.tied else cfg.D), jnp.float32)
     params['output']['clusters'] = {'kernel': kernel, 'bias': kernel[:, 0]}
   return params
+
+
+def settle(cfg: Config) -> Config:
+  """Return the Config with a definite `backend`, by which a run is resumed."""
+  return dataclasses.replace(cfg, backend=recurrent.settle(cfg.backend, cfg.cell, cfg.dtype))
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:

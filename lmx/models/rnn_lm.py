@@ -53,7 +53,8 @@ class Config:
     init_scale: every parameter is uniform in +-init_scale.
     forget_bias: added to the initial bias of the LSTM's forget gate.
     dtype: compute type.
-    backend: implementation of the loop over time, 'auto', 'scan', 'custom' or 'cudnn' (lmx/layers/recurrent.py).
+    backend: implementation of the loop over time: 'scan', 'custom', 'cudnn', 'xla' or, to train on one CPU, 'numba'
+      (`pip install "lmx[numba]"`), see lmx/layers/recurrent.py. A run that begins with 'auto' has 'numba' or 'xla'.
     remat: recompute a layer's activations in the backward pass.
   """
 
@@ -106,6 +107,11 @@ def init(cfg: Config, key: Array) -> Params:
   if not cfg.tied:
     params['output']['table'] = jax.random.uniform(output_key, (cfg.V, cfg.D), jnp.float32, -s, s)
   return params
+
+
+def settle(cfg: Config) -> Config:
+  """Return the Config with a definite `backend`, by which a run is resumed."""
+  return dataclasses.replace(cfg, backend=recurrent.settle(cfg.backend, cfg.cell, cfg.dtype))
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
-from lmx.kernels import neighbours, window_updates
+from lmx.kernels import native, neighbours, window_updates
 from lmx.layers import embedding
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -91,7 +91,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 def settle(cfg: Config) -> Config:
   """Return the Config with a definite `update_kernel`, by which a run is resumed."""
-  kernel = 'numba' if window_updates.is_installed() else 'xla'
+  kernel = 'numba' if native.is_installed() else 'xla'
   return dataclasses.replace(cfg, update_kernel=kernel) if cfg.update_kernel == 'auto' else cfg
 
 
@@ -227,7 +227,7 @@ def fused_updates(cfg: Config, batch: Batch) -> Callable[..., Any] | None:
   """
   if settle(cfg).update_kernel == 'xla' or not window_updates.computes(batch, cfg.dtype):
     return None
-  if not window_updates.is_installed():
+  if not native.is_installed():
     raise InputError(
       'model.update_kernel: got "numba"; expected Numba to be installed; pip install "lmx[numba]", or, for other '
       'rounding from here on, set model.update_kernel=xla'

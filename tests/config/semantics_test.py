@@ -89,6 +89,17 @@ def test_a_fine_tuning_of_before_keeps_its_groups(tmp_path):
   assert now.data.batching.packed and not continued.data.batching.packed
 
 
+@pytest.mark.parametrize('backend', ['auto', 'custom'])
+def test_an_lstm_of_before_keeps_its_loop(tmp_path, backend):
+  now = resolve.load('experiments/rnn_lm/quickstart.py:tiny', [f'model.backend={backend}'])
+  old = now.to_dict()
+  old['semantics'].pop('numba_loops', None)
+  saved = resolve.resolve(old, saved=True)
+  continued = resolve.with_saved_rules(now, saved)
+  resolve.check_same(saved, continued, tmp_path)
+  assert continued.model.backend == {'auto': 'xla', 'custom': 'custom'}[backend]
+
+
 def test_a_run_that_translates_keeps_its_tokens_of_bleu():
   german, french = (resolve.load(f'experiments/transformer/wmt14.py:base,pair={pair}') for pair in ('en_de', 'en_fr'))
   assert 'compounds' not in german.semantics and french.semantics.compounds == 1

@@ -14,13 +14,13 @@ from lmx import host, placement
 from lmx.engine import sharding, sparse_step
 from lmx.engine import state as state_lib
 from lmx.errors import InputError
-from lmx.kernels import window_updates
+from lmx.kernels import native, window_updates
 from lmx.models import word2vec
 from lmx.objectives import skipgram
 from lmx.optim import build
 from tests.models import word2vec_test as examples
 
-pytestmark = pytest.mark.skipif(not window_updates.is_installed(), reason='needs Numba')
+pytestmark = pytest.mark.skipif(not native.is_installed(), reason='needs Numba')
 
 RATE = 0.05
 CASES = [('skipgram', False, 'c'), ('skipgram', True, 'c'), *itertools.product(['cbow'], [False, True], ['c', 'mean'])]
@@ -101,7 +101,7 @@ def test_other_forms_and_devices_are_left_to_xla():
 
 def test_a_run_that_used_numba_does_not_go_on_without(monkeypatch):
   assert word2vec.settle(word2vec.Config()).update_kernel == 'numba'
-  monkeypatch.setattr(window_updates, 'is_installed', lambda: False)
+  monkeypatch.setattr(native, 'is_installed', lambda: False)
   assert word2vec.settle(word2vec.Config()).update_kernel == 'xla'
   engine = sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
   with placement.scope(engine.placement), pytest.raises(InputError, match='pip install "lmx'):

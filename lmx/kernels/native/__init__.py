@@ -1,5 +1,34 @@
 """Operations of XLA on a CPU that Numba compiles, with the extra `lmx[numba]`: loops that XLA runs as many small ones.
 
-`frame` reads what XLA passes to such an operation, `windows` has the loops of word2vec. Both import Numba; whoever
-offers them, such as lmx/kernels/window_updates.py, imports them when they are used.
+`frame` reads what XLA passes to such an operation, `threads` shares its work, `elementary` and `product` have what
+several need. `windows` has the loops of word2vec, `lstm` those of the LSTM. All import Numba; whoever offers them
+(lmx/kernels/window_updates.py, lmx/kernels/lstm_loop.py) imports them when they are used.
 """
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+
+from lmx import host
+
+
+def is_installed() -> bool:
+  """Return True if Numba is there, and a system with POSIX threads."""
+  return os.name == 'posix' and importlib.util.find_spec('numba') is not None
+
+
+@functools.cache
+def has_products() -> bool:
+  """Return True if Numba is there, and the processor has the instructions of `product`."""
+  if not is_installed():
+    return False
+  from lmx.kernels.native import product
+
+  return product.is_supported()
+
+
+def count_threads(parts: int) -> int:
+  """Return the number of threads for work in so many parts: they wait in loops, so each needs a core to itself."""
+  return max(1, min(parts, host.cores(), host.quota()))

@@ -103,11 +103,10 @@ def _prefetch(typing: Any, address: Any) -> Any:
 
 
 @njit(**OPTIONS)
-def prefetch(table_VD: Any, row: Any) -> None:
-  """Ask for a row of a table, which is read from memory meanwhile."""
-  D = table_VD.shape[1]
-  address = table_VD.ctypes.data + 4 * np.int64(row) * D
-  for at in range(address, address + 4 * D, 64):
+def prefetch(table_VD: Any, row: Any, first: Any, last: Any) -> None:
+  """Ask for columns `first` to `last` - 1 of a row of a table, which is read from memory meanwhile."""
+  address = table_VD.ctypes.data + 4 * np.int64(row) * table_VD.shape[1]
+  for at in range(address + 4 * first, address + 4 * last, 64):
     _prefetch(at)
 
 

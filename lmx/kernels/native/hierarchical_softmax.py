@@ -14,11 +14,10 @@ import numpy as np
 from numba import cfunc, njit
 
 from lmx.kernels.native import threads
+from lmx.kernels.native.elementary import COMPILED, FAST
 from lmx.kernels.native.frame import ARGUMENTS, F32, I8, I32, RESULTS, is_question, matrix, prefetch
 from lmx.kernels.native.threads import claim, enter, finish, meet, start
 from lmx.kernels.native.windows import (
-  COMPILED,
-  FAST,
   add_rows,
   bounds,
   clear,
@@ -95,7 +94,7 @@ def _score(output_VD: Any, node_L: Any, count_T: Any, spans: Any, h_QW: Any, is_
     K = count_T[t]
     if t + 1 < count_T.size:
       for k in range(at + K, at + K + count_T[t + 1]):
-        prefetch(output_VD, node_L[k])
+        prefetch(output_VD, node_L[k], 0, output_VD.shape[1])
     if first_T[t] != last_T[t]:
       low, high = (t, t) if is_cbow else (first_T[t], last_T[t])
       for q in range(low, high + 1):
@@ -159,7 +158,7 @@ def _add_to_nodes(
     if t + 1 < count_T.size:
       for k in range(at + K, at + K + count_T[t + 1]):
         if node_L[k] % count == thread:
-          prefetch(output_VD, node_L[k])
+          prefetch(output_VD, node_L[k], 0, output_VD.shape[1])
     if first_T[t] != last_T[t]:
       low, high = (t, t) if is_cbow else (first_T[t], last_T[t])
       for k in range(K):

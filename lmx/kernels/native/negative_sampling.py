@@ -14,11 +14,10 @@ import numpy as np
 from numba import cfunc, njit
 
 from lmx.kernels.native import threads
+from lmx.kernels.native.elementary import COMPILED, FAST
 from lmx.kernels.native.frame import ARGUMENTS, F32, I32, RESULTS, is_question, matrix
 from lmx.kernels.native.threads import claim, enter, finish, meet, start
 from lmx.kernels.native.windows import (
-  COMPILED,
-  FAST,
   add_product,
   add_rows,
   bounds,

@@ -12,28 +12,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from lmx.kernels.native.frame import OPTIONS, prefetch
+from lmx.kernels.native.elementary import FAST, exp
+from lmx.kernels.native.frame import prefetch
 
 AHEAD = 8  # rows of a table that are asked for before they are read
-# Sums may be reordered and products contracted; numbers that are not finite keep their meaning.
-COMPILED = {'error_model': 'numpy', 'cache': OPTIONS['cache'], 'fastmath': {'contract', 'reassoc', 'nsz'}}  # of cfunc
-# Of njit. A function with a name of its own would be compiled apart and again with its caller, and which of the two is
-# called, whose sums may differ in their order, would depend on what Numba has kept.
-FAST = COMPILED | OPTIONS | {'inline': 'always'}
-
-
-@njit(**FAST)
-def _exp(x: Any) -> Any:
-  """Return e^x of x from -87 to 0, to 1e-7: 2^n times a polynomial (Cephes's expf)."""
-  n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
-  r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-  p = np.float32(1.9875691500e-4)
-  p = p * r + np.float32(1.3981999507e-3)
-  p = p * r + np.float32(8.3334519073e-3)
-  p = p * r + np.float32(4.1665795894e-2)
-  p = p * r + np.float32(1.6666665459e-1)
-  p = p * r + np.float32(5.0000001201e-1)
-  return (p * r * r + r + np.float32(1)) * np.int32((np.int32(n) + 127) << 23).view(np.float32)
 
 
 @njit(**FAST)
@@ -46,7 +28,7 @@ def slopes(score: Any, weight: Any, positive: Any) -> Any:
   for i in range(score.size):
     x = score[i]
     size = abs(x)
-    e = _exp(-min(size, np.float32(87)))
+    e = exp(-min(size, np.float32(87)))
     z = e / (np.float32(2) + e)
     q = z * z
     series = np.float32(2 / 9) + q * (np.float32(2 / 11) + q * np.float32(2 / 13))
@@ -88,7 +70,7 @@ def take(table_VD: Any, ids: Any, out: Any) -> None:
   """Copy the rows `ids` of a table."""
   for i in range(ids.size):
     if i + AHEAD < ids.size:
-      prefetch(table_VD, ids[i + AHEAD])
+      prefetch(table_VD, ids[i + AHEAD], 0, table_VD.shape[1])
     row = ids[i]
     for j in range(table_VD.shape[1]):
       out[i, j] = table_VD[row, j]

@@ -1,0 +1,92 @@
+"""The LSTM's loop over time by operations that Numba compiles (lmx/kernels/native/lstm.py): on one CPU, in float32.
+
+XLA's product copies the recurrent matrix anew at each step, to the order in which it reads it, and the gates are many
+small operations. Here the loop is one operation, and the matrix is copied once. Products outside the loop are XLA's, as
+in lmx/kernels/recurrent.py, whose `fused` has the same gradient.
+
+Axes: those of lmx/kernels/recurrent.py.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError
+from lmx.kernels import native
+from lmx.kernels.recurrent import Carry, Weights, dot, weight_gradients
+from lmx.types import Array
+
+
+def fused(reference: Callable[..., Any]) -> Callable[..., Any]:
+  """Return the loop `reference` of the LSTM, computed by Numba where there is a gradient, and elsewhere as it is.
+
+  Args:
+    reference: (cell, weights, x_TBE, carry, valid_TB) -> (h_TBD float32, carry).
+
+  Raises:
+    InputError: in training, if Numba is missing or the processor lacks its instructions.
+  """
+  run = jax.custom_vjp(reference, nondiff_argnums=(0,))
+  run.defvjp(_forward, _backward)
+  return run
+
+
+@functools.cache
+def _operations() -> Any:
+  """Register both operations; return their modules (lstm, product)."""
+  if not native.has_products():
+    raise InputError(
+      'model.backend: got "numba"; expected Numba to be installed and a processor with AVX2 and FMA, or of ARM; '
+      'pip install "lmx[numba]", or, for other rounding from here on, set model.backend=xla'
+    )
+  from lmx.kernels.native import frame, lstm, product
+
+  frame.register(lstm.FORWARD, lstm.forward)
+  frame.register(lstm.BACKWARD, lstm.backward)
+  return lstm, product
+
+
+def _call(name: str, shapes: list[tuple[int, ...]], panels: int, B: int, *inputs: Array) -> Any:
+  """Run an operation, whose first result may take the place of its first argument."""
+  _, product = _operations()
+  threads = native.count_threads(panels * -(-B // product.ROWS))
+  results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+  call = jax.ffi.ffi_call(name, results, input_output_aliases={0: 0})
+  return call(*inputs, jnp.full((1, 1), threads, jnp.int32))
+
+
+def _forward(
+  cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None
+) -> tuple[Any, tuple[Any, ...]]:
+  """Run the loop; return the residuals too."""
+  del cell
+  lstm, product = _operations()
+  T, B, _ = x_TBE.shape
+  D, G = weights.u_DG.shape
+  panels = -(-D // product.COLUMNS)
+  valid_TB = jnp.ones((T, B), jnp.int32) if valid_TB is None else valid_TB.astype(jnp.int32)
+  inputs = (dot(x_TBE, weights.w_EG), weights.u_DG, weights.b_G[None], *carry, valid_TB)
+  shapes = [(T, B, G), (T + 1, B, D), (T + 1, B, D), (4 * panels, D * product.COLUMNS), (2, B * D)]
+  gates_TBG, h_TBD, c_TBD, *_ = _call(lstm.FORWARD, shapes, panels, B, *inputs)
+  return (h_TBD[1:], (h_TBD[-1], c_TBD[-1])), (weights, x_TBE, valid_TB, gates_TBG, h_TBD, c_TBD)
+
+
+def _backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tuple[Weights, Array, Carry, None]:
+  """Run the backward loop."""
+  del cell
+  lstm, product = _operations()
+  weights, x_TBE, valid_TB, gates_TBG, h_TBD, c_TBD = residuals
+  dh_TBD, dcarry = gradients
+  T, B, G = gates_TBG.shape
+  D = h_TBD.shape[-1]
+  panels = -(-D // product.COLUMNS)
+  inputs = (gates_TBG, c_TBD, dh_TBD, *dcarry, weights.u_DG, valid_TB)
+  shapes = [(T, B, G), (B, D), (B, D), (panels, G * product.COLUMNS), (2, B * G)]
+  dx_TBG, dh_BD, dc_BD, *_ = _call(lstm.BACKWARD, shapes, panels, B, *inputs)
+  dweights, dx_TBE = weight_gradients(weights, x_TBE, h_TBD[:-1], dx_TBG, dx_TBG)
+  return dweights, dx_TBE, (dh_BD, dc_BD), None
