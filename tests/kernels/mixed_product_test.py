@@ -152,3 +152,17 @@ def test_other_products_of_a_loop_are_as_they_were(monkeypatch, change):
   x, kernel = jnp.ones((1 if change == 'rows' else 4, 8)), jnp.ones((8, 6), jnp.bfloat16 if change == 'dtype' else None)
   with contextlib.nullcontext() if change == 'outside' else mixed_product.decoding_loop(kernel):
     np.testing.assert_array_equal(mixed_product.dot(x.astype(kernel.dtype), kernel, 1), np.full((len(x), 6), 8))
+
+
+@pytest.mark.parametrize(('x', 'kernel', 'axes'), SHAPES)
+def test_one_cpu_multiplies_matrices(x, kernel, axes):
+  random = np.random.default_rng(0)
+  x, kernel = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in (x, kernel))
+  weights = random.normal(size=(*x.shape[: x.ndim - axes], *kernel.shape[axes:])).astype(np.float32)
+  gradient = jax.value_and_grad(lambda x, kernel: jnp.sum(weights * mixed_product.dot(x, kernel, axes)), (0, 1))
+  expected = gradient(x, kernel)
+  with placed.on('cpu', 'cpu'):
+    found, program = gradient(x, kernel), str(jax.make_jaxpr(gradient)(x, kernel))
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
+  products = re.findall(r'f32\[([\d,]*)\] = dot_general', program)
+  assert len(products) == 3 and all(shape.count(',') == 1 for shape in products)
