@@ -88,6 +88,18 @@ def test_numbers_that_are_not_finite_are_not_lost(value):
 
 
 @needs_numba
+def test_steps_that_do_not_count_pass_no_gradient_whatever_they_read():
+  params, x_TBE, carry, _ = case(4, 3, 2, 6)
+  valid_TB = np.ones((4, 3), bool)
+  valid_TB[1, 2] = valid_TB[3, 0] = False
+  spoilt = x_TBE.at[1, 2].set(np.nan).at[3, 0].set(np.inf)
+  one, other = (gradients_of('numba', params, x, carry, valid_TB) for x in (x_TBE, spoilt))
+  np.testing.assert_array_equal(one[0][0], other[0][0])
+  np.testing.assert_array_equal(one[1][0]['recurrent'], other[1][0]['recurrent'])
+  jax.tree.map(np.testing.assert_array_equal, one[1][2], other[1][2])
+
+
+@needs_numba
 def test_functions_of_the_gates_are_exact_to_rounding():
   from numba import njit
 

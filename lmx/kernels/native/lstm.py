@@ -95,12 +95,9 @@ def _activate(work: Any, place: Any, is_valid: Any, gates: Any, h: Any, c: Any, 
 def _forward(block: Any) -> Any:
   """Do a thread's part of `forward`."""
   thread, count, frame = enter(block)
-  u_DG, b, valid_TB = (
-    matrix(frame, ARGUMENTS, 1, F32),
-    matrix(frame, ARGUMENTS, 2, F32),
-    matrix(frame, ARGUMENTS, 5, I32),
-  )
+  u_DG, b = matrix(frame, ARGUMENTS, 1, F32), matrix(frame, ARGUMENTS, 2, F32)
   h_BD, c_BD = matrix(frame, ARGUMENTS, 3, F32), matrix(frame, ARGUMENTS, 4, F32)
+  valid_TB = matrix(frame, ARGUMENTS, 5, I32)
   gates, h, c = matrix(frame, RESULTS, 0, F32), matrix(frame, RESULTS, 1, F32), matrix(frame, RESULTS, 2, F32)
   panels, packed = matrix(frame, RESULTS, 3, F32), matrix(frame, RESULTS, 4, F32)
   (T, B), D = valid_TB.shape, h.shape[1]
@@ -158,21 +155,21 @@ def _differentiate(
     _get(dh_step, at, first, last, work, _DY + x)
     _get(dh_BD, low + r, first, last, work, _DH + x)
     _get(dc_BD, low + r, first, last, work, _DC + x)
-    kept = np.float32(is_valid[low + r] != 0)
     target = work[_VALID + x : _VALID + x + COLUMNS]
     for j in range(COLUMNS):
-      target[j] = kept
+      target[j] = is_valid[low + r]
   for j in range(rows * COLUMNS):
     i, f, g, o = work[j + _I], work[j + _F], work[j + _G], work[j + _O]
-    before, dh, dc, kept = work[j + _C], work[j + _DH] + work[j + _DY], work[j + _DC], work[j + _VALID]
+    before, dh, dc = work[j + _C], work[j + _DH] + work[j + _DY], work[j + _DC]
+    is_step, none = work[j + _VALID] != 0, np.float32(0)
     size = tanh(f * before + i * g)
-    inner = kept * (dc + dh * o * (np.float32(1) - size * size))
-    work[j + _I] = inner * g * i * (np.float32(1) - i)
-    work[j + _F] = inner * before * f * (np.float32(1) - f)
-    work[j + _G] = inner * i * (np.float32(1) - g * g)
-    work[j + _O] = kept * dh * size * o * (np.float32(1) - o)
-    work[j + _DH] = dh - kept * dh
-    work[j + _DC] = inner * f + (dc - kept * dc)
+    inner = dc + dh * o * (np.float32(1) - size * size)
+    work[j + _I] = inner * g * i * (np.float32(1) - i) if is_step else none
+    work[j + _F] = inner * before * f * (np.float32(1) - f) if is_step else none
+    work[j + _G] = inner * i * (np.float32(1) - g * g) if is_step else none
+    work[j + _O] = dh * size * o * (np.float32(1) - o) if is_step else none
+    work[j + _DH] = none if is_step else dh
+    work[j + _DC] = inner * f if is_step else dc
   for r in range(rows):
     at, x = step + low + r, r * COLUMNS
     for k in range(4):
