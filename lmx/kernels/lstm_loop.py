@@ -57,7 +57,8 @@ def _call(name: str, shapes: list[tuple[int, ...]], panels: int, B: int, *inputs
   threads = native.count_threads(panels * -(-B // product.ROWS))
   results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
   call = jax.ffi.ffi_call(name, results, input_output_aliases={0: 0})
-  return call(*inputs, jnp.full((1, 1), threads, jnp.int32))
+  floats = [x if x.dtype == jnp.int32 else x.astype(jnp.float32) for x in inputs]
+  return call(*floats, jnp.full((1, 1), threads, jnp.int32))
 
 
 def _forward(
@@ -69,7 +70,8 @@ def _forward(
   T, B, _ = x_TBE.shape
   D, G = weights.u_DG.shape
   panels = -(-D // product.COLUMNS)
-  valid_TB = jnp.ones((T, B), jnp.int32) if valid_TB is None else valid_TB.astype(jnp.int32)
+  valid_TB = jnp.broadcast_to(True if valid_TB is None else valid_TB != 0, (T, B)).astype(jnp.int32)
+  carry = tuple(jnp.broadcast_to(x, (B, D)) for x in carry)
   inputs = (dot(x_TBE, weights.w_EG), weights.u_DG, weights.b_G[None], *carry, valid_TB)
   shapes = [(T, B, G), (T + 1, B, D), (T + 1, B, D), (4 * panels, D * product.COLUMNS), (2, B * D)]
   gates_TBG, h_TBD, c_TBD, *_ = _call(lstm.FORWARD, shapes, panels, B, *inputs)

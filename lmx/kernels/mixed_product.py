@@ -166,8 +166,8 @@ def _dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
   if placement.is_one_device('cpu'):
     # As matrices: of more axes, XLA on a CPU transposes the kernel for the gradient of x, and the kernel's gradient.
     rows, X, Y = x_RX.shape[: x_RX.ndim - axes], kernel_XY.shape[:axes], kernel_XY.shape[axes:]
-    y_RY = x_RX.reshape(-1, math.prod(X)) @ kernel_XY.reshape(math.prod(X), math.prod(Y))
-    return y_RY.reshape(*rows, *Y)
+    y_RY = x_RX.reshape(math.prod(rows), math.prod(X)) @ kernel_XY.reshape(math.prod(X), math.prod(Y))
+    return y_RY.reshape((*rows, *Y))
   contracted = tuple(range(x_RX.ndim - axes, x_RX.ndim)), tuple(range(axes))
   return jax.lax.dot_general(x_RX, kernel_XY, (contracted, ((), ())))
 

@@ -100,6 +100,18 @@ def test_steps_that_do_not_count_pass_no_gradient_whatever_they_read():
 
 
 @needs_numba
+def test_a_mask_of_numbers_and_weights_of_another_type_are_read_as_by_the_scan():
+  params, x_TBE, carry, _ = case(3, 4, 2, 7)
+  valid_T1 = np.array([[1.0], [0.0], [0.3]], np.float32)
+  params = {**params, 'recurrent': params['recurrent'].astype(jnp.bfloat16)}
+  with placement.scope(placement.of_process()):
+    run = lambda backend: jax.vjp(  # noqa: E731
+      lambda x_TBE: recurrent.layer('lstm', params, x_TBE, carry, valid_T1 != 0, backend=backend)[0], x_TBE
+    )
+    np.testing.assert_allclose(run('numba')[0], run('scan')[0], rtol=1e-5, atol=1e-6)
+
+
+@needs_numba
 def test_functions_of_the_gates_are_exact_to_rounding():
   from numba import njit
 
@@ -119,6 +131,7 @@ def test_functions_of_the_gates_are_exact_to_rounding():
   exact = x.astype(np.float64)
   with np.errstate(over='ignore'):
     np.testing.assert_allclose(s, 1 / (1 + np.exp(-exact)), rtol=3e-7, atol=2e-38)
+  assert not s[x < -88].any() and (t[x > 88] == 1).all()
   np.testing.assert_allclose(t, np.tanh(exact), rtol=3e-7)
 
 

@@ -154,7 +154,7 @@ def test_other_products_of_a_loop_are_as_they_were(monkeypatch, change):
     np.testing.assert_array_equal(mixed_product.dot(x.astype(kernel.dtype), kernel, 1), np.full((len(x), 6), 8))
 
 
-@pytest.mark.parametrize(('x', 'kernel', 'axes'), SHAPES)
+@pytest.mark.parametrize(('x', 'kernel', 'axes'), [*SHAPES, ((5,), (5,), 1), ((2, 0), (0, 3), 1)])
 def test_one_cpu_multiplies_matrices(x, kernel, axes):
   random = np.random.default_rng(0)
   x, kernel = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in (x, kernel))

@@ -35,7 +35,8 @@ def exp(x: Any) -> Any:
 @njit(**FAST)
 def sigmoid(x: Any) -> Any:
   """Return 1 / (1 + e^-x), and NaN of NaN."""
-  e = exp(-min(abs(x), np.float32(87)))
+  size = abs(x)
+  e = exp(-min(size, np.float32(87))) if size < np.float32(87) else np.float32(0)
   share = np.float32(1) / (np.float32(1) + e)
   return share if x >= 0 else (e * share if x < 0 else x)
 
