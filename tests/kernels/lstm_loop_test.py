@@ -106,7 +106,7 @@ def test_a_mask_of_numbers_and_weights_of_another_type_are_read_as_by_the_scan()
   params = {**params, 'recurrent': params['recurrent'].astype(jnp.bfloat16)}
   with placement.scope(placement.of_process()):
     run = lambda backend: jax.vjp(  # noqa: E731
-      lambda x_TBE: recurrent.layer('lstm', params, x_TBE, carry, valid_T1 != 0, backend=backend)[0], x_TBE
+      lambda x_TBE: recurrent.layer('lstm', params, x_TBE, carry, valid_T1, backend=backend)[0], x_TBE
     )
     np.testing.assert_allclose(run('numba')[0], run('scan')[0], rtol=1e-5, atol=1e-6)
 
