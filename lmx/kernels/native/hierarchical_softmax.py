@@ -16,7 +16,7 @@ from numba import cfunc, njit
 from lmx.kernels.native import threads
 from lmx.kernels.native.elementary import COMPILED, FAST
 from lmx.kernels.native.frame import ARGUMENTS, F32, I8, I32, RESULTS, is_question, matrix, prefetch
-from lmx.kernels.native.threads import claim, enter, finish, meet, start
+from lmx.kernels.native.threads import claim, enter, meet, share
 from lmx.kernels.native.windows import (
   add_rows,
   bounds,
@@ -31,7 +31,7 @@ from lmx.kernels.native.windows import (
 )
 
 SYMBOL = 'lmx_word2vec_tree'
-_thread, _address = threads.named(SYMBOL)
+_thread = threads.named(SYMBOL)
 
 
 @njit(**FAST)
@@ -94,7 +94,7 @@ def _score(output_VD: Any, node_L: Any, count_T: Any, spans: Any, h_QW: Any, is_
     K = count_T[t]
     if t + 1 < count_T.size:
       for k in range(at + K, at + K + count_T[t + 1]):
-        prefetch(output_VD, node_L[k], 0, output_VD.shape[1])
+        prefetch(output_VD, node_L[k], 0, D)
     if first_T[t] != last_T[t]:
       low, high = (t, t) if is_cbow else (first_T[t], last_T[t])
       for q in range(low, high + 1):
@@ -158,7 +158,7 @@ def _add_to_nodes(
     if t + 1 < count_T.size:
       for k in range(at + K, at + K + count_T[t + 1]):
         if node_L[k] % count == thread:
-          prefetch(output_VD, node_L[k], 0, output_VD.shape[1])
+          prefetch(output_VD, node_L[k], 0, D)
     if first_T[t] != last_T[t]:
       low, high = (t, t) if is_cbow else (first_T[t], last_T[t])
       for k in range(K):
@@ -301,7 +301,5 @@ def operation(frame: Any) -> Any:
     sums_B5, tokens = matrix(frame, RESULTS, 2, F32), matrix(frame, ARGUMENTS, 2, I32)
     clear(sums_B5, 0, sums_B5.shape[0])
     loops, count = tokens.shape[0] // sums_B5.shape[0], matrix(frame, ARGUMENTS, 9, I32)[0, 2]
-    block, handle, started = start(frame, _address(), count, loops)
-    _thread(block.ctypes.data)
-    finish(handle, started)
+    share(frame, _thread(), count, loops)
   return 0

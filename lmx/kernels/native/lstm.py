@@ -18,11 +18,11 @@ from lmx.kernels.native import threads
 from lmx.kernels.native.elementary import COMPILED, FAST, sigmoid, tanh
 from lmx.kernels.native.frame import ARGUMENTS, F32, I32, OPTIONS, RESULTS, is_question, matrix, prefetch
 from lmx.kernels.native.product import COLUMNS, ROWS, add_product, blocks, pack_panel, pack_rows, pack_transposed_panel
-from lmx.kernels.native.threads import enter, finish, meet, start
+from lmx.kernels.native.threads import enter, meet, share
 
 FORWARD, BACKWARD = 'lmx_lstm_forward', 'lmx_lstm_backward'
-_forward_thread, _forward_address = threads.named(FORWARD)
-_backward_thread, _backward_address = threads.named(BACKWARD)
+_forward_thread = threads.named(FORWARD)
+_backward_thread = threads.named(BACKWARD)
 
 # A thread's workspace holds these parts for some rows and units of the state, (ROWS, COLUMNS) each, side by side.
 _BLOCK = ROWS * COLUMNS
@@ -237,9 +237,7 @@ def forward(frame: Any) -> Any:
   (panels, D COLUMNS) and for h (2, B D).
   """
   if not is_question(frame):
-    block, handle, started = start(frame, _forward_address(), matrix(frame, ARGUMENTS, 6, I32)[0, 0], 0)
-    _forward_thread(block.ctypes.data)
-    finish(handle, started)
+    share(frame, _forward_thread(), matrix(frame, ARGUMENTS, 6, I32)[0, 0], 0)
   return 0
 
 
@@ -253,7 +251,5 @@ def backward(frame: Any) -> Any:
   memory for U (panels, 4 D COLUMNS) and for the gradient of the gates (2, B 4 D).
   """
   if not is_question(frame):
-    block, handle, started = start(frame, _backward_address(), matrix(frame, ARGUMENTS, 7, I32)[0, 0], 0)
-    _backward_thread(block.ctypes.data)
-    finish(handle, started)
+    share(frame, _backward_thread(), matrix(frame, ARGUMENTS, 7, I32)[0, 0], 0)
   return 0

@@ -16,7 +16,7 @@ from numba import cfunc, njit
 from lmx.kernels.native import threads
 from lmx.kernels.native.elementary import COMPILED, FAST
 from lmx.kernels.native.frame import ARGUMENTS, F32, I32, RESULTS, is_question, matrix
-from lmx.kernels.native.threads import claim, enter, finish, meet, start
+from lmx.kernels.native.threads import claim, enter, meet, share
 from lmx.kernels.native.windows import (
   add_product,
   add_rows,
@@ -32,7 +32,7 @@ from lmx.kernels.native.windows import (
 )
 
 SYMBOL = 'lmx_word2vec_negative'
-_thread, _address = threads.named(SYMBOL)
+_thread = threads.named(SYMBOL)
 
 
 @njit(**FAST)
@@ -180,7 +180,5 @@ def operation(frame: Any) -> Any:
     sums_B5, tokens = matrix(frame, RESULTS, 2, F32), matrix(frame, ARGUMENTS, 2, I32)
     clear(sums_B5, 0, sums_B5.shape[0])
     loops, count = tokens.shape[0] // sums_B5.shape[0], matrix(frame, ARGUMENTS, 7, I32)[0, 2]
-    block, handle, started = start(frame, _address(), count, loops)
-    _thread(block.ctypes.data)
-    finish(handle, started)
+    share(frame, _thread(), count, loops)
   return 0

@@ -1,7 +1,7 @@
 """Threads within an operation compiled by Numba: they share its loops and wait for each other, without Python.
 
-XLA runs an operation in one thread. `start` starts the others (POSIX threads), which last as long as the operation,
-some milliseconds. They divide work in two ways: a thread takes the next piece when it has done one (`claim`), and all
+XLA runs an operation in one thread. `share` starts others (POSIX threads), which last as long as the operation, some
+milliseconds. They divide work in two ways: a thread takes the next piece when it has done one (`claim`), and all
 of them meet before anything is read that another has written (`meet`). Waiting is a loop, since it takes less than a
 microsecond where every thread has a core; where not, the thread lets others have its core.
 
@@ -83,8 +83,8 @@ def meet(block: Any, threads: Any, index: Any) -> None:
   _await(block, _MET, (index + 1) * threads)
 
 
-def named(name: str) -> tuple[Any, Any]:
-  """Return the function of a thread that `define` gives this name, and the Numba function () -> its address.
+def named(name: str) -> Any:
+  """Return the Numba function () -> the address of a thread's function, to which `define` gives this name.
 
   By its name a function is compiled once, not again with each that calls it.
   """
@@ -98,7 +98,7 @@ def named(name: str) -> tuple[Any, Any]:
 
     return types.int64(), build
 
-  return types.ExternalFunction(name, types.int64(types.int64)), address
+  return address
 
 
 def define(name: str, function: Any) -> None:
@@ -106,9 +106,20 @@ def define(name: str, function: Any) -> None:
   llvmlite.binding.add_symbol(name, function.address)
 
 
+@intrinsic
+def _call(typing: Any, function: Any, block: Any) -> Any:
+  """Call a thread's function, given by its address, in this thread."""
+
+  def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    word = ir.IntType(64)
+    return builder.call(builder.inttoptr(args[0], ir.FunctionType(word, [word]).as_pointer()), [args[1]])
+
+  return types.int64(types.int64, types.int64), build
+
+
 @njit(**OPTIONS)
-def start(frame: Any, function: Any, threads: Any, loops: Any) -> Any:
-  """Start threads beside this one; return (block, their handles, number of them). The caller then works too.
+def share(frame: Any, function: Any, threads: Any, loops: Any) -> None:
+  """Do the work of an operation by several threads, of which this is one.
 
   Args:
     frame: address of the call frame, for `enter`.
@@ -125,11 +136,6 @@ def start(frame: Any, function: Any, threads: Any, loops: Any) -> Any:
       break
     started += 1
   _add(block.ctypes.data, _THREADS, started + 1)
-  return block, handle, started
-
-
-@njit(**OPTIONS)
-def finish(handle: Any, started: Any) -> None:
-  """Wait for the threads to end."""
+  _call(function, block.ctypes.data)
   for i in range(started):
     _join(handle[i], 0)
