@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import llvmlite.binding
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, cfunc, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -72,7 +74,10 @@ def is_question(frame: Any) -> Any:
   return True
 
 
-@njit(**OPTIONS)
+_WORDS = types.UniTuple(types.int64, 3)
+
+
+@njit([(*_WORDS, x) for x in (types.float32, types.int32, types.int8)], **OPTIONS)  # else once for each index
 def matrix(frame: Any, word: Any, index: Any, element: Any) -> Any:
   """Return argument or result number `index` as a matrix: its last axis, and all others in one.
 
@@ -108,6 +113,28 @@ def prefetch(table_VD: Any, row: Any, first: Any, last: Any) -> None:
   address = table_VD.ctypes.data + 4 * np.int64(row) * table_VD.shape[1]
   for at in range(address + 4 * first, address + 4 * last, 64):
     _prefetch(at)
+
+
+def once(name: str, signature: str) -> Callable[[Callable[..., Any]], Any]:
+  """Return the decorator of a function that is compiled once, and that others then call by its name.
+
+  A function of `njit` is compiled again with each that calls it, and with those that call these.
+
+  Args:
+    name: name for all of the process.
+    signature: Numba's types of result and arguments.
+  """
+
+  def decorate(function: Callable[..., Any]) -> Any:
+    compiled = cfunc(signature, error_model='numpy', cache=OPTIONS['cache'])(function)
+    llvmlite.binding.add_symbol(name, compiled.address)
+    _KEPT.append(compiled)
+    return types.ExternalFunction(name, compiled._sig)
+
+  return decorate
+
+
+_KEPT: list[Any] = []  # what `once` has compiled, which lives as long as it may be called
 
 
 def register(name: str, operation: Any) -> None:

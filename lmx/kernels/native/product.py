@@ -20,7 +20,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from lmx.kernels.native.frame import OPTIONS
+from lmx.kernels.native.frame import OPTIONS, once
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 _IS_ARM = platform.machine().lower() in ('arm64', 'aarch64')
@@ -38,8 +38,8 @@ _FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 
 
-def _emit(builder: Any, rows: int, args: Any, end: Any) -> None:
-  """Write the code of `_multiply` for a block of `rows` rows; then go to `end`."""
+def _emit(builder: Any, rows: int, is_packed: bool, args: Any, end: Any) -> None:
+  """Write the code of a product for a block of `rows` rows; then go to `end`."""
   a, b, c, K = args
 
   def at(base: Any, offset: Any, kind: Any) -> Any:
@@ -62,10 +62,10 @@ def _emit(builder: Any, rows: int, args: Any, end: Any) -> None:
   sums = [builder.phi(_VECTOR) for _ in places]
   row = builder.mul(k, ir.Constant(_WORD, COLUMNS))
   halves = [load(b, builder.add(row, ir.Constant(_WORD, v)), _VECTOR) for v in (0, LANES)]
-  column = builder.mul(k, ir.Constant(_WORD, rows))
+  between, column = (1, builder.mul(k, ir.Constant(_WORD, rows))) if is_packed else (COLUMNS, k)
   after = []
   for r in range(rows):
-    factor = load(a, builder.add(column, ir.Constant(_WORD, r)), _FLOAT)
+    factor = load(a, builder.add(column, ir.Constant(_WORD, r * between)), _FLOAT)
     factor = builder.insert_element(undefined, factor, ir.Constant(ir.IntType(32), 0))
     factor = builder.shuffle_vector(factor, undefined, lanes)
     after += [builder.call(fma, [factor, half, sums[2 * r + i]]) for i, half in enumerate(halves)]
@@ -80,22 +80,41 @@ def _emit(builder: Any, rows: int, args: Any, end: Any) -> None:
   builder.branch(end)
 
 
-@intrinsic
-def _multiply(typing: Any, rows: Any, a: Any, b: Any, c: Any, K: Any) -> Any:
-  """Add `rows` packed rows at address a times the panel at b to what is at c."""
+def _product(is_packed: bool) -> Any:
+  """Return the Numba function (rows, a, b, c, K): add `rows` rows at address a times the panel at b to what is at c.
 
-  def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    end = builder.append_basic_block()
-    choice = builder.switch(args[0], end)
-    for r in range(1, ROWS + 1):
-      block = builder.append_basic_block()
-      choice.add_case(ir.Constant(_WORD, r), block)
-      builder.position_at_end(block)
-      _emit(builder, r, args[1:], end)
-    builder.position_at_end(end)
-    return context.get_dummy_value()
+  The rows are packed, or rows of a panel.
+  """
 
-  return types.void(*[types.int64] * 5), build
+  @intrinsic
+  def multiply(typing: Any, rows: Any, a: Any, b: Any, c: Any, K: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+      end = builder.append_basic_block()
+      choice = builder.switch(args[0], end)
+      for r in range(1, ROWS + 1):
+        block = builder.append_basic_block()
+        choice.add_case(ir.Constant(_WORD, r), block)
+        builder.position_at_end(block)
+        _emit(builder, r, is_packed, args[1:], end)
+      builder.position_at_end(end)
+      return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), build
+
+  return multiply
+
+
+_packed_product, _part_product = _product(True), _product(False)
+
+
+@once('lmx_product', 'void(int64, int64, int64, int64, int64)')
+def _multiply(rows: Any, a: Any, b: Any, c: Any, K: Any) -> None:
+  _packed_product(rows, a, b, c, K)
+
+
+@once('lmx_part_product', 'void(int64, int64, int64, int64, int64)')
+def _multiply_part(rows: Any, a: Any, b: Any, c: Any, K: Any) -> None:
+  _part_product(rows, a, b, c, K)
 
 
 @njit(**OPTIONS)
@@ -111,6 +130,19 @@ def add_product(rows: Any, packed_M: Any, start: Any, panel: Any, c: Any) -> Non
   """
   K = panel.size // COLUMNS
   _multiply(rows, packed_M.ctypes.data + 4 * start * K, panel.ctypes.data, c.ctypes.data, K)
+
+
+@njit(**OPTIONS)
+def add_part_product(rows: Any, part: Any, panel: Any, c: Any) -> None:
+  """Add the first columns of rows of a panel, (at least rows, COLUMNS), times another panel to c, as `add_product`.
+
+  Args:
+    rows: number of rows, 1 to ROWS.
+    part: the rows.
+    panel: (K COLUMNS,), K from 1 to COLUMNS.
+    c: (at least rows, COLUMNS).
+  """
+  _multiply_part(rows, part.ctypes.data, panel.ctypes.data, c.ctypes.data, panel.size // COLUMNS)
 
 
 @njit(**OPTIONS)
@@ -137,6 +169,77 @@ def pack_panel(w_KN: Any, first: Any, last: Any, panel: Any) -> None:
       row[j] = source[j]
     for j in range(source.size, COLUMNS):
       row[j] = 0
+
+
+@intrinsic
+def _transposition(typing: Any, source: Any, rows: Any, target: Any, columns: Any) -> Any:
+  """Transpose LANES x LANES numbers from address `source` to `target`, whose rows are so many numbers apart."""
+
+  def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def place(base: Any, stride: Any, row: int) -> Any:
+      numbers = builder.mul(stride, ir.Constant(_WORD, 4 * row))
+      return builder.inttoptr(builder.add(base, numbers), _VECTOR.as_pointer())
+
+    vectors = []
+    for i in range(LANES):
+      vectors.append(builder.load(place(args[0], args[1], i)))
+      vectors[-1].align = 4
+    span = 1
+    while span < LANES:  # exchange the off-diagonal squares of `span` numbers of each pair of rows
+      upper = [e if not e & span else LANES + e - span for e in range(LANES)]
+      lower = [e + span if not e & span else LANES + e for e in range(LANES)]
+      masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), mask) for mask in (upper, lower)]
+      for i in (i for i in range(LANES) if not i & span):
+        pair = vectors[i], vectors[i + span]
+        vectors[i], vectors[i + span] = (builder.shuffle_vector(*pair, mask) for mask in masks)
+      span *= 2
+    for i, vector in enumerate(vectors):
+      builder.store(vector, place(args[2], args[3], i)).align = 4
+    return context.get_dummy_value()
+
+  return types.void(*[types.int64] * 4), build
+
+
+@once('lmx_transpose', 'void(int64, int64, int64, int64)')
+def _transpose(source: Any, rows: Any, target: Any, columns: Any) -> None:
+  _transposition(source, rows, target, columns)
+
+
+@njit(**OPTIONS)
+def pack_transposed(x: Any, row: Any, rows: Any, first: Any, width: Any, panel: Any) -> None:
+  """Copy a part of a matrix, transposed, to a panel, and zeros to the rest of it.
+
+  Args:
+    x: the matrix.
+    row: its first row of the part.
+    rows: number of rows, at most COLUMNS.
+    first: its first column of the part.
+    width: number of columns.
+    panel: (width COLUMNS,).
+  """
+  squares = rows // LANES * LANES
+  for k in range(0, width - LANES + 1, LANES):
+    for j in range(0, squares, LANES):
+      source = x.ctypes.data + 4 * ((row + j) * x.shape[1] + first + k)
+      _transpose(source, x.shape[1], panel.ctypes.data + 4 * (k * COLUMNS + j), COLUMNS)
+  for k in range(width):
+    for j in range(squares if k < width // LANES * LANES else 0, rows):
+      panel[k * COLUMNS + j] = x[row + j, first + k]
+    for j in range(rows, COLUMNS):
+      panel[k * COLUMNS + j] = 0
+
+
+@njit(**OPTIONS)
+def put_transposed(panel: Any, x: Any, row: Any, rows: Any, first: Any, width: Any) -> None:
+  """Copy a panel, transposed, to a part of a matrix; arguments as in `pack_transposed`."""
+  squares = rows // LANES * LANES
+  for j in range(0, squares, LANES):
+    for k in range(0, width - LANES + 1, LANES):
+      target = x.ctypes.data + 4 * ((row + j) * x.shape[1] + first + k)
+      _transpose(panel.ctypes.data + 4 * (k * COLUMNS + j), COLUMNS, target, x.shape[1])
+  for j in range(rows):
+    for k in range(width // LANES * LANES if j < squares else 0, width):
+      x[row + j, first + k] = panel[k * COLUMNS + j]
 
 
 @njit(**OPTIONS)
