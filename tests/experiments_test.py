@@ -301,8 +301,8 @@ def test_runs_begun_before_the_rules_of_computation_continue(path, variant):
   now = resolve.load(f'{path}:{variant}')
   flat = flatten_dict(now.to_dict(), keep_empty_nodes=True, sep='.')
   later = {key for rule in semantics.RULES.values() for key in rule.old}
-  later -= {'model.alpha', 'model.beta', 'model.mix_l2', 'optim.layer_decay_form'}  # older than their rules
-  kept = {key: x for key, x in flat.items() if key not in later and not key.startswith('semantics')}
+  older = {'model.alpha', 'model.attention', 'model.beta', 'model.mix_l2', 'optim.layer_decay_form'}  # than their rules
+  kept = {key: x for key, x in flat.items() if key not in later - older and not key.startswith('semantics')}
   saved = resolve.resolve(unflatten_dict(kept, sep='.'), saved=True)
   assert saved.semantics.to_dict() == dict.fromkeys(now.semantics, 0)
   assert semantics.old_settings(saved).items() <= resolve.flatten(saved).items()

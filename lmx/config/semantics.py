@@ -72,6 +72,12 @@ def _loop_by_numba(config: Config) -> bool:
   return model['name'] in ('awd_lstm', 'rnn_lm') and model['cell'] == 'lstm' and chosen
 
 
+def _attention_by_numba(config: Config) -> bool:
+  model = config['model']
+  chosen = model.get('attention') in ('auto', 'numba', 'without_numba')  # 'auto' becomes one of the others
+  return chosen and model['name'] not in ('transformer_xl', 'xlnet')  # whose attention is relative
+
+
 RULES: dict[str, Rule] = {
   'matmul_precision': Rule(
     'float32 products of float32 models have float32 operands on a TPU or GPU, not bfloat16 or TF32',
@@ -134,6 +140,12 @@ RULES: dict[str, Rule] = {
     "where Numba is installed, an LSTM's loop on a CPU is one operation in training, which rounds otherwise",
     _loop_by_numba,
     {'model.backend': 'xla'},
+    in_evaluation=False,
+  ),
+  'numba_attention': Rule(
+    'where Numba is installed, attention on a CPU is one operation in training, which rounds otherwise',
+    _attention_by_numba,
+    {'model.attention': 'without_numba'},
     in_evaluation=False,
   ),
   'byte_offsets': Rule(

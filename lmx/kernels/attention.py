@@ -10,11 +10,15 @@
 - 'rows': a kernel for TPUs with dropout (lmx/kernels/row_attention.py), within the limits of `rows_obstacle`.
 - 'chunked': a loop over chunks of queries, of all rows and heads at once (lmx/kernels/chunked_attention.py). Its memory
   is linear in the length, for every mask, type and width; for GPUs and TPUs where no kernel serves.
-- 'auto': the first of 'cudnn' on a GPU, 'rows' and 'splash' on a TPU from `KERNEL_FROM` queries on, within limits;
-  'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; 'chunked' on other platforms for at least
-  `CHUNKED_FROM`, and on a GPU always with dropout; else 'xla'.
+- 'numba': operations that Numba compiles (lmx/kernels/head_attention.py), in float32 on a single CPU device, where
+  there is a gradient and at least `NUMBA_FROM` scores a head; else as 'without_numba', so that what was trained on a
+  CPU can be used elsewhere.
+- 'without_numba': the first of 'cudnn' on a GPU, 'rows' and 'splash' on a TPU from `KERNEL_FROM` queries on, within
+  limits; 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; 'chunked' on other platforms for
+  at least `CHUNKED_FROM`, and on a GPU always with dropout; else 'xla'.
+- 'auto': as 'without_numba'; a run begins with one of 'numba' and 'without_numba' in its place (`settle`).
 
-'xla', 'rows', 'blocked' and 'chunked' have dropout of the probabilities, with the same mask
+'xla', 'rows', 'blocked', 'chunked' and 'numba' have dropout of the probabilities, with the same mask
 (lmx/kernels/hash_dropout.py). cuDNN's dropout has a mask of its own and no public interface in JAX.
 
 Axes: G rows x heads, Q and C queries and keys of a block.
@@ -22,7 +26,9 @@ Axes: G rows x heads, Q and C queries and keys of a block.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -30,13 +36,15 @@ import jax.numpy as jnp
 
 from lmx import placement
 from lmx.errors import InputError
-from lmx.kernels import chunked_attention, hash_dropout
+from lmx.kernels import chunked_attention, hash_dropout, head_attention, native
 from lmx.kernels.patterns import Pattern, reach
 from lmx.types import Array
 
-BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'rows', 'blocked', 'chunked')
+BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'rows', 'blocked', 'chunked', 'numba', 'without_numba')
+AUTOMATIC = ('auto', 'numba', 'without_numba')  # select by device and shapes
 TPU_KERNELS = ('rows', 'splash')
 BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' selects 'blocked' on a CPU
+NUMBA_FROM = 2**12  # scores of a head from which 'numba' is faster than XLA
 CHUNKED_FROM = 2**20  # scores of a head from which 'auto' selects 'chunked' on other platforms
 KERNEL_FROM = 256  # queries from which 'auto' selects a kernel on a TPU
 ROWS_TO = 1024  # keys to which 'rows' serves: a block of whole rows of scores fits the chip
@@ -80,6 +88,10 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
     InputError: a kernel was set outside its limits.
   """
   here, scores = placement.current(), q_BTHK.shape[1] * k_BSHK.shape[1]
+  if backend in ('numba', 'without_numba'):
+    is_plain = q_BTHK.dtype == jnp.float32 and mask.pattern is None and mask.aligned()
+    fits = is_plain and placement.is_one_device('cpu') and scores >= NUMBA_FROM
+    return 'numba' if fits and backend == 'numba' else choose('auto', q_BTHK, k_BSHK, mask, rate)
   if here is None and backend not in ('blocked', 'chunked'):  # only shapes are computed, or the equation
     return 'xla'
   obstacles = {
@@ -99,6 +111,17 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
   if here is not None and here.platform != 'cpu':
     return 'chunked' if scores >= CHUNKED_FROM or here.platform == 'gpu' and rate else 'xla'
   return 'blocked' if placement.is_one_device('cpu') and scores >= BLOCKED_FROM else 'xla'
+
+
+def settle(cfg: Any) -> Any:
+  """Return a model's config with the backend by which a run is resumed: of 'auto', 'numba' where a CPU can run it.
+
+  Else it is 'without_numba'.
+  """
+  if cfg.attention != 'auto':
+    return cfg
+  fits = cfg.dtype == 'float32' and native.has_products()
+  return dataclasses.replace(cfg, attention='numba' if fits else 'without_numba')
 
 
 def _elsewhere(platform: str) -> str | None:
@@ -149,6 +172,7 @@ def cudnn_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
 
 
 def fused(
+  equation: Callable[..., Array],
   q_BTHK: Array,
   k_BSHK: Array,
   v_BSHK: Array,
@@ -158,31 +182,35 @@ def fused(
   backend: str = 'auto',
   rate: float = 0.0,
   key: Array | None = None,
-) -> Array | None:
-  """Return attention by the implementation that `backend` selects, or None for 'xla', the equation.
+) -> Array:
+  """Return attention by the implementation that `backend` selects; `equation` is that of 'xla'.
 
   Raises:
     InputError: 'cudnn' was set and cannot run; the message gives the reason.
   """
   choice = choose(backend, q_BTHK, k_BSHK, mask, rate)
+  arguments = q_BTHK, k_BSHK, v_BSHK, mask
+  options: dict[str, Any] = {'causal': causal, 'rate': rate, 'key': key}
+  if choice == 'numba':
+    return head_attention.attention(functools.partial(fused, equation), *arguments, **options)
   if choice == 'blocked':
-    return blocked(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
+    return blocked(*arguments, **options)
   if choice == 'chunked':
-    return chunked_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
+    return chunked_attention.attention(*arguments, **options)
   if choice in TPU_KERNELS:
     from lmx.kernels import row_attention, splash_attention  # import Pallas, which takes a second
 
     if choice == 'splash':
-      return splash_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)
-    return row_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
+      return splash_attention.attention(*arguments, causal=causal)
+    return row_attention.attention(*arguments, **options)
   if choice == 'cudnn':
     try:
-      return cudnn(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)
+      return cudnn(*arguments, causal=causal)
     except RuntimeError as error:  # a release of cuDNN, or a GPU, without the kernel
       if backend == 'cudnn':
         raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
-      return chunked_attention.attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)
-  return None
+      return chunked_attention.attention(*arguments, causal=causal)
+  return equation(*arguments, **options)
 
 
 def cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: Mask, *, causal: bool) -> Array:

@@ -15,7 +15,7 @@ from lmx.kernels.mixed_product import einsum
 from lmx.layers.masks import AttentionMask
 from lmx.types import Array
 
-BACKENDS = kernels.BACKENDS
+BACKENDS, settle = kernels.BACKENDS, kernels.settle
 
 
 def probabilities(q_BTHK: Array, k_BSHK: Array, mask: AttentionMask, causal: bool) -> Array:
@@ -72,5 +72,4 @@ def attend(
     InputError: 'cudnn' was set and cannot run; the message gives the reason.
   """
   rate = 0.0 if key is None else rate
-  fast = kernels.fused(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, backend=backend, rate=rate, key=key)
-  return attention(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key) if fast is None else fast
+  return kernels.fused(attention, q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, backend=backend, rate=rate, key=key)

@@ -151,7 +151,7 @@ def attend(
 
 def _has_kernel(plan: Plan, q_BTHK: Array, mask: AttentionMask, backend: str) -> bool:
   """Return True if a kernel for TPUs computes attention to summary columns."""
-  if plan.pattern != 'fixed' or plan.sets == 'first' or backend not in ('auto', *kernels.TPU_KERNELS):
+  if plan.pattern != 'fixed' or plan.sets == 'first' or backend not in (*kernels.AUTOMATIC, *kernels.TPU_KERNELS):
     return False
   B, T, H, K = q_BTHK.shape
   S = -(-T // plan.stride) * plan.summary + (T if plan.sets == 'merged' else 0)

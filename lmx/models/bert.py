@@ -26,6 +26,7 @@ from lmx.errors import InputError, check_choice, check_heads, check_least, check
 from lmx.kernels import mixed_product
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, dropout, embedding, masks, softmax, transformer
+from lmx.layers.attention import settle as settle
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
 from lmx.placement import constrain

@@ -31,6 +31,7 @@ from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
+from lmx.layers.attention import settle as settle
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
 from lmx.types import Array, Batch, Features, Params, State

@@ -26,6 +26,7 @@ import dataclasses
 
 from lmx.errors import check_range
 from lmx.layers import encoder_decoder, quaternion, softmax
+from lmx.layers.attention import settle as settle
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True

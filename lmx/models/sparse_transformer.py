@@ -41,6 +41,7 @@ from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, dropout, embedding, kv_cache, masks, softmax, sparse_attention, transformer
+from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
 from lmx.types import Array, Batch, Features, Params, State
 

@@ -43,6 +43,7 @@ from lmx.errors import InputError, check_choice, check_heads, check_least, check
 from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention as attention_lib
 from lmx.layers import decoder_block, embedding, encoder_decoder, narrow_attention, sinusoids, softmax, transformer
+from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
 from lmx.types import Array, Batch, Features, Params, State
 

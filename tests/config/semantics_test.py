@@ -100,6 +100,19 @@ def test_an_lstm_of_before_keeps_its_loop(tmp_path, backend):
   assert continued.model.backend == {'auto': 'xla', 'custom': 'custom'}[backend]
 
 
+@pytest.mark.parametrize('kernel', ['auto', 'blocked'])
+def test_a_transformer_of_before_keeps_its_attention(tmp_path, kernel):
+  now = resolve.load('experiments/gpt2/quickstart.py:tiny', [f'model.attention={kernel}'])
+  old = now.to_dict()
+  old['semantics'].pop('numba_attention', None)
+  saved = resolve.resolve(old, saved=True)
+  continued = resolve.with_saved_rules(now, saved)
+  resolve.check_same(saved, continued, tmp_path)
+  assert continued.model.attention == {'auto': 'without_numba', 'blocked': 'blocked'}[kernel]
+  relative = resolve.load('experiments/transformer_xl/quickstart.py:tiny')
+  assert 'numba_attention' not in relative.semantics
+
+
 def test_a_run_that_translates_keeps_its_tokens_of_bleu():
   german, french = (resolve.load(f'experiments/transformer/wmt14.py:base,pair={pair}') for pair in ('en_de', 'en_fr'))
   assert 'compounds' not in german.semantics and french.semantics.compounds == 1

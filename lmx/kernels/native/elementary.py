@@ -16,6 +16,8 @@ COMPILED = {'error_model': 'numpy', 'cache': OPTIONS['cache'], 'fastmath': {'con
 # Of njit. A function with a name of its own would be compiled apart and again with its caller, and which of the two is
 # called, whose sums may differ in their order, would depend on what Numba has kept.
 FAST = COMPILED | OPTIONS | {'inline': 'always'}
+# Of njit, for functions of single elements: with no sum to reorder, they are the same wherever they are compiled.
+SINGLE: dict[str, Any] = OPTIONS | {'fastmath': {'contract', 'nsz'}}
 
 
 @njit(**FAST)
