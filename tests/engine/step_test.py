@@ -169,9 +169,32 @@ def test_lr_scale_reaches_update_and_metric():
   assert (float(metrics['lr']), float(scaled_metrics['lr'])) == pytest.approx((0.1, 0.05))
 
 
+@functools.cache
+def selecting_toy():
+  """A toy as on several devices and accelerators: each number is selected from the updates and what was before."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(step_lib.placement, 'is_one_device', lambda platform: False)
+    toy = Toy()
+    toy.run(0)  # traces the step
+  return toy
+
+
+def test_one_cpu_updates_as_others_do():
+  seen = []
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(jax.lax, 'cond', lambda *args, cond=jax.lax.cond: seen.append(1) or cond(*args))
+    found = Toy().run(0, 1)
+    assert seen
+    seen.clear()
+    expected = selecting_toy().run(0, 1)
+  assert not seen
+  equal((found[0].params, found[0].opt_state, found[1]), (expected[0].params, expected[0].opt_state, expected[1]))
+
+
+@pytest.mark.parametrize('make', [plain_toy, selecting_toy])
 @pytest.mark.parametrize('where', ['loss', 'gradient'])
-def test_an_update_that_is_not_finite_is_left_out(where):
-  toy = plain_toy()
+def test_an_update_that_is_not_finite_is_left_out(where, make):
+  toy = make()
   state, rows, _ = toy.run(0, 1)
   weights_BT = batch(2)['weights_BT']
   # The second overflows only in the square of the gradient's norm.
