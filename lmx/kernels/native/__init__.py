@@ -1,8 +1,9 @@
 """Operations of XLA on a CPU that Numba compiles, with the extra `lmx[numba]`: loops that XLA runs as many small ones.
 
 `frame` reads what XLA passes to such an operation, `threads` shares its work, `elementary` and `product` have what
-several need. `windows` has the loops of word2vec, `lstm` those of the LSTM. All import Numba; whoever offers them
-(lmx/kernels/window_updates.py, lmx/kernels/lstm_loop.py) imports them when they are used.
+several need. `windows` has the loops of word2vec, `lstm` those of the LSTM, `attention` those of attention. All import
+Numba; whoever offers them (lmx/kernels/window_updates.py, lmx/kernels/lstm_loop.py, lmx/kernels/head_attention.py)
+imports them when they are used.
 """
 
 from __future__ import annotations
