@@ -133,11 +133,7 @@ def make_train_step(
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm := optax.tree.norm(grads))
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite, 'lr': rate(state.step) * state.lr_scale}
     update = lambda state: _update(state, grads, statistics, tx, ema, batch.get('rate_B'), lag)
-    if placement.is_one_device('cpu'):  # where the update is half as fast if it selects each number
-      new = jax.lax.cond(finite, update, lambda state: state, state)
-      new_model_state = _where(finite, new_model_state, model_state)
-    else:
-      new, new_model_state = _where(finite, (update(state), new_model_state), (state, model_state))
+    new, new_model_state = _if(finite, update, state), _where(finite, new_model_state, model_state)
     return write(new.replace(step=state.step + 1)), new_model_state, metrics
 
   return explain_missing_arrays(train_step)
@@ -381,6 +377,13 @@ def _replace(params: Params, leaves: Params) -> Params:
   """Return `params` with some leaves replaced, given as a nested dict of only those."""
   inner = lambda name, x: _replace(x, leaves[name]) if isinstance(x, Mapping) else leaves[name]
   return {name: inner(name, x) if name in leaves else x for name, x in params.items()}
+
+
+def _if(condition: Array, update: Callable[[TrainState], TrainState], state: TrainState) -> TrainState:
+  """Return the updated state if the condition holds, else the state."""
+  if placement.is_one_device('cpu'):  # there a selection, which is not in place, takes half as long again
+    return jax.lax.cond(condition, update, lambda state: state, state)
+  return _where(condition, update(state), state)
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:

@@ -87,6 +87,7 @@ def test_a_fine_tuning_of_before_keeps_its_groups(tmp_path):
   continued = resolve.with_saved_rules(now, saved)
   resolve.check_same(saved, continued, tmp_path)
   assert now.data.batching.packed and not continued.data.batching.packed
+  assert resolve.digest(continued) == resolve.digest(old)
 
 
 @pytest.mark.parametrize('backend', ['auto', 'custom'])
@@ -98,6 +99,7 @@ def test_an_lstm_of_before_keeps_its_loop(tmp_path, backend):
   continued = resolve.with_saved_rules(now, saved)
   resolve.check_same(saved, continued, tmp_path)
   assert continued.model.backend == {'auto': 'xla', 'custom': 'custom'}[backend]
+  assert resolve.digest(continued) == resolve.digest(old)
 
 
 @pytest.mark.parametrize('kernel', ['auto', 'blocked'])
@@ -109,6 +111,7 @@ def test_a_transformer_of_before_keeps_its_attention(tmp_path, kernel):
   continued = resolve.with_saved_rules(now, saved)
   resolve.check_same(saved, continued, tmp_path)
   assert continued.model.attention == {'auto': 'without_numba', 'blocked': 'blocked'}[kernel]
+  assert resolve.digest(continued) == resolve.digest(old)  # by which trackers know the run
   relative = resolve.load('experiments/transformer_xl/quickstart.py:tiny')
   assert 'numba_attention' not in relative.semantics
 
