@@ -39,7 +39,7 @@ _INLINE: dict[str, Any] = OPTIONS | {'inline': 'always'}  # of what is called on
 _STRIPS = 8  # of a block: its probabilities of some hundred keys, and their gradient, fit the second cache
 _QUERIES = _STRIPS * ROWS
 _BLOCK = ROWS * COLUMNS
-_MASKED, _ABSENT = np.float32(-1e30), np.float32(-np.inf)  # scores of masked keys and of those after the last
+_MASKED = np.float32(-1e30)  # score of masked keys, and of the columns of a panel after the last key
 
 
 class Call(NamedTuple):
@@ -249,7 +249,7 @@ def _mask(call: Any, b: Any, block: Any, rows: Any, query: Any, key: Any) -> Non
   if key + COLUMNS > S:
     for r in range(rows):
       for k in range(S - key, COLUMNS):
-        block[r * COLUMNS + k] = _ABSENT
+        block[r * COLUMNS + k] = _MASKED
 
 
 @njit(**FAST)
