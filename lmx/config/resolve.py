@@ -191,6 +191,10 @@ def with_saved_rules(config: ml_collections.ConfigDict, saved: ml_collections.Co
   return ml_collections.ConfigDict(settings, convert_dict=True).lock()
 
 
+# What a run sets in place of "auto" by what it finds where it begins; another run finds its own.
+_FOUND = {'attention': ('numba', 'without_numba'), 'backend': ('numba', 'xla'), 'update_kernel': ('numba', 'xla')}
+
+
 def _copy_sizes(settings: dict[str, Any]) -> None:
   """Fill in the settings that `train.like_init` copies from another run; a complete config copies none."""
   train, model, data = (settings.setdefault(name, {}) for name in ('train', 'model', 'data'))
@@ -210,6 +214,7 @@ def _copy_sizes(settings: dict[str, Any]) -> None:
   if sizes.get('name') != model['name']:
     raise InputError(f'train.init_from: got {start}, a run of {sizes.get("name")}; expected one of {model["name"]}')
   model |= {name: sizes[name] for name in ('variant', *missing) if name in sizes}
+  model |= {name: 'auto' for name, found in _FOUND.items() if name in missing and model.get(name) in found}
   for name in ('length', 'eval_length'):
     if 'T' in missing and model.get('T') and name in data:  # at most as long as the model's positions
       data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))

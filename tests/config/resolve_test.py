@@ -162,7 +162,7 @@ def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
   assert resolve.resolve(tuned).model.D == 768  # with nothing to begin from, its own
   start = resolve.resolve(
     {
-      'model': {'name': 'bert', 'variant': 'mini', 'gelu': 'erf', 'T': 64, 'V': 99},
+      'model': {'name': 'bert', 'variant': 'mini', 'gelu': 'erf', 'T': 64, 'V': 99, 'attention': 'numba'},
       'train': {'steps': 1},
       'data': {'tokenizer': 'wordpiece', 'lower_case': False, 'length': 8},
     }
@@ -170,6 +170,7 @@ def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(start.to_dict()))
   full = resolve.resolve(tuned, [f'train.init_from={tmp_path}', 'model.dropout_hidden=0.2', 'data.length=32'])
   assert (full.model.variant, full.model.D, full.model.N, full.model.T, full.model.gelu) == ('mini', 256, 4, 64, 'erf')
+  assert full.model.attention == 'auto'  # what that run found where it began
   assert full.model.dropout_hidden == 0.2 and full.model.V == 0  # what is given stays; V follows from the tokenizer
   assert full.data.tokenizer_path == str(tmp_path / 'tokenizer') and not full.data.lower_case
   longer = resolve.resolve(tuned, [f'train.init_from={tmp_path}', 'data.length=512'])
