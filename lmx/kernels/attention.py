@@ -89,7 +89,8 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
   """
   here, scores = placement.current(), q_BTHK.shape[1] * k_BSHK.shape[1]
   if backend in ('numba', 'without_numba'):
-    is_plain = q_BTHK.dtype == jnp.float32 and mask.pattern is None and mask.aligned()
+    alike = q_BTHK.dtype == k_BSHK.dtype == jnp.float32 and q_BTHK.shape[::2] == k_BSHK.shape[::2]
+    is_plain = alike and mask.pattern is None and mask.aligned()
     fits = is_plain and placement.is_one_device('cpu') and scores >= NUMBA_FROM
     return 'numba' if fits and backend == 'numba' else choose('auto', q_BTHK, k_BSHK, mask, rate)
   if here is None and backend not in ('blocked', 'chunked'):  # only shapes are computed, or the equation

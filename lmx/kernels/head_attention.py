@@ -73,7 +73,7 @@ def _operations() -> Any:
   if not native.has_products():
     raise InputError(
       'model.attention: got "numba"; expected Numba to be installed and a processor with AVX2 and FMA, or of ARM; '
-      'pip install "lmx[numba]", or, for other rounding from here on, set model.attention=without_numba'
+      'pip install "lmx[numba]", which a run that began with it needs; in another, set model.attention=without_numba'
     )
   from lmx.kernels.native import attention, frame
 
@@ -90,7 +90,8 @@ def _call(name: str, plan: Plan, shapes: list[tuple[int, ...]], size: int, *inpu
   is_grouped = groups[0] is not None and groups[1] is not None
   if not is_grouped:
     groups = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
-  spread = lambda x: jnp.broadcast_to(x, (B, x.shape[1])).astype(jnp.int32)
+  spread = lambda x, length: jnp.broadcast_to(x, (B, length)).astype(jnp.int32)
+  query_group_BT, key_group_BS = spread(groups[0], T), spread(groups[1], S)
   threads = native.count_threads(B * H)
   least = np.uint32(min(round(plan.rate * 2**32), 2**32 - 1)).astype(np.int32)  # kept is a hash from it on
   integers = jnp.array([threads, B, H, plan.causal, is_grouped, least], jnp.int32)
@@ -99,7 +100,8 @@ def _call(name: str, plan: Plan, shapes: list[tuple[int, ...]], size: int, *inpu
   results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*shapes, (threads, size))]
   flat = lambda x: x.reshape(*x.shape[:2], -1) if x.ndim == 4 else x
   call = jax.ffi.ffi_call(name, results, vmap_method='sequential')
-  return call(*map(flat, (q_BTHK, k_BSHK, v_BSHK)), *map(spread, groups), integers[None], numbers, *map(flat, more))
+  arrays = *map(flat, (q_BTHK, k_BSHK, v_BSHK)), query_group_BT, key_group_BS
+  return call(*arrays, integers[None], numbers, *map(flat, more))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

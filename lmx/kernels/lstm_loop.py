@@ -42,7 +42,7 @@ def _operations() -> Any:
   if not native.has_products():
     raise InputError(
       'model.backend: got "numba"; expected Numba to be installed and a processor with AVX2 and FMA, or of ARM; '
-      'pip install "lmx[numba]", or, for other rounding from here on, set model.backend=xla'
+      'pip install "lmx[numba]", which a run that began with it needs; in another, set model.backend=xla'
     )
   from lmx.kernels.native import frame, lstm, product
 

@@ -72,6 +72,8 @@ def test_several_blocks_of_causal_queries_of_a_document_each():
   arrays = draw(1, 130, 130, 1, 16, 8)
   document_BT = (np.arange(130) // 50)[None].astype(np.int32)
   mask = masks.AttentionMask(None, document_BT, document_BT)
+  one_group = masks.AttentionMask(None, document_BT[:, :1], document_BT)
+  np.testing.assert_allclose(run('numba', arrays, one_group)[0], run('xla', arrays, one_group)[0], rtol=2e-5, atol=1e-5)
   found, expected = (run(backend, arrays, mask, rate=0.1) for backend in ('numba', 'xla'))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5), found, expected)
 
@@ -161,6 +163,9 @@ def test_numba_is_for_rows_of_float32_on_one_cpu(monkeypatch):
     assert choice(backend='without_numba') == choice(backend='auto') == choice(T=7) == 'xla'
     assert choice(dtype=jnp.bfloat16) == choice(mask=masks.AttentionMask(jnp.zeros((1, 8), jnp.int32))) == 'xla'
     assert choice(mask=masks.AttentionMask(pattern=patterns.Compressed(2))) == 'xla'
+    q_BTHK = jnp.zeros((2, 8, 2, 8))
+    for other in (q_BTHK[:1], q_BTHK[:, :, :1], q_BTHK.astype(jnp.bfloat16)):  # of keys; products may broadcast
+      assert kernels.choose('numba', q_BTHK, other, masks.AttentionMask(), 0.0) == 'xla'
     side = int(kernels.BLOCKED_FROM**0.5)
     assert choice(T=side, backend='without_numba') == 'blocked'
   for scope in (placed.on('cpu', devices=8), placement.scope(None)):
