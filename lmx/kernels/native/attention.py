@@ -18,7 +18,7 @@ from numba import cfunc, njit
 
 from lmx.kernels.native import threads
 from lmx.kernels.native.elementary import FAST, SINGLE, exp
-from lmx.kernels.native.frame import ARGUMENTS, F32, I32, OPTIONS, RESULTS, is_question, matrix, prefetch
+from lmx.kernels.native.frame import ARGUMENTS, ENTRY, F32, I32, OPTIONS, RESULTS, is_question, matrix, prefetch
 from lmx.kernels.native.product import (
   COLUMNS,
   ROWS,
@@ -34,7 +34,6 @@ FORWARD, BACKWARD = 'lmx_attention_forward', 'lmx_attention_backward'
 _forward_thread = threads.named(FORWARD)
 _backward_thread = threads.named(BACKWARD)
 
-_COMPILED = {'error_model': 'numpy', 'cache': OPTIONS['cache']}  # of cfunc
 _INLINE: dict[str, Any] = OPTIONS | {'inline': 'always'}  # of what is called once
 _STRIPS = 8  # of a block: its probabilities of some hundred keys, and their gradient, fit the second cache
 _QUERIES = _STRIPS * ROWS
@@ -94,13 +93,13 @@ def _wide(width: Any) -> Any:
 
 def forward_size(S: int, K: int, W: int) -> int:
   """Return how many numbers a thread needs as its memory in `forward`."""
-  wide = lambda n: -(-n // COLUMNS) * COLUMNS
+  wide = _wide.py_func
   return wide(S) * K + wide(W) * S + wide(K) * ROWS + wide(S) * ROWS + 2 * _BLOCK
 
 
 def backward_size(S: int, K: int, W: int) -> int:
   """Return how many numbers a thread needs as its memory in `backward`."""
-  wide = lambda n: -(-n // COLUMNS) * COLUMNS
+  wide = _wide.py_func
   inputs = wide(S) * (K + W) + wide(K) * S + (wide(K) + wide(W)) * ROWS + (K + W) * _QUERIES
   return inputs + 2 * wide(S) * _QUERIES + wide(S) * (K + W) + 2 * _BLOCK
 
@@ -215,11 +214,8 @@ def _add_turned(turned: Any, count: Any, width: Any, start: Any, panel: Any, sum
 def _put_strip(block: Any, factors: Any, line: Any, x: Any, row: Any, rows: Any, columns: Any) -> None:
   """Write a block, each row times its factor, to columns (first, last + 1) of rows."""
   for r in range(rows):
-    source, target, factor = (
-      block[r * COLUMNS : (r + 1) * COLUMNS],
-      x[row + r, columns[0] : columns[1]],
-      factors[line + r],
-    )
+    source, target = block[r * COLUMNS : (r + 1) * COLUMNS], x[row + r, columns[0] : columns[1]]
+    factor = factors[line + r]
     for k in range(target.size):
       target[k] = source[k] * factor
 
@@ -384,7 +380,7 @@ def _cut(work: Any, size: Any) -> Any:
   return work[:size], work[size:]
 
 
-@cfunc('int64(int64)', **_COMPILED)
+@cfunc('int64(int64)', **ENTRY)
 def _forward(shared: Any) -> Any:
   """Do a thread's part of `forward`."""
   thread, _, frame = enter(shared)
@@ -536,7 +532,7 @@ def _parts(call: Any, work: Any) -> Any:
   return Parts(k_panels, v_panels, k_rows, *strips, p, dp, dk_sums, dv_sums, lanes, out)
 
 
-@cfunc('int64(int64)', **_COMPILED)
+@cfunc('int64(int64)', **ENTRY)
 def _backward(shared: Any) -> Any:
   """Do a thread's part of `backward`."""
   thread, _, frame = enter(shared)
@@ -558,7 +554,7 @@ threads.define(FORWARD, _forward)
 threads.define(BACKWARD, _backward)
 
 
-@cfunc('int64(int64)', **_COMPILED)
+@cfunc('int64(int64)', **ENTRY)
 def forward(frame: Any) -> Any:
   """Compute attention.
 
@@ -572,7 +568,7 @@ def forward(frame: Any) -> Any:
   return 0
 
 
-@cfunc('int64(int64)', **_COMPILED)
+@cfunc('int64(int64)', **ENTRY)
 def backward(frame: Any) -> Any:
   """Compute the gradient of attention.
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from lmx.kernels.native.frame import OPTIONS
+from lmx.kernels.native.frame import ENTRY, OPTIONS
 
-COMPILED = {'error_model': 'numpy', 'cache': OPTIONS['cache'], 'fastmath': {'contract', 'reassoc', 'nsz'}}  # of cfunc
+COMPILED = ENTRY | {'fastmath': {'contract', 'reassoc', 'nsz'}}  # of cfunc
 # Of njit. A function with a name of its own would be compiled apart and again with its caller, and which of the two is
 # called, whose sums may differ in their order, would depend on what Numba has kept.
 FAST = COMPILED | OPTIONS | {'inline': 'always'}

@@ -47,7 +47,8 @@ def _keep() -> bool:
   return True
 
 
-OPTIONS: dict[str, Any] = {'error_model': 'numpy', 'cache': _keep(), 'no_cpython_wrapper': True}
+ENTRY: dict[str, Any] = {'error_model': 'numpy', 'cache': _keep()}  # of cfunc
+OPTIONS: dict[str, Any] = ENTRY | {'no_cpython_wrapper': True}  # of njit
 
 
 @intrinsic
@@ -126,7 +127,7 @@ def once(name: str, signature: str) -> Callable[[Callable[..., Any]], Any]:
   """
 
   def decorate(function: Callable[..., Any]) -> Any:
-    compiled = cfunc(signature, error_model='numpy', cache=OPTIONS['cache'])(function)
+    compiled = cfunc(signature, **ENTRY)(function)
     llvmlite.binding.add_symbol(name, compiled.address)
     _KEPT.append(compiled)
     return types.ExternalFunction(name, compiled._sig)

@@ -17,7 +17,7 @@ from numba import cfunc, njit
 from lmx.kernels.native import threads
 from lmx.kernels.native.elementary import COMPILED, FAST, sigmoid, tanh
 from lmx.kernels.native.frame import ARGUMENTS, F32, I32, OPTIONS, RESULTS, is_question, matrix, prefetch
-from lmx.kernels.native.product import COLUMNS, ROWS, add_product, blocks, pack_panel, pack_rows, pack_transposed_panel
+from lmx.kernels.native.product import COLUMNS, ROWS, add_product, blocks, pack_panel, pack_rows, pack_transposed
 from lmx.kernels.native.threads import enter, meet, share
 
 FORWARD, BACKWARD = 'lmx_lstm_forward', 'lmx_lstm_backward'
@@ -194,7 +194,8 @@ def _backward(block: Any) -> Any:
   begin, end = thread * P * R // count, (thread + 1) * P * R // count
   work = np.zeros(_END, np.float32)
   for p in range(thread * P // count, (thread + 1) * P // count):
-    pack_transposed_panel(u_DG, p * COLUMNS, min((p + 1) * COLUMNS, D), panels[p])
+    first, last = p * COLUMNS, min((p + 1) * COLUMNS, D)
+    pack_transposed(u_DG, first, last - first, 0, u_DG.shape[1], panels[p])
   for s in range(T + 1):
     t = T - 1 - s  # -1 in the last turn
     for part in range(begin, end):

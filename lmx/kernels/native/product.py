@@ -240,17 +240,3 @@ def put_transposed(panel: Any, x: Any, row: Any, rows: Any, first: Any, width: A
   for j in range(rows):
     for k in range(width // LANES * LANES if j < squares else 0, width):
       x[row + j, first + k] = panel[k * COLUMNS + j]
-
-
-@njit(**OPTIONS)
-def pack_transposed_panel(w_NK: Any, first: Any, last: Any, panel: Any) -> None:
-  """Copy rows `first` to `last` - 1 of a transposed matrix to a panel, and zeros to the rest of it."""
-  K = w_NK.shape[1]
-  for low in range(0, K, COLUMNS):
-    high = min(low + COLUMNS, K)
-    for j in range(last - first):
-      for k in range(low, high):
-        panel[k * COLUMNS + j] = w_NK[first + j, k]
-    for k in range(low, high):
-      for j in range(last - first, COLUMNS):
-        panel[k * COLUMNS + j] = 0
