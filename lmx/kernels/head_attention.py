@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.errors import InputError
 from lmx.kernels import hash_dropout, native
 from lmx.types import Array
 
@@ -67,19 +66,8 @@ def attention(
   return _attention(plan, q_BTHK, k_BSHK, v_BSHK, mask, key)
 
 
-@functools.cache
 def _operations() -> Any:
-  """Register both operations; return their module."""
-  if not native.has_products():
-    raise InputError(
-      'model.attention: got "numba"; expected Numba to be installed and a processor with AVX2 and FMA, or of ARM; '
-      'pip install "lmx[numba]", which a run that began with it needs; in another, set model.attention=without_numba'
-    )
-  from lmx.kernels.native import attention, frame
-
-  frame.register(attention.FORWARD, attention.forward)
-  frame.register(attention.BACKWARD, attention.backward)
-  return attention
+  return native.load('attention', 'model.attention', 'without_numba')
 
 
 def _call(name: str, plan: Plan, shapes: list[tuple[int, ...]], size: int, *inputs: Any) -> Any:

@@ -9,14 +9,12 @@ Axes: those of lmx/kernels/recurrent.py.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError
 from lmx.kernels import native
 from lmx.kernels.recurrent import Carry, Weights, dot, weight_gradients
 from lmx.types import Array
@@ -36,25 +34,14 @@ def fused(reference: Callable[..., Any]) -> Callable[..., Any]:
   return run
 
 
-@functools.cache
 def _operations() -> Any:
-  """Register both operations; return their modules (lstm, product)."""
-  if not native.has_products():
-    raise InputError(
-      'model.backend: got "numba"; expected Numba to be installed and a processor with AVX2 and FMA, or of ARM; '
-      'pip install "lmx[numba]", which a run that began with it needs; in another, set model.backend=xla'
-    )
-  from lmx.kernels.native import frame, lstm, product
-
-  frame.register(lstm.FORWARD, lstm.forward)
-  frame.register(lstm.BACKWARD, lstm.backward)
-  return lstm, product
+  return native.load('lstm', 'model.backend', 'xla')
 
 
 def _call(name: str, shapes: list[tuple[int, ...]], panels: int, B: int, *inputs: Array) -> Any:
   """Run an operation, whose first result may take the place of its first argument."""
-  _, product = _operations()
-  threads = native.count_threads(panels * -(-B // product.ROWS))
+  lstm = _operations()
+  threads = native.count_threads(panels * -(-B // lstm.ROWS))
   results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
   call = jax.ffi.ffi_call(name, results, input_output_aliases={0: 0})
   floats = [x if x.dtype == jnp.int32 else x.astype(jnp.float32) for x in inputs]
@@ -66,14 +53,14 @@ def _forward(
 ) -> tuple[Any, tuple[Any, ...]]:
   """Run the loop; return the residuals too."""
   del cell
-  lstm, product = _operations()
+  lstm = _operations()
   T, B, _ = x_TBE.shape
   D, G = weights.u_DG.shape
-  panels = -(-D // product.COLUMNS)
+  panels = -(-D // lstm.COLUMNS)
   valid_TB = jnp.broadcast_to(True if valid_TB is None else valid_TB != 0, (T, B)).astype(jnp.int32)
   carry = tuple(jnp.broadcast_to(x, (B, D)) for x in carry)
   inputs = (dot(x_TBE, weights.w_EG), weights.u_DG, weights.b_G[None], *carry, valid_TB)
-  shapes = [(T, B, G), (T + 1, B, D), (T + 1, B, D), (4 * panels, D * product.COLUMNS), (2, B * D)]
+  shapes = [(T, B, G), (T + 1, B, D), (T + 1, B, D), (4 * panels, D * lstm.COLUMNS), (2, B * D)]
   gates_TBG, h_TBD, c_TBD, *_ = _call(lstm.FORWARD, shapes, panels, B, *inputs)
   return (h_TBD[1:], (h_TBD[-1], c_TBD[-1])), (weights, x_TBE, valid_TB, gates_TBG, h_TBD, c_TBD)
 
@@ -81,14 +68,14 @@ def _forward(
 def _backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tuple[Weights, Array, Carry, None]:
   """Run the backward loop."""
   del cell
-  lstm, product = _operations()
+  lstm = _operations()
   weights, x_TBE, valid_TB, gates_TBG, h_TBD, c_TBD = residuals
   dh_TBD, dcarry = gradients
   T, B, G = gates_TBG.shape
   D = h_TBD.shape[-1]
-  panels = -(-D // product.COLUMNS)
+  panels = -(-D // lstm.COLUMNS)
   inputs = (gates_TBG, c_TBD, dh_TBD, *dcarry, weights.u_DG, valid_TB)
-  shapes = [(T, B, G), (B, D), (B, D), (panels, G * product.COLUMNS), (2, B * G)]
+  shapes = [(T, B, G), (B, D), (B, D), (panels, G * lstm.COLUMNS), (2, B * G)]
   dx_TBG, dh_BD, dc_BD, *_ = _call(lstm.BACKWARD, shapes, panels, B, *inputs)
   dweights, dx_TBE = weight_gradients(weights, x_TBE, h_TBD[:-1], dx_TBG, dx_TBG)
   return dweights, dx_TBE, (dh_BD, dc_BD), None

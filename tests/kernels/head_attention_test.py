@@ -10,7 +10,7 @@ import pytest
 from lmx import placement
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
-from lmx.kernels import head_attention, native, patterns
+from lmx.kernels import native, patterns
 from lmx.layers import attention, masks
 from lmx.models import bert, gpt2, quaternion_text, transformer
 from tests import placed
@@ -143,7 +143,7 @@ def test_without_a_gradient_it_is_as_without_numba_and_needs_none(monkeypatch):
 
 
 def test_training_without_numba_says_so(monkeypatch):
-  head_attention._operations.cache_clear()
+  native.load.cache_clear()
   monkeypatch.setattr(native, 'has_products', lambda: False)
   with pytest.raises(
     InputError, match=r'model.attention: got "numba"; expected Numba .* model.attention=without_numba'

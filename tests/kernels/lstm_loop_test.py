@@ -144,9 +144,8 @@ def test_without_a_gradient_the_loop_is_the_definition_and_needs_no_numba(monkey
 
 
 def test_training_without_numba_says_so(monkeypatch):
-  from lmx.kernels import lstm_loop
 
-  lstm_loop._operations.cache_clear()
+  native.load.cache_clear()
   monkeypatch.setattr(native, 'has_products', lambda: False)
   with pytest.raises(InputError, match=r'model.backend: got "numba"; expected Numba .* set model.backend=xla'):
     gradients_of('numba', *case(3, 2, 2, 5))

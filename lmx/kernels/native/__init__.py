@@ -9,10 +9,13 @@ imports them when they are used.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import os
+from typing import Any
 
 from lmx import host
+from lmx.errors import InputError
 
 
 def is_installed() -> bool:
@@ -28,6 +31,31 @@ def has_products() -> bool:
   from lmx.kernels.native import product
 
   return product.is_supported()
+
+
+@functools.cache
+def load(name: str, setting: str, other: str) -> Any:
+  """Register a module's operations FORWARD and BACKWARD, which need `product`; return the module.
+
+  Args:
+    name: name of the module.
+    setting: setting that selects them, 'model.KEY', as "numba".
+    other: its value for runs without Numba.
+
+  Raises:
+    InputError: Numba is missing, or the processor lacks its instructions.
+  """
+  if not has_products():
+    raise InputError(
+      f'{setting}: got "numba"; expected Numba to be installed and a processor with AVX2 and FMA, or of ARM; '
+      f'pip install "lmx[numba]", which a run that began with it needs; in another, set {setting}={other}'
+    )
+  from lmx.kernels.native import frame
+
+  module = importlib.import_module(f'{__name__}.{name}')
+  frame.register(module.FORWARD, module.forward)
+  frame.register(module.BACKWARD, module.backward)
+  return module
 
 
 def count_threads(parts: int) -> int:
