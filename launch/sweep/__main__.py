@@ -228,7 +228,7 @@ def sweep(args: argparse.Namespace) -> int:
     report.write(folder, rows, plan, args.command)
     report.draw(folder, rows, plan, search, store)
     print(report.summarize(folder, rows, plan), flush=True)
-    return code
+    return code or int(not any(row.rank for row in rows))  # 1: no trial is done, so there is no best one
   finally:
     os.close(held)
 

@@ -34,9 +34,12 @@ class Row:
 
 
 def rows(store: study.Store, plan: trial.Plan, count: int) -> list[Row]:
-  """Return the trials: those that are done by rank, then the others by number."""
+  """Return the trials: completed ones by rank, then the others by number.
+
+  Finished trials beyond `count` are included: a sweep repeated with fewer trials keeps the results of all.
+  """
   sign = 1 if plan.metric.direction == 'minimize' else -1
-  trials = [one for one in store.trials() if one.number < count]
+  trials = [one for one in store.trials() if one.number < count or one.state.is_finished()]
   done = sorted((t for t in trials if t.state.name == 'COMPLETE'), key=lambda t: (sign * t.value, t.number))
   ranks = {one.number: rank for rank, one in enumerate(done, start=1)}
   return [_row(one, ranks.get(one.number, 0)) for one in [*done, *(t for t in trials if t not in done)]]
@@ -136,10 +139,12 @@ def summarize(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan) -> 
     for row in trials
     if 1 <= row.rank <= 3
   ]
-  lines = [f'{plan.metric.name}, best first:', *lines] if lines else ['no trial is done']
-  if lines[1:] and _best(trials, plan) is None:
+  if not lines:
+    return f'no trial is done; {folder / "table.md"} lists the errors'
+  lines = [f'{plan.metric.name}, best first:', *lines]
+  if _best(trials, plan) is None:
     lines.append('the best trial ran on another machine, which has best.json')
-  elif lines[1:]:
+  else:
     lines.append(f'train it again: lmx train --config={folder / "best.json"} --workdir=...')
   return '\n'.join([*lines, f'the table and the plots are in {folder}'])
 

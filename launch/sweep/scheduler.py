@@ -11,6 +11,7 @@ from launch import jobs
 from launch.command import PREEMPTED
 from launch.sweep import metrics, report, study, trial
 
+INPUT_ERROR = 2  # exit code of lmx
 SHOWN = 60.0  # seconds between two lines on a running trial
 
 
@@ -21,6 +22,7 @@ class Scheduler:
     workers: by slot.
     signals: number of SIGINT and SIGTERM so far.
     number: the first of them.
+    refused: input error that two trials ended with, '' before; no further trial is begun.
   """
 
   def __init__(self, args: argparse.Namespace, plan: trial.Plan, store: study.Store, search: study.Search):
@@ -28,11 +30,17 @@ class Scheduler:
     self.launcher = jobs.Local(is_remote=args.where != 'local')
     self.workers: dict[int, trial.Worker] = {}
     self.signals = self.number = 0
+    self.refused = ''
+    self._input_errors: set[str] = set()
     self._last_claim = self._last_beat = -1e9
     self._last_shown = time.monotonic()
 
   def run(self) -> int:
-    """Run until every trial has ended; return 0, or 75 after SIGTERM, 130 after Ctrl-C."""
+    """Run until every trial has ended.
+
+    Returns:
+      0; 2 if two trials end with the same input error, which the others would too; 75 after SIGTERM, 130 after Ctrl-C.
+    """
     old = {number: signal.signal(number, self._handle_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
       while not self._is_done():
@@ -49,6 +57,9 @@ class Scheduler:
         signal.signal(number, handler)
     if self.signals:
       self._log(f'stopped; `{self.args.command}` continues')
+    if self.refused and not self.signals:
+      self._log(f'two trials ended with the same input error, so no further trial is begun: {self.refused}')
+      return 2
     return {0: 0, signal.SIGTERM: PREEMPTED, signal.SIGINT: 130}[self.number]
 
   def _handle_signal(self, number: int, frame: Any) -> None:
@@ -62,7 +73,7 @@ class Scheduler:
   def _is_done(self) -> bool:
     if self.workers:
       return False
-    if self.signals:
+    if self.signals or self.refused:
       return True
     left = [t for t in self.store.trials('WAITING', 'RUNNING') if t.number < self.args.trials]
     if left and not self._may_claim():
@@ -75,7 +86,7 @@ class Scheduler:
   def _fill(self) -> None:
     """Give a trial to every free slot."""
     free = [slot for slot in range(self.args.jobs) if slot not in self.workers]
-    if not free or self.signals or not self._may_claim():
+    if not free or self.signals or self.refused or not self._may_claim():
       return
     while free:
       claimed = self.store.claim(self.args.trials, {worker.number for worker in self.workers.values()})
@@ -99,6 +110,17 @@ class Scheduler:
       self._last_claim = -1e9
       if state != 'LEFT':
         self._report(worker, state)
+      if state == 'FAIL':
+        self._note_input_error(worker)
+
+  def _note_input_error(self, worker: trial.Worker) -> None:
+    """Remember the message of a trial that exited with code 2, without its work directory."""
+    if worker.exit_code != INPUT_ERROR:
+      return
+    message = worker.error.splitlines()[-1].replace(str(worker.workdirs[worker.seed]), 'WORKDIR')
+    if message in self._input_errors:
+      self.refused = message
+    self._input_errors.add(message)
 
   def _report(self, worker: trial.Worker, state: str) -> None:
     """Print the end of a trial and the state of the sweep, and rewrite the table."""

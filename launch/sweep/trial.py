@@ -127,7 +127,7 @@ class Worker:
     self.runs, self.workdirs = plan.runs(self.number), plan.workdirs(self.number)
     self.pruned = trial.user_attrs.get('pruned_at') is not None
     self.reported = set(store.storage.get_trial(trial._trial_id).intermediate_values)
-    self.seed, self.error, self.ending = 0, '', False
+    self.seed, self.error, self.exit_code, self.ending = 0, '', 0, False
     self.job: jobs.Job | None = None
     self._seen: Any = None
     self._stop_time = 0.0  # time of the request to stop
@@ -250,7 +250,7 @@ class Worker:
     return self._conclude('COMPLETE', statistics.fmean(values))
 
   def _fail(self, error: str, code: int) -> str:
-    self.error = error.strip()
+    self.error, self.exit_code = error.strip(), code
     self.trial.set_user_attr('error', self.error)
     self.trial.set_user_attr('exit_code', code)
     return self._conclude('FAIL')

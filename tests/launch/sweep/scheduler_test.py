@@ -54,6 +54,26 @@ def test_a_grid_may_grow_and_its_settings_may_be_given(place):
   assert search.points == ({'optim.lr': '0.1'}, {'optim.lr': '0.01'}, {'optim.lr': '0.001'})
 
 
+def test_a_sweep_with_fewer_trials_keeps_the_finished_ones_in_its_report(place):
+  assert place.run(GRID, '--trials=4') == 0  # trial 3 is the best
+  best = (place.dir / 'best.json').read_text()
+  assert place.run(GRID, '--trials=2') == 0
+  assert states(place) == ['done'] * 4 and (place.dir / 'best.json').read_text() == best
+
+
+def test_two_trials_with_the_same_input_error_end_the_sweep(place, capsys):
+  program = place.folder / 'refuse.sh'
+  program.write_text('#!/bin/sh\necho "lmx: data.manual_dir: got no text file" >&2\nexit 2\n')
+  program.chmod(0o755)
+  assert place.run(GRID, f'--program={program}') == 2
+  assert states(place) == ['failed'] * 2 + ['waiting'] * 7
+  assert 'no further trial is begun: lmx: data.manual_dir: got no text file' in capsys.readouterr().out
+  # Errors that differ between trials may come from their values, so the others run.
+  program.write_text('#!/bin/sh\necho "lmx: optim.lr: $*" >&2\nexit 2\n')
+  assert place.run(GRID, f'--program={program}') == 1
+  assert states(place) == ['failed'] * 9
+
+
 def test_jobs_run_side_by_side_each_with_its_own_environment(place):
   assert place.run(GRID, '--jobs=3', '--trials=6', '--env=SLOT=gpu{job}') == 0
   slots = [place.begun(number)[0].split()[1] for number in range(6)]

@@ -84,17 +84,17 @@ def test_a_preempted_run_is_resumed(place):
   assert place.study().trials[0].user_attrs['restarts'] == 1
 
 
-def test_a_run_that_never_gets_on_fails(place):
+def test_a_run_that_never_gets_on_fails(place, capsys):
   program = place.folder / 'never.sh'
   program.write_text('#!/bin/sh\nexit 75\n')
   program.chmod(0o755)
-  assert place.run(GRID, '--trials=1', f'--program={program}') == 0
-  assert states(place) == ['failed']
+  assert place.run(GRID, '--trials=1', f'--program={program}') == 1  # no trial is done
+  assert states(place) == ['failed'] and 'no trial is done; ' in capsys.readouterr().out
   assert place.study().trials[0].user_attrs['error'] == 'exit code 75, 5 times without progress'
 
 
 def test_one_that_ends_without_results_fails(place):
-  assert place.run(GRID, '--trials=1', '--program=true') == 0
+  assert place.run(GRID, '--trials=1', '--program=true') == 1
   assert place.study().trials[0].user_attrs['error'] == 'exit code 0, without results.json'
 
 
