@@ -152,7 +152,12 @@ def _document(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_document(path: epath.Path) -> dict[str, Any]:
-  """Return the JSON part; raise `Damaged` unless it is exactly as written."""
+  """Return the JSON part of a checkpoint.
+
+  Raises:
+    Damaged: it is not exactly as written.
+    InputError: the folder is named after another step, so it was renamed or copied.
+  """
   try:
     document = json.loads((path / 'meta' / 'metadata').read_text())
     body, digest = document['body'], document['sha256']
@@ -161,6 +166,12 @@ def read_document(path: epath.Path) -> dict[str, Any]:
     raise Damaged(f'meta/metadata cannot be read ({short(e)})') from e
   if hashlib.sha256(text.encode()).hexdigest() != digest:
     raise Damaged('meta/metadata differs from its SHA-256')
+  match = _NAME.fullmatch(path.name)
+  if match and int(match[1]) != body['step']:
+    raise InputError(
+      f'{path}: got a checkpoint of step {body["step"]:,}; expected step {int(match[1]):,}, as the folder is named; '
+      f'rename it to {name((body["step"], 0))}, or remove it if it is a copy'
+    )
   return body
 
 

@@ -108,6 +108,17 @@ def test_a_metric_that_is_not_a_number_is_never_the_best(tmp_path):
     assert checkpoints.restore({'x': jnp.ones(3)}, 'best')[2] == 2  # the last one where none was measured
 
 
+@pytest.mark.parametrize('which', ['last', 'best', 7])
+def test_a_copied_checkpoint_under_another_step_is_refused(tmp_path, which):
+  with manager.Checkpoints(tmp_path) as checkpoints:
+    checkpoints.save(3, {'x': jnp.ones(3)}, {}, metric=1.0)
+  shutil.copytree(tmp_path / 'step_000000003', tmp_path / 'step_000000007')
+  with pytest.raises(InputError, match='step_000000007: got a checkpoint of step 3; expected step 7'):
+    manager.read_meta(tmp_path, which)
+  with pytest.raises(InputError, match='remove it if it is a copy'):
+    manager.planned_steps(tmp_path)
+
+
 def test_best_is_not_kept_where_it_is_not_wanted(tmp_path):
   with manager.Checkpoints(tmp_path, manager.Config(keep_best=False, keep_last=3)) as checkpoints:
     for step in range(5):
