@@ -31,6 +31,9 @@ def view(
       stay whole.
     fraction: share of the documents (rows) of each split that is used.
 
+  A split of which only a part is used has no counts of words, characters and bytes: the cache has only those of the
+  whole split.
+
   The documents under a smaller `train_documents` or `fraction` are a subset of those under a larger one.
 
   Raises:
@@ -75,8 +78,8 @@ def _subset(split: Split, fraction: float, most: int, group_size: int) -> Split:
   selected = np.repeat(select_documents((len(split.offsets) - 1) // group_size, fraction, most), group_size)
   sizes = np.diff(split.offsets)
   tokens = np.asarray(split.tokens)[np.repeat(selected, sizes)]
-  share = len(tokens) / max(len(split.tokens), 1)
-  counts = {unit: round(share * count) for unit, count in split.counts.items()}  # approximate for characters and words
+  # Words, characters and bytes are counted per split, so those of a part are unknown, and so are metrics over them.
+  counts = dict(split.counts) if selected.all() else {}
   return dataclasses.replace(
     split,
     tokens=tokens,

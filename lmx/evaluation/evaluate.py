@@ -189,15 +189,22 @@ def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]
   if run.train.best_by == 'loss':
     return 'loss'
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
-  name = objective.headline(run.objective) if run.train.best_by == 'headline' else run.train.best_by
   begin = jax.eval_shape(lambda: model.init_state(run.measured, batches.batch_size))
   one_step = step.make_eval_step(model, run.measured, objective, run.objective)
   metrics, _ = jax.eval_shape(one_step, params, begin, batches(0))
   totals = {key: (1.0, 1.0) if isinstance(value, tuple) else np.ones(value.shape) for key, value in metrics.items()}
-  names = [key for key in report(run, counts, totals) if direction.is_higher_better(key) is not None]
+  scores = report(run, counts, totals)
+  name = _headline(run, scores) if run.train.best_by == 'headline' else run.train.best_by
+  names = [key for key in scores if direction.is_higher_better(key) is not None]
   if name not in names:
     raise InputError(f'train.best_by: got "{run.train.best_by}"; expected headline or {", ".join(names)}')
   return name
+
+
+def _headline(run: Run, scores: Mapping[str, Any]) -> str:
+  """Return the headline metric; perplexity per token where the words of the text are not counted."""
+  name = objectives.get(run.objective_name).headline(run.objective)
+  return 'perplexity_per_token' if name == 'perplexity_per_word' and name not in scores else name
 
 
 def final_data(run: Run) -> pipeline.Config:
@@ -212,7 +219,8 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]
-  metric, scores = objective.headline(run.objective), report(run, corpus.splits[split].counts, totals)
+  scores = report(run, corpus.splits[split].counts, totals)
+  metric = _headline(run, scores)
   if metric == 'perplexity_per_word' and _is_astronomical(scores):
     metric = 'bits_per_character'
   if classes := _classes(run, totals, corpus.manifest.get('label_names', ())):

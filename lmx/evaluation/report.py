@@ -85,7 +85,7 @@ def evaluate_run(
   totals = evaluate.compute_totals(run, params, batches, engine, title=split)
   evaluate.check_finite(run, totals, params, f'split {split}')
   metrics = evaluate.compute_results(run, corpus, split, totals)
-  if run.evaluation.baselines and 'perplexity_per_word' in metrics:
+  if run.evaluation.baselines and 'perplexity_per_token' in metrics:
     splits = {split, 'valid'} if validation_baselines else {split}
     baselines = evaluate.baselines(corpus, splits, run.evaluation.order)
     metrics['baselines'] = baselines[split]

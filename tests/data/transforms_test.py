@@ -74,6 +74,16 @@ def test_a_part_is_the_same_part_always():
     pipeline.Config(fraction=0.0)
 
 
+def test_part_of_a_split_has_no_counts_of_words():
+  made = corpus()
+  part, whole = transforms.view(made, fraction=0.2), transforms.view(made, train_documents=10**6)
+  for name, split in made.splits.items():
+    used = len(part.splits[name].offsets) - 1
+    if used < len(split.offsets) - 1:
+      assert part.splits[name].counts == {'tokens': len(part.splits[name].tokens), 'documents': used}
+    assert whole.splits[name].counts == split.counts
+
+
 def test_few_documents_to_train_on_leave_the_rest_whole():
   made = corpus()
   texts = lambda made: [tuple(words(made, 'train')[b:e]) for b, e in itertools.pairwise(made.splits['train'].offsets)]
