@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from lmx import host
+from lmx.cli import outputs
 from lmx.config import experiment
 from lmx.errors import InputError, InputWarning, NonFiniteLoss, nearest
 
@@ -74,6 +75,7 @@ def main(argv: list[str] | None = None) -> int:
   try:
     args = parse(argv)
     _check_config(args)
+    outputs.check(args)
     if own_process and args.command != 'prepare':  # which learns a vocabulary in threads, and one heap is one lock
       host.keep_heap()
     with _plain_warnings():

@@ -131,10 +131,6 @@ def _check(args: argparse.Namespace) -> None:
     )
   if not args.sample and (args.temperature, args.seed) != (1.0, 0):
     raise InputError('--temperature and --seed are for sampling; give --sample too')
-  for name in ('input', 'reference', 'alignments'):
-    paths = getattr(args, name), args.output
-    if all(map(os.path.isfile, paths)) and os.path.samefile(*paths):
-      raise InputError(f'--output is the file of --{name} and would overwrite it; name another')
 
 
 def _check_most(args: argparse.Namespace, beam: int) -> None:

@@ -283,7 +283,7 @@ def test_the_output_is_no_file_that_is_read(text, capsys, tmp_path, name):
   given = {'reference': '/nowhere/x', name: text}  # alignments need a reference
   options = [f'--{name}={path}' for name, path in given.items()]
   assert main(['translate', '--workdir=/nowhere', *options, f'--output={tmp_path / "other"}']) == 2
-  assert f'--output is the file of --{name}' in capsys.readouterr().err
+  assert f'the file of --{name}; expected another file' in capsys.readouterr().err
   assert text.read_text().splitlines() == LINES
 
 

@@ -1,0 +1,74 @@
+"""Check of a command's output files before its work: none overwrites an input, another output or a run's record."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import pathlib
+from collections.abc import Iterator
+
+from lmx import storage
+from lmx.errors import InputError
+
+# Options of all commands that name a file or folder to write.
+OUTPUTS = (
+  *('output', 'null_odds', 'translations', 'by_length', 'metrics', 'plot', 'json', 'markdown', 'picture', 'hlo'),
+  'export',
+)
+# Options that name files to read; some take several with commas between.
+INPUTS = (
+  *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
+  'combine',
+)
+# Files and folders of a work directory that only training writes.
+RECORDS = ('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'results.json', 'checkpoints', 'tokenizer')
+
+
+def check(args: argparse.Namespace) -> None:
+  """Raise InputError unless every output of a command can be written and overwrites nothing that the command needs."""
+  outputs = list(_paths(args, OUTPUTS))
+  for option, path in outputs:
+    _check_record(option, path)
+    _check_writable(option, path)
+  for (option, path), (other, read) in itertools.product(outputs, _paths(args, INPUTS)):
+    if _is_same(path, read):
+      raise InputError(f'--{option}: got {path}, the file of --{other}; expected another file, or its content is lost')
+  for (option, path), (other, written) in itertools.combinations(outputs, 2):
+    if _is_same(path, written):
+      raise InputError(f'--{other}: got {written}, the file of --{option}; expected two files; name another')
+
+
+def _paths(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tuple[str, pathlib.Path]]:
+  """Yield (option, path) of the given options; standard input and output, pipes and buckets are left out."""
+  for option in options:
+    value = getattr(args, option, None)
+    if not isinstance(value, str) or value in ('', '-') or '\0' in value:
+      continue
+    for text in [value] if options is OUTPUTS or os.path.exists(value) else value.split(','):
+      path = pathlib.Path(text)
+      if text and not storage.is_remote(text) and (path.is_file() or path.is_dir() or not os.path.lexists(path)):
+        yield option, path
+
+
+def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:
+  if one.exists() and other.exists():
+    return os.path.samefile(one, other)  # also through links
+  return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _check_record(option: str, path: pathlib.Path) -> None:
+  """Raise InputError if a path is a record of a run, or in its checkpoints or tokenizer."""
+  real = pathlib.Path(os.path.realpath(path))
+  for part in (real, *real.parents):
+    if part.name in RECORDS and (part.parent / 'config.json').is_file() and (part.parent / 'checkpoints').is_dir():
+      raise InputError(f'--{option}: got {path}, a record of the run {part.parent}; name another file')
+
+
+def _check_writable(option: str, path: pathlib.Path) -> None:
+  """Raise InputError unless the path, or the nearest folder above it that exists, can be written."""
+  existing = next(one for one in (path, *path.absolute().parents) if one.exists())
+  if existing != path and not existing.is_dir():
+    raise InputError(f'--{option}: got {path}; expected a path in a folder, but {existing} is a file; name another')
+  if not os.access(existing, os.W_OK):
+    raise InputError(f'--{option}: got {path}; expected a writable path; {existing} cannot be written')
