@@ -23,7 +23,8 @@ from lmx.errors import InputError
 
 LOG = 'log.txt'
 SECRETS = ('LMX_SWEEP_STORAGE', 'PGPASSWORD')  # variables that commands do not get
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+HANGUP = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)  # ignored under nohup
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *HANGUP)  # end a launcher after its commands have saved
 REMOTE_GRACE = 120.0  # seconds that a launcher has to end its job
 _BEGIN = 'echo $$ > "$0"; exec "$@"'  # writes its process id, then becomes the command
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from launch import command as command_lib
+from launch import jobs
 from lmx import ranges
 
 PROGRAM = (sys.executable, *command_lib.MODULE)
@@ -66,7 +67,7 @@ def run(
     command: program and arguments, the same for all.
     environments: variables of each process in addition to this environment.
     grace: seconds between SIGTERM and SIGKILL when the others are stopped.
-    on_signal: called at SIGINT and SIGTERM.
+    on_signal: called at SIGINT, SIGTERM and SIGHUP.
   """
   children: list[subprocess.Popen] = []
   pumps: list[threading.Thread] = []
@@ -77,7 +78,7 @@ def run(
     for child in children:
       _signal(child, number)
 
-  old = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+  old = {number: signal.signal(number, forward) for number in jobs.SIGNALS}
   try:
     for number, added in enumerate(environments):
       # Process 0 keeps the terminal for its progress bar; lines of the others are prefixed with their number.

@@ -1,28 +1,37 @@
 """Reader of user files: text, lines and JSON, each plain or compressed (.gz, .xz, .zst).
 
 Every fault of a file (missing, damaged, not UTF-8, not JSON, nested too deep, another type, out of range) raises an
-InputError that names the file, the line and the field. Paths may be `str` or have an `open` of their own (epath).
+InputError that names the file, the line and the field. So does a device or a socket, and a line, or a file that is read
+whole, of more than `LONGEST` bytes. Paths may be `str` or have an `open` of their own (epath).
 """
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import gzip
+import importlib
 import json
 import lzma
 import math
 import os
+import pathlib
 import re
+import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from lmx.errors import InputError, nearest
 
 _FORMATS = {'.gz': 'gzip', '.xz': 'xz', '.zst': 'zstd'}
 COMPRESSED = tuple(_FORMATS)
+LONGEST = 1 << 30  # bytes of a line, or of a file that is read whole; an endless one would fill the memory
 _BLOCK = 1 << 20  # bytes
-_LONGEST = 60  # characters of a value shown in a message
+_WINDOW_LOG = 31  # largest window that zstd writes, 2 GiB (--long=31)
+_SHOWN = 60  # characters of a value in a message
+_SPECIAL = {stat.S_IFCHR: 'a device', stat.S_IFBLK: 'a device', stat.S_IFSOCK: 'a socket', stat.S_IFIFO: 'a pipe'}
+_LEFT_BEHIND = re.compile(r'\..*|__macosx|thumbs\.db|desktop\.ini|.*~|#.*#|.*\.sw[op]', re.IGNORECASE | re.DOTALL)
 _REQUIRED = object()
 _SURROGATE = re.compile('[\ud800-\udfff]')
 _KINDS = {
@@ -35,13 +44,52 @@ _KINDS = {
 }
 
 
+def list_names(folder: Any) -> list[str]:
+  """Return the sorted names in a folder, without hidden ones and those that systems and editors leave behind."""
+  return [name for name in sorted(os.listdir(folder)) if not is_left_behind(name)]
+
+
+def is_left_behind(name: str) -> bool:
+  """Return True for a hidden name, and for names such as __MACOSX, Thumbs.db, x.txt~ and x.swp: they are no data."""
+  return _LEFT_BEHIND.fullmatch(name) is not None
+
+
+def match(folder: Any, pattern: str) -> list[pathlib.Path]:
+  """Return the paths in a folder whose names match a pattern, sorted, of the names that `list_names` returns."""
+  folder = pathlib.Path(folder)
+  names = list_names(folder) if folder.is_dir() else []
+  return [folder / name for name in names if fnmatch.fnmatchcase(name, pattern)]
+
+
+def ending(path: Any) -> str:
+  """Return the ending of a name in lower case, without that of its compression: `.csv` of `A.CSV.gz`."""
+  stem, last = os.path.splitext(os.fspath(path).lower())
+  return os.path.splitext(stem)[1] if last in _FORMATS else last
+
+
+def check_regular(path: Any) -> None:
+  """Raise InputError for a device, a pipe or a socket, where a file is read more than once."""
+  _refuse(path, _SPECIAL)
+
+
+def _refuse(path: Any, kinds: Iterable[int]) -> None:
+  """Raise InputError if a local path is a special file of one of these kinds."""
+  try:
+    kind = stat.S_IFMT(os.stat(path).st_mode)
+  except (OSError, ValueError):  # missing, or on a bucket: opening it says so
+    return
+  if kind in kinds:
+    raise InputError(f'{path}: got {_SPECIAL[kind]}; expected a file; copy its content to a file and name that')
+
+
 def read_blocks(path: Any) -> Iterator[bytes]:
-  """Yield the content in blocks of a megabyte, decompressed for .gz, .xz and .zst.
+  """Yield the content in blocks of a megabyte, decompressed for .gz, .xz and .zst; a pipe is read once.
 
   Raises:
-    InputError: the file cannot be read, or its compressed data are damaged or incomplete.
+    InputError: the file cannot be read, is a device or a socket, or its compressed data are damaged or incomplete.
   """
-  kind = os.path.splitext(os.fspath(path))[1]
+  _refuse(path, (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK))
+  kind = os.path.splitext(os.fspath(path))[1].lower()
   try:
     with contextlib.ExitStack() as stack:
       file: IO[bytes] = stack.enter_context(path.open('rb') if hasattr(path, 'open') else open(path, 'rb'))
@@ -51,29 +99,66 @@ def read_blocks(path: Any) -> Iterator[bytes]:
         yield block
   except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
     if kind in _FORMATS and getattr(error, 'errno', None) is None:
-      raise InputError(
-        f'{path}: got damaged {_FORMATS[kind]} data ({error}); expected a complete file; fetch it again'
-      ) from None
+      raise InputError(_damage(path, kind, str(error))) from None
     assert isinstance(error, OSError)
     raise InputError(f'{path}: cannot be read ({error.strerror or error})') from None
+  except _zstd_errors() as error:
+    raise InputError(_damage(path, kind, str(error))) from None
+
+
+def _damage(path: Any, kind: str, error: str) -> str:
+  """Return the message for compressed data that cannot be read."""
+  if 'too much memory' in error:
+    return (
+      f'{path}: got zstd data with a window of more than 128 MiB (zstd --long); expected backports.zstd, which reads '
+      'them, on Python below 3.14; install it, or compress the file again without --long'
+    )
+  return f'{path}: got damaged {_FORMATS[kind]} data ({error}); expected a complete file; fetch it again'
 
 
 def _decompressed(file: IO[bytes], kind: str) -> Any:
-  if kind == '.zst':
-    import pyarrow as pa  # takes time to import
+  if kind != '.zst':
+    return gzip.open(file) if kind == '.gz' else lzma.open(file)
+  if zstd := _import_zstd():
+    return zstd.open(file, options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
+  import pyarrow as pa  # takes time to import; it reads windows of up to 128 MiB
 
-    return pa.input_stream(file, compression='zstd')
-  return gzip.open(file) if kind == '.gz' else lzma.open(file)
+  return pa.input_stream(file, compression='zstd')
+
+
+def _import_zstd() -> Any:
+  """Return the standard library's module of Python 3.14, or its backport; None if that is not installed."""
+  for name in ('compression.zstd', 'backports.zstd'):
+    with contextlib.suppress(ImportError):
+      return importlib.import_module(name)
+  return None
+
+
+def _zstd_errors() -> tuple[type[Exception], ...]:
+  zstd = _import_zstd()
+  return (zstd.ZstdError,) if zstd else ()
 
 
 def read_bytes(path: Any) -> bytes:
   """Return the content of a file. Raises InputError as `read_blocks` does."""
-  return b''.join(read_blocks(path))
+  blocks, size = [], 0
+  for block in read_blocks(path):
+    blocks.append(block)
+    size += len(block)
+    if size > LONGEST:
+      raise InputError(f'{path}: got more than {LONGEST:,} bytes; expected a file that fits in memory')
+  return b''.join(blocks)
 
 
 def read_text(path: Any) -> str:
   """Return the content of a UTF-8 file. Raises InputError, also where it is empty, binary or of another encoding."""
-  return ''.join(read_lines(path))
+  lines, size = [], 0
+  for line in read_lines(path):
+    lines.append(line)
+    size += len(line)
+    if size > LONGEST:
+      raise InputError(f'{path}: got more than {LONGEST:,} characters; expected a text that fits in memory')
+  return ''.join(lines)
 
 
 def read_lines(path: Any) -> Iterator[str]:
@@ -85,20 +170,44 @@ def read_lines(path: Any) -> Iterator[str]:
   Raises:
     InputError: the file cannot be read, is empty or binary, or is not UTF-8; the line is named.
   """
-  rest, number, end = b'', 0, b'\n'
-  for block in read_blocks(path):
-    if not number and not rest:
-      end = line_end(block)
-      _refuse_utf16(block, path)
-    *lines, rest = (rest + block).split(end)
-    for line in lines:
-      number += 1
+  number, end = 0, b'\n'
+  for first, lines, end in whole_lines(read_blocks(path), path):
+    for number, line in enumerate(lines.removesuffix(end).split(end), first):
       yield _decode(line, path, number) + '\n'
-  if rest:
-    number += 1
-    yield _decode(rest, path, number) + '\n'
   if not number:
     raise InputError(f'{path}: the file is empty')
+
+
+def whole_lines(blocks: Iterable[bytes], path: Any, number: int = 1) -> Iterator[tuple[int, bytes, bytes]]:
+  """Yield (number of the first line, some whole lines, their line end) of the blocks of a file.
+
+  Args:
+    blocks: content of the file; the last line may lack its end.
+    path: its path, for messages.
+    number: number of the first line; the line end is LF if that is not 1.
+
+  Raises:
+    InputError: a line has more than `LONGEST` bytes, or a first one of UTF-16, or one with a zero byte, begins a block.
+  """
+  rest: list[bytes] = []
+  size, end = 0, b''
+  for block in blocks:
+    if not end:
+      end = line_end(block) if number == 1 else b'\n'
+      _refuse_utf16(block, path)
+    cut = block.rfind(end) + 1
+    if cut:
+      lines = b''.join([*rest, block[:cut]])
+      yield number, lines, end
+      number, rest, size = number + lines.count(end), [], 0
+    elif b'\0' in block:
+      raise InputError(_zero_byte(path, number))
+    rest.append(block[cut:])
+    size += len(rest[-1])
+    if size > LONGEST:
+      raise InputError(f'{path}, line {number}: got a line of more than {LONGEST:,} bytes; expected text; divide it')
+  if last := b''.join(rest):
+    yield number, last, end
 
 
 def line_end(block: bytes) -> bytes:
@@ -137,9 +246,13 @@ def _refuse_utf16(block: bytes, path: Any) -> None:
     raise InputError(f'{path}: got UTF-16 text; expected UTF-8; save the file as UTF-8')
 
 
+def _zero_byte(path: Any, number: int) -> str:
+  return f'{path}, line {number}: got a zero byte; expected UTF-8 text, and this file is binary'
+
+
 def _decode(line: bytes, path: Any, number: int) -> str:
   if b'\0' in line:
-    raise InputError(f'{path}, line {number}: got a zero byte; expected UTF-8 text, and this file is binary')
+    raise InputError(_zero_byte(path, number))
   try:
     return line.removesuffix(b'\r').decode('utf-8-sig' if number == 1 else 'utf-8')
   except UnicodeDecodeError as error:
@@ -231,4 +344,4 @@ def show(value: Any) -> str:
   if isinstance(value, (list, Mapping)):
     return f'{"a list" if isinstance(value, list) else "an object"} of {len(value)}'
   text = json.dumps(value, ensure_ascii=False, default=repr)
-  return text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'
+  return text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'

@@ -1,11 +1,14 @@
 """Signals that end training: the first lets the current update finish and the run save, a second Ctrl-C exits at once.
 
+SIGTERM (a scheduler, `kill`) and SIGHUP (a closed terminal, a lost ssh) are the same; under nohup SIGHUP is ignored.
+
 Python runs no signal handlers while XLA compiles or computes. A thread therefore reads the signals from the wake-up
 descriptor, so that the first Ctrl-C gets a message, and the second takes effect, at any moment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -17,19 +20,29 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
-PREEMPTED = 75  # exit code: stopped by SIGTERM after saving; start the same command again
+PREEMPTED = 75  # exit code: stopped by SIGTERM or SIGHUP after saving; start the same command again
 INTERRUPTED = 130  # exit code: stopped by Ctrl-C
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(BaseException):
-  """SIGTERM arrived when nothing was left to save."""
+  """SIGTERM or SIGHUP arrived when nothing was left to save."""
+
+
+def _tell(message: str) -> None:
+  with contextlib.suppress(OSError, ValueError):  # standard error is gone or closed
+    print(message, file=sys.stderr, flush=True)
+
+
+def _pass_on(*_: Any) -> None:
+  os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Stop:
-  """Context manager in which SIGTERM and Ctrl-C request that training save and end.
+  """Context manager in which SIGTERM, SIGHUP and Ctrl-C request that training save and end.
 
-  With several processes JAX's own service handles SIGTERM, and Ctrl-C keeps its usual meaning.
+  With several processes JAX's own service handles SIGTERM, as which SIGHUP is passed on, and Ctrl-C keeps its usual
+  meaning.
   """
 
   def __init__(self, describe_checkpoint: Callable[[], str] | None = None):
@@ -43,9 +56,13 @@ class Stop:
     self._before: dict[int, Any] = {}
 
   def __enter__(self) -> Stop:
-    if jax.process_count() > 1 or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
       return self
-    self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+    hangup = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)  # ignored under nohup
+    if jax.process_count() > 1:
+      self._before = {number: signal.signal(number, _pass_on) for number in hangup}
+      return self
+    self._before = {number: signal.signal(number, self._handle) for number in (*_SIGNALS, *hangup)}
     if self._describe_checkpoint is not None:
       ours, self._writer = socket.socketpair()
       self._writer.setblocking(False)
@@ -54,7 +71,7 @@ class Stop:
     return self
 
   def __exit__(self, *_: Any) -> None:
-    if self._before and self._describe_checkpoint is not None:
+    if signal.SIGTERM in self._before and self._describe_checkpoint is not None:
       signal.set_wakeup_fd(self._descriptor)
       self._writer.close()  # ends the thread
     for number, handler in self._before.items():
@@ -79,10 +96,10 @@ class Stop:
       while number := ours.recv(1):
         count += number[0] == signal.SIGINT
         if count > 1:
-          print(f'\nlmx: interrupted; {describe_checkpoint()}', file=sys.stderr, flush=True)
+          _tell(f'\nlmx: interrupted; {describe_checkpoint()}')
           os._exit(INTERRUPTED)
         if number[0] == signal.SIGINT and not self._saved:
-          print('\nlmx: saving after the current update; Ctrl-C again exits at once', file=sys.stderr, flush=True)
+          _tell('\nlmx: saving after the current update; Ctrl-C again exits at once')
 
   def requested(self, done: int) -> bool:
     """Return True once a signal has arrived; several processes agree on a step that all of them reach."""

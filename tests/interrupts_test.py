@@ -41,7 +41,7 @@ def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_h
   assert process.returncode == 130 and 'interrupted; step 7 is saved' in text
 
 
-@pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGHUP, 75), (signal.SIGINT, 130)])
 def test_the_first_signal_asks_and_decides_the_exit_code(number, code, capfd):
   before = signal.getsignal(number)
   with interrupts.Stop(lambda: '') as told:
@@ -70,3 +70,13 @@ def test_a_second_ctrl_c_within_another_program_raises():
     os.kill(os.getpid(), signal.SIGINT)
     assert told.requested(1)
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_sighup_stays_ignored_under_nohup():
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  try:
+    with interrupts.Stop() as told:
+      os.kill(os.getpid(), signal.SIGHUP)
+      assert not told.requested(1) and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGHUP, before)

@@ -41,7 +41,7 @@ class Scheduler:
     Returns:
       0; 2 if two trials end with the same input error, which the others would too; 75 after SIGTERM, 130 after Ctrl-C.
     """
-    old = {number: signal.signal(number, self._handle_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    old = {number: signal.signal(number, self._handle_signal) for number in jobs.SIGNALS}
     try:
       while not self._is_done():
         self._fill()
@@ -60,7 +60,7 @@ class Scheduler:
     if self.refused and not self.signals:
       self._log(f'two trials ended with the same input error, so no further trial is begun: {self.refused}')
       return 2
-    return {0: 0, signal.SIGTERM: PREEMPTED, signal.SIGINT: 130}[self.number]
+    return {0: 0, signal.SIGINT: 130}.get(self.number, PREEMPTED)
 
   def _handle_signal(self, number: int, frame: Any) -> None:
     del frame

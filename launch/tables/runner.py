@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from experiments.tables import Run
-from launch import local
+from launch import jobs, local
 from launch.command import PREEMPTED
 from launch.tables import plan as plans
 from launch.tables import report
@@ -83,7 +83,7 @@ class Runner:
 
   def run(self, todo: Sequence[Task]) -> int:
     """Run all tasks; return 0, 1 after a failure, or 75 after SIGTERM or Ctrl-C."""
-    old = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    old = {number: signal.signal(number, self._stop) for number in jobs.SIGNALS}
     try:
       with ThreadPoolExecutor(self._jobs) as pool:
         self._all(pool, list(todo))
