@@ -18,6 +18,7 @@ import os
 import pathlib
 import re
 import stat
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
@@ -99,44 +100,28 @@ def read_blocks(path: Any) -> Iterator[bytes]:
         yield block
   except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
     if kind in _FORMATS and getattr(error, 'errno', None) is None:
-      raise InputError(_damage(path, kind, str(error))) from None
+      raise InputError(_damage(path, kind, error)) from None
     assert isinstance(error, OSError)
     raise InputError(f'{path}: cannot be read ({error.strerror or error})') from None
-  except _zstd_errors() as error:
-    raise InputError(_damage(path, kind, str(error))) from None
+  except _import_zstd().ZstdError as error:
+    raise InputError(_damage(path, kind, error)) from None
 
 
-def _damage(path: Any, kind: str, error: str) -> str:
-  """Return the message for compressed data that cannot be read."""
-  if 'too much memory' in error:
-    return (
-      f'{path}: got zstd data with a window of more than 128 MiB (zstd --long); expected backports.zstd, which reads '
-      'them, on Python below 3.14; install it, or compress the file again without --long'
-    )
+def _damage(path: Any, kind: str, error: Exception) -> str:
+  """Return the message for damaged compressed data."""
   return f'{path}: got damaged {_FORMATS[kind]} data ({error}); expected a complete file; fetch it again'
 
 
 def _decompressed(file: IO[bytes], kind: str) -> Any:
   if kind != '.zst':
     return gzip.open(file) if kind == '.gz' else lzma.open(file)
-  if zstd := _import_zstd():
-    return zstd.open(file, options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
-  import pyarrow as pa  # takes time to import; it reads windows of up to 128 MiB
-
-  return pa.input_stream(file, compression='zstd')
+  zstd = _import_zstd()
+  return zstd.open(file, options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
 
 
 def _import_zstd() -> Any:
-  """Return the standard library's module of Python 3.14, or its backport; None if that is not installed."""
-  for name in ('compression.zstd', 'backports.zstd'):
-    with contextlib.suppress(ImportError):
-      return importlib.import_module(name)
-  return None
-
-
-def _zstd_errors() -> tuple[type[Exception], ...]:
-  zstd = _import_zstd()
-  return (zstd.ZstdError,) if zstd else ()
+  """Return the standard library's module of Python 3.14, or its backport."""
+  return importlib.import_module('compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd')
 
 
 def read_bytes(path: Any) -> bytes:

@@ -115,3 +115,34 @@ def test_no_bytes_end_in_anything_but_lines_or_an_input_error(tmp_path):
         documents.field(value, 'a', int, f'line {number}')
     except InputError:
       pass
+
+
+def test_zstd_with_a_window_of_two_gigabytes_is_read(tmp_path):
+  from backports import zstd
+
+  options = {zstd.CompressionParameter.window_log: 31, zstd.CompressionParameter.enable_long_distance_matching: 1}
+  path = tmp_path / 'train.txt.zst'
+  with zstd.open(path, 'wb', options=options) as file:  # of unknown size, so that the window stays
+    file.write(b'one two\n' * 400)
+  assert len(list(documents.read_lines(str(path)))) == 400
+  path.write_bytes(path.read_bytes()[:-3])
+  with pytest.raises(InputError, match='damaged zstd data'):
+    list(documents.read_lines(str(path)))
+
+
+@pytest.mark.parametrize('path', ['/dev/zero', '/dev/null'])
+def test_devices_are_refused(path, tmp_path):
+  (tmp_path / 'link.txt').symlink_to(path)
+  for name in (path, str(tmp_path / 'link.txt')):
+    with pytest.raises(InputError, match='got a device; expected a file'):
+      list(documents.read_lines(name))
+
+
+def test_endless_lines_and_files_are_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(documents, 'LONGEST', 3 << 20)
+  path = tmp_path / 'train.txt'
+  path.write_bytes(b'a\n' + b'b' * (5 << 20))
+  with pytest.raises(InputError, match='train.txt, line 2: got a line of more than 3,145,728 bytes'):
+    list(documents.read_lines(str(path)))
+  with pytest.raises(InputError, match='got more than 3,145,728 bytes'):
+    documents.read_bytes(str(path))
