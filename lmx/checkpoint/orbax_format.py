@@ -201,7 +201,7 @@ def file_system_error(error: BaseException) -> str | None:
     code = getattr(chain, 'errno', None)
     if code in (errno.ENOSPC, errno.EDQUOT) or re.search('No space left|quota exceeded', text):
       return 'no space left on the disk'
-    if isinstance(chain, OSError) or re.search(r'\[OS error|PERMISSION_DENIED', text):
+    if isinstance(chain, OSError) or re.search(r'\[OS error|\[os_error_code=|PERMISSION_DENIED', text):
       return short(chain)
     chain = chain.__cause__ or chain.__context__
   return None
