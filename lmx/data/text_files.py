@@ -135,9 +135,9 @@ class Documents:
 
   def _parts(self, file: int, size: int, divide: str) -> Iterator[Part]:
     path = self._paths[file]
-    if path.endswith(documents.COMPRESSED):
+    if path.lower().endswith(documents.COMPRESSED):
       yield Part(file, 0, 0, 0)
-    elif path.endswith('.parquet'):
+    elif path.lower().endswith('.parquet'):
       start = total = 0
       with _parquet(path) as source:
         for group in range(count := source.num_row_groups):
@@ -153,8 +153,8 @@ class Documents:
     length, start, begins = os.path.getsize(path), 0, 0
     with open(path, 'rb') as source:
       lone_returns = documents.line_end(source.read(_BLOCK)) == b'\r'
-      whole = lone_returns or (self._unit == 'file' and not path.endswith('.jsonl'))
-      by_line = self._unit == 'line' or path.endswith('.jsonl')
+      whole = lone_returns or (self._unit == 'file' and not path.lower().endswith('.jsonl'))
+      by_line = self._unit == 'line' or path.lower().endswith('.jsonl')
       while not whole and length - start > size:
         stop, ends = _border(source, start, size, '' if by_line else divide, by_line=by_line)
         if stop >= length:
@@ -172,7 +172,7 @@ class Documents:
     """Return the bytes of a part in its file, as `size` counts them."""
     file, start, stop, *_ = part
     path = self._paths[file]
-    if path.endswith('.parquet'):
+    if path.lower().endswith('.parquet'):
       with _parquet(path) as source:
         return round(self._share * os.path.getsize(path) * (stop - start) / max(source.num_row_groups, 1))
     return round(self._share * (stop - start if stop else os.path.getsize(path)))
@@ -189,9 +189,9 @@ class Documents:
     path = self._paths[part.file]
     name = os.path.basename(path)
     stem = _stem(path)
-    if stem.endswith('.parquet'):
+    if stem.lower().endswith('.parquet'):
       texts = _parquet_texts(path, part, self._column)
-    elif stem.endswith('.jsonl'):
+    elif stem.lower().endswith('.jsonl'):
       texts = _json_texts(path, part, self._column)
     else:
       texts = ((text, '') for text in self._plain(path, part))
@@ -244,7 +244,7 @@ def open_splits(pattern: str, unit: str, column: str, fraction: float, missing: 
 
 
 def _stem(path: str) -> str:
-  return os.path.splitext(path)[0] if path.endswith(documents.COMPRESSED) else path
+  return os.path.splitext(path)[0] if path.lower().endswith(documents.COMPRESSED) else path
 
 
 def _lines(rows: Iterable[Row], borders: tuple[int, int]) -> Iterator[Row]:
@@ -382,7 +382,8 @@ def _parquet_texts(path: str, part: Part, column: str) -> Iterator[tuple[str, st
     if column not in names:
       raise InputError(f'{path}: no column "{column}"{nearest(column, names)}; name that of the text in data.column')
     kind = source.schema_arrow.field(column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind  # of pandas' category
+    if not (pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values)):
       raise InputError(f'{path}: column "{column}" has type {kind}; expected texts')
     columns = [column, *(['label'] if 'label' in names and column != 'label' else [])]
     groups = list(range(part.start, part.stop or source.num_row_groups))

@@ -56,6 +56,17 @@ def test_compressed_files_are_read(ending, tmp_path):
     texts(read([path]))
 
 
+def test_parquet_with_a_dictionary_of_texts(tmp_path):
+  path = tmp_path / 'a.parquet'
+  parquet.write_table(pa.table({'text': pa.array(['one two', 'three', 'one two']).dictionary_encode()}), path)
+  rows = text_files.Documents([str(path)], 'blank_line', 'text')
+  assert [text for _, text, _ in rows] == ['one two', 'three', 'one two']
+  numbers = tmp_path / 'b.parquet'
+  parquet.write_table(pa.table({'text': pa.array([1, 1]).dictionary_encode()}), numbers)
+  with pytest.raises(InputError, match='has type int64; expected texts'):
+    list(text_files.Documents([str(numbers)], 'blank_line', 'text'))
+
+
 def test_parquet_has_a_column_of_texts(tmp_path):
   path = tmp_path / 'a.parquet'
   table = pa.table({'body': ['one ', None, 'two\n\nthree', ''], 'label': ['x', 'y', None, 'z'], 'n': [1, 2, 3, 4]})
