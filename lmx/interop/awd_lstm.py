@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from lmx import documents
 from lmx.errors import InputError
 from lmx.interop import huggingface, torch_file
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
@@ -118,7 +119,7 @@ def write(directory: Any, cfg: Any, params: Any, itos: Sequence[str], backward: 
 
 
 def _files(directory: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path]:
-  return sorted(path for path in directory.iterdir() if path.suffix in endings)
+  return [directory / name for name in documents.list_names(directory) if pathlib.Path(name).suffix in endings]
 
 
 def _contents(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, str], list[Row]]:
@@ -232,7 +233,7 @@ def _vocabulary(directory: pathlib.Path, pattern: str, V: int) -> Vocabulary:
   Raises:
     InputError: there is no such file, or it does not hold V words.
   """
-  paths = sorted(directory.glob(pattern))
+  paths = documents.match(directory, pattern)
   if len(paths) != 1:
     got = ', '.join(path.name for path in paths) or 'none'
     raise InputError(f'{directory}: got {got}; expected one {pattern}; --tokenizer=none imports the model alone')

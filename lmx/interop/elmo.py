@@ -35,12 +35,12 @@ NOTE = (
 def is_release(directory: Any) -> bool:
   """Return True if a folder has the options or the weights of ELMo, and no config.json."""
   directory = pathlib.Path(directory)
-  return not (directory / CONFIG).exists() and any(any(directory.glob(pattern)) for pattern in _FILES)
+  return not (directory / CONFIG).exists() and any(documents.match(directory, pattern) for pattern in _FILES)
 
 
 def find(directory: Any) -> tuple[pathlib.Path, pathlib.Path]:
   """Return the two files in a directory; raise InputError unless there is exactly one of each."""
-  matches = [sorted(pathlib.Path(directory).glob(pattern)) for pattern in _FILES]
+  matches = [documents.match(directory, pattern) for pattern in _FILES]
   if any(len(paths) != 1 for paths in matches):
     raise InputError(f'{directory}: expected one {_FILES[0]} and one {_FILES[1]} of an ELMo release')
   return matches[0][0], matches[1][0]
@@ -119,7 +119,7 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 def _words(directory: pathlib.Path) -> list[str]:
   """Return the words of the vocabulary, without the first three lines; none if there is no file of one."""
-  paths = sorted(directory.glob('vocab*.txt'))
+  paths = documents.match(directory, 'vocab*.txt')
   if not paths:
     return []
   if len(paths) > 1:

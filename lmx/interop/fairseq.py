@@ -79,7 +79,7 @@ def is_release(source: Any) -> bool:
   folder = path.parent if path.is_file() and path.suffix == '.pt' else path
   if not folder.is_dir() or (folder / CONFIG).exists():
     return False
-  return any(folder.glob(_DICTIONARY)) and any(folder.glob('*.pt'))
+  return bool(documents.match(folder, _DICTIONARY) and documents.match(folder, '*.pt'))
 
 
 def read(source: Any) -> Folder:
@@ -90,7 +90,7 @@ def read(source: Any) -> Folder:
   """
   path = pathlib.Path(source)
   if path.is_dir():
-    paths = sorted(path.glob('*.pt'))
+    paths = documents.match(path, '*.pt')
     if len(paths) > 1:
       listed = ', '.join(one.name for one in paths)
       raise InputError(f'{path}: got {listed}; expected one checkpoint; name one of them, as in --from={paths[0]}')

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from lmx import documents
 from lmx.errors import InputError
 from lmx.interop import tensorflow_objects
 from lmx.interop.huggingface import architectures, bert, gpt2, xlnet
@@ -214,7 +215,7 @@ def _array(value: Any) -> np.ndarray:
 
 def _prefix(directory: pathlib.Path) -> pathlib.Path:
   """Return the only checkpoint of a folder, else the latest according to its file `checkpoint`."""
-  prefixes = sorted(path.with_suffix('') for path in directory.glob('*.index'))
+  prefixes = sorted(path.with_suffix('') for path in documents.match(directory, '*.index'))
   if len(prefixes) == 1:
     return prefixes[0]
   last = directory / 'checkpoint'

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import importlib
 import json
+import os
 import sys
 import tempfile
 
@@ -16,7 +17,7 @@ from lmx.data import sources
 from lmx.data.builders import base, files, wikitext
 from lmx.data.builders.embedded import prose
 from lmx.data.builders.embedded_numbers import embedded_numbers_dataset_builder as embedded_numbers
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 ARTICLES = ' \n = One = \n \n Text of one . \n \n = = Part = = \n \n More . \n \n = Two = \n \n Text <unk> . \n'
 
@@ -356,10 +357,52 @@ def test_text_files_are_held_out_by_hash_or_by_lines(tmp_path):
 
 def test_files_are_put_into_splits_by_name():
   names = {
-    'valid': ('val.txt', 'val2017.de', 'val_1.tsv', 'VAL-a.txt', 'valid.txt', 'validation.txt', 'dev2.txt'),
-    'test': ('test.txt', 'test_2016.en'),
-    'train': ('train.txt', 'value.txt', 'valör.txt', 'corpus.txt'),
+    'valid': (
+      'val.txt',
+      'val2017.de',
+      'val_1.tsv',
+      'VAL-a.txt',
+      'validation.txt',
+      'dev2.txt',
+      'development.tsv',
+      'x.dev',
+    ),
+    'test': ('test.txt', 'test_2016.en', 'corpus.test.txt', 'testing.csv'),
+    'train': ('train.txt', 'value.txt', 'valör.txt', 'corpus.txt', 'Devil in the City.txt', 'testimonials.csv'),
   }
   for split, found in names.items():
     for name in found:
       assert files.split_of(f'in/{name}') == split, name
+
+
+def test_files_of_a_folder_that_are_no_data_are_named_and_passed_over(tmp_path):
+  for name in ('train.TXT', 'valid.txt', 'README.txt', 'notes.txt', '._train.txt', 'train.txt~', 'Thumbs.db'):
+    write(tmp_path / name, 'text\n')
+  write(tmp_path / 'more' / 'x.txt', 'text\n')
+  with pytest.warns(InputWarning, match='not read as data: README.txt, notes.txt, more; to read a file, name it'):
+    found = files.find_texts(str(tmp_path))
+  assert {split: [os.path.basename(path) for path in paths] for split, paths in found.items()} == {
+    'train': ['train.TXT'],
+    'valid': ['valid.txt'],
+  }
+  named = files.find_texts(f'{tmp_path}/train.TXT,{tmp_path}/notes.txt')
+  assert [os.path.basename(path) for path in named['train']] == ['train.TXT', 'notes.txt']
+  # Without a file named train, other names are training text, but not those about the data.
+  (tmp_path / 'train.TXT').unlink()
+  with pytest.warns(InputWarning, match='README.txt, more'):
+    found = files.find_texts(str(tmp_path))
+  assert [os.path.basename(path) for path in found['train']] == ['notes.txt']
+
+
+@pytest.mark.parametrize('other', ['train.txt.gz', 'train.jsonl', 'train.parquet'])
+def test_two_files_of_one_name_are_refused(tmp_path, other):
+  for name in ('train.txt', other):
+    write(tmp_path / name, 'text\n')
+  with pytest.raises(InputError, match='in the same folder; expected one file of this name'):
+    files.find_texts(str(tmp_path))
+
+
+def test_hidden_files_of_a_tree_are_no_data(tmp_path):
+  for name in ('a.gold_conll', '._a.gold_conll', '__MACOSX/a.gold_conll~'):
+    write(tmp_path / name, 'x')
+  assert files.find_tree(str(tmp_path), files.GOLD) == [str(tmp_path / 'a.gold_conll')]

@@ -232,7 +232,7 @@ def test_race_and_the_story_cloze_test(tmp_path):
 
 def test_own_tables_in_three_forms(tmp_path):
   write(tmp_path / 'train.tsv', 'premise\tof\thypothesis', 'A "b\tno\tC')
-  write(tmp_path / 'more.csv.gz', 'premise,of,hypothesis', '"A, b",no,"C ""d"""')
+  write(tmp_path / 'train-0.csv.gz', 'premise,of,hypothesis', '"A, b",no,"C ""d"""')
   write(tmp_path / 'valid.jsonl', json.dumps({'premise': 'A', 'hypothesis': 'B', 'of': 'yes'}))
   write(tmp_path / 'test.jsonl', json.dumps({'premise': 'A', 'hypothesis': 'B'}))
   found = read('table_files', tmp_path, texts=('premise', 'hypothesis'), label='of')

@@ -36,7 +36,7 @@ def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Itera
   Raises:
     InputError: the file is damaged, or a row has another number of cells than the first line; the line is named.
   """
-  kind = path.removesuffix('.gz').rpartition('.')[2]
+  kind = documents.ending(path)[1:]
   if kind == 'csv':
     yield from read_csv(path)
   elif kind == 'jsonl':

@@ -10,16 +10,28 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Collection
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from lmx import documents
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
 ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', *documents.COMPRESSED)), '.parquet')
 TEXT_KINDS = '*.txt, *.jsonl, each also as .gz, .xz or .zst, or *.parquet'
-_SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val(?![^\W\d_])'), ('test', r'test'))
+_SPLIT_NAMES = (
+  ('train', 'train|training'),
+  ('valid', 'valid|validation|val|dev|devel|development'),
+  ('test', 'test|testing'),
+)
+_ABOUT = re.compile(
+  r'(?:readme|licen[cs]e|copying|notice|authors|citation|change_?log|sample_?submission)(?![^\W\d_])', re.IGNORECASE
+)
+_SHOWN = 5  # names in a message
+T = TypeVar('T')
+Splits = dict[str, list[T]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +164,8 @@ def find_tree(path: str, ending: str) -> list[str]:
   """
   if os.path.isfile(path):
     return [path]
-  paths = sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+  names = [(folder, name) for folder, _, names in os.walk(path) for name in names]
+  paths = sorted(os.path.join(folder, name) for folder, name in names if not documents.is_left_behind(name))
   is_english = lambda path: not {'arabic', 'chinese'} & set(path.split(os.sep))
   matches = [p for p in paths if p.removesuffix('.gz').endswith(ending) and is_english(os.path.relpath(p, path))]
   if not matches:
@@ -163,33 +176,119 @@ def find_tree(path: str, ending: str) -> list[str]:
 def find_texts(pattern: str) -> dict[str, list[str]]:
   """Return {split: user's text files}; `pattern` is a directory, a file, a glob, or several separated by commas.
 
-  Files are assigned to splits by name (train*, valid*/dev*/val*, test*); the others are training text.
+  Files are assigned to splits by name, see `by_split`.
   """
-  paths: list[str] = []
-  for part in filter(None, (part.strip() for part in pattern.split(','))):
-    if os.path.isdir(part):
-      matches = sorted(p for p in glob.glob(os.path.join(glob.escape(part), '*')) if p.endswith(TEXT_NAMES))
-    else:
-      matches = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(part) if os.path.isfile(p))
-    if not matches:
-      raise InputError(f'{part}: got no text file; expected {TEXT_KINDS}')
-    paths += [path for path in matches if path not in paths]
-  if not paths:
+  splits = find_splits(pattern, TEXT_NAMES, f'text file; expected {TEXT_KINDS}')
+  if not splits:
     raise InputError('data set text_files: set data.manual_dir to a directory or to text files')
-  splits: dict[str, list[str]] = {}
-  for path in paths:
-    if not path.endswith(TEXT_NAMES):
-      raise InputError(f'{path}: got another file type; expected {TEXT_KINDS}')
-    splits.setdefault(split_of(path), []).append(path)
   if 'train' not in splits:
     raise InputError(f'{pattern}: got only files named as validation or test text; expected training text too')
   return splits
 
 
+def find_splits(pattern: str, endings: tuple[str, ...], expected: str) -> dict[str, list[str]]:
+  """Return {split: the user's files}, {} without a pattern; warn of what a folder has besides.
+
+  Args:
+    pattern: a directory, a file, a glob, or several separated by commas. Only files of a directory or a glob are
+      passed over, see `by_split`; named ones are always read.
+    endings: endings of the files, in lower case.
+    expected: what is expected, for messages: 'KIND; expected ENDINGS'.
+
+  Raises:
+    InputError: nothing matches, a file has another ending, or two files of a folder differ in their endings only.
+  """
+  paths: list[str] = []
+  named: list[str] = []
+  others: list[str] = []
+  for part in filter(None, (part.strip() for part in pattern.split(','))):
+    if os.path.isdir(part):
+      entries = [os.path.join(part, name) for name in documents.list_names(part)]
+      matches = [path for path in entries if os.path.isfile(path) and path.lower().endswith(endings)]
+      others += [path for path in entries if path not in matches and _holds(path, endings)]
+    elif os.path.isfile(part):
+      named += (matches := [part])
+    else:
+      matches = sorted(p for p in glob.glob(part) if os.path.isfile(p) and not documents.is_left_behind(_name(p)))
+    if not matches:
+      raise InputError(f'{part}: got no {expected}')
+    paths += [path for path in matches if path not in paths]
+  for path in paths:
+    if not path.lower().endswith(endings):
+      raise InputError(f'{path}: got another file type than {expected}')
+  _check_stems([path for path in paths if path not in named], endings)
+  splits, passed = by_split(paths, lambda path: path, named)
+  warn_passed(pattern, [*passed, *others])
+  return splits
+
+
+def by_split(
+  found: Sequence[T], path_of: Callable[[T], str], named: Collection[str] = ()
+) -> tuple[Splits[T], list[str]]:
+  """Return ({split: items}, paths passed over) of items with a path each, by the names of their files.
+
+  A file without the name of a split is training data, unless another file is named as such (Kaggle's
+  sample_submission.csv beside train.csv), or it is about the data (README, LICENSE). Paths in `named` are always data.
+  """
+  splits: Splits[T] = {}
+  passed = []
+  has_train = any(named_split(path_of(item)) == 'train' for item in found)
+  for item in found:
+    path = path_of(item)
+    split = named_split(path)
+    if split or path in named or not (has_train or _ABOUT.match(_name(path))):
+      splits.setdefault(split or 'train', []).append(item)
+    else:
+      passed.append(path)
+  return splits, passed
+
+
+def warn_passed(where: str, paths: Sequence[str]) -> None:
+  """Warn of files and folders that are not read."""
+  if paths:
+    names = ', '.join(map(_name, paths[:_SHOWN])) + f' and {len(paths) - _SHOWN} more' * (len(paths) > _SHOWN)
+    message = f'{where}: not read as data: {names}; to read a file, name it in data.manual_dir'
+    warnings.warn(message, InputWarning, stacklevel=3)
+
+
+def _holds(path: str, endings: tuple[str, ...]) -> bool:
+  """Return True for a file, or a folder that has files with one of the endings."""
+  return not os.path.isdir(path) or any(name.lower().endswith(endings) for name in documents.list_names(path))
+
+
+def _check_stems(paths: Sequence[str], endings: tuple[str, ...]) -> None:
+  """Raise InputError if two files have one name with two endings, such as train.txt and train.txt.gz."""
+  by_stem: dict[str, str] = {}
+  for path in paths:
+    ending = max((end for end in endings if path.lower().endswith(end)), key=len)
+    other = by_stem.setdefault(path[: -len(ending)], path)
+    if other != path:
+      raise InputError(
+        f'{path}: got {_name(other)} in the same folder; expected one file of this name; remove one of them, or name '
+        'the files to read in data.manual_dir'
+      )
+
+
+def _name(path: str) -> str:
+  return os.path.basename(path)
+
+
 def split_of(path: str) -> str:
   """Return the split given by a file's name, 'train' by default."""
-  name = os.path.basename(path).lower()
-  return next((split for split, names in _SPLIT_NAMES if re.match(names, name)), 'train')
+  return named_split(path) or 'train'
+
+
+def named_split(path: str) -> str:
+  """Return the split that a file is named after, '' for none: dev.txt, test_2016.csv, corpus.train.txt, x.dev.
+
+  The name begins with the split as a word, so that "Devil in the White City.txt" is none, or has it between dots.
+  """
+  name = _name(path).lower()
+  for split, words in _SPLIT_NAMES:
+    if re.match(rf'(?:{words})(?![^\W\d_])', name):
+      return split
+  parts = name.split('.')[1:]
+  return next((split for split, words in _SPLIT_NAMES if any(re.fullmatch(words, part) for part in parts)), '')
 
 
 def held_out_splits(splits: Collection[str], fraction: float) -> list[str]:

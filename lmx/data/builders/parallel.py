@@ -6,7 +6,6 @@ No TFDS is imported here, so a complete token cache can be found without it.
 from __future__ import annotations
 
 import dataclasses
-import glob
 import html
 import itertools
 import os
@@ -135,7 +134,7 @@ def find_own(pattern: str, sides: Sequence[str]) -> Paths:
     return {'train': [(pattern,)]}
   if not os.path.isdir(pattern):
     raise InputError(f'data set parallel_files: {pattern or "data.manual_dir"} is neither a directory nor a .tsv file')
-  names = sorted(glob.glob(os.path.join(glob.escape(pattern), '*')))
+  names = [os.path.join(pattern, name) for name in documents.list_names(pattern)]
   by_stem = [{_stem(path, side): path for path in names if _stem(path, side)} for side in sides]
   for own, other, side in zip(by_stem, by_stem[::-1], sides[::-1], strict=True):
     if unmatched := sorted(own.keys() - other.keys()):
@@ -150,9 +149,8 @@ def find_own(pattern: str, sides: Sequence[str]) -> Paths:
       f'{pattern}: got files with the suffixes {", ".join(suffixes) or "none"}; expected *.{sides[0]} and '
       f'*.{sides[1]}, or .tsv; set data.source and data.target to the two suffixes'
     )
-  splits: Paths = {}
-  for paths in groups:
-    splits.setdefault(files.split_of(paths[0]), []).append(paths)
+  splits, passed = files.by_split(groups, lambda paths: paths[0])
+  files.warn_passed(pattern, passed)
   for split, several in splits.items():
     if split != 'train' and len(several) > 1:
       raise InputError(

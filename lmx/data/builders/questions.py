@@ -129,10 +129,9 @@ def find(name: str, directory: str) -> dict[str, list[str]]:
       if paths['train']:
         return {part: [path] for part, path in paths.items() if path}
     raise InputError(f'data set {name}: {directory} does not hold {layout.names["train"][0]} (also as .gz)')
-  splits: dict[str, list[str]] = {}
-  for base in sorted(os.listdir(directory)):
-    if base.endswith(ENDINGS):
-      splits.setdefault(files.split_of(base), []).append(os.path.join(directory, base))
+  paths = [os.path.join(directory, base) for base in documents.list_names(directory) if base.lower().endswith(ENDINGS)]
+  splits, passed = files.by_split(paths, lambda path: path)
+  files.warn_passed(directory, passed)
   if 'train' not in splits:
     raise InputError(f'data set {name}: {directory} has no training file ({", ".join("*" + end for end in ENDINGS)})')
   return splits

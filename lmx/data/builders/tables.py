@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import glob
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -89,7 +88,7 @@ def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
   """Yield the questions of RACE: a JSON file per passage, in the folders middle and high, or in `path` itself."""
   levels = [os.path.join(path, level) for level in ('middle', 'high')]
   folders = [path] if os.path.basename(path) in ('middle', 'high') else [one for one in levels if os.path.isdir(one)]
-  names = [os.path.join(folder, name) for folder in folders for name in sorted(os.listdir(folder))]
+  names = [os.path.join(folder, name) for folder in folders for name in documents.list_names(folder)]
   number = 0
   for name in names:
     passage = documents.read_json(name)
@@ -376,23 +375,12 @@ def _first(folder: str, names: tuple[str, ...]) -> str | None:
 def find_own(pattern: str) -> dict[str, list[str]]:
   """Return {split: the user's tables}; `pattern` is a directory, a file, a glob, or several separated by commas.
 
-  Files are assigned to splits by name (train*, valid*/dev*/val*, test*); the others are training rows.
+  Files are assigned to splits by name, see `files.by_split`.
   """
   ends = tuple(end + suffix for end in cells.ENDINGS for suffix in ('', '.gz'))
-  paths: list[str] = []
-  for part in filter(None, (part.strip() for part in pattern.split(','))):
-    below = os.path.join(glob.escape(part), '*') if os.path.isdir(part) else part
-    matches = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(below) if p.endswith(ends))
-    if not matches:
-      raise InputError(f'{part}: got no table; expected {", ".join("*" + end for end in ends)}')
-    paths += [path for path in matches if path not in paths]
-  if not paths:
+  splits = files.find_splits(pattern, ends, f'table; expected {", ".join("*" + end for end in ends)}')
+  if not splits:
     raise InputError('data set table_files: set data.manual_dir to a directory or to tables')
-  splits: dict[str, list[str]] = {}
-  for path in paths:
-    if not path.endswith(ends):
-      raise InputError(f'{path}: got another file type; expected {", ".join("*" + end for end in ends)}')
-    splits.setdefault(files.split_of(path), []).append(path)
   if 'train' not in splits:
     raise InputError(f'{pattern}: got only files named as validation or test rows; expected training rows too')
   return splits

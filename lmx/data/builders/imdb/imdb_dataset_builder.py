@@ -58,7 +58,7 @@ def _table(part: str, path: str) -> Iterator[base.Document]:
 def _folders(part: str, path: str) -> Iterator[base.Document]:
   for folder in _FOLDERS[part]:
     directory = os.path.join(os.path.dirname(path), folder)
-    for name in os.listdir(directory):
+    for name in documents.list_names(directory):
       if name.endswith('.txt'):
         text = documents.read_bytes(os.path.join(directory, name)).decode('utf-8', 'replace')
         yield name.removesuffix('.txt'), text, _SENTIMENT[folder]
