@@ -15,6 +15,44 @@ from collections.abc import Callable, Iterable
 
 from etils import epath
 
+from lmx.errors import InputError
+
+_LONGEST_NAME = 255  # bytes of a file's name
+
+
+def check_path(field: str, value: str) -> str:
+  """Return a path of a user with `~` expanded.
+
+  Args:
+    field: the option or key, as the user types it.
+    value: the path, local or in a bucket.
+
+  Raises:
+    InputError: it has a zero byte, is too long, names an unknown user, or is in a kind of storage that is not supported
+      or whose library is not installed.
+  """
+  if '\0' in value:
+    raise InputError(f'{field}: got a zero byte in {value!r}; expected a path')
+  scheme, separator, _ = value.partition('://')
+  if separator:
+    if scheme != 'gs':
+      raise InputError(
+        f'{field}: got {value}; expected a local path or gs://BUCKET/PATH; copy the files to one of them'
+      )
+    import fsspec  # takes time to import
+
+    try:
+      fsspec.get_filesystem_class('gcs')
+    except ImportError:
+      raise InputError(f'{field}: got {value}; expected the extra for buckets; pip install ".[gcs]"') from None
+    return value
+  if any(len(os.fsencode(part)) > _LONGEST_NAME for part in value.split('/')):
+    raise InputError(f'{field}: got a name of more than {_LONGEST_NAME} bytes; expected a path; shorten it')
+  expanded = os.path.expanduser(value)
+  if value.startswith('~') and expanded == value:
+    raise InputError(f'{field}: got {value}; expected a user of this machine after ~; write ./{value} for a folder')
+  return expanded
+
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
   """Return True if a path is in a bucket."""

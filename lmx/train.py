@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import shlex
 import sys
 import time
@@ -18,7 +19,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from lmx import objectives
+from lmx import objectives, storage
 from lmx.checkpoint import manager, orbax_format
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
@@ -52,7 +53,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
     NonFiniteLoss: see lmx/errors.py.
     KeyboardInterrupt: its message names the newest checkpoint.
   """
-  workdir = epath.Path(workdir)
+  workdir = epath.Path(storage.check_path('workdir', os.fspath(workdir)))
   resume_command = f'`{shlex.join(command)}`' if command else 'the same call'
 
   def describe_checkpoint() -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 
+import pytest
 from etils import epath
 
 from lmx import storage
+from lmx.cli import outputs
+from lmx.config import resolve
 from lmx.data.tokenizers import build
+from lmx.errors import InputError
 from lmx.reporting import run_log
 
 
@@ -80,3 +85,41 @@ def test_a_disk_is_used_as_it_is(tmp_path):
   (tmp_path / 'x').write_text('1')
   kept.close()
   assert (tmp_path / 'x').exists() and storage.local_copy(epath.Path(tmp_path)) == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('path', 'message'),
+  [
+    ('a\0b', 'got a zero byte'),
+    ('s3://b/x', 'expected a local path or gs://BUCKET/PATH'),
+    ('foo://x', 'expected a local path or gs://BUCKET/PATH'),
+    ('~no_such_user/x', 'expected a user of this machine'),
+    ('x' * 256, 'more than 255 bytes'),
+  ],
+)
+def test_paths_that_cannot_be_used_name_the_option(path, message):
+  with pytest.raises(InputError, match=f'^--workdir: .*{message}'):
+    storage.check_path('--workdir', path)
+
+
+def test_a_tilde_is_the_home_directory_in_options_and_keys(monkeypatch, tmp_path):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  assert storage.check_path('x', '~/run') == f'{tmp_path}/run' and storage.check_path('x', './~/run') == './~/run'
+  args = argparse.Namespace(workdir='~/run', input='~/a.txt,b.txt', output='', top_k=3)
+  outputs.expand(args)
+  assert (args.workdir, args.input, args.output) == (f'{tmp_path}/run', f'{tmp_path}/a.txt,b.txt', '')
+  config = resolve.load('experiments/rnn_lm/quickstart.py:tiny', ['data.cache_dir=~/cache', 'train.init_from=~/run'])
+  run = resolve.to_run(config)
+  assert run.data.cache_dir == f'{tmp_path}/cache' and run.train.init_from == f'{tmp_path}/run'
+  assert config.data.cache_dir == f'{tmp_path}/cache'  # recorded as it is used
+
+
+def test_a_bucket_without_its_library_names_the_extra(monkeypatch):
+  import fsspec
+
+  def missing(name):
+    raise ImportError(name)
+
+  monkeypatch.setattr(fsspec, 'get_filesystem_class', missing)
+  with pytest.raises(InputError, match=r'--to: got gs://b/x; .*\.\[gcs\]'):
+    storage.check_path('--to', 'gs://b/x')

@@ -2,7 +2,8 @@
 
 Exit codes: 0 done, 2 bad input (the message says what to fix), 3 the loss is not finite, 75 stopped by SIGTERM after
 saving (start the same command again), 130 interrupted from the keyboard (a training saves first; a second Ctrl-C ends
-it at once).
+it at once), 141 the reader of the output has closed it. Where the output is gone, a command that writes files completes
+them, and a training continues with `output.log` in its work directory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import importlib
 import keyword
 import os
+import pathlib
 import re
 import sys
 import traceback
@@ -20,7 +22,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NoReturn
 
-from lmx import host
+from lmx import console, host, storage
 from lmx.cli import outputs
 from lmx.config import experiment
 from lmx.errors import InputError, InputWarning, NonFiniteLoss, nearest
@@ -57,6 +59,9 @@ WITHOUT_CONFIG = ('results', 'runs', 'report', 'export', 'describe', 'list', 'ph
 # Commands whose programs are kept for the next one; `bench`, `compile` and `describe` report of compiling itself.
 KEEP_PROGRAMS = ('train', 'evaluate', 'context', 'generate', 'translate', 'embed', 'predict', 'pipeline', 'vectors')
 
+# Commands whose work is files, also where their output is gone; others only with an option of `outputs.OUTPUTS`.
+WRITES_FILES = ('train', 'pipeline', 'import', 'export', 'prepare', 'embed', 'phrases', 'report', 'context')
+
 _KEYS = (
   'Any key of the config can be set by --config.KEY=VALUE, such as --config.train.steps=100. `lmx config FILE` shows '
   'the keys with their values, defaults and help.'
@@ -69,13 +74,21 @@ def main(argv: list[str] | None = None) -> int:
   Args:
     argv: arguments; None for those of this process, which then is lmx's own, so that its memory may be tuned.
   """
+  with console.Console(own_process=argv is None) as streams:
+    return _run(argv, streams)
+
+
+def _run(argv: list[str] | None, streams: console.Console) -> int:
   own_process = argv is None
   argv = sys.argv[1:] if argv is None else argv
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   try:
     args = parse(argv)
     _check_config(args)
+    outputs.expand(args)
     outputs.check(args)
+    if args.command in WRITES_FILES or outputs.given(args):
+      streams.keep(_logs(args))
     if own_process and args.command != 'prepare':  # which learns a vocabulary in threads, and one heap is one lock
       host.keep_heap()
     with _plain_warnings():
@@ -93,12 +106,18 @@ def main(argv: list[str] | None = None) -> int:
       raise
     print(f'lmx: {message}', file=sys.stderr)
     return 2
-  except BrokenPipeError:
-    sys.stderr.close()  # the reader of the output has closed it: exit without a message
-    return 0
+  except console.ReaderGone:
+    return console.UNREAD
   except KeyboardInterrupt as error:
     print(f'\nlmx: interrupted{"; " if error.args else ""}{error}', file=sys.stderr)
     return 130
+
+
+def _logs(args: argparse.Namespace) -> list[pathlib.Path]:
+  """Return the files that continue the output of a training; none for a work directory in a bucket."""
+  if args.command not in ('train', 'pipeline') or storage.is_remote(args.workdir):
+    return []
+  return [pathlib.Path(args.workdir) / console.LOG]
 
 
 def _of_the_machine(error: Exception) -> str:

@@ -21,6 +21,7 @@ INPUTS = (
   *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
   'combine',
 )
+FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside')
 # Files and folders of a work directory that only training writes.
 RECORDS = ('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'results.json', 'checkpoints', 'tokenizer')
 
@@ -37,6 +38,23 @@ def check(args: argparse.Namespace) -> None:
   for (option, path), (other, written) in itertools.combinations(outputs, 2):
     if _is_same(path, written):
       raise InputError(f'--{other}: got {written}, the file of --{option}; expected two files; name another')
+
+
+def expand(args: argparse.Namespace) -> None:
+  """Check the paths of a command's options and expand `~` in them. Raises InputError, see `storage.check_path`."""
+  for option in (*OUTPUTS, *INPUTS, *FOLDERS):
+    value = getattr(args, option, None)
+    if isinstance(value, str):
+      texts = [value] if os.path.exists(value) else value.split(',')
+      field = '--from' if option == 'source' else f'--{option}'
+      setattr(args, option, ','.join(storage.check_path(field, text) for text in texts))
+    elif isinstance(value, list):
+      setattr(args, option, [storage.check_path(option, text) for text in value])
+
+
+def given(args: argparse.Namespace) -> bool:
+  """Return True if a command was given a file to write."""
+  return any(isinstance(value := getattr(args, option, None), str) and value not in ('', '-') for option in OUTPUTS)
 
 
 def _paths(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tuple[str, pathlib.Path]]:

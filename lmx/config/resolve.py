@@ -32,7 +32,7 @@ import jax
 import ml_collections
 from flax.traverse_util import flatten_dict
 
-from lmx import documents, objectives, ranges
+from lmx import documents, objectives, ranges, storage
 from lmx.checkpoint import manager
 from lmx.config import cast as fields_lib
 from lmx.config import experiment, renames, run_files, schema, semantics
@@ -43,6 +43,8 @@ from lmx.models import registry
 from lmx.optim import build
 from lmx.reporting import trackers
 
+# Keys that are paths, or several with commas between.
+PATHS = {'data': ('manual_dir', 'cache_dir', 'tokenizer_path', 'vectors'), 'train': ('init_from',)}
 SECTIONS = {
   'data': pipeline.Config,
   'optim': build.Config,
@@ -461,7 +463,16 @@ def _section(name: str, fields: Mapping[str, Any]) -> Any:
   _check_keys(f'{name}.', fields, _names(cls))
   if name == 'data':
     fields = {**fields, 'batching': _batching(fields.get('batching', pipeline.Config.batching))}
-  return cls(**fields_lib.convert(name, cls, fields))
+  return cls(**_expand_paths(name, fields_lib.convert(name, cls, fields)))
+
+
+def _expand_paths(section: str, fields: dict[str, Any]) -> dict[str, Any]:
+  """Return the fields with `~` expanded in paths. Raises InputError, see `storage.check_path`."""
+  for key in PATHS.get(section, ()):
+    if fields.get(key):
+      texts = [storage.check_path(f'{section}.{key}', text) for text in fields[key].split(',')]
+      fields = {**fields, key: ','.join(texts)}
+  return fields
 
 
 def _batching(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -100,7 +101,7 @@ def load(
   Raises:
     InputError: there is no run, it has no finished checkpoint, or all are damaged.
   """
-  workdir = epath.Path(workdir)
+  workdir = epath.Path(storage.check_path('workdir', os.fspath(workdir)))
   saved = run_files.read_config(workdir)
   config = config_lib.resolve(
     _replace_sections(saved, replacement, workdir) if replacement else saved, overrides, saved=True

@@ -209,7 +209,7 @@ def find_splits(pattern: str, endings: tuple[str, ...], expected: str) -> dict[s
     elif os.path.isfile(part):
       named += (matches := [part])
     else:
-      matches = sorted(p for p in glob.glob(part) if os.path.isfile(p) and not documents.is_left_behind(_name(p)))
+      matches = sorted(p for p in glob.glob(part) if os.path.isfile(p) and not documents.is_left_behind(_base(p)))
     if not matches:
       raise InputError(f'{part}: got no {expected}')
     paths += [path for path in matches if path not in paths]
@@ -236,7 +236,7 @@ def by_split(
   for item in found:
     path = path_of(item)
     split = named_split(path)
-    if split or path in named or not (has_train or _ABOUT.match(_name(path))):
+    if split or path in named or not (has_train or _ABOUT.match(_base(path))):
       splits.setdefault(split or 'train', []).append(item)
     else:
       passed.append(path)
@@ -246,7 +246,7 @@ def by_split(
 def warn_passed(where: str, paths: Sequence[str]) -> None:
   """Warn of files and folders that are not read."""
   if paths:
-    names = ', '.join(map(_name, paths[:_SHOWN])) + f' and {len(paths) - _SHOWN} more' * (len(paths) > _SHOWN)
+    names = ', '.join(map(_base, paths[:_SHOWN])) + f' and {len(paths) - _SHOWN} more' * (len(paths) > _SHOWN)
     message = f'{where}: not read as data: {names}; to read a file, name it in data.manual_dir'
     warnings.warn(message, InputWarning, stacklevel=3)
 
@@ -264,12 +264,12 @@ def _check_stems(paths: Sequence[str], endings: tuple[str, ...]) -> None:
     other = by_stem.setdefault(path[: -len(ending)], path)
     if other != path:
       raise InputError(
-        f'{path}: got {_name(other)} in the same folder; expected one file of this name; remove one of them, or name '
+        f'{path}: got {_base(other)} in the same folder; expected one file of this name; remove one of them, or name '
         'the files to read in data.manual_dir'
       )
 
 
-def _name(path: str) -> str:
+def _base(path: str) -> str:
   return os.path.basename(path)
 
 
@@ -283,7 +283,7 @@ def named_split(path: str) -> str:
 
   The name begins with the split as a word, so that "Devil in the White City.txt" is none, or has it between dots.
   """
-  name = _name(path).lower()
+  name = _base(path).lower()
   for split, words in _SPLIT_NAMES:
     if re.match(rf'(?:{words})(?![^\W\d_])', name):
       return split

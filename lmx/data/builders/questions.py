@@ -129,8 +129,8 @@ def find(name: str, directory: str) -> dict[str, list[str]]:
       if paths['train']:
         return {part: [path] for part, path in paths.items() if path}
     raise InputError(f'data set {name}: {directory} does not hold {layout.names["train"][0]} (also as .gz)')
-  paths = [os.path.join(directory, base) for base in documents.list_names(directory) if base.lower().endswith(ENDINGS)]
-  splits, passed = files.by_split(paths, lambda path: path)
+  found = [os.path.join(directory, base) for base in documents.list_names(directory) if base.lower().endswith(ENDINGS)]
+  splits, passed = files.by_split(found, lambda path: path)
   files.warn_passed(directory, passed)
   if 'train' not in splits:
     raise InputError(f'data set {name}: {directory} has no training file ({", ".join("*" + end for end in ENDINGS)})')

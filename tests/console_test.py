@@ -1,0 +1,61 @@
+"""Output that is gone: a training continues in a log, and other commands end with a code of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import lmx
+from lmx import console
+from lmx.errors import InputError
+
+ROOT = os.path.dirname(lmx.__path__[0])
+# Prints more than a pipe holds, so that the write itself fails; `keep` gives the log.
+PROGRAM = """
+import pathlib, sys
+from lmx import console
+with console.Console(own_process=True) as streams:
+  if sys.argv[1:]:
+    streams.keep([pathlib.Path(sys.argv[1])])
+  try:
+    for number in range(20000):
+      print('line', number)
+    sys.stdout.flush()
+  except console.ReaderGone:
+    code = console.UNREAD
+  else:
+    code = 0
+sys.exit(code)
+"""
+
+
+def run(*arguments: str) -> subprocess.Popen:
+  command = [sys.executable, '-c', PROGRAM, *arguments]
+  process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+  assert process.stdout is not None and process.stdout.readline() == 'line 0\n'
+  process.stdout.close()  # as `head` does
+  return process
+
+
+def test_a_closed_pipe_ends_a_command_without_a_log_and_without_a_traceback():
+  process = run()
+  assert process.wait(30) == console.UNREAD and process.stderr.read() == ''
+
+
+def test_a_closed_pipe_is_continued_in_the_log(tmp_path):
+  process = run(str(tmp_path / 'run' / 'output.log'))
+  assert process.wait(30) == 0 and process.stderr.read() == ''
+  lines = (tmp_path / 'run' / 'output.log').read_text().splitlines()
+  assert 'standard output failed (Broken pipe); it continues here' in lines[0] and lines[-1] == 'line 19999'
+
+
+@pytest.mark.skipif(not os.path.exists('/dev/full'), reason='needs /dev/full')
+def test_a_full_disk_is_an_input_error():
+  with open('/dev/full', 'w') as full:
+    stream = console.Stream(full, 'standard output', is_required=True)
+    stream.write('text')
+    with pytest.raises(InputError, match='standard output: cannot be written .No space left'):
+      stream.flush()
