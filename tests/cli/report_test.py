@@ -182,6 +182,7 @@ def test_texts_of_files_are_no_markup(finished, page):
   assert page.tags['script'] == 2 and page.tags['img'] == 0  # the data and the page's own
   assert HOSTILE in page.text['samples'] and HOSTILE in page.text['classes'] and HOSTILE in page.text['confusion']
   policy = (finished / 'report.html').read_text()
+  assert not re.search('&lt;(data|span|td|div|b|a|p) ?', policy)  # markup that was escaped as text
   assert "default-src 'none'" in policy and not re.search(r'(src|href)="(?!#|data:)', policy)
 
 

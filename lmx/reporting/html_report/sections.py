@@ -161,17 +161,20 @@ def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
   for name in _COUNTS:
     if _is_number(values.get(name)):
       yield markup.words(name), number(values[name])
-  if best := [
-    f'{markup.words(name)} {number(x, name)}' for name, x in values.items() if _is_best(name) and _is_number(x)
-  ]:
-    yield 'best validation', ', '.join(best).replace('validation ', '')
+  best = [(markup.words(name), number(x, name)) for name, x in values.items() if _is_best(name) and _is_number(x)]
+  if best:
+    parts = [(', ' * (i > 0), f'{name} '.replace('validation ', ''), x) for i, (name, x) in enumerate(best)]
+    yield 'best validation', tag('span', *(text for part in parts for text in part))
   if 'step' in values:
     yield 'checkpoint', tag('span', 'step ', number(values['step']))
   for name, value in values.items():
     if isinstance(value, str) and name not in _NAMED:
       yield markup.words(name), value
     elif isinstance(value, list) and value and len(value) <= 12 and all(map(_is_number, value)):
-      yield markup.words(name), tag('span', *(Markup(f'{", " * (i > 0)}{number(x)}') for i, x in enumerate(value)))
+      yield (
+        markup.words(name),
+        tag('span', *(text for i, x in enumerate(value) for text in (', ' * (i > 0), number(x)))),
+      )
 
 
 def _lists(values: Mapping[str, Any]) -> Iterator[Markup]:
