@@ -6,8 +6,12 @@ import ast
 import configparser
 import dataclasses
 import json
+import os
 import pathlib
 import re
+import subprocess
+import sys
+import sysconfig
 
 import pytest
 
@@ -197,3 +201,15 @@ def test_optional_names_of_parts_exist():
         ):
           asked.add(name.value)
   assert len(asked) > 20 and asked <= defined, asked - defined
+
+
+def test_an_editable_install_wins_over_the_folder_above_a_clone(tmp_path):
+  """`git clone ... lmx` makes a folder lmx, which is an empty namespace package in the folder above it."""
+  site = pathlib.Path(sysconfig.get_paths()['purelib'])
+  if not list(site.glob('__editable__*lmx*')):
+    pytest.skip('lmx is not installed in editable mode')
+  (tmp_path / 'lmx').mkdir()
+  given = {key: value for key, value in os.environ.items() if key != 'PYTHONPATH'}
+  command = [sys.executable, '-c', 'import lmx; print(lmx.__file__)']
+  shown = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=True)
+  assert shown.stdout.strip().endswith('__init__.py')
