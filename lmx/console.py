@@ -123,7 +123,7 @@ class Console:
     if self._own_process:
       _open_descriptors()
     self._before = sys.stdout, sys.stderr
-    self._encoding = None
+    self._encoding: dict[str, Any] | None = None
     if isinstance(sys.stdout, io.TextIOWrapper) and not isinstance(sys.stdout, Stream):
       self._encoding = {'encoding': sys.stdout.encoding, 'errors': sys.stdout.errors}
       sys.stdout.reconfigure(encoding='utf-8', errors='surrogateescape')

@@ -18,6 +18,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lmx import documents
 from lmx.config import experiment
 from lmx.errors import InputError, nearest
 
@@ -77,6 +78,9 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
   missing = [key for key in (*LABEL, 'model', 'metric') if key not in result]
   if missing:
     raise InputError(f'{path}: got no {", ".join(missing)}; expected the results.json of a run')
+  for key in (*LABEL, 'model', 'metric'):
+    documents.field(result, key, str, str(path))
+  documents.field(result, 'seed', int, str(path), 0)
   settings: dict[str, Any] = {'data_hash': result.get('data_hash'), 'protocol': result.get('protocol')}
   known = (path.parent / 'config.json').exists() and 'data_hash' in result
   settings |= _settings(path.parent) if known else {'path': str(path)}

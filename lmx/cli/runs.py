@@ -16,6 +16,7 @@ from typing import Any
 
 from etils import epath
 
+from lmx import documents
 from lmx.config import experiment
 from lmx.errors import InputError
 
@@ -68,19 +69,21 @@ def describe(workdir: Any, metric: str = '') -> dict[str, Any]:
     settings = dict(experiment.flatten(_read(workdir / 'config.json')))
     results = _read(workdir / 'results.json')
     data, records = _read(workdir / 'data.json'), run_log.read_metrics(workdir)
+    name = metric or documents.field(results, 'metric', str, f'{workdir}/results.json', 'loss')
+    measured = documents.field(results, 'steps', int, f'{workdir}/results.json', 0)
+    steps = documents.field(settings, 'train.steps', int, f'{workdir}/config.json', 0)
+    valid = [record for record in records if record['split'] == 'valid']
+    losses = [record['loss'] for record in valid if math.isfinite(record.get('loss', math.nan))]
   except (InputError, OSError) as error:
     return _row(workdir, state='damaged', error=str(error))
-  valid = [record for record in records if record['split'] == 'valid']
-  losses = [record['loss'] for record in valid if math.isfinite(record.get('loss', math.nan))]
-  name = metric or results.get('metric', 'loss')
   value = (results or (valid[-1] if valid else {})).get(name)
   imported = 'imported_from' in data and not records
   return _row(
     workdir,
     model=f'{settings.get("model.name")} {settings.get("model.variant")}',
     state='finished' if results else 'imported' if imported else 'running' if is_locked(workdir) else 'stopped',
-    step=max((record['step'] for record in records), default=results.get('steps', 0)),
-    steps=settings.get('train.steps'),
+    step=max((record['step'] for record in records), default=measured),
+    steps=steps,
     valid_loss=min(losses, default=None),
     metric=name,
     value=value if isinstance(value, int | float) else None,
@@ -96,8 +99,6 @@ def _row(workdir: Any, **shown: Any) -> dict[str, Any]:
 
 def _read(path: Any) -> dict[str, Any]:
   """Return a file of JSON, {} if it is missing."""
-  from lmx import documents
-
   content = documents.read_json(path) if path.exists() else {}
   if not isinstance(content, dict):
     raise InputError(f'{path}: got {documents.show(content)}; expected an object')

@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 import lmx
 from lmx import documents, host, storage
-from lmx.errors import writing
+from lmx.errors import InputError, writing
 from lmx.reporting import loss_curve, tensorboard, waiting
 
 Record = dict[str, Any]
@@ -104,15 +104,25 @@ def from_json(value: Any) -> Any:
   return _NONFINITE.get(value, value) if isinstance(value, str) else value
 
 
+def _key(record: Any) -> tuple[int, str]:
+  """Return (step, split) of a record; raise InputError if it is none of lmx's."""
+  where = 'metrics.jsonl'
+  key = documents.field(record, 'step', int, where), documents.field(record, 'split', str, where)
+  loss = record.get('loss', 0.0)
+  if isinstance(loss, bool) or not isinstance(loss, (int, float)) and loss not in ('NaN', 'Infinity', '-Infinity'):
+    raise InputError(f'{where}: loss of step {key[0]}: got {documents.show(loss)}; expected a number')
+  return key
+
+
 def parse(text: str) -> list[Record]:
-  """Return the records of complete lines, the last one of each (step, split)."""
+  """Return the records of complete lines, the last one of each (step, split). Raises InputError for other content."""
   records: dict[tuple[int, str], Record] = {}
   for line in text.split('\n'):
     try:
       record = json.loads(line)
-      key = (record['step'], record['split'])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, RecursionError):
       continue  # a line half-written by a killed run
+    key = _key(record)
     records.pop(key, None)  # so that the last record is also last in order
     records[key] = record
   return list(records.values())

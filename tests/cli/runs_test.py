@@ -99,3 +99,30 @@ def test_runs_of_a_bucket_show_their_steps(folder, bucket, capsys):
   for name in ('config.json', 'data.json', 'metrics.jsonl'):
     (bucket / 'b' / name).write_text((folder / 'sweep/trials/0001' / name).read_text())
   assert cells(capsys, bucket)[1][1:6] == ['rnn_lm tiny', 'stopped', '16 of 1,200', '2.5', 'loss']
+
+
+@pytest.mark.parametrize(
+  ('name', 'content'),
+  [
+    ('metrics.jsonl', '{"step": "a", "split": "valid", "loss": 1.0}\n'),
+    ('metrics.jsonl', '{"step": 1, "split": ["valid"], "loss": 1.0}\n'),
+    ('metrics.jsonl', '{"step": 1, "split": "valid", "loss": {"a": 1}}\n'),
+    ('metrics.jsonl', '[1, 2]\n'),
+    ('results.json', '{"name": "x", "metric": ["loss"]}'),
+    ('results.json', '{"name": "x", "metric": "loss", "steps": "many"}'),
+    ('results.json', '{"name": '),
+    ('config.json', '{"train": {"steps": "many"}}'),
+  ],
+)
+def test_a_damaged_record_is_a_row_and_the_other_runs_are_shown(tmp_path, name, content, capsys):
+  for run in ('bad', 'good'):
+    (tmp_path / run).mkdir()
+    for file, text in {'config.json': '{"train": {"steps": 9}}', 'data.json': '{}', 'metrics.jsonl': ''}.items():
+      (tmp_path / run / file).write_text(text)
+  (tmp_path / 'good' / 'metrics.jsonl').write_text('{"step": 3, "split": "valid", "loss": "NaN"}\n{"step": 4, "sp')
+  (tmp_path / 'bad' / name).write_text(content)
+  assert main.main(['runs', str(tmp_path)]) == 0
+  out = capsys.readouterr().out
+  states = {line.split()[0].rpartition('/')[2]: line for line in out.splitlines() if line.startswith(str(tmp_path))}
+  assert 'stopped' in out and '3 of 9' in states['good'] and 'damaged' in out
+  assert f'{tmp_path}/bad: ' in out and name in out
