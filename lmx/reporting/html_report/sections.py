@@ -171,8 +171,8 @@ def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, str) and name not in _NAMED:
       yield markup.words(name), value
     elif isinstance(value, list) and value and len(value) <= 12 and all(map(_is_number, value)):
-      parts = [(', ' * (i > 0), number(x)) for i, x in enumerate(value)]
-      yield markup.words(name), tag('span', *(text for part in parts for text in part))
+      shown = [(', ' * (i > 0), number(x)) for i, x in enumerate(value)]
+      yield markup.words(name), tag('span', *(text for part in shown for text in part))
 
 
 def _lists(values: Mapping[str, Any]) -> Iterator[Markup]:
