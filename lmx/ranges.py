@@ -1,14 +1,21 @@
-"""Numeric command-line options with a range.
+"""Ranges of numeric command-line options and of config values.
 
-`type=` of `argparse.ArgumentParser.add_argument` is always a result of these functions, never plain `int` or `float`.
+`type=` of `argparse.ArgumentParser.add_argument` is always a result of the functions here, never plain `int` or
+`float`. The type of a config key may be `Annotated[TYPE, RULE]` with the classes here, which lmx/config/cast.py checks;
+a
+number without `Limits` is at least 0, and one with a fraction at most `MOST`.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
+MOST = 1e9  # of a learning rate, a standard deviation and the like
 SEEDS = 2**32  # JAX gives larger seeds the same keys as smaller ones
 
 
@@ -47,3 +54,90 @@ def number(low: float, high: float = math.inf, *, above: bool = False) -> Callab
 def seed(text: str) -> int:
   """Parse a seed: an integer from 0 to 2**32 - 1."""
   return integer(0, SEEDS - 1)(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+  """Range of a number in a config.
+
+  Attributes:
+    low, high: the least and the greatest value.
+    is_open: both are excluded.
+  """
+
+  low: float = 0
+  high: float = math.inf
+  is_open: bool = False
+
+  def problem(self, value: Any) -> str:
+    """Return what is expected if `value` is out of range, else ''."""
+    is_valid = self.low < value < self.high if self.is_open else self.low <= value <= self.high
+    if is_valid:
+      return ''
+    above, below = ('above', 'below') if self.is_open else ('at least', 'at most')
+    bounds = [(above, self.low), (below, self.high)]
+    return ' and '.join(f'{word} {bound:g}' for word, bound in bounds if math.isfinite(bound))
+
+
+SIGNED = Limits(-math.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class Regex:
+  """Regular expression as a config value."""
+
+  def problem(self, value: Any) -> str:
+    """Return what is expected if `value` does not compile, else ''."""
+    try:
+      re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+      return f'a regular expression ({error})'
+    return ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+  """Text that is not empty, as a config value."""
+
+  def problem(self, value: Any) -> str:
+    """Return what is expected if `value` is empty, else ''."""
+    return '' if value else 'text that is not empty'
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+  """One of several texts as a config value."""
+
+  values: Sequence[str]
+
+  def problem(self, value: Any) -> str:
+    """Return what is expected if `value` is none of the texts, else ''."""
+    return '' if value in self.values else f'one of {", ".join(self.values)}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+  """Names of the elements of a tuple of fixed length in a config, for messages."""
+
+  names: Sequence[str]
+
+  def __str__(self) -> str:
+    return f'({", ".join(self.names)})'
+
+  def problem(self, value: Any) -> str:
+    """Return '': cast.py checks the elements."""
+    del value
+    return ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Distinct:
+  """Tuple without repeated elements in a config; in ascending order if `is_sorted`."""
+
+  is_sorted: bool = False
+
+  def problem(self, value: Any) -> str:
+    """Return what is expected if `value` repeats an element or is not sorted, else ''."""
+    if len(set(value)) < len(value):
+      return 'different elements'
+    return 'ascending order' if self.is_sorted and list(value) != sorted(value) else ''

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 import functools
-import sys
+import math
 import types
 import typing
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from lmx import ranges
 from lmx.errors import InputError, nearest
 
-_LARGEST = sys.float_info.max
+_LARGEST = 3.4028234663852886e38  # of float32, in which parameters are stored
 
 
 def convert(section: str, cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def convert(section: str, cls: Any, values: Mapping[str, Any]) -> dict[str, Any]
 @functools.cache
 def _hints(cls: Any) -> dict[str, Any]:
   """Return the types of the fields of a dataclass; reading them is two fifths of loading a config."""
-  return typing.get_type_hints(cls)
+  return typing.get_type_hints(cls, include_extras=True)
 
 
 def parse(text: str) -> Any:
@@ -40,41 +41,84 @@ def parse(text: str) -> Any:
 
 
 def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
-  """Return `value` converted to the type of its field.
+  """Return `value` converted to the type of its field and checked by the rules of that type.
 
   Whole floats become ints, ints become floats, lists become tuples, and a single text or number a tuple of one.
 
   Args:
     key: section.key, for messages.
-    hint: type of the field.
+    hint: type of the field; `Annotated` types have rules of lmx/ranges.py.
     value: value in the config.
     bound: integers must be between -bound and bound.
 
   Raises:
-    InputError: the value has another type, is not finite, or is out of range.
+    InputError: the value has another type, is not finite, is out of range or breaks another rule.
   """
+  hint, rules = _unwrap(hint)
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin in (typing.Union, types.UnionType):
     if value is None and type(None) in args:
       return None
-    return cast(key, next(a for a in args if a is not type(None)), value)
-  inner = args[0] if origin is tuple and len(args) == 2 and args[1] is Ellipsis else None
-  if inner in (str, int, float) and isinstance(value, (str, int, float)):
-    value = (value,)
-  if (origin or hint) is tuple and isinstance(value, (list, tuple)):
-    return tuple(cast(key, inner, v) if inner else _freeze(v) for v in value)
-  if origin is typing.Literal:
+    return cast(key, next(a for a in args if a is not type(None)), value, bound=bound)
+  if origin is tuple:
+    converted = _tuple(key, args, rules, value)
+  elif origin is typing.Literal:
     return _choose(key, args, value)
-  if hint is typing.Any:
+  elif hint is typing.Any:
     return value
+  else:
+    converted = _scalar(key, hint, value, bound)
+  if hint in (int, float) and not any(isinstance(rule, ranges.Limits) for rule in rules):
+    rules = [ranges.Limits(high=ranges.MOST if hint is float else math.inf), *rules]
+  for rule in rules:
+    if expected := rule.problem(converted):
+      raise InputError(f'{key}: got {_short(value)}; expected {expected}')
+  return converted
+
+
+def _unwrap(hint: Any) -> tuple[Any, list[Any]]:
+  """Return a type without its annotations, and these."""
+  if typing.get_origin(hint) is typing.Annotated:
+    return hint.__origin__, list(hint.__metadata__)
+  return hint, []
+
+
+def _tuple(key: str, args: tuple[Any, ...], rules: list[Any], value: Any) -> tuple[Any, ...]:
+  """Return a tuple of converted elements; `args` are their types."""
+  is_uniform = args[-1] is Ellipsis
+  if is_uniform and _unwrap(args[0])[0] in (str, int, float) and isinstance(value, (str, int, float)):
+    return (cast(key, args[0], value),)
+  record = next((rule for rule in rules if isinstance(rule, ranges.Record)), None)
+  expected = record or ('a tuple' if is_uniform else f'{len(args)} values')
+  if not isinstance(value, (list, tuple)) or not (is_uniform or len(value) == len(args)):
+    raise InputError(f'{key}: got {_short(value)}; expected {expected}')
+  hints = [args[0]] * len(value) if is_uniform else args
+  names = [f'{key}[{i}]' for i in range(len(value))] if record is None else record.names
+  try:
+    return tuple(_element(name, hint, element) for name, hint, element in zip(names, hints, value, strict=True))
+  except InputError as error:
+    if record is None:
+      raise
+    raise InputError(f'{key}: got {_short(value)}; expected {record}; {error}') from None
+
+
+def _element(name: str, hint: Any, value: Any) -> Any:
+  """Return a converted element of a tuple, in which a number is not text, unlike on a command line."""
+  if _unwrap(hint)[0] is str and not isinstance(value, str):
+    raise InputError(f'{name}: got {_short(value)}; expected text in quotes')
+  return cast(name, hint, value)
+
+
+def _scalar(key: str, hint: Any, value: Any, bound: int) -> Any:
+  """Return a text, number, truth value or section converted to its type."""
   number = isinstance(value, (int, float)) and not isinstance(value, bool)
   if number and hint in (int, float) and not -_LARGEST <= value <= _LARGEST:
-    raise InputError(f'config key "{key}": got {_short(value)}; expected a finite number')
+    raise InputError(f'{key}: got {_short(value)}; expected a finite number')
   if number and hint is float:
     return float(value)
   if number and hint is int and value == int(value):
     if not -bound < value < bound:
-      raise InputError(f'config key "{key}": got {_short(value)}; expected an integer between {-bound:,} and {bound:,}')
+      raise InputError(f'{key}: got {_short(value)}; expected an integer between {-bound:,} and {bound:,}')
     return int(value)
   if number and hint is str and abs(value) <= _LARGEST:
     return str(value)
@@ -82,7 +126,7 @@ def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
   if fits:
     return value
   expected = getattr(hint, '__name__', str(hint))
-  raise InputError(f'config key "{key}": got {_short(value)}, a {type(value).__name__}; expected type {expected}')
+  raise InputError(f'{key}: got {_short(value)}, a {type(value).__name__}; expected type {expected}')
 
 
 def _choose(key: str, choices: tuple[str, ...], value: Any) -> str:
@@ -92,7 +136,7 @@ def _choose(key: str, choices: tuple[str, ...], value: Any) -> str:
   if isinstance(value, str) and value in choices:
     return value
   known = ', '.join(choices)
-  raise InputError(f'config key "{key}": got {_short(value)}; expected one of {known}{nearest(str(value), choices)}')
+  raise InputError(f'{key}: got {_short(value)}; expected one of {known}{nearest(str(value), choices)}')
 
 
 def _short(value: Any) -> str:
@@ -101,7 +145,3 @@ def _short(value: Any) -> str:
     return f'an integer of {value.bit_length():,} bits'
   text = repr(value)
   return text if len(text) <= 80 else f'{text[:80]}...'
-
-
-def _freeze(value: Any) -> Any:
-  return tuple(_freeze(v) for v in value) if isinstance(value, (list, tuple)) else value

@@ -60,7 +60,7 @@ def set_value(tree: dict[str, Any], path: list[str], value: Any) -> None:
       tree[name] = {'name': tree[name]}
     tree = tree.setdefault(name, {})
     if not isinstance(tree, dict):
-      raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
+      raise InputError(f'{".".join(path)}: "{name}" is not a section')
   tree[path[-1]] = cast.parse(value) if isinstance(value, str) else value
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import inspect
 import re
+import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ class Field(NamedTuple):
 
   Attributes:
     key: 'section.key'.
-    type: as written in the dataclass.
+    type: without the rules of `Annotated`.
     default: value of a config that does not set the key; None if there is none.
     help: its line of the docstring, in one paragraph.
   """
@@ -61,11 +62,12 @@ def section(name: str, cls: Any, defaults: Mapping[str, Any] | None = None) -> S
     cls: the dataclass.
     defaults: defaults in place of those of the dataclass.
   """
-  helps, defaults = attributes(cls), defaults or {}
+  helps, hints, defaults = attributes(cls), typing.get_type_hints(cls), defaults or {}
   fields = []
   for field in dataclasses.fields(cls):
     text = _NAME if field.name == 'name' else helps.get(field.name, '')
-    fields.append(Field(f'{name}.{field.name}', str(field.type), defaults.get(field.name, _default(field)), text))
+    kind = inspect.formatannotation(hints[field.name])
+    fields.append(Field(f'{name}.{field.name}', kind, defaults.get(field.name, _default(field)), text))
   return Section(name, summary(cls), fields)
 
 

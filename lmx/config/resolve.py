@@ -141,7 +141,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict
   _check_keys('', settings, ['name', 'seed', 'matmul_precision', 'model', 'objective', *SECTIONS])
   for name in ('model', 'objective', *SECTIONS):
     if not isinstance(value := settings.get(name, {}), Mapping):
-      raise InputError(f'config key "{name}": got {documents.show(value)}; expected a section, {name}.key=value')
+      raise InputError(f'{name}: got {documents.show(value)}; expected a section, {name}.key=value')
   settings['model'] = model = renames.model(settings.get('model', {}))
   if 'name' not in model:
     raise InputError('model.name: missing in the config; set it')
@@ -163,6 +163,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict
     complete['model']['V'] = 0
   for name in SECTIONS:
     complete[name] = dataclasses.asdict(_section(name, settings.get(name, {})))
+  _check_keys('evaluation.model.', complete['evaluation']['model'], names)
   complete['matmul_precision'] = _precision(settings.get('matmul_precision', ''), complete)
   return {**complete, 'semantics': semantics.rule_numbers(complete, rules)}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
+from lmx import ranges
 from lmx.checkpoint import manager
 from lmx.data import pipeline
 from lmx.decoding import beam_search, sampling
@@ -46,7 +47,7 @@ class Train:
   on_nan: str = 'stop'
   max_skips: int = 100
   init_from: str = ''
-  init_parts: tuple[str, ...] = ()
+  init_parts: tuple[Annotated[str, ranges.Text()], ...] = ()
   like_init: bool = False
   patience: int = 0
   best_by: str = 'loss'
@@ -127,7 +128,7 @@ class Evaluation:
   compounds: str = 'en_de'
   n_best: int = 20  # run_squad.py
   answer_length: int = 30  # run_squad.py
-  null_threshold: float = 0.0  # run_squad.py
+  null_threshold: Annotated[float, ranges.SIGNED] = 0.0  # run_squad.py
   baselines: bool = True
   order: int = 5
   mixture: str = ''

@@ -19,12 +19,12 @@ import os
 import pathlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from etils import epath
 
-from lmx import documents, host
+from lmx import documents, host, ranges
 from lmx.data import bucket, cache, document_reader, encoding, progress, shared, sources, token_file, vectors
 from lmx.data import labels as label_rules
 from lmx.data.splits import Split, Writer
@@ -153,8 +153,8 @@ class Config(sources.Config):
   lower_case: bool = False
   prefix_space: bool = False
   marks: str = ''
-  special_tokens: tuple[str, ...] = ()
-  vocabulary_splits: tuple[str, ...] = ('train',)
+  special_tokens: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ()
+  vocabulary_splits: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ('train',)
   characters: int = 0
   vectors: str = ''
   other_rows: str = 'normal'

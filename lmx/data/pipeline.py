@@ -17,11 +17,12 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import grain
 import numpy as np
 
+from lmx import ranges
 from lmx.data import batching, image_corpus, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
@@ -65,7 +66,7 @@ class Config(corpora.Config):
 
   batching: Any = 'streams'
   reverse: bool = False
-  train_splits: tuple[str, ...] = ('train',)
+  train_splits: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ('train',)
   train_documents: int = 0
   fraction: float = 1.0
   batch_size: int = 20

@@ -18,9 +18,9 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from lmx import documents
+from lmx import documents, ranges
 from lmx.data import cache, image_files, text_files
 from lmx.data.builders import files, parallel, questions, segmentation, tables
 from lmx.data.datasets import RULES, TFDS, Rules
@@ -89,7 +89,7 @@ class Config:
   hold_out_test: bool = True
   source: str = ''
   target: str = ''
-  texts: tuple[str, ...] = ('text',)
+  texts: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ('text',)
   label: str = 'label'
   scores: bool = False
   column: str = 'text'

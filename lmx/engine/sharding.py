@@ -15,7 +15,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from jax.experimental import multihost_utils
 from jax.experimental.layout import Format, Layout
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from lmx import placement
+from lmx import placement, ranges
 from lmx.engine import precision
 from lmx.engine.state import leaf_name
 from lmx.engine.step import Reduction
@@ -32,7 +32,10 @@ from lmx.errors import InputError, check_choice
 from lmx.layout import layer_name, resize, stack_range
 from lmx.placement import MESH_AXES
 
-Rule = tuple[str, tuple[str | None, ...]]  # regular expression, mesh axis of each dimension
+Rule = Annotated[
+  tuple[Annotated[str, ranges.Regex()], tuple[Annotated[str, ranges.Choice(MESH_AXES)] | None, ...]],
+  ranges.Record(('regex', 'mesh axis of each dimension')),
+]
 
 ROWS = PartitionSpec(('data', 'fsdp'))
 
@@ -88,8 +91,8 @@ class Config:
   """
 
   mode: str = 'jit'
-  data: int = -1
-  fsdp: int = 1
+  data: Annotated[int, ranges.Limits(-1)] = -1
+  fsdp: Annotated[int, ranges.Limits(-1)] = 1
   tensor: int = 1
   rules: tuple[Rule, ...] = ()
   min_size: int = 1024
@@ -119,10 +122,6 @@ class Config:
         f'parallel.reduce_dtype: got "{self.reduce_dtype}" with parallel.fsdp or tensor; expected data parallelism; '
         'set parallel.reduce_dtype=float32, or fsdp and tensor to 1'
       )
-    for regex, spec in self.rules:
-      unknown = [a for a in spec if a is not None and a not in MESH_AXES]
-      if unknown:
-        raise InputError(f'parallel.rules "{regex}": unknown axis "{unknown[0]}"; known: {", ".join(MESH_AXES)}')
 
 
 class Engine:

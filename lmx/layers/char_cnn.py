@@ -14,19 +14,21 @@ Axes: C characters, E width of a character, F filters of all widths, D width of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lmx import ranges
 from lmx.types import Array, Params
 
 CHARACTERS = 261
 WORD_LENGTH = 50  # released options: max_characters_per_token, the begin and end tokens of a word included
 # Ids of special tokens; byte values end at 256.
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = 257, 258, 259, 260, 261
-Filters = tuple[tuple[int, int], ...]  # (width in characters, number of filters)
+Size = Annotated[int, ranges.Limits(1)]
+Filters = tuple[Annotated[tuple[Size, Size], ranges.Record(('width in characters', 'number of filters'))], ...]
 
 
 def init(key: Array, filters: Filters, width: int, highways: int, projection: int) -> Params:

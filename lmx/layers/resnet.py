@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lmx import ranges
 from lmx.errors import InputError, check_choice, check_least
 from lmx.layers import normalization
 from lmx.layers.normalization import Rows
@@ -54,8 +55,8 @@ class Config(normalization.Config):
   """
 
   block: str = 'bottleneck'
-  blocks: tuple[int, ...] = (3, 4, 6, 3)  # ResNet-50, arXiv 1512.03385, table 1
-  widths: tuple[int, ...] = (64, 128, 256, 512)
+  blocks: tuple[Annotated[int, ranges.Limits(1)], ...] = (3, 4, 6, 3)  # ResNet-50, arXiv 1512.03385, table 1
+  widths: tuple[Annotated[int, ranges.Limits(1)], ...] = (64, 128, 256, 512)
   stem: str = '7x7'
   stem_width: int = 64
   stride: int = 8

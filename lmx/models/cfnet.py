@@ -32,10 +32,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
+from lmx import ranges
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import cooccurrence, normalization, resnet
 from lmx.layers.dropout import dropout, split
@@ -81,7 +83,7 @@ class Config(resnet.Config):
   auxiliary_width: int = 256
   dropout: float = 0.1
   dropout_attention: float = 0.1
-  mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+  mean: tuple[Annotated[float, ranges.SIGNED], ...] = (0.485, 0.456, 0.406)
   std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
   def __post_init__(self) -> None:

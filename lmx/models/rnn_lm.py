@@ -20,11 +20,12 @@ Axes: E embedding width, D width of every hidden layer.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
+from lmx import ranges
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import embedding, recurrent, softmax
 from lmx.layers.dropout import dropout, split
@@ -67,7 +68,7 @@ class Config:
   tied: bool = False
   dropout: float = 0.0
   init_scale: float = 0.1
-  forget_bias: float = 0.0
+  forget_bias: Annotated[float, ranges.SIGNED] = 0.0
   dtype: str = 'float32'
   backend: str = 'auto'
   remat: bool = False

@@ -29,14 +29,14 @@ Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive_embedding.py.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx import layout
+from lmx import layout, ranges
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.kernels import mixed_product
 from lmx.kernels.rematerialisation import Policy
@@ -104,10 +104,10 @@ class Config:
   H: int = 10
   N: int = 16
   M: int = 150
-  recurrent: int = -1
+  recurrent: Annotated[int, ranges.Limits(-1)] = -1
   clamp: int = 0
   same_length: bool = False
-  cutoffs: tuple[int, ...] = ()
+  cutoffs: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
   div_val: int = 1
   tie_projections: str = 'all'
   project_same: bool = True

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
+from lmx import ranges
 from lmx.errors import check_range
 from lmx.objectives import mean
 from lmx.types import Array, Batch, Model, Output, Params, State
@@ -30,7 +31,7 @@ class Config:
     lengths: sequence lengths, in items, that an evaluation also reports separately.
   """
 
-  lengths: tuple[int, ...] = ()
+  lengths: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
 
   def __post_init__(self) -> None:
     for length in self.lengths:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
+from lmx import ranges
 from lmx.errors import InputError, check_choice, check_range
 from lmx.layers import char_cnn, dropout
 from lmx.metrics import roles, spans
@@ -46,7 +47,7 @@ class Config(head_input.Config):
     dropout: dropout rate of the linear layer's input.
   """
 
-  labels: tuple[str, ...] = ()
+  labels: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ()
   crf: bool = True
   scorer: str = 'conlleval'
   constrained: bool = True

@@ -9,13 +9,14 @@ the number of the step, so a resumed or partly skipped run cannot drift from its
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from lmx import ranges
 from lmx.errors import InputError, check_choice, check_range
 from lmx.layout import Layout, broadcast
 from lmx.optim import averaging, schedules, unfreeze
@@ -122,12 +123,12 @@ class Config:
   schedule: str = 'constant'
   warmup_steps: int = 0
   warmup_fraction: float = 0.0
-  end_fraction: float = 0.0
+  end_fraction: Annotated[float, ranges.Limits(0, 1)] = 0.0
   schedule_origin: str = 'after_warmup'
   power: float = 0.9  # as released for segmentation, zhanghang1989/PyTorch-Encoding, utils/lr_scheduler.py
   decay_after_epochs: int = 4  # Zaremba et al. 2014, small
   decay_rate: float = 2.0  # Zaremba et al. 2014, small
-  milestones: tuple[float, ...] = ()
+  milestones: Annotated[tuple[float, ...], ranges.Distinct(is_sorted=True)] = ()
   decrease: float = 0.0
   patience: int = 0
   factor: float = 0.5
@@ -137,7 +138,7 @@ class Config:
   min_cut: int = 1
   width: int = 0
   groups: tuple[groups_lib.Group, ...] = (('.*', 1.0, 1.0),)
-  layer_decay: float = 1.0
+  layer_decay: Annotated[float, ranges.Limits(0, 1)] = 1.0
   layer_decay_form: str = 'by_depth'
   unfreeze_every: float = 0.0
   stages: tuple[unfreeze.Stage, ...] = ()

@@ -18,14 +18,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 
+from lmx import ranges
 from lmx.errors import InputError
 from lmx.types import Params
 
-Group = tuple[str, float, float]  # regular expression, factor of the rate, factor of the weight decay
+Group = Annotated[
+  tuple[Annotated[str, ranges.Regex()], float, float],
+  ranges.Record(('regex', 'learning-rate factor', 'weight-decay factor')),
+]
 FORMS = ('by_depth', 'by_depth_of_biases', 'as_paper', 'as_released')  # of layer-wise decay
 Depth = Callable[[tuple[str, ...]], int]  # path below params['model'] -> 0 embeddings, ..., N + 1 heads
 

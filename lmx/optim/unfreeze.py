@@ -13,18 +13,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from lmx import ranges
 from lmx.optim import schedules
 from lmx.optim.groups import Depth, level_of
 from lmx.types import Array, Params
 
 # Groups trained (0: all; -n: the n-th from the top alone), epochs (0: to the end), factor of lr, cut_fraction.
-Stage = tuple[int, float, float, float]
+Stage = Annotated[
+  tuple[Annotated[int, ranges.SIGNED], float, float, Annotated[float, ranges.Limits(0, 1, is_open=True)]],
+  ranges.Record(('groups', 'epochs', 'learning-rate factor', 'cut_fraction')),
+]
 Trained = Callable[[Array], Array]  # number of the update -> number of groups that it trains, or -n of a stage
 
 

@@ -83,7 +83,7 @@ def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching.windw=3'])
   with pytest.raises(InputError, match='data.batching: got 3; expected a section or one of'):
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching=3'])
-  with pytest.raises(InputError, match='"data.batching.window": got .*expected type int'):
+  with pytest.raises(InputError, match='data.batching.window: got .*expected type int'):
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching.window=wide'])
 
 
@@ -198,7 +198,7 @@ def test_fields_of_the_model_that_differ_where_it_is_measured():
   [
     ('evaluation.model.clam=3', r'unknown config key "evaluation.model.clam"; did you mean "clamp"'),
     ('evaluation.model.D=64', 'expected settings that change no parameters'),
-    ('evaluation.model.M=long', 'config key "evaluation.model.M"'),
+    ('evaluation.model.M=long', 'evaluation.model.M: got'),
     ('evaluation.model.dtype=half', 'evaluation.model.dtype: unknown "half"'),
   ],
 )

@@ -22,10 +22,11 @@ no input during the answer, and only the steps of the answer are scored.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from lmx import ranges
 from lmx.data import noise
 from lmx.data.batching.base import Batches, sizes
 from lmx.data.corpus import Corpus, manifest_hash
@@ -63,7 +64,7 @@ class Config:
   context: int = 5
   sequences: int = 10_000
   eval_sequences: int = 640
-  test_lengths: tuple[int, ...] = ()
+  test_lengths: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
   test_repeats: int = 0
 
   def __post_init__(self) -> None:

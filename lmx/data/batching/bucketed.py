@@ -20,10 +20,11 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from lmx import ranges
 from lmx.data import noise
 from lmx.data.batching.base import Batches
 from lmx.data.batching.packed import best_fit, pack
@@ -45,7 +46,7 @@ class Config:
       evenly; 1 pads all rows to one length.
   """
 
-  buckets: tuple[int, ...] = ()
+  buckets: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
   pool: int = POOL
   groups: int = 1
 

@@ -24,10 +24,11 @@ import functools
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from lmx import ranges
 from lmx.data import noise
 from lmx.data.batching import bucketed
 from lmx.data.batching.base import Batches, sizes
@@ -55,7 +56,7 @@ class Config:
   name: str = 'translation'
   tokens: int = 0
   rows_multiple: int = 8
-  buckets: tuple[int, ...] = ()
+  buckets: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
   groups: int = 1
 
   def __post_init__(self) -> None:

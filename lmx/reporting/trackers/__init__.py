@@ -28,11 +28,11 @@ import os
 import pathlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from flax.traverse_util import flatten_dict
 
-from lmx import documents, storage
+from lmx import documents, ranges, storage
 from lmx.errors import InputError, check_choice
 from lmx.reporting import run_log
 
@@ -59,7 +59,7 @@ class Config:
   project: str = 'lmx'
   run: str = ''
   group: str = ''
-  tags: tuple[str, ...] = ()
+  tags: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ()
   mlflow_uri: str = ''
 
   def __post_init__(self) -> None:

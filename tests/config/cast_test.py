@@ -1,0 +1,73 @@
+"""Values of a config are checked by the schema of their field: counts, types and ranges, down to nested elements."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lmx.config import resolve
+from lmx.errors import InputError
+
+SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
+GROUP = r'expected \(regex, learning-rate factor, weight-decay factor\)'
+RULE = r'expected \(regex, mesh axis of each dimension\)'
+
+
+@pytest.mark.parametrize(
+  ('override', 'message'),
+  [
+    ("optim.groups=[('.*', -1, 1)]", rf'optim.groups\[0\]: got .*{GROUP}; learning-rate factor: got -1; .*at least 0'),
+    ("optim.groups=[('a', 1, 1), ('.*', 1, -1)]", rf'optim.groups\[1\]: .*{GROUP}; weight-decay factor: got -1'),
+    ("optim.groups=[('.*', 1, 1, 5)]", rf'optim.groups\[0\]: got .*5.; {GROUP}'),
+    ("optim.groups=[('.*', 1)]", rf'optim.groups\[0\]: got .*; {GROUP}'),
+    ("optim.groups=[('[a', 1, 1)]", r'optim.groups\[0\]: .*; regex: got .*expected a regular expression'),
+    ('optim.groups=[(3, 1, 1)]', r'optim.groups\[0\]: .*; regex: got 3; expected text'),
+    (
+      "optim.groups=[('.*', 'x', 1)]",
+      'learning-rate factor: got .x., a str; expected type float',
+    ),
+    ('optim.groups=[5]', rf'optim.groups\[0\]: got 5; {GROUP}'),
+    ("parallel.rules=[('a', ('rows',))]", rf'parallel.rules\[0\]: .*{RULE}; .*\[0\]: got .rows.; expected one of data'),
+    ("parallel.rules=[('a', 3)]", rf'parallel.rules\[0\]: .*{RULE}'),
+    ("parallel.rules=[('a',)]", rf'parallel.rules\[0\]: got .*{RULE}'),
+    ("parallel.rules=[('(', (None,))]", r'parallel.rules\[0\]: .*; regex: .*expected a regular expression'),
+    ('optim.layer_decay=1e308', 'optim.layer_decay: got 1e.308; expected'),
+    ('optim.layer_decay=3', 'optim.layer_decay: got 3; expected at least 0 and at most 1'),
+    ('optim.end_fraction=1e30', 'optim.end_fraction: got 1e.30; expected at least 0 and at most 1'),
+    ('optim.milestones=(-1, 2)', r'optim.milestones\[0\]: got -1; expected at least 0'),
+    ('optim.milestones=(3, 2)', r'optim.milestones: got .*; expected ascending order'),
+    ('optim.lr=1e20', 'optim.lr: got 1e.20; expected at least 0 and at most 1e.09'),
+    ('evaluation.cache=(100, 0.5, -1)', r'evaluation.cache\[2\]: got -1; expected at least 0'),
+    ('data.special_tokens=[-1, -2]', r'data.special_tokens\[0\]: got -1; expected text in quotes'),
+    ("data.special_tokens=['<a>', '<a>']", 'data.special_tokens: got .*; expected different elements'),
+    ("data.special_tokens=['']", r'data.special_tokens\[0\]: got .*; expected text that is not empty'),
+    ('evaluation.forbidden=[-1]', r'evaluation.forbidden\[0\]: got -1; expected at least 0'),
+    ('optim.stages=[(1, 1, 1, 2), (0, 0, 1, 0.1)]', r'optim.stages\[0\]: .*; cut_fraction: got 2; expected above 0'),
+  ],
+)
+def test_a_nested_value_that_breaks_its_schema_is_refused(override, message):
+  with pytest.raises(InputError, match=message):
+    resolve.resolve(SMALL, [override])
+
+
+def test_filters_are_pairs_of_sizes():
+  model = {'model': {'name': 'elmo', 'variant': 'tiny'}, 'train': {'steps': 3}}
+  assert resolve.resolve(model, ['model.filters=[(1, 4), (2, 8)]']).model.filters == ((1, 4), (2, 8))
+  for value in ('[(1, 4, 3)]', '[(0, 4)]', '[(1, 2.5)]', '[1, 2]'):
+    with pytest.raises(InputError, match=r'model.filters\[0\]: got .*\(width in characters, number of filters\)'):
+      resolve.resolve(model, [f'model.filters={value}'])
+
+
+def test_valid_nested_values_survive_a_round_trip():
+  values = [
+    "optim.groups=[('bias$', 1, 0), ('.*', 0.5, 1)]",
+    "parallel.rules=[('kernel', (None, 'tensor'))]",
+    'optim.stages=[(-1, 1, 1, 0.1), (0, 0, 0.5, 0.2)]',
+    'optim.schedule=slanted_triangular',
+    'model.forget_bias=-1',
+  ]
+  full = resolve.resolve(SMALL, values)
+  assert full.optim.groups == (('bias$', 1.0, 0.0), ('.*', 0.5, 1.0))
+  assert full.parallel.rules == (('kernel', (None, 'tensor')),)
+  assert resolve.resolve(json.loads(json.dumps(full.to_dict()))).to_dict() == full.to_dict()
