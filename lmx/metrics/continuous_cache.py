@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_range, check_share
+from lmx.errors import InputError, check_range
 from lmx.types import Array
 
 
@@ -43,7 +43,7 @@ def config(values: tuple[float, ...]) -> Config | None:
   if len(values) != 3 or values[0] != int(values[0]):
     raise InputError(f'evaluation.cache: got {values}; expected (window, lambda, theta), the window a whole number')
   check_range('the window of evaluation.cache', values[0], 1)
-  check_share('the lambda of evaluation.cache', values[1])
+  check_range('the lambda of evaluation.cache', values[1], 0, 1)
   check_range('the theta of evaluation.cache', values[2], 0)
   return Config(int(values[0]), *values[1:])
 
