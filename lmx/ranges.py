@@ -2,7 +2,7 @@
 
 `type=` of `argparse.ArgumentParser.add_argument` is always a result of the functions here, never plain `int` or
 `float`. The type of a config key may be `Annotated[TYPE, RULE]` with the classes here, which lmx/config/cast.py checks.
-A number without `Limits` is at least 0, and one with a fraction at most `MOST`.
+A number without `Limits` is at least 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-MOST = 1e9  # of a learning rate, a standard deviation and the like
 SEEDS = 2**32  # JAX gives larger seeds the same keys as smaller ones
 
 

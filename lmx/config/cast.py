@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import math
 import types
 import typing
 import warnings
@@ -69,7 +68,7 @@ def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
   else:
     converted = _scalar(key, hint, value, bound)
   if hint in (int, float) and not any(isinstance(rule, ranges.Limits) for rule in rules):
-    rules = [ranges.Limits(high=ranges.MOST if hint is float else math.inf), *rules]
+    rules = [ranges.Limits(), *rules]
   for rule in rules:
     if expected := rule.problem(converted):
       raise InputError(f'{key}: got {_short(value)}; expected {expected}')

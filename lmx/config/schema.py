@@ -135,7 +135,7 @@ class Evaluation:
   mixture_weight: float = 0.5  # Bengio et al. 2003, section 4.2
   batch_size: int = 0
   stride: int = 0
-  cache: tuple[Annotated[float, ranges.Limits(high=2**31 - 1)], ...] = ()
+  cache: tuple[float, ...] = ()
   model: dict = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self) -> None:

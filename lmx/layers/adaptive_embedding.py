@@ -9,12 +9,11 @@ Axes: E width of the first cluster, I tokens of a cluster, J width of its table.
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lmx import ranges
 from lmx.errors import InputError, check_choice, check_range
 from lmx.kernels.mixed_product import dot
 from lmx.layers import adaptive_softmax
@@ -45,7 +44,7 @@ class Sizes:
   V: int
   D: int
   E: int
-  cutoffs: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
+  cutoffs: tuple[int, ...] = ()
   div_val: int = 1
   tie_projections: str = 'all'
   project_same: bool = True

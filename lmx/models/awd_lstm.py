@@ -21,12 +21,11 @@ Axes: E embedding width, D width of the hidden layers but the last; T time, the 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lmx import ranges
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.kernels.hash_dropout import drop, seed
 from lmx.layers import adaptive_softmax, embedding, recurrent, softmax
@@ -74,7 +73,7 @@ class Config:
   N: int = 3
   cell: str = 'lstm'
   tied: bool = True
-  cutoffs: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
+  cutoffs: tuple[int, ...] = ()
   dropout_input: float = 0.4
   dropout_hidden: float = 0.25
   dropout_output: float = 0.4
