@@ -21,7 +21,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from lmx.errors import InputError, nearest
 
@@ -31,9 +31,10 @@ LONGEST = 1 << 30  # bytes of a line, or of a file that is read whole; an endles
 _BLOCK = 1 << 20  # bytes
 _WINDOW_LOG = 31  # largest window that zstd writes, 2 GiB (--long=31)
 _SHOWN = 60  # characters of a value in a message
-_SPECIAL = {stat.S_IFCHR: 'a device', stat.S_IFBLK: 'a device', stat.S_IFSOCK: 'a socket', stat.S_IFIFO: 'a pipe'}
+_SPECIAL = {stat.S_IFCHR: 'a device', stat.S_IFBLK: 'a device', stat.S_IFSOCK: 'a socket'}
 _LEFT_BEHIND = re.compile(r'\..*|__macosx|thumbs\.db|desktop\.ini|.*~|#.*#|.*\.sw[op]', re.IGNORECASE | re.DOTALL)
 _REQUIRED = object()
+Part = TypeVar('Part', str, bytes)
 _SURROGATE = re.compile('[\ud800-\udfff]')
 _KINDS = {
   str: 'a text',
@@ -68,18 +69,13 @@ def ending(path: Any) -> str:
   return os.path.splitext(stem)[1] if last in _FORMATS else last
 
 
-def check_regular(path: Any) -> None:
-  """Raise InputError for a device, a pipe or a socket, where a file is read more than once."""
-  _refuse(path, _SPECIAL)
-
-
-def _refuse(path: Any, kinds: Iterable[int]) -> None:
-  """Raise InputError if a local path is a special file of one of these kinds."""
+def _refuse_special(path: Any) -> None:
+  """Raise InputError if a local path is a device or a socket."""
   try:
     kind = stat.S_IFMT(os.stat(path).st_mode)
   except (OSError, ValueError):  # missing, or on a bucket: opening it says so
     return
-  if kind in kinds:
+  if kind in _SPECIAL:
     raise InputError(f'{path}: got {_SPECIAL[kind]}; expected a file; copy its content to a file and name that')
 
 
@@ -89,7 +85,7 @@ def read_blocks(path: Any) -> Iterator[bytes]:
   Raises:
     InputError: the file cannot be read, is a device or a socket, or its compressed data are damaged or incomplete.
   """
-  _refuse(path, (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK))
+  _refuse_special(path)
   kind = os.path.splitext(os.fspath(path))[1].lower()
   try:
     with contextlib.ExitStack() as stack:
@@ -126,24 +122,22 @@ def _import_zstd() -> Any:
 
 def read_bytes(path: Any) -> bytes:
   """Return the content of a file. Raises InputError as `read_blocks` does."""
-  blocks, size = [], 0
-  for block in read_blocks(path):
-    blocks.append(block)
-    size += len(block)
-    if size > LONGEST:
-      raise InputError(f'{path}: got more than {LONGEST:,} bytes; expected a file that fits in memory')
-  return b''.join(blocks)
+  return b''.join(_limited(read_blocks(path), f'{path}: got more than {LONGEST:,} bytes; expected a file'))
 
 
 def read_text(path: Any) -> str:
   """Return the content of a UTF-8 file. Raises InputError, also where it is empty, binary or of another encoding."""
-  lines, size = [], 0
-  for line in read_lines(path):
-    lines.append(line)
-    size += len(line)
+  return ''.join(_limited(read_lines(path), f'{path}: got more than {LONGEST:,} characters; expected a text'))
+
+
+def _limited(parts: Iterable[Part], message: str) -> Iterator[Part]:
+  """Yield the parts of a content. Raises InputError, with the beginning of its message, above `LONGEST` in all."""
+  size = 0
+  for part in parts:
+    size += len(part)
     if size > LONGEST:
-      raise InputError(f'{path}: got more than {LONGEST:,} characters; expected a text that fits in memory')
-  return ''.join(lines)
+      raise InputError(f'{message} that fits in memory')
+    yield part
 
 
 def read_lines(path: Any) -> Iterator[str]:
@@ -156,29 +150,28 @@ def read_lines(path: Any) -> Iterator[str]:
     InputError: the file cannot be read, is empty or binary, or is not UTF-8; the line is named.
   """
   number, end = 0, b'\n'
-  for first, lines, end in whole_lines(read_blocks(path), path):
+  for first, lines, end in _whole_lines(read_blocks(path), path):
     for number, line in enumerate(lines.removesuffix(end).split(end), first):
       yield _decode(line, path, number) + '\n'
   if not number:
     raise InputError(f'{path}: the file is empty')
 
 
-def whole_lines(blocks: Iterable[bytes], path: Any, number: int = 1) -> Iterator[tuple[int, bytes, bytes]]:
+def _whole_lines(blocks: Iterable[bytes], path: Any) -> Iterator[tuple[int, bytes, bytes]]:
   """Yield (number of the first line, some whole lines, their line end) of the blocks of a file.
 
   Args:
     blocks: content of the file; the last line may lack its end.
     path: its path, for messages.
-    number: number of the first line; the line end is LF if that is not 1.
 
   Raises:
     InputError: a line has more than `LONGEST` bytes, or a first one of UTF-16, or one with a zero byte, begins a block.
   """
   rest: list[bytes] = []
-  size, end = 0, b''
+  number, size, end = 1, 0, b''
   for block in blocks:
     if not end:
-      end = line_end(block) if number == 1 else b'\n'
+      end = line_end(block)
       _refuse_utf16(block, path)
     cut = block.rfind(end) + 1
     if cut:

@@ -54,15 +54,20 @@ def expand(args: argparse.Namespace) -> None:
 
 def given(args: argparse.Namespace) -> bool:
   """Return True if a command was given a file to write."""
-  return any(isinstance(value := getattr(args, option, None), str) and value not in ('', '-') for option in OUTPUTS)
+  return any(_values(args, OUTPUTS))
+
+
+def _values(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+  """Yield (option, value) of the given options; standard input and output are left out."""
+  for option in options:
+    value = getattr(args, option, None)
+    if isinstance(value, str) and value not in ('', '-'):
+      yield option, value
 
 
 def _paths(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tuple[str, pathlib.Path]]:
-  """Yield (option, path) of the given options; standard input and output, pipes and buckets are left out."""
-  for option in options:
-    value = getattr(args, option, None)
-    if not isinstance(value, str) or value in ('', '-') or '\0' in value:
-      continue
+  """Yield (option, path) of the given options as `_values` does; pipes and buckets are left out too."""
+  for option, value in _values(args, options):
     for text in [value] if options is OUTPUTS or os.path.exists(value) else value.split(','):
       path = pathlib.Path(text)
       if text and not storage.is_remote(text) and (path.is_file() or path.is_dir() or not os.path.lexists(path)):

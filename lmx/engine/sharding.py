@@ -116,16 +116,16 @@ class Config:
         'parallel.mode: got "pmap" with parallel.fsdp, tensor or rules; expected data parallelism only; set '
         'parallel.mode=jit, or fsdp and tensor to 1 and no rules'
       )
-    for regex, spec in self.rules:
-      unknown = [a for a in spec if a is not None and a not in MESH_AXES]
-      if unknown:
-        raise InputError(f'parallel.rules "{regex}": unknown axis "{unknown[0]}"; known: {", ".join(MESH_AXES)}')
     check_choice('parallel.reduce_dtype', self.reduce_dtype, ('float32', 'bfloat16'))
     if self.reduce_dtype != 'float32' and (self.fsdp != 1 or self.tensor > 1):
       raise InputError(
         f'parallel.reduce_dtype: got "{self.reduce_dtype}" with parallel.fsdp or tensor; expected data parallelism; '
         'set parallel.reduce_dtype=float32, or fsdp and tensor to 1'
       )
+    for regex, spec in self.rules:
+      unknown = [a for a in spec if a is not None and a not in MESH_AXES]
+      if unknown:
+        raise InputError(f'parallel.rules "{regex}": unknown axis "{unknown[0]}"; known: {", ".join(MESH_AXES)}')
 
 
 class Engine:

@@ -109,7 +109,7 @@ def _key(record: Any) -> tuple[int, str]:
   where = 'metrics.jsonl'
   key = documents.field(record, 'step', int, where), documents.field(record, 'split', str, where)
   loss = record.get('loss', 0.0)
-  if isinstance(loss, bool) or not isinstance(loss, (int, float)) and loss not in ('NaN', 'Infinity', '-Infinity'):
+  if isinstance(loss, bool) or not isinstance(loss, (int, float)) and loss not in tuple(_NONFINITE):
     raise InputError(f'{where}: loss of step {key[0]}: got {documents.show(loss)}; expected a number')
   return key
 

@@ -31,7 +31,6 @@ _ABOUT = re.compile(
 )
 _SHOWN = 5  # names in a message
 T = TypeVar('T')
-Splits = dict[str, list[T]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +208,9 @@ def find_splits(pattern: str, endings: tuple[str, ...], expected: str) -> dict[s
     elif os.path.isfile(part):
       named += (matches := [part])
     else:
-      matches = sorted(p for p in glob.glob(part) if os.path.isfile(p) and not documents.is_left_behind(_base(p)))
+      matches = sorted(
+        p for p in glob.glob(part) if os.path.isfile(p) and not documents.is_left_behind(os.path.basename(p))
+      )
     if not matches:
       raise InputError(f'{part}: got no {expected}')
     paths += [path for path in matches if path not in paths]
@@ -217,38 +218,44 @@ def find_splits(pattern: str, endings: tuple[str, ...], expected: str) -> dict[s
     if not path.lower().endswith(endings):
       raise InputError(f'{path}: got another file type than {expected}')
   _check_stems([path for path in paths if path not in named], endings)
-  splits, passed = by_split(paths, lambda path: path, named)
-  warn_passed(pattern, [*passed, *others])
-  return splits
+  return by_split(pattern, paths, lambda path: path, named, others)
 
 
 def by_split(
-  found: Sequence[T], path_of: Callable[[T], str], named: Collection[str] = ()
-) -> tuple[Splits[T], list[str]]:
-  """Return ({split: items}, paths passed over) of items with a path each, by the names of their files.
+  where: str,
+  found: Sequence[T],
+  path_of: Callable[[T], str],
+  named: Collection[str] = (),
+  others: Sequence[str] = (),
+) -> dict[str, list[T]]:
+  """Return {split: items} of items with a path each, by the names of their files; warn of the paths passed over.
 
   A file without the name of a split is training data, unless another file is named as such (Kaggle's
   sample_submission.csv beside train.csv), or it is about the data (README, LICENSE). Paths in `named` are always data.
+
+  Args:
+    where: what the user gave, for the warning.
+    found: the items.
+    path_of: returns the path of an item.
+    named: paths that the user named one by one.
+    others: further paths that are not read, for the warning.
   """
-  splits: Splits[T] = {}
+  splits: dict[str, list[T]] = {}
   passed = []
   has_train = any(named_split(path_of(item)) == 'train' for item in found)
   for item in found:
     path = path_of(item)
     split = named_split(path)
-    if split or path in named or not (has_train or _ABOUT.match(_base(path))):
+    if split or path in named or not (has_train or _ABOUT.match(os.path.basename(path))):
       splits.setdefault(split or 'train', []).append(item)
     else:
       passed.append(path)
-  return splits, passed
-
-
-def warn_passed(where: str, paths: Sequence[str]) -> None:
-  """Warn of files and folders that are not read."""
-  if paths:
-    names = ', '.join(map(_base, paths[:_SHOWN])) + f' and {len(paths) - _SHOWN} more' * (len(paths) > _SHOWN)
+  if passed := [*passed, *others]:
+    names = ', '.join(map(os.path.basename, passed[:_SHOWN]))
+    names += f' and {len(passed) - _SHOWN} more' * (len(passed) > _SHOWN)
     message = f'{where}: not read as data: {names}; to read a file, name it in data.manual_dir'
     warnings.warn(message, InputWarning, stacklevel=3)
+  return splits
 
 
 def _holds(path: str, endings: tuple[str, ...]) -> bool:
@@ -264,13 +271,9 @@ def _check_stems(paths: Sequence[str], endings: tuple[str, ...]) -> None:
     other = by_stem.setdefault(path[: -len(ending)], path)
     if other != path:
       raise InputError(
-        f'{path}: got {_base(other)} in the same folder; expected one file of this name; remove one of them, or name '
-        'the files to read in data.manual_dir'
+        f'{path}: got {os.path.basename(other)} in the same folder; expected one file of this name; remove one of '
+        'them, or name the files to read in data.manual_dir'
       )
-
-
-def _base(path: str) -> str:
-  return os.path.basename(path)
 
 
 def split_of(path: str) -> str:
@@ -283,7 +286,7 @@ def named_split(path: str) -> str:
 
   The name begins with the split as a word, so that "Devil in the White City.txt" is none, or has it between dots.
   """
-  name = _base(path).lower()
+  name = os.path.basename(path).lower()
   for split, words in _SPLIT_NAMES:
     if re.match(rf'(?:{words})(?![^\W\d_])', name):
       return split

@@ -149,8 +149,7 @@ def find_own(pattern: str, sides: Sequence[str]) -> Paths:
       f'{pattern}: got files with the suffixes {", ".join(suffixes) or "none"}; expected *.{sides[0]} and '
       f'*.{sides[1]}, or .tsv; set data.source and data.target to the two suffixes'
     )
-  splits, passed = files.by_split(groups, lambda paths: paths[0])
-  files.warn_passed(pattern, passed)
+  splits = files.by_split(pattern, groups, lambda paths: paths[0])
   for split, several in splits.items():
     if split != 'train' and len(several) > 1:
       raise InputError(

@@ -130,8 +130,7 @@ def find(name: str, directory: str) -> dict[str, list[str]]:
         return {part: [path] for part, path in paths.items() if path}
     raise InputError(f'data set {name}: {directory} does not hold {layout.names["train"][0]} (also as .gz)')
   found = [os.path.join(directory, base) for base in documents.list_names(directory) if base.lower().endswith(ENDINGS)]
-  splits, passed = files.by_split(found, lambda path: path)
-  files.warn_passed(directory, passed)
+  splits = files.by_split(directory, found, lambda path: path)
   if 'train' not in splits:
     raise InputError(f'data set {name}: {directory} has no training file ({", ".join("*" + end for end in ENDINGS)})')
   return splits

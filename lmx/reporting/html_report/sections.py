@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -163,16 +163,19 @@ def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
       yield markup.words(name), number(values[name])
   best = [(markup.words(name), number(x, name)) for name, x in values.items() if _is_best(name) and _is_number(x)]
   if best:
-    parts = [(', ' * (i > 0), f'{name} '.replace('validation ', ''), x) for i, (name, x) in enumerate(best)]
-    yield 'best validation', tag('span', *(text for part in parts for text in part))
+    yield 'best validation', _listed((f'{name} '.replace('validation ', ''), x) for name, x in best)
   if 'step' in values:
     yield 'checkpoint', tag('span', 'step ', number(values['step']))
   for name, value in values.items():
     if isinstance(value, str) and name not in _NAMED:
       yield markup.words(name), value
     elif isinstance(value, list) and value and len(value) <= 12 and all(map(_is_number, value)):
-      shown = [(', ' * (i > 0), number(x)) for i, x in enumerate(value)]
-      yield markup.words(name), tag('span', *(text for part in shown for text in part))
+      yield markup.words(name), _listed((number(x),) for x in value)
+
+
+def _listed(items: Iterable[tuple[str, ...]]) -> Markup:
+  """Return items of one or more texts each, with commas between the items."""
+  return tag('span', *(text for i, item in enumerate(items) for text in (', ' * (i > 0), *item)))
 
 
 def _lists(values: Mapping[str, Any]) -> Iterator[Markup]:
