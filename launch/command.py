@@ -25,6 +25,7 @@ from typing import IO
 
 from lmx import ranges
 from lmx.errors import InputError
+from lmx.redaction import has_secret, redact
 
 PREEMPTED = 75  # exit code of lmx: stopped by SIGTERM after saving; start the same command again
 INTERRUPTED = 130  # from the keyboard: never restarted
@@ -40,12 +41,6 @@ INSTALL = {
 }
 _NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
 _LOOKS_SECRET = re.compile(r'KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL', re.IGNORECASE)
-# Of a URL: scheme://user:password@host but not host:80/path@, https://token@host, ?password=...
-_PASSWORD = re.compile(
-  r'://[^\s:/?#]*:(?!\d+[/?#])[^\s@]*@|https?://[^/?#\s@]+@'
-  r'|[?&;](pass(word|wd|phrase)?|pwd|secret|(\w+_)?token|(api_?|access_?)?key|sig(nature)?)=[^&\s]',
-  re.IGNORECASE,
-)
 # Variables of this environment that jobs on other machines get too, if the value is a URL that all can read.
 SHARED = ('JAX_COMPILATION_CACHE_DIR',)
 
@@ -79,10 +74,16 @@ class Run:
     for name, value in self.env.items():
       if _LOOKS_SECRET.search(name):
         raise InputError(f'--env={name}: got a value that other users could read; export it and give --secret={name}')
-      if _PASSWORD.search(value):
+      if has_secret(value):
         raise InputError(
           f'--env={name}: got a URL with a password, which other users could read; expected none; export '
           f'{name} and give --secret={name}'
+        )
+    for text in self.words:
+      if has_secret(text):
+        raise InputError(
+          f'{redact(text)}: got a URL with a password, which other users could read; expected none; export the '
+          'variable for it, such as MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN, and name it by --secret'
         )
     for text in (*self.words, *self.env.values()):
       if '\0' in text:
@@ -91,7 +92,7 @@ class Run:
   def remote_env(self) -> dict[str, str]:
     """Return the variables to set on machines that do not share this one's files: SHARED ones and `env`."""
     shared = {name: os.environ[name] for name in SHARED if '://' in os.environ.get(name, '')}
-    return {name: value for name, value in shared.items() if not _PASSWORD.search(value)} | dict(self.env)
+    return {name: value for name, value in shared.items() if not has_secret(value)} | dict(self.env)
 
   def secret_values(self) -> dict[str, str]:
     """Return the values of the secrets by name.
@@ -190,7 +191,7 @@ def run_main(name: str, main: Callable[[], int]) -> int:
   try:
     return main()
   except (InputError, Failed) as error:
-    print(f'launch.{name}: {error}', file=sys.stderr)
+    print(f'launch.{name}: {redact(str(error))}', file=sys.stderr)
     return 2
   except KeyboardInterrupt:
     print(f'\nlaunch.{name}: interrupted', file=sys.stderr)
@@ -209,7 +210,7 @@ class Failed(RuntimeError):
   """
 
   def __init__(self, argv: Sequence[str], code: int, stderr: str):
-    super().__init__(f'`{shlex.join(argv)}` ended with {code}: {stderr.strip() or "no message"}')
+    super().__init__(redact(f'`{shlex.join(argv)}` ended with {code}: {stderr.strip() or "no message"}'))
     self.code, self.stderr = code, stderr
 
 
@@ -270,7 +271,7 @@ class Runner:
 
   def show(self, argv: Sequence[str], about: str = '') -> None:
     """Print a command as typed."""
-    print(shlex.join(argv) + (f'  # reads from standard input: {about}' if about else ''))
+    print(redact(shlex.join(argv)) + (f'  # reads from standard input: {about}' if about else ''))
 
 
 def search_path(program: str) -> str:

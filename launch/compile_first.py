@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from launch import accelerators
 from launch.command import MODULE, config_options
 from lmx.errors import InputError
+from lmx.redaction import redact
 
 GENERATIONS = {'v4': 'v4', 'v5litepod': 'v5e', 'v5p': 'v5p', 'v6e': 'v6e'}  # Google's name -> that of lmx compile
 
@@ -44,7 +45,7 @@ def check(words: Sequence[str], slice_: accelerators.Slice, slices: int = 1, *, 
     InputError: the step does not compile or does not fit.
   """
   command = compile_command(words, slice_, slices)
-  print(f'lmx {shlex.join(command)}', flush=True)
+  print(f'lmx {redact(shlex.join(command))}', flush=True)
   if not dry_run and subprocess.run([sys.executable, *MODULE, *command], check=False).returncode:
     raise InputError(
       '--compile_first: the training step does not compile for the slice or does not fit; nothing was rented'

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from launch import command as command_lib
 from launch import jobs
 from lmx import ranges
+from lmx.redaction import redact
 
 PROGRAM = (sys.executable, *command_lib.MODULE)
 
@@ -186,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   if args.dry_run:
     for added in environments():
       settings = [f'{key}={shlex.quote(value)}' for key, value in added.items()]
-      print(' '.join(settings + [shlex.join(command)]))
+      print(redact(' '.join(settings + [shlex.join(command)])))
     return 0
   return run_with_restarts(command, environments, args.restarts, grace=args.grace)
 

@@ -31,6 +31,7 @@ from lmx.interrupts import PREEMPTED, Stop, Stopped
 from lmx.metrics import direction
 from lmx.models import registry
 from lmx.optim import averaging, build
+from lmx.redaction import redact
 from lmx.reporting import run_log, trackers
 from lmx.runs import backbone, init, nonfinite, restore, training, transfer, word_table, work_directory
 from lmx.runs.init import init_params
@@ -54,7 +55,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
     KeyboardInterrupt: its message names the newest checkpoint.
   """
   workdir = epath.Path(storage.check_path('workdir', os.fspath(workdir)))
-  resume_command = f'`{shlex.join(command)}`' if command else 'the same call'
+  resume_command = f'`{redact(shlex.join(command))}`' if command else 'the same call'
 
   def describe_checkpoint() -> str:
     entries = orbax_format.entries(workdir / 'checkpoints')
@@ -367,7 +368,7 @@ class Session:
       'seed': run.seed,
       'config_hash': self.config_hash,
       'steps': self.done,
-      'command': list(command),
+      'command': redact(list(command)),
       'training_seconds': progress.seconds,
       'skipped_updates': progress.skipped,
       **({} if progress.best is None else {'validation_loss': progress.best}),

@@ -35,6 +35,7 @@ from lmx import ranges
 from lmx.cli.main import split_overrides
 from lmx.config import experiment
 from lmx.errors import InputError
+from lmx.redaction import redact
 
 RELEASE_SECONDS = 2.0  # seconds for a run that a killed sweep was just starting to release its lock
 
@@ -192,7 +193,7 @@ def dry_run(args: argparse.Namespace, plan: trial.Plan, search: study.Search) ->
   for number in range(min(args.trials, max(3, args.jobs))):
     claimed = store.claim(args.trials, set(range(number)))
     for seed in range(args.seeds):
-      print(shlex.join(plan.command(number, seed, store.parameters(claimed, search), number % args.jobs)))
+      print(redact(shlex.join(plan.command(number, seed, store.parameters(claimed, search), number % args.jobs))))
 
 
 def sweep(args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from launch import jobs
 from launch.command import PREEMPTED
 from launch.sweep import metrics, report, study, trial
+from lmx.redaction import redact
 
 INPUT_ERROR = 2  # exit code of lmx
 SHOWN = 60.0  # seconds between two lines on a running trial
@@ -156,4 +157,4 @@ class Scheduler:
     self._last_shown = time.monotonic()
 
   def _log(self, words: str) -> None:
-    print(f'[{time.strftime("%H:%M:%S")}] {words}', flush=True)
+    print(f'[{time.strftime("%H:%M:%S")}] {redact(words)}', flush=True)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments import spaces
+from lmx import redaction
 from lmx.config import cast
 from lmx.errors import InputError
 
@@ -278,5 +279,5 @@ def redact(words: str, url: str) -> str:
   except ValueError:
     password = url.partition('://')[2].rpartition('@')[0].partition(':')[2]
   for secret in (password, urllib.parse.unquote(password or '')):
-    words = words.replace(secret, '***') if secret else words
-  return words
+    words = words.replace(secret, redaction.MASK) if secret else words
+  return redaction.redact(words)

@@ -38,6 +38,7 @@ from launch.tables import plan as plans
 from lmx import ranges
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError, nearest
+from lmx.redaction import redact
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -180,8 +181,8 @@ def _mark_changed(one: collection.RowResult, plan: plans.Plan) -> collection.Row
 
 def _shown(args: argparse.Namespace, command: plans.Command) -> str:
   if args.where == 'local':
-    return f'lmx {shlex.join(command.words)}'
-  return shlex.join(['python', *wait.launcher_command(args.where, args.launch, command.words)[1:]])
+    return f'lmx {redact(shlex.join(command.words))}'
+  return redact(shlex.join(['python', *wait.launcher_command(args.where, args.launch, command.words)[1:]]))
 
 
 def _run(args: argparse.Namespace, todo: list[runner.Task]) -> int:

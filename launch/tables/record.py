@@ -13,6 +13,7 @@ from typing import Any
 from experiments.tables import METRICS
 from launch.tables import collection, measured, pages
 from launch.tables import plan as plans
+from lmx.redaction import redact
 
 
 def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) -> int:
@@ -60,7 +61,7 @@ def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Me
     seeds=str(len(one.seeds)),
     protocol=str(record.get('protocol', '')),
     differs=row.differs,
-    command=shlex.join(words),
+    command=redact(shlex.join(words)),
     commit=str(_record(file.with_name('results.json')).get('commit', '')),
     hardware='; '.join(sorted({seed.device for seed in one.seeds if seed.device})),
     date=datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).date().isoformat(),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from experiments.tables import DATA, METRICS, Metric, Run, Table
 from launch.tables import collection, measured, needs, pages, printed
 from launch.tables import plan as plans
+from lmx.redaction import redact
 
 HEADER = (
   'Row',
@@ -217,7 +218,7 @@ def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
   runs = {one.name: one for one in table.runs}
   clean = plans.Plan(runs=(pathlib.Path('DIR'),), seeds=plan.seeds, options=plan.options, settings=plan.settings)
   planned = plans.commands(run, plans.seeds(run, plan)[0], runs, clean, shown=True)
-  return [f'lmx {shlex.join(command.words)}' for command in planned]
+  return [f'lmx {redact(shlex.join(command.words))}' for command in planned]
 
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:78rem;margin:2rem auto;padding:0 1rem;color:#222}

@@ -24,6 +24,7 @@ from launch.command import PREEMPTED
 from launch.tables import plan as plans
 from launch.tables import report
 from launch.wait import launcher_command
+from lmx.redaction import redact
 
 Key = tuple[str, int | None]
 
@@ -134,7 +135,7 @@ class Runner:
     log.parent.mkdir(parents=True, exist_ok=True)
     command.proof.parent.mkdir(parents=True, exist_ok=True)
     with log.open('a') as output:
-      output.write(f'\n$ lmx {shlex.join(command.words)}\n')
+      output.write(f'\n$ lmx {redact(shlex.join(command.words))}\n')
       output.flush()
       with self._lock:
         if self._stopping:

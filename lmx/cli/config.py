@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lmx.errors import InputError, nearest
+from lmx.redaction import redact
 
 _MISSING = 'no such key'  # a config of another model
 
@@ -93,7 +94,8 @@ def _plain(value: Any) -> Any:
 def _show(value: Any) -> str:
   """Return a value as the command line takes it."""
   if isinstance(value, list):
-    return f'({", ".join(map(repr, value))}{"," * (len(value) == 1)})'
+    return f'({", ".join(map(repr, redact(value)))}{"," * (len(value) == 1)})'
+  value = redact(value)
   return repr(value) if value is None or not isinstance(value, str) or not value else value
 
 

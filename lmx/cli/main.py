@@ -26,6 +26,7 @@ from lmx import console, host, storage
 from lmx.cli import outputs
 from lmx.config import experiment
 from lmx.errors import InputError, InputWarning, NonFiniteLoss, nearest
+from lmx.redaction import redact
 
 COMMANDS = {
   'train': 'train a model, or resume the run of a work directory',
@@ -96,20 +97,20 @@ def _run(argv: list[str] | None, streams: console.Console) -> int:
         importlib.import_module('lmx.compilation.cache').enable()
       return _module(args.command).run(args)
   except InputError as error:
-    print(f'lmx: {error}', file=sys.stderr)
+    print(f'lmx: {redact(str(error))}', file=sys.stderr)
     return 2
   except NonFiniteLoss as error:
-    print(f'lmx: {error}', file=sys.stderr)
+    print(f'lmx: {redact(str(error))}', file=sys.stderr)
     return 3
   except (MemoryError, RuntimeError, AssertionError) as error:
     if not (message := _of_the_machine(error)):
       raise
-    print(f'lmx: {message}', file=sys.stderr)
+    print(f'lmx: {redact(message)}', file=sys.stderr)
     return 2
   except console.ReaderGone:
     return console.UNREAD
   except KeyboardInterrupt as error:
-    print(f'\nlmx: interrupted{"; " if error.args else ""}{error}', file=sys.stderr)
+    print(f'\nlmx: interrupted{"; " if error.args else ""}{redact(str(error))}', file=sys.stderr)
     return 130
 
 
@@ -152,7 +153,7 @@ def _plain_warnings() -> Iterator[None]:
 
   def plain(message: Any, category: Any, filename: Any, lineno: Any, line: Any = None) -> str:
     if issubclass(category, InputWarning):
-      return f'lmx: warning: {message}\n'
+      return f'lmx: warning: {redact(str(message))}\n'
     return usual(message, category, filename, lineno, line)
 
   warnings.formatwarning = plain

@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from lmx.errors import InputError, nearest
+from lmx.redaction import redact
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     raise InputError(f'--until: no stage "{args.until}"{nearest(args.until, [stage["name"] for stage in stages])}')
   if args.dry_run:
     for stage in stages:
-      print(command(stage, directory))
+      print(redact(command(stage, directory)))
     return 0
   distributed.initialize()
   for stage in stages:
@@ -124,7 +125,7 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   if run_files.exists(workdir) and (source := run_files.read_data(workdir).get('imported_from')):
     print(f'{stage["name"]}: imported from {source}', file=sys.stderr)
     return 0
-  print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
+  print(f'{stage["name"]}: {redact(command(stage, directory))}', file=sys.stderr)
   if 'ensemble' in stage:
     members = [directory / name for name in stage['ensemble']]
     metrics = ensemble.evaluate(members, _split(members[0]), stage['which']).metrics

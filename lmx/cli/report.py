@@ -20,6 +20,7 @@ from lmx import documents, storage
 from lmx.cli import config as config_command
 from lmx.cli import runs
 from lmx.errors import InputError, writing
+from lmx.redaction import redact
 
 DEFAULT = 'report.html'
 _SHOWN = ('loss.png', 'confusion.png')  # which the page draws itself
@@ -86,7 +87,7 @@ def read(workdir: Any) -> Any:
   from lmx.reporting import html_report
 
   config = resolve.resolve(run_files.read_config(workdir), saved=True)
-  data, results, records = run_files.read_data(workdir), read_results(workdir), read_records(workdir)
+  data, results, records = run_files.read_data(workdir), redact(read_results(workdir)), read_records(workdir)
   shown, values, run_config = runs.describe(workdir), resolve.flatten(config), resolve.to_run(config)
   metric, value = headline(run_config, records, results)
   settings = {
@@ -97,7 +98,7 @@ def read(workdir: Any) -> Any:
     for section in fields.sections(config)
   }
   return html_report.Report(
-    run=str(workdir),
+    run=redact(str(workdir)),
     state=shown['state'],
     name=str(results.get('name') or values.get('name') or workdir.name),
     model=str(results.get('model') or registry.label(run_config.model_name, run_config.variant, run_config.model)),

@@ -41,6 +41,7 @@ from lmx.engine import precision, sharding
 from lmx.errors import InputError, InputWarning, check_choice, check_range, nearest
 from lmx.models import registry
 from lmx.optim import build
+from lmx.redaction import redact
 from lmx.reporting import trackers
 
 # Keys that are paths, or several with commas between.
@@ -405,7 +406,7 @@ def digest(config: Mapping[str, Any]) -> str:
 
 def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir: Any) -> None:
   """Raise InputError with the keys that differ if the run in `workdir` computes something else."""
-  old, new = flatten(saved), flatten(config)
+  old, new = redact(flatten(saved)), redact(flatten(config))  # config.json has no password
   lines = [
     f'  {k}: {old.get(k)!r} in the run, {new.get(k)!r} in this config'
     for k in sorted(old.keys() | new.keys())

@@ -21,6 +21,7 @@ from lmx.data.corpus import manifest_hash
 from lmx.data.tokenizers import build
 from lmx.data.tokenizers.base import FILE, Tokenizer, digest
 from lmx.errors import InputError, InputWarning
+from lmx.redaction import redact
 
 _CONFIG, _DATA, _TOKENIZER, _SUMS = 'config.json', 'data.json', f'tokenizer/{FILE}', 'checksums.json'
 
@@ -43,7 +44,10 @@ def write(workdir: Any, config: Mapping[str, Any], data: Mapping[str, Any], toke
   """Write all files, config.json last and atomically: a directory with one holds a run. Raises OSError."""
   workdir = epath.Path(workdir)
   workdir.mkdir(parents=True, exist_ok=True)
-  texts = {_CONFIG: json.dumps(config, indent=1) + '\n', _DATA: json.dumps(data, indent=1, sort_keys=True) + '\n'}
+  texts = {
+    _CONFIG: json.dumps(redact(config), indent=1) + '\n',
+    _DATA: json.dumps(data, indent=1, sort_keys=True) + '\n',
+  }
   (workdir / _DATA).write_text(texts[_DATA])
   storage.write_directory(workdir / 'tokenizer', tokenizer.save)
   _write_checksums(workdir, {name: text.encode() for name, text in texts.items()})

@@ -32,6 +32,7 @@ from tqdm import tqdm
 import lmx
 from lmx import documents, host, storage
 from lmx.errors import InputError, writing
+from lmx.redaction import redact
 from lmx.reporting import loss_curve, tensorboard, waiting
 
 Record = dict[str, Any]
@@ -379,7 +380,7 @@ class Logger:
   def note(self, text: str) -> None:
     """Show a text above the progress bar."""
     if self.primary:
-      tqdm.write(text, file=sys.stderr)
+      tqdm.write(redact(text), file=sys.stderr)
       sys.stderr.flush()
 
   def samples(self, text: str, step: int | None = None) -> None:

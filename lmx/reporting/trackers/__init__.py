@@ -34,6 +34,7 @@ from flax.traverse_util import flatten_dict
 
 from lmx import documents, ranges, storage
 from lmx.errors import InputError, check_choice
+from lmx.redaction import is_masked
 from lmx.reporting import run_log
 
 NAMES = ('wandb', 'mlflow')
@@ -102,6 +103,11 @@ def check(cfg: Config, workdir: Any) -> None:
   Raises:
     InputError: a package is missing, or a tracker would keep its files in a bucket.
   """
+  if 'mlflow' in cfg.to and is_masked(cfg.mlflow_uri):
+    raise InputError(
+      f'log.mlflow_uri: got {cfg.mlflow_uri}, whose password is masked, because config.json records none; give the URI '
+      'without it, and the password by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD'
+    )
   for name in cfg.to:
     spec = importlib.util.find_spec(name)  # a tracker's package has its name; a folder ./wandb has no origin
     if spec is None or not spec.origin:
