@@ -27,6 +27,7 @@ from lmx import ranges
 from lmx.errors import InputError
 from lmx.redaction import has_secret, redact
 
+INPUT_ERROR = 2  # exit code of lmx: the message says what to fix
 PREEMPTED = 75  # exit code of lmx: stopped by SIGTERM after saving; start the same command again
 INTERRUPTED = 130  # from the keyboard: never restarted
 MODULE = ('-m', 'lmx.cli.main')

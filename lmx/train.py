@@ -140,6 +140,8 @@ def load_corpus(run: schema.Run, workdir: Any = None) -> Any:
     corpus = pipeline.load(data)
   distributed.barrier('corpus')
   corpus = corpus if jax.process_index() == 0 else pipeline.load(data)
+  if workdir is not None and not run_files.exists(workdir) and hasattr(objectives.get(run.objective_name), 'labelled'):
+    labels.check_training(corpus, run.data.training_files())
   return corpus.with_record({'vectors': recorded['vectors']}) if 'vectors' in recorded else corpus
 
 

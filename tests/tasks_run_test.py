@@ -274,3 +274,17 @@ def test_submissions_have_the_labels_of_glues_files():
   Loaded.run.data.dataset = 'table_files'
   with pytest.raises(InputError, match='no task of GLUE'):
     classification.submission(Loaded, None, [])
+
+
+def test_a_training_table_of_one_class_is_named(tmp_path, capsys):
+  write(tmp_path / 'train.jsonl', [{**row, 'label': 'same'} for row in rows(20, 1)])
+  write(tmp_path / 'valid.jsonl', rows(20, 2))
+  words = ["data.texts=('one','two')", f'data.manual_dir={tmp_path}', 'data.vocab_size=300', 'train.steps=1']
+  command = [
+    'train',
+    '--config=experiments/bert/tasks.py:own',
+    f'--workdir={tmp_path}/run',
+    '--config.model.variant=tiny',
+  ]
+  assert main.main([*command, *(f'--config.{word}' for word in words)]) == 2
+  assert f'{tmp_path}/train.jsonl: got only the label "same" in the training examples' in capsys.readouterr().err

@@ -8,11 +8,10 @@ import time
 from typing import Any
 
 from launch import jobs
-from launch.command import PREEMPTED
+from launch.command import INPUT_ERROR, PREEMPTED
 from launch.sweep import metrics, report, study, trial
 from lmx.redaction import redact
 
-INPUT_ERROR = 2  # exit code of lmx
 SHOWN = 60.0  # seconds between two lines on a running trial
 
 

@@ -20,7 +20,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from experiments.tables import Run
 from launch import jobs, local
-from launch.command import PREEMPTED
+from launch.command import INPUT_ERROR, PREEMPTED
 from launch.tables import plan as plans
 from launch.tables import report
 from launch.wait import launcher_command
@@ -78,6 +78,7 @@ class Runner:
 
   def __init__(self, jobs: int = 1, notify: Callable[[str], None] = print, program: Sequence[str] = ()):
     self.failed: dict[Key, str] = {}
+    self._refused: dict[str, str] = {}  # name of a run -> reason not to begin its other seeds
     self._jobs, self._notify, self._program = jobs, notify, program or local.PROGRAM
     self._children: set[subprocess.Popen] = set()
     self._lock, self._free, self._stopping = threading.Lock(), list(range(jobs)), False
@@ -98,10 +99,12 @@ class Runner:
     while (waiting and not self._stopping) or running:
       for task in list(waiting):
         unfinished = {one.key for one in (*waiting, *running.values())}
-        if self._stopping or task.missing or any(key in self.failed for key in task.after):
+        refused = self._refused.get(task.key[0], '')
+        if self._stopping or task.missing or refused or any(key in self.failed for key in task.after):
           waiting.remove(task)
           if not self._stopping:
-            self._fail(task, task.missing or f'{task.title} needs {task.after[0][0]}, which did not finish')
+            needed = f'{task.title} needs {task.after[0][0] if task.after else ""}, which did not finish'
+            self._fail(task, task.missing or refused or needed)
         elif len(running) < self._jobs and not unfinished & set(task.after):
           waiting.remove(task)
           running[pool.submit(self._one, task)] = task
@@ -124,6 +127,8 @@ class Runner:
           return
         if code or not command.proof.exists():
           self._fail(task, _describe_failure(task, command, code))
+          if code == INPUT_ERROR:
+            self._refused[task.key[0]] = f'not begun: {task.title} ended with an input error, which no seed changes'
           return
       self._notify(f'{task.title}: done in {report.duration(time.monotonic() - start)}')
     finally:

@@ -69,18 +69,38 @@ def renumber(corpus: Any, names: Sequence[str]) -> Any:
 def untaught(corpus: Any) -> tuple[str, ...]:
   """Return a line for the log that names the labels of other splits that no training example has, if there are any."""
   names, lines = label_names(corpus.manifest), []
-  part = 'token_labels' if 'token_label_names' in corpus.manifest else 'labels'
-  if not names or 'train' not in corpus.splits or getattr(corpus.splits['train'], part) is None:
+  if not names or 'train' not in corpus.splits or (ids := _label_ids(corpus, 'train')) is None:
     return ()
-  count = lambda split: np.bincount(np.asarray(getattr(split, part)) + 1, minlength=len(names) + 1)[1:]  # -1 is none
-  taught = count(corpus.splits['train']) > 0
-  for split, content in corpus.splits.items():
-    if getattr(content, part) is not None:
-      missing = [f'{names[i]} ({n:,})' for i, n in enumerate(count(content)) if n and not taught[i]]
+  count = lambda ids: np.bincount(ids + 1, minlength=len(names) + 1)[1:]  # -1 is none
+  taught = count(ids) > 0
+  for split in corpus.splits:
+    if (ids := _label_ids(corpus, split)) is not None:
+      missing = [f'{names[i]} ({n:,})' for i, n in enumerate(count(ids)) if n and not taught[i]]
       more = f' and {len(missing) - SHOWN:,} more' if len(missing) > SHOWN else ''
       if missing:
         lines.append(f'labels of "{split}" that no training example has: {", ".join(missing[:SHOWN])}{more}')
   return tuple(lines)
+
+
+def check_training(corpus: Any, files: str) -> None:
+  """Raise InputError if all training examples with a label have the same one; `files` names the training data."""
+  ids = _label_ids(corpus, 'train') if 'train' in corpus.splits else None
+  names = label_names(corpus.manifest)
+  if ids is None or not names:
+    return
+  classes = np.unique(ids[ids >= 0])
+  if len(classes) < 2:
+    only = f'only the label "{names[classes[0]]}"' if len(classes) else 'no label'
+    raise InputError(
+      f'{files}: got {only} in the training examples; expected at least two labels; add examples, or name the column '
+      'of the labels by --config.data.label='
+    )
+
+
+def _label_ids(corpus: Any, split: str) -> np.ndarray | None:
+  """Return the label ids of a split, those of its words if they have labels, -1 for none; None without labels."""
+  ids = getattr(corpus.splits[split], 'token_labels' if 'token_label_names' in corpus.manifest else 'labels')
+  return None if ids is None else np.asarray(ids)
 
 
 def parse_scores(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:

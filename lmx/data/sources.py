@@ -190,6 +190,12 @@ class Config:
       return parallel.find_own(self.manual_dir, self.sides or ('', ''))
     return (tables.find_own if self.dataset == 'table_files' else files.find_texts)(self.manual_dir)
 
+  def training_files(self) -> str:
+    """Return the user's training files for a message, the data set's name if it has a layout of its own."""
+    if self.dataset != 'table_files':
+      return self.manual_dir or f'data set {self.dataset}'
+    return ', '.join(self._own_files()['train'])
+
   def is_prepared_by_tfds(self) -> bool:
     """Return True for a data set of pairs that TFDS prepares, rather than one read from the user's text files."""
     return self.dataset in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))

@@ -72,3 +72,17 @@ def test_a_long_list_of_labels_is_cut():
   manifest = {'dataset': {'name': 'x'}, 'label_names': [f'{i:02d}' for i in range(23)]}
   splits = {'train': Split(np.array([0])), 'valid': Split(np.arange(23))}
   assert labels.untaught(Corpus(manifest, splits))[0].endswith('20 (1) and 2 more')
+
+
+def test_training_examples_of_one_label_are_refused_with_their_file():
+  manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b']}
+  splits = {'train': Split(np.array([0, 0, -1])), 'valid': Split(np.array([0, 1]))}
+  with pytest.raises(InputError, match='^DIR/train.csv: got only the label "a" .*--config.data.label='):
+    labels.check_training(Corpus(manifest, splits), 'DIR/train.csv')
+  with pytest.raises(InputError, match='^DIR/train.csv: got no label'):
+    labels.check_training(Corpus(manifest, {'train': Split(np.array([-1]))}), 'DIR/train.csv')
+  labels.check_training(Corpus(manifest, {'train': Split(np.array([0, 1]))}), 'DIR/train.csv')
+  labels.check_training(Corpus({**manifest, 'label_names': []}, splits), 'DIR/train.csv')  # scores
+  words = {'train': Split(token_labels=np.array([1, -1]))}
+  with pytest.raises(InputError, match='only the label "O"'):
+    labels.check_training(Corpus({**manifest, 'token_label_names': ['B', 'O']}, words), 'DIR/train.conllu')

@@ -393,8 +393,8 @@ def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):
   'lines,words',
   [
     (['text\tlabel', 'a'], r'line 2: 1 cells instead of 2'),
-    (['words\tlabel', 'a\tb'], r'no column text.*it has words, label'),
-    (['text\tlabels', 'a\tb'], r'no column label; it has text, labels'),
+    (['words\tlabel', 'a\tb'], r'no column text.*it has words, label; name .* by --config.data.texts='),
+    (['text\tlabels', 'a\tb'], r'no column label; it has text, labels; name .* by --config.data.label='),
     (['text\tlabel', ' \tb'], r'line 2: column text is empty'),
     (['text;label', 'a;b'], r"no column text; columns are apart by ';', expected commas \(a .tsv has tabs\)"),
     (['text\tlabel'], r'split train has no rows'),

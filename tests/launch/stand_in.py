@@ -1,7 +1,7 @@
 """Stands in for lmx in the tests of launch.tables: does at once what a command leaves behind.
 
 CALLS names a file that every command is written to. MODE is '' or what happens to the training whose argument begins
-with WHICH: 'fail', 'preempt' (once) or 'hang' (once, until SIGTERM).
+with WHICH: 'fail', 'refuse' (input error), 'preempt' (once) or 'hang' (once, until SIGTERM).
 """
 
 import importlib
@@ -52,6 +52,9 @@ def happens(where: pathlib.Path) -> int:
   if mode == 'fail':
     print('lmx: the loss is not finite')
     return 3
+  if mode == 'refuse':
+    print('lmx: data.label: got none')
+    return 2
   if once.exists():
     return 0
   once.touch()

@@ -51,7 +51,7 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
     config = self.builder_config
     if config.table:
       return tables.TABLES[config.table]
-    return tables.Table(tuple((name,) for name in config.texts), (config.label,), scores=config.scores)
+    return tables.Table(tuple((name,) for name in config.texts), (config.label,), scores=config.scores, is_own=True)
 
   def rows(self, split: str, paths: Any) -> Iterator[tables.Row]:
     """Yield the rows of a split, in order."""

@@ -48,6 +48,7 @@ class Table:
     read: reads a file of a special format into (line number, cells).
     prepare: adds columns to the cells of a row, given its location in the file; also applied to rows of the user.
     strip: texts lose the white space around them.
+    is_own: a table of the user, whose columns the config names.
   """
 
   texts: tuple[tuple[str, ...], ...]
@@ -66,6 +67,7 @@ class Table:
   read: Callable[[str], Iterator[tuple[int, cells.Cells]]] | None = None
   prepare: Callable[[cells.Cells, str], cells.Cells] = lambda row, where: row
   strip: bool = True
+  is_own: bool = False
 
   @property
   def pairs(self) -> bool:
@@ -397,7 +399,7 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
   for number, row in (table.read or _own_read(table))(path):
     where = f'{path}, line {number}'
     row = table.prepare(row, where)
-    columns = [_column(names, row, where) for names in table.texts]
+    columns = [_column(table, names, row, where) for names in table.texts]
     name = next((name for name in table.label if name in row), '')
     answer = _answer(table, row.get(name), f'{where}: {name}')
     if answer is None:
@@ -408,7 +410,8 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
       raise InputError(f'{where}: column {columns[empty]} is empty')
     if not answer and split == 'train':
       if not name:
-        raise InputError(f'{where}: no column {" or ".join(table.label)}; it has {", ".join(row)}')
+        own = '; name the column of the labels by --config.data.label=' if table.is_own else ''
+        raise InputError(f'{where}: no column {" or ".join(table.label)}; it has {", ".join(row)}{own}')
       unlabelled.append(number)
     yield f'{split}-{number}', texts, answer
   if unlabelled:
@@ -422,12 +425,13 @@ def _own_read(table: Table) -> Callable[[str], Iterator[tuple[int, cells.Cells]]
   return functools.partial(cells.read, plain=table.plain, broken=table.broken)
 
 
-def _column(names: tuple[str, ...], row: Mapping[str, Any], where: str) -> str:
+def _column(table: Table, names: tuple[str, ...], row: Mapping[str, Any], where: str) -> str:
   column = next((name for name in names if name in row), None)
   if column is None:
     apart = next((mark for mark in (';', '\t') if len(row) == 1 and mark in next(iter(row))), '')
     hint = f'; columns are apart by {apart!r}, expected commas (a .tsv has tabs)' if apart else nearest(names[0], row)
-    raise InputError(f'{where}: no column {" or ".join(names)}{hint}; it has {", ".join(row)}')
+    own = '; name the columns of the texts by --config.data.texts=' if table.is_own and not apart else ''
+    raise InputError(f'{where}: no column {" or ".join(names)}{hint}; it has {", ".join(row)}{own}')
   return column
 
 

@@ -102,6 +102,16 @@ def test_a_run_that_was_stopped_by_its_machine_is_started_again(tmp_path, progra
   assert [line.split()[0] for line in program()] == ['train', 'train', 'evaluate']
 
 
+def test_an_input_error_of_one_seed_is_not_repeated_by_the_others(tmp_path, program, monkeypatch, capsys):
+  monkeypatch.setenv('MODE', 'refuse')
+  monkeypatch.setenv('WHICH', 'small')
+  assert run(tmp_path / 'runs', '--rows=small/*,medium/*', '--seeds=3') == 1
+  trained = [line for line in program() if line.startswith('train')]
+  assert sum(':small' in line for line in trained) == 1 and sum(':medium' in line for line in trained) == 3
+  said = capsys.readouterr()
+  assert 'seed 1: not begun: ' in (said.out + said.err) and 'input error, which no seed changes' in said.out + said.err
+
+
 def test_a_failed_run_does_not_stop_the_others_and_what_needs_it_is_left(tmp_path, program, monkeypatch, capsys):
   monkeypatch.setenv('MODE', 'fail')
   monkeypatch.setenv('WHICH', 'paper')
