@@ -27,9 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx.config import fields, resolve
+  from lmx.config import deferred, fields, resolve
 
-  config = _read(args.file, args.overrides)
+  source, is_run = _source(args.file)
+  config = resolve.resolve(source, args.overrides, saved=is_run)
   sections, values = fields.sections(config), resolve.flatten(config)
   known = [field.key for section in sections for field in section.fields]
   for key in args.keys:
@@ -37,24 +38,32 @@ def run(args: argparse.Namespace) -> int:
       parts = [*known, *(section.name for section in sections)]
       raise InputError(f'KEY: got "{key}"; expected a key or section of {args.file}{nearest(key, parts)}')
   if args.diff:
-    differences(args.file, values, args.diff, resolve.flatten(_read(args.diff, ())), args.keys)
+    differences(args.file, values, args.diff, resolve.flatten(_read(args.diff)), args.keys)
     return 0
+  notes = {} if is_run else deferred.notes(resolve.to_run(config), resolve.inherited(source, args.overrides))
   print(f'{args.file}: set a key by --config.KEY=VALUE')
   for section in sections:
-    lines = list(_lines(section, values, args.keys, args.changed))
+    lines = list(_lines(section, values, args.keys, args.changed, notes))
     if lines:
       print(f'\n{section.name or "run"}: {section.summary}')
       print('\n'.join(lines))
   return 0
 
 
-def _read(file: str, overrides: Any) -> Any:
-  """Return the resolved config of an experiment file, a config.json or a work directory."""
+def _source(file: str) -> tuple[Mapping[str, Any], bool]:
+  """Return the settings of an experiment file, a config.json or a work directory, and whether they are of a run."""
   from lmx.config import resolve, run_files
 
-  if os.path.isdir(file) or '://' in file:
-    return resolve.resolve(run_files.read_config(file), overrides, saved=True)
-  return resolve.load(file, overrides)
+  is_run = os.path.isdir(file) or '://' in file
+  return (run_files.read_config(file) if is_run else resolve.read(file)), is_run
+
+
+def _read(file: str) -> Any:
+  """Return the resolved config of `_source`."""
+  from lmx.config import resolve
+
+  source, is_run = _source(file)
+  return resolve.resolve(source, saved=is_run)
 
 
 def _chosen(keys: Any, names: list[str]) -> list[str]:
@@ -69,13 +78,17 @@ def settings(section: Any, values: Mapping[str, Any]) -> Iterator[tuple[Any, str
     yield field, _show(value), _show(default) if value != default else ''
 
 
-def _lines(section: Any, values: Mapping[str, Any], keys: list[str], changed: bool) -> Iterator[str]:
-  """Yield a line for each chosen key, and its help below it."""
+def _lines(
+  section: Any, values: Mapping[str, Any], keys: list[str], changed: bool, notes: Mapping[str, str]
+) -> Iterator[str]:
+  """Yield a line for each chosen key, and below it the note on a value that is not final, and its help."""
   for field, value, default in settings(section, values):
     if not _chosen([field.key], keys) or (changed and not default):
       continue
     about = f'  (default {default})' if default not in ('', repr(None)) else ''
     yield f'  {field.key}={value}{about}'
+    if field.key in notes:
+      yield f'      {notes[field.key]}'
     yield from textwrap.wrap(field.help, 112, initial_indent='      ', subsequent_indent='      ')
 
 

@@ -35,7 +35,7 @@ from flax.traverse_util import flatten_dict
 from lmx import documents, objectives, ranges, storage
 from lmx.checkpoint import manager
 from lmx.config import cast as fields_lib
-from lmx.config import experiment, renames, run_files, schema, semantics
+from lmx.config import deferred, experiment, renames, run_files, schema, semantics
 from lmx.data import batching, pipeline
 from lmx.engine import precision, sharding
 from lmx.errors import InputError, InputWarning, check_choice, check_range, nearest
@@ -78,6 +78,11 @@ def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.Con
   Raises:
     InputError: no such file, no `get_config`, an unknown key (suggests the nearest) or a value of the wrong type.
   """
+  return resolve(read(path_and_arg), overrides)
+
+
+def read(path_and_arg: str) -> Mapping[str, Any]:
+  """Return the settings of `experiments/foo/bar.py[:arg]` or of a .json file as they are. Raises InputError."""
   path, _, arg = str(path_and_arg).partition(':')
   if path.endswith('.json'):
     if not pathlib.Path(path).is_file():
@@ -85,13 +90,13 @@ def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.Con
     settings = documents.read_json(path)
     if not isinstance(settings, dict):
       raise InputError(f'{path}: got {documents.show(settings)}; expected an object')
-    return resolve(settings, overrides)
+    return settings
   module = experiment_module(path)
   try:
     settings = module.get_config(arg)
   except ValueError as error:  # experiments import nothing of lmx, so they cannot raise its errors
     raise InputError(f'{path}: {error}') from None
-  return resolve(settings, overrides)
+  return settings
 
 
 def experiment_module(path: str) -> types.ModuleType:
@@ -120,6 +125,12 @@ def resolve(
   if saved:
     for key, value in semantics.old_settings(_complete(copy.deepcopy(settings), rules)).items():
       experiment.set_value(settings, key.split('.'), value)
+  _override(settings, overrides)
+  return ml_collections.ConfigDict(_complete(settings, rules), convert_dict=True).lock()
+
+
+def _override(settings: dict[str, Any], overrides: Iterable[str]) -> None:
+  """Set each 'section.key=value' in `settings`."""
   for text in overrides:
     path, equals, value = text.partition('=')
     if not equals:
@@ -127,7 +138,6 @@ def resolve(
     if path.split('.')[0] == 'semantics':
       raise InputError(f'override "{text}": the date when a run began determines its rules; they cannot be set')
     experiment.set_value(settings, path.split('.'), value)
-  return ml_collections.ConfigDict(_complete(settings, rules), convert_dict=True).lock()
 
 
 def _saved_rules(value: Any) -> dict[str, int]:
@@ -202,8 +212,7 @@ _FOUND = {'attention': ('numba', 'without_numba'), 'backend': ('numba', 'xla'), 
 def _copy_sizes(settings: dict[str, Any]) -> None:
   """Fill in the settings that `train.like_init` copies from another run; a complete config copies none."""
   train, model, data = (settings.setdefault(name, {}) for name in ('train', 'model', 'data'))
-  fields = [name for name in _names(registry.get(model['name']).Config) if name != 'V']
-  missing = [name for name in fields if name not in model]
+  missing = _unnamed_sizes(model)
   chosen = _section('train', train) if missing and 'like_init' in train else schema.Train(steps=1)
   if not chosen.like_init or not chosen.init_from:
     return
@@ -225,6 +234,36 @@ def _copy_sizes(settings: dict[str, Any]) -> None:
   if 'tokenizer_path' not in data and pipeline.has_texts(str(data.get('dataset', ''))):
     data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
     data['tokenizer_path'] = str(pathlib.Path(start) / 'tokenizer')
+
+
+def _unnamed_sizes(model: Mapping[str, Any]) -> list[str]:
+  """Return the fields that the model section of a config does not set; V is the tokenizer's."""
+  return [name for name in _names(registry.get(model['name']).Config) if name != 'V' and name not in model]
+
+
+def inherited(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> dict[str, str]:
+  """Return key -> source for the keys that `train.like_init` would copy from a run that the config does not name yet.
+
+  Args:
+    config: settings of an experiment, complete in a config.json, which copies none.
+    overrides: 'section.key=value', applied last.
+  """
+  settings = _plain(config)
+  _override(settings, overrides)
+  train = _section('train', settings.get('train', {}))
+  if not train.like_init or train.init_from:
+    return {}
+  model, data = renames.model(settings['model']), settings.get('data', {})
+  missing = _unnamed_sizes(model)
+  keys = [f'model.{name}' for name in (*missing, *(['variant'] if missing else []))]
+  if 'dtype' in missing and not settings.get('matmul_precision'):
+    keys.append('matmul_precision')
+  if missing and 'tokenizer_path' not in data and pipeline.has_texts(str(data.get('dataset', ''))):
+    keys += [f'data.{name}' for name in ('tokenizer', 'lower_case', 'tokenizer_path')]
+  lengths = [f'data.{name}' for name in ('length', 'eval_length') if 'T' in missing and name in data]
+  return dict.fromkeys(lengths, 'at most model.T') | dict.fromkeys(
+    keys, 'copied from train.init_from, which is not set; see train.like_init'
+  )
 
 
 def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.Run:
@@ -344,9 +383,8 @@ def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_coll
     settled.model.V = run.model.V
   objective = objectives.get(run.objective_name)
   run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
-  if hasattr(model := registry.get(run.model_name), 'settle'):
-    run = dataclasses.replace(run, model=model.settle(run.model))
-    settled.model.update({key: x for key, x in dataclasses.asdict(run.model).items() if key in settled.model})
+  run = dataclasses.replace(run, model=deferred.settle(run))
+  settled.model.update({key: x for key, x in dataclasses.asdict(run.model).items() if key in settled.model})
   if hasattr(objective, 'resolve'):
     run = dataclasses.replace(run, objective=objective.resolve(run.objective, corpus.manifest))
     settled.objective.update(dataclasses.asdict(run.objective))

@@ -12,7 +12,7 @@ import pytest
 import lmx
 from lmx.cli import config as command
 from lmx.cli import main
-from lmx.config import resolve
+from lmx.config import deferred, resolve
 
 QUICKSTART = 'experiments/rnn_lm/quickstart.py'
 NAMED = ['experiments/bert/tasks.py:rte', 'experiments/bidaf/squad.py:elmo', 'experiments/word2vec/news.py:neg5']
@@ -48,6 +48,36 @@ def test_what_is_shown_is_what_the_command_line_takes(name, capsys):
   overrides = [re.sub(r'  \(default .*\)$', '', key) for key in keys]
   again = resolve.resolve({'model': {'name': config.model.name}}, overrides)
   assert resolve.flatten(again) == resolve.flatten(config) and len(overrides) > 100
+
+
+def note(text, key):
+  """Return the note below a key, '' without one."""
+  found = re.search(rf'^  {re.escape(key)}=.*\n      (auto: chosen when the run begins .*)$', text, re.MULTILINE)
+  return found[1] if found else ''
+
+
+def test_values_that_are_chosen_when_a_run_begins_are_named(capsys, tmp_path):
+  text = shown(capsys, 'experiments/bert/tasks.py:own', '--config.model.dropout_hidden=0')
+  for key in ('matmul_precision', 'model.dtype', 'model.variant', 'model.D', 'data.tokenizer'):
+    assert 'copied from train.init_from, which is not set' in note(text, key), key
+  assert 'of the tokenizer' in note(text, 'model.V') and 'labels of the data' in note(text, 'objective.classes')
+  assert 'the first of these' in note(text, 'evaluation.split') and 'passes over' in note(text, 'train.steps')
+  assert not note(text, 'model.dropout_hidden') and not note(text, 'optim.lr')
+  model, data = {'name': 'bert', 'variant': 'mini', 'dtype': 'bfloat16'}, {'tokenizer': 'wordpiece'}
+  start = resolve.resolve({'model': model, 'data': data, 'train': {'steps': 1}})
+  (tmp_path / 'config.json').write_text(json.dumps(start.to_dict()))
+  text = shown(capsys, 'experiments/bert/tasks.py:own', f'--config.train.init_from={tmp_path}')
+  assert '  matmul_precision=default ' in text and '  model.dtype=bfloat16 ' in text
+  assert not note(text, 'matmul_precision') and not note(text, 'model.dtype')
+  assert not note(shown(capsys, str(tmp_path)), 'model.attention')  # of a run: what it has
+
+
+def test_the_kernel_of_this_machine_is_the_one_of_a_run(capsys):
+  config = resolve.load('experiments/gpt2/quickstart.py')
+  chosen = deferred.settle(resolve.to_run(config, 99)).attention
+  assert chosen != 'auto'
+  text = shown(capsys, 'experiments/gpt2/quickstart.py', 'model')
+  assert note(text, 'model.attention') == f'auto: chosen when the run begins ({chosen} on this machine)'
 
 
 def test_differences_of_two_configs(capsys, tmp_path):

@@ -1,0 +1,51 @@
+"""Values of a config that are chosen only when its run begins, by the data, the devices or `train.init_from`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmx import objectives
+from lmx.config import schema
+from lmx.models import registry
+
+_BY_DATA = {  # key -> value that the data replaces
+  'model.V': (0, 'vocabulary size of the tokenizer'),
+  'objective.classes': (0, 'number of labels of the data'),
+  'objective.choices': (0, 'choices of the data'),
+  'objective.labels': ((), 'labels of the data'),
+}
+
+
+def settle(run: schema.Run) -> Any:
+  """Return the model's config with the kernels of this machine in place of 'auto'."""
+  model = registry.get(run.model_name)
+  return model.settle(run.model) if hasattr(model, 'settle') else run.model
+
+
+def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
+  """Return {'section.key': line} for the keys whose value in a run may differ from the one in its config.
+
+  Args:
+    run: the config before its run begins.
+    inherited: key -> source of the value, see `resolve.inherited`.
+  """
+  reasons: dict[str, str] = {}
+  settled = settle(run)
+  for name, value in vars(run.model).items():
+    if (chosen := getattr(settled, name)) != value:
+      reasons[f'model.{name}'] = f'{chosen} on this machine'
+  parts = {'model': run.model, 'objective': run.objective}
+  has_labels = hasattr(objectives.get(run.objective_name), 'resolve')
+  for key, (value, source) in _BY_DATA.items():
+    section, _, name = key.partition('.')
+    if getattr(parts[section], name, None) == value and (section == 'model' or has_labels):
+      reasons[key] = source
+  if getattr(run.objective, 'positive', ''):
+    reasons['objective.positive_index'] = 'index of objective.positive among the labels of the data'
+  if ',' in run.evaluation.split:
+    reasons['evaluation.split'] = 'the first of these that the data has, with labels if the objective needs them'
+  if not run.train.steps:
+    reasons['train.steps'] = f'updates in {run.train.epochs:g} passes over the training data'
+  reasons |= inherited
+  return {key: f'auto: chosen when the run begins ({reason})' for key, reason in reasons.items()}
