@@ -122,6 +122,8 @@ def _scalar(key: str, hint: Any, value: Any, bound: int) -> Any:
   if number and hint is str and abs(value) <= _LARGEST:
     return str(value)
   fits = isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)
+  if fits and isinstance(value, str) and '\0' in value:
+    raise InputError(f'{key}: got {_short(value)}; expected no zero byte')
   if fits:
     return value
   expected = getattr(hint, '__name__', str(hint))

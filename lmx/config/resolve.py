@@ -165,7 +165,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict
   _check_keys('model.', fields, ['name', 'variant', *names])
   sized = registry.config(model['name'], variant, **fields_lib.convert('model', module.Config, fields))
   complete: dict[str, Any] = {
-    'name': str(settings.get('name', model['name'])),
+    'name': fields_lib.cast('name', str, settings.get('name', model['name'])),
     'seed': _seed(settings.get('seed', 0)),
     'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized)},
     'objective': _objective(module, settings.get('objective', {})),

@@ -41,6 +41,10 @@ RULE = r'expected \(regex, mesh axis of each dimension\)'
     ('data.special_tokens=[-1, -2]', r'data.special_tokens\[0\]: got -1; expected text in quotes'),
     ("data.special_tokens=['<a>', '<a>']", 'data.special_tokens: got .*; expected different elements'),
     ("data.special_tokens=['']", r'data.special_tokens\[0\]: got .*; expected text that is not empty'),
+    ('optim.ratio=0.5', 'optim.ratio: got 0.5; expected at least 1'),
+    ('optim.decay_rate=0.5', 'optim.decay_rate: got 0.5; expected at least 1'),
+    ('log.tags=a\0b', r'log.tags\[0\]: got .*; expected no zero byte'),
+    ('name=(1, 2)', r'name: got .*; expected type str'),
     ('evaluation.forbidden=[-1]', r'evaluation.forbidden\[0\]: got -1; expected at least 0'),
     ('optim.stages=[(1, 1, 1, 2), (0, 0, 1, 0.1)]', r'optim.stages\[0\]: .*; cut_fraction: got 2; expected above 0'),
   ],
@@ -48,6 +52,11 @@ RULE = r'expected \(regex, mesh axis of each dimension\)'
 def test_a_nested_value_that_breaks_its_schema_is_refused(override, message):
   with pytest.raises(InputError, match=message):
     resolve.resolve(SMALL, [override])
+
+
+def test_a_plateau_does_not_raise_the_rate():
+  with pytest.raises(InputError, match='optim.min_lr: got 2.0; expected at most optim.lr = 0.5'):
+    resolve.resolve(SMALL, ['optim.schedule=plateau', 'optim.lr=0.5', 'optim.min_lr=2'])
 
 
 def test_filters_are_pairs_of_sizes():
