@@ -75,5 +75,5 @@ def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Eng
 
   eval_step = engine.compile_eval(make_step(run, cache_cfg))
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')
-  metrics = evaluate.report(run, corpus.splits[split].counts, totals)
+  metrics = evaluate.report(run, evaluate.text_counts(corpus, split), totals)
   return {**metrics, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}

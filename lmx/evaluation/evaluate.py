@@ -16,11 +16,13 @@ from lmx.config.schema import Run
 from lmx.data import pipeline
 from lmx.engine import precision, sharding, state, step
 from lmx.errors import InputError
-from lmx.metrics import by_class, direction, language, ngram
+from lmx.metrics import by_class, direction, language, ngram, writing_systems
 from lmx.models import registry
 from lmx.reporting import waiting
 from lmx.types import Params, State, Totals
 
+_SAMPLE = 20_000  # tokens that decide whether a text has spaces between words
+_LONGEST_WORD = 20  # mean characters between spaces; no language with spaces has as many
 _SMALL = 1024  # rows of a batch that are allowed for any split
 
 
@@ -202,9 +204,23 @@ def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]
 
 
 def _headline(run: Run, scores: Mapping[str, Any]) -> str:
-  """Return the headline metric; perplexity per token where the words of the text are not counted."""
+  """Return the headline metric; without a count of words bits per character, without characters that per token."""
   name = objectives.get(run.objective_name).headline(run.objective)
-  return 'perplexity_per_token' if name == 'perplexity_per_word' and name not in scores else name
+  if name != 'perplexity_per_word' or name in scores:
+    return name
+  return 'bits_per_character' if 'bits_per_character' in scores else 'perplexity_per_token'
+
+
+def text_counts(corpus: Any, split: str) -> dict[str, int]:
+  """Return the counts of a split for `language.report`; without words if it is written without spaces between them."""
+  data = corpus.split(split)
+  counts = dict(data.counts)
+  if not counts.get('words') or not hasattr(corpus.tokenizer, 'decode'):
+    return counts
+  long_words = counts.get('characters', 0) > _LONGEST_WORD * counts['words']
+  if long_words or writing_systems.is_unspaced([corpus.tokenizer.decode(np.asarray(data.tokens[:_SAMPLE]).tolist())]):
+    counts.pop('words')
+  return counts
 
 
 def final_data(run: Run) -> pipeline.Config:
@@ -219,7 +235,8 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]
-  scores = report(run, corpus.splits[split].counts, totals)
+  counts = text_counts(corpus, split)
+  scores = report(run, counts, totals)
   metric = _headline(run, scores)
   if metric == 'perplexity_per_word' and _is_astronomical(scores):
     metric = 'bits_per_character'
@@ -234,15 +251,21 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
     **scores,
     'tokens_counted': int(totals[first][1]),
     'unit': getattr(objective, 'UNIT', 'tokens'),
-    'protocol': describe_protocol(run, batches),
+    'protocol': describe_protocol(run, batches) + _unspaced_note(run, counts, corpus.split(split).counts),
     'data_hash': corpus.hash,
     'matmul_precision': run.matmul_precision,
   }
 
 
+def _unspaced_note(run: Run, counts: Mapping[str, int], all_counts: Mapping[str, int]) -> str:
+  is_language_model = hasattr(objectives.get(run.objective_name), 'score')
+  left_out = is_language_model and 'words' in all_counts and 'words' not in counts
+  return '; no perplexity per word, because the text has no spaces between words' * left_out
+
+
 def baselines(corpus: Any, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:
   """Return split -> metrics of unigram and interpolated Kneser-Ney models."""
-  texts = {split: (np.asarray(corpus.splits[split].tokens), corpus.splits[split].counts) for split in splits}
+  texts = {split: (np.asarray(corpus.splits[split].tokens), text_counts(corpus, split)) for split in splits}
   return ngram.baselines(np.asarray(corpus.splits['train'].tokens), corpus.tokenizer.vocab_size, texts, order=order)
 
 

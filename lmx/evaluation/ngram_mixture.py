@@ -34,7 +34,7 @@ def evaluate_ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) ->
       data = corpus.split(split)
       nll, _ = scores(np.asarray(data.tokens))
       about = {'model': name, 'split': split, 'tokens_counted': len(data.tokens), 'data_hash': corpus.hash}
-      records.append({**about, **language.report(nll, len(data.tokens), data.counts)})
+      records.append({**about, **language.report(nll, len(data.tokens), evaluate.text_counts(corpus, split))})
   return records
 
 
@@ -71,7 +71,7 @@ def measure(run: Run, corpus: Any, params: Any, split: str) -> dict[str, Any]:
     'name': name,
     'weight': options.mixture_weight,
     'tokens_counted': count,
-    **language.report(float(mixed.sum()), count, data.counts),
+    **language.report(float(mixed.sum()), count, evaluate.text_counts(corpus, split)),
     'parts': {key: language.perplexity(float(nll.sum()), count) for key, nll in parts.items()},
   }
 

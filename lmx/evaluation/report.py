@@ -85,7 +85,8 @@ def evaluate_run(
   totals = evaluate.compute_totals(run, params, batches, engine, title=split)
   evaluate.check_finite(run, totals, params, f'split {split}')
   metrics = evaluate.compute_results(run, corpus, split, totals)
-  if run.evaluation.baselines and 'perplexity_per_token' in metrics:
+  objective = objectives.get(run.objective_name)
+  if run.evaluation.baselines and hasattr(objective, 'score'):
     splits = {split, 'valid'} if validation_baselines else {split}
     baselines = evaluate.baselines(corpus, splits, run.evaluation.order)
     metrics['baselines'] = baselines[split]
@@ -94,7 +95,6 @@ def evaluate_run(
     metrics['cache'] = continuous_cache.measure(run, corpus, params, split, engine)
   if run.evaluation.mixture:
     metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.to_one_device(params), split)
-  objective = objectives.get(run.objective_name)
   if hasattr(objective, 'summarize'):
     outputs = classification.compute_outputs(run, corpus, engine.to_one_device(params), split)
     metrics |= objective.summarize(run.objective, outputs)

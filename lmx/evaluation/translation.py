@@ -17,6 +17,7 @@ from lmx.decoding import beam_search as beam_lib
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.metrics import translation as metrics
+from lmx.metrics import writing_systems
 from lmx.models import registry
 from lmx.reporting import plots
 
@@ -103,19 +104,23 @@ def compute_scores(
   Args:
     hypotheses: one for each source.
     references: one for each source.
-    lines: sources, for BLEU by their length in words; () skips that metric.
-    sides: languages of source and references; tokenised BLEU needs a two-letter language of the references.
+    lines: sources, for BLEU by their length; () skips that metric.
+    sides: languages of source and references; see `lmx.metrics.translation.compute_metrics`.
     lower_case: BLEU and chrF (as their signatures state) and exact match ignore case, for a lower-cased run.
     compounds: `evaluation.compounds`.
   """
-  lengths = [max(len(line.split()), 1) for line in lines]
-  sides = (sides[0], sides[1] if len(sides[1]) == 2 else '')
   metrics_by_name = metrics.compute_metrics(
-    hypotheses, references, sides=sides, source_lengths=lengths, lower_case=lower_case, compounds=compounds
+    hypotheses, references, sides=sides, sources=lines, lower_case=lower_case, compounds=compounds
   )
-  plain = lambda text: text.strip().lower() if lower_case else text.strip()
+  unspaced = writing_systems.is_unspaced(references, sides[1])
+  plain = lambda text: _plain(text.lower() if lower_case else text, unspaced)
   same = sum(plain(a) == plain(b) for a, b in zip(hypotheses, references, strict=True))
   return metrics_by_name | {'exact_match': same / len(references), 'sentences': len(references)}
+
+
+def _plain(text: str, unspaced: bool) -> str:
+  """Return the text without white space around it; without any in a language that is written without."""
+  return ''.join(text.split()) if unspaced else text.strip()
 
 
 class TranslatedPair(NamedTuple):
@@ -232,5 +237,6 @@ def summary(results: Mapping[str, Any]) -> list[str]:
       lines.append(f'  {name.replace("_", " "):24} {results[name]:12.2f}   {results[f"{name}_signature"]}')
   lines.append(f'  {"exact match":24} {results["exact_match"]:12.1%}')
   for row in results.get('bleu_by_length', ()):
-    lines.append(f'  {"bleu, " + row["words"] + " words":24} {row["bleu"]:12.2f}   {row["sentences"]:,} sentences')
+    name = f'bleu, {row["words"]} {row.get("unit", "words")}'
+    lines.append(f'  {name:24} {row["bleu"]:12.2f}   {row["sentences"]:,} sentences')
   return lines

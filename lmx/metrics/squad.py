@@ -4,7 +4,8 @@ Normalisation lowers the case and removes punctuation, the articles a, an and th
 score is the maximum over the reference answers; an unanswerable question has '' as its only one. With no-answer
 scores, the threshold above which '' is predicted is the one that is best on the questions themselves, as in
 the official script. A reference answer that normalises to '' counts as none, as in version 2.0 of the
-scripts; version 1.1 gives it an F1 of 0 for any prediction.
+scripts; version 1.1 gives it an F1 of 0 for any prediction. Where the reference answers are written without spaces
+between words, F1 counts characters, as MLQA's evaluation does (lmx/metrics/writing_systems.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from lmx.metrics import writing_systems
 
 _ARTICLES = re.compile(r'\b(a|an|the)\b', re.UNICODE)
 _PUNCTUATION = str.maketrans('', '', string.punctuation)
@@ -66,7 +69,17 @@ def compute_metrics(predictions: Mapping[str, str], truths: Mapping[str, Sequenc
   return metrics
 
 
+def counts_characters(truths: Mapping[str, Sequence[str]]) -> bool:
+  """Return True if F1 counts characters instead of words."""
+  answers = [answer for some in truths.values() for answer in some]
+  found = writing_systems.separate(' '.join(answers)).split()  # short answers have few spaces in any language
+  return bool(answers) and 2 * sum(map(writing_systems.is_character, found)) > len(found)
+
+
 def _scores(predictions: Mapping[str, str], truths: Mapping[str, Sequence[str]], measure: Any) -> dict[str, float]:
+  if counts_characters(truths):
+    predictions = {q: writing_systems.separate(text) for q, text in predictions.items()}
+    truths = {q: [writing_systems.separate(text) for text in some] for q, some in truths.items()}
   return {q: _best(predictions[q], truths[q], measure) for q in truths}
 
 

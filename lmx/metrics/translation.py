@@ -8,6 +8,9 @@ do not. Scores published on Multi30k have normalised punctuation and lower case 
 tokens of the three test sets in their release are equal to these). The two kinds differ by a point or two and are not
 comparable.
 
+sacreBLEU's tokens follow the language of the references (`bleu_tokens`). Without spaces between words (see
+lmx/metrics/writing_systems.py) there is no tokenised BLEU, and lengths are in characters.
+
 Deviation: the Moses tokenizer is the sacremoses port. `<unk>` is one token, as in the papers' output.
 
 Axes: T words of the target, S words of the source.
@@ -17,17 +20,21 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import importlib.util
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lmx import documents
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
+from lmx.metrics import writing_systems
 
 _COMPOUND = re.compile(r'(\S)-(\S)')
 _UNKNOWN = re.escape('<unk>')
+_MECAB = {'ja': 'MeCab', 'ko': 'mecab_ko'}  # language -> library of its tokenizer in sacreBLEU
 _LINK = re.compile(r'(\d{1,9})([-p?])(\d{1,9})')
 Links = set[tuple[int, int]]  # (word of the source, word of the target), counted from 0
 
@@ -50,19 +57,36 @@ class Bleu(NamedTuple):
   precisions: tuple[float, ...]
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bool = False) -> Bleu:
-  """Return the BLEU of a corpus of detokenised sentences with sacreBLEU's own tokens ('13a').
+def bleu_tokens(language: str, references: Sequence[str]) -> str:
+  """Return sacreBLEU's tokenizer for a target language, as `sacrebleu -l` chooses it.
+
+  'zh' for Chinese; 'ja-mecab' and 'ko-mecab' if their library is installed, else 'char'; 'char' for other text
+  without spaces between words; '13a' for the rest.
+  """
+  code = writing_systems.code(language)
+  if code in _MECAB:
+    return f'{code}-mecab' if importlib.util.find_spec(_MECAB[code]) else 'char'
+  if code == 'zh':
+    return 'zh'
+  return 'char' if writing_systems.is_unspaced(references, language) else '13a'
+
+
+def bleu(
+  hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bool = False, tokens: str = '13a'
+) -> Bleu:
+  """Return the BLEU of a corpus of detokenised sentences with sacreBLEU's own tokens.
 
   Args:
     hypotheses: translations.
     references: the reference of each.
     lower_case: compare without case.
+    tokens: sacreBLEU's tokenizer, see `bleu_tokens`.
 
   Raises:
     InputError: different numbers of sentences, none, or an element that is not a string.
   """
   _check(hypotheses, references)
-  metric = _sacrebleu().BLEU(lowercase=lower_case)
+  metric = _sacrebleu().BLEU(lowercase=lower_case, tokenize=tokens)
   return _bleu(metric.corpus_score(list(hypotheses), [list(references)]), str(metric.get_signature()))
 
 
@@ -145,19 +169,21 @@ def bleu_by_length(
   source_lengths: Sequence[int],
   edges: Sequence[int] = (10, 20, 30, 40, 50),
   score: Callable[[Sequence[str], Sequence[str]], Bleu] = bleu,
+  unit: str = 'words',
 ) -> list[dict[str, Any]]:
   """Return the BLEU of the sentences in each range of source lengths (Bahdanau et al. 2014, figure 2).
 
   Args:
     hypotheses: translations.
     references: the reference of each.
-    source_lengths: words of each source sentence.
+    source_lengths: length of each source sentence.
     edges: upper end of each range, in increasing order; longer sentences are a last range.
     score: metric of a subset.
+    unit: unit of the lengths.
 
   Returns:
-    For each range that has sentences {'words' (the range in words), 'above', 'up_to' (None: no limit), 'sentences',
-    'bleu'}.
+    For each range that has sentences {'words' (the range as text), 'unit', 'above', 'up_to' (None: no limit),
+    'sentences', 'bleu'}.
 
   Raises:
     InputError: as `bleu`, another number of lengths, or edges that do not rise.
@@ -174,7 +200,8 @@ def bleu_by_length(
     if len(indices):
       part = score([hypotheses[i] for i in indices], [references[i] for i in indices])
       words = f'over {above}' if up_to is None else f'{above + 1} to {up_to}'
-      scores.append({'words': words, 'above': above, 'up_to': up_to, 'sentences': len(indices), 'bleu': part.score})
+      row = {'words': words, 'unit': unit, 'above': above, 'up_to': up_to}
+      scores.append({**row, 'sentences': len(indices), 'bleu': part.score})
   return scores
 
 
@@ -279,7 +306,7 @@ def compute_metrics(
   references: Sequence[str],
   *,
   sides: Sequence[str] = ('', ''),
-  source_lengths: Sequence[int] = (),
+  sources: Sequence[str] = (),
   lower_case: bool = False,
   compounds: str = 'en_de',
 ) -> dict[str, Any]:
@@ -290,13 +317,18 @@ def compute_metrics(
   Args:
     hypotheses: translations.
     references: the reference of each.
-    sides: languages of source and references, for the tokenised scores; a second one of '' skips these.
-    source_lengths: words of each source, for BLEU by length; () skips it.
+    sides: languages of source and references. The second one chooses the tokens; without two letters, as for ''
+      and for languages without spaces between words, there are no tokenised scores.
+    sources: for BLEU by length; () skips it.
     lower_case: also compute 'bleu', by length too, and 'chrf' without case; their signatures record it.
     compounds: whether 'bleu_tokenised' splits hyphenated words: 'en_de' (only that pair), 'always' or 'never'.
   """
-  lowered = bleu(hypotheses, references, lower_case=True)
-  main = lowered if lower_case else bleu(hypotheses, references)
+  if empty := sum(not text.strip() for text in references):
+    note = f'references: got {empty:,} of {len(references):,} without text; translations of these count as wrong'
+    warnings.warn(note, InputWarning, stacklevel=2)
+  measure = functools.partial(bleu, tokens=bleu_tokens(sides[1], references))
+  lowered = measure(hypotheses, references, lower_case=True)
+  main = lowered if lower_case else measure(hypotheses, references)
   score, signature = chrf(hypotheses, references, lower_case=lower_case)
   metrics: dict[str, Any] = {
     'bleu': main.score,
@@ -309,13 +341,21 @@ def compute_metrics(
     'chrf': score,
     'chrf_signature': signature,
   }
-  if sides[1]:
+  if len(sides[1]) == 2 and not writing_systems.is_unspaced(references, sides[1]):
     split = compounds == 'always' or (compounds == 'en_de' and tuple(sides) == ('en', 'de'))
     lower = {'lower_case': True, 'normalise': True}
     for name, options in (('tokenised', {'split_compounds': split}), ('tokenised_lower', lower)):
       result = tokenised_bleu(hypotheses, references, language=sides[1], **options)
       metrics |= {f'bleu_{name}': result.score, f'bleu_{name}_signature': result.signature}
-  if len(source_lengths):
-    score_part = functools.partial(bleu, lower_case=lower_case)
-    metrics['bleu_by_length'] = bleu_by_length(hypotheses, references, source_lengths, score=score_part)
+  if len(sources):
+    score = functools.partial(measure, lower_case=lower_case)
+    lengths, unit = source_lengths(sources, sides[0])
+    metrics['bleu_by_length'] = bleu_by_length(hypotheses, references, lengths, score=score, unit=unit)
   return metrics
+
+
+def source_lengths(sources: Sequence[str], language: str = '') -> tuple[list[int], str]:
+  """Return (length of each source, at least 1, their unit): words, or characters without spaces between words."""
+  if writing_systems.is_unspaced(sources, language):
+    return [max(writing_systems.count_characters(text), 1) for text in sources], 'characters'
+  return [max(len(text.split()), 1) for text in sources], 'words'

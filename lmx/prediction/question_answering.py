@@ -201,7 +201,8 @@ def compute_metrics(run: schema.Run, answers: Sequence[Answer]) -> dict[str, Any
       {one.id: one.best for one in answers}, truths, {one.id: one.null_odds for one in answers}
     )
     scores['null_threshold'] = run.evaluation.null_threshold
-  return scores | {'metric': 'f1'}
+  unit = {'f1_unit': 'characters'} if squad.counts_characters(truths) else {}
+  return scores | unit | {'metric': 'f1'}
 
 
 def read_file(loaded: RestoredRun, path: str) -> Inputs:

@@ -174,7 +174,7 @@ def segmentations(path: Any, pictures: Sequence[Picture], names: Sequence[str], 
 
 
 def bleu_by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-  """Draw BLEU by source length in words, a line for each model, as in figure 2 of Bahdanau et al. 2015.
+  """Draw BLEU by source length, a line for each model, as in figure 2 of Bahdanau et al. 2015.
 
   Args:
     path: image file to write.
@@ -190,7 +190,8 @@ def bleu_by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -
     x = [positions[row['above'], row['up_to'] or np.inf] for row in bins]
     axes.plot(x, [row['bleu'] for row in bins], marker='o', label=_escape(name), clip_on=False)
   axes.set_xticks(list(positions.values()), [labels[key] for key in positions])
-  axes.set(xlabel='words of the source', ylabel='BLEU', ylim=(0, None))
+  units = sorted({row.get('unit', 'words') for bins in rows.values() for row in bins})
+  axes.set(xlabel=f'{" or ".join(units)} of the source', ylabel='BLEU', ylim=(0, None))
   axes.legend(frameon=False)
   _save(figure, path)
 

@@ -20,6 +20,7 @@ from lmx.data.tokenizers.characters import Bytes
 from lmx.engine import sharding, step
 from lmx.errors import InputWarning
 from lmx.evaluation import evaluate
+from lmx.metrics import language
 from lmx.models import registry
 from lmx.objectives import regress, rows
 
@@ -99,6 +100,27 @@ def test_an_astronomical_perplexity_per_word_is_not_shown():
   assert evaluate.metric_captions(run, {}, figures) == {'perplexity_per_word': ''}
   assert evaluate.metric_captions(run, {}, {**figures, 'perplexity_per_word': 5e3}) == {}
   assert evaluate.metric_captions(run, {}, {'perplexity_per_word': 3e13}) == {}  # of a text of no characters
+
+
+@pytest.mark.parametrize(
+  ('text', 'has_words'),
+  [
+    ('我喜欢在公园里散步。今天的天气非常好', False),
+    ('an even text', True),
+    ('acgtacgtaggtccatagctacgactagctagc', False),
+  ],
+)
+def test_text_without_spaces_has_no_count_of_words(text, has_words):
+  corpus = Corpus.from_texts({'test': [text] * 3}, Bytes())
+  counts = evaluate.text_counts(corpus, 'test')
+  assert ('words' in counts) == has_words and counts['characters'] == 3 * len(text)
+  table = evaluate.baselines(
+    dataclasses.replace(corpus, splits={'train': corpus.splits['test'], **corpus.splits}), ['test'], 2
+  )
+  assert ('perplexity_per_word' in table['test']['unigram']) == has_words
+  run = types.SimpleNamespace(objective_name='causal_lm', objective=None)
+  headline = evaluate._headline(run, language.report(1.0, 1, counts))
+  assert headline == ('perplexity_per_word' if has_words else 'bits_per_character')
 
 
 @pytest.fixture(scope='module')

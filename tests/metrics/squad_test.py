@@ -49,3 +49,14 @@ def test_the_best_threshold_is_the_best_of_all(seed):
   assert found['best_f1'] == pytest.approx(best_by_trying(said, truths, odds, squad.f1))
   kept = {q: '' if odds[q] > found['best_f1_threshold'] else said[q] for q in truths}
   assert squad.compute_metrics(kept, truths)['f1'] == pytest.approx(found['best_f1'])
+
+
+def test_answers_without_spaces_are_compared_by_character():
+  truths = {'a': ('北京大学',), 'b': ('三本书。',), 'c': ()}
+  found = squad.compute_metrics({'a': '北京', 'b': '三本书', 'c': ''}, truths)
+  assert found['answered_f1'] == pytest.approx(100 * (2 * 2 / 6 + 1) / 2)
+  assert found['answered_exact_match'] == pytest.approx(50)
+  odds = dict.fromkeys(truths, -1.0) | {'c': 1.0}
+  best = squad.compute_thresholds({'a': '北京', 'b': '三本书', 'c': 'x'}, truths, odds)
+  assert best['best_f1'] == pytest.approx(found['f1'])
+  assert not squad.counts_characters({'a': ('the cat 猫',), 'b': ()}) and not squad.counts_characters({'a': ()})

@@ -8,8 +8,9 @@ import math
 
 import numpy as np
 import pytest
+import sacrebleu
 
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.metrics import translation
 
 # Papineni et al. 2002, section 2.1, with one reference each.
@@ -129,6 +130,7 @@ def test_bleu_by_length_is_the_bleu_of_each_part():
   assert found == [
     {
       'words': words,
+      'unit': 'words',
       'above': low,
       'up_to': high,
       'sentences': len(chosen),
@@ -167,7 +169,7 @@ def test_alignments_are_read_from_files_and_from_attention(tmp_path):
 
 
 def test_every_figure_of_a_corpus():
-  found = translation.compute_metrics(GERMAN, OTHERS, sides=('en', 'de'), source_lengths=[5, 15, 25])
+  found = translation.compute_metrics(GERMAN, OTHERS, sides=('en', 'de'), sources=['a ' * n for n in (5, 15, 25)])
   assert found['bleu'] == translation.bleu(GERMAN, OTHERS).score
   assert 'case:lc' in found['bleu_lower_signature'] and found['bleu_lower'] == found['bleu']
   assert (found['chrf'], found['chrf_signature']) == translation.chrf(GERMAN, OTHERS)
@@ -194,6 +196,48 @@ def test_compounds_are_split_from_english_to_german_alone(sides, compounds, spli
   plain = translation.tokenised_bleu(GERMAN, OTHERS, language=sides[1], split_compounds=split)
   assert (found['bleu_tokenised'], found['bleu_tokenised_signature']) == plain[:2]
   assert f'compounds:{"split" if split else "whole"}' in plain.signature
+
+
+CHINESE = ['我喜欢在公园里散步。', '他昨天买了三本新书。', '今天的天气非常好']
+ORIGINALS = ['我喜欢在公园散步。', '他昨天买了三本书。', '今天天气非常好']
+
+
+@pytest.mark.parametrize(
+  ('language', 'tokens'),
+  [
+    ('zh', 'zh'),
+    ('zh_CN', 'zh'),
+    ('cmn', 'zh'),
+    ('ja', 'char'),
+    ('ko', 'char'),
+    ('th', 'char'),
+    ('km', 'char'),
+    ('', 'char'),
+    ('tgt', 'char'),
+  ],
+)
+def test_bleu_tokens_follow_the_target_language(monkeypatch, language, tokens):
+  monkeypatch.setattr(translation.importlib.util, 'find_spec', lambda name: None)
+  found = translation.compute_metrics(CHINESE, ORIGINALS, sides=('en', language))
+  wanted = sacrebleu.corpus_bleu(CHINESE, [ORIGINALS], tokenize=tokens)
+  assert found['bleu'] == pytest.approx(wanted.score) and f'tok:{tokens}' in found['bleu_signature']
+  assert 'bleu_tokenised' not in found or language == 'ko'  # Moses separates words at spaces, which Korean has
+  monkeypatch.setattr(translation.importlib.util, 'find_spec', lambda name: name)
+  assert translation.bleu_tokens('ja', ORIGINALS) == 'ja-mecab' and translation.bleu_tokens('kor', []) == 'ko-mecab'
+  assert translation.bleu_tokens('de', OTHERS) == translation.bleu_tokens('', OTHERS) == '13a'
+  assert translation.bleu_tokens('', ['我 喜欢 在 公园 散步 。']) == '13a'  # segmented into words
+
+
+def test_source_lengths_without_spaces_are_in_characters():
+  assert translation.source_lengths(['我喜欢 猫', ''], 'zh') == ([4, 1], 'characters')
+  assert translation.source_lengths(['a cat', ''], 'en') == ([2, 1], 'words')
+  rows = translation.compute_metrics(MATS, CATS, sides=('zh', 'en'), sources=[ORIGINALS[0] * 2, '猫'])['bleu_by_length']
+  assert [(row['words'], row['unit']) for row in rows] == [('1 to 10', 'characters'), ('11 to 20', 'characters')]
+
+
+def test_references_without_text_are_counted():
+  with pytest.warns(InputWarning, match='references: got 1 of 2 without text'):
+    translation.compute_metrics(CATS, ['', CATS[1]])
 
 
 def test_an_unknown_word_is_one_token():
