@@ -14,14 +14,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO, cast
 
-from lmx.errors import InputError
+from lmx.errors import InputError, ReaderGone
 
 LOG = 'output.log'  # in the work directory
 UNREAD = 141  # exit code of a command whose reader closed the pipe, as if SIGPIPE had ended it
-
-
-class ReaderGone(BrokenPipeError):
-  """The reader of an output has closed it before its end."""
 
 
 class Stream:

@@ -28,6 +28,10 @@ class InputWarning(UserWarning):
   """Input to lmx that is changed, such as a truncated text; the message gives what and how much."""
 
 
+class ReaderGone(BrokenPipeError):
+  """The reader of an output has closed it before its end."""
+
+
 class NonFiniteLoss(RuntimeError):
   """The loss of an update (with `train.on_nan` 'stop'), of a validation or of an evaluated split is NaN or infinite."""
 
@@ -99,10 +103,10 @@ def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> No
 
 @contextlib.contextmanager
 def writing(name: str) -> Iterator[None]:
-  """Turn an OSError while writing the file `name` into an InputError, except for a closed pipe."""
+  """Turn an OSError while writing the file `name` into an InputError, and that of a closed pipe into ReaderGone."""
   try:
     yield
-  except BrokenPipeError:
-    raise  # not an error: the command ends
+  except BrokenPipeError as error:
+    raise ReaderGone(*error.args) from None
   except OSError as error:
     raise InputError(f'{name}: cannot be written ({error.strerror})') from None

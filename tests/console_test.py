@@ -16,7 +16,7 @@ ROOT = os.path.dirname(lmx.__path__[0])
 # Prints more than a pipe holds, so that the write itself fails; `keep` gives the log.
 PROGRAM = """
 import pathlib, sys
-from lmx import console
+from lmx import console, errors
 with console.Console(own_process=True) as streams:
   if sys.argv[1:]:
     streams.keep([pathlib.Path(sys.argv[1])])
@@ -24,7 +24,7 @@ with console.Console(own_process=True) as streams:
     for number in range(20000):
       print('line', number)
     sys.stdout.flush()
-  except console.ReaderGone:
+  except errors.ReaderGone:
     code = console.UNREAD
   else:
     code = 0
@@ -59,3 +59,19 @@ def test_a_full_disk_is_an_input_error():
     stream.write('text')
     with pytest.raises(InputError, match='standard output: cannot be written .No space left'):
       stream.flush()
+
+
+def test_a_short_output_that_is_lost_is_no_success():
+  environment = {name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'}
+  program = [sys.executable, '-m', 'lmx.cli.main']
+  read, write = os.pipe()
+  os.close(read)
+  with open(write, 'w') as unread, open('/dev/full', 'w') as full:
+    for words, stdout, code, message in (
+      (['--version'], unread, console.UNREAD, ''),
+      (['runs', ROOT + '/docs'], full, 2, 'standard output: cannot be written (No space left'),
+      (['runs', ROOT + '/docs', '--output=/dev/stdout'], unread, console.UNREAD, ''),
+    ):
+      done = subprocess.run([*program, *words], stdout=stdout, stderr=subprocess.PIPE, env=environment, cwd=ROOT)
+      assert done.returncode == code and message in done.stderr.decode(), (words, done)
+      assert message or not done.stderr

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from lmx import console, host, storage
 from lmx.cli import outputs
 from lmx.config import experiment
-from lmx.errors import InputError, InputWarning, NonFiniteLoss, nearest
+from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, nearest
 from lmx.redaction import redact
 
 COMMANDS = {
@@ -84,7 +84,10 @@ def _run(argv: list[str] | None, streams: console.Console) -> int:
   argv = sys.argv[1:] if argv is None else argv
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   try:
-    args = parse(argv)
+    try:
+      args = parse(argv)
+    finally:
+      streams.out.flush()  # help, after which SystemExit ends the process
     _check_config(args)
     outputs.expand(args)
     outputs.check(args)
@@ -95,7 +98,9 @@ def _run(argv: list[str] | None, streams: console.Console) -> int:
     with _plain_warnings():
       if own_process and args.command in KEEP_PROGRAMS:
         importlib.import_module('lmx.compilation.cache').enable()
-      return _module(args.command).run(args)
+      code = _module(args.command).run(args)
+    streams.out.flush()  # a short output is written only here
+    return code
   except InputError as error:
     print(f'lmx: {redact(str(error))}', file=sys.stderr)
     return 2
@@ -107,7 +112,7 @@ def _run(argv: list[str] | None, streams: console.Console) -> int:
       raise
     print(f'lmx: {redact(message)}', file=sys.stderr)
     return 2
-  except console.ReaderGone:
+  except ReaderGone:
     return console.UNREAD
   except KeyboardInterrupt as error:
     print(f'\nlmx: interrupted{"; " if error.args else ""}{redact(str(error))}', file=sys.stderr)
