@@ -17,10 +17,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from launch import command, jobs
+from lmx import documents, records
 from lmx.errors import InputError, nearest
 
 LAUNCHERS = ('slurm', 'gke', 'tpu_vm')
@@ -52,17 +53,25 @@ def launcher_command(where: str, options: str, words: Sequence[str], more: Seque
   return [sys.executable, '-m', f'launch.{where}', *typed, *more, '--', *words]
 
 
+_OPTIONAL = {'code': int, 'stopped': bool, 'shown': dict, 'pod': str, 'since': str}  # fields of a record, once known
+
+
 class Record:
   """Record of a submitted job in a file that one process at a time holds; `fields` is the content."""
 
-  def __init__(self, path: pathlib.Path):
-    self.path = path
+  def __init__(self, path: pathlib.Path, required: Mapping[str, type]):
+    """Read the record; `required` are the fields, with their types, that the launcher writes at submission."""
+    self.path, self.required = path, required
     self.fields: dict[str, Any] = {}
     self.read()
 
   def read(self) -> None:
-    """Read the file, {} if it does not exist."""
-    self.fields = json.loads(self.path.read_text()) if self.path.exists() else {}
+    """Read the file, {} if it does not exist. Raises InputError if it is damaged."""
+    self.fields, where = records.read_if_exists(self.path), str(self.path)
+    for name, kind in self.required.items() if self.fields else ():
+      documents.field(self.fields, name, kind, where)
+    for name, kind in _OPTIONAL.items():
+      documents.field(self.fields, name, kind, where, kind())
 
   def write(self, **more: Any) -> None:
     """Add to what is fields, and write the file."""
@@ -78,11 +87,11 @@ class Record:
 
 
 @contextlib.contextmanager
-def open_record(path: pathlib.Path, seconds: float = SUBMITTING) -> Iterator[Record]:
+def open_record(path: pathlib.Path, required: Mapping[str, type], seconds: float = SUBMITTING) -> Iterator[Record]:
   """Hold the record at `path` against other processes.
 
   Raises:
-    InputError: another process holds it for longer than `seconds`, or it cannot be created.
+    InputError: another process holds it for longer than `seconds`, it cannot be created, or it is damaged.
   """
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +101,7 @@ def open_record(path: pathlib.Path, seconds: float = SUBMITTING) -> Iterator[Rec
   if lock is None:
     raise InputError(f'--wait={path}: another launcher waits for this job; end it first, or give another file')
   try:
-    yield Record(path)
+    yield Record(path, required)
   finally:
     os.close(lock)
 
@@ -132,7 +141,9 @@ class SignalCounter:
 
 
 class Job(Protocol):
-  """Job on a cluster; `fields` is the result of `submit`, with later additions."""
+  """Job on a cluster; `fields` is the result of `submit`, with later additions; `RECORD` has its keys and types."""
+
+  RECORD: ClassVar[Mapping[str, type]]
 
   def submit(self) -> dict[str, Any]:
     """Submit it; return the keys that identify it later."""
@@ -164,9 +175,9 @@ def submit_and_wait(name: str, job: Job, path: str, seconds: float) -> int:
     for PATIENCE, after which the same command resumes waiting.
 
   Raises:
-    InputError: another launcher holds the record.
+    InputError: another launcher holds the record, or it is damaged.
   """
-  with SignalCounter() as signals, open_record(pathlib.Path(path)) as record:
+  with SignalCounter() as signals, open_record(pathlib.Path(path), job.RECORD) as record:
     if not record.fields:
       if signals.count:
         return command.PREEMPTED

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from launch import command
 from launch.gke.job import Job, create
@@ -28,6 +28,7 @@ class Waiter:
     cluster: its name, for xpk.
   """
 
+  RECORD: ClassVar[Mapping[str, type]] = {'name': str, 'namespace': str}
   job: Job
   run: command.Run
   through: str

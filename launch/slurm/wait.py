@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from launch import command
 from launch.slurm import submitit_job
@@ -42,6 +43,7 @@ class Waiter:
     through: 'sbatch' or 'submitit'.
   """
 
+  RECORD: ClassVar[Mapping[str, type]] = {'job': str, 'says': list, 'kept': str, 'through': str}
   job: Job
   run: command.Run
   through: str

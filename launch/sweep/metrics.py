@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from launch import jobs
+from lmx import documents, records
 from lmx.errors import InputError
 from lmx.metrics import direction
 
@@ -51,16 +51,9 @@ class Measurement(NamedTuple):
 
 
 def read_records(folder: Any, split: str = '') -> list[dict[str, Any]]:
-  """Return the records of metrics.jsonl, of one split or all, the last of each step; skip a half-written line."""
-  path, records = folder / 'metrics.jsonl', {}
-  for line in path.read_bytes().decode(errors='replace').split('\n') if path.exists() else []:
-    try:
-      record = json.loads(line)
-      if not split or record['split'] == split:
-        records[int(record['step']), record['split']] = record
-    except (ValueError, KeyError, TypeError):
-      continue
-  return [records[key] for key in sorted(records)]
+  """Return the records of metrics.jsonl by step, of one split or all. Raises InputError if it is damaged."""
+  every = [record for record in records.read_metrics(folder) if not split or record['split'] == split]
+  return sorted(every, key=lambda record: (record['step'], record['split']))
 
 
 def file_version(path: Any) -> Any:
@@ -78,42 +71,26 @@ def has_ended(folder: Any) -> bool:
   return (folder / 'results.json').exists()
 
 
-def read_setting(folder: Any, section: str, key: str) -> Any:
-  """Return a setting of a run's config.json; None without it."""
-  try:
-    return json.loads((folder / 'config.json').read_text())[section][key]
-  except (OSError, ValueError, KeyError, TypeError):
-    return None
-
-
-def read_data_hash(folder: Any) -> str:
-  """Return the hash of a finished run's data; '' if none is recorded."""
-  try:
-    return str(json.loads((folder / 'results.json').read_text())['data_hash'])
-  except (OSError, ValueError, KeyError, TypeError):
-    return ''
-
-
 def measure(folder: Any, metric: Metric) -> Measurement:
   """Return the metric of a finished run on the validation split, for the parameters that the run evaluates.
 
   They are the best by `train.best_by`, unless `evaluation.which` sets others.
 
   Raises:
-    InputError: there is no such metric, or it is not finite.
+    InputError: there is no such metric, it is not finite, or a record of the run is damaged.
   """
   every = read_records(folder)
   steps = max((record['step'] for record in every), default=0)
   seconds = max((float(record.get('seconds', 0)) for record in every), default=0.0)
   if metric.final:
-    candidates = [{'step': steps, **json.loads((folder / 'results.json').read_text())}]
+    candidates = [{'step': steps, **records.read_results(folder)}]
   else:
     candidates = [record for record in every if record['split'] == 'valid']
-  with_metric = [record for record in candidates if isinstance(record.get(metric.name), (int, float, str))]
+  with_metric = [record for record in candidates if records.is_number(record.get(metric.name))]
   if not with_metric:
     known = sorted({k for record in candidates for k, v in record.items() if isinstance(v, float)} - {'seconds'})
     raise InputError(f'the run has no metric "{metric.name}"; it has: {", ".join(known) or "none"}')
-  last = metric.final or read_setting(folder, 'evaluation', 'which') in ('last', 'average')
+  last = metric.final or records.read_setting(folder, 'evaluation', 'which') in ('last', 'average')
   chosen = with_metric[-1] if last else min(with_metric, key=functools.partial(_score, _ranking(folder)))
   value = float(chosen[metric.name])
   if not math.isfinite(value):
@@ -123,21 +100,24 @@ def measure(folder: Any, metric: Metric) -> Measurement:
 
 def _ranking(folder: Any) -> str:
   """Return the name of the metric that ranks the validations of a finished run."""
-  name = read_setting(folder, 'train', 'best_by') or 'loss'
+  name = str(records.read_setting(folder, 'train', 'best_by') or 'loss')
   if name != 'headline':
     return name
-  return json.loads((folder / 'results.json').read_text())['metric']
+  return documents.field(records.read_results(folder), 'metric', str, str(folder / records.RESULTS))
 
 
 def _score(name: str, record: Mapping[str, Any]) -> float:
-  """Return a record's metric, lower being better, infinity for NaN."""
-  value = direction.lower_is_better(name, float(record.get(name, 0.0)))
+  """Return a record's metric, lower being better, infinity for NaN and without the metric."""
+  value = direction.lower_is_better(name, float(record.get(name, math.nan)))
   return math.inf if math.isnan(value) else value
 
 
 def progress(folder: Any) -> str:
-  """Return the last step of a run, of how many if the config says it, and its last losses."""
-  steps, last = read_setting(folder, 'train', 'steps'), {record['split']: record for record in read_records(folder)}
+  """Return the last step of a run, of how many if they are known, and its last losses, or that it is damaged."""
+  try:
+    steps, last = records.read_total(folder), {record['split']: record for record in read_records(folder)}
+  except InputError as error:
+    return f'damaged: {error}'
   if not last:
     return 'begins'
   step = max(int(record['step']) for record in last.values())

@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments import spaces
 from launch.sweep import study, trial
+from lmx import records
 
 STATES = {'COMPLETE': 'done', 'PRUNED': 'pruned', 'FAIL': 'failed', 'RUNNING': 'running', 'WAITING': 'waiting'}
 
@@ -110,8 +111,8 @@ def write(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan, command
   _replace(folder / 'table.md', '\n'.join(lines) + '\n')
   best = _best(trials, plan)
   if best is not None:
-    config = json.loads((best / 'config.json').read_text())
-    if 'log' in config:  # trained again, it is no run of the sweep
+    config = records.read_config(best)
+    if isinstance(config.get('log'), dict):  # trained again, it is no run of the sweep
       config['log'] |= {'run': '', 'group': ''}
     _replace(folder / 'best.json', json.dumps(config, indent=1) + '\n')
 

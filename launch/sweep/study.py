@@ -8,6 +8,7 @@ heartbeat (`pulse`) has not changed for a while by this machine's clock, because
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import pathlib
@@ -16,11 +17,11 @@ import time
 import urllib.parse
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments import spaces
-from lmx import redaction
+from lmx import documents, redaction
 from lmx.config import cast
 from lmx.errors import InputError
 
@@ -120,15 +121,29 @@ class Store:
     self.optuna = load()
     self.url, self.sampler, self.seed, self.identity, self.stale = url, sampler, seed, identity, stale
     self.shared = not url.startswith(('journal:', 'sqlite:')) and bool(url)
-    self.storage = self.optuna.storages.get_storage(self._storage())
     make: Callable = self.optuna.create_study
     self.is_new = True
-    try:
-      self.study = make(storage=self.storage, study_name=name, direction=direction, load_if_exists=False)
-    except self.optuna.exceptions.DuplicatedStudyError:
-      self.study, self.is_new = make(storage=self.storage, study_name=name, load_if_exists=True), False
+    with self._naming_journal():
+      self.storage = self.optuna.storages.get_storage(self._storage())
+      try:
+        self.study = make(storage=self.storage, study_name=name, direction=direction, load_if_exists=False)
+      except self.optuna.exceptions.DuplicatedStudyError:
+        self.study, self.is_new = make(storage=self.storage, study_name=name, load_if_exists=True), False
     self.id = self.storage.get_study_id_from_name(name)
     self._pulses: dict[int, tuple[Any, float]] = {}
+
+  @contextlib.contextmanager
+  def _naming_journal(self) -> Iterator[None]:
+    """Turn what Optuna raises while it reads a damaged journal into an InputError."""
+    try:
+      yield
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+      if isinstance(error, InputError) or not self.url.startswith('journal:'):
+        raise
+      raise InputError(
+        f'{self.url.removeprefix("journal:")}: got a damaged journal ({type(error).__name__}: {error}); expected it as '
+        f'Optuna wrote it; restore the file from a copy, or give another --workdir'
+      ) from None
 
   def _storage(self, attempts: int = 3) -> Any:
     storages = self.optuna.storages
@@ -154,6 +169,7 @@ class Store:
     if saved is None:
       self.study.set_user_attr('settings', dict(settings))
       return
+    documents.convert(saved, dict, f'{self.url}: settings')
     lines = [f'  {k}: {saved.get(k)!r} there, {v!r} now' for k, v in settings.items() if saved.get(k) != v]
     if lines:
       raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -19,10 +20,9 @@ from launch.sweep.metrics import (
   has_ended,
   log_tail,
   measure,
-  read_data_hash,
   read_records,
-  read_setting,
 )
+from lmx import records
 from lmx.errors import InputError
 
 RECORD = '.launched'  # record of the submitted job, in a run's directory on this machine
@@ -114,6 +114,14 @@ class Plan:
     return {name: _fill_slot(value, slot) for name, value in self.environment.items()}
 
 
+def _read_intact(folder: Any) -> list[dict[str, Any]]:
+  """Return the records of a run, [] if its log is damaged: `measure` reports that when the trial ends."""
+  try:
+    return read_records(folder)
+  except InputError:
+    return []
+
+
 def _fill_slot(text: str, slot: int) -> str:
   return text.replace('{job}', str(slot))
 
@@ -185,9 +193,15 @@ class Worker:
     if metric.final or version == self._seen or self.pruned:
       return
     self._seen = version
+    with contextlib.suppress(InputError):  # of a damaged record, which `measure` reports when the trial ends
+      self._report(prune)
+
+  def _report(self, prune: bool) -> None:
+    """Report the validations of the first run that are new. Raises InputError if a record of the run is damaged."""
+    metric = self.plan.metric
     for record in read_records(self.workdirs[0], 'valid'):
       step = int(record['step'])
-      if step in self.reported or not isinstance(record.get(metric.name), (int, float, str)):
+      if step in self.reported or not records.is_number(record.get(metric.name)):
         continue
       self.reported.add(step)
       self.trial.report(float(record[metric.name]), step)
@@ -200,7 +214,7 @@ class Worker:
     """Return the pruner's decision; its first rung is the first step of a metric of any trial."""
     rungs = self.store.study.user_attrs.get('rungs')
     if rungs is None:
-      rungs = [self.plan.min_steps or step, read_setting(self.workdirs[0], 'train', 'steps') or 0]
+      rungs = [self.plan.min_steps or step, records.read_total(self.workdirs[0]) or 0]
       self.store.study.set_user_attr('rungs', rungs)
     self.store.study.pruner = self.store.pruner(self.plan.pruner, rungs[0], rungs[1], self.plan.reduction)
     return self.trial.should_prune()
@@ -225,7 +239,7 @@ class Worker:
     if self.ending and was_asked:
       return 'LEFT'
     if code == PREEMPTED:
-      count = len(read_records(folder))
+      count = len(_read_intact(folder))
       self._idle, self._count = (self._idle + 1, count) if count <= self._count else (0, count)
       if self._idle < PATIENCE:
         self.trial.set_user_attr('restarts', self.trial.user_attrs.get('restarts', 0) + 1)
@@ -237,9 +251,9 @@ class Worker:
     """End the trial with the mean of its runs' metrics."""
     try:
       measurements = [measure(folder, self.plan.metric) for folder in self.workdirs]
+      hashes = {str(records.read_results(folder).get('data_hash', '')) for folder in self.workdirs} - {''}
     except InputError as error:
       return self._fail(str(error), 0)
-    hashes = {read_data_hash(folder) for folder in self.workdirs} - {''}
     if len(hashes) > 1:
       return self._fail(f'seeds of one trial: got other data ({", ".join(sorted(hashes))}); expected one data set', 0)
     values = [one.value for one in measurements]
@@ -256,7 +270,7 @@ class Worker:
     return self._conclude('FAIL')
 
   def _conclude(self, state: str, value: float | None = None) -> str:
-    every = [read_records(folder) for folder in self.workdirs]
+    every = [_read_intact(folder) for folder in self.workdirs]
     self.trial.set_user_attr('steps', max((r['step'] for r in every[0]), default=0))
     seconds = sum(max((float(r.get('seconds', 0)) for r in run), default=0.0) for run in every)
     self.trial.set_user_attr('seconds', seconds)

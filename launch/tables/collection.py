@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import os
 import pathlib
@@ -20,8 +19,9 @@ from typing import Any
 
 from experiments.tables import METRICS, Row, Run, Table
 from launch.tables import plan as plans
+from lmx import documents, records
 from lmx.config import experiment, renames
-from lmx.errors import InputWarning
+from lmx.errors import InputError, InputWarning
 
 _SUBFOLDERS = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that contain no other one
 _SECTIONS = ('model', 'objective', 'data', 'optim', 'train', 'evaluation')  # not names of a pipeline's stages
@@ -180,9 +180,9 @@ def _locate(
 
 
 def _flat(file: pathlib.Path) -> dict[str, Any]:
-  """Return the settings of a config.json, a renamed model under its current name. Raises ValueError with its name."""
-  content = read_json(file)
-  if isinstance(content, dict) and isinstance(content.get('model'), dict):
+  """Return the settings of a config.json, a renamed model under its current name. Raises InputError."""
+  content = records.read_config(file.parent)
+  if isinstance(content.get('model'), dict):
     with warnings.catch_warnings(action='ignore', category=InputWarning):
       content = {**content, 'model': renames.model(content['model'])}
   return dict(experiment.flatten(content))
@@ -219,11 +219,7 @@ def _has_added_settings(where: pathlib.Path, flat: Mapping[str, Any]) -> bool:
 
 def _added_settings(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
   """Return settings of the command that trained a run that are not in the table."""
-  file = where / 'results.json'
-  words: list[str] = []
-  if file.exists():
-    record = read_json(file)
-    words = record.get('command', []) if isinstance(record, dict) else []
+  words = records.read_results(where).get('command', [])
   texts = [str(word).removeprefix('--config.') for word in words if str(word).startswith('--config.')]
   keys = [text.partition('=')[0] for text in texts]
   return [
@@ -242,7 +238,7 @@ def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path] | None) 
 
 
 def _find_workdirs(roots: Iterable[pathlib.Path]) -> list[_Workdir]:
-  """Return every work directory below `roots` with its settings, skipping those that cannot be read."""
+  """Return every work directory below `roots` with its settings; warn of those that cannot be read."""
   workdirs = []
   for root in roots:
     for name, folders, files in os.walk(root):
@@ -250,19 +246,16 @@ def _find_workdirs(roots: Iterable[pathlib.Path]) -> list[_Workdir]:
         folders[:] = [folder for folder in folders if folder not in _SUBFOLDERS]
         try:
           workdirs.append((pathlib.Path(name), _flat(pathlib.Path(name, 'config.json'))))
-        except ValueError:
-          continue
+        except InputError as error:
+          warnings.warn(f'{error}; the run is left out', InputWarning, stacklevel=2)
   return sorted(workdirs, key=lambda one: one[0])
 
 
 def read_json(file: pathlib.Path) -> Any:
-  """Return the content of a JSON file. Raises ValueError with its name."""
-  try:
-    content = json.loads(file.read_text())
-  except (OSError, ValueError) as error:
-    raise ValueError(f'{file} cannot be read ({error}); is it truncated? Copy it again, or delete it') from None
-  if not isinstance(content, (dict, list)):
-    raise ValueError(f'{file} contains no metrics')
+  """Return the content of a JSON file, an object or a list of objects. Raises InputError."""
+  content = records.from_json(records.read_json(file), str(file))
+  for one in content if isinstance(content, list) else [content]:
+    documents.convert(one, dict, str(file))
   return content
 
 
@@ -274,12 +267,11 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) ->
   try:
     record = _pick_record(read_json(file), row, file)
     value = _measure(record, row, file)
+    results = where / records.RESULTS
+    about = records.read_results(where) if results != file and results.exists() else record
   except ValueError as error:
     result.problems.append(str(error))
     return
-  results = where / 'results.json'
-  about = read_json(results) if results.exists() and results != file else record
-  about = about if isinstance(about, dict) else {}
   loss = _number(about.get('validation_loss'))
   if row.tries and not row.highest and math.isnan(loss):
     result.problems.append(f'{results} has no validation loss, by which the try that counts is chosen')
@@ -292,10 +284,10 @@ def _pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]
   if row.pick and isinstance(record, Mapping):
     record = record.get('records', record)
   if not isinstance(record, list):
-    return record
+    return documents.convert(record, dict, str(file))
   expected = dict(part.partition('=')[::2] for part in row.pick.split(','))
   for one in record:
-    if all(str(one.get(key)) == value for key, value in expected.items()):
+    if all(str(documents.convert(one, dict, str(file)).get(key)) == value for key, value in expected.items()):
       return one
   raise ValueError(f'{file} has no record of {row.pick.replace(",", ", ")}')
 

@@ -24,6 +24,7 @@ from launch.command import INPUT_ERROR, PREEMPTED
 from launch.tables import plan as plans
 from launch.tables import report
 from launch.wait import launcher_command
+from lmx import documents, records
 from lmx.redaction import redact
 
 Key = tuple[str, int | None]
@@ -190,6 +191,15 @@ def _describe_failure(task: Task, command: plans.Command, code: int) -> str:
   return f'failed ({ending}): {lines[-1].split(chr(13))[-1][:200]}; see {task.log}'
 
 
+def _read_submitted(path: pathlib.Path) -> dict[str, dict[str, str]]:
+  """Return where and when each command was passed, {} before the first. Raises InputError if the record is damaged."""
+  found = records.read_if_exists(path)
+  for name, one in found.items():
+    for key in ('where', 'time'):
+      documents.field(one, key, str, f'{path}: {name}')
+  return found
+
+
 def submit(todo: Sequence[Task], where: str, options: str, notify: Callable[[str], None], *, again: bool) -> int:
   """Pass the commands that can start now to `python -m launch.WHERE`; a later call passes those that depend on them.
 
@@ -198,7 +208,7 @@ def submit(todo: Sequence[Task], where: str, options: str, notify: Callable[[str
   open_keys, failed = {task.key for task in todo}, 0
   for task in todo:
     record = task.log.with_suffix('.submitted')
-    before = json.loads(record.read_text()) if record.exists() else {}
+    before = _read_submitted(record)
     if task.missing or open_keys & set(task.after):
       notify(f'{task.title}: {task.missing or "waits for " + task.after[0][0]}')
       failed |= bool(task.missing)

@@ -14,7 +14,7 @@ from launch.wait import SignalCounter, open_record
 
 def wait(machine: Machine, run: command.Run, args: argparse.Namespace) -> int:
   """Start the run, or resume the recorded one, and wait for its end; return the exit code of lmx."""
-  with open_record(pathlib.Path(args.wait)) as record:
+  with open_record(pathlib.Path(args.wait), {'name': str, 'commit': str}) as record:
     fields = record.fields
     machine = dataclasses.replace(machine, name=fields.get('name', machine.name))
     launch = Launch(machine, run, fields.get('commit') or find_commit(command.Runner(), args.commit), args.poll)

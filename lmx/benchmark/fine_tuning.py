@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from lmx import host
+from lmx import host, records
 from lmx.benchmark import made_up_text, row, whole_process
 from lmx.benchmark.peer import environment, script
 
@@ -55,7 +55,7 @@ def measure(name: str, rounds: int, python: str | None, rows: int) -> list[row.R
       for each in names:
         workdir = folder / f'{each}{i}'
         ours[each].append(whole_process.run([*lmx, *_command(folder, workdir)], keep))
-        training[each] = json.loads((workdir / 'results.json').read_text())['training_seconds']
+        training[each] = records.read_results(workdir)['training_seconds']
       if python:
         arguments = [str(folder / 'model'), str(folder / 'data'), str(BATCH), str(LENGTH), str(host.cores())]
         theirs.append(whole_process.run([python, script('trainer_epoch.py'), *arguments], environment()))

@@ -95,14 +95,12 @@ def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
 
   It is {} if the config has no number of updates, as with `train.epochs`.
   """
-  import json
-
   from etils import epath
 
+  from lmx import records
   from lmx.benchmark import flops
 
-  results = epath.Path(workdir) / 'results.json'
-  updates = json.loads(results.read_text())['steps'] if results.exists() else run.train.steps
+  updates = records.read_results(epath.Path(workdir)).get('steps', run.train.steps)
   if not updates:
     return {}
   rows = _rows(run)

@@ -23,7 +23,10 @@ INPUTS = (
 )
 FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside')
 # Files and folders of a work directory that only training writes.
-RECORDS = ('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'results.json', 'checkpoints', 'tokenizer')
+RECORDS = (
+  *('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'progress.json', 'results.json'),
+  *('checkpoints', 'tokenizer'),
+)
 
 
 def check(args: argparse.Namespace) -> None:

@@ -9,12 +9,12 @@ with their 'best' or 'last' parameters. Stages with results are skipped, so the 
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import shlex
 import sys
 from typing import Any
 
+from lmx import documents, records
 from lmx.errors import InputError, nearest
 from lmx.redaction import redact
 
@@ -106,8 +106,8 @@ def command(stage: dict[str, Any], directory: pathlib.Path) -> str:
 
 def _split(workdir: pathlib.Path) -> str:
   """Return the split on which a member of an ensemble was evaluated; 'test' before that."""
-  path = workdir / 'results.json'
-  return json.loads(path.read_text())['split'] if path.exists() else 'test'
+  results = records.read_results(workdir)
+  return documents.field(results, 'split', str, str(workdir / records.RESULTS)) if results else 'test'
 
 
 def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
@@ -142,9 +142,8 @@ def table(directory: pathlib.Path, stages: list[dict[str, Any]]) -> str:
 
   rows = {}
   for stage in stages:
-    path = directory / stage['name'] / 'results.json'
-    if path.exists():
-      metrics = json.loads(path.read_text())
+    metrics = records.read_results(directory / stage['name'], ('metric', 'dataset', 'split'))
+    if metrics:
       keys = ('metric', 'split', 'dataset', 'protocol', 'training_seconds', 'accuracy', 'loss')
       rows[stage['name']] = {'value': metrics[metrics['metric']], **{k: metrics[k] for k in keys if k in metrics}}
   run_log.write_json(str(directory / 'results.json'), rows)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from lmx import documents, storage
+from lmx import documents, records, storage
 from lmx.cli import config as config_command
 from lmx.cli import runs
 from lmx.errors import InputError, writing
@@ -26,7 +26,6 @@ DEFAULT = 'report.html'
 _SHOWN = ('loss.png', 'confusion.png')  # which the page draws itself
 _MOST_PICTURES, _MOST_BYTES = 12, 4_000_000
 _SAMPLES = 8  # of the steps whose samples are shown
-_SHARES = ('precision', 'recall', 'f1')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,9 +86,11 @@ def read(workdir: Any) -> Any:
   from lmx.reporting import html_report
 
   config = resolve.resolve(run_files.read_config(workdir), saved=True)
-  data, results, records = run_files.read_data(workdir), redact(read_results(workdir)), read_records(workdir)
-  shown, values, run_config = runs.describe(workdir), resolve.flatten(config), resolve.to_run(config)
-  metric, value = headline(run_config, records, results)
+  required = ('model', 'dataset', 'split', 'metric')
+  data, results = run_files.read_data(workdir), redact(records.read_results(workdir, required))
+  log = sorted(records.read_metrics(workdir), key=lambda record: record['step'])
+  shown, values, run_config = runs.read_row(workdir), resolve.flatten(config), resolve.to_run(config)
+  metric, value = headline(run_config, log, results)
   settings = {
     f'{section.name or "run"}: {section.summary}': [
       html_report.Setting(field.key, value, default, field.help, _is_changed(field, default))
@@ -102,28 +103,28 @@ def read(workdir: Any) -> Any:
     state=shown['state'],
     name=str(results.get('name') or values.get('name') or workdir.name),
     model=str(results.get('model') or registry.label(run_config.model_name, run_config.variant, run_config.model)),
-    step=max([int(r['step']) for r in records] + [results.get('steps', 0)]),
-    steps=int(values.get('train.steps') or 0),
+    step=shown['step'],
+    steps=shown['steps'] or 0,
     metric=metric,
     value=value,
-    records=records,
+    records=log,
     results=results,
     data=data,
     settings=settings,
     samples=read_samples(workdir),
     translations=_text(workdir / 'translations.txt').splitlines(),
-    answers=_object(workdir / 'predictions.json'),
+    answers=records.read_if_exists(workdir / 'predictions.json'),
     pictures=list(_pictures(workdir)),
   )
 
 
-def headline(config: Any, records: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -> tuple[str, Any]:
+def headline(config: Any, log: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -> tuple[str, Any]:
   """Return the main metric and its value: of the results, or of the last validation; None before there is one."""
   from lmx import objectives
 
   if results:
     return results['metric'], results[results['metric']]
-  last: Mapping[str, Any] = next((record for record in reversed(records) if record['split'] == 'valid'), {})
+  last: Mapping[str, Any] = next((record for record in reversed(log) if record['split'] == 'valid'), {})
   name = objectives.get(config.objective_name).headline(config.objective)
   name = name if name in last else 'loss'
   return name, last.get(name)
@@ -134,81 +135,9 @@ def _is_changed(field: Any, default: str) -> bool:
   return bool(default) and (field.default is not None or 'None' in field.type)
 
 
-def _object(path: Any) -> dict[str, Any]:
-  """Return a JSON object, {} if there is no file."""
-  content = documents.read_json(path) if path.exists() else {}
-  if not isinstance(content, dict):
-    raise InputError(f'{path}: got {documents.show(content)}; expected an object')
-  return content
-
-
 def _text(path: Any) -> str:
   """Return a text, '' if there is no file; bytes that are no UTF-8 are shown as such."""
   return documents.read_bytes(path).decode(errors='replace') if path.exists() else ''
-
-
-def read_records(workdir: Any) -> list[dict[str, Any]]:
-  """Return the records of metrics.jsonl; the last line may be cut, which a kill does.
-
-  Raises:
-    InputError: another line is no record, or a value is no number.
-  """
-  from lmx.reporting import run_log
-
-  path = workdir / 'metrics.jsonl'
-  *lines, _ = _text(path).split('\n')
-  for number, line in enumerate(lines, 1):
-    where = f'{path}, line {number}'
-    record = documents.parse_json(line, where)
-    documents.field(record, 'step', int, where), documents.field(record, 'split', str, where)
-    for name, value in run_log.from_json(record).items():
-      if name != 'split' and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise InputError(f'{where}: {name}: got {documents.show(value)}; expected a number')
-  return sorted(run_log.from_json(run_log.parse('\n'.join(lines))), key=lambda record: record['step'])
-
-
-def read_results(workdir: Any) -> dict[str, Any]:
-  """Return results.json, {} before the run is finished. Raises InputError if it is not as lmx writes it."""
-  from lmx.reporting import run_log
-
-  path = workdir / 'results.json'
-  results = run_log.from_json(_object(path))
-  if not results:
-    return {}
-  where = str(path)
-  for name in ('model', 'dataset', 'split', 'metric'):
-    documents.field(results, name, str, where)
-  value = results.get(results['metric'])
-  if isinstance(value, bool) or not isinstance(value, int | float):
-    raise InputError(f'{where}: {results["metric"]}: got {documents.show(value)}; expected a number')
-  for name in ('steps', 'step'):
-    if name in results:
-      documents.field(results, name, int, where)
-  for name in ('versions', 'baselines', 'validation_baselines'):
-    for part, inner in documents.field(results, name, dict, where, {}).items():
-      documents.convert(inner, str if name == 'versions' else dict, f'{where}: {name}: {part}')
-  documents.field(results, 'command', list, where, [])
-  _check_classes(results, where)
-  return results
-
-
-def _check_classes(results: Mapping[str, Any], where: str) -> None:
-  """Raise InputError unless `classes`, and `labels` with `confusion`, are tables."""
-  for name, one in documents.field(results, 'classes', dict, where, {}).items():
-    for key in _SHARES:
-      documents.field(one, key, float, f'{where}: classes: {name}')
-    documents.field(one, 'count', int, f'{where}: classes: {name}')
-  if 'confusion' not in results:
-    return
-  labels, rows = (documents.field(results, name, list, where) for name in ('labels', 'confusion'))
-  size = len(labels)
-  if not all(isinstance(row, list) and len(row) == size for row in rows) or len(rows) != size:
-    raise InputError(f'{where}: confusion: got {documents.show(rows)}; expected {size} lists of {size}, as of labels')
-  for row in rows:
-    for count in row:
-      documents.convert(count, int, f'{where}: confusion')
-  for label in labels:
-    documents.convert(label, str, f'{where}: labels')
 
 
 def read_samples(workdir: Any) -> list[tuple[str, str]]:

@@ -1,5 +1,5 @@
 """`lmx results DIR DIR ... [--metric=NAME] [--output=FILE.json] [--plot=FILE.png]`: metrics of finished runs, averaged
-over seeds.
+over seeds. Of several runs, one whose record is damaged is named below the table, and is in no mean.
 
 A row is a group of runs with the same config (except the seed), data and protocol: their number, the mean of the
 metric, its standard deviation (n - 1), standard error, minimum and maximum. Runs of one name with other settings or
@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lmx import documents
+from lmx import records
 from lmx.config import experiment
 from lmx.errors import InputError, nearest
 
@@ -39,7 +39,6 @@ FREE = (
   'data.prefetch',
   'data.workers',
 )
-NOT_FINITE = ('NaN', 'Infinity', '-Infinity')  # strings of results.json for numbers that JSON lacks
 MAX_DIFFERENCES = 6  # shown for a row; the rest are counted
 
 
@@ -52,14 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   groups: dict[str, list[dict[str, Any]]] = {}
+  damaged: dict[str, str] = {}
   for workdir in args.workdirs:
-    result = _read(pathlib.Path(workdir))
+    path = _find(pathlib.Path(workdir))
+    try:
+      result = _read(path)
+    except InputError as error:
+      damaged[str(path.parent)] = str(error)
+      continue
     groups.setdefault(json.dumps([_label(result), result['settings']], sort_keys=True), []).append(result)
+  if not groups:
+    raise InputError('\n'.join(damaged.values()))
   differences = _differences(groups.values())
   metric = args.metric or next(iter(groups.values()))[0]['metric']
   curves = _curves(groups.values(), differences, metric) if args.plot else {}
   rows = [_row(group, differing, args.metric) for group, differing in zip(groups.values(), differences, strict=True)]
-  print('\n'.join(_lines(rows)))
+  print('\n'.join([*_lines(rows), *(f'damaged, in no mean: {error}' for error in damaged.values())]))
   if curves:
     from lmx.reporting import plots
 
@@ -67,34 +74,25 @@ def run(args: argparse.Namespace) -> int:
   if args.output:
     from lmx.reporting import run_log
 
-    run_log.write_json(args.output, {'rows': rows})
+    run_log.write_json(args.output, {'rows': rows, 'damaged': damaged})
   return 0
+
+
+def _find(path: pathlib.Path) -> pathlib.Path:
+  """Return the results.json of a work directory, or the file itself. Raises InputError if there is none."""
+  path = path / records.RESULTS if path.is_dir() else path
+  if not records.exists(path):
+    raise InputError(f'{path}: there is no such file; is the run finished?')
+  return path
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
   """Return results.json of a run; 'settings' has everything that the runs of a group must share."""
-  path = path / 'results.json' if path.is_dir() else path
-  result = _json(path)
-  missing = [key for key in (*LABEL, 'model', 'metric') if key not in result]
-  if missing:
-    raise InputError(f'{path}: got no {", ".join(missing)}; expected the results.json of a run')
-  for key in (*LABEL, 'model', 'metric'):
-    documents.field(result, key, str, str(path))
-  documents.field(result, 'seed', int, str(path), 0)
+  result = records.read_results_file(path, (*LABEL, 'model', 'metric'))
   settings: dict[str, Any] = {'data_hash': result.get('data_hash'), 'protocol': result.get('protocol')}
-  known = (path.parent / 'config.json').exists() and 'data_hash' in result
+  known = records.exists(path.parent / records.CONFIG) and 'data_hash' in result
   settings |= _settings(path.parent) if known else {'path': str(path)}
   return result | {'path': str(path.parent), 'settings': settings}
-
-
-def _json(path: pathlib.Path) -> dict[str, Any]:
-  try:
-    tree = json.loads(path.read_text())
-  except (OSError, ValueError, RecursionError) as error:
-    raise InputError(f'{path} cannot be read ({error}); is the run finished?') from None
-  if not isinstance(tree, dict):
-    raise InputError(f'{path}: got a {type(tree).__name__}; expected a JSON object')
-  return tree
 
 
 def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dict[str, Any]:
@@ -103,7 +101,7 @@ def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dic
   So a run that began from seed 1 of a pre-training has the same settings as one that began from its seed 0. Imported
   weights have no results.json and are identified by their path.
   """
-  flat = dict(experiment.flatten(_json(workdir / 'config.json')))
+  flat = dict(experiment.flatten(records.read_config(workdir)))
   settings = {key: value for key, value in flat.items() if not key.startswith(FREE)}
   if flat.get('evaluation.which') == 'average':  # it sets which checkpoints are averaged
     settings['checkpoint.every_steps'] = flat.get('checkpoint.every_steps')
@@ -111,9 +109,9 @@ def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dic
   if start:
     source = pathlib.Path(str(start))
     seen = (*seen, workdir)
-    if source not in seen and all((source / name).exists() for name in ('results.json', 'config.json')):
+    if source not in seen and all(records.exists(source / name) for name in (records.RESULTS, records.CONFIG)):
       settings['train.init_from'] = {
-        'data_hash': _json(source / 'results.json').get('data_hash'),
+        'data_hash': records.read_results(source).get('data_hash'),
         **_settings(source, seen),
       }
     else:
@@ -142,8 +140,8 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
   """Return a row of the table."""
   metric = metric or group[0]['metric']
   for one in group:
-    if not isinstance(one.get(metric), (int, float)) and one.get(metric) not in NOT_FINITE:
-      numbers = [key for key, x in one.items() if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    if not records.is_number(one.get(metric)):
+      numbers = [key for key, value in one.items() if records.is_number(value)]
       raise InputError(f'{one["path"]} has no metric "{metric}"{nearest(metric, numbers)}')
   values = [float(one[metric]) for one in group]
   deviation = _deviation(values)
@@ -192,14 +190,12 @@ def _curves(
 
 
 def _curve(result: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
-  from lmx.reporting import run_log
-
-  records = [record for record in run_log.read_metrics(result['path']) if record['split'] == 'valid']
-  if not any(metric in record for record in records):
-    names = {name for record in records for name in record} - {'step', 'split', 'seconds'}
+  valid = [record for record in records.read_metrics(result['path']) if record['split'] == 'valid']
+  if not any(metric in record for record in valid):
+    names = {name for record in valid for name in record} - {'step', 'split', 'seconds'}
     advice = f'{nearest(metric, names)}; choose one with --metric' if names else ''
     raise InputError(f'{result["path"]} has no "{metric}" of the validation split during training{advice}')
-  return [(record['step'], record[metric]) for record in records if metric in record]
+  return [(record['step'], record[metric]) for record in valid if metric in record]
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

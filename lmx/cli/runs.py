@@ -1,13 +1,15 @@
 """`lmx runs [DIR ...] [--metric=NAME] [--output=FILE.json]`: the runs below folders, one a line, the newest last.
 
 A run is finished (it has results.json), running (a process holds its lock), stopped (the same `lmx train` command
-resumes it), or imported. On a bucket, where there are no locks, a running run is shown as stopped. The metric of a run
-that is not finished is that of its last validation.
+resumes it), imported, or damaged: the reason is below the table, and the exit code is 2 if all are. On a bucket, where
+there are no locks, a running run is shown as stopped. The step is the last one that is logged or saved, of the updates
+of the whole run. The metric of an unfinished run is from its last validation.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import math
 import pathlib
@@ -16,8 +18,7 @@ from typing import Any
 
 from etils import epath
 
-from lmx import documents
-from lmx.config import experiment
+from lmx import documents, records
 from lmx.errors import InputError
 
 OWN = ('checkpoints', 'tokenizer', 'tensorboard')  # folders of a run that hold no runs
@@ -42,67 +43,73 @@ def run(args: argparse.Namespace) -> int:
     from lmx.reporting import run_log
 
     run_log.write_json(args.output, {'rows': rows})
-  return 0
+  return 2 if rows and all(row['state'] == 'damaged' for row in rows) else 0
 
 
 def find(folder: Any) -> Iterator[Any]:
-  """Yield the work directories in a folder and below it, itself included."""
-  names = sorted(path.name for path in folder.iterdir())
-  if 'config.json' in names and 'data.json' in names:
+  """Yield the work directories in a folder and below it, itself included; a folder that cannot be listed is one."""
+  try:
+    names = sorted(path.name for path in folder.iterdir())
+  except OSError:
+    yield folder
+    return
+  if records.CONFIG in names and records.DATA in names:
     yield folder
   for name in names:
     path = folder / name
-    if name not in OWN and not name.startswith('.') and path.is_dir() and not _is_link(path):
+    if name not in OWN and not name.startswith('.') and _is_folder(path):
       yield from find(path)
 
 
-def _is_link(path: Any) -> bool:
-  """Return True for a link, which may lead back to where it is."""
-  return '://' not in str(path) and pathlib.Path(path).is_symlink()
+def _is_folder(path: Any) -> bool:
+  """Return True for a folder that is no link, which may lead back to where it is."""
+  return path.is_dir() and ('://' in str(path) or not pathlib.Path(path).is_symlink())
 
 
 def describe(workdir: Any, metric: str = '') -> dict[str, Any]:
-  """Return what the table shows of a run; a file that cannot be read is shown as the state."""
-  from lmx.reporting import run_log
-
+  """Return the row of a run in the table; a record that cannot be read makes its state "damaged"."""
   try:
-    settings = dict(experiment.flatten(_read(workdir / 'config.json')))
-    results = _read(workdir / 'results.json')
-    data, records = _read(workdir / 'data.json'), run_log.read_metrics(workdir)
-    name = metric or documents.field(results, 'metric', str, f'{workdir}/results.json', 'loss')
-    measured = documents.field(results, 'steps', int, f'{workdir}/results.json', 0)
-    steps = documents.field(settings, 'train.steps', int, f'{workdir}/config.json', 0)
-    valid = [record for record in records if record['split'] == 'valid']
-    losses = [record['loss'] for record in valid if math.isfinite(record.get('loss', math.nan))]
+    return read_row(workdir, metric)
   except (InputError, OSError) as error:
     return _row(workdir, state='damaged', error=str(error))
+
+
+def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
+  """Return the row of a run in the table. Raises InputError for a record that cannot be read."""
+  path = workdir / records.CONFIG
+  model = documents.field(records.read(path), 'model', dict, str(path))
+  results, log = records.read_results(workdir), records.read_metrics(workdir)
+  data = records.read_if_exists(workdir / records.DATA)
+  valid = [record for record in log if record['split'] == 'valid']
+  losses = [record['loss'] for record in valid if math.isfinite(record.get('loss', math.nan))]
+  name = metric or results.get('metric', 'loss')
   value = (results or (valid[-1] if valid else {})).get(name)
-  imported = 'imported_from' in data and not records
+  imported = 'imported_from' in data and not log
+  reached = max([record['step'] for record in log] + [records.last_checkpoint(workdir), results.get('steps', 0)])
   return _row(
     workdir,
-    model=f'{settings.get("model.name")} {settings.get("model.variant")}',
+    model=f'{model.get("name")} {model.get("variant", "")}'.strip(),
     state='finished' if results else 'imported' if imported else 'running' if is_locked(workdir) else 'stopped',
-    step=max((record['step'] for record in records), default=measured),
-    steps=steps,
+    step=reached,
+    steps=None if imported else records.read_total(workdir),
     valid_loss=min(losses, default=None),
     metric=name,
-    value=value if isinstance(value, int | float) else None,
+    value=value if records.is_number(value) else None,
   )
 
 
 def _row(workdir: Any, **shown: Any) -> dict[str, Any]:
-  files = [workdir / name for name in ('config.json', 'metrics.jsonl', 'results.json')]
-  changed = max(path.stat().mtime for path in files if path.exists())
   row = dict.fromkeys(('model', 'state', 'step', 'steps', 'valid_loss', 'metric', 'value'))
-  return {'run': str(workdir), **row, **shown, 'changed': float(changed)}
+  return {'run': str(workdir), **row, **shown, 'changed': _changed(workdir)}
 
 
-def _read(path: Any) -> dict[str, Any]:
-  """Return a file of JSON, {} if it is missing."""
-  content = documents.read_json(path) if path.exists() else {}
-  if not isinstance(content, dict):
-    raise InputError(f'{path}: got {documents.show(content)}; expected an object')
-  return content
+def _changed(workdir: Any) -> float:
+  """Return the time of the last change of a run's records, 0 if the file system does not tell."""
+  times = [0.0]
+  for name in (records.CONFIG, records.METRICS, records.RESULTS):
+    with contextlib.suppress(OSError):
+      times.append(float((workdir / name).stat().mtime))
+  return max(times)
 
 
 def is_locked(workdir: Any) -> bool:
@@ -126,9 +133,10 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
   cells = [HEAD]
   for row in rows:
     step = '' if row['step'] is None else f'{row["step"]:,}'
-    step += f' of {row["steps"]:,}' if row['steps'] and row['state'] != 'finished' else ''
+    step += f' of {row["steps"]:,}' if row['steps'] else ''
     loss, value = ('' if row[key] is None else f'{row[key]:.4g}' for key in ('valid_loss', 'value'))
-    changed = datetime.datetime.fromtimestamp(row['changed']).strftime('%Y-%m-%d %H:%M')
+    time = datetime.datetime.fromtimestamp(row['changed'])
+    changed = time.strftime('%Y-%m-%d %H:%M') if row['changed'] else ''
     cells.append((row['run'], row['model'] or '', row['state'], step, loss, row['metric'] or '', value, changed))
   widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
   for line in cells:

@@ -32,7 +32,7 @@ import jax
 import ml_collections
 from flax.traverse_util import flatten_dict
 
-from lmx import documents, objectives, ranges, storage
+from lmx import documents, objectives, ranges, records, storage
 from lmx.checkpoint import manager
 from lmx.config import cast as fields_lib
 from lmx.config import deferred, experiment, renames, run_files, schema, semantics
@@ -87,10 +87,7 @@ def read(path_and_arg: str) -> Mapping[str, Any]:
   if path.endswith('.json'):
     if not pathlib.Path(path).is_file():
       raise InputError(f'there is no config file {path}')
-    settings = documents.read_json(path)
-    if not isinstance(settings, dict):
-      raise InputError(f'{path}: got {documents.show(settings)}; expected an object')
-    return settings
+    return records.read(path)
   module = experiment_module(path)
   try:
     settings = module.get_config(arg)

@@ -15,7 +15,7 @@ from typing import Any
 
 from etils import epath
 
-from lmx import documents, storage
+from lmx import documents, records, storage
 from lmx.data import pipeline
 from lmx.data.corpus import manifest_hash
 from lmx.data.tokenizers import build
@@ -138,13 +138,10 @@ def _read(workdir: Any, name: str) -> dict[str, Any]:
   """Return the JSON object in a file; verify its checksum if one is recorded."""
   workdir = epath.Path(workdir)
   if (workdir / _SUMS).exists():
-    recorded = documents.field(documents.read_json(workdir / _SUMS), name, str, str(workdir / _SUMS))
+    recorded = documents.field(records.read(workdir / _SUMS), name, str, str(workdir / _SUMS))
     if hashlib.sha256(documents.read_bytes(workdir / name)).hexdigest() != recorded:
       raise InputError(
         f'{workdir / name}: got content that differs from its SHA-256 in {_SUMS}; expected it as lmx wrote it; restore '
         f'the file, or delete {_SUMS} if the change is intended'
       )
-  content = documents.read_json(workdir / name)
-  if not isinstance(content, dict):
-    raise InputError(f'{workdir / name}: got {documents.show(content)}; expected an object')
-  return content
+  return records.read(workdir / name)

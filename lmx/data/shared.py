@@ -170,7 +170,7 @@ class Shared:
   def _check(self, codes: Sequence[int | None]) -> None:
     """Raise the error of a process; `codes` were read first, because a process writes its error before it ends."""
     if os.path.exists(self._path(ERROR)):
-      raise InputError(documents.read_json(self._path(ERROR))['message'])
+      raise InputError(documents.field(documents.read_json(self._path(ERROR)), 'message', str, self._path(ERROR)))
     if any(codes):
       raise RuntimeError(f'processes that prepare text ended with exit codes {codes}; see their messages above')
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from etils import epath
 
+from lmx import records
 from lmx.config import schema
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources
@@ -214,10 +214,7 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
   """
   rows = {results['name']: results['bleu_by_length']}
   for workdir in workdirs:
-    try:
-      other = json.loads((epath.Path(workdir) / 'results.json').read_text())
-    except (OSError, ValueError, RecursionError) as error:
-      raise InputError(f'{workdir}: results.json cannot be read ({error})') from None
+    other = records.read_results_file(epath.Path(workdir) / records.RESULTS, ('name', 'dataset', 'split'))
     if 'bleu_by_length' not in other:
       raise InputError(f'{workdir}: its results have no BLEU by length; it was measured without evaluation.beam')
     if (other['dataset'], other['split']) != (results['dataset'], results['split']):

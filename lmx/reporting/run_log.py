@@ -21,23 +21,21 @@ import subprocess
 import sys
 import time
 import types
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
 from tqdm import tqdm
 
 import lmx
-from lmx import documents, host, storage
-from lmx.errors import InputError, writing
+from lmx import host, records, storage
+from lmx.errors import InputWarning, writing
+from lmx.records import Record, read_metrics
 from lmx.redaction import redact
 from lmx.reporting import loss_curve, tensorboard, waiting
 
-Record = dict[str, Any]
-
-_NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # strings, as JSON has no such numbers
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 _FILES = {  # of a finished run
   'results.json': 'results',
@@ -52,7 +50,7 @@ _FILES = {  # of a finished run
   'checkpoints': 'checkpoints',
 }
 _NUMBER = re.compile(r'_\d+$')
-SAMPLE = re.compile(r'^=== step (\d+) ===$', re.MULTILINE)  # header of samples.txt
+SAMPLE = re.compile(r'^=== step ([0-9]{1,18}) ===$', re.MULTILINE)  # header of samples.txt
 
 
 def versions() -> dict[str, str]:
@@ -96,45 +94,6 @@ def to_json(value: Any) -> Any:
   return value if isinstance(value, (str, int, float, type(None))) else str(value)
 
 
-def from_json(value: Any) -> Any:
-  """Return `value` with the strings that `to_json` writes for NaN and infinities as numbers."""
-  if isinstance(value, dict):
-    return {k: from_json(v) for k, v in value.items()}
-  if isinstance(value, list):
-    return [from_json(v) for v in value]
-  return _NONFINITE.get(value, value) if isinstance(value, str) else value
-
-
-def _key(record: Any) -> tuple[int, str]:
-  """Return (step, split) of a record; raise InputError if it is none of lmx's."""
-  where = 'metrics.jsonl'
-  key = documents.field(record, 'step', int, where), documents.field(record, 'split', str, where)
-  loss = record.get('loss', 0.0)
-  if isinstance(loss, bool) or not isinstance(loss, (int, float)) and loss not in tuple(_NONFINITE):
-    raise InputError(f'{where}: loss of step {key[0]}: got {documents.show(loss)}; expected a number')
-  return key
-
-
-def parse(text: str) -> list[Record]:
-  """Return the records of complete lines, the last one of each (step, split). Raises InputError for other content."""
-  records: dict[tuple[int, str], Record] = {}
-  for line in text.split('\n'):
-    try:
-      record = json.loads(line)
-    except (ValueError, RecursionError):
-      continue  # a line half-written by a killed run
-    key = _key(record)
-    records.pop(key, None)  # so that the last record is also last in order
-    records[key] = record
-  return list(records.values())
-
-
-def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
-  """Return the records of metrics.jsonl: `step`, `split` ('train', 'valid', ...) and values; [] without one."""
-  path = epath.Path(workdir) / 'metrics.jsonl'
-  return from_json(parse(documents.read_bytes(path).decode(errors='replace'))) if path.exists() else []
-
-
 def write_json(path: str, values: Any) -> None:
   """Write `values` as JSON to `path`, which may be a link or a pipe. Raises InputError."""
   write_text(path, json.dumps(to_json(values), indent=1) + '\n')
@@ -159,6 +118,11 @@ def _replace(path: pathlib.Path, text: str) -> None:
       file.flush()
       os.fsync(file.fileno())
     part.replace(path)
+
+
+def _read_text(path: pathlib.Path) -> str:
+  """Return the text of a file, '' without one; bytes that are not UTF-8 are replaced."""
+  return path.read_text(encoding='utf-8', errors='replace') if path.exists() else ''
 
 
 def _scalars(metrics: Mapping[str, Any]) -> Record:
@@ -229,8 +193,10 @@ class Logger:
     if not primary:
       return
     self.workdir.mkdir(parents=True, exist_ok=True)
-    self._earlier_seconds = self._drop_later_records()
-    self._file = (self.workdir / 'metrics.jsonl').open('a')
+    with writing(str(self.workdir / records.METRICS)):
+      self._earlier_seconds = self._drop_later_records()
+      self._file = (self.workdir / records.METRICS).open('a')
+    _replace(self.workdir / records.PROGRESS, json.dumps({'steps': total_steps}) + '\n')
     self._board = tensorboard.Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
     terminal = waiting.is_terminal() if terminal is None else terminal
     self._bar = tqdm(
@@ -249,19 +215,23 @@ class Logger:
 
   def _drop_later_records(self) -> float:
     """Drop records and samples after `start_step`; return the seconds of earlier sessions."""
-    path = self.workdir / 'metrics.jsonl'
-    old = path.read_text(errors='replace') if path.exists() else ''
-    records = parse(old)
-    remaining = [r for r in records if r['step'] <= self.start_step]
-    text = ''.join(json.dumps(r) + '\n' for r in remaining)
+    path = self.workdir / records.METRICS
+    old = _read_text(path)
+    faults: list[str] = []
+    found = records.parse_metrics(old, str(path), faults.append)
+    if faults:
+      more = f', and {len(faults) - 1} more lines' if faults[1:] else ''
+      warnings.warn(f'{faults[0]}; the line is dropped{more}', InputWarning, stacklevel=2)
+    remaining = [r for r in found if r['step'] <= self.start_step]
+    text = ''.join(json.dumps(to_json(r)) + '\n' for r in remaining)
     if text != old:
       _replace(path, text)
     path, written = self.workdir / 'samples.txt', self._samples(self.start_step)
-    if path.exists() and written != path.read_text():
+    if written != _read_text(path):
       _replace(path, written)
     if not self.start_step:
       return 0.0
-    return max((r['seconds'] for r in records if 'seconds' in r), default=0.0)
+    return max((r['seconds'] for r in found if 'seconds' in r), default=0.0)
 
   def seconds(self) -> float:
     """Return the seconds of all sessions that are in the log."""
@@ -395,7 +365,7 @@ class Logger:
   def _samples(self, last: int) -> str:
     """Return the text of samples.txt up to step `last`."""
     path = self.workdir / 'samples.txt'
-    text = path.read_text() if path.exists() else ''
+    text = _read_text(path)
     return text[: next((m.start() for m in SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
 
   def results(self, values: Mapping[str, Any]) -> None:
@@ -418,7 +388,7 @@ class Logger:
       for path in sorted(self.workdir.glob('*.png')):
         self._board.add_picture(path, self._step)
       if (self.workdir / 'samples.txt').exists():
-        self._board.add_text('samples', (self.workdir / 'samples.txt').read_text(), self._step)
+        self._board.add_text('samples', _read_text(self.workdir / 'samples.txt'), self._step)
       self._board.flush()
 
   def files(self) -> list[str]:

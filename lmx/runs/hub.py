@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from lmx import documents
+from lmx import documents, records
 from lmx.data import cache
 from lmx.errors import InputError
 from lmx.interop.huggingface import folder
@@ -43,7 +43,9 @@ def download(source: str) -> str:
   revision = revision or _BRANCH
   home = pathlib.Path(cache.root()) / 'hub'
   record = home / 'complete' / f'{name}@{revision}.json'.replace('/', '--')
-  found = documents.read_json(record) if record.exists() else {}
+  found = records.read_if_exists(record)
+  for field in ('folder', 'commit', 'licence') if found else ():
+    documents.field(found, field, str, str(record))
   came = f'from the cache; delete {record} to ask the server again'
   if not found or not os.path.isdir(found['folder']):
     with cache.disk_errors(str(home)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ import ml_collections
 import numpy as np
 from etils import epath
 
-from lmx import objectives, storage
+from lmx import objectives, records, storage
 from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema, semantics
@@ -158,10 +157,10 @@ def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], 
 
 def checkpoint_note(loaded: RestoredRun, which: str | int) -> str:
   """Return a line if a run is read at another checkpoint than its results.json measured, '' otherwise."""
-  path, measured = epath.Path(loaded.workdir) / 'results.json', loaded.run.evaluation.which
-  if which != 'best' or measured == 'best' or not path.exists():
+  measured = loaded.run.evaluation.which
+  if which != 'best' or measured == 'best':
     return ''
-  if (step := json.loads(path.read_text()).get('step')) in (None, loaded.step):
+  if (step := records.read_results(epath.Path(loaded.workdir)).get('step')) in (None, loaded.step):
     return ''
   return (
     f'reads the best checkpoint, of step {loaded.step:,}; results.json has the figures of step {step:,}, '

@@ -122,7 +122,7 @@ def test_what_is_no_finished_run(tmp_path, capsys):
   for arguments, message in (
     ([str(tmp_path / 'c')], 'is the run finished?'),
     ([run, '--metric=accuraci'], 'has no metric "accuraci"; did you mean "accuracy"'),
-    ([str(tmp_path / 'a/config.json')], 'got no name, dataset'),
+    ([str(tmp_path / 'a/config.json')], 'no field "name"'),
   ):
     assert main.main(['results', *arguments]) == 2
     assert message in capsys.readouterr().err

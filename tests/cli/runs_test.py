@@ -111,13 +111,14 @@ def test_runs_of_a_bucket_show_their_steps(folder, bucket, capsys):
     ('results.json', '{"name": "x", "metric": ["loss"]}'),
     ('results.json', '{"name": "x", "metric": "loss", "steps": "many"}'),
     ('results.json', '{"name": '),
-    ('config.json', '{"train": {"steps": "many"}}'),
+    ('config.json', '{"model": {"name": "x"}, "train": {"steps": "many"}}'),
   ],
 )
 def test_a_damaged_record_is_a_row_and_the_other_runs_are_shown(tmp_path, name, content, capsys):
   for run in ('bad', 'good'):
     (tmp_path / run).mkdir()
-    for file, text in {'config.json': '{"train": {"steps": 9}}', 'data.json': '{}', 'metrics.jsonl': ''}.items():
+    config = json.dumps({'model': MODEL, 'train': {'steps': 9}})
+    for file, text in {'config.json': config, 'data.json': '{}', 'metrics.jsonl': ''}.items():
       (tmp_path / run / file).write_text(text)
   (tmp_path / 'good' / 'metrics.jsonl').write_text('{"step": 3, "split": "valid", "loss": "NaN"}\n{"step": 4, "sp')
   (tmp_path / 'bad' / name).write_text(content)

@@ -22,7 +22,6 @@ import functools
 import hashlib
 import importlib
 import importlib.util
-import json
 import math
 import os
 import pathlib
@@ -32,7 +31,7 @@ from typing import Annotated, Any, NamedTuple
 
 from flax.traverse_util import flatten_dict
 
-from lmx import documents, ranges, storage
+from lmx import documents, ranges, records, storage
 from lmx.errors import InputError, check_choice
 from lmx.redaction import is_masked
 from lmx.reporting import run_log
@@ -187,7 +186,7 @@ class Trackers:
     if not self._open:
       return
     self._log(math.inf)
-    results = run_log.from_json(documents.read_json(self._logger.workdir / 'results.json'))
+    results = records.read_results(self._logger.workdir)
     names = ('results.json', 'samples.txt')
     files = [path for name in names if (path := self._logger.workdir / name).exists()]
     files += sorted(self._logger.workdir.glob('*.png'))
@@ -239,13 +238,16 @@ class Trackers:
       data = file.read()
     complete = data[: data.rfind(b'\n') + 1]
     self._position += len(complete)
-    return run_log.from_json(run_log.parse(complete.decode(errors='replace')))
+    return records.parse_metrics(complete.decode(errors='replace'), str(path), self._logger.note)
 
   def _read_state(self, config_hash: str) -> dict[str, Any]:
     """Return the content of trackers.json, with a new id if there is none of this run."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-      state = json.loads(self._path.read_text())
-      if state['config_hash'] == config_hash and isinstance(state['trackers'], dict):
+    if self._path.exists():
+      state, where = records.read(self._path), f'{self._path}: delete it to log as another run'
+      documents.field(state, 'id', str, where)
+      for name, one in documents.field(state, 'trackers', dict, where).items():
+        documents.convert(one, dict, f'{where}: trackers: {name}')
+      if documents.field(state, 'config_hash', str, where) == config_hash:
         return state
     return {'id': secrets.token_hex(4), 'config_hash': config_hash, 'trackers': {}}
 

@@ -134,7 +134,7 @@ def test_a_name_that_is_taken_and_a_record_that_is_held_are_said(cluster):
   _, errors = other.communicate(timeout=60)
   assert other.returncode == 2 and 'already exists' in errors and not (cluster / 'bin/gpt2.record').exists()
   with pytest.raises(InputError, match='another launcher waits for this job'):
-    open_record(cluster / 'gpt2.record', 0.1).__enter__()
+    open_record(cluster / 'gpt2.record', {}, 0.1).__enter__()
   one.send_signal(signal.SIGINT)
   one.communicate(timeout=60)
   assert one.returncode == 75

@@ -14,9 +14,9 @@ from launch.sweep.metrics import (
   measure,
   progress,
   read_records,
-  read_setting,
 )
 from lmx.errors import InputError
+from lmx.records import read_setting
 
 pytest.importorskip('optuna', reason='needs the extra `sweep`')
 

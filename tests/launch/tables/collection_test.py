@@ -89,7 +89,7 @@ def test_a_file_that_was_cut_off_is_told(tmp_path, program, capsys):
   assert run(runs, SMALL) == 0
   (runs / 'rnn_lm/ptb_small/seed0/valid.json').write_text('{"perplexity_per_tok')
   assert run(runs, SMALL, '--collect') == 2
-  assert 'seed0/valid.json cannot be read' in capsys.readouterr().err
+  assert 'seed0/valid.json: not JSON' in capsys.readouterr().err
   assert '| not counted |' in rows_of(runs)[0] and '115.6 (1 seed)' in rows_of(runs)[1]
 
 
