@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import configparser
+import html.parser
+import json
 import math
 import pathlib
+import re
 
+import numpy as np
 import pytest
 
+from lmx.reporting import html_report
 from lmx.reporting.html_report import charts, markup
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -58,6 +63,106 @@ def test_everything_is_escaped_but_markup():
   found = markup.tag('td', '<b>', markup.tag('i', '&'), title='"<', hidden=True, cls='')
   assert found == '<td title="&quot;&lt;" hidden>&lt;b&gt;<i>&amp;</i></td>'
   assert markup.number(0.25, 'accuracy') == '<data value="0.25">25.0%</data>'
+
+
+def test_markup_is_not_lost_in_a_format_string():
+  with pytest.raises(TypeError, match='escaped again'):
+    f'on {markup.number(0.25)}'
+
+
+HOSTILE = (
+  '<script>alert(1)</script>',
+  '"><img src=x onerror=alert(1)>',
+  "' onmouseover='alert(1)",
+  '</style></title></pre><svg onload=alert(1)>',
+  '--></script><!--',
+  'javascript:alert(1)',
+  '&lt;b&gt; &amp; ${data} {order} %s `code`',
+  'a\u202egnp.exe \u2066b',
+  'a\0b\x1b[31m\ud800',
+)
+
+
+def hostile_report(text):
+  """A report with all sections that has `text` wherever a file of a run may have it."""
+  labels = [text, f'{text} 2']
+  records = [{'step': s, 'split': n, 'loss': 1.0 / s, text: 0.5} for s in (1, 2) for n in ('train', 'valid', text)]
+  classes = {label: {'precision': 0.5, 'recall': 0.5, 'f1': 0.5, 'count': 2} for label in labels}
+  results = {
+    **dict.fromkeys(('name', 'model', 'dataset', 'unit', 'protocol', 'commit', 'device', 'data_hash', 'note'), text),
+    **{'split': 'test', 'metric': text, text: 0.25, 'step': 2, 'steps': 2, 'tokens_counted': 5, 'seconds': 5.0},
+    **{'accuracy': 0.1, 'majority_accuracy': 0.5, 'validation_loss': 1.0, f'validation_{text}': 2.0},
+    **{'labels': labels, 'classes': classes, 'confusion': [[1, 2], [3, 4]], 'list': [1, 0.5]},
+    **{'baselines': {text: {'loss': 1.0}, 'kneser_ney': {'order': text, 'loss': 1.0}}},
+    **{'validation_baselines': {'kneser_ney': {'order': text, 'loss': 1.0}, 'unigram': {'loss': math.nan}}},
+    **{'cache': {'window': text, 'loss': 1.0}, 'mixture': {'name': text, 'loss': 1.0}, 'table': [{text: text, 'n': 1}]},
+    **{'command': ['lmx', text], 'versions': {text: text}, 'training_seconds': 1.5},
+  }
+  setting = html_report.Setting(f'data.{text}', text, text, text, True)
+  return html_report.Report(
+    **{'run': text, 'state': 'finished', 'name': text, 'model': text, 'step': 2, 'steps': 2, 'metric': text},
+    **{'value': 0.25, 'records': records, 'results': results, 'settings': {text: [setting]}},
+    data={'dataset': {'name': text, 'config': text, text: text}, 'imported_from': text},
+    samples=[(text, text)],
+    translations=[text] * 12,
+    answers={text: text},
+    pictures=[(text, 'aaaa')],
+    maps=[html_report.AttentionMap(labels, labels, np.eye(2))],
+  )
+
+
+class Elements(html.parser.HTMLParser):
+  """The elements of a page in order, with the names of their attributes and the values that run or load something."""
+
+  def __init__(self, page):
+    super().__init__()
+    self.found, self.texts = [], []
+    self.feed(page)
+    self.close()
+
+  def handle_starttag(self, tag, attributes):
+    given = {name: value for name, value in attributes if name in ('href', 'src', 'style', 'class', 'type', 'content')}
+    given.pop('content', None)  # of the policy, which names the script's digest
+    if tag not in ('wbr', 'code'):  # in keys, and between backticks
+      self.found.append((tag, [name for name, _ in attributes], given))
+
+  def handle_data(self, data):
+    self.texts.append(data)
+
+  def handle_comment(self, data):
+    raise AssertionError(data)
+
+
+@pytest.mark.parametrize('text', HOSTILE)
+def test_hostile_texts_add_no_element_and_no_attribute(text):
+  page = html_report.render(hostile_report(text))
+  benign, found = (Elements(html_report.render(hostile_report('word'))), Elements(page))
+  assert found.found == benign.found and len(found.found) > 300
+  assert not re.search('[\0-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069\ud800-\udfff]', page)
+  shown = markup.visible(text)
+  assert sum(shown in x for x in found.texts) > 30  # whole: nothing is dropped
+  assert page.partition('id="data">')[2].partition('<')[2].startswith('/script>')
+  names = [
+    series['name']
+    for chart in json.loads(page.partition('id="data">')[2].partition('</script>')[0])
+    for series in chart['series']
+  ]
+  assert shown in names
+
+
+def test_no_markup_is_shown_as_text():
+  """A word is no markup, so that any escaped `<` is an element that was escaped again."""
+  page = html_report.render(hostile_report('word'))
+  assert not re.search('&lt;|&amp;lt;', page.partition('<script type')[0])
+  sections = re.findall('<section id="([a-z]+)"', page)
+  assert sections == 'curves results classes confusion samples attention pictures config environment'.split()
+
+
+def test_extreme_values_are_drawn():
+  values = [1e308, -1e308, 5e-324, 10**300, math.nan, -math.inf]
+  for points in ([(i, v) for i, v in enumerate(values)], [(2**63 - 1, 1e308)], [(0, -1e308), (2**62, 1e308)]):
+    figure, data = charts.draw(chart(points), 0)
+    assert 'nan' not in figure.lower().replace('nan at step', '') and all(map(math.isfinite, (*data['x'], *data['y'])))
 
 
 def test_a_wheel_has_the_files_of_the_page():

@@ -18,8 +18,9 @@ from lmx.reporting.html_report.markup import Markup, tag
 
 _WIDTH, _HEIGHT = 1000, 400  # of the coordinates in an SVG
 _MOST = 1000  # points of a curve
+_LARGEST = 1e300  # value on an axis
 _SMOOTHED = 40  # points from which a training curve is smoothed
-OF_A_CLASS = re.compile(r'_class_\d+$')
+OF_A_CLASS = re.compile(r'_class_[0-9]{1,9}$')
 _COLOURS = 6  # of style.css
 _SERIES = re.compile(r'_\d+$')
 _LONGEST_SERIES = 10
@@ -116,9 +117,10 @@ def _loss(
     if (points := _points(records, split, 'loss'))
   ]
   levels = {
-    label.format(**baseline): float(baseline['loss'])
+    markup.fill(label, baseline): float(baseline['loss'])
     for name, label in BASELINES.items()
     if isinstance((baseline := results.get('validation_baselines', {}).get(name, {})).get('loss'), int | float)
+    and math.isfinite(baseline['loss'])
   }
   unit = 'nats per token' if headline.startswith('perplexity') else 'nats'
   return Chart('Loss', unit, curves, levels, smoothed=True)
@@ -178,7 +180,11 @@ def draw(chart: Chart, index: int, wide: bool = False) -> tuple[Markup, dict[str
     tabindex=0,
   )
   series = [
-    {'name': curve.name, 'colour': curve.colour, 'points': [[s, v if math.isfinite(v) else None] for s, v in points]}
+    {
+      'name': markup.visible(curve.name),
+      'colour': curve.colour,
+      'points': [[s, v if math.isfinite(v) else None] for s, v in points],
+    }
     for curve, points in zip(chart.curves, shown, strict=True)
   ]
   return figure, {'title': chart.title, 'x': x, 'y': y, 'series': series}
@@ -196,8 +202,13 @@ def thin(points: Points) -> Points:
   return [points[i] for i in sorted(kept)]
 
 
+def _bound(value: float) -> float:
+  """Return a value within the range of an axis, whose ends have a finite difference."""
+  return min(max(value, -_LARGEST), _LARGEST)
+
+
 def _finite(chart: Chart) -> list[np.ndarray]:
-  every = [np.asarray([v for _, v in curve.points if math.isfinite(v)], np.float64) for curve in chart.curves]
+  every = [np.asarray([_bound(v) for _, v in curve.points if math.isfinite(v)], np.float64) for curve in chart.curves]
   return [values for values in every if len(values)] or [np.zeros(1)]
 
 
@@ -208,7 +219,7 @@ def _x_range(chart: Chart) -> tuple[float, float]:
 
 def _y_range(chart: Chart) -> tuple[float, float]:
   """Return the range of the values; the highest 3 % may be above it, which is a loss before its first steep fall."""
-  values, levels = _finite(chart), list(chart.levels.values())
+  values, levels = _finite(chart), [_bound(v) for v in chart.levels.values()]
   low = min(*(float(v.min()) for v in values), *levels, math.inf)
   highest = max(*(float(v.max()) for v in values), *levels, -math.inf)
   high = max(*(float(np.quantile(v, 0.97)) for v in values), *levels, -math.inf)

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _SPELLED = {'bleu': 'BLEU', 'chrf': 'chrF', 'f1': 'F1', 'mlm': 'MLM', 'nsp': 'NSP', 'lr': 'learning rate'}
 _VOID = ('img', 'input')
+# Zero bytes and other controls, half surrogate pairs, and marks that reverse the order of the text after them.
+_INVISIBLE = re.compile('[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]')
 _NONFINITE = {'NaN': 'NaN', 'Infinity': '∞', '-Infinity': '−∞'}
 
 
 class Markup(str):
-  """Text that is HTML already."""
+  """Text that is HTML already. A format string would make it plain text, which is escaped again: that is an error."""
+
+  def __format__(self, spec: str) -> str:
+    raise TypeError('markup in a format string is escaped again; pass it to tag() as a child')
+
+
+def visible(text: str) -> str:
+  """Return a text with the code points of control characters in place of them, such as [U+202E]."""
+  return _INVISIBLE.sub(lambda match: f'[U+{ord(match[0]):04X}]', text)
 
 
 def escape(value: Any) -> str:
   """Return a value as HTML text; Markup as it is."""
-  return value if isinstance(value, Markup) else html.escape(str(value))
+  return value if isinstance(value, Markup) else html.escape(visible(str(value)))
 
 
 def tag(name: str, *children: Any, **attributes: Any) -> Markup:
@@ -35,7 +46,7 @@ def tag(name: str, *children: Any, **attributes: Any) -> Markup:
     if value is True:
       texts.append(f' {key}')
     elif value is not None and value is not False and (key, value) != ('class', ''):
-      texts.append(f' {key}="{html.escape(str(value))}"')
+      texts.append(f' {key}="{html.escape(visible(str(value)))}"')
   content = '' if name in _VOID else f'{"".join(map(escape, children))}</{name}>'
   return Markup(f'<{name}{"".join(texts)}>{content}')
 
@@ -79,6 +90,11 @@ def is_share(name: str) -> bool:
 def words(name: str) -> str:
   """Return the name of a metric as words."""
   return ' '.join(_SPELLED.get(word, word) for word in name.split('_'))
+
+
+def fill(label: str, values: Mapping[str, Any]) -> str:
+  """Return a label with the values of its {fields}, '?' for one that is missing."""
+  return re.sub(r'\{(\w+)\}', lambda match: str(values.get(match[1], '?')), label)
 
 
 def prose(text: str) -> Markup:

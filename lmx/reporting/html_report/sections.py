@@ -125,9 +125,9 @@ def _metrics(report: Report) -> Markup:
     columns[f'validation, step {at:,}'] = valid[-1]
   for name, label in _VARIANTS.items():
     if isinstance(values.get(name), dict):
-      columns[_fill(label, values[name])] = values[name]
+      columns[markup.fill(label, values[name])] = values[name]
   for name, baseline in values.get('baselines', {}).items():
-    columns[_fill(charts.BASELINES.get(name, markup.words(name)), baseline)] = baseline
+    columns[markup.fill(charts.BASELINES.get(name, markup.words(name)), baseline)] = baseline
   rows = []
   for name in names:
     cells = [column.get(name) for column in columns.values()]
@@ -138,10 +138,6 @@ def _metrics(report: Report) -> Markup:
 def _is_best(name: str) -> bool:
   """Return True for the figures of the best validation, which may be that of another checkpoint."""
   return name.startswith('validation_') and name != 'validation_baselines'
-
-
-def _fill(label: str, values: Mapping[str, Any]) -> str:
-  return re.sub(r'\{(\w+)\}', lambda match: str(values.get(match[1], '?')), label)
 
 
 def _warning(values: Mapping[str, Any]) -> Markup:
