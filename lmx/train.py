@@ -85,7 +85,11 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   # Prepared before the first update: a split that is missing or too small fails now, not after the training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   with_labels = hasattr(session.objective, 'labelled')
-  about_data = [*pipeline.held_out_notes(run.data, corpus), *(labels.untaught(corpus) if with_labels else ())]
+  about_data = [
+    *run.data.file_notes(),
+    *pipeline.held_out_notes(run.data, corpus),
+    *(labels.untaught(corpus) if with_labels else ()),
+  ]
   notes = [*about_data, *session.notes, *report.check(run, corpus, final)]
   begun: list[str] = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
   if not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):

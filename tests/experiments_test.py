@@ -1253,6 +1253,7 @@ DATA_CHANGES: dict = {
   'check_sizes': None,
   'split_fraction': None,
   'hold_out_test': None,
+  'split_names': None,  # tests/data/split_files_test.py
   'source': None,
   'target': None,
   'texts': None,

@@ -30,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
   if not corpus.dir:
     print(f'data set {run.data.dataset} is generated as it is read; there is nothing to prepare')
     return 0
+  for note in run.data.file_notes():
+    print(note)
   tokenizer = corpus.tokenizer
   if pipeline.has_texts(run.data.dataset):
     content = f'with tokenizer {tokenizer.kind}: vocabulary {tokenizer.vocab_size:,}'

@@ -428,10 +428,11 @@ def digest(config: Mapping[str, Any]) -> str:
     del computed['data.column']
   if computed.get('optim.schedule') != 'poly':  # nor this one
     computed.pop('optim.power', None)
-  later: dict[str, Any] = {
-    f'semantics.{rule}': 0 for rule in ('numba_attention', 'numba_loops', 'numba_updates', 'packed_rows')
-  }
-  later |= {'model.update_kernel': 'xla', 'data.batching.packed': False}  # nor these
+  if not computed.get('semantics.split_names'):  # names give no splits, or as in earlier versions
+    computed.pop('data.split_names', None)
+  rules = ('numba_attention', 'numba_loops', 'numba_updates', 'packed_rows', 'split_names')
+  later: dict[str, Any] = {f'semantics.{rule}': 0 for rule in rules}
+  later |= {'model.update_kernel': 'xla', 'data.batching.packed': False, 'data.split_names': 'words'}  # nor these
   computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}
   for key, value in (('model.attention', 'without_numba'), ('model.backend', 'xla')):  # "auto" in earlier versions
     if computed.get(key) == value:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lmx.data import datasets
+from lmx.data import datasets, sources
 
 Config = Mapping[str, Any]  # a resolved config as a nested dict
 
@@ -157,6 +157,11 @@ RULES: dict[str, Rule] = {
     'test data are held out of the training files where files are named for validation and none for testing',
     lambda config: config['data']['dataset'] in ('text_files', 'parallel_files', 'table_files'),
     {'data.hold_out_test': False},
+  ),
+  'split_names': Rule(
+    "names of the user's files give their split as whole words, and files about the data are not read",
+    lambda config: config['data']['dataset'] in sources.NAMED_SPLITS,
+    {'data.split_names': 'prefixes'},
   ),
   'stacked_layers': Rule(
     'layers that model.scan loops over are stored as one tree, so that sums over all gradients round otherwise',

@@ -22,9 +22,9 @@ from typing import Annotated, Any
 
 from lmx import documents, ranges
 from lmx.data import cache, image_files, text_files
-from lmx.data.builders import files, parallel, questions, segmentation, tables
+from lmx.data.builders import files, parallel, questions, segmentation, split_files, tables
 from lmx.data.datasets import RULES, TFDS, Rules
-from lmx.errors import InputError, InputWarning, nearest
+from lmx.errors import InputError, InputWarning, check_choice, nearest
 
 SPLITS = (
   'train',
@@ -49,6 +49,7 @@ OWN = (
   'table_files',
   'segmentation_files',
 )  # data sets of user files, assigned to splits by their names
+NAMED_SPLITS = ('text_files', 'parallel_files', 'table_files', 'squad_files')  # whose file names give their splits
 OWN_TABLE = ('texts', 'label', 'scores')  # fields that describe table_files
 
 
@@ -77,6 +78,8 @@ class Config:
     texts: columns of the text, or of the two texts, of data set table_files.
     label: column of the label in table_files.
     scores: True if that column has numbers on a scale.
+    split_names: rule by which names of the user's files give their split: 'words' (lmx/data/builders/split_files.py),
+      or 'prefixes', that of earlier versions, by which `testimonials.csv` is a test file.
     column: field of the text in the .jsonl and .parquet files of text_files.
   """
 
@@ -92,6 +95,7 @@ class Config:
   texts: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ('text',)
   label: str = 'label'
   scores: bool = False
+  split_names: str = 'words'
   column: str = 'text'
 
   def __post_init__(self) -> None:
@@ -104,6 +108,12 @@ class Config:
       raise InputError(f'data.column: got "{self.column}" with data set {self.dataset}; it is a field of text_files')
     if not 1 <= len(self.texts) <= 2:
       raise InputError(f'data.texts: got {len(self.texts)} columns; expected one or two')
+    check_choice('data.split_names', self.split_names, split_files.NAMES)
+    if self.split_names != 'words' and self.dataset not in NAMED_SPLITS:
+      raise InputError(
+        f'data.split_names: got "{self.split_names}" with data set {self.dataset}; expected "words", because its files '
+        'have names of their own; omit it'
+      )
     if self.documents not in DOCUMENTS:
       raise InputError(f'data.documents: unknown "{self.documents}"{nearest(self.documents, DOCUMENTS)}')
     if not 0 <= self.split_fraction < 0.5:
@@ -166,7 +176,7 @@ class Config:
     inputs = {part: [_tree_digest(path)] for part, path in sorted(path_of.items())}
     if 'all' in inputs and self.dataset.startswith('brown'):  # the texts are in the folder of the list of categories
       folder = os.path.dirname(path_of['all'])
-      inputs['texts'] = [_digest(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if len(name) == 4]
+      inputs['texts'] = [_digest(os.path.join(folder, name)) for name in documents.list_names(folder) if len(name) == 4]
     if self.dataset == 'lm1b_files':
       inputs['texts'] = [['train', _folder_digest(os.path.dirname(path_of['train']))]]
     if self.dataset == 'imdb' and not path_of['train'].removesuffix('.gz').endswith('.tsv'):
@@ -187,8 +197,23 @@ class Config:
   def _own_files(self) -> Mapping[str, Any]:
     """Return {split: the user's files}, for data sets of user files only."""
     if self.dataset == 'parallel_files':
-      return parallel.find_own(self.manual_dir, self.sides or ('', ''))
-    return (tables.find_own if self.dataset == 'table_files' else files.find_texts)(self.manual_dir)
+      return parallel.find_own(self.manual_dir, self.sides or ('', ''), self.split_names)
+    if self.rules.spans:
+      return questions.find(self.dataset, self._directory(), self.split_names)
+    return (tables.find_own if self.dataset == 'table_files' else files.find_texts)(self.manual_dir, self.split_names)
+
+  def file_notes(self) -> tuple[str, ...]:
+    """Return a line with the files of each split, for data sets whose file names give their splits."""
+    if self.dataset not in NAMED_SPLITS:
+      return ()
+    files_of = {
+      split: [path for group in groups for path in ([group] if isinstance(group, str) else group)]
+      for split, groups in self._own_files().items()
+    }
+    parts = [
+      f'{split} {len(paths):,} ({split_files.some(paths)})' for split in SPLITS if (paths := files_of.get(split))
+    ]
+    return (f'files of {self.manual_dir}: {"; ".join(parts)}',)
 
   def training_files(self) -> str:
     """Return the user's training files for a message, the data set's name if it has a layout of its own."""
@@ -203,8 +228,7 @@ class Config:
   def _own_identity(self) -> dict[str, Any]:
     """Return the identity of a table or of questions, which are read only from the user's files."""
     if self.rules.spans:
-      paths_of = questions.find(self.dataset, self._directory())
-      files_of = {split: [_digest(path) for path in paths] for split, paths in sorted(paths_of.items())}
+      files_of = {split: [_digest(path) for path in paths] for split, paths in sorted(self._own_files().items())}
       return {'check_sizes': self.check_sizes, 'files': files_of}
     if self.dataset == 'table_files':
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
@@ -273,7 +297,9 @@ def open_splits(source: Config, *, verify: bool = True) -> dict[str, Any]:
   """
   if source.dataset == 'text_files':
     missing = source.held_out_splits()
-    opened = text_files.open_splits(source.manual_dir, source._documents, source.column, source.split_fraction, missing)
+    opened = text_files.open_splits(
+      source._own_files(), source.manual_dir, source._documents, source.column, source.split_fraction, missing
+    )
     return {split: opened[split] for split in SPLITS if split in opened}
   with _silence_tfds():
     root = cache.root(source.cache_dir)
@@ -425,11 +451,12 @@ def _builder(source: Config, directory: str) -> Any:
       pattern=source.manual_dir,
       check_sizes=source.check_sizes,
       split_fraction=fraction,
+      split_names=source.split_names,
       **{name: getattr(source, name) for name in OWN_TABLE},
     )
   elif source.rules.spans and not source.dataset.startswith('embedded'):
     config = module.question_builder.QuestionConfig(
-      name='questions', pattern=source.manual_dir, check_sizes=source.check_sizes
+      name='questions', pattern=source.manual_dir, check_sizes=source.check_sizes, split_names=source.split_names
     )
   elif source.sides:
     config = module.pairs.PairConfig(
@@ -439,6 +466,7 @@ def _builder(source: Config, directory: str) -> Any:
       pattern=source.manual_dir,
       check_sizes=source.check_sizes,
       split_fraction=fraction,
+      split_names=source.split_names,
     )
   elif source.rules.images:
     config = module.SegmentationConfig(
@@ -569,8 +597,8 @@ def _folder_digest(folder: str) -> str:
   """Return a digest of the names and sizes of all files below a folder; reading 100,000 files would be slow."""
   digest = hashlib.sha256()
   for directory, folders, names in os.walk(folder):
-    folders.sort()
-    for name in sorted(names):
+    folders[:] = sorted(name for name in folders if not documents.is_left_behind(name))
+    for name in sorted(name for name in names if not documents.is_left_behind(name)):
       path = os.path.join(directory, name)
       digest.update(f'{os.path.relpath(path, folder)}\0{os.path.getsize(path)}\0'.encode())
   return digest.hexdigest()

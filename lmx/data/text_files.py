@@ -13,7 +13,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx import documents
@@ -209,20 +209,23 @@ class Documents:
     return (text for text in found if text.strip())
 
 
-def open_splits(pattern: str, unit: str, column: str, fraction: float, missing: Sequence[str]) -> dict[str, Documents]:
+def open_splits(
+  paths_of: Mapping[str, Sequence[str]], pattern: str, unit: str, column: str, fraction: float, missing: Sequence[str]
+) -> dict[str, Documents]:
   """Return the splits of the user's files.
 
   Args:
-    pattern: see `files.find_texts`.
+    paths_of: {split: files}, from `files.find_texts`.
+    pattern: where they are, for messages.
     unit: see `Documents`.
     column: see `Documents`.
     fraction: share of the training text to hold out for each of `missing`.
     missing: splits to hold out of the training text.
 
   Raises:
-    InputError: there are no such files, or too few lines to hold out any.
+    InputError: there are too few lines to hold out any.
   """
-  splits = {split: Documents(paths, unit, column) for split, paths in files.find_texts(pattern).items()}
+  splits = {split: Documents(paths, unit, column) for split, paths in paths_of.items()}
   if not missing:
     return splits
   train, held, sizes = splits['train'], tuple(missing), dict.fromkeys(['train', *missing], 0)

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from lmx.data import bucket, corpus, document_reader, encoding, sentences, share
 from lmx.data.splits import Writer
 from lmx.data.tokenizers import build
 from lmx.data.tokenizers.base import Tokenizer
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 
 def _config(directory: str) -> corpus.Config:
@@ -109,6 +110,7 @@ def main(directory: str, parent: int, tokenizer: str = '') -> int:
       time.sleep(1)
     os._exit(1)
 
+  warnings.filterwarnings('ignore', '.*: not read as data: ', InputWarning)  # the parent process has warned
   threading.Thread(target=watch, daemon=True).start()
   try:
     make_tokenizer(directory, tokenizer) if tokenizer else work(directory)

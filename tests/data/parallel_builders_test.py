@@ -231,7 +231,9 @@ def test_own_files_that_cannot_be_used(tmp_path):
   write(tmp_path / 'in', 'train', 3, 'en', 'fr')
   with pytest.raises(InputError, match='train.en: got no train.de in its directory'):
     own()
-  with pytest.raises(InputError, match=r'suffixes en, fr.*expected \*.it and \*.es.*data.source'):
+  with pytest.raises(
+    InputError, match=r'no pair of files, but train.en, train.fr; expected \*.it and \*.es.*data.source'
+  ):
     own(source='it', target='es')
   with pytest.raises(InputError, match='3 pairs are too few|every file'):
     own(target='fr', split_fraction=0.4)

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from lmx.data import text_files
+from lmx.data.builders import files
 from lmx.errors import InputError
 
 WORDS = 'the a cat dog list file Method value. Error Class, returns! é 東京 naïve'.split()
@@ -145,10 +146,14 @@ def test_a_blank_file_has_no_text_and_empty_parts_are_none(tmp_path):
 
 def test_splits_held_out_by_hash_have_parts(tmp_path):
   (tmp_path / 'a.txt').write_text('\n\n'.join(f'document {n}' for n in range(600)))
-  splits = text_files.open_splits(str(tmp_path), 'blank_line', 'text', 0.05, ['valid', 'test'])
+  splits = text_files.open_splits(
+    files.find_texts(str(tmp_path)), str(tmp_path), 'blank_line', 'text', 0.05, ['valid', 'test']
+  )
   for documents in splits.values():
     assert joined(documents, 500, 'before') == (texts(documents), 0)
   assert np.sum([len(texts(documents)) for documents in splits.values()]) == 600
   (tmp_path / 'a.txt').write_text('\n'.join(f'line {n}' for n in range(60)))
-  splits = text_files.open_splits(str(tmp_path), 'blank_line', 'text', 0.05, ['valid', 'test'])
+  splits = text_files.open_splits(
+    files.find_texts(str(tmp_path)), str(tmp_path), 'blank_line', 'text', 0.05, ['valid', 'test']
+  )
   assert [len(texts(s)) for s in splits.values()] == [1, 1, 1] and splits['train'].parts(10, 'before') == []

@@ -6,31 +6,20 @@ No TFDS is imported here, so a complete token cache can be found without it.
 from __future__ import annotations
 
 import dataclasses
-import glob
 import hashlib
 import os
-import re
-import warnings
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Collection
 
 from lmx import documents
-from lmx.errors import InputError, InputWarning
+from lmx.data.builders import split_files
+from lmx.data.builders.split_files import split_of as split_of
+from lmx.errors import InputError
 
 VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
 ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', *documents.COMPRESSED)), '.parquet')
+SPLIT_ENDINGS = split_files.with_compression(('.train', '.valid', '.dev', '.test'))  # of plain text too
 TEXT_KINDS = '*.txt, *.jsonl, each also as .gz, .xz or .zst, or *.parquet'
-_SPLIT_NAMES = (
-  ('train', 'train|training'),
-  ('valid', 'valid|validation|val|dev|devel|development'),
-  ('test', 'test|testing'),
-)
-_ABOUT = re.compile(
-  r'(?:readme|licen[cs]e|copying|notice|authors|citation|change_?log|sample_?submission)(?![^\W\d_])', re.IGNORECASE
-)
-_SHOWN = 5  # names in a message
-T = TypeVar('T')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +129,7 @@ def find(name: str, directory: str) -> dict[str, str]:
     raise InputError(f'data set {name}: {directory} is not a directory')
   for candidate in (layout, TAGGED_BROWN) if name.startswith('brown') else (layout,):
     for folder in candidate.folders:
-      paths = {part: _first(os.path.join(directory, folder), names) for part, names in candidate.names.items()}
+      paths = {part: first(os.path.join(directory, folder), names) for part, names in candidate.names.items()}
       if all(paths.values()):
         return {part: path for part, path in paths.items() if path}
   wanted = ', '.join(names[0] for names in layout.names.values())
@@ -150,7 +139,8 @@ def find(name: str, directory: str) -> dict[str, str]:
   )
 
 
-def _first(folder: str, names: tuple[str, ...]) -> str | None:
+def first(folder: str, names: tuple[str, ...]) -> str | None:
+  """Return the first file of a folder with one of the names, plain or as .gz; a name that ends in / is a folder."""
   paths = (os.path.join(folder, name + suffix) for name in names for suffix in ('', '.gz'))
   return next((path for path in paths if os.path.isfile(path) or path.endswith('/') and os.path.isdir(path)), None)
 
@@ -159,139 +149,28 @@ def find_tree(path: str, ending: str) -> list[str]:
   """Return the English files below a folder whose names end in `ending`, plain or as .gz, sorted; a file is itself.
 
   Raises:
-    InputError: there is none.
+    InputError: there is none, or a file is there both plain and compressed.
   """
   if os.path.isfile(path):
     return [path]
-  names = [(folder, name) for folder, _, names in os.walk(path) for name in names]
-  paths = sorted(os.path.join(folder, name) for folder, name in names if not documents.is_left_behind(name))
+  paths = sorted(split_files.walk(path))
   is_english = lambda path: not {'arabic', 'chinese'} & set(path.split(os.sep))
   matches = [p for p in paths if p.removesuffix('.gz').endswith(ending) and is_english(os.path.relpath(p, path))]
   if not matches:
     raise InputError(f'{path}: got no file; expected *{ending} or *{ending}.gz in it or in folders below')
+  split_files.check_stems(matches, (ending, f'{ending}.gz'))
   return matches
 
 
-def find_texts(pattern: str) -> dict[str, list[str]]:
-  """Return {split: user's text files}; `pattern` is a directory, a file, a glob, or several separated by commas.
-
-  Files are assigned to splits by name, see `by_split`.
-  """
-  splits = find_splits(pattern, TEXT_NAMES, f'text file; expected {TEXT_KINDS}')
+def find_texts(pattern: str, names: str = 'words') -> dict[str, list[str]]:
+  """Return {split: user's text files}; `pattern` and `names` are those of `split_files.find_splits`."""
+  endings = TEXT_NAMES if names == 'prefixes' else (*TEXT_NAMES, *SPLIT_ENDINGS)
+  splits = split_files.find_splits(pattern, endings, f'text file; expected {TEXT_KINDS}', names)
   if not splits:
     raise InputError('data set text_files: set data.manual_dir to a directory or to text files')
   if 'train' not in splits:
     raise InputError(f'{pattern}: got only files named as validation or test text; expected training text too')
   return splits
-
-
-def find_splits(pattern: str, endings: tuple[str, ...], expected: str) -> dict[str, list[str]]:
-  """Return {split: the user's files}, {} without a pattern; warn of what a folder has besides.
-
-  Args:
-    pattern: a directory, a file, a glob, or several separated by commas. Only files of a directory or a glob are
-      passed over, see `by_split`; named ones are always read.
-    endings: endings of the files, in lower case.
-    expected: what is expected, for messages: 'KIND; expected ENDINGS'.
-
-  Raises:
-    InputError: nothing matches, a file has another ending, or two files of a folder differ in their endings only.
-  """
-  paths: list[str] = []
-  named: list[str] = []
-  others: list[str] = []
-  for part in filter(None, (part.strip() for part in pattern.split(','))):
-    if os.path.isdir(part):
-      entries = [os.path.join(part, name) for name in documents.list_names(part)]
-      matches = [path for path in entries if os.path.isfile(path) and path.lower().endswith(endings)]
-      others += [path for path in entries if path not in matches and _holds(path, endings)]
-    elif os.path.isfile(part):
-      named += (matches := [part])
-    else:
-      matches = sorted(
-        p for p in glob.glob(part) if os.path.isfile(p) and not documents.is_left_behind(os.path.basename(p))
-      )
-    if not matches:
-      raise InputError(f'{part}: got no {expected}')
-    paths += [path for path in matches if path not in paths]
-  for path in paths:
-    if not path.lower().endswith(endings):
-      raise InputError(f'{path}: got another file type than {expected}')
-  _check_stems([path for path in paths if path not in named], endings)
-  return by_split(pattern, paths, lambda path: path, named, others)
-
-
-def by_split(
-  where: str,
-  found: Sequence[T],
-  path_of: Callable[[T], str],
-  named: Collection[str] = (),
-  others: Sequence[str] = (),
-) -> dict[str, list[T]]:
-  """Return {split: items} of items with a path each, by the names of their files; warn of the paths passed over.
-
-  A file without the name of a split is training data, unless another file is named as such (Kaggle's
-  sample_submission.csv beside train.csv), or it is about the data (README, LICENSE). Paths in `named` are always data.
-
-  Args:
-    where: what the user gave, for the warning.
-    found: the items.
-    path_of: returns the path of an item.
-    named: paths that the user named one by one.
-    others: further paths that are not read, for the warning.
-  """
-  splits: dict[str, list[T]] = {}
-  passed = []
-  has_train = any(named_split(path_of(item)) == 'train' for item in found)
-  for item in found:
-    path = path_of(item)
-    split = named_split(path)
-    if split or path in named or not (has_train or _ABOUT.match(os.path.basename(path))):
-      splits.setdefault(split or 'train', []).append(item)
-    else:
-      passed.append(path)
-  if passed := [*passed, *others]:
-    names = ', '.join(map(os.path.basename, passed[:_SHOWN]))
-    names += f' and {len(passed) - _SHOWN} more' * (len(passed) > _SHOWN)
-    message = f'{where}: not read as data: {names}; to read a file, name it in data.manual_dir'
-    warnings.warn(message, InputWarning, stacklevel=3)
-  return splits
-
-
-def _holds(path: str, endings: tuple[str, ...]) -> bool:
-  """Return True for a file, or a folder that has files with one of the endings."""
-  return not os.path.isdir(path) or any(name.lower().endswith(endings) for name in documents.list_names(path))
-
-
-def _check_stems(paths: Sequence[str], endings: tuple[str, ...]) -> None:
-  """Raise InputError if two files have one name with two endings, such as train.txt and train.txt.gz."""
-  by_stem: dict[str, str] = {}
-  for path in paths:
-    ending = max((end for end in endings if path.lower().endswith(end)), key=len)
-    other = by_stem.setdefault(path[: -len(ending)], path)
-    if other != path:
-      raise InputError(
-        f'{path}: got {os.path.basename(other)} in the same folder; expected one file of this name; remove one of '
-        'them, or name the files to read in data.manual_dir'
-      )
-
-
-def split_of(path: str) -> str:
-  """Return the split given by a file's name, 'train' by default."""
-  return named_split(path) or 'train'
-
-
-def named_split(path: str) -> str:
-  """Return the split that a file is named after, '' for none: dev.txt, test_2016.csv, corpus.train.txt, x.dev.
-
-  The name begins with the split as a word, so that "Devil in the White City.txt" is none, or has it between dots.
-  """
-  name = os.path.basename(path).lower()
-  for split, words in _SPLIT_NAMES:
-    if re.match(rf'(?:{words})(?![^\W\d_])', name):
-      return split
-  parts = name.split('.')[1:]
-  return next((split for split, words in _SPLIT_NAMES if any(re.fullmatch(words, part) for part in parts)), '')
 
 
 def held_out_splits(splits: Collection[str], fraction: float) -> list[str]:

@@ -20,12 +20,14 @@ class PairConfig(base.TextConfig):
     source: language of the first document of a pair.
     target: language of the second one.
     pattern: parallel_files: directory or table with the user's text.
+    split_names: parallel_files: see `split_files.find_splits`.
     split_fraction: parallel_files: share of the training pairs to hold out for each of `files.held_out_splits`.
   """
 
   source: str = 'en'
   target: str = 'de'
   pattern: str = ''
+  split_names: str = 'words'
   split_fraction: float = 0.05
 
 

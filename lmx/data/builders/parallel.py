@@ -14,14 +14,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 from lmx import documents
-from lmx.data.builders import files
+from lmx.data.builders import split_files
 from lmx.errors import InputError, InputWarning
 
 Files = tuple[str, ...]  # one file per side, or one table with both
 Paths = dict[str, list[Files]]  # split -> its files, in order
 Pair = tuple[str, str, str]  # name, source, target
 _SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE)
-_TABLES = ('.tsv', '.tsv.gz')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,36 +119,35 @@ def _side(stem: str, side: str) -> str | None:
   return next((name for name in names if os.path.isfile(name)), None)
 
 
-def find_own(pattern: str, sides: Sequence[str]) -> Paths:
+def find_own(pattern: str, sides: Sequence[str], names: str = 'words') -> Paths:
   """Return the user's files by split: train*, valid* (dev*, val*) and test* with the two suffixes, or tables.
 
   Args:
-    pattern: a directory, or a table (.tsv, .tsv.gz) of source and target.
+    pattern: a directory, or a table (.tsv, also compressed) of source and target.
     sides: suffixes of the files of the source and of the target, such as 'en' and 'de'.
+    names: see `split_files.find_splits`.
 
   Raises:
     InputError: there are no such files, a file has no counterpart, or several files are for one held-out split.
   """
-  if os.path.isfile(pattern) and pattern.endswith(_TABLES):
+  tables = split_files.with_compression(['.tsv'], names)
+  if os.path.isfile(pattern) and pattern.lower().endswith(tables):
+    documents.check_regular(pattern)
     return {'train': [(pattern,)]}
   if not os.path.isdir(pattern):
     raise InputError(f'data set parallel_files: {pattern or "data.manual_dir"} is neither a directory nor a .tsv file')
-  names = [os.path.join(pattern, name) for name in documents.list_names(pattern)]
-  by_stem = [{_stem(path, side): path for path in names if _stem(path, side)} for side in sides]
-  for own, other, side in zip(by_stem, by_stem[::-1], sides[::-1], strict=True):
-    if unmatched := sorted(own.keys() - other.keys()):
-      raise InputError(
-        f'{own[unmatched[0]]}: got no {os.path.basename(unmatched[0])}.{side} in its directory; expected both files'
-      )
-  groups: list[Files] = [(by_stem[0][stem], by_stem[1][stem]) for stem in sorted(by_stem[0])]
-  groups = groups or [(path,) for path in names if path.endswith(_TABLES)]
-  if not groups:
-    suffixes = sorted({path.removesuffix('.gz').rpartition('.')[2] for path in names if os.path.isfile(path)})
-    raise InputError(
-      f'{pattern}: got files with the suffixes {", ".join(suffixes) or "none"}; expected *.{sides[0]} and '
-      f'*.{sides[1]}, or .tsv; set data.source and data.target to the two suffixes'
+  endings = [split_files.with_compression([f'.{side.lower()}'], names) for side in sides]
+  expected = f'*.{sides[0]} and *.{sides[1]}, or .tsv; set data.source and data.target to the two suffixes'
+  every = (*endings[0], *endings[1], *tables)
+  found = split_files.find_splits(pattern, every, f'pair of files; expected {expected}', names, apart=True)
+  splits: Paths = {split: _pairs(paths, sides, endings, names) for split, paths in found.items()}
+  if any(splits.values()):
+    split_files.warn_passed(
+      pattern, [path for paths in found.values() for path in paths if path.lower().endswith(tables)]
     )
-  splits = files.by_split(pattern, groups, lambda paths: paths[0])
+    splits = {split: groups for split, groups in splits.items() if groups}
+  else:
+    splits = {split: [(path,) for path in paths] for split, paths in found.items()}
   for split, several in splits.items():
     if split != 'train' and len(several) > 1:
       raise InputError(
@@ -161,9 +159,19 @@ def find_own(pattern: str, sides: Sequence[str]) -> Paths:
   return splits
 
 
-def _stem(path: str, side: str) -> str:
-  plain = path.removesuffix('.gz')
-  return plain.removesuffix('.' + side) if plain.endswith('.' + side) else ''
+def _pairs(paths: Sequence[str], sides: Sequence[str], endings: Sequence[tuple[str, ...]], names: str) -> list[Files]:
+  """Return the files of the two languages with one stem, sorted by it. Raises InputError if one has no counterpart."""
+  by_stem: list[dict[str, str]] = [{}, {}]
+  for path in paths:
+    for one_side, ends in zip(by_stem, endings, strict=True):
+      if ending := max((end for end in ends if path.lower().endswith(end)), key=len, default=''):
+        one_side[path[: -len(ending)]] = path
+  for own, other, side in zip(by_stem, by_stem[::-1], sides[::-1], strict=True):
+    if unmatched := sorted(own.keys() - other.keys()):
+      raise InputError(
+        f'{own[unmatched[0]]}: got no {os.path.basename(unmatched[0])}.{side} in its directory; expected both files'
+      )
+  return [(by_stem[0][stem], by_stem[1][stem]) for stem in sorted(by_stem[0], key=split_files.order(names))]
 
 
 def read(paths: Sequence[Files], sides: Sequence[str], *, drop: bool) -> Iterator[Pair]:

@@ -18,9 +18,11 @@ class QuestionConfig(base.TextConfig):
 
   Attributes:
     pattern: squad_files: directory with the user's files.
+    split_names: squad_files: see `split_files.find_splits`.
   """
 
   pattern: str = ''
+  split_names: str = 'words'
 
 
 class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
@@ -54,7 +56,7 @@ class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore
     raise InputError(f'data set {self.name} is not downloaded: set data.manual_dir to the directory of its files')
 
   def find_files(self, directory: str) -> Any:
-    return questions.find(self.name, self.builder_config.pattern or directory)
+    return questions.find(self.name, self.builder_config.pattern or directory, self.builder_config.split_names)
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)

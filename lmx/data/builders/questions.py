@@ -1,7 +1,7 @@
 """Questions on passages whose answers are spans of the passage: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
 
 Supported are the published JSON ({"data": [{"title", "paragraphs": [...]}]}) and JSON lines, one paragraph per line,
-each also as .gz. A paragraph is
+each also compressed. A paragraph is
 {"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}], "is_impossible"}]}.
 No TFDS is imported here, so a complete token cache can be found without it.
 """
@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lmx import documents
-from lmx.data.builders import files
+from lmx.data.builders import files, split_files
 from lmx.errors import InputError
 
 LAYOUTS = {
   'squad': files.Layout(('', 'squad'), {'train': ('train-v1.1.json',), 'valid': ('dev-v1.1.json',)}),
   'squad2': files.Layout(('', 'squad2', 'squad'), {'train': ('train-v2.0.json',), 'valid': ('dev-v2.0.json',)}),
 }
-ENDINGS = ('.json', '.jsonl', '.json.gz', '.jsonl.gz')
+ENDINGS = ('.json', '.jsonl')
 PUBLISHED = {'squad': {'train': 87_599, 'valid': 10_570}, 'squad2': {'train': 130_319, 'valid': 11_873}}
 
 
@@ -110,7 +110,7 @@ def _check(question: Question, where: str, seen: set[str]) -> None:
 
 def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
   """Yield (position in the file, paragraph) of each paragraph."""
-  if path.removesuffix('.gz').endswith('.jsonl'):
+  if documents.ending(path) == '.jsonl':
     yield from ((f'{path}, line {number}', paragraph) for number, paragraph in documents.read_json_lines(path))
     return
   for i, article in enumerate(documents.field(documents.read_json(path), 'data', list, path), 1):
@@ -118,19 +118,26 @@ def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
       yield f'{path}, article {i}, paragraph {j}', paragraph
 
 
-def find(name: str, directory: str) -> dict[str, list[str]]:
-  """Return {split: files}: published names for 'squad' and 'squad2', else the directory's files by their names."""
+def find(name: str, directory: str, names: str = 'words') -> dict[str, list[str]]:
+  """Return {split: files}: published names for 'squad' and 'squad2', else the directory's files by their names.
+
+  Args:
+    name: the data set.
+    directory: the user's directory.
+    names: see `split_files.find_splits`.
+  """
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
   if name in LAYOUTS:
     layout = LAYOUTS[name]
     for folder in layout.folders:
-      paths = {part: files._first(os.path.join(directory, folder), names) for part, names in layout.names.items()}
+      paths = {part: files.first(os.path.join(directory, folder), names) for part, names in layout.names.items()}
       if paths['train']:
         return {part: [path] for part, path in paths.items() if path}
     raise InputError(f'data set {name}: {directory} does not hold {layout.names["train"][0]} (also as .gz)')
-  found = [os.path.join(directory, base) for base in documents.list_names(directory) if base.lower().endswith(ENDINGS)]
-  splits = files.by_split(directory, found, lambda path: path)
+  endings = split_files.with_compression(ENDINGS, names)
+  expected = split_files.describe(ENDINGS)
+  splits = split_files.find_splits(directory, endings, f'file of questions; expected {expected}', names)
   if 'train' not in splits:
-    raise InputError(f'data set {name}: {directory} has no training file ({", ".join("*" + end for end in ENDINGS)})')
+    raise InputError(f'data set {name}: {directory} has no training file; expected {expected}')
   return splits

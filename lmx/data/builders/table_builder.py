@@ -20,6 +20,7 @@ class TableConfig(base.TextConfig):
   Attributes:
     table: name in `tables.TABLES`; '' for a user table, which the other fields describe.
     pattern: table_files: directory or files.
+    split_names: table_files: see `split_files.find_splits`.
     texts: table_files: columns of the texts.
     label: table_files: column of the label.
     scores: table_files: True if labels are numbers on a scale.
@@ -28,6 +29,7 @@ class TableConfig(base.TextConfig):
 
   table: str = ''
   pattern: str = ''
+  split_names: str = 'words'
   texts: tuple[str, ...] = ('text',)
   label: str = 'label'
   scores: bool = False
@@ -122,7 +124,9 @@ class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
         yield f'{os.path.basename(path)}:{name}', texts, label
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
-    return tables.find_own(self.builder_config.pattern or os.fspath(dl_manager.manual_dir))
+    return tables.find_own(
+      self.builder_config.pattern or os.fspath(dl_manager.manual_dir), self.builder_config.split_names
+    )
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lmx import documents
-from lmx.data.builders import cells, cloze, files
+from lmx.data.builders import cells, cloze, files, split_files
 from lmx.errors import InputError, nearest
 
 Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
@@ -89,7 +89,11 @@ def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
 def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
   """Yield the questions of RACE: a JSON file per passage, in the folders middle and high, or in `path` itself."""
   levels = [os.path.join(path, level) for level in ('middle', 'high')]
-  folders = [path] if os.path.basename(path) in ('middle', 'high') else [one for one in levels if os.path.isdir(one)]
+  folders = (
+    [path]
+    if os.path.basename(path.rstrip(os.sep)) in ('middle', 'high')
+    else [one for one in levels if os.path.isdir(one)]
+  )
   names = [os.path.join(folder, name) for folder in folders for name in documents.list_names(folder)]
   number = 0
   for name in names:
@@ -140,7 +144,7 @@ def _race(texts: tuple[tuple[str, ...], ...], level: str = 'all') -> Table:
     prepare=_race_row,
     folders=('', 'RACE', 'race'),
     rows=dict(zip(('train', 'valid', 'test'), _RACE_ROWS[level], strict=True)),
-    files={split: (name + below,) for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
+    files={split: (f'{name}{below}/',) for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
   )
 
 
@@ -362,25 +366,17 @@ def find(name: str, directory: str) -> dict[str, str]:
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
   for folder in table.folders:
-    paths = {split: _first(os.path.join(directory, folder), names) for split, names in table.files.items()}
+    paths = {split: files.first(os.path.join(directory, folder), names) for split, names in table.files.items()}
     if paths[table.needed]:
       return {split: path for split, path in paths.items() if path}
   wanted = ' or '.join(os.path.join(folder, table.files[table.needed][0]) for folder in table.folders)
   raise InputError(f'data set {name}: {directory} does not hold {wanted} (each also as .gz)')
 
 
-def _first(folder: str, names: tuple[str, ...]) -> str | None:
-  paths = (os.path.join(folder, name + suffix) for name in names for suffix in ('', '.gz'))
-  return next((path for path in paths if os.path.exists(path)), None)
-
-
-def find_own(pattern: str) -> dict[str, list[str]]:
-  """Return {split: the user's tables}; `pattern` is a directory, a file, a glob, or several separated by commas.
-
-  Files are assigned to splits by name, see `files.by_split`.
-  """
-  ends = tuple(end + suffix for end in cells.ENDINGS for suffix in ('', '.gz'))
-  splits = files.find_splits(pattern, ends, f'table; expected {", ".join("*" + end for end in ends)}')
+def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:
+  """Return {split: the user's tables}; `pattern` and `names` are those of `split_files.find_splits`."""
+  endings = split_files.with_compression(cells.ENDINGS, names)
+  splits = split_files.find_splits(pattern, endings, f'table; expected {split_files.describe(cells.ENDINGS)}', names)
   if not splits:
     raise InputError('data set table_files: set data.manual_dir to a directory or to tables')
   if 'train' not in splits:

@@ -17,7 +17,8 @@ class Builder(pairs.PairBuilder):
   """Pairs in the order of the files' names; splits without a file are held out of the training pairs."""
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
-    return parallel.find_own(self.builder_config.pattern or os.fspath(dl_manager.manual_dir), self.sides)
+    pattern = self.builder_config.pattern or os.fspath(dl_manager.manual_dir)
+    return parallel.find_own(pattern, self.sides, self.builder_config.split_names)
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths, fraction = self._paths(dl_manager), self.builder_config.split_fraction

@@ -1,0 +1,179 @@
+"""Files of a folder, and the splits that they belong to."""
+
+import os
+import socket
+
+import pytest
+
+from lmx.config import resolve
+from lmx.data import sources
+from lmx.data.builders import files, parallel, questions, split_files, tables
+from lmx.errors import InputError, InputWarning
+from tests.config.resolve_test import SMALL
+
+TEXT = 'text_files'
+
+
+def write(root, *names, text='text\n'):
+  for name in names:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+
+
+def found(paths_of, root):
+  return {split: [os.path.relpath(path, root) for path in paths] for split, paths in paths_of.items()}
+
+
+@pytest.mark.parametrize(
+  ('name', 'split'),
+  [
+    ('reviews_test.csv', 'test'),
+    ('reviews-dev.csv', 'valid'),
+    ('corpus.train.txt.gz', 'train'),
+    ('books.train', 'train'),
+    ('testset.txt', 'test'),
+    ('Acid Test Results.txt', ''),
+    ('electronics.csv', ''),
+    ('latest.txt', ''),
+  ],
+)
+def test_a_split_is_a_word_at_an_end_of_the_name(name, split):
+  assert split_files.named_split(f'test/{name}') == split
+
+
+def test_folders_named_as_splits_give_the_split_of_their_files(tmp_path):
+  write(tmp_path, 'train/b.txt', 'train/a10.TXT', 'train/a2.txt', 'dev/x.txt', 'test/x.train', 'Test/../test/notes.pdf')
+  with pytest.raises(InputError, match='x.train: got a file named as the train split in a folder named as the test'):
+    files.find_texts(str(tmp_path))
+  (tmp_path / 'test/x.train').rename(tmp_path / 'test/y.txt')
+  with pytest.warns(InputWarning, match='not read as data: notes.pdf'):
+    paths_of = files.find_texts(str(tmp_path))
+  assert found(paths_of, tmp_path) == {
+    'train': ['train/a2.txt', 'train/a10.TXT', 'train/b.txt'],
+    'valid': ['dev/x.txt'],
+    'test': ['test/y.txt'],
+  }
+  write(tmp_path, 'valid.txt')
+  with pytest.raises(InputError, match='both named as the valid split'):
+    files.find_texts(str(tmp_path))
+
+
+def test_a_folder_that_a_pattern_matches_gives_the_split(tmp_path):
+  write(tmp_path, 'train/0.txt', 'test/0.txt')
+  assert found(files.find_texts(f'{tmp_path}/*/*.txt'), tmp_path) == {'train': ['train/0.txt'], 'test': ['test/0.txt']}
+  # The name of the given folder says nothing: a user may work in ~/test.
+  assert found(files.find_texts(f'{tmp_path}/test/*.txt'), tmp_path) == {'train': ['test/0.txt']}
+
+
+def test_a_folder_with_the_ending_of_a_file_is_no_file(tmp_path):
+  write(tmp_path, 'a.txt', 'x.txt/y.txt')
+  with pytest.warns(InputWarning, match='not read as data: x.txt/;'):
+    assert found(files.find_texts(str(tmp_path)), tmp_path) == {'train': ['a.txt']}
+
+
+def test_without_data_the_folders_that_have_some_are_named(tmp_path):
+  write(tmp_path, 'data/en/a.txt', 'logo.png')
+  with pytest.raises(InputError, match='got no text file, but data/, logo.png; expected'):
+    files.find_texts(str(tmp_path))
+
+
+def test_shards_are_complete_and_in_the_order_of_their_numbers(tmp_path):
+  names = [f'train-{i}-of-11.jsonl' for i in range(11)]
+  write(tmp_path, *names, text='{"text": "a", "label": "b"}\n')
+  assert found(tables.find_own(str(tmp_path)), tmp_path) == {'train': names}
+  (tmp_path / names[7]).unlink()
+  for pattern in (str(tmp_path), f'{tmp_path}/*.jsonl'):
+    with pytest.raises(InputError, match='got no train-7-of-11.jsonl; expected all 11 shards'):
+      tables.find_own(pattern)
+  assert len(tables.find_own(','.join(str(tmp_path / name) for name in names if '-7-' not in name))['train']) == 10
+
+
+def test_links_to_no_file_and_special_files_are_refused(tmp_path):
+  write(tmp_path, 'train.txt')
+  (tmp_path / 'valid.txt').symlink_to(tmp_path / 'fetched-later')
+  with pytest.raises(InputError, match='valid.txt: got a link to no file'):
+    files.find_texts(str(tmp_path))
+  (tmp_path / 'valid.txt').unlink()
+  os.mkfifo(tmp_path / 'valid.txt')
+  with pytest.raises(InputError, match='valid.txt: got a pipe; expected a file'):
+    files.find_texts(str(tmp_path))
+  (tmp_path / 'train.txt').unlink()
+  (tmp_path / 'train.txt').symlink_to('/dev/zero')
+  for dataset in ('text_files', 'parallel_files'):
+    with pytest.raises(InputError, match='got a device'):
+      find = parallel.find_own if dataset == 'parallel_files' else lambda path, _: files.find_texts(path)
+      find(str(tmp_path), ('txt', 'de'))
+  with pytest.raises(InputError, match='got a device'):
+    files.find_texts('/dev/zero')
+
+
+def test_names_with_commas_and_repeated_files(tmp_path):
+  write(tmp_path, 'a, b/train.txt', 'a, b/notes.txt')
+  folder = str(tmp_path / 'a, b')
+  with pytest.warns(InputWarning, match='notes.txt'):
+    assert len(files.find_texts(folder)['train']) == 1
+  os.rename(folder, tmp_path / 'c')
+  both = files.find_texts(f'{tmp_path}/c,{tmp_path}/c/notes.txt,{tmp_path}/./c/train.txt')  # a named file is read
+  assert [os.path.basename(path) for path in both['train']] == ['train.txt', 'notes.txt']
+
+
+def test_tables_questions_and_translations_follow_the_same_names(tmp_path):
+  write(tmp_path / 't', 'train.CSV', 'device_reviews.csv', 'sample_submission.csv', 'test.tsv.xz')
+  with pytest.warns(InputWarning, match='device_reviews.csv, sample_submission.csv'):
+    assert found(tables.find_own(str(tmp_path / 't')), tmp_path / 't') == {
+      'train': ['train.CSV'],
+      'test': ['test.tsv.xz'],
+    }
+  write(tmp_path / 'q', 'train-v1.json', 'developers.json', 'dev.jsonl.zst')
+  with pytest.warns(InputWarning, match='developers.json'):
+    splits = questions.find('squad_files', str(tmp_path / 'q'))
+  assert found(splits, tmp_path / 'q') == {'train': ['train-v1.json'], 'valid': ['dev.jsonl.zst']}
+  write(
+    tmp_path / 'p', *(f'{name}.{side}' for name in ('train-2', 'train-10', 'dev/a', 'test/b') for side in ('en', 'DE'))
+  )
+  write(tmp_path / 'p', 'train.tsv', 'notes.fr')
+  with pytest.warns(InputWarning, match='notes.fr'), pytest.warns(InputWarning, match='train.tsv'):
+    splits = parallel.find_own(str(tmp_path / 'p'), ('en', 'de'))
+  assert found({split: [group[1] for group in groups] for split, groups in splits.items()}, tmp_path / 'p') == {
+    'train': ['train-2.DE', 'train-10.DE'],
+    'valid': ['dev/a.DE'],
+    'test': ['test/b.DE'],
+  }
+
+
+def test_a_run_begun_by_an_earlier_version_keeps_its_files(tmp_path):
+  write(tmp_path, 'train.txt', 'train.txt.gz', 'README.txt', 'Devil in the White City.txt', 'testimonials.txt', 'B.TXT')
+  settings = ['data.dataset=text_files', f'data.manual_dir={tmp_path}', 'data.tokenizer_path=']
+  new = resolve.resolve(SMALL, settings)
+  old = resolve.resolve({**new.to_dict(), 'semantics': {}}, saved=True)
+  assert new.semantics.split_names == 1 and old.data.split_names == 'prefixes'
+  cfg = sources.Config(dataset=TEXT, manual_dir=str(tmp_path), split_names=old.data.split_names)
+  names = {split: [name for name, _ in digests] for split, digests in cfg.identity()['files'].items()}
+  assert names == {
+    'test': ['testimonials.txt'],
+    'train': ['README.txt', 'train.txt', 'train.txt.gz'],
+    'valid': ['Devil in the White City.txt'],
+  }
+  with pytest.raises(InputError, match='data.split_names: got "prefixes" with data set ptb'):
+    sources.Config(dataset='ptb', split_names='prefixes')
+
+
+def test_files_found_by_both_rules_are_one_cache(tmp_path):
+  write(tmp_path, 'train.txt', 'train1.txt', 'valid.txt', 'test.txt')
+  identity = lambda names: sources.Config(dataset=TEXT, manual_dir=str(tmp_path), split_names=names).identity()
+  assert identity('words') == identity('prefixes')
+
+
+def test_a_folder_lists_its_files_by_split(tmp_path):
+  write(tmp_path, *(f'train-{i}.txt' for i in range(7)), 'valid.txt')
+  (note,) = sources.Config(dataset=TEXT, manual_dir=str(tmp_path)).file_notes()
+  names = ', '.join(f'train-{i}.txt' for i in range(5))
+  assert note == f'files of {tmp_path}: train 7 ({names} and 2 more); valid 1 (valid.txt)'
+
+
+def test_a_socket_is_no_file(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)  # the path of a socket is short
+  with socket.socket(socket.AF_UNIX) as server:
+    server.bind('train.txt')
+    with pytest.raises(InputError, match='train.txt: got a socket'):
+      files.find_texts('train.txt')
