@@ -104,7 +104,13 @@ def test_a_classifier_leaves_its_figures_and_confusions(classifier):
   assert found['f1'] == pytest.approx(2 * right / (of_said + truly))
   same, other = found['classes']['same'], found['classes']['other']
   assert same == pytest.approx(
-    {'precision': right / max(of_said, 1), 'recall': right / truly, 'f1': found['f1'], 'count': truly}
+    {
+      'precision': right / max(of_said, 1),
+      'recall': right / truly,
+      'f1': found['f1'],
+      'count': truly,
+      'predicted': of_said,
+    }
   )
   assert other['count'] == counts[0].sum() and found['macro_f1'] == pytest.approx((same['f1'] + other['f1']) / 2)
   assert found['accuracy'] == pytest.approx(np.trace(counts) / 30)

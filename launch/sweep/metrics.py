@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from launch import jobs
@@ -91,24 +91,34 @@ def measure(folder: Any, metric: Metric) -> Measurement:
     known = sorted({k for record in candidates for k, v in record.items() if isinstance(v, float)} - {'seconds'})
     raise InputError(f'the run has no metric "{metric.name}"; it has: {", ".join(known) or "none"}')
   last = metric.final or records.read_setting(folder, 'evaluation', 'which') in ('last', 'average')
-  chosen = with_metric[-1] if last else min(with_metric, key=functools.partial(_score, _ranking(folder)))
+  chosen = with_metric[-1] if last else _best(folder, with_metric)
   value = float(chosen[metric.name])
   if not math.isfinite(value):
     raise InputError(f'the metric "{metric.name}" of the run is {value}')
   return Measurement(value, int(chosen['step']), steps, seconds)
 
 
-def _ranking(folder: Any) -> str:
-  """Return the name of the metric that ranks the validations of a finished run."""
+def _best(folder: Any, validations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+  """Return the validation of a finished run that is best by `train.best_by`.
+
+  Where the headline of the results is no metric of the validations, such as BLEU, that of the evaluated step.
+  """
   name = str(records.read_setting(folder, 'train', 'best_by') or 'loss')
-  if name != 'headline':
-    return name
-  return documents.field(records.read_results(folder), 'metric', str, str(folder / records.RESULTS))
+  step = None
+  if name == 'headline':
+    results = records.read_results(folder)
+    name, step = documents.field(results, 'metric', str, str(folder / records.RESULTS)), results.get('step')
+  if ranked := [record for record in validations if name in record]:
+    return min(ranked, key=functools.partial(_score, name))
+  evaluated = [record for record in validations if record['step'] == step]
+  if not evaluated:
+    raise InputError(f'the validations of the run have no "{name}", by which train.best_by ranks them')
+  return evaluated[-1]
 
 
 def _score(name: str, record: Mapping[str, Any]) -> float:
-  """Return a record's metric, lower being better, infinity for NaN and without the metric."""
-  value = direction.lower_is_better(name, float(record.get(name, math.nan)))
+  """Return a record's metric, lower being better, infinity for NaN."""
+  value = direction.lower_is_better(name, float(record[name]))
   return math.inf if math.isnan(value) else value
 
 

@@ -149,6 +149,7 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
   return dict(zip(LABEL, _label(group[0]), strict=True)) | {
     'model': group[0]['model'],
     'metric': metric,
+    **({'positive': group[0]['positive']} if metric == 'f1' and 'positive' in group[0] else {}),
     'runs': len(values),
     'mean': statistics.fmean(values),
     'deviation': deviation,
@@ -199,12 +200,13 @@ def _curve(result: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-  width, wide = max(len(row['name']) for row in rows), max(14, *(len(row['metric']) for row in rows))
+  metrics = [f'{row["metric"]} of {row["positive"]}' if 'positive' in row else row['metric'] for row in rows]
+  width, wide = max(len(row['name']) for row in rows), max(14, *map(len, metrics))
   lines = [f'{"":{width}}  {"metric":{wide}} {"runs":>4} {"mean":>10} {"sd":>8} {"se":>8} {"min":>10} {"max":>10}']
-  for row in rows:
+  for row, metric in zip(rows, metrics, strict=True):
     spread = [f'{"":8}' if row[key] is None else f'{row[key]:8.3f}' for key in ('deviation', 'error')]
     lines.append(
-      f'{row["name"]:{width}}  {row["metric"]:{wide}} {row["runs"]:4} {row["mean"]:10.3f} {" ".join(spread)} '
+      f'{row["name"]:{width}}  {metric:{wide}} {row["runs"]:4} {row["mean"]:10.3f} {" ".join(spread)} '
       f'{row["least"]:10.3f} {row["greatest"]:10.3f}  {row["model"]}, {row["dataset"]}/{row["split"]}'
     )
     if row['same_seed']:

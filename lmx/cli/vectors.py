@@ -102,7 +102,8 @@ def _analogies(vectors: Any, path: str, restrict: int) -> dict[str, Any]:
 def _similarity(vectors: Any, paths: list[str]) -> dict[str, Any]:
   from lmx.metrics import embeddings
 
-  return {path: vectors.similarity(embeddings.read_judgements(path))._asdict() for path in paths}
+  found = {path: vectors.similarity(embeddings.read_judgements(path)) for path in paths}
+  return {path: one._asdict() | ({'spearman': None} if math.isnan(one.spearman) else {}) for path, one in found.items()}
 
 
 def _lines(results: dict[str, Any]) -> list[str]:
@@ -115,7 +116,8 @@ def _lines(results: dict[str, Any]) -> list[str]:
       lines.append(f'  {kind:30} ' + (f'{analogies[kind]:6.1%}' if analogies[kind] is not None else '     -'))
     lines.append(f'  ({analogies["restrict"]:,} most frequent words; {analogies["skipped"]:,} questions skipped)')
   for path, row in results.get('similarity', {}).items():
-    lines.append(f'  {path}: Spearman {row["spearman"]:.3f} over {row["pairs"]:,} pairs, {row["skipped"]:,} skipped')
+    spearman = '- (undefined)' if row['spearman'] is None else f'{row["spearman"]:.3f}'
+    lines.append(f'  {path}: Spearman {spearman} over {row["pairs"]:,} pairs, {row["skipped"]:,} skipped')
   for word, near in results.get('nearest', {}).items():
     lines.append(f'  {word}: ' + ', '.join(f'{other} {score:.2f}' for other, score in near))
   return lines + [f'  wrote {results[key]}' for key in ('written', 'drawn') if key in results]

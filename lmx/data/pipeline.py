@@ -51,7 +51,7 @@ class Config(corpora.Config):
     train_documents: largest number of documents (rows, pairs) to train on, the same ones in every run; 0 is no limit.
       The validation and test splits stay whole, as in few-shot learning.
     fraction: share of the documents of every split that is used, the same ones in every run. Below 1 there are no
-      metrics per word, character or byte, because these are counted for whole splits only.
+      metrics per character or byte, and per word only if words are tokens: the others are counted for whole splits.
     batch_size: rows of the global batch, over all devices and hosts ('translation' can count tokens instead). Rows of
       weight 0 are added where the devices (times `optim.accumulate`) do not share them evenly.
     eval_batch_size: the same in evaluation; 0 is batch_size. 1 with 'streams' is the protocol of most papers.

@@ -31,8 +31,8 @@ def view(
       stay whole.
     fraction: share of the documents (rows) of each split that is used.
 
-  A split of which only a part is used has no counts of words, characters and bytes: the cache has only those of the
-  whole split.
+  A split of which only a part is used has no counts of characters and bytes, and of words only if they are the tokens:
+  the cache has only those of the whole split.
 
   The documents under a smaller `train_documents` or `fraction` are a subset of those under a larger one.
 
@@ -50,7 +50,8 @@ def view(
   if fraction < 1 or train_documents:
     group_size = corpus.manifest.get('texts', 2 if {'sides', 'spans'} & corpus.manifest.keys() else 1)
     limits = {'train': train_documents}
-    splits = {name: _subset(split, fraction, limits.get(name, 0), group_size) for name, split in splits.items()}
+    units = ('tokens', 'words') if corpus.tokenizer.kind == 'words' else ('tokens',)
+    splits = {name: _subset(split, fraction, limits.get(name, 0), group_size, units) for name, split in splits.items()}
   if reverse:
     splits = {name: _reverse(split, corpus.tokenizer.eos_id) for name, split in splits.items()}
   fields = {'reverse': reverse, 'train_splits': list(train_splits), 'fraction': fraction}
@@ -73,8 +74,11 @@ def select_documents(count: int, fraction: float = 1.0, most: int = 0) -> np.nda
   return selected & (numbers <= least[min(most or count, count) - 1])
 
 
-def _subset(split: Split, fraction: float, most: int, group_size: int) -> Split:
-  """Return the documents that `select_documents` selects; each group of `group_size` documents stays whole."""
+def _subset(split: Split, fraction: float, most: int, group_size: int, units: Sequence[str]) -> Split:
+  """Return the documents that `select_documents` selects; each group of `group_size` documents stays whole.
+
+  `units` are the counts that are the number of tokens.
+  """
   selected = np.repeat(select_documents((len(split.offsets) - 1) // group_size, fraction, most), group_size)
   sizes = np.diff(split.offsets)
   tokens = np.asarray(split.tokens)[np.repeat(selected, sizes)]
@@ -87,7 +91,7 @@ def _subset(split: Split, fraction: float, most: int, group_size: int) -> Split:
     sentences=None,
     token_labels=None,
     labels=None if split.labels is None else split.labels[selected],
-    counts=counts | {'tokens': len(tokens), 'documents': int(selected.sum())},
+    counts=counts | dict.fromkeys(units, len(tokens)) | {'documents': int(selected.sum())},
   )
 
 

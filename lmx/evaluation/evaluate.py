@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from lmx import objectives
 from lmx.config.schema import Run
 from lmx.data import pipeline
 from lmx.engine import precision, sharding, state, step
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.metrics import by_class, direction, language, ngram, writing_systems
 from lmx.models import registry
 from lmx.reporting import waiting
@@ -136,7 +137,23 @@ def metric_captions(run: Run, manifest: Mapping[str, Any], metrics: Mapping[str,
   title = {'classify': 'accuracy', 'segment': 'iou'}.get(run.objective_name, '')
   classes = enumerate(manifest.get('label_names', ())) if title else ()
   texts = {f'{title}_class_{i}': f'{title} of {label}' for i, label in classes}
+  texts |= {'f1': f'f1 of {positive}'} if (positive := _positive(run, manifest, metrics)) else {}
   return texts | ({'perplexity_per_word': ''} if _is_astronomical(metrics) else {})
+
+
+def _positive(run: Run, manifest: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+  """Return the label of the class whose F1 is among the metrics, '' if there is none."""
+  names = manifest.get('label_names', ())
+  return str(names[run.objective.positive_index]) if run.objective_name == 'classify' and 'f1' in metrics else ''
+
+
+def _warn_undefined(totals: Totals, positive: str, split: str) -> None:
+  """Warn of F1 and Matthews' correlation that are 0 only because the split lacks what they count."""
+  if positive and totals['is_positive'][0] in (0.0, totals['is_positive'][1]):
+    what = f'has {"only rows" if totals["is_positive"][0] else "no row"} of class "{positive}"'
+    warnings.warn(f'f1, matthews: split {split} {what}; undefined values are 0, as in scikit-learn', InputWarning, 2)
+  if not totals.get('spans_true', (1.0, 1.0))[0]:
+    warnings.warn(f'span_f1: split {split} has no spans; undefined values are 0, as in seqeval', InputWarning, 2)
 
 
 def _is_astronomical(metrics: Mapping[str, Any]) -> bool:
@@ -242,6 +259,8 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
     metric = 'bits_per_character'
   if classes := _classes(run, totals, corpus.manifest.get('label_names', ())):
     scores |= {'classes': classes}
+  positive = _positive(run, corpus.manifest, scores)
+  _warn_undefined(totals, positive, split)
   return {
     'name': run.name,
     'model': registry.label(run.model_name, run.variant, run.model),
@@ -249,6 +268,7 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
     'split': split,
     'metric': metric,
     **scores,
+    **({'positive': positive} if positive else {}),
     'tokens_counted': int(totals[first][1]),
     'unit': getattr(objective, 'UNIT', 'tokens'),
     'protocol': describe_protocol(run, batches) + _unspaced_note(run, counts, corpus.split(split).counts),

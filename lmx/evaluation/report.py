@@ -202,14 +202,15 @@ def summary(metrics: Mapping[str, Any]) -> str:
     if metric in other:
       rows.append((label.format(**other), other[metric]))
   counted = f'{metrics["tokens_counted"]:,} {metrics["unit"]}'
-  title = f'{metric.replace("_", " ")} on {metrics["dataset"]}/{metrics["split"]} ({counted})'
+  of_class = {'f1': f' of {metrics["positive"]}'} if 'positive' in metrics else {}
+  title = f'{metric.replace("_", " ")}{of_class.get(metric, "")} on {metrics["dataset"]}/{metrics["split"]} ({counted})'
   fraction = metric == 'bits_per_character' or metric in _CORRELATIONS and 'questions' not in metrics
   form = '12.2%' if metric == 'accuracy' else '12,.3f' if fraction else '12,.2f'
   lines = [title, *(f'  {label:24} {value:{form}}' for label, value in rows)]
   for name in (*_SHOWN, *(name for name in metrics if '_per_sequence_at_' in name or name.startswith(_SERIES))):
     if name in metrics and name != metric:
       text = f'{metrics[name]:12.1%}' if name.endswith('accuracy') else f'{metrics[name]:12,.3f}'
-      lines.append(f'  {name.replace("_", " "):24} {text}')
+      lines.append(f'  {name.replace("_", " ") + of_class.get(name, ""):24} {text}')
   lines += translation.summary(metrics) if 'bleu' in metrics else []
   lines += by_class.lines(metrics['classes']) if 'classes' in metrics else []
   answered = [name for name in _ANSWERS if name in metrics and 'questions' in metrics]

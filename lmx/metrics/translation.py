@@ -348,9 +348,9 @@ def compute_metrics(
       result = tokenised_bleu(hypotheses, references, language=sides[1], **options)
       metrics |= {f'bleu_{name}': result.score, f'bleu_{name}_signature': result.signature}
   if len(sources):
-    score = functools.partial(measure, lower_case=lower_case)
+    measure_range = functools.partial(measure, lower_case=lower_case)
     lengths, unit = source_lengths(sources, sides[0])
-    metrics['bleu_by_length'] = bleu_by_length(hypotheses, references, lengths, score=score, unit=unit)
+    metrics['bleu_by_length'] = bleu_by_length(hypotheses, references, lengths, score=measure_range, unit=unit)
   return metrics
 
 

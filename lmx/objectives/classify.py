@@ -2,7 +2,7 @@
 
 softmax over the logits of the classes (Howard and Ruder 2018, section 3.3; Devlin et al. 2019, section 4.1; Radford et
 al. 2018, equations 3 to 5). With two classes, F1 of the `positive` one and Matthews' correlation (Matthews 1975) are
-computed too, as for GLUE's MRPC, QQP and CoLA.
+computed too, as for GLUE's MRPC, QQP and CoLA. Both are 0 where they are undefined, as in scikit-learn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Config(rows.Config):
   Attributes:
     classes: number of classes; 0 takes it from the data set's labels.
     metric: headline metric, one of METRICS.
-    positive: the class whose F1 is computed, of two; '' is the second.
+    positive: the class whose F1 is computed, of two; '' is the second by the alphabet. The metric's line names it.
     positive_index: its index, from the data set's labels.
   """
 

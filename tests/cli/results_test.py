@@ -47,6 +47,12 @@ def test_means_and_spreads_of_seeds(tmp_path, capsys):
   assert f'{2 * np.mean(values):.3f}' in capsys.readouterr().out
 
 
+def test_f1_names_its_class(tmp_path, capsys):
+  runs = [put(tmp_path / f'a{i}', i, 0.5, metric='f1', f1=0.25, positive='duplicate') for i in range(2)]
+  assert rows_of(tmp_path, *runs)[0]['positive'] == 'duplicate'
+  assert ' f1 of duplicate ' in capsys.readouterr().out
+
+
 def test_a_correlation_with_constant_predictions_is_shown_as_nan(tmp_path, capsys):
   runs = [put(tmp_path / 'a', 0, 'NaN'), put(tmp_path / 'b', 1, 'Infinity'), put(tmp_path / 'c', 2, 0.5)]
   for some in (runs[:1], runs):

@@ -73,6 +73,10 @@ def test_figures_words_and_files(workdir, tmp_path, capsys):
   assert found['similarity'][f'{tmp_path}/s.tsv']['pairs'] == 2
   assert len(found['nearest']['list']) == len(found['nearest']['list,lists,file']) == 3
   assert (tmp_path / 'map.png').read_bytes()[:4] == b'\x89PNG'
+  (tmp_path / 's.tsv').write_text('list\tqwxyz\t9\nfile\tfiles\t8\n')  # one pair is known, and has no correlation
+  options = (f'--vectors={tmp_path}/v.bin', f'--similarity={tmp_path}/s.tsv')
+  assert 'Spearman - (undefined) over 1 pairs, 1 skipped' in command(capsys, *options)[1]
+  assert json.loads(command(capsys, *options, '--json')[1])['similarity'][f'{tmp_path}/s.tsv']['spearman'] is None
   words, table = word2vec.read(str(tmp_path / 'v.bin'))
   assert len(words) == found['words'] and table.shape[1] == found['width'] and np.isfinite(table).all()
   assert '<unk>' not in words and ',' not in words  # the run reads words only

@@ -74,13 +74,18 @@ def test_a_part_is_the_same_part_always():
     pipeline.Config(fraction=0.0)
 
 
-def test_part_of_a_split_has_no_counts_of_words():
-  made = corpus()
+@pytest.mark.parametrize('kind', ['words', 'characters'])
+def test_part_of_a_split_has_no_counts_of_text(kind):
+  tokenizer = build.train(kind, [text for texts in TEXTS.values() for text in texts])
+  made = corpora.Corpus.from_texts(TEXTS, tokenizer, labels=LABELS)
   part, whole = transforms.view(made, fraction=0.2), transforms.view(made, train_documents=10**6)
   for name, split in made.splits.items():
     used = len(part.splits[name].offsets) - 1
     if used < len(split.offsets) - 1:
-      assert part.splits[name].counts == {'tokens': len(part.splits[name].tokens), 'documents': used}
+      size = len(part.splits[name].tokens)
+      assert part.splits[name].counts == {'tokens': size, 'documents': used} | (
+        {'words': size} if kind == 'words' else {}
+      )
     assert whole.splits[name].counts == split.counts
 
 

@@ -22,7 +22,7 @@ from lmx.errors import InputWarning
 from lmx.evaluation import evaluate
 from lmx.metrics import language
 from lmx.models import registry
-from lmx.objectives import regress, rows
+from lmx.objectives import classify, regress, rows
 
 CONFIG = regress.Config(bptt=0)
 
@@ -92,6 +92,18 @@ def test_classes_are_shown_by_their_labels():
   run.objective_name = 'segment'
   assert evaluate.metric_captions(run, manifest, {}) == {'iou_class_0': 'iou of World', 'iou_class_1': 'iou of Sports'}
   assert evaluate.metric_captions(types.SimpleNamespace(objective_name='causal_lm'), manifest, {}) == {}
+
+
+@pytest.mark.parametrize(('positives', 'message'), [(0, 'has no row of class "b"'), (4, 'has only rows of class "b"')])
+def test_f1_names_its_class_and_is_warned_of_where_undefined(positives, message):
+  objective = classify.Config(classes=2, positive_index=1)
+  run = types.SimpleNamespace(objective_name='classify', objective=objective)
+  assert evaluate.metric_captions(run, {'label_names': ['a', 'b']}, {'f1': 0.0})['f1'] == 'f1 of b'
+  totals = {'is_positive': (float(positives), 4.0)}
+  with pytest.warns(InputWarning, match=message):
+    evaluate._warn_undefined(totals, 'b', 'test')
+  with pytest.warns(InputWarning, match='split test has no spans'):
+    evaluate._warn_undefined({'spans_true': (0.0, 1.0)}, '', 'test')
 
 
 def test_an_astronomical_perplexity_per_word_is_not_shown():

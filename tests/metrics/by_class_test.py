@@ -12,10 +12,17 @@ NUMBERS = {'cat': (2, 4, 8), 'dog': (0, 0, 3), 'cow': (0, 2, 0), 'elk': (0, 0, 0
 
 def test_examples():
   table = by_class.table(NUMBERS)
-  assert table['cat'] == {'precision': 0.5, 'recall': 0.25, 'f1': pytest.approx(1 / 3), 'count': 8}
-  assert table['dog'] == table['cow'] | {'count': 3} == {'precision': 0, 'recall': 0, 'f1': 0, 'count': 3}
+  assert table['cat'] == {'precision': 0.5, 'recall': 0.25, 'f1': pytest.approx(1 / 3), 'count': 8, 'predicted': 4}
+  assert table['dog'] == {'precision': 0, 'recall': 0, 'f1': 0, 'count': 3, 'predicted': 0}
+  assert table['cow'] == table['dog'] | {'count': 0, 'predicted': 2}
   assert by_class.macro_f1({name: table[name] for name in ('cat', 'dog', 'elk')}) == pytest.approx(1 / 6)
-  head, cat, *_ = by_class.lines(table)
+  assert by_class.macro_f1(table) == pytest.approx(1 / 9)  # cow is predicted, elk is neither true nor predicted
+  head, cat, dog, cow, elk = by_class.lines(table)
+  assert [line.split()[1:4] for line in (dog, cow, elk)] == [
+    ['-', '0.0%', '0.0%'],
+    ['0.0%', '-', '0.0%'],
+    ['-', '-', '-'],
+  ]
   assert head.split() == ['class', 'precision', 'recall', 'F1', 'count']
   assert cat.split() == ['cat', '50.0%', '25.0%', '33.3%', '8'] and len(head) == len(cat)
 
@@ -31,5 +38,5 @@ def test_scores_are_those_of_scikit_learn():
   theirs = metrics.classification_report(true, predicted, output_dict=True, zero_division=0)
   ours = by_class.table(counts)
   for name, one in ours.items():
-    assert [one['precision'], one['recall'], one['f1'], one['count']] == pytest.approx([*theirs[name].values()])
+    assert [one[key] for key in ('precision', 'recall', 'f1', 'count')] == pytest.approx([*theirs[name].values()])
   assert by_class.macro_f1(ours) == pytest.approx(theirs['macro avg']['f1-score'])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from lmx.metrics import by_class
 from lmx.reporting.html_report import charts, markup
 from lmx.reporting.html_report.markup import Markup, tag
 
@@ -131,7 +132,8 @@ def _metrics(report: Report) -> Markup:
   rows = []
   for name in names:
     cells = [column.get(name) for column in columns.values()]
-    rows.append([markup.words(name), *(number(x, name) if _is_number(x) else Markup('') for x in cells)])
+    of_class = f' of {values["positive"]}' if name == 'f1' and 'positive' in values else ''
+    rows.append([markup.words(name) + of_class, *(number(x, name) if _is_number(x) else Markup('') for x in cells)])
   return table(['metric', *columns], rows, 'numbers', strong=0)
 
 
@@ -189,10 +191,11 @@ def _classes(classes: Mapping[str, Mapping[str, Any]]) -> Markup:
   """Return precision, recall and F1 of each class; the bars are the shares."""
   rows = []
   for name, one in classes.items():
-    bars = [
-      tag('td', number(one[key], 'f1 of a class' if key == 'f1' else key), cls='bar', style=f'--s:{one[key]:.3f}')
-      for key in ('precision', 'recall', 'f1')
-    ]
+    empty = by_class.undefined(one)
+    shown = lambda key, one=one, empty=empty: (
+      '-' if key in empty else number(one[key], 'f1 of a class' if key == 'f1' else key)
+    )
+    bars = [tag('td', shown(key), cls='bar', style=f'--s:{one[key]:.3f}') for key in ('precision', 'recall', 'f1')]
     rows.append([name, *bars, number(one['count'])])
   return table(['class', 'precision', 'recall', 'F1', 'count'], rows, 'numbers')
 

@@ -51,6 +51,14 @@ def test_the_metric_is_that_of_the_parameters_that_a_run_measures(tmp_path):
   assert measure(tmp_path, Metric.parse('results.bleu')).value == 17.5
 
 
+def test_headline_without_a_validation_is_that_of_the_evaluated_step(tmp_path):
+  records = [{'step': step, 'split': 'valid', 'loss': loss} for step, loss in ((2, 3.0), (4, 1.0), (6, 2.0))]
+  (tmp_path / 'metrics.jsonl').write_text(''.join(json.dumps(record) + '\n' for record in records))
+  (tmp_path / 'config.json').write_text(json.dumps({'train': {'best_by': 'headline'}}))
+  (tmp_path / 'results.json').write_text(json.dumps({'metric': 'bleu', 'bleu': 20.0, 'step': 4}))
+  assert measure(tmp_path, Metric.parse('loss'))[:2] == (1.0, 4)
+
+
 def test_the_progress_of_a_run(tmp_path):
   assert progress(tmp_path) == 'begins'
   lines = [{'step': 5, 'split': 'valid', 'loss': 3.0}, {'step': 1200, 'split': 'train', 'loss': 2.5}]
