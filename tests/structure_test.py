@@ -203,6 +203,13 @@ def test_optional_names_of_parts_exist():
   assert len(asked) > 20 and asked <= defined, asked - defined
 
 
+def test_an_editable_install_is_a_line_of_the_path():
+  """Without `package_dir` setuptools installs an import hook, which Python asks after the folders of sys.path."""
+  setup = configparser.ConfigParser()
+  setup.read(ROOT / 'setup.cfg')
+  assert setup['options']['package_dir'].split() == ['=', '.']
+
+
 def test_an_editable_install_wins_over_the_folder_above_a_clone(tmp_path):
   """`git clone ... lmx` makes a folder lmx, which is an empty namespace package in the folder above it."""
   site = pathlib.Path(sysconfig.get_paths()['purelib'])
