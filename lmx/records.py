@@ -23,7 +23,7 @@ NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # s
 _DEEPEST = 32  # levels of lists and objects
 _LARGEST = 2**63 - 1  # of steps and seeds
 _CHECKPOINT = re.compile(r'step_(\d{1,18})(\.\d+)?')
-_COUNTS = ('step', 'steps', 'seed', 'trigger_step', 'skipped_updates', 'tokens_counted')
+_COUNTS = ('step', 'steps', 'seed', 'skipped_updates', 'tokens_counted')
 _TEXTS = (
   'name',
   'model',
@@ -152,6 +152,8 @@ def read_results_file(path: Any, required: Sequence[str] = ()) -> Record:
     documents.field(results, name, str, where, '')
   for name in set(_COUNTS) & results.keys():
     check_count(results[name], f'{where}: {name}')
+  if results.get('trigger_step') is not None:  # null: the averaging has not begun
+    check_count(results['trigger_step'], f'{where}: trigger_step')
   for name in _SECONDS:
     if documents.field(results, name, float, where, 0.0) < 0:
       raise InputError(f'{where}: {name}: got {results[name]}; expected at least 0')

@@ -147,6 +147,14 @@ def test_strings_of_numbers_that_json_lacks_are_numbers_but_names_stay(good):
   assert math.isnan(found['accuracy']) and found['nested'] == {'x': [-math.inf]} and found['labels'] == ['NaN', 'b']
 
 
+def test_an_averaging_that_has_not_begun_is_no_damage(good):
+  (good / 'results.json').write_text(json.dumps(RESULTS | {'trigger_step': None}))
+  assert records.read_results(good)['trigger_step'] is None
+  (good / 'results.json').write_text(json.dumps(RESULTS | {'trigger_step': '3'}))
+  with pytest.raises(InputError, match='trigger_step: got "3"'):
+    records.read_results(good)
+
+
 def test_the_step_is_the_last_logged_or_saved_one_of_all(good, bad, capsys):
   (bad / 'results.json').unlink()
   (bad / 'checkpoints/step_000000017').mkdir(parents=True)
