@@ -34,6 +34,8 @@ _SHOWN = 60  # characters of a value in a message
 _SPECIAL = {stat.S_IFCHR: 'a device', stat.S_IFBLK: 'a device', stat.S_IFSOCK: 'a socket'}
 _LEFT_BEHIND = re.compile(r'\..*|__macosx|thumbs\.db|desktop\.ini|.*~|#.*#|.*\.sw[op]', re.IGNORECASE | re.DOTALL)
 _REQUIRED = object()
+_NUMBER = re.compile(r'[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?')
+_COMMA = re.compile(r'[+-]?[0-9]+,[0-9]+')
 Part = TypeVar('Part', str, bytes)
 _SURROGATE = re.compile('[\ud800-\udfff]')
 _KINDS = {
@@ -308,6 +310,23 @@ def convert(value: Any, kind: type, where: str) -> Any:
   if isinstance(value, kind) and kind is not float and not (kind is int and isinstance(value, bool)):
     return value
   raise InputError(f'{where}: got {show(value)}; expected {_KINDS[kind]}')
+
+
+def parse_number(text: str, where: str) -> float:
+  """Return the number in a cell of a table or field of a line: ASCII digits with a decimal point, and finite.
+
+  Args:
+    text: the cell; white space around it does not count.
+    where: file, line and column, for messages.
+
+  Raises:
+    InputError: the cell is another text, such as `1,5`, `1_000`, `nan` or digits of another script.
+  """
+  cell = text.strip()
+  if _NUMBER.fullmatch(cell) and math.isfinite(number := float(cell)):
+    return number
+  point = f'; write {cell.replace(",", ".")}' if _COMMA.fullmatch(cell) else ''
+  raise InputError(f'{where}: got {show(cell)}; expected a finite number, such as 1.5{point}')
 
 
 def _is_finite(value: float) -> bool:

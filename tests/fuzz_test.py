@@ -258,7 +258,7 @@ def readers() -> dict[str, Target]:
       2,
     ),
     'binary vectors': Target(
-      lambda folder: word2vec.read(f'{folder}/a.bin'),
+      lambda folder: [*word2vec.rows(f'{folder}/a.bin')],
       {'a.bin': b'2 3\nthe ' + np.arange(3, dtype='<f4').tobytes() + b'\nof ' + np.ones(3, '<f4').tobytes() + b'\n'},
     ),
     'analogies': Target(lambda folder: [*embeddings.read_questions(f'{folder}/a')], {'a': b': x\na b c d\n'}),

@@ -20,7 +20,7 @@ from lmx.errors import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument('--workdir', help='work directory of a run')
-  source.add_argument('--vectors', metavar='FILE', help="vectors in word2vec's text or binary format")
+  source.add_argument('--vectors', metavar='FILE', help='vectors of word2vec, GloVe or fastText, as text or binary')
   parser.add_argument('--which', default='last', help="checkpoint: 'best', 'last' or a step (default %(default)s)")
   parser.add_argument('--analogies', metavar='FILE', help='questions like questions-words.txt')
   parser.add_argument('--similarity', metavar='FILES', help='judgements like WordSim-353, several with commas between')
@@ -78,12 +78,10 @@ def _parse_analogy(text: str) -> list[str]:
 
 
 def _vectors(args: argparse.Namespace) -> Any:
-  if args.vectors:
-    from lmx.interop import word2vec
-    from lmx.metrics.embeddings import Vectors
-
-    return Vectors(*word2vec.read(args.vectors))
   from lmx.prediction import word_vectors
+
+  if args.vectors:
+    return word_vectors.from_file(args.vectors)
   from lmx.runs import restore
 
   return word_vectors.from_run(restore.load(args.workdir, args.which, args.overrides))

@@ -1,4 +1,4 @@
-"""Reader of pre-trained word vectors in text files, for `data.vectors`.
+"""Reader of pre-trained word vectors in text files: `data.vectors`, `train.init_from` and `lmx vectors`.
 
   GloVe      `the 0.418 0.24968 ...`, a word a line; words may contain spaces, as in glove.840B
   word2vec   the same below a line with the number of words and their width, also fastText's .vec and `lmx vectors
@@ -10,7 +10,7 @@ The format is recognised from the content, and each file may be .gz. Fields are 
 is that of the first vector, whose word has no space. Files are streamed: memory holds the vectors that are looked up.
 
 A word is looked up as written, else in lower case, else in lower case with each digit as 0 (numbers of Senna's words;
-from memory). A word that a file repeats has its first vector.
+from memory). A word that a file repeats has its first vector, as in gensim, and the repeated lines are counted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
@@ -26,11 +27,12 @@ import tqdm
 
 from lmx import documents
 from lmx.data import cache
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 RULES = ('as written', 'in lower case', 'in lower case with digits as 0')
 _SENNA = (('embeddings/embeddings.txt', 'hash/words.lst'), ('embeddings.txt', 'words.lst'))
-_COUNTS = re.compile(r'(\d+) (\d+)', re.ASCII)
+_COUNTS = re.compile(r'([0-9]+) ([0-9]+)')
+_DIGITS = 9  # most digits of a count of words or of a width
 _DIGIT = re.compile(r'\d')
 # Finite numbers as GloVe writes most of them: recognised in a quarter of the time that they take to be converted.
 _NUMBERS = re.compile(r'(?:-?[0-9]++\.[0-9]++ )*+-?[0-9]++\.[0-9]++')
@@ -76,6 +78,35 @@ def read(path: str, words: Iterable[str], width: int, field: str = 'model.E') ->
       that is no finite number, no word, or bytes that are not UTF-8. The message names file, line and field.
   """
   return look_up(words, width, lambda wanted: _select(path, wanted, width, field))
+
+
+def read_all(path: str, field: str = 'data.vectors') -> tuple[list[str], np.ndarray]:
+  """Return (words of a file in order, their vectors, float32 `(V, E)`); warn of lines that repeat a word.
+
+  Args:
+    path: see the docstring of this module.
+    field: the option that names it.
+
+  Raises:
+    InputError: as `read` does.
+  """
+  return first_rows(path, ((line.word, _parse(line).tobytes()) for line in _lines(path, field)))
+
+
+def first_rows(path: str, rows: Iterable[tuple[str, bytes]]) -> tuple[list[str], np.ndarray]:
+  """Return (words, vectors) of rows with float32 numbers: of each word the first row; warn of the others."""
+  words: dict[str, int] = {}
+  numbers, repeated = bytearray(), 0
+  for word, row in rows:
+    if word in words:
+      repeated += 1
+      continue
+    words[word] = len(words)
+    numbers += row
+  if repeated:
+    note = f'{path}: got {repeated:,} vectors of words that have one already; the first of each word is taken'
+    warnings.warn(note, InputWarning, stacklevel=2)
+  return list(words), np.frombuffer(numbers, np.float32).reshape(len(words), -1)
 
 
 def look_up(
@@ -124,7 +155,7 @@ def find(path: str, words: Iterable[str]) -> list[str]:
 
 def digest(path: str) -> list[list[str]]:
   """Return [name, SHA-256] of each file of the vectors. Raises InputError if there is none."""
-  return [[os.path.basename(name), cache.sha256(name)] for name in _files(path) if name]
+  return [[os.path.basename(name), cache.sha256(name)] for name in _files(path, 'data.vectors') if name]
 
 
 def _forms(word: str) -> tuple[str, str, str]:
@@ -133,7 +164,7 @@ def _forms(word: str) -> tuple[str, str, str]:
   return word, lower, _DIGIT.sub('0', lower)
 
 
-def _files(path: str) -> tuple[str, str]:
+def _files(path: str, field: str) -> tuple[str, str]:
   """Return (file of the vectors, file of their words; '' if they are in the same one)."""
   given = os.path.expanduser(path)
   if os.path.isfile(given):
@@ -147,12 +178,12 @@ def _files(path: str) -> tuple[str, str]:
     if all(found):
       return found[0], found[1]
   state = 'a directory without embeddings.txt and words.lst' if os.path.isdir(given) else 'which does not exist'
-  raise InputError(f'data.vectors: got {path}, {state}; expected a text of word vectors, or the directory of Senna')
+  raise InputError(f'{field}: got {path}, {state}; expected a text of word vectors, or the directory of Senna')
 
 
-def _lines(path: str) -> Iterator[_Line]:
+def _lines(path: str, field: str = 'data.vectors') -> Iterator[_Line]:
   """Yield the words with their fields, which are counted but not converted. Raises InputError."""
-  vectors, words = _files(path)
+  vectors, words = _files(path, field)
   rows = tqdm.tqdm(
     documents.read_rows(vectors),
     f'reading {os.path.basename(vectors)}',
@@ -171,6 +202,8 @@ def _with_words(rows: Iterable[tuple[int, str]], path: str) -> Iterator[_Line]:
     where = f'{path}, line {number}'
     line = line.replace('\t', ' ').rstrip(' ')
     if number == 1 and (counts := _COUNTS.fullmatch(line)):
+      if max(map(len, counts.groups())) > _DIGITS:
+        raise InputError(f'{where}: got {documents.show(line)}; expected the number of words and their width')
       expected, width = int(counts[1]), int(counts[2])
       continue
     fields = line.count(' ') + 1
@@ -221,7 +254,7 @@ def _parse(line: _Line) -> np.ndarray:
   try:
     with np.errstate(over='ignore'):  # overflow gives infinity, which is refused
       vector_E = np.array(list(map(float, numbers)), np.float32)
-    if np.isfinite(vector_E).all() and '_' not in line.numbers:  # an underscore is no digit here
+    if np.isfinite(vector_E).all() and '_' not in line.numbers and line.numbers.isascii():  # as documents.parse_number
       return vector_E
   except ValueError:
     pass
@@ -232,6 +265,6 @@ def _parse(line: _Line) -> np.ndarray:
 def _is_number(text: str) -> bool:
   """Return True for a number that float32 can represent."""
   try:
-    return '_' not in text and abs(float(text)) <= float(np.finfo(np.float32).max)
-  except ValueError:
+    return abs(documents.parse_number(text, '')) <= float(np.finfo(np.float32).max)
+  except InputError:
     return False

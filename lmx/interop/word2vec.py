@@ -1,4 +1,5 @@
-"""Word vectors in the two formats of word2vec.c, which gensim, fastText and others read too.
+"""Word vectors in the two formats of word2vec.c, which gensim, fastText and others read too: a writer of both, and a
+reader of the binary one. lmx/data/vectors.py reads the text.
 
 Text: a line "V D", then one line per word, the word and its numbers separated by spaces. Binary: the same first
 line, then for each word the word, a space, D little-endian float32 and a line end. Not every writer writes that line
@@ -10,7 +11,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gzip
-import itertools
 import re
 import zlib
 from collections.abc import Collection, Iterator, Sequence
@@ -57,28 +57,17 @@ def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool
     raise InputError(f'cannot write {path}: {error}') from None
 
 
-def read(path: str, *, binary: bool | None = None, limit: int = 0) -> tuple[list[str], np.ndarray]:
-  """Read vectors; return (words, table_VD float32).
-
-  Args:
-    path: the file; gzipped if it ends with .gz.
-    binary: the format; None detects it from the content.
-    limit: number of words to read; 0 reads all, and then every byte must belong to a word.
+def rows(path: str) -> Iterator[tuple[str, bytes]]:
+  """Yield (word, its little-endian float32 numbers) of each row of a file of the binary format; gzipped with .gz.
 
   Raises:
-    InputError: no such file, another format, a word that is empty, not UTF-8 or repeated, a number that is
-      not finite, or more or fewer words than the first line gives; the line is named.
+    InputError: no such file, another format, a word that is empty or not UTF-8, a number that is not finite, or more or
+      fewer words than the first line gives; the word is named.
   """
-  words: dict[str, str] = {}  # word -> its position in the file
-  numbers = bytearray()
   with _reading(path) as file:
-    D, rows = _rows(path, file, binary)
-    for location, word, row in itertools.islice(rows, limit or None):
-      if word in words:
-        raise InputError(f'{path}, {location}: got "{word[:40]}" again, as in {words[word]}; expected each word once')
-      words[word] = location
-      numbers += row
-  return list(words), np.frombuffer(numbers, '<f4').reshape(-1, D)
+    V, D = _head(path, file.readline(_LONGEST))
+    for number, (content, row) in enumerate(_binary_rows(path, file, V, D), 1):
+      yield _decode(content, f'{path}, word {number} of {V}'), row
 
 
 def width_of_binary(path: str) -> int:
@@ -95,12 +84,11 @@ def select(path: str, words: Collection[str]) -> Iterator[tuple[str, np.ndarray]
   """Yield (word, vector float32 `(D,)`) for the rows of some words; the others are verified and not held.
 
   Raises:
-    InputError: see `read`; a word may be repeated here.
+    InputError: see `rows`.
   """
-  with _reading(path) as file:
-    for _, word, row in _rows(path, file, None)[1]:
-      if word in words:
-        yield word, np.frombuffer(row, '<f4')
+  for word, row in rows(path):
+    if word in words:
+      yield word, np.frombuffer(row, '<f4')
 
 
 @contextlib.contextmanager
@@ -111,22 +99,6 @@ def _reading(path: str) -> Iterator[IO[bytes]]:
       yield file
   except (OSError, EOFError, zlib.error) as error:
     raise InputError(f'{path}: cannot be read ({error})') from None
-
-
-def _rows(path: str, file: IO[bytes], binary: bool | None) -> tuple[int, Iterator[tuple[str, str, bytes]]]:
-  """Return (width, (place in the file, word, little-endian float32) of each row). Raises InputError as `read` does."""
-  V, D = _head(path, file.readline())
-  start = file.tell()
-  is_binary = _is_binary(file, D) if binary is None else binary
-  file.seek(start)
-  found = (_binary_rows if is_binary else _text_rows)(path, file, V, D)
-
-  def located() -> Iterator[tuple[str, str, bytes]]:
-    for index, (content, row) in enumerate(found):
-      location = f'word {index + 1} of {V}' if is_binary else f'line {index + 2}'
-      yield location, _decode(content, f'{path}, {location}'), row
-
-  return D, located()
 
 
 def _open(path: str, mode: str) -> IO[bytes]:
@@ -156,59 +128,16 @@ def _head(path: str, line: bytes) -> tuple[int, int]:
 def _is_binary(file: IO[bytes], D: int) -> bool:
   """Return True if the first row is not a word with D numbers, and the bytes after the first line are not text."""
   sample = file.read(max(_SAMPLE, 32 * D))
+  word, *numbers = sample.split(b'\n')[0].rstrip().rsplit(b' ', D)
   try:
-    _text_row(sample.split(b'\n')[0], D)
-    return False
+    if word and len(list(map(float, numbers))) == D:
+      return False
   except ValueError:
     pass
   try:
     return bool(_CONTROL.search(codecs.getincrementaldecoder('utf-8')().decode(sample)))
   except UnicodeDecodeError:
     return True
-
-
-def _text_row(line: bytes, D: int) -> tuple[bytes, bytes]:
-  """Return (word, its numbers as float32); raise ValueError on a fault. A word may contain spaces."""
-  word, *numbers = line.rstrip(b' \t\r\n').rsplit(b' ', D)
-  word = word.strip(b' \t')
-  if len(numbers) < D:
-    raise ValueError(f'got {len(numbers)} numbers; expected a word and {D} numbers')
-  if not word:
-    raise ValueError(f'got an empty word; expected a word and {D} numbers')
-  if b' ' in word and _is_number(word.rpartition(b' ')[2]):
-    raise ValueError(f'got more than {D} numbers after the word; expected {D}, and no word that ends with a number')
-  try:
-    if any(b'_' in number for number in numbers):
-      raise ValueError
-    with np.errstate(over='ignore'):  # overflow gives infinity, which is rejected later
-      return word, np.array(numbers, '<f4').tobytes()
-  except ValueError:
-    wrong = next((number for number in numbers if not _is_number(number)), line)
-    raise ValueError(f'got {wrong.decode("utf-8", "replace")[:40]!r}; expected a number') from None
-
-
-def _is_number(text: bytes) -> bool:
-  try:
-    float(text)
-  except ValueError:
-    return False
-  return b'_' not in text  # Python accepts underscores
-
-
-def _text_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[bytes, bytes]]:
-  for number in range(2, V + 2):
-    line = file.readline()
-    if not line:
-      raise InputError(f'{path}: got {number - 2:,} words; expected {V:,} by the first line')
-    try:
-      word, row = _text_row(line, D)
-    except ValueError as error:
-      raise InputError(f'{path}, line {number}: {error}') from None
-    _check_finite(f'{path}, line {number}', word, row)
-    yield word, row
-  for number, line in enumerate(file, V + 2):
-    if line.strip():
-      raise InputError(f'{path}, line {number}: got another row; expected {V:,} words by the first line')
 
 
 def _binary_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[bytes, bytes]]:

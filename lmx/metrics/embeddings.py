@@ -177,21 +177,40 @@ def read_questions(path: str) -> Iterator[tuple[str, list[str]]]:
     elif len(words) == 4:
       yield section, words
     elif words:
-      raise InputError(f'{path}:{number}: got {len(words)} words; expected a question of four')
+      raise InputError(f'{path}, line {number}: got {len(words)} words; expected a question of four')
 
 
 def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:
-  """Yield (word, word, rating) of lines split by tabs, commas or spaces; a header line and # lines are skipped.
+  """Yield (word, word, rating) of lines split by tabs, semicolons, commas or spaces; # lines are skipped.
+
+  A first line without a number is a header. Further cells, such as the ratings of each person, are skipped; in lines
+  split by commas or semicolons only below a header that names them, since they may be decimals.
 
   Raises:
     InputError: no such file, or a line of another form.
   """
+  width = 0  # cells of the first line
   for number, line in enumerate(documents.read_lines(path), 1):
-    cells = line.replace('\t', ' ').replace(',', ' ').replace(';', ' ').split()
-    if not cells or line.startswith('#'):
+    cells = _split(line)
+    if not line.strip() or line.startswith('#'):
       continue
-    try:
-      yield cells[0], cells[1], documents.convert(float(cells[2]), float, f'{path}, line {number}')
-    except (IndexError, ValueError):
-      if number > 1:
-        raise InputError(f'{path}:{number}: expected two words and a number, got "{line.rstrip()}"') from None
+    if len(cells) < 3 or width and len(cells) != width:
+      wanted = f'{width} cells, as in the first line' if width else 'two words and a number'
+      raise InputError(f'{path}, line {number}: got {documents.show(line.strip())}; expected {wanted}')
+    is_header = not width and not any(map(str.isdecimal, cells[2]))
+    if not width and not is_header and len(cells) > 3 and '\t' not in line and {',', ';'} & {*line}:
+      raise InputError(
+        f'{path}, line {number}: got {len(cells)} cells; expected two words and a number, with a decimal point; name '
+        'further cells in a header'
+      )
+    width = len(cells)
+    if not is_header:
+      yield cells[0], cells[1], documents.parse_number(cells[2], f'{path}, line {number}, cell 3')
+
+
+def _split(line: str) -> list[str]:
+  """Return the cells of a line, split by the first of tab, semicolon and comma that gives three, else by spaces."""
+  for mark in ('\t', ';', ','):
+    if line.count(mark) >= 2:
+      return [cell.strip() for cell in line.split(mark)]
+  return line.split()

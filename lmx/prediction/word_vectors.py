@@ -1,14 +1,16 @@
-"""Learned word vectors of a run, as `metrics.embeddings.Vectors`."""
+"""Word vectors of a run or of a file, as `metrics.embeddings.Vectors`."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 
-from lmx.data import pipeline
+from lmx.data import pipeline, vectors
 from lmx.data.batching import skipgrams
 from lmx.errors import InputError
+from lmx.interop import fasttext, word2vec
 from lmx.metrics.embeddings import Vectors
 from lmx.types import Params
 
@@ -48,6 +50,21 @@ def _table(params: Params) -> np.ndarray:
   if not tables:
     raise InputError(f'no table of word vectors in the model; {_EXPECTED}')
   return np.asarray(tables[0])
+
+
+def from_file(path: str) -> Vectors:
+  """Return the word vectors of a file: word2vec's binary format, a model of fastText, or a text (lmx/data/vectors.py).
+
+  Raises:
+    InputError: the file is damaged, or has another format.
+  """
+  if os.path.isfile(path) and fasttext.is_model(path):
+    model = fasttext.read(path)
+    pairs = fasttext.select(path, model, model.ids)
+    return Vectors(*vectors.first_rows(path, ((word, row_E.tobytes()) for word, row_E in pairs)))
+  if os.path.isfile(path) and word2vec.width_of_binary(path):
+    return Vectors(*vectors.first_rows(path, word2vec.rows(path)))
+  return Vectors(*vectors.read_all(path, '--vectors'))
 
 
 def from_run(loaded: Any) -> Vectors:

@@ -13,7 +13,6 @@ from lmx.config import resolve
 from lmx.data import corpus
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
-from lmx.interop import word2vec
 from lmx.prediction import word_vectors
 
 CONFIG = '--config=experiments/word2vec/quickstart.py:tiny'
@@ -77,7 +76,8 @@ def test_figures_words_and_files(workdir, tmp_path, capsys):
   options = (f'--vectors={tmp_path}/v.bin', f'--similarity={tmp_path}/s.tsv')
   assert 'Spearman - (undefined) over 1 pairs, 1 skipped' in command(capsys, *options)[1]
   assert json.loads(command(capsys, *options, '--json')[1])['similarity'][f'{tmp_path}/s.tsv']['spearman'] is None
-  words, table = word2vec.read(str(tmp_path / 'v.bin'))
+  exported = word_vectors.from_file(str(tmp_path / 'v.bin'))
+  words, table = exported.words, exported.raw_VD
   assert len(words) == found['words'] and table.shape[1] == found['width'] and np.isfinite(table).all()
   assert '<unk>' not in words and ',' not in words  # the run reads words only
   code, again, _ = command(capsys, f'--vectors={tmp_path}/v.bin', '--nearest=list', '--count=3', '--json')

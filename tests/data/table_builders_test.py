@@ -300,6 +300,14 @@ def test_labels_are_stripped_and_whole_numbers_are_one_label(tmp_path):
   assert rows(tmp_path, 'b.jsonl', '\n'.join(lines)) == [('a', label) for label in values.values()]
 
 
+@pytest.mark.parametrize('cell', ['1_000', '\uff11', '3,5', 'inf', 'nan', '1 2', '0x1', '1e400'])
+def test_scores_are_numbers_of_one_rule(tmp_path, cell):
+  for name, line in (('a.tsv', f'text\tlabel\nb\t{cell}\n'), ('a.jsonl', json.dumps({'text': 'b', 'label': cell}))):
+    with pytest.raises(InputError, match=rf', line \d: label: got "{cell}"; expected a finite number'):
+      rows(tmp_path, name, line, scores=True)
+  assert rows(tmp_path, 'a.tsv', 'text\tlabel\na\t 3.50 \nb\t-1e2\n', scores=True) == [('a', '3.5'), ('b', '-100.0')]
+
+
 def test_null_is_no_label_and_no_text(tmp_path):
   lines = '{"text": "a", "label": null}\n{"text": "b"}\n{"text": "c", "label": NaN}\n{"text": "d", "label": "x"}'
   assert [label for _, label in rows(tmp_path, 'a.jsonl', lines, 'test')] == ['', '', '', 'x']

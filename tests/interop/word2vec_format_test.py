@@ -9,14 +9,20 @@ import subprocess
 import numpy as np
 import pytest
 
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.interop import word2vec
+from lmx.prediction import word_vectors
 
 WORDS = ['the', 'naïve', 'new_york', ',', '3.14']
 
 
 def table(D=3):
   return np.random.default_rng(0).normal(size=(len(WORDS), D)).astype(np.float32)
+
+
+def read(path):
+  found = word_vectors.from_file(path)
+  return found.words, found.raw_VD
 
 
 def test_the_bytes_of_both_formats(tmp_path):
@@ -32,10 +38,9 @@ def test_the_bytes_of_both_formats(tmp_path):
 def test_a_round_trip_is_exact(tmp_path, name):
   path = str(tmp_path / name)
   word2vec.write(path, WORDS, table(), binary='.bin' in name)
-  words, found = word2vec.read(path)
+  words, found = read(path)
   assert words == WORDS
   np.testing.assert_array_equal(found, table())
-  assert word2vec.read(path, limit=2)[0] == WORDS[:2]
   assert name.endswith('.gz') == (gzip.GzipFile(path).readable() and open(path, 'rb').read(2) == b'\x1f\x8b')
 
 
@@ -43,13 +48,13 @@ def test_the_format_is_seen_from_the_content(tmp_path):
   for binary in (True, False):
     path = str(tmp_path / f'vectors{binary}')
     word2vec.write(path, WORDS, table(5), binary=binary)
-    np.testing.assert_array_equal(word2vec.read(path)[1], table(5))
+    np.testing.assert_array_equal(read(path)[1], table(5))
 
 
 def test_binary_without_line_ends_is_read_too(tmp_path):
   rows = b''.join(w.encode() + b' ' + v.tobytes() for w, v in zip(WORDS, table(), strict=True))
   (tmp_path / 'v.bin').write_bytes(b'5 3\n' + rows)
-  words, found = word2vec.read(str(tmp_path / 'v.bin'))
+  words, found = read(str(tmp_path / 'v.bin'))
   assert words == WORDS
   np.testing.assert_array_equal(found, table())
 
@@ -59,13 +64,16 @@ def test_damaged_files_are_named(tmp_path):
   word2vec.write(str(path), WORDS, table(), binary=True)
   path.write_bytes(path.read_bytes()[:-8])
   with pytest.raises(InputError, match='got 4 words; expected 5'):
-    word2vec.read(str(path))
-  for text, message in (('no header\n', 'line 1'), ('2 3\na 1 2 3\nb 1 2\n', 'line 3: got 2 numbers')):
+    read(str(path))
+  for text, message in (
+    ('no header\n', 'line 1, field 2: got "header"'),
+    ('2 3\na 1 2 3\nb 1 2\n', 'line 3: got 3 fields; expected 4'),
+  ):
     (tmp_path / 'v.txt').write_text(text)
     with pytest.raises(InputError, match=message):
-      word2vec.read(str(tmp_path / 'v.txt'), binary=False)
-  with pytest.raises(InputError, match='cannot be read'):
-    word2vec.read(str(tmp_path / 'none.txt'))
+      read(str(tmp_path / 'v.txt'))
+  with pytest.raises(InputError, match='which does not exist'):
+    read(str(tmp_path / 'none.txt'))
   with pytest.raises(InputError, match='white space'):
     word2vec.write(str(path), ['new york'], table()[:1])
 
@@ -73,20 +81,43 @@ def test_damaged_files_are_named(tmp_path):
 def test_words_with_spaces_are_read_from_text(tmp_path):
   """GloVe's 840B file has such words."""
   (tmp_path / 'v').write_bytes(b'3 2\n. . . 1 2\nnew york 3 4 \na 5 6\n\n')
-  words, found = word2vec.read(str(tmp_path / 'v'))
+  words, found = read(str(tmp_path / 'v'))
   assert words == ['. . .', 'new york', 'a'] and found.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_more_spaces_beside_a_word_are_none_of_it(tmp_path):
-  (tmp_path / 'v').write_bytes(b'3 2\na  1 2\n b 3 4\nnew york  5 6\n')
-  assert word2vec.read(str(tmp_path / 'v'))[0] == ['a', 'b', 'new york']
+@pytest.mark.parametrize(
+  ('line', 'message'),
+  [('a  1 2', 'line 3, field 2: got nothing between two spaces'), (' b 3 4', 'line 3, field 1: got nothing before')],
+)
+def test_more_spaces_beside_a_word_are_refused(tmp_path, line, message):
+  (tmp_path / 'v').write_text(f'2 2\nx 1 2\n{line}\n')
+  with pytest.raises(InputError, match=message):
+    read(str(tmp_path / 'v'))
+
+
+@pytest.mark.parametrize('binary', [True, False])
+def test_first_vector_of_a_repeated_word_is_kept_and_the_others_are_counted(tmp_path, binary):
+  rows = [('a', [1, 2]), ('b', [3, 4]), ('a', [5, 6]), ('a', [7, 8])]
+  line = lambda word, row: (
+    f'{word} '.encode() + np.float32(row).tobytes() if binary else f'{word} {row[0]} {row[1]}'.encode()
+  )
+  (tmp_path / 'v').write_bytes(b'4 2\n' + b'\n'.join(line(*row) for row in rows))
+  with pytest.warns(InputWarning, match='v: got 2 vectors of words that have one already; the first'):
+    words, found = read(str(tmp_path / 'v'))
+  assert words == ['a', 'b'] and found.tolist() == [[1, 2], [3, 4]]
+
+
+def test_glove_without_a_first_line_of_counts_is_read(tmp_path):
+  (tmp_path / 'v').write_text('the 1.5 2\nnew york 3 4\n')
+  words, found = read(str(tmp_path / 'v'))
+  assert words == ['the', 'new york'] and found.tolist() == [[1.5, 2], [3, 4]]
 
 
 def test_the_content_decides_and_not_the_name(tmp_path):
   word2vec.write(str(tmp_path / 'v.bin'), WORDS, table())
-  np.testing.assert_array_equal(word2vec.read(str(tmp_path / 'v.bin'))[1], table())
+  np.testing.assert_array_equal(read(str(tmp_path / 'v.bin'))[1], table())
   word2vec.write(str(tmp_path / 'v.txt'), WORDS, table(), binary=True)
-  np.testing.assert_array_equal(word2vec.read(str(tmp_path / 'v.txt'))[1], table())
+  np.testing.assert_array_equal(read(str(tmp_path / 'v.txt'))[1], table())
 
 
 ROW = np.float32([1, 2]).tobytes()
@@ -95,32 +126,29 @@ ROW = np.float32([1, 2]).tobytes()
 @pytest.mark.parametrize(
   'content,message',
   [
-    (b'2 2\na 1 nan\nb 1 2\n', 'line 2: got nan in the vector of "a"'),
-    (b'2 2\na 1 1e39\nb 1 2\n', 'line 2: got inf'),
-    (b'2 2\n 1 2\nb 1 2\n', 'line 2: got an empty word'),
-    (b'2 2\n\na 1 2\nb 1 2\n', 'line 2: got 0 numbers; expected a word and 2'),
-    (b'2 2\na 1 2\n\nb 1 2\n', 'line 3: got 0 numbers; expected a word and 2'),
-    (b'2 2\na 1 x\nb 1 2\n', "line 2: got 'x'; expected a number"),
-    (b'2 2\na 1 2\nb 1 x\n', "line 3: got 'x'; expected a number"),
-    (b'2 2\na 1 2 3\nb 1 2\n', 'line 2: got more than 2 numbers'),
-    (b'2 2\na 1 1_0\nb 1 2\n', "line 2: got '1_0'; expected a number"),
-    (b'2 2\na 1 2\nb 1 1_0\n', "line 3: got '1_0'; expected a number"),
-    (b'1 0_2\na 1 2\n', 'line 1'),
-    (b'3 2\na 1 2\nb 1 2\na 3 4\n', 'line 4: got "a" again, as in line 2'),
-    (b'2 2\na 1 2\na  3 4\n', 'line 3: got "a" again, as in line 2'),
-    (b'2 2\na 1 2\n\xe9 1 2\n', r"line 3: got the word b'\\xe9'; expected UTF-8"),
-    (b'2 2\n\xe9 1 2\n\xe8 1 2\n', r"line 2: got the word b'\\xe9'; expected UTF-8"),
-    (b'2 2\na ' + ROW + b'\na ' + ROW + b'\n', 'word 2 of 2: got "a" again, as in word 1 of 2'),
+    (b'2 2\na 1 nan\nb 1 2\n', 'line 2, field 3: got "nan"; expected a finite number'),
+    (b'2 2\na 1 1e39\nb 1 2\n', 'line 2, field 3: got "1e39"'),
+    (b'2 2\n 1 2\nb 1 2\n', 'line 2, field 1: got nothing before'),
+    (b'2 2\n\na 1 2\n', 'line 2: got 1 fields; expected 3'),
+    (b'2 2\na 1 2\n\nb 1 2\n', 'line 3: got 1 fields; expected 3'),
+    (b'2 2\na 1 x\nb 1 2\n', 'line 2, field 3: got "x"; expected a finite number'),
+    (b'2 2\na 1 2\nb 1 x\n', 'line 3, field 3: got "x"'),
+    (b'2 2\na 1 2 3\nb 1 2\n', 'line 2: got 4 fields; expected 3'),
+    (b'2 2\na 1 1_0\nb 1 2\n', 'line 2, field 3: got "1_0"'),
+    ('2 2\na 1 2\nb 1 \uff11.5\n'.encode(), 'line 3, field 3: got "\uff11.5"'),
+    (b'2 2\na 1,5 2\nb 1 2\n', 'line 2, field 2: got "1,5"'),
+    (b'1 0_2\na 1 2\n', 'line 1, field 2: got "0_2"'),
+    (b'2 2\na 1 2\n\xe9 1 2\n', 'line 3: not UTF-8 text'),
+    (b'2 2\n\xe9 1 2\n\xe8 1 2\n', 'line 2: not UTF-8 text'),
     (b'1 2\n\xe9 ' + ROW + b'\n', r"word 1 of 1: got the word b'\\xe9'; expected UTF-8"),
-    (b'2 2\na 1 2\nb 1 2\nc 1 2\n', 'line 4: got another row; expected 2 words'),
-    (b'2 2\na 1 2\n', 'got 1 words; expected 2'),
-    (b'-2 2\na 1 2\n', 'line 1: got .*expected the number of words'),
-    (b'2 -2\na 1 2\n', 'line 1'),
-    (b'2 0\na\nb\n', 'line 1'),
-    (b'1 ' + b'9' * 5000 + b'\na 1\n', 'line 1'),
-    (b'1 ' + b'9' * 20 + b'\na 1\n', 'line 1'),
-    (b'9' * 20 + b' 1\na 1\n', 'got 1 words'),
-    (b'', 'line 1'),
+    (b'2 2\na 1 2\nb 1 2\nc 1 2\n', 'got 3 vectors; expected 2 by the first line'),
+    (b'2 2\na 1 2\n', 'got 1 vectors; expected 2'),
+    (b'-2 2\na 1 2\n', 'line 2: got 3 fields; expected 2'),
+    (b'2 0\na\nb\n', 'line 2: got 1 fields; expected a word and its numbers'),
+    (b'1 ' + b'9' * 5000 + b'\na 1\n', 'line 1: got .*expected the number of words and their width'),
+    (b'1 ' + b'9' * 20 + b'\na 1\n', 'line 1: got .*expected the number of words and their width'),
+    (b'9' * 20 + b' 1\na 1\n', 'line 1: got .*expected the number of words and their width'),
+    (b'', 'v: the file is empty'),
     (b'1 2\na ' + ROW + b'\nmore', 'got 5 bytes after the last'),
     (b'1 2\nnew york ' + ROW, 'bytes after the last of 1 words'),
     (b'2 2\na ' + ROW + b'\n ' + ROW, "word 2 of 2: got b''; expected a word"),
@@ -130,7 +158,7 @@ ROW = np.float32([1, 2]).tobytes()
 def test_every_byte_belongs_to_a_word(tmp_path, content, message):
   (tmp_path / 'v').write_bytes(content)
   with pytest.raises(InputError, match=message):
-    word2vec.read(str(tmp_path / 'v'))
+    read(str(tmp_path / 'v'))
 
 
 def test_vectors_that_are_not_finite_are_not_written(tmp_path):
@@ -145,8 +173,8 @@ def test_a_damaged_gzip_is_named(tmp_path):
   data = bytearray(path.read_bytes())
   data[20:30] = bytes(10)
   path.write_bytes(data)
-  with pytest.raises(InputError, match='cannot be read'):
-    word2vec.read(str(path))
+  with pytest.raises(InputError, match='cannot be read|damaged gzip'):
+    read(str(path))
 
 
 GENSIM = """
@@ -172,6 +200,6 @@ def test_gensim_reads_and_writes_the_same(tmp_path):
     found = np.load(tmp_path / f'{name}.npz')
     assert found['words'].tolist() == WORDS
     np.testing.assert_array_equal(found['vectors'], table())
-    words, back = word2vec.read(str(tmp_path / f'back_{name}'))
+    words, back = read(str(tmp_path / f'back_{name}'))
     assert words == WORDS
     np.testing.assert_array_equal(back, table())

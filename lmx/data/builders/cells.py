@@ -179,12 +179,6 @@ def label(value: Any, where: str) -> str:
 
 
 def score(value: Any, where: str) -> str:
-  """Return a cell as a number in text, '' for none. Raises InputError as `text` does, and if it is not a number."""
+  """Return a cell as a number in text, '' for none. Raises InputError as `text` and `documents.parse_number` do."""
   cell = text(value, where)
-  try:
-    number = float(cell or 'nan')
-  except ValueError:
-    number = math.inf
-  if math.isinf(number):
-    raise InputError(f'{where}: got "{cell}"; expected a finite number')
-  return '' if math.isnan(number) else repr(number)
+  return repr(documents.parse_number(cell, where)) if cell else ''
