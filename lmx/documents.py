@@ -36,6 +36,7 @@ _LEFT_BEHIND = re.compile(r'\..*|__macosx|thumbs\.db|desktop\.ini|.*~|#.*#|.*\.s
 _REQUIRED = object()
 _NUMBER = re.compile(r'[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?')
 _COMMA = re.compile(r'[+-]?[0-9]+,[0-9]+')
+_WHOLE = re.compile(r'([+-]?[0-9]+)\.0+')
 Part = TypeVar('Part', str, bytes)
 _SURROGATE = re.compile('[\ud800-\udfff]')
 _KINDS = {
@@ -327,6 +328,21 @@ def parse_number(text: str, where: str) -> float:
     return number
   point = f'; write {cell.replace(",", ".")}' if _COMMA.fullmatch(cell) else ''
   raise InputError(f'{where}: got {show(cell)}; expected a finite number, such as 1.5{point}')
+
+
+def label_name(value: Any) -> str:
+  """Return the name of a label as it is written in a table, in JSON or on the command line.
+
+  Equal numbers are one label, so 1, 1.0 and '1.0' are '1', and 1e16 is '10000000000000000'. JSON's true is 'True', as
+  Python and pandas write it in other tables; texts keep their case.
+  """
+  if isinstance(value, bool):
+    return str(value)
+  if isinstance(value, float) and value.is_integer():
+    value = int(value)
+  name = value.strip() if isinstance(value, str) else json.dumps(value)
+  whole = _WHOLE.fullmatch(name)
+  return whole[1] if whole else name
 
 
 def _is_finite(value: float) -> bool:

@@ -42,7 +42,8 @@ def parse(text: str) -> Any:
 def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
   """Return `value` converted to the type of its field and checked by the rules of that type.
 
-  Whole floats become ints, ints become floats, lists become tuples, and a single text or number a tuple of one.
+  Whole floats become ints, ints become floats, numbers and booleans become texts, lists become tuples, and a single
+  text or number a tuple of one.
 
   Args:
     key: section.key, for messages.
@@ -110,6 +111,8 @@ def _element(name: str, hint: Any, value: Any) -> Any:
 
 def _scalar(key: str, hint: Any, value: Any, bound: int) -> Any:
   """Return a text, number, truth value or section converted to its type."""
+  if hint is str and isinstance(value, bool):  # a label or column True
+    return str(value)
   number = isinstance(value, (int, float)) and not isinstance(value, bool)
   if number and hint in (int, float) and not -_LARGEST <= value <= _LARGEST:
     raise InputError(f'{key}: got {_short(value)}; expected a finite number')

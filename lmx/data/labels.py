@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lmx import documents
 from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError
 
@@ -38,6 +39,12 @@ def label_names(manifest: Mapping[str, Any]) -> list[str]:
   return list(manifest['token_label_names'] if 'token_label_names' in manifest else manifest['label_names'])
 
 
+def known_names(names: Sequence[str]) -> dict[str, str]:
+  """Return {label as it is read today: its name in a run}: earlier versions kept "1.0", and JSON's true as "true"."""
+  lowered = {name.capitalize(): name for name in names if name in ('true', 'false')}
+  return lowered | {documents.label_name(name): name for name in names} | {name: name for name in names}
+
+
 def renumber(corpus: Any, names: Sequence[str]) -> Any:
   """Return a corpus whose labels are numbered by a run's `names`; the corpus itself if they already are.
 
@@ -47,6 +54,8 @@ def renumber(corpus: Any, names: Sequence[str]) -> Any:
   own = label_names(corpus.manifest)
   if own == list(names):
     return corpus
+  known = known_names(names)
+  own = [known.get(name, name) for name in own]
   unknown = [name for name in own if name not in names]
   if unknown:
     raise InputError(

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx import documents
 from lmx.errors import InputError, InputWarning, check_choice, check_least, nearest
 from lmx.objectives import rows
 from lmx.types import Array, Batch, Model, Output, Params, State
@@ -74,10 +75,27 @@ def resolve(cfg: Config, manifest: Any) -> Config:
     )
   if cfg.classes not in (0, len(names)):
     raise InputError(f'objective.classes: got {cfg.classes}, but the data set has {len(names)}: {", ".join(names)}')
-  if cfg.positive and cfg.positive not in names:
-    raise InputError(f'objective.positive: the data set has no label "{cfg.positive}"{nearest(cfg.positive, names)}')
-  index = names.index(cfg.positive) if cfg.positive else 1
+  _warn_alike(names)
+  index = _positive_index(cfg.positive, names) if cfg.positive else 1
   return dataclasses.replace(cfg, classes=len(names), positive_index=index)
+
+
+def _positive_index(positive: str, names: Sequence[str]) -> int:
+  """Return the index of `objective.positive`; the command line reads true and false in any case as Python's."""
+  name = positive if positive in names else documents.label_name(positive)
+  alike = [i for i, other in enumerate(names) if other.lower() == name.lower()] if name in ('True', 'False') else []
+  if name not in names and len(alike) != 1:
+    raise InputError(f'objective.positive: the data set has no label "{positive}"{nearest(name, names)}')
+  return names.index(name) if name in names else alike[0]
+
+
+def _warn_alike(names: Sequence[str]) -> None:
+  """Warn of labels that differ only in case, such as True and true of two files."""
+  lowered = [name.lower() for name in names]
+  if alike := [name for name, low in zip(names, lowered, strict=True) if lowered.count(low) > 1]:
+    shown = f'{", ".join(alike[:6])}{", ..." if len(alike) > 6 else ""}'
+    note = f'data.label: got labels that differ only in case, which are different classes: {shown}'
+    warnings.warn(note, InputWarning, stacklevel=3)
 
 
 def _are_scores(names: Sequence[str]) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 from lmx import documents
 from lmx.config import run_files, schema
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, sources, transforms
-from lmx.data.builders import cells, tables
+from lmx.data import labels, pipeline, sources, transforms
+from lmx.data.builders import tables
 from lmx.engine import state
 from lmx.errors import InputError, nearest
 from lmx.metrics import correlation
@@ -133,7 +133,7 @@ def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row
     rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in entries]
   if not rows:
     raise InputError(f'{path}: the file has no rows')
-  known = {cells.label(name, path): name for name in names}  # for runs whose data had labels such as "1.0"
+  known = labels.known_names(names)
   for row in rows:
     if names and row.label and row.label not in known:
       raise InputError(f'{path}, line {row.line}: the classifier has no label "{row.label}"{nearest(row.label, names)}')

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lmx.config import resolve
+from lmx.config import cast, resolve
 from lmx.errors import InputError
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
@@ -79,3 +79,8 @@ def test_valid_nested_values_survive_a_round_trip():
   assert full.optim.groups == (('bias$', 1.0, 0.0), ('.*', 0.5, 1.0))
   assert full.parallel.rules == (('kernel', (None, 'tensor')),)
   assert resolve.resolve(json.loads(json.dumps(full.to_dict()))).to_dict() == full.to_dict()
+
+
+def test_true_is_a_text_where_one_is_expected():
+  assert cast.cast('objective.positive', str, cast.parse('true')) == 'True' == cast.cast('data.label', str, True)
+  assert cast.cast('data.texts', tuple[str, ...], 1) == ('1',)

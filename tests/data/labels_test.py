@@ -86,3 +86,13 @@ def test_training_examples_of_one_label_are_refused_with_their_file():
   words = {'train': Split(token_labels=np.array([1, -1]))}
   with pytest.raises(InputError, match='only the label "O"'):
     labels.check_training(Corpus({**manifest, 'token_label_names': ['B', 'O']}, words), 'DIR/train.conllu')
+
+
+@pytest.mark.parametrize(
+  ('now', 'before', 'numbers'),
+  [(['False', 'True'], ['false', 'true'], [0, 1, 0]), (['0', '1'], ['1.0', '0.0'], [1, 0, 1])],
+)
+def test_labels_of_earlier_versions_are_known(now, before, numbers):
+  made = Corpus({'label_names': now, 'dataset': {'name': 'own'}}, {'train': Split(np.asarray([0, 1, 0]))})
+  found = labels.renumber(made, before)
+  assert found.splits['train'].labels.tolist() == numbers and found.manifest['label_names'] == before

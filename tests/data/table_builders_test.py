@@ -13,7 +13,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lmx.data import corpus as corpora
-from lmx.data import sources
+from lmx.data import sources, text_files
 from lmx.data.builders import tables
 from lmx.errors import InputError, InputWarning
 
@@ -306,6 +306,17 @@ def test_scores_are_numbers_of_one_rule(tmp_path, cell):
     with pytest.raises(InputError, match=rf', line \d: label: got "{cell}"; expected a finite number'):
       rows(tmp_path, name, line, scores=True)
   assert rows(tmp_path, 'a.tsv', 'text\tlabel\na\t 3.50 \nb\t-1e2\n', scores=True) == [('a', '3.5'), ('b', '-100.0')]
+
+
+def test_one_label_in_two_formats_is_one_class(tmp_path):
+  table = 'text,label\na,True\nb,False\nc,1.0\nd,yes\n'  # as pandas writes it
+  values = {'a': True, 'b': False, 'c': 1, 'd': 'yes'}
+  lines = ''.join(json.dumps({'text': text, 'label': label}) + '\n' for text, label in values.items())
+  labels = [label for _, label in rows(tmp_path, 'a.csv', table)]
+  assert labels == [label for _, label in rows(tmp_path, 'a.jsonl', lines)] == ['True', 'False', '1', 'yes']
+  path = str(tmp_path / 'a.jsonl')
+  splits = text_files.open_splits({'train': [path]}, path, 'file', 'text', 0.0, ())
+  assert [label for _, _, label in splits['train']] == labels
 
 
 def test_null_is_no_label_and_no_text(tmp_path):

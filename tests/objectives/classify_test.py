@@ -230,3 +230,25 @@ def test_labels_that_are_scores_point_to_the_regression(names):
     warnings.simplefilter('error')
     for classes in (['0', '1'], ['no', '1.5']):
       classify.resolve(classify.Config(), {**LABELS, 'label_names': classes})
+
+
+@pytest.mark.parametrize(
+  ('names', 'positive', 'index'),
+  [
+    (['0', '1'], '0.0', 0),
+    (['0.0', '1.0'], '0.0', 0),  # labels of an earlier version
+    (['False', 'True'], 'False', 0),
+    (['false', 'true'], 'False', 0),  # the command line reads false as Python's
+    (['a', 'b'], 'a', 0),
+    (['a', 'b'], '', 1),
+  ],
+)
+def test_positive_class_is_named_as_labels_are(names, positive, index):
+  assert classify.resolve(classify.Config(positive=positive), {**LABELS, 'label_names': names}).positive_index == index
+
+
+def test_labels_alike_are_warned_of():
+  with pytest.warns(InputWarning, match='differ only in case, which are different classes: True, true$'):
+    classify.resolve(classify.Config(), {**LABELS, 'label_names': ['False', 'True', 'true']})
+  with pytest.raises(InputError, match='no label "True"; did you mean "true"'):
+    classify.resolve(classify.Config(positive='True'), {**LABELS, 'label_names': ['TRUE', 'no', 'true']})

@@ -22,7 +22,6 @@ ENDINGS = ('.tsv', '.csv', '.jsonl')
 _SHOWN = 5  # line numbers in a message
 _CELL = 2**31 - 1  # characters; Python's csv limits a cell to 131,072 by default
 _LINES = re.compile(r'[^\r]*\r|[^\r]+')
-_WHOLE = re.compile(r'([+-]?\d+)\.0+')
 
 
 def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Iterator[tuple[int, Cells]]:
@@ -169,13 +168,8 @@ def text(value: Any, where: str, *, strip: bool = True) -> str:
 
 
 def label(value: Any, where: str) -> str:
-  """Return a cell as the name of a label, '' for none. Raises InputError as `text` does.
-
-  Equal JSON numbers are one label, so 1.0 is 1 and 1e16 is 10000000000000000; in other cells 1.0 is 1.
-  """
-  name = text(int(value) if isinstance(value, float) and value.is_integer() else value, where)
-  whole = _WHOLE.fullmatch(name)
-  return whole[1] if whole else name
+  """Return a cell as the name of a label (`documents.label_name`), '' for none. Raises InputError as `text` does."""
+  return documents.label_name(value) if text(value, where) else ''
 
 
 def score(value: Any, where: str) -> str:
