@@ -31,7 +31,7 @@ LONGEST = 1 << 30  # bytes of a line, or of a file that is read whole; an endles
 _BLOCK = 1 << 20  # bytes
 _WINDOW_LOG = 31  # largest window that zstd writes, 2 GiB (--long=31)
 _SHOWN = 60  # characters of a value in a message
-_SPECIAL = {stat.S_IFCHR: 'a device', stat.S_IFBLK: 'a device', stat.S_IFSOCK: 'a socket'}
+_SPECIAL = {stat.S_IFCHR: 'a device', stat.S_IFBLK: 'a device', stat.S_IFSOCK: 'a socket', stat.S_IFIFO: 'a pipe'}
 _LEFT_BEHIND = re.compile(r'\..*|__macosx|thumbs\.db|desktop\.ini|.*~|#.*#|.*\.sw[op]', re.IGNORECASE | re.DOTALL)
 _REQUIRED = object()
 _NUMBER = re.compile(r'[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?')
@@ -72,13 +72,23 @@ def ending(path: Any) -> str:
   return os.path.splitext(stem)[1] if last in _FORMATS else last
 
 
-def _refuse_special(path: Any) -> None:
-  """Raise InputError if a local path is a device or a socket."""
+def check_regular(path: Any) -> None:
+  """Raise InputError for a device, a pipe or a socket, where a file is read more than once."""
+  _refuse(path, _SPECIAL)
+
+
+def check_streamed(path: Any) -> None:
+  """Raise InputError for a device or a socket; a pipe may be read, once."""
+  _refuse(path, (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK))
+
+
+def _refuse(path: Any, kinds: Iterable[int]) -> None:
+  """Raise InputError if a local path is a special file of one of these kinds."""
   try:
     kind = stat.S_IFMT(os.stat(path).st_mode)
   except (OSError, ValueError):  # missing, or on a bucket: opening it says so
     return
-  if kind in _SPECIAL:
+  if kind in kinds:
     raise InputError(f'{path}: got {_SPECIAL[kind]}; expected a file; copy its content to a file and name that')
 
 
@@ -88,7 +98,7 @@ def read_blocks(path: Any) -> Iterator[bytes]:
   Raises:
     InputError: the file cannot be read, is a device or a socket, or its compressed data are damaged or incomplete.
   """
-  _refuse_special(path)
+  check_streamed(path)
   kind = os.path.splitext(os.fspath(path))[1].lower()
   try:
     with contextlib.ExitStack() as stack:
@@ -153,28 +163,29 @@ def read_lines(path: Any) -> Iterator[str]:
     InputError: the file cannot be read, is empty or binary, or is not UTF-8; the line is named.
   """
   number, end = 0, b'\n'
-  for first, lines, end in _whole_lines(read_blocks(path), path):
+  for first, lines, end in whole_lines(read_blocks(path), path):
     for number, line in enumerate(lines.removesuffix(end).split(end), first):
       yield _decode(line, path, number) + '\n'
   if not number:
     raise InputError(f'{path}: the file is empty')
 
 
-def _whole_lines(blocks: Iterable[bytes], path: Any) -> Iterator[tuple[int, bytes, bytes]]:
+def whole_lines(blocks: Iterable[bytes], path: Any, number: int = 1) -> Iterator[tuple[int, bytes, bytes]]:
   """Yield (number of the first line, some whole lines, their line end) of the blocks of a file.
 
   Args:
     blocks: content of the file; the last line may lack its end.
     path: its path, for messages.
+    number: number of the first line; the line end is LF if that is not 1.
 
   Raises:
     InputError: a line has more than `LONGEST` bytes, or a first one of UTF-16, or one with a zero byte, begins a block.
   """
   rest: list[bytes] = []
-  number, size, end = 1, 0, b''
+  size, end = 0, b''
   for block in blocks:
     if not end:
-      end = line_end(block)
+      end = line_end(block) if number == 1 else b'\n'
       _refuse_utf16(block, path)
     cut = block.rfind(end) + 1
     if cut:

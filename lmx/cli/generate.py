@@ -6,7 +6,8 @@ import argparse
 import io
 import sys
 
-from lmx import ranges
+from lmx import documents, ranges
+from lmx.errors import InputError
 
 _OPTIONS = (
   *('tokens', 'samples', 'temperature', 'top_k', 'top_p', 'top_p_form'),
@@ -71,4 +72,7 @@ def _prompt(args: argparse.Namespace) -> str:
     return args.prompt or ''
   if isinstance(sys.stdin, io.TextIOWrapper):
     sys.stdin.reconfigure(encoding='utf-8', errors='surrogateescape')  # accepts bytes that are no UTF-8
-  return sys.stdin.read().rstrip('\n')
+  text = sys.stdin.read(documents.LONGEST + 1)
+  if len(text) > documents.LONGEST:
+    raise InputError(f'standard input: got more than {documents.LONGEST:,} characters; expected a prompt')
+  return text.rstrip('\n')

@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _sentences(files: list[str], lower_case: bool) -> Iterator[list[str]]:
   for path in files:
+    documents.check_regular(path)  # a pass over the text may follow
     for line in documents.read_lines(path):
       yield (line.lower() if lower_case else line).split()
 

@@ -250,12 +250,22 @@ def _lines(path: str) -> list[str]:
 
 def _read_parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
   """Yield lines of the input, `size` at a time; 0 yields all at once."""
-  lines = (line.rstrip('\r\n') for line in stream)
+  lines = (line.rstrip('\r\n') for line in _bounded(stream, name))
   try:
     while some := list(itertools.islice(lines, size or None)):
       yield some
   except OSError as error:
     raise InputError(f'{name}: cannot be read ({error.strerror})') from None
+
+
+def _bounded(stream: TextIO, name: str) -> Iterator[str]:
+  """Yield the lines of the input. Raises InputError if one has more than `documents.LONGEST` characters."""
+  number = 0
+  while line := stream.readline(documents.LONGEST + 1):
+    number += 1
+    if len(line) > documents.LONGEST:
+      raise InputError(f'{name}, line {number}: got more than {documents.LONGEST:,} characters; expected a sentence')
+    yield line
 
 
 @contextlib.contextmanager
@@ -266,6 +276,7 @@ def _open_input(path: str) -> Iterator[TextIO]:
     sys.stdin.reconfigure(encoding='utf-8-sig', errors=_CHARACTERS, newline='\n')  # type: ignore[union-attr]
     yield sys.stdin
     return
+  documents.check_streamed(path)
   try:
     end = '\n'
     if os.path.isfile(path):  # a pipe is read once

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx import documents
-from lmx.data.builders import cells, files
+from lmx.data.builders import cells, files, parquet
 from lmx.errors import InputError, nearest
 
 _BLOCK = 1 << 20
@@ -139,7 +139,7 @@ class Documents:
       yield Part(file, 0, 0, 0)
     elif path.lower().endswith('.parquet'):
       start = total = 0
-      with _parquet(path) as source:
+      with parquet.open_file(path) as source:
         for group in range(count := source.num_row_groups):
           total += source.metadata.row_group(group).total_byte_size
           if total >= size or group + 1 == count:
@@ -173,7 +173,7 @@ class Documents:
     file, start, stop, *_ = part
     path = self._paths[file]
     if path.lower().endswith('.parquet'):
-      with _parquet(path) as source:
+      with parquet.open_file(path) as source:
         return round(self._share * os.path.getsize(path) * (stop - start) / max(source.num_row_groups, 1))
     return round(self._share * (stop - start if stop else os.path.getsize(path)))
 
@@ -201,11 +201,11 @@ class Documents:
   def _plain(self, path: str, part: Part) -> Iterator[str]:
     texts = _texts(path, part)
     if self._unit == 'file':
-      found: Iterable[str] = iter([''.join(texts).rstrip()])
+      found: Iterable[str] = iter([''.join(_bounded(texts, path)).rstrip()])
     elif self._unit == 'line':
       found = (line.rstrip() for text in texts for line in text.split('\n'))
     else:
-      found = _between_blank_lines(texts, part)
+      found = _between_blank_lines(texts, part, path)
     return (text for text in found if text.strip())
 
 
@@ -279,32 +279,24 @@ def _border(source: Any, start: int, size: int, divide: str, *, by_line: bool) -
 
 
 def _texts(path: str, part: Part) -> Iterator[str]:
-  """Yield the text of a part in pieces of whole lines, the last of which may lack its line end."""
-  number, rest, end = 1, [b''], b'\n'
-  blocks = documents.read_blocks(path) if not part.stop else _range(path, part.start, part.stop)
-  for index, block in enumerate(blocks):
-    if not index and not part.start:
-      end = documents.line_end(block)
-    cut = block.rfind(end) + 1
-    if cut:
-      lines = b''.join([*rest, block[:cut]])
-      yield _decoded(lines, path, part, number, end)
-      number, rest = number + lines.count(end), []
-    rest.append(block[cut:])
-  if last := b''.join(rest):
-    yield _decoded(last, path, part, number, end)
-  elif number == 1 and not part.start:
+  """Yield the text of a part in blocks of whole lines, the last of which may lack its line end."""
+  number = 0
+  try:
+    # Only the first line of a file may have a mark, so that the first of a later part has another number.
+    for number, lines, end in documents.whole_lines(_blocks(path, part), path, 2 if part.start else 1):
+      yield documents.decode_lines(lines, path, number, end)
+  except InputError:
+    if part.start:  # again, with the number of the line in the file
+      before = _lines_before(path, part.start)
+      for number, lines, end in documents.whole_lines(_blocks(path, part), path, before + 1):
+        documents.decode_lines(lines, path, number, end)
+    raise
+  if not number:
     raise InputError(f'{path}: the file is empty')
 
 
-def _decoded(block: bytes, path: str, part: Part, number: int, end: bytes) -> str:
-  first = number if not part.start else number + 1  # only the first line of a file may have a mark
-  try:
-    return documents.decode_lines(block, path, first, end)
-  except InputError:
-    if not part.start:
-      raise
-    return documents.decode_lines(block, path, _lines_before(path, part.start) + number, end)
+def _blocks(path: str, part: Part) -> Iterator[bytes]:
+  return documents.read_blocks(path) if not part.stop else _range(path, part.start, part.stop)
 
 
 def _lines_before(path: str, start: int) -> int:
@@ -322,7 +314,23 @@ def _range(path: str, start: int, stop: int) -> Iterator[bytes]:
     raise InputError(f'{path}: cannot be read ({error.strerror or error})') from None
 
 
-def _between_blank_lines(texts: Iterable[str], part: Part) -> Iterator[str]:
+def _bounded(texts: Iterable[str], path: str) -> Iterator[str]:
+  """Yield the texts of a document. Raises InputError if it has more than `documents.LONGEST` characters."""
+  size = 0
+  for text in texts:
+    _check_size(size := size + len(text), path)
+    yield text
+
+
+def _check_size(size: int, path: str) -> None:
+  if size > documents.LONGEST:
+    raise InputError(
+      f'{path}: got a document of more than {documents.LONGEST:,} characters; expected documents that fit in memory, '
+      'with blank lines between them; set data.documents=line if each line is one'
+    )
+
+
+def _between_blank_lines(texts: Iterable[str], part: Part, path: str) -> Iterator[str]:
   """Yield the texts between empty lines, without white space at their ends; `texts` are whole lines of a part.
 
   A text that the part does not begin, or end, with keeps its white space there.
@@ -330,7 +338,9 @@ def _between_blank_lines(texts: Iterable[str], part: Part) -> Iterator[str]:
   document: list[str] = []
   continued = part.begins < part.start
   space = ''  # at the end of what was read
+  size = 0  # characters of the document so far
   for text in texts:
+    _check_size(size := size + len(text), path)
     text = text if document or continued else _FIRST_BLANK.sub('', text)
     body = text.rstrip()
     if not body:
@@ -341,7 +351,7 @@ def _between_blank_lines(texts: Iterable[str], part: Part) -> Iterator[str]:
     if others:
       yield ''.join(document).rstrip()
       yield from (other.rstrip() for other in others[:-1])
-      document = others[-1:]
+      document, size = others[-1:], len(others[-1])
     space = text[len(body) :]
   yield ''.join(document) + ('' if part.ends else space)
 
@@ -367,36 +377,11 @@ def _json_text(line: str, where: str, column: str) -> tuple[str, str]:
   return text, cells.label(row.get('label'), f'{where}: label')
 
 
-def _parquet(path: str) -> Any:
-  import pyarrow as pa  # takes time to import
-  from pyarrow import parquet
-
-  try:
-    return parquet.ParquetFile(path)
-  except (pa.ArrowException, OSError) as error:
-    raise InputError(f'{path}: cannot be read as Parquet ({error}); expected a complete file') from None
-
-
 def _parquet_texts(path: str, part: Part, column: str) -> Iterator[tuple[str, str]]:
-  import pyarrow as pa
-
-  with _parquet(path) as source:
-    names = source.schema_arrow.names
-    if column not in names:
-      raise InputError(f'{path}: no column "{column}"{nearest(column, names)}; name that of the text in data.column')
-    kind = source.schema_arrow.field(column).type
-    values = kind.value_type if pa.types.is_dictionary(kind) else kind  # of pandas' category
-    if not (pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values)):
-      raise InputError(f'{path}: column "{column}" has type {kind}; expected texts')
-    columns = [column, *(['label'] if 'label' in names and column != 'label' else [])]
-    groups = list(range(part.start, part.stop or source.num_row_groups))
-    number = sum(source.metadata.row_group(group).num_rows for group in range(part.start))
-    try:
-      for batch in source.iter_batches(row_groups=groups, columns=columns, batch_size=1024):
-        for row in batch.to_pylist():
-          number += 1
-          text = (row[column] or '').rstrip()
-          if text:
-            yield text, cells.label(row.get('label'), f'{path}, row {number}: label')
-    except (pa.ArrowException, OSError) as error:
-      raise InputError(f'{path}: cannot be read as Parquet ({error}); expected a complete file') from None
+  with parquet.open_file(path) as source:
+    parquet.check_texts(source, path, column)
+    columns = [column, *(['label'] if 'label' in source.schema_arrow.names and column != 'label' else [])]
+    groups = range(part.start, part.stop or source.num_row_groups)
+    for number, row in parquet.rows(source, path, columns, groups):
+      if text := (row[column] or '').rstrip():
+        yield text, cells.label(row.get('label'), f'{path}, row {number}: label')

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lmx import objectives
+from lmx import documents, objectives
 from lmx.config import schema
 from lmx.data import corpus as corpora
 from lmx.data import pipeline
@@ -85,11 +85,12 @@ def tokenizer(loaded: RestoredRun, texts: Iterable[str]) -> Any:
 
 
 def check_suffix(path: str, suffixes: Iterable[str], what: str) -> str:
-  """Return the ending of a file's name, before '.gz' if it has that. Raises InputError if it is none of `suffixes`."""
-  stem = path.removesuffix('.gz')
-  suffix = next((suffix for suffix in suffixes if stem.endswith(suffix)), None)
+  """Return the ending of a file's name, before its compression. Raises InputError if it is none of `suffixes`."""
+  found = documents.ending(path)
+  suffix = next((suffix for suffix in suffixes if suffix == found), None)
   if suffix is None:
     raise InputError(f'{path}: {what} are read from files whose names end in {", ".join(suffixes)}')
+  documents.check_regular(path)
   if not pathlib.Path(path).is_file():
     raise InputError(f'{path}: cannot be read (there is no such file)')
   return suffix

@@ -21,7 +21,7 @@ from lmx.prediction.batched import Inputs
 from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
-ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv')
+ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv', '.parquet')
 
 
 def label_names(loaded: RestoredRun) -> list[str]:
@@ -122,7 +122,7 @@ def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row
   batched.check_suffix(path, ENDINGS, 'rows')
   names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
   columns, choices = text_columns(loaded), getattr(loaded.run.objective, 'choices', 0)
-  if path.removesuffix('.gz').endswith('.txt'):
+  if documents.ending(path) == '.txt':
     rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
   else:
     is_scored, label = loaded.run.objective_name == 'regress', (loaded.run.data.label,)

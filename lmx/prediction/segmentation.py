@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from lmx import objectives
+from lmx import documents, objectives
 from lmx.config import run_files, schema
 from lmx.data import image_corpus, image_files, labels, pipeline
 from lmx.data.batching import images
@@ -104,8 +104,7 @@ def read_file(loaded: RestoredRun, path: str, masks: str = '') -> Inputs:
   """
   paths, others = [path], 0
   if os.path.isdir(path):
-    names = [name for name in sorted(os.listdir(path)) if not name.startswith('.')]
-    entries = [os.path.join(path, name) for name in names]
+    entries = [os.path.join(path, name) for name in documents.list_names(path)]
     is_file = lambda entry: os.path.isfile(entry) or not os.path.exists(entry)  # a link to no file is unreadable
     paths = [entry for entry in entries if entry.lower().endswith(image_files.IMAGES) and is_file(entry)]
     others = len(entries) - len(paths)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import lmx
-from lmx import train
+from lmx import documents, train
 from lmx.cli import translate as cli
 from lmx.cli.main import main
 from lmx.config import resolve
@@ -354,3 +354,16 @@ def test_the_method_gives_what_the_command_writes(workdir, text, capsys):
   assert len(scope['translations']) == 1
   with pytest.raises(InputError, match='cannot generate: model "transformer" reads source; .* this run can translate'):
     run.generate('a')
+
+
+def test_a_sentence_that_never_ends_is_refused(monkeypatch):
+  monkeypatch.setattr(documents, 'LONGEST', 10)
+  assert list(cli._bounded(io.StringIO('123456789\n12\n'), '-')) == ['123456789\n', '12\n']
+  with pytest.raises(InputError, match='-, line 2: got more than 10 characters'):
+    list(cli._bounded(io.StringIO('a\n' + 'b' * 11), '-'))
+
+
+@pytest.mark.parametrize('path', ['/dev/zero', '/dev/null'])
+def test_devices_are_no_input(path):
+  with pytest.raises(InputError, match='got a device; expected a file'), cli._open_input(path):
+    pass

@@ -201,6 +201,11 @@ def test_lm1b_files_train_on_all_files_and_test_on_the_first_held_out(tmp_path):
   for n in range(3):
     (held_out / f'news.en.heldout-0000{n}-of-00050').write_text(f'held out {n}\n')
   source = sources.Config(dataset='lm1b_files', manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
+  with pytest.raises(InputError, match='does not hold news.en-00003-of-00100; expected 99 files'):
+    sources.open_splits(source)
+  source = dataclasses.replace(source, check_sizes=False)
+  (train / '._news.en-00001-of-00100').write_text('hidden\n')
+  (train / 'news.en-00001-of-00100.bak').write_text('old\n')
   splits = sources.open_splits(source)
   assert {name: [text for _, text, _ in split] for name, split in splits.items()} == {
     'train': ['1 .\n2 .\n'],

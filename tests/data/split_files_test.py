@@ -1,17 +1,23 @@
 """Files of a folder, and the splits that they belong to."""
 
+import gzip
+import lzma
 import os
 import socket
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
+from lmx import documents
 from lmx.config import resolve
 from lmx.data import sources
-from lmx.data.builders import files, parallel, questions, split_files, tables
+from lmx.data.builders import cells, files, parallel, questions, split_files, tables
 from lmx.errors import InputError, InputWarning
 from tests.config.resolve_test import SMALL
 
 TEXT = 'text_files'
+OWN = sources.NAMED_SPLITS
 
 
 def write(root, *names, text='text\n'):
@@ -177,3 +183,124 @@ def test_a_socket_is_no_file(tmp_path, monkeypatch):
     server.bind('train.txt')
     with pytest.raises(InputError, match='train.txt: got a socket'):
       files.find_texts('train.txt')
+
+
+def prepare(dataset, root, **options):
+  return sources.open_splits(
+    sources.Config(dataset=dataset, manual_dir=str(root), cache_dir=str(root.parent), **options)
+  )
+
+
+@pytest.mark.parametrize(
+  ('dataset', 'contents', 'message'),
+  [
+    ('squad_files', {'train.json': '{"data": []}'}, 'train.json: the file has no questions'),
+    ('squad_files', {'train.jsonl': '{"context": "a", "qas": []}\n'}, 'train.jsonl: the file has no questions'),
+    ('table_files', {'train.csv': 'text,label\n'}, 'train.csv: the file has no rows'),
+    ('table_files', {'train.csv': ''}, 'train.csv: the file is empty'),
+    ('parallel_files', {'train.tsv': '\n\n'}, r'split train: got no examples in .*train.tsv; expected at least one'),
+    ('text_files', {'train.txt': ' \n'}, 'train.txt: the file has no text'),
+    ('text_files', {'train.jsonl': ''}, 'train.jsonl: the file is empty'),
+    (
+      'trec',
+      {'train.tsv': 'label\ttext\n', 'test.tsv': 'label\ttext\n'},
+      r'split train: got no examples in .*train.tsv',
+    ),
+    (
+      'sst2',
+      {f'{n}.tsv': 'label\tsentence\n' for n in ('train_sentences', 'dev', 'test')},
+      r'got no examples in .*dev.tsv',
+    ),
+    (
+      'conll2003',
+      {f'{n}.txt': '-DOCSTART- O\n\n' for n in ('train', 'valid', 'test')},
+      'split train: got no examples in',
+    ),
+  ],
+)
+def test_data_without_examples_name_their_files(tmp_path, dataset, contents, message):
+  for name, text in contents.items():
+    write(tmp_path / 'in', name, text=text)
+  with pytest.raises(InputError, match=message):
+    for split in prepare(dataset, tmp_path / 'in', check_sizes=dataset in OWN, split_fraction=0.0).values():
+      list(split)
+
+
+def test_tables_in_parquet(tmp_path):
+  (tmp_path / 'in').mkdir()
+  labels = pa.array(['no', 'yes', 'no']).dictionary_encode()
+  columns = {
+    'text': pa.array(['a', 'b', 'c'], pa.large_string()),
+    'label': labels,
+    'when': pa.array([1, 2, 3], pa.date32()),
+  }
+  pq.write_table(pa.table(columns), tmp_path / 'in/train.parquet', row_group_size=2)
+  pq.write_table(pa.table({'text': ['d'], 'label': [None]}), tmp_path / 'in/test.parquet')
+  splits = prepare('table_files', tmp_path / 'in', split_fraction=0.0)
+  assert [(text, label) for _, text, label in splits['train']] == [('a', 'no'), ('b', 'yes'), ('c', 'no')]
+  assert [(text, label) for _, text, label in splits['test']] == [('d', '')]
+  (tmp_path / 'in/train.parquet').write_bytes(b'PAR1')
+  with pytest.raises(InputError, match='train.parquet: cannot be read as Parquet'):
+    prepare('table_files', tmp_path / 'in', split_fraction=0.0)
+
+
+@pytest.mark.parametrize(
+  ('column', 'message'),
+  [(pa.nulls(2), 'has no value in any row'), (pa.array([b'a', b'b']), 'has type binary; expected texts')],
+)
+def test_parquet_without_texts(tmp_path, column, message):
+  pq.write_table(pa.table({'text': column}), tmp_path / 'train.parquet')
+  with pytest.raises(InputError, match=f'train.parquet: column "text" {message}'):
+    list(prepare('text_files', tmp_path, split_fraction=0.0)['train'])
+
+
+def test_parquet_with_large_and_string_view_texts(tmp_path):
+  for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())):
+    pq.write_table(pa.table({'text': pa.array(['a', None, 'b']).cast(kind)}), tmp_path / 'train.parquet')
+    assert [text for _, text, _ in prepare('text_files', tmp_path, split_fraction=0.0)['train']] == ['a', 'b']
+
+
+@pytest.mark.parametrize('unit', ['blank_line', 'file', 'line'])
+@pytest.mark.parametrize('ending', ['', '.gz', '.xz', '.zst'])
+def test_text_that_never_ends_is_refused_before_the_memory_is_full(tmp_path, monkeypatch, unit, ending):
+  monkeypatch.setattr(documents, 'LONGEST', 3 << 20)
+  compress = {'': bytes, '.gz': gzip.compress, '.xz': lzma.compress, '.zst': documents._import_zstd().compress}[ending]
+  path = tmp_path / f'train.txt{ending}'
+  path.write_bytes(compress(b'a\n' + b'b' * (9 << 20)))
+  with pytest.raises(InputError, match='train.txt.*, line 2: got a line of more than 3,145,728 bytes'):
+    list(prepare('text_files', tmp_path, split_fraction=0.0, documents=unit)['train'])
+  if unit == 'line':
+    return
+  path.write_bytes(compress(b'b b b b b b b b\n' * (1 << 19)))
+  with pytest.raises(InputError, match='got a document of more than 3,145,728 characters'):
+    list(prepare('text_files', tmp_path, split_fraction=0.0, documents=unit)['train'])
+
+
+def test_a_cell_that_never_ends_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(cells, '_CELL', 1000)
+  for text in ('text\n"' + 'a' * 2000 + '"\n', 'text\n"' + 'a\n' * 2000):
+    write(tmp_path, 'train.csv', text=text)
+    with pytest.raises(InputError, match='line 2: a quoted cell begins here and has more than 1,000 characters'):
+      list(cells.read(str(tmp_path / 'train.csv')))
+
+
+def test_a_tree_with_a_file_both_plain_and_compressed_is_refused(tmp_path):
+  write(tmp_path, 'a/x.gold_conll', 'b/y.gold_conll.gz', 'b/x.gold_conll', '.git/z.gold_conll')
+  assert [os.path.relpath(path, tmp_path) for path in files.find_tree(str(tmp_path), files.GOLD)] == [
+    'a/x.gold_conll',
+    'b/x.gold_conll',
+    'b/y.gold_conll.gz',
+  ]
+  write(tmp_path, 'b/y.gold_conll')
+  with pytest.raises(InputError, match='y.gold_conll.gz: got y.gold_conll in the same folder'):
+    files.find_tree(str(tmp_path), files.GOLD)
+
+
+def test_hidden_files_are_no_change_of_the_imdb_data(tmp_path):
+  write(
+    tmp_path,
+    *(f'{split}/{name}' for split in ('train', 'test') for name in ('urls_pos.txt', 'pos/0_9.txt', 'neg/1_1.txt')),
+  )
+  identity = sources.Config(dataset='imdb', manual_dir=str(tmp_path)).identity()
+  write(tmp_path, 'train/pos/._0_9.txt', 'train/.DS_Store', 'test/__MACOSX/x', 'test/Thumbs.db')
+  assert sources.Config(dataset='imdb', manual_dir=str(tmp_path)).identity() == identity

@@ -77,11 +77,15 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
 
   def _generate_examples(self, split: str, paths: dict[str, str]) -> Iterator:
     counts: dict[str, int] = {}
+    index = -1
     for index, (name, text, label) in enumerate(self.documents(split, paths)):
       if self.builder_config.check_sizes:
         for unit, size in self.sizes(text).items():
           counts[unit] = counts.get(unit, 0) + size
       yield index, {'id': name, 'text': text, 'label': label}
+    if index < 0:
+      among = f' in {", ".join(_names(paths))}' if paths else ''
+      raise InputError(f'data set {self.name}, split {split}: got no examples{among}; expected at least one')
     for unit, size in self.EXPECTED.get(split, {}).items():
       self.check_size(split, unit, counts.get(unit, 0), size, paths)
 
@@ -126,6 +130,14 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     """Return {part: path} of the downloads; `paths` is URLS with local files or unpacked folders."""
     (folder,) = paths.values()
     return files.find(self.name, folder)
+
+
+def _names(paths: Any) -> list[str]:
+  """Return the paths in nested groups of paths, each once, sorted."""
+  if isinstance(paths, str):
+    return [paths]
+  groups = paths.values() if isinstance(paths, dict) else paths
+  return sorted({path for group in groups for path in _names(group)})
 
 
 def join_lines(lines: Iterator[str]) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""Rows of tables as cells of named columns: .tsv (unquoted), .csv (RFC 4180) and .jsonl, each also as .gz.
+"""Rows of tables as cells of named columns: .tsv (unquoted), .csv (RFC 4180), .jsonl, also compressed, and .parquet.
 
-Lines with only white space are skipped. A cell of .jsonl is any JSON value, other cells are strings; `text` and `label`
+Lines with only white space are skipped. A cell of .jsonl is any JSON value, one of .parquet a text,
+number or truth value, other cells are strings; `text` and `label`
 read both. No TFDS is imported here, so a complete token cache can be found without it.
 """
 
@@ -15,12 +16,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lmx import documents
+from lmx.data.builders import parquet
 from lmx.errors import InputError, InputWarning
 
 Cells = dict[str, Any]  # column -> cell
 ENDINGS = ('.tsv', '.csv', '.jsonl')
 _SHOWN = 5  # line numbers in a message
-_CELL = 2**31 - 1  # characters; Python's csv limits a cell to 131,072 by default
+_CELL = documents.LONGEST // 4  # characters of 4 bytes; Python's csv limits a cell to 131,072 by default
 _LINES = re.compile(r'[^\r]*\r|[^\r]+')
 
 
@@ -43,6 +45,9 @@ def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Itera
       if not isinstance(row, dict):
         raise InputError(f'{path}, line {number}: got {documents.show(row)}; expected a JSON object')
       yield number, row
+  elif kind == 'parquet':
+    with parquet.open_file(path) as source:
+      yield from parquet.rows(source, path, parquet.columns(source))
   else:
     yield from _read_tsv(path, plain, broken)
 
@@ -84,10 +89,13 @@ def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
     except StopIteration:
       return
     except csv.Error as error:
-      cells = next(csv.reader(last)) if reader.line_num == begin else []
+      is_long = 'field limit' in str(error)
+      cells = next(csv.reader(last)) if reader.line_num == begin and not is_long else []
       if not cells or cells[-1].endswith(('\n', '\r')):  # the last cell continues after the line
         after = f'has text after its closing quote in line {reader.line_num}'
         wrong = 'is not closed' if 'end of data' in str(error) else after
+        if is_long:
+          wrong = f'has more than {_CELL:,} characters'
         raise InputError(
           f'{path}, line {begin}: a quoted cell begins here and {wrong}; close it before the comma or the line end, '
           'and write a quote within it twice'

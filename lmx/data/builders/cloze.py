@@ -25,7 +25,7 @@ def lambada(path: str) -> Cells:
   Raises:
     InputError: an empty line, a line that is not such JSON, or a text of one word.
   """
-  as_json = path.removesuffix('.gz').endswith('.jsonl')
+  as_json = documents.ending(path) == '.jsonl'
   for number, line in enumerate(documents.read_lines(path), 1):
     where = f'{path}, line {number}'
     if not line.strip():

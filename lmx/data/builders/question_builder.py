@@ -33,10 +33,13 @@ class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore
   def documents(self, split: str, paths: Any) -> Iterator[base.Document]:
     count = 0
     for path in paths[split]:
+      before = count
       for question in questions.read(path):
         yield f'{question.id}.0', question.context, question.span
         yield f'{question.id}.1', question.question, question.label
         count += 1
+      if count == before:
+        raise InputError(f'{path}: the file has no questions')
     published = questions.PUBLISHED.get(self.name, {}).get(split, count)
     if self.builder_config.check_sizes and count != published:
       raise InputError(

@@ -241,7 +241,7 @@ def _list(folder: str, *, folders: bool = False) -> list[str]:
   if not os.path.isdir(folder):
     raise InputError(f'{folder}: no such folder; expected one')
   wanted = []
-  for name in (name for name in sorted(os.listdir(folder)) if not name.startswith('.')):
+  for name in documents.list_names(folder):
     path = os.path.join(folder, name)
     if not os.path.exists(path):
       raise InputError(f'{path}: got a link to no file; expected a file or a folder; delete the link')

@@ -226,7 +226,7 @@ def check_stems(paths: Iterable[str], endings: tuple[str, ...], *, apart: bool =
   for path in paths:
     ending = max((end for end in endings if path.lower().endswith(end)), key=len)
     kind = next((ending.removesuffix(how) for how in documents.COMPRESSED if ending.endswith(how)), ending)
-    other = by_stem.setdefault((path[: -len(ending)], kind if apart else ''), path)
+    other = by_stem.setdefault((path[: len(path) - len(ending)], kind if apart else ''), path)
     if other != path:
       raise InputError(
         f'{path}: got {os.path.basename(other)} in the same folder; expected one file of this name; remove one of '

@@ -375,8 +375,9 @@ def find(name: str, directory: str) -> dict[str, str]:
 
 def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:
   """Return {split: the user's tables}; `pattern` and `names` are those of `split_files.find_splits`."""
-  endings = split_files.with_compression(cells.ENDINGS, names)
-  splits = split_files.find_splits(pattern, endings, f'table; expected {split_files.describe(cells.ENDINGS)}', names)
+  endings = (*split_files.with_compression(cells.ENDINGS, names), *(['.parquet'] if names == 'words' else []))
+  expected = f'table; expected *.parquet, {split_files.describe(cells.ENDINGS)}'
+  splits = split_files.find_splits(pattern, endings, expected, names)
   if not splits:
     raise InputError('data set table_files: set data.manual_dir to a directory or to tables')
   if 'train' not in splits:
@@ -392,6 +393,7 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
       row has no label; the lines are named.
   """
   unlabelled: list[int] = []
+  number = 0
   for number, row in (table.read or _own_read(table))(path):
     where = f'{path}, line {number}'
     row = table.prepare(row, where)
@@ -410,6 +412,8 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
         raise InputError(f'{where}: no column {" or ".join(table.label)}; it has {", ".join(row)}{own}')
       unlabelled.append(number)
     yield f'{split}-{number}', texts, answer
+  if not number:
+    raise InputError(f'{path}: the file has no rows')
   if unlabelled:
     raise InputError(
       f'{path}: {len(unlabelled):,} training rows have no label ({cells.format_lines(unlabelled)}); '

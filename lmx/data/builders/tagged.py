@@ -94,7 +94,7 @@ def bio(labels: Sequence[str]) -> list[str]:
 
 
 def read(path: str) -> Iterator[Sentence]:
-  """Yield the sentences of a file, also as .gz.
+  """Yield the sentences of a file, also compressed.
 
   .conll has the word in the first column and, if there are several, the label in the last; columns are separated by
   tabs if there are any, else by white space. .conllu has the word in the second and the universal part of speech in
@@ -105,16 +105,16 @@ def read(path: str) -> Iterator[Sentence]:
     InputError: the file is of another kind; a sentence has no words, a line lacks columns, the numbers of tags and
       tokens differ, or no word has the index of the predicate; the line is named.
   """
-  name = path.removesuffix('.gz')
-  if name.endswith('.jsonl'):
+  ending = documents.ending(path)
+  if ending == '.jsonl':
     yield from _json_lines(path)
-  elif name.endswith('.txt'):
+  elif ending == '.txt':
     for number, line in documents.read_rows(path):
       if not line.split():
         raise InputError(f'{path}, line {number}: expected a sentence')
       yield Sentence(tuple(line.split()), None, (number,) * len(line.split()))
   else:
-    yield from _columns(path, *((1, UPOS) if name.endswith('.conllu') else (0, -1)))
+    yield from _columns(path, *((1, UPOS) if ending == '.conllu' else (0, -1)))
 
 
 def _columns(path: str, word: int, label: int) -> Iterator[Sentence]:
