@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from launch import command, jobs
-from lmx import documents, records
+from lmx import documents, records, storage
 from lmx.errors import InputError, nearest
 
 LAUNCHERS = ('slurm', 'gke', 'tpu_vm')
 PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud'}  # required program of each launcher
+OWN_FILES = ('gke', 'tpu_vm')  # launchers of machines that do not see this one's files
 PATIENCE = 900.0  # seconds without an answer of the cluster after which the launcher gives up
 SUBMITTING = 60.0  # seconds for a submission whose launcher has ended
 
@@ -86,6 +87,20 @@ class Record:
     self.fields = {}
 
 
+def check_path(field: str, value: str, where: str, kind: str = '') -> str:
+  """Return a path that this machine and the machines of a launcher name alike, with `~` expanded.
+
+  Raises:
+    InputError: see `storage.path`; or `~` is the home directory of another machine.
+  """
+  if value.startswith('~') and where in OWN_FILES:
+    raise InputError(
+      f'{field}: got {value} with --where={where}; expected no ~, because the home directory there is another one; '
+      'name a bucket, gs://BUCKET/PATH, or an absolute path'
+    )
+  return storage.check_path(field, value, kind)
+
+
 @contextlib.contextmanager
 def open_record(path: pathlib.Path, required: Mapping[str, type], seconds: float = SUBMITTING) -> Iterator[Record]:
   """Hold the record at `path` against other processes.
@@ -93,6 +108,7 @@ def open_record(path: pathlib.Path, required: Mapping[str, type], seconds: float
   Raises:
     InputError: another process holds it for longer than `seconds`, it cannot be created, or it is damaged.
   """
+  path = pathlib.Path(storage.check_path('--wait', path, storage.FILE))
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = jobs.lock(path.with_name(path.name + '.lock'), seconds)

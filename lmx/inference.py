@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmx import storage
 from lmx.decoding import text
 from lmx.decoding import translate as search_lib
 from lmx.decoding.translate import Translation, Translator
@@ -306,11 +307,12 @@ def load(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) 
   """
   check_type('source', source, (str, os.PathLike), 'a work directory, a folder or "hub:NAME"')
   check_type('which', which, (str, int), 'best, last, average or a step')
+  source = storage.check_path('source', source)
   if not convert.is_importable(source):
     return _trained(restore.load(source, which, overrides))
   if which not in ('best', 'last'):
     raise InputError(f'which: got {which}; expected best or last: {source} holds published weights, no checkpoints')
-  loaded, imported = convert.load(os.fspath(source), overrides)
+  loaded, imported = convert.load(source, overrides)
   for note in imported.notes:
     warnings.warn(f'{source}: {note}', InputWarning, stacklevel=3)
   return _trained(loaded)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lmx import documents
+from lmx import documents, storage
 from lmx.errors import InputError
 
 Record = dict[str, Any]
@@ -205,9 +205,7 @@ def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
   Raises:
     InputError: a line is no record, except a last one without a line end.
   """
-  from etils import epath
-
-  path = epath.Path(workdir) / METRICS
+  path = storage.path('DIR', workdir, storage.FOLDER) / METRICS
   return parse_metrics(documents.read_bytes(path).decode(errors='replace'), str(path)) if exists(path) else []
 
 

@@ -1,4 +1,4 @@
-"""Files of a work directory in a bucket: written locally and copied there.
+"""Paths of a user, and files of a work directory in a bucket: written locally and copied there.
 
 Objects of a bucket cannot be appended to, and tokenizers, figures and TensorBoard events are written by code that
 needs local files. Checkpoints do not use this module: Orbax writes them to buckets itself. A path without '://' is a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable
 
@@ -17,41 +18,78 @@ from etils import epath
 
 from lmx.errors import InputError
 
+FILE, FOLDER = 'file', 'folder'
 _LONGEST_NAME = 255  # bytes of a file's name
+_LONGEST_PATH = 4095  # bytes of an absolute path
 
 
-def check_path(field: str, value: str) -> str:
-  """Return a path of a user with `~` expanded.
+def path(field: str, value: str | os.PathLike[str], kind: str = '') -> epath.Path:
+  """Return a path of a user, checked and with `~` expanded; every other module makes its `epath.Path` by this function.
 
   Args:
     field: the option or key, as the user types it.
-    value: the path, local or in a bucket.
+    value: the path, local or in a bucket; it need not exist.
+    kind: FILE or FOLDER if it must be one where it exists.
 
   Raises:
-    InputError: it has a zero byte, is too long, names an unknown user, or is in a kind of storage that is not supported
-      or whose library is not installed.
+    InputError: it is empty or too long, has a zero byte, is of the other kind or below a file, or names an unknown
+      user; its kind of storage is not supported, or the library for it is missing.
   """
+  return epath.Path(check_path(field, value, kind))
+
+
+def check_path(field: str, value: str | os.PathLike[str], kind: str = '') -> str:
+  """Return the text of what `path` returns."""
+  value = os.fspath(value)
+  if not value:
+    raise InputError(f'{field}: got no path; expected one; name a {kind or "file or folder"}')
   if '\0' in value:
     raise InputError(f'{field}: got a zero byte in {value!r}; expected a path')
   scheme, separator, _ = value.partition('://')
   if separator:
-    if scheme != 'gs':
-      raise InputError(
-        f'{field}: got {value}; expected a local path or gs://BUCKET/PATH; copy the files to one of them'
-      )
-    import fsspec  # takes time to import
-
-    try:
-      fsspec.get_filesystem_class('gcs')
-    except ImportError:
-      raise InputError(f'{field}: got {value}; expected the extra for buckets; pip install ".[gcs]"') from None
+    _check_bucket(field, value, scheme)
     return value
-  if any(len(os.fsencode(part)) > _LONGEST_NAME for part in value.split('/')):
-    raise InputError(f'{field}: got a name of more than {_LONGEST_NAME} bytes; expected a path; shorten it')
-  expanded = os.path.expanduser(value)
+  expanded = expand(value)
   if value.startswith('~') and expanded == value:
     raise InputError(f'{field}: got {value}; expected a user of this machine after ~; write ./{value} for a folder')
+  try:
+    _check_length(field, expanded)
+    is_folder = stat.S_ISDIR(os.stat(expanded).st_mode)
+  except FileNotFoundError:
+    return expanded
+  except NotADirectoryError:
+    raise InputError(f'{field}: got {value}; expected a path of folders; a part of it is a file') from None
+  except (OSError, UnicodeEncodeError) as error:
+    reason = getattr(error, 'strerror', None) or error
+    raise InputError(f'{field}: got {value!r}, which cannot be read ({reason}); name another path') from None
+  if kind and is_folder != (kind == FOLDER):
+    raise InputError(f'{field}: got {value}, a {FOLDER if is_folder else FILE}; expected a {kind}; name another path')
   return expanded
+
+
+def expand(value: str) -> str:
+  """Return a path with `~` expanded, as it is where there is no such user."""
+  return os.path.expanduser(value)
+
+
+def _check_bucket(field: str, value: str, scheme: str) -> None:
+  if scheme != 'gs':
+    raise InputError(f'{field}: got {value}; expected a local path or gs://BUCKET/PATH; copy the files to one of them')
+  import fsspec  # takes time to import
+
+  try:
+    fsspec.get_filesystem_class('gcs')
+  except ImportError:
+    raise InputError(f'{field}: got {value}; expected the extra for buckets; pip install ".[gcs]"') from None
+
+
+def _check_length(field: str, value: str) -> None:
+  whole = os.fsencode(os.path.abspath(value))
+  if len(whole) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in whole.split(b'/')):
+    raise InputError(
+      f'{field}: got {value[:60]}...; expected names of at most {_LONGEST_NAME} bytes and a path of at most '
+      f'{_LONGEST_PATH}; shorten it'
+    )
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import shlex
 import sys
 import time
@@ -54,7 +53,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
     NonFiniteLoss: see lmx/errors.py.
     KeyboardInterrupt: its message names the newest checkpoint.
   """
-  workdir = epath.Path(storage.check_path('workdir', os.fspath(workdir)))
+  workdir = storage.path('--workdir', workdir, storage.FOLDER)
   resume_command = f'`{redact(shlex.join(command))}`' if command else 'the same call'
 
   def describe_checkpoint() -> str:
@@ -74,11 +73,11 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
 
 def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, resume_command: str) -> int:
   config, rules = work_directory.resume_config(config, workdir)
-  run = config_lib.to_run(config)
+  run = config_lib.to_run(config, workdir=workdir)
   trackers.check(run.log, workdir)
   engine = training.make_engine(run)
   corpus = load_corpus(run, workdir)
-  config, run = config_lib.with_corpus(config, corpus)
+  config, run = config_lib.with_corpus(config, corpus, workdir)
   work_directory.check(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
   evaluate.check(run, session.validation)

@@ -87,7 +87,10 @@ def test_a_folder_is_loaded_as_the_run_that_lmx_import_writes(folder, loaded, tm
 def test_its_work_directory_is_removed_with_it(folder):
   run = lmx.load(folder('GPT2LMHeadModel'))
   workdir = pathlib.Path(run.workdir)
-  assert {path.name for path in workdir.iterdir()} == {'config.json', 'data.json', 'checksums.json', 'tokenizer'}
+  assert {path.name for path in workdir.iterdir()} == {
+    *('config.json', 'data.json', 'checksums.json', 'paths.json'),
+    'tokenizer',
+  }
   del run
   gc.collect()
   assert not workdir.exists()
@@ -98,7 +101,7 @@ def test_a_release_is_loaded_by_its_folder_or_file(tmp_path):
   for source in (tmp_path / 'release', tmp_path / 'release' / 'model.pt'):
     with pytest.warns(InputWarning, match='no bpecodes'):
       assert lmx.load(source).abilities() == ['translate']
-  with pytest.raises(InputError, match='is a file; expected a work directory'):
+  with pytest.raises(InputError, match='a file; expected a folder'):
     lmx.load(tmp_path / 'release' / 'dict.de.txt')
 
 

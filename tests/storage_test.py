@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 
@@ -10,8 +9,6 @@ import pytest
 from etils import epath
 
 from lmx import storage
-from lmx.cli import outputs
-from lmx.config import resolve
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.reporting import run_log
@@ -94,24 +91,30 @@ def test_a_disk_is_used_as_it_is(tmp_path):
     ('s3://b/x', 'expected a local path or gs://BUCKET/PATH'),
     ('foo://x', 'expected a local path or gs://BUCKET/PATH'),
     ('~no_such_user/x', 'expected a user of this machine'),
-    ('x' * 256, 'more than 255 bytes'),
+    ('x' * 256, 'names of at most 255 bytes'),
+    ('x/' * 2500, 'a path of at most 4095'),
+    ('', 'got no path; expected one'),
+    ('file', 'got file, a file; expected a folder'),
+    ('file/below', 'a part of it is a file'),
+    ('\ud800', 'cannot be read'),
   ],
 )
-def test_paths_that_cannot_be_used_name_the_option(path, message):
+def test_paths_that_cannot_be_used_name_the_option(path, message, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'file').write_text('')
   with pytest.raises(InputError, match=f'^--workdir: .*{message}'):
-    storage.check_path('--workdir', path)
+    storage.path('--workdir', path, storage.FOLDER)
 
 
-def test_a_tilde_is_the_home_directory_in_options_and_keys(monkeypatch, tmp_path):
+def test_a_file_and_a_folder_are_told_apart(tmp_path):
+  assert storage.path('--workdir', tmp_path, storage.FOLDER) == epath.Path(tmp_path)
+  with pytest.raises(InputError, match=f'^--output: got {tmp_path}, a folder; expected a file'):
+    storage.path('--output', tmp_path, storage.FILE)
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch, tmp_path):
   monkeypatch.setenv('HOME', str(tmp_path))
   assert storage.check_path('x', '~/run') == f'{tmp_path}/run' and storage.check_path('x', './~/run') == './~/run'
-  args = argparse.Namespace(workdir='~/run', input='~/a.txt,b.txt', output='', top_k=3)
-  outputs.expand(args)
-  assert (args.workdir, args.input, args.output) == (f'{tmp_path}/run', f'{tmp_path}/a.txt,b.txt', '')
-  config = resolve.load('experiments/rnn_lm/quickstart.py:tiny', ['data.cache_dir=~/cache', 'train.init_from=~/run'])
-  run = resolve.to_run(config)
-  assert run.data.cache_dir == f'{tmp_path}/cache' and run.train.init_from == f'{tmp_path}/run'
-  assert config.data.cache_dir == f'{tmp_path}/cache'  # recorded as it is used
 
 
 def test_a_bucket_without_its_library_names_the_extra(monkeypatch):

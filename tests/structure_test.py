@@ -104,6 +104,11 @@ def project_files() -> list[pathlib.Path]:
   return found
 
 
+def test_paths_of_etils_are_made_by_one_checked_function():
+  makers = {name(path) for path in CODE if 'epath.Path(' in path.read_text()}
+  assert makers <= {'lmx/storage.py', 'lmx/checkpoint/orbax_format.py'}  # the latter has an empty one
+
+
 def test_no_paths_of_one_machine():
   pattern = re.compile(r'(?<![\w.])/(home|root|Users|work|mnt|opt|private)/\w+')
   for path in project_files():

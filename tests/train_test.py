@@ -305,7 +305,11 @@ def test_what_cannot_be_measured_ends_a_run_before_it_begins(run, tmp_path, file
     (BASE, ['samples.count=10000', 'samples.tokens=1000000'], 'samples.count, samples.tokens: got 10,000 x 1,000,000'),
     (BASE, ['evaluation.batch_size=16000000'], 'evaluation.batch_size: got 16,000,000; expected at most 1,024'),
     (BASE, ['data.eval_batch_size=16000000'], 'data.eval_batch_size: got 16,000,000; expected at most 1,024'),
-    (BASE, ['train.init_from=/dev/null'], 'train.init_from: /dev/null is a file; expected a work directory$'),
+    (
+      BASE,
+      ['train.init_from=/dev/null'],
+      'train.init_from: got /dev/null, a file; expected a folder; name another path$',
+    ),
     (BASE, ['train.init_from=/no/run'], 'train.init_from: /no/run holds no run'),
     (VECTORS, ['evaluation.mixture=trigram'], 'does not predict each token'),
     (VECTORS, ["samples.prompts=('cat','list')"], 'samples.prompts: got "list"'),

@@ -57,7 +57,7 @@ def test_it_generates_the_same_text(workdir, capsys, kind, option):
   assert capsys.readouterr().out == EXPECTED[kind]
 
 
-def test_it_resumes_to_the_same_parameters_and_results(workdir):
+def test_it_resumes_to_the_same_parameters_and_results(workdir, tmp_path_factory, monkeypatch):
   assert cli.main(['train', f'--config={workdir}/config.json', f'--workdir={workdir}']) == 0
   results = json.loads((workdir / 'results.json').read_text())
   assert_same({name: results[name] for name in EXPECTED['resume']}, EXPECTED['resume'])
@@ -68,5 +68,6 @@ def test_it_resumes_to_the_same_parameters_and_results(workdir):
   assert found.keys() == EXPECTED['parameters'].keys()
   for path, (shape, size) in EXPECTED['parameters'].items():
     assert found[path] == [shape, pytest.approx(size, rel=2e-5)], path
+  monkeypatch.chdir(tmp_path_factory.mktemp('elsewhere'))  # its text is named by a relative path
   later = report.evaluate_restored(restore.load(workdir), 'test').metrics  # by the code that wrote the results
   assert {**results, **later} == results

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +25,7 @@ from launch.slurm import submitit_job
 from launch.slurm.job import CORES, Job, submit
 from launch.slurm.wait import Waiter
 from launch.wait import submit_and_wait
-from lmx import ranges
+from lmx import documents, ranges, storage
 from lmx.errors import InputError
 
 
@@ -43,12 +42,16 @@ def _main(argv: Sequence[str] | None) -> int:
   if args.wait and args.commands:
     raise InputError('--wait: got --commands; expected one lmx command')
   if args.commands:
+    path = storage.path('--commands', args.commands, storage.FILE)
     try:
-      commands = command.parse_commands(pathlib.Path(args.commands).read_text().splitlines())
-    except OSError as error:
+      commands = command.parse_commands(documents.read_lines(path))
+    except InputError as error:
       raise InputError(f'--commands: {error}') from None
   if bool(words) == bool(commands):
     raise InputError('give either one lmx command after --, or --commands=FILE with one a line')
+  for name in ('logs', 'directory', 'python'):  # the nodes see the files and the home directory of this machine
+    if value := getattr(args, name):
+      setattr(args, name, storage.check_path(f'--{name}', value, '' if name == 'python' else storage.FOLDER))
   fields = {field.name: getattr(args, field.name) for field in dataclasses.fields(Job) if hasattr(args, field.name)}
   job = Job(
     **{name: value for name, value in fields.items() if value is not None},

@@ -31,7 +31,7 @@ from experiments import spaces
 from launch import command, jobs, local, wait
 from launch.sweep import metrics, report, study, trial
 from launch.sweep.scheduler import Scheduler
-from lmx import ranges
+from lmx import ranges, storage
 from lmx.cli.main import split_overrides
 from lmx.config import experiment
 from lmx.errors import InputError
@@ -42,7 +42,7 @@ RELEASE_SECONDS = 2.0  # seconds for a run that a killed sweep was just starting
 
 def read_search(config: str, fixed: Sequence[str]) -> study.Search:
   """Return the search of the `sweep()` of an experiment file. Raises InputError."""
-  path = config.partition(':')[0]
+  path, _ = experiment.split(config)
   module = experiment.load(path)
   if not hasattr(module, 'sweep'):
     raise InputError(f'{path} has no function sweep(), which returns the search space')
@@ -134,10 +134,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   bad = [setting for setting in args.env if not setting.partition('=')[0].isidentifier() or '=' not in setting]
   if bad:
     parser.error(f'--env={bad[0]}: expected NAME=VALUE')
-  if '://' in args.workdir:
+  if storage.is_remote(args.workdir):
     parser.error('--workdir must be on a disk; work directories of the runs may be on a bucket: --runs=gs://...')
   if args.where == 'local' and args.launch or args.where != 'local' and args.program:
     parser.error('--launch needs a launcher in --where, and --program needs --where=local')
+  args.workdir = storage.check_path('--workdir', args.workdir, storage.FOLDER)
+  if args.runs:
+    args.runs = wait.check_path('--runs', args.runs, args.where, storage.FOLDER)
   return args
 
 

@@ -22,7 +22,7 @@ from launch.sweep.metrics import (
   measure,
   read_records,
 )
-from lmx import records
+from lmx import records, storage
 from lmx.errors import InputError
 
 RECORD = '.launched'  # record of the submitted job, in a run's directory on this machine
@@ -73,9 +73,7 @@ class Plan:
     """Return their work directories, which may be on a bucket."""
     if not self.runs_parent:
       return self.runs(number)
-    from etils import epath
-
-    return [epath.Path(self.runs_parent) / name for name in self._names(number)]
+    return [storage.path('--runs', self.runs_parent, storage.FOLDER) / name for name in self._names(number)]
 
   def _names(self, number: int) -> list[str]:
     return [f'{number:04d}'] if self.seeds == 1 else [f'{number:04d}/seed_{seed}' for seed in range(self.seeds)]

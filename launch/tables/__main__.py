@@ -35,7 +35,7 @@ from launch import command as launched
 from launch import wait
 from launch.tables import collection, measured, needs, pages, printed, record, report, runner
 from launch.tables import plan as plans
-from lmx import ranges
+from lmx import ranges, storage
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError, nearest
 from lmx.redaction import redact
@@ -55,7 +55,9 @@ def _main(words: list[str]) -> int:
     print(pages.decks().partition('\n')[2].strip())
     return 0
   if args.pages is not None:
-    for path in pages.write(pathlib.Path(args.pages or pages.FOLDER)):
+    for path in pages.write(
+      pathlib.Path(storage.check_path('--pages', args.pages or str(pages.FOLDER), storage.FOLDER))
+    ):
       print(path)
     return 0
   if args.feasible:
@@ -121,16 +123,20 @@ def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
   for text in args.data:
     name, equals, path = text.partition('=')
     if not equals:
+      text = storage.check_path('--data', text, storage.FOLDER)
       if not pathlib.Path(text).is_dir():
         raise InputError(f'--data={text}: there is no such directory')
       data |= {key: str(pathlib.Path(text, key)) for key in DATA if pathlib.Path(text, key).exists()}
     elif name not in DATA:
       raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')
     else:
-      data[name] = path
+      is_there = args.where in wait.OWN_FILES  # where `~` is another home directory
+      data[name] = path if is_there else storage.check_path(f'--data={name}', path)
   if args.seeds is None:
     raise InputError('--seeds: expected a number of seeds; the tables of the decks are shown by --decks')
-  roots = tuple(pathlib.Path(text) for text in args.runs.split(','))
+  roots = tuple(
+    pathlib.Path(wait.check_path('--runs', text, args.where, storage.FOLDER)) for text in args.runs.split(',')
+  )
   return plans.Plan(roots, data, args.seeds, args.options, tuple(settings))
 
 
@@ -168,7 +174,9 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
 def _folder(args: argparse.Namespace, plan: plans.Plan) -> pathlib.Path:
   """Return the directory of the rendered table."""
   first = plan.runs[0]
-  return pathlib.Path(args.output) if args.output else first if first.name == 'tables' else first / 'tables'
+  if args.output:
+    return pathlib.Path(storage.check_path('--output', args.output, storage.FOLDER))
+  return first if first.name == 'tables' else first / 'tables'
 
 
 def _mark_changed(one: collection.RowResult, plan: plans.Plan) -> collection.RowResult:

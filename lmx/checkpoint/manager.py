@@ -27,6 +27,7 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
+from lmx import storage
 from lmx.checkpoint import orbax_format
 from lmx.checkpoint.orbax_format import Entry, Tree
 from lmx.errors import InputError
@@ -83,8 +84,8 @@ def stderr_warn(message: str) -> None:
 
 
 def _absolute(directory: str | os.PathLike[str]) -> epath.Path:
-  path = epath.Path(directory)
-  return path if orbax_format.is_remote(path) else path.expanduser().absolute()
+  path = storage.path('--workdir', directory)
+  return path if storage.is_remote(path) else path.absolute()
 
 
 def _best(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lmx import storage
 from lmx.errors import InputError, nearest
 from lmx.redaction import redact
 
@@ -54,7 +55,7 @@ def _source(file: str) -> tuple[Mapping[str, Any], bool]:
   """Return the settings of an experiment file, a config.json or a work directory, and whether they are of a run."""
   from lmx.config import resolve, run_files
 
-  is_run = os.path.isdir(file) or '://' in file
+  is_run = os.path.isdir(storage.expand(file)) or storage.is_remote(file)
   return (run_files.read_config(file) if is_run else resolve.read(file)), is_run
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import re
 from typing import Any
 
-from lmx import ranges
+from lmx import ranges, storage
 from lmx.benchmark.task import build_task, resolve_length
 from lmx.errors import InputError
 
@@ -95,12 +95,11 @@ def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
 
   It is {} if the config has no number of updates, as with `train.epochs`.
   """
-  from etils import epath
 
   from lmx import records
   from lmx.benchmark import flops
 
-  updates = records.read_results(epath.Path(workdir)).get('steps', run.train.steps)
+  updates = records.read_results(storage.path('--workdir', workdir, storage.FOLDER)).get('steps', run.train.steps)
   if not updates:
     return {}
   rows = _rows(run)

@@ -88,8 +88,8 @@ def _run(argv: list[str] | None, streams: console.Console) -> int:
       args = parse(argv)
     finally:
       streams.out.flush()  # help, after which SystemExit ends the process
+    outputs.expand(args, args.actions)
     _check_config(args)
-    outputs.expand(args)
     outputs.check(args)
     if args.command in WRITES_FILES or outputs.given(args):
       streams.keep(_logs(args))
@@ -146,9 +146,10 @@ def _of_the_machine(error: Exception) -> str:
 
 def _check_config(args: argparse.Namespace) -> None:
   """Raise InputError if `--config` names no file, before anything imports JAX."""
-  path = (getattr(args, 'config', None) or '').partition(':')[0]
-  if path.endswith('.py'):
-    experiment.find(path)
+  if getattr(args, 'config', None):
+    path, _ = experiment.split(args.config)
+    if path.endswith('.py'):
+      experiment.find(path)
 
 
 @contextlib.contextmanager
@@ -201,7 +202,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     raise InputError(f'unknown option "{unknown[0]}"{nearest(unknown[0].split("=")[0], options)}')
   if overrides and args.command in WITHOUT_CONFIG:
     raise InputError(f'lmx {args.command} changes no config, so it cannot use --config.{overrides[0]}')
-  args.overrides = overrides
+  args.overrides, args.actions = overrides, commands.choices[args.command]._actions
   return args
 
 

@@ -6,7 +6,7 @@ import argparse
 import itertools
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lmx import storage
 from lmx.errors import InputError
@@ -21,7 +21,10 @@ INPUTS = (
   *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
   'combine',
 )
-FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside')
+FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks')
+EITHER = ('input', 'source', 'workdirs')  # files or folders
+LISTS = ('input', 'similarity', 'combine', 'workdirs', 'ensemble', 'beside')  # of several paths with commas between
+WRITES_FOLDERS = (('predict', 'output'), ('context', 'output'), ('translate', 'plot'))
 # Files and folders of a work directory that only training writes.
 RECORDS = (
   *('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'progress.json', 'results.json'),
@@ -43,16 +46,42 @@ def check(args: argparse.Namespace) -> None:
       raise InputError(f'--{other}: got {written}, the file of --{option}; expected two files; name another')
 
 
-def expand(args: argparse.Namespace) -> None:
-  """Check the paths of a command's options and expand `~` in them. Raises InputError, see `storage.check_path`."""
-  for option in (*OUTPUTS, *INPUTS, *FOLDERS):
-    value = getattr(args, option, None)
-    if isinstance(value, str):
-      texts = [value] if os.path.exists(value) else value.split(',')
-      field = '--from' if option == 'source' else f'--{option}'
-      setattr(args, option, ','.join(storage.check_path(field, text) for text in texts))
-    elif isinstance(value, list):
-      setattr(args, option, [storage.check_path(option, text) for text in value])
+def expand(args: argparse.Namespace, actions: Iterable[argparse.Action]) -> None:
+  """Check the paths of a command's options and expand `~` in them.
+
+  Args:
+    args: parsed arguments, which are changed.
+    actions: options and arguments of the command's parser.
+
+  Raises:
+    InputError: an option that needs a path has none, or see `storage.path`.
+  """
+  for action in actions:
+    option, value = action.dest, getattr(args, action.dest, None)
+    if option not in (*OUTPUTS, *INPUTS, *FOLDERS) or value in (None, action.default) and not action.required:
+      continue
+    field = action.option_strings[0] if action.option_strings else str(action.metavar)
+    kind = _kind(args.command, option)
+    if isinstance(value, list):
+      setattr(args, option, [storage.check_path(field, text, kind) for text in value])
+    elif isinstance(value, str):
+      texts = value.split(',') if option in LISTS and value and not _exists(value) else [value]
+      setattr(args, option, ','.join(storage.check_path(field, text, kind) for text in texts))
+
+
+def _kind(command: str, option: str) -> str:
+  """Return FILE or FOLDER if the path of an option must be one where it exists, else ''."""
+  if option in EITHER or (command, option) in WRITES_FOLDERS:
+    return ''
+  return storage.FOLDER if option in FOLDERS else storage.FILE
+
+
+def _exists(path: str) -> bool:
+  """Return whether there is a file or folder of this name; False for what can be no path."""
+  try:
+    return os.path.exists(path)
+  except ValueError:
+    return False
 
 
 def given(args: argparse.Namespace) -> bool:

@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from lmx import documents, records
+from lmx.config import experiment
 from lmx.errors import InputError, nearest
 from lmx.redaction import redact
 
@@ -57,7 +58,7 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
   from lmx.config import resolve as config_lib
   from lmx.reporting import trackers
 
-  path, _, arg = config.partition(':')
+  path, arg = experiment.split(config)
   module = config_lib.experiment_module(path)
   if not hasattr(module, 'stages'):
     raise InputError(f'{path} has no stages; train it with `lmx train`')

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from lmx import documents, records, storage
 from lmx.cli import config as config_command
@@ -39,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx.reporting import html_report
 
-  workdir = epath.Path(args.workdir)
-  path = epath.Path(args.output) if args.output else workdir / DEFAULT
+  workdir = storage.path('DIR', args.workdir, storage.FOLDER)
+  path = storage.path('--output', args.output, storage.FILE) if args.output else workdir / DEFAULT
   report = read(workdir)
   check_output(path, is_named=bool(args.output))
   if args.attention:

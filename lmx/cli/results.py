@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lmx import records
-from lmx.config import experiment
+from lmx.config import experiment, paths
 from lmx.errors import InputError, nearest
 
 LABEL = ('name', 'dataset', 'split')  # the model is in the config
@@ -101,13 +101,14 @@ def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dic
   So a run that began from seed 1 of a pre-training has the same settings as one that began from its seed 0. Imported
   weights have no results.json and are identified by their path.
   """
-  flat = dict(experiment.flatten(records.read_config(workdir)))
+  config = records.read_config(workdir)
+  flat = dict(experiment.flatten(config))
   settings = {key: value for key, value in flat.items() if not key.startswith(FREE)}
   if flat.get('evaluation.which') == 'average':  # it sets which checkpoints are averaged
     settings['checkpoint.every_steps'] = flat.get('checkpoint.every_steps')
   start = flat.get('train.init_from')
   if start:
-    source = pathlib.Path(str(start))
+    source = pathlib.Path(paths.locate(config, workdir)['train']['init_from'])
     seen = (*seen, workdir)
     if source not in seen and all(records.exists(source / name) for name in (records.RESULTS, records.CONFIG)):
       settings['train.init_from'] = {

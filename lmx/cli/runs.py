@@ -16,9 +16,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from etils import epath
-
-from lmx import documents, records
+from lmx import documents, records, storage
 from lmx.errors import InputError
 
 OWN = ('checkpoints', 'tokenizer', 'tensorboard')  # folders of a run that hold no runs
@@ -33,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   rows = []
-  for folder in map(epath.Path, args.folders):
+  for folder in (storage.path('DIR', text, storage.FOLDER) for text in args.folders):
     if not folder.is_dir():
-      raise InputError(f'DIR: {folder} is {"a file" if folder.exists() else "missing"}; expected a folder with runs')
+      raise InputError(f'DIR: {folder} is missing; expected a folder with runs')
     rows += [describe(path, args.metric) for path in find(folder)]
   rows.sort(key=lambda row: row['changed'])
   print('\n'.join(_lines(rows)) if rows else f'no runs in {", ".join(args.folders)}')

@@ -26,11 +26,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etils import epath
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import lmx
+from lmx import storage
 from lmx.cluster.rendezvous import Meeting, Record, Rendezvous
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
@@ -200,7 +200,7 @@ def _check_versions(meeting: Meeting, setup: Setup, report: Callable[[str], None
 
 def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]) -> None:
   """Check that each process reads the files that all others write in the work directory."""
-  folder = epath.Path(setup.workdir) / '.preflight'
+  folder = storage.path('--workdir', setup.workdir, storage.FOLDER) / '.preflight'
   token = os.urandom(8).hex()
   advice = 'check the rights, the quota and that it is mounted'
 

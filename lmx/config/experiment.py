@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lmx import storage
 from lmx.config import cast
 from lmx.errors import InputError
 
@@ -17,6 +18,12 @@ _MOVED = {
   f'experiments/seq2seq/{name}.py': ' or '.join(f'experiments/{folder}/{name}.py' for folder in _FOLDERS)
   for name in ('quickstart', 'multi30k', 'wmt14')
 }
+
+
+def split(text: str, field: str = '--config') -> tuple[str, str]:
+  """Return (checked path, argument) of `FILE[:ARGUMENT]`. Raises InputError if it can be no path."""
+  path, _, arg = text.partition(':')
+  return storage.check_path(field, path, storage.FILE), arg
 
 
 def find(path: str) -> pathlib.Path:

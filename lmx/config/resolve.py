@@ -35,7 +35,7 @@ from flax.traverse_util import flatten_dict
 from lmx import documents, objectives, ranges, records, storage
 from lmx.checkpoint import manager
 from lmx.config import cast as fields_lib
-from lmx.config import deferred, experiment, renames, run_files, schema, semantics
+from lmx.config import deferred, experiment, paths, renames, run_files, schema, semantics
 from lmx.data import batching, pipeline
 from lmx.engine import precision, sharding
 from lmx.errors import InputError, InputWarning, check_choice, check_range, nearest
@@ -44,8 +44,6 @@ from lmx.optim import build
 from lmx.redaction import redact
 from lmx.reporting import trackers
 
-# Keys that are paths, or several with commas between.
-PATHS = {'data': ('manual_dir', 'cache_dir', 'tokenizer_path', 'vectors'), 'train': ('init_from',)}
 SECTIONS = {
   'data': pipeline.Config,
   'optim': build.Config,
@@ -83,7 +81,7 @@ def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.Con
 
 def read(path_and_arg: str) -> Mapping[str, Any]:
   """Return the settings of `experiments/foo/bar.py[:arg]` or of a .json file as they are. Raises InputError."""
-  path, _, arg = str(path_and_arg).partition(':')
+  path, arg = experiment.split(str(path_and_arg))
   if path.endswith('.json'):
     if not pathlib.Path(path).is_file():
       raise InputError(f'there is no config file {path}')
@@ -122,7 +120,9 @@ def resolve(
   if saved:
     for key, value in semantics.old_settings(_complete(copy.deepcopy(settings), rules)).items():
       experiment.set_value(settings, key.split('.'), value)
+  overrides = list(overrides)
   _override(settings, overrides)
+  paths.check(settings, [text.partition('=')[0] for text in overrides] if saved else paths.KINDS)
   return ml_collections.ConfigDict(_complete(settings, rules), convert_dict=True).lock()
 
 
@@ -213,7 +213,7 @@ def _copy_sizes(settings: dict[str, Any]) -> None:
   chosen = _section('train', train) if missing and 'like_init' in train else schema.Train(steps=1)
   if not chosen.like_init or not chosen.init_from:
     return
-  start = chosen.init_from
+  start = storage.check_path('train.init_from', chosen.init_from, storage.FOLDER)
   try:
     other = run_files.read_config(start)
   except InputError as error:
@@ -230,7 +230,7 @@ def _copy_sizes(settings: dict[str, Any]) -> None:
       data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))
   if 'tokenizer_path' not in data and pipeline.has_texts(str(data.get('dataset', ''))):
     data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
-    data['tokenizer_path'] = str(pathlib.Path(start) / 'tokenizer')
+    data['tokenizer_path'] = str(pathlib.Path(chosen.init_from) / 'tokenizer')
 
 
 def _unnamed_sizes(model: Mapping[str, Any]) -> list[str]:
@@ -263,17 +263,18 @@ def inherited(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> dict[
   )
 
 
-def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.Run:
+def to_run(config: Mapping[str, Any], vocab_size: int | None = None, workdir: Any = None) -> schema.Run:
   """Convert a resolved config to frozen dataclasses.
 
   Args:
     config: result of `resolve`.
     vocab_size: vocabulary size of the tokenizer; needed if model.V is 0.
+    workdir: work directory of the run, where the config's paths are recorded (lmx/config/paths.py).
 
   Raises:
     InputError: the model's vocabulary is smaller than the tokenizer's, or the length exceeds the model's positions.
   """
-  plain = _plain(config)
+  plain = paths.locate(_plain(config), workdir)
   model = dict(plain['model'])
   name, variant = model.pop('name'), model.pop('variant')
   if vocab_size is not None and 'V' in model:
@@ -370,10 +371,12 @@ def _check_direction(model_cfg: Any, data: Any) -> None:
     )
 
 
-def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, schema.Run]:
+def with_corpus(
+  config: ml_collections.ConfigDict, corpus: Any, workdir: Any = None
+) -> tuple[ml_collections.ConfigDict, schema.Run]:
   """Return config and run with the fields that the data determines: model.V and an objective's number of classes."""
   data = _section('data', _plain(config)['data'])
-  run = to_run(config, pipeline.vocab_size(data, corpus.tokenizer))
+  run = to_run(config, pipeline.vocab_size(data, corpus.tokenizer), workdir)
   _check_longest(run, corpus)
   settled = config.copy_and_resolve_references()
   if 'V' in settled.model:
@@ -501,16 +504,7 @@ def _section(name: str, fields: Mapping[str, Any]) -> Any:
   _check_keys(f'{name}.', fields, _names(cls))
   if name == 'data':
     fields = {**fields, 'batching': _batching(fields.get('batching', pipeline.Config.batching))}
-  return cls(**_expand_paths(name, fields_lib.convert(name, cls, fields)))
-
-
-def _expand_paths(section: str, fields: dict[str, Any]) -> dict[str, Any]:
-  """Return the fields with `~` expanded in paths. Raises InputError, see `storage.check_path`."""
-  for key in PATHS.get(section, ()):
-    if fields.get(key):
-      texts = [storage.check_path(f'{section}.{key}', text) for text in fields[key].split(',')]
-      fields = {**fields, key: ','.join(texts)}
-  return fields
+  return cls(**fields_lib.convert(name, cls, fields))
 
 
 def _batching(value: Any) -> Any:

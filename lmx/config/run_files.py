@@ -16,6 +16,7 @@ from typing import Any
 from etils import epath
 
 from lmx import documents, records, storage
+from lmx.config import paths
 from lmx.data import pipeline
 from lmx.data.corpus import manifest_hash
 from lmx.data.tokenizers import build
@@ -28,21 +29,30 @@ _CONFIG, _DATA, _TOKENIZER, _SUMS = 'config.json', 'data.json', f'tokenizer/{FIL
 
 def exists(workdir: Any) -> bool:
   """Return whether a work directory holds a run. Raises InputError if it is no directory."""
-  workdir = epath.Path(workdir)
+  workdir = _path(workdir)
   try:
-    if (workdir / _CONFIG).exists():
-      return True
-    is_file = workdir.exists() and not workdir.is_dir()
-  except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+    return bool((workdir / _CONFIG).exists())
+  except OSError as error:
     raise InputError(f'{workdir} cannot be read ({error})') from None
-  if is_file:
-    raise InputError(f'{workdir} is a file; expected a work directory')
-  return False
 
 
-def write(workdir: Any, config: Mapping[str, Any], data: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-  """Write all files, config.json last and atomically: a directory with one holds a run. Raises OSError."""
-  workdir = epath.Path(workdir)
+def _path(workdir: Any) -> epath.Path:
+  return storage.path('--workdir', workdir, storage.FOLDER)
+
+
+def write(
+  workdir: Any, config: Mapping[str, Any], data: Mapping[str, Any], tokenizer: Tokenizer, at: Any = None
+) -> None:
+  """Write all files, config.json last and atomically: a directory with one holds a run. Raises OSError.
+
+  Args:
+    workdir: directory to write to.
+    config: resolved config.
+    data: content of data.json.
+    tokenizer: tokenizer of the data.
+    at: where the directory will be; None for `workdir`.
+  """
+  workdir = _path(workdir)
   workdir.mkdir(parents=True, exist_ok=True)
   texts = {
     _CONFIG: json.dumps(redact(config), indent=1) + '\n',
@@ -50,19 +60,22 @@ def write(workdir: Any, config: Mapping[str, Any], data: Mapping[str, Any], toke
   }
   (workdir / _DATA).write_text(texts[_DATA])
   storage.write_directory(workdir / 'tokenizer', tokenizer.save)
+  paths.write(workdir, config, at)
   _write_checksums(workdir, {name: text.encode() for name, text in texts.items()})
   (workdir / f'{_CONFIG}.part').write_text(texts[_CONFIG])
   (workdir / f'{_CONFIG}.part').rename(workdir / _CONFIG)
 
 
-def add_checksums(workdir: Any) -> bool:
-  """Write checksums.json for a verified run of an earlier lmx, which wrote none; return whether there is a run.
+def add_missing(workdir: Any) -> bool:
+  """Write checksums.json and paths.json for a verified run of an earlier lmx; return whether there is a run.
 
   Raises OSError.
   """
-  workdir, is_run = epath.Path(workdir), exists(workdir)
+  workdir, is_run = _path(workdir), exists(workdir)
   if is_run and not (workdir / _SUMS).exists():
     _write_checksums(workdir, {name: (workdir / name).read_bytes() for name in (_CONFIG, _DATA)})
+  if is_run and not (workdir / paths.PATHS).exists():
+    paths.write(workdir, read_config(workdir), only_existing=True)
   return is_run
 
 
@@ -76,7 +89,7 @@ def _write_checksums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None
 def read_config(workdir: Any) -> dict[str, Any]:
   """Return the config of the run in a work directory. Raises InputError if it is missing or damaged."""
   if not exists(workdir):
-    missing = '' if epath.Path(workdir).exists() else ', and there is no such file or directory'
+    missing = '' if _path(workdir).exists() else ', and there is no such file or directory'
     raise InputError(f'{workdir} holds no run: it has no {_CONFIG}{missing}')
   config = _read(workdir, _CONFIG)
   if 'model' not in config and 'model_type' in config:
@@ -89,7 +102,7 @@ def read_config(workdir: Any) -> dict[str, Any]:
 def read_data(workdir: Any) -> dict[str, Any]:
   """Return the record of a run's data: the manifest of its corpus, and `hash`. Raises InputError if it is damaged."""
   data = _read(workdir, _DATA)
-  path = epath.Path(workdir) / _DATA
+  path = _path(workdir) / _DATA
   recorded = documents.field(data, 'hash', str, str(path))
   if not recorded:  # imported weights have no data
     documents.field(data, 'imported_from', str, str(path))
@@ -105,7 +118,7 @@ def read_labels(workdir: Any) -> list[str]:
 
 def read_tokenizer(workdir: Any) -> Tokenizer:
   """Return the tokenizer of a run. Raises InputError if it or data.json is damaged, or if they disagree."""
-  workdir = epath.Path(workdir)
+  workdir = _path(workdir)
   path, data = workdir / _TOKENIZER, read_data(workdir)
   content = _read(workdir, _TOKENIZER)
   tokenizer = build.load(storage.local_copy(workdir / 'tokenizer'))
@@ -131,12 +144,12 @@ def with_own_words(data: pipeline.Config, workdir: Any) -> pipeline.Config:
   """Return the `data` of a run, with the tokenizer of `workdir` in place of `vectors` if the run has begun there."""
   if not data.vectors or not exists(workdir):
     return data
-  return dataclasses.replace(data, vectors='', tokenizer_path=storage.local_copy(epath.Path(workdir) / 'tokenizer'))
+  return dataclasses.replace(data, vectors='', tokenizer_path=storage.local_copy(_path(workdir) / 'tokenizer'))
 
 
 def _read(workdir: Any, name: str) -> dict[str, Any]:
   """Return the JSON object in a file; verify its checksum if one is recorded."""
-  workdir = epath.Path(workdir)
+  workdir = _path(workdir)
   if (workdir / _SUMS).exists():
     recorded = documents.field(records.read(workdir / _SUMS), name, str, str(workdir / _SUMS))
     if hashlib.sha256(documents.read_bytes(workdir / name)).hexdigest() != recorded:

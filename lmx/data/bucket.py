@@ -28,8 +28,13 @@ _HELD = 32  # blocks in memory
 
 def find(cache_dir: str) -> epath.Path | None:
   """Return the bucket of `data.cache_dir`, or of LMX_CACHE; None if the cache is a directory."""
-  address = cache_dir or os.environ.get('LMX_CACHE', '')
-  return epath.Path(address) if storage.is_remote(address) else None
+  field, address = ('data.cache_dir', cache_dir) if cache_dir else ('LMX_CACHE', os.environ.get('LMX_CACHE', ''))
+  return storage.path(field, address) if storage.is_remote(address) else None
+
+
+def path(address: str | os.PathLike[str]) -> epath.Path:
+  """Return the path of a file or folder of a cache, local or in a bucket."""
+  return storage.path('data.cache_dir', address)
 
 
 def has(folder: epath.Path) -> bool:
@@ -42,16 +47,15 @@ def has(folder: epath.Path) -> bool:
 
 def upload(directory: str, folder: epath.Path) -> None:
   """Copy a corpus to the bucket, the manifest last."""
-  paths = sorted(pathlib.Path(directory).iterdir(), key=lambda path: path.name == _MANIFEST)
-  for path in paths:
-    copy(epath.Path(path), folder / path.name)
+  for file in sorted(pathlib.Path(directory).iterdir(), key=lambda file: file.name == _MANIFEST):
+    copy(path(file), folder / file.name)
 
 
 def download(folder: epath.Path, directory: str) -> None:
   """Copy the files of a corpus other than its tokens, and note where those are."""
-  for path in folder.iterdir():
-    if not path.name.endswith('.tokens'):
-      copy(path, epath.Path(directory) / path.name)
+  for file in folder.iterdir():
+    if not file.name.endswith('.tokens'):
+      copy(file, path(directory) / file.name)
   pathlib.Path(directory, TOKENS_AT).write_text(os.fspath(folder))
 
 

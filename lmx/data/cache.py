@@ -21,8 +21,9 @@ _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 def root(cache_dir: str = '') -> str:
   """Return the cache's directory: the argument, else LMX_CACHE, else ~/.cache/lmx, the first that is no bucket."""
-  given = (cache_dir, os.environ.get('LMX_CACHE', ''), '~/.cache/lmx')
-  return os.path.abspath(os.path.expanduser(next(one for one in given if one and not storage.is_remote(one))))
+  given = {'data.cache_dir': cache_dir, 'LMX_CACHE': os.environ.get('LMX_CACHE', ''), 'HOME': '~/.cache/lmx'}
+  field, chosen = next((name, one) for name, one in given.items() if one and not storage.is_remote(one))
+  return os.path.abspath(storage.check_path(field, chosen, storage.FOLDER))
 
 
 def build(directory: str, make: Callable[[str], None]) -> bool:

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from etils import epath
 
 from lmx import documents, host, ranges
 from lmx.data import bucket, cache, document_reader, encoding, progress, shared, sources, token_file, vectors
@@ -261,7 +260,7 @@ def _make(directory: str, cfg: Config, given: Tokenizer | None, vector_files: An
       cache.build(directory, tokenize)
   if folder and not os.path.exists(os.path.join(directory, bucket.TOKENS_AT)) and not bucket.has(folder):
     bucket.upload(directory, folder)
-    bucket.remove(epath.Path(exchange))
+    bucket.remove(bucket.path(exchange))
 
 
 def read(directory: str) -> Corpus:
@@ -302,7 +301,7 @@ def _open(directory: str) -> Corpus:
       part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None for part in _PARTS
     }
     sums = None if blocks is None else blocks[ids]
-    remote = bucket.Ids(epath.Path(at) / ids, dtype, entries[ids]['bytes']) if at else None
+    remote = bucket.Ids(bucket.path(at) / ids, dtype, entries[ids]['bytes']) if at else None
     file: Any = token_file.TokenFile(f'{stem}.tokens', dtype, entries[ids], sums, tokenizer.id_bound, remote)
     splits[name] = Split(name, file, **arrays, counts=record['counts'])
   return Corpus(tokenizer, splits, manifest, manifest_hash(manifest), directory)

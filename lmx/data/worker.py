@@ -17,7 +17,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from lmx import documents
 from lmx.data import bucket, corpus, document_reader, encoding, sentences, shared, sources
@@ -65,17 +64,17 @@ def work(directory: str) -> None:
 def _fetch(exchange: str, path: str) -> bool:
   """Copy a part that another host has left in the bucket; return whether it has."""
   name = os.path.basename(path)
-  if not exchange or not (epath.Path(exchange) / f'{name}.npz').exists():
+  if not exchange or not (bucket.path(exchange) / f'{name}.npz').exists():
     return False
   for ending in ('.tokens', '.npz'):
-    bucket.copy(epath.Path(exchange) / f'{name}{ending}', epath.Path(temporary := shared.temporary(path)))
+    bucket.copy(bucket.path(exchange) / f'{name}{ending}', bucket.path(temporary := shared.temporary(path)))
     os.rename(temporary, f'{path}{ending}')
   return True
 
 
 def _leave(exchange: str, path: str) -> None:
   for ending in ('.tokens', '.npz') if exchange else ():
-    bucket.copy(epath.Path(f'{path}{ending}'), epath.Path(exchange) / f'{os.path.basename(path)}{ending}')
+    bucket.copy(bucket.path(f'{path}{ending}'), bucket.path(exchange) / f'{os.path.basename(path)}{ending}')
 
 
 def _tokenize(cfg: Any, path: str, split: str, examples: Any, part: Any, tokenizer: Tokenizer) -> None:

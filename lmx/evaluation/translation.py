@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-from etils import epath
 
-from lmx import records
+from lmx import records, storage
 from lmx.config import schema
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources
@@ -214,7 +213,8 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
   """
   rows = {results['name']: results['bleu_by_length']}
   for workdir in workdirs:
-    other = records.read_results_file(epath.Path(workdir) / records.RESULTS, ('name', 'dataset', 'split'))
+    path = storage.path('--beside', workdir, storage.FOLDER) / records.RESULTS
+    other = records.read_results_file(path, ('name', 'dataset', 'split'))
     if 'bleu_by_length' not in other:
       raise InputError(f'{workdir}: its results have no BLEU by length; it was measured without evaluation.beam')
     if (other['dataset'], other['split']) != (results['dataset'], results['split']):

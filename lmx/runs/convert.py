@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import documents, objectives
+from lmx import documents, objectives, storage
 from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema, semantics
@@ -97,7 +96,7 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
 
 def is_importable(source: Any) -> bool:
   """Return True for 'hub:NAME' and for published weights, False for a work directory and anything else."""
-  path = os.fspath(source)
+  path = storage.check_path('source', source)
   if path.startswith(hub.PREFIX):
     return True
   if not os.path.exists(path) or all(os.path.exists(os.path.join(path, name)) for name in ('config.json', 'data.json')):
@@ -115,7 +114,7 @@ def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRu
   """
   directory = _Temporary(source)
   imported = read(source, directory.path, overrides)
-  workdir = epath.Path(directory.path)
+  workdir = storage.path('--workdir', directory.path)
   run_files.write(workdir, _saved_config(imported), imported.record, imported.tokenizer)
   _put_on_device(imported.params)
   run, model = imported.run, registry.get(imported.run.model_name)
@@ -143,7 +142,8 @@ def _put_on_device(params: dict[str, Any]) -> None:
 
 def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> Imported:
   """Read published weights for a work directory, and write nothing; see `import_run`."""
-  workdir = epath.Path(workdir)
+  workdir = storage.path('--workdir', workdir, storage.FOLDER)
+  source = storage.check_path('--from', source)
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
   directory = hub.download(source) if source.startswith(hub.PREFIX) else source
@@ -228,13 +228,13 @@ def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case:
 
 def write(imported: Imported, workdir: Any) -> None:
   """Write a work directory, as a whole or not at all. Raises InputError if it cannot be written."""
-  workdir, record = epath.Path(workdir), imported.record
+  workdir, record = storage.path('--workdir', workdir, storage.FOLDER), imported.record
   part = workdir.parent / f'{workdir.name}.part{os.getpid()}'
   extra = {'versions': run_log.versions(), 'imported_from': record['imported_from']}
   try:
     with manager.Checkpoints(part / 'checkpoints', manager.Config(asynchronous=False)) as checkpoints:
       checkpoints.save(0, {'params': imported.params}, extra, dtype=np.dtype(np.float32))
-    run_files.write(part, _saved_config(imported), record, imported.tokenizer)
+    run_files.write(part, _saved_config(imported), record, imported.tokenizer, workdir)
     if workdir.exists():
       workdir.rmdir()
     part.rename(workdir)
@@ -254,7 +254,7 @@ def _saved_config(imported: Imported) -> dict[str, Any]:
 def describe_files(imported: Imported) -> str:
   """Return the names of the files that `write` writes, with the size of the largest."""
   size = sum(x.nbytes for x in jax.tree.leaves(imported.params))
-  return f'config.json, data.json, checksums.json, tokenizer/, checkpoints/ (up to {size / 1e6:,.1f} MB)'
+  return f'config.json, data.json, paths.json, checksums.json, tokenizer/, checkpoints/ (up to {size / 1e6:,.1f} MB)'
 
 
 def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -376,6 +376,7 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
   Raises:
     InputError: there is no run, or no class of transformers computes the same.
   """
+  to = storage.check_path('--to', to, storage.FOLDER)
   loaded = restore.load(workdir, which)
   run, data = loaded.run, loaded.run.data
   cfg = loaded.cfg

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -100,14 +99,14 @@ def load(
   Raises:
     InputError: there is no run, it has no finished checkpoint, or all are damaged.
   """
-  workdir = epath.Path(storage.check_path('workdir', os.fspath(workdir)))
+  workdir = storage.path('--workdir', workdir, storage.FOLDER)
   saved = run_files.read_config(workdir)
   config = config_lib.resolve(
     _replace_sections(saved, replacement, workdir) if replacement else saved, overrides, saved=True
   )
   for note in semantics.evaluation_notes(config, jax.default_backend()):
     warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
-  run = config_lib.to_run(config)
+  run = config_lib.to_run(config, workdir=workdir)
   run = dataclasses.replace(run, data=run_files.with_own_words(run.data, workdir))
   directory = workdir / 'checkpoints'
   which = int(which) if str(which).isdecimal() else which
@@ -142,7 +141,7 @@ def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], 
   if not pipeline.has_texts(replacement['data']['dataset']):
     return {**saved, **replaced, 'data': {**replacement['data'], **here}}
   own = here | {name: saved['data'][name] for name in ('tokenizer', 'lower_case')}
-  path = storage.local_copy(epath.Path(workdir) / 'tokenizer')
+  path = storage.local_copy(storage.path('--workdir', workdir) / 'tokenizer')
   data = {
     **replacement['data'],
     **own,
@@ -160,7 +159,7 @@ def checkpoint_note(loaded: RestoredRun, which: str | int) -> str:
   measured = loaded.run.evaluation.which
   if which != 'best' or measured == 'best':
     return ''
-  if (step := records.read_results(epath.Path(loaded.workdir)).get('step')) in (None, loaded.step):
+  if (step := records.read_results(loaded.workdir).get('step')) in (None, loaded.step):
     return ''
   return (
     f'reads the best checkpoint, of step {loaded.step:,}; results.json has the figures of step {step:,}, '

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from lmx import storage
 from lmx.config import schema
 from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError, InputWarning
@@ -42,6 +43,7 @@ def take(
     InputError: no run can be loaded, a leaf of a part is missing in it or has another shape, the vocabularies share no
       token, or the labels differ.
   """
+  workdir = storage.path('train.init_from', workdir, storage.FOLDER)
   try:
     loaded = restore.load(workdir)
   except InputError as error:

@@ -63,7 +63,7 @@ def check(workdir: Any, config: Any, corpus: Any) -> None:
 def create(workdir: Any, config: Any, corpus: Any) -> None:
   """Write the config, the data manifest, the tokenizer and their checksums, if they are missing."""
   try:
-    if jax.process_index() == 0 and not run_files.add_checksums(workdir):
+    if jax.process_index() == 0 and not run_files.add_missing(workdir):
       run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {error}') from None

@@ -11,6 +11,7 @@ import re
 import numpy as np
 import pytest
 
+from lmx import storage
 from lmx.cli import main, runs
 from lmx.config import resolve
 from lmx.data.corpus import manifest_hash
@@ -319,7 +320,7 @@ def test_an_attention_map_names_the_tokens(finished):
   from lmx.cli import report
 
   weights = np.asarray([[0.75, 0.25], [0.125, 0.875]])
-  found = report.read(report.epath.Path(finished))
+  found = report.read(storage.path('DIR', finished))
   page = Page(html_report.render(found._replace(maps=[html_report.AttentionMap(['<a>', 'b'], ['c', 'd'], weights)])))
   assert [row[0] for row in page.rows['attention'][1:]] == ['c', 'd']
   tips = [a['title'] for tag, a in page.attributes['attention'] if tag == 'td']

@@ -49,6 +49,9 @@ def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
     (['--env=A', '--', 'list'], 'got no value'),
     (['--env=A B=c', '--', 'list'], 'expected the name of a variable'),
     (['--commands=no/such/file'], '--commands'),
+    (['--commands=/'], '--commands: got /, a folder; expected a file'),
+    (['--directory=/dev/null', '--', 'list'], '--directory: got /dev/null, a file; expected a folder'),
+    (['--logs=~no_such_user/x', '--', 'list'], '--logs: got ~no_such_user/x; expected a user'),
     (['--commands=commands', '--wait=file'], '--wait: got --commands'),
     (['--', 'list'], 'there is no `sbatch` here: run this on a login node'),
   ],
@@ -62,3 +65,12 @@ def test_bad_input_is_said(argv, message, capsys, monkeypatch):
 def test_starts_without_jax(root):
   code = 'import sys, launch.slurm.__main__, launch.submitted; sys.exit("jax" in sys.modules or "numpy" in sys.modules)'
   assert subprocess.run([sys.executable, '-c', code], cwd=root, check=False).returncode == 0
+
+
+def test_a_tilde_is_expanded_here_in_options_and_there_in_the_command(tmp_path, monkeypatch, capsys):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  (tmp_path / 'commands').write_text('train --config=a.py --workdir=~/run\n')
+  for words in (['--', 'train', '--config=a.py', '--workdir=~/run'], ['--commands=~/commands']):
+    assert main(['--logs=~/logs', '--python=~/bin/python', '--dry_run', *words]) == 0
+    text = capsys.readouterr().out
+    assert f'--output={tmp_path}/logs/' in text and f'{tmp_path}/bin/python -m' in text and "'--workdir=~/run'" in text

@@ -40,6 +40,27 @@ def test_bad_arguments_exit_with_2(place, capsys, more):
   assert error.value.code == 2 and 'usage' in capsys.readouterr().err
 
 
+def test_a_tilde_is_the_home_directory_of_this_machine(tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  args = sweep.parse(['--config=a.py', '--workdir=~/sweep', '--runs=~/runs', '--where=slurm'])
+  assert (args.workdir, args.runs) == (f'{tmp_path}/sweep', f'{tmp_path}/runs')
+
+
+@pytest.mark.parametrize(
+  ('words', 'message'),
+  [
+    (['--workdir=~no_such_user/x'], '--workdir: got ~no_such_user/x; expected a user'),
+    (['--workdir=a\0b'], '--workdir: got a zero byte'),
+    (['--workdir=x', '--where=gke', '--runs=~/runs'], '--runs: got ~/runs with --where=gke; expected no ~'),
+    (['--workdir=x', '--runs=s3://b/x'], '--runs: got s3://b/x; expected a local path or gs://BUCKET/PATH'),
+    (['--workdir=x', '--config=/'], '--config: got /, a folder; expected a file'),
+  ],
+)
+def test_paths_that_cannot_be_used_are_named(capsys, words, message):
+  assert sweep.main(['--config=experiments/rnn_lm/quickstart.py', *words]) == 2
+  assert message in capsys.readouterr().err
+
+
 def test_no_such_file_no_sweep_and_too_many_points(place, capsys):
   assert sweep.main([f'--config={place.folder}/no.py', f'--workdir={place.dir}']) == 2
   assert 'there is no config file' in capsys.readouterr().err

@@ -21,6 +21,11 @@ from launch.tables.__main__ import main
     (['rnn_lm_ptb', '--where=slrum'], 'there is no launcher "slrum"'),
     (['rnn_lm_ptb', '--options=epoch=6'], 'no option'),
     (['--seeds'], 'the tables of the decks are shown by --decks'),
+    (['rnn_lm_ptb', '--runs=~/x', '--where=gke'], '--runs: got ~/x with --where=gke; expected no ~'),
+    (['rnn_lm_ptb', '--runs=foo://x'], '--runs: got foo://x; expected a local path'),
+    (['rnn_lm_ptb', '--data=ptb=~no_such_user/x'], '--data=ptb: got ~no_such_user/x; expected a user'),
+    (['rnn_lm_ptb', '--data=/dev/null'], '--data: got /dev/null, a file; expected a folder'),
+    (['rnn_lm_ptb', '--output=/dev/null', '--collect'], '--output: got /dev/null, a file; expected a folder'),
   ],
 )
 def test_what_is_wrong_says_what_to_do(tmp_path, capsys, words, message):
@@ -45,6 +50,14 @@ def test_dry_run_prints_the_commands_in_order(tmp_path, program, capsys):
   )
   assert lines[2].startswith('lmx train --config=experiments/awd_lstm/ptb.py:finetune,of=paper')
   assert '--config.train.init_from=R/awd_lstm/ptb_paper/seed0' in lines[2]
+
+
+def test_a_tilde_is_expanded_where_the_path_is_read(tmp_path, program, monkeypatch, capsys):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  words = ['awd_lstm_words', '--runs=R', '--rows=awd_lstm/ptb/finetuned/test', '--dry_run', '--data=ptb=~/ptb']
+  for where, path in (('local', f'{tmp_path}/ptb'), ('tpu_vm', '~/ptb')):
+    assert main([*words, f'--where={where}']) == 0 and not program()
+    assert f'--config.data.manual_dir={path}' in capsys.readouterr().out
 
 
 def test_list_shows_every_table_and_what_one_needs(tmp_path, capsys):

@@ -47,7 +47,7 @@ def test_metrics_are_recorded_and_replaced(tmp_path, file, capsys):
     (['--record'], '--record is for the rows of a table'),
     (['ntm', '--list', '--rows=copy'], '--rows is for the rows of a table'),
     (['--list', '--decks'], '--list, --decks: expected one of these'),
-    (['--pages=/dev/null/pages'], '--pages: cannot write /dev/null/pages'),
+    (['--pages=/dev/null/pages'], '--pages: got /dev/null/pages; expected a path of folders'),
   ],
 )
 def test_options_that_do_not_go_together_are_refused(capsys, words, message):
