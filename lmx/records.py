@@ -39,6 +39,7 @@ _TEXTS = (
 )
 _AS_WRITTEN = (*_TEXTS, 'labels', 'command', 'versions')  # where 'NaN' and 'Infinity' are texts
 _SECONDS = ('seconds', 'training_seconds')
+_OPTIONAL = (*_AS_WRITTEN, *_SECONDS, 'baselines', 'validation_baselines', 'classes', 'bleu_by_length')
 _SHARES = ('precision', 'recall', 'f1')
 
 
@@ -145,6 +146,7 @@ def read_results_file(path: Any, required: Sequence[str] = ()) -> Record:
     InputError: a field is missing, or has another type.
   """
   where, raw = str(path), read(path)
+  raw = {name: value for name, value in raw.items() if value is not None or name not in _OPTIONAL}
   results = {name: value if name in _AS_WRITTEN else from_json(value, where) for name, value in raw.items()}
   for name in required:
     documents.field(results, name, str, where)
@@ -191,9 +193,12 @@ def _check_classes(results: Mapping[str, Any], where: str) -> None:
 def _check_lengths(results: Mapping[str, Any], where: str) -> None:
   """Raise InputError unless `bleu_by_length` is a table as `lmx.metrics.translation` writes it."""
   for row in documents.field(results, 'bleu_by_length', list, where, []):
-    documents.field(row, 'words', str, f'{where}: bleu_by_length')
-    for name in ('sentences', 'bleu'):
-      check_number(documents.convert(row, dict, where).get(name), f'{where}: bleu_by_length: {name}')
+    at = f'{where}: bleu_by_length'
+    for name, kind in (('words', str), ('above', int), ('sentences', int)):
+      documents.field(row, name, kind, at)
+    documents.field(row, 'unit', str, at, '')
+    documents.field(row, 'up_to', int, at, 0)  # null: no limit
+    check_number(row.get('bleu'), f'{at}: bleu')
 
 
 # metrics.jsonl

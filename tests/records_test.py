@@ -68,6 +68,11 @@ DAMAGES = {
   'truncated results': ('results.json', '{"name": "x", "mod', 'results.json: not JSON'),
   'results that are a list': ('results.json', '[1]', 'results.json: got a list of 1; expected an object'),
   'a count above all floats': ('results.json', json.dumps(RESULTS | {'accuracy': 10**400}), 'that a float can hold'),
+  'BLEU of a length that is a list': (
+    'results.json',
+    json.dumps(RESULTS | {'bleu_by_length': [{'words': '1 to 10', 'above': []}]}),
+    'bleu_by_length: above: got a list of 0',
+  ),
   'nested too deep': ('results.json', '{"a":' * 200 + '1' + '}' * 200, 'nested too deep'),
   'a row that is a list': ('metrics.jsonl', lines_of([LINES[0], [], LINES[1]]), 'metrics.jsonl, line 2: got a list'),
   'a row without a step': ('metrics.jsonl', lines_of([{'split': 'valid'}]), 'line 1: no field "step"'),
@@ -153,6 +158,15 @@ def test_an_averaging_that_has_not_begun_is_no_damage(good):
   (good / 'results.json').write_text(json.dumps(RESULTS | {'trigger_step': '3'}))
   with pytest.raises(InputError, match='trigger_step: got "3"'):
     records.read_results(good)
+
+
+def test_null_is_no_value_of_an_optional_field(good):
+  null = dict.fromkeys(('baselines', 'validation_baselines', 'classes', 'versions', 'command', 'device', 'seconds'))
+  (good / 'results.json').write_text(json.dumps(RESULTS | null))
+  assert not null.keys() & records.read_results(good).keys()
+  (good / 'results.json').write_text(json.dumps(RESULTS | {'metric': None}))
+  with pytest.raises(InputError, match='no field "metric"'):
+    records.read_results(good, ['metric'])
 
 
 def test_the_step_is_the_last_logged_or_saved_one_of_all(good, bad, capsys):
