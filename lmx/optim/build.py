@@ -127,14 +127,14 @@ class Config:
   schedule_origin: str = 'after_warmup'
   power: float = 0.9  # as released for segmentation, zhanghang1989/PyTorch-Encoding, utils/lr_scheduler.py
   decay_after_epochs: int = 4  # Zaremba et al. 2014, small
-  decay_rate: Annotated[float, ranges.Limits(1, ranges.MOST)] = 2.0  # Zaremba et al. 2014, small
+  decay_rate: Annotated[float, ranges.Limits(1)] = 2.0  # Zaremba et al. 2014, small
   milestones: Annotated[tuple[float, ...], ranges.Distinct(is_sorted=True)] = ()
   decrease: float = 0.0
   patience: int = 0
   factor: float = 0.5
   min_lr: float = 0.0
   cut_fraction: float = 0.1  # arXiv 1801.06146, section 3.2
-  ratio: Annotated[float, ranges.Limits(1, ranges.MOST)] = 32.0  # arXiv 1801.06146, section 3.2
+  ratio: Annotated[float, ranges.Limits(1)] = 32.0  # arXiv 1801.06146, section 3.2
   min_cut: int = 1
   width: int = 0
   groups: tuple[groups_lib.Group, ...] = (('.*', 1.0, 1.0),)
