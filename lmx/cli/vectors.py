@@ -100,7 +100,7 @@ def _analogies(vectors: Any, path: str, restrict: int) -> dict[str, Any]:
 def _similarity(vectors: Any, paths: list[str]) -> dict[str, Any]:
   from lmx.metrics import embeddings
 
-  found = {path: vectors.similarity(embeddings.read_judgements(path)) for path in paths}
+  found = {path: vectors.similarity(embeddings.read_judgements(path), where=f'{path}: ') for path in paths}
   return {path: one._asdict() | ({'spearman': None} if math.isnan(one.spearman) else {}) for path, one in found.items()}
 
 

@@ -7,24 +7,38 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
 from lmx.errors import InputWarning
 
 
-def correlations(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
-  """Return {'pearson', 'spearman'} of two arrays of equal length; both NaN, with a warning, if one is constant.
+_NAMES = ('predictions', 'scores of the data')
 
-  Values that differ by less than the resolution of float32 count as constant.
+
+def correlations(
+  a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray, names: Sequence[str] = _NAMES, where: str = ''
+) -> dict[str, float]:
+  """Return {'pearson', 'spearman'} of two arrays of equal length, both NaN, with a warning, where they are undefined.
+
+  That is with fewer than two values, or if all values of an array are equal: those that differ by less than the
+  resolution of float32 are.
+
+  Args:
+    a, b: values.
+    names: of the arrays, for the warning.
+    where: its beginning, such as 'file: '.
   """
   from scipy import stats  # takes a second, which other objectives do not need
 
   a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-  for name, x in (('predictions', a), ('scores of the data', b)):
+  for name, x in zip(names, (a, b), strict=True):
     if is_constant(x):
-      shown = f'all {x[0]:.6g}' if len(x) else 'none'
-      warnings.warn(f'correlations are NaN: the {len(x):,} {name} are {shown}', InputWarning, stacklevel=2)
+      reason = (
+        f'the {len(x):,} {name} are all {x[0]:.6g}' if len(x) > 1 else f'got {len(x)} {name}; expected at least 2'
+      )
+      warnings.warn(f'{where}correlations are NaN: {reason}', InputWarning, stacklevel=2)
       return {'pearson': math.nan, 'spearman': math.nan}
   if not (np.isfinite(a).all() and np.isfinite(b).all()):
     return {'pearson': math.nan, 'spearman': math.nan}

@@ -15,6 +15,7 @@ import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError, nearest
+from lmx.metrics import correlation
 
 _QUESTIONS = 256  # scored in one batch
 
@@ -88,12 +89,13 @@ class Vectors:
     best = np.argsort(-score_V)[: max(0, min(count, len(score_V) - len(set(excluded))))]
     return [(self.words[i], float(score_V[i])) for i in best]
 
-  def similarity(self, pairs: Iterable[tuple[str, str, float]], restrict: int = 300_000) -> Similarity:
-    """Return the correlation of cosines with human ratings.
+  def similarity(self, pairs: Iterable[tuple[str, str, float]], restrict: int = 300_000, where: str = '') -> Similarity:
+    """Return the correlation of cosines with human ratings, NaN with a warning where it is undefined.
 
     Args:
       pairs: (word, word, rating).
       restrict: number of most frequent words that are known.
+      where: beginning of the warning, such as 'file: '.
     """
     cosines, ratings, skipped = [], [], 0
     for a, b, score in pairs:
@@ -103,8 +105,8 @@ class Vectors:
         continue
       cosines.append(self.table_VD[rows[0]] @ self.table_VD[rows[1]])
       ratings.append(score)
-    spearman = _correlation(_ranks(cosines), _ranks(ratings)) if len(cosines) > 1 else float('nan')
-    return Similarity(spearman, len(cosines), skipped)
+    names = 'cosines of known pairs', 'ratings of known pairs'
+    return Similarity(correlation.correlations(cosines, ratings, names, where)['spearman'], len(cosines), skipped)
 
   def analogies(self, questions: Iterable[tuple[str, Sequence[str]]], restrict: int = 30_000) -> Analogies:
     """Answer the questions "a is to b as c is to ?".
@@ -144,18 +146,6 @@ class Vectors:
         same = self._cases[self.words[row].upper()]
         score_QV[q, [i for i in same if i < restrict]] = -np.inf
     return np.argmax(score_QV, axis=1)
-
-
-def _ranks(values: Sequence[float]) -> np.ndarray:
-  """Return ranks from 0; equal values share their mean rank."""
-  _, inverse, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
-  return (np.cumsum(counts) - (counts + 1) / 2)[inverse]
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-  a, b = a - a.mean(), b - b.mean()
-  scale = float(np.sqrt((a @ a) * (b @ b)))
-  return float(a @ b) / scale if scale else float('nan')
 
 
 def project(table_ND: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.metrics import embeddings
 from lmx.metrics.embeddings import Vectors
 
@@ -44,6 +44,19 @@ def test_similarity_is_spearmans_with_ties_and_unknown_words_left_out():
   expected = np.corrcoef(ranks(cosine), ranks([s for *_, s in pairs]))[0, 1]
   assert found.spearman == pytest.approx(expected, abs=1e-5)
   assert made.similarity(pairs, restrict=10).skipped > 40
+
+
+@pytest.mark.parametrize(
+  ('pairs', 'reason'),
+  [
+    ([('w1', 'w2', 1.0)], 'got 1 cosines of known pairs; expected at least 2'),
+    ([('x', 'w2', 1.0)], 'got 0 cosines of known pairs; expected at least 2'),
+    ([('w1', 'w2', 1.0), ('w1', 'w3', 1.0)], 'the 2 ratings of known pairs are all 1'),
+  ],
+)
+def test_an_undefined_similarity_has_a_reason(pairs, reason):
+  with pytest.warns(InputWarning, match=f'^f.tsv: correlations are NaN: {reason}$'):
+    assert np.isnan(vectors().similarity(pairs, where='f.tsv: ').spearman)
 
 
 def answer(made, a, b, c, restrict):
