@@ -17,7 +17,7 @@ from lmx.data.builders import questions
 from lmx.data.tokenizers import words
 from lmx.errors import InputError
 from lmx.evaluation import ensemble
-from lmx.prediction import question_answering
+from lmx.prediction import batched, question_answering
 from lmx.runs import restore
 
 PASSAGE = 'Zoë Brown-Lee wrote the first parser in 1987. It was 12,000 lines long; nobody read them all, she said.'
@@ -422,6 +422,20 @@ def test_answers_say_where_they_stand_and_need_none_to_be_known(run, tmp_path, c
     assert [row.get('n_best', []) for row in found] == [row['n_best'][:count] for row in rows.values()]
 
 
+def test_questions_without_an_answer_are_counted_apart():
+  asked = [questions.Question(name, 'x', 'x?', a) for name, a in (('a', (('cat', 0),)), ('b', ()), ('c', None))]
+  said = [{'id': 'a', 'text': 'dog'}, {'id': 'b', 'text': ''}, {'id': 'c', 'text': ''}]
+  shown = lambda items: question_answering.score(None, batched.Inputs(None, 'f', items), said)
+  assert shown(asked) == (
+    'exact match 50.00, F1 50.00 of 2 questions; exact match 0.00, F1 0.00 of 1 questions with an answer; '
+    'exact match 100.00, F1 100.00 of 1 questions without an answer'
+  )
+  assert shown(asked[:1]) == 'exact match 0.00, F1 0.00 of 1 questions' and not shown(asked[2:])
+  assert shown(asked[1:]).endswith(
+    '100.00 of 1 questions; exact match 100.00, F1 100.00 of 1 questions without an answer'
+  )
+
+
 def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
   about = json.loads((run / 'data.json').read_text())
   assert about['unanswered'] == 4
@@ -479,7 +493,7 @@ def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, me
     ),
     (json.dumps(paragraph([('a', 'Who?', [' '])])), 'question a: the answer at [0-9]+ is empty'),
     (
-      json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('"answers"', '"is_impossible": true, "answers"'),
+      json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('"is_impossible": false', '"is_impossible": true'),
       'question a: answers: got 1 with is_impossible; expected none',
     ),
   ],

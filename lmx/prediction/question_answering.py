@@ -243,13 +243,21 @@ def _to_json(one: Answer) -> dict[str, Any]:
 
 
 def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
-  """Return a sentence with exact match and F1 over the questions whose answers are known."""
+  """Return a sentence with exact match and F1 over the questions whose answers are known.
+
+  If some of these have no answer, both kinds follow apart. A question with `"answers": []` is one without an answer.
+  """
   del loaded
   truths = {one.id: [text for text, _ in one.answers] for one in inputs.items if one.answers is not None}
   if not truths:
     return ''
   scores = squad.compute_metrics({row['id']: row['text'] for row in predictions}, truths)
-  return f'exact match {scores["exact_match"]:.2f}, F1 {scores["f1"]:.2f} of {len(truths):,} questions with answers'
+  names = {'': 'questions', 'answered_': 'questions with an answer', 'unanswered_': 'questions without an answer'}
+  return '; '.join(
+    f'exact match {scores[f"{kind}exact_match"]:.2f}, F1 {scores[f"{kind}f1"]:.2f} of {count:,} {name}'
+    for kind, name in names.items()
+    if (count := scores.get(f'{kind}questions'))
+  )
 
 
 def _predictions(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
