@@ -7,6 +7,7 @@ whole, of more than `LONGEST` bytes. Paths may be `str` or have an `open` of the
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import fnmatch
 import gzip
@@ -253,6 +254,52 @@ def _decode(line: bytes, path: Any, number: int) -> str:
     ) from None
 
 
+class _RepeatedKey(Exception):
+  """A JSON object has the key twice; `begin` is the position of the object in the text if it is known."""
+
+  def __init__(self, key: str):
+    super().__init__(key)
+    self.key, self.begin = key, 0
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  """Return a JSON object of its keys and values. Raises _RepeatedKey."""
+  row = dict(pairs)
+  if len(row) < len(pairs):
+    counts = collections.Counter(key for key, _ in pairs)
+    raise _RepeatedKey(next(key for key, count in counts.items() if count > 1))
+  return row
+
+
+class _Locating(json.JSONDecoder):
+  """Python's slower decoder of JSON, which also finds where the object with a repeated key begins."""
+
+  def __init__(self) -> None:
+    super().__init__(object_pairs_hook=_unique)
+    self.parse_object: Any = self._parse_object
+    self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]
+
+  def _parse_object(self, text_and_begin: tuple[str, int], *options: Any) -> Any:
+    try:
+      return json.decoder.JSONObject(text_and_begin, *options)  # type: ignore[attr-defined]
+    except _RepeatedKey as error:
+      error.begin = error.begin or text_and_begin[1]
+      raise
+
+
+def _repeated_key(text: str, key: str, where: str) -> str:
+  """Return the message for a JSON text in which an object has a key twice."""
+  line = ''
+  if '\n' in text.strip():
+    try:
+      _Locating().decode(text)
+    except _RepeatedKey as error:
+      line = f' in the object that begins in line {text.count(chr(10), 0, error.begin) + 1}'
+    except RecursionError:  # Python's own decoder nests less deep
+      pass
+  return f'{where}: got the key {show(key)} twice{line}; expected each key once; remove or rename one'
+
+
 def parse_json(text: str, where: str) -> Any:
   """Return the value of a JSON text; Python's NaN and Infinity are accepted.
 
@@ -261,10 +308,13 @@ def parse_json(text: str, where: str) -> Any:
     where: file and line, for messages.
 
   Raises:
-    InputError: the text is not JSON, is nested too deep, or has an integer too long or a lone surrogate.
+    InputError: the text is not JSON, is nested too deep, has a key twice in an object, or has an integer too long or a
+      lone surrogate.
   """
   try:
-    value = json.loads(text)
+    value = json.loads(text, object_pairs_hook=_unique)
+  except _RepeatedKey as error:
+    raise InputError(_repeated_key(text, error.key, where)) from None
   except json.JSONDecodeError as error:
     at = f'column {error.colno}' if error.lineno == 1 else f'line {error.lineno}, column {error.colno}'
     raise InputError(f'{where}: not JSON ({error.msg} at {at})') from None

@@ -63,6 +63,12 @@ def test_files_that_are_missing_or_directories_are_named(tmp_path):
     ('{"a": 1', 'not JSON .* at column 8'),
     ('{\n"a": 1', 'not JSON .* at line 2, column 7'),
     ('"\\ud800"', 'half a surrogate pair'),
+    ('{"text": 1, "label": 2, "text": 1}', 'got the key "text" twice; expected each key once'),
+    (
+      '{"data": [\n{"id": 1},\n{"id": 1,\n"text": 2, "id": 1}]}',
+      'the key "id" twice in the object that begins in line 3',
+    ),
+    (f'{"[" * 600}\n{{"a": 1, "a": 2}}{"]" * 600}', 'got the key "a" twice'),
   ],
 )
 def test_json_that_python_cannot_read_is_an_input_error(text, said):

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 
+from lmx import documents
 from lmx.errors import InputError
 
 # Types of numbers in safetensors that NumPy computes with.
@@ -36,7 +37,7 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
       pass
     with open(path, 'rb') as file:
       begin = int.from_bytes(file.read(8), 'little')
-      header = json.loads(file.read(begin))
+      header = documents.parse_json(file.read(begin).decode(), f'{path}, header')
   except (safetensors.SafetensorError, OSError) as error:
     raise InputError(f'{path} is damaged or truncated: {_first_cut(path) or error}') from None
   header.pop('__metadata__', None)
