@@ -178,6 +178,44 @@ def test_rows_without_labels_are_predicted_and_not_measured(classifier, regressi
     assert '11 rows without a label' in capsys.readouterr().err
 
 
+def test_a_table_whose_labels_are_in_another_column_is_named(classifier, tmp_path, capsys):
+  file = tmp_path / 'in.csv'
+  file.write_text('one,two,Label\nba be,ba,same\n')
+  found, err = said([f'--workdir={classifier}', f'--input={file}'], capsys)
+  note = f'{file}: no column label, so nothing is measured; it has one, two, Label; did you mean "Label"?'
+  assert len(found) == 1 and note in err
+  file.write_text('one,two\nba be,ba\n')
+  assert 'no column' not in said([f'--workdir={classifier}', f'--input={file}'], capsys)[1]
+
+
+def test_rows_of_the_validation_split_without_a_label_are_named(folder, tmp_path, capsys):
+  (tmp_path / 'train.jsonl').write_text((folder / 'train.jsonl').read_text())
+  lines = [{**row, 'label': '' if i in (1, 4) else row['label']} for i, row in enumerate(rows(6, 3))]
+  write(tmp_path / 'valid.jsonl', lines)
+  command = ['train', '--config=experiments/bert/tasks.py:own', f'--workdir={tmp_path}/run']
+  options = ("data.texts=('one','two')", f'data.manual_dir={tmp_path}', 'data.vocab_size=300', 'model.variant=tiny')
+  assert main.main([*command, *(f'--config.{option}' for option in options), '--config.data.batch_size=8']) == 2
+  expected = 'split valid: got 2 rows without a label (valid.jsonl, lines 2, 5), so it cannot be measured'
+  assert expected in capsys.readouterr().err
+  assert not (tmp_path / 'run').exists()
+
+
+def test_an_evaluation_checks_its_objective_as_training_does(classifier, capsys):
+  command = ['evaluate', f'--workdir={classifier}', '--split=valid', '--json']
+  assert main.main([*command, '--config.objective.positive=sam']) == 2
+  assert 'objective.positive: the data set has no label "sam"; did you mean "same"?' in capsys.readouterr().err
+  scores = {}
+  for positive in ('same', 'other'):
+    assert main.main([*command, f'--config.objective.positive={positive}']) == 0
+    found = json.loads(capsys.readouterr().out)
+    right, (first, second) = np.diag(found['confusion']), found['labels']
+    index = found['labels'].index(positive)
+    counts = np.array(found['confusion'])
+    scores[positive] = 2 * right[index] / max(counts[index].sum() + counts[:, index].sum(), 1)
+    assert found['f1'] == pytest.approx(scores[positive], abs=1e-6) and {first, second} == {'same', 'other'}
+  assert scores['same'] != scores['other']
+
+
 def test_scores_in_rows_are_compared_with_those_predicted(regression, tmp_path, capsys):
   file = tmp_path / 'in.jsonl'
   file.write_text(''.join(json.dumps(row) + '\n' for row in rows(30, 1)))

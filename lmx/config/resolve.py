@@ -401,7 +401,8 @@ def measured_split(run: schema.Run, corpus: Any) -> str:
   texts = corpus.manifest.get('texts', 1)
   usable = [name for name in available if not needs_labels or corpus.splits[name].is_labelled(texts)]
   for name in available[: available.index(usable[0])] if usable else ():
-    message = f'evaluation.split: {name} has rows without a label; {usable[0]} is measured'
+    lines = pipeline.unlabelled_rows(run.data, name) if corpus.splits[name].has_labels(texts) else ''
+    message = f'evaluation.split: {name} has rows without a label{lines}; {usable[0]} is measured'
     warnings.warn(message, InputWarning, stacklevel=2)
   return (usable or available or names)[0]
 

@@ -12,7 +12,9 @@ at step n prefetches from n, and a host reads its `rows` of the same global batc
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
+import re
 import threading
 import time
 import warnings
@@ -26,11 +28,13 @@ from lmx import ranges
 from lmx.data import batching, image_corpus, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
+from lmx.data.builders import cells
 from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError, InputWarning, check_least, check_range, nearest
 
 EVAL_SEED = 0  # of the masks and pairs of an evaluation, equal for all runs so that they are comparable
+_ROW = re.compile(r'(?:(.+):)?\w+-([0-9]+)\.0')  # of the first text: file of the user, split, line
 _LARGEST = 2**24  # rows, and positions of a row
 _IMAGE_FIELDS = ('dataset', 'manual_dir', 'cache_dir', 'check_sizes', 'split_fraction', 'hold_out_test')
 
@@ -237,6 +241,25 @@ def examples(cfg: Config, split: str) -> sources.Examples:
   if split not in splits:
     raise InputError(f'the data set has no split "{split}"{nearest(split, splits)}')
   return splits[split]
+
+
+def unlabelled_rows(cfg: Config, split: str) -> str:
+  """Return file and lines of the first rows of a split without a label, such as ' (dev.csv, lines 3, 7, ...)'.
+
+  '' if the data set is no table, or its files are not here.
+  """
+  if not sources.RULES[cfg.dataset].table:
+    return ''
+  try:
+    rows = (_ROW.fullmatch(name) for name, _, label in examples(cfg, split) if not label)
+    first = list(itertools.islice(filter(None, rows), cells.SHOWN + 1))
+  except InputError:  # the tokens are found without the files
+    return ''
+  if not first:
+    return ''
+  file = first[0][1]
+  lines = cells.format_lines([int(row[2]) for row in first if row[1] == file])
+  return f' ({file}, {lines})' if file else f' ({lines})'
 
 
 def vocab_size(cfg: Config, tokenizer: Any) -> int:

@@ -53,10 +53,16 @@ class Split:
 
   def is_labelled(self, texts: int = 1) -> bool:
     """Return True if every row of `texts` documents, of which the first has the label, has a label or score."""
-    if self.labels is None:
-      return False
+    return self.labels is not None and bool(self._is_labelled(texts).all())
+
+  def has_labels(self, texts: int = 1) -> bool:
+    """Return True if some row of `texts` documents has a label or score."""
+    return self.labels is not None and bool(self._is_labelled(texts).any())
+
+  def _is_labelled(self, texts: int) -> np.ndarray:
+    """Return whether each row has a label or score, bool `(rows,)`."""
     labels = np.asarray(self.labels)[::texts]
-    return bool((np.isfinite(labels) if labels.dtype.kind == 'f' else labels >= 0).all())
+    return np.isfinite(labels) if labels.dtype.kind == 'f' else labels >= 0
 
 
 class Positions:

@@ -91,7 +91,7 @@ def check(run: Run, batches: Any) -> None:
   Raises:
     InputError: rows have no label, or a batch has far more rows than the split fills; names the field.
   """
-  _check_labels(batches)
+  _check_labels(batches, run)
   filled = -(-batches.tokens_per_epoch // batches.length) if batches.stateful else batches.examples
   most = max(filled, run.data.batch_size, _SMALL)
   for field, rows in (
@@ -105,12 +105,19 @@ def check(run: Run, batches: Any) -> None:
       )
 
 
-def _check_labels(batches: Any) -> None:
-  """Raise InputError if rows have no label: these can be predicted but not evaluated."""
-  if batches.unlabelled:
-    raise InputError(
-      f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'
-    )
+def _check_labels(batches: Any, run: Run | None = None) -> None:
+  """Raise InputError if rows have no label: these can be predicted but not evaluated; a `run` names their lines."""
+  if not batches.unlabelled:
+    return
+  lines, column = '', ''
+  if run is not None:
+    lines = pipeline.unlabelled_rows(run.data, batches.split)
+    if run.data.dataset == 'table_files' and batches.unlabelled == batches.examples:
+      column = 'name the column of the labels by --config.data.label=, '
+  raise InputError(
+    f'split {batches.split}: got {batches.unlabelled:,} rows without a label{lines}, so it cannot be measured; {column}'
+    'label or remove them, or let lmx predict label them'
+  )
 
 
 def _add(pairs: dict[str, np.ndarray], arrays: dict[str, list[np.ndarray]], metrics: Mapping[str, Any] | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -123,6 +124,8 @@ def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
   engine = training.make_engine(run)
   corpus = loaded.corpus()
   corpus = labels.renumber(corpus, loaded.labels) if loaded.labels else corpus
+  if hasattr(loaded.objective, 'resolve'):  # as in training: labels that an override names are known, and numbered
+    run = dataclasses.replace(run, objective=loaded.objective.resolve(run.objective, corpus.manifest))
   evaluation = evaluate_run(run, corpus, engine.place(loaded.params), engine, split)
   checkpoint = {'step': loaded.step, 'config_hash': resolve.digest(loaded.config)}
   averaged = {'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}

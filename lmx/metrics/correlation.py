@@ -13,7 +13,6 @@ import numpy as np
 
 from lmx.errors import InputWarning
 
-
 _NAMES = ('predictions', 'scores of the data')
 
 

@@ -12,7 +12,7 @@ from lmx import documents
 from lmx.config import run_files, schema
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, transforms
-from lmx.data.builders import tables
+from lmx.data.builders import cells, tables
 from lmx.engine import state
 from lmx.errors import InputError, nearest
 from lmx.metrics import correlation
@@ -159,7 +159,18 @@ def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
   corpus = corpora.Corpus.from_texts({path: texts}, batched.tokenizer(loaded, texts), labels=no_labels)
   choices = getattr(loaded.run.objective, 'choices', 0)
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'texts': len(rows[0].texts), 'choices': choices})
-  return Inputs(transforms.view(corpus, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
+  corpus = transforms.view(corpus, reverse=loaded.run.data.reverse, train_splits=())
+  return Inputs(corpus, path, rows, () if any(row.label for row in rows) else _missing_label(path, loaded))
+
+
+def _missing_label(path: str, loaded: RestoredRun) -> tuple[str, ...]:
+  """Return a note if a table without labels has columns besides its texts, one of which may be that of the labels."""
+  name, texts = loaded.run.data.label, text_columns(loaded)
+  row = {} if documents.ending(path) == '.txt' else next(cells.read(path))[1]
+  if name in row or {*row} <= {*texts}:
+    return ()
+  hint = nearest(name, [column for column in row if column not in texts])
+  return (f'{path}: no column {name}, so nothing is measured; it has {", ".join(row)}{hint}',)
 
 
 def read_split(loaded: RestoredRun, split: str) -> Inputs:
@@ -201,8 +212,8 @@ def submission(loaded: RestoredRun, inputs: Inputs | None, predictions: Sequence
   name = loaded.run.data.dataset
   if not name.startswith('glue/'):
     raise InputError(f'{loaded.workdir} was trained on {name}, which is no task of GLUE')
-  cells = {label: cell for cell, label in tables.TABLES[name].classes.items()}
-  cell_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else cells[row['label']]
+  names = {label: cell for cell, label in tables.TABLES[name].classes.items()}
+  cell_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else names[row['label']]
   return 'index\tprediction\n' + ''.join(f'{i}\t{cell_of(row)}\n' for i, row in enumerate(predictions))
 
 

@@ -100,6 +100,11 @@ class Batches(abc.ABC):
     return padded
 
   @property
+  def split(self) -> str:
+    """Name of the split."""
+    return self._split
+
+  @property
   def padded_rows(self) -> int:
     return self._padded_rows(self.batch_size)
 

@@ -21,7 +21,7 @@ from lmx.errors import InputError, InputWarning
 
 Cells = dict[str, Any]  # column -> cell
 ENDINGS = ('.tsv', '.csv', '.jsonl')
-_SHOWN = 5  # line numbers in a message
+SHOWN = 5  # line numbers in a message
 _CELL = documents.LONGEST // 4  # characters of 4 bytes; Python's csv limits a cell to 131,072 by default
 _LINES = re.compile(r'[^\r]*\r|[^\r]+')
 
@@ -151,8 +151,8 @@ def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int, hin
 
 def format_lines(numbers: Sequence[int]) -> str:
   """Return 'line 3', or 'lines 3, 5, ...' with the first few numbers."""
-  first = ', '.join(map(str, numbers[:_SHOWN]))
-  return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > _SHOWN else ""}'
+  first = ', '.join(map(str, numbers[:SHOWN]))
+  return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > SHOWN else ""}'
 
 
 def text(value: Any, where: str, *, strip: bool = True) -> str:
