@@ -23,8 +23,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO
 
-from lmx import ranges
-from lmx.errors import InputError
+from lmx import console, ranges
+from lmx.errors import InputError, ReaderGone
 from lmx.redaction import has_secret, redact
 
 INPUT_ERROR = 2  # exit code of lmx: the message says what to fix
@@ -187,19 +187,44 @@ def is_restartable(code: int) -> bool:
   return code == PREEMPTED or (code > 128 and code != INTERRUPTED)
 
 
-def run_main(name: str, main: Callable[[], int]) -> int:
-  """Run a launcher; an error that the user can fix is one line and exit code 2, as with lmx."""
+def run_main(name: str, main: Callable[[console.Console], int], own_process: bool = False) -> int:
+  """Run a launcher; errors and lost output have the messages and exit codes of lmx.
+
+  Args:
+    name: launcher, for messages.
+    main: its work; `keep` of its argument lets the launcher continue where its output is gone.
+    own_process: the process is the launcher's own.
+  """
+  with console.Console(own_process=own_process) as streams:
+    try:
+      try:
+        code = handle_errors(name, lambda: main(streams))
+      except SystemExit:  # after the help
+        streams.out.flush()
+        raise
+      streams.out.flush()  # a short output is written only here
+      return code
+    except ReaderGone:
+      return console.UNREAD
+    except InputError as error:  # of the flush: a full disk
+      return report_error(name, error)
+
+
+def handle_errors(name: str, main: Callable[[], int]) -> int:
+  """Run a launcher's work; an error that the user can fix is one line and exit code 2, as with lmx."""
   try:
     return main()
   except (InputError, Failed) as error:
-    print(f'launch.{name}: {redact(str(error))}', file=sys.stderr)
-    return 2
+    return report_error(name, error)
   except KeyboardInterrupt:
     print(f'\nlaunch.{name}: interrupted', file=sys.stderr)
     return INTERRUPTED
-  except BrokenPipeError:
-    sys.stderr.close()  # the reader of the output has closed it: exit without a message
-    return 0
+
+
+def report_error(name: str, error: Exception) -> int:
+  """Print an error that the user can fix; return its exit code."""
+  print(f'launch.{name}: {redact(str(error))}', file=sys.stderr)
+  return INPUT_ERROR
 
 
 class Failed(RuntimeError):

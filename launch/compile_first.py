@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 
-from launch import accelerators
-from launch.command import MODULE, config_options
+from launch import accelerators, command
 from lmx.errors import InputError
 from lmx.redaction import redact
 
@@ -35,7 +33,7 @@ def compile_command(words: Sequence[str], slice_: accelerators.Slice, slices: in
     known = ', '.join(GENERATIONS)
     raise InputError(f'--compile_first: got {slice_.name}; expected a TPU of {known}; leave --compile_first out')
   times = f'{slices}x' if slices > 1 else ''
-  return ['compile', f'--topology={times}{generation}:{slice_.topology}', *config_options(words[1:])]
+  return ['compile', f'--topology={times}{generation}:{slice_.topology}', *command.config_options(words[1:])]
 
 
 def check(words: Sequence[str], slice_: accelerators.Slice, slices: int = 1, *, dry_run: bool) -> None:
@@ -44,9 +42,10 @@ def check(words: Sequence[str], slice_: accelerators.Slice, slices: int = 1, *, 
   Raises:
     InputError: the step does not compile or does not fit.
   """
-  command = compile_command(words, slice_, slices)
-  print(f'lmx {redact(shlex.join(command))}', flush=True)
-  if not dry_run and subprocess.run([sys.executable, *MODULE, *command], check=False).returncode:
+  words = compile_command(words, slice_, slices)
+  command.write(f'lmx {redact(shlex.join(words))}')
+  # Through this process, because the compilation would end if its own output were gone.
+  if not dry_run and command.Runner().follow([sys.executable, *command.MODULE, *words]):
     raise InputError(
       '--compile_first: the training step does not compile for the slice or does not fit; nothing was rented'
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pathlib
 import shlex
 import signal
 import socket
@@ -25,6 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 from launch import command as command_lib
 from launch import jobs
 from lmx import ranges
+from lmx.cli import outputs
+from lmx.console import Console
 from lmx.redaction import redact
 
 PROGRAM = (sys.executable, *command_lib.MODULE)
@@ -154,6 +157,11 @@ def _wait(children: Sequence[subprocess.Popen], grace: float) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
+  return command_lib.run_main('local', lambda streams: launch(argv, streams), argv is None)
+
+
+def launch(argv: Sequence[str] | None, streams: Console) -> int:
+  """Run the command of the arguments; return the exit code."""
   own, words = command_lib.split(argv)
   parser = argparse.ArgumentParser(
     prog='python -m launch.local',
@@ -189,7 +197,18 @@ def main(argv: Sequence[str] | None = None) -> int:
       settings = [f'{key}={shlex.quote(value)}' for key, value in added.items()]
       print(redact(' '.join(settings + [shlex.join(command)])))
     return 0
+  streams.keep(_log(words))
   return run_with_restarts(command, environments, args.restarts, grace=args.grace)
+
+
+def _log(words: Sequence[str]) -> pathlib.Path | None:
+  """Return the file that continues the output of the lmx command `words`: that of its training."""
+  if words[0] not in ('train', 'pipeline'):
+    return None
+  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+  parser.add_argument('--workdir', default='')
+  workdir = parser.parse_known_args(words)[0].workdir
+  return outputs.training_log(workdir) if workdir else None
 
 
 if __name__ == '__main__':

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from launch import command, local
 from lmx import ranges
+from lmx.console import Console
 from lmx.errors import InputError
 
 SECONDS = 60  # jax-ml/jax#22436: a script started on one host only hangs without a message
@@ -38,10 +39,10 @@ def words(run: Sequence[str], *, processes: int | str = 0, devices: int = 0, sec
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
-  return command.run_main('preflight', lambda: _main(argv))
+  return command.run_main('preflight', lambda streams: _main(argv, streams), argv is None)
 
 
-def _main(argv: Sequence[str] | None) -> int:
+def _main(argv: Sequence[str] | None, streams: Console) -> int:
   own, run = command.split(argv)
   parser = argparse.ArgumentParser(
     prog='python -m launch.preflight', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -60,7 +61,7 @@ def _main(argv: Sequence[str] | None) -> int:
   if not check:
     raise InputError(f'`lmx {run[0]}` needs no preflight; only `train` does')
   options = [f'--processes={args.processes}', f'--devices={args.devices}', *(['--dry_run'] if args.dry_run else [])]
-  return local.main([*options, '--', *check])
+  return local.launch([*options, '--', *check], streams)
 
 
 if __name__ == '__main__':

@@ -7,6 +7,7 @@ first SIGTERM or Ctrl-C makes lmx save and exit without a restart, the second en
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -22,6 +23,7 @@ from typing import Any, ClassVar, Protocol
 
 from launch import command, jobs
 from lmx import documents, records, storage
+from lmx.console import Console
 from lmx.errors import InputError, nearest
 
 LAUNCHERS = ('slurm', 'gke', 'tpu_vm')
@@ -99,6 +101,18 @@ def check_path(field: str, value: str, where: str, kind: str = '') -> str:
       'name a bucket, gs://BUCKET/PATH, or an absolute path'
     )
   return storage.check_path(field, value, kind)
+
+
+def keep_output(streams: Console, args: argparse.Namespace, log: pathlib.Path | None = None) -> None:
+  """Let a launcher continue where its output is gone: in FILE.log beside the record of --wait, else in `log`.
+
+  A dry run, whose only product is its output, ends. `args.wait` is checked, and `~` in it expanded.
+  """
+  if args.wait:
+    args.wait = storage.check_path('--wait', args.wait, storage.FILE)
+    log = pathlib.Path(f'{args.wait}.log')
+  if not args.dry_run:
+    streams.keep(log)
 
 
 @contextlib.contextmanager
@@ -228,7 +242,7 @@ def _run_detached(name: str, work: Callable[[], int]) -> int:
       os.setsid()
       for number in jobs.SIGNALS:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which children would inherit
-      code = command.run_main(name, work)
+      code = command.handle_errors(name, work)
       sys.stdout.flush()
     except BaseException:
       traceback.print_exc()

@@ -6,6 +6,7 @@ completes them. A command whose only product is its standard output ends.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import pathlib
@@ -20,18 +21,39 @@ LOG = 'output.log'  # in the work directory
 UNREAD = 141  # exit code of a command whose reader closed the pipe, as if SIGPIPE had ended it
 
 
+@dataclasses.dataclass
+class Log:
+  """File that continues lost output; its folder is created once, and not again after its removal.
+
+  Attributes:
+    path: the file.
+    existed: its folder has existed.
+  """
+
+  path: pathlib.Path
+  existed: bool = False
+
+  def check_folder(self) -> None:
+    self.existed = self.existed or self.path.parent.is_dir()
+
+  def create_folder(self) -> None:
+    if not self.existed:
+      self.path.parent.mkdir(parents=True, exist_ok=True)
+
+
 class Stream:
   """Text stream over standard output or standard error that replaces its descriptor when a write fails.
 
   Attributes:
-    logs: files that continue the output, tried in order, before the null device.
+    log: file that continues the output, None for the null device.
     is_required: a failed write raises ReaderGone or InputError.
     error: the first failure, None before.
   """
 
   def __init__(self, inner: TextIO | None, title: str, is_required: bool = False):
     self._inner: Any = inner or open(os.devnull, 'w', encoding='utf-8')
-    self.title, self.is_required, self.logs = title, is_required, list[pathlib.Path]()
+    self.title, self.is_required = title, is_required
+    self.log: Log | None = None
     self.error: OSError | ValueError | None = None
 
   def __getattr__(self, name: str) -> Any:
@@ -39,6 +61,8 @@ class Stream:
 
   def write(self, text: str) -> int:
     """Write a text; progress bars, which begin with a carriage return, are not continued in a log."""
+    if self.log is not None:
+      self.log.check_folder()
     if self.error is None or not text.startswith('\r'):
       self._attempt(lambda: self._inner.write(text))
     return len(text)
@@ -61,19 +85,19 @@ class Stream:
         action()
 
   def _replace(self, error: OSError | ValueError) -> None:
-    """Continue in the first log that can be written, without one on the null device."""
+    """Continue in the log; on the null device without one, or if it cannot be written."""
     self.error = self.error or error
-    while self.logs and not self.is_required:
-      path = self.logs.pop(0)
+    log, self.log = self.log, None
+    if log is not None and not self.is_required:
       try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._point_to(path)
+        log.create_folder()
+        self._point_to(log.path)
         now = time.strftime('%Y-%m-%d %H:%M:%S')
         os.write(self._inner.fileno(), f'{now} {self.title} failed ({_reason(error)}); it continues here\n'.encode())
         self._inner.flush()
         return
       except (OSError, ValueError):
-        continue
+        pass
     self._point_to(pathlib.Path(os.devnull))
     self._inner.flush()
 
@@ -136,10 +160,10 @@ class Console:
       if self._encoding is not None:
         cast(io.TextIOWrapper, self._before[0]).reconfigure(**self._encoding)
 
-  def keep(self, logs: Iterable[pathlib.Path] = ()) -> None:
-    """Continue after a failed write, in the first of `logs` that can be written."""
+  def keep(self, log: pathlib.Path | None = None) -> None:
+    """Continue after a failed write, in the file `log`; without one the rest of the output is lost."""
     self.out.is_required = False
-    self.out.logs, self.err.logs = list(logs), list(logs)
+    self.out.log = self.err.log = None if log is None else Log(log)
 
 
 def _open_descriptors() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import lmx
 from lmx import console
+from lmx.cli import main
 from lmx.errors import InputError
 
 ROOT = os.path.dirname(lmx.__path__[0])
@@ -19,7 +20,11 @@ import pathlib, sys
 from lmx import console, errors
 with console.Console(own_process=True) as streams:
   if sys.argv[1:]:
-    streams.keep([pathlib.Path(sys.argv[1])])
+    streams.keep(pathlib.Path(sys.argv[1]))
+  if sys.argv[2:]:
+    pathlib.Path(sys.argv[1]).parent.mkdir()
+    print('begun')
+    pathlib.Path(sys.argv[1]).parent.rmdir()
   try:
     for number in range(20000):
       print('line', number)
@@ -35,7 +40,7 @@ sys.exit(code)
 def run(*arguments: str) -> subprocess.Popen:
   command = [sys.executable, '-c', PROGRAM, *arguments]
   process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-  assert process.stdout is not None and process.stdout.readline() == 'line 0\n'
+  assert process.stdout is not None and process.stdout.readline() in ('line 0\n', 'begun\n')
   process.stdout.close()  # as `head` does
   return process
 
@@ -50,6 +55,11 @@ def test_a_closed_pipe_is_continued_in_the_log(tmp_path):
   assert process.wait(30) == 0 and process.stderr.read() == ''
   lines = (tmp_path / 'run' / 'output.log').read_text().splitlines()
   assert 'standard output failed (Broken pipe); it continues here' in lines[0] and lines[-1] == 'line 19999'
+
+
+def test_the_log_does_not_restore_a_folder_that_was_removed(tmp_path):
+  process = run(str(tmp_path / 'run' / 'output.log'), 'removed')
+  assert process.wait(30) == 0 and process.stderr.read() == '' and not (tmp_path / 'run').exists()
 
 
 @pytest.mark.skipif(not os.path.exists('/dev/full'), reason='needs /dev/full')
@@ -75,3 +85,15 @@ def test_a_short_output_that_is_lost_is_no_success():
       done = subprocess.run([*program, *words], stdout=stdout, stderr=subprocess.PIPE, env=environment, cwd=ROOT)
       assert done.returncode == code and message in done.stderr.decode(), (words, done)
       assert message or not done.stderr
+
+
+@pytest.mark.parametrize(('command', 'code'), [('preflight', 0), ('list', console.UNREAD)])
+def test_a_command_that_another_depends_on_is_completed(command, code, monkeypatch):
+  module = main._module(command)
+  monkeypatch.setattr(module, 'run', lambda args: print('done') or 0)
+  words = {'preflight': ['--config=experiments/gpt2/quickstart.py', '--workdir=w']}
+  read, write = os.pipe()
+  os.close(read)
+  with open(write, 'w') as unread:
+    monkeypatch.setattr(sys, 'stdout', unread)
+    assert main.main([command, *words.get(command, [])]) == code

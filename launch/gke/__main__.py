@@ -23,16 +23,17 @@ from collections.abc import Sequence
 from launch import accelerators, command, compile_first
 from launch.gke.job import Job, start
 from launch.gke.wait import Waiter
-from launch.wait import submit_and_wait
+from launch.wait import keep_output, submit_and_wait
 from lmx import ranges
+from lmx.console import Console
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
-  return command.run_main('gke', lambda: _main(argv))
+  return command.run_main('gke', lambda streams: _main(argv, streams), argv is None)
 
 
-def _main(argv: Sequence[str] | None) -> int:
+def _main(argv: Sequence[str] | None, streams: Console) -> int:
   own, words = command.split(argv)
   parser = argparse.ArgumentParser(
     prog='python -m launch.gke', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -57,6 +58,7 @@ def _main(argv: Sequence[str] | None) -> int:
   command.require_command(words)
   job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
   run = command.parse_run(args, words)
+  keep_output(streams, args)
   if args.compile_first:
     compile_first.check(words, accelerators.find(job.accelerator, pool=True), job.slices, dry_run=run.dry_run)
   if args.wait and not run.dry_run:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -24,17 +25,18 @@ from launch import command
 from launch.slurm import submitit_job
 from launch.slurm.job import CORES, Job, submit
 from launch.slurm.wait import Waiter
-from launch.wait import submit_and_wait
+from launch.wait import keep_output, submit_and_wait
 from lmx import documents, ranges, storage
+from lmx.console import Console
 from lmx.errors import InputError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
-  return command.run_main('slurm', lambda: _main(argv))
+  return command.run_main('slurm', lambda streams: _main(argv, streams), argv is None)
 
 
-def _main(argv: Sequence[str] | None) -> int:
+def _main(argv: Sequence[str] | None, streams: Console) -> int:
   own, words = command.split(argv)
   args = _parser().parse_args(own)
   run = command.parse_run(args, words)
@@ -59,6 +61,7 @@ def _main(argv: Sequence[str] | None) -> int:
     more=tuple(args.sbatch),
     writes_code=bool(args.wait),
   )
+  keep_output(streams, args, pathlib.Path(job.directory, job.logs, 'launch.log'))
   if args.wait and not run.dry_run:
     return submit_and_wait('slurm', Waiter(job, run, args.through), args.wait, args.poll)
   if args.through == 'submitit' and not run.dry_run:

@@ -34,7 +34,8 @@ from launch.sweep.scheduler import Scheduler
 from lmx import ranges, storage
 from lmx.cli.main import split_overrides
 from lmx.config import experiment
-from lmx.errors import InputError
+from lmx.console import LOG, Console
+from lmx.errors import InputError, ReaderGone
 from lmx.redaction import redact
 
 RELEASE_SECONDS = 2.0  # seconds for a run that a killed sweep was just starting to release its lock
@@ -239,16 +240,23 @@ def sweep(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
-  argv = list(sys.argv[1:] if argv is None else argv)
+  words = list(sys.argv[1:] if argv is None else argv)
+  return command.run_main('sweep', lambda streams: _main(words, streams), argv is None)
+
+
+def _main(words: list[str], streams: Console) -> int:
   url = os.environ.get('LMX_SWEEP_STORAGE', '')
   try:
-    args = parse(argv)
+    args = parse(words)
     url = args.storage
     args.command = study.redact(args.command, url)
+    if not args.dry_run:
+      streams.keep(pathlib.Path(args.workdir, LOG))
     return sweep(args)
   except InputError as error:
-    print(f'launch.sweep: {study.redact(str(error), url)}', file=sys.stderr)
-    return 2
+    raise InputError(study.redact(str(error), url)) from None
+  except ReaderGone:
+    raise
   except Exception:
     print(study.redact(traceback.format_exc(), url), file=sys.stderr)
     return 1

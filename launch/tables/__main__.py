@@ -37,16 +37,18 @@ from launch.tables import collection, measured, needs, pages, printed, record, r
 from launch.tables import plan as plans
 from lmx import ranges, storage
 from lmx.cli.main import split_overrides
+from lmx.console import Console
 from lmx.errors import InputError, nearest
 from lmx.redaction import redact
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code: 0, 1 if a run failed, 2 for wrong input, 75 if stopped (start it again)."""
-  return launched.run_main('tables', lambda: _main(list(sys.argv[1:] if argv is None else argv)))
+  words = list(sys.argv[1:] if argv is None else argv)
+  return launched.run_main('tables', lambda streams: _main(words, streams), argv is None)
 
 
-def _main(words: list[str]) -> int:
+def _main(words: list[str], streams: Console) -> int:
   rest, settings = split_overrides(words)
   args = _parser().parse_args(rest)
   _check(args)
@@ -55,6 +57,7 @@ def _main(words: list[str]) -> int:
     print(pages.decks().partition('\n')[2].strip())
     return 0
   if args.pages is not None:
+    streams.keep()
     for path in pages.write(
       pathlib.Path(storage.check_path('--pages', args.pages or str(pages.FOLDER), storage.FOLDER))
     ):
@@ -64,6 +67,8 @@ def _main(words: list[str]) -> int:
     return _list_feasible([args.table] if args.table else plans.names(), args.feasible)
   if args.list or not args.table:
     return _list([args.table] if args.table else plans.names(), plan)
+  if not args.dry_run:
+    streams.keep(_folder(args, plan) / f'{args.table}.log')
   return _reproduce(args, plan)
 
 

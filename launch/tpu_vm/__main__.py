@@ -21,20 +21,23 @@ from launch import accelerators, command, compile_first
 from launch.tpu_vm.job import Launch, find_commit, log
 from launch.tpu_vm.machine import Machine
 from launch.tpu_vm.wait import wait
+from launch.wait import keep_output
+from lmx.console import Console
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
-  return command.run_main('tpu_vm', lambda: _main(argv))
+  return command.run_main('tpu_vm', lambda streams: _main(argv, streams), argv is None)
 
 
-def _main(argv: Sequence[str] | None) -> int:
+def _main(argv: Sequence[str] | None, streams: Console) -> int:
   own, words = command.split(argv)
   args = _parser().parse_args(own)
   if not args.delete:
     command.require_command(words)
   machine = Machine(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Machine)})
   run = command.parse_run(args, words)
+  keep_output(streams, args)
   runner = command.Runner(run.dry_run)
   code = 0
   if words:

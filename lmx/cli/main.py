@@ -13,7 +13,6 @@ import contextlib
 import importlib
 import keyword
 import os
-import pathlib
 import re
 import sys
 import traceback
@@ -22,7 +21,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NoReturn
 
-from lmx import console, host, storage
+from lmx import console, host
 from lmx.cli import outputs
 from lmx.config import experiment
 from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, nearest
@@ -60,8 +59,11 @@ WITHOUT_CONFIG = ('results', 'runs', 'report', 'export', 'describe', 'list', 'ph
 # Commands whose programs are kept for the next one; `bench`, `compile` and `describe` report of compiling itself.
 KEEP_PROGRAMS = ('train', 'evaluate', 'context', 'generate', 'translate', 'embed', 'predict', 'pipeline', 'vectors')
 
-# Commands whose work is files, also where their output is gone; others only with an option of `outputs.OUTPUTS`.
-WRITES_FILES = ('train', 'pipeline', 'import', 'export', 'prepare', 'embed', 'phrases', 'report', 'context')
+# Commands whose work is files, or of which another command depends; where their output is gone they continue. The
+# others, whose product is their output, continue only with an option of `outputs.OUTPUTS`.
+WRITES_FILES = (
+  *('train', 'pipeline', 'import', 'export', 'prepare', 'embed', 'phrases', 'report', 'context', 'preflight'),
+)
 
 _KEYS = (
   'Any key of the config can be set by --config.KEY=VALUE, such as --config.train.steps=100. `lmx config FILE` shows '
@@ -92,7 +94,7 @@ def _run(argv: list[str] | None, streams: console.Console) -> int:
     _check_config(args)
     outputs.check(args)
     if args.command in WRITES_FILES or outputs.given(args):
-      streams.keep(_logs(args))
+      streams.keep(outputs.training_log(args.workdir) if args.command in ('train', 'pipeline') else None)
     if own_process and args.command != 'prepare':  # which learns a vocabulary in threads, and one heap is one lock
       host.keep_heap()
     with _plain_warnings():
@@ -117,13 +119,6 @@ def _run(argv: list[str] | None, streams: console.Console) -> int:
   except KeyboardInterrupt as error:
     print(f'\nlmx: interrupted{"; " if error.args else ""}{redact(str(error))}', file=sys.stderr)
     return 130
-
-
-def _logs(args: argparse.Namespace) -> list[pathlib.Path]:
-  """Return the files that continue the output of a training; none for a work directory in a bucket."""
-  if args.command not in ('train', 'pipeline') or storage.is_remote(args.workdir):
-    return []
-  return [pathlib.Path(args.workdir) / console.LOG]
 
 
 def _of_the_machine(error: Exception) -> str:

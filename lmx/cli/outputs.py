@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator
 
-from lmx import storage
+from lmx import console, storage
 from lmx.errors import InputError
 
 # Options of all commands that name a file or folder to write.
@@ -87,6 +87,11 @@ def _exists(path: str) -> bool:
 def given(args: argparse.Namespace) -> bool:
   """Return True if a command was given a file to write."""
   return any(_values(args, OUTPUTS))
+
+
+def training_log(workdir: str) -> pathlib.Path | None:
+  """Return the file that continues the output of a training; None for a work directory in a bucket."""
+  return None if storage.is_remote(workdir) else pathlib.Path(storage.expand(workdir), console.LOG)
 
 
 def _values(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tuple[str, str]]:

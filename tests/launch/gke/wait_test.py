@@ -160,3 +160,11 @@ def test_of_several_pods_the_code_that_no_restart_mends_counts():
 def test_times_of_kubectl_are_compared_as_times():
   times = ['', '2026-01-01T00:00:00Z', '2026-01-01T00:00:00.01Z', '2026-01-01T00:00:00.012Z', '2026-01-01T00:00:00.1Z']
   assert sorted(times, key=_time) == times
+
+
+def test_a_waiting_launcher_whose_output_is_gone_waits_for_its_job(cluster, unread, root):
+  words = [sys.executable, '-m', 'launch.gke', '--name=a', '--image=i', '--accelerator=v6e-4', '--poll=0.2']
+  words += [f'--wait={cluster}/record', '--no-preflight', '--', 'exit', '3']
+  assert subprocess.run(words, cwd=root, stdout=unread, stderr=unread).returncode == 3
+  assert 'launch.gke: JobSet a' in (cluster / 'record.log').read_text() and not (cluster / 'record').exists()
+  assert len([line for line in (cluster / 'calls').read_text().splitlines() if json.loads(line)[0] == 'create']) == 1

@@ -120,7 +120,7 @@ def test_options_that_do_not_go_together(place, capsys, more):
   assert 'usage' in capsys.readouterr().err
 
 
-def test_dry_run_prints_the_commands_of_the_launcher(place, capsys):
+def test_dry_run_prints_the_commands_of_the_launcher(place, bucket, capsys):
   assert sweep.main([*through(place, GRID, '--jobs=2', '--trials=2'), '--dry_run', '--runs=gs://bucket/s/']) == 0
   lines = capsys.readouterr().out.splitlines()
   for number, line in enumerate(lines):

@@ -120,3 +120,14 @@ def test_a_password_is_hidden_in_errors_and_kept_from_runs(place, capsys, monkey
   place.child(steps=2, seconds=0)
   assert place.run(GRID, '--trials=1') == 0
   assert place.begun(0)[0].split()[-1] == 'False'
+
+
+def test_a_sweep_whose_output_is_gone_is_completed(place, unread, root):
+  place.child(steps=2, seconds=0)
+  grid = HEAD + '  yield from config.grid(optim__lr=[0.1, 0.01])\n'
+  code = (
+    'import sys; from launch.sweep import report, __main__; report.draw = lambda *_: None; sys.exit(__main__.main())'
+  )
+  words = [sys.executable, '-c', code, *place.argv(grid)]
+  assert subprocess.run(words, cwd=root, stdout=unread, stderr=unread).returncode == 0
+  assert '2/2 trials' in (place.dir / 'output.log').read_text() and (place.dir / 'table.md').exists()
