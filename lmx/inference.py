@@ -73,6 +73,7 @@ class TrainedRun(RestoredRun):
     self.check('generate')
     check_type('prompt', prompt, str, 'a text')
     chosen = _fields(text.Options, options, 'generate')
+    text.check_used(chosen, options)
     call = (self.model, self.cfg, self.params['model'], self.tokenizer, prompt, chosen)
 
     def samples() -> Iterator[Iterator[str]]:
@@ -192,7 +193,9 @@ class TrainedRun(RestoredRun):
       chosen.setdefault('max_length', 0)
     if 'allow_unk' in options:
       chosen.setdefault('forbidden', None)
-    return _fields(search_lib.Options, chosen, 'translate', translation.decoding_options(self.run))
+    found = _fields(search_lib.Options, chosen, 'translate', translation.decoding_options(self.run))
+    search_lib.check_used(found, options)
+    return found
 
   def abilities(self) -> list[str]:
     """Return the names of the methods that the run can use, of generate, predict, embed and translate."""

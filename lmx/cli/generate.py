@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from typing import Any
 
 from lmx import documents, ranges
 from lmx.errors import InputError
@@ -24,19 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--samples', type=ranges.integer(1, 100_000), default=1, help='how many texts (default %(default)s)'
   )
-  parser.add_argument('--temperature', type=ranges.number(0), default=0.8, help='divides the logits; 0 is greedy')
+  parser.add_argument('--temperature', type=ranges.number(0), help='divides the logits; 0 is greedy (default 0.8)')
   parser.add_argument(
-    '--top_k', type=ranges.integer(0), default=0, help='sample from the k most probable tokens; 0 = all'
+    '--top_k', type=ranges.integer(0), help='sample from the k most probable tokens; 0 is all (default 0)'
   )
   parser.add_argument(
     '--top_p',
     type=ranges.number(0, 1, above=True),
-    default=0.95,
-    help='sample from the most probable tokens that reach this probability',
+    help='sample from the most probable tokens that reach this probability (default 0.95)',
   )
-  parser.add_argument('--top_p_form', choices=('paper', 'released'), default='paper', help='Holtzman et al., or OpenAI')
+  parser.add_argument('--top_p_form', choices=('paper', 'released'), help='Holtzman et al., or OpenAI (default paper)')
   parser.add_argument('--greedy', action='store_true', help='always the most probable token')
-  parser.add_argument('--seed', type=ranges.seed, default=0, help='same seed, same text (default %(default)s)')
+  parser.add_argument('--seed', type=ranges.seed, help='same seed, same text (default 0)')
   parser.add_argument('--past_eos', action='store_true', help='continue after the end of a text')
   parser.add_argument('--allow_unk', action='store_true', help='also sample the unknown word')
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
   if not streamed:
     generate.check_positions('--samples, --tokens', args.samples, args.tokens)
   loaded = inference.load(args.workdir, args.which, args.overrides)
-  options = {name: getattr(args, name) for name in _OPTIONS}
+  options = given(args)
   prompt = _prompt(args)
   texts = loaded.stream(prompt, **options) if streamed else ([text] for text in loaded.generate(prompt, **options))
   for i, parts in enumerate(texts):
@@ -65,6 +65,11 @@ def run(args: argparse.Namespace) -> int:
       print(part, end='', flush=True)
     print()
   return 0
+
+
+def given(args: argparse.Namespace) -> dict[str, Any]:
+  """Return the options of generation that the command was given; the others have their default."""
+  return {name: value for name in _OPTIONS if (value := getattr(args, name)) is not None}
 
 
 def _prompt(args: argparse.Namespace) -> str:

@@ -27,7 +27,7 @@ from lmx.errors import InputError, InputWarning, writing
 
 _SEARCH = (
   *('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk'),
-  *('coverage_penalty', 'replace_unknown'),
+  *('coverage_penalty', 'replace_unknown', 'tokens', 'sample', 'temperature', 'seed'),
 )
 _CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 are passed through unchanged
 
@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument('--scores', action='store_true', help='show scores also where there is one translation a line')
   parser.add_argument('--sample', action='store_true', help='sample a translation instead of searching for the best')
-  parser.add_argument('--temperature', type=ranges.number(0), default=1.0, help='divides the logits in sampling')
-  parser.add_argument('--seed', type=ranges.seed, default=0, help='same seed, same samples (default %(default)s)')
+  parser.add_argument('--temperature', type=ranges.number(0), help='divides the logits in sampling (default 1)')
+  parser.add_argument('--seed', type=ranges.seed, help='same seed, same samples (default 0)')
   parser.add_argument(
     '--truncate', action='store_true', help="truncate lines longer than the model's positions, with a warning"
   )
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--alignments', default='', help='file of gold alignments; needs --reference')
   parser.add_argument('--metrics', default='', help='file to write the metrics to, as JSON; needs --reference')
   parser.add_argument(
-    '--first', type=ranges.integer(0, 1), default=0, choices=(0, 1), help='number of the first word in that file'
+    '--first', type=ranges.integer(0, 1), choices=(0, 1), help='number of the first word in --alignments (default 0)'
   )
   parser.add_argument('--which', default='best', help='checkpoint: best, last, average or a step (default %(default)s)')
 
@@ -95,7 +95,6 @@ def run(args: argparse.Namespace) -> int:
   if args.plot or args.alignments:
     translate.check_attention(translator)
   options: dict[str, Any] = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
-  options |= {name: getattr(args, name) for name in ('tokens', 'sample', 'temperature', 'seed')}
   options |= {'dictionary': translate.read_dictionary(args.dictionary)} if args.dictionary else {}
   _check_most(args, loaded.search(**options).beam)
   references = _lines(args.reference) if args.reference else None
@@ -129,7 +128,9 @@ def _check(args: argparse.Namespace) -> None:
     raise InputError(
       f'--language: got {args.language}; expected two letters, such as de, and the --reference in that language'
     )
-  if not args.sample and (args.temperature, args.seed) != (1.0, 0):
+  if args.first is not None and not args.alignments:
+    raise InputError(f'--first: got {args.first}; expected --alignments, whose words it counts; omit it')
+  if not args.sample and (args.temperature, args.seed) != (None, None):
     raise InputError('--temperature and --seed are for sampling; give --sample too')
 
 
@@ -214,7 +215,7 @@ def _read_gold(args: argparse.Namespace, references: Sequence[str] | None) -> An
 
   if not args.alignments:
     return None
-  gold = metrics.read_alignments(args.alignments, first=args.first)
+  gold = metrics.read_alignments(args.alignments, first=args.first or 0)
   if references is not None and len(gold[0]) != len(references):
     raise InputError(f'{args.alignments} has {len(gold[0]):,} lines for {len(references):,} references')
   return gold

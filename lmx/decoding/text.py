@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 
 from lmx.decoding import generate
 from lmx.decoding.generate import Sampler
-from lmx.errors import check_range
+from lmx.errors import InputError, check_range
 from lmx.ranges import SEEDS
 from lmx.types import Model, Params
 
@@ -53,6 +53,24 @@ class Options:
     """Return the options of sampling a token."""
     forbidden = generate.forbidden_ids(tokenizer, vocab_size, allow_unk=self.allow_unk)
     return Sampler(self.temperature, self.top_k, self.top_p, self.top_p_form, self.greedy, forbidden)
+
+
+_SAMPLING = ('temperature', 'top_k', 'top_p', 'top_p_form', 'seed')
+
+
+def check_used(options: Options, given: Collection[str]) -> None:
+  """Raise InputError if one of the `given` options has no effect, because of others."""
+  greedy = 'greedy' if options.greedy else 'temperature=0' if not options.temperature else ''
+  for name in _SAMPLING if greedy else ():
+    value = getattr(options, name)
+    if name in given and (name, value) != ('temperature', 0):
+      raise InputError(
+        f'{name}: got {value} with {greedy}, which always takes the most probable token; omit one of them'
+      )
+  if 'top_p_form' in given and options.top_p == 1:
+    raise InputError(
+      f'top_p_form: got {options.top_p_form} with top_p=1, which keeps all tokens; omit it, or set top_p'
+    )
 
 
 def write(

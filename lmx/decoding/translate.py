@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -124,6 +124,31 @@ class Options:
     if self.forbidden is None:
       return generate.forbidden_ids(tokenizer, vocab_size, allow_unk=self.allow_unk)
     return tuple(sorted({*self.forbidden} - {tokenizer.eos_id}))
+
+
+_RANKING = ('beam', 'alpha', 'penalty', 'stop', 'renormalise')
+
+
+def check_used(options: Options, given: Collection[str]) -> None:
+  """Raise InputError if one of the `given` options has no effect, because of others."""
+  conflicts = [(name, 'sample', 'which searches nothing') for name in _RANKING if options.sample]
+  if not options.sample:
+    conflicts += [(name, 'sample=False', 'which samples nothing') for name in ('temperature', 'seed')]
+  elif not options.temperature:
+    conflicts += [('seed', 'temperature=0', 'which samples nothing')]
+  if not options.alpha:
+    conflicts += [('penalty', 'alpha=0', 'which penalises no length')]
+  if options.max_length and 'max_length' in given:
+    conflicts += [
+      (name, f'max_length={options.max_length}', 'which replaces it') for name in ('max_extra', 'max_ratio')
+    ]
+  if options.max_ratio and 'max_ratio' in given:
+    conflicts += [('max_extra', f'max_ratio={options.max_ratio:g}', 'which replaces it')]
+  if options.forbidden is not None and 'forbidden' in given:
+    conflicts += [('allow_unk', 'forbidden', 'which replaces it')]
+  for name, other, reason in conflicts:
+    if name in given:
+      raise InputError(f'{name}: got {getattr(options, name)} with {other}, {reason}; omit one of them')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,10 +92,15 @@ def test_what_cannot_write_text_is_refused_before_the_prompt_is_shown(loaded, ca
     ('--top_p=2', 'top_p'),
     ('--temperature=-1', 'temperature'),
     ('--tokns=3', 'did you mean'),
+    ('--greedy --temperature=0.8', 'temperature: got 0.8 with greedy, which always takes the most probable token'),
+    ('--greedy --top_k=5', 'top_k: got 5 with greedy'),
+    ('--temperature=0 --top_p=0.9', 'top_p: got 0.9 with temperature=0'),
+    ('--temperature=0 --seed=0', 'seed: got 0 with temperature=0'),
+    ('--top_p=1 --top_p_form=paper', 'top_p_form: got paper with top_p=1, which keeps all tokens'),
   ],
 )
 def test_bad_input(loaded, option, message, capsys):
-  assert main(['generate', '--workdir=w', '--prompt=a', option]) == 2
+  assert main(['generate', '--workdir=w', '--prompt=a', *option.split()]) == 2
   assert message in capsys.readouterr().err
 
 
@@ -112,9 +117,15 @@ def test_padding_and_unknown_words_are_not_drawn():
   assert text.Options(allow_unk=True).sampler(tokenizer, 5).forbidden == ()
 
 
-def test_the_defaults_of_the_command_are_those_of_the_method():
-  args = parse(['generate', '--workdir=w'])
-  assert {field: getattr(args, field) for field in command._OPTIONS} == dataclasses.asdict(text.Options())
+def test_the_defaults_of_the_command_are_those_of_the_method(capsys):
+  assert text.Options(**command.given(parse(['generate', '--workdir=w']))) == text.Options()
+  assert {*command._OPTIONS} == {field.name for field in dataclasses.fields(text.Options)}
+  with pytest.raises(SystemExit):
+    parse(['generate', '--help'])
+  shown = ' '.join(capsys.readouterr().out.split())
+  for name in ('tokens', 'samples', 'temperature', 'top_k', 'top_p', 'top_p_form', 'seed'):
+    option = shown.split(f' --{name} ', 2)[-1]
+    assert option[: option.index(')')].endswith(f'(default {getattr(text.Options(), name)}')
 
 
 def test_unfinished_characters_are_held_back():

@@ -61,7 +61,8 @@ def text(tmp_path):
 
 
 def _write(capsys, workdir, *options: str) -> tuple[list[str], str]:
-  assert main(['translate', f'--workdir={workdir}', '--beam=2', '--max_extra=3', *options]) == 0
+  beam = [] if '--sample' in options else ['--beam=2']
+  assert main(['translate', f'--workdir={workdir}', *beam, '--max_extra=3', *options]) == 0
   said = capsys.readouterr()
   return said.out.splitlines(), said.err
 
@@ -232,8 +233,14 @@ def test_labels_show_where_words_go_on():
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    (['--n_best=3'], 'expected at most --beam=2'),
+    (['--beam=2', '--n_best=3'], 'expected at most --beam=2'),
     (['--sample', '--n_best=2'], 'at most 1 with --sample'),
+    (['--sample', '--beam=3'], 'beam: got 3 with sample, which searches nothing; omit one of them'),
+    (['--sample', '--alpha=1'], 'alpha: got 1.0 with sample'),
+    (['--sample', '--stop=full'], 'stop: got full with sample'),
+    (['--sample', '--temperature=0', '--seed=0'], 'seed: got 0 with temperature=0, which samples nothing'),
+    (['--alpha=0', '--penalty=power'], 'penalty: got power with alpha=0, which penalises no length'),
+    (['--max_extra=3', '--max_ratio=2'], 'max_extra: got 3 with max_ratio=2, which replaces it'),
     (['--input=/nowhere/x'], '/nowhere/x: cannot be read'),
     (['--output=/nowhere/x'], '/nowhere/x: cannot be written'),
     (['--alpha=-1'], '--alpha'),
@@ -244,7 +251,7 @@ def test_labels_show_where_words_go_on():
 def test_what_is_refused(workdir, text, capsys, tmp_path, options, message):
   (tmp_path / 'three').write_text('1\n2\n3\n')
   options = [option.replace('LINES3', str(tmp_path / 'three')) for option in options]
-  given = [option for option in (f'--input={text}', '--beam=2') if option.split('=')[0] not in str(options)]
+  given = [option for option in (f'--input={text}',) if option.split('=')[0] not in str(options)]
   assert main(['translate', f'--workdir={workdir}', *given, *options]) == 2
   said = capsys.readouterr()
   assert message in said.err and not said.out  # before anything is translated
@@ -269,7 +276,8 @@ def test_references_are_counted_also_at_the_end_of_a_stream(workdir, text, capsy
     ('--language=de', 'and the --reference in that language'),
     ('--language=german --reference=x', '--language: got german; expected two letters'),
     ('--temperature=0.5', 'give --sample too'),
-    ('--seed=1', 'give --sample too'),
+    ('--seed=0', 'give --sample too'),
+    ('--first=0', '--first: got 0; expected --alignments'),
   ],
 )
 def test_what_is_refused_before_the_run_is_loaded(capsys, option, message):
