@@ -23,8 +23,11 @@ from lmx.errors import InputError
 
 LOG = 'log.txt'
 SECRETS = ('LMX_SWEEP_STORAGE', 'PGPASSWORD')  # variables that commands do not get
-HANGUP = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)  # ignored under nohup
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *HANGUP)  # end a launcher after its commands have saved
+# End a launcher after its commands have saved. A shell lets background commands ignore SIGINT, and nohup SIGHUP.
+SIGNALS = (
+  *(number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN),
+  signal.SIGTERM,
+)
 REMOTE_GRACE = 120.0  # seconds that a launcher has to end its job
 _BEGIN = 'echo $$ > "$0"; exec "$@"'  # writes its process id, then becomes the command
 

@@ -3,10 +3,10 @@
   python -m launch.local --processes=2 --devices=4 -- train --config=experiments/gpt2/quickstart.py --workdir=DIR
 
 Every process gets LMX_COORDINATOR, LMX_NUM_PROCESSES and LMX_PROCESS_ID. With --devices=N each has N simulated CPU
-devices; with 0 (the default) it has the devices that JAX finds. SIGINT and SIGTERM are passed on to every process. If
-one fails, the others are stopped, and the exit code is that of the first failure. With --restarts=N all are restarted,
-up to N times, if the first to end had saved (exit code 75) or was killed by a signal, unless the signal was sent to the
-launcher. Imports no JAX.
+devices; with 0 (the default) it has the devices that JAX finds. SIGINT, SIGTERM and SIGHUP are passed on to every
+process, unless the launcher ignores them. If one fails, the others are stopped, and the exit code is that of the first
+failure. With --restarts=N all are restarted, up to N times, if the first to end had saved (exit code 75) or was killed
+by a signal, unless the signal was sent to the launcher. Imports no JAX.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def open_record(path: pathlib.Path, required: Mapping[str, type], seconds: float
 
 
 class SignalCounter:
-  """Context that counts SIGTERM and SIGINT.
+  """Context that counts SIGTERM, SIGINT and SIGHUP.
 
   Attributes:
     count: signals so far.

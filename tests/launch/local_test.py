@@ -12,6 +12,7 @@ import types
 import pytest
 
 from launch import command, local
+from tests.launch import signals
 
 REPORT = 'import os; print(os.environ["LMX_PROCESS_ID"], os.environ["LMX_NUM_PROCESSES"], os.environ["NPROC"])'
 
@@ -68,28 +69,50 @@ def test_death_by_a_signal_has_the_shells_code():
   assert local.run([sys.executable, '-c', code], environments(1)) == 128 + signal.SIGKILL
 
 
-def test_sigterm_goes_on_to_every_process_and_their_code_comes_back(root):
-  child = (
-    'import os, signal, sys, time\n'
-    'signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"saved\\n"), sys.exit(75)))\n'
-    'os.write(1, b"ready\\n"); time.sleep(60)'
-  )
-  parent = (
-    'import sys; from launch import local\n'
-    f'sys.exit(local.run([sys.executable, "-c", {child!r}], [local.environment(i, 2, 4, 1) for i in range(2)]))'
-  )
+# Two processes that name the signal that they get, and end as a training that has saved.
+SAVING = """
+import os, signal, sys, time
+def save(number, frame):
+  os.write(1, b'saved %d\\n' % number)
+  sys.exit(75)
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+  signal.signal(number, save)
+os.write(1, b'ready\\n')
+time.sleep(60)
+"""
+LAUNCHER = """
+import sys
+from launch import local
+environments = [local.environment(i, 2, 4, 1) for i in range(2)]
+sys.exit(local.run([sys.executable, '-S', '-c', sys.argv[1]], environments))
+"""
+
+
+def send_to_launcher(root, prepare, *numbers):
+  """Send signals to a launcher of two processes; return its exit code and the rest of its output."""
   process = subprocess.Popen(
-    [sys.executable, '-c', parent],
+    [sys.executable, '-c', LAUNCHER, SAVING],
     stdout=subprocess.PIPE,
     text=True,
     env={**os.environ, 'PYTHONPATH': str(root), 'PYTHONUNBUFFERED': '1'},
+    preexec_fn=prepare,
   )
-  ready = {process.stdout.readline().strip() for _ in range(2)}
-  assert ready == {'ready', '[1] ready'}
-  process.send_signal(signal.SIGTERM)
+  assert {process.stdout.readline().strip() for _ in range(2)} == {'ready', '[1] ready'}
+  for number in numbers:
+    process.send_signal(number)
   rest, _ = process.communicate(timeout=30)
-  assert sorted(rest.split('\n')) == ['', '[1] saved', 'saved']
-  assert process.returncode == 75
+  return process.returncode, sorted(rest.split('\n'))
+
+
+@pytest.mark.parametrize('number', signals.HANDLED)
+def test_a_signal_is_passed_on_to_every_process(root, number):
+  expected = ['', f'[1] saved {number}', f'saved {number}']
+  assert send_to_launcher(root, signals.handle, number) == (75, expected)
+
+
+def test_a_signal_that_the_launcher_ignores_is_not_passed_on(root):
+  numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+  assert send_to_launcher(root, signals.ignore, *numbers) == (75, ['', '[1] saved 15', 'saved 15'])
 
 
 def ends(tmp_path, *how):

@@ -16,6 +16,7 @@ from launch import command
 from launch.gke.wait import Waiter, _time
 from launch.wait import open_record
 from lmx.errors import InputError
+from tests.launch import signals
 from tests.launch.gke.manifests import check, job_of, run_of
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -67,6 +68,7 @@ def waiter(folder, *words, name='gpt2', own=()):
     text=True,
     stderr=subprocess.PIPE,
     cwd=ROOT,
+    preexec_fn=signals.handle,
   )
 
 
@@ -104,7 +106,7 @@ def test_a_waiting_launcher_that_was_killed_takes_up_its_jobset_and_passes_a_sig
   time.sleep(1)
   (cluster / 'down').unlink()
   time.sleep(1)
-  second.send_signal(signal.SIGTERM)
+  second.send_signal(signal.SIGHUP)
   said, errors = second.communicate(timeout=60)
   assert second.returncode == 75 and 'i/o timeout' in errors
   assert 'waiting' not in said  # which the first had shown

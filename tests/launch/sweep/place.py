@@ -12,6 +12,7 @@ import time
 
 from launch.sweep import __main__ as sweep
 from launch.sweep import report
+from tests.launch import signals
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -82,6 +83,7 @@ def start(place, *more, text=SPACE):
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
     text=True,
+    preexec_fn=signals.handle,
   )
 
 

@@ -96,11 +96,12 @@ def test_a_trial_goes_back_to_its_worker(place):
   assert [place.begun(number)[0].split()[1] for number in range(2)] == ['1', '0']
 
 
-def test_a_sweep_that_is_told_to_stop_lets_its_runs_save(place):
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+def test_a_sweep_that_is_told_to_stop_lets_its_runs_save(place, number):
   place.child(steps=20, seconds=0.1)
   process = start(place, '--jobs=2', '--trials=2', text=GRID)
   wait_for(lambda: count(place, 'metrics.jsonl') == 2, process)
-  process.send_signal(signal.SIGTERM)
+  process.send_signal(number)
   said, _ = process.communicate(timeout=30)
   assert process.returncode == 75 and re.search('stopped; `python -m launch.sweep .*` continues', said)
   assert not any(jobs.Local().find(place.run_of(number)) for number in range(2))

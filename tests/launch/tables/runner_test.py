@@ -13,6 +13,7 @@ import pytest
 from launch.tables import needs, runner
 from launch.tables import plan as plans
 from launch.tables.__main__ import main
+from tests.launch import signals
 from tests.launch.tables.runs import SMALL, STAND_IN, rows_of, run
 
 
@@ -70,7 +71,7 @@ def test_runs_of_earlier_versions_are_found(tmp_path, program, monkeypatch):
   assert 'not run' not in rows_of(tmp_path / 'runs')[0]
 
 
-@pytest.mark.parametrize('last', [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize('last', [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_killed_and_started_again_it_goes_on(tmp_path, program, root, last):
   """The killed training is started again, what was finished before is not."""
   runs = tmp_path / 'runs'
@@ -79,14 +80,15 @@ def test_killed_and_started_again_it_goes_on(tmp_path, program, root, last):
   code += 'from launch.tables.__main__ import main; sys.exit(main())'
   words = [sys.executable, '-c', code, 'rnn_lm_ptb', f'--runs={runs}', '--rows=small/*,medium/*']
   environment = {**os.environ, 'MODE': 'hang', 'WHICH': 'medium'}
-  child = subprocess.Popen(words, env=environment, cwd=root, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+  null = subprocess.DEVNULL
+  child = subprocess.Popen(words, env=environment, cwd=root, stderr=null, stdout=null, preexec_fn=signals.handle)
   once = runs / 'rnn_lm/ptb_medium/seed0/once'
   deadline = time.monotonic() + 120
   while not once.exists() and time.monotonic() < deadline:
     time.sleep(0.05)
   time.sleep(0.2)
   child.send_signal(last)
-  assert child.wait(60) == (75 if last == signal.SIGTERM else -last)
+  assert child.wait(60) == (-last if last == signal.SIGKILL else 75)
   assert run(runs, '--collect') == 0
   assert [line.split(' | ')[4] for line in rows_of(runs)][2:4] == ['unfinished', 'unfinished']
   before = program()
