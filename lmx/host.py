@@ -1,4 +1,4 @@
-"""Number of cores and peak memory of a process, and its heap on a CPU.
+"""Number of cores, life and peak memory of a process, and its heap on a CPU.
 
 XLA allocates the arrays of each step with the C library. By default glibc returns large blocks to the system as soon
 as they are freed, and the page faults of the next step take a fifth of the time of a small step. With one heap that is
@@ -45,6 +45,17 @@ def peak_memory(process: int) -> int | None:
       return next((1024 * int(line.split()[1]) for line in file if line.startswith('VmHWM:')), None)
   except OSError:
     return None
+
+
+def is_alive(pid: int) -> bool:
+  """Return True if there is a process of this number on this host."""
+  try:
+    os.kill(pid, 0)
+  except ProcessLookupError:
+    return False
+  except PermissionError:
+    return True
+  return True
 
 
 def keep_heap() -> bool:

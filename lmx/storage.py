@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
+import socket
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 
 from etils import epath
 
+from lmx import host
 from lmx.errors import InputError
 
 FILE, FOLDER = 'file', 'folder'
 _LONGEST_NAME = 255  # bytes of a file's name
 _LONGEST_PATH = 4095  # bytes of an absolute path
+_DAY = 86400.0  # seconds
 
 
 def path(field: str, value: str | os.PathLike[str], kind: str = '') -> epath.Path:
@@ -95,6 +100,30 @@ def _check_length(field: str, value: str) -> None:
 def is_remote(path: str | os.PathLike[str]) -> bool:
   """Return True if a path is in a bucket."""
   return '://' in os.fspath(path)
+
+
+def part(path: epath.Path) -> epath.Path:
+  """Return the path at which this process makes a folder that it then renames to `path`.
+
+  The folders that killed processes of this host have left there are removed. Earlier versions did not name the host:
+  theirs are removed after a day.
+  """
+  if not is_remote(path) and path.parent.is_dir():
+    for other in list(path.parent.iterdir()):
+      if _is_left(other, path.name):
+        other.rmtree(missing_ok=True)
+  return path.parent / f'{path.name}.part-{socket.gethostname()}-{os.getpid()}'
+
+
+def _is_left(other: epath.Path, name: str) -> bool:
+  """Return True if `other` is a part of a folder `name` whose process has ended."""
+  match = re.fullmatch(re.escape(name) + r'\.part(?:-(?P<host>.+)-)?(?P<pid>\d{1,9})', other.name)
+  if not match or (match['host'] or socket.gethostname()) != socket.gethostname():
+    return False
+  pid = int(match['pid'])
+  if host.is_alive(pid) and pid != os.getpid():
+    return False
+  return bool(match['host']) or time.time() - other.stat().mtime > _DAY
 
 
 class Mirror:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import socket
+import subprocess
 
 import pytest
 from etils import epath
@@ -11,6 +14,7 @@ from etils import epath
 from lmx import storage
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
+from lmx.interop.huggingface import folder as hf_folder
 from lmx.reporting import run_log
 
 
@@ -126,3 +130,25 @@ def test_a_bucket_without_its_library_names_the_extra(monkeypatch):
   monkeypatch.setattr(fsspec, 'get_filesystem_class', missing)
   with pytest.raises(InputError, match=r'--to: got gs://b/x; .*\.\[gcs\]'):
     storage.check_path('--to', 'gs://b/x')
+
+
+def test_parts_of_killed_processes_are_removed_by_the_next(tmp_path):
+  ended = subprocess.Popen(['true'])
+  ended.wait()
+  here, parent = socket.gethostname(), os.getppid()
+  left = [f'out.part-{here}-{ended.pid}', f'out.part-{here}-{os.getpid()}', f'out.part{ended.pid}']
+  stay = [
+    f'out.part-{here}-{parent}',
+    f'out.part-other-{ended.pid}',
+    f'out.part{parent}',
+    f'in.part{ended.pid}',
+    'out.part',
+  ]
+  young = f'out.part{ended.pid}0'
+  for name in (*left, *stay, young):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / 'weights').write_text('')
+    os.utime(tmp_path / name, (1e9, 1e9) if name != young else None)
+  with hf_folder.whole(tmp_path / 'out') as part:
+    assert names(tmp_path) == {*stay, young, part.name} and part.name == f'out.part-{here}-{os.getpid()}'
+  assert names(tmp_path) == {*stay, young, 'out'}

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lmx import storage
+from lmx import host, storage
 from lmx.errors import InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -109,16 +109,5 @@ def _sweep(parent: str) -> None:
   prefix = f'.tmp-{socket.gethostname()}-'
   for name in os.listdir(parent):
     pid = name[len(prefix) :].partition('-')[0]
-    if name.startswith(prefix) and pid.isdigit() and not is_alive(int(pid)):
+    if name.startswith(prefix) and pid.isdigit() and not host.is_alive(int(pid)):
       shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-
-
-def is_alive(pid: int) -> bool:
-  """Return True if there is a process of this number on this host."""
-  try:
-    os.kill(pid, 0)
-  except ProcessLookupError:
-    return False
-  except PermissionError:
-    return True
-  return True

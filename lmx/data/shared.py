@@ -32,7 +32,8 @@ from typing import Any
 import numpy as np
 
 from lmx import documents
-from lmx.data import cache, progress
+from lmx import host as machine
+from lmx.data import progress
 from lmx.data.splits import Writer
 from lmx.data.tokenizers import build
 from lmx.data.tokenizers.base import Tokenizer
@@ -94,7 +95,7 @@ def claim(path: str) -> Claim | None:
 def _is_stale(path: str) -> bool:
   with open(path, encoding='utf-8') as file:
     host, _, pid = file.read().strip().partition(' ')
-  if host == socket.gethostname() and pid.isdigit() and not cache.is_alive(int(pid)):
+  if host == socket.gethostname() and pid.isdigit() and not machine.is_alive(int(pid)):
     return True
   return time.time() - os.stat(path).st_mtime > _STALE
 

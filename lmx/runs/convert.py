@@ -229,7 +229,7 @@ def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case:
 def write(imported: Imported, workdir: Any) -> None:
   """Write a work directory, as a whole or not at all. Raises InputError if it cannot be written."""
   workdir, record = storage.path('--workdir', workdir, storage.FOLDER), imported.record
-  part = workdir.parent / f'{workdir.name}.part{os.getpid()}'
+  part = storage.part(workdir)
   extra = {'versions': run_log.versions(), 'imported_from': record['imported_from']}
   try:
     with manager.Checkpoints(part / 'checkpoints', manager.Config(asynchronous=False)) as checkpoints:

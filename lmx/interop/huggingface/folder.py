@@ -10,7 +10,6 @@ import contextlib
 import copy
 import functools
 import json
-import os
 import pathlib
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ import safetensors
 import safetensors.numpy
 import tokenizers as hf
 
-from lmx import documents
+from lmx import documents, storage
 from lmx.errors import InputError, nearest
 from lmx.interop import huggingface, mapped, torch_file
 from lmx.interop.huggingface import architectures, word_vocabulary
@@ -328,7 +327,7 @@ def whole(directory: Any) -> Iterator[pathlib.Path]:
   directory = pathlib.Path(directory)
   if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
     raise InputError(f'{directory} exists already; choose another directory')
-  part = directory.with_name(f'{directory.name}.part{os.getpid()}')
+  part = pathlib.Path(storage.part(storage.path('--to', directory)))
   try:
     part.mkdir(parents=True)
     yield part
