@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import numbers
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 _LONGEST = 5_000  # maximum characters of a message
 _SHOWN = 60  # maximum characters of a value in a message
+_DISK = {  # error number -> how to fix it
+  errno.ENOSPC: 'free some space, or use another disk',
+  errno.EDQUOT: 'free some space, or ask for a larger quota',
+  errno.EFBIG: 'raise the limit of file sizes (ulimit -f)',
+  errno.EROFS: 'mount the file system writable, or use another directory',
+  errno.EIO: 'check the disk, or use another one',
+  errno.ESTALE: 'mount the network file system again',
+}
 
 
 class InputError(ValueError):
@@ -99,6 +108,18 @@ def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> No
   if width % heads or (even and width % 2):
     expected = f'{"an even number " if even else "a number "}divisible by H = {heads}'
     raise InputError(f'{model}: got width D = {width}; expected {expected}')
+
+
+def disk_fault(error: BaseException, name: str = '') -> str:
+  """Return the message for a file system that is full, read-only, limited or broken, '' for another error.
+
+  Args:
+    error: the error.
+    name: the file or folder, where the error names none.
+  """
+  if not isinstance(error, OSError) or not (advice := _DISK.get(error.errno or 0)):
+    return ''
+  return f'{error.filename or name or "a file"}: cannot be read or written ({error.strerror}); {advice}'
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from lmx.data import labels, pipeline
 from lmx.engine import distributed, sharding
 from lmx.errors import NonFiniteLoss
 from lmx.evaluation import evaluate, report
-from lmx.interrupts import PREEMPTED, Stop, Stopped
+from lmx.interrupts import Stop
 from lmx.metrics import direction
 from lmx.models import registry
 from lmx.optim import averaging, build
@@ -35,6 +35,7 @@ from lmx.reporting import run_log, trackers
 from lmx.runs import backbone, init, nonfinite, restore, training, transfer, word_table, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
+from lmx.signals import PREEMPTED, Stopped
 from lmx.types import Params
 
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
@@ -67,7 +68,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
   except KeyboardInterrupt:
     raise KeyboardInterrupt(describe_checkpoint()) from None
   except Stopped:
-    print(f'stopped while finishing; {describe_checkpoint()}', file=sys.stderr)
+    print(f'stopped; {describe_checkpoint()}', file=sys.stderr)
     return PREEMPTED
 
 
@@ -101,6 +102,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
     manager.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints,
   ):
     session.restore(checkpoints, 'last')
+    checkpoints.prune()
     notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
     with (
       run_log.Logger(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -11,25 +12,38 @@ import sys
 import pytest
 
 import lmx
-from lmx import interrupts
+from lmx import interrupts, signals
 
 # Stands for a compilation: a call of C that lets other threads run and does not return, and so no signal handler runs.
 BLOCKED = """
-import ctypes
-from lmx import interrupts
-with interrupts.Stop(lambda: 'step 7 is saved'):
+import ctypes, signal, sys
+from lmx import interrupts, signals
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script
+with eval(sys.argv[1]):
   mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
   libc.pthread_mutex_lock(mutex)
-  print('ready', flush=True)
-  libc.pthread_mutex_lock(mutex)
+  while True:
+    try:
+      print('ready', flush=True)
+      libc.pthread_mutex_lock(mutex)
+    except signals.Stopped:  # raised before the call
+      pass
 """
 
 
-def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_handler():
-  root = os.path.dirname(lmx.__path__[0])
-  process = subprocess.Popen(
-    [sys.executable, '-c', BLOCKED], cwd=root, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+def blocked(handler: str) -> subprocess.Popen:
+  """A process within `handler` that runs no handlers of Python."""
+  return subprocess.Popen(
+    [sys.executable, '-c', BLOCKED, handler],
+    cwd=os.path.dirname(lmx.__path__[0]),
+    text=True,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
   )
+
+
+def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_handler():
+  process = blocked("interrupts.Stop(lambda: 'step 7 is saved')")
   try:
     assert process.stdout.readline() == 'ready\n'
     process.send_signal(signal.SIGINT)
@@ -55,9 +69,7 @@ def test_the_first_signal_asks_and_decides_the_exit_code(number, code, request):
   assert signal.getsignal(number) is before and signal.set_wakeup_fd(-1) == -1
 
 
-@pytest.mark.parametrize(
-  ('number', 'error'), [(signal.SIGTERM, interrupts.Stopped), (signal.SIGINT, KeyboardInterrupt)]
-)
+@pytest.mark.parametrize(('number', 'error'), [(signal.SIGTERM, signals.Stopped), (signal.SIGINT, KeyboardInterrupt)])
 @pytest.mark.parametrize('early', [True, False])
 def test_a_signal_raises_once_all_is_saved(number, error, early):
   with pytest.raises(error), interrupts.Stop() as told:
@@ -74,11 +86,67 @@ def test_a_second_ctrl_c_within_another_program_raises():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_sighup_stays_ignored_under_nohup():
-  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize('number', [signal.SIGHUP, signal.SIGINT])
+def test_an_ignored_signal_stays_ignored(number):
+  """SIGHUP is ignored under nohup, SIGINT by commands in the background of a script."""
+  before = signal.signal(number, signal.SIG_IGN)
   try:
-    with interrupts.Stop() as told:
-      os.kill(os.getpid(), signal.SIGHUP)
-      assert not told.requested(1) and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    with signals.StartUp(), interrupts.Stop() as told:
+      os.kill(os.getpid(), number)
+      assert not told.requested(1) and signal.getsignal(number) == signal.SIG_IGN
   finally:
-    signal.signal(signal.SIGHUP, before)
+    signal.signal(number, before)
+
+
+def test_a_signal_before_the_training_ends_a_process_that_runs_no_handler():
+  process = blocked('signals.StartUp(seconds=0.1)')
+  try:
+    assert process.stdout.readline() == 'ready\n'
+    process.send_signal(signal.SIGTERM)
+    _, text = process.communicate(timeout=30)
+  finally:
+    process.kill()
+  assert process.returncode == 75 and text.endswith(f'lmx: {signals.STOPPED}\n')
+
+
+def test_a_second_signal_before_the_training_ends_the_process_at_once(monkeypatch):
+  monkeypatch.setattr(os, '_exit', sys.exit)
+  with signals.StartUp(seconds=60) as start_up:
+    start_up._received(signal.SIGCHLD)
+    start_up._received(signal.SIGTERM)
+    with pytest.raises(SystemExit, match='75'):
+      start_up._received(signal.SIGTERM)
+
+
+def test_a_signal_before_the_training_raises():
+  before = signal.getsignal(signal.SIGTERM)
+  with pytest.raises(signals.Stopped), signals.StartUp():
+    try:
+      os.kill(os.getpid(), signal.SIGTERM)
+    except signals.Stopped as stopped:
+      raise ImportError('of a library') from stopped
+  assert signal.getsignal(signal.SIGTERM) is before and signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_signal_that_a_callback_has_lost_is_handled_by_the_training():
+  with signals.StartUp():
+    with contextlib.suppress(signals.Stopped):
+      os.kill(os.getpid(), signal.SIGTERM)
+    with interrupts.Stop(lambda: '') as told:
+      assert told.requested(1) and told.code == 75
+
+
+def test_a_training_that_is_starting_ends_with_75(tmp_path):
+  (tmp_path / 'slow.py').write_text("import time\nprint('reading', flush=True)\ntime.sleep(60)\n")
+  command = [sys.executable, '-m', 'lmx.cli.main', 'train', f'--config={tmp_path}/slow.py', f'--workdir={tmp_path}/run']
+  process = subprocess.Popen(
+    command, cwd=os.path.dirname(lmx.__path__[0]), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+  )
+  try:
+    assert process.stdout.readline() == 'reading\n'
+    process.send_signal(signal.SIGTERM)
+    _, text = process.communicate(timeout=30)
+  finally:
+    process.kill()
+  assert process.returncode == 75 and 'Traceback' not in text and 'stopped before the first update' in text
+  assert not (tmp_path / 'run').exists()

@@ -1,9 +1,9 @@
 """`lmx COMMAND ...`: each module of this folder is a command, with `add_arguments(parser)` and `run(args) -> int`.
 
-Exit codes: 0 done, 2 bad input (the message says what to fix), 3 the loss is not finite, 75 stopped by SIGTERM after
-saving (start the same command again), 130 interrupted from the keyboard (a training saves first; a second Ctrl-C ends
-it at once), 141 the reader of the output has closed it. Where the output is gone, a command that writes files completes
-them, and a training continues with `output.log` in its work directory.
+Exit codes: 0 done, 2 bad input (the message says what to fix), 3 the loss is not finite, 75 stopped by SIGTERM or
+SIGHUP, a training after saving (start the same command again), 130 interrupted from the keyboard (a training saves
+first; a second Ctrl-C ends it at once), 141 the reader of the output has closed it. Where the output is gone, a command
+that writes files completes them, and a training continues with `output.log` in its work directory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NoReturn
 
-from lmx import console, host
+from lmx import console, host, signals
 from lmx.cli import outputs
 from lmx.config import experiment
-from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, nearest
+from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, disk_fault, nearest
 from lmx.redaction import redact
 
 COMMANDS = {
@@ -77,13 +77,18 @@ def main(argv: list[str] | None = None) -> int:
   Args:
     argv: arguments; None for those of this process, which then is lmx's own, so that its memory may be tuned.
   """
+  words = sys.argv[1:] if argv is None else argv
+  trains = argv is None and words[:1] in (['train'], ['pipeline'])
   with console.Console(own_process=argv is None) as streams:
-    return _run(argv, streams)
+    try:
+      with signals.StartUp() if trains else contextlib.nullcontext():
+        return _run(words, streams, own_process=argv is None)
+    except signals.Stopped:
+      print(f'lmx: {signals.STOPPED}', file=sys.stderr)
+      return signals.PREEMPTED
 
 
-def _run(argv: list[str] | None, streams: console.Console) -> int:
-  own_process = argv is None
-  argv = sys.argv[1:] if argv is None else argv
+def _run(argv: list[str], streams: console.Console, *, own_process: bool) -> int:
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   try:
     try:
@@ -109,20 +114,22 @@ def _run(argv: list[str] | None, streams: console.Console) -> int:
   except NonFiniteLoss as error:
     print(f'lmx: {redact(str(error))}', file=sys.stderr)
     return 3
-  except (MemoryError, RuntimeError, AssertionError) as error:
+  except ReaderGone:
+    return console.UNREAD
+  except (MemoryError, RuntimeError, AssertionError, OSError) as error:
     if not (message := _of_the_machine(error)):
       raise
     print(f'lmx: {redact(message)}', file=sys.stderr)
     return 2
-  except ReaderGone:
-    return console.UNREAD
   except KeyboardInterrupt as error:
     print(f'\nlmx: interrupted{"; " if error.args else ""}{redact(str(error))}', file=sys.stderr)
     return 130
 
 
 def _of_the_machine(error: Exception) -> str:
-  """Return the message for memory that is full or a device that is missing, '' for another error."""
+  """Return the message for a disk that fails, memory that is full or a device that is missing, '' for another error."""
+  if reason := disk_fault(error):
+    return reason
   short = ' '.join(str(error).split())[:300]
   if isinstance(error, MemoryError) or re.search('RESOURCE_EXHAUSTED|out of memory', short, re.I):  # the latter of XLA
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import types
 import warnings
@@ -183,6 +184,34 @@ def test_memory_that_is_not_there_is_said(error, capsys, monkeypatch):
 
   failing(monkeypatch, fail)
   assert 'out of memory' in refused(capsys, 'list')
+
+
+@pytest.mark.parametrize(
+  ('number', 'advice'),
+  [
+    ('ENOSPC', 'free some space'),
+    ('EDQUOT', 'larger quota'),
+    ('EFBIG', 'ulimit -f'),
+    ('EROFS', 'mount the file system writable'),
+    ('EIO', 'check the disk'),
+  ],
+)
+def test_a_disk_that_fails_is_said(number, advice, capsys, monkeypatch):
+  def fail(*_):
+    raise OSError(getattr(errno, number), 'reason', 'a/file')
+
+  failing(monkeypatch, fail)
+  message = refused(capsys, 'list')
+  assert message.startswith('lmx: a/file: cannot be read or written (reason); ') and advice in message
+
+
+def test_other_errors_of_the_system_keep_their_traceback(monkeypatch):
+  def fail(*_):
+    raise FileNotFoundError(errno.ENOENT, 'reason', 'a/file')
+
+  failing(monkeypatch, fail)
+  with pytest.raises(FileNotFoundError):
+    cli.main(['list'])
 
 
 def test_a_device_that_is_not_there_is_said(capsys, monkeypatch):
