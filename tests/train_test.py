@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -109,6 +110,16 @@ def test_a_work_directory_that_is_deleted_during_a_save_is_named(run, tmp_path, 
   monkeypatch.setattr(orbax_format.Writer, 'start', delete)
   with pytest.raises(InputError, match=f'{tmp_path}/run was deleted during the run'):
     run(tmp_path / 'run', 'checkpoint.every_steps=2')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_disk_that_fails_during_the_run_is_named(run, tmp_path, monkeypatch):
+  def fail(*_):
+    raise OSError(errno.EROFS, 'Read-only file system')
+
+  monkeypatch.setattr(train.Session, '_check_finite', fail)
+  with pytest.raises(InputError, match=f'{tmp_path}: cannot be read or written .Read-only file system.; mount'):
+    run(tmp_path)
 
 
 def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(run, tmp_path, monkeypatch):
@@ -137,6 +148,16 @@ def test_a_start_of_a_finished_run_removes_half_deleted_checkpoints(run, finishe
   left.mkdir()
   assert run(finished) == 0
   assert not left.exists()
+
+
+def test_a_start_of_a_finished_run_removes_checkpoints_that_a_kill_left_beyond_retention(run, tmp_path, monkeypatch):
+  with monkeypatch.context() as patch:
+    patch.setattr(manager.Checkpoints, '_prune', lambda *_: None)
+    assert run(tmp_path, 'checkpoint.every_steps=2', 'train.best_by=loss') == 0
+  assert manager.Checkpoints(tmp_path / 'checkpoints').steps() == [2, 4, 6, 8]
+  assert run(tmp_path, 'checkpoint.every_steps=2') == 0
+  best = json.loads((tmp_path / 'results.json').read_text())['step']
+  assert manager.Checkpoints(tmp_path / 'checkpoints').steps() == sorted({best, 6, 8})
 
 
 def test_two_processes_do_not_train_in_one_directory(run, tmp_path):

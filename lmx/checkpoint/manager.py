@@ -276,10 +276,10 @@ class Checkpoints:
   """The checkpoints of one run. Every process calls every method; process 0 deletes and renames."""
 
   def __init__(self, directory: str | os.PathLike[str], cfg: Config | None = None, warn: Warn = stderr_warn) -> None:
-    """Open a directory; the first `save` creates it.
+    """Open a directory; entering the context creates it.
 
     Args:
-      directory: where the checkpoints are; created by the first save.
+      directory: where the checkpoints are.
       cfg: the `checkpoint` section.
       warn: called with each warning (a damaged checkpoint).
     """
@@ -293,8 +293,9 @@ class Checkpoints:
     self._saved_at = time.monotonic()
 
   def __enter__(self) -> Checkpoints:
-    """Remove the half-written and half-deleted checkpoints of killed runs."""
+    """Create the directory; remove the half-written and half-deleted checkpoints of killed runs."""
     remove_leftovers(self.directory)
+    self.directory.mkdir(parents=True, exist_ok=True)
     return self
 
   def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -406,6 +407,15 @@ class Checkpoints:
       self._fail(e)
     committed, self._pending = self._pending, None
     self._prune(committed)
+
+  def prune(self) -> None:
+    """Apply retention to what is there, since a kill may come between a save and its retention.
+
+    Damaged checkpoints stay, with all others, until a newer one is complete.
+    """
+    entries = orbax_format.entries(self.directory)
+    if entries and not self._damaged:
+      self._prune(entries[-1])
 
   def close(self) -> None:
     """Wait as `wait` does and free the writer's threads."""

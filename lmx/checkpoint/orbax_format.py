@@ -300,7 +300,8 @@ class Writer:
       row |= {'dtype': read_as.name, 'checksum': checksum}
     document = _document(body | {'leaves': rows})
     self._path = path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not is_remote(path) and not path.parent.exists():  # Orbax would create it
+      raise FileNotFoundError(errno.ENOENT, 'the directory was deleted', str(path.parent))
     state = ocp.args.PyTreeSave(nest(raw))
     if not self._copies:
       chunked = nest(dict.fromkeys(raw, ocp.SaveArgs(chunk_byte_size=_CHUNK)))

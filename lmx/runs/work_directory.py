@@ -14,7 +14,7 @@ from lmx.checkpoint import orbax_format
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, semantics
 from lmx.engine import distributed
-from lmx.errors import InputError
+from lmx.errors import InputError, disk_fault
 
 
 def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
@@ -72,12 +72,17 @@ def create(workdir: Any, config: Any, corpus: Any) -> None:
 
 @contextlib.contextmanager
 def watch(workdir: Any) -> Iterator[None]:
-  """Raise InputError for any failure inside if the work directory was deleted during the run."""
+  """Raise InputError for any failure inside if the work directory was deleted during the run, or its disk fails."""
   try:
     yield
   except Exception as error:
     if run_files.exists(workdir):
+      if fault := disk_fault(error, os.fspath(workdir)):
+        raise InputError(f'--workdir: {fault}; then start the same command again') from error
       raise
+    for folder in (workdir / 'checkpoints', workdir):
+      with contextlib.suppress(OSError, ValueError):  # ValueError: not empty
+        folder.rmdir()  # made again, and empty, by a checkpoint that was being written
     raise InputError(
       f'--workdir: {workdir} was deleted during the run ({orbax_format.short(error)}); restart in another'
     ) from error

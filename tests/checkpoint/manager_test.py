@@ -297,6 +297,21 @@ def test_a_directory_that_is_deleted_during_a_save_is_an_input_error(tmp_path, m
       checkpoints.save(1, state_of(1), {}, block=True)
 
 
+def test_retention_at_a_start_waits_for_a_newer_one_where_some_are_damaged(tmp_path, monkeypatch):
+  with monkeypatch.context() as patch:
+    patch.setattr(manager.Checkpoints, '_prune', lambda *_: None)
+    save_steps(tmp_path, 1, 2, 3, 4)
+  with manager.Checkpoints(tmp_path) as checkpoints:
+    checkpoints.restore(state_of(0))
+    checkpoints.prune()
+    assert checkpoints.steps() == [3, 4]
+  (tmp_path / 'step_000000004' / 'meta' / 'metadata').write_text('{}')
+  with manager.Checkpoints(tmp_path, warn=lambda text: None) as checkpoints:
+    checkpoints.restore(state_of(0))
+    checkpoints.prune()
+    assert checkpoints.steps() == [3, 4]
+
+
 def test_damaged_ones_do_not_count_as_proven(tmp_path):
   save_steps(tmp_path, 1, 2)
   (tmp_path / 'step_000000002' / 'meta' / 'metadata').write_text('{}')
@@ -417,9 +432,8 @@ def test_an_error_of_an_asynchronous_save_is_never_lost(tmp_path, monkeypatch):
 
 def test_a_directory_that_cannot_be_made_is_an_input_error(tmp_path):
   (tmp_path / 'file').write_text('')
-  checkpoints = manager.Checkpoints(tmp_path / 'file' / 'below')
-  with pytest.raises(InputError, match='cannot write checkpoint'):
-    checkpoints.save(1, {'x': jnp.ones(3)}, {}, block=True)
+  with pytest.raises(InputError, match='a part of it is a file'):
+    manager.Checkpoints(tmp_path / 'file' / 'below')
 
 
 def test_killed_again_and_again_while_writing(tmp_path):
