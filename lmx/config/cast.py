@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import types
 import typing
 import warnings
@@ -14,6 +15,9 @@ from lmx import ranges
 from lmx.errors import InputError, nearest
 
 _LARGEST = 3.4028234663852886e38  # of float32, in which parameters are stored
+
+_UNUSABLE = re.compile('[\0\ud800-\udfff]')  # in a text: a zero byte, or half of a character
+_TUPLE = re.compile(r'\s*(\(.*\)|\[.*\])\s*', re.DOTALL)  # in a text: a tuple that is no Python, such as (a,b)
 
 
 def convert(section: str, cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +90,8 @@ def _unwrap(hint: Any) -> tuple[Any, list[Any]]:
 def _tuple(key: str, args: tuple[Any, ...], rules: list[Any], value: Any) -> tuple[Any, ...]:
   """Return a tuple of converted elements; `args` are their types."""
   is_uniform = args[-1] is Ellipsis
+  if is_uniform and isinstance(value, str) and _TUPLE.fullmatch(value):
+    raise InputError(f"{key}: got {_short(value)}; expected a tuple of Python, such as ('a', 'b'), with quotes")
   if is_uniform and _unwrap(args[0])[0] in (str, int, float) and isinstance(value, (str, int, float)):
     return (cast(key, args[0], value),)
   record = next((rule for rule in rules if isinstance(rule, ranges.Record)), None)
@@ -125,8 +131,9 @@ def _scalar(key: str, hint: Any, value: Any, bound: int) -> Any:
   if number and hint is str and abs(value) <= _LARGEST:
     return str(value)
   fits = isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)
-  if fits and isinstance(value, str) and '\0' in value:
-    raise InputError(f'{key}: got {_short(value)}; expected no zero byte')
+  if fits and isinstance(value, str) and (wrong := _UNUSABLE.search(value)):
+    expected = 'no zero byte' if wrong[0] == '\0' else 'text in UTF-8'
+    raise InputError(f'{key}: got {_short(value)}; expected {expected}')
   if fits:
     return value
   expected = getattr(hint, '__name__', str(hint))

@@ -116,8 +116,11 @@ def resolve(
     InputError: an unknown key, or a value of the wrong type or out of its range.
   """
   settings = _plain(config)
-  rules = _saved_rules(settings.pop('semantics', {})) if saved else None
-  if saved:
+  recorded = _saved_rules(settings.pop('semantics', {}))
+  rules = recorded if saved else None
+  if not saved:
+    _check_keys('semantics.', recorded, semantics.RULES)
+  else:
     for key, value in semantics.old_settings(_complete(copy.deepcopy(settings), rules)).items():
       experiment.set_value(settings, key.split('.'), value)
   overrides = list(overrides)

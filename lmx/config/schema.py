@@ -109,7 +109,7 @@ class Evaluation:
   which: str = 'best'
   average: int = 5
   beam: int = 0
-  alpha: float = 0.6  # Wu et al. 2016, and Vaswani et al. 2017, section 6.1
+  alpha: Annotated[float, ranges.Limits(0, 10)] = 0.6  # Wu et al. 2016, and Vaswani et al. 2017, section 6.1
   penalty: str = 'gnmt'
   stop: str = 'bound'
   max_extra: int = 50  # Vaswani et al. 2017, section 6.1

@@ -126,6 +126,9 @@ class Config:
       unknown = [a for a in spec if a is not None and a not in MESH_AXES]
       if unknown:
         raise InputError(f'parallel.rules "{regex}": unknown axis "{unknown[0]}"; known: {", ".join(MESH_AXES)}')
+      axes = [axis for axis in spec if axis is not None]
+      if len(set(axes)) < len(axes):
+        raise InputError(f'parallel.rules "{regex}": got {spec}; expected each axis of the mesh once')
 
 
 class Engine:

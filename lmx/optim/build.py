@@ -110,7 +110,7 @@ class Config:
   lr: float = 3e-4
   b1: float = 0.9
   b2: float = 0.999
-  eps: float = 0.0
+  eps: Annotated[float, ranges.Limits(0, 1)] = 0.0
   eps_form: str = 'corrected'
   decay_form: str = 'scheduled'
   accumulator: float = 0.1

@@ -44,6 +44,14 @@ RULE = r'expected \(regex, mesh axis of each dimension\)'
     ('optim.ratio=0.5', 'optim.ratio: got 0.5; expected at least 1'),
     ('optim.decay_rate=0.5', 'optim.decay_rate: got 0.5; expected at least 1'),
     ('log.tags=a\0b', 'log.tags: got .*; expected no zero byte'),
+    (r"data.special_tokens=('<a>', '\ud800')", r'data.special_tokens\[1\]: got .*; expected text in UTF-8'),
+    ('log.tags=a\ud800', 'log.tags: got .*; expected text in UTF-8'),
+    ('data.special_tokens=(<a>, <b>)', 'data.special_tokens: got .*; expected a tuple of Python'),
+    ("train.init_parts=('model', inf)", 'train.init_parts: got .*; expected a tuple of Python'),
+    ('data.train_splits=[train, valid]', 'data.train_splits: got .*; expected a tuple of Python'),
+    ('optim.eps=1e30', 'optim.eps: got 1e.30; expected at least 0 and at most 1'),
+    ('evaluation.alpha=1e30', 'evaluation.alpha: got 1e.30; expected at least 0 and at most 10'),
+    ("parallel.rules=[('a', ('fsdp', None, 'fsdp'))]", r'parallel.rules "a": got .*; expected each axis'),
     ('name=(1, 2)', r'name: got .*; expected type str'),
     ('evaluation.forbidden=[-1]', r'evaluation.forbidden\[0\]: got -1; expected at least 0'),
     ('optim.stages=[(1, 1, 1, 2), (0, 0, 1, 0.1)]', r'optim.stages\[0\]: .*; cut_fraction: got 2; expected above 0'),
@@ -84,3 +92,8 @@ def test_valid_nested_values_survive_a_round_trip():
 def test_true_is_a_text_where_one_is_expected():
   assert cast.cast('objective.positive', str, cast.parse('true')) == 'True' == cast.cast('data.label', str, True)
   assert cast.cast('data.texts', tuple[str, ...], 1) == ('1',)
+
+
+def test_unknown_rules_in_a_config_are_refused():
+  with pytest.raises(InputError, match='unknown config key "semantics.x"'):
+    resolve.resolve({**SMALL, 'semantics': {'x': 1}})
