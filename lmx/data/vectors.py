@@ -258,8 +258,10 @@ def _parse(line: _Line) -> np.ndarray:
       return vector_E
   except ValueError:
     pass
-  place, wrong = next((i, text) for i, text in enumerate(numbers, line.first) if not _is_number(text))
-  raise InputError(f'{line.where}, field {place}: got {documents.show(wrong)}; expected a finite number')
+  for place, text in enumerate(numbers, line.first):
+    if not _is_number(text):
+      raise InputError(f'{line.where}, field {place}: got {documents.show(text)}; expected a finite number')
+  return np.array(list(map(float, numbers)), np.float32)  # with white space other than ASCII around a number
 
 
 def _is_number(text: str) -> bool:

@@ -39,6 +39,10 @@ def test_glove_has_words_with_spaces(name, tmp_path):
   check(write(tmp_path / name, [line.replace('k ', 'k\t').replace('t 7', 't\t7') for line in LINES]))
 
 
+def test_white_space_of_any_script_around_a_number_does_not_count(tmp_path):
+  check(write(tmp_path / 'glove.txt', [*LINES[:3], LINES[3].replace(' 9', ' \xa09')]))
+
+
 def test_word2vec_has_the_counts_in_its_first_line(tmp_path):
   check(write(tmp_path / 'vectors.txt', ['4 3', *(f'{line} ' for line in LINES)]))  # word2vec.c ends a line so
   word2vec.write(str(tmp_path / 'exported.txt.gz'), ['the', 'x', 'mat'], ROWS[[0, 1, 3]])  # as `lmx vectors --export`
