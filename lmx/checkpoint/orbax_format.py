@@ -320,7 +320,7 @@ class Writer:
     """Write the files' checksums; Orbax calls this in process 0 just before the rename."""
     if is_remote(self._path):
       return
-    part = next(iter(self._path.parent.glob(f'{self._path.name}.orbax-checkpoint-tmp*')), None)
+    part = next(iter(_parts(self._path)), None)
     if part is None:
       raise FileNotFoundError(errno.ENOENT, 'deleted while it was written', str(self._path))
     (part / _FILES).write_text(json.dumps(_file_sums(part)))
@@ -328,8 +328,15 @@ class Writer:
 
 def remove_partial(path: epath.Path) -> None:
   """Remove the temporary files of a failed write of `path`."""
-  for part in list(path.parent.glob(f'{path.name}.orbax-checkpoint-tmp*')):
+  for part in _parts(path):
     part.rmtree(missing_ok=True)
+
+
+def _parts(path: epath.Path) -> list[epath.Path]:
+  """Return the temporary folders of unfinished writes of `path`, whose name may have the characters of a pattern."""
+  folder = path.parent
+  names = folder.iterdir() if folder.is_dir() else ()
+  return [one for one in names if one.name.startswith(f'{path.name}.orbax-checkpoint-tmp')]
 
 
 def is_partial(path: epath.Path) -> bool:

@@ -511,3 +511,11 @@ def test_when_to_save(monkeypatch, tmp_path):
 def test_bad_config(fields):
   with pytest.raises(InputError, match='checkpoint'):
     manager.Config(**fields)
+
+
+def test_leftovers_of_a_name_with_the_characters_of_a_pattern_are_removed(tmp_path):
+  for name in ('**', '[a]', 'other'):
+    (tmp_path / f'{name}.orbax-checkpoint-tmp-1').mkdir()
+  for name in ('**', '[a]', 'absent'):
+    orbax_format.remove_partial(epath.Path(tmp_path / name))
+  assert [path.name for path in tmp_path.iterdir()] == ['other.orbax-checkpoint-tmp-1']
