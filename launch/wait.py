@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol
 from launch import command, jobs
 from lmx import documents, records, storage
 from lmx.console import Console
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, explain, nearest
 
 LAUNCHERS = ('slurm', 'gke', 'tpu_vm')
 PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud'}  # required program of each launcher
@@ -127,7 +127,7 @@ def open_record(path: pathlib.Path, required: Mapping[str, type], seconds: float
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = jobs.lock(path.with_name(path.name + '.lock'), seconds)
   except OSError as error:
-    raise InputError(f'--wait={path}: {error.strerror}') from None
+    raise InputError(f'--wait={path}: {explain(error)}') from None
   if lock is None:
     raise InputError(f'--wait={path}: another launcher waits for this job; end it first, or give another file')
   try:

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, TypeVar
 
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, explain, nearest
 
 _FORMATS = {'.gz': 'gzip', '.xz': 'xz', '.zst': 'zstd'}
 COMPRESSED = tuple(_FORMATS)
@@ -51,8 +51,16 @@ _KINDS = {
 
 
 def list_names(folder: Any) -> list[str]:
-  """Return the sorted names in a folder, without hidden ones and those that systems and editors leave behind."""
-  return [name for name in sorted(os.listdir(folder)) if not is_left_behind(name)]
+  """Return the sorted names in a folder, without hidden ones and those that systems and editors leave behind.
+
+  Raises:
+    InputError: the folder cannot be read.
+  """
+  try:
+    names = os.listdir(folder)
+  except OSError as error:
+    raise InputError(f'{folder}: cannot be read ({explain(error)})') from None
+  return [name for name in sorted(names) if not is_left_behind(name)]
 
 
 def is_left_behind(name: str) -> bool:
@@ -112,7 +120,7 @@ def read_blocks(path: Any) -> Iterator[bytes]:
     if kind in _FORMATS and getattr(error, 'errno', None) is None:
       raise InputError(_damage(path, kind, error)) from None
     assert isinstance(error, OSError)
-    raise InputError(f'{path}: cannot be read ({error.strerror or error})') from None
+    raise InputError(f'{path}: cannot be read ({explain(error)})') from None
   except _import_zstd().ZstdError as error:
     raise InputError(_damage(path, kind, error)) from None
 

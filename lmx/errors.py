@@ -119,7 +119,17 @@ def disk_fault(error: BaseException, name: str = '') -> str:
   """
   if not isinstance(error, OSError) or not (advice := _DISK.get(error.errno or 0)):
     return ''
-  return f'{error.filename or name or "a file"}: cannot be read or written ({error.strerror}); {advice}'
+  return f'{error.filename or name or "a file"}: cannot be read or written ({explain(error)}); {advice}'
+
+
+def explain(error: BaseException) -> str:
+  """Return the cause in an error, for a message: without Python's number of it, and without the path."""
+  if isinstance(error, (TypeError, LookupError, AttributeError)):  # of a parser, in its own words
+    return f'the content has another structure ({type(error).__name__})'
+  cause = getattr(error, 'reason', None)  # of urllib
+  if isinstance(cause, OSError):
+    return explain(cause)
+  return str(getattr(error, 'strerror', None) or error) or type(error).__name__
 
 
 @contextlib.contextmanager
@@ -130,4 +140,4 @@ def writing(name: str) -> Iterator[None]:
   except BrokenPipeError as error:
     raise ReaderGone(*error.args) from None
   except OSError as error:
-    raise InputError(f'{name}: cannot be written ({error.strerror})') from None
+    raise InputError(f'{name}: cannot be written ({explain(error)})') from None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmx import documents, storage
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 Record = dict[str, Any]
 
@@ -68,7 +68,7 @@ def exists(path: Any) -> bool:
   try:
     return path.exists()
   except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-    raise InputError(f'{path} cannot be read ({error})') from None
+    raise InputError(f'{path} cannot be read ({explain(error)})') from None
 
 
 def from_json(value: Any, where: str = '', depth: int = _DEEPEST) -> Any:
@@ -274,7 +274,7 @@ def _checkpoint_steps(folder: Any) -> Iterator[int]:
   try:
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
   except OSError as error:
-    raise InputError(f'{folder} cannot be read ({error.strerror})') from None
+    raise InputError(f'{folder} cannot be read ({explain(error)})') from None
   for name in names:
     if match := _CHECKPOINT.fullmatch(name):
       yield int(match[1])

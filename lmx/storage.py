@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterable
 from etils import epath
 
 from lmx import host
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 FILE, FOLDER = 'file', 'folder'
+_ADDRESS = re.compile(r'hub:|[A-Za-z][A-Za-z0-9+.-]+:/')  # of a model, or of a scheme without one of its slashes
+_SURROGATE = re.compile('[\ud800-\udfff]')  # of a byte that is not UTF-8
 _LONGEST_NAME = 255  # bytes of a file's name
 _LONGEST_PATH = 4095  # bytes of an absolute path
 _DAY = 86400.0  # seconds
@@ -54,9 +56,13 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '') -> str
   if separator:
     _check_bucket(field, value, scheme)
     return value
+  if address := _ADDRESS.match(value):
+    raise InputError(f'{field}: got {value}; expected a path or gs://BUCKET/PATH; write ./{address[0]}... for a folder')
   expanded = expand(value)
   if value.startswith('~') and expanded == value:
     raise InputError(f'{field}: got {value}; expected a user of this machine after ~; write ./{value} for a folder')
+  if kind == FOLDER and _SURROGATE.search(expanded):  # libraries that write in it take names in UTF-8 only
+    raise InputError(f'{field}: got {value!r}; expected a name in UTF-8; rename the folder')
   try:
     _check_length(field, expanded)
     is_folder = stat.S_ISDIR(os.stat(expanded).st_mode)
@@ -65,8 +71,7 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '') -> str
   except NotADirectoryError:
     raise InputError(f'{field}: got {value}; expected a path of folders; a part of it is a file') from None
   except (OSError, UnicodeEncodeError) as error:
-    reason = getattr(error, 'strerror', None) or error
-    raise InputError(f'{field}: got {value!r}, which cannot be read ({reason}); name another path') from None
+    raise InputError(f'{field}: got {value!r}, which cannot be read ({explain(error)}); name another path') from None
   if kind and is_folder != (kind == FOLDER):
     raise InputError(f'{field}: got {value}, a {FOLDER if is_folder else FILE}; expected a {kind}; name another path')
   return expanded

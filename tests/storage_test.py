@@ -100,7 +100,12 @@ def test_a_disk_is_used_as_it_is(tmp_path):
     ('', 'got no path; expected one'),
     ('file', 'got file, a file; expected a folder'),
     ('file/below', 'a part of it is a file'),
-    ('\ud800', 'cannot be read'),
+    ('\ud800', 'expected a name in UTF-8'),
+    ('\udcff/x', 'expected a name in UTF-8'),
+    ('hub:', r'write ./hub:... for a folder'),
+    ('hub:a/b', r'write ./hub:... for a folder'),
+    ('gs:/b/x', r'expected a path or gs://BUCKET/PATH'),
+    ('S3:/b', r'expected a path or gs://BUCKET/PATH'),
   ],
 )
 def test_paths_that_cannot_be_used_name_the_option(path, message, tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ from lmx import ranges, storage
 from lmx.cli.main import split_overrides
 from lmx.config import experiment
 from lmx.console import LOG, Console
-from lmx.errors import InputError, ReaderGone
+from lmx.errors import InputError, ReaderGone, explain
 from lmx.redaction import redact
 
 RELEASE_SECONDS = 2.0  # seconds for a run that a killed sweep was just starting to release its lock
@@ -217,7 +217,7 @@ def sweep(args: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     held = jobs.lock(folder / f'.sweep-{identity.place.partition(":")[0]}', RELEASE_SECONDS)
   except OSError as error:
-    raise InputError(f'--workdir={folder}: {error.strerror}') from None
+    raise InputError(f'--workdir={folder}: {explain(error)}') from None
   if held is None:
     raise InputError(
       f'--workdir={folder}: another sweep on this machine uses it; stop that one, or give another --workdir'

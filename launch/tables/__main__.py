@@ -38,7 +38,7 @@ from launch.tables import plan as plans
 from lmx import ranges, storage
 from lmx.cli.main import split_overrides
 from lmx.console import Console
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, nearest, writing
 from lmx.redaction import redact
 
 
@@ -230,13 +230,14 @@ def render(
   name: str, table: Table, results: list[collection.RowResult], plan: plans.Plan, folder: pathlib.Path
 ) -> None:
   """Write NAME.md, NAME.html and, if there is something to draw, NAME.png into `folder`; print the table."""
-  folder.mkdir(parents=True, exist_ok=True)
   text = report.markdown(name, table, results, plan)
-  (folder / f'{name}.md').write_text(text)
-  (folder / f'{name}.html').write_text(report.html_page(name, table, results, plan))
   drawn = report.has_picture(table, results)
-  if drawn:
-    report.draw(folder / f'{name}.png', table, results)
+  with writing(f'--output={folder}'):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f'{name}.md').write_text(text)
+    (folder / f'{name}.html').write_text(report.html_page(name, table, results, plan))
+    if drawn:
+      report.draw(folder / f'{name}.png', table, results)
   print(text.partition(report.MEASURED_HOW)[0].rstrip())
   print(f'\n{folder / name}.md, .html{", .png" if drawn else ""}')
 

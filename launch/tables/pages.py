@@ -15,7 +15,7 @@ from typing import NamedTuple
 from experiments.tables import Table
 from launch.tables import measured, needs, printed
 from launch.tables import plan as plans
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 FOLDER = plans.ROOT / 'docs' / 'results'
 NOTES = plans.ROOT / 'docs' / 'notes'
@@ -76,7 +76,7 @@ def write(folder: pathlib.Path) -> list[pathlib.Path]:
     for name, text in made.items():
       (folder / name).write_text(text, encoding='utf-8')
   except OSError as error:
-    raise InputError(f'--pages: cannot write {error.filename or folder}: {error.strerror}') from None
+    raise InputError(f'--pages: cannot write {error.filename or folder}: {explain(error)}') from None
   return [folder / name for name in made]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx import host
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 _INTERVAL = 0.1  # seconds between two looks at the memory
 _TAIL = 2000  # characters of the output in a message
@@ -49,7 +49,7 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     try:
       process = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL, env=environment)
     except OSError as error:
-      raise InputError(f'cannot run {command[0]}: {error}') from None
+      raise InputError(f'cannot run {command[0]}: {explain(error)}') from None
     try:
       while process.poll() is None:
         peak = max(peak, memory(process.pid) or 0)

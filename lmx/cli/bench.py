@@ -25,7 +25,7 @@ from lmx import documents, ranges
 from lmx.benchmark import attention, evaluation, growth, growth_figure, row, table, train_step
 from lmx.benchmark.task import build_task, resolve_length
 from lmx.benchmark.train_step import Preset, Subject
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     try:
       growth_figure.write(args.picture, metrics)
     except (OSError, ValueError) as error:  # ValueError: an unknown format
-      raise InputError(f'--picture: cannot write {args.picture}: {error}') from None
+      raise InputError(f'--picture: cannot write {args.picture}: {explain(error)}') from None
   return 0
 
 
@@ -117,7 +117,7 @@ def _write(option: str, path: str, text: str) -> None:
   try:
     pathlib.Path(path).write_text(text)
   except OSError as error:
-    raise InputError(f'{option}: cannot write {path}: {error}') from None
+    raise InputError(f'{option}: cannot write {path}: {explain(error)}') from None
 
 
 def _measure(args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   import pathlib
 
-  from lmx.errors import InputError
+  from lmx.errors import InputError, explain
   from lmx.evaluation import context_length
   from lmx.reporting import plots, run_log
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
   try:  # before the evaluation
     output.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:
-    raise InputError(f'{output.parent}: cannot be created ({error.strerror})') from None
+    raise InputError(f'{output.parent}: cannot be created ({explain(error)})') from None
   results = context_length.measure(
     [workdir for workdir in args.workdirs.split(',') if workdir],
     args.split,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from lmx import ranges
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 Write = Callable[[str, np.ndarray], None]
 
@@ -99,7 +99,7 @@ def _writer(path: str) -> Iterator[Write]:
       raise InputError(f'--output: got {path}; expected a name that ends in .npz or .hdf5')
     os.replace(part, path)
   except OSError as error:
-    raise InputError(f'{path}: cannot be written ({error.strerror or error})') from error
+    raise InputError(f'{path}: cannot be written ({explain(error)})') from error
   finally:
     if os.path.exists(part):
       os.remove(part)

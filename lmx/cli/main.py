@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from lmx import console, host, signals
 from lmx.cli import outputs
 from lmx.config import experiment
-from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, disk_fault, nearest
+from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, disk_fault, explain, nearest
 from lmx.redaction import redact
 
 COMMANDS = {
@@ -127,9 +127,9 @@ def _run(argv: list[str], streams: console.Console, *, own_process: bool) -> int
 
 
 def _of_the_machine(error: Exception) -> str:
-  """Return the message for a disk that fails, memory that is full or a device that is missing, '' for another error."""
-  if reason := disk_fault(error):
-    return reason
+  """Return the message for a file, memory that is full or a device that is missing, '' for another error."""
+  if isinstance(error, OSError):  # of a disk that fails, or of a file that no reader or writer has checked
+    return disk_fault(error) or (f'{error.filename}: {explain(error)}' if error.filename and error.errno else '')
   short = ' '.join(str(error).split())[:300]
   if isinstance(error, MemoryError) or re.search('RESOURCE_EXHAUSTED|out of memory', short, re.I):  # the latter of XLA
     return (
@@ -204,6 +204,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     raise InputError(f'unknown option "{unknown[0]}"{nearest(unknown[0].split("=")[0], options)}')
   if overrides and args.command in WITHOUT_CONFIG:
     raise InputError(f'lmx {args.command} changes no config, so it cannot use --config.{overrides[0]}')
+  for action in (one for one in commands.choices[args.command]._actions if one.option_strings and one.nargs is None):
+    value = getattr(args, action.dest, None)
+    if value is not action.default and isinstance(value, list) and (not value or [] in value):  # argparse drops --
+      raise InputError(f'{"/".join(action.option_strings)}: got --, which ends the options; expected a value')
   args.overrides, args.actions = overrides, commands.choices[args.command]._actions
   return args
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO, cast
 
 from lmx import documents, ranges
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
           words = one.apply(words)
         out.write(' '.join(words) + '\n')
   except OSError as error:
-    raise InputError(f'cannot write {args.output}: {error}') from None
+    raise InputError(f'cannot write {args.output}: {explain(error)}') from None
   return 0
 
 

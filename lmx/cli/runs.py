@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lmx import documents, records, storage
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 OWN = ('checkpoints', 'tokenizer', 'tensorboard')  # folders of a run that hold no runs
 HEAD = ('run', 'model', 'state', 'step', 'valid loss', 'metric', '', 'changed')
@@ -69,7 +69,7 @@ def describe(workdir: Any, metric: str = '') -> dict[str, Any]:
   try:
     return read_row(workdir, metric)
   except (InputError, OSError) as error:
-    return _row(workdir, state='damaged', error=str(error))
+    return _row(workdir, state='damaged', error=explain(error))
 
 
 def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:

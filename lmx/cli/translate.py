@@ -23,7 +23,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from lmx import documents, ranges
-from lmx.errors import InputError, InputWarning, writing
+from lmx.errors import InputError, InputWarning, explain, writing
 
 _SEARCH = (
   *('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk'),
@@ -256,7 +256,7 @@ def _read_parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
     while some := list(itertools.islice(lines, size or None)):
       yield some
   except OSError as error:
-    raise InputError(f'{name}: cannot be read ({error.strerror})') from None
+    raise InputError(f'{name}: cannot be read ({explain(error)})') from None
 
 
 def _bounded(stream: TextIO, name: str) -> Iterator[str]:
@@ -285,7 +285,7 @@ def _open_input(path: str) -> Iterator[TextIO]:
         end = documents.line_end(file.read(1 << 20)).decode()
     stream = open(path, encoding='utf-8-sig', errors=_CHARACTERS, newline=end)
   except OSError as error:
-    raise InputError(f'{path}: cannot be read ({error.strerror})') from None
+    raise InputError(f'{path}: cannot be read ({explain(error)})') from None
   with stream:
     yield stream
 

@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 from lmx import ranges
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -156,4 +156,4 @@ def draw(vectors: Any, words: list[str], path: str, *, pairs: bool = False) -> N
   try:
     figure.savefig(path, dpi=150)
   except (OSError, ValueError) as error:
-    raise InputError(f'cannot write {path}: {error}') from None
+    raise InputError(f'cannot write {path}: {explain(error)}') from None

@@ -36,7 +36,7 @@ from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data import pipeline
 from lmx.engine import distributed
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 ELEMENTS = 1 << 20  # float32 values of each device in the all-reduce: 4 MiB
 PREPARING = 48 * 3600.0  # seconds within which a data set must be prepared
@@ -209,7 +209,7 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
       folder.mkdir(parents=True, exist_ok=True)
       (folder / str(meeting.process)).write_text(token)
     except Exception as error:  # a bucket's client library has errors of its own
-      raise InputError(f'work directory {setup.workdir} cannot be written ({error}); {advice}') from None
+      raise InputError(f'work directory {setup.workdir} cannot be written ({explain(error)}); {advice}') from None
     return {'token': token}
 
   tokens = _exchange(meeting, write, setup.timeout)
@@ -235,7 +235,7 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
     if meeting.process == 0:  # all have read all
       folder.rmtree(missing_ok=True)
   except OSError as error:
-    report(f'could not delete {folder} ({error}), which is no longer needed')
+    report(f'could not delete {folder} ({explain(error)}), which is no longer needed')
   report(f'work directory {setup.workdir} is read and written by all')
 
 

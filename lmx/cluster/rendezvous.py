@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 _LONGEST = 1 << 20  # bytes of one record
 Record = dict[str, Any]
@@ -185,7 +185,7 @@ class Rendezvous(Meeting):
       file.write(json.dumps(record).encode() + b'\n')
       file.flush()
     except OSError as error:
-      raise InputError(f'{self.name(process)} has ended ({error}); see its output') from None
+      raise InputError(f'{self.name(process)} has ended ({explain(error)}); see its output') from None
 
   def _broadcast(self, record: Record) -> None:
     """Send `record` to all connected processes; skip those that have ended."""

@@ -21,7 +21,7 @@ from lmx.data import pipeline
 from lmx.data.corpus import manifest_hash
 from lmx.data.tokenizers import build
 from lmx.data.tokenizers.base import FILE, Tokenizer, digest
-from lmx.errors import InputError, InputWarning
+from lmx.errors import InputError, InputWarning, explain
 from lmx.redaction import redact
 
 _CONFIG, _DATA, _TOKENIZER, _SUMS = 'config.json', 'data.json', f'tokenizer/{FILE}', 'checksums.json'
@@ -33,7 +33,7 @@ def exists(workdir: Any) -> bool:
   try:
     return bool((workdir / _CONFIG).exists())
   except OSError as error:
-    raise InputError(f'{workdir} cannot be read ({error})') from None
+    raise InputError(f'{workdir} cannot be read ({explain(error)})') from None
 
 
 def _path(workdir: Any) -> epath.Path:

@@ -18,7 +18,7 @@ import numpy as np
 from etils import epath
 
 from lmx import storage
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 TOKENS_AT = 'tokens_at'  # file of a local directory: the address of the tokens
 _MANIFEST = 'manifest.json'
@@ -42,7 +42,9 @@ def has(folder: epath.Path) -> bool:
   try:
     return bool((folder / _MANIFEST).exists())
   except Exception as error:  # whatever the library of the bucket raises
-    raise InputError(f'data.cache_dir: {folder} cannot be read ({error}); check the address and your access') from None
+    raise InputError(
+      f'data.cache_dir: {folder} cannot be read ({explain(error)}); check the address and your access'
+    ) from None
 
 
 def upload(directory: str, folder: epath.Path) -> None:
@@ -76,7 +78,7 @@ def copy(source: epath.Path, to: epath.Path) -> None:
   except Exception as error:  # whatever the library of the bucket raises
     if isinstance(error, OSError) and error.errno:
       raise
-    raise InputError(f'data.cache_dir: {source} cannot be copied to {to} ({error})') from None
+    raise InputError(f'data.cache_dir: {source} cannot be copied to {to} ({explain(error)})') from None
 
 
 class Ids:
@@ -128,7 +130,7 @@ class Ids:
         file.seek(number * _BLOCK)
         block = np.frombuffer(file.read(_BLOCK), self.dtype)
     except Exception as error:  # whatever the library of the bucket raises
-      raise InputError(f'{self._path}: cannot be read ({error}); check the address and your access') from None
+      raise InputError(f'{self._path}: cannot be read ({explain(error)}); check the address and your access') from None
     with self._lock:
       self._blocks[number] = block
       while len(self._blocks) > _HELD:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lmx import host, storage
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -60,7 +60,7 @@ def _make(directory: str) -> None:
     if is_disk_error(error):
       raise
     raise InputError(
-      f'data.cache_dir: {directory} cannot be a directory ({error.strerror}: {error.filename}); choose another one, '
+      f'data.cache_dir: {directory} cannot be a directory ({explain(error)}: {error.filename}); choose another one, '
       'here or by the environment variable LMX_CACHE'
     ) from None
 
@@ -87,7 +87,7 @@ def disk_errors(directory: str) -> Iterator[Any]:
       ) from error
     if error.errno in _READ_ONLY:
       raise InputError(
-        f'{directory} is not writable ({error.strerror}); choose another cache directory '
+        f'{directory} is not writable ({explain(error)}); choose another cache directory '
         '(environment variable LMX_CACHE)'
       ) from error
     raise

@@ -30,7 +30,7 @@ from lmx.data.splits import Split, Writer
 from lmx.data.tokenizers import build, subword
 from lmx.data.tokenizers.base import Tokenizer
 from lmx.data.tokenizers.words import with_all_words, with_more_words
-from lmx.errors import InputError, InputWarning, check_choice, nearest
+from lmx.errors import InputError, InputWarning, check_choice, explain, nearest
 
 FORMAT = 1  # of the cache; increase it when the same request gives other tokens
 _PARTS = ('offsets', 'sentences', 'labels', 'token_labels')
@@ -270,7 +270,7 @@ def read(directory: str) -> Corpus:
   except InputError:
     raise
   except OSError as error:
-    raise InputError(f'{error.filename or directory}: cannot be read ({error.strerror or error})') from None
+    raise InputError(f'{error.filename or directory}: cannot be read ({explain(error)})') from None
   except Exception as error:  # whatever a manifest with other content raises
     path = os.path.join(directory, 'manifest.json')
     raise token_file.Damaged(

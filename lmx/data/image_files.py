@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 IGNORED = 255  # in masks; -1 in batches
 MOST = 255  # classes, because a pixel of a PNG with a palette has 8 bits
@@ -125,7 +125,7 @@ def _decode(source: Any, where: str) -> tuple[Image.Image, str]:
       image.load()
       return image, samples
   except Exception as error:  # Pillow raises every kind of error for damaged files
-    raise InputError(f'{where}: the image cannot be read: {error or type(error).__name__}; replace the file') from None
+    raise InputError(f'{where}: the image cannot be read: {explain(error)}; replace the file') from None
 
 
 def _index(value_YX: np.ndarray, where: str, classes: Classes) -> np.ndarray:

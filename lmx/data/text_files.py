@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from lmx import documents
 from lmx.data.builders import cells, files, parquet
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, explain, nearest
 
 _BLOCK = 1 << 20
 _BLANK = re.compile(r'\n\s*\n')
@@ -311,7 +311,7 @@ def _range(path: str, start: int, stop: int) -> Iterator[bytes]:
         start += len(block)
         yield block
   except OSError as error:
-    raise InputError(f'{path}: cannot be read ({error.strerror or error})') from None
+    raise InputError(f'{path}: cannot be read ({explain(error)})') from None
 
 
 def _bounded(texts: Iterable[str], path: str) -> Iterator[str]:

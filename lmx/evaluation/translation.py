@@ -14,7 +14,7 @@ from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources
 from lmx.decoding import beam_search as beam_lib
 from lmx.decoding import translate
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 from lmx.metrics import translation as metrics
 from lmx.metrics import writing_systems
 from lmx.models import registry
@@ -191,7 +191,7 @@ def write(path: Any, translations: Sequence[TranslatedPair], mode: str = 'w') ->
     with open(path, mode, encoding='utf-8', errors='surrogateescape') as file:
       file.writelines(f'{each.translation}\n' for each in translations)
   except OSError as error:
-    raise InputError(f'{path}: cannot be written ({error.strerror})') from None
+    raise InputError(f'{path}: cannot be written ({explain(error)})') from None
 
 
 def write_files(workdir: Any, results: Mapping[str, Any], translations: Sequence[TranslatedPair]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lmx import documents
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 from lmx.interop import huggingface, mapped
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
@@ -114,7 +114,7 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
       file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
       return {name: read(file[name]) for name in names}
   except (OSError, ValueError, TypeError) as error:
-    raise InputError(f'{path}: cannot be read as HDF5 ({error}); it may be truncated') from error
+    raise InputError(f'{path}: cannot be read as HDF5 ({explain(error)}); it may be truncated') from error
 
 
 def _words(directory: pathlib.Path) -> list[str]:

@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 MAGIC, _VERSIONS = 793712314, (11, 12)
 _ARGUMENTS = ('dim', 'ws', 'epoch', 'minCount', 'neg', 'wordNgrams', 'loss', 'model', 'bucket', 'minn', 'maxn', 'rate')
@@ -68,7 +68,7 @@ def read(path: str) -> Model:
     with open(path, 'rb') as file:
       return _read(path, file)
   except (OSError, struct.error, EOFError) as error:
-    raise InputError(f'{path}: got a damaged model of fastText ({error}); expected a complete one') from None
+    raise InputError(f'{path}: got a damaged model of fastText ({explain(error)}); expected a complete one') from None
 
 
 def _read(path: str, file: IO[bytes]) -> Model:

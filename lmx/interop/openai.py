@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lmx import documents
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 from lmx.interop import mapped
 from lmx.interop.huggingface.folder import Folder
 
@@ -67,7 +67,7 @@ def _part(path: pathlib.Path) -> np.ndarray:
   try:
     return np.load(path, mmap_mode='r', allow_pickle=False).ravel()
   except (OSError, ValueError, EOFError) as error:
-    raise InputError(f'{path} cannot be read ({error}); it may be truncated') from None
+    raise InputError(f'{path} cannot be read ({explain(error)}); it may be truncated') from None
 
 
 def _cut(parts: Sequence[np.ndarray], begin: int, end: int) -> np.ndarray:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from lmx import documents
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 from lmx.interop import tensorflow_objects
 from lmx.interop.huggingface import architectures, bert, gpt2, xlnet
 from lmx.interop.huggingface.folder import CONFIG, INDEX, WEIGHTS, Folder, read_json
@@ -182,7 +182,7 @@ def _is_lower_case(vocabulary: pathlib.Path) -> bool:
   try:
     subwords = vocabulary.read_text(encoding='utf-8').splitlines()
   except (OSError, UnicodeDecodeError) as error:
-    raise InputError(f'{vocabulary} cannot be read ({error})') from None
+    raise InputError(f'{vocabulary} cannot be read ({explain(error)})') from None
   return not any(re.search('[A-Z]', subword) for subword in subwords if not re.fullmatch(r'\[\w+\]', subword))
 
 

@@ -18,7 +18,7 @@ from typing import IO
 
 import numpy as np
 
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 _WIDEST = 1_000_000  # largest vector dimension
 _SAMPLE = 1 << 16  # bytes read to distinguish text from binary
@@ -54,7 +54,7 @@ def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool
         else:  # nine digits round-trip a float32 exactly
           file.write((word + ' ' + ' '.join(f'{x:.9g}' for x in row_D) + '\n').encode())
   except OSError as error:
-    raise InputError(f'cannot write {path}: {error}') from None
+    raise InputError(f'cannot write {path}: {explain(error)}') from None
 
 
 def rows(path: str) -> Iterator[tuple[str, bytes]]:
@@ -98,7 +98,7 @@ def _reading(path: str) -> Iterator[IO[bytes]]:
     with _open(path, 'rb') as file:
       yield file
   except (OSError, EOFError, zlib.error) as error:
-    raise InputError(f'{path}: cannot be read ({error})') from None
+    raise InputError(f'{path}: cannot be read ({explain(error)})') from None
 
 
 def _open(path: str, mode: str) -> IO[bytes]:

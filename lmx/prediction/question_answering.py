@@ -23,7 +23,7 @@ from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline
 from lmx.data.builders import questions
 from lmx.data.builders.questions import Question
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 from lmx.metrics import squad
 from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
@@ -293,4 +293,4 @@ def write_files(workdir: Any, answers: Sequence[Answer]) -> None:
     for name, content in files.items():
       (workdir / name).write_text(_json(content))
   except OSError as error:
-    raise InputError(f'{workdir} cannot be written: {error}') from None
+    raise InputError(f'{workdir} cannot be written: {explain(error)}') from None

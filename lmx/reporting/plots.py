@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 _MOST = 8000  # pixels of a side: matplotlib rejects 65,536, and all pixels are held in memory
 
@@ -273,4 +273,4 @@ def _save(figure: Any, path: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(image.getvalue())
   except (OSError, ValueError) as error:
-    raise InputError(f'cannot write {path}: {error}') from None
+    raise InputError(f'cannot write {path}: {explain(error)}') from None

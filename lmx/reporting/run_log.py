@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 import lmx
 from lmx import host, records, storage
-from lmx.errors import InputWarning, writing
+from lmx.errors import InputWarning, explain, writing
 from lmx.records import Record, read_metrics
 from lmx.redaction import redact
 from lmx.reporting import loss_curve, tensorboard, waiting
@@ -418,5 +418,5 @@ class Logger:
       try:
         file.close()
       except OSError as e:  # a full disk, which the checkpoint or the last record has reported
-        self.note(f'cannot close a file in {self.workdir}: {e.strerror}')
+        self.note(f'cannot close a file in {self.workdir}: {explain(e)}')
     self.mirror.close()

@@ -27,7 +27,7 @@ from lmx.data.datasets import RULES
 from lmx.data.tokenizers import base, build, fastai, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
-from lmx.errors import InputError, InputWarning
+from lmx.errors import InputError, InputWarning, explain
 from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, tensorflow, transformer_xl
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
@@ -239,7 +239,7 @@ def write(imported: Imported, workdir: Any) -> None:
       workdir.rmdir()
     part.rename(workdir)
   except OSError as error:
-    raise InputError(f'{workdir} cannot be written: {error}') from None
+    raise InputError(f'{workdir} cannot be written: {explain(error)}') from None
   finally:
     if part.exists():
       part.rmtree()

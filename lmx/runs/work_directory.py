@@ -14,7 +14,7 @@ from lmx.checkpoint import orbax_format
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, semantics
 from lmx.engine import distributed
-from lmx.errors import InputError, disk_fault
+from lmx.errors import InputError, disk_fault, explain
 
 
 def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
@@ -66,7 +66,7 @@ def create(workdir: Any, config: Any, corpus: Any) -> None:
     if jax.process_index() == 0 and not run_files.add_missing(workdir):
       run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
   except OSError as error:
-    raise InputError(f'cannot use work directory {workdir}: {error}') from None
+    raise InputError(f'cannot use work directory {workdir}: {explain(error)}') from None
   distributed.barrier('workdir')
 
 

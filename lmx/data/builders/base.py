@@ -15,7 +15,7 @@ import tensorflow_datasets.public_api as tfds
 
 from lmx import documents
 from lmx.data.builders import files
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 Document = tuple[str, Any, str]  # id, text (str, or bytes for a byte stream), label ('' for none)
 EXAMPLE_SIZE = 1_000_000  # characters in an example of a stream
@@ -109,7 +109,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
       paths = self.fetch(dl_manager, urls)
     except Exception as error:  # every kind of network error
       raise InputError(
-        f'data set {self.name}: could not be downloaded from {", ".join(urls.values())} ({error}); '
+        f'data set {self.name}: could not be downloaded from {", ".join(urls.values())} ({explain(error)}); '
         'copy its files to a directory and set data.manual_dir to it'
       ) from error
     return self.find_downloads({name: os.fspath(path) for name, path in paths.items()})

@@ -25,7 +25,7 @@ from lmx.data.tokenizers.base import FILE, Absent, Tokenizer
 from lmx.data.tokenizers.characters import Bytes, Characters
 from lmx.data.tokenizers.subword import Bpe, GptBpe, Unigram, WordBpe, WordPiece
 from lmx.data.tokenizers.words import Words
-from lmx.errors import InputError, check_choice, nearest
+from lmx.errors import InputError, check_choice, explain, nearest
 
 _SIDES = {'marian': marian.Marian, 'moses': moses.Moses}  # of imported weights, with two languages
 _FOLDERS: dict[str, ModuleType] = {'marian': marian, 'moses': moses}
@@ -171,7 +171,7 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file
-    raise InputError(f'{path}: not a {kind} tokenizer: {error}') from error
+    raise InputError(f'{path}: not a {kind} tokenizer: {explain(error)}') from error
 
 
 def vocabulary_file(kind: str, directory: str) -> str:
@@ -245,4 +245,4 @@ def load(directory: str) -> Tokenizer:
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file
-    raise InputError(f'{path}: not a tokenizer of lmx: {error}') from error
+    raise InputError(f'{path}: not a tokenizer of lmx: {explain(error)}') from error

@@ -31,7 +31,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 
 from lmx.data.tokenizers.character_map import CharacterMap
 from lmx.data.tokenizers.subword_models import SPACE, XLNET_SPECIALS
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 FILE = 'spiece.model'
 UNIGRAM = 1  # TrainerSpec.ModelType
@@ -111,7 +111,7 @@ def read(path: Any) -> SpieceModel:
   try:
     content = pathlib.Path(path).read_bytes()
   except OSError as error:
-    raise InputError(f'{path} cannot be read ({error.strerror})') from None
+    raise InputError(f'{path} cannot be read ({explain(error)})') from None
   proto = parse(content, path)
   for name, value in _OPTIONS.items():
     given = getattr(proto.trainer_spec if hasattr(proto.trainer_spec, name) else proto.normalizer_spec, name)

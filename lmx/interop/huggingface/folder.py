@@ -21,7 +21,7 @@ import safetensors.numpy
 import tokenizers as hf
 
 from lmx import documents, storage
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, explain, nearest
 from lmx.interop import huggingface, mapped, torch_file
 from lmx.interop.huggingface import architectures, word_vocabulary
 from lmx.interop.huggingface.entry import Tensors, show
@@ -335,7 +335,7 @@ def whole(directory: Any) -> Iterator[pathlib.Path]:
       directory.rmdir()
     part.rename(directory)
   except (OSError, safetensors.SafetensorError) as error:
-    raise InputError(f'{directory} cannot be written: {error}') from None
+    raise InputError(f'{directory} cannot be written: {explain(error)}') from None
   finally:
     shutil.rmtree(part, ignore_errors=True)
 

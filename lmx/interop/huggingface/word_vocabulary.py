@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx import documents
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 from lmx.interop import torch_file
 from lmx.interop.huggingface.entry import show
 
@@ -102,7 +102,7 @@ def _lines(path: pathlib.Path) -> list[str]:
   try:
     lines = path.read_text('utf-8').removesuffix('\n').split('\n')
   except (OSError, UnicodeDecodeError) as error:
-    raise InputError(f'{path}: cannot be read: {error}') from None
+    raise InputError(f'{path}: cannot be read: {explain(error)}') from None
   symbols = [line.split()[:1] for line in lines]
   if [] in symbols:
     raise InputError(f'{path}: line {symbols.index([]) + 1} is empty; expected a symbol')

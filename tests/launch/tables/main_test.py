@@ -98,3 +98,9 @@ def test_a_reader_that_has_gone_is_no_success(root):
 def test_starts_without_jax(root):
   code = 'import sys; from launch.tables.__main__ import main; main(["--list"]); assert "jax" not in sys.modules'
   subprocess.run([sys.executable, '-c', code], cwd=root, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_table_that_cannot_be_written_names_its_folder(tmp_path, program, capsys):
+  (tmp_path / 'quickstart.md').mkdir()
+  assert main([f'--runs={tmp_path}', 'quickstart', '--collect', f'--output={tmp_path}']) == 2
+  assert f'--output={tmp_path}: cannot be written (Is a directory)' in capsys.readouterr().err
