@@ -19,6 +19,8 @@ _DISK = {  # error number -> how to fix it
   errno.EDQUOT: 'free some space, or ask for a larger quota',
   errno.EFBIG: 'raise the limit of file sizes (ulimit -f)',
   errno.EROFS: 'mount the file system writable, or use another directory',
+  **dict.fromkeys((errno.EACCES, errno.EPERM), 'change its permissions, or use another path'),
+  **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG), 'use another path'),
   errno.EIO: 'check the disk, or use another one',
   errno.ESTALE: 'mount the network file system again',
 }
@@ -111,7 +113,7 @@ def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> No
 
 
 def disk_fault(error: BaseException, name: str = '') -> str:
-  """Return the message for a file system that is full, read-only, limited or broken, '' for another error.
+  """Return the message for a path that cannot be used, or a disk that is full, read-only, limited or broken, '' for another error.
 
   Args:
     error: the error.

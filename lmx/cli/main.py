@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from lmx import console, host, signals
 from lmx.cli import outputs
 from lmx.config import experiment
-from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, disk_fault, explain, nearest
+from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, disk_fault, nearest
 from lmx.redaction import redact
 
 COMMANDS = {
@@ -127,9 +127,9 @@ def _run(argv: list[str], streams: console.Console, *, own_process: bool) -> int
 
 
 def _of_the_machine(error: Exception) -> str:
-  """Return the message for a file, memory that is full or a device that is missing, '' for another error."""
-  if isinstance(error, OSError):  # of a disk that fails, or of a file that no reader or writer has checked
-    return disk_fault(error) or (f'{error.filename}: {explain(error)}' if error.filename and error.errno else '')
+  """Return the message for a disk that fails, memory that is full or a device that is missing, '' for another error."""
+  if reason := disk_fault(error):
+    return reason
   short = ' '.join(str(error).split())[:300]
   if isinstance(error, MemoryError) or re.search('RESOURCE_EXHAUSTED|out of memory', short, re.I):  # the latter of XLA
     return (

@@ -177,11 +177,6 @@ def failing(monkeypatch, fail) -> None:
   monkeypatch.setattr(cli, '_module', lambda _: types.SimpleNamespace(add_arguments=lambda _: None, run=fail))
 
 
-def test_a_file_that_no_command_has_checked_is_named(capsys, monkeypatch, tmp_path):
-  failing(monkeypatch, lambda _: (tmp_path / 'none').read_text())
-  assert f'{tmp_path / "none"}: No such file or directory' in refused(capsys, 'list')
-
-
 @pytest.mark.parametrize('command', [['phrases', '--output=x', '--input=--'], ['describe', '--workdir=--']])
 def test_two_dashes_are_no_value(capsys, command):
   assert f'{command[-1][:-3]}: got --, which ends the options' in refused(capsys, *command)
@@ -204,6 +199,8 @@ def test_memory_that_is_not_there_is_said(error, capsys, monkeypatch):
     ('EFBIG', 'ulimit -f'),
     ('EROFS', 'mount the file system writable'),
     ('EIO', 'check the disk'),
+    ('EACCES', 'change its permissions'),
+    ('EISDIR', 'use another path'),
   ],
 )
 def test_a_disk_that_fails_is_said(number, advice, capsys, monkeypatch):
