@@ -25,7 +25,7 @@ import json
 import pathlib
 import types
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -125,8 +125,9 @@ def resolve(
       experiment.set_value(settings, key.split('.'), value)
   overrides = list(overrides)
   _override(settings, overrides)
-  paths.check(settings, [text.partition('=')[0] for text in overrides] if saved else paths.KINDS)
-  return ml_collections.ConfigDict(_complete(settings, rules), convert_dict=True).lock()
+  given = [text.partition('=')[0] for text in overrides]
+  paths.check(settings, given if saved else paths.KINDS)
+  return ml_collections.ConfigDict(_complete(settings, rules, given), convert_dict=True).lock()
 
 
 def _override(settings: dict[str, Any], overrides: Iterable[str]) -> None:
@@ -146,8 +147,11 @@ def _saved_rules(value: Any) -> dict[str, int]:
   return {name: fields_lib.cast(f'semantics.{name}', int, number) for name, number in numbers.items()}
 
 
-def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict[str, Any]:
-  """Return `settings` with every default, and with the current rules of computation or the `rules` of a saved run."""
+def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: Collection[str] = ()) -> dict[str, Any]:
+  """Return `settings` with every default, and with the current rules of computation or the `rules` of a saved run.
+
+  `given` are the keys that the command line set.
+  """
   settings.pop('semantics', None)
   _check_keys('', settings, ['name', 'seed', 'matmul_precision', 'model', 'objective', *SECTIONS])
   for name in ('model', 'objective', *SECTIONS):
@@ -156,7 +160,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict
   settings['model'] = model = renames.model(settings.get('model', {}))
   if 'name' not in model:
     raise InputError('model.name: missing in the config; set it')
-  _copy_sizes(settings)
+  _copy_sizes(settings, given)
   variant = fields_lib.cast('model.variant', str, model.get('variant', 'tiny'))
   module = registry.get(model['name'])
   fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
@@ -209,8 +213,16 @@ def with_saved_rules(config: ml_collections.ConfigDict, saved: ml_collections.Co
 _FOUND = {'attention': ('numba', 'without_numba'), 'backend': ('numba', 'xla'), 'update_kernel': ('numba', 'xla')}
 
 
-def _copy_sizes(settings: dict[str, Any]) -> None:
-  """Fill in the settings that `train.like_init` copies from another run; a complete config copies none."""
+# Settings of a vocabulary, which a run takes with the tokenizer of the one that it begins from.
+_VOCABULARY = ('tokenizer', 'lower_case', 'vocab_size', 'min_count', 'prefix_space', 'marks')
+
+
+def _copy_sizes(settings: dict[str, Any], given: Collection[str]) -> None:
+  """Fill in the settings that `train.like_init` copies from another run; a complete config copies none.
+
+  Raises:
+    InputError: there is no such run, or the command line gave another value for one of its settings.
+  """
   train, model, data = (settings.setdefault(name, {}) for name in ('train', 'model', 'data'))
   missing = _unnamed_sizes(model)
   chosen = _section('train', train) if missing and 'like_init' in train else schema.Train(steps=1)
@@ -226,12 +238,26 @@ def _copy_sizes(settings: dict[str, Any]) -> None:
   text = documents.field(other, 'data', dict, where)
   if sizes.get('name') != model['name']:
     raise InputError(f'train.init_from: got {start}, a run of {sizes.get("name")}; expected one of {model["name"]}')
+  takes_tokenizer = 'tokenizer_path' not in data and pipeline.has_texts(str(data.get('dataset', '')))
+  copied = {'model.variant': sizes.get('variant')}
+  copied |= {f'data.{name}': text[name] for name in _VOCABULARY if takes_tokenizer and name in text}
+  for key in (key for key in copied if key in given):
+    section, _, name = key.partition('.')
+    if settings[section][name] != copied[key]:
+      raise InputError(
+        f'{key}: got {settings[section][name]}; runs that begin from {start} have {copied[key]}; omit it'
+      )
   model |= {name: sizes[name] for name in ('variant', *missing) if name in sizes}
   model |= {name: 'auto' for name, found in _FOUND.items() if name in missing and model.get(name) in found}
   for name in ('length', 'eval_length'):
     if 'T' in missing and model.get('T') and name in data:  # at most as long as the model's positions
-      data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))
-  if 'tokenizer_path' not in data and pipeline.has_texts(str(data.get('dataset', ''))):
+      own, longest = fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T'])
+      if own > longest and f'data.{name}' in given:
+        raise InputError(
+          f'data.{name}: got {own}; runs that begin from {start} have {longest} positions; lower it, or set model.T'
+        )
+      data[name] = min(own, longest)
+  if takes_tokenizer:
     data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
     data['tokenizer_path'] = str(pathlib.Path(chosen.init_from) / 'tokenizer')
 
@@ -437,7 +463,9 @@ def digest(config: Mapping[str, Any]) -> str:
     computed.pop('optim.power', None)
   if not computed.get('semantics.split_names'):  # names give no splits, or as in earlier versions
     computed.pop('data.split_names', None)
-  rules = ('numba_attention', 'numba_loops', 'numba_updates', 'packed_rows', 'split_names')
+  if not computed.get('semantics.label_forms'):  # no labels of a user, or their forms are as in earlier versions
+    computed.pop('data.label_forms', None)
+  rules = ('label_forms', 'numba_attention', 'numba_loops', 'numba_updates', 'packed_rows', 'split_names')
   later: dict[str, Any] = {f'semantics.{rule}': 0 for rule in rules}
   later |= {'model.update_kernel': 'xla', 'data.batching.packed': False, 'data.split_names': 'words'}  # nor these
   computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}

@@ -34,7 +34,8 @@ class Train:
     init_parts: parts of its parameters to copy, such as 'model' (without the objective's head) or
       'model=model/encoder' (origin=target); () copies all, which requires the same parameters in both runs.
     like_init: copy the model's sizes and the tokenizer from init_from too, unless the config names them. Rows are then
-      at most as long as its positions. No effect without init_from.
+      at most as long as its positions. Another value on the command line for a setting of that vocabulary, for
+      model.variant or for a longer row is refused. No effect without init_from.
     patience: validations without a better one after which the run stops; 0 never stops it.
     best_by: metric of the validations by which one is better, for `patience` and evaluation.which=best: 'loss',
       'headline' (the objective's own), or the name of a metric that the log shows, such as accuracy or span_f1.

@@ -173,8 +173,22 @@ def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
   assert full.model.attention == 'auto'  # what that run found where it began
   assert full.model.dropout_hidden == 0.2 and full.model.V == 0  # what is given stays; V follows from the tokenizer
   assert full.data.tokenizer_path == str(tmp_path / 'tokenizer') and not full.data.lower_case
-  longer = resolve.resolve(tuned, [f'train.init_from={tmp_path}', 'data.length=512'])
+  longer = resolve.resolve({**tuned, 'data': {**tuned['data'], 'length': 512}}, [f'train.init_from={tmp_path}'])
   assert longer.data.length == 64  # as long as the positions taken
+  for override, message in (
+    ('data.lower_case=True', f'data.lower_case: got True; runs that begin from {tmp_path} have False; omit it'),
+    ('data.tokenizer=words', 'data.tokenizer: got words; runs .* have wordpiece'),
+    ('data.vocab_size=77', 'data.vocab_size: got 77; runs .* have 0'),
+    ('data.min_count=2', 'data.min_count: got 2; runs .* have 1'),
+    ('model.variant=base', 'model.variant: got base; runs .* have mini'),
+    ('data.length=512', 'data.length: got 512; runs .* have 64 positions; lower it, or set model.T'),
+  ):
+    with pytest.raises(InputError, match=message):
+      resolve.resolve(tuned, [f'train.init_from={tmp_path}', override])
+  same = ['data.lower_case=False', 'data.tokenizer=wordpiece', 'data.vocab_size=0', 'model.variant=mini']
+  assert resolve.resolve(tuned, [f'train.init_from={tmp_path}', *same]).model.D == 256
+  other = {**tuned, 'data': {**tuned['data'], 'lower_case': True, 'vocab_size': 77}}  # what no command line gave
+  assert not resolve.resolve(other, [f'train.init_from={tmp_path}']).data.lower_case
   assert resolve.resolve(tuned, [f'train.init_from={tmp_path}', 'data.length=512', 'model.T=512']).data.length == 512
   (tmp_path / 'config.json').unlink()
   assert resolve.resolve(full.to_dict()).to_dict() == full.to_dict()  # the run itself needs it no more
