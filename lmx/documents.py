@@ -20,8 +20,9 @@ import pathlib
 import re
 import stat
 import sys
+import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 from lmx.errors import InputError, explain, nearest
@@ -412,6 +413,17 @@ def label_name(value: Any) -> str:
   name = value.strip() if isinstance(value, str) else json.dumps(value)
   whole = _WHOLE.fullmatch(name)
   return whole[1] if whole else name
+
+
+def compose(text: str) -> str:
+  """Return a text in Unicode's composed form, NFC: macOS and Windows write `é` as one character or as two."""
+  return unicodedata.normalize('NFC', text)
+
+
+def labels_alike(names: Sequence[str]) -> list[str]:
+  """Return the labels that differ from another one only in case or Unicode form, and so look alike."""
+  forms = [unicodedata.normalize('NFKC', name).casefold() for name in names]
+  return [name for name, form in zip(names, forms, strict=True) if forms.count(form) > 1]
 
 
 def _is_finite(value: float) -> bool:

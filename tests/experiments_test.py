@@ -1254,6 +1254,7 @@ DATA_CHANGES: dict = {
   'split_fraction': None,
   'hold_out_test': None,
   'split_names': None,  # tests/data/split_files_test.py
+  'label_forms': None,  # tests/data/labels_test.py
   'source': None,
   'target': None,
   'texts': None,

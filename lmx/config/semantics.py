@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lmx.data import datasets, sources
+from lmx.data import datasets, pipeline, sources
 
 Config = Mapping[str, Any]  # a resolved config as a nested dict
 
@@ -162,6 +162,13 @@ RULES: dict[str, Rule] = {
     "names of the user's files give their split as whole words, and files about the data are not read",
     lambda config: config['data']['dataset'] in sources.NAMED_SPLITS,
     {'data.split_names': 'prefixes'},
+  ),
+  'label_forms': Rule(
+    'labels that differ only in their Unicode form are one class',
+    lambda config: (
+      config['objective']['name'] == 'classify' and config['data']['dataset'] in pipeline.LABELLED_BY_USERS
+    ),
+    {'data.label_forms': 'as_written'},
   ),
   'stacked_layers': Rule(
     'layers that model.scan loops over are stored as one tree, so that sums over all gradients round otherwise',

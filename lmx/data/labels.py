@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from lmx import documents
 from lmx.data.tokenizers.base import Tokenizer
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 SHOWN = 20  # labels in a line
 
@@ -40,9 +41,31 @@ def label_names(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def known_names(names: Sequence[str]) -> dict[str, str]:
-  """Return {label as it is read today: its name in a run}: earlier versions kept "1.0", and JSON's true as "true"."""
-  lowered = {name.capitalize(): name for name in names if name in ('true', 'false')}
-  return lowered | {documents.label_name(name): name for name in names} | {name: name for name in names}
+  """Return {label as it is read today: its name in a run}: earlier versions kept "1.0", and JSON's true as "true".
+
+  A composed label is known too, whose name in a run of an earlier version may be decomposed.
+  """
+  known = {name.capitalize(): name for name in names if name in ('true', 'false')}
+  for form in (lambda name: documents.compose(documents.label_name(name)), documents.label_name, str):
+    known |= {form(name): name for name in names}
+  return known
+
+
+def compose(corpus: Any) -> Any:
+  """Return a corpus in which labels that differ only in their Unicode form are one, with a warning; itself if none do.
+
+  The corpus was made of the texts as they are, so that runs of earlier versions keep their classes.
+  """
+  own = list(corpus.manifest.get('label_names', ()))
+  forms = [documents.compose(name) for name in own]
+  if forms == own:
+    return corpus
+  if merged := sorted({form for form in forms if forms.count(form) > 1}):
+    note = f'data.label: got labels in two Unicode forms, which are one class each: {", ".join(merged[:SHOWN])}'
+    warnings.warn(note, InputWarning, stacklevel=2)
+  names = sorted(set(forms))
+  found = _numbered(corpus, forms, names)
+  return dataclasses.replace(corpus, splits=found.splits).with_record({'label_names': names})
 
 
 def renumber(corpus: Any, names: Sequence[str]) -> Any:
@@ -55,13 +78,18 @@ def renumber(corpus: Any, names: Sequence[str]) -> Any:
   if own == list(names):
     return corpus
   known = known_names(names)
-  own = [known.get(name, name) for name in own]
+  own = [known.get(name, known.get(documents.compose(name), name)) for name in own]
   unknown = [name for name in own if name not in names]
   if unknown:
     raise InputError(
       f'data set {corpus.manifest["dataset"]["name"]}: got labels {", ".join(unknown)}; expected those of the run, '
       f'{", ".join(names)}'
     )
+  return _numbered(corpus, own, names)
+
+
+def _numbered(corpus: Any, own: Sequence[str], names: Sequence[str]) -> Any:
+  """Return a corpus whose labels, `own` in the order of their ids, have the numbers of `names`."""
   words = 'token_label_names' in corpus.manifest
   part = 'token_labels' if words else 'labels'
   number = np.asarray([*(list(names).index(name) for name in own), -1], np.int32)  # -1, no label, is the last

@@ -25,16 +25,17 @@ import grain
 import numpy as np
 
 from lmx import ranges
-from lmx.data import batching, image_corpus, sources, transforms
+from lmx.data import batching, image_corpus, labels, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.builders import cells
 from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import word_characters
-from lmx.errors import InputError, InputWarning, check_least, check_range, nearest
+from lmx.errors import InputError, InputWarning, check_choice, check_least, check_range, nearest
 
 EVAL_SEED = 0  # of the masks and pairs of an evaluation, equal for all runs so that they are comparable
 _ROW = re.compile(r'(?:(.+):)?\w+-([0-9]+)\.0')  # of the first text: file of the user, split, line
+LABELLED_BY_USERS = ('table_files', 'text_files')
 _LARGEST = 2**24  # rows, and positions of a row
 _IMAGE_FIELDS = ('dataset', 'manual_dir', 'cache_dir', 'check_sizes', 'split_fraction', 'hold_out_test')
 
@@ -51,6 +52,8 @@ class Config(corpora.Config):
       windows), 'translation' (a sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's
       factorization orders), 'images' (with masks), 'algorithmic' (generated tasks) or 'scenes' (generated pictures).
     reverse: reverse the tokens of each document, for backward language models.
+    label_forms: 'composed': labels that differ only in their Unicode form are one, in the composed form (NFC); or
+      'as_written', as in earlier versions, in which they are different classes.
     train_splits: splits to train on; a language model may also train on the text of 'test'.
     train_documents: largest number of documents (rows, pairs) to train on, the same ones in every run; 0 is no limit.
       The validation and test splits stay whole, as in few-shot learning.
@@ -70,6 +73,7 @@ class Config(corpora.Config):
 
   batching: Any = 'streams'
   reverse: bool = False
+  label_forms: str = 'composed'
   train_splits: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ('train',)
   train_documents: int = 0
   fraction: float = 1.0
@@ -111,6 +115,12 @@ class Config(corpora.Config):
       self._check_images()
     if not 0 < self.fraction <= 1:
       raise InputError(f'data.fraction: got {self.fraction}; expected above 0 and at most 1')
+    check_choice('data.label_forms', self.label_forms, ('composed', 'as_written'))
+    if self.label_forms != 'composed' and self.dataset not in LABELLED_BY_USERS:
+      raise InputError(
+        f'data.label_forms: got "{self.label_forms}" with data set {self.dataset}; expected "composed", because its '
+        'labels are not those of a user; omit it'
+      )
     if self.characters and self.characters < 4 or self.characters < 0:
       raise InputError(f'data.characters: got {self.characters}; expected 0 or at least 4')
     name, module = self.batching.name, batching.get(self.batching.name)
@@ -202,6 +212,8 @@ def without_missing_vectors(cfg: Config) -> Config:
 
 
 def _view(cfg: Config, corpus: Corpus) -> Corpus:
+  if cfg.dataset in LABELLED_BY_USERS and cfg.label_forms == 'composed':
+    corpus = labels.compose(corpus)
   return transforms.view(
     corpus,
     reverse=cfg.reverse,

@@ -82,7 +82,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
 
 def _positive_index(positive: str, names: Sequence[str]) -> int:
   """Return the index of `objective.positive`; the command line reads true and false in any case as Python's."""
-  name = positive if positive in names else documents.label_name(positive)
+  name = positive if positive in names else documents.compose(documents.label_name(positive))
   alike = [i for i, other in enumerate(names) if other.lower() == name.lower()] if name in ('True', 'False') else []
   if name not in names and len(alike) != 1:
     raise InputError(f'objective.positive: the data set has no label "{positive}"{nearest(name, names)}')
@@ -90,11 +90,10 @@ def _positive_index(positive: str, names: Sequence[str]) -> int:
 
 
 def _warn_alike(names: Sequence[str]) -> None:
-  """Warn of labels that differ only in case, such as True and true of two files."""
-  lowered = [name.lower() for name in names]
-  if alike := [name for name, low in zip(names, lowered, strict=True) if lowered.count(low) > 1]:
+  """Warn of labels that differ only in case or Unicode form, such as True and true of two files."""
+  if alike := documents.labels_alike(names):
     shown = f'{", ".join(alike[:6])}{", ..." if len(alike) > 6 else ""}'
-    note = f'data.label: got labels that differ only in case, which are different classes: {shown}'
+    note = f'data.label: got labels that differ only in case or Unicode form, which are different classes: {shown}'
     warnings.warn(note, InputWarning, stacklevel=3)
 
 

@@ -133,11 +133,16 @@ def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row
     rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in entries]
   if not rows:
     raise InputError(f'{path}: the file has no rows')
-  known = labels.known_names(names)
-  for row in rows:
-    if names and row.label and row.label not in known:
-      raise InputError(f'{path}, line {row.line}: the classifier has no label "{row.label}"{nearest(row.label, names)}')
-  return [dataclasses.replace(row, label=known.get(row.label, row.label)) for row in rows]
+  return [_name_label(row, labels.known_names(names), path) for row in rows] if names else rows
+
+
+def _name_label(row: Row, known: Mapping[str, str], path: str) -> Row:
+  """Return a row whose label has its name in the run. Raises InputError if the run has no such label."""
+  label = row.label if row.label in known else documents.compose(row.label)
+  if label and label not in known:
+    hint = nearest(label, known.values())
+    raise InputError(f'{path}, line {row.line}: the classifier has no label "{label}"{hint}')
+  return dataclasses.replace(row, label=known.get(label, ''))
 
 
 def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:

@@ -8,9 +8,10 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data import labels
+from lmx.config import resolve
+from lmx.data import labels, pipeline
 from lmx.data.tokenizers import build
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,3 +97,26 @@ def test_labels_of_earlier_versions_are_known(now, before, numbers):
   made = Corpus({'label_names': now, 'dataset': {'name': 'own'}}, {'train': Split(np.asarray([0, 1, 0]))})
   found = labels.renumber(made, before)
   assert found.splits['train'].labels.tolist() == numbers and found.manifest['label_names'] == before
+
+
+def test_labels_in_two_unicode_forms_are_one_class_but_in_runs_begun_before(tmp_path):
+  names = ['caf\u00e9', 'cafe\u0301', 'tea', 'Tea'] * 10
+  (tmp_path / 'train.csv').write_text('text,label\n' + ''.join(f'a b {i},{name}\n' for i, name in enumerate(names)))
+  settings = [
+    *('data.dataset=table_files', f'data.manual_dir={tmp_path}', f'data.cache_dir={tmp_path}/cache'),
+    *('data.vocab_size=300', 'model.variant=tiny', 'data.split_fraction=0.2', 'data.length=16'),
+  ]
+  new = resolve.resolve(resolve.read('experiments/bert/tasks.py:own'), settings)
+  old = resolve.resolve({**new.to_dict(), 'semantics': {}}, saved=True)
+  assert new.semantics.label_forms == 1 and old.data.label_forms == 'as_written'
+  with pytest.warns(InputWarning, match='got labels in two Unicode forms, which are one class each: caf\u00e9$'):
+    made = pipeline.load(resolve.to_run(new, 300).data)
+  before = pipeline.load(resolve.to_run(old, 300).data)  # the same prepared data
+  assert made.manifest['label_names'] == ['Tea', 'caf\u00e9', 'tea'] and made.hash != before.hash
+  assert before.manifest['label_names'] == ['Tea', 'cafe\u0301', 'caf\u00e9', 'tea']
+  counts = lambda corpus: sum(np.bincount(one.labels[one.labels >= 0], minlength=4) for one in corpus.splits.values())
+  assert counts(made).tolist() == [10, 20, 10, 0] and counts(before).tolist() == [10, 10, 10, 10]
+  found = labels.renumber(made, ['tea', 'cafe\u0301', 'Tea'])  # of an earlier version's run with one form
+  assert counts(found).tolist() == [10, 20, 10, 0]
+  with pytest.raises(InputError, match='data.label_forms: got "as_written" with data set trec'):
+    resolve.to_run(resolve.resolve(new.to_dict(), ['data.dataset=trec', 'data.label_forms=as_written']), 300)

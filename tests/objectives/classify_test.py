@@ -240,6 +240,7 @@ def test_labels_that_are_scores_point_to_the_regression(names):
     (['False', 'True'], 'False', 0),
     (['false', 'true'], 'False', 0),  # the command line reads false as Python's
     (['a', 'b'], 'a', 0),
+    (['a', 'caf\u00e9'], 'cafe\u0301', 1),
     (['a', 'b'], '', 1),
   ],
 )
@@ -248,7 +249,9 @@ def test_positive_class_is_named_as_labels_are(names, positive, index):
 
 
 def test_labels_alike_are_warned_of():
-  with pytest.warns(InputWarning, match='differ only in case, which are different classes: True, true$'):
+  with pytest.warns(InputWarning, match='different classes: cafe\u0301, caf\u00e9$'):
+    classify.resolve(classify.Config(), {**LABELS, 'label_names': ['cafe\u0301', 'caf\u00e9', 'tea']})
+  with pytest.warns(InputWarning, match='in case or Unicode form, which are different classes: True, true$'):
     classify.resolve(classify.Config(), {**LABELS, 'label_names': ['False', 'True', 'true']})
   with pytest.raises(InputError, match='no label "True"; did you mean "true"'):
     classify.resolve(classify.Config(positive='True'), {**LABELS, 'label_names': ['TRUE', 'no', 'true']})
