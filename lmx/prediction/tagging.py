@@ -7,18 +7,20 @@ of semantic roles reads each sentence with one predicate, given by the index of 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from lmx import documents
 from lmx.data import corpus as corpora
 from lmx.data import encoding, pipeline
 from lmx.data.builders import tagged
 from lmx.data.builders.tagged import Sentence
 from lmx.data.splits import Split
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, InputWarning, nearest
 from lmx.metrics import spans
 from lmx.objectives import tag
 from lmx.prediction import batched
@@ -38,7 +40,17 @@ def read_file(loaded: RestoredRun, path: str) -> Inputs:
     raise InputError(f'{path}: the file has no sentences')
   if spans.is_scheme(names):  # IOB1 is converted to BIO, as in data sets
     sentences = [one._replace(tags=one.tags and tuple(tagged.bio(one.tags))) for one in sentences]
-  return _build_inputs(loaded, sentences, path)
+  inputs = _build_inputs(loaded, sentences, path)
+  return inputs._replace(notes=(*inputs.notes, *_missing_tags(path, sentences)))
+
+
+def _missing_tags(path: str, sentences: Sequence[Sentence]) -> tuple[str, ...]:
+  """Return a note if no line of JSON has tags, but other lists, one of which may be the labels."""
+  if documents.ending(path) != '.jsonl' or any(one.tags is not None for one in sentences):
+    return ()
+  row = next(documents.read_json_lines(path))[1]
+  others = [name for name, value in row.items() if isinstance(value, list) and name != 'tokens']
+  return (f'{path}: no field tags, so nothing is measured; it has {", ".join(row)}',) if others else ()
 
 
 def read_split(loaded: RestoredRun, split: str) -> Inputs:
@@ -150,7 +162,8 @@ def compute_metrics(cfg: tag.Config, pairs: Sequence[tuple[Sequence[str], Sequen
     pairs: (predicted labels, true labels) of each sentence.
 
   Returns:
-    {'accuracy'} over words, and for span labels {'span_precision', 'span_recall', 'span_f1'} in percent.
+    {'accuracy'} over words, and for span labels {'span_precision', 'span_recall', 'span_f1'} in percent, with a warning
+    where there is no true span.
   """
   T, number = max(len(true) for _, true in pairs), {name: i for i, name in enumerate(cfg.labels)}
   table = lambda side: np.asarray([[number[tag] for tag in one[side]] + [0] * (T - len(one[side])) for one in pairs])
@@ -159,7 +172,10 @@ def compute_metrics(cfg: tag.Config, pairs: Sequence[tuple[Sequence[str], Sequen
   metrics = {'accuracy': float((predicted_BT == true_BT)[valid_BT].mean())}
   if spans.is_scheme(cfg.labels):
     numbers_3R = tag.count_spans(cfg, *map(jnp.asarray, (predicted_BT, true_BT, valid_BT)))
-    metrics |= spans.compute_scores(*map(float, numbers_3R.sum(axis=1)))
+    right, predicted, true = map(float, numbers_3R.sum(axis=1))
+    if not true:
+      warnings.warn('F1 of spans: got no true spans; undefined values are 0, as in seqeval', InputWarning, stacklevel=2)
+    metrics |= spans.compute_scores(right, predicted, true)
   return metrics
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from lmx.cli import main
 from lmx.data.builders import tagged
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
+from lmx.objectives import tag
 from lmx.prediction import tagging
 from lmx.runs import restore
 from tests.reference import conlleval
@@ -101,6 +102,27 @@ def test_the_figures_of_what_is_written_are_those_of_evaluate(run, folder, tmp_p
     right, predicted, true = conlleval.counts([tuple(zip(*part, strict=True))[:0:-1] for part in rows])
     assert 200 * right / (predicted + true) == pytest.approx(found['span_f1'])
     assert 30 < found['span_f1'] < 100
+
+
+def test_labels_in_another_field_are_named(loaded, tmp_path):
+  path = tmp_path / 'a.jsonl'
+  for row, notes in (
+    (
+      {'tokens': ['ba'], 'ner_tags': ['O']},
+      (f'{path}: no field tags, so nothing is measured; it has tokens, ner_tags',),
+    ),
+    ({'tokens': ['ba'], 'id': 3}, ()),
+  ):
+    path.write_text(json.dumps(row) + '\n')
+    assert tagging.read_file(loaded, str(path)).notes == notes
+
+
+def test_words_without_a_true_span_are_warned_of():
+  cfg = tag.Config(labels=('B-x', 'I-x', 'O'))
+  with pytest.warns(InputWarning, match='F1 of spans: got no true spans; undefined values are 0'):
+    assert tagging.compute_metrics(cfg, [(('O', 'B-x'), ('O', 'O'))])['span_f1'] == 0
+  found = tagging.compute_metrics(cfg, [(('O', 'B-x'), ('O', 'O')), (('B-x', 'O'), ('B-x', 'I-x'))])
+  assert (found['accuracy'], found['span_f1']) == (0.5, 0.0)
 
 
 def test_every_kind_of_file_gives_the_same(run, folder, tmp_path, capsys):
