@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -169,9 +170,17 @@ class Shared:
       os.remove(self._path(ERROR))
 
   def _check(self, codes: Sequence[int | None]) -> None:
-    """Raise the error of a process; `codes` were read first, because a process writes its error before it ends."""
+    """Raise the error of a process; `codes` were read first, because a process writes its error before it ends.
+
+    A negative code is the signal that has ended a process.
+    """
     if os.path.exists(self._path(ERROR)):
       raise InputError(documents.field(documents.read_json(self._path(ERROR)), 'message', str, self._path(ERROR)))
+    if ended := [-code for code in codes if code is not None and code < 0]:
+      raise InputError(
+        f'a process that tokenises text was ended by {signal.Signals(ended[0]).name}, which the system sends when the '
+        'memory is full; run `lmx prepare` with fewer --processes, which continues where this one stopped'
+      )
     if any(codes):
       raise RuntimeError(f'processes that prepare text ended with exit codes {codes}; see their messages above')
 

@@ -23,7 +23,7 @@ from lmx.data import bucket, corpus, document_reader, encoding, sentences, share
 from lmx.data.splits import Writer
 from lmx.data.tokenizers import build
 from lmx.data.tokenizers.base import Tokenizer
-from lmx.errors import InputError, InputWarning
+from lmx.errors import InputError, InputWarning, disk_fault
 
 
 def _config(directory: str) -> corpus.Config:
@@ -101,7 +101,7 @@ def _encode(cfg: Any, writer: Writer, examples: Any, part: Any, tokenizer: Token
 def main(directory: str, parent: int, tokenizer: str = '') -> int:
   """Run `work`, or `make_tokenizer` if it has a path, until the parent process is gone; return the exit code.
 
-  An InputError is written to the directory.
+  An InputError, a full memory and a disk that fails are written to the directory.
   """
 
   def watch() -> None:
@@ -113,10 +113,14 @@ def main(directory: str, parent: int, tokenizer: str = '') -> int:
   threading.Thread(target=watch, daemon=True).start()
   try:
     make_tokenizer(directory, tokenizer) if tokenizer else work(directory)
-  except InputError as error:
+  except (InputError, MemoryError, OSError) as error:
+    memory = 'out of memory; run `lmx prepare` with fewer --processes: it continues where this one stopped'
+    message = memory if isinstance(error, MemoryError) else str(error)
+    if isinstance(error, OSError) and not (message := disk_fault(error, directory)):
+      raise
     temporary = shared.temporary(os.path.join(directory, shared.ERROR))
     with open(temporary, 'w', encoding='utf-8') as file:
-      json.dump({'message': str(error)}, file)
+      json.dump({'message': message}, file)
     os.rename(temporary, os.path.join(directory, shared.ERROR))
     return 2
   return 0

@@ -1,6 +1,7 @@
 """Tokenization shared by processes: the corpus of one, whoever tokenized which part, and whenever it stopped."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import random
@@ -139,6 +140,46 @@ def test_the_vocabulary_is_learned_by_a_process_whose_errors_are_shown(tmp_path,
   monkeypatch.undo()
   assert together.hash == corpus.load(config(folder, tmp_path / 'alone', split_fraction=0.0), processes=1).hash
   assert [len(words) for words in started] == [1, 1, 0]
+
+
+@pytest.mark.parametrize('during', ['vocabulary', 'parts'])
+def test_a_killed_process_is_named_and_the_next_call_continues(during, tmp_path, small_parts, monkeypatch):
+  folder = write(tmp_path / 'in', 'documents')
+  cfg = config(folder, tmp_path / 'cache')
+
+  def killed(directory, count, *words, **variables):
+    if bool(words) != (during == 'vocabulary'):
+      return run_in_place(directory, count, *words)
+    return contextlib.nullcontext([subprocess.Popen(['sh', '-c', 'kill -KILL $$'])])
+
+  with monkeypatch.context() as patch:
+    patch.setattr(shared, '_processes', killed)
+    with pytest.raises(InputError, match='ended by SIGKILL, .* memory is full; .* with fewer --processes'):
+      corpus.load(cfg, processes=2)
+  alone = corpus.load(config(folder, tmp_path / 'alone'), processes=1)
+  assert corpus.load(cfg, processes=2).hash == alone.hash
+
+
+@pytest.mark.parametrize(
+  ('error', 'message'),
+  [
+    (MemoryError(), 'out of memory; run `lmx prepare` with fewer --processes'),
+    (OSError(errno.ENOSPC, 'No space left on device'), 'No space left on device.; free some space'),
+  ],
+)
+def test_a_process_without_memory_or_disk_says_so(error, message, tmp_path, small_parts, monkeypatch):
+  def fail(*_):
+    raise error
+
+  monkeypatch.setattr(shared, '_processes', lambda directory, *_, **__: run_main(directory))
+  monkeypatch.setattr(worker, 'make_tokenizer', fail)
+  with pytest.raises(InputError, match=message):
+    corpus.load(config(write(tmp_path / 'in', 'documents'), tmp_path / 'cache'), processes=2)
+
+
+def run_main(directory):
+  assert worker.main(directory, os.getppid(), 'tokenizer') == 2
+  return contextlib.nullcontext([_Ended()])
 
 
 def test_a_claim_is_of_one_process_until_it_is_gone(tmp_path):
