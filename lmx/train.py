@@ -103,6 +103,8 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   ):
     session.restore(checkpoints, 'last')
     checkpoints.prune()
+    if session.done and (missing := restore.missing_note(workdir, 'last', session.done, '')):
+      notes.insert(0, missing)
     notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
     with (
       run_log.Logger(
@@ -383,6 +385,8 @@ class Session:
       **({} if run.optim.asgd == 'off' else {'trigger_step': progress.trigger}),
     }
     self.restore(checkpoints, run.evaluation.which)
+    if note := restore.missing_note(self.workdir, run.evaluation.which, self.done, self.best_by):
+      logger.note(note)
     params, data = self.evaluation_params(), (self.run, self.corpus)
     params = params if self.layout.is_own else self.engine.convert(self.layout.view, params)
     result = report.evaluate_run(*data, params, self.engine, run.evaluation.split, validation_baselines=True)

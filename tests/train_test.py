@@ -160,6 +160,21 @@ def test_a_start_of_a_finished_run_removes_checkpoints_that_a_kill_left_beyond_r
   assert manager.Checkpoints(tmp_path / 'checkpoints').steps() == sorted({best, 6, 8})
 
 
+def test_a_finished_run_says_that_another_evaluation_is_not_measured(run, finished, capsys):
+  assert run(finished, 'evaluation.which=last') == 0
+  line = "evaluation.which: got 'last', where the run began with 'best'; results.json stays as it is, `lmx evaluate`"
+  assert line in capsys.readouterr().err
+
+
+def test_a_missing_newest_checkpoint_is_named_by_what_reads_an_older_one(run, finished, capsys):
+  shutil.rmtree(finished / 'checkpoints' / 'step_000000008')
+  message = 'reads step 4; results.json is of 8 updates, whose last checkpoint is missing'
+  with pytest.warns(InputWarning, match=message):
+    restore.load(finished, 'last')
+  assert run(finished) == 0
+  assert message in capsys.readouterr().err and last_params(finished)[1] == 8
+
+
 def test_two_processes_do_not_train_in_one_directory(run, tmp_path):
   with filelock.FileLock(tmp_path / '.lock'):
     with pytest.raises(InputError, match='in use by another process'):

@@ -198,6 +198,20 @@ def read_meta(directory: str | os.PathLike[str], which: Which = 'last', warn: Wa
   return _first_intact(_absolute(directory), which, False, warn, lambda path, body: body['meta'])[0]
 
 
+def newest_step(directory: str | os.PathLike[str]) -> int:
+  """Return the step of the newest checkpoint, a damaged one too; -1 without any."""
+  return max((step for step, _ in orbax_format.entries(_absolute(directory))), default=-1)
+
+
+def read_metrics(directory: str | os.PathLike[str]) -> tuple[list[float | None], dict[str, Any]]:
+  """Return the metrics of all checkpoints, oldest first, and the `meta` of the newest; ([], {}) if one is damaged."""
+  directory = _absolute(directory)
+  documents, damaged = orbax_format.documents(directory, orbax_format.entries(directory))
+  if damaged or not documents:
+    return [], {}
+  return [one.get('metric') for one in documents.values()], documents[max(documents)]['meta']
+
+
 def _subtree(rows: dict[str, Any], tree: str, path: epath.Path) -> tuple[str, ...]:
   """Return the shortest path that ends in `tree`."""
   prefixes = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -127,6 +128,8 @@ def load(
   else:
     params, _, step = manager.restore_params(directory, shapes, which, layout=layout)
   state.warn_nonfinite(workdir, params)
+  if note := missing_note(workdir, which, step, run.train.best_by):
+    warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
   tokenizer = run_files.read_tokenizer(workdir)
   return RestoredRun(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
 
@@ -165,6 +168,43 @@ def checkpoint_note(loaded: RestoredRun, which: str | int) -> str:
     f'reads the best checkpoint, of step {loaded.step:,}; results.json has the figures of step {step:,}, '
     f'--which={measured}'
   )
+
+
+def missing_note(workdir: epath.Path, which: str | int, step: int, best_by: str) -> str:
+  """Return a line if the newest or best checkpoint of a run is missing, or if no validation has a score; '' otherwise.
+
+  Args:
+    workdir: work directory of the run.
+    which: checkpoint that was read.
+    step: its step.
+    best_by: `train.best_by` of the run.
+  """
+  if isinstance(which, int):
+    return ''
+  directory = workdir / 'checkpoints'
+  try:
+    results = records.read_results(workdir)
+  except InputError:  # `lmx results` names the fault
+    results = {}
+  trained = results.get('steps', 0)
+  if manager.newest_step(directory) < trained and (which != 'best' or results.get('step') != step):
+    return f'reads step {step:,}; results.json is of {trained:,} updates, whose last checkpoint is missing'
+  return _best_note(directory, step, best_by) if which == 'best' else ''
+
+
+def _best_note(directory: epath.Path, step: int, best_by: str) -> str:
+  """Return a line if the checkpoint of the best validation is missing, or if no validation has a score."""
+  metrics, meta = manager.read_metrics(directory)
+  progress = meta.get('progress', {})
+  best = progress.get('best_score', progress.get('best'))
+  finite = [metric for metric in metrics if metric is not None and math.isfinite(metric)]
+  if best is not None and math.isfinite(best):
+    found = 'the best one there' if finite else 'the last one'
+    is_there = finite and min(finite) <= best
+    return '' if is_there else f'reads step {step:,}, {found}; the checkpoint of the best validation is missing'
+  if finite or all(metric is None for metric in metrics):
+    return ''
+  return f'reads step {step:,}, the last one; no validation has a finite score (train.best_by={best_by})'
 
 
 def average(

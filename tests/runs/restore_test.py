@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
 from lmx import train
 from lmx.checkpoint import manager
@@ -196,3 +199,38 @@ def test_positions_are_cut_or_repeated(monkeypatch):
     taken, note = transfer.take('DIR', {'model': wanted}, ('model',), tokenizer)
     np.testing.assert_array_equal(taken['model']['embed']['positions'], np.concatenate([old] * 3)[:T])
     assert (f'{T} positions of 8' in note) == (T != 8)
+
+
+LAST = 'results.json is of 3 updates, whose last checkpoint is missing'
+BEST = 'the checkpoint of the best validation is missing'
+NONE = 'the last one; no validation has a finite score (train.best_by=pearson)'
+
+
+@pytest.mark.parametrize(
+  ('metrics', 'removed', 'which', 'note'),
+  [
+    ([2.0, 1.0, 3.0], 0, 'last', ''),
+    ([2.0, 1.0, 3.0], 0, 'best', ''),
+    ([2.0, 1.0, 3.0], 3, 'last', f'reads step 2; {LAST}'),
+    ([2.0, 1.0, 3.0], 3, 'average', f'reads step 2; {LAST}'),
+    ([2.0, 1.0, 3.0], 3, 2, ''),
+    ([2.0, 1.0, 3.0], 3, 'best', ''),  # the results are those of step 2
+    ([2.0, 1.0, 3.0], 2, 'best', f'reads step 1, the best one there; {BEST}'),
+    ([None, 1.0, None], 2, 'best', f'reads step 3, the last one; {BEST}'),
+    ([3.0, 2.0, 1.0], 3, 'best', f'reads step 2; {LAST}'),
+    ([math.nan] * 3, 0, 'best', f'reads step 3, {NONE}'),
+    ([None] * 3, 0, 'best', ''),
+  ],
+)
+def test_a_missing_checkpoint_is_named(metrics, removed, which, note, tmp_path):
+  finite = [metric for metric in metrics if metric is not None and math.isfinite(metric)]
+  with manager.Checkpoints(tmp_path / 'checkpoints', manager.Config(keep_last=3)) as checkpoints:
+    for step, metric in enumerate(metrics, 1):
+      progress = {'best': None, 'best_score': min((x for x in metrics[:step] if x in finite), default=None)}
+      checkpoints.save(step, {'params': {'x': jnp.ones(1)}}, {'progress': progress}, metric)
+  step = 1 + metrics.index(min(finite)) if finite else 3
+  (tmp_path / 'results.json').write_text(json.dumps({'steps': 3, 'step': step}))
+  if removed:
+    shutil.rmtree(tmp_path / f'checkpoints/step_{removed:09d}')
+  step = manager.restore_params(tmp_path / 'checkpoints', None, 'last' if which == 'average' else which)[2]
+  assert restore.missing_note(epath.Path(tmp_path), which, step, 'pearson') == note
