@@ -94,7 +94,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   begun: list[str] = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
   if not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
     begun = session.initialize()
-  work_directory.create(workdir, config, corpus)
+  work_directory.create(workdir, config, corpus, run.train.init_from)
   settings = {key: value for key, value in config_lib.flatten(config).items() if not key.startswith('log.')}
   with (
     work_directory.watch(workdir),

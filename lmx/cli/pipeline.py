@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
       print(redact(command(stage, directory)))
     return 0
   distributed.initialize()
+  last = [stage['name'] for stage in stages].index(args.until) if args.until else len(stages)
+  _check(stages[: last + 1], directory)
   for stage in stages:
     code = _run(stage, directory)
     if code:
@@ -111,26 +113,77 @@ def _split(workdir: pathlib.Path) -> str:
   return documents.field(results, 'split', str, str(workdir / records.RESULTS)) if results else 'test'
 
 
+def _check(stages: list[dict[str, Any]], directory: pathlib.Path) -> None:
+  """Raise InputError if a stage that has begun has other settings now, before any stage runs."""
+  from lmx.config import resolve
+  from lmx.runs import work_directory
+
+  for stage in stages:
+    workdir = directory / stage['name']
+    if 'config' in stage and _has_run(workdir) and not _imported_from(workdir):
+      loaded = resolve.load(stage['config'], stage['overrides'])
+      for note in work_directory.check_stage(workdir, loaded, str(directory)):
+        print(f'{stage["name"]}: {note}', file=sys.stderr)
+
+
+def _has_run(workdir: pathlib.Path) -> bool:
+  from lmx.config import run_files
+
+  return run_files.exists(workdir)
+
+
+def _imported_from(workdir: pathlib.Path) -> str:
+  """Return the source of imported weights, '' for a run that was trained."""
+  from lmx.config import run_files
+
+  return str(run_files.read_data(workdir).get('imported_from', ''))
+
+
+def _sources(stage: dict[str, Any], directory: pathlib.Path) -> list[pathlib.Path]:
+  """Return the work directories that a stage begins from, or whose predictions it averages."""
+  from lmx.config import resolve
+
+  if 'ensemble' in stage:
+    return [directory / name for name in stage['ensemble']]
+  start = resolve.load(stage['config'], stage['overrides']).train.init_from
+  return [pathlib.Path(start)] if start else []
+
+
+def _check_origin(stage: dict[str, Any], directory: pathlib.Path) -> None:
+  """Raise InputError if a stage began from another run than the one that is there now."""
+  from lmx.runs import origin
+
+  workdir = directory / stage['name']
+  if changed := origin.changed(workdir, _sources(stage, directory)):
+    raise InputError(
+      f'{workdir}: got a stage that began from another run than the one that is now in {", ".join(changed)}; remove '
+      f'{workdir}, so that the same command runs it again, or choose another --workdir'
+    )
+
+
 def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   from lmx import train
   from lmx.checkpoint import manager
-  from lmx.config import resolve, run_files
+  from lmx.config import resolve
   from lmx.evaluation import ensemble
   from lmx.reporting import run_log
+  from lmx.runs import origin
 
   workdir = directory / stage['name']
+  if _has_run(workdir) or 'ensemble' in stage:
+    _check_origin(stage, directory)
   if (workdir / 'results.json').exists():
     manager.remove_leftovers(workdir / 'checkpoints')
     print(f'{stage["name"]}: finished', file=sys.stderr)
     return 0
-  if run_files.exists(workdir) and (source := run_files.read_data(workdir).get('imported_from')):
+  if _has_run(workdir) and (source := _imported_from(workdir)):
     print(f'{stage["name"]}: imported from {source}', file=sys.stderr)
     return 0
   print(f'{stage["name"]}: {redact(command(stage, directory))}', file=sys.stderr)
   if 'ensemble' in stage:
-    members = [directory / name for name in stage['ensemble']]
+    members = _sources(stage, directory)
     metrics = ensemble.evaluate(members, _split(members[0]), stage['which']).metrics
-    workdir.mkdir(exist_ok=True)
+    origin.write(workdir, members)
     run_log.write_json(str(workdir / 'results.json'), metrics)
     return 0
   loaded = resolve.load(stage['config'], stage['overrides'])

@@ -407,17 +407,40 @@ def with_corpus(
   data = _section('data', _plain(config)['data'])
   run = to_run(config, pipeline.vocab_size(data, corpus.tokenizer), workdir)
   _check_longest(run, corpus)
-  settled = config.copy_and_resolve_references()
-  if 'V' in settled.model:
-    settled.model.V = run.model.V
-  objective = objectives.get(run.objective_name)
   run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
-  run = dataclasses.replace(run, model=deferred.settle(run))
+  return _settle(config, dataclasses.replace(run, model=deferred.settle(run)), corpus.manifest)
+
+
+def _settle(
+  config: ml_collections.ConfigDict, run: schema.Run, manifest: Mapping[str, Any]
+) -> tuple[ml_collections.ConfigDict, schema.Run]:
+  """Return config and run with the model of `run` and the objective's fields that a manifest determines."""
+  settled = config.copy_and_resolve_references().unlock()
   settled.model.update({key: x for key, x in dataclasses.asdict(run.model).items() if key in settled.model})
+  objective = objectives.get(run.objective_name)
   if hasattr(objective, 'resolve'):
-    run = dataclasses.replace(run, objective=objective.resolve(run.objective, corpus.manifest))
+    run = dataclasses.replace(run, objective=objective.resolve(run.objective, manifest))
     settled.objective.update(dataclasses.asdict(run.objective))
   return settled.lock(), run
+
+
+def with_records(config: Mapping[str, Any], saved: Mapping[str, Any], workdir: Any) -> ml_collections.ConfigDict:
+  """Return a config with the fields that the run in `workdir` determined when it began, from its own records.
+
+  Args:
+    config: resolved config.
+    saved: resolved config of the run, whose kernels replace "auto".
+    workdir: work directory of the run.
+  """
+  full = ml_collections.ConfigDict(_plain(config), convert_dict=True).lock()
+  data = _section('data', _plain(config)['data'])
+  run = to_run(full, pipeline.vocab_size(data, run_files.read_tokenizer(workdir)), workdir)
+  chosen = vars(deferred.settle(run))
+  kernels = {name: saved['model'][name] for name, value in vars(run.model).items() if chosen[name] != value}
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', InputWarning)  # shown when the run began
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, **kernels))
+    return _settle(full, run, run_files.read_data(workdir))[0]
 
 
 def measured_split(run: schema.Run, corpus: Any) -> str:

@@ -15,6 +15,7 @@ from lmx.config import resolve as config_lib
 from lmx.config import run_files, semantics
 from lmx.engine import distributed
 from lmx.errors import InputError, disk_fault, explain
+from lmx.runs import origin
 
 
 def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
@@ -39,7 +40,10 @@ def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
     if not finished
   ]
   config = config_lib.with_saved_rules(config, saved)
-  return config, notes if finished else notes + config_lib.evaluation_changes(saved, config)
+  changes = config_lib.evaluation_changes(saved, config)
+  if finished:
+    return config, [f'{line}; results.json stays as it is, `lmx evaluate` measures it' for line in changes]
+  return config, notes + changes
 
 
 def _read_saved_config(workdir: Any) -> Any:
@@ -60,10 +64,42 @@ def check(workdir: Any, config: Any, corpus: Any) -> None:
   run_files.read_tokenizer(workdir)  # verified before the first update
 
 
-def create(workdir: Any, config: Any, corpus: Any) -> None:
-  """Write the config, the data manifest, the tokenizer and their checksums, if they are missing."""
+def check_stage(workdir: Any, config: Any, directory: str) -> list[str]:
+  """Check that the run in `workdir` has this config, from its own records; the data may be gone.
+
+  Args:
+    workdir: work directory of the run.
+    config: resolved config.
+    directory: folder that may have been moved since: paths in it are those of the run if they end alike.
+
+  Returns:
+    A line for each setting of the evaluation that differs.
+
+  Raises:
+    InputError: it has another config, or its files are damaged.
+  """
+  config, notes = resume_config(config, workdir)
+  saved, settings = _read_saved_config(workdir), config.to_dict()
+  for section, name in (('train', 'init_from'), ('data', 'tokenizer_path')):
+    old, new = saved[section][name], settings[section][name]
+    if new.startswith(directory) and old.endswith(new.removeprefix(directory)):
+      settings[section][name] = old
+  config_lib.check_same(saved, config_lib.with_records(settings, saved, workdir), workdir)
+  return notes
+
+
+def create(workdir: Any, config: Any, corpus: Any, init_from: str = '') -> None:
+  """Write the config, the data manifest, the tokenizer and their checksums, if they are missing.
+
+  Args:
+    workdir: the work directory.
+    config: resolved config.
+    corpus: the data.
+    init_from: the run whose parameters the run begins from, '' for none.
+  """
   try:
     if jax.process_index() == 0 and not run_files.add_missing(workdir):
+      origin.write(workdir, [init_from] if init_from else [])
       run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {explain(error)}') from None

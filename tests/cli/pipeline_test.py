@@ -21,7 +21,7 @@ from lmx.data.tokenizers import characters
 from lmx.errors import InputError, NonFiniteLoss
 from lmx.evaluation import ensemble
 from lmx.prediction import classification
-from lmx.runs import convert, restore
+from lmx.runs import convert, origin, restore
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 SHORT = (
@@ -77,6 +77,37 @@ def test_a_pipeline_goes_on_where_it_stopped_and_ends_with_a_table(finished, cap
   assert list(table) == ['1_lm', '2_classifier'] and table['2_classifier']['metric'] == 'error_percent'
   config = json.loads((finished / '2_classifier' / 'config.json').read_text())
   assert config['train']['init_from'] == f'{finished}/1_lm' and config['train']['init_parts'] == ['model']
+
+
+def test_a_stage_of_other_settings_is_refused_before_any_stage_runs(finished, tmp_path, capsys):
+  directory = shutil.copytree(finished, tmp_path / 'moved')
+  run = lambda *more: main.main(['pipeline', f'--config={CONFIG}', f'--workdir={directory}', *SHORT, *more])
+  shutil.rmtree(directory / '1_lm')
+  assert run('--config.2_classifier.optim.lr=0.5') == 2
+  message = capsys.readouterr().err
+  assert f'{directory}/2_classifier holds a run of another config' in message and '0.5 in this config' in message
+  assert not (directory / '1_lm').exists() and 'init_from' not in message
+  assert run('--config.2_classifier.evaluation.which=last', '--until=1_lm', '--config.1_lm.seed=5') == 0
+  assert run('--config.1_lm.seed=5') == 2
+  assert 'got a stage that began from another run than the one that is now in' in capsys.readouterr().err
+  shutil.rmtree(directory / '1_lm')
+  shutil.copytree(finished / '1_lm', directory / '1_lm')
+  assert run('--config.2_classifier.evaluation.which=last') == 0
+  assert (
+    "2_classifier: evaluation.which: got 'last', where the run began with 'best'; results" in capsys.readouterr().err
+  )
+
+
+def test_an_ensemble_of_runs_that_were_trained_again_is_refused(finished, tmp_path):
+  directory = pathlib.Path(shutil.copytree(finished, tmp_path / 'moved'))
+  stage = {'name': '3_ensemble', 'ensemble': ('1_lm', '2_classifier'), 'which': 'best'}
+  origin.write(directory / '3_ensemble', [directory / '1_lm', directory / '2_classifier'])
+  pipeline._check_origin(stage, directory)
+  (directory / '2_classifier/origin.json').unlink()  # as if it had begun from another run
+  with pytest.raises(
+    InputError, match=f'3_ensemble: got a stage that began from .* now in {directory}/2_classifier; re'
+  ):
+    pipeline._check_origin(stage, directory)
 
 
 def test_imported_weights_are_a_stage(finished, tmp_path, capsys):
