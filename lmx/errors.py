@@ -113,7 +113,7 @@ def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> No
 
 
 def disk_fault(error: BaseException, name: str = '') -> str:
-  """Return the message for a path that cannot be used, or a disk that is full, read-only, limited or broken, '' for another error.
+  """Return the message for a path that cannot be used, or a disk that is full, read-only, limited or broken; else ''.
 
   Args:
     error: the error.
