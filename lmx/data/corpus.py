@@ -364,7 +364,11 @@ def _write(
   document_labels = {name: writer.labels for name, writer in writers.items()}
   scores = cfg.rules.scores or cfg.scores
   label_names, labels = label_rules.arrays(
-    document_labels, spans=cfg.rules.spans, scores=scores, predicates=cfg.rules.predicates
+    document_labels,
+    spans=cfg.rules.spans,
+    scores=scores,
+    predicates=cfg.rules.predicates,
+    choices=cfg.rules.choices,
   )
   labels_of_words = {name: writer.token_labels or [] for name, writer in writers.items()}
   token_names, token_labels = label_rules.number_labels(labels_of_words)

@@ -17,19 +17,33 @@ SHOWN = 20  # labels in a line
 
 
 def arrays(
-  labels: Mapping[str, Sequence[str]], *, spans: bool, scores: bool, predicates: bool = False
+  labels: Mapping[str, Sequence[str]], *, spans: bool, scores: bool, predicates: bool = False, choices: int = 0
 ) -> tuple[list[str], dict[str, np.ndarray]]:
-  """Return (names of the classes, split -> labels of its documents); without names for spans, scores and predicates."""
+  """Return (names of the classes, split -> labels of its documents); without names for spans, scores and predicates.
+
+  With `choices` the names are their numbers, also of those that no row has as label.
+  """
   if predicates:
     return [], {split: np.asarray(split_labels, np.int32) for split, split_labels in labels.items()}
   if spans:
     return [], token_spans(labels)
-  return ([], parse_scores(labels)) if scores else number_labels(labels)
+  return ([], parse_scores(labels)) if scores else number_labels(labels, choice_names(choices))
 
 
-def number_labels(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, np.ndarray]]:
-  """Return (names of the labels in order, split -> their numbers, -1 for none); no splits if there are no labels."""
-  names = sorted(set().union(*labels.values()) - {''})
+def choice_names(choices: int) -> list[str]:
+  """Return the labels of rows with a number of choices."""
+  return [str(choice) for choice in range(choices)]
+
+
+def number_labels(
+  labels: Mapping[str, Sequence[str]], known: Sequence[str] = ()
+) -> tuple[list[str], dict[str, np.ndarray]]:
+  """Return (names of the labels in order, split -> their numbers, -1 for none); no splits if there are no labels.
+
+  The names are those that are `known`, by default those of the labels.
+  """
+  found = set().union(*labels.values()) - {''}
+  names = list(known or sorted(found)) if found else []
   ids = {label: i for i, label in enumerate(names)}
   number = lambda split_labels: np.asarray([ids.get(label, -1) for label in split_labels], np.int32)
   return names, {split: number(split_labels) for split, split_labels in labels.items()} if names else {}
@@ -101,6 +115,15 @@ def _numbered(corpus: Any, own: Sequence[str], names: Sequence[str]) -> Any:
   }
   manifest = {**corpus.manifest, 'token_label_names' if words else 'label_names': list(names)}
   return dataclasses.replace(corpus, splits=splits, manifest=manifest)
+
+
+def number_choices(corpus: Any) -> Any:
+  """Return a corpus whose labels are numbers of choices; itself if they already are, as earlier versions assumed."""
+  own, names = label_names(corpus.manifest), choice_names(corpus.manifest.get('choices', 0))
+  if not names or own in (names, []):
+    return corpus
+  found = _numbered(corpus, own, names)
+  return dataclasses.replace(corpus, splits=found.splits).with_record({'label_names': names})
 
 
 def untaught(corpus: Any) -> tuple[str, ...]:

@@ -214,6 +214,8 @@ def without_missing_vectors(cfg: Config) -> Config:
 def _view(cfg: Config, corpus: Corpus) -> Corpus:
   if cfg.dataset in LABELLED_BY_USERS and cfg.label_forms == 'composed':
     corpus = labels.compose(corpus)
+  elif has_texts(cfg.dataset):
+    corpus = labels.number_choices(corpus)
   return transforms.view(
     corpus,
     reverse=cfg.reverse,

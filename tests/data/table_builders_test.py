@@ -13,7 +13,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lmx.data import corpus as corpora
-from lmx.data import sources, text_files
+from lmx.data import labels, pipeline, sources, text_files
 from lmx.data.builders import tables
 from lmx.errors import InputError, InputWarning
 
@@ -460,3 +460,21 @@ def test_the_published_rows_of_glue(data_dir, tmp_path):
   )
   scores = made.splits['valid'].labels[::2]
   assert len(scores) == 1_500 and scores.min() == 0 and scores.max() == 5 and abs(np.mean(scores) - 2.36) < 0.02
+
+
+def test_labels_of_choices_are_their_numbers_also_where_some_have_none(tmp_path):
+  head = 'sent1,sent2,ending0,ending1,ending2,ending3,label'
+  row = lambda label: f'a b,c,d e,f,g h,i,{label}'
+  for split in ('train', 'val', 'test'):
+    write(tmp_path / f'{split}.csv', head, row(3), row(1), row(3))
+  options = {'manual_dir': str(tmp_path), 'cache_dir': str(tmp_path / 'cache'), 'check_sizes': False}
+  cfg = pipeline.Config(dataset='swag', batching={'name': 'texts', 'form': 'separate'}, length=16, **options)
+  made = pipeline.load(cfg)
+  assert made.manifest['label_names'] == ['0', '1', '2', '3']
+  assert np.asarray(made.splits['train'].labels)[::6].tolist() == [3, 1, 3]
+  old = {split: dataclasses.replace(one, labels=np.asarray(one.labels) // 2) for split, one in made.splits.items()}
+  before = dataclasses.replace(made, splits=old).with_record({'label_names': ['1', '3']})  # of an earlier version
+  assert np.asarray(labels.number_choices(before).splits['train'].labels)[::6].tolist() == [3, 1, 3]
+  write(tmp_path / 'train.csv', head, row(0), row(7))
+  with pytest.raises(InputError, match=r'train.csv, line 3: label: got "7"; expected one of 0, 1, 2, 3'):
+    pipeline.load(cfg)

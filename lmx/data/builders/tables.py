@@ -442,6 +442,7 @@ def _answer(table: Table, cell: Any, where: str) -> str | None:
   label = cells.label(cell, where)
   if label in table.skipped:
     return None
-  if table.classes and label and label not in table.classes:
-    raise InputError(f'{where}: got "{label}"; expected one of {", ".join(table.classes)}')
+  expected = table.classes or [str(choice) for choice in range(table.choices)]
+  if expected and label and label not in expected:
+    raise InputError(f'{where}: got "{label}"; expected one of {", ".join(expected)}')
   return table.classes.get(label, label)
