@@ -72,7 +72,7 @@ def test_a_pipeline_goes_on_where_it_stopped_and_ends_with_a_table(finished, cap
   assert before == {path: path.stat().st_mtime_ns for path in finished.glob('*/results.json')}
   assert not left.exists()
   assert '1_lm: finished' in err and '2_classifier: finished' in err
-  assert 'error percent on embedded/test' in out and 'perplexity per token on embedded/valid' in out
+  assert 'error percent on embedded/test' in out and 'perplexity per word on embedded/valid' in out
   table = json.loads((finished / 'results.json').read_text())
   assert list(table) == ['1_lm', '2_classifier'] and table['2_classifier']['metric'] == 'error_percent'
   config = json.loads((finished / '2_classifier' / 'config.json').read_text())
