@@ -108,8 +108,8 @@ def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> No
   check_range('model.D', width, 1)
   check_range('model.H', heads, 1)
   if width % heads or (even and width % 2):
-    expected = f'{"an even number " if even else "a number "}divisible by H = {heads}'
-    raise InputError(f'{model}: got width D = {width}; expected {expected}')
+    expected = f'{"an even number " if even else "a number "}divisible by model.H = {heads}'
+    raise InputError(f'model.D: got {width}; expected {expected} for {model}')
 
 
 def disk_fault(error: BaseException, name: str = '') -> str:

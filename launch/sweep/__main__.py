@@ -47,7 +47,9 @@ def read_search(config: str, fixed: Sequence[str]) -> study.Search:
   module = experiment.load(path)
   if not hasattr(module, 'sweep'):
     raise InputError(f'{path} has no function sweep(), which returns the search space')
-  return study.Search.create(module.sweep(), fixed)
+  with experiment.running(path):
+    space = module.sweep()
+  return study.Search.create(space, fixed)
 
 
 def check_config(config: str, overrides: Sequence[str], search: study.Search) -> None:

@@ -282,7 +282,7 @@ def configs(run: Run, plan: Plan) -> dict[str, dict[str, Any]]:
 def _configs(config: str, kind: str, settings: tuple[str, ...], added: tuple[str, ...]) -> dict[str, dict[str, Any]]:
   path, _, arg = config.partition(':')
   module = _experiment(path)
-  try:
+  with experiment.running(path):
     if kind != 'pipeline':
       return {'': _flat(module.get_config(arg), (*settings, *added))}
     stages = {}
@@ -294,8 +294,6 @@ def _configs(config: str, kind: str, settings: tuple[str, ...], added: tuple[str
         changes = [s.removeprefix(stage['name'] + '.') for s in settings if s.startswith(stage['name'] + '.')]
         stages[stage['name']] = _flat(part.get_config(text), (*own, *changes, *added))
     return stages
-  except ValueError as error:
-    raise InputError(f'{path}: {error}') from None
 
 
 _experiment = functools.cache(experiment.load)

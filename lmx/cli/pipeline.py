@@ -64,10 +64,8 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
   module = config_lib.experiment_module(path)
   if not hasattr(module, 'stages'):
     raise InputError(f'{path} has no stages; train it with `lmx train`')
-  try:
+  with experiment.running(path):
     stages = module.stages(arg)
-  except ValueError as error:  # experiments import nothing of lmx, so they cannot raise its errors
-    raise InputError(f'{path}: {error}') from None
   names = [stage['name'] for stage in stages]
   planned = []
   for stage in stages:

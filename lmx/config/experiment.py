@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import pathlib
+import traceback
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -44,11 +46,26 @@ def load(path: str) -> types.ModuleType:
   if spec is None or spec.loader is None:
     raise InputError(f'{path} is not a Python file')
   module = importlib.util.module_from_spec(spec)
-  try:
+  with running(path):
     spec.loader.exec_module(module)
+  return module
+
+
+@contextlib.contextmanager
+def running(path: str) -> Iterator[None]:
+  """Turn an error of the code of an experiment file into an InputError that names its line."""
+  try:
+    yield
+  except InputError:
+    raise
   except ValueError as error:  # experiments import nothing of lmx, so they cannot raise its errors
     raise InputError(f'{path}: {error}') from None
-  return module
+  except Exception as error:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
+    if isinstance(error, SyntaxError):
+      lines.append(error.lineno)
+    place = f'{path}, line {lines[-1]}' if lines else path
+    raise InputError(f'{place}: {type(error).__name__}: {getattr(error, "msg", error)}; fix this experiment') from error
 
 
 def _nearest(path: str) -> str:

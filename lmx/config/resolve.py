@@ -87,10 +87,10 @@ def read(path_and_arg: str) -> Mapping[str, Any]:
       raise InputError(f'there is no config file {path}')
     return records.read(path)
   module = experiment_module(path)
-  try:
+  with experiment.running(path):
     settings = module.get_config(arg)
-  except ValueError as error:  # experiments import nothing of lmx, so they cannot raise its errors
-    raise InputError(f'{path}: {error}') from None
+  if not isinstance(settings, (Mapping, ml_collections.ConfigDict)):
+    raise InputError(f'{path}: get_config: got {documents.show(settings)}; expected a dictionary of settings')
   return settings
 
 

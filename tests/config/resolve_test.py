@@ -254,3 +254,21 @@ def test_of_data_of_ones_own_the_test_file_is_measured(experiment):
       assert resolve.measured_split(run, labelled(train=[0, 1], valid=[1], test=[0, -1])) == 'valid'
     pairs = labelled(texts=2, valid=[1, -1], test=[0, -1])
     assert resolve.measured_split(run, pairs) == 'test'
+
+
+@pytest.mark.parametrize(
+  ('code', 'message'),
+  [
+    ('x = (\n', r'line 1: SyntaxError: .*; fix this experiment'),
+    ('def get_config(arg):\n  return 1 / 0\n', r'line 2: ZeroDivisionError: division by zero'),
+    ('import nothing_there\n', r"line 1: ModuleNotFoundError: No module named 'nothing_there'"),
+    ('get_config = 3\n', r"TypeError: 'int' object is not callable"),
+    ('def get_config(arg):\n  return None\n', r'get_config: got .*; expected a dictionary of settings'),
+    ('def get_config(arg):\n  raise ValueError("no size x")\n', 'no size x'),
+  ],
+)
+def test_an_experiment_with_an_error_is_named_with_its_line(code, message, tmp_path):
+  path = tmp_path / 'own.py'
+  path.write_text(code)
+  with pytest.raises(InputError, match=f'^{path}(, |: ){message}'):
+    resolve.load(str(path))

@@ -212,7 +212,7 @@ def test_group_normalisation_has_no_statistics_and_rows_of_their_own():
   [
     ({'head': 'encnet'}, 'model.head: unknown "encnet"'),
     ({'temperature': 'root'}, 'model.temperature: unknown "root"'),
-    ({'D': 18, 'H': 4}, 'got width D = 18; expected a number divisible by H = 4'),
+    ({'D': 18, 'H': 4}, 'model.D: got 18; expected a number divisible by model.H = 4 for cfnet'),
     ({'std': (0.2, 0.0, 0.2)}, 'model.std: got .* expected 3 each, std above 0'),
     ({'m': 0}, 'model.m: got 0; expected at least 1'),
   ],

@@ -226,7 +226,7 @@ def test_sizes_are_about_what_the_paper_prints(variant, millions):
 @pytest.mark.parametrize(
   'wrong, words',
   [
-    (dict(D=18, H=4), 'divisible by H = 4'),
+    (dict(D=18, H=4), 'divisible by model.H = 4'),
     (dict(positions='shaw'), 'set model.clamp'),
     (dict(positions='absolute'), 'set model.M=0'),
     (dict(positions='layers', clamp=3), 'set model.M=0'),

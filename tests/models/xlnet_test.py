@@ -159,7 +159,7 @@ def test_biases_may_be_shared():
 
 
 @pytest.mark.parametrize(
-  'wrong, words', [(dict(D=18, H=4), 'divisible by H = 4'), (dict(fidelity='release'), 'did you mean "released"')]
+  'wrong, words', [(dict(D=18, H=4), 'divisible by model.H = 4'), (dict(fidelity='release'), 'did you mean "released"')]
 )
 def test_settings_that_cannot_be_are_refused(wrong, words):
   with pytest.raises(InputError, match=words):
