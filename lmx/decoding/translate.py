@@ -425,17 +425,24 @@ def one_line(text: str) -> str:
 
 
 def read_dictionary(path: str) -> dict[str, str]:
-  """Return source word -> target word of a file with a pair a line; the first pair of a word counts.
+  """Return source word -> target word of a file with a pair a line; warn of lines that give a word another target.
+
+  The first pair of a word counts.
 
   Raises:
     InputError: the file cannot be read, or a line has no two words.
   """
   dictionary: dict[str, str] = {}
+  repeated: list[int] = []
   for number, line in enumerate(documents.read_lines(path), 1):
     pair = line.split()
     if len(pair) != 2:
       raise InputError(f'{path}, line {number}: got {len(pair)} words; expected a source word and its translation')
-    dictionary.setdefault(*pair)
+    if dictionary.setdefault(*pair) != pair[1]:
+      repeated.append(number)
+  if repeated:
+    note = f'{path}: got {len(repeated):,} words again with another translation (line {repeated[0]} is the first)'
+    warnings.warn(f'{note}; the first translation of each word is taken', InputWarning, stacklevel=2)
   return dictionary
 
 

@@ -80,7 +80,8 @@ def compute_probabilities(loaded: RestoredRun, corpus: corpora.Corpus, split: st
   predictions = compute_outputs(loaded.run, corpus, loaded.params, split)
   truth = predictions.get('truth', np.full(len(predictions['logits_BC']), -1))
   if (truth < 0).any():
-    raise InputError(f'split {split} has {(truth < 0).sum():,} rows without a label, so it cannot be measured')
+    lines = pipeline.unlabelled_rows(loaded.run.data, split)
+    raise InputError(f'split {split} has {(truth < 0).sum():,} rows without a label{lines}, so it cannot be measured')
   p_IC = softmax(predictions['logits_BC'])
   if not np.isfinite(p_IC).all():
     raise state.nonfinite_error(f'the probabilities of {loaded.workdir} on split {split} are', loaded.params)

@@ -319,7 +319,8 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
 @pytest.mark.parametrize('truth', [{}, {'truth': np.array([1, -1])}])
 def test_rows_without_a_label_are_not_measured(monkeypatch, truth):
   monkeypatch.setattr(classification, 'compute_outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
-  loaded = types.SimpleNamespace(run=None, params=None)
+  data = types.SimpleNamespace(dataset='embedded')
+  loaded = types.SimpleNamespace(run=types.SimpleNamespace(data=data), params=None)
   with pytest.raises(InputError, match=f'split test has {2 - len(truth)} rows without a label'):
     classification.compute_probabilities(loaded, None, 'test')
 

@@ -159,6 +159,9 @@ def test_attention_and_words_are_needed(tmp_path):
   (tmp_path / 'pairs').write_text('a b\nc\n')
   with pytest.raises(InputError, match='line 2: got 1 words'):
     translate.read_dictionary(str(tmp_path / 'pairs'))
+  (tmp_path / 'twice').write_text('a b\nc d\na b\na e\n')
+  with pytest.warns(InputWarning, match=r'twice: got 1 words again with another translation \(line 4 is the first\)'):
+    assert translate.read_dictionary(str(tmp_path / 'twice')) == {'a': 'b', 'c': 'd'}
 
 
 def test_sources_are_read_as_in_training():
