@@ -310,7 +310,7 @@ def load(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) 
   """
   check_type('source', source, (str, os.PathLike), 'a work directory, a folder or "hub:NAME"')
   check_type('which', which, (str, int), 'best, last, average or a step')
-  source = storage.check_path('source', source)
+  source = storage.check_path('source', source, hub=True)
   if not convert.is_importable(source):
     return _trained(restore.load(source, which, overrides))
   if which not in ('best', 'last'):

@@ -23,7 +23,8 @@ from lmx import host
 from lmx.errors import InputError, explain
 
 FILE, FOLDER = 'file', 'folder'
-_ADDRESS = re.compile(r'hub:|[A-Za-z][A-Za-z0-9+.-]+:/')  # of a model, or of a scheme without one of its slashes
+HUB = 'hub:'  # begins the name of published weights
+_ADDRESS = re.compile(rf'{HUB}|[A-Za-z][A-Za-z0-9+.-]+:/')  # of a model, or of a scheme without one of its slashes
 _SURROGATE = re.compile('[\ud800-\udfff]')  # of a byte that is not UTF-8
 _LONGEST_NAME = 255  # bytes of a file's name
 _LONGEST_PATH = 4095  # bytes of an absolute path
@@ -45,8 +46,8 @@ def path(field: str, value: str | os.PathLike[str], kind: str = '') -> epath.Pat
   return epath.Path(check_path(field, value, kind))
 
 
-def check_path(field: str, value: str | os.PathLike[str], kind: str = '') -> str:
-  """Return the text of what `path` returns."""
+def check_path(field: str, value: str | os.PathLike[str], kind: str = '', *, hub: bool = False) -> str:
+  """Return the text of what `path` returns; with `hub` also 'hub:NAME'."""
   value = os.fspath(value)
   if not value:
     raise InputError(f'{field}: got no path; expected one; name a {kind or "file or folder"}')
@@ -55,6 +56,8 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '') -> str
   scheme, separator, _ = value.partition('://')
   if separator:
     _check_bucket(field, value, scheme)
+    return value
+  if hub and value.startswith(HUB):
     return value
   if address := _ADDRESS.match(value):
     raise InputError(f'{field}: got {value}; expected a path or gs://BUCKET/PATH; write ./{address[0]}... for a folder')

@@ -100,6 +100,7 @@ def test_a_disk_is_used_as_it_is(tmp_path):
     ('', 'got no path; expected one'),
     ('file', 'got file, a file; expected a folder'),
     ('file/below', 'a part of it is a file'),
+    ('loop/x', 'cannot be read .Too many levels of symbolic links'),
     ('\ud800', 'expected a name in UTF-8'),
     ('\udcff/x', 'expected a name in UTF-8'),
     ('hub:', r'write ./hub:... for a folder'),
@@ -111,6 +112,7 @@ def test_a_disk_is_used_as_it_is(tmp_path):
 def test_paths_that_cannot_be_used_name_the_option(path, message, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'file').write_text('')
+  (tmp_path / 'loop').symlink_to('loop')
   with pytest.raises(InputError, match=f'^--workdir: .*{message}'):
     storage.path('--workdir', path, storage.FOLDER)
 
@@ -157,3 +159,7 @@ def test_parts_of_killed_processes_are_removed_by_the_next(tmp_path):
   with hf_folder.whole(tmp_path / 'out') as part:
     assert names(tmp_path) == {*stay, young, part.name} and part.name == f'out.part-{here}-{os.getpid()}'
   assert names(tmp_path) == {*stay, young, 'out'}
+
+
+def test_published_weights_are_named_where_they_are_read():
+  assert storage.check_path('--from', 'hub:gpt2', hub=True) == 'hub:gpt2'

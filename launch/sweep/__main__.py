@@ -138,7 +138,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   if bad:
     parser.error(f'--env={bad[0]}: expected NAME=VALUE')
   if storage.is_remote(args.workdir):
-    parser.error('--workdir must be on a disk; work directories of the runs may be on a bucket: --runs=gs://...')
+    raise InputError(
+      f'--workdir: got {args.workdir}; expected a folder on a disk; work directories of runs may be in a bucket, '
+      '--runs=gs://BUCKET/PATH'
+    )
   if args.where == 'local' and args.launch or args.where != 'local' and args.program:
     parser.error('--launch needs a launcher in --where, and --program needs --where=local')
   args.workdir = storage.check_path('--workdir', args.workdir, storage.FOLDER)

@@ -136,7 +136,7 @@ def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
       raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')
     else:
       is_there = args.where in wait.OWN_FILES  # where `~` is another home directory
-      data[name] = path if is_there else storage.check_path(f'--data={name}', path)
+      data[name] = path if is_there else storage.check_path(f'--data={name}', path, hub=True)
   if args.seeds is None:
     raise InputError('--seeds: expected a number of seeds; the tables of the decks are shown by --decks')
   roots = tuple(

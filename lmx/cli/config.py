@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx.config import deferred, fields, resolve
 
-  source, is_run = _source(args.file)
+  source, is_run = _source('FILE', args.file)
   config = resolve.resolve(source, args.overrides, saved=is_run)
   sections, values = fields.sections(config), resolve.flatten(config)
   known = [field.key for section in sections for field in section.fields]
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
       parts = [*known, *(section.name for section in sections)]
       raise InputError(f'KEY: got "{key}"; expected a key or section of {args.file}{nearest(key, parts)}')
   if args.diff:
-    differences(args.file, values, args.diff, resolve.flatten(_read(args.diff)), args.keys)
+    differences(args.file, values, args.diff, resolve.flatten(_read('--diff', args.diff)), args.keys)
     return 0
   notes = {} if is_run else deferred.notes(resolve.to_run(config), resolve.inherited(source, args.overrides))
   print(f'{args.file}: set a key by --config.KEY=VALUE')
@@ -51,19 +51,23 @@ def run(args: argparse.Namespace) -> int:
   return 0
 
 
-def _source(file: str) -> tuple[Mapping[str, Any], bool]:
+def _source(option: str, file: str) -> tuple[Mapping[str, Any], bool]:
   """Return the settings of an experiment file, a config.json or a work directory, and whether they are of a run."""
-  from lmx.config import resolve, run_files
+  from lmx.config import experiment, resolve, run_files
 
   is_run = os.path.isdir(storage.expand(file)) or storage.is_remote(file)
+  if is_run:
+    storage.check_path(option, file)
+  else:
+    experiment.split(file, option)
   return (run_files.read_config(file) if is_run else resolve.read(file)), is_run
 
 
-def _read(file: str) -> Any:
+def _read(option: str, file: str) -> Any:
   """Return the resolved config of `_source`."""
   from lmx.config import resolve
 
-  source, is_run = _source(file)
+  source, is_run = _source(option, file)
   return resolve.resolve(source, saved=is_run)
 
 

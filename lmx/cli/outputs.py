@@ -22,9 +22,15 @@ INPUTS = (
   'combine',
 )
 FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks')
-EITHER = ('input', 'source', 'workdirs')  # files or folders
 LISTS = ('input', 'similarity', 'combine', 'workdirs', 'ensemble', 'beside')  # of several paths with commas between
-WRITES_FOLDERS = (('predict', 'output'), ('context', 'output'), ('translate', 'plot'))
+EITHER = (  # options of commands that name a file or a folder
+  *(('predict', 'input'), ('import', 'source'), ('results', 'workdirs')),
+  *(('predict', 'output'), ('context', 'output'), ('translate', 'plot')),
+)
+HUB = (  # options of commands that name published weights too
+  ('import', 'source'),
+  *((command, 'workdir') for command in ('generate', 'translate', 'embed', 'predict')),
+)
 # Files and folders of a work directory that only training writes.
 RECORDS = (
   *('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'progress.json', 'results.json'),
@@ -61,17 +67,17 @@ def expand(args: argparse.Namespace, actions: Iterable[argparse.Action]) -> None
     if option not in (*OUTPUTS, *INPUTS, *FOLDERS) or value in (None, action.default) and not action.required:
       continue
     field = action.option_strings[0] if action.option_strings else str(action.metavar)
-    kind = _kind(args.command, option)
+    kind, hub = _kind(args.command, option), (args.command, option) in HUB
     if isinstance(value, list):
-      setattr(args, option, [storage.check_path(field, text, kind) for text in value])
+      setattr(args, option, [storage.check_path(field, text, kind, hub=hub) for text in value])
     elif isinstance(value, str):
       texts = value.split(',') if option in LISTS and value and not _exists(value) else [value]
-      setattr(args, option, ','.join(storage.check_path(field, text, kind) for text in texts))
+      setattr(args, option, ','.join(storage.check_path(field, text, kind, hub=hub) for text in texts))
 
 
 def _kind(command: str, option: str) -> str:
   """Return FILE or FOLDER if the path of an option must be one where it exists, else ''."""
-  if option in EITHER or (command, option) in WRITES_FOLDERS:
+  if (command, option) in EITHER:
     return ''
   return storage.FOLDER if option in FOLDERS else storage.FILE
 

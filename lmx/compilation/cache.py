@@ -24,7 +24,7 @@ import filelock
 
 from lmx import host, storage
 from lmx.data import cache
-from lmx.errors import InputWarning
+from lmx.errors import InputError, InputWarning
 
 VARIABLE = 'LMX_COMPILATION_CACHE'
 MAX_BYTES = 2**30  # of a folder; the programs that were not used for longest are removed beyond it
@@ -67,12 +67,10 @@ def prepare() -> str:
   given = os.environ.get(VARIABLE, '')
   if given == 'off':
     return ''
-  if storage.is_remote(given):
-    note = f'{VARIABLE}: got {given}; expected a folder of this machine or "off"; programs are not kept'
-    warnings.warn(note, InputWarning, stacklevel=2)
-    return ''
   try:
-    root = os.path.abspath(os.path.expanduser(given)) if given else os.path.join(cache.root(), 'compiled')
+    if not (folder := _folder(given)):
+      return ''
+    root = os.path.abspath(folder)
     directory = os.path.join(root, f'{_user()}-{fingerprint()}')
     os.makedirs(directory, mode=0o700, exist_ok=True)
     if not _is_private(directory):
@@ -85,6 +83,19 @@ def prepare() -> str:
   except (OSError, ValueError, RuntimeError):  # no home, a full disk, a file system without locks
     return ''
   return directory
+
+
+def _folder(given: str) -> str:
+  """Return the folder that LMX_COMPILATION_CACHE names, else the one of lmx; '' with a warning if it can be none."""
+  if not given:
+    return os.path.join(cache.root(), 'compiled')
+  try:
+    if storage.is_remote(given):
+      raise InputError(f'{VARIABLE}: got {given}; expected a folder of this machine or "off"')
+    return storage.check_path(VARIABLE, given, storage.FOLDER)
+  except InputError as error:
+    warnings.warn(f'{error}; programs are not kept', InputWarning, stacklevel=3)
+    return ''
 
 
 def fingerprint() -> str:

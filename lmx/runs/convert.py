@@ -96,7 +96,7 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
 
 def is_importable(source: Any) -> bool:
   """Return True for 'hub:NAME' and for published weights, False for a work directory and anything else."""
-  path = storage.check_path('source', source)
+  path = storage.check_path('source', source, hub=True)
   if path.startswith(hub.PREFIX):
     return True
   if not os.path.exists(path) or all(os.path.exists(os.path.join(path, name)) for name in ('config.json', 'data.json')):
@@ -143,7 +143,7 @@ def _put_on_device(params: dict[str, Any]) -> None:
 def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> Imported:
   """Read published weights for a work directory, and write nothing; see `import_run`."""
   workdir = storage.path('--workdir', workdir, storage.FOLDER)
-  source = storage.check_path('--from', source)
+  source = storage.check_path('--from', source, hub=True)
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
   directory = hub.download(source) if source.startswith(hub.PREFIX) else source

@@ -18,13 +18,13 @@ from typing import Any
 
 import yaml
 
-from lmx import documents, records
+from lmx import documents, records, storage
 from lmx.data import cache
 from lmx.errors import InputError
 from lmx.interop.huggingface import folder
 from lmx.reporting import run_log
 
-PREFIX = 'hub:'
+PREFIX = storage.HUB
 _SERVER, _BRANCH, _CARD = 'https://huggingface.co', 'main', 'README.md'
 _UNKNOWN = 'not in the model card'
 

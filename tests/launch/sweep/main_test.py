@@ -33,7 +33,7 @@ def test_bad_input_is_said_before_anything_runs(place, capsys, monkeypatch, more
   assert message in capsys.readouterr().err and not (place.dir / 'trials').exists()
 
 
-@pytest.mark.parametrize('more', [['--jobs=0'], ['--pruner=best'], ['--env=GPU'], ['--workdir=gs://bucket/x']])
+@pytest.mark.parametrize('more', [['--jobs=0'], ['--pruner=best'], ['--env=GPU']])
 def test_bad_arguments_exit_with_2(place, capsys, more):
   with pytest.raises(SystemExit) as error:
     place.run(SPACE, '--trials=1', *more)
@@ -51,6 +51,7 @@ def test_a_tilde_is_the_home_directory_of_this_machine(tmp_path, monkeypatch):
   [
     (['--workdir=~no_such_user/x'], '--workdir: got ~no_such_user/x; expected a user'),
     (['--workdir=a\0b'], '--workdir: got a zero byte'),
+    (['--workdir=gs://bucket/x'], '--workdir: got gs://bucket/x; expected a folder on a disk'),
     (['--workdir=x', '--where=gke', '--runs=~/runs'], '--runs: got ~/runs with --where=gke; expected no ~'),
     (['--workdir=x', '--runs=s3://b/x'], '--runs: got s3://b/x; expected a local path or gs://BUCKET/PATH'),
     (['--workdir=x', '--config=/'], '--config: got /, a folder; expected a file'),

@@ -1,0 +1,51 @@
+"""Every option of a launcher that is a path refuses what can be none, and makes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from launch.gke import __main__ as gke
+from launch.slurm import __main__ as slurm
+from launch.sweep import __main__ as sweep
+from launch.tables import __main__ as tables
+from launch.tpu_vm import __main__ as tpu_vm
+from tests import bad_paths
+
+TRAIN = ('--', 'train', '--config=a.py')
+TABLE = ('rnn_lm_ptb', '--dry_run')
+SEARCH = ('--config=experiments/rnn_lm/quickstart.py', '--trials=1', '--dry_run')
+OPTIONS = [  # launcher, option, other words, the wrong kind
+  (tables, '--runs', TABLE, 'file'),
+  (tables, '--data', TABLE, 'file'),
+  (tables, '--data=ptb', TABLE, ''),
+  (tables, '--output', ('rnn_lm_ptb', '--runs=folder', '--collect'), 'file'),
+  (tables, '--pages', (), 'file'),
+  (sweep, '--workdir', SEARCH, 'file'),
+  (sweep, '--runs', (*SEARCH, '--workdir=w', '--where=slurm'), 'file'),
+  (slurm, '--commands', (), 'folder'),
+  (slurm, '--logs', ('--dry_run', *TRAIN), 'file'),
+  (slurm, '--directory', ('--dry_run', *TRAIN), 'file'),
+  (slurm, '--python', ('--dry_run', *TRAIN), ''),
+  (slurm, '--wait', ('--dry_run', *TRAIN), 'folder'),
+  (gke, '--wait', ('--name=a', '--image=i', '--accelerator=v6e-4', *TRAIN), 'folder'),
+  (tpu_vm, '--wait', ('--dry_run', '--name=a', '--zone=z', '--accelerator=v6e-4', *TRAIN), 'folder'),
+]
+
+
+@pytest.mark.parametrize(
+  ('launcher', 'option', 'words', 'wrong'),
+  OPTIONS,
+  ids=[f'{one[0].__name__.split(".")[1]} {one[1]}' for one in OPTIONS],
+)
+def test_an_option_refuses_what_can_be_no_path(launcher, option, words, wrong, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  bad_paths.make(tmp_path)
+  for title, value in {**bad_paths.BAD, **({'other kind': wrong} if wrong else {})}.items():
+    if title == 'published weights' and option == '--data=ptb':
+      continue  # `--data=bert_base=hub:NAME` is right
+    if title == bad_paths.LATIN and option in ('--data=ptb', '--python', '--wait', '--commands'):
+      continue  # a file of this machine can have such a name
+    assert launcher.main([f'{option}={value}', *words]) == 2, title
+    message = capsys.readouterr().err
+    assert f'{option}: ' in message and message.count('\n') == 1, (title, message)
+  assert bad_paths.is_untouched(tmp_path)
