@@ -64,7 +64,7 @@ class Stream:
     if self.log is not None:
       self.log.check_folder()
     if self.error is None or not text.startswith('\r'):
-      self._attempt(lambda: self._inner.write(text))
+      self._attempt(lambda: self._encode(text))
     return len(text)
 
   def writelines(self, lines: Iterable[str]) -> None:
@@ -73,6 +73,14 @@ class Stream:
 
   def flush(self) -> None:
     self._attempt(lambda: self._inner.flush())
+
+  def _encode(self, text: str) -> None:
+    """Write a text; characters that the stream cannot encode are escaped."""
+    try:
+      self._inner.write(text)
+    except UnicodeEncodeError:
+      encoding = self._inner.encoding
+      self._inner.write(text.encode(encoding, 'backslashreplace').decode(encoding))
 
   def _attempt(self, action: Callable[[], Any]) -> None:
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -85,6 +86,14 @@ def test_a_short_output_that_is_lost_is_no_success():
       done = subprocess.run([*program, *words], stdout=stdout, stderr=subprocess.PIPE, env=environment, cwd=ROOT)
       assert done.returncode == code and message in done.stderr.decode(), (words, done)
       assert message or not done.stderr
+
+
+def test_a_character_that_cannot_be_encoded_is_escaped():
+  inner = io.TextIOWrapper(io.BytesIO(), encoding='ascii')
+  stream = console.Stream(inner, 'standard error')
+  stream.write('Stra\u00dfe \ud800\n')
+  stream.flush()
+  assert inner.buffer.getvalue() == b'Stra\\xdfe \\ud800\n' and stream.error is None
 
 
 @pytest.mark.parametrize(('command', 'code'), [('preflight', 0), ('list', console.UNREAD)])
