@@ -177,9 +177,12 @@ class Shared:
     if os.path.exists(self._path(ERROR)):
       raise InputError(documents.field(documents.read_json(self._path(ERROR)), 'message', str, self._path(ERROR)))
     if ended := [-code for code in codes if code is not None and code < 0]:
+      full = (
+        ', which the system sends when the memory is full; use fewer --processes' if signal.SIGKILL in ended else ''
+      )
       raise InputError(
-        f'a process that tokenises text was ended by {signal.Signals(ended[0]).name}, which the system sends when the '
-        'memory is full; run `lmx prepare` with fewer --processes, which continues where this one stopped'
+        f'a process that tokenises text was ended by {signal.Signals(ended[0]).name}{full}; `lmx prepare` continues '
+        'where this one stopped'
       )
     if any(codes):
       raise RuntimeError(f'processes that prepare text ended with exit codes {codes}; see their messages above')
