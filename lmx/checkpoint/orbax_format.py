@@ -300,8 +300,7 @@ class Writer:
       row |= {'dtype': read_as.name, 'checksum': checksum}
     document = _document(body | {'leaves': rows})
     self._path = path
-    if not is_remote(path) and not path.parent.exists():  # Orbax would create it
-      raise FileNotFoundError(errno.ENOENT, 'the directory was deleted', str(path.parent))
+    path.parent.mkdir(exist_ok=True)  # not its parents, which Orbax would create: a deleted work directory stays so
     state = ocp.args.PyTreeSave(nest(raw))
     if not self._copies:
       chunked = nest(dict.fromkeys(raw, ocp.SaveArgs(chunk_byte_size=_CHUNK)))

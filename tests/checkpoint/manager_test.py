@@ -312,6 +312,18 @@ def test_retention_at_a_start_waits_for_a_newer_one_where_some_are_damaged(tmp_p
     assert checkpoints.steps() == [3, 4]
 
 
+def test_a_deleted_directory_is_made_again_but_not_the_one_above_it(tmp_path):
+  with manager.Checkpoints(tmp_path / 'run' / 'checkpoints') as checkpoints:
+    checkpoints.save(1, {'x': jnp.ones(3)}, {}, block=True)
+    shutil.rmtree(tmp_path / 'run' / 'checkpoints')
+    checkpoints.save(2, {'x': jnp.ones(3)}, {}, block=True)
+    assert checkpoints.steps() == [2]
+    shutil.rmtree(tmp_path / 'run')
+    with pytest.raises(InputError, match='cannot write checkpoint .*No such file or directory'):
+      checkpoints.save(3, {'x': jnp.ones(3)}, {}, block=True)
+  assert not (tmp_path / 'run').exists()
+
+
 def test_damaged_ones_do_not_count_as_proven(tmp_path):
   save_steps(tmp_path, 1, 2)
   (tmp_path / 'step_000000002' / 'meta' / 'metadata').write_text('{}')

@@ -154,9 +154,7 @@ def test_a_killed_process_is_named_and_the_next_call_continues(during, tmp_path,
 
   with monkeypatch.context() as patch:
     patch.setattr(shared, '_processes', killed)
-    with pytest.raises(
-      InputError, match='ended by SIGKILL, .* memory is full; use fewer --processes; .* cont'
-    ):
+    with pytest.raises(InputError, match='ended by SIGKILL, .* memory is full; use fewer --processes; .* cont'):
       corpus.load(cfg, processes=2)
   alone = corpus.load(config(folder, tmp_path / 'alone'), processes=1)
   assert corpus.load(cfg, processes=2).hash == alone.hash
