@@ -46,11 +46,11 @@ class Sizes:
   remat: bool = False
 
   def __post_init__(self) -> None:
-    check_least('biLM', self, characters=1, cells=1, projection=1, layers=1, highways=0, cell_clip=0, proj_clip=0)
+    check_least('model', self, characters=1, cells=1, projection=1, layers=1, highways=0, cell_clip=0, proj_clip=0)
     check_range('model.dropout', self.dropout, 0, 1)
     check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
     if not self.filters or any(len(f) != 2 or min(f) < 1 for f in self.filters):
-      raise InputError(f'biLM.filters: got {self.filters}; expected (width in characters, number) pairs')
+      raise InputError(f'model.filters: got {self.filters}; expected (width in characters, number) pairs')
 
 
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
