@@ -199,7 +199,8 @@ def bleu_by_length(
     indices = np.flatnonzero(range_I == number).tolist()
     if len(indices):
       part = score([hypotheses[i] for i in indices], [references[i] for i in indices])
-      words = f'over {above}' if up_to is None else f'{above + 1} to {up_to}'
+      least = min(above + 1, *(source_lengths[i] for i in indices))  # 0 in the first range if a source has no words
+      words = f'over {above}' if up_to is None else f'{least} to {up_to}'
       row = {'words': words, 'unit': unit, 'above': above, 'up_to': up_to}
       scores.append({**row, 'sentences': len(indices), 'bleu': part.score})
   return scores

@@ -139,6 +139,10 @@ def test_bleu_by_length_is_the_bleu_of_each_part():
     for words, low, high, chosen in parts
   ]
   assert [part['above'] for part in translation.bleu_by_length(CATS, MATS, [25, 26], edges=(10, 20))] == [20]
+  assert [part['words'] for part in translation.bleu_by_length(CATS, MATS, [0, 26], edges=(10, 20))] == [
+    '0 to 10',
+    'over 20',
+  ]
   scored = translation.bleu_by_length(GERMAN, OTHERS, [1, 1, 1], (5,), score=translation.tokenised_bleu)
   assert scored[0]['bleu'] == pytest.approx(translation.tokenised_bleu(GERMAN, OTHERS).score)
 
