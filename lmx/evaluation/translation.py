@@ -213,8 +213,8 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
   """
   rows = {results['name']: results['bleu_by_length']}
   for workdir in workdirs:
-    path = storage.path('--beside', workdir, storage.FOLDER) / records.RESULTS
-    other = records.read_results_file(path, ('name', 'dataset', 'split'))
+    file = storage.path('--beside', workdir, storage.FOLDER) / records.RESULTS
+    other = records.read_results_file(file, ('name', 'dataset', 'split'))
     if 'bleu_by_length' not in other:
       raise InputError(f'{workdir}: its results have no BLEU by length; it was measured without evaluation.beam')
     if (other['dataset'], other['split']) != (results['dataset'], results['split']):

@@ -266,13 +266,13 @@ def test_figures_of_a_german_text_have_the_papers_scores():
 @pytest.mark.parametrize(
   ('override', 'sides', 'eos_id', 'message'),
   [
-    ('evaluation.alpha=100', ('a', 'b'), 0, 'beam alpha 100 is too large'),
+    ('evaluation.alpha=10', ('a', 'b'), 0, 'beam alpha 10 is too large'),
     ('evaluation.alpha=1', (), 0, 'has no pairs'),
     ('evaluation.alpha=1', ('a', 'b'), None, 'no end-of-text token'),
   ],
 )
 def test_what_cannot_be_translated_is_refused_without_translating(override, sides, eos_id, message):
-  run = resolve.to_run(resolve.load(BASE, [override, 'evaluation.penalty=power']), 300)
+  run = resolve.to_run(resolve.load(BASE, [override, 'evaluation.penalty=power', 'evaluation.max_length=10000']), 300)
   corpus = types.SimpleNamespace(manifest={'sides': sides}, tokenizer=types.SimpleNamespace(eos_id=eos_id))
   with pytest.raises(InputError, match=message):
     translation.check(run, corpus)
