@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lmx import objectives
+from lmx import inference, objectives
 from lmx.cli import main
 from lmx.config import resolve
 from lmx.data import pipeline
@@ -184,6 +184,8 @@ def test_a_table_whose_labels_are_in_another_column_is_named(classifier, tmp_pat
   found, err = said([f'--workdir={classifier}', f'--input={file}'], capsys)
   note = f'{file}: no column label, so nothing is measured; it has one, two, Label; did you mean "Label"?'
   assert len(found) == 1 and note in err
+  told = inference.load(classifier).predict([{'one': 'ba be', 'two': 'ba', 'Label': 'same'}]).notes
+  assert told == (note.replace(str(file), 'inputs'),)
   file.write_text('one,two\nba be,ba\n')
   assert 'no column' not in said([f'--workdir={classifier}', f'--input={file}'], capsys)[1]
 

@@ -82,9 +82,10 @@ def _read(loaded: RestoredRun, task: ModuleType, inputs: Any) -> Inputs:
       for number, one in enumerate(inputs, 1):
         file.write(json.dumps(_line(loaded, task, one, number)) + '\n')
     try:
-      return task.read_file(loaded, path, **({'strip': False} if task is classification else {}))
+      read = task.read_file(loaded, path, **({'strip': False} if task is classification else {}))
     except InputError as error:
       raise InputError(str(error).replace(path, 'inputs')) from None
+    return read._replace(notes=tuple(note.replace(path, 'inputs') for note in read.notes))
 
 
 def _line(loaded: RestoredRun, task: ModuleType, one: Any, number: int) -> Mapping[str, Any]:
