@@ -240,6 +240,10 @@ def test_tables_in_parquet(tmp_path):
   splits = prepare('table_files', tmp_path / 'in', split_fraction=0.0)
   assert [(text, label) for _, text, label in splits['train']] == [('a', 'no'), ('b', 'yes'), ('c', 'no')]
   assert [(text, label) for _, text, label in splits['test']] == [('d', '')]
+  twice = pa.Table.from_arrays([pa.array(['a']), pa.array(['b']), pa.array(['no'])], ['text', 'text', 'label'])
+  pq.write_table(twice, tmp_path / 'in/train.parquet')
+  with pytest.raises(InputError, match='train.parquet: two columns are named "text"; rename one'):
+    prepare('table_files', tmp_path / 'in', split_fraction=0.0)
   (tmp_path / 'in/train.parquet').write_bytes(b'PAR1')
   with pytest.raises(InputError, match='train.parquet: cannot be read as Parquet'):
     prepare('table_files', tmp_path / 'in', split_fraction=0.0)

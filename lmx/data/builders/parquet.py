@@ -16,9 +16,14 @@ def open_file(path: str) -> Any:
   from pyarrow import parquet
 
   try:
-    return parquet.ParquetFile(path)
+    source = parquet.ParquetFile(path)
   except (pa.ArrowException, OSError) as error:
     raise _damaged(path, error) from None
+  names = source.schema_arrow.names
+  if twice := [name for name in names if names.count(name) > 1]:
+    source.close()
+    raise InputError(f'{path}: two columns are named "{twice[0]}"; rename one')
+  return source
 
 
 def columns(source: Any) -> list[str]:
