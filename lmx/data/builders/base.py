@@ -78,7 +78,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
   def _generate_examples(self, split: str, paths: dict[str, str]) -> Iterator:
     counts: dict[str, int] = {}
     index = -1
-    for index, (name, text, label) in enumerate(self._read(split, paths)):
+    for index, (name, text, label) in enumerate(self.documents(split, paths)):
       if self.builder_config.check_sizes:
         for unit, size in self.sizes(text).items():
           counts[unit] = counts.get(unit, 0) + size
@@ -88,14 +88,6 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
       raise InputError(f'data set {self.name}, split {split}: got no examples{among}; expected at least one')
     for unit, size in self.EXPECTED.get(split, {}).items():
       self.check_size(split, unit, counts.get(unit, 0), size, paths)
-
-  def _read(self, split: str, paths: Any) -> Iterator[Document]:
-    """Yield the documents of a split. Raises InputError with the file or folder that cannot be read."""
-    try:
-      yield from self.documents(split, paths)
-    except OSError as error:
-      where = f'data set {self.name}, split {split}: {error.filename or ", ".join(_names(paths))}'
-      raise InputError(f'{where}: cannot be read ({error.strerror or error})') from None
 
   def check_size(self, split: str, unit: str, count: int, size: int, paths: dict[str, str]) -> None:
     """Raise InputError unless a split has the published size, if sizes are checked."""
