@@ -31,6 +31,9 @@ LONG = ('runs/reviews', 'optim.lr=3e-3', 'optim.lr=1e30', 'model.F=', 'JAX_PLATF
 @pytest.mark.parametrize('command, message', [p for p in PRINTED if not any(name in p[0] for name in LONG)])
 def test_a_mistake_gets_the_message_of_the_page(command, message, tmp_path, monkeypatch, capsys):
   (tmp_path / 'bad.csv').write_text('text,labell\na,b\n')
+  (tmp_path / 'data/two').mkdir(parents=True)
+  for name in ('train.txt', 'train.txt.gz'):
+    (tmp_path / 'data/two' / name).write_text('')
   (tmp_path / 'experiments').symlink_to(ROOT / 'experiments')
   monkeypatch.chdir(tmp_path)
   assert main.main(shlex.split(command)[1:]) == 2
