@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -200,14 +201,15 @@ def _check_versions(meeting: Meeting, setup: Setup, report: Callable[[str], None
 
 def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]) -> None:
   """Check that each process reads the files that all others write in the work directory."""
-  folder = storage.path('--workdir', setup.workdir, storage.FOLDER) / '.preflight'
+  folder = functools.partial(storage.path, '--workdir', f'{setup.workdir}/.preflight', storage.FOLDER)
   token = os.urandom(8).hex()
   advice = 'check the rights, the quota and that it is mounted'
 
   def write() -> Record:
+    storage.check_path('--workdir', setup.workdir, storage.FOLDER)
     try:
-      folder.mkdir(parents=True, exist_ok=True)
-      (folder / str(meeting.process)).write_text(token)
+      folder().mkdir(parents=True, exist_ok=True)
+      (folder() / str(meeting.process)).write_text(token)
     except Exception as error:  # a bucket's client library has errors of its own
       raise InputError(f'work directory {setup.workdir} cannot be written ({explain(error)}); {advice}') from None
     return {'token': token}
@@ -218,7 +220,7 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
     unseen = []
     for process, record in enumerate(tokens):
       try:
-        content = (folder / str(process)).read_text()
+        content = (folder() / str(process)).read_text()
       except Exception as error:
         content = str(error)
       if content != record['token']:
@@ -233,9 +235,9 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
   try:
     _exchange(meeting, read, setup.timeout)
     if meeting.process == 0:  # all have read all
-      folder.rmtree(missing_ok=True)
+      folder().rmtree(missing_ok=True)
   except OSError as error:
-    report(f'could not delete {folder} ({explain(error)}), which is no longer needed')
+    report(f'could not delete {folder()} ({explain(error)}), which is no longer needed')
   report(f'work directory {setup.workdir} is read and written by all')
 
 

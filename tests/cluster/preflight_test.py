@@ -114,11 +114,11 @@ def test_a_work_directory_of_its_own_is_named(hosts, tmp_path):
   assert 'host b (process 1): cannot read in work' in error and 'a bucket (gs://...)' in error
 
 
-def test_a_work_directory_that_cannot_be_written_is_named(hosts, tmp_path):
+def test_a_work_directory_that_cannot_be_one_is_named(hosts, tmp_path):
   (tmp_path / 'file').write_text('')
   hosts.given[1]['workdir'] = str(tmp_path / 'file')
   error = hosts.check()
-  assert f'host b (process 1): work directory {tmp_path}/file cannot be written' in error
+  assert f'host b (process 1): --workdir: got {tmp_path}/file, a file; expected a folder' in error
   assert 'host a' not in error
 
 
