@@ -118,11 +118,15 @@ def resume(experiment: str) -> Iterator[dict[str, Any]]:
     command = [sys.executable, '-m', 'lmx.cli.main', 'train', f'--config=experiments/{experiment}/quickstart.py:tiny']
     whole, killed = pathlib.Path(root, 'whole'), pathlib.Path(root, 'killed')
     start = lambda folder: subprocess.Popen(
-      [*command, *RESUMED, f'--workdir={folder}'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+      [*command, *RESUMED, f'--workdir={folder}'],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      encoding='utf-8',
+      errors='replace',
     )
     runs = [start(whole), start(killed)]
     log = killed / 'metrics.jsonl'
-    while runs[1].poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= KILL):
+    while runs[1].poll() is None and not (log.exists() and len(log.read_text(encoding='utf-8').splitlines()) >= KILL):
       time.sleep(0.02)
     row['killed'] = runs[1].poll() is None
     runs[1].send_signal(signal.SIGKILL)
@@ -140,14 +144,16 @@ def resume(experiment: str) -> Iterator[dict[str, Any]]:
 def write(path: str, rows: Iterator[dict[str, Any]]) -> None:
   """Append rows to a file of JSON lines, each at once."""
   for row in rows:
-    with open(path, 'a') as file:
+    with open(path, 'a', encoding='utf-8') as file:
       print(json.dumps(row), file=file, flush=True)
 
 
 def table(folder: str) -> list[str]:
   """Return the lines of one Markdown table of all results in a folder."""
   lines = ['| Part | Case | Result | Holds |', '|---|---|---|---|']
-  rows = [json.loads(line) for path in sorted(pathlib.Path(folder).glob('*.jsonl')) for line in path.open()]
+  rows = [
+    json.loads(line) for path in sorted(pathlib.Path(folder).glob('*.jsonl')) for line in path.open(encoding='utf-8')
+  ]
   for row in rows:
     result = f'{row["seconds"]:.0f} s'
     if 'deviation' in row:
@@ -155,7 +161,7 @@ def table(folder: str) -> list[str]:
     result = row['error'].strip().splitlines()[-1][:120] if 'error' in row else result
     lines.append(f'| {row["part"]} | {row["name"]} | {result} | {"yes" if row["holds"] else "no"} |')
   for path in sorted(pathlib.Path(folder).glob('step_*.json')):
-    (timed,) = json.loads(path.read_text())
+    (timed,) = json.loads(path.read_text(encoding='utf-8'))
     mfu = 'unknown' if timed['mfu'] is None else f'{timed["mfu"]:.3f}'
     result = f'{1000 * timed["step_seconds"]:.2f} ms, {timed["tokens_per_second"]:,.0f} tokens/s, MFU {mfu}'
     lines.append(f'| step | {path.stem.removeprefix("step_")} | {result} | |')

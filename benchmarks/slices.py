@@ -26,7 +26,7 @@ Row = dict[str, str]
 
 def rows() -> list[Row]:
   """Return the record."""
-  with RECORD.open(newline='') as file:
+  with RECORD.open(newline='', encoding='utf-8') as file:
     return list(csv.DictReader(file))
 
 
@@ -58,7 +58,7 @@ def compile_row(row: Row) -> Row:
     path = pathlib.Path(folder) / 'report.json'
     words = [sys.executable, '-m', 'lmx.cli.main', *command(row), f'--json={path}']
     subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return row | figures(json.loads(path.read_text()))
+    return row | figures(json.loads(path.read_text(encoding='utf-8')))
 
 
 def replace_table(text: str, header: str, lines: list[str]) -> str:
@@ -104,10 +104,10 @@ def docstring_lines(file: str) -> list[str]:
 def pages() -> dict[pathlib.Path, str]:
   """Return the text of every file that prints the record."""
   page = ROOT / 'docs/notes/slices.md'
-  texts = {page: replace_table(page.read_text(), TABLE, page_lines())}
+  texts = {page: replace_table(page.read_text(encoding='utf-8'), TABLE, page_lines())}
   for file in {config.split(':')[0] for row in rows() if (config := row['config']).endswith(',pod')}:
     path = ROOT / 'experiments' / file
-    texts[path] = replace_table(path.read_text(), DOCSTRING, docstring_lines(file))
+    texts[path] = replace_table(path.read_text(encoding='utf-8'), DOCSTRING, docstring_lines(file))
   return texts
 
 
@@ -118,12 +118,12 @@ def main(words: list[str]) -> None:
     if any(word in f'{row["config"]} {row["topology"]}' for word in words):
       record[i] = compile_row(row)
       print(','.join(record[i].values()), flush=True)
-      with RECORD.open('w', newline='') as file:
+      with RECORD.open('w', newline='', encoding='utf-8') as file:
         writer = csv.DictWriter(file, record[i].keys(), lineterminator='\n')
         writer.writeheader()
         writer.writerows(record)
   for path, text in pages().items():
-    path.write_text(text)
+    path.write_text(text, encoding='utf-8')
 
 
 if __name__ == '__main__':

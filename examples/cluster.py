@@ -20,7 +20,7 @@ if len(sys.argv) < 2:
   sys.exit(
     'usage: python examples/cluster.py RUN [FILE]; RUN is a work directory, a folder of transformers or hub:NAME'
   )
-lines = pathlib.Path(sys.argv[2]).read_text().splitlines() if len(sys.argv) > 2 else LINES
+lines = pathlib.Path(sys.argv[2]).read_text(encoding='utf-8').splitlines() if len(sys.argv) > 2 else LINES
 run = lmx.load(sys.argv[1])
 
 # Each line is the mean of its tokens' vectors in the middle layer, at length 1 around the mean of all lines.

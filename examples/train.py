@@ -16,7 +16,7 @@ code = train.train(config, workdir)  # the same call resumes what was stopped
 if code:
   sys.exit(code)
 
-results = json.loads((workdir / 'results.json').read_text())
+results = json.loads((workdir / 'results.json').read_text(encoding='utf-8'))
 print(f'perplexity per word {results["perplexity_per_word"]:.1f} on {results["tokens_counted"]:,} words')
 print(f'a 5-gram has {results["baselines"]["kneser_ney"]["perplexity_per_word"]:.1f}')
 

@@ -105,7 +105,7 @@ class _Process:
   def _pid(self) -> int:
     """Return the id of the process that holds the lock."""
     for _ in range(50):
-      text = (self.folder / '.job').read_text().strip()
+      text = (self.folder / '.job').read_text(encoding='utf-8').strip()
       if text:
         return int(text)
       time.sleep(0.1)  # it has just started

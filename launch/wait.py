@@ -80,7 +80,7 @@ class Record:
     """Add to what is fields, and write the file."""
     self.fields |= more
     part = self.path.with_name(self.path.name + '.part')
-    part.write_text(json.dumps(self.fields) + '\n')
+    part.write_text(json.dumps(self.fields) + '\n', encoding='utf-8')
     os.replace(part, self.path)
 
   def remove(self) -> None:

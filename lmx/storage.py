@@ -65,7 +65,7 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '', *, hub
   if value.startswith('~') and expanded == value:
     raise InputError(f'{field}: got {value}; expected a user of this machine after ~; write ./{value} for a folder')
   if kind == FOLDER and _SURROGATE.search(expanded):  # libraries that write in it take names in UTF-8 only
-    raise InputError(f'{field}: got {value!r}; expected a name in UTF-8; rename the folder')
+    raise InputError(f'{field}: got {value!r}; expected a name in UTF-8; rename it, or set PYTHONUTF8=1')
   try:
     _check_length(field, expanded)
     is_folder = stat.S_ISDIR(os.stat(expanded).st_mode)

@@ -109,6 +109,33 @@ def test_paths_of_etils_are_made_by_one_checked_function():
   assert makers <= {'lmx/storage.py', 'lmx/checkpoint/orbax_format.py'}  # the latter has an empty one
 
 
+def has_locale_encoding(call: ast.Call) -> bool:
+  """Return whether a call opens, reads or writes text in the encoding of the locale."""
+  function, given = call.func, {keyword.arg: keyword.value for keyword in call.keywords}
+  title = getattr(function, 'attr', getattr(function, 'id', ''))
+  owner = getattr(getattr(function, 'value', None), 'id', '')
+  if 'encoding' in given or owner in ('run_log', 'archive', 'zstd', 'os', 'tarfile', 'zipfile', 'Image'):
+    return False
+  if title in ('run', 'Popen', 'check_output') and 'text' in given:
+    return True
+  if title in ('read_text', 'write_text'):
+    return len(call.args) < (2 if title == 'write_text' else 1)
+  at = int(isinstance(function, ast.Name) or owner in ('gzip', 'bz2', 'lzma'))
+  mode = given.get('mode') or next(
+    iter(call.args[at:]), ast.Constant('rb' if owner in ('gzip', 'bz2', 'lzma') else 'r')
+  )
+  return title == 'open' and isinstance(mode, ast.Constant) and 'b' not in str(mode.value)
+
+
+def test_text_is_utf_8_in_every_locale():
+  for source, expected in (("open('x')", True), ("open('x', 'rb')", False), ("x.open('a')", True)):
+    assert has_locale_encoding(ast.parse(source, mode='eval').body) == expected
+  for path in CODE:
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+      if isinstance(node, ast.Call) and has_locale_encoding(node):
+        raise AssertionError(f"{name(path)}, line {node.lineno}: give encoding='utf-8'")
+
+
 def test_no_paths_of_one_machine():
   pattern = re.compile(r'(?<![\w.])/(home|root|Users|work|mnt|opt|private)/\w+')
   for path in project_files():

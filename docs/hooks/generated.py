@@ -39,7 +39,7 @@ def on_files(files: Any, config: Any) -> Any:
   from mkdocs.structure.files import File
 
   for page, path in COPIES.items():
-    files.append(File.generated(config, page, content=(ROOT / path).read_text()))
+    files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding='utf-8')))
   for page, (title, folder, text) in API.items():
     files.append(File.generated(config, page, content=api_page(title, folder, text)))
   return files
@@ -188,7 +188,7 @@ def _modules(folder: pathlib.Path) -> list[str]:
 
 
 def _is_empty(path: pathlib.Path) -> bool:
-  nodes = ast.parse(path.read_text()).body
+  nodes = ast.parse(path.read_text(encoding='utf-8')).body
   return not any(isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != '_' for node in nodes)
 
 
@@ -210,7 +210,7 @@ def data_sets() -> str:
   for name in sorted(RULES):
     path = folder / name.partition('/')[0]
     source = next(iter(path.glob('*_builder.py')), None)
-    text = ast.get_docstring(ast.parse(source.read_text())) if source else None
+    text = ast.get_docstring(ast.parse(source.read_text(encoding='utf-8'))) if source else None
     if text:
       rows.append(f'| `{name}` | {_cell(text.partition(chr(10) * 2)[0])} |')
   return '\n'.join(rows)

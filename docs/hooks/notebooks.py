@@ -27,7 +27,7 @@ def on_files(files: Any, config: Any) -> Any:
   from mkdocs.structure.files import File
 
   for path in sorted((ROOT / 'notebooks').glob('*.ipynb')):
-    notebook = execute(path) if os.environ.get(EXECUTE) else json.loads(path.read_text())
+    notebook = execute(path) if os.environ.get(EXECUTE) else json.loads(path.read_text(encoding='utf-8'))
     text, pictures = page(path.stem, notebook)
     files.append(File.generated(config, f'notebooks/{path.stem}.md', content=text))
     for name, content in pictures.items():

@@ -93,11 +93,11 @@ class Task:
 
   def _write_code(self, path: pathlib.Path, code: int) -> None:
     """Write the exit code: of several processes' the one that no restart fixes, else any that is not 0."""
-    before = int(path.read_text()) if path.exists() else 0
+    before = int(path.read_text(encoding='utf-8')) if path.exists() else 0
     if before and (not code or command.is_restartable(code)):
       return
     part = path.with_name(f'{path.name}.{os.environ["SLURM_PROCID"]}')
-    part.write_text(f'{code}\n')
+    part.write_text(f'{code}\n', encoding='utf-8')
     os.replace(part, path)
 
 
@@ -108,7 +108,11 @@ def cluster(env: Any, per_gpu: bool) -> dict[str, str]:
   if per_gpu:
     return {'LMX_COORDINATOR': 'auto'}
   listing = subprocess.run(
-    ['scontrol', 'show', 'hostnames', env['SLURM_JOB_NODELIST']], capture_output=True, text=True, check=True
+    ['scontrol', 'show', 'hostnames', env['SLURM_JOB_NODELIST']],
+    capture_output=True,
+    encoding='utf-8',
+    errors='replace',
+    check=True,
   )
   hosts = listing.stdout.split()
   return {

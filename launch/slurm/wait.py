@@ -74,7 +74,7 @@ class Waiter:
     stopped, code_file = fields.get('stopped'), pathlib.Path(fields['kept'])
     # A job that the user cancelled is not restarted, although lmx has saved.
     if code_file.exists() and (stopped or state != 'CANCELLED'):
-      return int(code_file.read_text())
+      return int(code_file.read_text(encoding='utf-8'))
     if self._before != (state or 'gone'):  # it may be about to be requeued, or the file to appear
       self._before = state or 'gone'
       return None

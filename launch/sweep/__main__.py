@@ -61,7 +61,9 @@ def check_config(config: str, overrides: Sequence[str], search: study.Search) ->
     'try: resolve.load(sys.argv[1], sys.argv[2:])\n'
     'except errors.InputError as error: sys.exit(str(error))'
   )
-  done = subprocess.run([sys.executable, '-c', code, config, *overrides, *first], capture_output=True, text=True)
+  done = subprocess.run(
+    [sys.executable, '-c', code, config, *overrides, *first], capture_output=True, encoding='utf-8', errors='replace'
+  )
   if done.returncode:
     raise InputError(done.stderr.strip())
 
@@ -73,7 +75,9 @@ def check_launch(args: argparse.Namespace, plan: trial.Plan) -> None:
   named = [name for name in jobs.SECRETS if {f'--secret={name}', name} & set(tried[: tried.index('--')])]
   if named:
     raise InputError(f'--launch: got {named[0]}, a secret of the sweep; expected none of these')
-  done = subprocess.run(tried, capture_output=True, text=True, env=jobs.environment(), check=False)
+  done = subprocess.run(
+    tried, capture_output=True, encoding='utf-8', errors='replace', env=jobs.environment(), check=False
+  )
   if done.returncode:
     raise InputError(f'--launch: {done.stderr.strip()}')
 

@@ -140,4 +140,6 @@ def progress(folder: Any) -> str:
 def log_tail(folder: pathlib.Path, lines: int = 20, most: int = 2000) -> str:
   """Return the end of a run's log."""
   path = folder / jobs.LOG
-  return '\n'.join(path.read_text(errors='replace').splitlines()[-lines:])[-most:] if path.exists() else ''
+  return (
+    '\n'.join(path.read_text(errors='replace', encoding='utf-8').splitlines()[-lines:])[-most:] if path.exists() else ''
+  )

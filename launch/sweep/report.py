@@ -129,7 +129,7 @@ def _escape(cell: str) -> str:
 
 def _replace(path: pathlib.Path, text: str) -> None:
   part = path.with_name(path.name + '.part')
-  part.write_text(text)
+  part.write_text(text, encoding='utf-8')
   os.replace(part, path)
 
 

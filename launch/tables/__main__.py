@@ -234,8 +234,8 @@ def render(
   drawn = report.has_picture(table, results)
   with writing(f'--output={folder}'):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f'{name}.md').write_text(text)
-    (folder / f'{name}.html').write_text(report.html_page(name, table, results, plan))
+    (folder / f'{name}.md').write_text(text, encoding='utf-8')
+    (folder / f'{name}.html').write_text(report.html_page(name, table, results, plan), encoding='utf-8')
     if drawn:
       report.draw(folder / f'{name}.png', table, results)
   print(text.partition(report.MEASURED_HOW)[0].rstrip())

@@ -150,7 +150,7 @@ def _parameters(run: Run, runs: Mapping[str, Run], settings: Mapping[str, Any]) 
 
 @functools.cache
 def _counts() -> dict[str, Any]:
-  return json.loads((plans.ROOT / 'lmx/models/parameters.json').read_text())
+  return json.loads((plans.ROOT / 'lmx/models/parameters.json').read_text(encoding='utf-8'))
 
 
 def here() -> str:

@@ -140,7 +140,7 @@ class Runner:
     words = [*self._program, *command.words]
     log.parent.mkdir(parents=True, exist_ok=True)
     command.proof.parent.mkdir(parents=True, exist_ok=True)
-    with log.open('a') as output:
+    with log.open('a', encoding='utf-8', errors='backslashreplace') as output:
       output.write(f'\n$ lmx {redact(shlex.join(command.words))}\n')
       output.flush()
       with self._lock:
@@ -186,7 +186,7 @@ def _pin(pid: int, slot: int, jobs: int) -> None:
 
 def _describe_failure(task: Task, command: plans.Command, code: int) -> str:
   """Return the last line of a failed command, and the path of its log."""
-  lines = [line for line in task.log.read_text(errors='replace').splitlines() if line.strip()]
+  lines = [line for line in task.log.read_text(errors='replace', encoding='utf-8').splitlines() if line.strip()]
   ending = f'exit code {code}' if code else f'left no {command.proof.name}'
   return f'failed ({ending}): {lines[-1].split(chr(13))[-1][:200]}; see {task.log}'
 
@@ -226,5 +226,5 @@ def submit(todo: Sequence[Task], where: str, options: str, notify: Callable[[str
       if not code:
         before[command.proof.name] = {'where': where, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}
         record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps(before, indent=1) + '\n')
+        record.write_text(json.dumps(before, indent=1) + '\n', encoding='utf-8')
   return 1 if failed else 0

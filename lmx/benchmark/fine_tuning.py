@@ -99,9 +99,9 @@ def write_model(folder: pathlib.Path) -> None:
   words = made_up_text.words(SIZES['vocab_size'] - len(_SPECIAL)).tolist()
   config = {**SIZES, 'model_type': 'bert', 'architectures': ['BertModel'], 'hidden_act': 'gelu', 'pad_token_id': 0}
   settings = {'tokenizer_class': 'BertTokenizer', 'do_lower_case': True, 'model_max_length': 512}
-  (folder / 'config.json').write_text(json.dumps(config))
-  (folder / 'tokenizer_config.json').write_text(json.dumps(settings))
-  (folder / 'vocab.txt').write_text('\n'.join([*_SPECIAL, *words]) + '\n')
+  (folder / 'config.json').write_text(json.dumps(config), encoding='utf-8')
+  (folder / 'tokenizer_config.json').write_text(json.dumps(settings), encoding='utf-8')
+  (folder / 'vocab.txt').write_text('\n'.join([*_SPECIAL, *words]) + '\n', encoding='utf-8')
   save_file(_weights(), folder / 'model.safetensors', {'format': 'pt'})
 
 
@@ -150,4 +150,4 @@ def write_data(folder: pathlib.Path, rows: int) -> None:
   for name, count in (('train', rows), ('valid', EVALUATED), ('test', EVALUATED)):
     lines: list[Any] = ['sentence1\tsentence2\tlabel']
     lines += [f'{text()}\t{text()}\t{("different", "equal")[i % 2]}' for i in range(count)]
-    (folder / f'{name}.tsv').write_text('\n'.join(lines) + '\n')
+    (folder / f'{name}.tsv').write_text('\n'.join(lines) + '\n', encoding='utf-8')

@@ -89,7 +89,7 @@ class Peer:
     command = [python, script(name)]
     try:
       self._process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding='utf-8', errors='replace', env=environment()
       )
     except OSError as error:
       raise _cannot_run(python, error) from None

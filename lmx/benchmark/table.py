@@ -122,12 +122,14 @@ def measure_all(names: Iterable[str], words: Sequence[str]) -> list[row.Row]:
       print(f'[{i + 1} of {len(names)}] {name}', flush=True)
       start = time.perf_counter()
       command = [sys.executable, '-m', 'lmx', 'bench', f'--preset={name}', f'--json={file}', *words]
-      done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+      done = subprocess.run(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding='utf-8', errors='replace', check=False
+      )
       if done.returncode or not file.exists():
         error = done.stderr.strip() or f'status {done.returncode}'
         new: list[row.Row] = [{'name': name, 'error': error[-2000:]}]
       else:
-        new = json.loads(file.read_text())
+        new = json.loads(file.read_text(encoding='utf-8'))
         file.unlink()
       for one in new:
         print(f'  {row.line(one)}', flush=True)

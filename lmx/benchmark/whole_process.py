@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -44,7 +45,8 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     InputError: it cannot be run, or its status is not 0; with the end of its output.
   """
   peak = 0
-  with tempfile.TemporaryFile('w+') as out, tempfile.TemporaryFile('w+') as log:
+  output = functools.partial(tempfile.TemporaryFile, 'w+', encoding='utf-8', errors='replace')
+  with output() as out, output() as log:
     start = time.perf_counter()
     try:
       process = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL, env=environment)
@@ -90,7 +92,7 @@ def family(process: int) -> Iterator[int]:
   yield process
   try:
     lists = list(pathlib.Path(f'/proc/{process}/task').glob('*/children'))
-    children = [int(child) for file in lists for child in file.read_text().split()]
+    children = [int(child) for file in lists for child in file.read_text(encoding='utf-8').split()]
   except OSError:  # it has ended
     return
   for child in children:
@@ -102,7 +104,7 @@ def _proportional(process: int) -> int | None:
   if not os.path.exists(f'/proc/{process}/smaps_rollup'):
     return None
   try:
-    lines = pathlib.Path(f'/proc/{process}/smaps_rollup').read_text().splitlines()
+    lines = pathlib.Path(f'/proc/{process}/smaps_rollup').read_text(encoding='utf-8').splitlines()
   except OSError:  # it has ended
     return None
   return next((1024 * int(line.split()[1]) for line in lines if line.startswith('Pss:')), None)

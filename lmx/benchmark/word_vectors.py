@@ -137,5 +137,5 @@ def _write(folder: pathlib.Path) -> pathlib.Path:
   """Write the text and, since lmx wants them, a line for each of the other splits."""
   source = made_up_text.lines(TYPES, LINE)
   for name, count in (('valid', 1), ('test', 1), ('train', WORDS // LINE)):
-    (folder / f'{name}.txt').write_text('\n'.join(itertools.islice(source, count)) + '\n')
+    (folder / f'{name}.txt').write_text('\n'.join(itertools.islice(source, count)) + '\n', encoding='utf-8')
   return folder / 'train.txt'

@@ -159,7 +159,7 @@ def read_document(path: epath.Path) -> dict[str, Any]:
     InputError: the folder is named after another step, so it was renamed or copied.
   """
   try:
-    document = json.loads((path / 'meta' / 'metadata').read_text())
+    document = json.loads((path / 'meta' / 'metadata').read_text(encoding='utf-8'))
     body, digest = document['body'], document['sha256']
     text = json.dumps(body, sort_keys=True)
   except _UNREADABLE as e:
@@ -243,7 +243,7 @@ def check_files(path: epath.Path) -> None:
   if is_remote(path):
     return
   try:
-    saved = json.loads((path / _FILES).read_text())
+    saved = json.loads((path / _FILES).read_text(encoding='utf-8'))
     actual = _file_sums(path)
     if saved.keys() - actual.keys():
       raise Damaged(f'missing {min(saved.keys() - actual.keys())}')
@@ -322,7 +322,7 @@ class Writer:
     part = next(iter(_parts(self._path)), None)
     if part is None:
       raise FileNotFoundError(errno.ENOENT, 'deleted while it was written', str(self._path))
-    (part / _FILES).write_text(json.dumps(_file_sums(part)))
+    (part / _FILES).write_text(json.dumps(_file_sums(part)), encoding='utf-8')
 
 
 def remove_partial(path: epath.Path) -> None:

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(option: str, path: str, text: str) -> None:
   try:
-    pathlib.Path(path).write_text(text)
+    pathlib.Path(path).write_text(text, encoding='utf-8')
   except OSError as error:
     raise InputError(f'{option}: cannot write {path}: {explain(error)}') from None
 

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
   print('\n'.join(report.lines(result)))
   for path, content in ((args.json, json.dumps(result, indent=1)), (args.hlo, text)):
     if path:
-      pathlib.Path(path).write_text(content)
+      pathlib.Path(path).write_text(content, encoding='utf-8')
   return 0 if result.get('fits', True) else 2
 
 

@@ -34,10 +34,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _models() -> None:
-  known = json.loads(PARAMETERS.read_text())
+  known = json.loads(PARAMETERS.read_text(encoding='utf-8'))
   print('models')
   for path in model_files():
-    name, tree = path.stem, ast.parse(path.read_text())
+    name, tree = path.stem, ast.parse(path.read_text(encoding='utf-8'))
     record = known.get(name, {})
     if record.get('digest') != digest(tree):
       record = count(name, tree)
@@ -83,7 +83,7 @@ def count(name: str, tree: ast.Module) -> dict[str, Any]:
 
 def count_all() -> dict[str, Any]:
   """Return the content of the file."""
-  return {path.stem: count(path.stem, ast.parse(path.read_text())) for path in model_files()}
+  return {path.stem: count(path.stem, ast.parse(path.read_text(encoding='utf-8'))) for path in model_files()}
 
 
 def _experiments() -> None:
@@ -100,7 +100,7 @@ def experiments(function: str = 'get_config') -> list[tuple[str, str]]:
   """Return (path in the repository, first sentence of its docstring) of every experiment that has `function`."""
   paths_and_summaries = []
   for file in sorted((ROOT / 'experiments').glob('*/*.py')):
-    tree = ast.parse(file.read_text())
+    tree = ast.parse(file.read_text(encoding='utf-8'))
     # Modules shared by experiments have no get_config and cannot be trained.
     if any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
       paths_and_summaries.append((file.relative_to(ROOT).as_posix(), summary(ast.get_docstring(tree))))
@@ -114,4 +114,4 @@ def summary(docstring: str | None) -> str:
 
 
 if __name__ == '__main__':
-  PARAMETERS.write_text(json.dumps(count_all(), indent=1) + '\n')
+  PARAMETERS.write_text(json.dumps(count_all(), indent=1) + '\n', encoding='utf-8')

@@ -73,7 +73,7 @@ def _write(path: Any, text: str) -> None:
   content = text.encode(errors='replace').decode()  # a path may have bytes that are no UTF-8
   if storage.is_remote(path):
     with writing(str(path)):
-      path.write_text(content)
+      path.write_text(content, encoding='utf-8')
   else:
     run_log.write_text(str(path), content)
 

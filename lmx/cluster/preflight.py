@@ -209,7 +209,7 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
     storage.check_path('--workdir', setup.workdir, storage.FOLDER)
     try:
       folder().mkdir(parents=True, exist_ok=True)
-      (folder() / str(meeting.process)).write_text(token)
+      (folder() / str(meeting.process)).write_text(token, encoding='utf-8')
     except Exception as error:  # a bucket's client library has errors of its own
       raise InputError(f'work directory {setup.workdir} cannot be written ({explain(error)}); {advice}') from None
     return {'token': token}
@@ -220,7 +220,7 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
     unseen = []
     for process, record in enumerate(tokens):
       try:
-        content = (folder() / str(process)).read_text()
+        content = (folder() / str(process)).read_text(encoding='utf-8')
       except Exception as error:
         content = str(error)
       if content != record['token']:

@@ -37,7 +37,8 @@ def text(command: Sequence[str]) -> str:
       env=environment,
       stdout=subprocess.DEVNULL,
       stderr=subprocess.PIPE,
-      text=True,
+      encoding='utf-8',
+      errors='replace',
       start_new_session=True,
     )
     try:
@@ -48,7 +49,7 @@ def text(command: Sequence[str]) -> str:
     errors = child.communicate()[1]
     if path is None:
       raise InputError(errors.strip().removeprefix('lmx: ') or f'the compilation ended with code {child.returncode}')
-    return path.read_text()
+    return path.read_text(encoding='utf-8')
 
 
 def _wait(child: subprocess.Popen[str], folder: str) -> Path | None:

@@ -74,7 +74,7 @@ def write(workdir: Any, config: Mapping[str, Any], at: Any = None, *, only_exist
   if found:
     where = os.fspath(workdir if at is None else at)
     content = {'workdir': where if storage.is_remote(where) else os.path.abspath(where), 'paths': found}
-    (workdir / PATHS).write_text(json.dumps(content, indent=1) + '\n')
+    (workdir / PATHS).write_text(json.dumps(content, indent=1) + '\n', encoding='utf-8')
 
 
 def _values(config: Mapping[str, Any]) -> dict[str, str]:

@@ -58,11 +58,11 @@ def write(
     _CONFIG: json.dumps(redact(config), indent=1) + '\n',
     _DATA: json.dumps(data, indent=1, sort_keys=True) + '\n',
   }
-  (workdir / _DATA).write_text(texts[_DATA])
+  (workdir / _DATA).write_text(texts[_DATA], encoding='utf-8')
   storage.write_directory(workdir / 'tokenizer', tokenizer.save)
   paths.write(workdir, config, at)
   _write_checksums(workdir, {name: text.encode() for name, text in texts.items()})
-  (workdir / f'{_CONFIG}.part').write_text(texts[_CONFIG])
+  (workdir / f'{_CONFIG}.part').write_text(texts[_CONFIG], encoding='utf-8')
   (workdir / f'{_CONFIG}.part').rename(workdir / _CONFIG)
 
 
@@ -82,7 +82,7 @@ def add_missing(workdir: Any) -> bool:
 def _write_checksums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None:
   contents = {**contents, _TOKENIZER: (workdir / _TOKENIZER).read_bytes()}
   sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-  (workdir / f'{_SUMS}.part').write_text(json.dumps(sums, indent=1) + '\n')
+  (workdir / f'{_SUMS}.part').write_text(json.dumps(sums, indent=1) + '\n', encoding='utf-8')
   (workdir / f'{_SUMS}.part').replace(workdir / _SUMS)
 
 

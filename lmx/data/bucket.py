@@ -58,7 +58,7 @@ def download(folder: epath.Path, directory: str) -> None:
   for file in folder.iterdir():
     if not file.name.endswith('.tokens'):
       copy(file, path(directory) / file.name)
-  pathlib.Path(directory, TOKENS_AT).write_text(os.fspath(folder))
+  pathlib.Path(directory, TOKENS_AT).write_text(os.fspath(folder), encoding='utf-8')
 
 
 def remove(folder: epath.Path) -> None:

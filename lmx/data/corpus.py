@@ -293,7 +293,7 @@ def _open(directory: str) -> Corpus:
     token_file.check(os.path.join(directory, name), entries[name])
   tokenizer = build.load(directory)
   note = pathlib.Path(directory, bucket.TOKENS_AT)
-  at = note.read_text() if note.exists() else ''
+  at = note.read_text(encoding='utf-8') if note.exists() else ''
   splits = {}
   for name, record in manifest['splits'].items():
     stem, ids = os.path.join(directory, name), f'{name}.tokens'

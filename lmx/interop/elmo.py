@@ -78,7 +78,7 @@ def write(directory: Any, cfg: Any, params: Params, words: Sequence[str], letter
   tensors = huggingface.to_hf('elmo', cfg, params)
 
   with whole(directory) as part:
-    (part / OPTIONS).write_text(json.dumps(_options(cfg, letters), indent=1) + '\n')
+    (part / OPTIONS).write_text(json.dumps(_options(cfg, letters), indent=1) + '\n', encoding='utf-8')
     if not any(word.split() != [word] for word in words):
       (part / WORDS).write_text(''.join(f'{word}\n' for word in [*_SPECIAL, *words]), 'utf-8')
     with h5py.File(part / WEIGHTS, 'w') as file:

@@ -219,7 +219,9 @@ def _prefix(directory: pathlib.Path) -> pathlib.Path:
   if len(prefixes) == 1:
     return prefixes[0]
   last = directory / 'checkpoint'
-  named = re.search(r'^model_checkpoint_path: "(.*)"', last.read_text() if last.exists() else '', re.MULTILINE)
+  named = re.search(
+    r'^model_checkpoint_path: "(.*)"', last.read_text(encoding='utf-8') if last.exists() else '', re.MULTILINE
+  )
   if named and directory / pathlib.Path(named.group(1)).name in prefixes:
     return directory / pathlib.Path(named.group(1)).name
   content = (

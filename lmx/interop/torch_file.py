@@ -82,7 +82,9 @@ def _index(path: pathlib.Path, index: pathlib.Path) -> dict[str, Any]:
   files = [os.fspath(file) for file in (_PROGRAM, path.resolve(), index)]
   command = [sys.executable, '-I', *files, str(memory), str(seconds)]
   try:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, env={}, check=False)
+    done = subprocess.run(
+      command, capture_output=True, encoding='utf-8', errors='replace', timeout=_SECONDS, env={}, check=False
+    )
   except subprocess.TimeoutExpired:
     raise InputError(f'{path}: not read: it takes longer than {_SECONDS} seconds') from None
   if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL) if hasattr(signal, 'SIGXCPU') else False:
@@ -94,7 +96,7 @@ def _index(path: pathlib.Path, index: pathlib.Path) -> dict[str, Any]:
     lines = done.stderr.strip().splitlines() or ['the process that reads it was stopped']
     raise InputError(f'{path}: not read, and nothing of it was run: {lines[-1]}')
   try:
-    return json.loads(index.read_text())
+    return json.loads(index.read_text(encoding='utf-8'))
   except (RecursionError, ValueError) as error:
     raise InputError(f'{path}: not read: its structure is damaged ({type(error).__name__})') from None
 

@@ -415,7 +415,7 @@ def main(path: str, index: str, memory: str, seconds: str) -> None:
   read = read_truncated_zip if truncated else read_zip if zipfile.is_zipfile(path) else read_pickle
   root, storages = read(path)
   nodes, top = encode(root)
-  with open(index, 'w') as file:
+  with open(index, 'w', encoding='utf-8') as file:
     json.dump({'root': top, 'nodes': nodes, 'storages': storages, 'truncated': truncated}, file)
 
 

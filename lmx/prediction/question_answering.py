@@ -291,6 +291,6 @@ def write_files(workdir: Any, answers: Sequence[Answer]) -> None:
     files['null_odds.json'] = {one.id: one.null_odds for one in answers}
   try:
     for name, content in files.items():
-      (workdir / name).write_text(_json(content))
+      (workdir / name).write_text(_json(content), encoding='utf-8')
   except OSError as error:
     raise InputError(f'{workdir} cannot be written: {explain(error)}') from None

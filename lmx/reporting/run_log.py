@@ -66,7 +66,7 @@ def commit() -> str:
     return ''
   words = ['git', '-C', str(root), 'describe', '--always', '--dirty', '--exclude=*']
   try:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(words, capture_output=True, encoding='utf-8', errors='replace', check=False, timeout=20)
   except (OSError, subprocess.TimeoutExpired):
     return ''
   return done.stdout.strip() if done.returncode == 0 else ''
@@ -195,7 +195,7 @@ class Logger:
     self.workdir.mkdir(parents=True, exist_ok=True)
     with writing(str(self.workdir / records.METRICS)):
       self._earlier_seconds = self._drop_later_records()
-      self._file = (self.workdir / records.METRICS).open('a')
+      self._file = (self.workdir / records.METRICS).open('a', encoding='utf-8')
     _replace(self.workdir / records.PROGRESS, json.dumps({'steps': total_steps}) + '\n')
     self._board = tensorboard.Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
     terminal = waiting.is_terminal() if terminal is None else terminal

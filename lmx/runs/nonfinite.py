@@ -22,7 +22,7 @@ def record(workdir: epath.Path, update: int, metrics: Mapping[str, Any], batch: 
     'batch_indices': index_B[index_B >= 0].tolist(),
   }
   if jax.process_index() == 0:
-    with (workdir / 'nonfinite.jsonl').open('a') as file:
+    with (workdir / 'nonfinite.jsonl').open('a', encoding='utf-8') as file:
       file.write(json.dumps({k: v if np.all(np.isfinite(v)) else str(v) for k, v in values.items()}) + '\n')
   return (
     f'update {update}: loss {values["loss"]}, gradient norm {values["grad_norm"]}, '

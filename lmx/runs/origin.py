@@ -34,7 +34,7 @@ def write(workdir: Any, sources: Sequence[Any]) -> None:
   (path / _ORIGIN).unlink(missing_ok=True)
   if sources:
     runs = [{'workdir': str(source), 'identity': identify(source)} for source in sources]
-    (path / _ORIGIN).write_text(json.dumps({'runs': runs}, indent=1) + '\n')
+    (path / _ORIGIN).write_text(json.dumps({'runs': runs}, indent=1) + '\n', encoding='utf-8')
 
 
 def changed(workdir: Any, sources: Sequence[Any]) -> list[str]:

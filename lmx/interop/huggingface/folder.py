@@ -293,7 +293,7 @@ def write(
       settings |= layout.write(part, tokenizer, evaluation, settings)
     else:
       settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens)
-    (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
+    (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
     shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors makes it readable by its owner only
   return sorted(path.name for path in pathlib.Path(directory).iterdir())
@@ -346,7 +346,7 @@ def _write_tokenizer(
   """Write the tokenizer's files; return the ids of its special tokens for config.json."""
   kind = tokenizer['kind']
   if kind == 'words' and (words := word_vocabulary.write(directory, tokenizer)):
-    (directory / 'tokenizer_config.json').write_text(json.dumps(words, indent=2) + '\n')
+    (directory / 'tokenizer_config.json').write_text(json.dumps(words, indent=2) + '\n', encoding='utf-8')
     return {'eos_token_id': tokenizer['tokens'].index('<eos>')} if '<eos>' in tokenizer['tokens'] else {}
   if kind not in _FAST:
     return {}
@@ -377,7 +377,7 @@ def _write_tokenizer(
     settings |= {'additional_special_tokens': list(special_tokens)} | ({} if ids else {'pad_token': special_tokens[0]})
     ids = ids or {'pad': special_tokens[0]}  # no row ends with it, so transformers finds the last token of each row
   model.save(str(directory / 'tokenizer.json'))
-  (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
+  (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
   absent = {f'{name}_token_id': None for name in ('bos', 'eos', 'pad')} if kind == 'unigram' else {}
   return absent | {f'{name}_token_id': model.token_to_id(token) for name, token in ids.items()}
 

@@ -158,7 +158,7 @@ def _write_tokenizer(directory: pathlib.Path, tokenizer: Mapping[str, Any]) -> l
     'do_lower_case': tokenizer.get('lower_case', False),
     'clean_up_tokenization_spaces': tokenizer.get('clean_up', False),
   }
-  (directory / 'tokenizer_config.json').write_text(json.dumps(options, indent=2) + '\n')
+  (directory / 'tokenizer_config.json').write_text(json.dumps(options, indent=2) + '\n', encoding='utf-8')
   return vocabularies
 
 

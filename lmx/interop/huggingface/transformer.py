@@ -185,13 +185,13 @@ def write(
     (directory / name).write_bytes(base64.b64decode(model))
   vocabularies = tokenizer['vocabularies']
   for name, vocabulary in zip(_VOCABULARIES, vocabularies, strict=False):
-    (directory / name).write_text(json.dumps(vocabulary, indent=2) + '\n')
+    (directory / name).write_text(json.dumps(vocabulary, indent=2) + '\n', encoding='utf-8')
   options = {
     'tokenizer_class': 'MarianTokenizer',
     'clean_up_tokenization_spaces': tokenizer['clean_up'],
     'separate_vocabs': len(vocabularies) > 1,
   }
-  (directory / 'tokenizer_config.json').write_text(json.dumps(options, indent=2) + '\n')
+  (directory / 'tokenizer_config.json').write_text(json.dumps(options, indent=2) + '\n', encoding='utf-8')
   end, pad = (vocabularies[-1][token] for token in (_END, '<pad>'))
   return write_search(directory, evaluation, end, tokenizer['start_id'], pad)
 
@@ -199,7 +199,7 @@ def write(
 def write_search(directory: pathlib.Path, evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
   """Write generation_config.json; return the ids of config.json."""
   options = generation.config(evaluation, end, start, pad)
-  (directory / generation.FILE).write_text(json.dumps(options, indent=2) + '\n')
+  (directory / generation.FILE).write_text(json.dumps(options, indent=2) + '\n', encoding='utf-8')
   return {
     'pad_token_id': pad,
     'eos_token_id': end,

@@ -160,11 +160,16 @@ def test_a_row_for_real(tmp_path, monkeypatch, root):
   assert main(['quickstart', f'--runs={tmp_path}', '--collect', '--rows=word2vec']) == 2
 
 
+# A locale of ASCII only, where Python's own replacement of it is off.
+ASCII = {'LC_ALL': 'C', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0', 'PYTHONIOENCODING': 'ascii'}
+
+
 def test_a_table_whose_output_is_gone_is_completed(tmp_path, program, unread, root):
   code = 'import sys; from launch import local; from launch.tables import report, __main__; from tests.launch.tables '
   code += 'import runs; local.PROGRAM = runs.STAND_IN; report.draw = lambda *_: None; sys.exit(__main__.main())'
   words = [sys.executable, '-c', code, 'rnn_lm_ptb', f'--runs={tmp_path}', SMALL, '--seeds=1']
-  assert subprocess.run(words, cwd=root, stdout=unread, stderr=unread).returncode == 0
+  environment = {**os.environ, **ASCII}
+  assert subprocess.run(words, cwd=root, stdout=unread, stderr=unread, env=environment).returncode == 0
   folder = tmp_path / 'tables'
   assert '115.6' in (folder / 'rnn_lm_ptb.md').read_text() and len(program()) == 2
   assert 'rnn_lm_ptb.md, .html' in (folder / 'rnn_lm_ptb.log').read_text()
