@@ -9,11 +9,13 @@ import contextlib
 import difflib
 import errno
 import numbers
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 _LONGEST = 5_000  # maximum characters of a message
 _SHOWN = 60  # maximum characters of a value in a message
+_NUMBER = re.compile(r'\[Errno -?\d+\] ?')  # of an OSError, in the text of other errors
 _DISK = {  # error number -> how to fix it
   errno.ENOSPC: 'free some space, or use another disk',
   errno.EDQUOT: 'free some space, or ask for a larger quota',
@@ -131,7 +133,7 @@ def explain(error: BaseException) -> str:
   cause = getattr(error, 'reason', None)  # of urllib
   if isinstance(cause, OSError):
     return explain(cause)
-  return str(getattr(error, 'strerror', None) or error) or type(error).__name__
+  return getattr(error, 'strerror', None) or _NUMBER.sub('', str(error)) or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -64,6 +64,8 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '', *, hub
   expanded = expand(value)
   if value.startswith('~') and expanded == value:
     raise InputError(f'{field}: got {value}; expected a user of this machine after ~; write ./{value} for a folder')
+  if kind == FOLDER and '**' in expanded:
+    raise InputError(f'{field}: got {value}; expected a name without **, which Orbax takes for a pattern; rename it')
   if kind == FOLDER and _SURROGATE.search(expanded):  # libraries that write in it take names in UTF-8 only
     raise InputError(f'{field}: got {value!r}; expected a name in UTF-8; rename it, or set PYTHONUTF8=1')
   try:

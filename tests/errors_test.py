@@ -16,6 +16,7 @@ from lmx.errors import InputError, explain, writing
     (OSError('truncated'), 'truncated'),
     (ValueError('embedded null byte'), 'embedded null byte'),
     (EOFError(), 'EOFError'),
+    (RuntimeError('[Errno -2] Name or service not known'), 'Name or service not known'),
     (urllib.error.URLError(OSError(101, 'Network is unreachable')), 'Network is unreachable'),
     (TypeError("'int' object is not subscriptable"), 'the content has another structure (TypeError)'),
     (KeyError('tokens'), 'the content has another structure (KeyError)'),

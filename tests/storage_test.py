@@ -103,6 +103,7 @@ def test_a_disk_is_used_as_it_is(tmp_path):
     ('loop/x', 'cannot be read .Too many levels of symbolic links'),
     ('\ud800', 'expected a name in UTF-8'),
     ('\udcff/x', 'expected a name in UTF-8'),
+    ('**', r'expected a name without \*\*'),
     ('hub:', r'write ./hub:... for a folder'),
     ('hub:a/b', r'write ./hub:... for a folder'),
     ('gs:/b/x', r'expected a path or gs://BUCKET/PATH'),

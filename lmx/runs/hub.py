@@ -20,7 +20,7 @@ import yaml
 
 from lmx import documents, records, storage
 from lmx.data import cache
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 from lmx.interop.huggingface import folder
 from lmx.reporting import run_log
 
@@ -112,4 +112,4 @@ def licence(card: pathlib.Path) -> str:
 
 
 def _short(error: BaseException) -> str:
-  return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+  return next((line.strip() for line in explain(error).splitlines() if line.strip()), type(error).__name__)
