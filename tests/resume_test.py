@@ -194,7 +194,7 @@ def test_sigterm_saves_and_exits_with_75_and_the_run_goes_on(root, tmp_path):
   _, step = params(tmp_path / 'run')
   assert 3 <= step < 40
   assert f'stopped after update {step} of 40 and saved; `lmx train --config=experiments/rnn_lm/' in output
-  assert output.rstrip().endswith('--config.evaluation.average=4` continues')
+  assert output.rstrip().endswith('--config.evaluation.average=4` resumes')
   finish(start(root, 'rnn_lm', tmp_path / 'run', *more))
   finish(start(root, 'rnn_lm', tmp_path / 'whole', *more))
   jax.tree.map(np.testing.assert_array_equal, params(tmp_path / 'whole')[0], params(tmp_path / 'run')[0])
