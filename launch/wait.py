@@ -123,6 +123,7 @@ def open_record(path: pathlib.Path, required: Mapping[str, type], seconds: float
     InputError: another process holds it for longer than `seconds`, it cannot be created, or it is damaged.
   """
   path = pathlib.Path(storage.check_path('--wait', path, storage.FILE))
+  documents.check_regular(path)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = jobs.lock(path.with_name(path.name + '.lock'), seconds)

@@ -167,6 +167,7 @@ def _forms(word: str) -> tuple[str, str, str]:
 def _files(path: str, field: str) -> tuple[str, str]:
   """Return (file of the vectors, file of their words; '' if they are in the same one)."""
   given = os.path.expanduser(path)
+  documents.check_regular(given)
   if os.path.isfile(given):
     folder, name = os.path.split(given)
     beside = [os.path.join(folder, 'words.lst'), os.path.join(folder, os.pardir, 'hash', 'words.lst')]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -219,3 +220,10 @@ def test_without_the_file_the_data_are_read_with_a_warning(text):
 def test_what_has_no_vectors(options, message, text):
   with pytest.raises(InputError, match=message):
     config(text, **options)
+
+
+def test_vectors_of_a_device_or_a_pipe_are_refused(tmp_path):
+  os.mkfifo(tmp_path / 'pipe')
+  for path, kind in (('/dev/zero', 'a device'), (str(tmp_path / 'pipe'), 'a pipe')):
+    with pytest.raises(InputError, match=f'^{path}: got {kind}; expected a file'):
+      vectors._files(path, '--vectors')

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+
 import pytest
 
 from launch.gke import __main__ as gke
@@ -9,6 +12,8 @@ from launch.slurm import __main__ as slurm
 from launch.sweep import __main__ as sweep
 from launch.tables import __main__ as tables
 from launch.tpu_vm import __main__ as tpu_vm
+from launch.wait import open_record
+from lmx.errors import InputError
 from tests import bad_paths
 
 TRAIN = ('--', 'train', '--config=a.py')
@@ -49,3 +54,9 @@ def test_an_option_refuses_what_can_be_no_path(launcher, option, words, wrong, t
     message = capsys.readouterr().err
     assert f'{option}: ' in message and message.count('\n') == 1, (title, message)
   assert bad_paths.is_untouched(tmp_path)
+
+
+def test_a_device_is_no_record():
+  with pytest.raises(InputError, match='^/dev/zero: got a device; expected a file'):
+    open_record(pathlib.Path('/dev/zero'), {}).__enter__()
+  assert not os.path.exists('/dev/zero.lock')
