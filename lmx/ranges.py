@@ -78,6 +78,7 @@ class Limits:
 
 
 SIGNED = Limits(-math.inf)
+FACTOR = Limits(high=1e6)  # of a rate or a decay, and Adagrad's initial sum; larger ones train nothing, or diverge
 
 
 @dataclasses.dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Config:
   eps: Annotated[float, ranges.Limits(0, 1)] = 0.0
   eps_form: str = 'corrected'
   decay_form: str = 'scheduled'
-  accumulator: float = 0.1
+  accumulator: Annotated[float, ranges.FACTOR] = 0.1
   momentum: float = 0.0
   rms_decay: float = 0.95  # arXiv 1308.0850, equation 42; arXiv 1212.5701, table 1
   nesterov: bool = False

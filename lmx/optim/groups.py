@@ -27,7 +27,7 @@ from lmx.errors import InputError
 from lmx.types import Params
 
 Group = Annotated[
-  tuple[Annotated[str, ranges.Regex()], float, float],
+  tuple[Annotated[str, ranges.Regex()], Annotated[float, ranges.FACTOR], Annotated[float, ranges.FACTOR]],
   ranges.Record(('regex', 'learning-rate factor', 'weight-decay factor')),
 ]
 FORMS = ('by_depth', 'by_depth_of_biases', 'as_paper', 'as_released')  # of layer-wise decay

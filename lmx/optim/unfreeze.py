@@ -26,7 +26,12 @@ from lmx.types import Array, Params
 
 # Groups trained (0: all; -n: the n-th from the top alone), epochs (0: to the end), factor of lr, cut_fraction.
 Stage = Annotated[
-  tuple[Annotated[int, ranges.SIGNED], float, float, Annotated[float, ranges.Limits(0, 1, is_open=True)]],
+  tuple[
+    Annotated[int, ranges.SIGNED],
+    float,
+    Annotated[float, ranges.FACTOR],
+    Annotated[float, ranges.Limits(0, 1, is_open=True)],
+  ],
   ranges.Record(('groups', 'epochs', 'learning-rate factor', 'cut_fraction')),
 ]
 Trained = Callable[[Array], Array]  # number of the update -> number of groups that it trains, or -n of a stage
