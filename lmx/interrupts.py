@@ -48,13 +48,14 @@ class Stop:
     if jax.process_count() > 1:
       self._before = {number: signal.signal(number, _pass_on) for number in signals.heeded(signal.SIGHUP)}
       return self
-    start_up = getattr(signal.getsignal(signal.SIGTERM), '__self__', None)
+    owners = [getattr(signal.getsignal(number), '__self__', None) for number in (*signals.TERMINATE, signal.SIGINT)]
     heeded = signals.heeded(*signals.TERMINATE, signal.SIGINT)
     self._before = {number: signal.signal(number, self._handle) for number in heeded}
     if self._describe_checkpoint is not None:
       self._wakeups = signals.Wakeups(self._received)
-    if isinstance(start_up, signals.StartUp):
-      self._signal = self._signal or start_up.hand_over()
+    for start_up in owners:
+      if isinstance(start_up, signals.StartUp):
+        self._signal = self._signal or start_up.hand_over()
     return self
 
   def __exit__(self, *_: Any) -> None:

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 PREEMPTED = 75  # exit code: stopped by SIGTERM or SIGHUP; start the same command again
@@ -62,25 +62,27 @@ class Wakeups:
 
 
 class StartUp:
-  """Context of a training command, in which SIGTERM and SIGHUP end its process with code 75 outside of `Stop`.
+  """Context of a command, in which its signals end the process outside of `Stop`: Ctrl-C with code 130, others with 75.
 
-  The first raises Stopped. The process exits at the second, and if the first is without effect after some seconds, as
-  during a compilation.
+  The first raises KeyboardInterrupt or Stopped. The process exits at the second, and if the first is without effect
+  after some seconds: during a compilation, or because a callback of a library has lost the exception.
   """
 
-  def __init__(self, seconds: float = 10.0):
+  def __init__(self, numbers: Iterable[int] = (*TERMINATE, signal.SIGINT), seconds: float = 10.0):
     """Create the handler; entering the context installs it.
 
     Args:
+      numbers: signals to handle; a command that is no training leaves SIGTERM and SIGHUP as they are.
       seconds: time after the first signal at which the process exits.
     """
+    self._numbers = heeded(*numbers)
     self._signal, self._before = 0, dict[int, Any]()
     self._timer = threading.Timer(seconds, self._exit)
     self._timer.daemon = True
 
   def __enter__(self) -> StartUp:
     if in_main_thread():
-      self._before = {number: signal.signal(number, self._handle) for number in heeded(*TERMINATE)}
+      self._before = {number: signal.signal(number, self._handle) for number in self._numbers}
       self._wakeups = Wakeups(self._received)
     return self
 
@@ -90,30 +92,37 @@ class StartUp:
     self._timer.cancel()
     for number, handler in self._before.items():
       signal.signal(number, handler)
-    if self._signal and error is not None and not isinstance(error, Stopped):
-      raise Stopped from error  # a library has made its own error of it
+    if self._signal and error is not None and not isinstance(error, (Stopped, KeyboardInterrupt)):
+      raise self._exception() from error  # a library has made its own error of it
+
+  def _exception(self) -> BaseException:
+    return KeyboardInterrupt() if self._signal == signal.SIGINT else Stopped()
 
   def _handle(self, number: int, frame: Any) -> None:
+    self._signal = number
     while frame is not None:
       if frame.f_code.co_filename.startswith('<frozen importlib'):
         self._exit()  # modules in C show a traceback of an exception while they are imported, or lose it
       frame = frame.f_back
-    self._signal = number
-    raise Stopped
+    raise self._exception()
 
   def _received(self, number: int) -> None:
-    if number not in TERMINATE:
+    if number not in self._numbers:
       return
     if self._timer.ident is not None:
       self._exit()
+    self._signal = self._signal or number
     self._timer.start()
 
   def _exit(self) -> None:
+    if self._signal == signal.SIGINT:
+      tell('\nlmx: interrupted')
+      os._exit(INTERRUPTED)
     tell(f'\nlmx: {STOPPED}')
     os._exit(PREEMPTED)
 
   def hand_over(self) -> int:
-    """Return the signal whose Stopped was lost, because a callback raised it, 0 without one; `Stop` now handles it."""
+    """Return the signal whose exception a callback has lost, 0 without one; `Stop` now handles it."""
     self._timer.cancel()
     number, self._signal = self._signal, 0
     return number

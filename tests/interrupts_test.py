@@ -26,7 +26,7 @@ with eval(sys.argv[1]):
     try:
       print('ready', flush=True)
       libc.pthread_mutex_lock(mutex)
-    except signals.Stopped:  # raised before the call
+    except (signals.Stopped, KeyboardInterrupt):  # raised before the call
       pass
 """
 
@@ -98,15 +98,18 @@ def test_an_ignored_signal_stays_ignored(number):
     signal.signal(number, before)
 
 
-def test_a_signal_before_the_training_ends_a_process_that_runs_no_handler():
+@pytest.mark.parametrize(
+  ('number', 'code', 'message'), [(signal.SIGTERM, 75, signals.STOPPED), (signal.SIGINT, 130, 'interrupted')]
+)
+def test_a_signal_before_the_training_ends_a_process_that_runs_no_handler(number, code, message):
   process = blocked('signals.StartUp(seconds=0.1)')
   try:
     assert process.stdout.readline() == 'ready\n'
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, text = process.communicate(timeout=30)
   finally:
     process.kill()
-  assert process.returncode == 75 and text.endswith(f'lmx: {signals.STOPPED}\n')
+  assert process.returncode == code and text.endswith(f'lmx: {message}\n')
 
 
 def test_a_second_signal_before_the_training_ends_the_process_at_once(monkeypatch):
@@ -118,22 +121,24 @@ def test_a_second_signal_before_the_training_ends_the_process_at_once(monkeypatc
       start_up._received(signal.SIGTERM)
 
 
-def test_a_signal_before_the_training_raises():
-  before = signal.getsignal(signal.SIGTERM)
-  with pytest.raises(signals.Stopped), signals.StartUp():
+@pytest.mark.parametrize(('number', 'error'), [(signal.SIGTERM, signals.Stopped), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_before_the_training_raises(number, error):
+  before = signal.getsignal(number)
+  with pytest.raises(error), signals.StartUp():
     try:
-      os.kill(os.getpid(), signal.SIGTERM)
-    except signals.Stopped as stopped:
+      os.kill(os.getpid(), number)
+    except error as stopped:
       raise ImportError('of a library') from stopped
-  assert signal.getsignal(signal.SIGTERM) is before and signal.set_wakeup_fd(-1) == -1
+  assert signal.getsignal(number) is before and signal.set_wakeup_fd(-1) == -1
 
 
-def test_a_signal_that_a_callback_has_lost_is_handled_by_the_training():
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_that_a_callback_has_lost_is_handled_by_the_training(number, code):
   with signals.StartUp():
-    with contextlib.suppress(signals.Stopped):
-      os.kill(os.getpid(), signal.SIGTERM)
+    with contextlib.suppress(signals.Stopped, KeyboardInterrupt):
+      os.kill(os.getpid(), number)
     with interrupts.Stop(lambda: '') as told:
-      assert told.requested(1) and told.code == 75
+      assert told.requested(1) and told.code == code
 
 
 def test_a_training_that_is_starting_ends_with_75(tmp_path):

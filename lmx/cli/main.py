@@ -14,6 +14,7 @@ import importlib
 import keyword
 import os
 import re
+import signal
 import sys
 import traceback
 import warnings
@@ -78,10 +79,10 @@ def main(argv: list[str] | None = None) -> int:
     argv: arguments; None for those of this process, which then is lmx's own, so that its memory may be tuned.
   """
   words = sys.argv[1:] if argv is None else argv
-  trains = argv is None and words[:1] in (['train'], ['pipeline'])
+  numbers = (*signals.TERMINATE, signal.SIGINT) if words[:1] in (['train'], ['pipeline']) else (signal.SIGINT,)
   with console.Console(own_process=argv is None) as streams:
     try:
-      with signals.StartUp() if trains else contextlib.nullcontext():
+      with signals.StartUp(numbers) if argv is None else contextlib.nullcontext():
         return _run(words, streams, own_process=argv is None)
     except signals.Stopped:
       print(f'lmx: {signals.STOPPED}', file=sys.stderr)
