@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import shutil
+import signal
 import stat
 import sys
 import tempfile
@@ -26,6 +27,10 @@ if '--xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', '
   flags = ' --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0'
   flags += ' --xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters --xla_cpu_parallel_codegen_split_count=1'
   os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + flags
+
+# Under nohup, and in the background of a script, these are ignored, also by the commands that tests start.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tracing makes many objects of short life, few of them in cycles: collecting every 700 takes a sixth of its time.
 gc.set_threshold(100_000, 50, 50)

@@ -59,7 +59,7 @@ def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_h
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGHUP, 75), (signal.SIGINT, 130)])
 def test_the_first_signal_asks_and_decides_the_exit_code(number, code, request):
   before = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-  request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, before)))  # nohup ignores SIGHUP
+  request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, before)))
   with interrupts.Stop(lambda: '') as told:
     assert not told.requested(1)
     os.kill(os.getpid(), number)

@@ -38,13 +38,24 @@ def found(paths_of, root):
     ('corpus.train.txt.gz', 'train'),
     ('books.train', 'train'),
     ('testset.txt', 'test'),
+    ('wiki.test.raw.txt', 'test'),
+    ('news.2017.dev.en.txt', 'valid'),
     ('Acid Test Results.txt', ''),
     ('electronics.csv', ''),
     ('latest.txt', ''),
   ],
 )
-def test_a_split_is_a_word_at_an_end_of_the_name(name, split):
+def test_a_split_is_a_word_at_an_end_of_the_name_or_between_dots(name, split):
   assert split_files.named_split(f'test/{name}') == split
+
+
+def test_one_name_with_the_endings_of_splits_is_a_file_of_each(tmp_path):
+  write(tmp_path, 'x.train', 'x.dev', 'x.test')
+  paths_of = files.find_texts(str(tmp_path))
+  assert found(paths_of, tmp_path) == {'train': ['x.train'], 'valid': ['x.dev'], 'test': ['x.test']}
+  write(tmp_path, 'x.train.gz')
+  with pytest.raises(InputError, match='x.train.gz: got x.train in the same folder'):
+    files.find_texts(str(tmp_path))
 
 
 def test_folders_named_as_splits_give_the_split_of_their_files(tmp_path):

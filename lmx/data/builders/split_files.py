@@ -1,8 +1,9 @@
 """The user's own files and their splits: one function decides it for texts, tables, translations and questions.
 
-A file belongs to the split that its name has as a word, first (`test_2016.txt`) or last (`corpus.train.txt`,
-`reviews-dev.csv`, `x.test`), or to that of its folder (`train/a.txt`). Without a file for training, files of other
-names are training data. Hidden files and those about the data (README) are not. No TFDS is imported here.
+A file belongs to the split that its name has as a word, first (`test_2016.txt`), last (`corpus.train.txt`,
+`reviews-dev.csv`, `x.test`) or between dots (`wiki.test.raw.txt`), or to that of its folder (`train/a.txt`). Without a
+file for training, files of other names are training data. Hidden files and those about the data (README) are not. No
+TFDS is imported here.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def find_splits(
     if not os.path.isfile(part):
       _check_splits(found)
       found, more = _select(found)
-      check_stems([file.path for file in found], endings, apart=apart)
+      for split in dict.fromkeys(file.split for file in found):  # x.train and x.dev are different data
+        check_stems([file.path for file in found if file.split == split], endings, apart=apart)
       _check_shards([file.path for file in found])
       others = [*others, *more]
     passed += [path for path in others if os.path.abspath(path) not in named]
@@ -291,7 +293,11 @@ def named_split(path: str) -> str:
     if re.match(rf'(?:{words})(?![^\W\d_])', name):
       return split
   ends = {split: rf'.*[._-](?:{words})(?:\.[^.]*)?' for split, words in _WORDS.items()}
-  return next((split for split, words in ends.items() if re.fullmatch(words, name, re.DOTALL)), '')
+  between = {split: rf'.*\.(?:{words})\..*' for split, words in _WORDS.items()}
+  for patterns in (ends, between):
+    if found := next((split for split, words in patterns.items() if re.fullmatch(words, name, re.DOTALL)), ''):
+      return found
+  return ''
 
 
 def _split_folder(path: str) -> str:
