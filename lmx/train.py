@@ -103,7 +103,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   ):
     session.restore(checkpoints, 'last')
     checkpoints.prune()
-    if session.done and (missing := restore.missing_note(workdir, 'last', session.done, '')):
+    if missing := restore.missing_note(workdir, 'last', session.done, ''):
       notes.insert(0, missing)
     notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
     with (
@@ -215,6 +215,7 @@ class Session:
     self.state, self.model_state = self.engine.from_global(state, model_state, self.batches.padded_rows)
     if layouts['saved'] != self.layout:
       self.state = self.engine.convert(layouts['saved'].converter(self.layout), self.state)
+    restore.check_own(self.workdir, self.done, meta)
     self.progress = Progress.from_dict(meta['progress'])
 
   def initialize(self) -> list[str]:
@@ -258,6 +259,7 @@ class Session:
     logger.mirror.send()
     meta = {
       'progress': dataclasses.asdict(self.progress),
+      'run': run_files.read_run_id(self.workdir),
       'config_hash': self.config_hash,
       'data_hash': self.corpus.hash,
       'versions': run_log.versions(),

@@ -175,6 +175,18 @@ def test_a_missing_newest_checkpoint_is_named_by_what_reads_an_older_one(run, fi
   assert message in capsys.readouterr().err and last_params(finished)[1] == 8
 
 
+def test_a_checkpoint_of_another_run_is_refused(run, finished):
+  other = json.loads((finished / 'checksums.json').read_text()) | {'run': 'another'}
+  (finished / 'checksums.json').write_text(json.dumps(other))
+  with pytest.raises(InputError, match='step 8 is a checkpoint of another run .run: got .*; expected another'):
+    restore.load(finished, 'last')
+  with pytest.raises(InputError, match='step 8 is a checkpoint of another run'):
+    run(finished)
+  del other['run']  # as in a run that an earlier version began
+  (finished / 'checksums.json').write_text(json.dumps(other))
+  assert restore.load(finished, 'last').step == 8 and run(finished) == 0
+
+
 def test_two_processes_do_not_train_in_one_directory(run, tmp_path):
   with filelock.FileLock(tmp_path / '.lock'):
     with pytest.raises(InputError, match='in use by another process'):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import secrets
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from lmx.errors import InputError, InputWarning, explain
 from lmx.redaction import redact
 
 _CONFIG, _DATA, _TOKENIZER, _SUMS = 'config.json', 'data.json', f'tokenizer/{FILE}', 'checksums.json'
+_RUN = 'run'  # in checksums.json: a random name of the run
 
 
 def exists(workdir: Any) -> bool:
@@ -61,7 +63,7 @@ def write(
   (workdir / _DATA).write_text(texts[_DATA], encoding='utf-8')
   storage.write_directory(workdir / 'tokenizer', tokenizer.save)
   paths.write(workdir, config, at)
-  _write_checksums(workdir, {name: text.encode() for name, text in texts.items()})
+  _write_checksums(workdir, {name: text.encode() for name, text in texts.items()}, {_RUN: secrets.token_hex(8)})
   (workdir / f'{_CONFIG}.part').write_text(texts[_CONFIG], encoding='utf-8')
   (workdir / f'{_CONFIG}.part').rename(workdir / _CONFIG)
 
@@ -79,11 +81,17 @@ def add_missing(workdir: Any) -> bool:
   return is_run
 
 
-def _write_checksums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None:
+def _write_checksums(workdir: epath.Path, contents: Mapping[str, bytes], more: Mapping[str, str] | None = None) -> None:
   contents = {**contents, _TOKENIZER: (workdir / _TOKENIZER).read_bytes()}
   sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-  (workdir / f'{_SUMS}.part').write_text(json.dumps(sums, indent=1) + '\n', encoding='utf-8')
+  (workdir / f'{_SUMS}.part').write_text(json.dumps({**sums, **(more or {})}, indent=1) + '\n', encoding='utf-8')
   (workdir / f'{_SUMS}.part').replace(workdir / _SUMS)
+
+
+def read_run_id(workdir: Any) -> str:
+  """Return the random name of a run, which its checkpoints have too; '' if none is recorded. Raises InputError."""
+  path = _path(workdir) / _SUMS
+  return documents.field(records.read_if_exists(path), _RUN, str, str(path), '')
 
 
 def read_config(workdir: Any) -> dict[str, Any]:

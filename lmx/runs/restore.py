@@ -98,7 +98,7 @@ def load(
       the run's.
 
   Raises:
-    InputError: there is no run, it has no finished checkpoint, or all are damaged.
+    InputError: there is no run, it has no finished checkpoint, all are damaged, or the one read is of another run.
   """
   workdir = storage.path('--workdir', workdir, storage.FOLDER)
   saved = run_files.read_config(workdir)
@@ -123,10 +123,12 @@ def load(
     params, averaged = average(directory, shapes, layout, run.evaluation.average)
     step = averaged[-1]
   elif average_shapes is not None:
-    running, _, step = manager.restore_params(directory, average_shapes, which, layout=layout, tree='ema')
+    running, meta, step = manager.restore_params(directory, average_shapes, which, layout=layout, tree='ema')
     params = averaging.value(running, running.mean)
   else:
-    params, _, step = manager.restore_params(directory, shapes, which, layout=layout)
+    params, meta, step = manager.restore_params(directory, shapes, which, layout=layout)
+  if which != 'average':
+    check_own(workdir, step, meta)
   state.warn_nonfinite(workdir, params)
   if note := missing_note(workdir, which, step, run.train.best_by):
     warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
@@ -170,6 +172,22 @@ def checkpoint_note(loaded: RestoredRun, which: str | int) -> str:
   )
 
 
+def check_own(workdir: Any, step: int, meta: Mapping[str, Any]) -> None:
+  """Raise InputError if a checkpoint was saved by another run.
+
+  Args:
+    workdir: work directory of the run.
+    step: step of the checkpoint.
+    meta: its record; earlier versions and imported weights have no `run`.
+  """
+  found, expected = meta.get('run'), run_files.read_run_id(workdir)
+  if found and expected and found != expected:
+    raise InputError(
+      f'{workdir}/checkpoints: step {step:,} is a checkpoint of another run (run: got {found}; expected {expected}); '
+      "restore the run's own, or remove it"
+    )
+
+
 def missing_note(workdir: epath.Path, which: str | int, step: int, best_by: str) -> str:
   """Return a line if the newest or best checkpoint of a run is missing, or if no validation has a score; '' otherwise.
 
@@ -187,9 +205,20 @@ def missing_note(workdir: epath.Path, which: str | int, step: int, best_by: str)
   except InputError:  # `lmx results` names the fault
     results = {}
   trained = results.get('steps', 0)
-  if manager.newest_step(directory) < trained and (which != 'best' or results.get('step') != step):
+  newest = manager.newest_step(directory)
+  if not results and (which == 'last' or step == newest) and step < (logged := _logged(workdir)):
+    return f'reads step {step:,}; metrics.jsonl has updates until {logged:,}, whose checkpoint is missing'
+  if results and newest < trained and (which != 'best' or results.get('step') != step):
     return f'reads step {step:,}; results.json is of {trained:,} updates, whose last checkpoint is missing'
   return _best_note(directory, step, best_by) if which == 'best' else ''
+
+
+def _logged(workdir: epath.Path) -> int:
+  """Return the last step in metrics.jsonl, 0 without one or if it is damaged."""
+  try:
+    return max((record['step'] for record in records.read_metrics(workdir)), default=0)
+  except InputError:  # `lmx runs` names the fault
+    return 0
 
 
 def _best_note(directory: epath.Path, step: int, best_by: str) -> str:
@@ -229,12 +258,14 @@ def average(
     InputError: there is no intact checkpoint.
   """
   total, steps, damaged = None, [], False
+  workdir = storage.path('--workdir', directory).parent
   for step in reversed(manager.planned_steps(directory)):
     try:
-      params, _, _ = manager.restore_params(directory, shapes, step, layout=layout, warn=warn)
+      params, meta, _ = manager.restore_params(directory, shapes, step, layout=layout, warn=warn)
     except manager.AllDamaged:
       damaged = True  # a warning has named it
       continue
+    check_own(workdir, step, meta)
     params = jax.tree.map(lambda x: np.asarray(x, np.float32), params)
     total = params if total is None else jax.tree.map(np.add, total, params)
     steps.append(step)

@@ -234,3 +234,16 @@ def test_a_missing_checkpoint_is_named(metrics, removed, which, note, tmp_path):
     shutil.rmtree(tmp_path / f'checkpoints/step_{removed:09d}')
   step = manager.restore_params(tmp_path / 'checkpoints', None, 'last' if which == 'average' else which)[2]
   assert restore.missing_note(epath.Path(tmp_path), which, step, 'pearson') == note
+
+
+def test_the_log_of_a_run_without_results_tells_that_its_newest_checkpoint_is_missing(tmp_path):
+  with manager.Checkpoints(tmp_path / 'checkpoints', manager.Config(keep_last=3)) as checkpoints:
+    checkpoints.save(2, {'params': {'x': jnp.ones(1)}}, {})
+  line = json.dumps({'step': 3, 'split': 'train', 'loss': 1.0})
+  (tmp_path / 'metrics.jsonl').write_text(f'{line}\n')
+  note = 'metrics.jsonl has updates until 3, whose checkpoint is missing'
+  assert restore.missing_note(epath.Path(tmp_path), 'best', 2, 'loss') == f'reads step 2; {note}'
+  shutil.rmtree(tmp_path / 'checkpoints/step_000000002')
+  assert restore.missing_note(epath.Path(tmp_path), 'last', 0, '') == f'reads step 0; {note}'
+  (tmp_path / 'metrics.jsonl').write_text(line.replace('3', '2') + '\n')
+  assert not restore.missing_note(epath.Path(tmp_path), 'last', 2, '')
