@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import errno
 import numbers
+import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -134,6 +135,12 @@ def explain(error: BaseException) -> str:
   if isinstance(cause, OSError):
     return explain(cause)
   return getattr(error, 'strerror', None) or _NUMBER.sub('', str(error)) or type(error).__name__
+
+
+def disk_advice(number: int | None, text: str) -> str:
+  """Return the reason and the fix of a disk fault, by its error number or by the text of a library; '' for none."""
+  found = (code for code in _DISK if code == number or os.strerror(code) in text)
+  return next((f'{os.strerror(code)}; {_DISK[code]}' for code in found), '')
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ _NAME = (
 )
 # scheme://user:password@host, but not host:80/path@; https://token@host; ?token=...
 _PATTERNS = (
-  re.compile(r'(://[^\s:/?#@]*:)(?!\d+[/?#])([^\s/?#]*|[^\s@]*)(?=@)'),
+  re.compile(r'(://[^\s:/?#@]*:)(?!\d+[/?#])([^\s/?#]*|\S*)(?=@)'),
   re.compile(r'(https?://)([^/?#\s@:]+)(?=@)', re.IGNORECASE),
   re.compile(rf"""((?:[?&;]|%26|%3F){_NAME}(?:=|%3D))([^&\s;#"'<>]+)""", re.IGNORECASE),
 )

@@ -29,6 +29,7 @@ MASKED = 'http://ann:***@host:5000/mlflow?token=***&x=1'
       'gs://bucket/x?X-Amz-Signature=hunter2&access_token=hunter2',
       'gs://bucket/x?X-Amz-Signature=***&access_token=***',
     ),
+    ('https://ann:p/w@x@host', 'https://ann:***@host'),
     ('http://host:80/path@x', 'http://host:80/path@x'),
     ('http://ann:p@w@host/a@b', 'http://ann:***@host/a@b'),
     ('postgresql://ann@host/db', 'postgresql://ann@host/db'),

@@ -31,7 +31,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from lmx.checkpoint.checksum import checksums
-from lmx.errors import InputError
+from lmx.errors import InputError, disk_advice
 
 Tree = Any
 Entry = tuple[int, int]  # step, attempt
@@ -201,6 +201,8 @@ def file_system_error(error: BaseException) -> str | None:
     code = getattr(chain, 'errno', None)
     if code in (errno.ENOSPC, errno.EDQUOT) or re.search('No space left|quota exceeded', text):
       return 'no space left on the disk'
+    if advice := disk_advice(code, text):
+      return advice
     if isinstance(chain, OSError) or re.search(r'\[OS error|\[os_error_code=|PERMISSION_DENIED', text):
       return short(chain)
     chain = chain.__cause__ or chain.__context__

@@ -105,15 +105,24 @@ def _read(workdir: Any) -> dict[str, tuple[str, str]]:
   for key, record in documents.field(content, 'paths', dict, where).items():
     given, absolute = (documents.field(record, name, str, f'{where}: {key}') for name in ('given', 'absolute'))
     inside = os.path.relpath(absolute, before)
-    if not inside.startswith(os.pardir) and not storage.is_remote(path):  # the work directory may have been moved
-      absolute = os.path.join(os.path.abspath(path.parent), inside)
+    moved = os.path.normpath(os.path.join(os.path.abspath(path.parent), inside))
+    is_inside = not inside.startswith(os.pardir)  # of the work directory, which may have been moved alone
+    if not storage.is_remote(path) and (is_inside or not _exist(key, absolute) and _exist(key, moved)):
+      absolute = moved
     found[key] = given, absolute
   return found
 
 
 def _choose(key: str, here: str, recorded: str) -> str:
   """Return the path `here`, or the recorded one if only that exists."""
-  if storage.is_remote(here) or here == recorded or not _exist(key, recorded):
+  if storage.is_remote(here) or here == recorded:
+    return here
+  if recorded and not _exist(key, recorded):
+    if not _exist(key, here):
+      note = (
+        f'{key}: got {here}, which is not in the current directory; the run was made with {recorded}, which is gone'
+      )
+      warnings.warn(note, InputWarning, stacklevel=2)
     return here
   if not _exist(key, here):
     return recorded

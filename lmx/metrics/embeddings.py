@@ -8,6 +8,7 @@ and cosines (ties get their mean rank); pairs with an unknown word are skipped.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from lmx import documents
 from lmx.errors import InputError, nearest
 from lmx.metrics import correlation
 
+_NUMBER = re.compile(r'\d|[+-]?(?:nan|inf(?:inity)?)$', re.IGNORECASE)  # in the cell of a rating
 _QUESTIONS = 256  # scored in one batch
 
 
@@ -187,7 +189,7 @@ def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:
     if len(cells) < 3 or width and len(cells) != width:
       wanted = f'{width} cells, as in the first line' if width else 'two words and a number'
       raise InputError(f'{path}, line {number}: got {documents.show(line.strip())}; expected {wanted}')
-    is_header = not width and not any(map(str.isdecimal, cells[2]))
+    is_header = not width and not _NUMBER.search(cells[2])
     if not width and not is_header and len(cells) > 3 and '\t' not in line and {',', ';'} & {*line}:
       raise InputError(
         f'{path}, line {number}: got {len(cells)} cells; expected two words and a number, with a decimal point; name '

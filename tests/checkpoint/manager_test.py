@@ -531,3 +531,8 @@ def test_leftovers_of_a_name_with_the_characters_of_a_pattern_are_removed(tmp_pa
   for name in ('**', '[a]', 'absent'):
     orbax_format.remove_partial(epath.Path(tmp_path / name))
   assert [path.name for path in tmp_path.iterdir()] == ['other.orbax-checkpoint-tmp-1']
+
+
+def test_a_limit_of_file_sizes_is_named_where_the_library_hides_its_number():
+  error = ValueError('OUT_OF_RANGE: Error writing "x" in OCDBT database: Failed writing: File too large')
+  assert orbax_format.file_system_error(error) == 'File too large; raise the limit of file sizes (ulimit -f)'

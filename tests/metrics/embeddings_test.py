@@ -146,6 +146,7 @@ def test_files_are_read(tmp_path):
     ('a b 7,35\n', 'line 1, cell 3: got "7,35"'),
     ('a b 1_000\n', 'line 1, cell 3: got "1_000"'),
     ('a b \uff17\n', 'line 1, cell 3: got "\uff17"'),
+    ('a b nan\nc d 1\n', 'line 1, cell 3: got "nan"'),
     ('a b 1\nc d nan\n', 'line 2, cell 3: got "nan"'),
     ('a b 1\nc d\n', 'line 2: got "c d"; expected 3 cells'),
   ],

@@ -54,7 +54,7 @@ class Characters(Tokenizer):
         return np.fromiter((ids[c] for c in text), np.int32, len(text))
       except KeyError as error:
         raise InputError(
-          f'character {error.args[0]!r} is not in the vocabulary of {self.vocab_size} characters'
+          f'text: got the character {error.args[0]!r}; expected one of the {self.vocab_size:,} in the vocabulary'
         ) from None
     return np.fromiter((ids.get(c, self.unk_id) for c in text), np.int32, len(text))
 

@@ -197,7 +197,7 @@ def test_characters_have_unk_only_where_it_is_needed():
   made = build.train('characters', ['aab'], others=['bc'])
   assert made.tokens == ['<eos>', '<unk>', 'a', 'b']
   np.testing.assert_array_equal(made.encode('cab'), [1, 2, 3])
-  with pytest.raises(InputError, match="character 'c' is not in the vocabulary"):
+  with pytest.raises(InputError, match="text: got the character 'c'; expected one of"):
     build.train('characters', ['ab']).encode('abc')
 
 
