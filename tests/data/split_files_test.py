@@ -320,3 +320,23 @@ def test_hidden_files_are_no_change_of_the_imdb_data(tmp_path):
   identity = sources.Config(dataset='imdb', manual_dir=str(tmp_path)).identity()
   write(tmp_path, 'train/pos/._0_9.txt', 'train/.DS_Store', 'test/__MACOSX/x', 'test/Thumbs.db')
   assert sources.Config(dataset='imdb', manual_dir=str(tmp_path)).identity() == identity
+
+
+@pytest.mark.parametrize(
+  ('names', 'message'),
+  [
+    (('part-00000.txt', 'part-00002.txt'), 'got no part-00001.txt; expected all 3 shards'),
+    (('part-00001.txt', 'part-00002.txt'), ''),
+    (('train.txt', 'train (1).txt'), r'train \(1\).txt: got train.txt in the same folder, of which it seems a copy'),
+    (('train.txt', 'train - Copy.txt'), 'train - Copy.txt: got train.txt'),
+    (('train.txt', 'train_backup.txt'), 'train_backup.txt: got train.txt'),
+    (('train_1.txt', 'train_2.txt', 'train (3).txt'), ''),
+  ],
+)
+def test_a_gap_in_numbered_parts_and_a_copy_are_refused(names, message, tmp_path):
+  write(tmp_path, *names)
+  if not message:
+    assert len(files.find_texts(str(tmp_path))['train']) == len(names)
+    return
+  with pytest.raises(InputError, match=message):
+    files.find_texts(str(tmp_path))

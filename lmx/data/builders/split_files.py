@@ -32,6 +32,10 @@ _ABOUT = re.compile(
   re.IGNORECASE,
 )
 _SHARD = re.compile(r'(?P<stem>.*)-(?P<number>\d+)-of-(?P<count>\d+)(?P<rest>\D.*)?')
+_PART = re.compile(r'(?P<stem>.*\bpart-)(?P<number>\d{4,})(?P<rest>\D.*)?')  # as Spark and Hadoop number them
+_COPY = re.compile(
+  r'(?P<name>.+?)(?: \(\d+\)| - Copy(?: \(\d+\))?|[ ._-](?:copy|backup|bak))(?P<rest>\.[^/]*)', re.IGNORECASE
+)
 _SHOWN = 5  # names in a message
 
 
@@ -80,6 +84,7 @@ def find_splits(
       for split in dict.fromkeys(file.split for file in found):  # x.train and x.dev are different data
         check_stems([file.path for file in found if file.split == split], endings, apart=apart)
       _check_shards([file.path for file in found])
+      _check_copies([file.path for file in found])
       others = [*others, *more]
     passed += [path for path in others if os.path.abspath(path) not in named]
     for file in sorted(found, key=lambda file: _natural(file.path)):
@@ -236,19 +241,35 @@ def check_stems(paths: Iterable[str], endings: tuple[str, ...], *, apart: bool =
       )
 
 
-def _check_shards(paths: Iterable[str]) -> None:
-  """Raise InputError if shards, such as train-00000-of-00003.parquet, are there without all others, from 0 or 1."""
+def _check_shards(paths: Sequence[str]) -> None:
+  """Raise InputError if train-00000-of-00003.parquet, part-00000.txt or another shard is there without all others."""
   numbers_of: dict[tuple[str, str, str], list[str]] = {}
   for match in filter(None, map(_SHARD.fullmatch, paths)):
-    numbers_of.setdefault((match['stem'], match['count'], match['rest'] or ''), []).append(match['number'])
-  for (stem, count, rest), numbers in numbers_of.items():
+    numbers_of.setdefault((match['stem'] + '-', f'-of-{match["count"]}', match['rest'] or ''), []).append(
+      match['number']
+    )
+  for match in filter(None, map(_PART.fullmatch, paths)):  # their number is unknown, so only a gap is seen
+    numbers_of.setdefault((match['stem'], '', match['rest'] or ''), []).append(match['number'])
+  for (stem, of, rest), numbers in numbers_of.items():
     width, there = min(map(len, numbers)), set(map(int, numbers))
-    first = 0 if 0 in there or int(count) not in there else 1
-    shards = ((n, f'{stem}-{n:0{width}}-of-{count}{rest}') for n in range(first, first + int(count)))
+    count = int(of.rpartition('-')[2]) if of else max(there) + 1
+    first = 1 if 0 not in there and (not of or count in there) else 0
+    count -= first if not of else 0
+    shards = ((n, f'{stem}{n:0{width}}{of}{rest}') for n in range(first, first + count))
     if missing := next((path for n, path in shards if n not in there and not os.path.exists(path)), ''):
       raise InputError(
-        f'{os.path.dirname(stem)}: got no {os.path.basename(missing)}; expected all {int(count):,} shards; fetch it, '
+        f'{os.path.dirname(stem)}: got no {os.path.basename(missing)}; expected all {count:,} shards; fetch it, '
         'or name the files to read in data.manual_dir'
+      )
+
+
+def _check_copies(paths: Sequence[str]) -> None:
+  """Raise InputError if a file is named as a copy of another one, such as "train (1).txt" beside train.txt."""
+  for match in filter(None, map(_COPY.fullmatch, paths)):
+    if (other := match['name'] + match['rest']) in paths:
+      raise InputError(
+        f'{match[0]}: got {os.path.basename(other)} in the same folder, of which it seems a copy; '
+        'expected one of them; remove one, or name the files to read in data.manual_dir'
       )
 
 
