@@ -190,6 +190,11 @@ class Session:
     rows = batches.padded_rows
     self.model_state = self.engine.build_rows(lambda: self.model.init_state(run.model, rows), rows)
 
+  @functools.cached_property
+  def run_id(self) -> str:
+    """Random name of the run, read once; the work directory must exist."""
+    return run_files.read_run_id(self.workdir)
+
   def restore(self, checkpoints: manager.Checkpoints, which: str) -> None:
     """Restore the newest ('last') or the best intact checkpoint, if there is one.
 
@@ -259,7 +264,7 @@ class Session:
     logger.mirror.send()
     meta = {
       'progress': dataclasses.asdict(self.progress),
-      'run': run_files.read_run_id(self.workdir),
+      'run': self.run_id,
       'config_hash': self.config_hash,
       'data_hash': self.corpus.hash,
       'versions': run_log.versions(),
