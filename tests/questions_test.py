@@ -14,6 +14,7 @@ from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline
 from lmx.data.batching import questions as batching
 from lmx.data.builders import questions
+from lmx.data.datasets import DATA_SETS
 from lmx.data.tokenizers import words
 from lmx.errors import InputError
 from lmx.evaluation import ensemble
@@ -515,7 +516,7 @@ def test_what_does_not_suit(tmp_path):
   with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
     load(tmp_path, tokenizer='bpe')
   with pytest.raises(InputError, match='does not hold train-v2.0.json'):
-    questions.find('squad2', str(tmp_path))
+    questions.find('squad2', DATA_SETS['squad2'].layout, str(tmp_path))
   (tmp_path / 'train-v1.1.json').write_text((put(tmp_path, lines=False) / 'train.json').read_text())
   with pytest.raises(InputError, match=r'data set squad, split train: got 16 questions in .*; expected 87,599'):
     corpora.load(

@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 
-from lmx.data.builders.embedded_numbers import embedded_numbers_dataset_builder as embedded_numbers
+from lmx.data.builders import generated
 
 WORDS = 'the a cat dog list file method value error class returns reads writes is of in to and new first'.split()
 
@@ -24,7 +24,7 @@ def numbers(folder: pathlib.Path, train: int = 1000, held_out: int = 60) -> list
   """Write pairs of files for each split, numbers in words and in digits; return the settings that name them."""
   counts = {'train': train, 'valid': held_out, 'test': held_out}
   for split, count in counts.items():
-    chosen = embedded_numbers.numbers(split)[:count]
-    (folder / f'{split}.words').write_text(''.join(f'{embedded_numbers.words(n)}\n' for n in chosen))
+    chosen = generated.draw_numbers(split)[:count]
+    (folder / f'{split}.words').write_text(''.join(f'{generated.spell(n)}\n' for n in chosen))
     (folder / f'{split}.digits').write_text(''.join(f'{" ".join(str(n))}\n' for n in chosen))
   return ['data.dataset=parallel_files', f'data.manual_dir={folder}', 'data.source=words', 'data.target=digits']

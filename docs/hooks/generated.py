@@ -203,16 +203,10 @@ def api_page(title: str, folder: str, text: str) -> str:
 
 def data_sets() -> str:
   """Return a table of the data sets."""
-  from lmx.data.datasets import RULES
+  from lmx.data.datasets import DATA_SETS
 
   rows = ['| `data.dataset` | What it is |', '|---|---|']
-  folder = ROOT / 'lmx/data/builders'
-  for name in sorted(RULES):
-    path = folder / name.partition('/')[0]
-    source = next(iter(path.glob('*_builder.py')), None)
-    text = ast.get_docstring(ast.parse(source.read_text(encoding='utf-8'))) if source else None
-    if text:
-      rows.append(f'| `{name}` | {_cell(text.partition(chr(10) * 2)[0])} |')
+  rows += [f'| `{name}` | {_cell(DATA_SETS[name].about)} |' for name in sorted(DATA_SETS)]
   return '\n'.join(rows)
 
 

@@ -12,7 +12,7 @@
 
 SST-5 is read from the treebank's files: DIR holds trees/train.txt, dev.txt and test.txt, trained on whole sentences and
 phrases of four or more words, as the paper does; `phrases=all` adds the shorter ones, `phrases=none` leaves all out.
-SST-2: DIR holds train_sentences.tsv, dev.tsv and test.tsv (see data/builders/sst2), trained on whole sentences;
+SST-2: DIR holds train_sentences.tsv, dev.tsv and test.tsv, trained on whole sentences;
 `phrases=all` reads train.tsv.
 
 `sst5_elmo` and `sst2_elmo` add the biLM of the run in train.init_from: `place=both` (the words and the integration, the

@@ -5,7 +5,7 @@
   lmx evaluate --workdir=runs/cfnet --split=valid --config.data.batching.evaluation=whole
     --config.data.eval_length=520 --config.objective.scales="(0.5,0.75,1.0,1.25,1.5,1.75)" --config.objective.flip=True
 
-DIR holds ADEChallengeData2016, with images and annotations (lmx/data/builders/segmentation_files/README.md).
+DIR holds ADEChallengeData2016, with images and annotations (lmx/data/builders/descriptions.md).
 resnet101.pth is that of torchvision, also as .safetensors: lmx has no images of its own to train one on. Variants:
 resnet50, resnet101, tiny (generated scenes: seconds, does it run at all). Options: head=fcn, the network without
 co-occurrent features; m, the mixture components of each head; epochs, lr.

@@ -6,7 +6,7 @@
   lmx predict --workdir=runs/own --input=FOLDER --output=masks
 
 DIR holds images/train, masks/train and classes.txt, or PASCAL VOC 2012, PASCAL Context or ADE20K as unpacked:
-lmx/data/builders/segmentation_files/README.md. resnet50.pth is a ResNet-50 of torchvision, also as .safetensors. Its
+lmx/data/builders/descriptions.md. resnet50.pth is a ResNet-50 of torchvision, also as .safetensors. Its
 parameters have a tenth of the rate of the heads. Without one the network has nothing to tell things by but your images:
 thousands of them, and a higher rate.
 

@@ -4,7 +4,7 @@
   lmx train --config=experiments/elmo/sst.py:elmo --workdir=runs/sst-elmo --config.data.manual_dir=DIR \\
     --config.train.init_from=runs/elmo
 
-DIR holds train_sentences.tsv, dev.tsv and test.tsv (see data/builders/sst2). `base` is a bidirectional LSTM, pooled as
+DIR holds train_sentences.tsv, dev.tsv and test.tsv. `base` is a bidirectional LSTM, pooled as
 [last; max; mean], with a hidden layer; `elmo` adds the biLM of the run in train.init_from: `elmo,place=input`,
 `output` or `both`; `elmo,bilm=mini`, small, medium, original; `elmo,fine_tune`. Option `phrases` trains on the phrases
 of the trees too. --config.data.vectors=FILE begins from word vectors of 100 numbers, or of E with --config.model.E=E.

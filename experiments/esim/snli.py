@@ -9,7 +9,7 @@
   elmo      88.7 +- 0.17 / 89.5 (tables 1, 2, 3)       a GPU, some hours
   chen      88.0 / - (Chen et al., table 1)            a GPU, an hour
 
-DIR holds snli_1.0_train.txt and so on (see data/builders/snli). `base` and `elmo` have the settings of Peters et al.'s
+DIR holds snli_1.0_train.txt and so on. `base` and `elmo` have the settings of Peters et al.'s
 appendix (from memory): layers of 300, dropout 0.5 of the input of both LSTM layers, with one mask for a text, and of
 both layers of the head, Adam at 4e-4, halved when validation does not improve, gradient norm at most 5, batches of 32,
 weight decay 1e-4 on matrices. `elmo` adds the biLM of the run in train.init_from at the input and the output of the

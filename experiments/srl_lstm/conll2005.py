@@ -11,7 +11,7 @@
   base      81.6 development, 83.1 WSJ, 72.1 Brown          a GPU, about a day
   elmo      not published                                   a GPU, some days
 
-DIR holds train-set, dev-set, test-wsj and test-brown (lmx/data/builders/conll2005). The settings are those of the
+DIR holds train-set, dev-set, test-wsj and test-brown (lmx/data/builders/descriptions.md). The settings are those of the
 released code (config/srl_config.json): words and the bit of the predicate with embeddings of 100, eight layers of 300
 cells, dropout 0.1, 80 sentences, Adadelta with rho 0.95 at a rate of 1, gradient norm at most 1, 500 epochs. `elmo`
 adds the biLM of the run in train.init_from, with the options of conll2012.py. With

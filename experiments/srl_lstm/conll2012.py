@@ -9,7 +9,7 @@
   elmo      84.6                            84.7 to 84.8                    a GPU, a week
 
 DIR is conll-formatted-ontonotes-5.0/data, with the folders train, development and conll-2012-test, or holds one file of
-each (lmx/data/builders/conll2012). The model is that of He et al. 2017 (experiments/srl_lstm/conll2005.py). `elmo`
+each. The model is that of He et al. 2017 (experiments/srl_lstm/conll2005.py). `elmo`
 adds the biLM of the run in train.init_from at the input of the first layer: `elmo,bilm=original`, medium, small or
 mini; `elmo,place=output` or `both`; `elmo,mix_l2=1` is lambda of the mix, 0.001 by default, and `elmo,mix=last` reads
 its last layer alone; `elmo,fine_tune` trains the biLM too. The settings are AllenNLP's

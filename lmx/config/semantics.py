@@ -47,9 +47,9 @@ def _drops_penalties(model: str) -> Callable[[Config], bool]:
 
 def _other_than_english_german(config: Config) -> bool:
   data = config['data']
-  if not config['evaluation']['beam'] or data['dataset'] not in datasets.RULES:
+  if not config['evaluation']['beam'] or data['dataset'] not in datasets.DATA_SETS:
     return False
-  return datasets.RULES[data['dataset']].languages(data['source'], data['target']) != ('en', 'de')
+  return datasets.DATA_SETS[data['dataset']].languages(data['source'], data['target']) != ('en', 'de')
 
 
 def _pairs_with_special_tokens(config: Config) -> bool:

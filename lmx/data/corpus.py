@@ -362,13 +362,13 @@ def _write(
   """Write the arrays beside the tokens, then the manifest of all files; `names` are those of the tokenizer."""
   file_names = list(names)
   document_labels = {name: writer.labels for name, writer in writers.items()}
-  scores = cfg.rules.scores or cfg.scores
+  scores = cfg.rules.columns.scores or cfg.scores
   label_names, labels = label_rules.arrays(
     document_labels,
     spans=cfg.rules.spans,
     scores=scores,
     predicates=cfg.rules.predicates,
-    choices=cfg.rules.choices,
+    choices=cfg.rules.columns.choices,
   )
   labels_of_words = {name: writer.token_labels or [] for name, writer in writers.items()}
   token_names, token_labels = label_rules.number_labels(labels_of_words)
@@ -415,8 +415,8 @@ def _row_format(cfg: Config) -> dict[str, Any]:
   if cfg.sides:
     row_format['sides'] = list(cfg.sides)
   if rules.table:
-    scores = rules.scores or cfg.scores
-    row_format |= {'texts': cfg.documents_per_example, 'scores': scores, 'choices': rules.choices}
+    scores = rules.columns.scores or cfg.scores
+    row_format |= {'texts': cfg.documents_per_example, 'scores': scores, 'choices': rules.columns.choices}
   if rules.spans:
     row_format['spans'] = True
   if cfg.detokenize:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lmx.data import detokenize
-from lmx.data.datasets import RULES
+from lmx.data.datasets import DATA_SETS
 from lmx.errors import InputError
 
 Row = tuple[str, str, str]  # id, text, label
@@ -56,10 +56,10 @@ def create(source: Any, detokenized: bool) -> DocumentReader:
   """Return the reader of a data set. Raises InputError if no rules can detokenize it."""
   rules = source.rules
   if detokenized and not rules.detokenizer:
-    supported = ', '.join(name for name, other in RULES.items() if other.detokenizer)
+    supported = ', '.join(name for name, other in DATA_SETS.items() if other.detokenizer)
     raise InputError(
       f'data.detokenize: got True with data set {source.dataset}, which has no detokenization rules; set it to False, '
       f'or choose one of {supported}'
     )
-  count = source.documents_per_example if rules.continues else 1
+  count = source.documents_per_example if rules.columns.continues else 1
   return DocumentReader(detokenize.RULES[rules.detokenizer] if detokenized else None, count)

@@ -153,7 +153,7 @@ class Config(corpora.Config):
     name, images = self.batching.name, getattr(batching.get(self.batching.name), 'IMAGES', False)
     if images != self.rules.images:
       kinds = ('images', 'texts') if self.rules.images else ('texts', 'images')
-      others = [name for name, rules in sources.RULES.items() if rules.images == images]
+      others = [name for name, rules in sources.DATA_SETS.items() if rules.images == images]
       raise InputError(
         f'data.batching: got "{name}", which reads {kinds[1]}, with data set {self.dataset}, which has {kinds[0]}; '
         + ('set data.batching=images' if self.rules.images else f'expected data set {", ".join(others)}')
@@ -174,7 +174,7 @@ def _field(name: str) -> Any:
 
 def has_texts(dataset: str) -> bool:
   """Return True if a data set has texts, which a tokenizer reads; False for images and for generated rows."""
-  return dataset != 'generated' and not (dataset in sources.RULES and sources.RULES[dataset].images)
+  return dataset != 'generated' and not (dataset in sources.DATA_SETS and sources.DATA_SETS[dataset].images)
 
 
 def load(cfg: Config, processes: int = 0) -> Corpus:
@@ -262,7 +262,7 @@ def unlabelled_rows(cfg: Config, split: str) -> str:
 
   '' if the data set is no table, or its files are not here.
   """
-  if not sources.RULES[cfg.dataset].table:
+  if not sources.DATA_SETS[cfg.dataset].table:
     return ''
   try:
     rows = (_ROW.fullmatch(name) for name, _, label in examples(cfg, split) if not label)

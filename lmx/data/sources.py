@@ -17,13 +17,13 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from lmx import documents, ranges
 from lmx.data import cache, image_files, text_files
 from lmx.data.builders import files, parallel, questions, segmentation, split_files, tables
-from lmx.data.datasets import RULES, TFDS, Rules
+from lmx.data.datasets import DATA_SETS, TFDS, DataSet
 from lmx.errors import InputError, InputWarning, check_choice, nearest
 
 SPLITS = (
@@ -51,6 +51,16 @@ OWN = (
 )  # data sets of user files, assigned to splits by their names
 NAMED_SPLITS = ('text_files', 'parallel_files', 'table_files', 'squad_files')  # whose file names give their splits
 OWN_TABLE = ('texts', 'label', 'scores')  # fields that describe table_files
+_BUILDERS = {  # kind -> module of lmx.data.builders and class
+  'table': ('table_builder', 'TableBuilder'),
+  'questions': ('question_builder', 'QuestionBuilder'),
+  'parallel': ('pairs', 'PairBuilder'),
+  'segmentation': ('image_builder', 'ImageBuilder'),
+}
+_OWN_BUILDERS = {  # of the user's files
+  'table_files': ('table_builder', 'OwnTableBuilder'),
+  'parallel_files': ('pairs', 'OwnPairBuilder'),
+}
 
 
 class Damaged(InputError):
@@ -99,8 +109,8 @@ class Config:
   column: str = 'text'
 
   def __post_init__(self) -> None:
-    if self.dataset not in RULES:
-      raise InputError(f'unknown data set "{self.dataset}"{nearest(self.dataset, RULES)}')
+    if self.dataset not in DATA_SETS:
+      raise InputError(f'unknown data set "{self.dataset}"{nearest(self.dataset, DATA_SETS)}')
     changed = [f.name for f in dataclasses.fields(self) if f.name in OWN_TABLE and getattr(self, f.name) != f.default]
     if changed and self.dataset != 'table_files':
       raise InputError(f'data.{changed[0]} describes the tables of data set table_files; {self.dataset} has its own')
@@ -121,16 +131,15 @@ class Config:
     self._check_sides()
 
   @property
-  def rules(self) -> Rules:
-    """Rules of the data set."""
-    return RULES[self.dataset]
+  def rules(self) -> DataSet:
+    """The row of the data set."""
+    return DATA_SETS[self.dataset]
 
   @property
   def documents_per_example(self) -> int:
     """Number of documents of an example: two for translations and questions on passages, the texts of a row, else 1."""
     if self.rules.table:
-      table = tables.TABLES[self.dataset].texts if self.dataset in tables.TABLES else self.texts
-      return self.rules.texts or len(table)
+      return self.rules.texts or len(self.rules.columns.texts or self.texts)
     return 2 if self.rules.pair or self.rules.spans else 1
 
   @property
@@ -142,7 +151,7 @@ class Config:
     for field in ('source', 'target'):
       language = getattr(self, field)
       if language and not self.rules.pair:
-        pairs = [name for name, rules in RULES.items() if rules.pair]
+        pairs = [name for name, rules in DATA_SETS.items() if rules.pair]
         raise InputError(
           f'data.{field}: got data set {self.dataset}; expected one of translations ({", ".join(pairs)})'
         )
@@ -157,7 +166,7 @@ class Config:
     if self.sides:
       return identity | self._pair_identity()
     if self.dataset.startswith('embedded'):
-      prose = importlib.import_module('lmx.data.builders.embedded.prose')
+      prose = importlib.import_module('lmx.data.builders.prose')
       return identity | prose.fingerprint()
     if self.dataset == 'text_files':
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
@@ -171,8 +180,9 @@ class Config:
       return identity
     identity['check_sizes'] = self.check_sizes
     if not self.manual_dir:
-      return identity | {'downloads': _checksums(self.dataset)}
-    path_of = files.find(self.dataset, self.manual_dir)
+      return identity | {'downloads': _checksums(self.rules.urls.values())}
+    path_of = files.find(self.dataset, self.rules.layout, self.manual_dir)
+    path_of = {part: path for part, path in path_of.items() if part not in self.rules.layout.optional}
     inputs = {part: [_tree_digest(path)] for part, path in sorted(path_of.items())}
     if 'all' in inputs and self.dataset.startswith('brown'):  # the texts are in the folder of the list of categories
       folder = os.path.dirname(path_of['all'])
@@ -199,7 +209,7 @@ class Config:
     if self.dataset == 'parallel_files':
       return parallel.find_own(self.manual_dir, self.sides or ('', ''), self.split_names)
     if self.rules.spans:
-      return questions.find(self.dataset, self._directory(), self.split_names)
+      return questions.find(self.dataset, self.rules.layout, self._directory(), self.split_names)
     return (tables.find_own if self.dataset == 'table_files' else files.find_texts)(self.manual_dir, self.split_names)
 
   def file_notes(self) -> tuple[str, ...]:
@@ -234,7 +244,7 @@ class Config:
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
       identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
       return identity | {'held_out': self._held_out_shares(), 'files': digests}
-    paths = tables.find(self.dataset, self._directory())
+    paths = tables.find(self.dataset, self.rules.layout, self._directory())
     return {
       'check_sizes': self.check_sizes,
       'files': {split: _tree_digest(path) for split, path in sorted(paths.items())},
@@ -269,8 +279,8 @@ class Config:
     else:
       identity['check_sizes'] = self.check_sizes
       if not self.manual_dir:
-        return identity | {'downloads': _checksums(self.dataset)}
-      paths_of = parallel.find(self.dataset, self.manual_dir, sides, all_files=self.check_sizes)
+        return identity | {'downloads': _checksums(self.rules.urls.values())}
+      paths_of = parallel.find(self.dataset, self.rules.layout, self.manual_dir, sides, all_files=self.check_sizes)
     digests = {
       split: [[_digest(path) for path in group] for group in paths] for split, paths in sorted(paths_of.items())
     }
@@ -441,52 +451,28 @@ class Pairs(Examples):
 
 
 def _builder(source: Config, directory: str) -> Any:
-  package = source.dataset.partition('/')[0]
-  module = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder')
-  fraction = source.split_fraction if source.held_out_splits() else 0.0
-  if source.rules.table and not source.rules.texts:
-    config = module.table_builder.TableConfig(
-      name='rows',
-      table=source.dataset if source.dataset in tables.TABLES else '',
-      pattern=source.manual_dir,
-      check_sizes=source.check_sizes,
-      split_fraction=fraction,
-      split_names=source.split_names,
-      **{name: getattr(source, name) for name in OWN_TABLE},
-    )
-  elif source.rules.spans and not source.dataset.startswith('embedded'):
-    config = module.question_builder.QuestionConfig(
-      name='questions', pattern=source.manual_dir, check_sizes=source.check_sizes, split_names=source.split_names
-    )
-  elif source.sides:
-    config = module.pairs.PairConfig(
-      name='-'.join(source.sides),
-      source=source.sides[0],
-      target=source.sides[1],
-      pattern=source.manual_dir,
-      check_sizes=source.check_sizes,
-      split_fraction=fraction,
-      split_names=source.split_names,
-    )
-  elif source.rules.images:
-    config = module.SegmentationConfig(
-      name='images', pattern=source.manual_dir, check_sizes=source.check_sizes, split_fraction=fraction
-    )
+  """Return the TFDS builder of a data set; the name of its config is a folder of the prepared data."""
+  from lmx.data.builders import base  # imports TFDS
+
+  rules = source.rules
+  if rules.read:
+    module, kind = 'base', 'TextBuilder'
   else:
-    config = 'default' if source.check_sizes or source.dataset.startswith('embedded') else 'unchecked'
-  return module.Builder(data_dir=directory, config=config)
+    module, kind = _OWN_BUILDERS.get(source.dataset) or _BUILDERS[rules.kind]
+  name = 'default' if source.check_sizes or source.dataset.startswith('embedded') else 'unchecked'
+  if source.sides:
+    name = '-'.join(source.sides)
+  elif not rules.read:
+    name = {'table': 'rows', 'questions': 'questions', 'segmentation': 'images'}[rules.kind]
+  cls = getattr(importlib.import_module(f'lmx.data.builders.{module}'), kind)
+  return base.make(cls, source, name, directory)
 
 
 def _prepare(source: Config, directory: str, root: str) -> None:
-  import tensorflow_datasets as tfds  # takes seconds to import, and is unnecessary if the data is prepared
-
-  config = tfds.download.DownloadConfig()
-  if source.manual_dir and source.dataset not in OWN:
-    config.manual_dir = os.path.abspath(source.manual_dir)
   try:
     with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints its plan
       _builder(source, directory).download_and_prepare(
-        download_dir=os.path.join(root, 'downloads'), download_config=config, file_format='array_record'
+        download_dir=os.path.join(root, 'downloads'), file_format='array_record'
       )
   except Exception as error:  # TFDS wraps what a builder raises
     cause: BaseException | None = error
@@ -604,7 +590,8 @@ def _folder_digest(folder: str) -> str:
   return digest.hexdigest()
 
 
-def _checksums(name: str) -> list[str]:
-  folder = os.path.join(os.path.dirname(files.__file__), name)
-  with open(os.path.join(folder, 'checksums.tsv'), encoding='utf-8') as file:
-    return [line.split('\t')[2] for line in file]
+def _checksums(urls: Iterable[str]) -> list[str]:
+  """Return the SHA-256 of downloads."""
+  with open(os.path.join(os.path.dirname(files.__file__), 'checksums.tsv'), encoding='utf-8') as file:
+    of = {url: digest for url, _, digest, _ in (line.rstrip('\n').split('\t') for line in file)}
+  return [of[url] for url in urls]

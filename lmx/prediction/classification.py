@@ -100,9 +100,10 @@ class Row:
 def text_columns(loaded: RestoredRun) -> tuple[str, ...]:
   """Return the names of the text columns of the run's data set; ('text',) if it is no table."""
   name = loaded.run.data.dataset
-  if not sources.RULES[name].table:
+  if not sources.DATA_SETS[name].table:
     return ('text',)
-  return tuple(names[0] for names in tables.TABLES[name].texts) if name in tables.TABLES else loaded.run.data.texts
+  columns = sources.DATA_SETS[name].columns.texts
+  return tuple(names[0] for names in columns) or loaded.run.data.texts
 
 
 def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row]:
@@ -128,8 +129,7 @@ def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row
   else:
     is_scored, label = loaded.run.objective_name == 'regress', (loaded.run.data.label,)
     table = tables.Table(tuple((name,) for name in columns), label, scores=is_scored, choices=choices, strip=strip)
-    if loaded.run.data.dataset in tables.TABLES:
-      table = dataclasses.replace(table, prepare=tables.TABLES[loaded.run.data.dataset].prepare)
+    table = dataclasses.replace(table, prepare=sources.DATA_SETS[loaded.run.data.dataset].columns.prepare)
     entries = tables.read(table, path, 'test')
     rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in entries]
   if not rows:
@@ -218,7 +218,7 @@ def submission(loaded: RestoredRun, inputs: Inputs | None, predictions: Sequence
   name = loaded.run.data.dataset
   if not name.startswith('glue/'):
     raise InputError(f'{loaded.workdir} was trained on {name}, which is no task of GLUE')
-  names = {label: cell for cell, label in tables.TABLES[name].classes.items()}
+  names = {label: cell for cell, label in sources.DATA_SETS[name].columns.classes.items()}
   cell_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else names[row['label']]
   return 'index\tprediction\n' + ''.join(f'{i}\t{cell_of(row)}\n' for i, row in enumerate(predictions))
 

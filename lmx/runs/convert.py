@@ -23,7 +23,7 @@ from lmx import documents, objectives, storage
 from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema, semantics
-from lmx.data.datasets import RULES
+from lmx.data.datasets import DATA_SETS
 from lmx.data.tokenizers import base, build, fastai, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
@@ -293,15 +293,15 @@ def _rows(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str])
 def _settle(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, schema.Run]:
   """Return (config, run) with the fields that labels and row form determine; see `config.resolve.with_corpus`."""
   run = config_lib.to_run(config, vocab_size)
-  objective, rules = objectives.get(run.objective_name), RULES[run.data.dataset]
+  objective, rules = objectives.get(run.objective_name), DATA_SETS[run.data.dataset]
   if not folder.objective or not hasattr(objective, 'resolve'):
     return config, run
   manifest = {
     'dataset': {'name': run.data.dataset},
     'label_names': list(folder.labels),
     'token_label_names': folder.labels,
-    'scores': run.data.scores or rules.scores,
-    'choices': rules.choices,
+    'scores': run.data.scores or rules.columns.scores,
+    'choices': rules.columns.choices,
     'spans': rules.spans,
   }
   settled = config.copy_and_resolve_references().unlock()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import importlib
 import json
 import os
+import pathlib
 import sys
 import tempfile
 
@@ -14,9 +14,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lmx.data import sources
-from lmx.data.builders import base, files, wikitext
-from lmx.data.builders.embedded import prose
-from lmx.data.builders.embedded_numbers import embedded_numbers_dataset_builder as embedded_numbers
+from lmx.data.builders import base, files, generated, prose, streams, wikitext
+from lmx.data.datasets import DATA_SETS
 from lmx.errors import InputError, InputWarning
 
 ARTICLES = ' \n = One = \n \n Text of one . \n \n = = Part = = \n \n More . \n \n = Two = \n \n Text <unk> . \n'
@@ -104,23 +103,19 @@ def put_files(name, folder):
 
 @pytest.mark.parametrize(
   'name',
-  [
-    n
-    for n, of in sources.RULES.items()
-    if not (of.table or of.images or n in ('lm1b', 'text_files') or n[:5] == 'squad')
-  ],
+  [n for n, of in DATA_SETS.items() if not (of.table or of.images or n in ('lm1b', 'text_files') or n[:5] == 'squad')],
 )
 def test_prepared_and_read_without_tensorflow(name, tmp_path, little_prose, monkeypatch):
-  monkeypatch.setattr(embedded_numbers, 'SIZES', {'train': 50, 'valid': 10, 'test': 10})
+  monkeypatch.setattr(generated, 'SIZES', {'train': 50, 'valid': 10, 'test': 10})
   folder = tmp_path / 'in'
   put_files(name, folder)
-  module = importlib.import_module(f'lmx.data.builders.{name}.{name}_dataset_builder')
-  plain = name.startswith('embedded')
-  builder = module.Builder(data_dir=tmp_path / 'out', config='default' if plain else 'unchecked')
-  assert builder.name == name and builder.get_metadata().description
-  config = tfds.download.DownloadConfig(manual_dir=folder)
-  builder.download_and_prepare(download_config=config, file_format='array_record')
-  found = tfds.builder_from_directory(builder.data_dir)
+  given = {} if name.startswith('embedded') else {'manual_dir': str(folder)}
+  given |= {'source': 'en', 'target': 'de'} if name == 'parallel_files' else {}
+  source = sources.Config(dataset=name, check_sizes=False, cache_dir=str(tmp_path / 'cache'), **given)
+  sources.open_splits(source)
+  (made,) = pathlib.Path(sources.prepared_directory(source), name).glob('*/1.0.0')
+  found = tfds.builder_from_directory(made)
+  assert found.info.description and bool(found.info.citation) == bool(DATA_SETS[name].cite)
   for split in ('train', 'valid', 'test'):
     records = found.as_data_source(split)
     assert {*records[0]} == {'id', 'text', 'label'} and records[0]['text']
@@ -137,13 +132,28 @@ def test_a_builder_leaves_nothing_in_the_temporary_directory(tmp_path, monkeypat
   assert len(splits['train']) == 1 and not list((tmp_path / 'tmp').iterdir())
 
 
-def test_every_builder_has_its_files():
-  for name in sources.RULES:
-    if name not in ('lm1b', 'text_files'):
-      package = name.partition('/')[0]
-      module = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder')
-      infos = module.Builder.url_infos
-      assert {*module.Builder.URLS.values()} == {*(infos or {})}
+def test_every_download_has_a_checksum():
+  known = set(base.TextBuilder.url_infos)
+  assert known == {url for data_set in DATA_SETS.values() for url in data_set.urls.values()}
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    'ptb-875157bfa6566528',
+    'wikitext103-528ed772cbb45c7e',
+    'multi30k-d6d90be7707df4aa',
+    'trec-1530945a9dc164de',
+    'imdb-dd1ad4a5a0b809ef',
+    'text8-2ebf0fa166b1fc16',
+    'wnut17-ccdfd0671e84cae4',
+    'lm1b_files-dfd370b3e49d84b6',
+    'brown_stream-ed72f0f4f117545a',
+  ],
+)
+def test_what_earlier_versions_have_downloaded_and_prepared_is_found(name):
+  dataset = name.rpartition('-')[0]
+  assert os.path.basename(sources.prepared_directory(sources.Config(dataset=dataset))) == name
 
 
 def test_articles_lose_nothing():
@@ -154,12 +164,12 @@ def test_articles_lose_nothing():
 
 
 def test_streams_are_cut_between_words(monkeypatch, tmp_path):
-  monkeypatch.setattr(base, 'EXAMPLE_SIZE', 10)
+  monkeypatch.setattr(streams, 'EXAMPLE_SIZE', 10)
   write(tmp_path / 'text8', 'ab cde fghi ' * 20)
-  parts = list(base.read_range(str(tmp_path / 'text8'), 7, 200))
+  parts = list(streams.read_range(str(tmp_path / 'text8'), 7, 200))
   assert b''.join(parts) == (b'ab cde fghi ' * 20)[7:200]
   assert all(part.startswith(b' ') for part in parts[1:]) and len(parts) > 5
-  assert ''.join(base.join_lines(iter(['abc\n'] * 9))) == 'abc\n' * 9
+  assert ''.join(streams.join_lines(iter(['abc\n'] * 9))) == 'abc\n' * 9
 
 
 def test_a_cut_character_is_not_lost(tmp_path):

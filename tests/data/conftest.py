@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from lmx.data.builders.embedded import prose
+from lmx.data.builders import prose
 
 files = functools.cache(lambda: sorted({prose.TOPICS, *prose.source_files()[::8]}))
 documents = functools.cache(prose.documents.__wrapped__)

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from lmx.data import corpus, pipeline
-from lmx.data.builders.embedded_pairs import embedded_pairs_dataset_builder as embedded_pairs
+from lmx.data.builders import generated
 from lmx.errors import InputError
 
 
@@ -97,8 +97,8 @@ def test_words_of_a_pair_are_in_its_sentence_or_not(tmp_path):
   made = corpus.load(corpus.Config(dataset='embedded_pairs', tokenizer='words', cache_dir=str(tmp_path)))
   assert made.manifest['texts'] == 2 and made.manifest['label_names'] == ['contained', 'not_contained']
   for name in ('train', 'valid', 'test'):
-    pairs = embedded_pairs.generate(name)
-    assert pairs == embedded_pairs.generate(name) and len(pairs) >= 200
+    pairs = generated.generate_pairs(name)
+    assert pairs == generated.generate_pairs(name) and len(pairs) >= 200
     assert made.splits[name].labels[::2].tolist() == [0, 1] * (len(pairs) // 2)
     assert set(made.splits[name].labels[1::2].tolist()) == {-1}
     wrong = [(label == 'contained') != (second in first) for first, second, label in pairs]

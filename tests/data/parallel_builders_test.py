@@ -11,8 +11,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lmx.data import corpus, sources
-from lmx.data.builders import parallel
-from lmx.data.builders.embedded_numbers import embedded_numbers_dataset_builder as numbers
+from lmx.data.builders import generated, parallel
+from lmx.data.datasets import DATA_SETS
 from lmx.errors import InputError, InputWarning
 
 WMT14 = """
@@ -140,10 +140,7 @@ def test_multi30k_is_downloaded_where_no_directory_is_named(tmp_path, monkeypatc
   monkeypatch.setattr(tfds.download.DownloadManager, 'download', fetch)
   made = read('multi30k', '', tmp_path, source='fr', target='en', vocabulary_splits=('train', 'test_coco'))
   assert pairs(made, 'test_coco')[1] == ('test_2017_mscoco 1 fr', 'test_2017_mscoco 1 en')
-  folder = os.path.dirname(parallel.__file__)
-  with open(os.path.join(folder, 'multi30k', 'checksums.tsv'), encoding='utf-8') as file:
-    known = {line.split('\t')[0] for line in file}
-  assert len(asked) == 10 and set(asked) <= known
+  assert len(asked) == 10 and set(asked) <= set(DATA_SETS['multi30k'].urls.values())
   assert all(url.endswith(('.fr.gz', '.en.gz')) for url in asked)
 
 
@@ -310,18 +307,18 @@ def test_numbers_in_words_and_digits(tmp_path, monkeypatch):
     20_300: 'twenty thousand three hundred',
     999_999: 'nine hundred and ninety nine thousand nine hundred and ninety nine',
   }
-  assert {number: numbers.words(number) for number in known} == known
-  assert len({numbers.words(number) for number in range(20_000)}) == 20_000
-  parts = {split: numbers.numbers(split) for split in numbers.SIZES}
-  assert {split: len(set(part)) for split, part in parts.items()} == numbers.SIZES
-  assert len({number for part in parts.values() for number in part}) == sum(numbers.SIZES.values())
+  assert {number: generated.spell(number) for number in known} == known
+  assert len({generated.spell(number) for number in range(20_000)}) == 20_000
+  parts = {split: generated.draw_numbers(split) for split in generated.SIZES}
+  assert {split: len(set(part)) for split, part in parts.items()} == generated.SIZES
+  assert len({number for part in parts.values() for number in part}) == sum(generated.SIZES.values())
   assert all(0 <= number < 10**6 for part in parts.values() for number in part)
-  monkeypatch.setattr(numbers, 'SIZES', {'train': 200, 'valid': 20, 'test': 30})
-  parts = {split: numbers.numbers(split) for split in numbers.SIZES}
+  monkeypatch.setattr(generated, 'SIZES', {'train': 200, 'valid': 20, 'test': 30})
+  parts = {split: generated.draw_numbers(split) for split in generated.SIZES}
   made = corpus.load(corpus.Config(dataset='embedded_numbers', tokenizer='words', cache_dir=str(tmp_path)))
   assert made.manifest['sides'] == ['words', 'digits']
   found = pairs(made, 'test')
-  assert found == [(numbers.words(n), ' '.join(str(n))) for n in parts['test']]
+  assert found == [(generated.spell(n), ' '.join(str(n))) for n in parts['test']]
   back = corpus.load(
     corpus.Config(dataset='embedded_numbers', tokenizer='words', source='digits', cache_dir=str(tmp_path))
   )
@@ -373,7 +370,7 @@ def test_the_files_of_multi30k(data_dir):
   for sides in (('en', 'de'), ('de', 'en'), ('en', 'fr')):
     found = parallel.find('multi30k', str(data_dir), sides)
     sizes = {split: sum(1 for _ in parallel.read(paths, sides, drop=False)) for split, paths in found.items()}
-    assert sizes == parallel.LAYOUTS['multi30k'].pairs
+    assert sizes == {split: size['pairs'] for split, size in DATA_SETS['multi30k'].sizes.items()}
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ import pytest
 
 from lmx.data import corpus, pipeline
 from lmx.data.batching import tagged
-from lmx.data.builders import propositions
-from lmx.data.builders.embedded_roles import embedded_roles_dataset_builder as embedded_roles
+from lmx.data.builders import generated, propositions
 from lmx.errors import InputError
 
 # Two verbs, one of two words whose second is the target; a sentence without a verb; a pound sign, which is no comment.
@@ -216,6 +215,6 @@ def test_the_predicate_of_a_row_is_in_its_batch(tmp_path):
 
 def test_roles_of_the_embedded_set():
   words = 'The module has two parts ( and uses them )'.split()
-  assert embedded_roles.labels(words, 2) == 'B-A0 I-A0 B-V B-A1 I-A1 O O O O O'.split()
-  assert embedded_roles.labels(words, 7) == 'O O O O O O B-A0 B-V B-A1 O'.split()
-  assert embedded_roles.labels(['uses'], 0) == ['B-V']
+  assert generated.roles_of(words, 2) == 'B-A0 I-A0 B-V B-A1 I-A1 O O O O O'.split()
+  assert generated.roles_of(words, 7) == 'O O O O O O B-A0 B-V B-A1 O'.split()
+  assert generated.roles_of(['uses'], 0) == ['B-V']

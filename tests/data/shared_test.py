@@ -86,7 +86,7 @@ def test_the_corpus_does_not_depend_on_the_parts(kind, tokenizer, tmp_path, smal
 
 def test_prepared_records_are_shared_too(tmp_path, small_parts, monkeypatch):
   folder = write(tmp_path / 'in', 'stream')
-  monkeypatch.setattr('lmx.data.builders.base.EXAMPLE_SIZE', 700)
+  monkeypatch.setattr('lmx.data.builders.streams.EXAMPLE_SIZE', 700)
   options = {'dataset': 'ptb', 'check_sizes': False, 'hold_out_test': True, 'vocab_size': 0}
   alone = corpus.load(config(folder, tmp_path / 'alone', 'words', **options), processes=1)
   plans = []

@@ -143,7 +143,7 @@ def test_tables_questions_and_translations_follow_the_same_names(tmp_path):
     }
   write(tmp_path / 'q', 'train-v1.json', 'developers.json', 'dev.jsonl.zst')
   with pytest.warns(InputWarning, match='developers.json'):
-    splits = questions.find('squad_files', str(tmp_path / 'q'))
+    splits = questions.find('squad_files', None, str(tmp_path / 'q'))
   assert found(splits, tmp_path / 'q') == {'train': ['train-v1.json'], 'valid': ['dev.jsonl.zst']}
   write(
     tmp_path / 'p', *(f'{name}.{side}' for name in ('train-2', 'train-10', 'dev/a', 'test/b') for side in ('en', 'DE'))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import importlib
 import json
+import pathlib
 import sys
 
 import numpy as np
@@ -15,6 +15,7 @@ import tensorflow_datasets as tfds
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, text_files
 from lmx.data.builders import tables
+from lmx.data.datasets import DATA_SETS
 from lmx.errors import InputError, InputWarning
 
 GLUE = {  # task -> (first line of train.tsv or '', a row, what is read, first line of test.tsv, a row)
@@ -110,19 +111,14 @@ def test_glue_as_its_archives_have_it(name, tmp_path):
     read(f'glue/{name}', tmp_path, check_sizes=True)
 
 
-def test_builders_are_tfds_builders_without_tensorflow(tmp_path):
+def test_a_prepared_table_is_a_tfds_data_set_without_tensorflow(tmp_path):
   put('rte', tmp_path)
-  for package in ('glue', 'snli', 'scitail', 'swag', 'race', 'story_cloze', 'table_files', 'zhang2015'):
-    builder = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder').Builder
-    assert builder.name == package
-  glue = importlib.import_module('lmx.data.builders.glue.glue_dataset_builder')
-  assert {f'glue/{config}' for config in glue.NAMES} == {name for name in tables.TABLES if name.startswith('glue/')}
-  zhang = importlib.import_module('lmx.data.builders.zhang2015.zhang2015_dataset_builder')
-  assert {f'zhang2015/{config}' for config in zhang.NAMES} == {x for x in tables.TABLES if x.startswith('zhang2015/')}
-  made = glue.Builder(data_dir=tmp_path / 'out', config='rte_unchecked')
-  config = tfds.download.DownloadConfig(manual_dir=tmp_path)
-  made.download_and_prepare(download_config=config, file_format='array_record')
-  rows = tfds.builder_from_directory(made.data_dir).as_data_source('train')
+  source = sources.Config(
+    dataset='glue/rte', manual_dir=str(tmp_path), check_sizes=False, cache_dir=str(tmp_path / 'c')
+  )
+  sources.open_splits(source)
+  made = pathlib.Path(sources.prepared_directory(source), 'glue/rows/1.0.0')
+  rows = tfds.builder_from_directory(made).as_data_source('train')
   assert rows[0]['text'] == b'All.' and rows[0]['label'] == b'not_entailment' and rows[1]['text'] == b'Some.'
   assert 'tensorflow' not in sys.modules
 
@@ -183,16 +179,16 @@ def test_news_articles_and_reviews_with_their_classes(tmp_path):
 def test_a_broken_row_of_news_is_refused(rows, words, tmp_path):
   write(tmp_path / 'train.csv', *rows)
   with pytest.raises(InputError, match=words):
-    list(tables.read(tables.TABLES['zhang2015/ag_news'], str(tmp_path / 'train.csv'), 'train'))
+    list(tables.read(DATA_SETS['zhang2015/ag_news'].layout, str(tmp_path / 'train.csv'), 'train'))
 
 
 def test_a_row_of_news_or_reviews_that_is_no_utf_8_or_no_class_is_named(tmp_path):
   (tmp_path / 'train.csv').write_bytes(f'{NEWS}\n"1","Caf'.encode() + b'\xe9","Text"\n')
   with pytest.raises(InputError, match='train.csv, line 2: not UTF-8 text'):
-    list(tables.read(tables.TABLES['zhang2015/ag_news'], str(tmp_path / 'train.csv'), 'train'))
+    list(tables.read(DATA_SETS['zhang2015/ag_news'].layout, str(tmp_path / 'train.csv'), 'train'))
   write(tmp_path / 'train.csv', '"5","Good."', '"6","Best."')
   with pytest.raises(InputError, match=r'train.csv, line 2: label: got "6"; expected one of 1, 2, 3, 4, 5'):
-    list(tables.read(tables.TABLES['zhang2015/yelp_full'], str(tmp_path / 'train.csv'), 'train'))
+    list(tables.read(DATA_SETS['zhang2015/yelp_full'].layout, str(tmp_path / 'train.csv'), 'train'))
 
 
 def test_race_and_the_story_cloze_test(tmp_path):
@@ -394,7 +390,7 @@ def test_lines_of_white_space_are_skipped(end, tmp_path):
   'name', ['table_files', 'text_files', 'swag', 'story_cloze', 'race', 'glue/sst2', 'imdb', 'trec', 'sst2']
 )
 def test_caches_of_earlier_readers_have_other_names(name):
-  assert sources.RULES[name].reading == 2
+  assert DATA_SETS[name].reading == 2
 
 
 def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):
@@ -402,7 +398,7 @@ def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):
   broken = row.replace('Whom?', 'Whom\n?')
   write(tmp_path / 'QQP/train.tsv', head, row, broken, row, broken, '', broken, row.replace('Whom?', ''))
   with pytest.warns(InputWarning, match=r'train.tsv: 3 records that break over lines are skipped \(lines 3, 6, 8\)'):
-    found = list(tables.read(tables.TABLES['glue/qqp'], str(tmp_path / 'QQP/train.tsv'), 'train'))
+    found = list(tables.read(DATA_SETS['glue/qqp'].layout, str(tmp_path / 'QQP/train.tsv'), 'train'))
   assert [texts for _, texts, _ in found] == [('Who?', 'Whom?')] * 2 + [('Who?', '')]
   with pytest.raises(InputError, match='2 cells instead of 3'):
     rows(tmp_path, 'a.tsv', 'text\tlabel\tid\na\tb\n')
@@ -453,7 +449,7 @@ def test_the_published_rows_of_glue(data_dir, tmp_path):
     found = sources.open_splits(
       sources.Config(dataset=f'glue/{name}', manual_dir=str(data_dir), cache_dir=str(tmp_path))
     )
-    texts = len(tables.TABLES[f'glue/{name}'].texts)
+    texts = len(DATA_SETS[f'glue/{name}'].layout.texts)
     assert (len(found['train']), len(found['valid'])) == (texts * train, texts * valid)
   made = corpora.load(
     corpora.Config(dataset='glue/stsb', tokenizer='words', manual_dir=str(data_dir), cache_dir=str(tmp_path))

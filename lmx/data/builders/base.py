@@ -1,4 +1,4 @@
-"""Shared parts of all builders: one example is one document {id, text, label}, in the order of the source.
+"""The TFDS builder of a row of `lmx.data.datasets`: an example is a document {id, text, label}, in the source's order.
 
 A data set that is one stream (Penn Treebank, text8, enwik8) is split into examples of about a megabyte at line ends or
 spaces; readers concatenate them again.
@@ -7,32 +7,40 @@ spaces; readers concatenate them again.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import os
-from collections.abc import Iterator
+import pathlib
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow_datasets.public_api as tfds
 
-from lmx import documents
 from lmx.data.builders import files
-from lmx.errors import InputError, explain
+from lmx.data.builders.files import Document
+from lmx.errors import InputError
 
-Document = tuple[str, Any, str]  # id, text (str, or bytes for a byte stream), label ('' for none)
-EXAMPLE_SIZE = 1_000_000  # characters in an example of a stream
+# Unit of a published size -> size of a document; other units count the examples, which are rows, pairs or questions.
+UNITS: dict[str, Callable[[Any], int]] = {
+  'tokens': lambda text: len(text.split()) + text.count('\n'),  # with one `<eos>` per line
+  'words': lambda text: len(text.split()),
+  'lines': lambda text: text.count('\n'),
+  'characters': len,
+}
+_FOLDER = pathlib.Path(__file__).parent
 
 
 @dataclasses.dataclass
-class TextConfig(tfds.core.BuilderConfig):
-  """Options of a text data set.
+class Config(tfds.core.BuilderConfig):
+  """The data set that a builder prepares.
 
   Attributes:
-    check_sizes: compare the splits with the published sizes.
+    source: the `lmx.data.sources.Config`.
   """
 
-  check_sizes: bool = True
-
-
-CHECKED = [TextConfig(name='default'), TextConfig(name='unchecked', check_sizes=False)]
+  source: Any = None
 
 
 class _Info(tfds.core.DatasetInfo):
@@ -43,140 +51,122 @@ class _Info(tfds.core.DatasetInfo):
 
 
 class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """Base class of document data sets; a subclass defines URLS, EXPECTED and `documents`."""
+  """Builder of documents; `read` of the data set's row yields them. Other kinds are subclasses."""
 
   VERSION = tfds.core.Version(files.VERSION)
-  MANUAL_DOWNLOAD_INSTRUCTIONS = 'Files in manual_dir are used before a download is tried.'
-  URLS: dict[str, str] = {}  # name of the file -> address; archives are unpacked
-  EXPECTED: dict[str, dict[str, int]] = {}  # split -> unit -> published size
-  SPLITS: tuple[str, ...] = ('train', 'valid', 'test')
   FEATURES: tuple[str, ...] = ('id', 'text', 'label')  # texts, or bytes
 
-  def documents(self, split: str, paths: dict[str, str]) -> Iterator[Document]:
-    """Yield the documents of a split, in order; `paths` is the result of `files.find`."""
-    raise TypeError(f'{type(self).__name__} must define documents()')
+  @property
+  def source(self) -> Any:
+    """Return the `lmx.data.sources.Config`."""
+    return self.builder_config.source
 
-  def sizes(self, text: Any) -> dict[str, int]:
-    """Return the size of a document in the units of EXPECTED: tokens with one `<eos>` per line."""
-    return {'tokens': len(text.split()) + text.count('\n')}
+  @property
+  def dataset(self) -> Any:
+    """Return the row of the data set, a `lmx.data.datasets.DataSet`."""
+    return self.source.rules
+
+  def documents(self, split: str, paths: Any) -> Iterator[Document]:
+    """Yield the documents of a split, in order; `paths` is the result of `find_files`."""
+    module, _, function = self.dataset.read.partition('.')
+    documents: Iterator[Document] = getattr(importlib.import_module(f'lmx.data.builders.{module}'), function)(
+      split, paths, self.source
+    )
+    return documents
+
+  def find_files(self, directory: str) -> Any:
+    """Return {part: path} of the files in a directory."""
+    return files.find(self.source.dataset, self.dataset.layout, directory)
+
+  def splits(self, paths: Any) -> list[str]:
+    """Return the splits, given the result of `find_files`."""
+    optional = self.dataset.layout.optional if self.dataset.layout else ()
+    return [*self.dataset.splits, *(part for part in optional if part in paths)]
+
+  def size(self, split: str, paths: Any) -> Mapping[str, int]:
+    """Return the published size of a split by unit, {} if it is unknown."""
+    del paths
+    return self.dataset.sizes.get(split, {})
 
   def _info(self) -> tfds.core.DatasetInfo:
-    features = tfds.features.FeaturesDict({name: tfds.features.Text() for name in self.FEATURES})
-    metadata = self.get_metadata()
     return _Info(
       builder=self,
-      description=metadata.description,
-      citation=metadata.citation,
-      features=features,
+      description=_descriptions().get(self.name, self.dataset.about),
+      citation='\n\n'.join(_citations()[key] for key in self.dataset.cite),
+      features=tfds.features.FeaturesDict({name: tfds.features.Text() for name in self.FEATURES}),
       disable_shuffling=True,
     )
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)
-    return {split: self._generate_examples(split, paths) for split in self.SPLITS}
+    return {split: self._generate_examples(split, paths) for split in self.splits(paths)}
 
-  def _generate_examples(self, split: str, paths: dict[str, str]) -> Iterator:
-    counts: dict[str, int] = {}
+  def _generate_examples(self, split: str, paths: Any) -> Iterator:
+    published = self.size(split, paths) if self.source.check_sizes else {}
+    found = dict.fromkeys(published, 0)
     index = -1
     for index, (name, text, label) in enumerate(self.documents(split, paths)):
-      if self.builder_config.check_sizes:
-        for unit, size in self.sizes(text).items():
-          counts[unit] = counts.get(unit, 0) + size
+      for unit in found.keys() & UNITS.keys():
+        found[unit] += UNITS[unit](text)
       yield index, {'id': name, 'text': text, 'label': label}
     if index < 0:
-      among = f' in {", ".join(_names(paths))}' if paths else ''
-      raise InputError(f'data set {self.name}, split {split}: got no examples{among}; expected at least one')
-    for unit, size in self.EXPECTED.get(split, {}).items():
-      self.check_size(split, unit, counts.get(unit, 0), size, paths)
-
-  def check_size(self, split: str, unit: str, count: int, size: int, paths: dict[str, str]) -> None:
-    """Raise InputError unless a split has the published size, if sizes are checked."""
-    if self.builder_config.check_sizes and count != size:
-      raise InputError(
-        f'data set {self.name}, split {split}: got {count:,} {unit} in '
-        f'{", ".join(sorted(set(paths.values())))}; expected {size:,}; check the files, or set data.check_sizes=False'
-      )
+      among = f' in {", ".join(files.flat(paths))}' if paths else ''
+      raise InputError(f'data set {self.source.dataset}, split {split}: got no examples{among}; expected at least one')
+    examples = (index + 1) // self.source.documents_per_example
+    read = paths[split] if isinstance(paths, dict) and split in paths else paths
+    for unit, size in published.items():
+      count = found[unit] if unit in UNITS else examples
+      files.check_size(self.source.dataset, split, unit, count, size, files.flat(read))
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
+    if self.source.manual_dir and not self.source.dataset.startswith('embedded'):
+      return self.find_files(self.source.manual_dir)
+    urls = self.dataset.urls
+    if not urls and self.dataset.layout is None:  # generated
+      return {}
+    if not urls:
+      raise InputError(
+        f'data set {self.source.dataset} is not downloaded: set data.manual_dir to the directory of its files'
+      )
     try:
-      manual = os.fspath(dl_manager.manual_dir)
-    except AssertionError:  # raised by TFDS if there is no such directory
-      manual = ''
-    if manual:
-      return self.find_files(manual)
-    urls = self.urls()
-    try:
-      paths = self.fetch(dl_manager, urls)
+      paths = self._fetch(dl_manager)
     except Exception as error:  # every kind of network error
       raise InputError(
-        f'data set {self.name}: could not be downloaded from {", ".join(urls.values())} ({explain(error)}); '
+        f'data set {self.name}: could not be downloaded from {", ".join(urls.values())} ({error}); '
         'copy its files to a directory and set data.manual_dir to it'
       ) from error
-    return self.find_downloads({name: os.fspath(path) for name, path in paths.items()})
+    return paths if 'archive' not in urls else self.find_files(paths['archive'])
 
-  def urls(self) -> dict[str, str]:
-    """Return {name: address} of the downloads, {} if there are none."""
-    return dict(self.URLS)
-
-  def fetch(self, dl_manager: tfds.download.DownloadManager, urls: dict[str, str]) -> dict[str, Any]:
-    """Download the addresses; return {name: path}, archives unpacked."""
-    return dl_manager.download_and_extract(urls)
-
-  def find_files(self, directory: str) -> Any:
-    """Return {part: path} of the files in the user's directory."""
-    return files.find(self.name, directory)
-
-  def find_downloads(self, paths: dict[str, str]) -> Any:
-    """Return {part: path} of the downloads; `paths` is URLS with local files or unpacked folders."""
-    (folder,) = paths.values()
-    return files.find(self.name, folder)
+  def _fetch(self, dl_manager: tfds.download.DownloadManager) -> dict[str, str]:
+    """Return {name: path} of the downloads, archives unpacked."""
+    paths = dl_manager.download_and_extract(dict(self.dataset.urls))
+    return {name: os.fspath(path) for name, path in paths.items()}
 
 
-def _names(paths: Any) -> list[str]:
-  """Return the paths in nested groups of paths, each once, sorted."""
-  if isinstance(paths, str):
-    return [paths]
-  groups = paths.values() if isinstance(paths, dict) else paths
-  return sorted({path for group in groups for path in _names(group)})
+def make(base: type[TextBuilder], source: Any, name: str, directory: str) -> TextBuilder:
+  """Return the builder of a data set.
+
+  Args:
+    base: class of its kind.
+    source: the `lmx.data.sources.Config`.
+    name: name of the config, a folder of the prepared data.
+    directory: folder of the prepared data.
+  """
+  attributes = {'name': source.dataset.partition('/')[0], '__module__': __name__}  # beside checksums.tsv
+  cls = types.new_class(base.__name__, (base,), {'skip_registration': True}, lambda body: body.update(attributes))
+  builder: TextBuilder = cls(data_dir=directory, config=Config(name=name, source=source))
+  return builder
 
 
-def join_lines(lines: Iterator[str]) -> Iterator[str]:
-  """Join lines into texts of about EXAMPLE_SIZE characters."""
-  batch: list[str] = []
-  size = 0
-  for line in lines:
-    batch.append(line)
-    size += len(line)
-    if size >= EXAMPLE_SIZE:
-      yield ''.join(batch)
-      batch, size = [], 0
-  if batch:
-    yield ''.join(batch)
+@functools.cache
+def _descriptions() -> dict[str, str]:
+  """Return the text of each section of descriptions.md by its heading."""
+  _, *sections = (_FOLDER / 'descriptions.md').read_text(encoding='utf-8').split('\n## ')
+  return {name: text.strip() for name, _, text in (section.partition('\n') for section in sections)}
 
 
-def read_range(path: str, start: int, stop: int) -> Iterator[bytes]:
-  """Yield bytes start .. stop of a file in parts that end before a space, so words are split only at start and stop."""
-  position, pending = 0, b''
-  for block in documents.read_blocks(path):
-    pending += block[max(0, start - position) : max(0, stop - position)]
-    position += len(block)
-    while len(pending) >= EXAMPLE_SIZE and (at := pending.find(b' ', EXAMPLE_SIZE)) > 0:
-      yield pending[:at]
-      pending = pending[at:]
-    if position >= stop:
-      break
-  if pending:
-    yield pending
-
-
-def blank_line_documents(lines: Iterator[str]) -> Iterator[str]:
-  """Yield the documents of a text, separated by empty lines."""
-  document: list[str] = []
-  for line in lines:
-    if line.strip():
-      document.append(line)
-    elif document:
-      yield ''.join(document)
-      document = []
-  if document:
-    yield ''.join(document)
+@functools.cache
+def _citations() -> dict[str, str]:
+  """Return the entries of CITATIONS.bib by key."""
+  entries = (_FOLDER / 'CITATIONS.bib').read_text(encoding='utf-8').strip().split('\n\n')
+  return {re.split('[{,]', entry)[1]: entry for entry in entries}

@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from lmx import documents
 from lmx.data.builders import split_files
 from lmx.data.builders.split_files import split_of as split_of
 from lmx.errors import InputError
 
+Document = tuple[str, Any, str]  # id, text (str, or bytes for a byte stream), label ('' for none)
 VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
 ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', *documents.COMPRESSED)), '.parquet')
@@ -29,114 +31,50 @@ class Layout:
   Attributes:
     folders: folders below the user's directory, tried in order.
     names: part -> file names tried in order, plain or with .gz; one that ends in / is a folder.
+    other: the same for files of another form.
+    optional: parts that may be missing.
   """
 
   folders: tuple[str, ...]
-  names: dict[str, tuple[str, ...]]
+  names: Mapping[str, tuple[str, ...]]
+  other: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  optional: tuple[str, ...] = ()
 
 
-def _wikitext(number: str) -> Layout:
-  return Layout(
-    ('', f'wikitext-{number}', f'wikitext{number}'),
-    {part: (f'wiki.{part}.tokens', f'{part}.txt') for part in ('train', 'valid', 'test')},
-  )
-
-
-LAYOUTS = {
-  'ptb': Layout(
-    ('', 'ptb', 'penn', 'data', 'simple-examples/data'),
-    {part: (f'ptb.{part}.txt', f'{part}.txt') for part in ('train', 'valid', 'test')},
-  ),
-  'wikitext2': _wikitext('2'),
-  'wikitext103': _wikitext('103'),
-  'text8': Layout(('', 'text8'), {'all': ('text8', 'text8.txt')}),
-  'enwik8': Layout(('', 'enwik8'), {'all': ('enwik8', 'enwik8.txt')}),
-  'brown': Layout(('', 'brown'), {part: (f'brown.{part}.txt', f'{part}.txt') for part in ('train', 'valid', 'test')}),
-}
-LAYOUTS['ptb_characters'] = LAYOUTS['ptb']
-_HELDOUT = 'heldout-monolingual.tokenized.shuffled/news.en.heldout-{}-of-00050'
-LAYOUTS['lm1b_files'] = Layout(  # as unpacked; the other files of the train split are next to the first one
-  ('', '1-billion-word-language-modeling-benchmark-r13output', 'one-billion-words'),
-  {
-    'train': ('training-monolingual.tokenized.shuffled/news.en-00001-of-00100',),
-    'valid': (_HELDOUT.format('00001'),),
-    'test': (_HELDOUT.format('00000'),),
-  },
-)
-LAYOUTS['trec'] = Layout(
-  ('', 'trec', 'classify/trec'),
-  {'train': ('train_5500.label', 'train.tsv'), 'test': ('TREC_10.label', 'test.tsv')},
-)
-LAYOUTS['imdb'] = Layout(  # unpacked, with texts in folders next to this file, or one file per split
-  ('', 'aclImdb', 'imdb', 'classify/imdb'),
-  {'train': ('train/urls_pos.txt', 'train.tsv'), 'test': ('test/urls_pos.txt', 'test.tsv')},
-)
-LAYOUTS['sst2'] = Layout(
-  ('', 'SST-2', 'sst2', 'glue/sst2'),
-  {'train': ('train_sentences.tsv',), 'valid': ('dev.tsv',), 'test': ('test.tsv',)},
-)
-LAYOUTS['sst2_phrases'] = Layout(LAYOUTS['sst2'].folders, LAYOUTS['sst2'].names | {'train': ('train.tsv',)})
-for _name in ('sst5', 'sst5_phrases', 'sst5_long_phrases'):
-  LAYOUTS[_name] = Layout(
-    ('', 'trees', 'SST-5', 'sst5', 'glue/sst5'),
-    {'train': ('train.txt',), 'valid': ('dev.txt',), 'test': ('test.txt',)},
-  )
-LAYOUTS['wnut17'] = Layout(
-  ('', 'wnut17', 'emerging_entities_17', 'tagging/wnut17'),
-  {
-    'train': ('wnut17train.conll', 'train.conll'),
-    'valid': ('emerging.dev.conll', 'dev.conll'),
-    'test': ('emerging.test.annotated', 'test.conll'),
-  },
-)
-LAYOUTS['conll2003'] = Layout(
-  ('', 'conll2003', 'tagging/conll2003'),
-  {'train': ('eng.train', 'train.txt'), 'valid': ('eng.testa', 'valid.txt'), 'test': ('eng.testb', 'test.txt')},
-)
-LAYOUTS['ud_ewt'] = Layout(
-  ('', 'UD_English-EWT', 'tagging/ud_ewt'),
-  {
-    split: (f'en_ewt-ud-{name}.conllu', f'{name}.conllu')
-    for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))
-  },
-)
-LAYOUTS['conll2005'] = Layout(
-  ('', 'conll05st-release', 'tagging/conll2005'),
-  {
-    'train': ('train-set', 'train.conll'),
-    'valid': ('dev-set', 'devel.conll'),
-    'test': ('test-wsj', 'test.wsj.conll'),
-    'test_brown': ('test-brown', 'test.brown.conll'),
-  },
-)
 GOLD = 'gold_conll'  # ending of CoNLL-2012's files with the annotation of people
-LAYOUTS['conll2012'] = Layout(
-  ('', 'data', 'conll-formatted-ontonotes-5.0/data', 'tagging/conll2012'),
-  {
-    'train': ('train/', f'train.{GOLD}'),
-    'valid': ('development/', f'development.{GOLD}'),
-    'test': ('conll-2012-test/', 'test/', f'test.{GOLD}'),
-  },
-)
-LAYOUTS['brown_stream'] = Layout(('', 'brown'), LAYOUTS['brown'].names | {'index': ('index.tsv',)})
-TAGGED_BROWN = Layout(('', 'brown', 'corpora/brown'), {'all': ('cats.txt',)})  # as unpacked by NLTK
 
 
-def find(name: str, directory: str) -> dict[str, str]:
+def find(name: str, layout: Layout, directory: str) -> dict[str, str]:
   """Return {part: path} of the files of data set `name` in `directory`. Raises InputError with the expected names."""
-  layout = LAYOUTS[name]
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
-  for candidate in (layout, TAGGED_BROWN) if name.startswith('brown') else (layout,):
-    for folder in candidate.folders:
-      paths = {part: first(os.path.join(directory, folder), names) for part, names in candidate.names.items()}
-      if all(paths.values()):
+  for names_of in (layout.names, *([layout.other] if layout.other else [])):
+    for folder in layout.folders:
+      paths = {part: first(os.path.join(directory, folder), names) for part, names in names_of.items()}
+      if all(path or part in layout.optional for part, path in paths.items()):
         return {part: path for part, path in paths.items() if path}
-  wanted = ', '.join(names[0] for names in layout.names.values())
+  wanted = [names for part, names in layout.names.items() if part not in layout.optional]
   raise InputError(
-    f'data set {name}: {directory} does not hold {wanted} (also accepted: '
-    f'{", ".join(names[-1] for names in layout.names.values())}; each also as .gz)'
+    f'data set {name}: {directory} does not hold {", ".join(names[0] for names in wanted)} (also accepted: '
+    f'{", ".join(names[-1] for names in wanted)}; each also as .gz)'
   )
+
+
+def check_size(name: str, split: str, unit: str, count: int, size: int, paths: Iterable[str]) -> None:
+  """Raise InputError unless a split of data set `name` has the published size."""
+  if count != size:
+    raise InputError(
+      f'data set {name}, split {split}: got {count:,} {unit} in {", ".join(paths)}; expected {size:,}; check the '
+      'files, or set data.check_sizes=False'
+    )
+
+
+def flat(paths: Any) -> list[str]:
+  """Return the paths in nested groups of paths, each once, sorted."""
+  if isinstance(paths, str):
+    return [paths]
+  groups = paths.values() if isinstance(paths, dict) else paths
+  return sorted({path for group in groups for path in flat(group)})
 
 
 def first(folder: str, names: tuple[str, ...]) -> str | None:

@@ -1,37 +1,30 @@
-"""Shared parts of builders of labelled documents: a held-out validation split, and TSV files."""
+"""Labelled documents: a held-out validation split, and TSV files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
-from lmx.data.builders import base, cells
+from lmx.data.builders import cells
+from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
 EVERY = 10  # one in ten training documents is for validation
 
 
-class LabelledBuilder(base.TextBuilder):
-  """A data set without its own validation split: training documents 9, 19, ... (from 0) are held out for it.
+def hold_out(split: str, paths: dict[str, str], read: Callable[[str, str], Iterator[Document]]) -> Iterator[Document]:
+  """Yield the documents of a split; training documents 9, 19, ... (from 0) are those for validation.
 
-  A subclass defines `labelled`, the documents of one of the published splits.
+  Args:
+    split: the split.
+    paths: file of each published split.
+    read: yields the documents of a published split, given it and its file, in a fixed order.
   """
-
-  def labelled(self, part: str, path: str) -> Iterator[base.Document]:
-    """Yield the documents of 'train' or 'test' as published, in a fixed order."""
-    raise TypeError(f'{type(self).__name__} must define labelled()')
-
-  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    if split not in ('train', 'valid'):
-      yield from self.labelled(split, paths[split])
-      return
-    for index, document in enumerate(self.labelled('train', paths['train'])):
-      if (index % EVERY == EVERY - 1) == (split == 'valid'):
-        yield document
-
-  def sizes(self, text: Any) -> dict[str, int]:
-    del text
-    return {'documents': 1}
+  if split not in ('train', 'valid'):
+    yield from read(split, paths[split])
+    return
+  for index, document in enumerate(read('train', paths['train'])):
+    if (index % EVERY == EVERY - 1) == (split == 'valid'):
+      yield document
 
 
 def read_table(path: str, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:

@@ -1,84 +1,92 @@
-"""Shared parts of builders of translations: a pair is two documents, the source and then the target."""
+"""Builder of translations: a pair is two documents, the source and then the target."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow_datasets.public_api as tfds
 
-from lmx.data.builders import base, parallel
+from lmx.data.builders import base, files, parallel
+from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
 
-@dataclasses.dataclass
-class PairConfig(base.TextConfig):
-  """Options of a data set of pairs.
-
-  Attributes:
-    source: language of the first document of a pair.
-    target: language of the second one.
-    pattern: parallel_files: directory or table with the user's text.
-    split_names: parallel_files: see `split_files.find_splits`.
-    split_fraction: parallel_files: share of the training pairs to hold out for each of `files.held_out_splits`.
-  """
-
-  source: str = 'en'
-  target: str = 'de'
-  pattern: str = ''
-  split_names: str = 'words'
-  split_fraction: float = 0.05
-
-
-def configs(source: str, target: str) -> list[PairConfig]:
-  """Return the configs that TFDS lists: with and without a check of the published sizes."""
-  return [
-    PairConfig(name='default', source=source, target=target),
-    PairConfig(name='unchecked', source=source, target=target, check_sizes=False),
-  ]
-
-
 class PairBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A data set of pairs; its files are in `parallel.LAYOUTS`, unless a subclass defines `pairs`."""
+  """Pairs in the order of the published files."""
 
-  BUILDER_CONFIGS = configs('en', 'de')
+  def find_files(self, directory: str) -> Any:
+    source = self.source
+    return parallel.find(source.dataset, self.dataset.layout, directory, source.sides, all_files=source.check_sizes)
 
-  @property
-  def sides(self) -> tuple[str, str]:
-    """Return the languages of source and target."""
-    return self.builder_config.source, self.builder_config.target
+  def splits(self, paths: Any) -> list[str]:
+    return [*paths]
+
+  def documents(self, split: str, paths: Any) -> Iterator[Document]:
+    for name, *texts in self.pairs(split, paths):
+      yield from ((f'{name}.{side}', text, '') for side, text in zip(self.source.sides, texts, strict=True))
 
   def pairs(self, split: str, paths: Any) -> Iterator[parallel.Pair]:
     """Yield (name, source, target) of each pair of a split, in order."""
-    yield from parallel.read(paths[split], self.sides, drop=split == 'train')
+    yield from parallel.read(paths[split], self.source.sides, drop=split == 'train')
 
-  def documents(self, split: str, paths: Any) -> Iterator[base.Document]:
-    count = 0
-    for name, source, target in self.pairs(split, paths):
-      yield f'{name}.{self.sides[0]}', source, ''
-      yield f'{name}.{self.sides[1]}', target, ''
-      count += 1
-    layout = parallel.LAYOUTS.get(self.name)
-    published = layout.pairs.get(split, count) if layout else count
-    if self.builder_config.check_sizes and count != published:
-      raise InputError(
-        f'data set {self.name}, split {split}: got {count:,} pairs in '
-        f'{", ".join(path for group in paths[split] for path in group)}; expected {published:,}; check the files, or '
-        'set data.check_sizes=False'
-      )
+  def _fetch(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
+    """Return the files of the two languages, by split."""
+    sides = self.source.sides
+    urls = {name: url for name, url in self.dataset.urls.items() if name.rpartition('.')[2] in sides}
+    paths = dl_manager.download(urls)  # TFDS would unpack to names that still end in .gz
+    both = {split: [f'{groups[0][0]}.{side}' for side in sides] for split, groups in self.dataset.layout.stems.items()}
+    return {
+      split: [tuple(os.fspath(paths[name]) for name in names)]
+      for split, names in both.items()
+      if all(name in paths for name in names)
+    }
 
-  def sizes(self, text: Any) -> dict[str, int]:
-    del text
-    return {}
 
-  def find_downloads(self, paths: dict[str, str]) -> Any:
-    del paths
-    raise InputError(f'data set {self.name} is not downloaded: set data.manual_dir to the directory of its files')
+class OwnPairBuilder(PairBuilder, skip_registration=True):  # type: ignore[call-arg]
+  """The user's translations; splits without a file are held out of the training pairs."""
 
   def find_files(self, directory: str) -> Any:
-    return parallel.find(self.name, directory, self.sides, all_files=self.builder_config.check_sizes)
+    return parallel.find_own(directory, self.source.sides, self.source.split_names)
 
-  def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
-    paths = self._paths(dl_manager)
-    return {split: self._generate_examples(split, paths) for split in paths}
+  def splits(self, paths: Any) -> list[str]:
+    self._missing = self.source.held_out_splits()
+    self._parts = self._counted(paths['train']) if self._missing else {}
+    return [*paths, *self._missing]
+
+  def size(self, split: str, paths: Any) -> Mapping[str, int]:
+    del split, paths
+    return {}
+
+  def pairs(self, split: str, paths: Any) -> Iterator[parallel.Pair]:
+    """Yield the pairs of the split's files, or those of the training files that are assigned to the split."""
+    if not self._missing or split not in self._parts:
+      yield from super().pairs(split, paths)
+      return
+    for number, pair in enumerate(parallel.read(paths['train'], self.source.sides, drop=True)):
+      if self._part(number, pair) == split:
+        yield pair
+
+  def _counted(self, train: list[parallel.Files]) -> dict[str, range]:
+    """Return the pair numbers of each split if pairs are few; with empty ranges a hash of the source decides."""
+    fraction, sizes = self.source.split_fraction, dict.fromkeys(['train', *self._missing], 0)
+    for _, source, _ in parallel.read(train, self.source.sides, drop=True):
+      sizes[files.hashed_split(source, self._missing, fraction)] += 1
+    total = sum(sizes.values())
+    if total * fraction >= files.ENOUGH and all(sizes.values()):
+      return dict.fromkeys(sizes, range(0))
+    per_split = math.ceil(total * fraction)
+    if total <= per_split * len(self._missing):
+      raise InputError(
+        f'{self.source.manual_dir}: {total} pairs are too few to hold out {" and ".join(self._missing)} text; '
+        'give files named valid.* and test.*, or set data.split_fraction=0'
+      )
+    edges = [0, *(total - per_split * n for n in range(len(self._missing), 0, -1)), total]
+    return {split: range(edges[i], edges[i + 1]) for i, split in enumerate(sizes)}
+
+  def _part(self, number: int, pair: parallel.Pair) -> str:
+    by_number = (split for split, numbers in self._parts.items() if number in numbers)
+    hashed = files.hashed_split(pair[1], self._missing, self.source.split_fraction)
+    return hashed if not any(self._parts.values()) else next(by_number)

@@ -32,53 +32,19 @@ class Layout:
     stems: split -> groups of file names without the language suffix, tried in order; the files of a group are
       concatenated.
     optional: splits that may be missing.
-    pairs: split -> published number of pairs.
   """
 
   folders: tuple[str, ...]
   stems: Mapping[str, tuple[tuple[str, ...], ...]]
   optional: tuple[str, ...] = ()
-  pairs: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def _wmt14(languages: str, *others: str) -> Layout:
-  """Return the layout of the 2014 shared task's unpacked archives, or of one file per split."""
-  joined = languages.replace('-', '')
-  corpora = ('europarl-v7', 'commoncrawl', 'news-commentary-v9')
-  return Layout(
-    ('', 'training', 'dev', 'test', 'test-full', 'un', languages),
-    {
-      'train': ((*(f'{corpus}.{languages}' for corpus in corpora), *others), ('train',)),
-      'valid': (('newstest2013',), ('valid',)),
-      'test': ((f'newstest2014-{joined}-src',), ('newstest2014',), ('test',)),
-    },
-    pairs={'valid': 3_000, 'test': 3_003},
-  )
-
-
-LAYOUTS = {
-  'multi30k': Layout(
-    ('', 'multi30k', 'data/task1/raw', 'translate/multi30k'),
-    {
-      'train': (('train',),),
-      'valid': (('val',),),
-      'test': (('test_2016_flickr',),),
-      'test_2017': (('test_2017_flickr',),),
-      'test_coco': (('test_2017_mscoco',),),
-    },
-    optional=('test_2017', 'test_coco'),
-    pairs={'train': 29_000, 'valid': 1_014, 'test': 1_000, 'test_2017': 1_000, 'test_coco': 461},
-  ),
-  'wmt14_en_de': _wmt14('de-en'),
-  'wmt14_en_fr': _wmt14('fr-en', 'undoc.2000.fr-en', 'giga-fren.release2.fixed'),
-}
-
-
-def find(name: str, directory: str, sides: Sequence[str], *, all_files: bool = True) -> Paths:
+def find(name: str, layout: Layout, directory: str, sides: Sequence[str], *, all_files: bool = True) -> Paths:
   """Return the files of data set `name` in `directory`.
 
   Args:
-    name: a data set of LAYOUTS.
+    name: the data set.
+    layout: its files.
     directory: the user's directory.
     sides: languages of source and target.
     all_files: require every file of a group; else use the existing ones.
@@ -86,7 +52,6 @@ def find(name: str, directory: str, sides: Sequence[str], *, all_files: bool = T
   Raises:
     InputError: `directory` is not a directory, or files are missing; the message names them.
   """
-  layout = LAYOUTS[name]
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
   paths: Paths = {}

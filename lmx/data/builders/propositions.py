@@ -8,9 +8,12 @@ a column with its arguments in brackets: `(A0*` begins one, `*` continues it or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from lmx import documents
+from lmx.data.builders import files
+from lmx.data.builders.files import Document
 from lmx.data.builders.tagged import Word
 from lmx.errors import InputError
 
@@ -166,3 +169,24 @@ def read_2012(path: str) -> Iterator[tuple[int, list[str], list[str]]]:
         )
       column_of[predicate] = column
       yield predicate, texts, labels
+
+
+# Data sets: one document is one sentence with one of its predicates.
+
+
+def conll2005(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield the sentences of CoNLL-2005, once for each target verb; test_brown is the test set out of domain."""
+  del source
+  return rows(split, read_2005(paths[split]))
+
+
+def conll2012(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield the sentences of CoNLL-2012, from one file a split or a tree of *gold_conll files."""
+  del source
+  return rows(split, (row for path in files.find_tree(paths[split], files.GOLD) for row in read_2012(path)))
+
+
+def rows(split: str, propositions: Iterable[tuple[int, list[str], list[str]]]) -> Iterator[Document]:
+  """Yield the documents of (index of the predicate, words, labels); the label is the index, then BIO labels."""
+  for number, (predicate, words, labels) in enumerate(propositions):
+    yield f'{split}-{number}', ' '.join(words), ' '.join([str(predicate), *labels])

@@ -17,12 +17,7 @@ from lmx import documents
 from lmx.data.builders import files, split_files
 from lmx.errors import InputError
 
-LAYOUTS = {
-  'squad': files.Layout(('', 'squad'), {'train': ('train-v1.1.json',), 'valid': ('dev-v1.1.json',)}),
-  'squad2': files.Layout(('', 'squad2', 'squad'), {'train': ('train-v2.0.json',), 'valid': ('dev-v2.0.json',)}),
-}
 ENDINGS = ('.json', '.jsonl')
-PUBLISHED = {'squad': {'train': 87_599, 'valid': 10_570}, 'squad2': {'train': 130_319, 'valid': 11_873}}
 
 
 class Question(NamedTuple):
@@ -118,23 +113,19 @@ def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
       yield f'{path}, article {i}, paragraph {j}', paragraph
 
 
-def find(name: str, directory: str, names: str = 'words') -> dict[str, list[str]]:
-  """Return {split: files}: published names for 'squad' and 'squad2', else the directory's files by their names.
+def find(name: str, layout: files.Layout | None, directory: str, names: str = 'words') -> dict[str, list[str]]:
+  """Return {split: files}.
 
   Args:
     name: the data set.
+    layout: published names of its files; None assigns the directory's files to splits by their names.
     directory: the user's directory.
     names: see `split_files.find_splits`.
   """
+  if layout:
+    return {part: [path] for part, path in files.find(name, layout, directory).items()}
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
-  if name in LAYOUTS:
-    layout = LAYOUTS[name]
-    for folder in layout.folders:
-      paths = {part: files.first(os.path.join(directory, folder), names) for part, names in layout.names.items()}
-      if paths['train']:
-        return {part: [path] for part, path in paths.items() if path}
-    raise InputError(f'data set {name}: {directory} does not hold {layout.names["train"][0]} (also as .gz)')
   endings = split_files.with_compression(ENDINGS, names)
   expected = split_files.describe(ENDINGS)
   splits = split_files.find_splits(directory, endings, f'file of questions; expected {expected}', names)

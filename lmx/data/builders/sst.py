@@ -1,4 +1,4 @@
-"""Shared parts of the forms of the Stanford Sentiment Treebank (Socher et al. 2013), SST-2 and SST-5.
+"""Forms of the Stanford Sentiment Treebank (Socher et al. 2013), SST-2 and SST-5.
 
 SST-2 is read from tables with columns `label` (1 is positive) and `sentence`, SST-5 from the treebank's own files, a
 tree a line: `(3 (2 It) (4 (2 's) (4 good)))`, whose numbers are the labels of the phrases.
@@ -11,65 +11,57 @@ from collections.abc import Iterator
 from typing import Any
 
 from lmx import documents
-from lmx.data.builders import base, labelled
+from lmx.data.builders import files, labelled
+from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
-HELD_OUT = {'valid': {'documents': 872}, 'test': {'documents': 1_821}}
 _CLASSES = {'0': 'negative', '1': 'positive'}
 FIVE = ('very negative', 'negative', 'neutral', 'positive', 'very positive')  # labels 0 to 4 of the trees
 SENTENCES = {'train': 8_544, 'valid': 1_101, 'test': 2_210}
 _PARTS = re.compile(r'[()]|[^()\t\n\r ]+')  # a word may have a no-break space
 
 
-class _Builder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """One example is one sentence or phrase of the user's files."""
-
-  BUILDER_CONFIGS = base.CHECKED
-  MISSING = ''  # why there is no download, and the files
-
-  def sizes(self, text: Any) -> dict[str, int]:
-    del text
-    return {'documents': 1}
-
-  def _paths(self, dl_manager: Any) -> dict[str, str]:
-    try:
-      return super()._paths(dl_manager)
-    except ValueError as error:
-      if isinstance(error, InputError):
-        raise
-      raise InputError(f'data set {self.name} is not downloaded{self.MISSING}') from error
+def rows(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield the rows of SST-2. GLUE's own test file has no labels and is rejected; the treebank's has."""
+  del source
+  for index, (number, row) in enumerate(labelled.read_table(paths[split], ('label', 'sentence'))):
+    if row['label'] not in _CLASSES:
+      raise InputError(f'{paths[split]}, line {number}: label "{row["label"]}" is neither 0 nor 1')
+    yield f'{split}-{index}', row['sentence'], _CLASSES[row['label']]
 
 
-class SstBuilder(_Builder, skip_registration=True):  # type: ignore[call-arg]
-  """One example is one row. GLUE's own test file has no labels and is rejected; the treebank's has."""
-
-  MISSING = ', because the published test file has no labels; set data.manual_dir to a directory with its tables'
-
-  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for index, (number, row) in enumerate(labelled.read_table(paths[split], ('label', 'sentence'))):
-      if row['label'] not in _CLASSES:
-        raise InputError(f'{paths[split]}, line {number}: label "{row["label"]}" is neither 0 nor 1')
-      yield f'{split}-{index}', row['sentence'], _CLASSES[row['label']]
+def sentences(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield the whole sentences of SST-5."""
+  return _trees(split, paths, source, len_of_phrases=0)
 
 
-class TreesBuilder(_Builder, skip_registration=True):  # type: ignore[call-arg]
-  """One example is one whole sentence, or one phrase of a training sentence; a phrase that recurs is kept each time.
+def phrases(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield every phrase of the training trees, words included; the other splits are whole sentences."""
+  return _trees(split, paths, source, len_of_phrases=1)
 
-  Attributes:
-    MIN_WORDS: fewest words of a phrase that is trained on; 0 for whole sentences alone, which are always read.
+
+def long_phrases(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield training sentences and their phrases of four or more words (McCann et al. 2017; Peters et al. 2018)."""
+  return _trees(split, paths, source, len_of_phrases=4)
+
+
+def _trees(split: str, paths: dict[str, str], source: Any, len_of_phrases: int) -> Iterator[Document]:
+  """Yield whole sentences, and the phrases of training sentences; a phrase that recurs is kept each time.
+
+  Args:
+    split: the split.
+    paths: its file by split.
+    source: the data set.
+    len_of_phrases: fewest words of a phrase that is trained on; 0 for whole sentences alone, which are always read.
   """
-
-  MISSING = '; set data.manual_dir to a directory with trees/train.txt, dev.txt and test.txt'
-  MIN_WORDS = 0
-
-  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    count = 0
-    for phrases in read_trees(paths[split]):
-      for n, (label, words) in enumerate(phrases):
-        if n == 0 or (split == 'train' and 0 < self.MIN_WORDS <= len(words)):
-          yield f'{split}-{count}-{n}', ' '.join(words), FIVE[label]
-      count += 1
-    self.check_size(split, 'sentences', count, SENTENCES[split], paths)
+  count = 0
+  for tree in read_trees(paths[split]):
+    for n, (label, words) in enumerate(tree):
+      if n == 0 or (split == 'train' and 0 < len_of_phrases <= len(words)):
+        yield f'{split}-{count}-{n}', ' '.join(words), FIVE[label]
+    count += 1
+  if source.check_sizes:
+    files.check_size(source.dataset, split, 'sentences', count, SENTENCES[split], [paths[split]])
 
 
 def read_trees(path: str) -> Iterator[list[tuple[int, list[str]]]]:

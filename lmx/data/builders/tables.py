@@ -16,15 +16,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmx import documents
-from lmx.data.builders import cells, cloze, files, split_files
+from lmx.data.builders import cells, files, split_files
 from lmx.errors import InputError, nearest
 
 Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
-EVERY = 10  # training rows 9, 19, ... are for validation, unless it has a file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Table:
     needed: the split whose file is required.
     plain: column names of a file that does not name them, recognised by the number of its cells.
     skipped: cells of the label's column whose rows are skipped.
-    rows: split -> published number of rows, without skipped ones.
     choices: number of last texts that are choices, one of them correct.
     continues: the other texts of a row continue where its first one ends.
     broken: skip records that break over lines, as GLUE's own loader does.
@@ -59,7 +57,6 @@ class Table:
   files: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   plain: tuple[str, ...] = ()
   skipped: tuple[str, ...] = ()
-  rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
   choices: int = 0
   needed: str = 'train'
   continues: bool = False
@@ -75,7 +72,7 @@ class Table:
     return len(self.texts) == self.choices + 2
 
 
-def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
+def story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
   """Yield the rows of the Story Cloze Test: four sentences and two endings, numbered from 1."""
   for number, row in cells.read_csv(path):
     try:
@@ -86,7 +83,7 @@ def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
       raise InputError(f'{path}, line {number}: not a row of the Story Cloze Test ({error})') from None
 
 
-def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
+def race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
   """Yield the questions of RACE: a JSON file per passage, in the folders middle and high, or in `path` itself."""
   levels = [os.path.join(path, level) for level in ('middle', 'high')]
   folders = (
@@ -113,7 +110,7 @@ def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
       yield number, {'context': article, 'question': question, 'label': str('ABCD'.index(answer)), **choices}
 
 
-def _race_row(row: cells.Cells, where: str) -> cells.Cells:
+def race_row(row: cells.Cells, where: str) -> cells.Cells:
   """Return a row with `-` for an empty choice, and `answer_<i>`, its question with choice i.
 
   The choice replaces every `_` of the question, or follows it (zihangdai/xlnet, run_race.py).
@@ -127,242 +124,8 @@ def _race_row(row: cells.Cells, where: str) -> cells.Cells:
   return cells_with_answers
 
 
-_RACE_ROWS = {  # level -> training, validation and test questions; 'all' is both
-  'all': (87_866, 4_887, 4_934),
-  'middle': (25_421, 1_436, 1_436),
-  'high': (62_445, 3_451, 3_498),
-}
-
-
-def _race(texts: tuple[tuple[str, ...], ...], level: str = 'all') -> Table:
-  """Return RACE, or its questions of one level of schools."""
-  below = '' if level == 'all' else f'/{level}'
-  return Table(
-    texts,
-    choices=4,
-    read=_race_cells,
-    prepare=_race_row,
-    folders=('', 'RACE', 'race'),
-    rows=dict(zip(('train', 'valid', 'test'), _RACE_ROWS[level], strict=True)),
-    files={split: (f'{name}{below}/',) for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
-  )
-
-
-def _by_class(
-  folder: str, classes: tuple[str, ...], train: int, test: int, *, titled: bool = True, breaks: str = r'\n'
-) -> Table:
-  """Return a data set of Zhang et al. 2015 (arXiv 1509.01626): rows of a class, counted from 1, a title and a text.
-
-  Args:
-    folder: folder of its archive, without the ending `_csv`.
-    classes: names of the classes.
-    train: number of training rows; there is no validation file.
-    test: number of test rows.
-    titled: rows have a title.
-    breaks: sign of a line break within a cell.
-  """
-  columns = ('label', 'title', 'body') if titled else ('label', 'body')
-
-  def joined(row: cells.Cells, where: str) -> cells.Cells:
-    """Return the row with `text`, its title and body, without escapes; a row of the user has a `text`."""
-    if 'body' not in row:
-      return row
-    parts = [cells.text(row[name], f'{where}: {name}') for name in columns[1:]]
-    text = '\n'.join(filter(None, parts)).replace(breaks, '\n').replace(r'\"', '"')
-    return row | {'text': text}
-
-  return Table(
-    (('text',),),
-    classes={str(i): name for i, name in enumerate(classes, 1)},
-    folders=('', f'{folder}_csv', folder),
-    files={split: (f'{split}.csv',) for split in ('train', 'test')},
-    rows={'train': train, 'test': test},
-    read=functools.partial(cells.read_csv, plain=columns),
-    prepare=joined,
-  )
-
-
-_POLARITY, _STARS = ('negative', 'positive'), ('1', '2', '3', '4', '5')
-_TOPICS = (
-  'Company',
-  'EducationalInstitution',
-  'Artist',
-  'Athlete',
-  'OfficeHolder',
-  'MeanOfTransportation',
-  'Building',
-  'NaturalPlace',
-  'Village',
-  'Animal',
-  'Plant',
-  'Album',
-  'Film',
-  'WrittenWork',
-)
-
-
-def _choices(count: int) -> tuple[tuple[str, ...], ...]:
-  return (('context',), ('question',), *((f'choice_{i}',) for i in range(count)))
-
-
-_PAIR = (('sentence1',), ('sentence2',))
-_JOINED = (('context',), *((f'answer_{i}',) for i in range(4)))  # of RACE
-_NLI = ('entailment', 'neutral', 'contradiction')
-
-
-def _glue(
-  folder: str,
-  texts: tuple[tuple[str, ...], ...],
-  rows: tuple[int, ...],
-  *,
-  also: Mapping[str, tuple[str, ...]] | None = None,
-  **options: Any,
-) -> Table:
-  """Return a task of GLUE; `also` are files that replace, or supplement, train.tsv, dev.tsv and test.tsv."""
-  split_files = {'train': ('train.tsv',), 'valid': ('dev.tsv',), 'test': ('test.tsv',), **(also or {})}
-  below = ('', folder, f'glue/{folder}', f'glue/{folder.lower().replace("-", "")}')
-  return Table(texts, folders=below, files=split_files, rows=dict(zip(split_files, rows, strict=False)), **options)
-
-
-TABLES = {
-  'glue/cola': _glue(
-    'CoLA',
-    (('sentence',),),
-    (8_551, 1_043, 1_063),
-    classes={'0': 'unacceptable', '1': 'acceptable'},
-    plain=('source', 'label', 'star', 'sentence'),
-  ),
-  'glue/sst2': _glue('SST-2', (('sentence',),), (67_349, 872, 1_821), classes={'0': 'negative', '1': 'positive'}),
-  'glue/mrpc': _glue(
-    'MRPC',
-    (('sentence1', '#1 String'), ('sentence2', '#2 String')),
-    (3_668, 408, 1_725),
-    label=('label', 'Quality'),
-    classes={'0': 'not_equivalent', '1': 'equivalent'},
-    also={'train': ('train.tsv', 'msr_paraphrase_train.txt'), 'test': ('test.tsv', 'msr_paraphrase_test.txt')},
-  ),
-  'glue/qqp': _glue(
-    'QQP',
-    (('question1',), ('question2',)),
-    (363_846, 40_430, 390_965),
-    label=('is_duplicate',),
-    classes={'0': 'not_duplicate', '1': 'duplicate'},
-    broken=True,
-  ),
-  'glue/stsb': _glue('STS-B', _PAIR, (5_749, 1_500, 1_379), label=('score',), scores=True),
-  'glue/mnli': _glue(
-    'MNLI',
-    _PAIR,
-    (392_702, 9_815, 9_796, 9_832, 9_847),
-    label=('gold_label', 'label'),
-    classes={name: name for name in _NLI},
-    also={
-      'valid': ('dev_matched.tsv',),
-      'test': ('test_matched.tsv',),
-      'valid_mismatched': ('dev_mismatched.tsv',),
-      'test_mismatched': ('test_mismatched.tsv',),
-    },
-  ),
-  'glue/qnli': _glue(
-    'QNLI',
-    (('question',), ('sentence',)),
-    (104_743, 5_463, 5_463),
-    classes={name: name for name in ('entailment', 'not_entailment')},
-  ),
-  'glue/rte': _glue(  # the test file is GLUE's of 3,000 rows without labels, or that of RTE-1 to 3 with labels
-    'RTE',
-    _PAIR,
-    (2_490, 277),
-    classes={name: name for name in ('entailment', 'not_entailment')},
-    also={'test': ('test.tsv', 'test_rte123.tsv')},
-  ),
-  'glue/wnli': _glue('WNLI', _PAIR, (635, 71, 146), classes={'0': 'not_entailment', '1': 'entailment'}),
-  'snli': Table(
-    _PAIR,
-    label=('gold_label',),
-    classes={name: name for name in _NLI},
-    folders=('', 'snli_1.0', 'snli'),
-    skipped=('-',),
-    files={
-      split: (f'snli_1.0_{name}.jsonl', f'snli_1.0_{name}.txt', f'{name}.tsv')
-      for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))
-    },
-    rows={'train': 549_367, 'valid': 9_842, 'test': 9_824},
-  ),
-  'scitail': Table(
-    (('premise', 'sentence1'), ('hypothesis', 'sentence2')),
-    label=('label', 'gold_label'),
-    classes={'entails': 'entails', 'neutral': 'neutral', 'entailment': 'entails'},
-    folders=('', 'tsv_format', 'SciTailV1.1/tsv_format', 'scitail'),
-    plain=('premise', 'hypothesis', 'label'),
-    files={
-      split: (f'scitail_1.0_{name}.tsv', f'{name}.tsv')
-      for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))
-    },
-    rows={'train': 23_596, 'valid': 1_304, 'test': 2_126},
-  ),
-  'swag': Table(
-    (('sent1',), ('sent2',), *((f'ending{i}',) for i in range(4))),
-    choices=4,
-    folders=('', 'data', 'swag'),
-    files={'train': ('train.csv',), 'valid': ('val.csv',), 'test': ('test.csv',)},
-    rows={'train': 73_546, 'valid': 20_006, 'test': 20_005},
-  ),
-  'race': _race(_choices(4)),
-  'race/joined': _race(_JOINED),
-  **{f'race/{level}': _race(_choices(4), level) for level in ('middle', 'high')},
-  **{f'race/joined_{level}': _race(_JOINED, level) for level in ('middle', 'high')},
-  'zhang2015/ag_news': _by_class('ag_news', ('World', 'Sports', 'Business', 'Sci/Tech'), 120_000, 7_600, breaks='\\'),
-  'zhang2015/dbpedia': _by_class('dbpedia', _TOPICS, 560_000, 70_000),
-  'zhang2015/yelp_polarity': _by_class('yelp_review_polarity', _POLARITY, 560_000, 38_000, titled=False),
-  'zhang2015/yelp_full': _by_class('yelp_review_full', _STARS, 650_000, 50_000, titled=False),
-  'zhang2015/amazon_polarity': _by_class('amazon_review_polarity', _POLARITY, 3_600_000, 400_000),
-  'zhang2015/amazon_full': _by_class('amazon_review_full', _STARS, 3_000_000, 650_000),
-  'story_cloze': Table(  # its training stories have one ending, so the validation file is for training, as in GPT
-    _choices(2),
-    choices=2,
-    read=_story_cells,
-    folders=('', 'story_cloze'),
-    files={
-      'train': ('cloze_test_val__spring2016 - cloze_test_ALL_val.csv', 'val.csv'),
-      'test': ('cloze_test_test__spring2016 - cloze_test_ALL_test.csv', 'test.csv'),
-    },
-    rows={'train': 1_871, 'test': 1_871},
-  ),
-  'lambada': Table(
-    (('context',), ('word',)),
-    read=cloze.lambada,
-    continues=True,
-    needed='test',
-    folders=('', 'lambada', 'lambada-dataset'),
-    rows={'valid': 4_869, 'test': 5_153},
-    files={
-      split: (f'lambada_{name}.jsonl', f'lambada_{name}_plain_text.txt')
-      for split, name in (('valid', 'development'), ('test', 'test'))
-    },
-  ),
-  **{
-    f'cbt/{kind}': Table(
-      _choices(cloze.CANDIDATES),
-      choices=cloze.CANDIDATES,
-      read=cloze.children,
-      continues=True,
-      needed='valid',
-      folders=('', 'data', 'CBTest/data', 'cbt'),
-      rows={'valid': 2_000, 'test': 2_500},
-      files={
-        'valid': (f'cbtest_{kind.upper()}_valid_2000ex.txt',),
-        'test': (f'cbtest_{kind.upper()}_test_2500ex.txt',),
-      },
-    )
-    for kind in ('cn', 'ne', 'v', 'p')
-  },
-}
-
-
-def find(name: str, directory: str) -> dict[str, str]:
-  """Return {split: file} of a data set of TABLES in `directory`. Raises InputError with the expected names."""
-  table = TABLES[name]
+def find(name: str, table: Table, directory: str) -> dict[str, str]:
+  """Return {split: file} of a data set in `directory`. Raises InputError with the expected names."""
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
   for folder in table.folders:
@@ -371,6 +134,11 @@ def find(name: str, directory: str) -> dict[str, str]:
       return {split: path for split, path in paths.items() if path}
   wanted = ' or '.join(os.path.join(folder, table.files[table.needed][0]) for folder in table.folders)
   raise InputError(f'data set {name}: {directory} does not hold {wanted} (each also as .gz)')
+
+
+def own(texts: Sequence[str], label: str, scores: bool) -> Table:
+  """Return a table of the user with these columns."""
+  return Table(tuple((name,) for name in texts), (label,), scores=scores, is_own=True)
 
 
 def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:

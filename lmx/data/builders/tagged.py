@@ -7,9 +7,10 @@ sentences can be read without it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmx import documents
+from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
 ENDINGS = ('.conll', '.conllu', '.jsonl', '.txt')
@@ -153,3 +154,46 @@ def _json_lines(path: str) -> Iterator[Sentence]:
 
 def _texts(values: Sequence[object], where: str) -> tuple[str, ...]:
   return tuple(documents.convert(value, str, where) for value in values)
+
+
+# Data sets: one document is one sentence, its words as text, and their labels as label, separated by spaces.
+
+
+def conll2003(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield the sentences of CoNLL 2003, labels in BIO."""
+  del source
+  for number, words in enumerate(sentences(paths[split])):
+    labels = bio(column(paths[split], words, -1))
+    yield f'{split}-{number}', ' '.join(column(paths[split], words, 0)), ' '.join(labels)
+
+
+def ud_ewt(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield the syntactic words of the English Web Treebank and their parts of speech.
+
+  Multiword tokens ("3-4") and empty nodes ("8.1") are skipped.
+  """
+  del source
+  for number, lines in enumerate(sentences(paths[split], '\t')):
+    words = universal(lines)
+    texts, labels = (column(paths[split], words, index) for index in (1, UPOS))
+    yield f'{split}-{number}', ' '.join(texts), ' '.join(labels)
+
+
+def wnut17(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield the sentences of WNUT-17."""
+  del source
+  words: list[str] = []
+  labels: list[str] = []
+  number = 0
+  for at, line in enumerate(documents.read_lines(paths[split]), 1):
+    if line.strip():
+      word, tab, label = line.rstrip('\n').partition('\t')
+      if not (tab and word and label.strip() and len(label.split()) == 1):
+        raise InputError(f'{paths[split]}, line {at}: expected "word<TAB>label"')
+      words.append('_'.join(word.split()) or '_')  # white space separates words in the written text
+      labels.append(label.strip())
+    if words and not line.strip():
+      yield f'{split}-{number}', ' '.join(words), ' '.join(labels)
+      words, labels, number = [], [], number + 1
+  if words:
+    yield f'{split}-{number}', ' '.join(words), ' '.join(labels)

@@ -1,12 +1,13 @@
-"""Shared parts of WikiText-2 and WikiText-103 (Merity et al. 2016, arXiv 1609.07843): a document is an article."""
+"""WikiText-2 and WikiText-103 (Merity et al. 2016, arXiv 1609.07843): a document is an article."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from lmx import documents
-from lmx.data.builders import base
+from lmx.data.builders.files import Document
 
 _TITLE = re.compile(r' ?= [^=].* = ?\n')
 
@@ -28,11 +29,8 @@ def articles(lines: Iterator[str]) -> Iterator[str]:
     yield ''.join(article)
 
 
-class Wikitext(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A WikiText data set."""
-
-  BUILDER_CONFIGS = base.CHECKED
-
-  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for index, text in enumerate(articles(documents.read_lines(paths[split]))):
-      yield f'{split}-{index}', text, ''
+def read(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
+  """Yield the articles in the order of the file."""
+  del source
+  for index, text in enumerate(articles(documents.read_lines(paths[split]))):
+    yield f'{split}-{index}', text, ''
