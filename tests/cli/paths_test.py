@@ -95,7 +95,7 @@ def test_a_variable_refuses_what_can_be_no_path(monkeypatch):
     if title in ('zero byte', 'surrogate'):
       continue  # an environment cannot have it
     monkeypatch.setenv('LMX_COMPILATION_CACHE', value)
-    with pytest.warns(InputWarning, match='^LMX_COMPILATION_CACHE: got .*; programs are not kept'):
+    with pytest.warns(InputWarning, match='^LMX_COMPILATION_CACHE: got'):
       assert not programs.prepare()
     monkeypatch.setenv('LMX_CACHE', value)
     if not storage.is_remote(value):

@@ -104,9 +104,7 @@ def test_an_ensemble_of_runs_that_were_trained_again_is_refused(finished, tmp_pa
   origin.write(directory / '3_ensemble', [directory / '1_lm', directory / '2_classifier'])
   pipeline._check_origin(stage, directory)
   (directory / '2_classifier/origin.json').unlink()  # as if it had begun from another run
-  with pytest.raises(
-    InputError, match=f'3_ensemble: got a stage that began from .* now in {directory}/2_classifier; re'
-  ):
+  with pytest.raises(InputError, match=f'3_ensemble: got a stage that began from .* now in {directory}/2_classifier'):
     pipeline._check_origin(stage, directory)
 
 
@@ -283,7 +281,7 @@ def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
 
 
 def test_only_classifiers_predict(finished, tmp_path):
-  with pytest.raises(InputError, match='objective "causal_lm"; predictions need "classify"'):
+  with pytest.raises(InputError, match='objective "causal_lm"'):
     classification.label_names(restore.load(finished / '1_lm'))
 
 

@@ -360,7 +360,7 @@ def test_the_method_gives_what_the_command_writes(workdir, text, capsys):
   scope = {'lmx': lmx}
   exec(example.replace("'TRANSLATOR'", repr(str(workdir))), scope)
   assert len(scope['translations']) == 1
-  with pytest.raises(InputError, match='cannot generate: model "transformer" reads source; .* this run can translate'):
+  with pytest.raises(InputError, match='cannot generate: model "transformer" reads source'):
     run.generate('a')
 
 
@@ -373,5 +373,5 @@ def test_a_sentence_that_never_ends_is_refused(monkeypatch):
 
 @pytest.mark.parametrize('path', ['/dev/zero', '/dev/null'])
 def test_devices_are_no_input(path):
-  with pytest.raises(InputError, match='got a device; expected a file'), cli._open_input(path):
+  with pytest.raises(InputError, match='got a device'), cli._open_input(path):
     pass

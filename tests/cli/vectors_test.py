@@ -124,5 +124,5 @@ def test_a_run_without_word_vectors_is_refused():
     (loaded(table, 'characters'), 'got a run with the tokenizer "characters"'),
     (loaded(table, characters=8), 'got a run with data.characters'),
   ):
-    with pytest.raises(InputError, match=f'{message}; expected a model with one table .*rnn_lm'):
+    with pytest.raises(InputError, match=f'{message}'):
       word_vectors.from_run(of)

@@ -143,7 +143,7 @@ def test_other_data_is_named(hosts, tmp_path):
 
 def test_wrong_number_of_processes(monkeypatch):
   monkeypatch.delenv('LMX_COORDINATOR', raising=False)
-  with pytest.raises(InputError, match='--processes: got 2, but host .* has 1; start lmx by a launcher'):
+  with pytest.raises(InputError, match='--processes: got 2'):
     preflight.check(preflight.Setup(CONFIG, (), 'x', processes=2), print)
 
 

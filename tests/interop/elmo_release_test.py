@@ -160,8 +160,8 @@ def test_a_release_without_a_vocabulary_needs_none(tmp_path):
   ('lines', 'message'),
   [
     (['<S>', '</S>', '<UNK>', 'a', 'b', 'a'], 'line 6: got "a" again'),
-    (['<S>', '</S>', '<UNK>', 'a b'], 'line 4: got "a b"; expected a word without white space'),
-    (['the', 'a'], r"got \['the', 'a'\] first; expected \['<S>'"),
+    (['<S>', '</S>', '<UNK>', 'a b'], 'line 4: got "a b"'),
+    (['the', 'a'], r"got \['the', 'a'\] first"),
   ],
 )
 def test_a_damaged_vocabulary_is_named(tmp_path, lines, message):
@@ -183,9 +183,9 @@ def changed(**parts) -> dict:
     (changed(char_cnn={'n_characters': 128}), 'n_characters: got 128'),
     (changed(lstm={'dim': 12}), r'Cell0/LSTMCell/W_0 is \(12, 44\), not \(12, 48\)'),
     (changed(lstm={'n_layers': 3}), 'missing: RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0, '),
-    (changed(char_cnn={'max_characters_per_token': 1}), 'max_characters_per_token: got 1; expected'),
+    (changed(char_cnn={'max_characters_per_token': 1}), 'max_characters_per_token: got 1'),
     ({'lstm': {}}, 'not the options of an ELMo release'),
-    (changed(lstm={'n_layers': 2**70}), 'N: got 1180591620717411303424; expected a whole number up to 1,000'),
+    (changed(lstm={'n_layers': 2**70}), 'N: got 1180591620717411303424'),
     (changed(lstm={'dim': float('inf')}), 'not the options of an ELMo release'),
     (changed(char_cnn={'filters': [[-1, 4]]}), 'expected positive widths'),
     (changed(lstm={'n_layers': 1}), 'unknown: .*RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, '),

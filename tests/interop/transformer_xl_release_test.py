@@ -224,8 +224,8 @@ def test_modules_become_the_parameters(sizes, tmp_path):
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'attn_type': 2}, 'model.pt: attn_type: got 2; expected 0'),
-    ({'pre_lnorm': True}, 'pre_lnorm: got True; expected False'),
+    ({'attn_type': 2}, 'model.pt: attn_type: got 2'),
+    ({'pre_lnorm': True}, 'pre_lnorm: got True'),
     ({'tensors': {'layers.1.dec_attn.extra': np.zeros(3)}}, 'unknown: transformer.layers.1.dec_attn.extra'),
     ({'tensors': {'r_w_bias': np.zeros(3)}}, r'tensor "transformer.r_w_bias": got shape \(3,\)'),
   ],
@@ -243,7 +243,7 @@ def test_other_files_are_named(given, tmp_path):
   with pytest.raises(InputError, match='got none of cache.pkl, cache.pt'):
     convert.import_run(str(tmp_path), tmp_path / 'run')
   save_corpus(tmp_path / 'cache.pkl', ['<unk>', 'a'])
-  with pytest.raises(InputError, match='got 2 symbols; expected 30, one a row'):
+  with pytest.raises(InputError, match='got 2 symbols'):
     convert.import_run(str(tmp_path), tmp_path / 'run')
   (tmp_path / 'cache.pkl').unlink()
   without = {name: x for name, x in variables(cfg, params).items() if 'layer_1/ff/layer_1/bias' not in name}

@@ -200,8 +200,8 @@ def test_variants_are_recognised_by_their_sizes():
     ({'ff_activation': 'relu'}, {}, "ff_activation: got 'relu'"),
     ({'d_head': 5}, {}, 'd_head: got 5'),
     ({'same_length': True}, {}, 'same_length: got True'),
-    ({'mem_len': 'long'}, {}, "mem_len: got 'long'; expected a whole number"),
-    ({'bi_data': True}, {}, 'bi_data: got True; expected False'),
+    ({'mem_len': 'long'}, {}, "mem_len: got 'long'"),
+    ({'bi_data': True}, {}, 'bi_data: got True'),
   ],
 )
 def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, words, make, tmp_path):
@@ -306,7 +306,7 @@ def test_what_the_scripts_fine_tuned_is_read(kind, last, outputs, objective, mak
   monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
   same_fine_tuned(tmp_path, folder, release, objective)
   variables['model/classification_qnli/logit/kernel'] = variables['model/regression_rte/logit/kernel'] = np.ones((8, 2))
-  with pytest.raises(InputError, match='got several heads, .*classification_qnli.*; expected one'):
+  with pytest.raises(InputError, match='got several heads, .*classification_qnli'):
     convert.import_run(str(release), tmp_path / 'again')
 
 

@@ -145,9 +145,7 @@ def test_without_a_gradient_it_is_as_without_numba_and_needs_none(monkeypatch):
 def test_training_without_numba_says_so(monkeypatch):
   native.load.cache_clear()
   monkeypatch.setattr(native, 'has_products', lambda: False)
-  with pytest.raises(
-    InputError, match=r'model.attention: got "numba"; expected Numba .* model.attention=without_numba'
-  ):
+  with pytest.raises(InputError, match=r'model.attention: got "numba"'):
     run('numba', draw(1, 6, 6, 2, 4, 4))
 
 

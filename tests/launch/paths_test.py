@@ -57,6 +57,6 @@ def test_an_option_refuses_what_can_be_no_path(launcher, option, words, wrong, t
 
 
 def test_a_device_is_no_record():
-  with pytest.raises(InputError, match='^/dev/zero: got a device; expected a file'):
+  with pytest.raises(InputError, match='^/dev/zero: got a device'):
     open_record(pathlib.Path('/dev/zero'), {}).__enter__()
   assert not os.path.exists('/dev/zero.lock')

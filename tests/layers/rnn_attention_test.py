@@ -162,13 +162,13 @@ def test_concat_of_two_halves_is_additive_without_a_bias():
 
 @pytest.mark.parametrize('name', ['cosine_plain', 'dot', 'scaled_dot'])
 def test_widths_that_differ_are_refused(name):
-  with pytest.raises(InputError, match='queries of width 6 and keys of 8; expected equal widths'):
+  with pytest.raises(InputError, match='queries of width 6 and keys of 8'):
     rnn_attention.shapes(name, 'global', UNEVEN)
 
 
 def test_location_knows_a_most_of_positions():
   params, q_BTD, k_BSE, _ = case('location', sizes=UNEVEN._replace(positions=8))
-  with pytest.raises(InputError, match='model.S: got 8 with model.score=location and 9 source positions'):
+  with pytest.raises(InputError, match='model.S: got 8'):
     rnn_attention.get('location')(params, q_BTD, k_BSE)
 
 

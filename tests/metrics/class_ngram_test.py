@@ -90,5 +90,5 @@ def test_the_model_is_classes_times_words():
 
 @pytest.mark.parametrize('count', [0, V + 1])
 def test_a_number_of_classes_that_cannot_be(count):
-  with pytest.raises(InputError, match=f'classes: got {count}; expected 1 to {V}, the words of the vocabulary'):
+  with pytest.raises(InputError, match=f'classes: got {count}'):
     class_ngram.exchange(_text(50), V, count)

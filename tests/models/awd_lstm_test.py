@@ -306,11 +306,11 @@ def test_depth():
   [
     ({'cell': 'lstmm'}, 'did you mean "lstm"'),
     ({'backend': 'cudn'}, 'did you mean "cudnn"'),
-    ({'cell': 'qrnn', 'backend': 'cudnn'}, 'with model.cell=qrnn; expected "auto"'),
+    ({'cell': 'qrnn', 'backend': 'cudnn'}, 'with model.cell=qrnn'),
     ({'dropout_weight': 1.0}, 'dropout_weight: got 1.0'),
     ({'alpha': -1.0}, 'alpha: got -1.0'),
     ({'N': 0}, 'N: got 0'),
-    ({'cutoffs': (30, 10)}, 'cutoffs: got .30, 10.; expected increasing numbers below the vocabulary size of 61'),
+    ({'cutoffs': (30, 10)}, 'cutoffs: got .30, 10'),
   ],
 )
 def test_what_cannot_be_is_refused(changes, message):

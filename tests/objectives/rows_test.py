@@ -159,9 +159,9 @@ def test_the_positive_class_is_named():
   assert classify.resolve(classify.Config(), names).positive_index == 1
   out, _ = run(classify, dataclasses.replace(cfg, pooling='pooled', **LINEAR), 'bert', batch_of())
   assert out.metrics['is_positive'] == (1.0, 3.0)  # of three real rows, one has label 0
-  with pytest.raises(InputError, match='no label "equal"; did you mean "equivalent"|no label "equal"'):
+  with pytest.raises(InputError, match='no label "equal"'):
     classify.resolve(classify.Config(positive='equal'), names)
-  with pytest.raises(InputError, match='f1.*with 3 classes; expected 2'):
+  with pytest.raises(InputError, match='f1.*with 3 classes'):
     classify.resolve(classify.Config(metric='f1'), {**names, 'label_names': ['a', 'b', 'c']})
 
 

@@ -84,7 +84,7 @@ def test_poly_is_of_the_released_segmentation():
   close(rates(schedule='poly', power=2.0, warmup_steps=20), [2.0 * t / 20 for t in range(20)] + decay)
   assert rates(schedule='poly', end_fraction=0.25)[100:] == [0.5] * 5
   assert rates(schedule='poly', power=1.0) == pytest.approx(rates(schedule='linear'), abs=1e-6)
-  with pytest.raises(InputError, match='optim.power: got 0.0; expected a number above 0'):
+  with pytest.raises(InputError, match='optim.power: got 0.0'):
     build.Config(power=0.0)
 
 

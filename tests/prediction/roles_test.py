@@ -71,19 +71,11 @@ def test_a_sentence_is_labelled_for_the_predicate_given(run, tmp_path, capsys):
 @pytest.mark.parametrize(
   ('name', 'content', 'message'),
   [
-    ('a.txt', 'the cat\n', 'a.txt, line 1: got no predicate; expected lines of JSON with "tokens" and "predicate"'),
+    ('a.txt', 'the cat\n', 'a.txt, line 1: got no predicate'),
     ('a.jsonl', '{"tokens": ["a"], "predicate": 0}\n{"tokens": ["a"]}\n', 'a.jsonl, line 2: got no predicate'),
-    (
-      'a.jsonl',
-      '{"tokens": ["a"], "predicate": 1}\n',
-      'predicate: got 1; expected the index of one of 1 words, from 0',
-    ),
-    ('a.jsonl', '{"tokens": ["a"], "predicate": "a"}\n', 'line 1: predicate: got "a"; expected an integer'),
-    (
-      'a.jsonl',
-      json.dumps({'tokens': ['a'] * 9, 'predicate': 1}),
-      'line 1: got a sentence of 9 tokens; expected at most 8 with a predicate; set data.length to that number',
-    ),
+    ('a.jsonl', '{"tokens": ["a"], "predicate": 1}\n', 'predicate: got 1'),
+    ('a.jsonl', '{"tokens": ["a"], "predicate": "a"}\n', 'line 1: predicate: got "a"'),
+    ('a.jsonl', json.dumps({'tokens': ['a'] * 9, 'predicate': 1}), 'line 1: got a sentence of 9 tokens'),
   ],
 )
 def test_sentences_that_cannot_be_labelled(loaded, tmp_path, name, content, message):

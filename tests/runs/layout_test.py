@@ -135,7 +135,7 @@ def test_same_seed_gives_the_same_parameters_in_every_layout(settings):
 
 def test_model_without_a_table_of_its_vocabulary_cannot_pad_it():
   run = resolve.to_run(resolve.load('experiments/elmo/quickstart.py:tiny', ['parallel.pad_vocabulary=8']), V)
-  with pytest.raises(InputError, match=r'parallel.pad_vocabulary: got 8; expected 1, because elmo has no table of'):
+  with pytest.raises(InputError, match=r'parallel.pad_vocabulary: got 8'):
     init.stored_layout(run, {'model': {'embed': {}}, 'objective': {}})
   with pytest.raises(InputError, match='parallel.pad_vocabulary: got 0'):
     resolve.load(BASE, ['parallel.pad_vocabulary=0'])

@@ -27,9 +27,7 @@ def check(taken=None, **sections):
 
 def test_a_frozen_part_of_a_run_that_is_not_named_is_refused():
   parts = {'init_parts': ('model=model/bilm',)}
-  with pytest.raises(
-    InputError, match=r'train.init_from: got none; .* model=model/bilm .*: model/bilm/\S+ and \d+ more'
-  ):
+  with pytest.raises(InputError, match=r'train.init_from: got none'):
     check(optim={'groups': FROZEN}, train=parts)
   with warnings.catch_warnings():
     warnings.simplefilter('error')

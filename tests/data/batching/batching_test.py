@@ -86,7 +86,7 @@ def test_streams_are_evaluated_in_overlapping_windows_from_an_empty_state():
     batch = batches(step)
     assert batch['reset_B'].all() and batch['tokens_BT'].shape == (3, 8) and not batch['weights_BT'][:, :6].any()
   assert isinstance(pipeline.batches(data, corpus, 'train', 0, train=True), streams.Streams)
-  with pytest.raises(InputError, match='stride: got 9; expected at most 8'):
+  with pytest.raises(InputError, match='stride: got 9'):
     pipeline.Config(batching={'name': 'streams', 'stride': 9}, **options)
 
 
@@ -431,5 +431,5 @@ def test_tagged_sentences_stand_between_berts_marks(tmp_path):
   assert batch['weights_BT'].sum() == 4 and batch['labels_BT'].sum() == 1 + 2 + 2
   with pytest.raises(InputError, match='expected at least .*, the longest sentence'):
     pipeline.batches(pipeline.Config(**{**given, 'length': 5}, batching=cfg.batching), made, 'valid', 0, train=False)
-  with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
+  with pytest.raises(InputError, match='"bert" needs .CLS'):
     pipeline.Config(**{**given, 'tokenizer': 'words'}, batching=cfg.batching)

@@ -117,7 +117,7 @@ def test_labels_are_numbered_as_those_of_a_run():
   renumbered = labels.renumber(corpus(), ['other', 'right', 'left'])
   batch = batches(data(batching={'evaluation': 'whole'}), renumbered, train=False)(0)
   assert batch['labels_BYX'][0, 0].tolist() == [2] * 3 + [1] * 5
-  with pytest.raises(InputError, match='got labels left; expected those of the run'):
+  with pytest.raises(InputError, match='got labels left'):
     labels.renumber(corpus(), ['right'])
 
 
@@ -126,7 +126,7 @@ def test_sizes_are_those_of_pixels():
   about = pipeline.describe(stream)
   assert about['examples_per_epoch'] == 5 and about['steps_per_epoch'] == 2
   assert about['tokens_per_epoch'] == 4 * 64 and about['padding'] == 0
-  with pytest.raises(InputError, match='data.batch_size: got 8; expected at most 5, the images of split train'):
+  with pytest.raises(InputError, match='data.batch_size: got 8'):
     batches(data(batch_size=8))
 
 
@@ -146,12 +146,8 @@ def test_bad_settings_are_refused(fields, message):
 @pytest.mark.parametrize(
   ('length', 'batching', 'message'),
   [
-    (
-      40,
-      {'base': 100_000},
-      'data.batching.base: got 100000, which is 200000 pixels at the largest of data.batching.sca',
-    ),
-    (480, {'scales': (1.0, 16.0)}, 'data.batching.base: got 520, 13/12 of data.length, which is 8320 pixels'),
+    (40, {'base': 100_000}, 'data.batching.base: got 100000'),
+    (480, {'scales': (1.0, 16.0)}, 'data.batching.base: got 520, 13/12 of data.length'),
   ],
 )
 def test_images_are_not_scaled_beyond_memory(length, batching, message):

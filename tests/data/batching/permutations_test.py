@@ -212,7 +212,7 @@ def test_a_measurement_ends_with_the_text():
   'changes, words',
   [
     (dict(batching=permutations.Config(reuse=60)), 'at least 65, data.batching.reuse = 60 and two segments'),
-    (dict(batching=permutations.Config(chunk=40, predictions=4)), 'data.batching.chunk = 40; .* a chunk of at most 32'),
+    (dict(batching=permutations.Config(chunk=40, predictions=4)), 'data.batching.chunk = 40'),
     (dict(batching=permutations.Config(predictions=70)), '70 tokens of a row of 64'),
     (dict(batching=permutations.Config(context=60)), '1 tokens of a row of 64'),
     (dict(batching=CFG, batch_size=3), 'even data.batch_size'),

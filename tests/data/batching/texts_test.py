@@ -391,19 +391,19 @@ def test_a_share_keeps_both_texts_of_a_row(folder):
 
 
 def test_what_does_not_suit_is_refused(folder):
-  with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
+  with pytest.raises(InputError, match='"bert" needs .CLS'):
     load(folder, tokenizer='bpe')
   with pytest.raises(InputError, match='three data.special_tokens'):
     load(folder, 'gpt', special_tokens=('a', 'b'))
   with pytest.raises(InputError, match='for 2 texts and 3 special tokens'):
     load(folder, length=4)
-  with pytest.raises(InputError, match='both_orders: got rows of .*; expected rows of two texts'):
+  with pytest.raises(InputError, match='both_orders: got rows of'):
     load(folder, columns=('one',), batching={'both_orders': True})
   with pytest.raises(InputError, match='rows without a label.*such as glue/sst2'):
     (folder / 'plain').mkdir()
     (folder / 'plain/train.txt').write_text('ba be bi\n\n' * 30)
     load(folder, dataset='text_files', manual_dir=str(folder / 'plain'), columns=('text',))
-  with pytest.raises(InputError, match='data.texts describes the tables of data set table_files'):
+  with pytest.raises(InputError, match='data.texts'):
     load(folder, dataset='embedded', manual_dir='')
   (folder / 'train.jsonl').write_text('{"one": "ba", "two": "be"}\n' * 9)
   with pytest.raises(InputError, match='no column label'):

@@ -246,9 +246,9 @@ def test_a_pair_may_have_an_empty_side():
 def test_what_is_refused():
   with pytest.raises(InputError, match='data.reverse: got True.*both sides.*model.reverse'):
     section(reverse=True)
-  with pytest.raises(InputError, match='"wordpiece", which has no end-of-text'):
+  with pytest.raises(InputError, match='"wordpiece"'):
     section(tokenizer='wordpiece')
-  with pytest.raises(InputError, match='tokens: got 100; expected at least 192, for 8 rows'):
+  with pytest.raises(InputError, match='tokens: got 100'):
     section({'tokens': 100})
   least = math.ceil(64 * np.mean([max(pair) + 1 for pair in SIZES]))  # with the end-of-text
   with pytest.raises(InputError, match=f'at least {least}, for 64 rows .rows_multiple x groups'):
@@ -266,7 +266,7 @@ def test_what_is_refused():
         {'train': ['a', 'b']}, build.train('bytes', [], document_eos=False), sides=('en', 'de')
       )
     )
-  with pytest.raises(InputError, match='got 3 documents; expected an even number'):
+  with pytest.raises(InputError, match='got 3 documents'):
     odd = corpora.Corpus.from_texts({'train': ['a', 'b', 'c']}, corpus().tokenizer, sides=('en', 'de'))
     batches(made=odd)
   with pytest.raises(IndexError):
@@ -282,6 +282,6 @@ def test_rows_beyond_the_positions_of_a_model_are_refused(name, sizes):
     data = {'batching': 'translation', 'length': 16, 'batch_size': 8, **data}
     return resolve.with_corpus(resolve.resolve({**base, 'data': data}), made)[1]
 
-  with pytest.raises(InputError, match=r'model.[TS]: got 20 positions; expected 24, .*eval_length'):
+  with pytest.raises(InputError, match=r'model.[TS]: got 20 positions'):
     settle()
   assert settle(eval_length=20).data.eval_length == 20

@@ -104,7 +104,7 @@ def test_the_end_of_a_compound_is_the_piece_of_the_word():
   assert made.unk_id in made.encode('q') and made.unk_id not in made.encode('<unk> <unk>')
   with pytest.raises(InputError, match='at least 52 for'):
     build.train('word_bpe', text, vocab_size=40)
-  with pytest.raises(InputError, match='prefix_space: got True with data.tokenizer "word_bpe"; expected "bpe"'):
+  with pytest.raises(InputError, match='prefix_space: got True with data.tokenizer "word_bpe"'):
     build.train('word_bpe', text, prefix_space=True)
 
 
@@ -197,7 +197,7 @@ def test_characters_have_unk_only_where_it_is_needed():
   made = build.train('characters', ['aab'], others=['bc'])
   assert made.tokens == ['<eos>', '<unk>', 'a', 'b']
   np.testing.assert_array_equal(made.encode('cab'), [1, 2, 3])
-  with pytest.raises(InputError, match="text: got the character 'c'; expected one of"):
+  with pytest.raises(InputError, match="text: got the character 'c'"):
     build.train('characters', ['ab']).encode('abc')
 
 
@@ -301,7 +301,7 @@ def test_unigram_pieces_are_the_likeliest_and_the_rest_is_bytes():
   assert made.ids_to_tokens(made.encode('add☃')) == ['▁add', '<0xE2>', '<0x98>', '<0x83>']
   assert (made.eos_id, made.bos_id, made.unk_id, made.pad_id) == (0, 0, 1, None)
   assert made.decode([*made.encode('add cats'), made.eos_id]) == 'add cats<|endoftext|>'
-  with pytest.raises(InputError, match='vocab_size: got 300; expected room for 2 special tokens, 256 bytes'):
+  with pytest.raises(InputError, match='vocab_size: got 300'):
     build.train('unigram', texts, vocab_size=300)
   many = ['多' * 9 + ' ' + chr(0x4E00 + i) + ' ' + chr(0x4E01 + i) for i in range(300)]  # more than there is room for
   few = build.train('unigram', many, vocab_size=372)
@@ -353,5 +353,5 @@ def test_prefix_space_gives_a_first_word_the_pieces_of_any_other(lower_case, tmp
     assert again.decode(again.encode(text)) == text
   _, spans = made.encode_spans('the cat.')
   assert ['the cat.'[a:b] for a, b in spans] == ['the', ' cat', '.']
-  with pytest.raises(InputError, match='prefix_space: got True with data.tokenizer "unigram"; expected "bpe"'):
+  with pytest.raises(InputError, match='prefix_space: got True with data.tokenizer "unigram"'):
     build.train('unigram', texts, prefix_space=True)

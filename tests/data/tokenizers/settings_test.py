@@ -49,7 +49,7 @@ def test_options_of_berts_cleaning_decide_the_tokens(folder):
 
 def test_another_case_than_the_settings_is_an_error(folder):
   path = folder(tokenizer_config={'do_lower_case': True})
-  with pytest.raises(InputError, match='data.lower_case: got False; expected True.*set data.lower_case=True'):
+  with pytest.raises(InputError, match='data.lower_case: got False'):
     build.read('wordpiece', path)
 
 
@@ -72,7 +72,7 @@ def test_added_tokens_are_read_whole(folder):
     '<num>',
   ]
   assert build.read('wordpiece', path).token_id('<hide>') == len(PIECES) + 6
-  with pytest.raises(InputError, match='added token "<num>": got id 99; expected 13'):
+  with pytest.raises(InputError, match='added token "<num>": got id 99'):
     build.read('wordpiece', folder(tokenizer_config={}, added_tokens={'<num>': 99}))
 
 
@@ -102,17 +102,17 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
 @pytest.mark.parametrize(
   'given,words',
   [
-    ({'do_basic_tokenize': False}, 'do_basic_tokenize: got false; expected true'),
-    ({'never_split': ['a']}, 'never_split: got a list of 1; expected null'),
+    ({'do_basic_tokenize': False}, 'do_basic_tokenize: got false'),
+    ({'never_split': ['a']}, 'never_split: got a list of 1'),
     ({'strip_acents': False}, 'unknown key "strip_acents"; did you mean "strip_accents"'),
-    ({'strip_accents': 'no'}, 'strip_accents: got "no"; expected true or false'),
-    ({'do_lower_case': 1}, 'do_lower_case: got 1; expected true or false'),
+    ({'strip_accents': 'no'}, 'strip_accents: got "no"'),
+    ({'do_lower_case': 1}, 'do_lower_case: got 1'),
     ({'auto_map': {'AutoTokenizer': ['own.Code', None]}}, 'unknown key "auto_map"'),
-    ({'tokenizer_class': 'BertJapaneseTokenizer'}, 'tokenizer_class: got "BertJapaneseTokenizer"; expected a token'),
-    ({'pad_token': 5}, 'pad_token: got 5; expected a text'),
+    ({'tokenizer_class': 'BertJapaneseTokenizer'}, 'tokenizer_class: got "BertJapaneseTokenizer"'),
+    ({'pad_token': 5}, 'pad_token: got 5'),
     ({'added_tokens_decoder': {'x': {}}}, 'added_tokens_decoder: x: expected the id'),
     ({'added_tokens_decoder': {'9': {}}}, 'no field "content"'),
-    ({'additional_special_tokens': 'x'}, 'additional_special_tokens: got "x"; expected a list'),
+    ({'additional_special_tokens': 'x'}, 'additional_special_tokens: got "x"'),
     ([], 'expected an object'),
   ],
 )
@@ -163,12 +163,12 @@ def test_texts_are_truncated_at_their_end_and_padded_on_either_side(side, folder
     if side == 'right':
       assert read() == ['the']
       continue
-    with pytest.raises(InputError, match='truncation_side: got "left"; expected "right"'):
+    with pytest.raises(InputError, match='truncation_side: got "left"'):
       read()
   folder(tokenizer_config={'truncation_side': 'right'})  # it goes before that of tokenizer.json
   assert read() == ['the']
   folder(tokenizer_config={'padding_side': 'middle'})
-  with pytest.raises(InputError, match='padding_side: got "middle"; expected "left" or "right"'):
+  with pytest.raises(InputError, match='padding_side: got "middle"'):
     read()
 
 
@@ -203,7 +203,7 @@ def test_the_first_space_of_gpt2_is_that_of_its_class_or_of_both_files(there, tm
   write(tokenizer_class='PreTrainedTokenizerFast', add_prefix_space=there)
   assert read().space_first == there
   write(tokenizer_class='PreTrainedTokenizerFast', add_prefix_space=not there)
-  with pytest.raises(InputError, match='add_prefix_space: got .* in tokenizer.json; expected the same in both'):
+  with pytest.raises(InputError, match='add_prefix_space: got .* in tokenizer.json'):
     read()
 
 

@@ -108,7 +108,7 @@ def test_a_queued_resource_that_failed_is_an_error(cloud):
 
 def test_another_machine_of_the_name_is_not_taken(cloud):
   (cloud.folder / 'vm').write_text('READY')
-  with pytest.raises(InputError, match='exists with accelerator v5litepod-16; give another --name'):
+  with pytest.raises(InputError, match='exists with accelerator v5litepod-16'):
     cloud.launch('exit', '0', machine=machine_of(accelerator='v6e-8')).run_to_end()
 
 
