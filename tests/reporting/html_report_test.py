@@ -12,8 +12,8 @@ import re
 import numpy as np
 import pytest
 
-from lmx.reporting import html_report
-from lmx.reporting.html_report import charts, markup
+from lmx.reporting import html_report, templates
+from lmx.reporting.html_report import charts, formats
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
   ],
 )
 def test_marks_are_round_numbers(low, high, texts):
-  marks = charts.ticks(low, high, 5)
+  marks = charts.ticks(low, high)
   assert [charts.tick_text(mark, marks) for mark in marks] == texts
 
 
@@ -39,10 +39,10 @@ def chart(points, **more):
 
 def test_the_first_fall_of_a_loss_does_not_hide_the_rest():
   points = [(step, 1000.0 if step < 2 else 2 + 0.01 * (step % 10)) for step in range(200)]
-  data = charts.draw(chart(points), 0)[1]
+  data = charts.draw(chart(points), 0).data
   assert data['y'][0] < 2 and data['y'][1] < 3
-  assert charts.draw(chart([(1, 5.0), (2, 4.0)]), 0)[1]['y'][1] > 5
-  assert charts.draw(chart([(1, 3.0)]), 0)[1]['y'] == (1.32, 4.68)
+  assert charts.draw(chart([(1, 5.0), (2, 4.0)]), 0).data['y'][1] > 5
+  assert charts.draw(chart([(1, 3.0)]), 0).data['y'] == (1.32, 4.68)
 
 
 def test_long_curves_keep_their_extremes():
@@ -55,19 +55,26 @@ def test_long_curves_keep_their_extremes():
 
 
 def test_a_value_that_is_not_finite_is_a_gap():
-  figure, _ = charts.draw(chart([(1, 1.0), (2, math.inf), (3, 2.0), (4, 1.0)]), 0)
-  assert [path.count('M') for path in figure.split('d="')[1:] if 'style' in path.partition('>')[0]] == [2]
+  drawing = charts.draw(chart([(1, 1.0), (2, math.inf), (3, 2.0), (4, 1.0)]), 0)
+  lines = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--c0\)', drawing.pictures[0][0])
+  assert [line.count('M') for line in lines] == [2] and drawing.note == '1 value not finite, at step 2'
 
 
-def test_everything_is_escaped_but_markup():
-  found = markup.tag('td', '<b>', markup.tag('i', '&'), title='"<', hidden=True, cls='')
-  assert found == '<td title="&quot;&lt;" hidden>&lt;b&gt;<i>&amp;</i></td>'
-  assert markup.number(0.25, 'accuracy') == '<data value="0.25">25.0%</data>'
+def test_a_chart_has_the_colours_of_the_page_and_no_date():
+  one = chart([(1, 1.0), (2, 3.0)])._replace(levels={'$\\frac$ & <b>': 2.0})
+  first, again, other = (charts.draw(one, i, wide=True).pictures for i in (0, 0, 1))
+  assert first == again
+  ids = [set(re.findall(' id="([^"]+)"', svg)) for svg, _ in (*first, *other)]
+  assert all(ids) and len(set.union(*ids)) == sum(map(len, ids)), 'ids are unique in a page'
+  svg = first[0][0]
+  assert svg.count('$\\frac$ &amp; &lt;b&gt; 2.000</text>') == 1 and '<style' not in svg and 'metadata' not in svg
+  assert not re.search('#[0-9a-f]{6}', svg) and {'var(--c0)', 'var(--faint)', 'var(--line)'} < {
+    *re.findall(r'var.*?\)', svg)
+  }
 
 
-def test_markup_is_not_lost_in_a_format_string():
-  with pytest.raises(TypeError, match='escaped again'):
-    f'on {markup.number(0.25)}'
+def test_a_number_keeps_its_value():
+  assert formats.number(0.25, 'accuracy') == '<data value="0.25">25.0%</data>'
 
 
 HOSTILE = (
@@ -139,7 +146,7 @@ def test_hostile_texts_add_no_element_and_no_attribute(text):
   benign, found = (Elements(html_report.render(hostile_report('word'))), Elements(page))
   assert found.found == benign.found and len(found.found) > 300
   assert not re.search('[\0-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069\ud800-\udfff]', page)
-  shown = markup.visible(text)
+  shown = templates.visible(text)
   assert sum(shown in x for x in found.texts) > 30  # whole: nothing is dropped
   assert page.partition('id="data">')[2].partition('<')[2].startswith('/script>')
   names = [
@@ -161,8 +168,9 @@ def test_no_markup_is_shown_as_text():
 def test_extreme_values_are_drawn():
   values = [1e308, -1e308, 5e-324, 10**300, math.nan, -math.inf]
   for points in ([(i, v) for i, v in enumerate(values)], [(2**63 - 1, 1e308)], [(0, -1e308), (2**62, 1e308)]):
-    figure, data = charts.draw(chart(points), 0)
-    assert 'nan' not in figure.lower().replace('nan at step', '') and all(map(math.isfinite, (*data['x'], *data['y'])))
+    drawing = charts.draw(chart(points), 0)
+    assert not re.search('nan|inf', drawing.pictures[0][0], re.IGNORECASE)
+    assert all(map(math.isfinite, (*drawing.data['x'], *drawing.data['y'])))
 
 
 def test_a_wheel_has_the_files_of_the_page():

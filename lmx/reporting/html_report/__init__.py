@@ -1,6 +1,6 @@
 """Report of a run as one HTML page: no network, no files beside it, light and dark.
 
-`render` makes the page of a `Report`. Everything that comes from files is escaped (`markup`), and the page's content
+`render` fills the template `page.html.jinja` with a `Report`. The template escapes every text, and the page's content
 security policy admits no script but its own, whose digest it names.
 """
 
@@ -10,14 +10,16 @@ import base64
 import hashlib
 import json
 import pathlib
-import string
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
-from lmx.reporting.html_report import charts, markup, sections
-from lmx.reporting.html_report.markup import Markup, tag
+import lmx
+from lmx.reporting import templates
+from lmx.reporting.html_report import charts, formats, sections
 
 MARK = '<meta name="generator" content="lmx report">'  # of a page that `lmx report` may replace
 _FOLDER = pathlib.Path(__file__).parent
@@ -82,37 +84,26 @@ class Report(NamedTuple):
 
 def render(report: Report) -> str:
   """Return the page."""
-  curves, data = _curves(report)
-  parts = [
-    curves,
-    *sections.results(report),
-    sections.texts(report),
-    sections.attention(report),
-    sections.pictures(report),
-    sections.config(report),
-    sections.environment(report),
-  ]
-  parts = [part for part in parts if part]
+  first, more = charts.build(report.records, report.results, report.metric)
+  drawings = [charts.draw(chart, i, wide=i == 0) for i, chart in enumerate([*first, *more])]
   script = (_FOLDER / 'script.js').read_text(encoding='utf-8')
   title = f'{report.name}: {report.state}'
   if report.value is not None:
-    title += f', {markup.words(report.metric)} {markup.plain(report.value, report.metric)}'
-  page = string.Template((_FOLDER / 'page.html').read_text(encoding='utf-8'))
-  return page.substitute(
-    title=markup.escape(title),
-    style=(_FOLDER / 'style.css').read_text(encoding='utf-8'),
-    script=script,
+    title += f', {formats.words(report.metric)} {formats.plain(report.value, report.metric)}'
+  environment = templates.environment(_FOLDER)
+  environment.filters |= {'prose': formats.prose, 'breakable': formats.breakable}
+  return environment.get_template('page.html.jinja').render(
+    report=report,
+    title=title,
+    mark=Markup(MARK),
+    style=Markup((_FOLDER / 'style.css').read_text(encoding='utf-8')),
+    script=Markup(script),
     digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    data=json.dumps(data, separators=(',', ':')).replace('<', r'\u003c'),
-    body=markup.join([sections.header(report), sections.navigation(parts), *parts, sections.footer(report)]),
+    data=Markup(json.dumps([one.data for one in drawings], separators=(',', ':')).replace('<', r'\u003c')),
+    first=first,
+    more=more,
+    drawings=drawings,
+    version=lmx.__version__,
+    path=shlex.quote(report.run),
+    **sections.contents(report),
   )
-
-
-def _curves(report: Report) -> tuple[Markup, list[dict[str, Any]]]:
-  """Return the section of the curves, and their points for the page's script."""
-  first, more = charts.build(report.records, report.results, report.metric)
-  drawn = [charts.draw(chart, i, wide=i == 0) for i, chart in enumerate([*first, *more])]
-  figures = [figure for figure, _ in drawn]
-  shown = tag('div', *figures[: len(first)], cls='charts') if first else ''
-  rest = markup.details('More curves', tag('div', *figures[len(first) :], cls='charts')) if more else ''
-  return markup.section('curves', 'Curves', shown, rest), [data for _, data in drawn]

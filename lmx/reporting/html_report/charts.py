@@ -1,22 +1,31 @@
-"""Curves of a run by update, as inline SVG with labels in HTML, so that text keeps its size at every width.
+"""Curves of a run by update, drawn by matplotlib as inline SVG in the colours of style.css.
 
 The page's script shows values under the pointer; without it the curves are complete.
 """
 
 from __future__ import annotations
 
+import io
 import math
+import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import matplotlib
 import numpy as np
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from lmx.reporting import loss_curve
-from lmx.reporting.html_report import markup
-from lmx.reporting.html_report.markup import Markup, tag
+from lmx.reporting import loss_curve, templates
+from lmx.reporting.html_report import formats
 
-_WIDTH, _HEIGHT = 1000, 400  # of the coordinates in an SVG
+_STYLE = (pathlib.Path(__file__).parent / 'style.css').read_text(encoding='utf-8')
+_THEME = dict(
+  reversed(re.findall(r'--(c[0-9]|card|faint|line): (#[0-9a-f]{6})', _STYLE))
+)  # the light one, which is first
+_VARIABLES = {colour: f'var(--{name})' for name, colour in _THEME.items()}
 _MOST = 1000  # points of a curve
 _LARGEST = 1e300  # value on an axis
 _SMOOTHED = 40  # points from which a training curve is smoothed
@@ -110,84 +119,157 @@ def _points(records: Sequence[Mapping[str, Any]], split: str, name: str) -> Poin
 def _loss(
   records: Sequence[Mapping[str, Any]], splits: Sequence[str], results: Mapping[str, Any], headline: str
 ) -> Chart:
-  caption = {'train': 'training', 'valid': 'validation'}
-  curves = [
-    Curve(caption.get(split, split), points, i, split != 'train')
-    for i, split in enumerate(sorted(splits, key=lambda split: split != 'train'))
-    if (points := _points(records, split, 'loss'))
-  ]
   levels = {
-    markup.fill(label, baseline): float(baseline['loss'])
+    formats.fill(label, baseline): float(baseline['loss'])
     for name, label in BASELINES.items()
     if isinstance((baseline := results.get('validation_baselines', {}).get(name, {})).get('loss'), int | float)
     and math.isfinite(baseline['loss'])
   }
   unit = 'nats per token' if headline.startswith('perplexity') else 'nats'
-  return Chart('Loss', unit, curves, levels, smoothed=True)
+  splits = sorted(splits, key=lambda split: split != 'train')
+  return Chart('Loss', unit, _curves(records, splits, 'loss'), levels, smoothed=True)
 
 
 BASELINES = {'kneser_ney': 'Kneser-Ney {order}-gram', 'unigram': 'unigram'}
 
 
 def _chart(records: Sequence[Mapping[str, Any]], splits: Sequence[str], name: str) -> Chart:
-  caption = {'train': 'training', 'valid': 'validation'}
-  curves = [
-    Curve(caption.get(split, split), points, i + (split != 'train'), split != 'train')
-    for i, split in enumerate(splits)
-    if (points := _points(records, split, name))
-  ]
-  return Chart(title(name), '', curves, {}, name in _FROM_ZERO, name == 'grad_norm')
+  return Chart(title(name), '', _curves(records, splits, name), {}, name in _FROM_ZERO, name == 'grad_norm')
+
+
+def _curves(records: Sequence[Mapping[str, Any]], splits: Sequence[str], name: str) -> list[Curve]:
+  """Return the curve of a metric on each split that has it; colour 0 is the training's."""
+  caption, colour = {'train': 'training', 'valid': 'validation'}, int('train' not in splits)
+  found = [(split, _points(records, split, name), i) for i, split in enumerate(splits, colour)]
+  return [Curve(caption.get(split, split), points, i, split != 'train') for split, points, i in found if points]
 
 
 def title(name: str) -> str:
   """Return the title of a metric."""
-  words = markup.words(name)
+  words = formats.words(name)
   return _TITLES.get(name, words if words[:4] in ('BLEU', 'chrF') else words[:1].upper() + words[1:])
 
 
-def draw(chart: Chart, index: int, wide: bool = False) -> tuple[Markup, dict[str, Any]]:
-  """Return a chart as a figure, and its points for the page's script.
+class Size(NamedTuple):
+  """Width, height, font size and left margin of a picture, in units of the SVG."""
+
+  width: int
+  height: int
+  font: float
+  left: int
+
+
+_WIDE, _NARROW = Size(1070, 325, 11.5, 54), Size(430, 200, 10, 48)
+
+
+class Drawing(NamedTuple):
+  """(SVG, CSS position of the plot in it) of each size, last values, note below, and points for the page's script."""
+
+  pictures: list[tuple[Markup, str]]
+  label: str
+  note: str
+  data: dict[str, Any]
+
+
+def draw(chart: Chart, index: int, wide: bool = False) -> Drawing:
+  """Return a chart as pictures, and its points for the page's script.
 
   Args:
     chart: the chart; at least one curve has a point.
     index: position among the charts of the page.
-    wide: draw it over the whole width.
+    wide: draw it over the whole width, and as narrow as others for small screens.
   """
   x, y = _x_range(chart), _y_range(chart)
-  parts = list(_lines(chart, x, y))
-  shown = [thin(curve.points) for curve in chart.curves]
-  last = ', '.join(f'{c.name} {markup.plain(c.points[-1][1])} at step {c.points[-1][0]:,}' for c in chart.curves)
-  picture = tag(
-    'svg',
-    *parts,
-    viewBox=f'0 0 {_WIDTH} {_HEIGHT}',
-    preserveAspectRatio='none',
-    role='img',
-    aria_label=f'{chart.title}: {last}',
-  )
-  legends = [
-    tag('span', curve.name, cls='legend dots' if curve.marked else 'legend', style=f'--c:var(--c{curve.colour})')
-    for curve in chart.curves
-  ]
-  note = _not_finite(chart)
-  figure = tag(
-    'figure',
-    tag('figcaption', tag('b', chart.title), tag('small', chart.unit) if chart.unit else '', *legends),
-    tag('div', picture, *_labels(chart, x, y), cls='plot'),
-    tag('p', tag('small', note)) if note else '',
-    cls='wide' if wide else '',
-    data_chart=index,
-    tabindex=0,
-  )
+  last = ', '.join(f'{c.name} {formats.plain(c.points[-1][1])} at step {c.points[-1][0]:,}' for c in chart.curves)
   series = [
     {
-      'name': markup.visible(curve.name),
+      'name': templates.visible(curve.name),
       'colour': curve.colour,
-      'points': [[s, v if math.isfinite(v) else None] for s, v in points],
+      'points': [[s, v if math.isfinite(v) else None] for s, v in thin(curve.points)],
     }
-    for curve, points in zip(chart.curves, shown, strict=True)
+    for curve in chart.curves
   ]
-  return figure, {'title': chart.title, 'x': x, 'y': y, 'series': series}
+  return Drawing(
+    [_picture(chart, x, y, size, f'{index} {size.width}') for size in ((_WIDE, _NARROW) if wide else (_NARROW,))],
+    f'{chart.title}: {last}',
+    _not_finite(chart),
+    {'title': templates.visible(chart.title), 'x': x, 'y': y, 'series': series},
+  )
+
+
+def _picture(chart: Chart, x: tuple[float, float], y: tuple[float, float], size: Size, salt: str) -> tuple[Markup, str]:
+  """Return a chart in a size; `salt` makes the ids in the SVG different from others of the page."""
+  left, right = size.left / size.width, 1 - 6 / size.width
+  bottom, top = 26 / size.height, 1 - 6 / size.height
+  figure = Figure(figsize=(size.width / 72, size.height / 72), dpi=72)
+  figure.patch.set_visible(False)
+  axes = figure.add_axes((left, bottom, right - left, top - bottom), xlim=x, ylim=y, axisbelow=True)
+  axes.set_frame_on(False)
+  axes.tick_params(length=0, pad=8, labelcolor=_THEME['faint'], labelsize=size.font)
+  axes.grid(axis='y', color=_THEME['line'], linewidth=1)
+  marks = ticks(*y)
+  axes.set_yticks(marks, [tick_text(mark, marks) for mark in marks])
+  steps = [step for step in ticks(*x) if step == int(step)]
+  axes.set_xticks(steps, [f'{int(step):,}' for step in steps])
+  if steps[-1] >= 1000 and steps[-1] > 0.97 * x[1]:
+    axes.get_xticklabels()[-1].set_horizontalalignment('right')
+  _draw_levels(axes, chart, y, size)
+  _draw_curves(axes, chart, y)
+  position = f'left:{left:.2%};right:{1 - right:.2%};top:{1 - top:.2%};bottom:{bottom:.2%}'
+  return _svg(figure, salt), position
+
+
+def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], size: Size) -> None:
+  """Draw the levels as dashed lines, each with its name above it, or below it where another is close above."""
+  above = math.inf
+  for name, value in sorted(chart.levels.items(), key=lambda item: -item[1]):
+    axes.axhline(value, color=_THEME['faint'], linewidth=1.2, linestyle=(0, (4, 3.3)))
+    close = (above - value) / (y[1] - y[0]) < 0.08
+    axes.annotate(
+      templates.visible(f'{name} {value:.3f}'),
+      (1, value),
+      (-5, -5 if close else 5),
+      xycoords=('axes fraction', 'data'),
+      textcoords='offset points',
+      bbox={'facecolor': _THEME['card'], 'alpha': 0.75, 'linewidth': 0, 'pad': 1},
+      color=_THEME['faint'],
+      fontsize=size.font,
+      ha='right',
+      va='top' if close else 'bottom',
+      parse_math=False,
+    )
+    above = value
+
+
+def _draw_curves(axes: Any, chart: Chart, y: tuple[float, float]) -> None:
+  """Draw the curves, with a gap where a value is not finite; values far outside the plot are drawn somewhat outside."""
+  bounds = 2 * y[0] - y[1], 2 * y[1] - y[0]
+  for curve in chart.curves:
+    style: dict[str, Any] = {'color': _THEME[f'c{curve.colour}'], 'solid_capstyle': 'round'}
+    points = thin(curve.points)
+    if chart.smoothed and not curve.marked and len(points) >= _SMOOTHED:
+      axes.plot(*_clip(points, bounds), **style, linewidth=1, alpha=0.28)
+      values = loss_curve.smooth(np.asarray([v for _, v in curve.points], np.float64))
+      points = thin([(step, float(v)) for (step, _), v in zip(curve.points, values, strict=True)])
+    dotted = (curve.marked and len(points) <= 60) or len(points) == 1
+    style |= {'marker': 'o', 'markersize': 6.5, 'markeredgewidth': 0} if dotted else {}
+    axes.plot(*_clip(points, bounds), **style, linewidth=2)
+
+
+def _clip(points: Points, bounds: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+  steps, values = np.asarray(points, np.float64).T
+  return steps, np.where(np.isfinite(values), np.clip(values, *bounds), np.nan)
+
+
+def _svg(figure: Figure, salt: str) -> Markup:
+  """Return a figure as an SVG element whose colours are those of the page, with ids that depend on `salt`."""
+  file = io.StringIO()
+  with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': salt}):
+    figure.savefig(file, format='svg', metadata=dict.fromkeys(('Creator', 'Date', 'Format', 'Type')))
+  text = file.getvalue()
+  text = re.sub(r'<g id="[^"]+"', '<g', text[text.index('<svg') :])
+  text = re.sub(r' <defs>\s*<style.*?</style>\s*</defs>\n', '', text, count=1, flags=re.DOTALL)
+  return Markup(re.sub(r'(?<=(?:fill|roke): )#[0-9a-f]{6}', lambda match: _VARIABLES.get(match[0], match[0]), text))
 
 
 def thin(points: Points) -> Points:
@@ -202,16 +284,6 @@ def thin(points: Points) -> Points:
   return [points[i] for i in sorted(kept)]
 
 
-def _bound(value: float) -> float:
-  """Return a value within the range of an axis, whose ends have a finite difference."""
-  return min(max(value, -_LARGEST), _LARGEST)
-
-
-def _finite(chart: Chart) -> list[np.ndarray]:
-  every = [np.asarray([_bound(v) for _, v in curve.points if math.isfinite(v)], np.float64) for curve in chart.curves]
-  return [values for values in every if len(values)] or [np.zeros(1)]
-
-
 def _x_range(chart: Chart) -> tuple[float, float]:
   last = max(curve.points[-1][0] for curve in chart.curves)
   return 0, max(last, 1) * 1.01  # room for the last mark
@@ -219,10 +291,11 @@ def _x_range(chart: Chart) -> tuple[float, float]:
 
 def _y_range(chart: Chart) -> tuple[float, float]:
   """Return the range of the values; the highest 3 % may be above it, which is a loss before its first steep fall."""
-  values, levels = _finite(chart), [_bound(v) for v in chart.levels.values()]
-  low = min(*(float(v.min()) for v in values), *levels, math.inf)
-  highest = max(*(float(v.max()) for v in values), *levels, -math.inf)
-  high = max(*(float(np.quantile(v, 0.97)) for v in values), *levels, -math.inf)
+  groups = [[v for _, v in curve.points if math.isfinite(v)] for curve in chart.curves]
+  groups += [[level] for level in chart.levels.values()]
+  values = [np.clip(group, -_LARGEST, _LARGEST) for group in groups if group] or [np.zeros(1)]
+  low, highest = float(min(v.min() for v in values)), float(max(v.max() for v in values))
+  high = float(max(np.quantile(v, 0.97) for v in values))
   low = min(low, 0) if chart.from_zero else low
   if highest - low < 1.6 * (high - low):
     high = highest
@@ -234,68 +307,11 @@ def _y_range(chart: Chart) -> tuple[float, float]:
   return low if chart.from_zero and low == 0 else low - margin, high + margin
 
 
-def _lines(chart: Chart, x: tuple[float, float], y: tuple[float, float]) -> Iterator[Markup]:
-  for value in ticks(*y, 5):
-    yield tag('path', d=f'M0 {_top(value, y):.1f}H{_WIDTH}', cls='grid')
-  for value in chart.levels.values():
-    yield tag('path', d=f'M0 {_top(value, y):.1f}H{_WIDTH}', cls='level')
-  for curve in chart.curves:
-    style = f'--c:var(--c{curve.colour})'
-    points = thin(curve.points)
-    if chart.smoothed and not curve.marked and len(points) >= _SMOOTHED:
-      yield tag('path', d=_path(points, x, y), cls='raw', style=style)
-      values = loss_curve.smooth(np.asarray([v for _, v in curve.points], np.float64))
-      points = thin([(step, float(v)) for (step, _), v in zip(curve.points, values, strict=True)])
-    yield tag('path', d=_path(points, x, y), style=style)
-    if (curve.marked and len(points) <= 60) or len(points) == 1:
-      dots = ''.join(f'M{_left(s, x):.1f} {_top(v, y):.1f}h0' for s, v in points if math.isfinite(v))
-      yield tag('path', d=dots, cls='dots', style=style)
-
-
-def _path(points: Points, x: tuple[float, float], y: tuple[float, float]) -> str:
-  """Return the line through points, with a gap where a value is not finite."""
-  parts, begins = [], True
-  for step, value in points:
-    if not math.isfinite(value):
-      begins = True
-      continue
-    parts.append(f'{"M" if begins else "L"}{_left(step, x):.1f} {_top(value, y):.1f}')
-    begins = False
-  return ''.join(parts)
-
-
-def _left(step: float, x: tuple[float, float]) -> float:
-  return _WIDTH * (step - x[0]) / (x[1] - x[0])
-
-
-def _top(value: float, y: tuple[float, float]) -> float:
-  return min(max(_HEIGHT * (y[1] - value) / (y[1] - y[0]), -10.0 * _HEIGHT), 10.0 * _HEIGHT)
-
-
-def _labels(chart: Chart, x: tuple[float, float], y: tuple[float, float]) -> Iterator[Markup]:
-  """Yield the numbers on the axes and the names of the levels."""
-  marks = ticks(*y, 5)
-  for value in marks:
-    yield tag('span', tick_text(value, marks), cls='y', style=f'top:{_top(value, y) / _HEIGHT:.2%}')
-  steps = [step for step in ticks(*x, 5) if step == int(step)]
-  for step in steps:
-    left = _left(step, x) / _WIDTH
-    yield tag('span', f'{int(step):,}', cls='x end' if left > 0.97 and step >= 1000 else 'x', style=f'left:{left:.2%}')
-  above = math.inf
-  for name, value in sorted(chart.levels.items(), key=lambda item: -item[1]):
-    top = _top(value, y) / _HEIGHT
-    close = top - above < 0.08
-    yield tag('span', f'{name} {value:.3f}', cls='name below' if close else 'name', style=f'top:{top:.2%}')
-    above = top
-
-
-def ticks(low: float, high: float, count: int) -> list[float]:
-  """Return about `count` round numbers from low to high."""
-  rough = (high - low) / count
-  power = 10.0 ** math.floor(math.log10(rough))
-  spacing = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
-  first = math.ceil(low / spacing - 1e-9)
-  return [float(f'{i * spacing:.10g}') for i in range(first, math.floor(high / spacing + 1e-9) + 1)]
+def ticks(low: float, high: float) -> list[float]:
+  """Return about five round numbers from low to high."""
+  marks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+  margin = 1e-9 * (high - low)
+  return [float(f'{mark:.10g}') for mark in marks if low - margin <= mark <= high + margin]
 
 
 def tick_text(value: float, marks: Sequence[float]) -> str:

@@ -19,8 +19,7 @@
     return step - steps[low] < steps[high] - step ? low : high;
   }
 
-  function connect(figure, chart) {
-    const plot = figure.querySelector('.plot');
+  function connect(figure, plot, chart) {
     const cursor = make(plot, 'cursor'), tip = make(plot, 'tip');
     const values = chart.series.map(one => new Map(one.points));
     const dots = chart.series.map(one => {
@@ -74,7 +73,10 @@
     });
   }
 
-  document.querySelectorAll('figure[data-chart]').forEach(figure => connect(figure, charts[figure.dataset.chart]));
+  document.querySelectorAll('.plot').forEach(plot => {
+    const figure = plot.closest('figure');
+    connect(figure, plot, charts[figure.dataset.chart]);
+  });
 
   const options = document.querySelector('.options');
   if (options) {

@@ -1,0 +1,75 @@
+"""Metrics as they are read: names as words, rounded numbers, durations."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup, escape
+
+_SPELLED = {'bleu': 'BLEU', 'chrf': 'chrF', 'f1': 'F1', 'mlm': 'MLM', 'nsp': 'NSP', 'lr': 'learning rate'}
+_NONFINITE = {'nan': 'NaN', 'inf': '∞', '-inf': '−∞', 'Infinity': '∞', '-Infinity': '−∞'}
+
+
+def number(value: Any, name: str = '') -> Markup:
+  """Return a number of a results file as a `data` element: rounded to read, and whole in its `value`.
+
+  Args:
+    value: a number, None, or the text that JSON has for one that is not finite.
+    name: the metric; an accuracy of at most 1 is shown in percent.
+  """
+  return Markup('') if value is None else Markup('<data value="{}">{}</data>').format(value, plain(value, name))
+
+
+def plain(value: Any, name: str = '') -> str:
+  """Return a number as text, rounded to read."""
+  if isinstance(value, str) or not math.isfinite(value):
+    return _NONFINITE.get(str(value), str(value))
+  if isinstance(value, int):
+    return f'{value:,}'
+  if is_share(name) and 0 <= value <= 1:
+    return f'{value:.1%}'
+  if value == 0 or 0.01 <= abs(value) < 10:
+    return f'{value:.3f}'
+  return f'{value:,.2f}' if 10 <= abs(value) < 1e9 else f'{value:.3g}'
+
+
+def is_share(name: str) -> bool:
+  """Return True if values of a metric are fractions, which are read in percent."""
+  return name.endswith('accuracy') or name in ('precision', 'recall', 'f1 of a class', 'macro_f1')
+
+
+def words(name: str) -> str:
+  """Return the name of a metric as words."""
+  return ' '.join(_SPELLED.get(word, word) for word in name.split('_'))
+
+
+def fill(label: str, values: Mapping[str, Any]) -> str:
+  """Return a label with the values of its {fields}, '?' for one that is missing."""
+  return re.sub(r'\{(\w+)\}', lambda match: str(values.get(match[1], '?')), label)
+
+
+def code(text: Any) -> Markup:
+  """Return a text as a `code` element."""
+  return Markup('<code>{}</code>').format(text)
+
+
+def prose(text: str) -> Markup:
+  """Return a text of a docstring, with text between backticks as code."""
+  return Markup('').join(code(part) if i % 2 else escape(part) for i, part in enumerate(text.split('`')))
+
+
+def breakable(key: str) -> Markup:
+  """Return a key that may continue on the next line after a dot or an underscore."""
+  return Markup(re.sub(r'([._])', r'\1<wbr>', str(escape(key))))
+
+
+def duration(seconds: float) -> str:
+  """Return seconds in words, such as '1 min 29 s'."""
+  minutes, rest = divmod(round(seconds), 60)
+  if minutes:
+    hours, minutes = divmod(minutes, 60)
+    return f'{hours:,} h {minutes} min' if hours else f'{minutes} min {rest} s'
+  return f'{seconds:.1f} s' if seconds < 10 else f'{rest} s'

@@ -1,0 +1,35 @@
+"""Jinja2 templates in which every text is escaped, and control characters are visible."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+# Zero bytes and other controls, half surrogate pairs, and characters that reverse the order of the text after them.
+_INVISIBLE = re.compile('[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]')
+
+
+def environment(folder: pathlib.Path) -> jinja2.Environment:
+  """Return the environment for the templates of a folder. A missing variable is an error."""
+  return jinja2.Environment(
+    loader=jinja2.FileSystemLoader(folder),
+    autoescape=True,
+    finalize=_finalize,
+    lstrip_blocks=True,
+    trim_blocks=True,
+    undefined=jinja2.StrictUndefined,
+  )
+
+
+def visible(text: str) -> str:
+  """Return a text with the code points of control characters in place of them, such as [U+202E]."""
+  return _INVISIBLE.sub(lambda match: f'[U+{ord(match[0]):04X}]', str(text))
+
+
+def _finalize(value: Any) -> Any:
+  """Return a value of a template as visible text; Markup stays Markup."""
+  return Markup(visible(value)) if isinstance(value, Markup) else visible(str(value))
