@@ -42,9 +42,12 @@ def expand(command, action, value):
   outputs.expand(args, [action])
 
 
-@pytest.mark.parametrize('option', OPTIONS)
-def test_an_option_refuses_what_can_be_no_path(option):
-  command, action = OPTIONS[option]
+def test_an_option_refuses_what_can_be_no_path():
+  for command, action in OPTIONS.values():
+    check_option(command, action)
+
+
+def check_option(command: str, action: argparse.Action) -> None:
   name = action.option_strings[0] if action.option_strings else action.metavar
   kind = outputs._kind(command, action.dest)
   wrong = {storage.FILE: {'folder': 'folder'}, storage.FOLDER: {'file': 'file'}}.get(kind, {})
@@ -79,15 +82,14 @@ def test_config_names_its_option(option, capsys):
     assert message.startswith(f'lmx: {option}: ') or 'there is no config file' in message, message
 
 
-@pytest.mark.parametrize('key', paths.KINDS)
-def test_a_key_refuses_what_can_be_no_path(key):
-  section, _, name = key.partition('.')
-  for title, value in bad_paths.BAD.items():
-    if key == 'log.mlflow_uri' and ':' in value or title == bad_paths.LATIN and paths.KINDS[key] != storage.FOLDER:
-      continue  # an address of a server, a file
-    with pytest.raises(InputError, match=f'^{key}: got '):
-      paths.check({section: {name: value}}, [key])
-    assert title
+def test_a_key_refuses_what_can_be_no_path():
+  for key, kind in paths.KINDS.items():
+    section, _, name = key.partition('.')
+    for title, value in bad_paths.BAD.items():
+      if key == 'log.mlflow_uri' and ':' in value or title == bad_paths.LATIN and kind != storage.FOLDER:
+        continue  # an address of a server, a file
+      with pytest.raises(InputError, match=f'^{key}: got '):
+        paths.check({section: {name: value}}, [key])
 
 
 def test_a_variable_refuses_what_can_be_no_path(monkeypatch):
