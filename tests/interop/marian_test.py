@@ -17,7 +17,7 @@ import safetensors.numpy
 import lmx
 from lmx.cli import main
 from lmx.data import pipeline
-from lmx.data.tokenizers import build, marian, unigram_encoder
+from lmx.data.tokenizers import build, marian
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import translation
@@ -244,19 +244,6 @@ def test_an_option_that_generate_lacks_is_not_exported(imported, tmp_path):
       evaluation=evaluation,
     )
   assert not (tmp_path / 'to').exists()
-
-
-def test_a_character_map_that_is_cut_is_refused():
-  content = (marian_folders.FIXTURES / 'source.spm').read_bytes()
-  proto = unigram_encoder.sentencepiece.parse(content, 'source.spm')
-  whole = proto.normalizer_spec.precompiled_charsmap
-  for size in range(1, len(whole), 7):
-    try:
-      unigram_encoder.CharacterMap(whole[:size]).longest('ﬁn'.encode(), 0)
-    except InputError:
-      continue
-  with pytest.raises(InputError, match='character map is damaged'):
-    unigram_encoder.CharacterMap(whole[:100])
 
 
 @pytest.mark.peer

@@ -11,6 +11,7 @@ imported weights that transformers saved.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -166,7 +167,8 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
     _check_vocabulary(kind, model, path)
     model = settings_lib.apply(model, settings, directory, special_in_text=whole)
     if os.path.basename(path) == sentencepiece.FILE:
-      return Unigram(model, settings.special, split_commas=True, special_in_text=whole)
+      options = {'lower_case': lower_case, 'keep_accents': settings.keep_accents, 'special_in_text': whole}
+      return sentencepiece.SentencePiece(model, settings.special, content=sentencepiece.read(path), **options)
     return _READ[kind](model, settings.special, special_in_text=whole)
   except InputError:
     raise
@@ -207,10 +209,7 @@ def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settin
     unknown = settings.special.get('unk', '[UNK]')
     return subword_models.wordpiece(hf.models.WordPiece.from_file(path, unk_token=unknown), lower_case)
   if kind == 'unigram':
-    spiece = sentencepiece.build_tokenizer(
-      sentencepiece.read(path), lower_case=lower_case, keep_accents=settings.keep_accents
-    )
-    return subword_models.split_special_tokens(spiece)
+    return sentencepiece.convert(sentencepiece.read(path), lower_case=lower_case, keep_accents=settings.keep_accents)
   merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
   builder = {'bpe': subword_models.bpe, 'word_bpe': subword_models.word_bpe, 'gpt_bpe': subword_models.gpt_bpe}[kind]
   model = builder(subword_models.read_bpe(path, merges, kind))
@@ -239,6 +238,12 @@ def load(directory: str) -> Tokenizer:
       return Absent(content['vocab_size'])
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
     whole = content.get('special_in_text', False)  # absent in those of earlier versions
+    if 'sentencepiece' in content:
+      options = {name: content[name] for name in ('lower_case', 'keep_accents')}
+      model_file = base64.b64decode(content['sentencepiece'], validate=True)
+      return sentencepiece.SentencePiece(
+        model, content.get('special'), content=model_file, **options, special_in_text=whole
+      )
     if kind == 'unigram':
       return Unigram(model, content.get('special'), content.get('split_commas', False), special_in_text=whole)
     return _READ[kind](model, content.get('special'), special_in_text=whole)

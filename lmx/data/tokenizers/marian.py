@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from lmx import documents
+from lmx.data.tokenizers import sentencepiece, subword_models
 from lmx.data.tokenizers import settings as settings_lib
-from lmx.data.tokenizers import subword_models
 from lmx.data.tokenizers.base import Tokenizer
-from lmx.data.tokenizers.unigram_encoder import Encoder
 from lmx.errors import InputError
 
 SOURCE, TARGET, VOCABULARY, TARGET_VOCABULARY = 'source.spm', 'target.spm', 'vocab.json', 'target_vocab.json'
@@ -66,8 +65,10 @@ class Marian(Tokenizer):
     try:
       model = base64.b64decode(content['models'][side], validate=True)
     except binascii.Error as error:
-      raise InputError(f'the model of SentencePiece is damaged ({error})') from None
-    self._encoder = Encoder(model, (SOURCE, TARGET)[side])
+      raise InputError(f'the SentencePiece model is damaged ({error})') from None
+    self._processor = sentencepiece.processor(model, (SOURCE, TARGET)[side])
+    pieces = range(self._processor.GetPieceSize())
+    self._control = {self._processor.IdToPiece(i) for i in pieces if self._processor.IsControl(i)}
 
   @property
   def start_id(self) -> int:
@@ -85,16 +86,16 @@ class Marian(Tokenizer):
       tokens += [part] if part in special else self._encode_part(part)
     return np.asarray([self._ids.get(token, self.unk_id) for token in tokens], np.int32)
 
-  def _encode_part(self, text: str) -> list[str]:
+  def _encode_part(self, text: str) -> Any:
     """Return the subwords of a text without special tokens."""
     end = text.find('<<')
     if text.startswith('>>') and end >= 0:
-      return [text[: end + 2], *self._encoder.encode(text[end + 2 :])]
-    return self._encoder.encode(text)
+      return [text[: end + 2], *self._processor.EncodeAsPieces(text[end + 2 :])]
+    return self._processor.EncodeAsPieces(text)
 
   def decode(self, ids: Iterable[int]) -> str:
     tokens = [self._tokens.get(i, _UNKNOWN) for i in self._check_ids(ids)]
-    written = (token for token in tokens if token not in SPECIAL and token not in self._encoder.control)
+    written = (token for token in tokens if token not in SPECIAL and token not in self._control)
     text = ''.join(written).replace(subword_models.SPACE, ' ').strip()
     return clean_up(text) if self._content['clean_up'] else text
 

@@ -1,163 +1,241 @@
-"""Files of SentencePiece, and conversion of XLNet's spiece.model to a model of the `tokenizers` library.
+"""SentencePiece files (Kudo & Richardson 2018, arXiv 1808.06226), and XLNet's tokenizer, read by SentencePiece itself.
 
-Such a file is a Protocol Buffers message, `ModelProto` of google/sentencepiece (src/sentencepiece_model.proto); the
-fields below are read. Text is normalised as in the release (zihangdai/xlnet, prepro_utils.py: white space, quotes,
-NFKD, accents, case) and then by the character map in the file. A subword of a number with its comma is encoded again
-without it, and the comma is a token of its own (`encode_pieces` of the release; subword.py).
+XLNet's release (zihangdai/xlnet, prepro_utils.py) cleans a text before SentencePiece encodes it: white space, quotes,
+NFKD, accents and case (`clean`). It encodes a subword of a number with its comma again without the comma, which is a
+token of its own (`encode_pieces`). Ids are equal to the release's.
 
-Ids are those of the release, which calls SentencePiece. The classes of transformers on the `tokenizers` library differ
-from it, and versions 4 and 5 from each other: they remove vowel signs of Indic scripts with the accents, do not compose
-Hangul again, and keep a number with its comma; version 5 begins the text after a symbol of `user_defined_symbols` with
-a space.
-
-Deviations: 73 characters of Unicode 12 to 14, such as U+32FF, are not decomposed, for the library's tables are older
-than Python's. Where the parts of a word have one probability in any order, as in a long repetition, SentencePiece
-decides by the rounding of float32. Without a character map, U+2581 that begins a word is that of the word. The
-library's step for the map drops a mark after a character with a rule of its own if both are less than six bytes; after
-the steps before it only U+2581 with a rare mark is such a pair.
+`convert` writes the same vocabulary as a model of the `tokenizers` library, for tokenizer.json. Its ids differ on few
+texts: the library's Unicode tables are older than Python's, it adds scores in another precision, and it cannot encode
+a number with its comma again.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import pathlib
+import re
 import sys
 import unicodedata
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+import sentencepiece as library
 import tokenizers as hf
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from google.protobuf import message
+from sentencepiece import sentencepiece_model_pb2
 
-from lmx.data.tokenizers.character_map import CharacterMap
+from lmx.data.tokenizers import subword_models
+from lmx.data.tokenizers.subword import Unigram
 from lmx.data.tokenizers.subword_models import SPACE, XLNET_SPECIALS
 from lmx.errors import InputError, explain
 
 FILE = 'spiece.model'
 UNIGRAM = 1  # TrainerSpec.ModelType
-ORDINARY, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5  # SentencePiece.Type
-# White space of Python's str.split; the library and the map know other characters.
+UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # SentencePiece.Type
+# White space of Python's str.split; the tokenizers library and the character map know other characters.
 _WHITE = r'[\x09-\x0d\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]'
 _SYLLABLE = '\u1112\u1161'  # two letters that a map to NFKC composes
 _CASED = r'[\p{Lu}\p{Ll}\p{Lt}]'
 _FINAL_SIGMA = rf"(?<={_CASED})\u03a3(?!['.:\u00b7\u2019]*{_CASED})"  # Python's lower(), not the library's
-_TYPE = descriptor_pb2.FieldDescriptorProto
-_STRING, _BYTES, _FLOAT, _INT = _TYPE.TYPE_STRING, _TYPE.TYPE_BYTES, _TYPE.TYPE_FLOAT, _TYPE.TYPE_INT32
-_BOOL = _TYPE.TYPE_BOOL
-# Message -> name of a field, its number, its type, and its default unless 0.
-_FIELDS = {
-  'Piece': (('piece', 1, _STRING, ''), ('score', 2, _FLOAT, ''), ('type', 3, _INT, '1')),
-  'Trainer': (
-    ('model_type', 3, _INT, '1'),
-    ('treat_whitespace_as_suffix', 24, _BOOL, ''),
-    ('byte_fallback', 35, _BOOL, ''),
-    ('unk_id', 40, _INT, ''),
-  ),
-  'Normalizer': (
-    ('precompiled_charsmap', 2, _BYTES, ''),
-    ('add_dummy_prefix', 3, _BOOL, 'true'),
-    ('remove_extra_whitespaces', 4, _BOOL, 'true'),
-    ('escape_whitespaces', 5, _BOOL, 'true'),
-  ),
-}
-# Options with which text is read here.
-_OPTIONS = {'treat_whitespace_as_suffix': False, 'byte_fallback': False} | dict.fromkeys(
-  ('add_dummy_prefix', 'remove_extra_whitespaces', 'escape_whitespaces'), True
-)
-_PARTS = (
-  ('pieces', 1, 'Piece'),
-  ('trainer_spec', 2, 'Trainer'),
-  ('normalizer_spec', 3, 'Normalizer'),
-  ('denormalizer_spec', 5, 'Normalizer'),
-)
+_TRAINER = {'treat_whitespace_as_suffix': False, 'byte_fallback': False}  # options with which XLNet reads text
+_NORMALIZER = dict.fromkeys(('add_dummy_prefix', 'remove_extra_whitespaces', 'escape_whitespaces'), True)
 
 
-class SpieceModel(NamedTuple):
-  """Contents of a file.
-
-  Attributes:
-    subwords: (subword, its log probability, its type) by id.
-    unk_id: id of text that no subword covers.
-    characters: SentencePiece's compiled character map, b'' if there is none: a trie and the texts that its leaves name.
-  """
-
-  subwords: tuple[tuple[str, float, int], ...]
-  unk_id: int
-  characters: bytes
-
-
-@functools.cache
-def model_proto() -> Any:
-  """Return the class of the message."""
-  file = descriptor_pb2.FileDescriptorProto(name='lmx/spiece.proto', package='lmx.spiece', syntax='proto2')
-  for name, fields in _FIELDS.items():
-    kind = file.message_type.add(name=name)
-    for field, number, scalar, default in fields:
-      added = kind.field.add(name=field, number=number, type=scalar, label=_TYPE.LABEL_OPTIONAL)
-      if default:
-        added.default_value = default
-  whole = file.message_type.add(name='Model')
-  for field, number, name in _PARTS:
-    label = _TYPE.LABEL_REPEATED if field == 'pieces' else _TYPE.LABEL_OPTIONAL
-    message_type = f'.lmx.spiece.{name}'
-    whole.field.add(name=field, number=number, type=_TYPE.TYPE_MESSAGE, type_name=message_type, label=label)
-  pool = descriptor_pool.DescriptorPool()
-  pool.Add(file)
-  return message_factory.GetMessageClass(pool.FindMessageTypeByName('lmx.spiece.Model'))
+def parse(content: bytes, path: Any) -> Any:
+  """Return the `ModelProto` in a file of name `path`; raise InputError if it is damaged or not a Unigram model."""
+  proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]  # made when it is imported
+  try:
+    proto.ParseFromString(content)
+  except (message.DecodeError, UnicodeDecodeError) as error:
+    raise InputError(f'{path} is not a SentencePiece model, or damaged or truncated ({error})') from None
+  unknown = proto.trainer_spec.unk_id
+  if not proto.pieces or not 0 <= unknown < len(proto.pieces):
+    raise InputError(f'{path} is not a SentencePiece model, or damaged: {len(proto.pieces)} subwords, unk_id {unknown}')
+  if proto.trainer_spec.model_type != UNIGRAM:
+    raise InputError(f'{path}: model_type: got {proto.trainer_spec.model_type}; expected {UNIGRAM}, Unigram')
+  return proto
 
 
-def read(path: Any) -> SpieceModel:
-  """Read a file; raise InputError if it is missing, damaged, not a Unigram model, or has options of another text."""
+def processor(content: bytes, path: Any) -> Any:
+  """Return SentencePiece's processor of a file of name `path`; raise InputError if it is damaged."""
+  parse(content, path)
+  try:
+    return library.SentencePieceProcessor(model_proto=content)
+  except (RuntimeError, OSError) as error:
+    raise InputError(f'{path}: not a SentencePiece model ({explain(error)})') from None
+
+
+def read(path: Any) -> bytes:
+  """Return the content of XLNet's file; raise InputError if it is missing, damaged or has other options."""
   try:
     content = pathlib.Path(path).read_bytes()
   except OSError as error:
     raise InputError(f'{path} cannot be read ({explain(error)})') from None
   proto = parse(content, path)
-  for name, value in _OPTIONS.items():
-    given = getattr(proto.trainer_spec if hasattr(proto.trainer_spec, name) else proto.normalizer_spec, name)
-    if given != value:
-      raise InputError(f'{path}: {name}: got {given}; expected {value}, as in the release of XLNet')
-  subwords = tuple((piece.piece, piece.score, piece.type) for piece in proto.pieces)
-  return SpieceModel(subwords, proto.trainer_spec.unk_id, proto.normalizer_spec.precompiled_charsmap)
-
-
-def parse(content: bytes, path: Any) -> Any:
-  """Return the message in a file of name `path`; raise InputError if it is damaged or not a Unigram model."""
-  proto = model_proto()()
-  try:
-    proto.ParseFromString(content)
-  except (message.DecodeError, UnicodeDecodeError) as error:
-    raise InputError(f'{path} is not a model of SentencePiece, or damaged or truncated ({error})') from None
-  trainer = proto.trainer_spec
-  if not proto.pieces or not 0 <= trainer.unk_id < len(proto.pieces):
-    raise InputError(
-      f'{path} is not a model of SentencePiece, or damaged: {len(proto.pieces)} subwords, and id {trainer.unk_id} for '
-      'unknown ones'
-    )
-  if trainer.model_type != UNIGRAM:
-    raise InputError(f'{path} is a model of SentencePiece of type {trainer.model_type}; only Unigram, 1, is read')
-  return proto
+  for spec, options in ((proto.trainer_spec, _TRAINER), (proto.normalizer_spec, _NORMALIZER)):
+    for name, expected in options.items():
+      if (got := getattr(spec, name)) != expected:
+        raise InputError(f'{path}: {name}: got {got}; expected {expected}, as in the release of XLNet')
+  return content
 
 
 def has_capitals(path: Any) -> bool:
   """Return True if a vocabulary is for text with capitals: some ordinary subword has one."""
-  ordinary = (subword for subword, _, kind in read(path).subwords if kind not in (UNKNOWN, CONTROL, USER_DEFINED))
+  pieces = parse(read(path), path).pieces
+  ordinary = (piece.piece for piece in pieces if piece.type not in (UNKNOWN, CONTROL, USER_DEFINED))
   return any(character.isupper() for subword in ordinary for character in subword)
 
 
-def build_tokenizer(contents: SpieceModel, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
-  """Return XLNet's tokenizer from a file's contents; its special tokens are marked as such.
+def clean(text: str, lower_case: bool, keep_accents: bool) -> tuple[str, np.ndarray]:
+  """Clean a text as XLNet's release does (`preprocess_text` of prepro_utils.py).
+
+  Returns:
+    (cleaned text, start and end of each of its characters in `text`, (T, 2)).
+  """
+  words = [(match.start(), match.group()) for match in re.finditer(r'\S+', text)]
+  split = [(start + i, character) for start, word in words for i, character in enumerate(f'{word} ')][:-1]
+  joined, spans_T2 = ''.join(character for _, character in split), np.asarray([(i, i + 1) for i, _ in split], np.int64)
+  spans_T2 = spans_T2.reshape(-1, 2)
+  for quotes in ('``', "''"):
+    first = np.asarray([match.start() for match in re.finditer(quotes, joined)], np.int64)
+    spans_T2[first, 1] = spans_T2[first + 1, 1]
+    joined, spans_T2 = joined.replace(quotes, '"'), np.delete(spans_T2, first + 1, axis=0)
+  if not keep_accents:
+    bare = [_without_accents(character) for character in joined]
+    joined, spans_T2 = ''.join(bare), np.repeat(spans_T2, list(map(len, bare)), axis=0)
+  if lower_case:
+    spans_T2 = np.repeat(spans_T2, [len(character.lower()) for character in joined], axis=0)
+    joined = joined.lower()
+  return joined, spans_T2
+
+
+@functools.lru_cache(maxsize=4096)
+def _without_accents(character: str) -> str:
+  return ''.join(c for c in unicodedata.normalize('NFKD', character) if not unicodedata.combining(c))
+
+
+class SentencePiece(Unigram):
+  """XLNet's tokenizer around SentencePiece's processor.
+
+  The model of the `tokenizers` library has the same ids; it decodes, and is written to tokenizer.json.
 
   Args:
-    contents: contents of the file.
+    model: the vocabulary for the `tokenizers` library (`convert`), with its special tokens.
+    special: see `Unigram`.
+    content: content of the SentencePiece file.
+    lower_case: lower-case the text, as for an uncased vocabulary.
+    keep_accents: keep accents and composed characters.
+    special_in_text: see `Unigram`.
+
+  Raises:
+    InputError: the file is damaged, or a token to be found in a text is a single word only.
+  """
+
+  def __init__(
+    self,
+    model: hf.Tokenizer,
+    special: Mapping[str, str] | None = None,
+    *,
+    content: bytes,
+    lower_case: bool = False,
+    keep_accents: bool = False,
+    special_in_text: bool = False,
+  ):
+    super().__init__(model, special, split_commas=True, special_in_text=special_in_text)
+    self._file, self._options = content, {'lower_case': lower_case, 'keep_accents': keep_accents}
+    self._processor = processor(content, FILE)
+    found = [t for t in model.get_added_tokens_decoder().values() if special_in_text or not t.special]
+    if words := [token.content for token in found if token.single_word]:
+      raise InputError(f'added token "{words[0]}": single_word: got true; expected false')
+    names = sorted((token.content for token in found), key=len, reverse=True)
+    self._split = re.compile(f'({"|".join(map(re.escape, names))})') if names else None
+
+  def with_model(self, model: hf.Tokenizer) -> SentencePiece:
+    whole = self.special_in_text
+    return SentencePiece(model, self.special, content=self._file, **self._options, special_in_text=whole)
+
+  def content(self) -> dict[str, Any]:
+    return super().content() | self._options | {'sentencepiece': base64.b64encode(self._file).decode()}
+
+  def encode(self, text: str) -> np.ndarray:
+    return self.encode_spans(text)[0]
+
+  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    if self._split:
+      return [self.encode(text) for text in texts]
+    cleaned = [clean(subword_models.SURROGATE.sub('\ufffd', text), **self._options)[0] for text in texts]
+    rows = self._processor.EncodeAsIds(cleaned)
+    return [
+      self.encode(text) if self._changed.intersection(ids) else np.asarray(ids, np.int32)
+      for text, ids in zip(texts, rows, strict=True)
+    ]
+
+  def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    ids: list[int] = []
+    spans: list[tuple[int, int]] = []
+    offset = 0
+    for i, part in enumerate(self._split.split(text) if self._split else [text]):
+      found = [(self.token_id(part), (0, len(part)))] if i % 2 else self._encode_part(part)
+      ids += [token for token, _ in found]  # type: ignore[misc]  # added tokens have ids
+      spans += [(offset + start, offset + end) for _, (start, end) in found]
+      offset += len(part)
+    return np.asarray(ids, np.int32), np.asarray(spans, np.int32).reshape(-1, 2)
+
+  def _encode_part(self, text: str) -> list[tuple[int, tuple[int, int]]]:
+    """Return the ids of a text without added tokens, and their offsets (`encode_pieces` of prepro_utils.py).
+
+    A subword of a number with its comma is encoded again without the comma. The symbol of a space has no width: it has
+    the offsets of the character after the space.
+    """
+    cleaned, spans_T2 = clean(subword_models.SURROGATE.sub('\ufffd', text), **self._options)
+    spans_T2 = np.repeat(spans_T2, [len(character.encode()) for character in cleaned], axis=0)  # of each byte
+    found: list[tuple[int, tuple[int, int]]] = []
+    for piece in self._processor.EncodeAsProto(cleaned).pieces:
+      start = piece.begin + piece.surface.startswith(' ')
+      parts = self._parts_of(piece.piece) if _is_number_with_comma(piece.piece) else [piece.piece]
+      widths = [len(part.replace(SPACE, '').encode()) for part in parts]
+      is_aligned = len(parts) > 1 and sum(widths) == piece.end - start
+      for part, width in zip(parts, widths, strict=True):
+        first = min(start, len(spans_T2) - 1)
+        last = max(start + width if is_aligned else piece.end, first + 1) - 1
+        found.append((self._processor.PieceToId(part), (int(spans_T2[first, 0]), int(spans_T2[last, 1]))))
+        start += width if is_aligned else 0
+    return found
+
+  @functools.lru_cache(maxsize=4096)  # noqa: B019, of few numbers
+  def _parts_of(self, subword: str) -> list[str]:
+    parts = self._processor.EncodeAsPieces(subword[:-1].replace(SPACE, ''))
+    if subword[0] != SPACE and parts[0][0] == SPACE:
+      parts = parts[1:] if parts[0] == SPACE else [parts[0][1:], *parts[1:]]
+    return [*parts, subword[-1]]
+
+  @functools.cached_property
+  def _changed(self) -> frozenset[int]:
+    """Ids of subwords whose text decides whether they are encoded again."""
+    numbers = (i for i in range(self._processor.GetPieceSize()) if _is_number_with_comma(self._processor.IdToPiece(i)))
+    return frozenset(numbers) | {self.unk_id}
+
+
+def _is_number_with_comma(subword: str) -> bool:
+  return len(subword) > 1 and subword[-1] == ',' and subword[-2].isdigit()
+
+
+def convert(content: bytes, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
+  """Return a file's vocabulary as a model of the `tokenizers` library, with XLNet's special tokens marked as such.
+
+  Args:
+    content: content of the file.
     lower_case: lower-case the text first, as for an uncased vocabulary.
     keep_accents: keep accents and composed characters.
 
   Raises:
     InputError: the character map changes the case, or composes characters whose accents are kept.
   """
-  vocabulary = [(subword, score) for subword, score, _ in contents.subwords]
-  model = hf.Tokenizer(hf.models.Unigram(vocabulary, unk_id=contents.unk_id, byte_fallback=False))
+  proto = parse(content, FILE)
+  vocabulary = [(piece.piece, piece.score) for piece in proto.pieces]
+  model = hf.Tokenizer(hf.models.Unigram(vocabulary, unk_id=proto.trainer_spec.unk_id, byte_fallback=False))
   replace = lambda pattern, text: hf.normalizers.Replace(hf.Regex(pattern), text)
   steps: list[Any] = [replace(_WHITE, ' ')]
   steps += [hf.normalizers.Replace(quotes, '"') for quotes in ('``', "''")]
@@ -165,16 +243,16 @@ def build_tokenizer(contents: SpieceModel, *, lower_case: bool = False, keep_acc
     steps += [hf.normalizers.NFKD(), replace(_combining(), '')]
   if lower_case:
     steps += [replace(_FINAL_SIGMA, '\u03c2'), hf.normalizers.Lowercase()]
-  if contents.characters:
-    steps += _character_map(contents.characters, keep_accents)
+  if proto.normalizer_spec.precompiled_charsmap:
+    steps += _character_map(content, proto.normalizer_spec.precompiled_charsmap, keep_accents)
   model.normalizer = hf.normalizers.Sequence(steps)
   model.pre_tokenizer = hf.pre_tokenizers.Sequence(
     [hf.pre_tokenizers.WhitespaceSplit(), hf.pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme='always')]
   )
   model.decoder = hf.decoders.Metaspace(replacement=SPACE, prepend_scheme='always')
-  subwords = {subword for subword, _, _ in contents.subwords}
+  subwords = {subword for subword, _ in vocabulary}
   model.add_special_tokens([name for name in XLNET_SPECIALS if name in subwords])
-  return model
+  return subword_models.split_special_tokens(model)
 
 
 @functools.cache
@@ -188,18 +266,18 @@ def _class(codes: Iterable[int]) -> str:
   return '[' + ''.join(f'\\x{{{code:x}}}' for code in codes) + ']'
 
 
-def _character_map(compiled: bytes, keep_accents: bool) -> list[Any]:
+def _character_map(content: bytes, compiled: bytes, keep_accents: bool) -> list[Any]:
   """Return the steps that apply a character map to text in NFKD without accents.
 
   The library's own step has only the rules of single characters, so characters are composed before it. It shifts the
   offsets after a character that it removes, so these are removed before it too.
   """
-  alone, rules = hf.normalizers.Precompiled(compiled), CharacterMap(compiled)
-  composes = rules.longest(_SYLLABLE.encode(), 0) is not None
-  if alone.normalize_str('A') != 'A' or composes and keep_accents:
+  single, normalize = hf.normalizers.Precompiled(compiled), processor(content, FILE).Normalize
+  composes = normalize(_SYLLABLE).lstrip(SPACE) != _SYLLABLE
+  if single.normalize_str('A') != 'A' or composes and keep_accents:
     problem = 'keep_accents: got true' if keep_accents else 'normalization_rule_name: got one that changes the case'
-    raise InputError(f'spiece.model: {problem}; expected nmt_nfkc, as in the release of XLNet, without accents')
-  removed = [code for code in range(0x10000) if unicodedata.category(chr(code)) in ('Cc', 'Cf')]
-  removed = [code for code in removed if (rules.longest(chr(code).encode(), 0) or [None])[0] == '']
+    raise InputError(f'{FILE}: {problem}; expected nmt_nfkc, as in the release of XLNet, without accents')
+  codes = [code for code in range(0x10000) if unicodedata.category(chr(code)) in ('Cc', 'Cf')]
+  removed = [code for code in codes if normalize(f'a{chr(code)}a').lstrip(SPACE) == 'aa']
   steps = [hf.normalizers.Replace(hf.Regex(_class(removed)), '')] if removed else []
-  return steps + [hf.normalizers.NFC()] * composes + [alone]
+  return steps + [hf.normalizers.NFC()] * composes + [single]
