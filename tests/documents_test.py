@@ -39,9 +39,9 @@ def test_links_lead_somewhere():
       assert ((ROOT / document).parent / target).exists(), f'{document}: {target}'
 
 
-def check_commands(path: str) -> None:
-  """Every command of a file parses, and its config loads."""
-  for words in commands((ROOT / path).read_text()):
+def check_commands(text: str) -> None:
+  """Every command of a text parses, and its config loads."""
+  for words in commands(text):
     args = main.parse(words)
     if args.command == 'pipeline':
       pipeline.plan(args.config, pathlib.Path(args.workdir), args.overrides)
@@ -52,7 +52,7 @@ def check_commands(path: str) -> None:
 
 def test_commands_parse_and_their_configs_load():
   for path in (*DOCUMENTS, *EXPERIMENTS):
-    check_commands(path)
+    check_commands((ROOT / path).read_text())
 
 
 def test_the_page_of_the_commands_shows_every_command_and_exit_code():
