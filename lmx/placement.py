@@ -1,8 +1,8 @@
-"""Devices that a computation is compiled for: their platform, their mesh, and the sharding of activations.
+"""Devices that a computation is compiled for: their mesh, the sharding of activations, and the fast implementations.
 
-The engine enters one `Placement` around each function that it compiles. Only `constrain` and the choice of a kernel
-read it. Nothing else asks which devices the process has, so a step can be compiled for devices that the process lacks.
-Without a placement `constrain` is the identity, and every layer computes its plain equation.
+The engine enters one `Placement` around each function that it compiles. Only `constrain` and operations
+(lmx/ops/operation.py) read it. Nothing else asks which devices the process has, so a step can be compiled for devices
+that the process lacks. Without a placement `constrain` is the identity, and every operation computes its equation.
 
 Activations are sharded by the letters of their axes (the legend of lmx/types.py), with one table from letters to mesh
 axes, as in Mesh TensorFlow (Shazeer et al. 2018, arXiv 1811.02084). Without constraints XLA shards activations as the
@@ -15,15 +15,13 @@ import contextvars
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import jax
-import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 MESH_AXES = ('data', 'fsdp', 'tensor')
 Rules = tuple[tuple[str, tuple[str, ...]], ...]  # letter of an axis, the mesh axes that shard it
@@ -45,6 +43,7 @@ class Placement:
     mesh: mesh over MESH_AXES.
     rules: mesh axes that shard each axis of an activation; an axis without a rule is not sharded.
     mapped: each device traces its own rows (`pmap`), so there is nothing to shard.
+    implementations: pairs of an `Operation` and the function that computes it; of one operation the last counts.
   """
 
   platform: str
@@ -52,6 +51,11 @@ class Placement:
   mesh: Mesh
   rules: Rules = RULES
   mapped: bool = False
+  implementations: tuple[tuple[Any, Callable[..., Any]], ...] = ()
+
+  def implementation(self, operation: Any) -> Callable[..., Any] | None:
+    """Return the function that computes an operation; None for its equation."""
+    return dict(self.implementations).get(operation)
 
   @property
   def devices(self) -> int:
@@ -69,43 +73,6 @@ class Placement:
     mesh_axes = [rules.get(letter, ()) for letter in axes.ljust(len(shape))]
     divided = [n % math.prod(self.mesh.shape[a] for a in names) == 0 for n, names in zip(shape, mesh_axes, strict=True)]
     return PartitionSpec(*(names if names and fits else None for names, fits in zip(mesh_axes, divided, strict=True)))
-
-
-def of_devices(devices: Sequence[jax.Device], mesh: Mesh, mapped: bool = False) -> Placement:
-  """Return the placement on the devices of a mesh."""
-  return Placement(devices[0].platform, devices[0].device_kind, mesh, mapped=mapped)
-
-
-def compiler_options(platform: str) -> dict[str, str]:
-  """Return XLA's options for a platform: on a CPU fewer passes of LLVM, unless XLA_FLAGS says.
-
-  Programs are compiled in three quarters of the time and are as fast: most of their work is in products, which are a
-  library's. Random numbers are equal to the bit.
-  """
-  level = 'xla_backend_optimization_level'
-  return {level: '1'} if platform == 'cpu' and level not in os.environ.get('XLA_FLAGS', '') else {}
-
-
-def jit_for_platform(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-  """Return `jax.jit(function, **options)` with `compiler_options` of the process's devices, looked up when called."""
-
-  @functools.cache
-  def compiled(platform: str) -> Callable[..., Any]:
-    return jax.jit(function, compiler_options=compiler_options(platform), **options)
-
-  @functools.wraps(function)
-  def call(*args: Any, **named: Any) -> Any:
-    return compiled(jax.default_backend())(*args, **named)
-
-  return call
-
-
-@functools.cache
-def of_process() -> Placement:
-  """Return the placement on the default device of this process."""
-  device = jax.devices()[0]
-  mesh = Mesh(np.array([device]).reshape(1, 1, 1), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
-  return of_devices([device], mesh)
 
 
 _current: contextvars.ContextVar[Placement | None] = contextvars.ContextVar('placement', default=None)
@@ -126,59 +93,12 @@ def scope(placement: Placement | None) -> Iterator[None]:
     _current.reset(token)
 
 
-def is_platform(name: str) -> bool:
-  """Return True if the current placement is on this platform."""
-  placement = current()
-  return placement is not None and placement.platform == name
-
-
-def is_one_device(name: str) -> bool:
-  """Return True if the current placement is a single device of this platform."""
-  placement = current()
-  return placement is not None and placement.platform == name and placement.devices == 1
-
-
-def row_shards(rows: int) -> int:
-  """Return the number of devices that share an array of these rows, each with as many; 1 if they do not divide it."""
-  placement = current()
-  return placement.row_shards if placement is not None and rows % placement.row_shards == 0 else 1
-
-
-def shards(shape: Sequence[int], axes: str) -> int:
-  """Return the number of devices that share an array, see `constrain`."""
-  placement = current()
-  if placement is None or placement.mapped:
-    return 1
-  sharding = NamedSharding(placement.mesh, placement.spec(shape, axes))
-  return math.prod(shape) // math.prod(sharding.shard_shape(tuple(shape)))
-
-
 def constrain(x: jax.Array, axes: str) -> jax.Array:
   """Shard an activation by the letters of its first axes, such as 'BTD', which name it for rematerialisation too."""
   x, placement = checkpoint_name(x, axes), current()
   if placement is None or placement.mapped or placement.devices == 1:
     return x
   return jax.lax.with_sharding_constraint(x, NamedSharding(placement.mesh, placement.spec(x.shape, axes)))
-
-
-def copies(x: jax.Array, axes: str = '') -> jax.Array | None:
-  """Return a copy of an array for each shard of the rows, on its devices: (S, ...); None without such shards.
-
-  Under fsdp it is gathered. Under tensor it is not: it stays sharded by the letters of its axes, and without them there
-  are no copies.
-  """
-  placement = current()
-  if placement is None or placement.mapped or placement.row_shards == 1:
-    return None
-  if not axes and placement.row_shards < placement.devices:
-    return None
-  return constrain(jax.numpy.broadcast_to(x, (placement.row_shards, *x.shape)), f'B{axes}')
-
-
-def is_parameter_sharded() -> bool:
-  """Return True if the current placement shards parameters over 'fsdp'."""
-  placement = current()
-  return placement is not None and not placement.mapped and placement.mesh.shape['fsdp'] > 1
 
 
 def jit(function: Callable[..., Any], static: int) -> Callable[..., Any]:

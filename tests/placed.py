@@ -7,6 +7,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from lmx import placement
+from lmx.kernels.implementations import IMPLEMENTATIONS
 
 
 def on(platform='cpu', kind='', devices=1, **axes):
@@ -19,4 +20,4 @@ def at(platform='cpu', kind='', devices=1, **axes):
   sizes = [axes.get(name, 1) for name in placement.MESH_AXES] if axes else [devices, 1, 1]
   devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
   mesh = Mesh(devices, placement.MESH_AXES, axis_types=(AxisType.Auto,) * 3)
-  return placement.Placement(platform, kind, mesh)
+  return placement.Placement(platform, kind, mesh, implementations=IMPLEMENTATIONS)

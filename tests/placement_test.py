@@ -9,7 +9,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from lmx import placement
-from lmx.kernels import chunked_loss
+from lmx.engine import devices as engine_devices
+from lmx.kernels import chunked_loss, devices
 from tests import placed
 
 X_BTD = np.arange(8 * 2 * 3, dtype=np.float32).reshape(8, 2, 3)
@@ -19,7 +20,7 @@ def test_without_a_placement_nothing_is_constrained_and_no_kernel_is_chosen():
   assert placement.current() is None
   x = jnp.ones(3)
   assert placement.constrain(x, 'B') is x
-  assert not placement.is_platform('cpu') and not placement.is_one_device('cpu')
+  assert not devices.is_platform('cpu') and not devices.is_one_device('cpu')
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_a_compiled_function_is_traced_again_for_another_placement():
   traced = []
 
   def function(n, x):
-    traced.append((n, placement.is_platform('tpu')))
+    traced.append((n, devices.is_platform('tpu')))
     return x
 
   call = placement.jit(function, static=1)
@@ -69,21 +70,21 @@ def test_chunks_of_a_loss_belong_to_the_platform():
 
 def test_a_cpu_compiles_with_fewer_passes_unless_xla_flags_says(monkeypatch):
   monkeypatch.setenv('XLA_FLAGS', '--xla_force_host_platform_device_count=8')
-  assert placement.compiler_options('cpu') == {'xla_backend_optimization_level': '1'}
-  assert placement.compiler_options('gpu') == placement.compiler_options('tpu') == {}
+  assert engine_devices.compiler_options('cpu') == {'xla_backend_optimization_level': '1'}
+  assert engine_devices.compiler_options('gpu') == engine_devices.compiler_options('tpu') == {}
   monkeypatch.setenv('XLA_FLAGS', '--xla_backend_optimization_level=3')
-  assert placement.compiler_options('cpu') == {}
+  assert engine_devices.compiler_options('cpu') == {}
 
 
 def test_a_function_is_compiled_once_with_the_options_of_the_platform(monkeypatch):
   seen, traced = [], []
-  monkeypatch.setattr(placement, 'compiler_options', lambda platform: seen.append(platform) or {})
+  monkeypatch.setattr(engine_devices, 'compiler_options', lambda platform: seen.append(platform) or {})
 
   def function(x, power):
     traced.append(power)
     return x**power
 
-  run = placement.jit_for_platform(function, static_argnames=('power',))
+  run = engine_devices.jit_for_platform(function, static_argnames=('power',))
   assert run.__name__ == 'function' and not seen
   assert run(3.0, power=2) == 9 and run(4.0, power=2) == 16
   assert seen == [jax.default_backend()] and traced == [2]

@@ -58,11 +58,12 @@ def measure_one(kind: str, length: int, runs: int) -> dict[str, Any]:
   import jax.numpy as jnp
 
   from lmx import placement
+  from lmx.engine import devices
 
   attend = attention(kind, length)
   qkv = jax.random.normal(jax.random.key(length), (3, 1, length, HEADS, WIDTH))
   gradient = jax.grad(lambda q, k, v: jnp.sum(jnp.square(attend(q, k, v))), argnums=(0, 1, 2))
-  with placement.scope(placement.of_process()):
+  with placement.scope(devices.of_process()):
     compiled = jax.jit(gradient).lower(*qkv).compile()
   analysis: Any = compiled.memory_analysis()
   planned = analysis.temp_size_in_bytes

@@ -51,6 +51,7 @@ def measure_all(
     InputError: the model has no memory.
   """
   from lmx import placement
+  from lmx.engine import devices
   from lmx.reporting import run_log
 
   if not hasattr(task.model, 'without_memory'):
@@ -59,7 +60,7 @@ def measure_all(
   print(f'{"attention":>11}{"memory":>14}{"windows":>14}{"slower":>11}  {"rounds":24}{"paper":>8}', flush=True)
   rows = []
   for length in lengths:
-    with placement.scope(placement.of_process()):
+    with placement.scope(devices.of_process()):
       measured = measure(task, length, segment, batch, **repeats)
     rows.append(measured | {'name': name, 'device': run_log.device()})
     print(format_row(rows[-1]), flush=True)

@@ -26,6 +26,7 @@ import numpy as np
 from jax.extend import core
 
 from lmx import placement
+from lmx.engine import devices
 from lmx.types import Model, Objective, Params
 
 # Dense peak of one device in FLOP/s, by a substring of the lower-case `device_kind`: bfloat16, float32.
@@ -256,7 +257,7 @@ def activations(task: Task, batch: int, length: int) -> int:
   """Return the bytes that the backward pass reads from the forward pass, without parameters and input."""
   args = task.arguments(batch, length)
   residuals = lambda params, *rest: jax.tree.leaves(jax.vjp(lambda p: task.loss(p, *rest), params)[1])
-  with placement.scope(placement.of_process()):
+  with placement.scope(devices.of_process()):
     jaxpr = jax.make_jaxpr(residuals)(*args).jaxpr
   inputs = {id(var) for var in jaxpr.invars}
   stored = {id(v): v.aval for v in jaxpr.outvars if isinstance(v, core.Var) and id(v) not in inputs}

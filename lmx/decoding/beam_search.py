@@ -38,8 +38,9 @@ import numpy as np
 
 from lmx import placement
 from lmx.decoding import generate
+from lmx.engine import devices
 from lmx.errors import InputError, check_choice, check_range
-from lmx.kernels.mixed_product import decoding_loop
+from lmx.kernels.mixed_product import for_decoding
 from lmx.placement import Placement
 from lmx.types import Array, Batch, Model, Params, State
 
@@ -208,7 +209,7 @@ def _top(x_BW: Array, k: int) -> tuple[Array, Array]:
   return values_BK, jnp.minimum(index_BK, x_BW.shape[1] - 1)
 
 
-@functools.partial(placement.jit_for_platform, static_argnames=('setting', 'steps'))
+@functools.partial(devices.jit_for_platform, static_argnames=('setting', 'steps'))
 def _search(
   setting: _Setting,
   params: Params,
@@ -241,7 +242,7 @@ def _search(
     return t + 1, carry._replace(state=state)
 
   unfinished = lambda loop: (loop[0] < steps) & ~jnp.all(loop[1].done_B)
-  with decoding_loop(params):
+  with placement.scope(for_decoding(params)):
     return jax.lax.while_loop(unfinished, advance, (jnp.int32(1), carry))[1].finished
 
 

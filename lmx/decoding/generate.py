@@ -23,8 +23,9 @@ import numpy as np
 
 from lmx import placement
 from lmx.decoding.sampling import Sampler, sample
+from lmx.engine import devices
 from lmx.errors import InputError, InputWarning
-from lmx.kernels.mixed_product import decoding_loop
+from lmx.kernels.mixed_product import for_decoding
 from lmx.placement import Placement
 from lmx.types import Array, Batch, Features, Model, Params, State
 
@@ -91,7 +92,7 @@ def read_prompt(
   return state, model.logits(cfg, params, Features(last_B1D))[:, 0]
 
 
-@functools.partial(placement.jit_for_platform, static_argnames=('setting', 'steps'))
+@functools.partial(devices.jit_for_platform, static_argnames=('setting', 'steps'))
 def _start(
   setting: _Setting, params: Params, prompt_BT: Array, lengths_B: Array, source: Batch | None, steps: int
 ) -> _Carry:
@@ -157,10 +158,10 @@ def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) ->
   return carry, token_B
 
 
-_step = placement.jit_for_platform(_advance, static_argnames=('setting',), donate_argnames=('carry',))
+_step = devices.jit_for_platform(_advance, static_argnames=('setting',), donate_argnames=('carry',))
 
 
-@functools.partial(placement.jit_for_platform, static_argnames=('setting', 'steps'))
+@functools.partial(devices.jit_for_platform, static_argnames=('setting', 'steps'))
 def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps: int) -> tuple[Array, Array]:
   """Generate until every row has ended or has `steps` tokens."""
 
@@ -174,7 +175,7 @@ def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps
     return t + 1, carry, jax.lax.dynamic_update_slice(tokens_BT, token_B[:, None], (0, t))
 
   empty_BT = jnp.full((carry.done_B.shape[0], steps), setting.pad_id, jnp.int32)
-  with decoding_loop(params):
+  with placement.scope(for_decoding(params)):
     _, carry, tokens_BT = jax.lax.while_loop(unfinished, body, (jnp.int32(0), carry, empty_BT))
   return tokens_BT, carry.sampled_B
 

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 
 from lmx import placement
+from lmx.engine import devices
 from lmx.placement import Placement
 
 CHOICES = ('float32', 'tensorfloat32', 'bfloat16', 'default')
@@ -31,7 +32,7 @@ def default(dtypes: Iterable[str]) -> str:
 @contextmanager
 def scope(precision: str, where: Placement | None = None) -> Iterator[None]:
   """Trace functions at `precision`, for the devices `where`; None is this process's default device."""
-  with jax.default_matmul_precision(precision), placement.scope(where or placement.of_process()):
+  with jax.default_matmul_precision(precision), placement.scope(where or devices.of_process()):
     yield
 
 

@@ -26,6 +26,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lmx import placement, ranges
 from lmx.engine import precision
+from lmx.engine.devices import compiler_options, of_devices
 from lmx.engine.state import leaf_name
 from lmx.engine.step import Reduction
 from lmx.errors import InputError, check_choice
@@ -180,7 +181,7 @@ class Engine:
       raise InputError(f'parallel: got {sizes} devices; expected all {len(devices)} of the processes')
     self.mesh = _mesh(cfg.mode, devices[:needed], (data, fsdp, cfg.tensor))
     self.row_shards = data * fsdp
-    self.placement = placement.of_devices(devices, self.mesh, mapped=cfg.mode == 'pmap')
+    self.placement = of_devices(devices, self.mesh, mapped=cfg.mode == 'pmap')
     self._whole = NamedSharding(self.mesh, PartitionSpec())
     self._rows = NamedSharding(self.mesh, ROWS)
     # pmap's arrays belong to one process; with this initial placement they are neither copied nor traced twice.
@@ -347,7 +348,7 @@ class Engine:
     if self.cfg.mode == 'pmap':
       return jax.jit(create, out_shardings=self._pmap_whole)(*args)
     shapes = jax.eval_shape(create, *args)
-    options = placement.compiler_options(self.placement.platform)
+    options = compiler_options(self.placement.platform)
     return jax.jit(create, out_shardings=self.formats(shapes), compiler_options=options)(*args)
 
   def place(self, params: Any) -> Any:
@@ -475,7 +476,7 @@ class Engine:
         out_axes=(None, 0),
         devices=self._pmap_devices(),
       )
-    options = placement.compiler_options(self.placement.platform)
+    options = compiler_options(self.placement.platform)
     return jax.jit(step, out_shardings=(self._whole, self._rows), compiler_options=options)
 
   def _compiler_options(self) -> dict[str, str]:
@@ -485,7 +486,7 @@ class Engine:
     of these models a window is too narrow for the matrix unit.
     """
     if self.placement.platform != 'tpu':
-      return placement.compiler_options(self.placement.platform)
+      return compiler_options(self.placement.platform)
     return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': '1000000'}
 
   def _pmap_devices(self) -> Any:

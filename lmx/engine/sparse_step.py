@@ -23,10 +23,10 @@ import jax.numpy as jnp
 import optax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import placement
 from lmx.engine.state import TrainState
 from lmx.engine.step import explain_missing_arrays, sum_over, training_loss
 from lmx.errors import InputError
+from lmx.kernels import devices
 from lmx.optim import build
 from lmx.types import Array, Batch, Model, Objective, Params, Rows, State
 
@@ -181,7 +181,7 @@ def _halves(batch: Batch) -> list[Batch]:
   """Return the two halves of the rows on one CPU, else the batch; XLA computes them at the same time, on two cores."""
   is_rows = {name: name.rpartition('_')[2].startswith('B') for name in batch}
   size = next(batch[name].shape[0] for name in batch if is_rows[name])
-  if not placement.is_one_device('cpu') or size % 2:
+  if not devices.is_one_device('cpu') or size % 2:
     return [batch]
   return [
     {name: x[first : first + size // 2] if is_rows[name] else x for name, x in batch.items()}

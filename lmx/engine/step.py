@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lmx import placement
 from lmx.engine import table_rows
 from lmx.engine.state import TrainState
 from lmx.errors import InputError
+from lmx.kernels import devices
 from lmx.optim import averaging
 from lmx.types import Array, Batch, Copies, Model, Objective, Output, Params, State
 
@@ -165,7 +165,7 @@ def _copy_tied(model: Model, params: Params) -> Params:
   for name in getattr(model, 'TIED', ()):
     part, leaf = name.split('/')
     table_VD = params['model'][part].get(leaf)
-    table_SVD = None if table_VD is None else placement.copies(table_VD)
+    table_SVD = None if table_VD is None else devices.copies(table_VD)
     if table_SVD is not None:
       params = _replace(params, {'model': {part: {leaf: Copies(table_SVD)}}})
   return params
@@ -381,7 +381,7 @@ def _replace(params: Params, leaves: Params) -> Params:
 
 def _if(condition: Array, update: Callable[[TrainState], TrainState], state: TrainState) -> TrainState:
   """Return the updated state if the condition holds, else the state."""
-  if placement.is_one_device('cpu'):  # there a selection, which is not in place, takes half as long again
+  if devices.is_one_device('cpu'):  # there a selection, which is not in place, takes half as long again
     return jax.lax.cond(condition, update, lambda state: state, state)
   return _where(condition, update(state), state)
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import placement
+from lmx.kernels import devices
 from lmx.types import Array, Copies
 
 CPU_LOGITS, LOGITS = 2**24, 2**28  # maximum number of logits in a block, on a CPU and elsewhere
@@ -31,7 +32,7 @@ def block_size(positions: int, classes: int, block: int = 0) -> int:
 
   `block` is the size; 0: a 16th of the positions, at least `LEAST`, within `CPU_LOGITS` or `LOGITS`.
   """
-  most = (CPU_LOGITS if placement.is_platform('cpu') else LOGITS) // classes
+  most = (CPU_LOGITS if devices.is_platform('cpu') else LOGITS) // classes
   return min(max(1, block or min(most, max(LEAST, positions // 16))), positions)
 
 
@@ -57,7 +58,7 @@ def selected_loss(
     block: as in `block_size`.
   """
   B, T = targets_BT.shape
-  groups = placement.row_shards(B)
+  groups = devices.row_shards(B)
   loss, table = _by_group(loss, table, groups)
   flat = lambda x: placement.constrain(x.reshape(groups, -1, *x.shape[2:]), 'B')
   size = block_size(B * T // groups, classes, block)
@@ -67,9 +68,9 @@ def selected_loss(
 def _by_group(loss: Loss, table: Any, groups: int) -> tuple[Loss, Any]:
   """Return the loss with parameters of each group, so that the loop over blocks reduces no gradient over devices."""
   is_copies = lambda x: isinstance(x, Copies)
-  if groups == 1 or placement.copies(jnp.zeros(())) is None:
+  if groups == 1 or devices.copies(jnp.zeros(())) is None:
     return loss, jax.tree.map(lambda x: x.values_SVD[0] if is_copies(x) else x, table, is_leaf=is_copies)
-  copy = lambda x: x.values_SVD if is_copies(x) else placement.copies(x)
+  copy = lambda x: x.values_SVD if is_copies(x) else devices.copies(x)
   return _mapped(loss), jax.tree.map(copy, table, is_leaf=is_copies)
 
 

@@ -19,7 +19,7 @@
 - 'auto': as 'without_numba'; a run begins with one of 'numba' and 'without_numba' in its place (`settle`).
 
 'xla', 'rows', 'blocked', 'chunked' and 'numba' have dropout of the probabilities, with the same mask
-(lmx/kernels/hash_dropout.py). cuDNN's dropout has a mask of its own and no public interface in JAX.
+(lmx/ops/dropout.py). cuDNN's dropout has a mask of its own and no public interface in JAX.
 
 Axes: G rows x heads, Q and C queries and keys of a block.
 """
@@ -36,8 +36,9 @@ import jax.numpy as jnp
 
 from lmx import placement
 from lmx.errors import InputError
-from lmx.kernels import chunked_attention, hash_dropout, head_attention, native
+from lmx.kernels import chunked_attention, devices, head_attention, native
 from lmx.kernels.patterns import Pattern, reach
+from lmx.ops import dropout
 from lmx.types import Array
 
 BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'rows', 'blocked', 'chunked', 'numba', 'without_numba')
@@ -91,7 +92,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
   if backend in ('numba', 'without_numba'):
     alike = q_BTHK.dtype == k_BSHK.dtype == jnp.float32 and q_BTHK.shape[::2] == k_BSHK.shape[::2]
     is_plain = alike and mask.pattern is None and mask.aligned()
-    fits = is_plain and placement.is_one_device('cpu') and scores >= NUMBA_FROM
+    fits = is_plain and devices.is_one_device('cpu') and scores >= NUMBA_FROM
     return 'numba' if fits and backend == 'numba' else choose('auto', q_BTHK, k_BSHK, mask, rate)
   if here is None and backend not in ('blocked', 'chunked'):  # only shapes are computed, or the equation
     return 'xla'
@@ -111,7 +112,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
       return name
   if here is not None and here.platform != 'cpu':
     return 'chunked' if scores >= CHUNKED_FROM or here.platform == 'gpu' and rate else 'xla'
-  return 'blocked' if placement.is_one_device('cpu') and scores >= BLOCKED_FROM else 'xla'
+  return 'blocked' if devices.is_one_device('cpu') and scores >= BLOCKED_FROM else 'xla'
 
 
 def settle(cfg: Any) -> Any:
@@ -149,7 +150,7 @@ def rows_obstacle(q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: Mas
 
 def _tpu_obstacle(q_BTHK: Array, mask: Mask) -> str | None:
   here = placement.current()
-  if here is not None and placement.row_shards(q_BTHK.shape[0]) != here.row_shards:
+  if here is not None and devices.row_shards(q_BTHK.shape[0]) != here.row_shards:
     return f'needs rows that the devices divide, not {q_BTHK.shape[0]}'
   if not mask.aligned():
     return 'needs query t at position t, not a cache of keys'
@@ -159,7 +160,7 @@ def _tpu_obstacle(q_BTHK: Array, mask: Mask) -> str | None:
 def cudnn_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
   """Return the reason why cuDNN's fused attention cannot run, as words after its name; None if it can."""
   K = q_BTHK.shape[3]
-  if not placement.is_platform('gpu'):
+  if not devices.is_platform('gpu'):
     return _elsewhere('gpu')
   if q_BTHK.dtype not in (jnp.bfloat16, jnp.float16):
     return f'needs dtype bfloat16 or float16, not {q_BTHK.dtype}'
@@ -264,7 +265,7 @@ def blocked(
   """Compute attention by heads and blocks of queries."""
   B, T, H, _ = q_BTHK.shape
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], -1)
-  seed_2 = hash_dropout.seed(key) if key is not None and rate else None
+  seed_2 = dropout.seed(key) if key is not None and rate else None
   plan = Plan(causal, rate, H)
   o_GTK = _blocked(plan, to_front(q_BTHK), to_front(k_BSHK), to_front(v_BSHK), mask, seed_2)
   return o_GTK.reshape(B, H, T, -1).swapaxes(1, 2)
@@ -280,7 +281,7 @@ def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: Mask, queries:
 def _factor(plan: Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: Block) -> Array:
   """Return dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
-  keep_QC = hash_dropout.mask(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
+  keep_QC = dropout.mask(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
 
 

@@ -2,7 +2,7 @@
 
 The scores of a chunk are (B, H, Q, S), so memory is linear in the number of queries. The backward pass computes them
 again from the saved log-normalisers (Rabe & Staats 2021, arXiv 2112.05682). The mask of dropout is the hash of
-lmx/kernels/hash_dropout.py. All of it is plain XLA, for every mask, type, head width, and sharding of rows and heads.
+lmx/ops/dropout.py. All of it is plain XLA, for every mask, type, head width, and sharding of rows and heads.
 
 Axes: Q queries of a chunk, C the first keys, which are those that a chunk may attend to.
 """
@@ -20,7 +20,8 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from lmx import placement
-from lmx.kernels import hash_dropout, patterns
+from lmx.kernels import devices, patterns
+from lmx.ops import dropout
 from lmx.types import Array
 
 SCORES = 2**25  # of a chunk on a device, 128 MiB in float32
@@ -84,12 +85,12 @@ def attention(
 ) -> Array:
   """Return `lmx.layers.attention.attention`; arguments as there."""
   (B, T, H, _), S = q_BTHK.shape, k_BSHK.shape[1]
-  size = -(-T // count(B * H * S // placement.shards((B, H), 'BH'), T, LEAST, SCORES))
+  size = -(-T // count(B * H * S // devices.shards((B, H), 'BH'), T, LEAST, SCORES))
   more = -T % size
   pad = lambda x: jnp.pad(x, [(0, more if axis == 1 else 0) for axis in range(x.ndim)])
   mask = _of_queries(mask, pad)
   plan = Plan(causal, rate if key is not None else 0.0, T, size)
-  seed_2 = hash_dropout.seed(key) if key is not None and rate else None
+  seed_2 = dropout.seed(key) if key is not None and rate else None
   with jax.named_scope(SCOPE):
     return _attention(plan, pad(q_BTHK), k_BSHK, v_BSHK, mask, seed_2)[:, :T]
 
@@ -124,7 +125,7 @@ def _factor(plan: Plan, a_BHQC: Array, first: Array, seed_2: Array) -> Array:
   B, H, Q, C = a_BHQC.shape
   head_BH1 = (jnp.arange(B, dtype=jnp.uint32)[:, None] * H + jnp.arange(H, dtype=jnp.uint32))[..., None]
   row_BHQ = head_BH1 * jnp.uint32(plan.queries) + first.astype(jnp.uint32) + jnp.arange(Q, dtype=jnp.uint32)
-  keep_BHQC = hash_dropout.mask(seed_2, plan.rate, row_BHQ, jnp.arange(C, dtype=jnp.uint32))
+  keep_BHQC = dropout.mask(seed_2, plan.rate, row_BHQ, jnp.arange(C, dtype=jnp.uint32))
   return jnp.where(keep_BHQC, 1.0 / (1.0 - plan.rate), 0.0)
 
 

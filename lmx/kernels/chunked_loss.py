@@ -1,9 +1,9 @@
 """Softmax losses computed in chunks along time, so that the (B, T, V) logits are never stored.
 
-Equal to the loss of all tokens at once (lmx/layers/softmax.py). `total` needs only a sum, so a chunk's gradient is
-computed together with its loss. `map_chunks` returns the loss of every token, so the backward pass recomputes a chunk's
-logits, a fourth matrix product. On a CPU that is still faster than storing them, because memory is slower than
-the cores.
+Equal to the loss of all tokens at once (lmx/ops/softmax_loss.py). `weighted_sum` needs only a sum, so a chunk's
+gradient is computed together with its loss. `map_chunks` returns the loss of every token, so the backward pass
+recomputes a chunk's logits, a fourth matrix product. On a CPU that is still faster than storing them, because memory is
+slower than the cores.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx import placement
+from lmx.kernels import devices
+from lmx.ops import softmax_loss
 from lmx.types import Array
 
 CPU_CHUNK = 512  # tokens in one chunk on a CPU, the best of 83 to 4096 at V = 8k, 16k and 50k
@@ -23,23 +25,22 @@ CHUNK = 8192  # elsewhere: 1.6 GB of logits at V = 50k
 
 
 def target_logits(logits_BTV: Array, targets_BT: Array) -> Array:
-  """Return the logit of each target, (B, T).
+  """Compute `softmax_loss.target_logits`.
 
   The gradient of this gather is a scatter-add into zeros. On a GPU that would be a pass of its own over the logits, so
   there it is a comparison of ids, which XLA fuses with the gradient of the log-sum-exp.
   """
-  return (_compared if placement.is_platform('gpu') else _gathered)(logits_BTV, targets_BT)
+  return (_compared if devices.is_platform('gpu') else softmax_loss.target_logits.equation)(logits_BTV, targets_BT)
 
 
-def _gathered(logits_BTV: Array, targets_BT: Array) -> Array:
-  return jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
-
-
-_compared = jax.custom_vjp(_gathered)
+_compared = jax.custom_vjp(softmax_loss.target_logits.equation)
 
 
 def _compared_forward(logits_BTV: Array, targets_BT: Array) -> tuple[Array, tuple[Array, Array]]:
-  return _gathered(logits_BTV, targets_BT), (targets_BT, jnp.zeros((0, logits_BTV.shape[-1]), logits_BTV.dtype))
+  return softmax_loss.target_logits.equation(logits_BTV, targets_BT), (
+    targets_BT,
+    jnp.zeros((0, logits_BTV.shape[-1]), logits_BTV.dtype),
+  )
 
 
 def _compared_backward(residuals: tuple[Array, Array], bar_BT: Array) -> tuple[Array, None]:
@@ -52,7 +53,7 @@ _compared.defvjp(_compared_forward, _compared_backward)
 
 
 def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
-  """Return argmax(logits) == targets, (B, T) float32; ties go to the first token.
+  """Compute `softmax_loss.is_best`.
 
   Several times faster on a CPU than argmax, because XLA does not vectorise its (value, index) pairs.
   """
@@ -62,12 +63,10 @@ def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
 
 
 def map_chunks(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, chunk: int | None = None) -> Any:
-  """Return `score(x_BMD, targets_BM)`, a pytree of (B, M) arrays, of every chunk of time, concatenated to (B, T).
+  """Return `softmax_loss.token_losses` from the losses of every chunk of time, which the backward pass computes again.
 
   Args:
-    score: loss of a chunk; the backward pass computes it again.
-    x_BTD: last hidden layer.
-    targets_BT: labels.
+    score, x_BTD, targets_BT: as there.
     chunk: maximum number of tokens in a chunk (at least one time step of all rows); None: `CPU_CHUNK` or
       `CHUNK`, or all tokens without a placement. Fewer tokens than this are one chunk, and their logits are stored.
   """
@@ -89,8 +88,8 @@ def _split(chunk: int | None, *arrays_BT: Array) -> tuple[Array, ...]:
   if chunk is None and placement.current() is None:
     chunk = B * T
   elif chunk is None:
-    chunk = CPU_CHUNK if placement.is_platform('cpu') else CHUNK
-  steps = -(-T // max(1, chunk * placement.row_shards(B) // B))
+    chunk = CPU_CHUNK if devices.is_platform('cpu') else CHUNK
+  steps = -(-T // max(1, chunk * devices.row_shards(B) // B))
   size = -(-T // steps)  # time steps in a chunk, balanced
   steps = -(-T // size)
 
@@ -115,21 +114,14 @@ def weighted_sum(
   weights_BT: Array,
   chunk: int | None = None,
 ) -> tuple[Array, Any]:
-  """Return a weighted sum of losses, with its gradient computed in the forward pass, so logits are computed once.
+  """Compute `softmax_loss.weighted_sum`, with its gradient in the forward pass, so logits are computed once.
 
   The cotangent of a sum is a scalar, by which the backward pass multiplies the gradient. So there are three matrix
   products, where `map_chunks` has four, and only the gradient is stored.
 
   Args:
-    score: (losses, a pytree of metrics) of a chunk, each (B, M), from `x_BMD` and `targets_BM`; parameters that it
-      closes over have gradients too.
-    x_BTD: last hidden layer.
-    targets_BT: labels.
-    weights_BT: weights of the losses, without gradients.
+    score, x_BTD, targets_BT, weights_BT: as there; parameters that `score` closes over have gradients too.
     chunk: as in `map_chunks`.
-
-  Returns:
-    (the sum, float32; the metrics, (B, T), without gradients).
   """
   xs = _split(chunk, x_BTD, targets_BT, weights_BT)
   closed, consts = jax.closure_convert(score, xs[0][0], xs[1][0])

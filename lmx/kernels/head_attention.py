@@ -3,7 +3,7 @@
 XLA computes the products of attention, which are small, at a third of the speed of large ones, and writes scores and
 probabilities to memory. Here a head's scores stay in the cache of its core. Nothing of the size (T, S) is stored: the
 backward pass computes the probabilities again from the largest score of each query and the sum. The mask of dropout is
-that of lmx/kernels/hash_dropout.py, as in all implementations.
+that of lmx/ops/dropout.py, as in all implementations.
 
 Axes: those of lmx/kernels/attention.py.
 """
@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.kernels import hash_dropout, native
+from lmx.kernels import native
+from lmx.ops import dropout
 from lmx.types import Array
 
 
@@ -103,7 +104,7 @@ def _forward(
   """Return the output, and as residuals the inputs and the statistics of the softmax (2, B H T)."""
   attention = _operations()
   (B, T, H, K), S, W = q_BTHK.shape, k_BSHK.shape[1], v_BSHK.shape[-1]
-  seed_2 = hash_dropout.seed(key) if key is not None and plan.rate else jnp.zeros(2, jnp.uint32)
+  seed_2 = dropout.seed(key) if key is not None and plan.rate else jnp.zeros(2, jnp.uint32)
   inputs = q_BTHK, k_BSHK, v_BSHK, mask, seed_2
   size = attention.forward_size(S, K, W)
   o_BTX, stats, _ = _call(attention.FORWARD, plan, [(B, T, H * W), (2, B * H * T)], size, *inputs)

@@ -3,17 +3,15 @@
 JAX's gradient of `einsum(..., preferred_element_type=float32)` multiplies the float32 cotangent by an operand of, say,
 bfloat16, and both in float32. That is several times slower on an accelerator. Here the cotangent is rounded to the
 operands' type before it is multiplied, as in mixed-precision training (Micikevicius et al. 2018, arXiv 1710.03740).
-For float32 operands it is the `einsum` itself.
+For float32 operands it is the `einsum` itself. lmx/ops/dense.py has the equations.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
+import dataclasses
 import functools
 import math
 import string
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -21,70 +19,53 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from lmx import placement
-from lmx.kernels.rematerialisation import PROJECTION
+from lmx.kernels import devices
+from lmx.ops import dense
+from lmx.ops.rematerialisation import PROJECTION
+from lmx.placement import Placement
 from lmx.types import Array, Params
 
-MOST_BYTES, ROWS, LEAST_KERNEL = 2**31, (2, 16), 2**19  # of `decoding_loop`; elements of a kernel
-_in_loop = contextvars.ContextVar('in_loop', default=False)
+MOST_BYTES, ROWS, LEAST_KERNEL = 2**31, (2, 16), 2**19  # of `for_decoding`; elements of a kernel
 
 
 def einsum(axes: str, x: Array, y: Array) -> Array:
-  """Return the `einsum` of x and y, accumulated in float32.
-
-  Args:
-    axes: such as 'BTHK,BSHK->BHTS' or '...D,VD->...V'; an axis of one operand is in the other or in the result.
-    x: first operand.
-    y: second operand; one in float32 is rounded to the type of x, and has its gradient in float32.
-  """
+  """Compute `dense.einsum`; the gradient of a float32 y is in float32."""
   if x.dtype == jnp.float32 or y.dtype not in (x.dtype, jnp.float32):
-    return jnp.einsum(axes, x, y, preferred_element_type=jnp.float32)
+    return dense.einsum.equation(axes, x, y)
   return _einsum(_explicit(axes, x.ndim, y.ndim), x, y)
 
 
 def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
-  """Return x · kernel in the type of x; the gradient of the kernel is accumulated and returned in the kernel's type.
+  """Compute `dense.dot`; the gradient of the kernel is accumulated and returned in the kernel's type.
 
   So of float32 parameters the gradient is reduced over devices in float32, though the operands are bfloat16.
-
-  Args:
-    x_RX: rows, and the axes that are contracted.
-    kernel_XY: these axes, and those of the result.
-    axes: number of axes in X.
   """
-  if _in_loop.get() and _has_few_rows(x_RX, kernel_XY, axes):
-    of = functools.partial
-    return jax.lax.platform_dependent(x_RX, kernel_XY, cpu=of(_dot_by_outputs, axes=axes), default=of(_dot, axes=axes))
   product = _dot if x_RX.dtype == kernel_XY.dtype else _mixed_dot
   return checkpoint_name(product(x_RX, kernel_XY, axes), PROJECTION)
 
 
-@contextlib.contextmanager
-def decoding_loop(params: Params) -> Iterator[None]:
-  """While the body of a decoding loop is traced: `dot` of a few rows on a CPU reads kernels stored by their outputs.
+def for_decoding(params: Params) -> Placement | None:
+  """Return the current placement for a decoding loop: `dense.dot` of a few rows reads kernels stored by their outputs.
 
-  They are the left operand (`of_few_rows`): with 8 rows and GPT-2's kernels twice as fast, with one row or 32 no
-  faster. XLA transposes them once, before the loop. So these kernels are in memory twice, and parameters of more than
-  MOST_BYTES are left as they are.
+  It is for a CPU. The kernels are the left operand (`of_few_rows`): with 8 rows and GPT-2's kernels twice as fast, with
+  one row or 32 no faster. XLA transposes them once, before the loop. So these kernels are in memory twice, and
+  parameters of more than MOST_BYTES are left as they are.
   """
-  token = _in_loop.set(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params)) <= MOST_BYTES)
-  try:
-    yield
-  finally:
-    _in_loop.reset(token)
+  here = placement.current()
+  size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
+  if here is None or here.platform != 'cpu' or size > MOST_BYTES:
+    return here
+  return dataclasses.replace(here, implementations=(*here.implementations, (dense.dot, _dot_in_loop)))
+
+
+def _dot_in_loop(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
+  return (_dot_by_outputs if _has_few_rows(x_RX, kernel_XY, axes) else dot)(x_RX, kernel_XY, axes)
 
 
 def dot_with_memory(memory_BMX: Array | None, x_BTX: Array, kernel_XY: Array) -> Array:
-  """Return [memory; x] · kernel in the type of x, (B, M + T, ...); no gradient flows into the memory.
-
-  It is one product, so that the kernel's gradient is reduced over devices once.
-
-  Args:
-    memory_BMX: rows before those of x, or None.
-    x_BTX: rows.
-    kernel_XY: kernel, contracted over its first axis.
-  """
+  """Compute `dense.dot_with_memory` as one product, so that the kernel's gradient is reduced over devices once."""
   if memory_BMX is None:
-    return dot(x_BTX, kernel_XY, 1)
+    return dense.dot(x_BTX, kernel_XY, 1)
   return checkpoint_name(_dot_with_memory(memory_BMX.astype(x_BTX.dtype), x_BTX, kernel_XY), PROJECTION)
 
 
@@ -98,45 +79,30 @@ def dot_per_shard(x_RX: Array, kernel_XY: Array, axes: str) -> Array:
   Args:
     x_RX: rows that are not the batch's.
     kernel_XY: kernel, contracted over its first axis.
-    axes: letters of the kernel's axes, for the copies (`placement.copies`).
+    axes: letters of the kernel's axes, for the copies (`devices.copies`).
   """
   return checkpoint_name(_dot_per_shard(jax.lax.stop_gradient(x_RX), kernel_XY, axes), PROJECTION)
 
 
 def affine(x: Array, kernel_XY: Array, bias_Y: Array | None, axes: int) -> Array:
-  """Return x · kernel + bias over the last `axes` of x; see `dot` and `add`."""
-  # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
+  """Compute `dense.affine` over rows of one axis.
+
+  To sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
+  """
   rows = x.shape[: x.ndim - axes]
-  y = dot(x.reshape(-1, *kernel_XY.shape[:axes]), kernel_XY, axes).reshape(*rows, *kernel_XY.shape[axes:])
-  return y if bias_Y is None else add(y, bias_Y)
+  y = dense.dot(x.reshape(-1, *kernel_XY.shape[:axes]), kernel_XY, axes).reshape(*rows, *kernel_XY.shape[axes:])
+  return y if bias_Y is None else dense.add(y, bias_Y)
 
 
 def split_affine(x: Array, kernel_XCY: Array, bias_CY: Array | None, axes: int, idle: int | None) -> tuple[Array, ...]:
-  """Return `affine` for each matrix of a kernel.
-
-  It is one product, except on a TPU, which would copy the parts of its result and their gradients.
-
-  Args:
-    x: rows, and the axes that are contracted.
-    kernel_XCY: these axes, that of the matrices, and those of the results.
-    bias_CY: bias of each.
-    axes: number of axes in X.
-    idle: matrix whose bias gets no gradient, if any.
-  """
+  """Compute `dense.split_affine`; on a TPU one by one, because it would copy parts of a result."""
   count = kernel_XCY.shape[axes]
   part = lambda array, axis, i: jax.lax.index_in_dim(array, i, axis, keepdims=False)
-  biases: Any = [None] * count
-  if bias_CY is not None:
-    biases = [jax.lax.stop_gradient(b) if i == idle else b for i, b in enumerate(bias_CY)]
-  if placement.is_platform('tpu'):
+  biases: Any = [None] * count if bias_CY is None else dense.split_biases(bias_CY, idle)
+  if devices.is_platform('tpu'):
     return tuple(affine(x, part(kernel_XCY, axes, i), biases[i], axes) for i in range(count))
   y = affine(x, kernel_XCY, None if bias_CY is None else jnp.stack(biases), axes)
   return tuple(part(y, x.ndim - axes, i) for i in range(count))
-
-
-def add(x: Array, parameter: Array) -> Array:
-  """Return x + parameter in the type of x; the parameter's gradient is summed over x's other axes in its own type."""
-  return x + jnp.broadcast_to(parameter, x.shape).astype(x.dtype)
 
 
 def _has_few_rows(x_RX: Array, kernel_XY: Array, axes: int) -> bool:
@@ -163,7 +129,7 @@ def _dot_by_outputs(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
 
 
 def _dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
-  if placement.is_one_device('cpu'):
+  if devices.is_one_device('cpu'):
     # As matrices: of more axes, XLA on a CPU transposes the kernel for the gradient of x, and the kernel's gradient.
     rows, X, Y = x_RX.shape[: x_RX.ndim - axes], kernel_XY.shape[:axes], kernel_XY.shape[axes:]
     y_RY = x_RX.reshape(math.prod(rows), math.prod(X)) @ kernel_XY.reshape(math.prod(X), math.prod(Y))
@@ -226,7 +192,7 @@ _dot_with_memory.defvjp(_memory_forward, _memory_backward)
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _dot_per_shard(x_RX: Array, kernel_XY: Array, axes: str) -> Array:
   kernel_XY = kernel_XY.astype(x_RX.dtype)
-  kernel_GXY = placement.copies(kernel_XY, axes)
+  kernel_GXY = devices.copies(kernel_XY, axes)
   if kernel_GXY is None:
     return _dot(x_RX, kernel_XY, 1)[None]
   return jax.vmap(functools.partial(_dot, axes=1), (None, 0))(x_RX, kernel_GXY)
@@ -251,7 +217,7 @@ def _operands(*arrays: Array) -> tuple[Array, ...]:
 
   On a CPU XLA has such products of some shapes only. There they are converted first, which is exact.
   """
-  if placement.is_platform('tpu') or placement.is_platform('gpu'):
+  if devices.is_platform('tpu') or devices.is_platform('gpu'):
     return arrays
   return tuple(x.astype(jnp.float32) for x in arrays)
 

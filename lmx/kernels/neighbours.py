@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import xla_metadata
 
-from lmx import placement
+from lmx.kernels import devices
 from lmx.types import Array
 
 
@@ -52,7 +52,7 @@ def spread(near_BWT: Array, y_BTD: Array) -> Array:
 
 def _alone(f: Callable[..., Any], *args: Any) -> Any:
   """Apply a function on a CPU as a call of its own, which XLA fuses with nothing: fused it would be recomputed."""
-  if not placement.is_one_device('cpu'):
+  if not devices.is_one_device('cpu'):
     return f(*args)
   with xla_metadata.set_xla_metadata(inlineable='false'):
     return jax.jit(f)(*args)

@@ -28,7 +28,7 @@ from jax.experimental import layout, rnn
 
 from lmx import placement
 from lmx.errors import InputError
-from lmx.kernels import native
+from lmx.kernels import devices, native
 from lmx.types import Array
 
 BACKENDS = ('auto', 'scan', 'custom', 'cudnn', 'numba', 'xla')
@@ -63,7 +63,7 @@ def choose(backend: str, cell: str, dtype: str) -> str:
     raise InputError(f'model.backend: got "cudnn" on {kind}; expected an NVIDIA GPU; set model.backend=auto')
   if backend in ('scan', 'custom', 'cudnn'):
     return backend
-  if backend == 'numba' and dtype == 'float32' and placement.is_one_device('cpu'):
+  if backend == 'numba' and dtype == 'float32' and devices.is_one_device('cpu'):
     return 'numba'
   fits = cell == 'lstm' and dtype == 'float32' and nvidia and here is not None and here.devices == 1
   return 'cudnn' if fits else 'custom'

@@ -25,8 +25,9 @@ import jax.numpy as jnp
 
 from lmx import host, placement
 from lmx.errors import InputError
-from lmx.kernels import hash_dropout, mixed_product
+from lmx.kernels import devices, mixed_product
 from lmx.kernels.visible import MASKED, Segments, Visible, at_positions
+from lmx.ops import dropout
 from lmx.types import Array
 
 BACKENDS = ('auto', 'xla', 'blocked', 'rows', 'scan')
@@ -60,10 +61,10 @@ def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True)
     return backend
   if T >= KERNEL_FROM and not reason:
     return 'rows'
-  if T >= KERNEL_FROM and S >= SCAN_FROM and not placement.is_platform('cpu'):
+  if T >= KERNEL_FROM and S >= SCAN_FROM and not devices.is_platform('cpu'):
     return 'scan'
   least = BLOCKED_FROM if host.cores() == 1 else BLOCKED_FROM_CORES
-  return 'blocked' if causal and placement.is_one_device('cpu') and T * S >= least else 'xla'
+  return 'blocked' if causal and devices.is_one_device('cpu') and T * S >= least else 'xla'
 
 
 def obstacle(B: int, S: int) -> str | None:  # noqa: N803
@@ -73,7 +74,7 @@ def obstacle(B: int, S: int) -> str | None:  # noqa: N803
     return f'needs a TPU, and the device here is {here.platform if here else "unknown"}'
   if S > ROWS_TO:
     return f'needs at most {ROWS_TO} keys, not {S}'
-  if placement.row_shards(B) != here.row_shards:
+  if devices.row_shards(B) != here.row_shards:
     return f'needs rows that the devices divide, not {B}'
   return None
 
@@ -156,7 +157,7 @@ def _scan(
   queries = [_pad_streams(x, streams, more) for x in queries]
   r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
   r_GRHK = jnp.pad(r_GRHK, ((0, 0), (more, T + S - r_GRHK.shape[1]), (0, 0), (0, 0)))
-  seed_2 = hash_dropout.seed(key) if rate and key is not None else None
+  seed_2 = dropout.seed(key) if rate and key is not None else None
 
   def block(i: Array) -> Array:
     q_BQHK, first_BQ, last_BQ, segment_BQ, row_BQ = (jax.lax.dynamic_slice_in_dim(x, i * Q, Q, axis=1) for x in queries)
@@ -175,7 +176,7 @@ def _scan(
     if seed_2 is not None:
       heads_BH = jnp.arange(B * H, dtype=jnp.uint32).reshape(B, H)
       row_BHQ = heads_BH[..., None] * jnp.uint32(X) + row_BQ[:, None].astype(jnp.uint32)
-      keep_BHQS = hash_dropout.mask(seed_2, rate, row_BHQ, jnp.arange(S, dtype=jnp.uint32))
+      keep_BHQS = dropout.mask(seed_2, rate, row_BHQ, jnp.arange(S, dtype=jnp.uint32))
       p_BHQS = jnp.where(keep_BHQS, p_BHQS * (1.0 / (1.0 - rate)), 0.0)
     return jnp.einsum('BHQS,BSHK->BQHK', p_BHQS.astype(value_BSHK.dtype), value_BSHK)
 
@@ -239,7 +240,7 @@ def blocked(
   S = k_BSHK.shape[1]
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], K)
   rate = 0.0 if key is None else rate
-  seed_2 = hash_dropout.seed(key) if rate and key is not None else None
+  seed_2 = dropout.seed(key) if rate and key is not None else None
   plan = _Plan(shift, rate, H, S - T)
   heads = map(to_front, (content_BTHK, position_BTHK, k_BSHK, value_BSHK))
   o_GTK = _blocked(plan, *heads, r_SHK.swapaxes(0, 1), visible, seed_2)
@@ -259,7 +260,7 @@ def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, vis
 def _factor(plan: _Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: int) -> Array:
   """Return dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
-  keep_QC = hash_dropout.mask(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
+  keep_QC = dropout.mask(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
 
 

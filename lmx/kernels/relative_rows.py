@@ -24,9 +24,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lmx.kernels import hash_dropout
 from lmx.kernels.row_attention import LANES, dot, dropout_factors, sharded
 from lmx.kernels.visible import HIDDEN, MASKED, Segments, Visible, at_positions
+from lmx.ops import dropout
 from lmx.types import Array
 
 
@@ -124,7 +124,7 @@ def attention(
   queries_BX6 = _pad_first(jnp.stack([of_rows(x) for x in columns], axis=2), T, t_more)
   of_keys = lambda x_BS, padding: jnp.pad(of_rows(x_BS), ((0, 0), (0, s_more)), constant_values=padding)
   keys_B2S = jnp.stack([of_keys(visible.order_BS, HIDDEN), of_keys(key_segment_BS, 0)], axis=1)
-  seed_2 = hash_dropout.seed(key) if key is not None and rate else jnp.zeros(2, jnp.uint32)
+  seed_2 = dropout.seed(key) if key is not None and rate else jnp.zeros(2, jnp.uint32)
   plan = Plan(segments is not None, (T + t_more) // LANES, X + t_more, positions_BP is not None, rate, H, X, interpret)
   attend = lambda arrays, words, *integers: _attention(plan, arrays, Integers(words, *integers))
   o_BHKX = sharded(attend, arrays, (queries_BX6, keys_B2S), jax.lax.bitcast_convert_type(seed_2, jnp.int32))

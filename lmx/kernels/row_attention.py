@@ -2,7 +2,7 @@
 
 Each program computes all scores of a block of queries of one head, so the softmax is the equation's. The backward pass
 computes them again from queries and keys. Nothing of the size (T, S) is stored, and the mask of dropout is the hash of
-lmx/kernels/hash_dropout.py, computed where it is used. For rows that do not fit the chip there is splash attention
+lmx/ops/dropout.py, computed where it is used. For rows that do not fit the chip there is splash attention
 (lmx/kernels/splash_attention.py), which skips blocks that are masked but has no dropout.
 
 Axes: positions are the minor axis of all operands, (B, H, K, T), so that heads narrower than the 128 lanes are not
@@ -23,9 +23,9 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
 from lmx import placement
-from lmx.kernels import hash_dropout
 from lmx.kernels.patterns import Pattern
 from lmx.kernels.visible import MASKED
+from lmx.ops import dropout
 from lmx.types import Array
 
 LANES = 128  # lengths are padded to a multiple of them
@@ -87,7 +87,7 @@ def attention(
   groups = pad_group(query_group_BT, B, more(T))[:, :, None], pad_group(key_group_BS, B, more(S))[:, None]
   positions_last = lambda x: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((0, more(x.shape[1])),))
   arrays = positions_last(q_BTHK), positions_last(k_BSHK), positions_last(v_BSHK)
-  seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else hash_dropout.seed(key)
+  seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else dropout.seed(key)
   plan = Plan(causal, mask.pattern, rate if key is not None else 0.0, H, T, interpret)
   attend = lambda arrays, words, *groups: _attention(plan, *arrays, Inputs(words, *groups))
   o_BHKT = sharded(attend, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
@@ -144,7 +144,7 @@ def dropout_factors(rate: float, words: Any, head: Any, row_Q1: Array, columns: 
   """
   seed = words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)
   column_QS = jax.lax.broadcasted_iota(jnp.int32, (row_Q1.shape[0], columns), 1).astype(jnp.uint32)
-  keep_QS = hash_dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS)
+  keep_QS = dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS)
   return jnp.where(keep_QS, 1.0 / (1.0 - rate), 0.0)
 
 

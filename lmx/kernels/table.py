@@ -14,50 +14,45 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels.devices import is_parameter_sharded, is_platform
 from lmx.kernels.mixed_product import einsum, of_few_rows
-from lmx.placement import constrain, is_parameter_sharded
+from lmx.ops import table
+from lmx.placement import constrain
 from lmx.types import Array, Copies, ReadRows, Table
 
-MOST_ROWS, LEAST_TABLE = 64, 2**22  # of `_product_of_few`: rows, and elements of the table
+MOST_ROWS, LEAST_TABLE = 64, 2**22  # of one position's product: rows, and elements of the table
 
 
 def take(table_VD: Table | ReadRows, ids: Array, dtype: str, axes: str) -> Array:
-  """Return the rows of a table at ids, in `dtype`; ids outside are clipped.
-
-  Args:
-    table_VD: the table.
-    ids: ids whose axes begin with `axes`, one of which is B.
-    dtype: compute type.
-    axes: letters of axes.
-  """
+  """Compute `table.take`."""
   if isinstance(table_VD, ReadRows):
     return take(table_VD.values_RD, table_VD.place_V[ids], dtype, axes)
   if isinstance(table_VD, Copies):
     return _take_from_copies(table_VD.values_SVD, ids, axes.index('B')).astype(dtype)
   if is_parameter_sharded():
     return _take_gathered(table_VD, ids, dtype)
-  return jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype)
+  return table.take.equation(table_VD, ids, dtype, axes)
 
 
 def select(table_VD: Table | ReadRows, ids: Array) -> Any:
-  """Return the table of the rows at ids (R,), or the elements of a bias at any ids."""
+  """Compute `table.select`."""
   if isinstance(table_VD, ReadRows):
     return select(table_VD.values_RD, table_VD.place_V[ids])
-  return Copies(table_VD.values_SVD[:, ids]) if isinstance(table_VD, Copies) else table_VD[ids]
+  return Copies(table_VD.values_SVD[:, ids]) if isinstance(table_VD, Copies) else table.select.equation(table_VD, ids)
 
 
 def split(table_VD: Table, lengths: Sequence[int]) -> list[Table]:
-  """Split the rows of a table; rows after the last part are left out."""
+  """Compute `table.split`."""
   if isinstance(table_VD, Copies):
     values_SVD = table_VD.values_SVD[:, : sum(lengths)]
     return [Copies(part_SVD) for part_SVD in jax.lax.split(values_SVD, lengths, axis=1)]
-  return list(jax.lax.split(table_VD[: sum(lengths)], lengths))  # the gradient of slices would be a sum
+  return table.split.equation(table_VD, lengths)
 
 
 def append(table_VD: Table, rows_VD: Array) -> Table:
-  """Return the table with more rows."""
+  """Compute `table.append`."""
   if not isinstance(table_VD, Copies):
-    return jnp.concatenate([table_VD, rows_VD])
+    return table.append.equation(table_VD, rows_VD)
   rows_SVD = jnp.broadcast_to(rows_VD, (len(table_VD.values_SVD), *rows_VD.shape))
   return Copies(constrain(jnp.concatenate([table_VD.values_SVD, rows_SVD], axis=1), 'B'))
 
@@ -90,21 +85,13 @@ def _backward(dtype: str, residuals: Any, bar: Array) -> tuple[Array, None]:
 _take_gathered.defvjp(_forward, _backward)
 
 
-def _product(x_BTD: Array, table_VD: Array) -> Array:
-  return einsum('...D,VD->...V', x_BTD, table_VD)
-
-
-def _product_of_few(x_B1D: Array, table_VD: Array) -> Array:
-  """Return the product for one position of a few rows, as in decoding."""
-  return of_few_rows(x_B1D[:, 0], table_VD)[:, None]
-
-
 def product(x_BTD: Array, table_VD: Table) -> Array:
-  """Return x · table, (B, T, V) float32: a product in the type of x, accumulated in float32."""
+  """Compute `table.product`; on a CPU the product of one position of a few rows, as in decoding, by `of_few_rows`."""
   if not isinstance(table_VD, Copies):
-    if x_BTD.ndim == 3 and x_BTD.shape[1] == 1 and 2 <= len(x_BTD) <= MOST_ROWS and table_VD.size >= LEAST_TABLE:
-      return jax.lax.platform_dependent(x_BTD, table_VD, cpu=_product_of_few, default=_product)
-    return _product(x_BTD, table_VD)
+    is_one_position = x_BTD.ndim == 3 and x_BTD.shape[1] == 1 and 2 <= len(x_BTD) <= MOST_ROWS
+    if is_one_position and table_VD.size >= LEAST_TABLE and is_platform('cpu'):
+      return of_few_rows(x_BTD[:, 0], table_VD)[:, None]
+    return einsum('...D,VD->...V', x_BTD, table_VD)
   values_SVD = table_VD.values_SVD
   if len(x_BTD) % len(values_SVD):
     return einsum('...D,VD->...V', x_BTD, values_SVD[0])

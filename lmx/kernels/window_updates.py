@@ -14,8 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx import placement
-from lmx.kernels import native
+from lmx.kernels import devices, native
 from lmx.types import Array, Batch
 
 _LANES = 16  # numbers of the widest vector of a processor
@@ -27,7 +26,7 @@ _ARRAYS = {
 
 def computes(batch: Batch, dtype: str) -> bool:
   """Return True if `apply` can compute a batch here: on one CPU, in float32, with shared noise words or a tree."""
-  return placement.is_one_device('cpu') and dtype == 'float32' and 'pair_negatives_BJTWK' not in batch
+  return devices.is_one_device('cpu') and dtype == 'float32' and 'pair_negatives_BJTWK' not in batch
 
 
 @functools.cache

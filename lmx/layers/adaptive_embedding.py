@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.kernels.mixed_product import dot
 from lmx.layers import adaptive_softmax
 from lmx.layers import embedding as tables
 from lmx.layers.adaptive_softmax import Cluster
+from lmx.ops.dense import dot
 from lmx.placement import constrain
 from lmx.types import Array, Params
 

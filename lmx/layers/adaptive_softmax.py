@@ -19,10 +19,10 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError
 from lmx.kernels import adaptive_softmax as kernels
-from lmx.kernels import chunked_loss
-from lmx.kernels.mixed_product import dot
-from lmx.kernels.table import append, split
 from lmx.layers import softmax
+from lmx.ops import softmax_loss
+from lmx.ops.dense import dot
+from lmx.ops.table import append, split
 from lmx.placement import constrain
 from lmx.types import Array, Params, Table
 
@@ -106,7 +106,7 @@ def nll(clusters: list[Cluster], x_BTD: Array, targets_BT: Array, *, block: int 
     selected.append((tail, local_BT, inside_BT, size))
     start += size
   head_nll = lambda x_BMD, targets_BM: softmax.cross_entropy(head.logits(x_BMD), targets_BM)
-  nll_BT = chunked_loss.map_chunks(head_nll, x_BTD, class_BT)
+  nll_BT = softmax_loss.token_losses(head_nll, x_BTD, class_BT)
   for tail, local_BT, inside_BT, size in selected:
     nll_BT += kernels.selected_loss(_tail_nll, tail, x_BTD, local_BT, inside_BT, classes=size, block=block)
   return nll_BT

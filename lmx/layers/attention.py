@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels import attention as kernels
-from lmx.kernels import hash_dropout
-from lmx.kernels.mixed_product import einsum
 from lmx.layers.masks import AttentionMask
+from lmx.ops import dropout
+from lmx.ops.dense import einsum
 from lmx.types import Array
 
 BACKENDS, settle = kernels.BACKENDS, kernels.settle
@@ -38,7 +38,7 @@ def attention(
   """Return the attention-weighted mean of the values; with a key, probabilities are dropped at `rate`."""
   p_BHTS = probabilities(q_BTHK, k_BSHK, mask, causal)
   if rate and key is not None:
-    p_BHTS = jnp.where(hash_dropout.mask_like(p_BHTS, rate, hash_dropout.seed(key)), p_BHTS / (1.0 - rate), 0.0)
+    p_BHTS = jnp.where(dropout.mask_like(p_BHTS, rate, dropout.seed(key)), p_BHTS / (1.0 - rate), 0.0)
   return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(v_BSHK.dtype), v_BSHK)
 
 

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import char_cnn, projected_lstm
-from lmx.layers.dropout import dropout, split
 from lmx.layers.reversal import reversal
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Params, State
 
 DIRECTIONS = ('forward', 'backward')

@@ -6,8 +6,8 @@ from typing import Any
 
 import flax.linen as nn
 
-from lmx.layers import dropout
 from lmx.layers.transformer import Norm, layer_keys
+from lmx.ops import dropout
 from lmx.types import Array
 
 

@@ -29,10 +29,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels.mixed_product import dot, einsum
 from lmx.layers import normalization
-from lmx.layers.dropout import dropout
 from lmx.layers.normalization import Rows
+from lmx.ops.dense import dot, einsum
+from lmx.ops.dropout import dropout
 from lmx.placement import constrain
 from lmx.types import Array, Params
 

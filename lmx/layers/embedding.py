@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import mixed_product
-from lmx.kernels import table as table_lib
+from lmx.ops import dense
+from lmx.ops import table as table_lib
 from lmx.placement import constrain
 from lmx.types import Array, Rows, Table
 
@@ -33,5 +33,5 @@ def lookup(table_VD: Table | Rows, ids_BT: Any, dtype: str, axes: str = 'B') -> 
 def add_positions(x_BTD: Array, table_TD: Array, position_BT: Array | None) -> Array:
   """Return x plus learned positions, rows 0 .. T-1 of the table or those at `position_BT`, in the type of x."""
   if position_BT is None:
-    return mixed_product.add(x_BTD, table_TD[: x_BTD.shape[1]])
+    return dense.add(x_BTD, table_TD[: x_BTD.shape[1]])
   return x_BTD + lookup(table_TD, position_BT, str(x_BTD.dtype))

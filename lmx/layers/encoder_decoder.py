@@ -19,10 +19,11 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError
-from lmx.kernels.rematerialisation import Policy
-from lmx.layers import decoder_block, dropout, embedding, kv_cache, masks, sinusoids, transformer
+from lmx.layers import decoder_block, embedding, kv_cache, masks, sinusoids, transformer
 from lmx.layers.block import Block
 from lmx.layers.decoder_block import DecoderBlock, Source
+from lmx.ops import dropout
+from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
 
@@ -38,7 +39,7 @@ class Net(NamedTuple):
       one of the target.
     dropout: dropout rate of the sums of embeddings and positions.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
     longest: T, rows of each table of learned positions.
     key_width: width of a head's keys; 0 is that of its values, D / H.
     source_size: rows of the source's own table; 0 shares the target's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from lmx.layers.dropout import dropout
+from lmx.ops.dropout import dropout
 from lmx.types import Array
 
 

@@ -47,9 +47,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, decoder_block, sinusoids, transformer
 from lmx.layers.block import Block
+from lmx.ops.rematerialisation import Policy
 from lmx.types import Array
 
 KINDS = ('full', 'partial', 'none')
@@ -83,7 +83,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 32_000

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels import relative_attention as kernels
-from lmx.kernels.mixed_product import add, einsum
 from lmx.kernels.visible import MASKED, Segments, Visible
-from lmx.layers import dropout
+from lmx.ops import dropout
+from lmx.ops.dense import add, einsum
 from lmx.types import Array
 
 BACKENDS = kernels.BACKENDS

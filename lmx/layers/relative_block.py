@@ -16,8 +16,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import layer_scan, mixed_product, rematerialisation
-from lmx.layers import dropout
+from lmx.kernels import mixed_product
+from lmx.ops import dense, dropout, layer_loop, rematerialisation
 from lmx.placement import constrain
 from lmx.types import Array, Params
 
@@ -35,8 +35,8 @@ class Dense(nn.Module):
     inputs = x.shape[-self.axes :]
     kernel = self.param('kernel', nn.initializers.normal(self.std), (*inputs, *self.outputs))
     # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
-    y = mixed_product.dot(x.reshape(-1, *inputs), kernel, self.axes).reshape(*x.shape[: -self.axes], *self.outputs)
-    return mixed_product.add(y, self.param('bias', nn.initializers.zeros, self.outputs)) if self.bias else y
+    y = dense.dot(x.reshape(-1, *inputs), kernel, self.axes).reshape(*x.shape[: -self.axes], *self.outputs)
+    return dense.add(y, self.param('bias', nn.initializers.zeros, self.outputs)) if self.bias else y
 
 
 class DistanceVectors(nn.Module):
@@ -115,7 +115,7 @@ class Block(nn.Module):
 
 def init(block: Block, x_BTD: Array, inputs: Any, key: Array) -> Params:
   """Initialise the parameters of one block (attention, mlp, norm_1, norm_2), from inputs of one token."""
-  return layer_scan.init(block, key, x_BTD, inputs, None, None)
+  return layer_loop.init(block, key, x_BTD, inputs, None, None)
 
 
 def stack(
@@ -138,8 +138,8 @@ def stack(
     inputs: inputs of attention that all layers share.
     memories: memory of each layer, or None.
     key: PRNG key of dropout, or None.
-    scan: compile one layer, see lmx/kernels/layer_scan.py.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    scan: compile one layer, see lmx/ops/layer_loop.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
 
   Returns:
     (output, new memories, output of every layer).
@@ -147,18 +147,11 @@ def stack(
 
   def layer(x_BTD: Array, layer_inputs: Any) -> tuple[Array, Any]:
     params, memory, key = layer_inputs
-    y_BTD, memory = layer_scan.apply(block, params, constrain(x_BTD, 'BTD'), inputs, memory, key)
+    y_BTD, memory = layer_loop.apply(block, params, constrain(x_BTD, 'BTD'), inputs, memory, key)
     return constrain(y_BTD, 'BTD'), (memory, y_BTD)
 
   more = list(zip(memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
-  layer = rematerialisation.layer(layer, remat, scan)
-  if scan:
-    x_BTD, outputs = layer_scan.scan(layer, x_BTD, layers, more)
-  else:
-    outputs = []
-    for params, layer_inputs in zip(layers, more, strict=True):
-      x_BTD, output = layer(x_BTD, (params, *layer_inputs))
-      outputs.append(output)
+  x_BTD, outputs = layer_loop.loop(layer, x_BTD, layers, more, scan=scan, remat=remat)
   return x_BTD, None if memories is None else tuple(memory for memory, _ in outputs), [y_BTD for _, y_BTD in outputs]
 
 

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from lmx.errors import check_choice, check_least, check_share
 from lmx.kernels import recurrent as kernels
 from lmx.layers import rnn_attention, rnn_cell
-from lmx.layers.dropout import dropout
 from lmx.layers.rnn_cell import Dot
+from lmx.ops.dropout import dropout
 from lmx.types import Array, Batch, Features, Params
 
 

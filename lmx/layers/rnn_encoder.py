@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.layers import recurrent, rnn_cell
-from lmx.layers.dropout import dropout
 from lmx.layers.reversal import reversal
+from lmx.ops.dropout import dropout
 from lmx.types import Array, Params
 
 Ends = Mapping[str, recurrent.Carry]  # by direction

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.kernels.recurrent import BACKENDS, Carry
 from lmx.layers import embedding, rnn_attention, rnn_cell, rnn_encoder
-from lmx.layers.dropout import dropout, split
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params
 
 INITS = ('uniform', 'paper')

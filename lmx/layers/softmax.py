@@ -9,8 +9,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import chunked_loss
-from lmx.kernels.table import product
+from lmx.ops import softmax_loss
+from lmx.ops.table import product
 from lmx.placement import constrain
 from lmx.types import Array, Table
 
@@ -24,10 +24,10 @@ def tied_logits(x_BTD: Array, table_VD: Table, bias_V: Array | None = None, *, s
 
 def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  return jax.nn.logsumexp(logits_BTV, axis=-1) - chunked_loss.target_logits(logits_BTV, targets_BT)
+  return jax.nn.logsumexp(logits_BTV, axis=-1) - softmax_loss.target_logits(logits_BTV, targets_BT)
 
 
 def tied_nll(x_BTD: Array, table_VD: Table, targets_BT: Array, bias_V: Array | None = None, *, size: int = 0) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32; `size` as in `tied_logits`."""
   score = lambda x_BMD, targets_BM: cross_entropy(tied_logits(x_BMD, table_VD, bias_V, size=size), targets_BM)
-  return chunked_loss.map_chunks(score, x_BTD, targets_BT)
+  return softmax_loss.token_losses(score, x_BTD, targets_BT)

@@ -19,7 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers.dropout import dropout
+from lmx.ops.dropout import dropout
 from lmx.types import Array, Params
 
 NEVER = -1e9  # score of positions that cannot be chosen

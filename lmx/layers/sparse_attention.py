@@ -40,13 +40,13 @@ import numpy as np
 
 from lmx import placement
 from lmx.kernels import attention as kernels
-from lmx.kernels import chunked_attention
-from lmx.kernels.mixed_product import einsum
+from lmx.kernels import chunked_attention, devices
 from lmx.kernels.patterns import BlockAndSummaries, Pattern, Summaries
 from lmx.layers import attention, masks
 from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import SelfAttention
+from lmx.ops.dense import einsum
 from lmx.types import Array
 
 PATTERNS = ('strided', 'fixed')
@@ -229,8 +229,8 @@ def _in_chunks(q_BJQHK: Array, parts: list[Part]) -> Array:
   """Return `_softmax`; on a GPU or TPU by a loop over blocks, whose scores the backward pass computes again."""
   B, J, Q, H, _ = q_BJQHK.shape
   keys = sum(part.k.shape[part.axes.index('S')] for part in parts)
-  chunks = chunked_attention.count(B * H * Q * keys // placement.shards((B, H), 'BH'), J, 1, SCORES)
-  if placement.current() is None or placement.is_platform('cpu') or chunks == 1:
+  chunks = chunked_attention.count(B * H * Q * keys // devices.shards((B, H), 'BH'), J, 1, SCORES)
+  if placement.current() is None or devices.is_platform('cpu') or chunks == 1:
     return _softmax(q_BJQHK, parts)
   size = -(-J // chunks)
 

@@ -18,10 +18,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import layer_scan, mixed_product, rematerialisation
-from lmx.layers import attention, dropout, kv_cache
+from lmx.layers import attention, kv_cache
 from lmx.layers.kv_cache import Cache
 from lmx.layers.masks import AttentionMask
+from lmx.ops import dense, dropout, layer_loop, rematerialisation
 from lmx.placement import constrain
 from lmx.types import Array, Params
 
@@ -112,8 +112,8 @@ class Projection(nn.Module):
     kernel = self.matrix()
     bias = self.param('bias', nn.initializers.zeros, self.outputs) if self.bias else None
     if self.fused == 1:
-      return mixed_product.affine(x, kernel, bias, len(self.inputs))
-    return mixed_product.split_affine(x, kernel, bias, len(self.inputs), self.idle)
+      return dense.affine(x, kernel, bias, len(self.inputs))
+    return dense.split_affine(x, kernel, bias, len(self.inputs), self.idle)
 
   def matrix(self) -> Array:
     """Return the kernel, (*inputs, *outputs)."""
@@ -220,7 +220,7 @@ def layer_keys(key: Array | None) -> Keys:
 
 def init_block(block: nn.Module, width: int, key: Array, *, dtype: str = 'float32', **source: Any) -> Params:
   """Initialise the parameters of one layer: attention, mlp, norm_1, norm_2."""
-  return layer_scan.init(block, key, jnp.zeros((1, 1, width), dtype), AttentionMask(), **source)
+  return layer_loop.init(block, key, jnp.zeros((1, 1, width), dtype), AttentionMask(), **source)
 
 
 def depth(path: tuple[str, ...], n_layers: int) -> int:
@@ -254,8 +254,8 @@ def stack(
     position_BT: position of each token in the caches.
     key: PRNG key of dropout, or None.
     sources: for each layer the source of a `DecoderBlock`.
-    scan: compile one layer, see lmx/kernels/layer_scan.py.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    scan: compile one layer, see lmx/ops/layer_loop.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
 
   Returns:
     (output, caches, input and output of every layer: N + 1 arrays (B, T, D)).
@@ -264,18 +264,11 @@ def stack(
   def layer(x_BTD: Array, layer_inputs: Any) -> tuple[Array, Any]:
     params, cache, key, source = layer_inputs
     source_args = {} if source is None else {'source': source}
-    x_BTD, cache = layer_scan.apply(block, params, x_BTD, mask, cache, position_BT, key, **source_args)
+    x_BTD, cache = layer_loop.apply(block, params, x_BTD, mask, cache, position_BT, key, **source_args)
     return constrain(x_BTD, 'BTD'), (cache, x_BTD)
 
   none = [None] * len(layers)
   inputs = list(zip(caches or none, dropout.split(key, len(layers)), sources or none, strict=True))
-  layer = rematerialisation.layer(layer, remat, scan)
-  if scan:
-    last_BTD, outputs = layer_scan.scan(layer, x_BTD, layers, inputs)
-  else:
-    last_BTD, outputs = x_BTD, []
-    for params, more in zip(layers, inputs, strict=True):
-      last_BTD, output = layer(last_BTD, (params, *more))
-      outputs.append(output)
+  last_BTD, outputs = layer_loop.loop(layer, x_BTD, layers, inputs, scan=scan, remat=remat)
   new = None if caches is None else tuple(cache for cache, _ in outputs)
   return last_BTD, new, (x_BTD, *(y_BTD for _, y_BTD in outputs))

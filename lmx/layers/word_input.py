@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import bilm, char_cnn, embedding, scalar_mix
-from lmx.layers.dropout import dropout, split
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params
 
 PLACES = ('none', 'input', 'output', 'both')

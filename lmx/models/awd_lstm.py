@@ -27,10 +27,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.kernels.hash_dropout import drop, seed
 from lmx.layers import adaptive_softmax, embedding, recurrent, softmax
-from lmx.layers.dropout import dropout, split
 from lmx.layers.locked_dropout import locked_dropout
+from lmx.ops.dropout import drop, dropout, seed, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True

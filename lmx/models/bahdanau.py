@@ -31,7 +31,7 @@ import jax.numpy as jnp
 
 from lmx.errors import check_choice, check_least
 from lmx.layers import rnn_attention, rnn_decoder, rnn_translation, softmax
-from lmx.layers.dropout import split
+from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True

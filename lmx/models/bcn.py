@@ -39,7 +39,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
 from lmx.layers import bidirectional, pooling, rnn_attention, text_alignment, word_input
-from lmx.layers.dropout import dropout, split
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False

@@ -23,12 +23,12 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels import mixed_product
-from lmx.kernels.rematerialisation import Policy
-from lmx.layers import attention, dropout, embedding, masks, softmax, transformer
+from lmx.layers import attention, embedding, masks, softmax, transformer
 from lmx.layers.attention import settle as settle
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
+from lmx.ops import dense, dropout
+from lmx.ops.rematerialisation import Policy
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -62,7 +62,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 30_522
@@ -168,8 +168,8 @@ def _embed(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Arra
 
 
 def _dense(params: Params, x: Array) -> Array:
-  y = mixed_product.dot(x.reshape(-1, x.shape[-1]), params['kernel'], 1).reshape(*x.shape[:-1], -1)
-  return mixed_product.add(y, params['bias'])
+  y = dense.dot(x.reshape(-1, x.shape[-1]), params['kernel'], 1).reshape(*x.shape[:-1], -1)
+  return dense.add(y, params['bias'])
 
 
 def apply(

@@ -40,10 +40,10 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
-from lmx.kernels.mixed_product import einsum
 from lmx.layers import bidirectional, char_cnn, rnn_attention, word_input
-from lmx.layers.dropout import split
 from lmx.layers.locked_dropout import locked_dropout
+from lmx.ops.dense import einsum
+from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False

@@ -21,7 +21,7 @@ import jax
 
 from lmx.errors import InputError, check_least
 from lmx.layers import bidirectional, char_cnn, word_input
-from lmx.layers.dropout import dropout, split
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False

@@ -40,8 +40,8 @@ import jax.numpy as jnp
 from lmx import ranges
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import cooccurrence, normalization, resnet
-from lmx.layers.dropout import dropout, split
 from lmx.layers.normalization import Rows
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False

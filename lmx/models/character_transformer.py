@@ -41,10 +41,10 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention, embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
+from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -77,7 +77,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 256

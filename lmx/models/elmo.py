@@ -27,9 +27,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.kernels.table import product, select, take
 from lmx.layers import bilm, char_cnn, softmax
-from lmx.layers.dropout import dropout, split
+from lmx.ops.dropout import dropout, split
+from lmx.ops.table import product, select, take
 from lmx.types import Array, Batch, Features, Params, ReadRows, State, Table
 
 CAUSAL = False

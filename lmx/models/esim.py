@@ -38,10 +38,10 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
-from lmx.kernels.mixed_product import affine
 from lmx.layers import bidirectional, pooling, text_alignment, word_input
-from lmx.layers.dropout import dropout, split
 from lmx.layers.locked_dropout import locked_dropout
+from lmx.ops.dense import affine
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least, check_range
 from lmx.layers import bidirectional, pooling, text_alignment, word_input
-from lmx.layers.dropout import dropout, split
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False

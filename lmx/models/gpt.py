@@ -15,7 +15,7 @@ The released code (openai/finetune-transformer-lm) has tokens and positions in o
 Kernels and tables are initialised from N(0, 0.02) (section 4.1).
 
 Deviations: the width of the feed-forward network is always 4 D; the dropout mask is a hash
-(lmx/kernels/hash_dropout.py).
+(lmx/ops/dropout.py).
 
 Axes: C queries, keys and values of the fused kernel.
 """
@@ -31,11 +31,12 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels.rematerialisation import Policy
-from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
+from lmx.layers import attention, embedding, kv_cache, softmax, transformer
 from lmx.layers.attention import settle as settle
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
+from lmx.ops import dropout
+from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -66,7 +67,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 40_478

@@ -14,7 +14,7 @@ Initialisation (`init`; biases 0, LayerNorm scale 1 in all three):
   has two of them.
 
 Deviations: dropout (0.1 in the GPT paper, unknown for GPT-2) is off by default; the dropout mask is a hash
-(lmx/kernels/hash_dropout.py).
+(lmx/ops/dropout.py).
 Axes: C queries, keys and values of the fused kernel.
 """
 
@@ -29,11 +29,12 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels.rematerialisation import Policy
-from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
+from lmx.layers import attention, embedding, kv_cache, softmax, transformer
 from lmx.layers.attention import settle as settle
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
+from lmx.ops import dropout
+from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -65,7 +66,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 50_257

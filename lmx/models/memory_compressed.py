@@ -27,11 +27,12 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels.rematerialisation import Policy
-from lmx.layers import attention, compressed_attention, dropout, embedding, kv_cache, sinusoids, softmax, transformer
+from lmx.layers import attention, compressed_attention, embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
 from lmx.layers.masks import AttentionMask
+from lmx.ops import dropout
+from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -61,7 +62,7 @@ class Config:
     dropout_relu: dropout rate inside the feed-forward networks.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 32_000

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_range
-from lmx.layers import dropout, embedding, kv_cache, quaternion, sinusoids, softmax, transformer
+from lmx.layers import embedding, kv_cache, quaternion, sinusoids, softmax, transformer
 from lmx.layers.attention import settle as settle
+from lmx.ops import dropout
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True  # except `causal=False`, which has neither a state nor next-token logits

@@ -17,7 +17,7 @@ the released code. Of the 44,103,680, matrices have 44,040,192, biases 30,720 an
 
 Deviations: no embedding of the target's language, which tensor2tensor adds to the source; the decoder's first input is
 eos_id's embedding, where tensor2tensor has a vector of zeros; the table and the ordinary kernels are
-initialised as in models/transformer.py; the dropout mask is a hash (lmx/kernels/hash_dropout.py).
+initialised as in models/transformer.py; the dropout mask is a hash (lmx/ops/dropout.py).
 """
 
 from __future__ import annotations

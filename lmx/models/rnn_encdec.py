@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least
 from lmx.kernels.recurrent import Carry
 from lmx.layers import rnn_attention, rnn_cell, rnn_translation, softmax
-from lmx.layers.dropout import dropout, split
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True

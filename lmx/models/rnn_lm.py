@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from lmx import ranges
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import embedding, recurrent, softmax
-from lmx.layers.dropout import dropout, split
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True

@@ -22,7 +22,7 @@ section 4.3 also prefers. `init` is the reading of section 6's N(0, 0.125 / sqrt
 The output matrix is initialised to 0 and is not tied to the embedding; biases are 0.
 
 Deviations: bfloat16 instead of float16 with loss scaling (section 5.6); other kernels (section 5.5), on TPUs alone; the
-dropout mask is a hash (lmx/kernels/hash_dropout.py). In packed documents positions and patterns are those of the row.
+dropout mask is a hash (lmx/ops/dropout.py). In packed documents positions and patterns are those of the row.
 Epsilon of normalisation is the released code's, because the paper gives none.
 
 Axes: see lmx/layers/sparse_attention.py.
@@ -39,10 +39,11 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels.rematerialisation import Policy
-from lmx.layers import attention, dropout, embedding, kv_cache, masks, softmax, sparse_attention, transformer
+from lmx.layers import attention, embedding, kv_cache, masks, softmax, sparse_attention, transformer
 from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
+from lmx.ops import dropout
+from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -77,7 +78,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS; of 'strided' and 'fixed' see sparse_attention.py.
     scan: compile one layer and loop over it, if neighbouring layers are alike (not with 'alternate').
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 256

@@ -29,8 +29,8 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
 from lmx.layers import embedding, highway_lstm, word_input
-from lmx.layers.dropout import split
 from lmx.layers.reversal import reversal
+from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False

@@ -24,7 +24,7 @@ Table 3 rounds parameters to millions and gives the vocabulary as "about 37,000"
 tokenizer's.
 
 Deviations: the decoder's first input is eos_id's embedding, where tensor2tensor has a vector of zeros; the dropout mask
-is a hash (lmx/kernels/hash_dropout.py).
+is a hash (lmx/ops/dropout.py).
 
 Axes: S tokens of the source.
 """
@@ -40,11 +40,11 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels.rematerialisation import Policy
 from lmx.layers import attention as attention_lib
 from lmx.layers import decoder_block, embedding, encoder_decoder, narrow_attention, sinusoids, softmax, transformer
 from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
+from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -86,7 +86,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 37_000

@@ -21,7 +21,7 @@ Ablations (tables 6 and 7): M = 0 has no recurrence. Only the lowest `recurrent`
 as in the released PyTorch code). 'absolute' adds the sinusoids of Vaswani et al. 2017 to the embeddings, 'layers' a
 learned vector of each position to the input of each layer (Al-Rfou et al. 2018, arXiv 1808.04444).
 
-Deviations: packed documents are refused; dropout's mask is a hash (lmx/kernels/hash_dropout.py).
+Deviations: packed documents are refused; dropout's mask is a hash (lmx/ops/dropout.py).
 
 Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive_embedding.py.
 """
@@ -38,18 +38,10 @@ import numpy as np
 
 from lmx import layout, ranges
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels import mixed_product
-from lmx.kernels.rematerialisation import Policy
-from lmx.layers import (
-  adaptive_embedding,
-  adaptive_softmax,
-  dropout,
-  embedding,
-  relative_attention,
-  relative_block,
-  sinusoids,
-)
+from lmx.layers import adaptive_embedding, adaptive_softmax, embedding, relative_attention, relative_block, sinusoids
 from lmx.layers.relative_attention import content_scores, position_scores
+from lmx.ops import dense, dropout
+from lmx.ops.rematerialisation import Policy
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -94,7 +86,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of lmx.layers.relative_attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 267_735
@@ -233,8 +225,8 @@ class RelativeAttention(nn.Module):
     qkv_DCHK = self._param('qkv', cfg.D, 3, cfg.H, cfg.D // cfg.H)
     decoding = isinstance(memory, tuple)
     before_BMD = None if decoding else memory
-    q_BTHK = constrain(mixed_product.dot(x_BTD, qkv_DCHK[:, 0], 1), 'BTHK')
-    project = lambda c: constrain(mixed_product.dot_with_memory(before_BMD, x_BTD, qkv_DCHK[:, c]), 'BSHK')
+    q_BTHK = constrain(dense.dot(x_BTD, qkv_DCHK[:, 0], 1), 'BTHK')
+    project = lambda c: constrain(dense.dot_with_memory(before_BMD, x_BTD, qkv_DCHK[:, c]), 'BSHK')
     k_BSHK, value_BSHK = new = project(1), project(2)
     update = lambda old, new: relative_attention.update_memory(old, new, inputs.count_B)
     if decoding:

@@ -37,10 +37,10 @@ import numpy as np
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels import mixed_product
-from lmx.kernels.rematerialisation import Policy
 from lmx.kernels.visible import HIDDEN, Segments, Visible
-from lmx.layers import dropout, embedding, relative_attention, relative_block, sinusoids, softmax
+from lmx.layers import embedding, relative_attention, relative_block, sinusoids, softmax
+from lmx.ops import dense, dropout
+from lmx.ops.rematerialisation import Policy
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -81,7 +81,7 @@ class Config:
     dtype: compute type.
     attention: backend, one of ATTENTION, see lmx/kernels/relative_attention.py.
     scan: compile one layer and loop over it.
-    remat: activations that are kept for the backward pass, see lmx/kernels/rematerialisation.py.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 
   V: int = 32_000
@@ -192,8 +192,8 @@ class TwoStreamAttention(nn.Module):
     T = x_BXD.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
     param = lambda name, *shape: self.param(name, nn.initializers.normal(cfg.init_std), shape)
     qkv_DCHK, h_BTD = param('qkv', D, 3, H, K), x_BXD[:, :T]
-    q_BXHK = constrain(mixed_product.dot(x_BXD, qkv_DCHK[:, 0], 1), 'BSHK')
-    project = lambda c: constrain(mixed_product.dot_with_memory(memory, h_BTD, qkv_DCHK[:, c]), 'BSHK')
+    q_BXHK = constrain(dense.dot(x_BXD, qkv_DCHK[:, 0], 1), 'BSHK')
+    project = lambda c: constrain(dense.dot_with_memory(memory, h_BTD, qkv_DCHK[:, c]), 'BSHK')
     k_BSHK, value_BSHK = project(1), project(2)
     if memory is not None:
       n_reused = cfg.reuse or T

@@ -41,8 +41,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import chunked_loss
 from lmx.layers import softmax
+from lmx.ops import softmax_loss
 from lmx.registry import Registry
 from lmx.types import Array, Batch, Features, Model, Params, State
 
@@ -83,7 +83,7 @@ def summed_nll(
 ) -> Array:
   """Return the weighted sum of the targets' negative log-likelihoods in nats, float32; weights have no gradient.
 
-  Its gradient is computed in the forward pass (`chunked_loss.weighted_sum`), except for an adaptive softmax, which
+  Its gradient is computed in the forward pass (`softmax_loss.weighted_sum`), except for an adaptive softmax, which
   gathers a cluster's words from the whole batch.
   """
   if getattr(model_cfg, 'cutoffs', ()):
@@ -93,7 +93,7 @@ def summed_nll(
   def chunk_loss(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[()]]:
     return model.nll(model_cfg, params, features._replace(last_BTD=x_BMD), targets_BM), ()
 
-  return chunked_loss.weighted_sum(chunk_loss, features.last_BTD, targets_BT, weights_BT)[0]
+  return softmax_loss.weighted_sum(chunk_loss, features.last_BTD, targets_BT, weights_BT)[0]
 
 
 def prediction_nll(
@@ -109,6 +109,6 @@ def prediction_nll(
   if measure:
     logits_BPV = model.logits(model_cfg, params, features)
     nll_BP = softmax.cross_entropy(logits_BPV, batch['targets_BP'])
-    right = jnp.sum(chunked_loss.is_best(logits_BPV, batch['targets_BP']) * batch['weights_BP'])
+    right = jnp.sum(softmax_loss.is_best(logits_BPV, batch['targets_BP']) * batch['weights_BP'])
     return jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32), right
   return summed_nll(model, model_cfg, params, features, batch['targets_BP'], batch['weights_BP']), None

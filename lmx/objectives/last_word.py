@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import chunked_loss
 from lmx.metrics import language
 from lmx.objectives import continuation, mean
+from lmx.ops import softmax_loss
 from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'none'
@@ -77,7 +77,7 @@ def loss(
 
 def _is_correct(logits_BPV: Array, batch: Batch) -> Array:
   """Return True where all tokens of a row's last word are the most probable ones, (B,)."""
-  right_BP = chunked_loss.is_best(logits_BPV, batch['targets_BP'])
+  right_BP = softmax_loss.is_best(logits_BPV, batch['targets_BP'])
   return jnp.all((right_BP > 0) | (batch['weights_BP'] == 0), axis=1)
 
 

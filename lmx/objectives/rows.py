@@ -36,9 +36,9 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import char_cnn, pooling
-from lmx.layers.dropout import dropout, split
 from lmx.layers.normalization import batch_norm, init_batch_norm
 from lmx.objectives import head_input
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Model, Params, State
 
 POOLINGS = ('concat', 'last', 'max', 'mean', 'first')

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import span_head
-from lmx.layers.dropout import split
 from lmx.layers.span_head import NEVER
 from lmx.objectives import head_input, mean
+from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 
 from lmx import ranges
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import char_cnn, dropout
+from lmx.layers import char_cnn
 from lmx.metrics import roles, spans
 from lmx.objectives import head_input, mean
+from lmx.ops import dropout
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'

@@ -24,9 +24,9 @@ import jax.numpy as jnp
 
 from lmx import objectives
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.kernels import chunked_loss
 from lmx.layers import rnn_attention
 from lmx.metrics import language
+from lmx.ops import softmax_loss
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'translations'
@@ -175,7 +175,7 @@ def smoothed_cross_entropy(
   """
   rows, V = logits_BTV.shape[-1], V or logits_BTV.shape[-1]
   norm_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
-  nll_BT = norm_BT - chunked_loss.target_logits(logits_BTV, targets_BT)
+  nll_BT = norm_BT - softmax_loss.target_logits(logits_BTV, targets_BT)
   counted_BTV = logits_BTV if rows == V else jnp.where(jnp.arange(rows) < V, logits_BTV, 0.0)
   every_BT = norm_BT - jnp.sum(counted_BTV, axis=-1) / V  # mean over the vocabulary
   if form == 'released':
@@ -192,9 +192,9 @@ def _scores(
   def chunk_loss(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
     logits_BMV = model.logits(model_cfg, params, Features(x_BMD))
     cost_BM, nll_BM = smoothed_cross_entropy(logits_BMV, targets_BM, smoothing, cfg.smoothing_form, model_cfg.V)
-    return cost_BM, (nll_BM, chunked_loss.is_best(logits_BMV, targets_BM))
+    return cost_BM, (nll_BM, softmax_loss.is_best(logits_BMV, targets_BM))
 
-  cost, (nll_BT, right_BT) = chunked_loss.weighted_sum(
+  cost, (nll_BT, right_BT) = softmax_loss.weighted_sum(
     chunk_loss, features.last_BTD, batch['targets_BT'], batch['weights_BT']
   )
   return cost, nll_BT, right_BT

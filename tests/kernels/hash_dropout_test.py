@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.kernels import hash_dropout
+from lmx.ops import dropout
 
 
 def lowbias32(x: np.ndarray) -> np.ndarray:
@@ -21,7 +22,7 @@ def test_value_and_gradient_equal_the_restatement():
 
   @jax.jit
   def run(x, key):
-    seed_2 = hash_dropout.seed(key)
+    seed_2 = dropout.seed(key)
     y, back = jax.vjp(lambda x: hash_dropout.drop(x, rate, seed_2), x)
     return seed_2, y, back(jnp.asarray(weight))[0]
 
@@ -37,14 +38,14 @@ def test_value_and_gradient_equal_the_restatement():
 
 def test_seed_serves_every_generator():
   for impl in ('threefry2x32', 'rbg'):
-    words = hash_dropout.seed(jax.random.key(0, impl=impl))
+    words = dropout.seed(jax.random.key(0, impl=impl))
     assert words.shape == (2,) and words.dtype == jnp.uint32
 
 
 def test_bits_are_independent_along_rows_columns_and_keys():
   """Correlations of 2^20 fair bits with their neighbours stay within five deviations of zero."""
   shape = (16, 64, 1024)
-  drop = jax.jit(lambda key: hash_dropout.drop(jnp.ones(shape), 0.5, hash_dropout.seed(key)))
+  drop = jax.jit(lambda key: hash_dropout.drop(jnp.ones(shape), 0.5, dropout.seed(key)))
   bits = lambda seed: np.asarray(drop(jax.random.key(seed))) - 1.0
   x = bits(0)
   limit = 5 / np.sqrt(x.size)
@@ -62,6 +63,6 @@ def test_bits_are_independent_along_rows_columns_and_keys():
 
 def test_rows_of_padding_change_no_mask():
   """The rows of a batch, its leading axis, keep their mask whatever follows them."""
-  seed_2 = hash_dropout.seed(jax.random.key(0))
-  whole = hash_dropout.mask_like(jnp.zeros((8, 3, 16)), 0.5, seed_2)
-  np.testing.assert_array_equal(hash_dropout.mask_like(jnp.zeros((6, 3, 16)), 0.5, seed_2), whole[:6])
+  seed_2 = dropout.seed(jax.random.key(0))
+  whole = dropout.mask_like(jnp.zeros((8, 3, 16)), 0.5, seed_2)
+  np.testing.assert_array_equal(dropout.mask_like(jnp.zeros((6, 3, 16)), 0.5, seed_2), whole[:6])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmx import placement
+from lmx.engine import devices
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
 from lmx.kernels import native, patterns
@@ -44,7 +45,7 @@ def run(backend, arrays, mask=None, *, causal=True, rate=0.0, attend=attention.a
     o = attend(*arrays, mask, causal=causal, backend=backend, rate=rate, key=jax.random.key(7))
     return jnp.sum(weight * o), o
 
-  with placement.scope(placement.of_process()):
+  with placement.scope(devices.of_process()):
     gradients, o = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))(*arrays)
   return o, gradients
 
@@ -134,7 +135,7 @@ def test_a_query_without_keys_gives_finite_numbers():
 def test_without_a_gradient_it_is_as_without_numba_and_needs_none(monkeypatch):
   monkeypatch.setattr(native, 'has_products', lambda: False)
   arrays = draw(1, 6, 6, 2, 4, 4)
-  with placement.scope(placement.of_process()):
+  with placement.scope(devices.of_process()):
     one, other = (
       attention.attend(*arrays, masks.AttentionMask(), causal=True, backend=backend)
       for backend in ('numba', 'without_numba')

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmx import placement
+from lmx.engine import devices
 from lmx.errors import InputError
 from lmx.kernels import native
 from lmx.kernels import recurrent as kernels
@@ -36,7 +37,7 @@ def gradients_of(backend, params, x_TBE, carry, valid_TB, layer=recurrent.layer)
     h_TBD, after = layer('lstm', params, x_TBE, carry, valid_TB, backend=backend)
     return jnp.sum(weight_TBD * h_TBD) + sum(jnp.sum(a * jnp.cos(a)) for a in after), (h_TBD, after)
 
-  with placement.scope(placement.of_process()):
+  with placement.scope(devices.of_process()):
     return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(params, x_TBE, carry)
 
 
@@ -104,7 +105,7 @@ def test_a_mask_of_numbers_and_weights_of_another_type_are_read_as_by_the_scan()
   params, x_TBE, carry, _ = case(3, 4, 2, 7)
   valid_T1 = np.array([[1.0], [0.0], [0.3]], np.float32)
   params = {**params, 'recurrent': params['recurrent'].astype(jnp.bfloat16)}
-  with placement.scope(placement.of_process()):
+  with placement.scope(devices.of_process()):
     run = lambda backend: jax.vjp(  # noqa: E731
       lambda x_TBE: recurrent.layer('lstm', params, x_TBE, carry, valid_T1, backend=backend)[0], x_TBE
     )
@@ -138,7 +139,7 @@ def test_functions_of_the_gates_are_exact_to_rounding():
 def test_without_a_gradient_the_loop_is_the_definition_and_needs_no_numba(monkeypatch):
   monkeypatch.setattr(native, 'has_products', lambda: False)
   params, x_TBE, carry, _ = case(3, 2, 2, 5)
-  with placement.scope(placement.of_process()):
+  with placement.scope(devices.of_process()):
     one, other = (recurrent.layer('lstm', params, x_TBE, carry, backend=name) for name in ('numba', 'scan'))
   jax.tree.map(np.testing.assert_array_equal, one, other)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 
@@ -15,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from lmx import placement
 from lmx.compilation import hlo
 from lmx.kernels import mixed_product
+from lmx.ops import dense
 from tests import placed
 
 CASES = {
@@ -122,8 +122,8 @@ def test_kernels_of_a_memory_and_of_shared_rows_are_reduced_once(mesh):
 
 def test_gradient_of_an_added_parameter_is_summed_in_its_own_type():
   rows, bias = jnp.zeros((301, 2), jnp.bfloat16), jnp.zeros(2)  # bfloat16 has no 301
-  total = lambda bias: jnp.sum(mixed_product.add(rows, bias), dtype=jnp.float32)
-  assert mixed_product.add(rows, bias).dtype == jnp.bfloat16
+  total = lambda bias: jnp.sum(dense.add(rows, bias), dtype=jnp.float32)
+  assert dense.add(rows, bias).dtype == jnp.bfloat16
   assert jax.grad(total)(bias).tolist() == [301, 301]
 
 
@@ -136,22 +136,23 @@ def test_kernels_stored_by_outputs_give_the_same_in_a_loop(monkeypatch, x, kerne
   random, used, by_outputs = np.random.default_rng(0), [], mixed_product._dot_by_outputs
   monkeypatch.setattr(mixed_product, '_dot_by_outputs', lambda *a, **named: used.append(1) or by_outputs(*a, **named))
   x, kernel = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in (x, kernel))
-  plain = mixed_product.dot(x, kernel, axes)
-  assert not used
-  with mixed_product.decoding_loop(kernel):
-    found = mixed_product.dot(x, kernel, axes)
+  plain = dense.dot(x, kernel, axes)
+  with placed.on('cpu'), placement.scope(mixed_product.for_decoding(kernel)):
+    found = dense.dot(x, kernel, axes)
   assert used and found.shape == plain.shape
   np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('change', ['rows', 'kernel', 'bytes', 'dtype', 'outside'])
+@pytest.mark.parametrize('change', ['rows', 'kernel', 'bytes', 'dtype', 'platform', 'outside'])
 def test_other_products_of_a_loop_are_as_they_were(monkeypatch, change):
   monkeypatch.setattr(mixed_product, 'LEAST_KERNEL', 100 if change == 'kernel' else 1)
   monkeypatch.setattr(mixed_product, 'MOST_BYTES', 1 if change == 'bytes' else 2**31)
   monkeypatch.setattr(mixed_product, '_dot_by_outputs', lambda *args, **named: pytest.fail('stored by outputs'))
   x, kernel = jnp.ones((1 if change == 'rows' else 4, 8)), jnp.ones((8, 6), jnp.bfloat16 if change == 'dtype' else None)
-  with contextlib.nullcontext() if change == 'outside' else mixed_product.decoding_loop(kernel):
-    np.testing.assert_array_equal(mixed_product.dot(x.astype(kernel.dtype), kernel, 1), np.full((len(x), 6), 8))
+  with placed.on('gpu' if change == 'platform' else 'cpu'):
+    here = placement.current() if change == 'outside' else mixed_product.for_decoding(kernel)
+  with placement.scope(here):
+    np.testing.assert_array_equal(dense.dot(x.astype(kernel.dtype), kernel, 1), np.full((len(x), 6), 8))
 
 
 @pytest.mark.parametrize(('x', 'kernel', 'axes'), [*SHAPES, ((5,), (5,), 1), ((2, 0), (0, 3), 1)])

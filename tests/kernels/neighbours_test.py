@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmx import placement
+from lmx.engine import devices
 from lmx.kernels import neighbours
 
 T, W, D = 7, 6, 3
@@ -28,7 +29,7 @@ def cotangent_of(x):
   return np.random.default_rng(1).normal(size=x.shape).astype(np.float32)
 
 
-@pytest.mark.parametrize('where', [None, placement.of_process()], ids=['plain', 'alone'])
+@pytest.mark.parametrize('where', [None, devices.of_process()], ids=['plain', 'alone'])
 def test_sums_and_gradients_are_products_of_matrices(where):
   near, pairs, x, y = arrays()
   assert not np.any([pairs[:, t + W // 2, t] for t in range(T)])  # no centre is its own neighbour

@@ -12,6 +12,7 @@ from jax.experimental import rnn
 from jax.extend import core
 
 from lmx import placement
+from lmx.engine import devices
 from lmx.errors import InputError
 from lmx.kernels import recurrent as kernels
 from lmx.layers import recurrent
@@ -146,7 +147,7 @@ def test_cudnn_weights_in_plain_numpy():
 def test_cudnn_equals_the_scan(bias, lengths):
   params, x_TBE, carry, _ = case('lstm', bias, False)
   valid_TB = None if lengths is None else jnp.arange(T)[:, None] < jnp.array(lengths)
-  with placement.scope(placement.of_process()), jax.default_matmul_precision('float32'):
+  with placement.scope(devices.of_process()), jax.default_matmul_precision('float32'):
     both = jax.jit(lambda *inputs: [gradients_of(backend, *inputs, valid_TB) for backend in ('cudnn', 'scan')])
     found, expected = both(params, x_TBE, carry)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)

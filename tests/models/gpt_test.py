@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import dropout
 from lmx.models import gpt, registry
+from lmx.ops import dropout
 from tests import drawn
 from tests.reference import transformer as reference
 

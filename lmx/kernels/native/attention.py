@@ -250,7 +250,7 @@ def _mask(call: Any, b: Any, block: Any, rows: Any, query: Any, key: Any) -> Non
 
 @njit(**FAST)
 def _mix(x: Any) -> Any:
-  """Return the hash of lmx/kernels/hash_dropout.py."""
+  """Return the hash of lmx/ops/dropout.py."""
   x = np.uint32(np.uint32(x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D))
   x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B))
   return np.uint32(x ^ (x >> np.uint32(16)))

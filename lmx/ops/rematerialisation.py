@@ -1,7 +1,7 @@
 """Rematerialisation of layers: which activations are kept for the backward pass (Chen et al. 2016, arXiv 1604.06174).
 
 A policy keeps the input of each layer and the activations of some names (`jax.ad_checkpoint.checkpoint_name`). The
-backward pass computes all others again. `placement.constrain` names an activation by its axes, `mixed_product.dot` by
+backward pass computes all others again. `placement.constrain` names an activation by its axes, `dense.dot` by
 PROJECTION.
 """
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.layers import dropout
+from lmx.ops import dropout
 
 
 @pytest.mark.parametrize('rate', [0.1, 0.5, 0.9])

@@ -1,0 +1,52 @@
+"""Placements of this process's devices, and XLA's options for their platform."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+from lmx.kernels.implementations import IMPLEMENTATIONS
+from lmx.placement import MESH_AXES, Placement
+
+
+def of_devices(devices: Sequence[jax.Device], mesh: Mesh, mapped: bool = False) -> Placement:
+  """Return the placement on the devices of a mesh."""
+  return Placement(devices[0].platform, devices[0].device_kind, mesh, mapped=mapped, implementations=IMPLEMENTATIONS)
+
+
+@functools.cache
+def of_process() -> Placement:
+  """Return the placement on the default device of this process."""
+  device = jax.devices()[0]
+  mesh = Mesh(np.array([device]).reshape(1, 1, 1), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+  return of_devices([device], mesh)
+
+
+def compiler_options(platform: str) -> dict[str, str]:
+  """Return XLA's options for a platform: on a CPU fewer passes of LLVM, unless XLA_FLAGS says.
+
+  Programs are compiled in three quarters of the time and are as fast: most of their work is in products, which are a
+  library's. Random numbers are equal to the bit.
+  """
+  level = 'xla_backend_optimization_level'
+  return {level: '1'} if platform == 'cpu' and level not in os.environ.get('XLA_FLAGS', '') else {}
+
+
+def jit_for_platform(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+  """Return `jax.jit(function, **options)` with `compiler_options` of the process's devices, looked up when called."""
+
+  @functools.cache
+  def compiled(platform: str) -> Callable[..., Any]:
+    return jax.jit(function, compiler_options=compiler_options(platform), **options)
+
+  @functools.wraps(function)
+  def call(*args: Any, **named: Any) -> Any:
+    return compiled(jax.default_backend())(*args, **named)
+
+  return call

@@ -1,0 +1,58 @@
+"""Questions about the current placement, by which kernels are chosen and arrays are copied to its devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+from jax.sharding import NamedSharding
+
+from lmx.placement import constrain, current
+
+
+def is_platform(name: str) -> bool:
+  """Return True if the current placement is on this platform."""
+  placement = current()
+  return placement is not None and placement.platform == name
+
+
+def is_one_device(name: str) -> bool:
+  """Return True if the current placement is a single device of this platform."""
+  placement = current()
+  return placement is not None and placement.platform == name and placement.devices == 1
+
+
+def row_shards(rows: int) -> int:
+  """Return the number of devices that share an array of these rows, each with as many; 1 if they do not divide it."""
+  placement = current()
+  return placement.row_shards if placement is not None and rows % placement.row_shards == 0 else 1
+
+
+def shards(shape: Sequence[int], axes: str) -> int:
+  """Return the number of devices that share an array, see `constrain`."""
+  placement = current()
+  if placement is None or placement.mapped:
+    return 1
+  sharding = NamedSharding(placement.mesh, placement.spec(shape, axes))
+  return math.prod(shape) // math.prod(sharding.shard_shape(tuple(shape)))
+
+
+def copies(x: jax.Array, axes: str = '') -> jax.Array | None:
+  """Return a copy of an array for each shard of the rows, on its devices: (S, ...); None without such shards.
+
+  Under fsdp it is gathered. Under tensor it is not: it stays sharded by the letters of its axes, and without them there
+  are no copies.
+  """
+  placement = current()
+  if placement is None or placement.mapped or placement.row_shards == 1:
+    return None
+  if not axes and placement.row_shards < placement.devices:
+    return None
+  return constrain(jax.numpy.broadcast_to(x, (placement.row_shards, *x.shape)), f'B{axes}')
+
+
+def is_parameter_sharded() -> bool:
+  """Return True if the current placement shards parameters over 'fsdp'."""
+  placement = current()
+  return placement is not None and not placement.mapped and placement.mesh.shape['fsdp'] > 1

@@ -1,0 +1,28 @@
+"""Fast implementations of the operations of lmx/ops, which the engine's placements carry (lmx/placement.py).
+
+Each serves every platform and shape: it chooses a kernel, or computes the operation's equation.
+"""
+
+from __future__ import annotations
+
+from lmx.kernels import chunked_loss, hash_dropout, mixed_product
+from lmx.kernels import table as table_kernels
+from lmx.ops import dense, dropout, softmax_loss, table
+
+IMPLEMENTATIONS = (
+  (dense.einsum, mixed_product.einsum),
+  (dense.dot, mixed_product.dot),
+  (dense.dot_with_memory, mixed_product.dot_with_memory),
+  (dense.affine, mixed_product.affine),
+  (dense.split_affine, mixed_product.split_affine),
+  (dropout.drop, hash_dropout.drop),
+  (table.take, table_kernels.take),
+  (table.select, table_kernels.select),
+  (table.split, table_kernels.split),
+  (table.append, table_kernels.append),
+  (table.product, table_kernels.product),
+  (softmax_loss.target_logits, chunked_loss.target_logits),
+  (softmax_loss.is_best, chunked_loss.is_best),
+  (softmax_loss.token_losses, chunked_loss.map_chunks),
+  (softmax_loss.weighted_sum, chunked_loss.weighted_sum),
+)

@@ -1,0 +1,66 @@
+"""Loop over the layers of a stack: each is compiled, or one for all.
+
+`init` and `apply` trace equal modules once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx import placement
+from lmx.layout import Stacked
+from lmx.ops import rematerialisation
+from lmx.types import Array, Params
+
+
+@functools.partial(placement.jit, static=1)
+def init(module: Any, key: Array, *inputs: Any, **named: Any) -> Params:
+  """Initialise the parameters of a Linen module from example inputs."""
+  return module.init(key, *inputs, **named)['params']
+
+
+@functools.partial(placement.jit, static=1)
+def apply(module: Any, params: Params, *inputs: Any, **named: Any) -> Any:
+  """Apply a Linen module."""
+  return module.apply({'params': params}, *inputs, **named)
+
+
+def loop(
+  layer: Callable[[Array, Any], tuple[Array, Any]],
+  x: Array,
+  layers: Sequence[Params],
+  inputs: Sequence[Any],
+  *,
+  scan: bool = False,
+  remat: rematerialisation.Policy = 'none',
+) -> tuple[Array, list[Any]]:
+  """Compute x, y = layer(x, (layers[i], *inputs[i])) for every i.
+
+  Args:
+    layer: function of a layer.
+    x: input of the first layer.
+    layers: parameters of each layer.
+    inputs: tuple of the other inputs of each layer, such as its cache and key.
+    scan: compile one layer, which is faster to compile. Parameters and inputs then have equal shapes; they are copied
+      unless they are stacked.
+    remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
+
+  Returns:
+    (the last x, every y).
+  """
+  layer = rematerialisation.layer(layer, remat, scan)
+  if scan:
+    stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    params = layers.tree if isinstance(layers, Stacked) else stack(layers)
+    x, ys = jax.lax.scan(layer, x, (params, *stack(inputs)))
+    return x, [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(len(inputs))]
+  outputs = []
+  for params, more in zip(layers, inputs, strict=True):
+    x, y = layer(x, (params, *more))
+    outputs.append(y)
+  return x, outputs
