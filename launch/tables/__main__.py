@@ -54,7 +54,7 @@ def _main(words: list[str], streams: Console) -> int:
   _check(args)
   plan = _plan(args, settings)
   if args.decks:
-    print(pages.decks().partition('\n')[2].strip())
+    print(pages.decks().strip())
     return 0
   if args.pages is not None:
     streams.keep()
@@ -230,15 +230,15 @@ def render(
   name: str, table: Table, results: list[collection.RowResult], plan: plans.Plan, folder: pathlib.Path
 ) -> None:
   """Write NAME.md, NAME.html and, if there is something to draw, NAME.png into `folder`; print the table."""
-  text = report.markdown(name, table, results, plan)
+  texts = report.documents(name, table, results, plan)
   drawn = report.has_picture(table, results)
   with writing(f'--output={folder}'):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f'{name}.md').write_text(text, encoding='utf-8')
-    (folder / f'{name}.html').write_text(report.html_page(name, table, results, plan), encoding='utf-8')
+    for end, text in texts.items():
+      (folder / f'{name}.{end}').write_text(text, encoding='utf-8')
     if drawn:
       report.draw(folder / f'{name}.png', table, results)
-  print(text.partition(report.MEASURED_HOW)[0].rstrip())
+  print(texts['md'].partition(report.MEASURED_HOW)[0].rstrip())
   print(f'\n{folder / name}.md, .html{", .png" if drawn else ""}')
 
 

@@ -10,12 +10,13 @@ import csv
 import functools
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.tables import Table
 from launch.tables import measured, needs, printed
 from launch.tables import plan as plans
 from lmx.errors import InputError, explain
+from lmx.reporting import templates
 
 FOLDER = plans.ROOT / 'docs' / 'results'
 NOTES = plans.ROOT / 'docs' / 'notes'
@@ -26,7 +27,7 @@ _TITLES = {
   'quickstart': 'Every model, quickly',
   'lineage': 'One budget from word2vec to XLNet',
 }
-_HEAD = '<!-- Written by `python -m launch.tables --pages`. Edit experiments/tables/ instead. -->'
+_TEMPLATES = templates.environment(pathlib.Path(__file__).parent)
 _LEGEND = (
   "Rows and columns are the paper's. Below a printed row stands what lmx measured: 'not run' if a run of lmx gives it "
   'and nobody has run it yet, a dash if no run gives it. Context: another system, which the paper quotes.'
@@ -97,41 +98,37 @@ def _title(name: str, tables: list[str]) -> str:
 
 def _index(systems: Mapping[str, list[str]]) -> str:
   done = {one.id for one in measured.measurements()}
-  lines = [_HEAD, '', '# Results', '', _LEGEND, '']
-  lines += ['[The tables of the decks](decks.md) are those that lectures on these models show.', '']
-  lines += ['| Page | Figures printed | Of them lmx can run | run | Measured in all |', '|---|---:|---:|---:|---:|']
-  total = Count(0, 0, 0)
+  rows = []
   for name, tables in sorted(systems.items()):
     counts = [count(printed.figures(t), runnable(t, 'pod'), done) for t in map(plans.table, tables)]
-    one = Count(*(sum(column) for column in zip(*counts, strict=True))) if counts else Count(0, 0, 0)
-    total = Count(*(a + b for a, b in zip(total, one, strict=True)))
-    number = sum(line.system == name for line in measured.measurements())
-    lines.append(f'| [{_title(name, tables)}]({name}.md) | {one.printed} | {one.runnable} | {one.run} | {number} |')
-  lines.append(f'| all | {total.printed:,} | {total.runnable:,} | {total.run:,} | {len(measured.measurements()):,} |')
-  return '\n'.join(lines) + '\n'
+    total = Count(*map(sum, zip(Count(0, 0, 0), *counts, strict=True)))
+    rows.append((name, _title(name, tables), total, sum(line.system == name for line in measured.measurements())))
+  return render('README.md.jinja', legend=_LEGEND, pages=rows)
 
 
 def _page(name: str, tables: list[str]) -> str:
-  lines = [_HEAD, '', f'# {_title(name, tables)}', '', _LEGEND if tables else '']
-  if (NOTES / f'{name}.md').exists():
-    lines += ['', f'How figures of lmx came about: [notes](../notes/{name}.md).']
-  for table in tables:
-    lines += ['', *_table(table)]
-  lines += ['', *_measured([one for one in measured.measurements() if one.system == name])]
-  text = '\n'.join(lines).strip() + '\n'
-  while '\n\n\n' in text:
-    text = text.replace('\n\n\n', '\n\n')
-  return text
+  return render(
+    'results.md.jinja',
+    name=name,
+    title=_title(name, tables),
+    legend=_LEGEND,
+    has_notes=(NOTES / f'{name}.md').exists(),
+    tables={table: plans.table(table) for table in tables},
+    measured=[_measured(one) for one in measured.measurements() if one.system == name],
+  )
 
 
-def _table(name: str) -> list[str]:
-  table = plans.table(name)
-  lines = [f'## {table.title}', '', f'{table.source}. {table.note}'.strip(), '']
-  shown, notes = show(table)
-  for place in table.prints:
-    lines += [f'### {heading(place)}', '', *printed.markdown(printed.blocks(printed.figures_of(place)), shown)]
-  lines += [f'- {note}' for note in notes] + [''] * bool(notes)
-  return [*lines, *_commands(name, table)]
+def render(template: str, **values: Any) -> str:
+  """Return the text of a template of this folder, without further blank lines at its end."""
+  blocks_of = lambda place: printed.blocks(printed.figures_of(place))
+  values |= {
+    'blocks_of': blocks_of,
+    'cells_of': printed.cells_of,
+    'commands': _commands,
+    'heading': heading,
+    'show': show,
+  }
+  return _TEMPLATES.get_template(template).render(values).strip() + '\n'
 
 
 def heading(place: tuple[str, str]) -> str:
@@ -170,40 +167,30 @@ def _sentence(text: str) -> str:
   return text if text.endswith('.') else f'{text}.'
 
 
-def _commands(name: str, table: Table) -> list[str]:
+def _commands(table: Table) -> list[str]:
   """Return what runs the rows of a table, by the hardware and data that they need, with the hours of the longest."""
   runs = {run.name: run for run in table.runs}
   groups: dict[tuple[str, tuple[str, ...]], list[needs.Needs]] = {}
   for row in table.rows:
     one = needs.of_row(row, runs)
     groups.setdefault((one.hardware, one.data), []).append(one)
-  lines = [f'`python -m launch.tables {name}` runs what is missing (hours are those of the longest row):', '']
-  for each in groups.values():
-    longest = max(each, key=lambda one: (one.gpu_hours, one.core_hours))
-    lines.append(f'- {len(each)} row{"s" * (len(each) > 1)}: {needs.describe(longest)}')
-  return lines if groups else []
+  longest = lambda each: needs.describe(max(each, key=lambda one: (one.gpu_hours, one.core_hours)))
+  return [f'{len(each)} row{"s" * (len(each) > 1)}: {longest(each)}' for each in groups.values()]
 
 
-def _measured(lines: list[measured.Measurement]) -> list[str]:
-  if not lines:
-    return []
-  head = ['Row', 'Data', 'Metric', 'lmx', 'Printed', 'Protocol', 'Command', 'Code, hardware, date']
-  text = ['## Measured', '', f'| {" | ".join(head)} |', '|---|---|---|---:|---:|---|---|---|']
-  for one in lines:
-    line = plans.published().get(one.id)
-    protocol = '; '.join(filter(None, [one.protocol, one.differs and f'not compared: {one.differs}']))
-    cells = (
-      one.row or (line.row if line else one.id),
-      ', '.join(filter(None, (one.dataset, one.split))),
-      one.metric,
-      measured.text(one),
-      line.text if line else '',
-      protocol,
-      f'`{one.command}`' if one.command else '',
-      ', '.join(filter(None, (one.commit, one.hardware, one.date))),
-    )
-    text.append('| ' + ' | '.join(cell.replace('|', '\\|') for cell in cells) + ' |')
-  return text
+def _measured(one: measured.Measurement) -> tuple[str, ...]:
+  """Return the cells of a measured metric."""
+  line = plans.published().get(one.id)
+  return (
+    one.row or (line.row if line else one.id),
+    ', '.join(filter(None, (one.dataset, one.split))),
+    one.metric,
+    measured.text(one),
+    line.text if line else '',
+    '; '.join(filter(None, [one.protocol, one.differs and f'not compared: {one.differs}'])),
+    f'`{one.command}`' if one.command else '',
+    ', '.join(filter(None, (one.commit, one.hardware, one.date))),
+  )
 
 
 @functools.cache
@@ -229,12 +216,10 @@ def deck_tables() -> dict[tuple[str, str], list[str]]:
 
 def decks() -> str:
   """Return the page of the tables of the decks, as printed."""
-  lines = [_HEAD, '', '# Tables of the decks', '', _LEGEND, '']
   owners = {place: plans.table(name) for name in plans.names() for place in plans.table(name).prints}
+  tables = []
   for place, ids in deck_tables().items():
     shown, notes = show(owners[place]) if place in owners else (printed.Shown({}, {}, {}), [])
     used = {shown.marks[key] for key in ids if key in shown.marks}
-    lines += [f'## {heading(place)}', '', *printed.markdown(printed.blocks(ids), shown)]
-    lines += [f'- {note}' for note in notes if note.partition(' ')[0] in used]
-    lines.append('')
-  return '\n'.join(lines).rstrip() + '\n'
+    tables.append((heading(place), printed.blocks(ids), shown, [n for n in notes if n.partition(' ')[0] in used]))
+  return render('decks.md.jinja', legend=_LEGEND, tables=tables)

@@ -7,7 +7,6 @@ of lmx gives.
 from __future__ import annotations
 
 import fnmatch
-import html
 import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -228,35 +227,3 @@ def _ours(key: str, kind: str, shown: Shown) -> str:
     return ''
   text = shown.ours.get(key, 'not run') if kind == MEASURED else '–'
   return f'{text} {shown.marks[key]}' if key in shown.marks else text
-
-
-def markdown(blocks: Iterable[Block], shown: Shown) -> list[str]:
-  """Return blocks as lines of Markdown."""
-  lines: list[str] = []
-  for block in blocks:
-    lines += [f'{block.caption}:', ''] if block.caption else []
-    lines += [_line([block.label, *block.columns]), '|---|' + '---:|' * len(block.columns)]
-    lines += [_line(cells) for row in block.rows for cells in cells_of(row, shown)]
-    lines.append('')
-  return lines
-
-
-def _line(cells: Iterable[str]) -> str:
-  escaped = [text.replace('|', '\\|').replace('*', '\\*') for text in cells]
-  return f'| {" | ".join(escaped)} |'
-
-
-def html_lines(blocks: Iterable[Block], shown: Shown) -> list[str]:
-  """Return blocks as HTML tables; rows of other systems have the class "absent"."""
-  lines = []
-  for block in blocks:
-    head = ''.join(f'<th class=n>{html.escape(text)}</th>' for text in block.columns)
-    lines.append(f'<table><caption>{html.escape(block.caption)}</caption>')
-    lines.append(f'<thead><tr><th>{html.escape(block.label)}</th>{head}</tr></thead><tbody>')
-    for row in block.rows:
-      printed_cells, *ours = cells_of(row, shown)
-      for name, (label, *cells) in zip(('' if ours else 'absent', 'ours'), (printed_cells, *ours), strict=False):
-        body = ''.join(f'<td class=n>{html.escape(text)}</td>' for text in cells)
-        lines.append(f'<tr class="{name}"><td>{html.escape(label)}</td>{body}</tr>')
-    lines.append('</tbody></table>')
-  return lines

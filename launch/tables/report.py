@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import pathlib
 import shlex
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.tables import DATA, METRICS, Metric, Run, Table
-from launch.tables import collection, measured, needs, pages, printed
+from launch.tables import collection, measured, needs, pages
 from launch.tables import plan as plans
 from lmx.redaction import redact
 
@@ -121,51 +120,42 @@ def duration(seconds: float) -> str:
   return f'{seconds / 60:.0f} min' if seconds < 5400 else f'{seconds / 3600:.1f} h'
 
 
-def columns(results: Sequence[collection.RowResult]) -> list[int]:
-  """Return the columns of HEADER that a table has; without published metrics, none that compare."""
-  printed = _printed(results)
-  return [i for i, name in enumerate(HEADER) if printed or name not in _COMPARED]
-
-
-def _printed(results: Sequence[collection.RowResult]) -> bool:
+def _has_printed(results: Sequence[collection.RowResult]) -> bool:
   return any(one.row.id in plans.published() for one in results)
 
 
 def has_picture(table: Table, results: Sequence[collection.RowResult]) -> bool:
   """Return whether there is something to draw: curves, or published metrics."""
-  return bool(table.curves) or _printed(results)
+  return bool(table.curves) or _has_printed(results)
 
 
-def markdown(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> str:
-  """Return the table with its protocol in Markdown."""
-  text = [f'# {table.title}', '', f'{table.source}.{" " + table.note if table.note else ""}', '']
-  parts, figures, footnotes = _as_printed(table, results)
-  for heading, blocks in parts:
-    text += [f'## {heading}', '', *printed.markdown(blocks, figures)]
-  text += [*(f'- {note}' for note in footnotes), ''] if footnotes else []
-  shown = columns(results)
-  text += [f'## {ROWS}', '']
-  text += ['| ' + ' | '.join(HEADER[i] for i in shown) + ' |']
-  text += ['|' + ''.join('---:|' if HEADER[i] in _NUMBERS else '---|' for i in shown)]
-  text += ['| ' + ' | '.join(line.cells[i].replace('|', '\\|') for i in shown) + ' |' for line in lines(results)]
-  text += ['', *(f'- {note}' for note in notes(results)), '']
-  text += [MEASURED_HOW, '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
-  for run in runs_of(table, results):
-    text += [f'**{run.name}** ({about(run, table, plan)})', '', '```', *protocol(run, table, plan), '```', '']
-  rows = [f'| {key} | {DATA[key].files} | {DATA[key].terms} |' for key in data_of(table, results)]
-  text += ['## Data', '', '| Name | What | Terms |', '|---|---|---|', *rows] if rows else []
-  return '\n'.join(text) + '\n'
+def documents(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> dict[str, str]:
+  """Return the table with its protocol as Markdown and as an HTML page with its figure, by the ending of the file.
 
-
-def _as_printed(
-  table: Table, results: Sequence[collection.RowResult]
-) -> tuple[list[tuple[str, list[printed.Block]]], printed.Shown, list[str]]:
-  """Return the headings and blocks of the paper's tables, what is shown beside them, and footnotes; none for a part of
-  the rows."""
-  if len(results) != len(table.rows):
-    return [], printed.Shown({}, {}, {}), []
-  parts = [(pages.heading(place), printed.blocks(printed.figures_of(place))) for place in table.prints]
-  return parts, *pages.show(table, live(results))
+  Of a part of the rows, the paper's tables are left out.
+  """
+  is_whole, found = len(results) == len(table.rows), lines(results)
+  shown, footnotes = pages.show(table, live(results)) if is_whole else (None, [])
+  columns = [name for name in HEADER if _has_printed(results) or name not in _COMPARED]
+  picture = 'Scores by what they cost' if table.curves else 'Difference from the published metrics'
+  values = {
+    'name': name,
+    'printed': table,
+    'shown': shown,
+    'footnotes': footnotes,
+    'rows_heading': ROWS,
+    'measured_how': MEASURED_HOW,
+    'columns': columns,
+    'numbers': _NUMBERS,
+    'lines': [{'shown': [one.cells[HEADER.index(name)] for name in columns], 'result': one.result} for one in found],
+    'remarks': notes(results),
+    'picture': picture if has_picture(table, results) else '',
+    'runs': [
+      (run.name, about(run, table, plan), '\n'.join(protocol(run, table, plan))) for run in runs_of(table, results)
+    ],
+    'data': [(key, DATA[key].files, DATA[key].terms) for key in data_of(table, results)],
+  }
+  return {end: pages.render(f'report.{end}.jinja', **values) for end in ('md', 'html')}
 
 
 def live(results: Sequence[collection.RowResult]) -> dict[str, str]:
@@ -219,53 +209,6 @@ def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
   clean = plans.Plan(runs=(pathlib.Path('DIR'),), seeds=plan.seeds, options=plan.options, settings=plan.settings)
   planned = plans.commands(run, plans.seeds(run, plan)[0], runs, clean, shown=True)
   return [f'lmx {redact(shlex.join(command.words))}' for command in planned]
-
-
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:78rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.3rem .7rem;border-bottom:1px solid #ddd;
-text-align:left}td.n,th.n{text-align:right}tr.absent td{color:#888}tr.ours td{color:#275}caption{text-align:left}
-td.no{color:#a33}td.yes{color:#275}
-pre{background:#f6f6f6;padding:.6rem;overflow-x:auto}"""
-
-
-def html_page(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> str:
-  """Return the table as an HTML page, with its figure."""
-  e = html.escape
-  shown = columns(results)
-  head = ''.join(f'<th{" class=n" if HEADER[i] in _NUMBERS else ""}>{e(HEADER[i])}</th>' for i in shown)
-  rows = []
-  for line in lines(results):
-    cells = ''.join(f'<td class="{_class(HEADER[i], line.cells[i])}">{e(line.cells[i])}</td>' for i in shown)
-    rows.append(f'<tr class="{"" if line.result.seeds else "absent"}" title="{e(line.result.row.id)}">{cells}</tr>')
-  runs = ''.join(
-    f'<details><summary><b>{e(run.name)}</b> ({e(about(run, table, plan))})</summary><pre>'
-    f'{e(chr(10).join(protocol(run, table, plan)))}</pre></details>'
-    for run in runs_of(table, results)
-  )
-  data = ''.join(
-    f'<tr><td>{e(k)}</td><td>{e(DATA[k].files)}</td><td>{e(DATA[k].terms)}</td></tr>' for k in data_of(table, results)
-  )
-  data = data and f'<h2>Data</h2>\n<table><tbody>{data}</tbody></table>'
-  parts, figures, footnotes = _as_printed(table, results)
-  above = [
-    text for heading, blocks in parts for text in (f'<h2>{e(heading)}</h2>', *printed.html_lines(blocks, figures))
-  ]
-  above += [*(f'<p>{e(note)}</p>' for note in footnotes), f'<h2>{ROWS}</h2>']
-  remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(results))
-  remarks = remarks and f'<ul>{remarks}</ul>\n'
-  about_it = 'Scores by what they cost' if table.curves else 'Difference from the published figures'
-  image = f'<p><img src="{e(name)}.png" alt="{about_it}"></p>\n' if has_picture(table, results) else ''
-  return (
-    f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{e(table.title)}</title><style>{_STYLE}</style>\n'
-    f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n{chr(10).join(above)}\n'
-    f'<table><thead><tr>{head}</tr></thead>\n<tbody>{chr(10).join(rows)}</tbody></table>\n{remarks}{image}'
-    f'<h2>How each is measured</h2>\n{runs}\n{data}</html>\n'
-  )
-
-
-def _class(column: str, text: str) -> str:
-  verdict = text.partition(' ')[0] if column == 'Within the band' else ''
-  return ' '.join(filter(None, ['n' if column in _NUMBERS else '', verdict]))
 
 
 def draw(file: pathlib.Path, table: Table, results: Sequence[collection.RowResult]) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+BASELINES = {'kneser_ney': 'Kneser-Ney {order}-gram', 'unigram': 'unigram'}
+_LARGEST = 1e300  # value on an axis
+
 
 def smooth(values: np.ndarray) -> np.ndarray:
   """Return the mean over a centred window, which grows from 1 to n / 20 values after the start.
@@ -54,7 +57,7 @@ def draw(
   lines = {name: b for name, b in results.get('validation_baselines', {}).items() if np.isfinite(b.get('loss', np.nan))}
   last = max((c[-1, 0] for c in curves.values() if len(c)), default=1.0)
   _draw_results(axes, lines, results, last)
-  axes.set_ylim(*_limits(curves, [b['loss'] for b in lines.values()]))
+  axes.set_ylim(*limits([c[:, 1] for c in curves.values() if len(c)], [b['loss'] for b in lines.values()], 0.07))
   axes.set_xlim(0, last * 1.02)
   axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
   axes.set_xlabel('training step' + (f' ({step_size} each)' if step_size else ''), color='0.3')
@@ -78,14 +81,21 @@ def _subtitle(results: Mapping[str, Any]) -> str:
   return f'{results["model"]} on {results["dataset"]}, {figure}'
 
 
-def _limits(curves: Mapping[str, np.ndarray], lines: list[float]) -> tuple[float, float]:
-  """Return the range of the losses; the highest 3 % of the points, the first steep fall, may be outside it."""
-  finite = [c[np.isfinite(c[:, 1]), 1] for c in curves.values() if len(c)]
-  finite = [c for c in finite if len(c)] or [np.ones(1)]
-  low = min(min(c.min() for c in finite), *lines, math.inf)
-  high = max(max(np.quantile(c, 0.97) for c in finite), *lines, low + 1e-3)
-  margin = 0.07 * (high - low)
-  return low - margin, high + margin
+def limits(curves: Sequence[Any], levels: Sequence[float], margin: float) -> tuple[float, float]:
+  """Return the range of the finite values of curves and levels, wider by a share `margin` of it at both ends.
+
+  The highest 3 % of a curve may be above it, which is a loss before its first steep fall.
+  """
+  arrays = [np.asarray(values, np.float64) for values in (*curves, *([level] for level in levels))]
+  finite = [values[np.isfinite(values)] for values in arrays]
+  values = [np.clip(one, -_LARGEST, _LARGEST) for one in finite if len(one)] or [np.zeros(1)]
+  low, highest = float(min(one.min() for one in values)), float(max(one.max() for one in values))
+  high = float(max(np.quantile(one, 0.97) for one in values))
+  high = highest if highest - low < 1.6 * (high - low) else high
+  if not high > low:
+    around = 0.5 * (abs(low) or 1)
+    low, high = (0.0, 1.0) if 0 <= low <= 1 else (low - around, high + around)
+  return low - margin * (high - low), high + margin * (high - low)
 
 
 def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> None:
@@ -116,7 +126,7 @@ def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> 
 
 def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any], last: float) -> None:
   for name, baseline in lines.items():
-    label = {'kneser_ney': 'Kneser-Ney {order}-gram', 'unigram': 'unigram'}.get(name, name).format(**baseline)
+    label = BASELINES.get(name, name).format(**baseline)
     label += f': validation {baseline["loss"]:.3f}'
     if results['split'] != 'valid':
       label += f', {results["split"]} {results["baselines"][name]["loss"]:.3f}'

@@ -1,4 +1,4 @@
-"""Jinja2 templates in which every text is escaped, and control characters are visible."""
+"""Jinja2 templates: texts are escaped in HTML, and control characters are visible."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _INVISIBLE = re.compile('[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 
 
 def environment(folder: pathlib.Path) -> jinja2.Environment:
-  """Return the environment for the templates of a folder. A missing variable is an error."""
+  """Return the environment for a folder's templates, NAME.html.jinja and others; a missing variable is an error."""
   return jinja2.Environment(
     loader=jinja2.FileSystemLoader(folder),
-    autoescape=True,
+    autoescape=jinja2.select_autoescape(['html.jinja']),
     finalize=_finalize,
     lstrip_blocks=True,
     trim_blocks=True,

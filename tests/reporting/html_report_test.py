@@ -173,9 +173,11 @@ def test_extreme_values_are_drawn():
     assert all(map(math.isfinite, (*drawing.data['x'], *drawing.data['y'])))
 
 
-def test_a_wheel_has_the_files_of_the_page():
+def test_a_wheel_has_the_files_of_the_pages():
   metadata = configparser.ConfigParser()
   metadata.read(ROOT / 'setup.cfg')
-  listed = metadata['options.package_data']['lmx.reporting.html_report'].replace(' ', '').split(',')
-  files = {p.name for p in (ROOT / 'lmx/reporting/html_report').iterdir() if p.is_file() and p.suffix != '.py'}
-  assert files == {*listed}
+  listed = {key: value.split(', ') for key, value in metadata['options.package_data'].items()}
+  for package in ('lmx.reporting.html_report', 'launch.tables'):
+    patterns = [*listed['*'], *listed.get(package, ())]
+    files = [p for p in (ROOT / package.replace('.', '/')).iterdir() if p.is_file() and p.suffix != '.py']
+    assert len(files) > 2 and all(any(p.match(one) for one in patterns) for p in files), package

@@ -22,12 +22,10 @@ from lmx.reporting import loss_curve, templates
 from lmx.reporting.html_report import formats
 
 _STYLE = (pathlib.Path(__file__).parent / 'style.css').read_text(encoding='utf-8')
-_THEME = dict(
-  reversed(re.findall(r'--(c[0-9]|card|faint|line): (#[0-9a-f]{6})', _STYLE))
-)  # the light one, which is first
+_LIGHT = _STYLE.partition('}')[0]
+_THEME = dict(re.findall(r'--(c[0-9]|card|faint|line): (#[0-9a-f]{6})', _LIGHT))
 _VARIABLES = {colour: f'var(--{name})' for name, colour in _THEME.items()}
 _MOST = 1000  # points of a curve
-_LARGEST = 1e300  # value on an axis
 _SMOOTHED = 40  # points from which a training curve is smoothed
 OF_A_CLASS = re.compile(r'_class_[0-9]{1,9}$')
 _COLOURS = 6  # of style.css
@@ -121,16 +119,13 @@ def _loss(
 ) -> Chart:
   levels = {
     formats.fill(label, baseline): float(baseline['loss'])
-    for name, label in BASELINES.items()
+    for name, label in loss_curve.BASELINES.items()
     if isinstance((baseline := results.get('validation_baselines', {}).get(name, {})).get('loss'), int | float)
     and math.isfinite(baseline['loss'])
   }
   unit = 'nats per token' if headline.startswith('perplexity') else 'nats'
   splits = sorted(splits, key=lambda split: split != 'train')
   return Chart('Loss', unit, _curves(records, splits, 'loss'), levels, smoothed=True)
-
-
-BASELINES = {'kneser_ney': 'Kneser-Ney {order}-gram', 'unigram': 'unigram'}
 
 
 def _chart(records: Sequence[Mapping[str, Any]], splits: Sequence[str], name: str) -> Chart:
@@ -141,7 +136,9 @@ def _curves(records: Sequence[Mapping[str, Any]], splits: Sequence[str], name: s
   """Return the curve of a metric on each split that has it; colour 0 is the training's."""
   caption, colour = {'train': 'training', 'valid': 'validation'}, int('train' not in splits)
   found = [(split, _points(records, split, name), i) for i, split in enumerate(splits, colour)]
-  return [Curve(caption.get(split, split), points, i, split != 'train') for split, points, i in found if points]
+  return [
+    Curve(caption.get(split, split), points, i % _COLOURS, split != 'train') for split, points, i in found if points
+  ]
 
 
 def title(name: str) -> str:
@@ -150,16 +147,10 @@ def title(name: str) -> str:
   return _TITLES.get(name, words if words[:4] in ('BLEU', 'chrF') else words[:1].upper() + words[1:])
 
 
-class Size(NamedTuple):
-  """Width, height, font size and left margin of a picture, in units of the SVG."""
-
-  width: int
-  height: int
-  font: float
-  left: int
-
-
-_WIDE, _NARROW = Size(1070, 325, 11.5, 54), Size(430, 200, 10, 48)
+# Width, height, font size and left margin of a picture, in units of the SVG.
+_Size = tuple[int, int, float, int]
+_WIDE: _Size = (1070, 325, 11.5, 54)
+_NARROW: _Size = (430, 200, 10, 48)
 
 
 class Drawing(NamedTuple):
@@ -190,22 +181,24 @@ def draw(chart: Chart, index: int, wide: bool = False) -> Drawing:
     for curve in chart.curves
   ]
   return Drawing(
-    [_picture(chart, x, y, size, f'{index} {size.width}') for size in ((_WIDE, _NARROW) if wide else (_NARROW,))],
+    [_picture(chart, x, y, size, f'{index} {size}') for size in ((_WIDE, _NARROW) if wide else (_NARROW,))],
     f'{chart.title}: {last}',
     _not_finite(chart),
     {'title': templates.visible(chart.title), 'x': x, 'y': y, 'series': series},
   )
 
 
-def _picture(chart: Chart, x: tuple[float, float], y: tuple[float, float], size: Size, salt: str) -> tuple[Markup, str]:
+def _picture(
+  chart: Chart, x: tuple[float, float], y: tuple[float, float], size: _Size, salt: str
+) -> tuple[Markup, str]:
   """Return a chart in a size; `salt` makes the ids in the SVG different from others of the page."""
-  left, right = size.left / size.width, 1 - 6 / size.width
-  bottom, top = 26 / size.height, 1 - 6 / size.height
-  figure = Figure(figsize=(size.width / 72, size.height / 72), dpi=72)
+  width, height, font, margin = size
+  left, right, bottom, top = margin / width, 1 - 6 / width, 26 / height, 1 - 6 / height
+  figure = Figure(figsize=(width / 72, height / 72), dpi=72)
   figure.patch.set_visible(False)
   axes = figure.add_axes((left, bottom, right - left, top - bottom), xlim=x, ylim=y, axisbelow=True)
   axes.set_frame_on(False)
-  axes.tick_params(length=0, pad=8, labelcolor=_THEME['faint'], labelsize=size.font)
+  axes.tick_params(length=0, pad=8, labelcolor=_THEME['faint'], labelsize=font)
   axes.grid(axis='y', color=_THEME['line'], linewidth=1)
   marks = ticks(*y)
   axes.set_yticks(marks, [tick_text(mark, marks) for mark in marks])
@@ -213,13 +206,13 @@ def _picture(chart: Chart, x: tuple[float, float], y: tuple[float, float], size:
   axes.set_xticks(steps, [f'{int(step):,}' for step in steps])
   if steps[-1] >= 1000 and steps[-1] > 0.97 * x[1]:
     axes.get_xticklabels()[-1].set_horizontalalignment('right')
-  _draw_levels(axes, chart, y, size)
+  _draw_levels(axes, chart, y, font)
   _draw_curves(axes, chart, y)
   position = f'left:{left:.2%};right:{1 - right:.2%};top:{1 - top:.2%};bottom:{bottom:.2%}'
   return _svg(figure, salt), position
 
 
-def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], size: Size) -> None:
+def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], font: float) -> None:
   """Draw the levels as dashed lines, each with its name above it, or below it where another is close above."""
   above = math.inf
   for name, value in sorted(chart.levels.items(), key=lambda item: -item[1]):
@@ -233,7 +226,7 @@ def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], size: Size) ->
       textcoords='offset points',
       bbox={'facecolor': _THEME['card'], 'alpha': 0.75, 'linewidth': 0, 'pad': 1},
       color=_THEME['faint'],
-      fontsize=size.font,
+      fontsize=font,
       ha='right',
       va='top' if close else 'bottom',
       parse_math=False,
@@ -243,22 +236,20 @@ def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], size: Size) ->
 
 def _draw_curves(axes: Any, chart: Chart, y: tuple[float, float]) -> None:
   """Draw the curves, with a gap where a value is not finite; values far outside the plot are drawn somewhat outside."""
-  bounds = 2 * y[0] - y[1], 2 * y[1] - y[0]
+  low, high = 2 * y[0] - y[1], 2 * y[1] - y[0]
+  clip = lambda points: zip(
+    *((s, min(max(v, low), high) if math.isfinite(v) else math.nan) for s, v in points), strict=True
+  )
   for curve in chart.curves:
     style: dict[str, Any] = {'color': _THEME[f'c{curve.colour}'], 'solid_capstyle': 'round'}
     points = thin(curve.points)
     if chart.smoothed and not curve.marked and len(points) >= _SMOOTHED:
-      axes.plot(*_clip(points, bounds), **style, linewidth=1, alpha=0.28)
+      axes.plot(*clip(points), **style, linewidth=1, alpha=0.28)
       values = loss_curve.smooth(np.asarray([v for _, v in curve.points], np.float64))
       points = thin([(step, float(v)) for (step, _), v in zip(curve.points, values, strict=True)])
     dotted = (curve.marked and len(points) <= 60) or len(points) == 1
     style |= {'marker': 'o', 'markersize': 6.5, 'markeredgewidth': 0} if dotted else {}
-    axes.plot(*_clip(points, bounds), **style, linewidth=2)
-
-
-def _clip(points: Points, bounds: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
-  steps, values = np.asarray(points, np.float64).T
-  return steps, np.where(np.isfinite(values), np.clip(values, *bounds), np.nan)
+    axes.plot(*clip(points), **style, linewidth=2)
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
@@ -290,21 +281,9 @@ def _x_range(chart: Chart) -> tuple[float, float]:
 
 
 def _y_range(chart: Chart) -> tuple[float, float]:
-  """Return the range of the values; the highest 3 % may be above it, which is a loss before its first steep fall."""
-  groups = [[v for _, v in curve.points if math.isfinite(v)] for curve in chart.curves]
-  groups += [[level] for level in chart.levels.values()]
-  values = [np.clip(group, -_LARGEST, _LARGEST) for group in groups if group] or [np.zeros(1)]
-  low, highest = float(min(v.min() for v in values)), float(max(v.max() for v in values))
-  high = float(max(np.quantile(v, 0.97) for v in values))
-  low = min(low, 0) if chart.from_zero else low
-  if highest - low < 1.6 * (high - low):
-    high = highest
-  if not high > low and 0 <= low <= 1:
-    low, high = 0.0, 1.0
-  if not high > low:
-    low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
-  margin = 0.06 * (high - low)
-  return low if chart.from_zero and low == 0 else low - margin, high + margin
+  curves = [[v for _, v in curve.points if math.isfinite(v)] for curve in chart.curves]
+  low, high = loss_curve.limits(curves, [*chart.levels.values(), *[0.0] * chart.from_zero], 0.06)
+  return (0.0 if chart.from_zero and min(map(min, filter(None, curves)), default=0) >= 0 else low), high
 
 
 def ticks(low: float, high: float) -> list[float]:

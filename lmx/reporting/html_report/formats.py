@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 _SPELLED = {'bleu': 'BLEU', 'chrf': 'chrF', 'f1': 'F1', 'mlm': 'MLM', 'nsp': 'NSP', 'lr': 'learning rate'}
+_SHARES = ('precision', 'recall', 'f1 of a class', 'macro_f1')  # read in percent, as accuracies
 _NONFINITE = {'nan': 'NaN', 'inf': '∞', '-inf': '−∞', 'Infinity': '∞', '-Infinity': '−∞'}
 
 
@@ -29,16 +30,11 @@ def plain(value: Any, name: str = '') -> str:
     return _NONFINITE.get(str(value), str(value))
   if isinstance(value, int):
     return f'{value:,}'
-  if is_share(name) and 0 <= value <= 1:
+  if (name.endswith('accuracy') or name in _SHARES) and 0 <= value <= 1:
     return f'{value:.1%}'
   if value == 0 or 0.01 <= abs(value) < 10:
     return f'{value:.3f}'
   return f'{value:,.2f}' if 10 <= abs(value) < 1e9 else f'{value:.3g}'
-
-
-def is_share(name: str) -> bool:
-  """Return True if values of a metric are fractions, which are read in percent."""
-  return name.endswith('accuracy') or name in ('precision', 'recall', 'f1 of a class', 'macro_f1')
 
 
 def words(name: str) -> str:

@@ -2,22 +2,14 @@
 (() => {
   const charts = JSON.parse(document.getElementById('data').textContent);
 
-  function make(parent, name, text = '') {
-    const element = document.createElement(name === 'i' ? 'i' : 'div');
-    if (name !== 'i') element.className = name;
-    element.textContent = text;
+  function make(parent, name, text = '', tag = 'div') {
+    const element = Object.assign(document.createElement(tag), {className: name, textContent: text});
     parent.append(element);
     return element;
   }
 
-  function nearest(steps, step) {
-    let low = 0, high = steps.length - 1;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (steps[middle] < step) low = middle; else high = middle;
-    }
-    return step - steps[low] < steps[high] - step ? low : high;
-  }
+  const nearest = (steps, step) =>
+    steps.reduce((best, one, i) => Math.abs(one - step) < Math.abs(steps[best] - step) ? i : best, 0);
 
   function connect(figure, plot, chart) {
     const cursor = make(plot, 'cursor'), tip = make(plot, 'tip');
@@ -47,7 +39,7 @@
         if (value === undefined) return;
         if (seen) { dots[i].style.left = `${x}%`; dots[i].style.top = `${top(value)}%`; }
         const row = make(tip, 'row');
-        make(row, 'i', one.name).style.setProperty('--c', `var(--c${one.colour})`);
+        make(row, 'name', one.name, 'i').style.setProperty('--c', `var(--c${one.colour})`);
         row.append(value === null ? 'not finite' : String(Number(value.toPrecision(6))));
       });
       tip.style.left = x < 50 ? `calc(${x}% + 10px)` : 'auto';

@@ -12,6 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from lmx.metrics import by_class
+from lmx.reporting import loss_curve
 from lmx.reporting.html_report import charts, formats
 from lmx.reporting.html_report.formats import number, words
 
@@ -116,7 +117,7 @@ def _metrics(report: Report) -> Table:
     if isinstance(values.get(name), dict):
       columns[formats.fill(label, values[name])] = values[name]
   for name, baseline in values.get('baselines', {}).items():
-    columns[formats.fill(charts.BASELINES.get(name, words(name)), baseline)] = baseline
+    columns[formats.fill(loss_curve.BASELINES.get(name, words(name)), baseline)] = baseline
   rows = []
   for name in names:
     cells = [column.get(name) for column in columns.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.tables import CORES, GPU, POD, Row, Run, Table, Unmeasured
-from launch.tables import measured, needs, pages, printed
+from launch.tables import collection, measured, needs, pages, printed, report
 from launch.tables import plan as plans
 from lmx.errors import InputError
 
@@ -103,13 +103,15 @@ def test_every_printed_figure_is_shown_once():
       assert all(len(row.remarks) in (0, len(row.ids)) for row in block.rows)
 
 
-def test_what_lmx_measured_stands_below_its_row(monkeypatch):
+def test_what_lmx_measured_stands_below_its_row(monkeypatch, tmp_path):
   line = dict.fromkeys(measured.Measurement._fields, '') | {'id': 'bert/squad1.1/base/dev_em', 'seeds': '2'}
   one = measured.Measurement(**line | {'value': '80.5', 'spread': '0.2', 'differs': 'a smaller model'})
   other = one._replace(value='80.9', spread='', seeds='1', differs='')
   monkeypatch.setattr(measured, 'measurements', lambda: (one,))
   shown, notes = pages.show(TABLE)
-  lines = printed.markdown(printed.blocks(printed.figures(TABLE)), shown)
+  plan = plans.Plan((tmp_path,))
+  texts = report.documents('bert', TABLE, collection.collect(TABLE, list(TABLE.rows), plan), plan)
+  lines = texts['md'].splitlines()
   base = next(i for i, text in enumerate(lines) if text.startswith('| BERT_BASE'))
   assert lines[base].startswith('| BERT_BASE (Single) | 80.8 | 88.5 |  |')
   assert lines[base + 1] == '| → lmx | 80.5 ± 0.2 (2 seeds) [a] | not run [b] |  |  |'
@@ -119,8 +121,8 @@ def test_what_lmx_measured_stands_below_its_row(monkeypatch):
   monkeypatch.setattr(measured, 'measurements', lambda: (one, other))
   assert pages.show(TABLE)[0].ours['bert/squad1.1/base/dev_em'] == '80.9', 'one of the printed protocol comes first'
   assert pages.show(TABLE, {'bert/squad1.1/base/dev_em': '81.0'})[0].ours['bert/squad1.1/base/dev_em'] == '81.0'
-  page = '\n'.join(printed.html_lines(printed.blocks(printed.figures(TABLE)), shown))
-  assert '<tr class="absent"><td>Human (context)</td>' in page and page.count('<table>') == 1
+  page = texts['html']
+  assert '<tr class="absent"><td>Human (context)</td>' in page and page.count('<caption>') == 1
 
 
 def test_rows_are_connected_through_other_rows():
