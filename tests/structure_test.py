@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import configparser
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -15,7 +14,6 @@ import sysconfig
 
 import pytest
 
-from lmx.cli import list as list_command
 from lmx.models import registry
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -205,12 +203,6 @@ def test_constraints_hold_exact_versions_and_no_addresses(file):
   for line in lines:
     if line and not line.startswith('#'):
       assert re.fullmatch(r'[A-Za-z0-9_.-]+==[\w.!+]+( *;.*)?', line), line
-
-
-def test_the_file_of_parameters_is_that_of_these_models():
-  known = json.loads(list_command.PARAMETERS.read_text())
-  digests = {path.stem: list_command.digest(ast.parse(path.read_text())) for path in list_command.model_files()}
-  assert {name: record['digest'] for name, record in known.items()} == digests, 'run python -m lmx.cli.list'
 
 
 def test_optional_names_of_parts_exist():

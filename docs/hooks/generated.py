@@ -1,18 +1,19 @@
-"""Pages of the site that are generated: options of the commands, fields of the configuration, the API, and copies.
+"""Generated pages of the site: commands, configuration, models, recipes, data sets, API, results, and copies.
 
 A page has the line `<!-- generated: NAME -->` where the text of `PARTS[NAME]` goes. Pages without a file in docs/ are
-CONTRIBUTING.md, CHANGELOG.md and those of the API.
+CONTRIBUTING.md, CHANGELOG.md, the API's and those of docs/results, which launch.tables renders.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib
 import inspect
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -34,15 +35,31 @@ API = {
 }
 
 
+def on_config(config: Any) -> Any:
+  """List the pages of results in the navigation; an event of MkDocs."""
+  next(part for part in config.nav if 'Results' in part)['Results'] = list(results())
+  return config
+
+
 def on_files(files: Any, config: Any) -> Any:
   """Add the generated pages; an event of MkDocs."""
   from mkdocs.structure.files import File
 
-  for page, path in COPIES.items():
-    files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding='utf-8')))
-  for page, (title, folder, text) in API.items():
-    files.append(File.generated(config, page, content=api_page(title, folder, text)))
+  made = {page: (ROOT / path).read_text(encoding='utf-8') for page, path in COPIES.items()}
+  made |= {page: api_page(*of) for page, of in API.items()} | results()
+  for page, text in made.items():
+    if rendered := files.get_file_from_path(page):  # by launch.tables --pages
+      files.remove(rendered)
+    files.append(File.generated(config, page, content=text))
   return files
+
+
+@functools.cache
+def results() -> dict[str, str]:
+  """Return the pages of results: path in the site -> text."""
+  from launch.tables import pages
+
+  return {f'results/{name}': text for name, text in pages.pages().items()}
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
@@ -201,6 +218,36 @@ def api_page(title: str, folder: str, text: str) -> str:
   return '\n\n'.join(parts) + '\n'
 
 
+def models() -> str:
+  """Return a table of the models: paper and variants."""
+  from lmx.cli import list as list_command
+  from lmx.models import registry
+
+  rows = ['| Model | Paper | Variants |', '|---|---|---|']
+  for path in list_command.model_files():
+    about = list_command.summary(ast.get_docstring(ast.parse(path.read_text(encoding='utf-8'))))
+    rows.append(f'| `{path.stem}` | {_cell(about)} | {_names(registry.get(path.stem).VARIANTS)} |')
+  return '\n'.join(rows)
+
+
+def recipes() -> str:
+  """Return a table of the experiments: what they train, their variants, and the first command of the docstring."""
+  from lmx.cli import list as list_command
+
+  rows = ['| Experiment | Variants | Command |', '|---|---|---|']
+  for path, about in list_command.experiments():
+    module = importlib.import_module(path.removesuffix('.py').replace('/', '.'))
+    text = re.sub(r'[ \\]*\n {3,}(?=--)', ' ', inspect.getdoc(module) or '')
+    commands = re.findall(rf'(?m)^ *(lmx .*?--config={path}.*?)(?:  .*)?$', text)
+    command = next(iter(commands), f'lmx train --config={path} --workdir=DIR')
+    rows.append(f'| {_cell(about)} | {_names(module.VARIANTS)} | `{command}` |')
+  return '\n'.join(rows)
+
+
+def _names(variants: Iterable[str]) -> str:
+  return ' '.join(f'`{name}`' for name in variants if name != 'tiny')
+
+
 def data_sets() -> str:
   """Return a table of the data sets."""
   from lmx.data.datasets import DATA_SETS
@@ -215,4 +262,6 @@ PARTS: dict[str, Callable[[], str]] = {
   'launchers': launchers,
   'configuration': configuration,
   'data_sets': data_sets,
+  'models': models,
+  'recipes': recipes,
 }

@@ -9,7 +9,8 @@
 
 Runs are in runs/tables/NAME/seedK, those of earlier versions in runs/NAME/seedK; with --runs=DIR in DIR/NAME/seedK. The
 table is runs/tables/TABLE.md, .html and .png, or DIR/tables/TABLE.md: first as the paper prints it, then row by row.
-`--record` adds the metrics to experiments/tables/measured.csv; `--pages` writes docs/results/ from it.
+`--record` adds the metrics to experiments/tables/measured.csv. `--pages` writes docs/results/ from it, as does the
+site's build.
 
 `--data=squad=DIR` says where a data set is, `--data=DIR` that DIR has a folder for each; `--list TABLE` shows what a
 table needs. With `--where=slurm` (or the name of another launcher) each command is passed to `python -m launch.slurm

@@ -83,11 +83,17 @@ def write(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def pages() -> dict[str, str]:
   """Return the text of each page by its file name."""
-  systems = by_system()
+  found = systems()
+  made = {f'{name}.md': _page(name, tables) for name, tables in found.items()}
+  return {'README.md': _index(found), 'decks.md': decks(), **made}
+
+
+def systems() -> dict[str, list[str]]:
+  """Return the names of the tables of each system with a page, in alphabetical order."""
+  found = by_system()
   for one in measured.measurements():
-    systems.setdefault(one.system, [])
-  made = {f'{name}.md': _page(name, tables) for name, tables in sorted(systems.items())}
-  return {'README.md': _index(systems), 'decks.md': decks(), **made}
+    found.setdefault(one.system, [])
+  return dict(sorted(found.items()))
 
 
 def _title(name: str, tables: list[str]) -> str:
@@ -99,7 +105,7 @@ def _title(name: str, tables: list[str]) -> str:
 def _index(systems: Mapping[str, list[str]]) -> str:
   done = {one.id for one in measured.measurements()}
   rows = []
-  for name, tables in sorted(systems.items()):
+  for name, tables in systems.items():
     counts = [count(printed.figures(t), runnable(t, 'pod'), done) for t in map(plans.table, tables)]
     total = Count(*map(sum, zip(Count(0, 0, 0), *counts, strict=True)))
     rows.append((name, _title(name, tables), total, sum(line.system == name for line in measured.measurements())))

@@ -78,14 +78,6 @@ def test_what_an_older_record_says_more_is_kept(tmp_path, file):
   assert (line['value'], line['commit'], line['protocol']) == ('114.9', '', '')
 
 
-def test_pages_of_results_are_those_of_the_tables():
-  measured.measurements.cache_clear()
-  made = pages.pages()
-  assert {path.name for path in pages.FOLDER.iterdir()} == set(made)
-  for name, text in made.items():
-    assert (pages.FOLDER / name).read_text() == text, f'{name}: write it with python -m launch.tables --pages'
-
-
 def test_pages_show_what_was_recorded(tmp_path, file):
   put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.8, split='test')
   assert main(['rnn_lm_ptb', f'--runs={tmp_path}', '--rows=small/*', '--collect', '--seeds=1', '--record']) == 0
