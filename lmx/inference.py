@@ -220,16 +220,15 @@ def obstacle(module: Model, model: str, objective: str, method: str) -> str:
     objective: name of the objective.
     method: one of METHODS.
   """
-  reads = getattr(module, 'READS', '')
   if method == 'predict':
     return '' if objective in tasks.TASKS else f'objective: got "{objective}"; expected one of {", ".join(tasks.TASKS)}'
   if method == 'translate':
-    return '' if reads == 'source' else f'model "{model}" reads no source text; expected an encoder-decoder'
-  if reads not in ('', 'characters'):
-    return f'model "{model}" reads {reads}; expected a model that reads one text'
+    return '' if module.READS == 'source' else f'model "{model}" reads no source text; expected an encoder-decoder'
+  if module.READS not in ('tokens', 'characters'):
+    return f'model "{model}" reads {module.READS}; expected a model that reads one text'
   if method == 'embed':
     return ''
-  if not getattr(module, 'WORDS', True):
+  if not module.WORDS:
     return f'model "{model}" predicts no words'
   return '' if module.CAUSAL else f'model "{model}" reads in both directions; expected one such as gpt2 or rnn_lm'
 

@@ -28,6 +28,14 @@ def layer_name(i: int) -> str:
   return f'layer_{i:02d}'
 
 
+def depth(path: tuple[str, ...], n_layers: int) -> int:
+  """Return the layer number of a parameter: 0 in 'embed' and 'bias', i + 1 in layer i, N + 1 anywhere else."""
+  if path[0] in ('embed', 'bias'):
+    return 0
+  match = _LAYER.fullmatch(path[0])
+  return int(match[1]) + 1 if match else n_layers + 1
+
+
 def stack_range(name: str) -> range:
   """Return the layers that the tree of this name stores; none if it is not a stack."""
   match = _STACK.fullmatch(name)

@@ -84,11 +84,10 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   evaluate.check(run, session.validation)
   # Prepared before the first update: a split that is missing or too small fails now, not after the training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
-  with_labels = hasattr(session.objective, 'labelled')
   about_data = [
     *run.data.file_notes(),
     *pipeline.held_out_notes(run.data, corpus),
-    *(labels.untaught(corpus) if with_labels else ()),
+    *(labels.untaught(corpus) if session.objective.labelled(run.objective) else ()),
   ]
   notes = [*about_data, *session.notes, *report.check(run, corpus, final)]
   begun: list[str] = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
@@ -147,7 +146,8 @@ def load_corpus(run: schema.Run, workdir: Any = None) -> Any:
     corpus = pipeline.load(data)
   distributed.barrier('corpus')
   corpus = corpus if jax.process_index() == 0 else pipeline.load(data)
-  if workdir is not None and not run_files.exists(workdir) and hasattr(objectives.get(run.objective_name), 'labelled'):
+  has_labels = objectives.get(run.objective_name).labelled(run.objective)
+  if workdir is not None and not run_files.exists(workdir) and has_labels:
     labels.check_training(corpus, run.data.training_files())
   return corpus.with_record({'vectors': recorded['vectors']}) if 'vectors' in recorded else corpus
 

@@ -7,10 +7,14 @@ used in more than one line have their axes in their name (`x_BTD`), and einsums 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import jax
+
+from lmx import layout
+from lmx.errors import InputError
 
 # Operands of a float32 product stay float32 on every device, unless JAX_DEFAULT_MATMUL_PRECISION or a run's
 # `matmul_precision` (lmx/engine/precision.py) is set.
@@ -111,67 +115,211 @@ class Output(NamedTuple):
   features: Features | None = None
 
 
-class Model(Protocol):
-  """Interface of a module of lmx/models; docs/contract.md documents each name.
+class Apply(Protocol):
+  """Forward pass of a model; `key=None` is evaluation. A model of images also takes `axis`."""
 
-  `cfg` is the module's own `Config`.
-  """
-
-  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `penalties`; check `hasattr` first
-  @property
-  def __name__(self) -> str: ...
-
-  @property
-  def Config(self) -> type[Any]: ...  # noqa: N802
-  @property
-  def VARIANTS(self) -> Mapping[str, Any]: ...  # noqa: N802
-  @property
-  def CAUSAL(self) -> bool: ...  # noqa: N802
-  @property
-  def OBJECTIVE(self) -> str: ...  # noqa: N802
-  @property
-  def HEADS(self) -> tuple[str, ...]: ...  # noqa: N802
-
-  def init(self, cfg: Any, key: Array) -> Params: ...
-  def init_state(self, cfg: Any, batch_size: int, length: int = 0) -> State: ...
-  def apply(
+  def __call__(
     self, cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
   ) -> tuple[Features, State]: ...
-  def logits(self, cfg: Any, params: Params, features: Features) -> Array: ...
-  def nll(self, cfg: Any, params: Params, features: Features, targets: Array, /) -> Array: ...
-  def depth(self, cfg: Any, path: tuple[str, ...]) -> int: ...
+
+
+class Model:
+  """Interface of a file of lmx/models. `lmx.models.registry.get` adds the defaults below to the names of the file.
+
+  The names without a value are required. `cfg` is the file's own `Config`.
+
+  Attributes:
+    Config: frozen dataclass with V, N and dtype; every field is read.
+    VARIANTS: fields of each size in the paper's table, and of 'tiny' for tests.
+    CAUSAL: position t sees only positions up to t.
+    OBJECTIVE: objective it is trained with unless the config names another.
+    init: (cfg, key) -> parameters.
+    apply: see `Apply`.
+    OBJECTIVE_FIELDS: fields of this objective that the paper fixes; a config overrides them.
+    READS: kind of input: 'tokens', 'characters', 'source', 'windows', 'vectors' or 'images'.
+    WORDS: it predicts words, by `logits` and `nll`.
+    HEADS: top-level parameters that `lmx describe` counts on their own line.
+    VOCABULARY: leaves with a row for each token. `train.init_from` matches the rows by word where two tokenizers
+      differ. `parallel.pad_vocabulary` adds rows, which the output layer must mask.
+    POSITIONS: leaves with a row for each position, truncated or repeated where a run has fewer or more.
+    TIED: tables that only `embedding.lookup` and `layers/softmax.py` read; the step replaces them by `Copies`.
+    ROW_TABLES: tables stored row-major and sharded by rows.
+    STATISTICS: last names of running statistics, which have no gradient and are not counted as parameters.
+    WORD_TABLE: table with a row for each word, which `data.vectors` may initialise; '' for none.
+    ATTENTION: choices of the field `attention` of the Config where it is not dot-product attention.
+    rows: (cfg, batch) -> {table: ids that the batch reads} of tables that only plain SGD updates row by row, see
+      lmx/engine/sparse_step.py.
+    pool: (params, first_BD) -> summary of a row from its first token. A model with it reads packed documents.
+    attention: (cfg, params, batch) -> attention weights, for pictures.
+    readouts: (cfg, params, features) -> inputs of the classifiers after every layer; `readout_nll`, their losses.
+  """
+
+  __name__: str
+  Config: type[Any]
+  VARIANTS: Mapping[str, Any]
+  CAUSAL: bool
+  OBJECTIVE: str
+  init: Callable[[Any, Array], Params]
+  apply: Apply
+
+  OBJECTIVE_FIELDS: Mapping[str, Any] = MappingProxyType({})
+  READS: str = 'tokens'
+  WORDS: bool = True
+  HEADS: tuple[str, ...] = ()
+  VOCABULARY: tuple[str, ...] = ()
+  POSITIONS: tuple[str, ...] = ()
+  TIED: tuple[str, ...] = ()
+  ROW_TABLES: tuple[str, ...] = ()
+  STATISTICS: tuple[str, ...] = ()
+  WORD_TABLE: str = ''
+  ATTENTION: tuple[str, ...] = ()
+  rows: Callable[[Any, Batch], Mapping[str, Any]] | None = None
+  pool: Callable[[Params, Array], Array] | None = None
+  attention: Callable[[Any, Params, Batch], Any] | None = None
+
+  readouts: Callable[[Any, Params, Features], Sequence[Any]] | None = None
+
+  # Functions that objectives of one kind need; the models of that kind have them.
+  readout_nll: Callable[[Any, Any, Array, str], Array]
+  grid: Callable[[Any, int, int], tuple[int, int]]  # rows and columns of the feature map of an image
+  auxiliary_grid: Callable[[Any, int, int], tuple[int, int]]  # and of `Features.auxiliary_BTD`
+  trace: Callable[[Any, Params, Batch], dict[str, Array]]  # every step of an episode, for pictures
+  sampled_nll: Callable[..., Array]  # loss of a sampled softmax
+  draw: Callable[[Array, int, int], Array]  # (key, V, samples) -> its classes
+
+  @property
+  def name(self) -> str:
+    """Name of the model, which is that of its file."""
+    return self.__name__.rpartition('.')[2]
+
+  def settle(self, cfg: Any, /) -> Any:
+    """Return the Config with a backend of this machine in place of 'auto', by which a run is resumed."""
+    return cfg
+
+  def init_state(self, cfg: Any, batch_size: int, length: int = 0) -> State:
+    """Return the state before the first token, with a cache of `length` positions; () without a state."""
+    return ()
+
+  def logits(self, cfg: Any, params: Params, features: Features) -> Array:
+    """Return the logits of every position, (B, T, V) float32; raise InputError if the model predicts no words."""
+    raise InputError(f'model {self.name} predicts no words; train it with objective "{self.OBJECTIVE}"')
+
+  def nll(self, cfg: Any, params: Params, features: Features, targets: Array, /) -> Array:
+    """Return the negative log-likelihood of each target in nats, (B, T) float32; raise InputError as `logits`."""
+    return self.logits(cfg, params, features)
+
+  def depth(self, cfg: Any, path: tuple[str, ...]) -> int:
+    """Return a parameter's layer number: 0 in 'embed' and 'bias', i + 1 in layer i, N + 1 anywhere else."""
+    return layout.depth(path, cfg.N)
+
+  def read_shapes(self, cfg: Any, shapes: dict[str, Any], /) -> dict[str, Any]:
+    """Return the shapes of a batch with the arrays that the model reads besides those of its objective."""
+    return shapes
+
+  def penalties(self, cfg: Any, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
+    """Return the sums of further terms of the training loss, which the step adds for every objective."""
+    return {}
+
+  def penalty_weights(self, cfg: Any, batch: Batch) -> dict[str, Array]:
+    """Return the weight of each term of `penalties`."""
+    return {}
+
+  def without_memory(self, cfg: Any) -> Any:
+    """Return the Config with which the model sees nothing before a segment, of the same parameters."""
+    return cfg
+
+  def fused_updates(self, cfg: Any, batch: Batch) -> Callable[..., Any] | None:
+    """Return the function that makes all updates of a batch of `rows` at once, None if there is none here."""
+    return None
+
+  def begin(self, cfg: Any, params: Params, batch: Batch, length: int) -> State:
+    """Return the state of a decoder after the source, with a cache of `length` positions."""
+    raise InputError(f'model "{self.name}" reads no source')
+
+  def alignment(self, cfg: Any, params: Params, batch: Batch) -> Array:
+    """Return the attention of each output to the source, (B, T, S)."""
+    raise InputError(f'model "{self.name}" has no attention, and so no alignments')
 
 
 class Loss(Protocol):
-  """Loss of an objective; it may have keyword arguments of its own, see the docstring of lmx/objectives."""
+  """Loss of an objective; with ACROSS_ROWS it also takes `axis`, with PROGRESS also `progress`."""
 
   def __call__(
     self, cfg: Any, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
   ) -> Output: ...
 
 
-class Objective(Protocol):
-  """Interface of a module of lmx/objectives; the package's docstring documents each name.
+class Objective:
+  """Interface of a file of lmx/objectives. `lmx.objectives.get` adds the defaults below to the names of the file.
 
-  `cfg` is the module's own `Config`.
+  The names without a value are required. `cfg` is the file's own `Config`.
+
+  Attributes:
+    Config: frozen dataclass.
+    SAMPLES: samples that a run prints at its end: 'text' (generated), 'gaps' (filled in), 'neighbours',
+      'translations', figures ('memory', 'segmentations'), or 'none'.
+    loss: (cfg, model, model_cfg, params, batch, state, key=None) -> sums of the terms, metrics and the new state.
+    terms: (cfg) -> names of the loss's terms; each is also a metric.
+    weights: (cfg, batch) -> {term: weight} from the data alone, so that a step can sum them over microbatches, devices
+      and hosts before the backward pass.
+    predict: (cfg, model, model_cfg, params, batch, state) -> (predictions, state).
+    report: (cfg, totals, counts) -> metrics of an evaluation, 'loss' included, from the totals of a split: (sum,
+      weight) pairs, and the rows of metrics that `loss` returns as arrays.
+    headline: (cfg) -> name of the headline metric.
+    protocol: (cfg, data, batches) -> phrases that describe the evaluation beyond the batches.
+    shapes: (cfg, batch_size, length) -> shapes of a batch of the data pipeline.
+    UNIT: unit of the weight of the first term.
+    PROGRESS: the loss depends on the number of updates; `progress` is (previous updates, updates of the run), None
+      outside training.
+    ACROSS_ROWS: the rows of a batch depend on one another; `axis` is the devices among which `pmap` divides them.
+    score: (cfg, model, model_cfg, params, batch, state) -> (nll_BT, features, state) of an objective that predicts
+      each token of a text from those before it.
+    probabilities: (cfg, model, model_cfg, params, batch) -> probabilities of the classes of every pixel.
+    read_rows: (cfg, model, model_cfg, batch, key) -> {table: ids of the rows that the loss reads}, see
+      lmx/engine/table_rows.py; `key` is that of `loss`.
+    summarize: (cfg, outputs) -> metrics that need the predictions of all rows at once, from the arrays of `predict`
+      and their labels 'truth'.
+    by_class: (cfg, totals, names) -> {class: (right, predicted, true)}; `names` are the labels of rows.
   """
 
-  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `resolve`; check `hasattr` first
+  __name__: str
+  Config: type[Any]
+  SAMPLES: str
+  loss: Loss
+  terms: Callable[[Any], tuple[str, ...]]
+  weights: Callable[[Any, Batch], dict[str, Array]]
+  predict: Callable[[Any, Model, Any, Params, Batch, State], tuple[Any, State]]
+  report: Callable[[Any, Any, Any], dict[str, float]]
+  headline: Callable[[Any], str]
+  protocol: Callable[[Any, Any, Any], list[str]]
+  shapes: Callable[[Any, int, int], dict[str, jax.ShapeDtypeStruct]]
+
+  UNIT: str = 'tokens'
+  PROGRESS: bool = False
+  ACROSS_ROWS: bool = False
+  score: Callable[[Any, Model, Any, Params, Batch, State], tuple[Array, Features, State]] | None = None
+  read_rows: Callable[[Any, Model, Any, Batch, Array], Mapping[str, Array]] | None = None
+  summarize: Callable[[Any, Any], dict[str, Any]] | None = None
+  by_class: Callable[[Any, Any, Any], dict[str, list[float]]] | None = None
+  probabilities: Callable[[Any, Model, Any, Params, Batch], Array]  # of segmentation
 
   @property
-  def Config(self) -> type[Any]: ...  # noqa: N802
-  @property
-  def SAMPLES(self) -> str: ...  # noqa: N802
+  def name(self) -> str:
+    """Name of the objective, which is that of its file."""
+    return self.__name__.rpartition('.')[2]
 
-  def init(self, cfg: Any, model: Model, model_cfg: Any, key: Array) -> Params: ...
-  def terms(self, cfg: Any) -> tuple[str, ...]: ...
-  def weights(self, cfg: Any, batch: Batch) -> dict[str, Array]: ...
-  @property
-  def loss(self) -> Loss: ...
-  def predict(
-    self, cfg: Any, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State
-  ) -> tuple[Any, State]: ...
-  def report(self, cfg: Any, totals: Any, counts: Any) -> dict[str, float]: ...
-  def headline(self, cfg: Any) -> str: ...
-  def protocol(self, cfg: Any, data: Any, batches: Any) -> list[str]: ...
-  def shapes(self, cfg: Any, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]: ...
+  def init(self, cfg: Any, model: Model, model_cfg: Any, key: Array) -> Params:
+    """Return the parameters of the objective's own head; {} without one."""
+    return {}
+
+  def resolve(self, cfg: Any, manifest: Any) -> Any:
+    """Return the Config with the fields that the data decides, such as the number of classes."""
+    return cfg
+
+  def labelled(self, cfg: Any) -> dict[str, tuple[int, ...]]:
+    """Return {leaf of the head: its axes over labels}, which are matched by name where another run orders them so."""
+    return {}
+
+  def model_batch(self, cfg: Any, batch: Batch) -> Batch:
+    """Return the batch with a row for each row of `Output.features`, for the model's penalties."""
+    return batch

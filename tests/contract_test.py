@@ -142,11 +142,11 @@ def apart(names) -> pytest.MarkDecorator:
 
 every_kind = apart(MODELS)
 # A model of windows has no outputs that a token further on could reach, nor padding on the right.
-every_sequence = apart([name for name in MODELS if getattr(registry.get(name), 'READS', '') != 'windows'])
+every_sequence = apart([name for name in MODELS if registry.get(name).READS != 'windows'])
 # Images are not padded on the right either.
-every_padded = apart([n for n in MODELS if getattr(registry.get(n), 'READS', '') not in ('windows', 'images')])
+every_padded = apart([n for n in MODELS if registry.get(n).READS not in ('windows', 'images')])
 causal_models = apart(CAUSAL)
-every_encoder_decoder = apart([n for n in MODELS if hasattr(registry.get(n), 'begin')])
+every_encoder_decoder = apart([n for n in MODELS if registry.get(n).READS == 'source'])
 
 
 def config(name: str, **changes):
@@ -159,7 +159,7 @@ def config(name: str, **changes):
 
 def reads_second(name: str) -> bool:
   """Does the model compare two texts?"""
-  shapes = getattr(registry.get(name), 'read_shapes', lambda cfg, rows: rows)
+  shapes = registry.get(name).read_shapes
   return 'tokens_BS' in shapes(config(name), ROW)
 
 
@@ -179,7 +179,7 @@ def by_inputs(shape: tuple[int, ...]) -> float:
 @functools.cache
 def params_of(name: str):
   model = registry.get(name)
-  if getattr(model, 'READS', '') == 'images':  # a convolution has more inputs than its longest axis
+  if model.READS == 'images':  # a convolution has more inputs than its longest axis
     return draw(model.init, config(name), std=by_inputs)
   return draw(model.init, config(name))
 
@@ -237,7 +237,7 @@ def part_of(batch, rows=slice(None), steps=slice(None)) -> dict[str, np.ndarray]
 
 def started(name: str, batch):
   """The state that decoding T tokens begins with: of an encoder-decoder, after it has read the source."""
-  if hasattr(registry.get(name), 'begin'):
+  if registry.get(name).READS == 'source':
     return begun(name)(params_of(name), {k: x for k, x in batch.items() if k.startswith('source')})
   return state_of(name, len(batch['tokens_BT']), T)
 
@@ -250,7 +250,7 @@ def begun(name: str):
 
 def given(name: str, batch):
   """The batch with what the model reads beside tokens: the letters or bits of each, or the windows around some."""
-  reads = getattr(registry.get(name), 'READS', '')
+  reads = registry.get(name).READS
   if not reads_second(name):
     batch = {key: x for key, x in batch.items() if key not in SECOND}
   tokens_BT = np.asarray(batch['tokens_BT'])
@@ -352,7 +352,7 @@ def test_shapes_and_types(name):
   assert features.last_BTD.shape[:2] == (B, T)
   assert len(features.layers) >= 2
   positions = [layer.shape[1] for layer in features.layers]
-  if getattr(model, 'READS', '') == 'images':  # the earlier the layer, the more positions
+  if model.READS == 'images':  # the earlier the layer, the more positions
     assert positions == sorted(positions, reverse=True) and positions[-1] == T
   else:
     assert set(positions) == {T}
@@ -370,7 +370,7 @@ def test_a_word_table_has_a_row_for_each_word(name):
   assert table.shape == (cfg.V, cfg.E)
 
 
-@apart([name for name in MODELS if getattr(registry.get(name), 'WORDS', True)])
+@apart([name for name in MODELS if registry.get(name).WORDS])
 def test_scores_and_losses_of_words_agree(name):
   model, cfg = registry.get(name), config(name)
   batch = batch_of(cfg)
@@ -418,7 +418,7 @@ def test_every_parameter_gets_a_gradient(name):
   if registry.get(name).OBJECTIVE == 'span':  # the bias of a score of positions, which no softmax depends on
     gradient['objective'] = {k: x for k, x in gradient['objective'].items() if k != 'bias'}
   for path, leaf in flatten_dict(gradient).items():
-    if path[-1] not in getattr(registry.get(name), 'STATISTICS', ()) and path not in BEFORE_NORM.get(name, ()):
+    if path[-1] not in registry.get(name).STATISTICS and path not in BEFORE_NORM.get(name, ()):
       assert np.abs(leaf).max() > 1e-7, path
 
 
@@ -557,7 +557,7 @@ def test_bfloat16_is_finite_and_near(name):
   assert all(np.isfinite(leaf).all() and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
   assert abs(value - exact) < 0.02 * abs(exact)
   # Rows that go straight from a table into a product may keep their precision (XLA drops the conversions).
-  assert value != exact or hasattr(registry.get(name), 'rows')
+  assert value != exact or registry.get(name).rows is not None
 
 
 @fewer_models
@@ -639,13 +639,13 @@ def test_parameter_count_is_the_papers():
   for (name, variant), count in COUNTS.items():
     model, cfg = registry.get(name), registry.config(name, variant)
     params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
-    apart = {*model.HEADS, *getattr(model, 'STATISTICS', ())}
+    apart = {*model.HEADS, *model.STATISTICS}
     leaves = flatten_dict(params).items()
     assert variant in model.VARIANTS
     assert sum(leaf.size for path, leaf in leaves if not {path[0], path[-1]} & apart) == count, (name, variant)
 
 
-@pytest.mark.parametrize('name', [name for name in MODELS if hasattr(registry.get(name), 'rows')])
+@pytest.mark.parametrize('name', [name for name in MODELS if registry.get(name).rows is not None])
 def test_a_model_with_rows_reads_those_and_no_others(name):
   """The loss from `Rows` is the loss from the tables, and the gradient of every other row is zero."""
   model, cfg = registry.get(name), config(name)

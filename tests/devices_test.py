@@ -44,9 +44,9 @@ def end(path: str, workdir, devices: int, mode: str):
   """(metrics, samples) of the newly initialised parameters of an experiment's tiny variant."""
   loaded = resolve.load(f'{path}:tiny', [*SMALL, f'parallel.mode={mode}'])
   loaded.unlock()
-  if registry.get(loaded.model.name).__dict__.get('READS') == 'source':
+  if registry.get(loaded.model.name).READS == 'source':
     loaded.evaluation.beam, loaded.evaluation.max_extra = 2, 3
-  if loaded.data.dataset != 'generated' and not hasattr(batching.get(loaded.data.batching.name), 'SENTENCES'):
+  if loaded.data.dataset != 'generated' and not batching.get(loaded.data.batching.name).SENTENCES:
     loaded.data.fraction = 0.03
   run = resolve.to_run(loaded)
   corpus = pipeline.load(run.data)

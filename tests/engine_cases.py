@@ -269,7 +269,7 @@ def parts(name: str, change: dict | None = None) -> tuple:
   module = registry.get(body)
   objective = objectives.get(head or module.OBJECTIVE)
   model_cfg = registry.config(body, 'tiny', **(SIZES[name] | (change or {})))
-  fields = getattr(module, 'OBJECTIVE_FIELDS', {}) if objective is objectives.get(module.OBJECTIVE) else {}
+  fields = module.OBJECTIVE_FIELDS if objective is objectives.get(module.OBJECTIVE) else {}
   return module, model_cfg, objective, objective.Config(**(fields | options))
 
 

@@ -193,8 +193,6 @@ def to_run(path_and_arg: str, *overrides: str) -> schema.Run:
 def settled(run: schema.Run) -> schema.Run:
   """The run with what labels of the data decide."""
   objective = objectives.get(run.objective_name)
-  if not hasattr(objective, 'resolve'):
-    return run
   positive = getattr(run.objective, 'positive', '')
   two = positive or getattr(run.objective, 'metric', '') in ('f1', 'matthews')
   manifest = LABELS | {'scores': True, 'choices': 4, 'spans': True}
@@ -967,7 +965,7 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
   }
   batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
   pairs = {}
-  if hasattr(registry.get(name), 'read_shapes') and registry.get(name).OBJECTIVE == 'classify':
+  if registry.get(name).READS == 'characters' and registry.get(name).OBJECTIVE == 'classify':
     batching, pairs = 'texts', {'characters': 8, 'batching': {'name': 'texts', 'form': 'separate'}}
   if registry.get(name).OBJECTIVE == 'span':
     form = {'name': 'questions', 'form': 'separate', 'question_length': 8}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lmx.engine import step
-from lmx.layout import Layout, Stacked, broadcast, layers
+from lmx.layout import Layout, Stacked, broadcast, depth, layers
 from tests import drawn, engine_cases
 
 COMMON = ('gpt2',)  # the others are slow
@@ -101,3 +101,8 @@ def test_factors_of_layers_that_differ_have_an_axis():
   factors = Layout(stacked=True).factors(tree)['model']['layers_00_01']
   assert factors['y'] == 1.0 and factors['x'].tolist() == [0.5, 0.25]
   assert np.asarray(broadcast(factors['x'], np.ones((2, 3))) * np.ones((2, 3))).tolist() == [[0.5] * 3, [0.25] * 3]
+
+
+def test_depth_counts_from_the_embeddings():
+  names = (('embed', 'tokens'), ('bias', 'u_HK'), ('layer_00', 'mlp'), ('layer_11', 'norm_1'), ('norm', 'scale'))
+  assert [depth(n, 12) for n in names] == [0, 0, 1, 12, 13]

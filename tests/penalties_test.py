@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import types
+import copy
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,13 @@ from lmx import objectives
 from lmx.config import resolve
 from lmx.engine import step
 from lmx.errors import InputError
-from lmx.models import awd_lstm, bilstm, registry
-from lmx.objectives import classify, multiple_choice, regress
+from lmx.models import registry
 from lmx.types import Features
 from tests import contract_test
 from tests.reference import ulmfit
+
+awd_lstm, bilstm = registry.get('awd_lstm'), registry.get('bilstm')
+classify, multiple_choice, regress = map(objectives.get, ('classify', 'multiple_choice', 'regress'))
 
 B, T = 3, 12
 LENGTHS = np.array([12, 7, 3])
@@ -28,7 +30,7 @@ UNFIT = (InputError, KeyError, TypeError, ValueError, AttributeError)  # of a mo
 def objective_of(name: str):
   module = objectives.get(name)
   cfg = module.Config(**({'bptt': 0} if hasattr(module.Config, 'bptt') else {}))
-  return module, module.resolve(cfg, LABELS) if hasattr(module, 'resolve') else cfg
+  return module, module.resolve(cfg, LABELS)
 
 
 def batch_shapes(objective, objective_cfg, model, cfg) -> dict:
@@ -38,7 +40,7 @@ def batch_shapes(objective, objective_cfg, model, cfg) -> dict:
   shapes |= {key: x for other in others for key, x in other.shapes(other.Config(), B, T).items()}
   own = objective.shapes(objective_cfg, B, T)
   shapes = {key: x for key, x in shapes.items() if key.replace('_B', '_BG', 1) not in own} | own
-  return model.read_shapes(cfg, shapes) if hasattr(model, 'read_shapes') else shapes
+  return model.read_shapes(cfg, shapes)
 
 
 @pytest.mark.parametrize('most', [1, pytest.param(len(registry.names()), marks=pytest.mark.slow)])
@@ -48,8 +50,7 @@ def test_no_objective_drops_the_penalties_of_any_model(name, most):
   objective, objective_cfg = objective_of(name)
   fitting = 0
   for model_name in registry.names():
-    cfg, model, seen = contract_test.config(model_name), types.ModuleType(model_name), []
-    vars(model).update(vars(registry.get(model_name)))
+    cfg, model, seen = contract_test.config(model_name), copy.copy(registry.get(model_name)), []
 
     def penalties(cfg, params, features, batch, seen=seen):
       seen.append((len(features.last_BTD), len(batch.get('valid_BT', features.last_BTD))))
@@ -73,8 +74,8 @@ def test_no_objective_drops_the_penalties_of_any_model(name, most):
 
 
 def test_an_objective_without_features_refuses_penalties():
-  objective = types.ModuleType('lmx.objectives.blind')
-  vars(objective).update(vars(classify), __name__='lmx.objectives.blind')
+  objective = copy.copy(objectives.get('classify'))
+  objective.__name__ = 'lmx.objectives.blind'
   objective.loss = lambda *args, **more: classify.loss(*args, **more)._replace(features=None)
   cfg = classify.Config(classes=2)
   with pytest.raises(InputError, match=r'got blind'):

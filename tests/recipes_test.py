@@ -8,8 +8,10 @@ import jax
 import pytest
 
 from lmx.config import resolve, schema, semantics
-from lmx.models import awd_lstm, cfnet
+from lmx.models import cfnet, registry
 from lmx.optim import build, groups
+
+awd_lstm = registry.get('awd_lstm')
 
 
 def recipe(name: str) -> schema.Run:

@@ -11,29 +11,38 @@ from tests import contract_types
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def test_every_model_and_objective_is_checked():
+def test_every_model_objective_and_batching_is_checked():
   source = contract_types.source()
-  for protocol, folder, part in (('Model', 'models', 'gpt2'), ('Objective', 'objectives', 'causal_lm')):
-    assert f'from lmx.{folder} import {part} as {protocol}_{part}\n' in source
-    assert f'{part}_: {protocol} = {protocol}_{part}\n' in source
+  for package, (interface, names) in contract_types.INTERFACES.items():
+    kind = interface.__name__
+    assert names and all(f'\n{name}_{kind}: {kind}_{name} = {package}.{name}\n' in source for name in names)
+
+
+def test_required_names_and_those_that_a_module_defines_are_checked():
+  source = contract_types.source()
+  gpt2, bilstm = (source.partition(f'\nclass Model_{name}(')[2].partition('\nimport')[0] for name in ('gpt2', 'bilstm'))
+  for name in ('Config', 'VARIANTS', 'CAUSAL', 'OBJECTIVE', 'init', 'apply'):
+    assert f'  def {name}(self)' in gpt2 and f'  def {name}(self)' in bilstm
+  assert '  def logits(self, cfg' in gpt2 and '  def logits(' not in bilstm
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  'protocol, file, before, after, name',
+  'package, file, before, after, name',
   [
-    ('Model', 'models/nplm', 'def nll(', 'def nil(', 'nll'),
-    ('Objective', 'objectives/causal_lm', 'state: State, key: Array | None = None', 'state: State', 'loss'),
+    ('lmx.models', 'nplm', 'def init(', 'def start(', 'init'),
+    ('lmx.models', 'nplm', 'features: Features, targets_BT: Array', 'features: Features', 'nll'),
+    ('lmx.objectives', 'causal_lm', 'state: State, key: Array | None = None', 'state: State', 'loss'),
   ],
 )
-def test_a_module_that_breaks_the_contract_is_refused(protocol, file, before, after, name, tmp_path, monkeypatch):
+def test_a_module_that_breaks_the_contract_is_refused(package, file, before, after, name, tmp_path, monkeypatch):
   api = pytest.importorskip('mypy.api')
-  text = (ROOT / f'lmx/{file}.py').read_text()
-  (tmp_path / 'whole.py').write_text(text)
+  text = (ROOT / f'{package.replace(".", "/")}/{file}.py').read_text()
   assert before in text
   (tmp_path / 'part.py').write_text(text.replace(before, after))
-  check = f'import part, whole\nfrom lmx.types import {protocol}\na: {protocol} = whole\nb: {protocol} = part\n'
-  (tmp_path / 'check.py').write_text(check)
+  interface = contract_types.INTERFACES[package][0]
+  monkeypatch.setattr(contract_types, 'INTERFACES', {package: (interface, [file])})
+  (tmp_path / 'check.py').write_text(contract_types.source().replace(f'{package}.{file}', 'part'))
   monkeypatch.setenv('MYPYPATH', str(tmp_path))
   report, _, code = api.run([str(tmp_path / 'check.py')])
-  assert code == 1 and report.count('error:') == 1 and name in report and ':4: error' in report
+  assert code == 1 and name in report and 'check.py' in report

@@ -54,7 +54,7 @@ def measure_all(
   from lmx.engine import devices
   from lmx.reporting import run_log
 
-  if not hasattr(task.model, 'without_memory'):
+  if task.model.without_memory(task.cfg) == task.cfg:
     raise InputError(f'--evaluation needs a model with a memory, such as transformer_xl; {name} has none')
   print(f'{name}: evaluation of {batch} rows, in segments of {segment}, on {run_log.device()}')
   print(f'{"attention":>11}{"memory":>14}{"windows":>14}{"slower":>11}  {"rounds":24}{"paper":>8}', flush=True)

@@ -145,7 +145,7 @@ class Task:
   @property
   def unit(self) -> str:
     """Name of a position of a row: 'pixel' for a model of images, else 'token'."""
-    return 'pixel' if getattr(self.model, 'READS', '') == 'images' else 'token'
+    return 'pixel' if self.model.READS == 'images' else 'token'
 
   def positions(self, length: int) -> int:
     """Return the number of positions of a row; an image of `length` has as many rows and columns."""
@@ -160,9 +160,7 @@ class Task:
     """Return the shapes of (params, batch, state, key) of a training step."""
     state = jax.eval_shape(lambda: self.model.init_state(self.cfg, batch))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    rows = self.objective.shapes(self.objective_cfg, batch, length)
-    if hasattr(self.model, 'read_shapes'):  # the model determines the width of its input
-      rows = self.model.read_shapes(self.cfg, rows)
+    rows = self.model.read_shapes(self.cfg, self.objective.shapes(self.objective_cfg, batch, length))
     return self.shapes(), rows, state, key
 
 
@@ -170,8 +168,8 @@ def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str
   """Return a batch of random tokens, or pixels, in the shapes of the objective; nothing is padding."""
   random = np.random.default_rng(seed)
   batch_arrays = {}
-  objective = task.objective_cfg
-  labels = len(getattr(objective, 'labels', ())) or getattr(objective, 'classes', 0) or 2
+  cfg = task.objective_cfg
+  labels = len(getattr(cfg, 'labels', ())) or getattr(cfg, 'classes', 0) or 2
   for name, leaf in task.arguments(batch, length)[1].items():
     if name.startswith('positions'):
       positions = random.permuted(np.tile(np.arange(length), (batch, 1)), axis=1)[:, : leaf.shape[1]]

@@ -133,12 +133,11 @@ def subject_from_preset(name: str, preset: Preset) -> Subject:
   from lmx.optim import build
 
   task, _ = build_task(preset.model, preset.changes)
-  if hasattr(task.model, 'settle'):
-    task = dataclasses.replace(task, cfg=task.model.settle(task.cfg))
+  task = dataclasses.replace(task, cfg=task.model.settle(task.cfg))
   # 0.01 is the default of torch.optim.AdamW, which the peer uses; it costs nothing measurable.
   decay = 0.01 if preset.optimizer == 'adamw' else 0.0
   cfg = build.Config(optimizer=preset.optimizer, lr=1e-4, clip_norm=preset.clip, weight_decay=decay)
-  if hasattr(task.model, 'rows'):
+  if task.model.rows is not None:
     cfg = build.Config(optimizer='sgd', lr=1e-4)  # plain SGD, as such models are trained
   tx = build.make(cfg, task.shapes(), functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
   parts = (task.model, task.cfg, task.objective, task.objective_cfg)
@@ -146,7 +145,7 @@ def subject_from_preset(name: str, preset: Preset) -> Subject:
     train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
   else:
     train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
-  row_tables = getattr(task.model, 'ROW_TABLES', ())
+  row_tables = task.model.ROW_TABLES
   engine = sharding.Engine(sharding.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]), row_tables)
   train_state = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)

@@ -208,7 +208,7 @@ def counts(task: Any) -> tuple[dict[str, int], int]:
   """Return (parameters of each head, and running statistics; parameters of the model without these)."""
   from lmx.benchmark import flops
 
-  shapes, names = task.shapes(), getattr(task.model, 'STATISTICS', ())
+  shapes, names = task.shapes(), task.model.STATISTICS
   rows = _leaves(shapes['model'])
   trained = [(part, number) for part, leaf, number in rows if leaf not in names]
   heads = {name: sum(number for part, number in trained if part == name) for name in task.model.HEADS}

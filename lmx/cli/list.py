@@ -1,8 +1,8 @@
 """`lmx list`: the models with their sizes, and the experiments, from the files in their folders.
 
-JAX is not imported: docstrings come from the syntax tree, and numbers of parameters from `lmx/models/parameters.json`.
-The file has a digest of each model's fields and variants. JAX counts the parameters of a model that is not in it, or
-whose digest differs. `python -m lmx.cli.list` counts all models and writes the file.
+Docstrings come from the syntax tree, and parameter counts from `lmx/models/parameters.json`, which saves the time to
+import JAX. A new model needs no entry: JAX counts the parameters of a model that is not in the file, or whose digest of
+fields and variants differs. `python -m lmx.cli.list` counts all models and writes the file.
 """
 
 from __future__ import annotations

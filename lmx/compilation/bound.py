@@ -33,7 +33,7 @@ def of_step(step: Step) -> dict[str, int]:
     return {}
   state = step.arguments[0]
   sharded = {leaf_name(path) for path, x in _leaves(state.opt_state) if 'data' in _axes(x)}
-  vocabulary = {f'model/{name}' for name in getattr(registry.get(step.run.model_name), 'VOCABULARY', ())}
+  vocabulary = {f'model/{name}' for name in registry.get(step.run.model_name).VOCABULARY}
   width = np.dtype(getattr(step.run.model, 'dtype', 'float32')).itemsize
   reduced = np.dtype(step.run.parallel.reduce_dtype).itemsize
   gradients = parameters = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmx import objectives
 from lmx.config import schema
 from lmx.models import registry
 
@@ -19,8 +18,7 @@ _BY_DATA = {  # key -> value that the data replaces
 
 def settle(run: schema.Run) -> Any:
   """Return the model's config with the kernels of this machine in place of 'auto'."""
-  model = registry.get(run.model_name)
-  return model.settle(run.model) if hasattr(model, 'settle') else run.model
+  return registry.get(run.model_name).settle(run.model)
 
 
 def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -36,10 +34,9 @@ def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
     if (chosen := getattr(settled, name)) != value:
       reasons[f'model.{name}'] = f'{chosen} on this machine'
   parts = {'model': run.model, 'objective': run.objective}
-  has_labels = hasattr(objectives.get(run.objective_name), 'resolve')
   for key, (value, source) in _BY_DATA.items():
     section, _, name = key.partition('.')
-    if getattr(parts[section], name, None) == value and (section == 'model' or has_labels):
+    if getattr(parts[section], name, None) == value:
       reasons[key] = source
   if getattr(run.objective, 'positive', ''):
     reasons['objective.positive_index'] = 'index of objective.positive among the labels of the data'

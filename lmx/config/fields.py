@@ -90,7 +90,7 @@ def _sections(config: Mapping[str, Any]) -> Iterator[Section]:
     Field('model.variant', 'str', 'tiny', f'sizes of its paper: {", ".join(module.VARIANTS)}.'),
   ]
   yield model._replace(fields=own + model.fields)
-  fixed = getattr(module, 'OBJECTIVE_FIELDS', {}) if objective == module.OBJECTIVE else {}
+  fixed = module.OBJECTIVE_FIELDS if objective == module.OBJECTIVE else {}
   chosen = section('objective', objectives.get(objective).Config, fixed)
   loss = Field('objective.name', 'str', module.OBJECTIVE, 'a file of lmx/objectives.')
   yield chosen._replace(fields=[loss, *chosen.fields])

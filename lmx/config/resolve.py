@@ -321,8 +321,8 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None, workdir: An
   longest = max(sections['data'].length, sections['data'].eval_length)
   if 0 < getattr(model_cfg, 'T', 0) < longest:
     raise InputError(f'data.length: got {longest}; expected at most model.T={model_cfg.T} positions')
-  if sections['data'].vectors and not hasattr(registry.get(name), 'WORD_TABLE'):
-    others = ', '.join(other for other in registry.names() if hasattr(registry.get(other), 'WORD_TABLE'))
+  if sections['data'].vectors and not registry.get(name).WORD_TABLE:
+    others = ', '.join(other for other in registry.names() if registry.get(other).WORD_TABLE)
     raise InputError(
       f'data.vectors: got {sections["data"].vectors} with model {name}; expected a model with a word table ({others}); '
       "set data.vectors to ''"
@@ -377,14 +377,14 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
     raise InputError(
       f'evaluation.stride: got {evaluation.stride}; expected data.batching "windows" or "streams" at least as long'
     )
-  if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
+  if evaluation.beam and registry.get(model).READS != 'source':
     raise InputError(f'evaluation.beam: got {evaluation.beam}; expected 0, because {model} reads no source')
 
 
 def _check_inputs(model: str, objective: str, cfg: Any) -> None:
   """Raise InputError if an objective of images or vectors has a model of text, or one of text a model of these."""
   module = registry.get(model)
-  reads, own = getattr(module, 'READS', ''), module.OBJECTIVE
+  reads, own = module.READS, module.OBJECTIVE
   keys = objectives.get(objective).shapes(cfg, 1, 8).keys()
   for inputs, key in _INPUTS.items():
     if (reads == inputs) != (key in keys):
@@ -417,11 +417,9 @@ def _settle(
   """Return config and run with the model of `run` and the objective's fields that a manifest determines."""
   settled = config.copy_and_resolve_references().unlock()
   settled.model.update({key: x for key, x in dataclasses.asdict(run.model).items() if key in settled.model})
-  objective = objectives.get(run.objective_name)
-  if hasattr(objective, 'resolve'):
-    run = dataclasses.replace(run, objective=objective.resolve(run.objective, manifest))
-    settled.objective.update(dataclasses.asdict(run.objective))
-  return settled.lock(), run
+  objective = objectives.get(run.objective_name).resolve(run.objective, manifest)
+  settled.objective.update(dataclasses.asdict(objective))
+  return settled.lock(), dataclasses.replace(run, objective=objective)
 
 
 def with_records(config: Mapping[str, Any], saved: Mapping[str, Any], workdir: Any) -> ml_collections.ConfigDict:
@@ -463,7 +461,7 @@ def _check_longest(run: schema.Run, corpus: Any) -> None:
   """Raise InputError if rows of the data have more positions than the model; JAX would not notice."""
   module = batching.get(run.data.batching.name)
   field, bound = ('T', run.model.T) if hasattr(run.model, 'T') else ('S', getattr(run.model, 'longest', None))
-  if bound and hasattr(module, 'longest') and (longest := module.longest(run.data, corpus)) > bound:
+  if bound and (longest := module.longest(run.data, corpus)) > bound:
     raise InputError(
       f'model.{field}: got {bound} positions; expected {longest}, the length of the longest row of the held-out '
       f'splits; set model.{field}, or truncate longer rows with data.eval_length'
@@ -572,7 +570,7 @@ def _batching(value: Any) -> Any:
 def _objective(model: Any, section: Mapping[str, Any]) -> dict[str, Any]:
   name = section.get('name', model.OBJECTIVE)
   cls = objectives.get(name).Config
-  defaults = getattr(model, 'OBJECTIVE_FIELDS', {}) if name == model.OBJECTIVE else {}
+  defaults = model.OBJECTIVE_FIELDS if name == model.OBJECTIVE else {}
   fields = {**defaults, **{k: v for k, v in section.items() if k != 'name'}}
   _check_keys('objective.', fields, ['name', *_names(cls)])
   return {'name': name, **dataclasses.asdict(cls(**fields_lib.convert('objective', cls, fields)))}

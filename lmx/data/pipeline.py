@@ -102,7 +102,7 @@ class Config(corpora.Config):
     )
     for name in ('batch_size', 'eval_batch_size', 'length', 'eval_length'):
       check_range(f'data.{name}', getattr(self, name), 0, _LARGEST)
-    generated = hasattr(batching.get(self.batching.name), 'corpus')
+    generated = batching.get(self.batching.name).corpus is not None
     if generated != (self.dataset == 'generated'):
       raise InputError(
         f'data.dataset: got "{self.dataset}" with data.batching "{self.batching.name}"; expected data set "generated" '
@@ -125,18 +125,16 @@ class Config(corpora.Config):
       raise InputError(f'data.characters: got {self.characters}; expected 0 or at least 4')
     name, module = self.batching.name, batching.get(self.batching.name)
     changed = self.reverse or self.train_documents or self.fraction < 1 or len(self.train_splits) > 1
-    if getattr(module, 'SENTENCES', False) and changed:
+    if module.SENTENCES and changed:
       raise InputError(
         f'data.batching "{name}" needs sentences: set data.reverse, train_splits, train_documents and fraction to '
         'their defaults'
       )
-    spelled = getattr(module, 'CHARACTERS', 'no')
-    if spelled == 'must' and not self.characters:
+    if module.CHARACTERS == 'must' and not self.characters:
       raise InputError(f'data.batching "{name}" reads the characters of words; set data.characters (50 in the release)')
-    if self.characters and (self.tokenizer != 'words' or spelled == 'no'):
+    if self.characters and (self.tokenizer != 'words' or module.CHARACTERS == 'no'):
       raise InputError('data.characters needs data.tokenizer "words" and a data.batching of words in order')
-    if hasattr(module, 'check'):
-      module.check(self)
+    module.check(self)
 
   def _check_generated(self) -> None:
     """Raise InputError if a setting is for data sets that are read."""
@@ -150,7 +148,7 @@ class Config(corpora.Config):
 
   def _check_images(self) -> None:
     """Raise InputError if images are read as texts or texts as images, or if a setting is for texts only."""
-    name, images = self.batching.name, getattr(batching.get(self.batching.name), 'IMAGES', False)
+    name, images = self.batching.name, batching.get(self.batching.name).IMAGES
     if images != self.rules.images:
       kinds = ('images', 'texts') if self.rules.images else ('texts', 'images')
       others = [name for name, rules in sources.DATA_SETS.items() if rules.images == images]
@@ -183,8 +181,8 @@ def load(cfg: Config, processes: int = 0) -> Corpus:
   Raises:
     InputError: bad input files, or sizes that differ from the published ones.
   """
-  if cfg.dataset == 'generated':
-    return batching.get(cfg.batching.name).corpus()
+  if generate := batching.get(cfg.batching.name).corpus:
+    return generate()
   return _view(cfg, image_corpus.load(cfg) if cfg.rules.images else corpora.load(cfg, processes))
 
 

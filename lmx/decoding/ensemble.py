@@ -9,13 +9,12 @@ of probabilities is that of Zaremba et al. 2014 (arXiv 1409.2329), section 4.1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lmx.types import Array, Batch, Features, Model, Params, State
+from lmx.types import Array, Batch, Features, Model, State
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Config:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ensemble:
+class Ensemble(Model):
   """Model whose parameters and state are tuples of its members'.
 
   Attributes:
@@ -55,13 +54,13 @@ class Ensemble:
     """Return the initial state of each member."""
     return tuple(model.init_state(part, batch_size, length) for model, part in zip(self.models, cfg.parts, strict=True))
 
-  def begin(self, cfg: Config, params: Sequence[Params], batch: Batch, length: int) -> State:
+  def begin(self, cfg: Config, params: Any, batch: Batch, length: int) -> State:
     """Return the state of each member after the source."""
     each = zip(self.models, cfg.parts, params, strict=True)
     return tuple(model.begin(part, tree, batch, length) for model, part, tree in each)
 
   def apply(
-    self, cfg: Config, params: Sequence[Params], batch: Batch, state: State, key: Array | None = None
+    self, cfg: Config, params: Any, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
   ) -> tuple[Features, State]:
     """Return log-probabilities of every next token (B, T, V) as features, and the members' states."""
     log_p, states = [], []
@@ -71,17 +70,17 @@ class Ensemble:
       states.append(end)
     return Features(jax.nn.logsumexp(jnp.stack(log_p), axis=0) - jnp.log(len(log_p))), tuple(states)
 
-  def logits(self, cfg: Config, params: Sequence[Params], features: Features) -> Array:
+  def logits(self, cfg: Config, params: Any, features: Features) -> Array:
     """Return the log-probabilities, (B, T, V) float32."""
     del cfg, params
     return features.last_BTD
 
-  def nll(self, cfg: Config, params: Sequence[Params], features: Features, targets_BT: Array) -> Array:
+  def nll(self, cfg: Config, params: Any, features: Features, targets_BT: Array) -> Array:
     """Return the negative log-likelihood of each target in nats, (B, T) float32."""
     del cfg, params
     return -jnp.take_along_axis(features.last_BTD, targets_BT[..., None], axis=-1)[..., 0]
 
-  def alignment(self, cfg: Config, params: Sequence[Params], batch: Batch) -> Array:
+  def alignment(self, cfg: Config, params: Any, batch: Batch) -> Array:
     """Return the mean of the members' attention, (B, T, S) float32."""
     each = zip(self.models, cfg.parts, params, strict=True)
     return jnp.mean(jnp.stack([model.alignment(part, tree, batch) for model, part, tree in each]), axis=0)

@@ -208,8 +208,8 @@ def check(
   source: Batch | None = None,
 ) -> None:
   """Raise InputError unless the model can continue the prompts."""
-  name = model.__name__.rsplit('.', 1)[-1]
-  if (source is not None) != (getattr(model, 'READS', '') == 'source'):
+  name = model.name
+  if (source is not None) != (model.READS == 'source'):
     raise InputError(f'model "{name}" ' + ('reads no source' if source is not None else 'needs a source to translate'))
   if source is not None:
     check_source(cfg, source, len(prompt_BT))

@@ -267,7 +267,7 @@ def build_translator(run: Any, params: Params, tokenizer: Any) -> Translator:
     InputError: the model is no encoder-decoder, or the tokenizer has no EOS.
   """
   model = registry.get(run.model_name)
-  if getattr(model, 'READS', '') != 'source':
+  if model.READS != 'source':
     raise InputError(
       f'{run.model_name} reads no source text, so it cannot translate; choose a run of an encoder-decoder'
     )
@@ -576,9 +576,6 @@ def check_attention(translator: Translator) -> None:
   """Raise InputError if the model has no attention, and so no alignments."""
   model = translator.model
   source: Any = {'source_BS': np.zeros((1, 1), np.int32), 'source_valid_BS': np.ones((1, 1), bool)}
-  for part in model.models if isinstance(model, ensemble.Ensemble) else (model,):
-    if not hasattr(part, 'alignment'):
-      raise InputError(f'model "{part.__name__.rsplit(".", 1)[-1]}" has no attention, and so no alignments')
   forced = _teacher_forcing_batch(translator, source, [np.zeros(1, np.int32)])
   jax.eval_shape(functools.partial(model.alignment, translator.cfg), translator.params, forced)  # designs without one
 

@@ -15,7 +15,7 @@ afterwards: it and the later ones of the step are skipped, the earlier ones rema
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +39,7 @@ def is_sparse(model: Model, cfg: build.Config) -> bool:
   Raises:
     InputError: model and optimizer select it, but another option needs whole tables.
   """
-  if not hasattr(model, 'rows') or cfg.optimizer != 'sgd':
+  if model.rows is None or cfg.optimizer != 'sgd':
     return False
   dense = build.Config()
   for field in _DENSE:
@@ -59,6 +59,7 @@ class _Parts(NamedTuple):
   objective: Objective
   objective_cfg: Any
   replicate: Callable[[Array], Array]
+  rows: Callable[[Any, Batch], Mapping[str, Any]]
 
 
 def make(
@@ -86,19 +87,20 @@ def make(
     The step. Its metrics are those of the dense step; 'loss' is the mean as the objective reports it, 'grad_norm' that
     of the rows of the first update.
   """
-  parts = _Parts(model, model_cfg, objective, objective_cfg, replicate)
+  assert model.rows is not None  # see `is_sparse`
+  parts = _Parts(model, model_cfg, objective, objective_cfg, replicate, model.rows)
 
   def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
     key = jax.random.fold_in(key, state.step)
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
     lr = rate(state.step) * state.lr_scale
-    fused = model.fused_updates(model_cfg, batch) if axis is None and hasattr(model, 'fused_updates') else None
+    fused = model.fused_updates(model_cfg, batch) if axis is None else None
     if fused is not None:
       return _fused_step(parts, fused, state, batch, lr, model_state)
     stacked = {k: jnp.swapaxes(v, 0, 1) for k, v in batch.items() if k.rpartition('_')[2].startswith('BJ')}
     fixed = {k: v for k, v in batch.items() if k not in stacked}
-    names = model.rows(model_cfg, fixed | {k: v[0] for k, v in stacked.items()})
+    names = parts.rows(model_cfg, fixed | {k: v[0] for k, v in stacked.items()})
     flat = flatten_dict(dict(state.params['model']), sep='/')
     others = {'model': {k: v for k, v in flat.items() if k not in names}, 'objective': state.params['objective']}
 
@@ -141,7 +143,7 @@ def _update(
   derivatives: list[Any] = []
   sums: Any = None
   for half in _halves(batch) if axis is None else [batch]:
-    ids = parts.model.rows(parts.model_cfg, half)
+    ids = parts.rows(parts.model_cfg, half)
     read = {name: Rows(jax.tree.map(lambda i, t=tables[name]: _read(t, i), part)) for name, part in ids.items()}
 
     def local(read: Any, half: Batch = half) -> Any:
@@ -167,9 +169,9 @@ def _update(
         else:
           i, rows = (jax.lax.all_gather(x, axis, tiled=True) for x in (i, rows))
         tables = tables | {name: tables[name].at[i].add(rows, mode='promise_in_bounds')}
-  ids, *parts_of_rows = jax.tree.leaves(changes[0][0]), *(jax.tree.leaves(change) for _, change in changes)
+  read_ids, *parts_of_rows = jax.tree.leaves(changes[0][0]), *(jax.tree.leaves(change) for _, change in changes)
   # Rows that do not belong to one row of the batch, such as the top of a tree, have one gradient.
-  gradients = [sum(x) if i.ndim == 1 else x for i, *x in zip(ids, *parts_of_rows, strict=True)]
+  gradients = [sum(x) if i.ndim == 1 else x for i, *x in zip(read_ids, *parts_of_rows, strict=True)]
   return tables, gradients, metrics, is_finite
 
 

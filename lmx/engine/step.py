@@ -162,7 +162,7 @@ def _gradient(
 
 def _copy_tied(model: Model, params: Params) -> Params:
   """Return the parameters with `Copies` of the tables that the model names in `TIED`, except under tensor."""
-  for name in getattr(model, 'TIED', ()):
+  for name in model.TIED:
     part, leaf = name.split('/')
     table_VD = params['model'][part].get(leaf)
     table_SVD = None if table_VD is None else devices.copies(table_VD)
@@ -173,8 +173,8 @@ def _copy_tied(model: Model, params: Params) -> Params:
 
 def _optional_arguments(objective: Objective, axis: str | None, updates: Array, total_steps: int) -> dict[str, Any]:
   """Return the optional arguments that an objective's `loss` declares."""
-  more: dict[str, Any] = {'axis': axis} if getattr(objective, 'ACROSS_ROWS', False) else {}
-  if not getattr(objective, 'PROGRESS', False):
+  more: dict[str, Any] = {'axis': axis} if objective.ACROSS_ROWS else {}
+  if not objective.PROGRESS:
     return more
   if total_steps < 1:
     raise ValueError(f'{objective.__name__} needs total_steps, the number of updates of the run')
@@ -214,14 +214,13 @@ def training_loss(
     InputError: the model has penalties, but the objective returns no features for them.
   """
   out: Output = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **more)
-  model_batch = _model_batch(objective, objective_cfg, batch)
-  weights = _penalty_weights(model, model_cfg, model_batch)
+  model_batch = objective.model_batch(objective_cfg, batch)
+  weights = model.penalty_weights(model_cfg, model_batch)
   if not weights:
     return out
   if out.features is None:
-    name = objective.__name__.rpartition('.')[2]
     raise InputError(
-      f'objective.name: got {name}, which takes no penalties; expected an objective that adds '
+      f'objective.name: got {objective.name}, which takes no penalties; expected an objective that adds '
       f'{", ".join(weights)} to its loss; fix the objective, or set their factors in model to 0'
     )
   sums = model.penalties(model_cfg, params['model'], out.features, model_batch)
@@ -234,16 +233,7 @@ def training_weights(
 ) -> dict[str, Array]:
   """Return the weight that divides each term of `training_loss`, summed over these rows."""
   weights: dict[str, Array] = objective.weights(objective_cfg, batch)
-  return weights | _penalty_weights(model, model_cfg, _model_batch(objective, objective_cfg, batch))
-
-
-def _model_batch(objective: Objective, objective_cfg: Any, batch: Batch) -> Batch:
-  """Return the batch with a row for each row of the objective's features."""
-  return objective.model_batch(objective_cfg, batch) if hasattr(objective, 'model_batch') else batch
-
-
-def _penalty_weights(model: Model, model_cfg: Any, batch: Batch) -> dict[str, Array]:
-  return model.penalty_weights(model_cfg, batch) if hasattr(model, 'penalty_weights') else {}
+  return weights | model.penalty_weights(model_cfg, objective.model_batch(objective_cfg, batch))
 
 
 def _accumulate(

@@ -52,7 +52,7 @@ def parse_lengths(option: str, text: str) -> list[int]:
 
 def alone(model: Model, cfg: Any) -> Any:
   """Return the Config with which a model sees nothing before a window; `cfg` itself if the model keeps no state."""
-  return model.without_memory(cfg) if hasattr(model, 'without_memory') else cfg
+  return model.without_memory(cfg)
 
 
 def block_starts(size: int, longest: int, count: int, stride: int) -> np.ndarray:
@@ -264,8 +264,7 @@ def _names(workdirs: Sequence[Any]) -> list[str]:
 
 def _check(loaded: Any, own: Any, first: Any, corpus: Any) -> None:
   """Raise InputError unless a run is a left-to-right language model with the tokenizer and data of the first run."""
-  reads = getattr(loaded.model, 'READS', 'tokens')
-  if not hasattr(loaded.objective, 'score') or not loaded.model.CAUSAL or reads != 'tokens':
+  if loaded.objective.score is None or not loaded.model.CAUSAL or loaded.model.READS != 'tokens':
     raise InputError(
       f'{loaded.workdir} is a {loaded.run.model_name} trained with {loaded.run.objective_name}: it does not predict '
       'each token of a text from those before it'

@@ -22,13 +22,14 @@ def make_step(run: Run, cfg: continuous_cache.Config) -> Any:
 
   `reset_B` empties the cache of the rows that begin a new document.
   """
-  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  model, score = registry.get(run.model_name), objectives.get(run.objective_name).score
+  assert score is not None  # `check` has refused others
 
   def step(params: Any, state: Any, batch: Any, *, axis: Any = None) -> Any:
     rows, cache = state
     if 'reset_B' in batch:
       cache = cache._replace(used_B=jnp.where(batch['reset_B'], 0, cache.used_B))
-    nll_BT, features, rows = objective.score(run.objective, model, run.measured, params, batch, rows)
+    nll_BT, features, rows = score(run.objective, model, run.measured, params, batch, rows)
     nll_BT, cache = continuous_cache.mix(cfg, cache, features.last_BTD, batch['targets_BT'], nll_BT)
     weights_BT = batch['weights_BT']
     pair = jnp.sum(nll_BT * weights_BT), jnp.sum(weights_BT)
@@ -39,7 +40,7 @@ def make_step(run: Run, cfg: continuous_cache.Config) -> Any:
 
 def check(run: Run, batches: Any) -> None:
   """Raise InputError unless the run is a language model on streams."""
-  if not hasattr(objectives.get(run.objective_name), 'score') or not batches.stateful:
+  if objectives.get(run.objective_name).score is None or not batches.stateful:
     raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
 
 

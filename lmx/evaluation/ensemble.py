@@ -87,7 +87,7 @@ def _measures(first: RestoredRun) -> Any:
     )
   if run.objective_name in ('classify', 'multiple_choice'):
     return _classifiers
-  if hasattr(first.objective, 'score'):
+  if first.objective.score is not None:
     return _language_models
   if run.objective_name == 'span' and run.objective.head == 'bert':
     return _answers

@@ -194,7 +194,7 @@ def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, Any
 def _classes(run: Run, totals: Totals, names: Iterable[str] | None = None) -> dict[str, dict[str, float]]:
   """Return precision, recall and F1 of each class if the objective counts classes; without names by number."""
   objective = objectives.get(run.objective_name)
-  if not hasattr(objective, 'by_class'):
+  if objective.by_class is None:
     return {}
   labels = map(str, range(getattr(run.objective, 'classes', 0))) if names is None else names
   return by_class.table(objective.by_class(run.objective, totals, list(labels)))
@@ -277,7 +277,7 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
     **scores,
     **({'positive': positive} if positive else {}),
     'tokens_counted': int(totals[first][1]),
-    'unit': getattr(objective, 'UNIT', 'tokens'),
+    'unit': objective.UNIT,
     'protocol': describe_protocol(run, batches) + _unspaced_note(run, counts, corpus.split(split).counts),
     'data_hash': corpus.hash,
     'matmul_precision': run.matmul_precision,
@@ -285,7 +285,7 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
 
 
 def _unspaced_note(run: Run, counts: Mapping[str, int], all_counts: Mapping[str, int]) -> str:
-  is_language_model = hasattr(objectives.get(run.objective_name), 'score')
+  is_language_model = objectives.get(run.objective_name).score is not None
   left_out = is_language_model and 'words' in all_counts and 'words' not in counts
   return '; no perplexity per word, because the text has no spaces between words' * left_out
 
@@ -307,7 +307,7 @@ class _PositionTokenizer:
 
 def check_scored(run: Run) -> None:
   """Raise InputError unless the objective is a left-to-right language model's."""
-  if not hasattr(objectives.get(run.objective_name), 'score'):
+  if objectives.get(run.objective_name).score is None:
     raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
 
 
@@ -330,14 +330,15 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   Raises:
     InputError: the objective is no left-to-right language model's, or there is no such split.
   """
-  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
+  model, score = registry.get(run.model_name), objectives.get(run.objective_name).score
   check_scored(run)
+  assert score is not None  # checked
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   data = corpus.splits[split]
   positions = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
   numbered = dataclasses.replace(corpus, splits={split: positions}, tokenizer=_PositionTokenizer(len(data.tokens)))
   where = pipeline.batches(final_data(run), numbered, split, pipeline.EVAL_SEED, train=False)
-  scored = jax.jit(lambda *args: objective.score(run.objective, model, run.measured, *args)[::2])
+  scored = jax.jit(lambda *args: score(run.objective, model, run.measured, *args)[::2])
   losses = np.full(len(data.tokens), np.nan)
   state = model.init_state(run.measured, batches.batch_size)
   for i in waiting.bar(range(batches.steps), f'{split} by token', batches.steps):

@@ -87,7 +87,7 @@ def evaluate_run(
   evaluate.check_finite(run, totals, params, f'split {split}')
   metrics = evaluate.compute_results(run, corpus, split, totals)
   objective = objectives.get(run.objective_name)
-  if run.evaluation.baselines and hasattr(objective, 'score'):
+  if run.evaluation.baselines and objective.score is not None:
     splits = {split, 'valid'} if validation_baselines else {split}
     baselines = evaluate.baselines(corpus, splits, run.evaluation.order)
     metrics['baselines'] = baselines[split]
@@ -96,7 +96,7 @@ def evaluate_run(
     metrics['cache'] = continuous_cache.measure(run, corpus, params, split, engine)
   if run.evaluation.mixture:
     metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.to_one_device(params), split)
-  if hasattr(objective, 'summarize'):
+  if objective.summarize is not None:
     outputs = classification.compute_outputs(run, corpus, engine.to_one_device(params), split)
     metrics |= objective.summarize(run.objective, outputs)
   if 'majority_class' in metrics:  # and accuracy_class_<i>, and the confusion matrix
@@ -124,8 +124,8 @@ def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
   engine = training.make_engine(run)
   corpus = loaded.corpus()
   corpus = labels.renumber(corpus, loaded.labels) if loaded.labels else corpus
-  if hasattr(loaded.objective, 'resolve'):  # as in training: labels that an override names are known, and numbered
-    run = dataclasses.replace(run, objective=loaded.objective.resolve(run.objective, corpus.manifest))
+  # As in training: labels that an override names are known, and numbered.
+  run = dataclasses.replace(run, objective=loaded.objective.resolve(run.objective, corpus.manifest))
   evaluation = evaluate_run(run, corpus, engine.place(loaded.params), engine, split)
   checkpoint = {'step': loaded.step, 'config_hash': resolve.digest(loaded.config)}
   averaged = {'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}

@@ -186,7 +186,7 @@ def segment_images(run: schema.Run, corpus: Corpus, params: Params, count: int) 
   batches = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   batch = batches(0, slice(0, min(count, batches.batch_size, batches.examples)))
   predict = jax.jit(objective.predict, static_argnums=(0, 1, 2))
-  attend = jax.jit(model.attention, static_argnums=0) if hasattr(model, 'attention') else None
+  attend = jax.jit(model.attention, static_argnums=0) if model.attention is not None else None
   pictures = []
   for b, image_YXC in enumerate(batch['images_BYXC']):
     one = {name: x[b : b + 1] for name, x in batch.items()}  # the attention of several large images needs much memory

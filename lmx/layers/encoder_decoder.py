@@ -299,4 +299,4 @@ def attention(net: Net, params: Params, batch: Batch) -> dict[str, Array]:
 
 def depth(net: Net, path: tuple[str, ...]) -> int:
   """Return a parameter's layer number: 0 in the table, i + 1 in layer i (encoder first, then decoder), else N + 1."""
-  return net.layers[0] if path[0] == 'norm_encoder' else transformer.depth(path, sum(net.layers))
+  return net.layers[0] if path[0] == 'norm_encoder' else layout.depth(path, sum(net.layers))

@@ -153,10 +153,3 @@ def stack(
   more = list(zip(memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
   x_BTD, outputs = layer_loop.loop(layer, x_BTD, layers, more, scan=scan, remat=remat)
   return x_BTD, None if memories is None else tuple(memory for memory, _ in outputs), [y_BTD for _, y_BTD in outputs]
-
-
-def depth(path: tuple[str, ...], n_layers: int) -> int:
-  """Return a parameter's layer number: 0 in 'embed' and 'bias', i + 1 in layer i, N + 1 anywhere else."""
-  if path[0] in ('embed', 'bias'):
-    return 0
-  return int(path[0].removeprefix('layer_')) + 1 if path[0].startswith('layer_') else n_layers + 1

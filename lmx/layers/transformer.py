@@ -223,13 +223,6 @@ def init_block(block: nn.Module, width: int, key: Array, *, dtype: str = 'float3
   return layer_loop.init(block, key, jnp.zeros((1, 1, width), dtype), AttentionMask(), **source)
 
 
-def depth(path: tuple[str, ...], n_layers: int) -> int:
-  """Return the layer number of a parameter: 0 in 'embed', i + 1 in layer i, N + 1 anywhere else."""
-  if path[0] == 'embed':
-    return 0
-  return int(path[0].removeprefix('layer_')) + 1 if path[0].startswith('layer_') else n_layers + 1
-
-
 def stack(
   block: nn.Module,
   layers: Sequence[Params],

@@ -34,7 +34,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')
 TIED = ('embed/table',)
 
@@ -316,13 +315,6 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
     return adaptive_softmax.nll(_clusters(cfg, params), features.last_BTD, targets_BT)
   table_VD, bias_V = _output(cfg, params)
   return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V, size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: embedding 0, layer i is i + 1, output N + 1."""
-  if path[0] == 'embed':
-    return 0
-  return cfg.N + 1 if path[0] == 'output' else int(path[0].removeprefix('layer_')) + 1
 
 
 def init_qrnn(key: Array, width_in: int, width: int, window: int) -> Params:

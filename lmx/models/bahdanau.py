@@ -37,7 +37,6 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'translation'
 READS = 'source'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = rnn_translation.VOCABULARY
 
 
@@ -149,12 +148,6 @@ def init(cfg: Config, key: Array) -> Params:
   if attention := rnn_attention.shapes(cfg.score, cfg.window, rnn_decoder.sizes(cfg)):
     tree['attention'] = attention
   return rnn_translation.init(cfg, tree, key)
-
-
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): no state is kept between batches; decoding starts from `begin`."""
-  del cfg, batch_size, length
-  return ()
 
 
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:

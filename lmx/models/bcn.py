@@ -52,7 +52,6 @@ OBJECTIVE_FIELDS: dict[str, Any] = {
   'dropout_pooled': 0.1,  # AllenNLP, as the rate below of its first layer; that of its second is 0.3
   'dropout_head': 0.2,
 }
-HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORD_TABLE = 'embed/table'
 WORDS = False  # no output over words
@@ -131,12 +130,6 @@ def init(cfg: Config, key: Array) -> Params:
   return params
 
 
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): rows are independent."""
-  del cfg, batch_size, length
-  return ()
-
-
 def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
   """Return the shapes of a batch with the second text, if there is one."""
   return word_input.read_shapes(shapes, cfg.texts)
@@ -166,7 +159,7 @@ def integrate(cfg: Config, params: Params, x_BTD: Array, context_BTD: Array, val
   return _bilstm(cfg, params, joined_BTD, valid_BT)
 
 
-def pool(v_D: Array, x_BTD: Array, valid_BT: Array) -> Array:
+def summarize(v_D: Array, x_BTD: Array, valid_BT: Array) -> Array:
   """Return [max; mean; min; self] of a text, (B, 4D) float32, and zeros of an empty one."""
   x_BTD = x_BTD.astype(jnp.float32)
   weights_BT = rnn_attention.weights(x_BTD @ v_D, valid_BT)
@@ -202,22 +195,12 @@ def apply(
     context_BTD = text_alignment.context(x_BTD, y_BSD, other_valid)
     integrated_BTD = integrate(cfg, params['layer_01'][side], x_BTD, context_BTD, valid)
     outputs.append(word_input.concatenate(integrated_BTD, vectors, 'output'))
-    pooled.append(pool(params['pool'][side], outputs[-1], valid))
+    pooled.append(summarize(params['pool'][side], outputs[-1], valid))
     layers.append((x_BTF, x_BTD, integrated_BTD))
   return Features(outputs[0], jnp.concatenate(pooled, -1), layers[0] if all_layers else None), state
 
 
 penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Raise InputError: there is no output over words."""
-  raise InputError('model bcn predicts no words; train it with objective "classify" or "regress"')
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Raise InputError: there is no output over words."""
-  return logits(cfg, params, features)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, embedding, masks, softmax, transformer
-from lmx.layers.attention import settle as settle
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
 from lmx.ops import dense, dropout
@@ -150,12 +149,6 @@ def init(cfg: Config, key: Array) -> Params:
   return params
 
 
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): batches are independent."""
-  del cfg, batch_size, length
-  return ()
-
-
 def _embed(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Array:
   """Return the input of figure 2, (B, T, D): the sum of three embeddings, normalised, with dropout."""
   tables, tokens_BT = params['embed'], batch['tokens_BT']
@@ -232,8 +225,3 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   x_BTD = _transform(cfg, params, features)
   return softmax.tied_nll(x_BTD, _output(cfg, params), targets_BT, params['mlm']['bias'], size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: embeddings 0, layer i is i + 1, pooler and masked-LM head N + 1."""
-  return transformer.depth(path, cfg.N)

@@ -48,8 +48,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
 OBJECTIVE = 'span'
-OBJECTIVE_FIELDS: dict[str, Any] = {}
-HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORDS = False  # no output over words
 WORD_TABLE = 'embed/table'
@@ -148,12 +146,6 @@ def init(cfg: Config, key: Array) -> Params:
   own = {'attention': _trilinear(keys[6], width), 'linear': _linear(keys[7], 3 * width, width)}
   nothing = {'nothing': jnp.float32(-1.0)} if cfg.no_alignment else {}  # document-qa's start
   return {**params, 'layer_02': {**recurrent(keys[4:6], width), **own, **nothing}}
-
-
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): windows are independent."""
-  del cfg, batch_size, length
-  return ()
 
 
 def scores(params: Params, x_BTD: Array, y_BSD: Array) -> Array:
@@ -262,16 +254,6 @@ def read_shapes(cfg: Config, rows: dict[str, jax.ShapeDtypeStruct]) -> dict[str,
 
 
 penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Raise InputError: there is no output over words."""
-  raise InputError('model bidaf predicts no words; train it with objective "span"')
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Raise InputError: there is no output over words."""
-  return logits(cfg, params, features)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -19,14 +19,13 @@ import dataclasses
 
 import jax
 
-from lmx.errors import InputError, check_least
+from lmx.errors import check_least
 from lmx.layers import bidirectional, char_cnn, word_input
 from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
 OBJECTIVE = 'tag'
-HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORDS = False  # no output over words
 WORD_TABLE = 'embed/table'  # rows that data.vectors may give
@@ -87,12 +86,6 @@ def init(cfg: Config, key: Array) -> Params:
   return params
 
 
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): sentences are independent."""
-  del cfg, batch_size, length
-  return ()
-
-
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
@@ -123,16 +116,6 @@ def apply(
 
 
 penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Raise InputError: there is no output over words."""
-  raise InputError('model bilstm predicts no words; train it with objective "tag" or "classify"')
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Raise InputError: there is no output over words."""
-  return logits(cfg, params, features)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -138,12 +138,6 @@ def _init_unit(cfg: Config, size: int, width_in: int, width: int, key: Array) ->
   return {'kernel': kernel_YXIO, 'norm': normalization.init(cfg, width)}
 
 
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): images are independent."""
-  del cfg, batch_size, length
-  return ()
-
-
 def grid(cfg: Config, Y: int, X: int) -> tuple[int, int]:
   """Return (rows, columns) of the feature map of an image."""
   return resnet.size(resnet.path(cfg), Y), resnet.size(resnet.path(cfg), X)
@@ -293,16 +287,6 @@ def pixel_reach(cfg: Config, side: int, align_corners: bool = True) -> int | Non
     for t in (math.floor(place), math.ceil(place)):
       farthest = max(farthest, abs(pixel - t * stride) + radius)
   return farthest
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Raise InputError: the classifier of pixels is the objective's, and there is no output over words."""
-  raise InputError('model cfnet predicts no words; train it with objective "segment"')
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Raise InputError: the classifier of pixels is the objective's, and there is no output over words."""
-  return logits(cfg, params, features)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

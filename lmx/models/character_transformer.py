@@ -42,7 +42,6 @@ import jax.numpy as jnp
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, embedding, kv_cache, sinusoids, softmax, transformer
-from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
@@ -241,8 +240,3 @@ def readout_nll(cfg: Config, readout: tuple[Params, Array], targets_BT: Array, t
   classifiers, x_BTD = readout
   x_BTD, head = _normalize(cfg, classifiers, x_BTD), classifiers[target]
   return softmax.tied_nll(x_BTD, head['table'], targets_BT, head['bias'], size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return the layer number of a parameter: the table 0, layer i is i + 1, all classifiers N + 1."""
-  return transformer.depth(path, cfg.N)

@@ -174,13 +174,6 @@ def sampled_nll(
   )
 
 
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: characters and their convolutions 0, layer i is i + 1, output N + 1."""
-  if path[0] == 'embed':
-    return 0
-  return cfg.N + 1 if path[0] == 'softmax' else int(path[0].removeprefix('layer_')) + 1
-
-
 @functools.cache
 def expected_draws(V: int, samples: int) -> float:
   """Return the number of draws (a fraction) in which `samples` different classes of V are expected."""

@@ -55,7 +55,6 @@ OBJECTIVE_FIELDS = {
   'dropout_pooled': 0.5,
   'dropout_head': 0.5,
 }
-HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORDS = False  # no output over words
 WORD_TABLE = 'embed/table'
@@ -129,12 +128,6 @@ def init(cfg: Config, key: Array) -> Params:
   params['projection'] = {'kernel': draw(kernel_key, width, cfg.F), 'bias': draw(bias_key, cfg.F)}
   params['layer_01'] = bidirectional.init(keys[2:], cfg.F, cfg.D)
   return params
-
-
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): pairs are independent."""
-  del cfg, batch_size, length
-  return ()
 
 
 def apply(
@@ -216,16 +209,6 @@ def read_shapes(cfg: Config, rows: dict[str, Any]) -> dict[str, Any]:
 
 
 penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Raise InputError: there is no output over words."""
-  raise InputError('model esim predicts no words; train it with objective "classify" or "regress"')
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Raise InputError: there is no output over words."""
-  return logits(cfg, params, features)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

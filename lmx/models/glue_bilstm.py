@@ -46,7 +46,6 @@ OBJECTIVE_FIELDS: dict[str, Any] = {
   'dropout_pooled': 0.0,
   'dropout_head': 0.0,
 }
-HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORDS = False  # no output over words
 WORD_TABLE = 'embed/table'
@@ -128,12 +127,6 @@ def init(cfg: Config, key: Array) -> Params:
   return params
 
 
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): rows are independent."""
-  del cfg, batch_size, length
-  return ()
-
-
 def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
   """Return the shapes of a batch with the second text, if the model reads one."""
   return word_input.read_shapes(shapes, cfg.texts)
@@ -207,16 +200,6 @@ def apply(
 
 
 penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Raise InputError: there is no output over words."""
-  raise InputError('model glue_bilstm predicts no words; train it with objective "classify" or "regress"')
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Raise InputError: there is no output over words."""
-  return logits(cfg, params, features)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -30,7 +30,6 @@ import jax.numpy as jnp
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, embedding, kv_cache, softmax, transformer
-from lmx.layers.attention import settle as settle
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
 from lmx.ops import dropout
@@ -39,7 +38,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/table')
 TIED = ('embed/tokens',)
 POSITIONS = ('embed/positions',)
@@ -209,8 +207,3 @@ def logits(cfg: Config, params: Params, features: Features) -> Array:
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   return softmax.tied_nll(features.last_BTD, _output(cfg, params), targets_BT, size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: embeddings 0, layer i is i + 1, final normalisation and untied output N + 1."""
-  return transformer.depth(path, cfg.N)

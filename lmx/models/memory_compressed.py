@@ -28,7 +28,6 @@ import jax.numpy as jnp
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, compressed_attention, embedding, kv_cache, sinusoids, softmax, transformer
-from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
 from lmx.layers.masks import AttentionMask
 from lmx.ops import dropout
@@ -37,7 +36,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens',)
 TIED = ('embed/tokens',)
 
@@ -219,8 +217,3 @@ def logits(cfg: Config, params: Params, features: Features) -> Array:
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: the table 0, layer i is i + 1, the last normalisation N + 1."""
-  return transformer.depth(path, cfg.N)

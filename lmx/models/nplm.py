@@ -32,7 +32,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')  # leaves with a row for each word
 
 
@@ -160,8 +159,3 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
   return softmax.tied_nll(
     features.last_BTD, params['output']['table'], targets_BT, params['output']['bias'], size=cfg.V
   )
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: C 0, H and d 1, output N + 1."""
-  return {'embed': 0, 'layer_00': 1, 'output': cfg.N + 1}[path[0]]

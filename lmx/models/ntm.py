@@ -36,7 +36,6 @@ CAUSAL = True
 OBJECTIVE = 'bits'
 READS = 'vectors'
 WORDS = False
-HEADS: tuple[str, ...] = ()
 CONTROLLERS = ('feedforward', 'lstm')
 MEMORIES = ('constant', 'learned', 'random')
 

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 from lmx import layout
 from lmx.errors import InputError, check_range
 from lmx.layers import embedding, kv_cache, quaternion, sinusoids, softmax, transformer
-from lmx.layers.attention import settle as settle
 from lmx.ops import dropout
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -142,8 +141,3 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
   """Return the negative log-likelihood of each target in nats, (B, T); raise InputError if bidirectional."""
   _next_token(cfg)
   return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: the table 0, layer i is i + 1, the last normalisation N + 1."""
-  return transformer.depth(path, cfg.N)

@@ -26,7 +26,6 @@ import dataclasses
 
 from lmx.errors import check_range
 from lmx.layers import encoder_decoder, quaternion, softmax
-from lmx.layers.attention import settle as settle
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -77,12 +76,6 @@ def _net(cfg: Config) -> encoder_decoder.Net:
 def init(cfg: Config, key: Array) -> Params:
   """Initialise the parameters: embed (tokens), layer_00 .., and for pre-norm norm_encoder, norm_decoder."""
   return encoder_decoder.init(_net(cfg), cfg.V, key)
-
-
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): a state needs a source, see `begin`."""
-  del cfg, batch_size, length
-  return ()
 
 
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:

@@ -34,7 +34,6 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'translation'
 READS = 'source'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = rnn_translation.VOCABULARY
 DESIGNS = ('cho', 'sutskever')
 
@@ -147,12 +146,6 @@ def init(cfg: Config, key: Array) -> Params:
   tree['start'] = {'context': (H, D), 'context_bias': (D,), 'state': (D, starts), 'state_bias': (starts,)}
   tree['output'] |= rnn_translation.deep_shapes(cfg, D)
   return rnn_translation.init(cfg, tree, key)
-
-
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): no state is kept between batches; decoding starts from `begin`."""
-  del cfg, batch_size, length
-  return ()
 
 
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:

@@ -33,7 +33,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')
 TIED = ('embed/table',)
 
@@ -170,10 +169,3 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   table_VD, bias_V = _output(cfg, params)
   return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V, size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: embedding 0, layer i is i + 1, output N + 1."""
-  if path[0] == 'embed':
-    return 0
-  return cfg.N + 1 if path[0] == 'output' else int(path[0].removeprefix('layer_')) + 1

@@ -165,12 +165,6 @@ def init(cfg: Config, key: Array) -> Params:
   return params
 
 
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): the model is bidirectional and keeps nothing."""
-  del cfg, batch_size, length
-  return ()
-
-
 def _mask(batch: Batch) -> AttentionMask:
   if 'documents_BT' in batch:
     raise InputError(
@@ -213,18 +207,3 @@ def attention(cfg: Config, params: Params, batch: Batch) -> Array:
     for layer, x_BTD in zip(layout.layers(params, range(cfg.N)), hidden[:-1], strict=True)
   ]
   return jnp.stack(weights)
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Raise InputError: there is no output over words."""
-  raise InputError('model self_attention predicts no words; train it with objective "classify" or "tag"')
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Raise InputError: there is no output over words."""
-  return logits(cfg, params, features)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: the table 0, layer i is i + 1."""
-  return transformer.depth(path, cfg.N)

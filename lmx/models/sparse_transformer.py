@@ -40,7 +40,6 @@ import jax.numpy as jnp
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, embedding, kv_cache, masks, softmax, sparse_attention, transformer
-from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
 from lmx.ops import dropout
 from lmx.ops.rematerialisation import Policy
@@ -48,7 +47,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/rows',)
 EPS = 1e-5  # epsilon of layer normalisation, released code
@@ -237,8 +235,3 @@ def logits(cfg: Config, params: Params, features: Features) -> Array:
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   return softmax.tied_nll(features.last_BTD, params['output']['table'], targets_BT, size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: embeddings 0, layer i is i + 1, final normalisation and output N + 1."""
-  return transformer.depth(path, cfg.N)

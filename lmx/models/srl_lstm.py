@@ -27,7 +27,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_least
+from lmx.errors import check_least
 from lmx.layers import embedding, highway_lstm, word_input
 from lmx.layers.reversal import reversal
 from lmx.ops.dropout import split
@@ -36,7 +36,6 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = False
 OBJECTIVE = 'tag'
 OBJECTIVE_FIELDS = {'crf': False, 'scorer': 'srl_eval', 'init_std': 0.01}
-HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORDS = False  # no output over words
 WORD_TABLE = 'embed/table'  # rows that data.vectors may give
@@ -100,12 +99,6 @@ def init(cfg: Config, key: Array) -> Params:
   return params
 
 
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): sentences are independent."""
-  del cfg, batch_size, length
-  return ()
-
-
 def read_shapes(cfg: Config, rows: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.ShapeDtypeStruct]:
   """Return the shapes of a batch with the predicate of each row."""
   del cfg
@@ -145,16 +138,6 @@ def apply(
 
 
 penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Raise InputError: there is no output over words."""
-  raise InputError('model srl_lstm predicts no words; train it with objective "tag"')
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Raise InputError: there is no output over words."""
-  return logits(cfg, params, features)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -42,7 +42,6 @@ from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention as attention_lib
 from lmx.layers import decoder_block, embedding, encoder_decoder, narrow_attention, sinusoids, softmax, transformer
-from lmx.layers.attention import settle as settle
 from lmx.layers.block import Block
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
@@ -50,7 +49,6 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 READS = 'source'
 OBJECTIVE = 'translation'
-HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/tokens', 'output/bias')
 TIED = ('embed/tokens',)
 
@@ -213,12 +211,6 @@ def init(cfg: Config, key: Array) -> Params:
 def _widen(cfg: Config, path: tuple[jax.tree_util.DictKey, ...], x: Array) -> Array:
   """Return an initial parameter of a layer, times `gain_qkv` if it projects queries, keys or values."""
   return cfg.gain_qkv * x if path[-2].key in ('qkv', 'q', 'kv', 'k', 'v') else x
-
-
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): a state needs a source, see `begin`."""
-  del cfg, batch_size, length
-  return ()
 
 
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:

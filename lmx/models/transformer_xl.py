@@ -47,11 +47,11 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
-HEADS: tuple[str, ...] = ()
 TIED = ('embed/tokens', *(f'embed/tokens_{i}' for i in range(8)))
 VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are equally wide
 ROW_TABLES = ('embed/tokens',)  # of one width, by default stored column-major on a TPU and so copied by each step
 POSITIONS = ('sinusoids', 'shaw', 'absolute', 'layers')
+ATTENTION = relative_attention.BACKENDS
 FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5, 'transformers': 1e-5}  # epsilon of layer normalisation
 
 
@@ -120,7 +120,7 @@ class Config:
     check_heads('transformer_xl', self.D, self.H, even=True)
     check_least('model', self, F=1, N=1, M=0, E=0, clamp=0, eps=0)
     check_choice('model.positions', self.positions, POSITIONS)
-    check_choice('model.attention', self.attention, relative_attention.BACKENDS)
+    check_choice('model.attention', self.attention, ATTENTION)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
     check_range('model.recurrent', self.recurrent, -1, self.N + 1)
     for field in ('dropout', 'dropout_attention'):
@@ -419,8 +419,3 @@ def logits(cfg: Config, params: Params, features: Features) -> Array:
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   return adaptive_softmax.nll(_clusters(cfg, params), features.last_BTD, targets_BT)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: tables and shared biases 0, layer i is i + 1, the output N + 1."""
-  return relative_block.depth(path, cfg.N)

@@ -95,12 +95,6 @@ def settle(cfg: Config) -> Config:
   return dataclasses.replace(cfg, update_kernel=kernel) if cfg.update_kernel == 'auto' else cfg
 
 
-def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): there is no state."""
-  del cfg, batch_size, length
-  return ()
-
-
 def rows(cfg: Config, batch: Batch) -> dict[str, Any]:
   """Return the ids of the rows that a batch reads: {'embed/table': (B, J, S), 'output/table': two arrays}.
 
@@ -251,9 +245,3 @@ def nll(cfg: Config, params: Params, features: Features, targets: Array) -> Arra
   y = embedding.lookup(params['output']['table'], targets, cfg.dtype)
   score = jnp.einsum('...D,...D->...', features.last_BTD, y, preferred_element_type=jnp.float32)
   return jax.nn.softplus(-score)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: the words' vectors 0, the output 1."""
-  del cfg
-  return {'embed': 0, 'output': 1}[path[0]]

@@ -332,8 +332,3 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
   return softmax.tied_nll(
     features.last_BTD, params['embed']['tokens'], targets_BT, params['output']['bias'], size=cfg.V
   )
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: embedding and shared biases 0, layer i is i + 1, the output N + 1."""
-  return relative_block.depth(path, cfg.N)

@@ -44,17 +44,16 @@ import jax.numpy as jnp
 from lmx.layers import softmax
 from lmx.ops import softmax_loss
 from lmx.registry import Registry
-from lmx.types import Array, Batch, Features, Model, Params, State
+from lmx.types import Array, Batch, Features, Model, Objective, Params, State
 
-_registry = Registry(__name__, 'objective', excluded=('rows', 'continuation', 'next_sentence', 'head_input'))
+_registry = Registry(__name__, 'objective', Objective, excluded=('rows', 'continuation', 'next_sentence', 'head_input'))
 names, get = _registry.names, _registry.get
 
 
-def default(model: Model, manifest: Any) -> tuple[Any, Any]:
+def default(model: Model, manifest: Any) -> tuple[Objective, Any]:
   """Return (objective of a model, its Config with the model's OBJECTIVE_FIELDS, resolved with a manifest)."""
   objective = get(model.OBJECTIVE)
-  cfg = objective.Config(**getattr(model, 'OBJECTIVE_FIELDS', {}))
-  return objective, objective.resolve(cfg, manifest) if hasattr(objective, 'resolve') else cfg
+  return objective, objective.resolve(objective.Config(**model.OBJECTIVE_FIELDS), manifest)
 
 
 def mean(pair: tuple[float, float]) -> float:

@@ -123,7 +123,7 @@ def loss(
   Raises:
     InputError: the model has no such classifiers.
   """
-  if not hasattr(model, 'readouts'):
+  if model.readouts is None:
     raise InputError(
       'objective.name: got character_aux; expected a model that predicts after every layer; set '
       'model.name=character_transformer'

@@ -24,10 +24,10 @@ def features(
   Raises:
     InputError: the model attends to the predicted tokens, or does not read tokens.
   """
-  if not model.CAUSAL or not getattr(model, 'WORDS', True) or getattr(model, 'READS', 'tokens') != 'tokens':
-    name = model.__name__.rpartition('.')[2]
+  if not model.CAUSAL or not model.WORDS or model.READS != 'tokens':
     raise InputError(
-      f'model.name: got {name}; expected a model that reads tokens from left to right, to predict the end of a text'
+      f'model.name: got {model.name}; expected a model that reads tokens from left to right, to predict '
+      'the end of a text'
     )
   flat, G = rows.sequences(batch)
   state = model.init_state(model_cfg, flat['tokens_BT'].shape[0])

@@ -91,8 +91,7 @@ def one_token(model: Model, model_cfg: Any, shapes: Mapping[str, Any]) -> Batch:
   Args:
     shapes: those of the objective for one row of one token; what else the model reads is added.
   """
-  if hasattr(model, 'read_shapes'):
-    shapes = model.read_shapes(model_cfg, dict(shapes))
+  shapes = model.read_shapes(model_cfg, dict(shapes))
   return {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
 
 

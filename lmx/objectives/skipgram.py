@@ -26,7 +26,7 @@ import jax.numpy as jnp
 
 from lmx.kernels import neighbours
 from lmx.objectives import mean
-from lmx.types import Array, Batch, Model, Output, Params, State
+from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'neighbours'
 Vectors = tuple[Array, Array, Array]  # hidden vectors, and the output vectors of `rows`
@@ -37,7 +37,7 @@ class Config:
   """No options: the batch determines the loss."""
 
 
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
+def init(cfg: Config, model: Any, model_cfg: Any, key: Array) -> Params:
   """Return {}: both tables belong to the model."""
   del cfg, model, model_cfg, key
   return {}
@@ -56,7 +56,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 
 def loss(
-  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+  cfg: Config, model: Any, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
   """Return the negative log-likelihood in nats.
 
@@ -86,7 +86,7 @@ def loss(
   return Output({'nll': total}, {'nll': (total, jnp.sum(uses, dtype=jnp.float32))}, state, features=features)
 
 
-def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
+def predict(cfg: Config, model: Any, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """Return the logits of every output row: ({'scores': (B, J, S or T, V) float32}, state)."""
   del cfg
   features, state = model.apply(model_cfg, params['model'], batch, state)
@@ -152,7 +152,7 @@ def _loss_backward(slope: Any, cotangent: Any) -> Any:
 _loss.defvjp(_loss_forward, _loss_backward)
 
 
-def _skipgram_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vectors, near_BJWT: Array) -> Array:
+def _skipgram_negative(model: Any, model_cfg: Any, batch: Batch, vectors: Vectors, near_BJWT: Array) -> Array:
   x_BJSD, y_BJTD, noise = vectors
   pairs_BJST = model.pairs(near_BJWT)
   centre_BJT = model.centres(batch, batch['tokens_BJS'])
@@ -173,7 +173,7 @@ def _neighbours(window: int) -> Array:
   return slot_W + (slot_W >= window)
 
 
-def _cbow_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:
+def _cbow_negative(model: Any, model_cfg: Any, batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:
   h_BJTD, y_BJTD, noise = vectors
   centre_BJT = model.centres(batch, batch['tokens_BJS'])
   total = _loss(_score(h_BJTD, y_BJTD, '...TD,...TD->...T'), live_BJT, live_BJT)
@@ -192,7 +192,7 @@ def _pair_noise(ids_BJTWK: Array, h_BJTWD: Array, y_BJTWKD: Array, uses_BJTW: Ar
   return _loss(score_BJTWK, weight_BJTWK, jnp.float32(0))
 
 
-def _skipgram_tree(model: Model, batch: Batch, vectors: Vectors, near_BJWT: Array) -> Array:
+def _skipgram_tree(model: Any, batch: Batch, vectors: Vectors, near_BJWT: Array) -> Array:
   x_BJSD, top_RD, below_BJMD = vectors
   top_BJTR, sign_BJM = batch['top_BJTR'].astype(jnp.float32), batch['sign_BJM'].astype(jnp.float32)
   weight_BJSR = neighbours.spread(near_BJWT, jnp.abs(top_BJTR))

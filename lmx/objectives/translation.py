@@ -77,9 +77,8 @@ class Config:
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """Initialise the baseline of hard attention, or return {}; InputError if the model does not read a source."""
   del key
-  if getattr(model, 'READS', '') != 'source':
-    name = model.__name__.rsplit('.', 1)[-1]
-    raise InputError(f'model.name: got {name}; expected an encoder-decoder, which objective "translation" needs')
+  if model.READS != 'source':
+    raise InputError(f'model.name: got {model.name}; expected an encoder-decoder, which objective "translation" needs')
   # The reward of a model with uniform predictions.
   return {'baseline': jnp.full((), -math.log(model_cfg.V), jnp.float32)} if cfg.is_hard else {}
 

@@ -63,7 +63,7 @@ def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reade
 
   def read(line: str, number: int) -> Line:
     ids = tokenizer.encode(line)
-    if getattr(loaded.model, 'READS', '') == 'characters':
+    if loaded.model.READS == 'characters':
       words, arrays = _read_characters(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
       arrays['tokens_BT'] = word_characters.create(tokenizer, loaded.run.data.characters).word_ids(ids[: len(words)])
     else:

@@ -17,7 +17,7 @@ _PARTS = ('stem', 'layer_')  # first names of a backbone's leaves
 
 def reads_images(run: schema.Run) -> bool:
   """Return True if the model of a run reads images."""
-  return getattr(registry.get(run.model_name), 'READS', '') == 'images'
+  return registry.get(run.model_name).READS == 'images'
 
 
 def take(run: schema.Run, shapes: Params) -> tuple[Params, str]:

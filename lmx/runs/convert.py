@@ -294,7 +294,7 @@ def _settle(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, 
   """Return (config, run) with the fields that labels and row form determine; see `config.resolve.with_corpus`."""
   run = config_lib.to_run(config, vocab_size)
   objective, rules = objectives.get(run.objective_name), DATA_SETS[run.data.dataset]
-  if not folder.objective or not hasattr(objective, 'resolve'):
+  if not folder.objective:
     return config, run
   manifest = {
     'dataset': {'name': run.data.dataset},

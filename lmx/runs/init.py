@@ -37,7 +37,7 @@ def stored_layout(run: schema.Run, shapes: Params) -> Layout:
   V, multiple = getattr(run.model, 'V', 0), run.parallel.pad_vocabulary
   sizes = {'/'.join(path): x.shape for path, x in flatten_dict(dict(shapes['model'])).items()}
   model = registry.get(run.model_name)
-  names = dict.fromkeys((*getattr(model, 'VOCABULARY', ()), *getattr(model, 'ROW_TABLES', ())))
+  names = dict.fromkeys((*model.VOCABULARY, *model.ROW_TABLES))
   tables = [name for name in names if sizes.get(name, (0,))[0] == V]
   if multiple > 1 and not tables:
     raise InputError(

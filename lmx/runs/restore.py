@@ -64,7 +64,7 @@ class RestoredRun:
     if self.run.data.characters:  # words outside the vocabulary, which are spelled, may be others
       data, own = data.proper, own.proper
     if data.hash != own.hash:
-      if getattr(self.model, 'READS', '') == 'images':
+      if self.model.READS == 'images':
         name = corpus.manifest['dataset']['name']
         raise InputError(f'data set {name} has other classes or images than the run ({self.workdir}) was trained on')
       raise InputError(f"the data is tokenised by another tokenizer than the run's ({self.workdir}/tokenizer)")

@@ -80,7 +80,7 @@ def plan(run: schema.Run, corpus: Any, row_shards: int) -> Plan:
   """Return the updates of a run on its data; see `divide` for `row_shards`. Raises InputError."""
   batches: Any = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
   if batches.packable:
-    if not hasattr(registry.get(run.model_name), 'pool'):
+    if registry.get(run.model_name).pool is None:
       raise InputError(
         f'data.batching.packed: got True with model "{run.model_name}"; expected a model that exports `pool`, such as '
         'bert; set data.batching.packed=False'
@@ -113,7 +113,7 @@ class Training:
 
 def make_engine(run: schema.Run, devices: Sequence[jax.Device] | None = None) -> sharding.Engine:
   """Return the engine of a run's steps on these devices; None: all. Raises InputError."""
-  row_tables = getattr(registry.get(run.model_name), 'ROW_TABLES', ())
+  row_tables = registry.get(run.model_name).ROW_TABLES
   return sharding.Engine(run.parallel, devices, run.matmul_precision, row_tables)
 
 
@@ -172,7 +172,7 @@ def build_step(
 def _by_row(run: schema.Run, model: Any, objective: Any, microbatches: int) -> dict[str, Any]:
   """Return {'read_rows': ...} for `make_train_step` if a step updates only rows that it reads, else {}."""
   is_global = run.parallel.mode == 'jit' and run.parallel.reduce_dtype == 'float32' and microbatches == 1
-  if not (hasattr(objective, 'read_rows') and build.is_by_row(run.optim) and is_global):
+  if not (objective.read_rows is not None and build.is_by_row(run.optim) and is_global):
     return {}
   return {'read_rows': functools.partial(objective.read_rows, run.objective, model, run.model)}
 

@@ -15,7 +15,7 @@ from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError, InputWarning
 from lmx.optim import groups
 from lmx.runs import restore
-from lmx.types import Params
+from lmx.types import Model, Params
 
 
 def take(
@@ -51,8 +51,8 @@ def take(
   theirs = {'/'.join(path): x for path, x in flatten_dict(loaded.params).items()}
   ours = {'/'.join(path): x for path, x in flatten_dict(shapes).items()}
   source = _sources(workdir, parts, ours, theirs)
-  by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
-  by_position = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
+  by_word = {f'model/{name}' for name in loaded.model.VOCABULARY}
+  by_position = {f'model/{name}' for name in loaded.model.POSITIONS}
   by_id = loaded.tokenizer.hash == tokenizer.hash or loaded.tokenizer.kind == 'none'
   rows = None if by_id else _rows(_tokens(loaded.model, loaded.tokenizer), _tokens(loaded.model, tokenizer))
   with_head = any(origin.startswith('objective/') for origin in source.values())
@@ -112,9 +112,9 @@ def _top_level(names: Iterable[str]) -> str:
   return ', '.join(sorted({'/'.join(name.split('/')[:2]) for name in names}))
 
 
-def _tokens(model: Any, tokenizer: Any) -> list[str]:
+def _tokens(model: Model, tokenizer: Any) -> list[str]:
   """Return the tokens of the rows of the model's tables."""
-  if getattr(model, 'READS', '') == 'characters' and tokenizer.kind == 'words':
+  if model.READS == 'characters' and tokenizer.kind == 'words':
     return word_characters.vocabulary(tokenizer)
   return [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
 

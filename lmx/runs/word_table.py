@@ -21,7 +21,7 @@ from lmx.errors import InputError
 from lmx.interop import fasttext, word2vec
 from lmx.models import registry
 from lmx.runs import init
-from lmx.types import Array, Params
+from lmx.types import Array, Model, Params
 
 
 def add(taken: Params, run: schema.Run, corpus: Corpus, key: Array) -> tuple[Params, str]:
@@ -91,9 +91,9 @@ def take(run: schema.Run, corpus: Corpus, key: Array) -> tuple[Params, str]:
   return unflatten_dict(table, sep='/'), note
 
 
-def _name(model: Any) -> str:
+def _name(model: Model) -> str:
   """Return the name of a model's word table, '' if it has none."""
-  name = getattr(model, 'WORD_TABLE', '') or next(iter(getattr(model, 'VOCABULARY', ())), '')
+  name = model.WORD_TABLE or next(iter(model.VOCABULARY), '')
   return f'model/{name}' if name.startswith('embed/') else ''
 
 

@@ -16,9 +16,12 @@ from lmx.decoding.beam_search import Beam
 from lmx.decoding.sampling import Sampler
 from lmx.errors import InputError
 from lmx.models import registry
-from tests import drawn
-from tests import tiny_translator as tiny
+from lmx.registry import complete
+from lmx.types import Model
+from tests import drawn, tiny_translator
 from tests.reference import beam as reference
+
+tiny = complete(Model, tiny_translator)
 
 EOS = 1
 CFG = tiny.Config()

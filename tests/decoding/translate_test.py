@@ -16,8 +16,11 @@ from lmx.decoding import generate, translate
 from lmx.decoding.translate import Options
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
-from tests import drawn
-from tests import tiny_translator as tiny
+from lmx.registry import complete
+from lmx.types import Model
+from tests import drawn, tiny_translator
+
+tiny = complete(Model, tiny_translator)
 
 WORDS = [f'w{i}' for i in range(40)]
 TOKENIZER = words.Words(['<eos>', '<unk>', *WORDS], 'prose')
@@ -282,8 +285,8 @@ def test_lengths_are_bound_by_the_source_as_in_2015():
 def test_alignments_name_the_source_in_the_order_of_the_text():
   translator = _translator()
   place = lambda cfg, params, batch: batch['source_BS'][:, None] + 0 * batch['tokens_BT'][..., None]
-  model = types.ModuleType('placed')
-  vars(model).update({**vars(tiny), 'alignment': place})
+  model = complete(Model, tiny_translator)
+  model.alignment = place
   translator = dataclasses.replace(translator, model=model)
   sources, targets = translator.sources(LINES), translator.targets(LINES[::-1])
   for source, target, a_TS in zip(sources, targets, translate.alignments(translator, sources, targets), strict=True):

@@ -12,14 +12,17 @@ import numpy as np
 import optax
 import pytest
 
+from lmx import objectives
 from lmx.engine import sharding
 from lmx.engine import state as state_lib
 from lmx.engine import step as step_lib
 from lmx.errors import InputError
-from lmx.objectives import causal_lm
 from lmx.optim import averaging, build
-from lmx.types import Features, Output
+from lmx.registry import complete
+from lmx.types import Features, Model, Objective, Output
 from tests import engine_cases
+
+causal_lm = objectives.get('causal_lm')
 
 V, D, ROWS, LENGTH = 23, 8, 16, 5
 TRAIN_KEY = jax.random.key(7)
@@ -54,11 +57,14 @@ def toy_nll(cfg, params, features, targets_BT):
   return optax.softmax_cross_entropy_with_integer_labels(logits_BTV, targets_BT)
 
 
-TOY = types.SimpleNamespace(
-  init=toy_init,
-  init_state=lambda cfg, rows, length=0: {'h_BD': jnp.zeros((rows, D))},
-  apply=toy_apply,
-  nll=toy_nll,
+TOY = complete(
+  Model,
+  types.SimpleNamespace(
+    init=toy_init,
+    init_state=lambda cfg, rows, length=0: {'h_BD': jnp.zeros((rows, D))},
+    apply=toy_apply,
+    nll=toy_nll,
+  ),
 )
 
 
@@ -385,7 +391,7 @@ def test_each_group_is_as_long_as_its_longest_row_needs(groups, devices):
     metrics = {'kept': jnp.sum(tokens == 7), 'places': jnp.sum(places), 'numbers': jnp.sum(batch['number_B'])}
     return Output({'nll': params['w'] * 1.0}, metrics, state)
 
-  objective = types.SimpleNamespace(loss=loss, weights=lambda cfg, batch: {'nll': jnp.ones(())})
+  objective = complete(Objective, types.SimpleNamespace(loss=loss, weights=lambda cfg, batch: {'nll': jnp.ones(())}))
   params = {'w': jnp.ones(())}
   options = build.Config(lr=0.1)
   tx = build.make(options, params, lambda path: 0, 1, 10, 10)

@@ -18,9 +18,12 @@ from lmx.data.tokenizers import words
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import ensemble, evaluate
+from lmx.registry import complete
 from lmx.runs import restore
-from tests import drawn, small_text
-from tests import tiny_translator as tiny
+from lmx.types import Model
+from tests import drawn, small_text, tiny_translator
+
+tiny = complete(Model, tiny_translator)
 
 QUICK = ('parallel.data=1', 'train.steps=2', 'train.eval_every=2', 'samples.count=0', 'evaluation.baselines=false')
 
@@ -86,7 +89,7 @@ def test_an_objective_without_an_ensemble_is_refused(changes, message, monkeypat
     objective_name=changes.get('objective_name', 'causal_lm'),
     objective=types.SimpleNamespace(head='xlnet'),
   )
-  loaded = types.SimpleNamespace(run=run, objective=types.SimpleNamespace())
+  loaded = types.SimpleNamespace(run=run, objective=types.SimpleNamespace(score=None))
   monkeypatch.setattr(restore, 'load', lambda *_: loaded)
   with pytest.raises(InputError, match=message):
     ensemble.evaluate(['a', 'b'], 'test')

@@ -22,7 +22,9 @@ from lmx.errors import InputWarning
 from lmx.evaluation import evaluate
 from lmx.metrics import language
 from lmx.models import registry
-from lmx.objectives import classify, regress, rows
+from lmx.objectives import classify, rows
+
+regress = objectives.get('regress')
 
 CONFIG = regress.Config(bptt=0)
 

@@ -12,8 +12,11 @@ from lmx.data import pipeline
 from lmx.evaluation import samples
 from lmx.models import registry
 from lmx.objectives import segment
-from tests import drawn
-from tests import tiny_segmenter as tiny
+from lmx.registry import complete
+from lmx.types import Model
+from tests import drawn, tiny_segmenter
+
+tiny = complete(Model, tiny_segmenter)
 
 
 def run_and_params():
@@ -36,8 +39,7 @@ def run_and_params():
 
 @pytest.mark.parametrize('has_attention', [True, False])
 def test_segmented_images_are_drawn_with_the_attention_of_one_pixel(tmp_path, monkeypatch, has_attention):
-  model = types.ModuleType('tiny')
-  vars(model).update(vars(tiny))
+  model = complete(Model, tiny_segmenter)
   if has_attention:  # two heads, of 64 positions to every second row and column; T sees S only where S is T / 4
     model.attention = lambda cfg, params, batch: (
       jax.numpy.ones((len(batch['images_BYXC']), 2, 1, 1)) * jax.numpy.eye(16).repeat(4, axis=0)

@@ -13,8 +13,13 @@ from lmx.errors import InputError
 from lmx.kernels import attention as kernels
 from lmx.kernels import native, patterns
 from lmx.layers import attention, masks
-from lmx.models import bert, gpt2, quaternion_text, transformer
+from lmx.models import registry
 from tests import placed
+
+bert = registry.get('bert')
+gpt2 = registry.get('gpt2')
+quaternion_text = registry.get('quaternion_text')
+transformer = registry.get('transformer')
 
 needs_numba = pytest.mark.skipif(not native.has_products(), reason='needs Numba and the instructions of its products')
 

@@ -13,8 +13,11 @@ from lmx.errors import InputError
 from lmx.kernels import native
 from lmx.kernels import recurrent as kernels
 from lmx.layers import recurrent
-from lmx.models import awd_lstm, rnn_lm
+from lmx.models import registry
 from tests import placed
+
+awd_lstm = registry.get('awd_lstm')
+rnn_lm = registry.get('rnn_lm')
 
 needs_numba = pytest.mark.skipif(not native.has_products(), reason='needs Numba and the instructions of its products')
 # Widths below, at and above those of a panel (8 to 32 units), rows of one and of several blocks (4 to 12 rows).

@@ -10,15 +10,17 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import host, placement
+from lmx import host, objectives, placement
 from lmx.engine import sharding, sparse_step
 from lmx.engine import state as state_lib
 from lmx.errors import InputError
 from lmx.kernels import native, window_updates
-from lmx.models import word2vec
-from lmx.objectives import skipgram
+from lmx.models import registry
 from lmx.optim import build
 from tests.models import word2vec_test as examples
+
+word2vec = registry.get('word2vec')
+skipgram = objectives.get('skipgram')
 
 pytestmark = pytest.mark.skipif(not native.is_installed(), reason='needs Numba')
 

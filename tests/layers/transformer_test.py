@@ -179,11 +179,6 @@ def test_deviations_of_the_kernels():
   assert abs(np.std(cut['mlp']['in']['kernel']) - 0.02 * 0.8796) < 1e-3
 
 
-def test_depth_counts_from_the_embeddings():
-  names = (('embed', 'tokens'), ('layer_00', 'mlp'), ('layer_11', 'norm_1'), ('norm', 'scale'))
-  assert [transformer.depth(n, 12) for n in names] == [0, 1, 12, 13]
-
-
 def _at(tree, path):
   for part in path:
     tree = tree[part]

@@ -10,14 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx import objectives
 from lmx.engine import step
 from lmx.errors import InputError
-from lmx.models import awd_lstm, registry
-from lmx.objectives import causal_lm
+from lmx.models import registry
 from tests import drawn
 from tests.reference import qrnn as qrnn_reference
 from tests.reference import recurrent as reference
 from tests.reference import transformer_xl as softmax_reference
+
+awd_lstm = registry.get('awd_lstm')
+causal_lm = objectives.get('causal_lm')
 
 B, T = 4, 9
 LENGTHS = (9, 3, 5, 9)

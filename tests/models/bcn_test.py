@@ -11,11 +11,13 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import bilm, scalar_mix, word_input
-from lmx.models import bcn, registry
+from lmx.models import registry
 from lmx.objectives import classify
 from lmx.types import Features
 from tests import drawn
 from tests.reference import bcn as reference
+
+bcn = registry.get('bcn')
 
 B, T, S, C = 3, 6, 5, 7
 VALID = np.arange(T) < np.array([6, 3, 1])[:, None]

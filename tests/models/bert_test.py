@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.models import bert
+from lmx.models import registry
 from tests import drawn
 from tests.reference import transformer as reference
+
+bert = registry.get('bert')
 
 B, T = 2, 9
 SIZE = dict(V=67, T=16, D=32, H=4, N=2, dropout_hidden=0.0, dropout_attention=0.0)

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.models import bidaf, registry
+from lmx.models import registry
 from lmx.types import Features
 from tests import drawn
 from tests.reference import bidaf as reference
+
+bidaf = registry.get('bidaf')
 
 B, T, S, D = 3, 6, 4, 5
 LENGTHS, ASKED = (6, 3, 1), (4, 2, 1)

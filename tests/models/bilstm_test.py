@@ -15,12 +15,15 @@ from lmx import objectives
 from lmx.engine import state, step
 from lmx.errors import InputError
 from lmx.layers import bilm, char_cnn, scalar_mix, word_input
-from lmx.models import bilstm, elmo, registry
-from lmx.objectives import tag
+from lmx.models import registry
 from lmx.optim import build
 from lmx.types import Features
 from tests import drawn
 from tests.reference import recurrent as reference
+
+bilstm = registry.get('bilstm')
+elmo = registry.get('elmo')
+tag = objectives.get('tag')
 
 B, T, C = 3, 6, 7
 VALID = np.arange(T) < np.array([6, 3, 1])[:, None]

@@ -14,8 +14,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lmx.errors import InputError
 from lmx.layers.interpolation import bilinear
-from lmx.models import cfnet, registry
+from lmx.models import registry
 from tests import drawn
+
+cfnet = registry.get('cfnet')
 
 LOCAL = {'head': 'fcn', 'pool': False}
 SHALLOW = dict(blocks=(1, 1), widths=(4, 6), stride=4)

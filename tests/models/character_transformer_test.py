@@ -10,11 +10,12 @@ import pytest
 
 from lmx.decoding import generate
 from lmx.errors import InputError
-from lmx.models import character_transformer as model
 from lmx.models import registry
 from lmx.types import Features
 from tests import drawn
 from tests.reference import character_transformer as reference
+
+model = registry.get('character_transformer')
 
 B, T = 2, 10
 

@@ -10,11 +10,13 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import bilm, scalar_mix, word_input
-from lmx.models import esim, registry
+from lmx.models import registry
 from lmx.objectives import classify, regress
 from lmx.types import Features
 from tests import drawn
 from tests.reference import esim as reference
+
+esim = registry.get('esim')
 
 B, T, S, C = 3, 6, 4, 7
 LENGTHS = {'T': np.array([6, 3, 1]), 'S': np.array([2, 4, 0])}  # the last pair has no second text

@@ -8,10 +8,12 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import word_input
-from lmx.models import glue_bilstm, registry
+from lmx.models import registry
 from lmx.types import Features
 from tests import drawn
 from tests.reference import glue_bilstm as reference
+
+glue_bilstm = registry.get('glue_bilstm')
 
 B, T, S, C = 3, 6, 5, 7
 LENGTHS = {'T': (6, 3, 1), 'S': (4, 5, 0)}

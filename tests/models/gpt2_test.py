@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.models import gpt2, registry
+from lmx.models import registry
 from tests import drawn
 from tests.models import compiled
 from tests.reference import transformer as reference
+
+gpt2 = registry.get('gpt2')
 
 B, T = 2, 11
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.models import memory_compressed, registry
+from lmx.models import registry
 from tests import drawn
 from tests.models import compiled
 from tests.reference import memory_compressed as reference
+
+memory_compressed = registry.get('memory_compressed')
 
 B, T = 2, 14
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.models import nplm, registry
+from lmx.models import registry
 from lmx.optim import build
 from tests import drawn
 from tests.reference import nplm as reference
+
+nplm = registry.get('nplm')
 
 B, T = 3, 9
 LENGTHS = (9, 4, 1)

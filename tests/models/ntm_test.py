@@ -10,10 +10,12 @@ import pytest
 
 from lmx.data.batching import algorithmic
 from lmx.errors import InputError
-from lmx.models import ntm, registry
+from lmx.models import registry
 from tests import drawn
 from tests.models import compiled
 from tests.reference import ntm as reference
+
+ntm = registry.get('ntm')
 
 T = 6
 SMALL = dict(D=7, rows=9, width=4, memory='learned', memory_value=0.5)

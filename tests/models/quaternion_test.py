@@ -10,10 +10,13 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import quaternion
-from lmx.models import quaternion_text, quaternion_transformer, registry, transformer
+from lmx.models import quaternion_text, registry
 from lmx.types import Features
 from tests import drawn
 from tests.reference import quaternion as reference
+
+quaternion_transformer = registry.get('quaternion_transformer')
+transformer = registry.get('transformer')
 
 B, S, T = 2, 6, 5
 QUIET = {'dropout': 0.0, 'dropout_attention': 0.0, 'dropout_relu': 0.0}

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.models import registry, rnn_lm
+from lmx.models import registry
 from tests import drawn
 from tests.reference import recurrent as reference
+
+rnn_lm = registry.get('rnn_lm')
 
 B, T = 3, 8
 LENGTHS = (8, 3, 5)

@@ -12,9 +12,13 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import rnn_attention
-from lmx.models import bahdanau, luong, registry, rnn_encdec
+from lmx.models import registry
 from tests import drawn
 from tests.reference import rnn_translation as reference
+
+bahdanau = registry.get('bahdanau')
+luong = registry.get('luong')
+rnn_encdec = registry.get('rnn_encdec')
 
 B, S, T = 3, 7, 6
 SOURCES, TARGETS = (7, 3, 1), (6, 4, 2)

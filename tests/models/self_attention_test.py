@@ -12,11 +12,13 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import rnn_attention
-from lmx.models import registry, self_attention
+from lmx.models import registry
 from lmx.objectives import tag
 from lmx.types import Features
 from tests import drawn
 from tests.reference import self_attention as reference
+
+self_attention = registry.get('self_attention')
 
 B, T = 2, 7
 LENGTHS = (7, 3)

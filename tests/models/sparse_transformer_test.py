@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.models import registry, sparse_transformer
+from lmx.models import registry
 from tests import drawn
 from tests.models import compiled
 from tests.reference import sparse_transformer as reference
+
+sparse_transformer = registry.get('sparse_transformer')
 
 B, T = 2, 14
 

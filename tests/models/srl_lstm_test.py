@@ -10,9 +10,11 @@ import pytest
 
 from lmx import objectives
 from lmx.errors import InputError
-from lmx.models import registry, srl_lstm
+from lmx.models import registry
 from tests import drawn
 from tests.reference import highway_lstm as reference
+
+srl_lstm = registry.get('srl_lstm')
 
 B, T = 3, 7
 LENGTHS = (7, 1, 4)

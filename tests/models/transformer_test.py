@@ -13,10 +13,12 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import sinusoids
-from lmx.models import registry, transformer
+from lmx.models import registry
 from tests import drawn
 from tests.models import compiled
 from tests.reference import transformer as reference
+
+transformer = registry.get('transformer')
 
 B, S, T = 3, 9, 7
 SOURCES = np.array([9, 4, 1])

@@ -10,16 +10,19 @@ import numpy as np
 import optax
 import pytest
 
+from lmx import objectives
 from lmx.data import corpus as corpora
 from lmx.data import pipeline
 from lmx.data.tokenizers import build as tokenizers
 from lmx.engine import sharding, sparse_step
 from lmx.engine import state as state_lib
 from lmx.errors import InputError
-from lmx.models import word2vec
-from lmx.objectives import skipgram
+from lmx.models import registry
 from lmx.optim import build
 from tests.reference import word2vec as reference
+
+word2vec = registry.get('word2vec')
+skipgram = objectives.get('skipgram')
 
 WORDS = [f'w{i}' for i in range(30)]
 RATE = 0.05

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.models import elmo, registry
+from lmx.models import registry
 from lmx.objectives import bidirectional_lm as objective
 from lmx.objectives import tag
 from lmx.reporting import loss_curve
 from tests import drawn
+
+elmo = registry.get('elmo')
 
 DRAWS = True  # of tests/conftest.py
 

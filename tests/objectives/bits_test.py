@@ -5,9 +5,11 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from lmx.models import ntm, registry
+from lmx.models import registry
 from lmx.objectives import bits
 from tests import drawn
+
+ntm = registry.get('ntm')
 
 B, T = 4, 7
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx import objectives
 from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.data.batching import windows
@@ -19,12 +20,14 @@ from lmx.data.tokenizers.characters import Bytes
 from lmx.engine import sharding, state, step
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
-from lmx.models import character_transformer as model
-from lmx.models import gpt2, registry
-from lmx.objectives import character_aux as objective
+from lmx.models import registry
 from lmx.optim import averaging
 from tests import drawn
 from tests.reference import character_transformer as reference
+
+model = registry.get('character_transformer')
+gpt2 = registry.get('gpt2')
+objective = objectives.get('character_aux')
 
 B, T = 4, 8
 CFG = registry.config('character_transformer', 'tiny', V=31, T=T, N=4, dropout=0.0, scan=True)

@@ -13,8 +13,11 @@ from lmx.errors import InputError
 from lmx.layers import interpolation
 from lmx.metrics import segmentation
 from lmx.objectives import segment
-from tests import drawn
-from tests import tiny_segmenter as tiny
+from lmx.registry import complete
+from lmx.types import Model
+from tests import drawn, tiny_segmenter
+
+tiny = complete(Model, tiny_segmenter)
 
 B, Y, X, C = 4, 9, 12, 3
 CFG = segment.Config(classes=C, distances=(2.0, 5.5))

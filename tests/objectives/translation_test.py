@@ -13,11 +13,15 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.kernels import chunked_loss
-from lmx.models import bahdanau, registry
+from lmx.models import registry
 from lmx.objectives import translation
-from lmx.types import Features
-from tests import drawn
-from tests import tiny_translator as tiny
+from lmx.registry import complete
+from lmx.types import Features, Model
+from tests import drawn, tiny_translator
+
+bahdanau = registry.get('bahdanau')
+
+tiny = complete(Model, tiny_translator)
 
 CFG = tiny.Config()
 RNG = np.random.default_rng(0)

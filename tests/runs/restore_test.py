@@ -18,9 +18,12 @@ from lmx.checkpoint import manager
 from lmx.config import resolve
 from lmx.data.tokenizers import build, words
 from lmx.errors import InputError
-from lmx.models import elmo, gpt, registry
+from lmx.models import registry
 from lmx.runs import init, restore, transfer
 from tests import small_text
+
+elmo = registry.get('elmo')
+gpt = registry.get('gpt')
 
 LM = 'experiments/ulmfit/lm.py:tiny'
 CLASSIFIER = 'experiments/ulmfit/classifier.py:tiny'

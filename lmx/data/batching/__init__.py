@@ -1,27 +1,48 @@
 """Batches of a corpus. One file is one kind of batching, looked up by its name.
 
-A batching exports
-  Config: frozen dataclass whose first field is `name`; the section `data.batching` of a config;
-  build(data, corpus, split, seed, *, train) -> Batches: from the whole `data` section;
-  check(data) (optional): raises InputError if other fields of the section do not fit;
-  CHARACTERS (optional): 'may' if it supports `data.characters` (added by lmx/data/pipeline.py), 'must' if it adds the
-    characters itself; without it, `data.characters` is not supported;
-  longest(data, corpus) (optional): length of the longest row, if it may exceed the lengths of the section;
-  corpus() (optional): the Corpus, if rows are generated; data.dataset is then 'generated';
-  IMAGES (optional): True if it reads a data set of images (lmx/data/image_corpus.py), not of texts;
-  SENTENCES (optional): True if it needs sentences, which can be neither reversed nor dropped.
+Its names are those of `Batching`, each optional one with a default there.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lmx.errors import InputError
 from lmx.registry import Registry
 
-_registry = Registry(__name__, 'data.batching', excluded=('base', 'bucketed'))
+
+class Batching:
+  """Interface of a file of this folder; the names without a value are required.
+
+  Attributes:
+    Config: frozen dataclass whose first field is `name`; the section `data.batching` of a config.
+    build: (data, corpus, split, seed, *, train) -> Batches, from the whole `data` section.
+    CHARACTERS: 'may' if it supports `data.characters` (added by lmx/data/pipeline.py), 'must' if it adds the
+      characters itself, 'no' if `data.characters` is not supported.
+    IMAGES: it reads a data set of images (lmx/data/image_corpus.py), not of texts.
+    SENTENCES: it needs sentences, which can be neither reversed nor dropped.
+    corpus: () -> the Corpus, if rows are generated; data.dataset is then 'generated'.
+  """
+
+  Config: type[Any]
+  build: Callable[..., Any]
+
+  CHARACTERS: str = 'no'
+  IMAGES: bool = False
+  SENTENCES: bool = False
+  corpus: Callable[[], Any] | None = None
+
+  def check(self, data: Any, /) -> None:
+    """Raise InputError if other fields of the section do not fit."""
+
+  def longest(self, data: Any, corpus: Any) -> int:
+    """Return the length of the longest row, if it may exceed the lengths of the section, else 0."""
+    return 0
+
+
+_registry = Registry(__name__, 'data.batching', Batching, excluded=('base', 'bucketed'))
 names, get = _registry.names, _registry.get
 
 
