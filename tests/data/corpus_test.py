@@ -364,7 +364,7 @@ def test_double_marks_are_at_both_ends_of_a_line(tmp_path):
   begun = double.tokenizer.encode('a b\nc').tolist()
   assert double.tokenizer.decode(begun) == 'a b\nc' and begun[-2] == double.tokenizer.eos_id
   assert build.load(double.dir).rule == 'double' and double.dir != single.dir
-  with pytest.raises(InputError, match='"double" with data.tokenizer "bpe"'):
+  with pytest.raises(InputError, match='data.marks: got'):
     corpus.Config(dataset='ptb', tokenizer='bpe', marks='double')
-  with pytest.raises(InputError, match='"double" with data set text_files'):
+  with pytest.raises(InputError, match='data.marks: got'):
     corpus.Config(dataset='text_files', marks='double')

@@ -207,7 +207,7 @@ def test_a_tokenizer_or_search_that_the_class_lacks_is_not_written(run, tmp_path
     'rules': 'fairseq',
     'vocabularies': [['<s>', '<pad>', '<eos>', '<unk>', '<s>@@']],
   }
-  with pytest.raises(InputError, match='two subwords that are one in vocab-src.json'):
+  with pytest.raises(InputError, match='data.tokenizer: got'):
     write(twice, evaluation=loaded.run.evaluation)
   assert not (tmp_path / 'to').exists()
 

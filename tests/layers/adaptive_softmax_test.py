@@ -115,9 +115,9 @@ def test_embeddings_are_the_rows_of_the_words(name):
 @pytest.mark.parametrize(
   'wrong, words',
   [
-    (dict(cutoffs=(25, 10)), 'expected increasing numbers'),
-    (dict(cutoffs=(10, 50)), 'below the vocabulary size of 40'),
-    (dict(cutoffs=(10, 25), div_val=8), 'has width 0'),
+    (dict(cutoffs=(25, 10)), r'model.cutoffs: got \(25, 10\)'),
+    (dict(cutoffs=(10, 50)), r'model.cutoffs: got \(10, 50\)'),
+    (dict(cutoffs=(10, 25), div_val=8), 'model.div_val: got 8'),
     (dict(tie_projections='al'), 'did you mean "all"'),
   ],
 )

@@ -72,9 +72,9 @@ def test_the_threshold_itself_is_a_gain():
 @pytest.mark.parametrize(
   ('losses', 'lengths', 'share', 'message'),
   [
-    (np.zeros((2, 3)), [1, 2, 3], 1.0, r'got shape \(2, 3\)'),
-    (np.zeros((2, 1, 5)), [1], 1.0, 'at least 2 lengths'),
-    (np.zeros((2, 2, 0)), [1, 2], 1.0, r'\(2, 2, 0\)'),
+    (np.zeros((2, 3)), [1, 2, 3], 1.0, r'losses: got shape \(2, 3\)'),
+    (np.zeros((2, 1, 5)), [1], 1.0, r'losses: got shape \(2, 1, 5\)'),
+    (np.zeros((2, 2, 0)), [1, 2], 1.0, r'losses: got shape \(2, 2, 0\)'),
     (np.full((1, 2, 4), np.nan), [1, 2], 1.0, 'losses: got NaN'),
     (np.zeros((1, 3, 4)), [1, 2, 4], 1.0, 'equal steps'),
     (np.zeros((1, 3, 4)), [3, 2, 1], 1.0, 'equal steps'),

@@ -68,8 +68,8 @@ def test_rows_do_not_meet():
 @pytest.mark.parametrize(
   'values, message',
   [
-    ((500, 0.1), 'window, lambda, theta'),
-    ((2.5, 0.1, 1.0), 'whole number'),
+    ((500, 0.1), r'evaluation.cache: got \(500, 0.1\)'),
+    ((2.5, 0.1, 1.0), r'evaluation.cache: got \(2.5, 0.1, 1.0\)'),
     ((0, 0.1, 1.0), 'at least 1'),
     ((5, 1.0, 1.0), 'below 1'),
   ],

@@ -123,5 +123,5 @@ def test_what_cannot_be_tagged():
     tag.resolve(tag.Config(), {'dataset': {'name': 'ptb'}})
   manifest = {'dataset': {'name': 'x'}, 'token_label_names': ['B-x', 'O']}
   assert tag.resolve(tag.Config(), manifest).labels == ('B-x', 'O')
-  with pytest.raises(InputError, match='but the data set has B-x, O'):
+  with pytest.raises(InputError, match='objective.labels: got a, b'):
     tag.resolve(tag.Config(labels=('a', 'b')), manifest)

@@ -203,13 +203,13 @@ def test_what_cannot_be():
   assert classify.resolve(classify.Config(), LABELS).classes == 3
   with pytest.raises(InputError, match='objective.classes: got 0'):
     classify.init(classify.Config(), model, model_cfg, jax.random.key(0))
-  with pytest.raises(InputError, match='no summary of the row'):
+  with pytest.raises(InputError, match='objective.pooling: got "pooled"'):
     classify.init(config(pooling='pooled'), model, model_cfg, jax.random.key(0))
   with pytest.raises(InputError, match='did you mean "concat"'):
     classify.Config(pooling='conct')
   gpt2, cfg = registry.get('gpt2'), registry.config('gpt2', 'tiny', V=61)
   params = {'model': drawn.params(gpt2.init, cfg)}
-  with pytest.raises(InputError, match='set objective.bptt=0'):
+  with pytest.raises(InputError, match='objective.bptt: got rows of several windows'):
     classify.predict(config(), gpt2, cfg, params, batch_of(), ())
 
 

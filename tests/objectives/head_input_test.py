@@ -89,8 +89,8 @@ def test_an_lstm_over_a_frozen_model_is_trained_alone(name):
   ('name', 'changes', 'message'),
   [
     ('classify', {'pooling': 'pooled', 'bptt': 0, 'lstm_layers': 1}, 'objective.pooling: got "pooled"'),
-    ('classify', {'pooling': 'last', 'features': 'embeddings'}, 'objective.bptt'),
-    ('tag', {'lstm_width': 3}, 'set objective.lstm_layers'),
+    ('classify', {'pooling': 'last', 'features': 'embeddings'}, 'objective.bptt: got'),
+    ('tag', {'lstm_width': 3}, 'objective.lstm_width: got 3 without layers'),
     ('span', {'features': 'sum_last_5'}, 'did you mean "sum_last_4"'),
   ],
 )
@@ -100,7 +100,7 @@ def test_options_that_do_not_fit_are_refused(name, changes, message):
 
 
 def test_a_model_with_too_few_layers_is_refused():
-  with pytest.raises(InputError, match='a model with 3 layers'):
+  with pytest.raises(InputError, match='objective.features: got'):
     head_input.sizes(head_input.Config('sum_last_4'), FEATURES._replace(layers=LAYERS[1:]))
 
 

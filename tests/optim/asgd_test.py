@@ -124,7 +124,7 @@ def test_trigger_is_that_of_the_released_loop():
   'changes, message',
   [
     ({'asgd': 'trigered'}, 'did you mean "triggered"'),
-    ({'ema': 0.9}, 'expected one average of the parameters'),
+    ({'ema': 0.9}, 'optim.ema: got'),
     ({'nonmono': -1}, 'nonmono: got -1'),
   ],
 )

@@ -56,7 +56,7 @@ def test_every_leaf_of_the_backbone_and_no_head_is_taken(path):
   ('changes', 'parts', 'message'),
   [
     ({}, ('model',), 'train.init_parts: got model with train.init_from='),
-    ({'norm': 'group'}, (), 'model.norm "group"'),
+    ({'norm': 'group'}, (), 'train.init_from: got'),
     ({'blocks': (1, 2)}, (), 'got no tensor "layer2.1.conv1.weight"'),
     ({'blocks': (1,) * 3, 'widths': (4, 6, 6)}, (), 'got no tensor "layer3.0'),
     ({'stem': 'deep'}, (), 'got no tensor "conv1.0.weight"'),

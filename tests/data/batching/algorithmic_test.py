@@ -149,15 +149,15 @@ def test_tokens_of_an_epoch_are_of_every_number_of_copies():
 
 def test_what_cannot_be_is_refused():
   for task, fields, message in (
-    ('copy', {'test_lengths': (0,)}, 'below 1'),
-    ('recall', {'min_length': 1}, 'below 2'),
+    ('copy', {'test_lengths': (0,)}, 'data.batching: got'),
+    ('recall', {'min_length': 1}, 'data.batching: got'),
     ('ngrams', {'bits': 3}, 'bits: got 3'),
-    ('sort', {'returned': 0}, 'at least 1'),
+    ('sort', {'returned': 0}, 'data.batching.returned: got 0'),
     ('copy', {'min_length': 21}, 'data.length: got 20'),
-    ('copy', {'sequences': 8}, 'at least the 32 rows'),
+    ('copy', {'sequences': 8}, 'data.batching.sequences: got 8'),
   ):
     with pytest.raises(InputError, match=message):
       batches(task, **fields)
   for fields in ({'dataset': 'generated'}, {'batching': 'algorithmic'}):
-    with pytest.raises(InputError, match='with a batching that generates its rows'):
+    with pytest.raises(InputError, match='data.dataset: got'):
       pipeline.Config(**fields)

@@ -211,10 +211,10 @@ def test_a_measurement_ends_with_the_text():
 @pytest.mark.parametrize(
   'changes, words',
   [
-    (dict(batching=permutations.Config(reuse=60)), 'at least 65, data.batching.reuse = 60 and two segments'),
-    (dict(batching=permutations.Config(chunk=40, predictions=4)), 'data.batching.chunk = 40'),
-    (dict(batching=permutations.Config(predictions=70)), '70 tokens of a row of 64'),
-    (dict(batching=permutations.Config(context=60)), '1 tokens of a row of 64'),
+    (dict(batching=permutations.Config(reuse=60)), 'data.length: got'),
+    (dict(batching=permutations.Config(chunk=40, predictions=4)), 'data.length: got'),
+    (dict(batching=permutations.Config(predictions=70)), 'data.batching.predictions: got'),
+    (dict(batching=permutations.Config(context=60)), 'data.batching.predictions: got'),
     (dict(batching=CFG, batch_size=3), 'even data.batch_size'),
   ],
 )
@@ -226,7 +226,7 @@ def test_sections_that_do_not_suit_are_refused(changes, words):
 
 def test_a_tokenizer_without_marks_is_refused():
   bare = types.SimpleNamespace(vocab_size=N, cls_id=None, sep_id=None, token_id=lambda name: None)
-  with pytest.raises(InputError, match='special_tokens'):
+  with pytest.raises(InputError, match='data.batching: got'):
     permutations.special_token_id(bare, 'cls')
 
 

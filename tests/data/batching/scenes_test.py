@@ -165,8 +165,8 @@ def test_small_pictures_have_small_objects():
     assert {area for _, area, _ in parts(scene.draw(0, i))} <= {SEA, WATER}
   for fields, message in (
     ({'length': 50}, 'data.length: got pictures of 50 pixels'),
-    ({'examples': 7}, 'at least the 8 rows'),
-    ({'size': 3}, 'data.batching.size'),
+    ({'examples': 7}, 'data.batching.examples: got 7'),
+    ({'size': 3}, 'data.batching.size: got 3'),
   ):
     with pytest.raises(InputError, match=message):
       batches(**fields)

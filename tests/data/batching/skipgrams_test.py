@@ -181,7 +181,7 @@ def test_words_only_leaves_punctuation_out():
 
 
 def test_bad_settings_are_the_users_to_mend():
-  with pytest.raises(InputError, match='multiple of data.batching.chunk'):
+  with pytest.raises(InputError, match='data.length: got 20'):
     made(length=20)
   with pytest.raises(InputError, match='needs words'):
     text = ['some text of letters\n' * 30]
@@ -191,5 +191,5 @@ def test_bad_settings_are_the_users_to_mend():
     text = ['. . .\n' * 30]
     data = corpora.Corpus.from_texts({'train': text}, build.train('words', text))
     skipgrams.count_words(data, True)
-  with pytest.raises(InputError, match='data.batching.window'):
+  with pytest.raises(InputError, match='data.batching.window: got 0'):
     section(window=0)

@@ -246,7 +246,7 @@ def test_a_pair_may_have_an_empty_side():
 def test_what_is_refused():
   with pytest.raises(InputError, match='data.reverse: got True.*both sides.*model.reverse'):
     section(reverse=True)
-  with pytest.raises(InputError, match='"wordpiece"'):
+  with pytest.raises(InputError, match='data.tokenizer: got "wordpiece"'):
     section(tokenizer='wordpiece')
   with pytest.raises(InputError, match='tokens: got 100'):
     section({'tokens': 100})

@@ -140,7 +140,7 @@ def test_rows_begin_from_an_empty_state_in_turn_if_asked():
   assert found == [[True, True], [False, False], [False, True], [True, False], [False, False], [False, True]]
   for kept in (build_with(True, 0), build_with(False, 3)):  # never in evaluation
     assert [kept(step)['reset_B'].tolist() for step in range(1, 6)] == [[False, False]] * 5
-  with pytest.raises(InputError, match='data.batching.reset_every'):
+  with pytest.raises(InputError, match='data.batching.reset_every: got -1'):
     both_ways.Config(reset_every=-1)
 
 
@@ -170,7 +170,7 @@ def test_sentences_come_with_the_label_of_each_word():
 
 def test_what_cannot_be_tagged_or_spelled():
   data = labelled()
-  with pytest.raises(InputError, match='expected at least 3, the longest sentence'):
+  with pytest.raises(InputError, match='data.length: got 2'):
     pipeline.batches(pipeline.Config(batching='tagged', length=2, batch_size=1), data, 'train', 0, train=False)
   plain = dataclasses.replace(data.splits['train'], token_labels=None)
   with pytest.raises(InputError, match='no word labels'):
