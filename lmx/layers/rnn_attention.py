@@ -1,20 +1,6 @@
 """Attention scores of the RNN models, local windows, and soft and hard attention.
 
-A score rates how well each source position fits a query. All are pure functions `score(params, query_BTD, keys_BSE) ->
-(B, T, S)`, by name in `SCORES`:
-
-cosine          b(q) cos(W q, k), with the key strength b(q) = log(1 + exp(u q + b)) (content addressing: Graves et al.
-                2014, arXiv 1410.5401, equation 6, and the strength of equation 5).
-cosine_plain    cos(q, k) alone, which has no parameters (Graves et al., equation 6).
-additive        v tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2, whose text omits the
-                bias "to increase readability").
-concat          v tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025, section 3.1).
-concat_identity v tanh(W q + k): concat with the part of W that multiplies k fixed at the identity.
-location        W q alone, one score per source position in the order of the keys (Luong et al., equation 8); the number
-                of positions is bounded.
-general         q W k (Luong et al., section 3.1).
-dot             q k.
-scaled_dot      q k / sqrt(D) (Vaswani et al. 2017, arXiv 1706.03762, equation 1).
+A score rates how well each source position fits a query. `SCORES` has them by name, one class each.
 
 Additive and concat are one family of functions with two parameterisations. Bahdanau has a matrix for each side, its own
 width and a bias. The query is the state BEFORE the step, the keys are of both directions, and v starts at 0. Luong has
@@ -36,17 +22,18 @@ Axes: T queries, S keys; D width of a query, E of a key, A of the alignment, X o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, nearest
+from lmx.layers.masked_softmax import masked_softmax
 from lmx.types import Array, Params
 
 WINDOWS = ('global', 'local_m', 'local_p')
 READINGS = ('soft', 'hard')
+Shapes = dict[str, tuple[int, ...]]  # of the parameters, by name
 _LEAST = 1e-8  # lower bound of a product of two norms
 
 
@@ -66,34 +53,14 @@ class Sizes(NamedTuple):
   positions: int = 0
 
 
-class Score(NamedTuple):
-  """Score in three parts, so that a loop over queries computes the products with the keys once, before it.
-
-  Attributes:
-    shapes: Sizes -> {name: shape} of the parameters.
-    keys: (params, keys_BSE) -> keys_BSX, which queries are compared with.
-    matrix: (params, D) -> (D, X), the query's matrix, or None if the query is compared untransformed.
-    compare: (params, query_BTX after the matrix, keys_BSX) -> scores_BTS, without a matrix-sized product.
-    same: query and key must be equally wide.
-  """
-
-  shapes: Callable[[Sizes], dict[str, tuple[int, ...]]]
-  keys: Callable[[Params, Array], Array]
-  matrix: Callable[[Params, int], Array] | None
-  compare: Callable[[Params, Array, Array], Array]
-  same: bool = False
-
-  def __call__(self, params: Params, query_BTD: Array, keys_BSE: Array) -> Array:
-    """Return the scores (B, T, S) of every query and key."""
-    query_BTX = query_BTD
-    if self.matrix is not None:
-      query_BTX = jnp.matmul(query_BTD, self.matrix(params, query_BTD.shape[-1]).astype(query_BTD.dtype))
-    return self.compare(params, query_BTX, self.keys(params, keys_BSE))
-
-
 def _wide(x: Array) -> Array:
   """Cast to at least float32: softmax, windows and sums use it in every compute type."""
   return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def product(x: Array, matrix: Array) -> Array:
+  """Return x times a matrix, in the type of x."""
+  return jnp.matmul(x, matrix.astype(x.dtype))
 
 
 def similarity(query_BTE: Array, keys_BSE: Array) -> Array:
@@ -104,95 +71,165 @@ def similarity(query_BTE: Array, keys_BSE: Array) -> Array:
   return dots_BTS * jax.lax.rsqrt(jnp.maximum(squares_BTS, _LEAST**2))
 
 
-def _cosine(params: Params, query_BTX: Array, keys_BSE: Array) -> Array:
-  strength_BT1 = jax.nn.softplus(_wide(query_BTX[..., -1:]) + params['strength_bias'])
-  return strength_BT1 * similarity(query_BTX[..., :-1], keys_BSE)
+class Score:
+  """Score in three parts, so that a loop over queries computes the products with the keys once, before it.
+
+  Attributes:
+    needs_equal_widths: query and key must be equally wide.
+    has_matrix: the query is multiplied by `matrix` before it is compared.
+  """
+
+  needs_equal_widths = False
+  has_matrix = False
+
+  def __call__(self, params: Params, query_BTD: Array, keys_BSE: Array) -> Array:
+    """Return the scores (B, T, S) of every query and key."""
+    query_BTX = query_BTD
+    if self.has_matrix:
+      query_BTX = product(query_BTD, self.matrix(params, query_BTD.shape[-1]))
+    return self.compare(params, query_BTX, self.keys(params, keys_BSE))
+
+  def shapes(self, sizes: Sizes) -> Shapes:
+    """Return {name: shape} of the parameters."""
+    return {}
+
+  def keys(self, params: Params, keys_BSE: Array) -> Array:
+    """Return keys_BSX, which queries are compared with."""
+    return keys_BSE
+
+  def matrix(self, params: Params, D: int) -> Array:
+    """Return the query's matrix, (D, X), if the score has one."""
+    return params['query']
+
+  def compare(self, params: Params, query_BTX: Array, keys_BSX: Array) -> Array:
+    """Return the scores (B, T, S) without a matrix-sized product: here the dot products."""
+    wide = jnp.promote_types(query_BTX.dtype, jnp.float32)
+    return jnp.einsum('BTX,BSX->BTS', query_BTX, keys_BSX, preferred_element_type=wide)
 
 
-def _tanh_energy(params: Params, query_BTA: Array, keys_BSA: Array) -> Array:
-  # A product and a sum instead of an einsum: XLA fuses them with tanh, whose output is then never stored.
-  energy_A = params['energy'].astype(keys_BSA.dtype)[None, None, None]
-  t_BTSA = jnp.tanh(query_BTA[:, :, None] + keys_BSA[:, None])
-  return jnp.sum(_wide(t_BTSA * energy_A), axis=-1)
+class Dot(Score):
+  """q k (Luong et al. 2015, arXiv 1508.04025, section 3.1)."""
+
+  needs_equal_widths = True
 
 
-def _dots(query_BTX: Array, keys_BSX: Array) -> Array:
-  wide = jnp.promote_types(query_BTX.dtype, jnp.float32)
-  return jnp.einsum('BTX,BSX->BTS', query_BTX, keys_BSX, preferred_element_type=wide)
+class ScaledDot(Dot):
+  """q k / sqrt(D) (Vaswani et al. 2017, arXiv 1706.03762, equation 1)."""
+
+  def compare(self, params: Params, query_BTX: Array, keys_BSX: Array) -> Array:
+    return super().compare(params, query_BTX, keys_BSX) * query_BTX.shape[-1] ** -0.5
 
 
-def _positions(params: Params, query_BTX: Array, keys_BSE: Array) -> Array:
-  S, most = keys_BSE.shape[1], query_BTX.shape[-1]
-  if S > most:
-    raise InputError(
-      f'model.S: got {most} with model.score=location and {S} source positions; set model.S to at least {S}'
-    )
-  return _wide(query_BTX[..., :S])
+class General(Score):
+  """q W k (Luong et al., section 3.1)."""
+
+  def shapes(self, sizes: Sizes) -> Shapes:
+    return {'matrix': (sizes.query, sizes.key)}
+
+  def keys(self, params: Params, keys_BSE: Array) -> Array:
+    return product(keys_BSE, params['matrix'].T)
 
 
-def product(x: Array, matrix: Array) -> Array:
-  """Return x times a matrix, in the type of x."""
-  return jnp.matmul(x, matrix.astype(x.dtype))
+class PlainCosine(Score):
+  """cos(q, k), which has no parameters (Graves et al. 2014, arXiv 1410.5401, equation 6)."""
+
+  needs_equal_widths = True
+
+  def compare(self, params: Params, query_BTX: Array, keys_BSX: Array) -> Array:
+    return similarity(query_BTX, keys_BSX)
 
 
-SCORES = {
-  'cosine': Score(
-    lambda n: {'query': (n.query, n.key), 'strength': (n.query, 1), 'strength_bias': (1,)},
-    lambda params, keys_BSE: keys_BSE,
-    lambda params, D: jnp.concatenate([params['query'], params['strength']], axis=-1),
-    _cosine,
-  ),
-  'cosine_plain': Score(
-    lambda n: {},
-    lambda params, keys_BSD: keys_BSD,
-    None,
-    lambda params, query_BTD, keys_BSD: similarity(query_BTD, keys_BSD),
-    same=True,
-  ),
-  'additive': Score(
-    lambda n: {'query': (n.query, n.align), 'key': (n.key, n.align), 'energy': (n.align,), 'bias': (n.align,)},
-    lambda params, keys_BSE: product(keys_BSE, params['key']) + params['bias'].astype(keys_BSE.dtype)[None, None],
-    lambda params, D: params['query'],
-    _tanh_energy,
-  ),
-  'concat': Score(
-    lambda n: {'matrix': (n.query + n.key, n.query), 'energy': (n.query,)},
-    lambda params, keys_BSE: product(keys_BSE, params['matrix'][-keys_BSE.shape[-1] :]),
-    lambda params, D: params['matrix'][:D],
-    _tanh_energy,
-  ),
-  'concat_identity': Score(
-    lambda n: {'matrix': (n.query, n.key), 'energy': (n.key,)},
-    lambda params, keys_BSE: keys_BSE,
-    lambda params, D: params['matrix'],
-    _tanh_energy,
-  ),
-  'location': Score(
-    lambda n: {'query': (n.query, n.positions)},
-    lambda params, keys_BSE: keys_BSE,
-    lambda params, D: params['query'],
-    _positions,
-  ),
-  'general': Score(
-    lambda n: {'matrix': (n.query, n.key)},
-    lambda params, keys_BSE: product(keys_BSE, params['matrix'].T),
-    None,
-    lambda params, query_BTD, keys_BSD: _dots(query_BTD, keys_BSD),
-  ),
-  'dot': Score(
-    lambda n: {},
-    lambda params, keys_BSD: keys_BSD,
-    None,
-    lambda params, query_BTD, keys_BSD: _dots(query_BTD, keys_BSD),
-    same=True,
-  ),
-  'scaled_dot': Score(
-    lambda n: {},
-    lambda params, keys_BSD: keys_BSD,
-    None,
-    lambda params, query_BTD, keys_BSD: _dots(query_BTD, keys_BSD) * query_BTD.shape[-1] ** -0.5,
-    same=True,
-  ),
+class Cosine(Score):
+  """b(q) cos(W q, k) with the key strength b(q) = log(1 + exp(u q + b)): content addressing.
+
+  Graves et al. 2014, equation 6, and equation 5 for the strength.
+  """
+
+  has_matrix = True
+
+  def shapes(self, sizes: Sizes) -> Shapes:
+    return {'query': (sizes.query, sizes.key), 'strength': (sizes.query, 1), 'strength_bias': (1,)}
+
+  def matrix(self, params: Params, D: int) -> Array:
+    return jnp.concatenate([params['query'], params['strength']], axis=-1)
+
+  def compare(self, params: Params, query_BTX: Array, keys_BSX: Array) -> Array:
+    strength_BT1 = jax.nn.softplus(_wide(query_BTX[..., -1:]) + params['strength_bias'])
+    return strength_BT1 * similarity(query_BTX[..., :-1], keys_BSX)
+
+
+class Additive(Score):
+  """v tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2).
+
+  The text omits the bias "to increase readability".
+  """
+
+  has_matrix = True
+
+  def shapes(self, sizes: Sizes) -> Shapes:
+    A = sizes.align
+    return {'query': (sizes.query, A), 'key': (sizes.key, A), 'energy': (A,), 'bias': (A,)}
+
+  def keys(self, params: Params, keys_BSE: Array) -> Array:
+    return product(keys_BSE, params['key']) + params['bias'].astype(keys_BSE.dtype)[None, None]
+
+  def compare(self, params: Params, query_BTX: Array, keys_BSX: Array) -> Array:
+    # A product and a sum instead of an einsum: XLA fuses them with tanh, whose output is then never stored.
+    energy_X = params['energy'].astype(keys_BSX.dtype)[None, None, None]
+    t_BTSX = jnp.tanh(query_BTX[:, :, None] + keys_BSX[:, None])
+    return jnp.sum(_wide(t_BTSX * energy_X), axis=-1)
+
+
+class Concat(Additive):
+  """v tanh(W [q; k]) (Luong et al., section 3.1)."""
+
+  def shapes(self, sizes: Sizes) -> Shapes:
+    return {'matrix': (sizes.query + sizes.key, sizes.query), 'energy': (sizes.query,)}
+
+  def keys(self, params: Params, keys_BSE: Array) -> Array:
+    return product(keys_BSE, params['matrix'][-keys_BSE.shape[-1] :])
+
+  def matrix(self, params: Params, D: int) -> Array:
+    return params['matrix'][:D]
+
+
+class ConcatIdentity(Concat):
+  """v tanh(W q + k): concat with the part of W that multiplies k fixed at the identity."""
+
+  def shapes(self, sizes: Sizes) -> Shapes:
+    return {'matrix': (sizes.query, sizes.key), 'energy': (sizes.key,)}
+
+  def keys(self, params: Params, keys_BSE: Array) -> Array:
+    return keys_BSE
+
+
+class Location(Score):
+  """W q, one score per source position in the order of the keys (Luong et al., equation 8), up to S positions."""
+
+  has_matrix = True
+
+  def shapes(self, sizes: Sizes) -> Shapes:
+    return {'query': (sizes.query, sizes.positions)}
+
+  def compare(self, params: Params, query_BTX: Array, keys_BSX: Array) -> Array:
+    S, longest = keys_BSX.shape[1], query_BTX.shape[-1]
+    if S > longest:
+      raise InputError(
+        f'model.S: got {longest} with model.score=location and {S} source positions; set model.S to at least {S}'
+      )
+    return _wide(query_BTX[..., :S])
+
+
+SCORES: dict[str, Score] = {
+  'cosine': Cosine(),
+  'cosine_plain': PlainCosine(),
+  'additive': Additive(),
+  'concat': Concat(),
+  'concat_identity': ConcatIdentity(),
+  'location': Location(),
+  'general': General(),
+  'dot': Dot(),
+  'scaled_dot': ScaledDot(),
 }
 
 
@@ -203,19 +240,21 @@ def get(name: str) -> Score:
   return SCORES[name]
 
 
-def shapes(name: str, window: str, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+def shapes(name: str, window: str, sizes: Sizes) -> Shapes:
   """Return {name: shape} of the parameters of a score and its window ('centre_query' and 'centre' of local_p).
 
   Raises:
     InputError: no such score, or it needs equal widths of query and key.
   """
   score = get(name)
-  if score.same and sizes.query != sizes.key:
+  if score.needs_equal_widths and sizes.query != sizes.key:
     raise InputError(
       f'model.score: got {name} with queries of width {sizes.query} and keys of {sizes.key}; expected equal widths'
     )
-  table = score.shapes(sizes)
-  return table | ({'centre_query': (sizes.query, sizes.query), 'centre': (sizes.query,)} if window == 'local_p' else {})
+  found = score.shapes(sizes)
+  if window == 'local_p':
+    found |= {'centre_query': (sizes.query, sizes.query), 'centre': (sizes.query,)}
+  return found
 
 
 def monotonic_centre(position_BT: Array, count_B: Array) -> Array:
@@ -241,17 +280,6 @@ def gaussian(centre_BT: Array, S: int, reach: int) -> Array:
   return jnp.exp(-(distance_BTS**2) / (2 * (reach / 2) ** 2))
 
 
-def weights(scores_BTS: Array, seen_BTS: Array) -> Array:
-  """Return the softmax over the visible keys, float32; exactly 0 elsewhere, and zeros where no key is visible."""
-  scores_BTS = _wide(scores_BTS)
-  most_BT1 = jnp.max(jnp.where(seen_BTS, scores_BTS, -jnp.inf), axis=-1, keepdims=True)
-  most_BT1 = jax.lax.stop_gradient(jnp.where(jnp.isfinite(most_BT1), most_BT1, 0.0))
-  # Masked scores are replaced before exp, so that none can overflow into the gradient.
-  e_BTS = jnp.where(seen_BTS, jnp.exp(jnp.where(seen_BTS, scores_BTS - most_BT1, 0.0)), 0.0)
-  sum_BT1 = jnp.sum(e_BTS, axis=-1, keepdims=True)
-  return e_BTS / jnp.where(sum_BT1 > 0, sum_BT1, 1.0)
-
-
 def align(
   window: str,
   scores_BTS: Array,
@@ -272,10 +300,10 @@ def align(
   """
   seen_BTS = jnp.broadcast_to(valid_BS[:, None], scores_BTS.shape)
   if window == 'global':
-    return weights(scores_BTS, seen_BTS)
+    return masked_softmax(scores_BTS, seen_BTS)
   assert centre_BT is not None
   S = scores_BTS.shape[-1]
-  a_BTS = weights(scores_BTS, seen_BTS & window_mask(centre_BT, S, reach))
+  a_BTS = masked_softmax(scores_BTS, seen_BTS & window_mask(centre_BT, S, reach))
   return a_BTS * gaussian(centre_BT, S, reach) if window == 'local_p' else a_BTS
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from lmx.layers import rnn_attention
+from lmx.layers.masked_softmax import masked_softmax
 from lmx.types import Array
 
 
@@ -21,6 +21,7 @@ def context(x_BTD: Array, y_BSD: Array, valid_BS: Array) -> Array:
     y_BSD: positions that are read.
     valid_BS: False at padding of y.
   """
-  scores_BTS = rnn_attention.get('dot')({}, x_BTD, y_BSD)
-  weights_BTS = rnn_attention.align('global', scores_BTS, valid_BS)
+  dtype = jnp.promote_types(x_BTD.dtype, jnp.float32)
+  scores_BTS = jnp.einsum('BTD,BSD->BTS', x_BTD, y_BSD, preferred_element_type=dtype)
+  weights_BTS = masked_softmax(scores_BTS, jnp.broadcast_to(valid_BS[:, None], scores_BTS.shape))
   return jnp.einsum('BTS,BSD->BTD', weights_BTS.astype(y_BSD.dtype), y_BSD)

@@ -25,12 +25,13 @@ Axes: S source positions, T target; E embedding, D hidden width, H annotation, W
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
 from lmx.errors import check_choice, check_least
-from lmx.layers import rnn_attention, rnn_decoder, rnn_translation, softmax
+from lmx.layers import rnn_decoder, rnn_translation
 from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -41,94 +42,34 @@ VOCABULARY = rnn_translation.VOCABULARY
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Sizes and switches.
+class Config(rnn_decoder.Config):
+  """Sizes and switches; the attributes are those of `rnn_decoder.Config`, and
 
   Attributes:
-    V: vocabulary size, of both sides.
-    E: embedding width.
-    D: width of the hidden layers, of each direction.
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
-    cell: one of lmx.layers.rnn_cell.CELLS.
     bidirectional: the encoder reads in both directions; a layer concatenates their outputs.
-    reverse: the encoder of one direction reads the source in reverse order.
-    score: one of lmx.layers.rnn_attention.SCORES.
-    A: width of the alignment of the score 'additive'.
-    S: maximum number of source positions of the score 'location'.
-    window: source positions that attention covers, one of lmx.layers.rnn_attention.WINDOWS.
-    reach: positions on either side of the centre of a local window, the D of Luong's section 3.2.
-    reading: 'soft' or 'hard' attention.
-    expected: hard: share of the rows that in training use the mean instead of a sampled position (Xu, section 4.1).
-    doubly_stochastic: weight of the penalty for a source position whose attention does not sum to 1 (Xu, equation 14).
     readout: state used by the deep output, 'previous' or 'current'.
     maxout: W, the width of the deep output.
-    shared: one embedding table for both sides.
-    tied: use the target's embedding as the output matrix; needs W = E.
-    dropout_embedding: dropout rate of the embeddings.
-    dropout_hidden: dropout rate of the input of each layer but the first, and of the annotations.
-    dropout_output: dropout rate of the input of the softmax.
-    init: 'uniform' is +-init_scale for all, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
-    init_scale: bound of 'uniform'.
-    dtype: compute type.
-    backend: implementation of layers without attention (lmx/layers/recurrent.py).
-    remat: recompute the scores in the backward pass instead of storing them.
   """
 
-  V: int = 30_000  # appendix A.2.3 and section 4.2, as the fields below
-  E: int = 620
-  D: int = 1000
   encoder_layers: int = 1
   decoder_layers: int = 1
-  cell: str = 'gru_paper'
   bidirectional: bool = True
-  reverse: bool = False
-  score: str = 'additive'
-  A: int = 1000
-  S: int = 50
-  window: str = 'global'
-  reach: int = 10
-  reading: str = 'soft'
-  expected: float = 0.5
-  doubly_stochastic: float = 0.0
   readout: str = 'previous'
   maxout: int = 500
-  shared: bool = False
-  tied: bool = False
-  dropout_embedding: float = 0.0
-  dropout_hidden: float = 0.0
-  dropout_output: float = 0.0
-  init: str = 'paper'
-  init_scale: float = 0.1
-  dtype: str = 'float32'
-  backend: str = 'auto'
-  remat: bool = False
+
+  attends_before = True
 
   def __post_init__(self) -> None:
     check_choice('model.readout', self.readout, rnn_translation.READOUTS)
     check_least('model', self, maxout=1)
-    rnn_translation.check(self)
-    rnn_decoder.check(self)
-
-  @property
-  def N(self) -> int:  # noqa: N802
-    """Layers of the encoder, then of the decoder."""
-    return self.encoder_layers + self.decoder_layers
-
-  @property
-  def H(self) -> int:  # noqa: N802
-    """Width of an annotation."""
-    return self.D * (2 if self.bidirectional else 1)
+    super().__post_init__()
 
   @property
   def W(self) -> int:  # noqa: N802
     """Width of the input of the softmax."""
     return self.maxout
-
-  @property
-  def longest(self) -> int | None:
-    """Maximum source length in tokens, the end token included: the S of the score 'location'; None is any number."""
-    return self.S if self.score == 'location' else None
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -145,38 +86,12 @@ def init(cfg: Config, key: Array) -> Params:
   tree = rnn_translation.shapes(cfg, context=cfg.H)
   tree['start'] = {'state': (cfg.D, starts), 'state_bias': (starts,)}
   tree['output'] |= rnn_translation.deep_shapes(cfg, cfg.H)
-  if attention := rnn_attention.shapes(cfg.score, cfg.window, rnn_decoder.sizes(cfg)):
+  if attention := rnn_decoder.score_shapes(cfg):
     tree['attention'] = attention
   return rnn_translation.init(cfg, tree, key)
 
 
-def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
-  """Return the state after the source and before the target; it has one size for any `length`."""
-  del length
-  return _read(cfg, params, batch, None)
-
-
-def apply(
-  cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
-) -> tuple[Features, State]:
-  """Encode the source and run the decoder over the target, or continue a target.
-
-  Args:
-    batch: tokens_BT, valid_BT (optional); source_BS and source_valid_BS (optional) where the state is ().
-    state: (), or from `begin` or the previous call.
-    key: PRNG key of dropout and hard attention; None at evaluation, where it takes the most probable position.
-    all_layers: also return the target's embedding, each layer of the decoder, and the input of the softmax.
-
-  Returns:
-    (Features, with alignment_BTS where a penalty or hard attention needs it; () or the state after the target).
-  """
-  source_key, target_key = split(key, 2)
-  begun = state if state else _read(cfg, params, batch, source_key)
-  features, end = _write(cfg, params, begun, batch, target_key, all_layers=all_layers, alignment=False)
-  return features, end if state else ()
-
-
-def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
+def _encode(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
   """Run the encoder: the decoder's inputs from the source, and its initial state."""
   values_BSH, valid_BS, ends = rnn_translation.encode(cfg, params, batch, split(key, 2)[0])
   first_BD = ends[-1]['backward' if cfg.bidirectional else 'forward'][0]
@@ -184,64 +99,22 @@ def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[
     'layers': rnn_translation.start(cfg, params['start'], first_BD),
     'position_B': jnp.zeros(len(valid_BS), jnp.int32),
   }
-  return state | rnn_decoder.source(rnn_decoder.spec(cfg, 'before'), params.get('attention', {}), values_BSH, valid_BS)
+  return state | rnn_decoder.source(cfg, params.get('attention', {}), values_BSH, valid_BS)
 
 
-def _write(
-  cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, *, all_layers: bool, alignment: bool
+def _decode(
+  cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, outputs: Sequence[str]
 ) -> tuple[Features, State]:
   """Run the decoder from a state under teacher forcing: (Features, state)."""
   embed_key, output_key, loop_key = split(key, 3)
   target = rnn_translation.target(cfg, params, batch, state['position_B'], embed_key)
   readout = 'before' if cfg.readout == 'previous' else 'state'
-  output_names = (readout, 'context', *rnn_decoder.output_names(cfg, alignment=alignment, all_layers=all_layers))
-  end, y = rnn_decoder.run(
-    rnn_decoder.spec(cfg, 'before'),
-    rnn_translation.decoder_layers(cfg, params),
-    params.get('attention', {}),
-    state,
-    target.x_TBE,
-    target.valid_TB,
-    target.position_TB,
-    loop_key,
-    output_names,
-  )
+  state, y = rnn_decoder.run(cfg, params, state, target, loop_key, (readout, 'context', *outputs))
   last_TBW = rnn_translation.deep_output(cfg, params, target.x_TBE, y['context'], y[readout])
-  features = rnn_translation.features(cfg, target.x_TBE, last_TBW, y, output_key, all_layers=all_layers)
-  return features, {**state, **end, 'position_B': state['position_B'] + jnp.sum(target.steps_TB, axis=0)}
+  return rnn_translation.features(cfg, target.x_TBE, last_TBW, y, output_key, outputs), state
 
 
-def alignment(cfg: Config, params: Params, batch: Batch) -> Array:
-  """Return the attention of each target position, (B, T, S) float32, teacher forcing without dropout; rows sum to 1.
-
-  Source positions are those of the text, also with `reverse`. The Gaussian of local_p is normalised here.
-  """
-  features, _ = _write(cfg, params, _read(cfg, params, batch, None), batch, None, all_layers=False, alignment=True)
-  return rnn_decoder.normalized_alignment(features)
-
-
-def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Return the doubly stochastic penalty, summed over rows; {} where its weight is 0."""
-  del params
-  return rnn_decoder.evenness(cfg.doubly_stochastic, features, batch)
-
-
-def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return the number of rows that have a target."""
-  return rnn_decoder.evenness_weights(cfg.doubly_stochastic, batch)
-
-
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Return the logits of every next token, (B, T, V) float32."""
-  return softmax.tied_logits(features.last_BTD, *rnn_translation.output(cfg, params), size=cfg.V)
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  table_VD, bias_V = rnn_translation.output(cfg, params)
-  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V, size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return the layer of a parameter, see `rnn_translation.depth`."""
-  return rnn_translation.depth(cfg, path)
+_model = rnn_decoder.EncoderDecoder(_encode, _decode)
+begin, apply, alignment = _model.begin, _model.apply, _model.alignment
+logits, nll = rnn_translation.logits, rnn_translation.nll
+penalties, penalty_weights, depth = rnn_decoder.penalties, rnn_decoder.penalty_weights, rnn_translation.depth

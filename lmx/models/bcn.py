@@ -38,7 +38,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
-from lmx.layers import bidirectional, pooling, rnn_attention, text_alignment, word_input
+from lmx.layers import bidirectional, pooling, text_alignment, word_input
+from lmx.layers.masked_softmax import masked_softmax
 from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -162,7 +163,7 @@ def integrate(cfg: Config, params: Params, x_BTD: Array, context_BTD: Array, val
 def summarize(v_D: Array, x_BTD: Array, valid_BT: Array) -> Array:
   """Return [max; mean; min; self] of a text, (B, 4D) float32, and zeros of an empty one."""
   x_BTD = x_BTD.astype(jnp.float32)
-  weights_BT = rnn_attention.weights(x_BTD @ v_D, valid_BT)
+  weights_BT = masked_softmax(x_BTD @ v_D, valid_BT)
   attended_BD = jnp.einsum('BT,BTD->BD', weights_BT, x_BTD)
   return jnp.concatenate([*(pooling.pool(kind, x_BTD, valid_BT) for kind in ('max', 'mean', 'min')), attended_BD], -1)
 

@@ -40,8 +40,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
-from lmx.layers import bidirectional, char_cnn, rnn_attention, word_input
+from lmx.layers import bidirectional, char_cnn, word_input
 from lmx.layers.locked_dropout import locked_dropout
+from lmx.layers.masked_softmax import masked_softmax
 from lmx.ops.dense import einsum
 from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Params, State
@@ -156,27 +157,23 @@ def scores(params: Params, x_BTD: Array, y_BSD: Array) -> Array:
   return query_BT[..., None] + key_BS[:, None] + einsum('BTD,BSD->BTS', x_BTD * params['product'].astype(dtype), y_BSD)
 
 
-def _softmax(scores: Array, mask: Array, nothing: Array | None = None) -> Array:
-  """Return the softmax over the last axis where `mask` is True, zeros where it nowhere is.
-
-  Args:
-    nothing: score that is in the denominator alone.
-  """
-  S = scores.shape[-1]
-  mask = jnp.broadcast_to(mask, scores.shape)
-  if nothing is not None:
-    rest = jnp.broadcast_to(nothing, (*scores.shape[:-1], 1))
-    scores, mask = jnp.concatenate([scores, rest], -1), jnp.concatenate([mask, jnp.ones_like(rest, bool)], -1)
-  return rnn_attention.weights(scores, mask)[..., :S]
+def _softmax_with_null(scores_BTS: Array, mask_BTS: Array, null: Array | None) -> Array:
+  """Return the masked softmax over S; with the score `null` a position may attend to nothing."""
+  if null is None:
+    return masked_softmax(scores_BTS, mask_BTS)
+  null_BT1 = jnp.broadcast_to(null, (*scores_BTS.shape[:-1], 1))
+  scores_BTS = jnp.concatenate([scores_BTS, null_BT1], -1)
+  mask_BTS = jnp.concatenate([mask_BTS, jnp.ones_like(null_BT1, bool)], -1)
+  return masked_softmax(scores_BTS, mask_BTS)[..., :-1]
 
 
 def attention_flow(params: Params, h_BTD: Array, u_BSD: Array, valid_BT: Array, valid_BS: Array) -> Array:
   """Return [h; a; h (.) a; h (.) c] of the module's docstring (Seo et al., equations 1 to 4), (B, T, 4 D)."""
   scores_BTS = scores(params, h_BTD, u_BSD)
-  p_BTS = _softmax(scores_BTS, valid_BS[:, None])
+  p_BTS = masked_softmax(scores_BTS, jnp.broadcast_to(valid_BS[:, None], scores_BTS.shape))
   a_BTD = einsum('BTS,BSD->BTD', p_BTS.astype(u_BSD.dtype), u_BSD).astype(h_BTD.dtype)
   best_BT = jnp.max(jnp.where(valid_BS[:, None], scores_BTS, NEVER), axis=2)
-  c_BD = einsum('BT,BTD->BD', _softmax(best_BT, valid_BT).astype(h_BTD.dtype), h_BTD).astype(h_BTD.dtype)
+  c_BD = einsum('BT,BTD->BD', masked_softmax(best_BT, valid_BT).astype(h_BTD.dtype), h_BTD).astype(h_BTD.dtype)
   return jnp.concatenate([h_BTD, a_BTD, h_BTD * a_BTD, h_BTD * c_BD[:, None]], -1)
 
 
@@ -187,7 +184,7 @@ def self_attention(params: Params, x_BTD: Array, valid_BT: Array) -> Array:
     params: {'attention'}, and 'nothing' with `no_alignment`.
   """
   others_BTS = valid_BT[:, None] & ~jnp.eye(x_BTD.shape[1], dtype=bool)
-  p_BTS = _softmax(scores(params['attention'], x_BTD, x_BTD), others_BTS, params.get('nothing'))
+  p_BTS = _softmax_with_null(scores(params['attention'], x_BTD, x_BTD), others_BTS, params.get('nothing'))
   a_BTD = einsum('BTS,BSD->BTD', p_BTS.astype(x_BTD.dtype), x_BTD).astype(x_BTD.dtype)
   return jnp.concatenate([a_BTD, x_BTD, x_BTD * a_BTD], -1)
 

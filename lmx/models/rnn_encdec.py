@@ -21,13 +21,14 @@ Axes: S source positions, T target; E embedding, D hidden width, H annotation, W
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
 from lmx.kernels.recurrent import Carry
-from lmx.layers import rnn_attention, rnn_cell, rnn_translation, softmax
+from lmx.layers import rnn_cell, rnn_translation
 from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -39,74 +40,36 @@ DESIGNS = ('cho', 'sutskever')
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Sizes and switches.
+class Config(rnn_translation.Config):
+  """Sizes and switches; the attributes are those of `rnn_translation.Config`, and
 
   Attributes:
-    V: vocabulary size, of both sides.
-    E: embedding width.
-    D: width of the hidden layers, of each direction.
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     design: one of DESIGNS.
-    cell: one of lmx.layers.rnn_cell.CELLS.
     bidirectional: the encoder reads in both directions; a layer concatenates their outputs.
-    reverse: the encoder of one direction reads the source in reverse order.
     readout: cho: state used by the deep output, 'previous' or 'current'.
     maxout: cho: W, the width of the deep output.
-    shared: one embedding table for both sides.
-    tied: use the target's embedding as the output matrix; needs W = E.
-    dropout_embedding: dropout rate of the embeddings.
-    dropout_hidden: dropout rate of the input of each layer but the first, of the encoder's output, and of c.
-    dropout_output: dropout rate of the input of the softmax.
-    init: 'uniform' is +-init_scale for all, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
-    init_scale: bound of 'uniform'.
-    dtype: compute type.
-    backend: implementation of layers without attention (lmx/layers/recurrent.py).
   """
 
-  V: int = 30_000
-  E: int = 620
-  D: int = 1000
   encoder_layers: int = 1
   decoder_layers: int = 1
   design: str = 'cho'
-  cell: str = 'gru_paper'
   bidirectional: bool = False
-  reverse: bool = False
   readout: str = 'previous'
   maxout: int = 500
-  shared: bool = False
-  tied: bool = False
-  dropout_embedding: float = 0.0
-  dropout_hidden: float = 0.0
-  dropout_output: float = 0.0
-  init: str = 'paper'
-  init_scale: float = 0.1
-  dtype: str = 'float32'
-  backend: str = 'auto'
 
   def __post_init__(self) -> None:
     check_choice('model.design', self.design, DESIGNS)
     check_choice('model.readout', self.readout, rnn_translation.READOUTS)
     check_least('model', self, maxout=1)
-    rnn_translation.check(self)
+    super().__post_init__()
     if self.design == 'sutskever' and (self.bidirectional or self.encoder_layers != self.decoder_layers):
       raise InputError(
         f"model.design: got 'sutskever' with bidirectional={self.bidirectional}, {self.encoder_layers} and "
         f'{self.decoder_layers} layers; expected bidirectional=False and as many layers in both, because each layer of '
         'the encoder starts one of the decoder; set model.bidirectional, model.encoder_layers or model.decoder_layers'
       )
-
-  @property
-  def N(self) -> int:  # noqa: N802
-    """Layers of the encoder, then of the decoder."""
-    return self.encoder_layers + self.decoder_layers
-
-  @property
-  def H(self) -> int:  # noqa: N802
-    """Width of an annotation."""
-    return self.D * (2 if self.bidirectional else 1)
 
   @property
   def W(self) -> int:  # noqa: N802
@@ -148,33 +111,7 @@ def init(cfg: Config, key: Array) -> Params:
   return rnn_translation.init(cfg, tree, key)
 
 
-def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
-  """Return the state after the source and before the target; it has one size for any `length`."""
-  del length
-  return _read(cfg, params, batch, None)
-
-
-def apply(
-  cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
-) -> tuple[Features, State]:
-  """Encode the source and run the decoder over the target, or continue a target.
-
-  Args:
-    batch: tokens_BT, valid_BT (optional); source_BS and source_valid_BS (optional) where the state is ().
-    state: (), or from `begin` or the previous call.
-    key: PRNG key of dropout, None at evaluation.
-    all_layers: also return the target's embedding, each layer of the decoder, and the input of the softmax.
-
-  Returns:
-    (Features; () or the state after the target).
-  """
-  source_key, target_key = split(key, 2)
-  begun = state if state else _read(cfg, params, batch, source_key)
-  features, end = _write(cfg, params, begun, batch, target_key, all_layers=all_layers)
-  return features, end if state else ()
-
-
-def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
+def _encode(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
   """Run the encoder: the decoder's initial state, and c of cho."""
   source_key, context_key = split(key, 2)
   _, valid_BS, ends = rnn_translation.encode(cfg, params, batch, source_key)
@@ -183,25 +120,24 @@ def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[
     return state | {'layers': [end['forward'] for end in ends]}
   start = params['start']
   last_BH = jnp.concatenate([end[0] for end in ends[-1].values()], axis=-1)
-  context_BD = jnp.tanh(rnn_attention.product(last_BH, start['context']) + start['context_bias'][None])
+  context_BD = jnp.tanh(last_BH @ start['context'].astype(last_BH.dtype) + start['context_bias'][None])
   layers = rnn_translation.start(cfg, start, context_BD)
   return state | {'layers': layers, 'context_BD': dropout(context_BD, cfg.dropout_hidden, context_key)}
 
 
-def _write(
-  cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, *, all_layers: bool
+def _decode(
+  cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, outputs: Sequence[str]
 ) -> tuple[Features, State]:
   """Run the decoder from a state under teacher forcing: (Features, state)."""
   embed_key, output_key, loop_key = split(key, 3)
   target = rnn_translation.target(cfg, params, batch, state['position_B'], embed_key)
-  carries, outputs = _stack(cfg, params, state, target, split(loop_key, cfg.decoder_layers))
-  last_TBW = outputs[-1]
+  carries, layers = _stack(cfg, params, state, target, split(loop_key, cfg.decoder_layers))
+  last_TBW = layers[-1]
   if cfg.design == 'cho':
     if cfg.readout == 'previous':
       last_TBW = jnp.concatenate([state['layers'][-1][0][None].astype(cfg.dtype), last_TBW[:-1]])
     last_TBW = rnn_translation.deep_output(cfg, params, target.x_TBE, state['context_BD'][None], last_TBW)
-  y = {'layers': outputs}
-  features = rnn_translation.features(cfg, target.x_TBE, last_TBW, y, output_key, all_layers=all_layers)
+  features = rnn_translation.features(cfg, target.x_TBE, last_TBW, {'layers': layers}, output_key, outputs)
   position_B = state['position_B'] + jnp.sum(target.steps_TB, axis=0)
   return features, {**state, 'layers': carries, 'position_B': position_B}
 
@@ -224,17 +160,7 @@ def _stack(
   return carries, tuple(outputs)
 
 
-def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Return the logits of every next token, (B, T, V) float32."""
-  return softmax.tied_logits(features.last_BTD, *rnn_translation.output(cfg, params), size=cfg.V)
-
-
-def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  table_VD, bias_V = rnn_translation.output(cfg, params)
-  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V, size=cfg.V)
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return the layer of a parameter, see `rnn_translation.depth`."""
-  return rnn_translation.depth(cfg, path)
+_model = rnn_translation.EncoderDecoder(_encode, _decode)
+begin, apply = _model.begin, _model.apply
+logits, nll = rnn_translation.logits, rnn_translation.nll
+depth = rnn_translation.depth

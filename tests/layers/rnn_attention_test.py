@@ -9,6 +9,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import rnn_attention
+from lmx.layers.masked_softmax import masked_softmax
 from tests.reference import alignment as reference
 
 B, T, S, REACH = 3, 5, 9, 2
@@ -21,7 +22,7 @@ every_window = pytest.mark.parametrize('window', rnn_attention.WINDOWS)
 
 def case(name, window='global', sizes=None):
   """(params, queries, keys, valid) in float32 and away from zero."""
-  sizes = sizes or (SIZES if rnn_attention.SCORES[name].same else UNEVEN)
+  sizes = sizes or (SIZES if rnn_attention.SCORES[name].needs_equal_widths else UNEVEN)
   rng = np.random.default_rng(3)
   draw = lambda shape: rng.normal(size=shape).astype(np.float32)
   params = {key: 0.7 * draw(shape) for key, shape in rnn_attention.shapes(name, window, sizes).items()}
@@ -126,9 +127,9 @@ def test_a_draw_has_no_gradient_but_its_probability_has():
   @jax.jit
   def run(scores):
     noise = rnn_attention.noise(jax.random.key(1), scores.shape)
-    draw = lambda x: rnn_attention.draw(rnn_attention.weights(x, seen), noise)
+    draw = lambda x: rnn_attention.draw(masked_softmax(x, seen), noise)
     of_draw, of_probability = jax.grad(lambda x: jnp.sum(draw(x)[0] * scores)), jax.grad(lambda x: jnp.sum(draw(x)[1]))
-    return draw(scores)[0], rnn_attention.weights(scores, seen), of_draw(scores), of_probability(scores)
+    return draw(scores)[0], masked_softmax(scores, seen), of_draw(scores), of_probability(scores)
 
   one_hot, weights, of_draw, of_probability = jax.device_get(run(scores))
   assert not of_draw.any()
