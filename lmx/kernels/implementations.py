@@ -5,9 +5,11 @@ Each serves every platform and shape: it chooses a kernel, or computes the opera
 
 from __future__ import annotations
 
-from lmx.kernels import chunked_loss, hash_dropout, mixed_product
+from lmx.kernels import chunked_loss, hash_dropout, mixed_product, recurrent, recurrent_scan
+from lmx.kernels import neighbours as neighbour_kernels
+from lmx.kernels import projected_lstm as projected_kernels
 from lmx.kernels import table as table_kernels
-from lmx.ops import dense, dropout, softmax_loss, table
+from lmx.ops import dense, dropout, neighbours, projected_lstm, rnn, softmax_loss, table
 
 IMPLEMENTATIONS = (
   (dense.einsum, mixed_product.einsum),
@@ -25,4 +27,9 @@ IMPLEMENTATIONS = (
   (softmax_loss.is_best, chunked_loss.is_best),
   (softmax_loss.token_losses, chunked_loss.map_chunks),
   (softmax_loss.weighted_sum, chunked_loss.weighted_sum),
+  (rnn.loop, recurrent.loop),
+  (rnn.scan, recurrent_scan.scan),
+  (projected_lstm.loop, projected_kernels.loop),
+  (neighbours.gather, neighbour_kernels.gather),
+  (neighbours.spread, neighbour_kernels.spread),
 )

@@ -1,37 +1,35 @@
 """The LSTM's loop over time by operations that Numba compiles (lmx/kernels/native/lstm.py): on one CPU, in float32.
 
-XLA's product copies the recurrent matrix anew at each step, to the order in which it reads it, and the gates are many
+XLA's product copies the recurrent matrix at each step to the order in which it reads it, and the gates are many
 small operations. Here the loop is one operation, and the matrix is copied once. Products outside the loop are XLA's, as
-in lmx/kernels/recurrent.py, whose `fused` has the same gradient.
+in lmx/kernels/fused_recurrent.py, which has the same gradient.
 
-Axes: those of lmx/kernels/recurrent.py.
+Axes: those of lmx/ops/rnn.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.kernels import native
-from lmx.kernels.recurrent import Carry, Weights, dot, weight_gradients
+from lmx.kernels.fused_recurrent import weight_gradients
+from lmx.ops import rnn
+from lmx.ops.rnn import Carry, Weights, dot
 from lmx.types import Array
 
 
-def fused(reference: Callable[..., Any]) -> Callable[..., Any]:
-  """Return the loop `reference` of the LSTM, computed by Numba where there is a gradient, and elsewhere as it is.
-
-  Args:
-    reference: (cell, weights, x_TBE, carry, valid_TB) -> (h_TBD float32, carry).
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def loop(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None) -> tuple[Array, Carry]:
+  """Compute `rnn.loop` of the LSTM by Numba where there is a gradient, and elsewhere by the equation.
 
   Raises:
     InputError: in training, if Numba is missing or the processor lacks its instructions.
   """
-  run = jax.custom_vjp(reference, nondiff_argnums=(0,))
-  run.defvjp(_forward, _backward)
-  return run
+  return rnn.loop.equation(cell, weights, x_TBE, carry, valid_TB)
 
 
 def _operations() -> Any:
@@ -79,3 +77,6 @@ def _backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tuple[We
   dx_TBG, dh_BD, dc_BD, *_ = _call(lstm.BACKWARD, shapes, panels, B, *inputs)
   dweights, dx_TBE = weight_gradients(weights, x_TBE, h_TBD[:-1], dx_TBG, dx_TBG)
   return dweights, dx_TBE, (dh_BD, dc_BD), None
+
+
+loop.defvjp(_forward, _backward)

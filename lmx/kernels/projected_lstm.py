@@ -1,4 +1,4 @@
-"""Gradient of the projected LSTM of lmx/layers/projected_lstm.py, with matrix gradients computed after the loop.
+"""Gradient of the projected LSTM of lmx/ops/projected_lstm.py, with matrix gradients computed after the loop.
 
 The backward loop carries only dh and dc; the gradient of each matrix is one product after it.
 
@@ -8,28 +8,31 @@ Axes: T time is the leading axis, E width of the input, H cells, G = 4H, P proje
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lmx.kernels.recurrent import Carry, dot, where_valid
+from lmx.ops import projected_lstm
+from lmx.ops.projected_lstm import Carry, Options, Weights
+from lmx.ops.rnn import dot, where_valid
 from lmx.types import Array
 
 
-def fused(reference: Callable[..., Any], step: Callable[..., Any], prepare: Callable[..., Any]) -> Callable[..., Any]:
-  """Return the loop `reference` with the gradient of this module.
+def loop(
+  options: Options, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None, backend: str = 'auto'
+) -> tuple[Array, Carry]:
+  """Compute `projected_lstm.loop`; 'scan' is the equation."""
+  run = projected_lstm.loop.equation if backend == 'scan' else _loop
+  return run(options, weights, x_TBE, carry, valid_TB)
 
-  Args:
-    reference: (options, weights, x_TBE, carry, valid_TB) -> (h_TBP float32, carry).
-    step: one step, (options, u_PG, bias_G, projection_HP, carry, x_BG, valid_B) -> (carry, activated gates_BG).
-    prepare: (weights, x_TBE) -> (W x for all steps, u_PG, bias_G, projection_HP).
-  """
-  run = jax.custom_vjp(reference, nondiff_argnums=(0,))
-  run.defvjp(functools.partial(_forward, step, prepare), _backward)
-  return run
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _loop(
+  options: Options, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None
+) -> tuple[Array, Carry]:
+  return projected_lstm.loop.equation(options, weights, x_TBE, carry, valid_TB)
 
 
 def _clip_gradient(x: Array, bound: float, gradient: Array) -> Array:
@@ -38,37 +41,29 @@ def _clip_gradient(x: Array, bound: float, gradient: Array) -> Array:
 
 
 def _forward(
-  step_of: Callable[..., Any],
-  prepare: Callable[..., Any],
-  options: Any,
-  weights: Any,
-  x_TBE: Array,
-  carry: Carry,
-  valid_TB: Array | None,
+  options: Options, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None
 ) -> tuple[Any, tuple[Any, ...]]:
-  x_TBG, u_PG, bias_G, projection_HP = prepare(weights, x_TBE)
-
   def step(carry: Carry, inputs: Any) -> tuple[Carry, tuple[Array, ...]]:
-    carry, gates_BG = step_of(options, u_PG, bias_G, projection_HP, carry, *inputs)
+    carry, gates_BG = projected_lstm.step(options, weights, carry, *inputs)
     return carry, (*carry, gates_BG)
 
-  end, (h_TBP, c_TBH, gates_TBG) = lax.scan(step, carry, (x_TBG, valid_TB))
+  inputs = (projected_lstm.input_product(weights, x_TBE), valid_TB)
+  end, (h_TBP, c_TBH, gates_TBG) = lax.scan(step, carry, inputs)
   return (h_TBP, end), (weights, x_TBE, carry, valid_TB, h_TBP, c_TBH, gates_TBG)
 
 
-def _backward(options: Any, residuals: tuple[Any, ...], gradients: Any) -> tuple[Any, Array, Carry, None]:
+def _backward(options: Options, residuals: tuple[Any, ...], gradients: Any) -> tuple[Weights, Array, Carry, None]:
   weights, x_TBE, (h0_BP, c0_BH), valid_TB, h_TBP, c_TBH, gates_TBG = residuals
   dh_TBP, dcarry = gradients
-  dtype, width = x_TBE.dtype, x_TBE.shape[-1]
-  kernel, _, projection_HP = weights
-  w_EG, u_PG = kernel[:width].astype(dtype), kernel[width:].astype(dtype)
+  dtype = x_TBE.dtype
+  u_PG = weights.u_PG.astype(dtype)
 
   def step(dcarry: Carry, inputs: tuple[Any, ...]) -> tuple[Carry, tuple[Array, Array]]:
     gates_BG, h_BP, c_BH, before_BH, dh_BP, valid_B = inputs
     dout_BP, dc_BH = dcarry[0] + dh_BP, dcarry[1]
     i, j, f, o = jnp.split(gates_BG, 4, axis=-1)
     dp_BP = _clip_gradient(h_BP, options.proj_clip, dout_BP).astype(dtype)
-    dm_BH = dot(dp_BP, projection_HP.astype(dtype).T)
+    dm_BH = dot(dp_BP, weights.p_HP.astype(dtype).T)
     tanh_c = jnp.tanh(c_BH)
     dnew_BH = _clip_gradient(c_BH, options.cell_clip, dc_BH + dm_BH * o * (1.0 - tanh_c * tanh_c))
     dgates_BG = jnp.concatenate(
@@ -96,9 +91,13 @@ def _backward(options: Any, residuals: tuple[Any, ...], gradients: Any) -> tuple
 
   hidden_TBP = jnp.concatenate([h0_BP[None], h_TBP[:-1]])
   m_TBH = gates_TBG[..., 3 * c_TBH.shape[-1] :] * jnp.tanh(c_TBH)
-  dweights = (
-    jnp.concatenate([outer(x_TBE, dgates_TBG), outer(hidden_TBP, dgates_TBG)]),
-    jnp.sum(dgates_TBG, axis=(0, 1), dtype=jnp.float32),
-    outer(m_TBH, dp_TBP),
+  dweights = Weights(
+    w_EG=outer(x_TBE, dgates_TBG),
+    u_PG=outer(hidden_TBP, dgates_TBG),
+    b_G=jnp.sum(dgates_TBG, axis=(0, 1), dtype=jnp.float32),
+    p_HP=outer(m_TBH, dp_TBP),
   )
-  return dweights, dot(dgates_TBG, w_EG.T).astype(dtype), dcarry, None
+  return dweights, dot(dgates_TBG, weights.w_EG.astype(dtype).T).astype(dtype), dcarry, None
+
+
+_loop.defvjp(_forward, _backward)

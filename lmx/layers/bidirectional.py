@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from lmx.layers import recurrent
 from lmx.layers.reversal import reversal
+from lmx.ops import rnn
 from lmx.types import Array, Params
 
 DIRECTIONS = ('forward', 'backward')
@@ -20,9 +21,9 @@ def init(keys: Sequence[Array], width: int, cells: int, cell: str = 'lstm') -> P
     keys: PRNG keys of the two directions.
     width: of the input.
     cells: of one direction.
-    cell: name in `recurrent.CELLS`; a GRU has PyTorch's second bias too.
+    cell: name in `lmx.ops.rnn.CELLS`; a GRU has PyTorch's second bias too.
   """
-  bias = 'single' if recurrent.get(cell).adds else 'double'
+  bias = 'single' if rnn.get(cell).adds else 'double'
   return {
     direction: recurrent.init(cell, key, width, cells, scale=cells**-0.5, bias=bias)
     for direction, key in zip(DIRECTIONS, keys, strict=True)

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lmx.kernels.recurrent import dot, where_valid
 from lmx.ops.dropout import drop, seed
+from lmx.ops.rnn import dot, where_valid
 from lmx.placement import constrain
 from lmx.types import Array, Params
 

@@ -1,7 +1,7 @@
 """Recurrent cells as one step of a larger loop, such as that of a decoder with attention.
 
 In addition to the cells of lmx/layers/recurrent.py there is 'gru_paper', the unit of Cho et al. 2014 (arXiv 1406.1078,
-equations 5 to 8) and Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.1.1). The loop is lmx/kernels/recurrent.py's.
+equations 5 to 8) and Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.1.1). The loops are in lmx/ops/rnn.py.
 
 Axes: T time leads; E width of the input, D of the state, G all gates.
 """
@@ -16,24 +16,24 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, nearest
-from lmx.kernels import recurrent as kernels
-from lmx.kernels.recurrent import where_valid
 from lmx.layers import recurrent
+from lmx.ops import rnn
+from lmx.ops.rnn import Carry, where_valid
 from lmx.types import Array, Params
 
 Dot = Callable[[str, Array], Array]  # (name of a matrix, x_BX) -> x_BX W_XY
 
-CELLS = (*recurrent.CELLS, 'gru_paper')
+CELLS = (*rnn.CELLS, 'gru_paper')
 
 
 def gates(cell: str) -> int:
   """Return the ratio of the width of all gates to that of the state; raise InputError if there is no such cell."""
   if cell not in CELLS:
     raise InputError(f'unknown recurrent cell "{cell}"{nearest(cell, CELLS)}')
-  return 3 if cell == 'gru_paper' else recurrent.get(cell).gates
+  return 3 if cell == 'gru_paper' else rnn.get(cell).gates
 
 
-def init_carry(cell: str, batch_size: int, width: int) -> recurrent.Carry:
+def init_carry(cell: str, batch_size: int, width: int) -> Carry:
   """Return the carry before the first step: zeros, each (B, D)."""
   return recurrent.init_carry('gru' if cell == 'gru_paper' else cell, batch_size, width)
 
@@ -47,14 +47,14 @@ def recurrent_matrices(cell: str, params: Params, name: str) -> dict[str, Array]
   return {name: u_DG[:, : 2 * D], f'{name}_candidate': u_DG[:, 2 * D :]}
 
 
-def cell_step(cell: str, dot: Dot, name: str, x_BG: Array, carry: recurrent.Carry) -> recurrent.Carry:
+def cell_step(cell: str, dot: Dot, name: str, x_BG: Array, carry: Carry) -> Carry:
   """Run one step of a cell, given W x + b in float32.
 
   'gru_paper' applies the reset gate before the recurrent product: n = tanh(W x + U (r (.) h)). z weights the old h, as
   in Cho's paper and in 'gru' (Bahdanau's z is 1 - z).
   """
   if cell != 'gru_paper':
-    return recurrent.get(cell).forward(x_BG, dot(name, carry[0]), carry)[0]
+    return rnn.get(cell).forward(x_BG, dot(name, carry[0]), carry)[0]
   (h_BD,) = carry
   D = h_BD.shape[-1]
   gates_BG = jax.nn.sigmoid(x_BG[:, : 2 * D] + dot(name, h_BD))
@@ -64,8 +64,8 @@ def cell_step(cell: str, dot: Dot, name: str, x_BG: Array, carry: recurrent.Carr
 
 
 def _layer_body(
-  cell: str, dot: Dot, shared: Any, constant: Any, carry: recurrent.Carry, x_BG: Array, valid_B: Array | None
-) -> tuple[recurrent.Carry, Array]:
+  cell: str, dot: Dot, shared: Any, constant: Any, carry: Carry, x_BG: Array, valid_B: Array | None
+) -> tuple[Carry, Array]:
   del shared, constant
   carry = where_valid(valid_B, cell_step(cell, dot, 'recurrent', x_BG.astype(jnp.float32), carry), carry)
   return carry, carry[0]
@@ -75,12 +75,12 @@ def layer(
   cell: str,
   params: Params,
   x_TBE: Array,
-  carry: recurrent.Carry,
+  carry: Carry,
   valid_TB: Array | None = None,
   *,
   dtype: str = 'float32',
   backend: str = 'auto',
-) -> tuple[Array, recurrent.Carry]:
+) -> tuple[Array, Carry]:
   """Run one layer over time, as `recurrent.layer`, but also for 'gru_paper'.
 
   Raises:
@@ -88,12 +88,11 @@ def layer(
   """
   if cell != 'gru_paper':
     return recurrent.layer(cell, params, x_TBE, carry, valid_TB, dtype=dtype, backend=backend)
-  kernels.choose(backend, cell, dtype)
   x_TBE = x_TBE.astype(dtype)
   x_TBG = jnp.matmul(x_TBE, params['input'].astype(dtype), preferred_element_type=jnp.float32)
   x_TBG = x_TBG + params['bias'][None, None]
   matrices = recurrent_matrices(cell, params, 'recurrent')
-  carry, h_TBD = kernels.scan(
+  carry, h_TBD = rnn.scan(
     functools.partial(_layer_body, cell), matrices, (), carry, x_TBG.astype(dtype), fixed=((), valid_TB), dtype=dtype
   )
   return h_TBD.astype(dtype), carry

@@ -6,7 +6,7 @@ after (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3): the query is th
   h~ = tanh(W_c [c; s]) is the output of the step and, with input feeding, part of the next step's input.
 
 Products that do not depend on earlier steps (the inputs with W, the source with the score's matrix) are computed
-outside the loop, as are the gradients of all matrices (lmx/kernels/recurrent.py).
+outside the loop, as are the gradients of all matrices (lmx/kernels/recurrent_scan.py).
 
 Axes: S source positions, T target, which leads inside; E embedding, D state, H annotation, X keys.
 """
@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import check_choice, check_least, check_share
-from lmx.kernels import recurrent as kernels
 from lmx.layers import rnn_attention, rnn_cell, rnn_translation
 from lmx.layers.rnn_cell import Dot
+from lmx.ops import rnn
 from lmx.ops.dropout import dropout
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -176,7 +176,7 @@ def _body(
     y['attentional'] = jnp.tanh(dot('combine', jnp.concatenate([context_BH, layers[-1][0]], axis=-1)))
     new['attentional_BD'] = y['attentional']
   y |= attention_outputs | {'layers': tuple(layer[0] for layer in layers)}
-  return kernels.where_valid(now.get('valid_B'), new, carry), {name: y[name] for name in outputs}
+  return rnn.where_valid(now.get('valid_B'), new, carry), {name: y[name] for name in outputs}
 
 
 def _matrices(
@@ -236,7 +236,7 @@ def run(
       constant['mean_B'] = jax.random.bernoulli(mean_key, cfg.expected, (B,))
   carry = {name: state[name] for name in ('layers', 'attentional_BD') if name in state}
   body = functools.partial(_body, cfg, _output_names(cfg, outputs))
-  end, y = kernels.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=cfg.dtype)
+  end, y = rnn.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=cfg.dtype)
   return {**state, **end, 'position_B': state['position_B'] + jnp.sum(target.steps_TB, axis=0)}, y
 
 

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import recurrent, rnn_cell
+from lmx.layers import rnn_cell
 from lmx.layers.reversal import reversal
 from lmx.ops.dropout import dropout
+from lmx.ops.rnn import Carry
 from lmx.types import Array, Params
 
-Ends = Mapping[str, recurrent.Carry]  # by direction
+Ends = Mapping[str, Carry]  # by direction
 
 
 @jax.custom_vjp

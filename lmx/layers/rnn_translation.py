@@ -19,9 +19,10 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.kernels.recurrent import BACKENDS, Carry
 from lmx.layers import embedding, rnn_cell, rnn_encoder, softmax
+from lmx.ops import rnn
 from lmx.ops.dropout import dropout, split
+from lmx.ops.rnn import Carry
 from lmx.types import Array, Batch, Features, Params, State
 
 INITS = ('uniform', 'paper')
@@ -68,7 +69,7 @@ class Config:
   def __post_init__(self) -> None:
     rnn_cell.gates(self.cell)
     check_choice('model.init', self.init, INITS)
-    check_choice('model.backend', self.backend, BACKENDS)
+    rnn.check_backend(self.backend, self.cell)
     check_least('model', self, E=1, D=1, encoder_layers=1, decoder_layers=1, init_scale=0)
     for field in ('dropout_embedding', 'dropout_hidden', 'dropout_output'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)

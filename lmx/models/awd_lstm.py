@@ -27,8 +27,10 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.kernels import native
 from lmx.layers import adaptive_softmax, embedding, recurrent, softmax
 from lmx.layers.locked_dropout import locked_dropout
+from lmx.ops import rnn
 from lmx.ops.dropout import drop, dropout, seed, split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -86,7 +88,7 @@ class Config:
 
   def __post_init__(self) -> None:
     check_choice('model.cell', self.cell, ('lstm', 'qrnn'))
-    check_choice('model.backend', self.backend, recurrent.BACKENDS)
+    check_choice('model.backend', self.backend, rnn.BACKENDS)
     adaptive_softmax.bounds(self.cutoffs, self.V)
     for field in dataclasses.fields(self):
       if field.name.startswith('dropout'):
@@ -179,7 +181,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 def settle(cfg: Config) -> Config:
   """Return the Config with a definite `backend`, by which a run is resumed."""
-  return dataclasses.replace(cfg, backend=recurrent.settle(cfg.backend, cfg.cell, cfg.dtype))
+  return dataclasses.replace(cfg, backend=native.settle_recurrent(cfg.backend, cfg.cell, cfg.dtype))
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:

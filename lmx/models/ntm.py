@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import ntm_memory as memory_lib
 from lmx.layers import recurrent
+from lmx.ops import rnn
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -237,7 +238,7 @@ def _controller(cfg: Config, params: Params, state: dict[str, Array], x_BNG: Arr
     if cfg.controller == 'lstm':
       carry = state['hidden_BND'][:, i], state['cell_BND'][:, i]
       recurrent_BG = _dot(cfg, carry[0], layer['recurrent'])
-      (h_BD, c_BD), _ = recurrent.CELLS['lstm'].forward(gates_BG, recurrent_BG, carry)
+      (h_BD, c_BD), _ = rnn.CELLS['lstm'].forward(gates_BG, recurrent_BG, carry)
       cells.append(c_BD)
     else:
       h_BD = jnp.tanh(gates_BG)
@@ -298,12 +299,12 @@ def _without_memory(
 ) -> tuple[Array, dict[str, Array]]:
   """Run the stack of layers, each over all steps at once: (last_BTD, state)."""
   outputs: list[Array] = []
-  carries: list[recurrent.Carry] = []
+  carries: list[rnn.Carry] = []
   for i in range(cfg.N):
     layer = params[f'layer_{i:02d}']
     x_BTE = jnp.concatenate([inputs_BTI.astype(cfg.dtype), *outputs[-1:]], -1)
     if cfg.controller == 'lstm':
-      carry: recurrent.Carry = (state['hidden_BND'][:, i], state['cell_BND'][:, i])
+      carry: rnn.Carry = (state['hidden_BND'][:, i], state['cell_BND'][:, i])
       h_TBD, carry = recurrent.layer('lstm', layer, x_BTE.swapaxes(0, 1), carry, valid_BT.T, dtype=cfg.dtype)
       carries.append(carry)
       outputs.append(h_TBD.swapaxes(0, 1))

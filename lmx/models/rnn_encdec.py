@@ -27,9 +27,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
-from lmx.kernels.recurrent import Carry
 from lmx.layers import rnn_cell, rnn_translation
 from lmx.ops.dropout import dropout, split
+from lmx.ops.rnn import Carry
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True

@@ -27,7 +27,9 @@ import jax.numpy as jnp
 
 from lmx import ranges
 from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.kernels import native
 from lmx.layers import embedding, recurrent, softmax
+from lmx.ops import rnn
 from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -73,9 +75,9 @@ class Config:
   remat: bool = False
 
   def __post_init__(self) -> None:
-    recurrent.get(self.cell)
     check_choice('model.bias', self.bias, ('single', 'double'))
-    check_choice('model.backend', self.backend, recurrent.BACKENDS)
+    rnn.get(self.cell)
+    rnn.check_backend(self.backend, self.cell)
     check_least('model', self, E=1, D=1, N=1)
     if self.tied and self.E != self.D:
       raise InputError(f'model.tied: got E = {self.E} and D = {self.D}; expected E = D, which tied weights need')
@@ -111,7 +113,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 def settle(cfg: Config) -> Config:
   """Return the Config with a definite `backend`, by which a run is resumed."""
-  return dataclasses.replace(cfg, backend=recurrent.settle(cfg.backend, cfg.cell, cfg.dtype))
+  return dataclasses.replace(cfg, backend=native.settle_recurrent(cfg.backend, cfg.cell, cfg.dtype))
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:

@@ -28,8 +28,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
-from lmx.kernels import native, neighbours, window_updates
+from lmx.kernels import native, window_updates
 from lmx.layers import embedding
+from lmx.ops import neighbours
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False

@@ -24,8 +24,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import neighbours
 from lmx.objectives import mean
+from lmx.ops import neighbours
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'neighbours'

@@ -9,7 +9,7 @@ import pytest
 
 from lmx import placement
 from lmx.engine import devices
-from lmx.kernels import neighbours
+from lmx.ops import neighbours
 
 T, W, D = 7, 6, 3
 

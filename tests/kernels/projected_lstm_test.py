@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.layers import projected_lstm
+from tests import placed
 from tests.layers.projected_lstm_test import T, setting
 
 
@@ -17,9 +18,10 @@ def test_derivatives_agree_where_values_are_clipped_and_rows_are_short(clips):
   valid_TB = np.arange(T)[:, None] < np.array([T, 3, 0])
 
   def loss(params, x_TBE, carry, backend):
-    h_TBP, (h_BP, c_BH) = projected_lstm.layer(
-      params, x_TBE, carry, valid_TB, cell_clip=clips[0], proj_clip=clips[1], backend=backend
-    )
+    with placed.on():
+      h_TBP, (h_BP, c_BH) = projected_lstm.layer(
+        params, x_TBE, carry, valid_TB, cell_clip=clips[0], proj_clip=clips[1], backend=backend
+      )
     return jnp.sum(jnp.sin(h_TBP) * jnp.arange(h_TBP.size).reshape(h_TBP.shape)) + jnp.sum(h_BP**2) + jnp.sum(c_BH**3)
 
   both = lambda *args: [jax.grad(loss, (0, 1, 2))(*args, backend) for backend in ('custom', 'scan')]

@@ -11,13 +11,15 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import recurrent
-from tests import drawn
+from lmx.models import registry
+from lmx.ops import rnn
+from tests import drawn, placed
 from tests.reference import recurrent as reference
 
 T, B, E, D = 9, 4, 5, 7
 LENGTHS = (9, 5, 1, 8)
 
-every_cell = pytest.mark.parametrize('cell', sorted(recurrent.CELLS))
+every_cell = pytest.mark.parametrize('cell', sorted(rnn.CELLS))
 every_bias = pytest.mark.parametrize('bias', ['single', 'double'])
 
 
@@ -25,14 +27,15 @@ def case(cell, bias, padded):
   """(params, x_TBE, carry away from zero, valid_TB)."""
   rng = np.random.default_rng(3)
   params = drawn.params(lambda key: recurrent.init(cell, key, E, D, scale=0.6, bias=bias), std=0.4)
-  carry = tuple(0.7 * rng.standard_normal((B, D), np.float32) for _ in range(recurrent.get(cell).carries))
+  carry = tuple(0.7 * rng.standard_normal((B, D), np.float32) for _ in range(rnn.get(cell).carries))
   valid_TB = np.arange(T)[:, None] < np.array(LENGTHS) if padded else None
   return params, rng.standard_normal((T, B, E), np.float32), carry, valid_TB
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
 def run(cell, params, x_TBE, carry, valid_TB, backend):
-  return recurrent.layer(cell, params, x_TBE, carry, valid_TB, backend=backend)
+  with placed.on():
+    return recurrent.layer(cell, params, x_TBE, carry, valid_TB, backend=backend)
 
 
 @every_cell
@@ -62,13 +65,14 @@ def test_invalid_steps_keep_the_carry_and_repeat_the_output(cell):
 
 @pytest.mark.parametrize(
   'cell',
-  [c if c in ('gru', 'lstm') else pytest.param(c, marks=pytest.mark.slow) for c in sorted(recurrent.CELLS)],
+  [c if c in ('gru', 'lstm') else pytest.param(c, marks=pytest.mark.slow) for c in sorted(rnn.CELLS)],
 )
 def test_bfloat16_is_near_float32_and_keeps_a_float32_carry(cell):
   params, x_TBE, carry, valid_TB = case(cell, 'double', True)
 
   def loss(params, dtype, backend):
-    h_TBD, after = recurrent.layer(cell, params, x_TBE, carry, valid_TB, dtype=dtype, backend=backend)
+    with placed.on():
+      h_TBD, after = recurrent.layer(cell, params, x_TBE, carry, valid_TB, dtype=dtype, backend=backend)
     assert h_TBD.dtype == dtype and {a.dtype for a in after} == {jnp.dtype('float32')}
     return jnp.sum(h_TBD.astype(jnp.float32) ** 2)
 
@@ -97,4 +101,12 @@ def test_parameters_are_uniform_and_the_forget_gate_starts_higher():
 
 def test_an_unknown_cell_is_refused_with_the_nearest_name():
   with pytest.raises(InputError, match='did you mean "lstm"'):
-    recurrent.get('lsmt')
+    rnn.get('lsmt')
+
+
+@pytest.mark.parametrize('backend', ['cudnn', 'numba'])
+def test_backends_of_the_lstm_refuse_other_cells(backend):
+  rnn.check_backend(backend, 'lstm')
+  for model, cell in (('rnn_lm', 'gru'), ('bahdanau', 'gru'), ('rnn_encdec', 'gru_paper')):
+    with pytest.raises(InputError, match='model.backend'):
+      registry.config(model, 'tiny', cell=cell, backend=backend)

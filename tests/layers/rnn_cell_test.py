@@ -75,9 +75,3 @@ def test_turning_is_its_own_inverse_and_derivative():
 def test_an_unknown_cell_names_the_nearest():
   with pytest.raises(InputError, match='did you mean "gru_paper"'):
     rnn_cell.gates('gru_papers')
-
-
-@pytest.mark.parametrize('cell', ['gru', 'gru_paper'])
-def test_cudnn_is_refused_where_it_has_no_such_cell(cell):
-  with pytest.raises(InputError, match=f'got "cudnn" for "{cell}"'):
-    rnn_cell.layer(cell, *case(cell), backend='cudnn')
