@@ -1,14 +1,14 @@
-"""`lmx bench`: time of a training step, alone or alternating with the same step in PyTorch.
+"""`lmx bench`: time of a training step, optionally alternating with the same step in PyTorch.
 
-The timed step is that of a model at given sizes (MODEL[:variant], random tokens, one device), of a preset of these, or
-of a run with its own data, devices and optimizer (--config). --attention times factorized and dense attention alone at
-several lengths, --evaluation the evaluation of a model with a memory. With --peer the step of transformers or torch.nn
-runs in another interpreter. --data times not the step but the batches that one host of --hosts builds for it, against
-the seconds of a step. The measurements are in `lmx.benchmark`.
+The step belongs to a model of given sizes (MODEL[:variant], random tokens, one device), a preset, or a run with its own
+data, devices and optimizer (--config). --attention only times factorized and dense attention at several lengths,
+--evaluation only the evaluation of a model with a memory. With --peer the step of transformers or torch.nn runs in
+another interpreter. --data times the batches that one of --hosts builds, compared with the step time. `lmx.benchmark`
+implements the measurements.
 
---preset=all makes the whole table against other libraries, one preset after another: training steps, epochs of
-word2vec (gensim), generation and beam search (transformers), and the whole processes of fine-tuning (the Trainer) and
-of `lmx prepare` (tokenizers). --combine makes one table of several. --growth times a token of a model at several sizes.
+--preset=all measures the whole table against other libraries, preset by preset: training steps, word2vec epochs
+(gensim), generation and beam search (transformers), and whole processes of fine-tuning (the Trainer) and `lmx prepare`
+(tokenizers). --combine merges several tables. --growth measures the time per token at several sizes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lmx.errors import InputError, explain
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('model', nargs='?', metavar='MODEL[:variant]', help='a model on random tokens or images')
-  parser.add_argument('--config', help='a run with its own data, as `lmx train` takes it')
+  parser.add_argument('--config', help='config of a run with its own data, as for `lmx train`')
   parser.add_argument('--preset', help='all, or of these some with commas between: ' + ', '.join(table.NAMES))
   parser.add_argument('--attention', metavar='T,T,...', help='factorized and dense attention at these lengths')
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of MODEL')
@@ -38,42 +38,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--length',
     type=ranges.integer(0, 1_000_000),
-    help="tokens a row, or pixels of an image's side, for MODEL (default: the model's window)",
+    help="tokens per row, or pixels per image side, for MODEL (default: the model's window)",
   )
   parser.add_argument('--optimizer', help='adamw, adam or sgd, for MODEL (default adamw)')
   parser.add_argument(
-    '--steps', type=ranges.integer(1, 1_000_000), help='timed steps, in each round (default 10, of presets 2 to 5)'
+    '--steps', type=ranges.integer(1, 1_000_000), help='timed steps per round (default 10, presets 2 to 5)'
   )
   parser.add_argument(
-    '--warmup', type=ranges.integer(0, 1_000_000), help='steps before, not timed (default 3, of presets 2)'
+    '--warmup', type=ranges.integer(0, 1_000_000), help='untimed warm-up steps (default 3, presets 2)'
   )
   parser.add_argument(
-    '--rounds', type=ranges.integer(1, 1000), default=3, help='turns with the peer (default %(default)s)'
+    '--rounds',
+    type=ranges.integer(1, 1000),
+    default=3,
+    help='rounds that alternate with the peer (default %(default)s)',
   )
   parser.add_argument(
     '--peer',
     metavar='PYTHON,...',
-    help='interpreters with torch, transformers, gensim or tokenizers to compare with; each comparison takes the first '
-    'that has what it needs',
+    help='interpreters with torch, transformers, gensim or tokenizers to compare with; each comparison takes the '
+    'first that has its library',
   )
   parser.add_argument(
-    '--rows', type=ranges.integer(32, 10_000_000), help='rows of the epoch of preset fine_tuning (default 1024)'
+    '--rows', type=ranges.integer(32, 10_000_000), help='rows per epoch of preset fine_tuning (default 1024)'
   )
-  parser.add_argument('--megabytes', type=ranges.integer(1, 100_000), help='text of preset prepare (default 32)')
-  parser.add_argument('--combine', metavar='FILE,...', help='combine the tables that --preset --json wrote')
+  parser.add_argument('--megabytes', type=ranges.integer(1, 100_000), help='text size of preset prepare (default 32)')
+  parser.add_argument('--combine', metavar='FILE,...', help='combine tables written by --preset --json')
   parser.add_argument(
     '--evaluation',
     metavar='LENGTHS',
-    help='time not the step but evaluation, with a memory and by windows: attention lengths, commas between, for MODEL',
+    help="time MODEL's evaluation with a memory and with windows instead of the step: attention lengths, separated by "
+    'commas',
   )
   parser.add_argument(
     '--growth',
     nargs='?',
     const=','.join(growth.VALUES),
     metavar='SIZES',
-    help='time a token of MODEL, or of all, by these sizes (default width,length,vocabulary,batch) with the exponents',
+    help='time per token of MODEL, or of all, as these sizes grow (default width,length,vocabulary,batch)',
   )
-  parser.add_argument('--picture', metavar='FILE', help='draw the result of --growth')
+  parser.add_argument('--picture', metavar='FILE', help='plot the result of --growth')
   parser.add_argument('--data', action='store_true', help='time the batches that one host builds, for --config')
   parser.add_argument(
     '--hosts',
@@ -81,11 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help='for --data: number of hosts that share a batch, such as 16 of 4 chips for a v5e-64 (default 1)',
   )
   step = parser.add_mutually_exclusive_group()
-  step.add_argument('--topology', help='for --data: compile the step for it, as `lmx compile` does, for its seconds')
-  step.add_argument('--report', metavar='FILE', help='for --data: the report of `lmx compile --json` instead')
-  step.add_argument('--step_seconds', type=ranges.number(0, above=True), help='for --data: the seconds of a step')
-  parser.add_argument('--json', metavar='FILE', help='write the metrics there')
-  parser.add_argument('--markdown', metavar='FILE', help='write the table there, for --preset and --combine')
+  step.add_argument('--topology', help='for --data: estimate the step time by compiling for it, as in `lmx compile`')
+  step.add_argument('--report', metavar='FILE', help='for --data: a report of `lmx compile --json` instead')
+  step.add_argument('--step_seconds', type=ranges.number(0, above=True), help='for --data: the step time')
+  parser.add_argument('--json', metavar='FILE', help='file for the metrics')
+  parser.add_argument('--markdown', metavar='FILE', help='file for the table, for --preset and --combine')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -135,7 +139,7 @@ def _measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _presets(args: argparse.Namespace) -> list[dict[str, Any]]:
-  """Return the rows of one preset, measured here, or of several, each measured in a process of its own."""
+  """Return the rows of one preset, measured here, or of several, each measured in its own process."""
   if args.evaluation is not None:
     raise InputError('--evaluation times MODEL alone; omit --config, --preset and --peer')
   names = table.parse(args.preset)
@@ -150,19 +154,19 @@ def _presets(args: argparse.Namespace) -> list[dict[str, Any]]:
 def _check(args: argparse.Namespace) -> None:
   """Raise InputError unless there is one thing to do, with its own options."""
   if args.growth and (args.model is None or args.set or args.peer or args.evaluation):
-    raise InputError('--growth: got no MODEL, or options beside it; expected --growth MODEL, or all, alone')
+    raise InputError('--growth: got no MODEL, or other options; expected only --growth MODEL, or all')
   if sum(x is not None for x in (args.model, args.config, args.preset, args.attention, args.combine)) != 1:
     raise InputError(
       'nothing to time, or several; give one of MODEL[:variant], --preset=NAME, --config=FILE, --attention=T or '
       '--combine=FILES'
     )
   if args.set and args.model is None:
-    raise InputError('--set changes a field of MODEL; change that of a run by --config.model.FIELD=VALUE')
+    raise InputError('--set changes a field of MODEL; for a run use --config.model.FIELD=VALUE')
   for name, default in {'batch': 8, 'length': 0, 'optimizer': 'adamw'}.items():
     if getattr(args, name) is None:
       setattr(args, name, default)
     elif args.model is None:
-      raise InputError(f'--{name}: got it without MODEL; expected it with MODEL[:variant] alone; a config has its own')
+      raise InputError(f'--{name}: got it without MODEL; expected it only with MODEL[:variant]; a config has its own')
   if args.picture and not args.growth:
     raise InputError('--picture: got it without --growth; expected --growth MODEL; omit it')
   for name in ('rows', 'megabytes', 'markdown'):
@@ -185,7 +189,7 @@ def _check_data(args: argparse.Namespace) -> None:
   others = [name for name in ('peer', 'evaluation') if getattr(args, name) is not None]
   if args.data and (args.config is None or others):
     got = f'--{others[0]}' if others else 'no --config'
-    raise InputError(f'--data: got {got}; expected --config=FILE alone, whose batches are timed')
+    raise InputError(f'--data: got {got}; expected only --config=FILE, whose batches are timed')
 
 
 def _input_pipeline(args: argparse.Namespace) -> dict[str, Any]:

@@ -35,7 +35,7 @@ ENVIRONMENT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
+  parser.add_argument('--config', required=True, help='experiment file, with optional :variant')
   parser.add_argument(
     '--topology',
     required=True,
@@ -48,10 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--vocabulary',
     type=ranges.integer(0, 100_000_000),
     default=0,
-    help='its size, in place of the data: these are not read then, and need not be prepared on this machine',
+    help='vocabulary size; then the data is not read and need not be prepared on this machine',
   )
-  parser.add_argument('--json', metavar='FILE', help='write the report there')
-  parser.add_argument('--hlo', metavar='FILE', help="write XLA's program there")
+  parser.add_argument('--json', metavar='FILE', help='file for the report')
+  parser.add_argument('--hlo', metavar='FILE', help="file for XLA's program")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault(name, value)
   server = isinstance(slice_, cards.Server)
   if server and args.partition:
-    raise InputError(f'--partition: got {args.topology}; expected a slice of TPUs; leave --partition out')
-  if server:  # a program for a GPU is read from the cache only where there is one
+    raise InputError(f'--partition: got {args.topology}; expected a TPU slice; omit --partition')
+  if server:  # GPU programs are read from the cache only on a machine with a GPU
     os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
   if not server and not args.partition and (code := _compile_with_more_stack(args)) is not None:
     return code
@@ -69,11 +69,11 @@ def run(args: argparse.Namespace) -> int:
   from lmx.config import resolve
 
   if args.partition and slice_.chips == 1:
-    raise InputError('--partition: got one chip; expected several; leave --partition out')
+    raise InputError('--partition: got one chip; expected several; omit --partition')
   config, devices = resolve.load(args.config, args.overrides), topology.devices(slice_)
   if config.parallel.mode == 'pmap' and (args.partition or len({d.process_index for d in devices}) > 1):
     raise InputError(
-      'parallel.mode: got pmap; expected jit; a step of pmap is compiled for one host only, and without --partition'
+      'parallel.mode: got pmap; expected jit; a pmap step is compiled only for one host, and without --partition'
     )
   step = program.build(config, devices, args.vocabulary)
   if args.partition:
@@ -89,10 +89,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compile_with_more_stack(args: argparse.Namespace) -> int | None:
-  """Compile in a process whose stack is not limited, and return its exit code; None if this one's is not.
+  """Compile in a process with an unlimited stack, and return its exit code; None if this stack is unlimited.
 
-  XLA for TPUs plans some fusions recursively and overflows the usual stack. A limit applies to processes that start
-  after it is set.
+  XLA for TPUs plans some fusions recursively and overflows the default stack. A new limit only applies to processes
+  that start later.
 
   Raises:
     InputError: the compiler crashed.

@@ -1,8 +1,8 @@
-"""`lmx config FILE[:variant]`: every key of a config, its value, its default and its help.
+"""`lmx config FILE[:variant]`: every key of a config, with its value, default and help.
 
-FILE is an experiment file, a config.json or the work directory of a run. Keys after it choose what is shown:
-`lmx config FILE optim data.length`. `--diff=OTHER` shows the keys whose values differ from those of another, and
-`--changed` those that differ from the defaults.
+FILE is an experiment file, a config.json or a run's work directory. Further arguments select keys or sections:
+`lmx config FILE optim data.length`. `--diff=OTHER` shows the keys with other values in OTHER, `--changed` the keys with
+non-default values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MISSING = 'no such key'  # a config of another model
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('file', metavar='FILE[:variant]', help='experiment file, config.json, or work directory of a run')
   parser.add_argument('keys', nargs='*', metavar='KEY', help='only this key, or the keys of this section')
-  parser.add_argument('--diff', metavar='OTHER', help='show where another config has other values')
-  parser.add_argument('--changed', action='store_true', help='only keys whose values are not the defaults')
+  parser.add_argument('--diff', metavar='OTHER', help='show differences from another config')
+  parser.add_argument('--changed', action='store_true', help='only keys with non-default values')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,12 +72,12 @@ def _read(option: str, file: str) -> Any:
 
 
 def _chosen(keys: Any, names: list[str]) -> list[str]:
-  """Return the keys that are named, or whose section is; all without names."""
+  """Return the keys that are selected by name or section; all keys without names."""
   return [key for key in keys if not names or any(f'{key}.'.startswith(f'{name}.') for name in names)]
 
 
 def settings(section: Any, values: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:
-  """Yield (field, value, default) of each key of a section; the default is '' if the value is the default."""
+  """Yield (field, value, default) for each key in a section; the default is '' if it equals the value."""
   for field in section.fields:
     value, default = _value(values, field.key), _plain(field.default)
     yield field, _show(value), _show(default) if value != default else ''
@@ -98,7 +98,7 @@ def _lines(
 
 
 def _value(values: Mapping[str, Any], key: str) -> Any:
-  """Return the value of a key of a flat config; a key whose value is a section has all of it."""
+  """Return a key's value in a flat config; for a section, all its keys."""
   if key in values:
     return values[key]
   return {name.removeprefix(f'{key}.'): value for name, value in values.items() if name.startswith(f'{key}.')}
@@ -118,7 +118,7 @@ def _show(value: Any) -> str:
 
 
 def differences(name: str, ours: Mapping[str, Any], other: str, theirs: Mapping[str, Any], keys: list[str]) -> None:
-  """Print the keys whose values differ, one a line, in columns."""
+  """Print the keys with different values, one per line, in columns."""
   every = _chosen(dict.fromkeys([*ours, *theirs]), keys)
   rows = [('key', name, other)]
   for key in every:

@@ -9,7 +9,7 @@ from lmx import ranges
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('--workdirs', required=True, help='work directories of the models of a group, commas between')
+  parser.add_argument('--workdirs', required=True, help='work directories of a group of models, separated by commas')
   parser.add_argument('--output', required=True, help='directory for context.json and context.png, or FILE.json')
   parser.add_argument(
     '--lengths', default='32:256:32', help='contexts in tokens, FIRST:LAST:STEP (default %(default)s)'
@@ -25,19 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--stride',
     type=ranges.integer(1, 1_000_000),
     default=1,
-    help='tokens that each window predicts, the last of which see as many more than '
-    'its length (default %(default)s: all see it exactly)',
+    help='tokens that each window predicts; later ones see more than its length (default %(default)s: all see '
+    'exactly the length)',
   )
   parser.add_argument('--shares', default='0.1,0.5,1', help='shares r of the hardest tokens (default %(default)s)')
   parser.add_argument(
-    '--threshold', type=ranges.number(0), default=0.01, help='a gain below it is none (default %(default)s)'
+    '--threshold', type=ranges.number(0), default=0.01, help='smallest gain that counts (default %(default)s)'
   )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
   parser.add_argument(
     '--window_tokens',
     type=ranges.integer(1),
     default=4096,
-    help='tokens read at once, rows times length (default %(default)s)',
+    help='tokens per batch, rows times length (default %(default)s)',
   )
 
 

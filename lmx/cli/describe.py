@@ -1,8 +1,7 @@
-"""`lmx describe MODEL[:variant]`: parameters, operations and memory of a model, without building it.
+"""`lmx describe MODEL[:variant]`: a model's parameters, operations and memory, without building it.
 
-`lmx describe --workdir=DIR` describes the model of a run, with the compute of its training. The last line is the
-number of parameters of the model. The line above it has the heads that a paper does not count (BERT's masked LM and
-next sentence heads).
+`lmx describe --workdir=DIR` describes a run's model and its training compute. The last line is the model's parameter
+count. The line above it counts the heads that papers exclude (BERT's masked LM and next sentence heads).
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--length',
     type=ranges.integer(0),
     default=0,
-    help="tokens of a row, or pixels of an image's side (default: the run's, or the window)",
+    help="tokens per row, or pixels per image side (default: the run's, or the window)",
   )
   parser.add_argument('--output', default='', help='file to write the counts to, as JSON')
-  parser.add_argument('--all', action='store_true', help='every layer, also those with equal shapes')
+  parser.add_argument('--all', action='store_true', help='show every layer, even with equal shapes')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(workdir: str) -> Any:
-  """Return the run of a work directory; reads its config alone."""
+  """Return the run in a work directory; reads only its config."""
   from lmx.config import resolve, run_files
 
   return resolve.to_run(resolve.resolve(run_files.read_config(workdir), saved=True))
@@ -91,9 +90,9 @@ def _build_task_of_run(run: Any) -> Any:
 
 
 def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
-  """Return the compute of training, over the updates made or, before the end, the configured ones.
+  """Return the training compute for the updates made or, before the end, the configured ones.
 
-  It is {} if the config has no number of updates, as with `train.epochs`.
+  It is {} if the config does not fix the number of updates, as with `train.epochs`.
   """
 
   from lmx import records
@@ -109,7 +108,7 @@ def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
 
 
 def _rows(run: Any) -> int:
-  """Return the rows of a batch of the longest rows, which `data.batching.tokens` may limit."""
+  """Return the number of rows in a batch of maximum-length rows, which `data.batching.tokens` may limit."""
   tokens = getattr(run.data.batching, 'tokens', 0)
   return tokens // run.data.length if tokens else run.data.batch_size
 
@@ -219,7 +218,7 @@ def counts(task: Any) -> tuple[dict[str, int], int]:
 
 
 def _leaves(model: Any) -> list[tuple[str, str, int]]:
-  """Return (first name, last name, size) of each parameter of a model."""
+  """Return (first name, last name, size) for each parameter."""
   from lmx.benchmark import flops
 
   return [(path.split('/')[0], path.rsplit('/', 1)[-1], number) for path, _, number in flops.rows(model)]

@@ -1,10 +1,10 @@
-"""`lmx embed --workdir=DIR --input=FILE --output=FILE.npz|.hdf5`: embeddings by all layers for lines of text.
+"""`lmx embed --workdir=DIR --input=FILE --output=FILE.npz|.hdf5`: embeddings from all layers for lines of text.
 
-The output has for line i (from 0) an array `i` of shape (layers, tokens, width), float32, the embeddings first, and its
-tokens as `i_tokens`. BERT reads a line as [CLS] text [SEP], XLNet as text <sep> <cls>. The last layer of GPT-2 is that
-before its final normalisation. If the layers have different widths, it has arrays `i_layer_j` of shape (tokens, width)
-instead. numpy.load reads the .npz file, h5py the .hdf5 file. `--workdir` may also be what `lmx import` reads, such as
-an ELMo release.
+For line i (from 0) the output has a float32 array `i` of shape (layers, tokens, width), the embeddings first, and its
+tokens as `i_tokens`. BERT reads a line as [CLS] text [SEP], XLNet as text <sep> <cls>. GPT-2's last layer is before its
+final layer norm. If the layers have different widths, it has arrays `i_layer_j` of shape (tokens, width) instead.
+numpy.load reads the .npz file, h5py the .hdf5 file. `--workdir` may also be what `lmx import` reads, such as an ELMo
+release.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Write = Callable[[str, np.ndarray], None]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a trained run, or an ELMo release')
-  parser.add_argument('--input', required=True, help='text file, a sentence or document a line')
+  parser.add_argument('--input', required=True, help='text file with one sentence or document per line')
   parser.add_argument('--output', required=True, help='file to write, .npz or .hdf5')
   parser.add_argument(
-    '--batch', type=ranges.integer(1, 1_000_000), default=32, help='lines at a time (default %(default)s)'
+    '--batch', type=ranges.integer(1, 1_000_000), default=32, help='lines per batch (default %(default)s)'
   )
-  parser.add_argument('--carry', action='store_true', help='one text: a line continues from the state before it')
+  parser.add_argument('--carry', action='store_true', help='one text: each line continues from the previous state')
   parser.add_argument(
     '--special_tokens',
     choices=('read', 'return', 'none'),
     default='',
-    help="of BERT and XLNet: 'read' them in each line (default), 'return' their vectors too, 'none' reads the text "
-    'alone (default with --carry)',
+    help="for BERT and XLNet: 'read' adds them to each line (default), 'return' also returns their vectors, 'none' "
+    'reads only the text (default with --carry)',
   )
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
 

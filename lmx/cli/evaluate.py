@@ -14,29 +14,29 @@ from typing import Any
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a run')
   parser.add_argument(
-    '--config', default='', help="experiment file whose data, objective and evaluation are taken, not the run's"
+    '--config', default='', help="experiment file with data, objective and evaluation that replace the run's"
   )
   parser.add_argument(
     '--split', default='', help='train, valid, test or another; without it test, or evaluation.split of --config'
   )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
   parser.add_argument('--no-baselines', action='store_true', help='do not evaluate the n-gram models')
-  parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also measure with a continuous cache')
+  parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also evaluate with a continuous cache')
   parser.add_argument(
-    '--mixture', metavar='NAME[:WEIGHT]', help="also measure it mixed with an n-gram model: 'trigram' or 'kneser_ney'"
+    '--mixture', metavar='NAME[:WEIGHT]', help="also evaluate mixed with an n-gram model: 'trigram' or 'kneser_ney'"
   )
   parser.add_argument(
     '--ensemble',
     default='',
-    help='work directories of further runs, with commas between; measures the mean',
+    help='work directories of further runs, separated by commas; evaluates the mean',
   )
   parser.add_argument('--translations', default='', help='file for the translations of the split (evaluation.beam)')
-  parser.add_argument('--by_length', default='', help='picture of BLEU by the words of the source (evaluation.beam)')
-  parser.add_argument('--beside', default='', help='work directories of runs to show in it too, with commas between')
+  parser.add_argument('--by_length', default='', help='picture of BLEU by source length (evaluation.beam)')
+  parser.add_argument('--beside', default='', help='further runs for this picture, separated by commas')
   parser.add_argument(
     '--attention',
     metavar='FIRST:LAST:STEP',
-    help='evaluate at these attention lengths, by the memory or overlapping windows, and find the shortest of the best',
+    help='evaluate at these attention lengths, with memory or overlapping windows; report the shortest of the best',
   )
   parser.add_argument('--output', default='', help='file to write the metrics to, as JSON')
   parser.add_argument('--json', action='store_true', help='print the metrics as JSON')
@@ -71,7 +71,7 @@ def _evaluate_attention(args: argparse.Namespace) -> int:
 
   for name in ('config', 'cache', 'mixture', 'ensemble', 'translations', 'by_length'):
     if getattr(args, name):
-      raise InputError(f'--{name}: got it with --attention; expected one of the two; omit --{name}')
+      raise InputError(f'--{name}: got it with --attention; expected only one of them; omit --{name}')
   lengths = context_length.parse_lengths('--attention', args.attention)
   overrides = [*args.overrides, 'evaluation.baselines=false']
   metrics = attention_length.measure(args.workdir, args.which, overrides, args.split or 'test', lengths)

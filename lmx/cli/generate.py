@@ -18,12 +18,12 @@ _OPTIONS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a trained run')
-  parser.add_argument('--prompt', help='text to continue; without it standard input, or the start of a document')
+  parser.add_argument('--prompt', help='text to continue (default: standard input, or the start of a document)')
   parser.add_argument(
     '--tokens', type=ranges.integer(1, 1_000_000), default=120, help='tokens to sample (default %(default)s)'
   )
   parser.add_argument(
-    '--samples', type=ranges.integer(1, 100_000), default=1, help='how many texts (default %(default)s)'
+    '--samples', type=ranges.integer(1, 100_000), default=1, help='number of texts (default %(default)s)'
   )
   parser.add_argument('--temperature', type=ranges.number(0), help='divides the logits; 0 is greedy (default 0.8)')
   parser.add_argument(
@@ -34,9 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     type=ranges.number(0, 1, above=True),
     help='sample from the most probable tokens that reach this probability (default 0.95)',
   )
-  parser.add_argument('--top_p_form', choices=('paper', 'released'), help='Holtzman et al., or OpenAI (default paper)')
-  parser.add_argument('--greedy', action='store_true', help='always the most probable token')
-  parser.add_argument('--seed', type=ranges.seed, help='same seed, same text (default 0)')
+  parser.add_argument(
+    '--top_p_form', choices=('paper', 'released'), help="Holtzman et al., or OpenAI's code (default paper)"
+  )
+  parser.add_argument('--greedy', action='store_true', help='always take the most probable token')
+  parser.add_argument('--seed', type=ranges.seed, help='seed of sampling (default 0)')
   parser.add_argument('--past_eos', action='store_true', help='continue after the end of a text')
   parser.add_argument('--allow_unk', action='store_true', help='also sample the unknown word')
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
@@ -76,7 +78,7 @@ def _prompt(args: argparse.Namespace) -> str:
   if args.prompt is not None or sys.stdin is None or sys.stdin.isatty():
     return args.prompt or ''
   if isinstance(sys.stdin, io.TextIOWrapper):
-    sys.stdin.reconfigure(encoding='utf-8', errors='surrogateescape')  # accepts bytes that are no UTF-8
+    sys.stdin.reconfigure(encoding='utf-8', errors='surrogateescape')  # accepts bytes that are not UTF-8
   text = sys.stdin.read(documents.LONGEST + 1)
   if len(text) > documents.LONGEST:
     raise InputError(f'standard input: got more than {documents.LONGEST:,} characters; expected a prompt')

@@ -14,19 +14,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--from',
     dest='source',
     required=True,
-    help='a folder of transformers, hub:NAME or hub:NAME@REVISION to fetch one, or a folder with the files that the '
-    'authors of BERT, ELMo, GPT, GPT-2, XLNet, Transformer-XL, AWD-LSTM, fairseq or fastai released; '
-    'docs/notes/weights.md has a command for each',
+    help='a transformers folder, hub:NAME or hub:NAME@REVISION to download one, or a folder with the released files '
+    'of BERT, ELMo, GPT, GPT-2, XLNet, Transformer-XL, AWD-LSTM, fairseq or fastai; docs/notes/weights.md has '
+    'a command for each',
   )
   parser.add_argument('--workdir', required=True, help='work directory to write')
   parser.add_argument(
     '--tokenizer',
     choices=('read', 'none'),
     default='read',
-    help='none imports the model alone, from a folder without the files of a tokenizer; it then reads no text',
+    help='none imports only the model, from a folder without tokenizer files; the run then cannot read text',
   )
   parser.add_argument(
-    '--dry_run', action='store_true', help='read everything, print the table of the tensors, and write nothing'
+    '--dry_run', action='store_true', help='read everything, print the tensor table, and write nothing'
   )
 
 

@@ -1,4 +1,4 @@
-"""`lmx list`: the models with their sizes, and the experiments, from the files in their folders.
+"""`lmx list`: models with their sizes, and experiments, from the files in their folders.
 
 Docstrings come from the syntax tree, and parameter counts from `lmx/models/parameters.json`, which saves the time to
 import JAX. A new model needs no entry: JAX counts the parameters of a model that is not in the file, or whose digest of
@@ -52,7 +52,7 @@ def model_files() -> list[pathlib.Path]:
 
 
 def digest(tree: ast.Module) -> str:
-  """Return a digest of the constants of a model file and the fields of its Config, which determine its sizes."""
+  """Return a digest of a model file's constants and Config fields, which determine its sizes."""
   config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == 'Config')
   parts = [node for node in [*tree.body, *config.body] if isinstance(node, ast.Assign | ast.AnnAssign)]
   values = [[type(node).__name__, *_names(node)] for part in parts for node in ast.walk(part)]

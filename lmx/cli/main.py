@@ -2,8 +2,8 @@
 
 Exit codes: 0 done, 2 bad input (the message says what to fix), 3 the loss is not finite, 75 stopped by SIGTERM or
 SIGHUP, a training after saving (start the same command again), 130 interrupted from the keyboard (a training saves
-first; a second Ctrl-C ends it at once), 141 the reader of the output has closed it. Where the output is gone, a command
-that writes files completes them, and a training continues with `output.log` in its work directory.
+first; a second Ctrl-C ends it at once), 141 the reader of the output closed it. If the output is lost, commands that
+write files complete them, and a training continues with `output.log` in its work directory.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ COMMANDS = {
 # Commands that read or change no config.
 WITHOUT_CONFIG = ('results', 'runs', 'report', 'export', 'describe', 'list', 'phrases')
 
-# Commands whose programs are kept for the next one; `bench`, `compile` and `describe` report of compiling itself.
+# Commands that use the compilation cache; `bench`, `compile` and `describe` measure compilation itself.
 KEEP_PROGRAMS = ('train', 'evaluate', 'context', 'generate', 'translate', 'embed', 'predict', 'pipeline', 'vectors')
 
-# Commands whose work is files, or of which another command depends; where their output is gone they continue. The
-# others, whose product is their output, continue only with an option of `outputs.OUTPUTS`.
+# Commands that continue if their output is lost, because they write files or another command depends on them. The
+# others only print, so they continue only with an option of `outputs.OUTPUTS`.
 WRITES_FILES = (
   *('train', 'pipeline', 'import', 'export', 'prepare', 'embed', 'phrases', 'report', 'context', 'preflight'),
 )
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
   """Run one command and return its exit code.
 
   Args:
-    argv: arguments; None for those of this process, which then is lmx's own, so that its memory may be tuned.
+    argv: arguments; None for this process's own, whose memory allocator is then tuned.
   """
   words = sys.argv[1:] if argv is None else argv
   numbers = (*signals.TERMINATE, signal.SIGINT) if words[:1] in (['train'], ['pipeline']) else (signal.SIGINT,)
@@ -148,7 +148,7 @@ def _of_the_machine(error: Exception) -> str:
 
 
 def _check_config(args: argparse.Namespace) -> None:
-  """Raise InputError if `--config` names no file, before anything imports JAX."""
+  """Raise InputError if the `--config` file does not exist, before anything imports JAX."""
   if getattr(args, 'config', None):
     path, _ = experiment.split(args.config)
     if path.endswith('.py'):
@@ -157,7 +157,7 @@ def _check_config(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-  """Show an InputWarning by its message alone, because its source line means nothing to a user."""
+  """Show only the message of an InputWarning, because its source line means nothing to a user."""
   usual = warnings.formatwarning
 
   def plain(message: Any, category: Any, filename: Any, lineno: Any, line: Any = None) -> str:

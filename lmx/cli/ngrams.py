@@ -8,8 +8,8 @@ from lmx.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
-  parser.add_argument('--split', default='valid,test', help='splits to measure, with commas between')
+  parser.add_argument('--config', required=True, help='experiment file, with optional :variant')
+  parser.add_argument('--split', default='valid,test', help='splits to evaluate, separated by commas')
   parser.add_argument(
     '--models',
     default='trigram,kn3,kn4,kn5',
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
   data = resolve.to_run(resolve.load(args.config, args.overrides)).data
   if not pipeline.has_texts(data.dataset):
-    raise InputError(f'data.dataset: got "{data.dataset}", which has no text; n-gram models need a data set of texts')
+    raise InputError(f'data.dataset: got "{data.dataset}"; expected a text data set; n-gram models need one')
   corpus = pipeline.load(data)
   splits, models = args.split.split(','), args.models.split(',')
   records = ngram_mixture.evaluate_ngrams(corpus, splits, models)

@@ -1,4 +1,6 @@
-"""Check of a command's output files before its work: none overwrites an input, another output or a run's record."""
+"""Check of a command's output files before its work: they must not overwrite an input, another output or a run's
+record.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def expand(args: argparse.Namespace, actions: Iterable[argparse.Action]) -> None
     actions: options and arguments of the command's parser.
 
   Raises:
-    InputError: an option that needs a path has none, or see `storage.path`.
+    InputError: an option lacks its path, or see `storage.path`.
   """
   for action in actions:
     option, value = action.dest, getattr(args, action.dest, None)
@@ -76,14 +78,14 @@ def expand(args: argparse.Namespace, actions: Iterable[argparse.Action]) -> None
 
 
 def _kind(command: str, option: str) -> str:
-  """Return FILE or FOLDER if the path of an option must be one where it exists, else ''."""
+  """Return FILE or FOLDER if an option's existing path must be one, else ''."""
   if (command, option) in EITHER:
     return ''
   return storage.FOLDER if option in FOLDERS else storage.FILE
 
 
 def _exists(path: str) -> bool:
-  """Return whether there is a file or folder of this name; False for what can be no path."""
+  """Return whether a file or folder with this name exists; False for an invalid path."""
   try:
     return os.path.exists(path)
   except ValueError:
@@ -101,7 +103,7 @@ def training_log(workdir: str) -> pathlib.Path | None:
 
 
 def _values(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-  """Yield (option, value) of the given options; standard input and output are left out."""
+  """Yield (option, value) for the given options, except standard input and output."""
   for option in options:
     value = getattr(args, option, None)
     if isinstance(value, str) and value not in ('', '-'):
@@ -109,7 +111,7 @@ def _values(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tupl
 
 
 def _paths(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tuple[str, pathlib.Path]]:
-  """Yield (option, path) of the given options as `_values` does; pipes and buckets are left out too."""
+  """Yield (option, path) for the given options like `_values`, except pipes and buckets."""
   for option, value in _values(args, options):
     for text in [value] if options is OUTPUTS or os.path.exists(value) else value.split(','):
       path = pathlib.Path(text)

@@ -1,7 +1,8 @@
-"""`lmx phrases --input=TEXT --output=TEXT`: join frequent collocations into phrases ("new_york"), a sentence a line.
+"""`lmx phrases --input=TEXT --output=TEXT`: join frequent collocations into phrases ("new_york"), one sentence per
+line.
 
-The result is a text for `data.dataset=text_files`. Both may be gzipped (.gz); --input takes several files with commas
-between. The defaults are those of the script released with word2vec: two passes, thresholds 200 and 100.
+The result is a text for `data.dataset=text_files`. Both may be gzipped (.gz); --input takes several files, separated by
+commas. The defaults follow word2vec's released script: two passes, thresholds 200 and 100.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from lmx.errors import InputError, explain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('--input', required=True, metavar='FILES', help='text files, words split by white space')
+  parser.add_argument('--input', required=True, metavar='FILES', help='text files with words separated by white space')
   parser.add_argument('--output', required=True, metavar='FILE', help='the text with phrases')
-  parser.add_argument('--thresholds', default='200,100', help='one for each pass (default %(default)s)')
+  parser.add_argument('--thresholds', default='200,100', help='one per pass (default %(default)s)')
   parser.add_argument(
-    '--discount', type=ranges.number(0), default=5.0, help='taken off the count of a pair (default %(default)s)'
+    '--discount', type=ranges.number(0), default=5.0, help='subtracted from the count of a pair (default %(default)s)'
   )
   parser.add_argument(
-    '--min_count', type=ranges.integer(0), default=5, help='of a word and of a pair (default %(default)s)'
+    '--min_count', type=ranges.integer(0), default=5, help='minimum count of a word and of a pair (default %(default)s)'
   )
   parser.add_argument('--lower_case', action='store_true', help='lower-case the text first')
 

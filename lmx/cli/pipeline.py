@@ -22,9 +22,9 @@ from lmx.redaction import redact
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--config', required=True, help='experiment file with stages(arg), with :arg if it has any')
-  parser.add_argument('--workdir', required=True, help='where the stages live, one directory each')
+  parser.add_argument('--workdir', required=True, help='work directory with one folder per stage')
   parser.add_argument('--until', default='', help='last stage to run (default: all)')
-  parser.add_argument('--dry_run', action='store_true', help='print the commands of the stages and run nothing')
+  parser.add_argument('--dry_run', action='store_true', help="print the stages' commands and run nothing")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -138,7 +138,7 @@ def _imported_from(workdir: pathlib.Path) -> str:
 
 
 def _sources(stage: dict[str, Any], directory: pathlib.Path) -> list[pathlib.Path]:
-  """Return the work directories that a stage begins from, or whose predictions it averages."""
+  """Return the work directories that initialise a stage, or whose predictions it averages."""
   from lmx.config import resolve
 
   if 'ensemble' in stage:
@@ -154,8 +154,8 @@ def _check_origin(stage: dict[str, Any], directory: pathlib.Path) -> None:
   workdir = directory / stage['name']
   if changed := origin.changed(workdir, _sources(stage, directory)):
     raise InputError(
-      f'{workdir}: got a stage that began from another run than the one that is now in {", ".join(changed)}; remove '
-      f'{workdir}, so that the same command runs it again, or choose another --workdir'
+      f'{workdir}: got a stage that started from another run than the one now in {", ".join(changed)}; remove '
+      f'{workdir} and repeat the command, or choose another --workdir'
     )
 
 

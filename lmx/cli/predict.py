@@ -1,4 +1,4 @@
-"""`lmx predict --workdir=DIR --input=FILE`: predictions of a fine-tuned run on a file, or on a split, as JSON lines.
+"""`lmx predict --workdir=DIR --input=FILE`: a fine-tuned run's predictions on a file or split, as JSON lines.
 
 lmx predict --workdir=DIR --input=FILE.jsonl                          labels or scores of rows
 lmx predict --workdir=DIR --split=test --glue --output=FILE.tsv
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument(
     '--input',
-    help='rows: .txt (a text a line), .jsonl, .tsv or .csv with the texts and, optional, the label of the data; words '
-    'to tag: .txt (a sentence a line), .conll, .conllu, or .jsonl with "tokens" and, optional, "tags"; questions: '
-    '.json or .jsonl in the form of SQuAD; each also as .gz. Images: .jpg or .png, or a folder of them',
+    help='rows: .txt (one text per line), .jsonl, .tsv or .csv with texts and optional labels; words to tag: .txt '
+    '(one sentence per line), .conll, .conllu, or .jsonl with "tokens" and optional "tags"; questions: .json '
+    'or .jsonl in the format of SQuAD; each also as .gz. Images: .jpg or .png, or a folder of them',
   )
   source.add_argument('--split', help="a split of the run's own data")
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', or a step")
@@ -44,15 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ('squad', "questions: write the answers as SQuAD's evaluation reads them"),
   ):
     form.add_argument(f'--{name}', dest='form', action='store_const', const=name, default='', help=text)
-  parser.add_argument('--null_odds', default='', help="file for the odds of no answer, SQuAD's --na-prob-file")
+  parser.add_argument('--null_odds', default='', help="file for the no-answer probabilities, SQuAD's --na-prob-file")
+  parser.add_argument('--n_best', type=ranges.integer(0, 1_000_000), default=0, help='questions: candidates per answer')
   parser.add_argument(
-    '--n_best', type=ranges.integer(0, 1_000_000), default=0, help='questions: candidates to show with each answer'
+    '--masks', default='', help='images: folder of true masks, PNG files named like the images; prints the metrics'
   )
   parser.add_argument(
-    '--masks', default='', help='images: folder of the true masks, PNG with the names of the images; prints the metrics'
-  )
-  parser.add_argument(
-    '--output', default='', help='file to write, for images a folder; lines of JSON on standard output without it'
+    '--output', default='', help='file to write, for images a folder (default: JSON lines on standard output)'
   )
 
 
@@ -66,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
   if tasks.reads_images(loaded):
     return _segment(loaded, args)
   if args.masks:
-    raise InputError(f'--masks: got {args.masks}; expected none, because {loaded.workdir} reads no images; omit it')
+    raise InputError(f'--masks: got {args.masks}; {loaded.workdir} does not read images; omit it')
   formats = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
   formats |= {args.null_odds: 'null_odds'} if args.null_odds else {}
   for name in filter(None, formats.values()):
@@ -93,7 +91,9 @@ def _segment(loaded: Any, args: argparse.Namespace) -> int:
       given = getattr(args, name) if name == 'form' else name
       raise InputError(f'--{given} is for texts; {loaded.workdir} reads images; omit it')
   if args.masks and args.split:
-    raise InputError(f'--masks: got {args.masks} with --split, whose masks are known; expected one of them; omit it')
+    raise InputError(
+      f'--masks: got {args.masks} with --split, which has its own masks; expected only one of them; omit it'
+    )
   inputs = (
     segmentation.read_split(loaded, args.split)
     if args.split

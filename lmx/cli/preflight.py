@@ -11,7 +11,7 @@ from lmx import ranges
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('--config', required=True, help='experiment file of the training, with :variant if it has any')
+  parser.add_argument('--config', required=True, help='experiment file of the training, with optional :variant')
   parser.add_argument('--workdir', required=True, help='work directory of the training')
   parser.add_argument(
     '--processes',

@@ -1,7 +1,7 @@
 """`lmx prepare --config=FILE`: build the data set and the token cache of a config before the run.
 
-Large text is tokenized part by part, by as many processes as there are cores. Stopped, it goes on where it was; started
-on several hosts whose cache (data.cache_dir) is one directory, they share the parts.
+Large text is tokenized in chunks by one process per core. The same command resumes after an interruption. Several hosts
+with a shared cache (data.cache_dir) divide the chunks among them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--processes',
     type=ranges.integer(1, 1024),
     default=0,
-    help='processes of this host that tokenize text (default: one a core)',
+    help='processes on this host that tokenize text (default: one per core)',
   )
 
 
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
   run = resolve.to_run(resolve.load(args.config, args.overrides))
   corpus = pipeline.load(pipeline.without_missing_vectors(run.data), args.processes)
   if not corpus.dir:
-    print(f'data set {run.data.dataset} is generated as it is read; there is nothing to prepare')
+    print(f'data set {run.data.dataset} is generated on the fly; there is nothing to prepare')
     return 0
   for note in run.data.file_notes():
     print(note)

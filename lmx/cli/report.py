@@ -24,7 +24,7 @@ from lmx.redaction import redact
 DEFAULT = 'report.html'
 _SHOWN = ('loss.png', 'confusion.png')  # which the page draws itself
 _MOST_PICTURES, _MOST_BYTES = 12, 4_000_000
-_SAMPLES = 8  # of the steps whose samples are shown
+_SAMPLES = 8  # number of steps with samples
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,11 +50,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_output(path: Any, *, is_named: bool) -> None:
-  """Raise InputError if a page would replace a file that is no page of `lmx report`.
+  """Raise InputError if a page would overwrite a file that `lmx report` did not write.
 
   Args:
     path: the file.
-    is_named: the user has named it, so that any page may be replaced.
+    is_named: the user named the file, so any page may be overwritten.
   """
   from lmx.reporting import html_report
 
@@ -64,13 +64,13 @@ def check_output(path: Any, *, is_named: bool) -> None:
   if path.suffix not in ('.html', '.htm') and (is_file or not path.exists()):  # a pipe has any name
     raise InputError(f'--output: got {path}; expected a name that ends in .html')
   if is_file and not is_named and html_report.MARK.encode() not in documents.read_bytes(path)[:2000]:
-    raise InputError(f'{path}: got a file that lmx report did not write; expected none; name another by --output')
+    raise InputError(f'{path}: got a file that lmx report did not write; choose another by --output')
 
 
 def _write(path: Any, text: str) -> None:
   from lmx.reporting import run_log
 
-  content = text.encode(errors='replace').decode()  # a path may have bytes that are no UTF-8
+  content = text.encode(errors='replace').decode()  # a path may have bytes that are not UTF-8
   if storage.is_remote(path):
     with writing(str(path)):
       path.write_text(content, encoding='utf-8')
@@ -130,12 +130,12 @@ def headline(config: Any, log: Sequence[Mapping[str, Any]], results: Mapping[str
 
 
 def _is_changed(field: Any, default: str) -> bool:
-  """Return True if a value differs from its default; a key that must be set has none."""
+  """Return True if a value differs from its default; a required key has no default."""
   return bool(default) and (field.default is not None or 'None' in field.type)
 
 
 def _text(path: Any) -> str:
-  """Return a text, '' if there is no file; bytes that are no UTF-8 are shown as such."""
+  """Return a file's text, '' if there is no file; bytes that are not UTF-8 are escaped."""
   return documents.read_bytes(path).decode(errors='replace') if path.exists() else ''
 
 

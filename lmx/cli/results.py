@@ -1,11 +1,10 @@
 """`lmx results DIR DIR ... [--metric=NAME] [--output=FILE.json] [--plot=FILE.png]`: metrics of finished runs, averaged
-over seeds. Of several runs, one whose record is damaged is named below the table, and is in no mean.
+over seeds. Damaged runs are listed below the table and excluded from all means.
 
-A row is a group of runs with the same config (except the seed), data and protocol: their number, the mean of the
-metric, its standard deviation (n - 1), standard error, minimum and maximum. Runs of one name with other settings or
-data are separate rows, each with its work directories and the differences; no mean is taken over them. A results.json
-without a config.json is a row of its own. The plot shows the metric on the validation split by update: the mean of each
-group, and a band from the minimum to the maximum.
+A row is a group of runs with the same config (except the seed), data and protocol: count, mean, standard deviation (n -
+1), standard error, minimum and maximum of the metric. Runs with the same name but other settings or data are separate
+rows, which show the work directories and differences. A results.json without a config.json has its own row. The plot
+shows the metric on the validation split by update: the mean of each group, and a band from the minimum to the maximum.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ MAX_DIFFERENCES = 6  # shown for a row; the rest are counted
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('workdirs', nargs='+', metavar='DIR', help='work directories of finished runs, or results.json')
-  parser.add_argument('--metric', default='', help="a metric of results.json; each run's own headline without it")
+  parser.add_argument('--metric', default='', help="a metric of results.json (default: each run's headline)")
   parser.add_argument('--output', default='', help='file to write the table to, as JSON')
-  parser.add_argument('--plot', default='', help='picture of the metric on the validation split by updates')
+  parser.add_argument('--plot', default='', help='plot of the validation metric by updates')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,10 +78,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find(path: pathlib.Path) -> pathlib.Path:
-  """Return the results.json of a work directory, or the file itself. Raises InputError if there is none."""
+  """Return the results.json in a work directory, or the file itself. Raises InputError if it does not exist."""
   path = path / records.RESULTS if path.is_dir() else path
   if not records.exists(path):
-    raise InputError(f'{path}: there is no such file; is the run finished?')
+    raise InputError(f'{path}: does not exist; is the run finished?')
   return path
 
 
@@ -96,10 +95,10 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dict[str, Any]:
-  """Return the flat settings of a run except `FREE`, and under 'train.init_from' those of the run it began from.
+  """Return a run's flat settings except `FREE`, with the initial run's settings under 'train.init_from'.
 
-  So a run that began from seed 1 of a pre-training has the same settings as one that began from its seed 0. Imported
-  weights have no results.json and are identified by their path.
+  So runs initialised from seeds 0 and 1 of a pre-training have the same settings. Imported weights have no results.json
+  and are identified by their path.
   """
   config = records.read_config(workdir)
   flat = dict(experiment.flatten(config))
@@ -125,7 +124,7 @@ def _label(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _differences(groups: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-  """Return for each group its settings that differ from another group of the same label; {} if there is no other."""
+  """Return each group's settings that differ from other groups with the same label; {} if there are none."""
   differences = []
   every = [(_label(group[0]), dict(experiment.flatten(group[0]['settings']))) for group in groups]
   for label, settings in every:

@@ -1,9 +1,9 @@
-"""`lmx runs [DIR ...] [--metric=NAME] [--output=FILE.json]`: the runs below folders, one a line, the newest last.
+"""`lmx runs [DIR ...] [--metric=NAME] [--output=FILE.json]`: the runs below folders, one per line, the newest last.
 
 A run is finished (it has results.json), running (a process holds its lock), stopped (the same `lmx train` command
 resumes it), imported, or damaged: the reason is below the table, and the exit code is 2 if all are. On a bucket, where
-there are no locks, a running run is shown as stopped. The step is the last one that is logged or saved, of the updates
-of the whole run. The metric of an unfinished run is from its last validation.
+there are no locks, a running run is shown as stopped. The step is the last one logged or saved, out of the run's total
+updates. The metric of an unfinished run is from its last validation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ HEAD = ('run', 'model', 'state', 'step', 'valid loss', 'metric', '', 'changed')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('folders', nargs='*', metavar='DIR', default=['runs'], help='where to look (default: runs)')
-  parser.add_argument('--metric', default='', help="a metric of each run; each run's own headline without it")
+  parser.add_argument('folders', nargs='*', metavar='DIR', default=['runs'], help='folders to search (default: runs)')
+  parser.add_argument('--metric', default='', help="a metric of each run (default: each run's headline)")
   parser.add_argument('--output', default='', help='file to write the table to, as JSON')
 
 
@@ -60,7 +60,7 @@ def find(folder: Any) -> Iterator[Any]:
 
 
 def _is_folder(path: Any) -> bool:
-  """Return True for a folder that is no link, which may lead back to where it is."""
+  """Return True for a folder that is not a link, because links may form a loop."""
   return path.is_dir() and ('://' in str(path) or not pathlib.Path(path).is_symlink())
 
 
@@ -102,7 +102,7 @@ def _row(workdir: Any, **shown: Any) -> dict[str, Any]:
 
 
 def _changed(workdir: Any) -> float:
-  """Return the time of the last change of a run's records, 0 if the file system does not tell."""
+  """Return when a run's records last changed, 0 if unknown."""
   times = [0.0]
   for name in (records.CONFIG, records.METRICS, records.RESULTS):
     with contextlib.suppress(OSError):

@@ -7,8 +7,8 @@ import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
-  parser.add_argument('--workdir', required=True, help='where the run lives; the same command resumes it')
+  parser.add_argument('--config', required=True, help='experiment file, with optional :variant')
+  parser.add_argument('--workdir', required=True, help='work directory; the same command resumes the run')
 
 
 def run(args: argparse.Namespace) -> int:

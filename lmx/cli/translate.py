@@ -1,11 +1,11 @@
-"""`lmx translate --workdir=DIR < TEXT`: translate lines of a file or of standard input by beam search.
+"""`lmx translate --workdir=DIR < TEXT`: translate lines from a file or standard input by beam search.
 
-A line is a sentence; its translation is a line of the output, in the same order. With --n_best or --scores a line has
-tab-separated columns: the number of the source line, the score, the log-probability (in nats) and the text.
---reference=FILE prints metrics at the end: BLEU with sacreBLEU's signature, the tokenised BLEU of papers, chrF. They go
-to standard error if the translations go to standard output. --plot=DIR draws the attention weights of each word of the
-reference, or of the translation, over the source. --alignments=FILE has gold alignments (`i-j`, possible ones `ipj`)
-between the words of source and reference, and prints the alignment error rate.
+Each input line is a sentence, and each output line its translation. With --n_best or --scores a line has tab-separated
+columns: source line number, score, log-probability (in nats) and text. --reference=FILE prints metrics at the end: BLEU
+with sacreBLEU's signature, the papers' tokenised BLEU, chrF. They go to standard error if the translations go to
+standard output. --plot=DIR plots the attention weights of the reference's or translation's words over the source.
+--alignments=FILE has gold alignments (`i-j`, possible ones `ipj`) between source and reference words, and prints the
+alignment error rate.
 """
 
 from __future__ import annotations
@@ -29,51 +29,49 @@ _SEARCH = (
   *('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk'),
   *('coverage_penalty', 'replace_unknown', 'tokens', 'sample', 'temperature', 'seed'),
 )
-_CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 are passed through unchanged
+_CHARACTERS = 'surrogateescape'  # bytes that are not UTF-8 pass through unchanged
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a trained encoder-decoder')
-  parser.add_argument('--input', default='-', help='text, a sentence a line; - is standard input (default)')
+  parser.add_argument('--input', default='-', help='text, one sentence per line; - is standard input (default)')
   parser.add_argument('--output', default='-', help='file for the translations; - is standard output (default)')
-  parser.add_argument('--ensemble', default='', help='further runs: the mean of the probabilities is searched')
-  search = parser.add_argument_group('search', "without these options as in the run's `evaluation`")
-  search.add_argument(
-    '--beam', type=ranges.integer(1, 1000), help='hypotheses of the search; 1 is greedy (4 where the run has none)'
-  )
+  parser.add_argument('--ensemble', default='', help='further runs; beam search uses their mean probabilities')
+  search = parser.add_argument_group('search', "defaults are the run's `evaluation` settings")
+  search.add_argument('--beam', type=ranges.integer(1, 1000), help="beam size; 1 is greedy (default: the run's, or 4)")
   search.add_argument('--alpha', type=ranges.number(0, 1000), help='exponent of the length penalty')
   search.add_argument('--penalty', choices=('gnmt', 'power'), help='((5 + n) / 6)^alpha, or n^alpha')
   search.add_argument('--stop', choices=('bound', 'current', 'full'), help='bound is exact, full ends soonest')
-  search.add_argument('--max_extra', type=ranges.integer(0, 1_000_000), help='most tokens beyond those of the source')
-  search.add_argument('--min_ratio', type=ranges.number(0, 1000), help='least tokens for each of the source')
+  search.add_argument('--max_extra', type=ranges.integer(0, 1_000_000), help='maximum tokens beyond the source length')
+  search.add_argument('--min_ratio', type=ranges.number(0, 1000), help='minimum number of tokens per source token')
   search.add_argument(
-    '--max_ratio', type=ranges.number(0, 1000), help='most tokens for each of the source, in place of --max_extra'
+    '--max_ratio', type=ranges.number(0, 1000), help='maximum number of tokens per source token, instead of --max_extra'
   )
   search.add_argument('--allow_unk', action=argparse.BooleanOptionalAction, help='also write the unknown word')
-  search.add_argument('--coverage_penalty', type=ranges.number(0, 1000), help='beta of the penalty; 0 is none')
+  search.add_argument('--coverage_penalty', type=ranges.number(0, 1000), help='its beta; 0 disables it')
   search.add_argument(
     '--replace_unknown', action=argparse.BooleanOptionalAction, help='by the source word with the most attention'
   )
-  search.add_argument('--dictionary', default='', help='file of translations of words that replace copied ones')
+  search.add_argument('--dictionary', default='', help='file of word translations to use instead of copying')
   parser.add_argument(
-    '--n_best', type=ranges.integer(1, 1000), default=1, help='translations of each line, with their scores'
+    '--n_best', type=ranges.integer(1, 1000), default=1, help='number of translations per line, with scores'
   )
-  parser.add_argument('--scores', action='store_true', help='show scores also where there is one translation a line')
+  parser.add_argument('--scores', action='store_true', help='show scores even with one translation per line')
   parser.add_argument('--sample', action='store_true', help='sample a translation instead of searching for the best')
   parser.add_argument('--temperature', type=ranges.number(0), help='divides the logits in sampling (default 1)')
-  parser.add_argument('--seed', type=ranges.seed, help='same seed, same samples (default 0)')
+  parser.add_argument('--seed', type=ranges.seed, help='seed of sampling (default 0)')
   parser.add_argument(
     '--truncate', action='store_true', help="truncate lines longer than the model's positions, with a warning"
   )
   parser.add_argument(
-    '--tokens', type=ranges.integer(1), default=4096, help='source tokens of a batch (default %(default)s)'
+    '--tokens', type=ranges.integer(1), default=4096, help='source tokens per batch (default %(default)s)'
   )
   parser.add_argument(
     '--lines', type=ranges.integer(0), default=0, help='lines read at a time: 1 answers each, 0 reads all'
   )
-  parser.add_argument('--reference', default='', help='file with the right translation of each line')
+  parser.add_argument('--reference', default='', help='file with reference translations')
   parser.add_argument('--language', default='', help="of the references, for tokenised BLEU (default: the data set's)")
-  parser.add_argument('--plot', default='', help='directory for a picture of the alignment of each line')
+  parser.add_argument('--plot', default='', help='directory for one alignment picture per line')
   parser.add_argument('--alignments', default='', help='file of gold alignments; needs --reference')
   parser.add_argument('--metrics', default='', help='file to write the metrics to, as JSON; needs --reference')
   parser.add_argument(
@@ -125,11 +123,9 @@ def _check(args: argparse.Namespace) -> None:
   if args.metrics and not args.reference:
     raise InputError('--metrics are of translations against references; give --reference too')
   if args.language and not (args.reference and len(args.language) == 2):
-    raise InputError(
-      f'--language: got {args.language}; expected two letters, such as de, and the --reference in that language'
-    )
+    raise InputError(f'--language: got {args.language}; expected two letters, such as de, together with --reference')
   if args.first is not None and not args.alignments:
-    raise InputError(f'--first: got {args.first}; expected --alignments, whose words it counts; omit it')
+    raise InputError(f'--first: got {args.first}; expected it only with --alignments; omit it')
   if not args.sample and (args.temperature, args.seed) != (None, None):
     raise InputError('--temperature and --seed are for sampling; give --sample too')
 
@@ -152,7 +148,7 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
 
 
 def _write_reports(args: Any, loaded: Any, translator: Any, lines: Any, best: Any, references: Any, gold: Any) -> None:
-  """Write the further outputs: metrics, figures, the alignment error rate."""
+  """Write the other outputs: metrics, pictures, the alignment error rate."""
   from lmx.evaluation import translation
   from lmx.reporting import run_log
 

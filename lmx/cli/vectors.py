@@ -1,4 +1,4 @@
-"""`lmx vectors`: evaluation, nearest words, plot and export of word vectors, of a run or of a file.
+"""`lmx vectors`: evaluate, inspect, plot and export word vectors of a run or file.
 
 lmx vectors --workdir=DIR --analogies questions-words.txt --similarity wordsim353.tsv,simlex999.tsv
 lmx vectors --workdir=DIR --nearest france,king          lmx vectors --workdir=DIR --analogy france,paris,italy
@@ -20,22 +20,24 @@ from lmx.errors import InputError, explain
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument('--workdir', help='work directory of a run')
-  source.add_argument('--vectors', metavar='FILE', help='vectors of word2vec, GloVe or fastText, as text or binary')
+  source.add_argument('--vectors', metavar='FILE', help='word2vec, GloVe or fastText vectors, as text or binary')
   parser.add_argument('--which', default='last', help="checkpoint: 'best', 'last' or a step (default %(default)s)")
   parser.add_argument('--analogies', metavar='FILE', help='questions like questions-words.txt')
-  parser.add_argument('--similarity', metavar='FILES', help='judgements like WordSim-353, several with commas between')
+  parser.add_argument('--similarity', metavar='FILES', help='judgements like WordSim-353, separated by commas')
   parser.add_argument(
-    '--restrict', type=ranges.integer(0), default=30_000, help='analogies among the N most frequent words'
+    '--restrict', type=ranges.integer(0), default=30_000, help='restrict analogies to the N most frequent words'
   )
   parser.add_argument('--nearest', metavar='WORDS', help='show the words nearest to these')
-  parser.add_argument('--analogy', metavar='A,B,C', help='A is to B as C is to what?')
+  parser.add_argument('--analogy', metavar='A,B,C', help='solve "A is to B as C is to ?"')
   parser.add_argument(
-    '--count', type=ranges.integer(1, 1_000_000), default=10, help='how many nearest words (default %(default)s)'
+    '--count', type=ranges.integer(1, 1_000_000), default=10, help='number of nearest words (default %(default)s)'
   )
-  parser.add_argument('--plot', metavar='FILE.png', help='draw --words on their two principal components')
-  parser.add_argument('--words', metavar='WORDS', help='the words to draw; two and two are joined with --pairs')
+  parser.add_argument('--plot', metavar='FILE.png', help='plot --words on their two principal components')
+  parser.add_argument('--words', metavar='WORDS', help='words to plot; --pairs joins them two by two')
   parser.add_argument('--pairs', action='store_true', help='join the first word with the second, and so on')
-  parser.add_argument('--export', metavar='FILE', help='write the vectors; binary where it ends with .bin or .bin.gz')
+  parser.add_argument(
+    '--export', metavar='FILE', help='write the vectors; binary if the name ends with .bin or .bin.gz'
+  )
   parser.add_argument('--output', default='', help='file to write the metrics to, as JSON')
   parser.add_argument('--json', action='store_true', help='print the metrics as JSON')
 

@@ -2,8 +2,8 @@
 
 The first five need no device: the processes exchange records over sockets (`lmx.cluster.rendezvous`). Errors name
 the missing process or the version that differs. A libtpu that differs between hosts hangs at the first device
-(jax-ml/jax#10218). With LMX_COORDINATOR=auto (TPU pods, Slurm with a GPU a task) JAX alone knows the processes.
-They then join JAX, find their devices first and exchange records over these. A hang ends after `timeout` with a hint.
+(jax-ml/jax#10218). With LMX_COORDINATOR=auto (TPU pods, Slurm with one GPU per task) only JAX knows the processes. They
+then join JAX, discover their devices first and exchange records through them. A hang ends after `timeout` with a hint.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ class Setup:
     config: experiment file with its variant.
     overrides: `section.key=value` texts.
     workdir: the work directory.
-    processes: expected number; 0 takes that of LMX_NUM_PROCESSES or of JAX's cluster.
-    devices: accelerators of each process; 0 accepts any number.
-    timeout: seconds to wait for a process.
-    prepare: prepare the data set if it is missing.
+    processes: expected number; 0 takes LMX_NUM_PROCESSES or JAX's cluster size. devices: accelerators of each process;
+    0 accepts any number. timeout: seconds to wait for a process. prepare: prepare the data set if it is missing.
   """
 
   config: str
@@ -210,7 +208,7 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
     try:
       folder().mkdir(parents=True, exist_ok=True)
       (folder() / str(meeting.process)).write_text(token, encoding='utf-8')
-    except Exception as error:  # a bucket's client library has errors of its own
+    except Exception as error:  # a bucket's client library has its own errors
       raise InputError(f'work directory {setup.workdir} cannot be written ({explain(error)}); {advice}') from None
     return {'token': token}
 
@@ -242,7 +240,9 @@ def _check_workdir(meeting: Meeting, setup: Setup, report: Callable[[str], None]
 
 
 def _check_data(meeting: Meeting, setup: Setup, run: schema.Run, report: Callable[[str], None]) -> None:
-  """Check the data's hash; with `setup.prepare` prepare them first, in process 0, then where no cache is shared."""
+  """Check the data's hash; with `setup.prepare` prepare the data first, in process 0, then on hosts without a shared
+  cache.
+  """
 
   def local_record() -> Record:
     data = run_files.with_own_words(run.data, setup.workdir)
@@ -302,7 +302,7 @@ def _check_devices(meeting: Meeting, setup: Setup, report: Callable[[str], None]
   if float(y.addressable_data(0)[-1]) != total * (total - 1) / 2:
     _exit(f'{host}: the all-reduce gave a wrong sum; a device or a link of it is broken')
   report(f'{total} devices ({local[0].device_kind}), {len(local)} in each process')
-  report(f'all-reduce of {ELEMENTS * 4 >> 20} MiB a device in {1000 * seconds:.1f} ms')
+  report(f'all-reduce of {ELEMENTS * 4 >> 20} MiB per device in {1000 * seconds:.1f} ms')
 
 
 def _device_advice(devices: Sequence[jax.Device]) -> str:

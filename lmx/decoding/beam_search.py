@@ -16,12 +16,12 @@ A row ends when K hypotheses are finished and, by `stop`,
     never exceed log p / lp(limit). This is exact: continuing could not change the result.
   'current': the best live one, scored at its present length, does not beat them (Hugging Face's early_stopping=False);
   'full': at once (early_stopping=True).
-With 'power', equal limits and 'current' or 'full' (or 'bound', its early_stopping='never') the hypotheses are those of
-`generate` in `transformers` with num_beams above 1. With one beam it is greedy, as 'full' is here. `first`, `force_end`
-and `renormalise` are its forced_bos_token_id, forced_eos_token_id and renormalize_logits.
+With 'power', equal limits and 'current' or 'full' (or 'bound', its early_stopping='never') the hypotheses equal those
+of `generate` in `transformers` with num_beams above 1. One beam is greedy there, as with 'full' here. `first`,
+`force_end` and `renormalise` are its forced_bos_token_id, forced_eos_token_id and renormalize_logits.
 
-A row's result depends on no other row and not on the padding of the batch. Leaves of the state that `apply` returns
-unchanged (the encoder's outputs) are equal for all hypotheses of a row and are not gathered.
+A row's result does not depend on other rows or on padding. State leaves that `apply` returns unchanged (the encoder's
+outputs) are shared by a row's hypotheses and are not gathered.
 
 Axes: K hypotheses, W candidates.
 """
@@ -53,14 +53,12 @@ class Beam:
   """Options of the search and the ranking of hypotheses.
 
   Attributes:
-    size: K, number of live and of returned hypotheses of a row; 1 is greedy.
-    alpha: exponent of the length penalty, 0.6 in Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability.
-    penalty: 'gnmt' or 'power', see above.
-    stop: 'bound', 'current' or 'full', see above.
-    forbidden: ids that no hypothesis contains.
-    renormalise: probabilities are those among the allowed tokens; else those of the model.
-    first: id with which every hypothesis begins, at probability 1; None for no such token.
-    force_end: the last token that a row's limit allows is EOS, at probability 1; else any token.
+    size: K, number of live and returned hypotheses per row; 1 is greedy. alpha: exponent of the length penalty, 0.6 in
+    Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability. penalty: 'gnmt' or 'power', see above. stop:
+    'bound', 'current' or 'full', see above. forbidden: ids that no hypothesis contains. renormalise: normalise
+    probabilities over the allowed tokens; else use the model's. first: id with which every hypothesis begins, at
+    probability 1; None for no such token. force_end: the last token within a row's limit is EOS, at probability 1; else
+    any token.
 
   Raises:
     InputError: a value is outside its range.
@@ -89,7 +87,7 @@ def check_ratios(section: str, min_ratio: float, max_ratio: float) -> None:
   if max_ratio and min_ratio > max_ratio:
     raise InputError(
       f'{section}min_ratio: got {min_ratio:g}; expected at most {section}max_ratio, {max_ratio:g}; '
-      'lower it, or set it to 0 for no least length'
+      'lower it, or set it to 0 for no minimum length'
     )
 
 
@@ -138,7 +136,7 @@ class _Setting:
 
 
 def _allow(setting: _Setting, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array) -> tuple[Array, Array]:
-  """Return the logits of token t, minus infinity where it is not allowed, and their normalisation (B, K, 1)."""
+  """Return the logits of token t with disallowed tokens at minus infinity, and their normalisation (B, K, 1)."""
   beam, V = setting.beam, logits_BKV.shape[-1]
   allowed_V = jnp.ones(V, bool).at[np.asarray(beam.forbidden, np.int32)].set(False)
   allowed_B1V = allowed_V & ((jnp.arange(V) != setting.eos_id) | (t >= least_B[:, None, None]))
@@ -249,7 +247,7 @@ def _search(
 def check_penalty(beam: Beam, tokens: int) -> None:
   """Raise InputError unless the length penalty of `tokens` tokens is finite."""
   if not np.isfinite(length_penalty(beam, jnp.asarray(tokens))):
-    raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {tokens} tokens is not finite')
+    raise InputError(f'beam alpha: got {beam.alpha:g}; expected a finite length penalty for {tokens} tokens; lower it')
 
 
 def search(
@@ -270,17 +268,15 @@ def search(
 
   Args:
     model: a causal model's module, with its config `cfg` and its parameters `params` (without the objective's).
-    prompt_BT: (B, T) ids, padded on the right; None is `eos_id` alone, the start symbol of an encoder-decoder.
-    lengths_B: (B,) tokens in each prompt; None is T for all.
-    beam: options of the search.
-    limits: most tokens of a continuation, EOS included: one number, or (B,). The model's window bounds it too.
-    least: least number of tokens before EOS: one number, or (B,). A row's limit takes precedence.
-    eos_id: id of EOS.
-    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder.
-    steps: at least the largest limit, to share one compilation among batches; None is the largest limit.
+    prompt_BT: (B, T) ids, padded on the right; None is only `eos_id`, an encoder-decoder's start symbol. lengths_B:
+    (B,) tokens in each prompt; None is T for all. beam: options of the search. limits: maximum continuation length, EOS
+    included: one number, or (B,). The model's window bounds it too. least: minimum number of tokens before EOS: one
+    number, or (B,). A row's limit takes precedence. eos_id: id of EOS. source: source_BS and source_valid_BS, padded on
+    the right, for an encoder-decoder. steps: at least the largest limit, to share one compilation among batches; None
+    is the largest limit.
 
   Raises:
-    InputError: the model is not causal, ids are outside the vocabulary, a continuation has no room, or the length
+    InputError: the model is not causal, ids are outside the vocabulary, a continuation does not fit, or the length
       penalty overflows.
   """
   rows = len(source['source_BS']) if source is not None else 0

@@ -1,9 +1,9 @@
-"""Several encoder-decoders as one model of the contract, whose next-token probabilities are the mean of theirs.
+"""Several encoder-decoders as one model, which averages their next-token probabilities.
 
 So greedy search, beam search, sampling and forced decoding serve an ensemble unchanged. The features of an ensemble
 are its log-probabilities, log mean_k p_k(w | y_<t, source), and its alignment is the mean of its members'. Sutskever et
-al. 2014 (arXiv 1409.3215) and Luong et al. 2015 (arXiv 1508.04025) do not state the form of their ensembles. The mean
-of probabilities is that of Zaremba et al. 2014 (arXiv 1409.2329), section 4.1.
+al. 2014 (arXiv 1409.3215) and Luong et al. 2015 (arXiv 1508.04025) do not state the form of their ensembles. Averaging
+probabilities follows Zaremba et al. 2014 (arXiv 1409.2329), section 4.1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Ensemble(Model):
-  """Model whose parameters and state are tuples of its members'.
+  """Model with tuples of its members' parameters and states.
 
   Attributes:
     models: modules of the members.

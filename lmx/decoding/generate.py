@@ -112,7 +112,7 @@ def _start(
 
 
 def _select_rows(choose_B: Array, new: Any, old: Any) -> Any:
-  """Return the rows of `new` where `choose_B`, else those of `old`, in every leaf."""
+  """Return in every leaf the rows of `new` where `choose_B` holds, else of `old`."""
   pick = lambda a, b: jnp.where(choose_B.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
   return jax.tree.map(pick, new, old)
 
@@ -186,7 +186,7 @@ def window(cfg: Any) -> int | None:
 
 
 def source_size(cfg: Any) -> int:
-  """Return the size of the source's vocabulary: its config's field `source_V`, or V where that is 0 or absent."""
+  """Return the source vocabulary's size: `source_V` of the config, or V if that is 0 or absent."""
   return getattr(cfg, 'source_V', 0) or cfg.V
 
 
@@ -216,7 +216,7 @@ def check(
   if not model.CAUSAL:
     raise InputError(
       f'model "{name}" reads in both directions (it sees the tokens to the right of the one it predicts), '
-      'so it cannot write text from left to right; choose a causal model such as gpt2 or rnn_lm'
+      'so it cannot generate text; choose a causal model such as gpt2 or rnn_lm'
     )
   if prompt_BT.ndim != 2 or lengths_B.shape != prompt_BT.shape[:1]:
     raise InputError(f'prompt_BT, lengths_B: got shapes {prompt_BT.shape}, {lengths_B.shape}; expected (B, T), (B,)')
@@ -307,7 +307,7 @@ def _prepare(
   one_key = jnp.ndim(key) == 0
   keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(prompt_BT))) if one_key else key
   if keys_B.shape != lengths_B.shape:
-    raise InputError(f'key: got shape {keys_B.shape} for {len(lengths_B)} rows; expected one key, or one a row')
+    raise InputError(f'key: got shape {keys_B.shape} for {len(lengths_B)} rows; expected one key, or one per row')
   return setting, carry, keys_B
 
 
@@ -327,8 +327,8 @@ def generate(
 ) -> Generated:
   """Continue each prompt by up to `steps` tokens, in one compiled loop.
 
-  A row's tokens depend on its own prompt and key alone. Beyond the model's window the last half of it is read again
-  (see the module's docstring).
+  A row's tokens depend only on its own prompt and key. When the window is full, its last half is read again (see the
+  module's docstring).
 
   Args:
     model: a causal model's module, with its config `cfg` and its parameters `params` (without the objective's).
@@ -338,8 +338,8 @@ def generate(
     key: one typed key, of which row b uses `fold_in(key, b)`, or (B,) keys.
     sampler: options of sampling.
     eos_id: the row ends with this token and is padded with it; None: no row ends early.
-    context: most positions to attend to, 2 to the model's window; None is the whole window.
-    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts are then the start
+    context: maximum number of positions to attend to, 2 to the model's window; None is the whole window. source:
+    source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts are then the start
       symbol, and prompt and steps must fit its window.
 
   Raises:
@@ -383,7 +383,7 @@ def stream(
 
 
 def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
-  """Return the (T,) ids to continue: those of `text`, or the end-of-text token if it is empty.
+  """Return the (T,) ids of the prompt `text`, or the end-of-text token if it is empty.
 
   Raises:
     InputError: the prompt is empty, and the tokenizer has no end-of-text token.
@@ -394,7 +394,7 @@ def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
   if ids.size:
     return ids
   if tokenizer.eos_id is None:
-    raise InputError('the prompt is empty, and this tokenizer has no end-of-text token to begin after; give a prompt')
+    raise InputError('the prompt is empty, and this tokenizer has no end-of-text token to start from; give a prompt')
   return np.array([tokenizer.eos_id], np.int32)
 
 

@@ -1,7 +1,7 @@
 """Translation of lines of text with a trained encoder-decoder.
 
-Sources are sorted by length and padded to one of a few lengths, so that few programs are compiled. Neither the order
-nor the padding changes a translation.
+Sources are sorted by length and padded to few distinct lengths, so that few programs are compiled. Neither changes a
+translation.
 """
 
 from __future__ import annotations
@@ -35,27 +35,25 @@ class Options:
   Attributes:
     beam: beam size; 1 is greedy.
     alpha: exponent of the length penalty (lmx/decoding/beam_search.py).
-    max_extra: a translation has at most this many tokens more than its source (Vaswani et al. 2017, section 6.1: 50).
-    min_ratio: least tokens of a translation before EOS per source token (EOS counted), rounded down; 0 for no bound.
-    max_ratio: most tokens of a translation per source token, EOS counted in both, rounded down; 0 for `max_extra`.
-    max_length: most tokens of a translation, EOS counted, in place of both; 0 for these.
-    penalty: 'gnmt' or 'power', see lmx/decoding/beam_search.py.
-    stop: 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
-    tokens: source positions of a batch.
-    allow_unk: whether a translation may contain the unknown word.
-    forbidden: ids that no translation contains; None forbids padding, the unknown word without `allow_unk`, and rows of
-      the model's table beyond the tokenizer's ids. Those of a folder of transformers leave these rows in the search, as
-      `generate` does; they are read as the unknown word.
+    max_extra: maximum number of tokens beyond the source length (Vaswani et al. 2017, section 6.1: 50). min_ratio:
+    minimum tokens before EOS per source token (EOS counted), rounded down; 0 for no bound. max_ratio: maximum tokens
+    per source token, EOS counted in both, rounded down; 0 for `max_extra`. max_length: maximum tokens of a translation,
+    EOS counted, instead of both; 0 to use them. penalty: 'gnmt' or 'power', see lmx/decoding/beam_search.py. stop:
+    'bound', 'current' or 'full', see lmx/decoding/beam_search.py. tokens: source positions per batch. allow_unk:
+    whether a translation may contain the unknown word. forbidden: ids that no translation contains; None forbids
+    padding, the unknown word without `allow_unk`, and rows of
+      the model's table beyond the tokenizer's ids. Imported transformers models keep these rows in the search, as
+      `generate` does; they decode to the unknown word.
     renormalise, forced_first, forced_end: `renormalise`, `first` and `force_end` of lmx/decoding/beam_search.py.
     sample: sample translations with `temperature` and `seed` instead of searching for the best.
     temperature: divides the logits in sampling.
     seed: seed of sampling; each line has its own key.
     coverage_penalty: beta of Wu et al. 2016 (arXiv 1609.08144), equation 14: the hypotheses of a line are ranked by
-      log P(Y) / lp(Y) + beta sum_i log min(sum_j p_ij, 1), of attention p_ij of target token j to source token i.
-      Deviation: only the hypotheses that the search without it returns are ranked.
+      log P(Y) / lp(Y) + beta sum_i log min(sum_j p_ij, 1), where p_ij is the attention from target token j to source
+      token i. Deviation: it only ranks hypotheses that the search returns without it.
     replace_unknown: replace each unknown word of a translation by the source word with the most attention (Luong et
       al. 2015, arXiv 1410.8206, section 3; Jean et al. 2015, arXiv 1412.2007, section 3.3).
-    dictionary: source word -> its translation, in place of the copied word.
+    dictionary: source word -> translation, instead of copying the word.
   """
 
   beam: int = 4
@@ -176,7 +174,7 @@ class Translator:
     model: module of the model.
     cfg: its Config.
     params: its parameters, without an objective's.
-    tokenizer: tokenizer of the source; its `target` is that of the translation.
+    tokenizer: source tokenizer; its `target` is the translation's tokenizer.
   """
 
   model: Model
@@ -224,7 +222,7 @@ class Translator:
 
 
 def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
-  """Return for each id whether it begins a word of the line; words are separated by white space.
+  """Return for each id whether it begins a word; words are separated by white space.
 
   Raises:
     InputError: the ids are not the concatenated ids of the words, for example because a token spans two words.
@@ -264,15 +262,13 @@ def build_translator(run: Any, params: Params, tokenizer: Any) -> Translator:
     tokenizer: the run's tokenizer.
 
   Raises:
-    InputError: the model is no encoder-decoder, or the tokenizer has no EOS.
+    InputError: the model is not an encoder-decoder, or the tokenizer has no EOS.
   """
   model = registry.get(run.model_name)
   if model.READS != 'source':
-    raise InputError(
-      f'{run.model_name} reads no source text, so it cannot translate; choose a run of an encoder-decoder'
-    )
+    raise InputError(f'{run.model_name} has no source, so it cannot translate; choose an encoder-decoder run')
   if tokenizer.eos_id is None:
-    raise InputError('this tokenizer has no end-of-text token, which a translation begins after and ends with')
+    raise InputError('this tokenizer has no end-of-text token, which a translation starts and ends with')
   return Translator(model, run.model, params, tokenizer)
 
 
@@ -393,9 +389,9 @@ def _align(
 
 
 def coverage(a_TS: np.ndarray) -> float:
-  """Return sum_i log min(sum_j p_ij, 1) of the attention of target tokens to source tokens, both with EOS.
+  """Return sum_i log min(sum_j p_ij, 1) of the attention from target to source tokens, both with EOS.
 
-  Wu et al. 2016 (arXiv 1609.08144), equation 14. A source token without any attention counts as the least float32.
+  Wu et al. 2016 (arXiv 1609.08144), equation 14. A source token without attention counts as the smallest float32.
   """
   total_S = np.sum(np.asarray(a_TS, np.float64), axis=0)
   return float(np.sum(np.log(np.clip(total_S, np.finfo(np.float32).tiny, 1.0))))
@@ -408,7 +404,7 @@ def _replace_unknown(
   a_TS: np.ndarray,
   dictionary: Mapping[str, str],
 ) -> str:
-  """Return the text of ids whose unknown words are replaced by the translation or the copy of a source word."""
+  """Return the text of ids, with unknown words replaced by the translation or copy of a source word."""
   tokenizer, words = translator.tokenizer, []
   for token, a_S in zip(tokens, a_TS, strict=True):
     if token == tokenizer.unk_id or token >= tokenizer.target.vocab_size:
@@ -447,7 +443,7 @@ def read_dictionary(path: str) -> dict[str, str]:
 
 
 def _limits(length: np.ndarray | int, options: Options) -> Any:
-  """Return the most tokens of a translation of a source of `length` tokens; both counts include EOS."""
+  """Return the maximum translation length for a source of `length` tokens; both counts include EOS."""
   if options.max_length:
     return np.full_like(length, options.max_length)
   if options.max_ratio:
@@ -563,7 +559,7 @@ def log_probabilities(
 
 
 def check_options(translator: Translator, options: Options) -> None:
-  """Raise InputError if the model has no attention that the options need, or tokens are no words to replace."""
+  """Raise InputError if the options need attention that the model lacks, or tokens are not words."""
   if options.aligns:
     check_attention(translator)
   if options.replace_unknown and translator.tokenizer.kind != 'words':

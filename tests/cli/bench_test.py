@@ -160,7 +160,7 @@ def test_the_batches_of_one_host_and_what_a_step_reads(tmp_path, capsys):
     (['--growth=widht', 'gpt2'], '--growth: got "widht"'),
     (['--growth', 'gpt22'], 'did you mean "gpt2"'),
     (['--growth=width'], '--growth: got no MODEL'),
-    (['--growth=width', 'gpt2', '--set=T=8'], '--growth: got no MODEL, or options beside it'),
+    (['--growth=width', 'gpt2', '--set=T=8'], '--growth: got no MODEL'),
     (['gpt2:tiny', '--picture=x.png'], '--picture: got it without --growth'),
     (['gpt2:tiny', '--rows=64'], '--rows: got it without --preset'),
     (['--combine=absent.json', '--rounds=2'], 'absent.json'),

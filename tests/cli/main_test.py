@@ -126,7 +126,7 @@ def test_a_truncated_cache(capsys, tmp_path, monkeypatch):
 
 def test_what_needs_no_preparing(capsys):
   assert cli.main(['prepare', '--config=experiments/ntm/quickstart.py:tiny']) == 0
-  assert capsys.readouterr().out == 'data set generated is generated as it is read; there is nothing to prepare\n'
+  assert capsys.readouterr().out == 'data set generated is generated on the fly; there is nothing to prepare\n'
 
 
 def test_a_work_directory_of_another_config(capsys, tmp_path):

@@ -209,7 +209,7 @@ def test_two_processes_of_the_command(tmp_path):
   lines = [line for line in found.stdout.splitlines() if line.startswith('preflight: ')]
   assert lines[0].startswith('preflight: 2 process(es) on 1 host(s)')
   assert lines[-2] == 'preflight: 4 devices (cpu), 2 in each process'
-  assert re.fullmatch(r'preflight: all-reduce of 4 MiB a device in [\d.]+ ms', lines[-1])
+  assert re.fullmatch(r'preflight: all-reduce of 4 MiB per device in [\d.]+ ms', lines[-1])
   assert list(tmp_path.iterdir()) == []
 
 
