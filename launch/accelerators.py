@@ -69,12 +69,8 @@ class Slice:
   Attributes:
     name: name of the accelerator, as in --accelerator.
     kind: 'tpu' or 'gpu'.
-    hosts: number of machines; 1 for GPUs, whose number of machines is free.
-    chips: chips of a machine.
-    devices: JAX devices of a machine.
-    label: GKE's label of the accelerator.
-    topology: topology of a TPU slice.
-    runtime: software version of a TPU VM.
+    hosts: number of machines; 1 for GPUs, which allow any number. chips: chips of a machine. devices: JAX devices of a
+    machine. label: GKE's accelerator label. topology: topology of a TPU slice. runtime: software version of a TPU VM.
   """
 
   name: str
@@ -99,10 +95,10 @@ def find(name: str, *, pool: bool) -> Slice:
 
   Args:
     name: name such as 'v5litepod-16' or 'h100-80gb-8'.
-    pool: machines as in GKE's node pools, where each machine of a slice has four chips (or one); else as TPU VMs.
+    pool: machines as in GKE's node pools, with four chips per machine of a slice (or one); else as TPU VMs.
 
   Raises:
-    InputError: unknown name; the message has the nearest.
+    InputError: unknown name; the message has the nearest one.
   """
   candidates = names() if pool else [n for n in names('tpu') if GENERATIONS[n.rpartition('-')[0]].runtime]
   if pool:

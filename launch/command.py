@@ -1,4 +1,4 @@
-"""Parts of every launcher: command, environment and secrets of a run, quoting, and running or printing commands.
+"""Shared parts of launchers: a run's command, environment and secrets, quoting, and running or printing commands.
 
 A launcher's own options come first and the lmx command after `--`, as in
 
@@ -48,7 +48,7 @@ SHARED = ('JAX_COMPILATION_CACHE_DIR',)
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """Command of lmx, for any machine.
+  """An lmx command for any machine.
 
   Attributes:
     words: arguments after `lmx`.
@@ -162,7 +162,7 @@ def require_command(words: Sequence[str]) -> None:
 
 
 def config_options(words: Sequence[str], *names: str) -> list[str]:
-  """Return `--config`, its overrides and the options `names` among the arguments of a training, as they are written."""
+  """Return `--config`, its overrides and the options `names` among a training's arguments, unchanged."""
   options: list[str] = []
   rest = iter(words)
   for word in rest:
@@ -192,8 +192,8 @@ def run_main(name: str, main: Callable[[console.Console], int], own_process: boo
 
   Args:
     name: launcher, for messages.
-    main: its work; `keep` of its argument lets the launcher continue where its output is gone.
-    own_process: the process is the launcher's own.
+    main: its work; `keep` of its argument lets the launcher continue if its output is lost. own_process: the process
+    belongs to the launcher.
   """
   with console.Console(own_process=own_process) as streams:
     try:
@@ -261,7 +261,7 @@ class Runner:
 
     Raises:
       Failed: it ended with an error.
-      InputError: there is no such program.
+      InputError: the program does not exist.
     """
     if self.dry_run:
       self.show(argv, about)

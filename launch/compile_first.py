@@ -10,7 +10,7 @@ from launch import accelerators, command
 from lmx.errors import InputError
 from lmx.redaction import redact
 
-GENERATIONS = {'v4': 'v4', 'v5litepod': 'v5e', 'v5p': 'v5p', 'v6e': 'v6e'}  # Google's name -> that of lmx compile
+GENERATIONS = {'v4': 'v4', 'v5litepod': 'v5e', 'v5p': 'v5p', 'v6e': 'v6e'}  # Google's name -> name in lmx compile
 
 
 def compile_command(words: Sequence[str], slice_: accelerators.Slice, slices: int = 1) -> list[str]:

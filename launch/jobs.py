@@ -1,9 +1,9 @@
-"""Commands that run in folders of this machine: start, find again from another process, poll and stop them.
+"""Commands that run in local folders: start, find from another process, poll and stop them.
 
 A command inherits a lock on `.job` in its folder and holds it until it ends, even if the process that started it ends
-first. So a folder has one command at a time, and another process can find it. A job elsewhere is a command of this
-machine too: a launcher with --wait (launch/wait.py), or a program such as `srun`, waits for the job, passes SIGTERM on
-and exits with its exit code.
+first. So a folder has one command at a time, and another process can find it. A remote job is a local command too: a
+launcher with --wait (launch/wait.py), or a program such as `srun`, waits for the job, forwards SIGTERM and exits with
+its exit code.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Run lmx in several processes on this machine, as on several hosts.
+"""Run lmx in several processes on this machine, like on several hosts.
 
   python -m launch.local --processes=2 --devices=4 -- train --config=experiments/gpt2/quickstart.py --workdir=DIR
 
 Every process gets LMX_COORDINATOR, LMX_NUM_PROCESSES and LMX_PROCESS_ID. With --devices=N each has N simulated CPU
-devices; with 0 (the default) it has the devices that JAX finds. SIGINT, SIGTERM and SIGHUP are passed on to every
-process, unless the launcher ignores them. If one fails, the others are stopped, and the exit code is that of the first
-failure. With --restarts=N all are restarted, up to N times, if the first to end had saved (exit code 75) or was killed
-by a signal, unless the signal was sent to the launcher. Imports no JAX.
+devices; with 0 (the default) it has the devices that JAX finds. SIGINT, SIGTERM and SIGHUP are forwarded to every
+process, unless the launcher ignores them. If one fails, the others are stopped, and the launcher exits with the first
+failure's exit code. With --restarts=N all are restarted, up to N times, if the first to end had saved (exit code 75) or
+was killed by a signal, unless the signal was sent to the launcher. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ def run(
 
   Args:
     command: program and arguments, the same for all.
-    environments: variables of each process in addition to this environment.
-    grace: seconds between SIGTERM and SIGKILL when the others are stopped.
-    on_signal: called at SIGINT, SIGTERM and SIGHUP.
+    environments: additional variables of each process. grace: seconds between SIGTERM and SIGKILL when the others are
+    stopped. on_signal: called at SIGINT, SIGTERM and SIGHUP.
   """
   children: list[subprocess.Popen] = []
   pumps: list[threading.Thread] = []
@@ -116,9 +115,8 @@ def run_with_restarts(
 
   Args:
     command: as in `run`.
-    environments: returns the environments of a start; called for each, because a port may be taken by then.
-    restarts: number of restarts.
-    grace: as in `run`.
+    environments: returns the environments of a start; called per start, because a port may be taken by then. restarts:
+    number of restarts. grace: as in `run`.
   """
   stopped: list[bool] = []
   for left in range(restarts, -1, -1):
@@ -202,7 +200,7 @@ def launch(argv: Sequence[str] | None, streams: Console) -> int:
 
 
 def _log(words: Sequence[str]) -> pathlib.Path | None:
-  """Return the file that continues the output of the lmx command `words`: that of its training."""
+  """Return the file that continues the output of the lmx command `words`: its training's log."""
   if words[0] not in ('train', 'pipeline'):
     return None
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

@@ -2,8 +2,8 @@
 
   python -m launch.preflight --processes=2 --devices=4 -- train --config=experiments/gpt2/quickstart.py --workdir=DIR
 
-runs the check alone in processes of this machine. The other launchers put `words(...)` before the training they start.
-The checks and their messages are in lmx/cluster/preflight.py. Imports no JAX.
+only runs the check, in local processes. The other launchers put `words(...)` before the training they start. The checks
+and their messages are in lmx/cluster/preflight.py. Imports no JAX.
 """
 
 from __future__ import annotations

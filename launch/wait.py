@@ -29,12 +29,12 @@ from lmx.errors import InputError, explain, nearest
 LAUNCHERS = ('slurm', 'gke', 'tpu_vm')
 PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud'}  # required program of each launcher
 OWN_FILES = ('gke', 'tpu_vm')  # launchers of machines that do not see this one's files
-PATIENCE = 900.0  # seconds without an answer of the cluster after which the launcher gives up
-SUBMITTING = 60.0  # seconds for a submission whose launcher has ended
+PATIENCE = 900.0  # seconds without an answer from the cluster before the launcher gives up
+SUBMITTING = 60.0  # timeout in seconds of a submission whose launcher has ended
 
 
 def launcher_command(where: str, options: str, words: Sequence[str], more: Sequence[str] = ()) -> list[str]:
-  """Return the command that passes the lmx command of `words` to `python -m launch.WHERE`.
+  """Return the command that passes the lmx command `words` to `python -m launch.WHERE`.
 
   Args:
     where: one of LAUNCHERS.
@@ -77,7 +77,7 @@ class Record:
       documents.field(self.fields, name, kind, where, kind())
 
   def write(self, **more: Any) -> None:
-    """Add to what is fields, and write the file."""
+    """Update the record with these fields, and write the file."""
     self.fields |= more
     part = self.path.with_name(self.path.name + '.part')
     part.write_text(json.dumps(self.fields) + '\n', encoding='utf-8')
@@ -104,7 +104,7 @@ def check_path(field: str, value: str, where: str, kind: str = '') -> str:
 
 
 def keep_output(streams: Console, args: argparse.Namespace, log: pathlib.Path | None = None) -> None:
-  """Let a launcher continue where its output is gone: in FILE.log beside the record of --wait, else in `log`.
+  """Let a launcher continue if its output is lost: in FILE.log next to the --wait record, else in `log`.
 
   A dry run, whose only product is its output, ends. `args.wait` is checked, and `~` in it expanded.
   """
@@ -189,7 +189,7 @@ class Job(Protocol):
     """End it at once."""
 
   def clear(self, fields: dict[str, Any]) -> None:
-    """Delete what an ended job leaves."""
+    """Clean up after an ended job."""
 
 
 def submit_and_wait(name: str, job: Job, path: str, seconds: float) -> int:
@@ -202,8 +202,8 @@ def submit_and_wait(name: str, job: Job, path: str, seconds: float) -> int:
     seconds: interval between two polls.
 
   Returns:
-    The exit code of lmx; that of the launcher if nothing could be submitted; PREEMPTED if the cluster did not answer
-    for PATIENCE, after which the same command resumes waiting.
+    lmx's exit code; the launcher's if nothing could be submitted; PREEMPTED if the cluster did not answer for PATIENCE,
+    after which the same command resumes waiting.
 
   Raises:
     InputError: another launcher holds the record, or it is damaged.
@@ -276,7 +276,7 @@ def _wait(name: str, job: Job, record: Record, signals: SignalCounter, seconds: 
 
 
 def _clean_up(name: str, job: Job, record: Record, signals: SignalCounter, seconds: float) -> None:
-  """Delete what the job leaves; a failure is only printed, because the run has ended."""
+  """Clean up after the job; a failure is only printed, because the run has ended."""
   end = time.monotonic() + PATIENCE
   while True:
     try:

@@ -24,18 +24,11 @@ class Job:
   """Resources and options of a JobSet.
 
   Attributes:
-    name: name of the JobSet.
-    image: image of the container.
-    accelerator: a name of `launch.accelerators`.
-    slices: TPU slices that train together.
-    nodes: machines with GPUs.
-    queue: Kueue's LocalQueue, '' for none.
-    priority: Kueue's priority class, '' for none.
-    namespace: namespace of the cluster, '' for the current one.
-    spot: use preemptible machines.
-    grace: seconds between SIGTERM and SIGKILL.
-    service_account: service account of the pods, '' for the default one.
-    secrets_of: Secret of the cluster with the values of secrets.
+    name: name of the JobSet. image: container image. accelerator: a name in `launch.accelerators`. slices: TPU slices
+    that train together. nodes: number of GPU machines. queue: Kueue's LocalQueue, '' for none. priority: Kueue's
+    priority class, '' for none. namespace: namespace of the cluster, '' for the current one. spot: use preemptible
+    machines. grace: seconds between SIGTERM and SIGKILL. service_account: service account of the pods, '' for the
+    default one. secrets_of: cluster Secret with the values of secrets.
   """
 
   name: str
@@ -110,7 +103,7 @@ def manifest(job: Job, run: command.Run) -> dict[str, Any]:
   if job.namespace:
     metadata['namespace'] = job.namespace
   metadata['labels'] = {'app.kubernetes.io/name': 'lmx', **{name: value for name, value in labels.items() if value}}
-  if job.machine.kind == 'tpu':  # a slice is a pool of its own
+  if job.machine.kind == 'tpu':  # a slice is its own pool
     metadata['annotations'] = {'alpha.jobset.sigs.k8s.io/exclusive-topology': 'cloud.google.com/gke-nodepool'}
   spec = {
     'parallelism': job.pods,

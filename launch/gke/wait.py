@@ -1,8 +1,8 @@
 """`launch.gke --wait=FILE`: create a JobSet, wait for its end and delete it, through kubectl.
 
-A JobSet has ended when a condition of its status is Completed or Failed. The exit code is that of a container of a
-failed pod; a code that no restart fixes takes precedence over one that asks for a restart. Deleting the JobSet stops
-lmx: it sends SIGTERM to every pod and waits for --grace seconds. Imports no JAX.
+A JobSet has ended when a status condition is Completed or Failed. The exit code comes from a failed pod's container; a
+permanent error takes precedence over a request for a restart. Deleting the JobSet stops lmx: it sends SIGTERM to every
+pod and waits for --grace seconds. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Waiter:
     for condition in conditions:
       if condition['type'] == 'Failed':
         command.write(f'launch.gke: JobSet {fields["name"]}: {condition.get("reason")}: {condition.get("message")}')
-    if not ended:  # pods whose machine is gone are gone too
+    if not ended:  # pods disappear with their machine
       return command.PREEMPTED
     code, name = (final or ended)[0]
     if name != fields.get('pod'):
@@ -147,7 +147,7 @@ def _is_first(pod: dict[str, Any]) -> bool:
 
 
 def _codes(pod: dict[str, Any]) -> list[int]:
-  """Return the exit codes of a pod's containers; of a preempted pod, the code that asks for a restart."""
+  """Return the exit codes of a pod's containers; for a preempted pod, the code that requests a restart."""
   if any(c['type'] == 'DisruptionTarget' and c['status'] == 'True' for c in pod['status'].get('conditions', [])):
     return [command.PREEMPTED]
   states = [status.get('state', {}) for status in pod['status'].get('containerStatuses', [])]

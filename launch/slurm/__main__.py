@@ -3,7 +3,7 @@
   python -m launch.slurm --nodes=2 --gpus=8 --time=24:00:00 -- train --config=experiments/gpt2/webtext.py --workdir=DIR
   python -m launch.slurm --gpus=1 --commands=FILE --jobs=4
 
-The second runs a line of FILE (`train --config=...`) in each element of a job array, four at once. The nodes must see
+The second runs each line of FILE (`train --config=...`) as an element of a job array, four at once. The nodes must see
 the current directory, which must be the project, and the Python that runs this command (or --python).
 
 By default there is one process per node, with all its GPUs; with --per_gpu one per GPU. A job gets SIGTERM two minutes

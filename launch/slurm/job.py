@@ -26,7 +26,7 @@ ENVIRONMENT = (
   'JAX_COMPILATION_CACHE_DIR',
 )
 CORES = 4  # per GPU by default: for JAX's host threads and the workers that load data
-CODE_FILE = '.code-{}'  # file of the exit code of a job with --wait, in the folder of the output files
+CODE_FILE = '.code-{}'  # file with the exit code of a job with --wait, in the output folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +111,8 @@ def directives(job: Job, run: command.Run, elements: int) -> list[str]:
   return [*lines, '--requeue']
 
 
-# If one process fails, srun kills the others and returns the greatest code, or that of the kill. So a process whose
-# exit code no restart fixes writes it to a file, which the script reads.
+# If one process fails, srun kills the others and returns the largest exit code, or the kill's. So a process with a
+# permanent error writes its exit code to a file, which the script reads.
 TASK = r"""
 trap : TERM  # lmx has it too, saves and ends
 export LMX_PROCESS_ID="$SLURM_PROCID"
@@ -213,7 +213,7 @@ def _shell_arrays(job: Job, run: command.Run) -> list[str]:
 
 
 def preflight_words(job: Job, run: command.Run) -> tuple[str, ...]:
-  """Return the arguments of lmx that check the hosts first, () for none."""
+  """Return the lmx arguments that check the hosts first, () for no check."""
   if not run.preflight:
     return ()
   devices = 1 if job.per_gpu else job.gpus
@@ -221,11 +221,10 @@ def preflight_words(job: Job, run: command.Run) -> tuple[str, ...]:
 
 
 def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -> str:
-  """Submit the script; return the number of the job, '' in a dry run, which prints the script.
+  """Submit the script; return the job number, '' in a dry run, which prints the script.
 
   Raises:
-    InputError: a secret is not set, or there is no Slurm here.
-    command.Failed: Slurm refuses the job.
+    InputError: a secret is not set, or Slurm is missing. command.Failed: Slurm refuses the job.
   """
   text = script(job, run, commands)
   if run.dry_run:

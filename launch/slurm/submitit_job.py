@@ -21,17 +21,13 @@ from lmx.errors import InputError
 
 @dataclasses.dataclass
 class Task:
-  """Task of a run that submitit starts in every process of the job.
+  """A run's task, which submitit starts in every process of the job.
 
   Attributes:
     words: arguments after `lmx`.
-    check: likewise for the preflight, () for none.
-    python: the interpreter.
-    directory: the project.
-    env: variables to set.
-    restarts: how often the job may go back into the queue.
-    per_gpu: one process for each GPU; JAX finds the others through Slurm.
-    kept: file of the exit code, with {} for the number of the job; '' for none.
+    check: arguments of the preflight, () for none. python: the interpreter. directory: the project. env: variables to
+    set. restarts: how often the job may be requeued. per_gpu: one process per GPU; JAX finds the others through Slurm.
+    kept: file for the exit code, with {} for the job number; '' for none.
   """
 
   words: tuple[str, ...]
@@ -124,7 +120,7 @@ def cluster(env: Any, per_gpu: bool) -> dict[str, str]:
 
 
 def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -> list[str]:
-  """Submit through submitit; return the numbers of the jobs.
+  """Submit through submitit; return the job numbers.
 
   Raises:
     InputError: submitit or Slurm is missing, or a secret is not set.

@@ -123,7 +123,7 @@ class Waiter:
 
 
 def _code(state: str, text: str) -> int:
-  """Return the exit code of '2:0' (code:signal); 0 if it is not that of lmx."""
+  """Return the exit code in '2:0' (code:signal); 0 if it is not lmx's."""
   code, _, number = text.partition(':')
   return (int(code) or 128 + int(number or 0)) if state == 'FAILED' else 0
 

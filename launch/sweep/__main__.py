@@ -1,19 +1,20 @@
-"""Search for the best settings of an experiment: many runs of `lmx train`, some at a time, recorded by Optuna.
+"""Search for an experiment's best settings: many runs of `lmx train`, several at a time, recorded by Optuna.
 
   python -m launch.sweep --config=experiments/rnn_lm/quickstart.py --workdir=runs/sweep --trials=20 --jobs=2 \\
     --pruner=asha [--config.section.key=value ...]
 
-The experiment's `sweep()` gives the search space: points for a grid, or a space for random and tpe. Trial 7 is the work
-directory DIR/trials/0007 of an ordinary run. The sweep follows the metric on the validation split; a trial that falls
-behind saves and stops (pruned). However the sweep ends, the same command resumes it: it follows runs that are still
-running and resumes the others. Failed runs keep their error.
+The experiment's `sweep()` defines the search space: points for a grid, or ranges for random and tpe. Trial 7 is an
+ordinary run in the work directory DIR/trials/0007. The sweep follows the metric on the validation split; a trial that
+falls behind saves and stops (pruned). However the sweep ends, the same command resumes it: it follows runs that are
+still running and resumes the others. Failed runs keep their error.
 
 With --where=slurm, gke or tpu_vm each run is a job of that launcher, with the options --launch.
 
 DIR then has table.md, trials.csv, parallel.png, importance.png, and best.json for `lmx train --config=DIR/best.json`.
 
 Several machines share a study when each runs the same command with --storage=postgresql://USER@HOST/DATABASE and one
---study. Put the password into PGPASSWORD or ~/.pgpass, or the URL into LMX_SWEEP_STORAGE: a command line can be seen.
+--study. Put the password into PGPASSWORD or ~/.pgpass, or the URL into LMX_SWEEP_STORAGE, because command lines are
+visible.
 """
 
 from __future__ import annotations
@@ -242,7 +243,7 @@ def sweep(args: argparse.Namespace) -> int:
     report.write(folder, rows, plan, args.command)
     report.draw(folder, rows, plan, search, store)
     print(report.summarize(folder, rows, plan), flush=True)
-    return code or int(not any(row.rank for row in rows))  # 1: no trial is done, so there is no best one
+    return code or int(not any(row.rank for row in rows))  # 1: no trial is complete, so there is no best one
   finally:
     os.close(held)
 

@@ -72,12 +72,11 @@ def has_ended(folder: Any) -> bool:
 
 
 def measure(folder: Any, metric: Metric) -> Measurement:
-  """Return the metric of a finished run on the validation split, for the parameters that the run evaluates.
+  """Return a finished run's validation metric, for the parameters that it evaluates: the best by `train.best_by`,
+  unless `evaluation.which` sets others.
 
-  They are the best by `train.best_by`, unless `evaluation.which` sets others.
-
-  Raises:
-    InputError: there is no such metric, it is not finite, or a record of the run is damaged.
+    Raises:
+      InputError: the metric is missing or not finite, or a record of the run is damaged.
   """
   every = read_records(folder)
   steps = max((record['step'] for record in every), default=0)
@@ -99,9 +98,8 @@ def measure(folder: Any, metric: Metric) -> Measurement:
 
 
 def _best(folder: Any, validations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-  """Return the validation of a finished run that is best by `train.best_by`.
-
-  Where the headline of the results is no metric of the validations, such as BLEU, that of the evaluated step.
+  """Return a finished run's best validation by `train.best_by`. If the headline is not a validation metric, such as
+  BLEU, return the evaluated step's.
   """
   name = str(records.read_setting(folder, 'train', 'best_by') or 'loss')
   step = None

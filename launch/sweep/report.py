@@ -112,7 +112,7 @@ def write(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan, command
   best = _best(trials, plan)
   if best is not None:
     config = records.read_config(best)
-    if isinstance(config.get('log'), dict):  # trained again, it is no run of the sweep
+    if isinstance(config.get('log'), dict):  # trained again, so it does not belong to the sweep
       config['log'] |= {'run': '', 'group': ''}
     _replace(folder / 'best.json', json.dumps(config, indent=1) + '\n')
 
@@ -197,7 +197,7 @@ def _parallel(picture: Any, shown: Sequence[Row], plan: trial.Plan, axes: study.
 
 
 class _Scale:
-  """Map of values to [0, 1]: numbers linearly or by logarithm, others in order."""
+  """Map of values to [0, 1]: numbers on a linear or logarithmic scale, other values in order."""
 
   def __init__(self, name: str, texts: Sequence[str], axis: spaces.Range | tuple[str, ...] | None):
     self.name, self.log = name, isinstance(axis, spaces.Range) and axis.log

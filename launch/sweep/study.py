@@ -1,9 +1,9 @@
-"""Optuna study of a sweep: its trials, their parameters, and the worker of each.
+"""A sweep's Optuna study: its trials, their parameters and workers.
 
-All N trials are enqueued at the start, so that there are never more, and one worker claims each. A trial whose worker
-is gone is claimed again under its own number: it keeps its parameters and work directory. Only one sweep holds a work
-directory on this machine, so a worker of it from another session is gone. A worker on another machine is gone if its
-heartbeat (`pulse`) has not changed for a while by this machine's clock, because clocks may differ.
+All N trials are enqueued at the start, so there are never more, and one worker claims each. A trial with a lost worker
+is claimed again under the same number: it keeps its parameters and work directory. Only one sweep uses a work directory
+on this machine, so workers from earlier sessions are lost. A worker on another machine is lost if its heartbeat
+(`pulse`) has not changed for a while by this machine's clock, because clocks may differ.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Store:
 
   @contextlib.contextmanager
   def _naming_journal(self) -> Iterator[None]:
-    """Turn what Optuna raises while it reads a damaged journal into an InputError."""
+    """Convert Optuna's errors on a damaged journal into an InputError."""
     try:
       yield
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
@@ -194,7 +194,7 @@ class Store:
     return sorted(self.study.get_trials(deepcopy=False, states=wanted), key=lambda trial: trial.number)
 
   def claim(self, trials: int, own: set[int]) -> Any:
-    """Claim a trial that waits or whose worker is gone; return Optuna's Trial, None without one.
+    """Claim a waiting trial or one with a lost worker; return Optuna's Trial, or None.
 
     Args:
       trials: number of trials; higher trial numbers are skipped.
@@ -247,7 +247,7 @@ class Store:
     return self.optuna.samplers.RandomSampler(seed=seed)
 
   def parameters(self, trial: Any, search: Search) -> dict[str, str]:
-    """Return the parameters of a trial as strings for the command line; they are drawn once."""
+    """Return a trial's parameters as command-line strings; they are sampled once."""
     keys = search.points[trial.number] if self.sampler == 'grid' else search.axes
     return {key: _suggest(trial, key, search.axes[key]) for key in keys}
 

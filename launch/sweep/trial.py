@@ -35,19 +35,13 @@ class Plan:
 
   Attributes:
     program: command before `train ...` for runs on this machine.
-    where: 'local', or the launcher of each run.
-    launch: options of the launcher; {job} is replaced by the number of the worker.
-    runs_parent: parent of the runs' work directories, '' for `folder`.
-    config: experiment file, with :variant.
-    overrides: 'section.key=value' of all trials.
-    folder: parent of the trials' directories, with the logs of their runs.
-    seeds: runs of a trial; with 1 the seed is the config's.
-    metric: metric to optimise.
-    pruner: one of study.PRUNERS.
-    reduction: one of so many trials continues at each rung.
-    min_steps: steps before any pruning; 0 until the first validation.
-    environment: variables of a run; {job} is replaced by the number of its worker.
-    grace: seconds from SIGTERM to SIGKILL.
+    where: 'local', or the launcher of each run. launch: launcher options; {job} is replaced by the worker's number.
+    runs_parent: parent of the runs' work directories, '' for `folder`. config: experiment file, with :variant.
+    overrides: 'section.key=value' for all trials. folder: parent of the trials' directories, with the logs of their
+    runs. seeds: runs per trial; with 1 the seed is the config's. metric: metric to optimise. pruner: one of
+    study.PRUNERS. reduction: one in this many trials continues at each rung. min_steps: steps before any pruning; 0
+    until the first validation. environment: variables of a run; {job} is replaced by its worker's number. grace:
+    seconds from SIGTERM to SIGKILL.
   """
 
   program: tuple[str, ...]
@@ -108,7 +102,7 @@ class Plan:
     return [f'{key}={study.format_value(value)}' for key, value in own.items() if key not in given]
 
   def settings(self, slot: int) -> dict[str, str]:
-    """Return the variables of a run of worker `slot`."""
+    """Return the environment variables of worker `slot`'s runs."""
     return {name: _fill_slot(value, slot) for name, value in self.environment.items()}
 
 
@@ -209,7 +203,7 @@ class Worker:
         return
 
   def _should_prune(self, step: int) -> bool:
-    """Return the pruner's decision; its first rung is the first step of a metric of any trial."""
+    """Return the pruner's decision; its first rung is the first step with a metric in any trial."""
     rungs = self.store.study.user_attrs.get('rungs')
     if rungs is None:
       rungs = [self.plan.min_steps or step, records.read_total(self.workdirs[0]) or 0]

@@ -1,1 +1,1 @@
-"""Reproduction of the tables of papers: `python -m launch.tables`."""
+"""Reproduction of papers' tables: `python -m launch.tables`."""

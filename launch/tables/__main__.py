@@ -1,4 +1,4 @@
-"""Reproduce tables of papers: run what is missing, collect the metrics, compare them with the published ones.
+"""Reproduce papers' tables: run what is missing, collect the metrics, and compare them with the published ones.
 
   python -m launch.tables --list                              every table: figures printed, runnable here, run
   python -m launch.tables --feasible=2cores                   rows that two cores (1gpu, pod) can run, and their data
@@ -136,7 +136,7 @@ def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
     elif name not in DATA:
       raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')
     else:
-      is_there = args.where in wait.OWN_FILES  # where `~` is another home directory
+      is_there = args.where in wait.OWN_FILES  # machine where `~` is another home directory
       data[name] = path if is_there else storage.check_path(f'--data={name}', path, hub=True)
   if args.seeds is None:
     raise InputError('--seeds: expected a number of seeds; the tables of the decks are shown by --decks')
@@ -288,7 +288,7 @@ def _list_rows(table: Table, results: list[collection.RowResult]) -> None:
 
 
 def _list_feasible(names: list[str], hardware: str) -> int:
-  """Print the rows of tables that `hardware` can run, with what they need."""
+  """Print the table rows that `hardware` can run, with their needs."""
   for name in names:
     table = plans.table(name)
     runs = {run.name: run for run in table.runs}

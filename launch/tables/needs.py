@@ -54,7 +54,7 @@ _ROWS = {
   'squad2': 130_319,
   'sst2': 6_920,
   'sst2_phrases': 67_349,
-  'sst5_long_phrases': 80e3,  # estimated: about nine of the 37 phrases of a sentence
+  'sst5_long_phrases': 80e3,  # estimate: about nine of a sentence's 37 phrases
   'story_cloze': 1_871,
   'swag': 73_546,
   'trec': 5_452,
@@ -68,13 +68,12 @@ _ROWS = {
 
 
 class Needs(NamedTuple):
-  """Needs of a row with all runs that it starts from.
+  """Hardware, time and data that a row and its initial runs need.
 
   Attributes:
     hardware: CORES, GPU, GPUS or POD.
-    gpu_hours: estimated hours of one H100 for all seeds and tries; 0 if none is estimated.
-    core_hours: those of two cores, for runs that need no GPU.
-    data: names in DATA, in its order.
+    gpu_hours: estimated H100 hours for all seeds and tries; 0 without an estimate. core_hours: hours on two cores, for
+    runs without a GPU. data: names in DATA, in its order.
   """
 
   hardware: str
@@ -84,7 +83,7 @@ class Needs(NamedTuple):
 
 
 def of_row(row: Row, runs: Mapping[str, Run]) -> Needs:
-  """Return the needs of a row of a table with `runs` by name."""
+  """Return the needs of a table row, given `runs` by name."""
   seeds = plans.planned_seeds(row.runs, runs, plans.Plan())
   needed = [runs[name] for name in seeds]
   text = ' '.join(' '.join((*run.settings, *run.then)) for run in needed)
@@ -98,7 +97,7 @@ def of_row(row: Row, runs: Mapping[str, Run]) -> Needs:
 
 
 def of_run(run: Run, runs: Mapping[str, Run], seeds: int) -> Needs:
-  """Return the needs of `seeds` seeds of a run alone, without data."""
+  """Return the needs of `seeds` seeds of only this run, without data."""
   hours = _hours(run, runs) * seeds
   on_cores = run.needs == CORES
   return Needs(run.needs, 0.0 if on_cores else hours, hours if on_cores else 0.0, ())
@@ -111,10 +110,10 @@ def hardware(row: Row, runs: Mapping[str, Run]) -> str:
 
 
 def _hours(run: Run, runs: Mapping[str, Run]) -> float:
-  """Return estimated hours of a seed of a training on one H100, or on two cores; 0 if they are not known.
+  """Return the estimated hours of one training seed on one H100, or on two cores; 0 if unknown.
 
-  The estimate is 6 operations for each parameter and token. It reads rows at their full length, and counts the whole
-  table of word vectors as read, so it is not made for word2vec.
+  The estimate is 6 operations per parameter and token. It assumes full-length rows and counts the whole embedding
+  table, so it does not fit word2vec.
   """
   if run.gpu_hours or not run.config or run.kind == 'pipeline':
     return run.gpu_hours
@@ -154,7 +153,7 @@ def _counts() -> dict[str, Any]:
 
 
 def here() -> str:
-  """Return the key of HARDWARE for this machine: '1gpu' where NVIDIA's tools are installed, else '2cores'."""
+  """Return this machine's key in HARDWARE: '1gpu' if NVIDIA's tools are installed, else '2cores'."""
   return '1gpu' if shutil.which('nvidia-smi') else '2cores'
 
 

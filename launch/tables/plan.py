@@ -20,7 +20,7 @@ from lmx.errors import InputError, nearest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / 'experiments' / 'tables'
 _BRACES = re.compile(r'\{(data\.)?([\w./-]+)(?::(\d+)(?:-(\d+))?)?\}')
-# Settings that do not change what is computed: paths of data and weights, speed, logging.
+# Settings that do not change the computation: paths of data and weights, speed, logging.
 _FREE = (
   'parallel.',
   'checkpoint.',
@@ -146,7 +146,7 @@ def dependencies(run: Run, runs: Mapping[str, Run]) -> list[Run]:
 
 
 def prerequisites(run: Run, seed: int | None, runs: Mapping[str, Run]) -> list[tuple[str, int | None]]:
-  """Return (name, seed) of each run that `run` needs: of the seeds in its braces, else of its own seed."""
+  """Return (name, seed) of each run that `run` needs, with the seeds in its braces or else its own seed."""
   needed: list[tuple[str, int | None]] = []
   for data, name, first, last in _BRACES.findall(' '.join((*run.settings, *run.then))):
     if not data and name != 'dir':
@@ -272,8 +272,8 @@ def _proof(words: list[str]) -> pathlib.Path:
 def configs(run: Run, plan: Plan) -> dict[str, dict[str, Any]]:
   """Return the settings that the config.json of a run must have: {folder below its directory: {'section.key': value}}.
 
-  They are those of the experiment and the table, without defaults of lmx and without the keys of `is_free`. They are
-  the same for every seed.
+  They come from the experiment and the table, without lmx's defaults and the keys of `is_free`. They are the same for
+  every seed.
   """
   return _configs(argument(run, plan), run.kind, run.settings, plan.settings)
 
@@ -313,11 +313,11 @@ def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
 
 
 def computation_settings(flat: Mapping[str, Any]) -> dict[str, Any]:
-  """Return the settings of a flat config that decide what is computed."""
+  """Return the settings in a flat config that affect the computation."""
   averaged = {'checkpoint.every_steps'} if flat.get('evaluation.which') == 'average' else set()
   return {key: x for key, x in flat.items() if key in averaged or not is_free(key)}
 
 
 def is_free(key: str) -> bool:
-  """Return whether 'section.key' does not change what is computed."""
+  """Return whether 'section.key' does not affect the computation."""
   return key.startswith(_FREE)

@@ -17,10 +17,10 @@ from lmx.redaction import redact
 
 
 def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) -> int:
-  """Write the rows of a table whose runs are all done; return their number.
+  """Write a table's rows whose runs are all done; return their number.
 
-  A line of the same row and command is replaced, others stay. Commit, hardware and date are those of the run, as far as
-  it has recorded them.
+  A line with the same row and command is replaced, others stay. Commit, hardware and date come from the run's records,
+  if any.
   """
   lines = list(measured.measurements())
   new = [_line(name, one, plan) for one in results if one.state == collection.DONE and one.seeds]

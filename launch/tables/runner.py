@@ -192,7 +192,7 @@ def _describe_failure(task: Task, command: plans.Command, code: int) -> str:
 
 
 def _read_submitted(path: pathlib.Path) -> dict[str, dict[str, str]]:
-  """Return where and when each command was passed, {} before the first. Raises InputError if the record is damaged."""
+  """Return where and when each command was submitted, {} before the first. Raises InputError for a damaged record."""
   found = records.read_if_exists(path)
   for name, one in found.items():
     for key in ('where', 'time'):

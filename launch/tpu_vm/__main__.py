@@ -1,12 +1,12 @@
-"""Train on a Cloud TPU VM: create or reuse the machine, copy the code, start all hosts, follow them, restart.
+"""Train on a Cloud TPU VM: create or reuse the machine, copy the code, start all hosts, follow the log, restart.
 
   python -m launch.tpu_vm --name=NAME --zone=ZONE --accelerator=v5litepod-16 --delete -- train --config=... --workdir=gs://...
 
-The code is that of the checked-out commit. lmx runs independently of the connection: training continues if the launcher
-ends, and the same command follows it again; with --wait=FILE a signal to the launcher reaches lmx (launch/wait.py). If
-the machine is preempted or lmx exits with code 75, the run resumes on a new machine, up to --restarts times. With
---delete the machine is deleted when the run has ended; with --delete and no command, at once. Secrets are passed
-through the connection's standard input. Imports no JAX.
+It copies the checked-out commit. lmx runs independently of the connection: training continues if the launcher ends, and
+the same command follows it again; with --wait=FILE a signal to the launcher reaches lmx (launch/wait.py). If the
+machine is preempted or lmx exits with code 75, the run resumes on a new machine, up to --restarts times. With --delete
+the machine is deleted when the run has ended; with --delete and no command, at once. Secrets go through the
+connection's standard input. Imports no JAX.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ cd {folder}
 touch .installed
 """.strip()
 
-# A comment of the script names the run, for the check of a process's arguments. {taken} is TAKEN, or nothing.
+# A comment in the script names the run, for checking a process's arguments. {taken} is TAKEN or empty.
 START = r"""
 {secrets}cd "$HOME/{folder}" || exit 2
 mkdir -p .run
@@ -61,8 +61,8 @@ code=$?
 echo "$code" > .run/part && mv .run/part .run/code
 """.strip()
 
-# Lines from {line} on are numbered, so that none is printed twice after a reconnection. By grep, because mawk, Ubuntu's
-# awk, buffers 4 KiB.
+# Lines from {line} on are numbered, so that no line is printed twice after a reconnection. By grep, because mawk,
+# Ubuntu's awk, buffers 4 KiB.
 FOLLOW = r"""
 cd "$HOME/{folder}/.run" || exit 2
 pid="$(cat pid)"

@@ -1,7 +1,7 @@
 """Time and memory of attention, forward and backward, by length (`lmx bench --attention=T,T,...`).
 
-One row of `HEADS` heads of width `WIDTH`: scores, softmax, means of values, and their gradients, without projections.
-Measured are both patterns of sparse_attention.py (merged, stride the power of two nearest sqrt(T), `SUMMARY` summary
+One row of `HEADS` heads of width `WIDTH`: scores, softmax, weighted values, and their gradients, without projections.
+It measures both patterns of sparse_attention.py (merged, stride the power of two nearest sqrt(T), `SUMMARY` summary
 columns) and dense causal attention, whole and in blocks. Time is the minimum of some runs, in wall-clock seconds and,
 on a CPU, in processor seconds, which other programs disturb less. Memory is XLA's plan for temporary arrays. A kind
 whose plan exceeds `MOST` bytes is not run. The exponent is the slope of log(value) over log(T) by least squares.

@@ -7,8 +7,8 @@ Dai et al. 2019 (arXiv 1901.02860), section 4.5 and table 9. At the same attenti
 - the same sizes without a memory, with absolute positions, predict one token from a window of A tokens and move the
   window by one (Al-Rfou et al. 2018). Only the last position goes through the output layer.
 
-Both read --batch rows at once, with random weights and tokens, in alternating turns of about the same duration. The
-paper's results are of a GPU and of models whose sizes it does not print.
+Both read --batch rows at once, with random weights and tokens, in alternating rounds of about the same duration. The
+paper measured on a GPU with models of unpublished sizes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parse(text: str) -> list[int]:
 def measure_all(
   name: str, task: Any, lengths: Sequence[int], segment: int, batch: int, **repeats: int
 ) -> list[dict[str, Any]]:
-  """Time each attention length, print a table as it grows, and return its rows.
+  """Time each attention length, print its table row at once, and return all rows.
 
   Args:
     name: name of the model, for the table.

@@ -1,11 +1,10 @@
-"""Fine-tuning of a small BERT, a whole process, in turns with transformers' Trainer.
+"""Fine-tuning of a small BERT as a whole process, alternating with transformers' Trainer.
 
-Both start an interpreter, read a folder of weights (random ones, of the sizes of the MiniLM in
-docs/notes/fine_tuning.md: 6 layers of 384, 22.9M parameters) and tables of pairs of texts (made up, some 28 tokens a
-row with a long tail, as STS-B's), train an epoch of batches of 32, save a checkpoint, validate, and evaluate 64 rows
-twice. `fine_tuning` compiles everything. `fine_tuning_again` is the same process with the programs that it kept
-(docs/hardware.md); the peer compiles nothing and is the same in both rows. `details` has the seconds of the training
-alone, from which follows what a longer epoch takes.
+Both start an interpreter, read a folder of random weights (the sizes of the MiniLM in docs/notes/fine_tuning.md: 6
+layers of 384, 22.9M parameters) and tables of synthetic text pairs (about 28 tokens per row with a long tail, as in
+STS-B), train an epoch of batches of 32, save a checkpoint, validate, and evaluate 64 rows twice. `fine_tuning` compiles
+everything. `fine_tuning_again` repeats it with a warm compilation cache (docs/hardware.md). The peer compiles nothing
+and is the same in both rows. `details` has the training time without the rest, to estimate longer epochs.
 """
 
 from __future__ import annotations

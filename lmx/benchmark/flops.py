@@ -144,15 +144,15 @@ class Task:
 
   @property
   def unit(self) -> str:
-    """Name of a position of a row: 'pixel' for a model of images, else 'token'."""
+    """Name of a position: 'pixel' for an image model, else 'token'."""
     return 'pixel' if self.model.READS == 'images' else 'token'
 
   def positions(self, length: int) -> int:
-    """Return the number of positions of a row; an image of `length` has as many rows and columns."""
+    """Return the number of positions per row; an image has `length` rows and columns."""
     return length**2 if self.unit == 'pixel' else length
 
   def loss(self, params: Params, batch: Mapping[str, Any], state: Any, key: Any = None) -> Any:
-    """Return the sum of the terms of the loss, not divided."""
+    """Return the undivided sum of the loss terms."""
     out = self.objective.loss(self.objective_cfg, self.model, self.cfg, params, batch, state, key)
     return sum(out.sums.values())
 
@@ -210,7 +210,7 @@ def flops_per_token(task: Task, batch: int, length: int, training: bool) -> floa
 
 
 def loss_flops(task: Task, batch: Mapping[str, Any], training: bool) -> int:
-  """Return the operations of the loss of a batch, given by its shapes; see `flops_per_token`."""
+  """Return the operations of a batch's loss from its shapes; see `flops_per_token`."""
   task = _countable(task)
   rows = next(iter(batch.values())).shape[0]
   params, _, state, key = task.arguments(rows, 1)
@@ -220,10 +220,7 @@ def loss_flops(task: Task, batch: Mapping[str, Any], training: bool) -> int:
 
 
 def step_flops(task: Task, batch: Mapping[str, Any]) -> int:
-  """Return the operations of a training step without recomputation: three times those of its loss.
-
-  The loss is that of training, which may sample words, where the loss of `loss_flops` without `training` does not.
-  """
+  """Return the operations of a training step without recomputation: three times the loss's."""
   task = _countable(task)
   params, _, state, key = task.arguments(next(iter(batch.values())).shape[0], 1)
   return 3 * flops(task.loss, params, batch, state, key)
@@ -246,7 +243,7 @@ def count(params: Params) -> int:
 
 
 def size(tree: Any) -> int:
-  """Return the number of bytes of all leaves."""
+  """Return the total size of all leaves in bytes."""
   leaves = [leaf for leaf in jax.tree.leaves(tree) if not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)]
   return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
@@ -263,7 +260,7 @@ def activations(task: Task, batch: int, length: int) -> int:
 
 
 def memory(task: Task, batch: int, length: int, optimizer_state: Any = None) -> dict[str, int]:
-  """Return the bytes of training and of decoding with `batch` rows of `length` tokens.
+  """Return the memory of training and decoding with `batch` rows of `length` tokens, in bytes.
 
   Args:
     optimizer_state: its shapes; None is Adam's, two moments per parameter.

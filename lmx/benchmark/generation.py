@@ -1,10 +1,10 @@
-"""Generation by GPT-2 and beam search of a Transformer, new tokens a second, in turns with transformers' `generate`.
+"""GPT-2 generation and Transformer beam search in new tokens per second, alternating with transformers' `generate`.
 
 Weights are random, so no text ends early. `generate_1` and `generate_8`: GPT-2 of 124M parameters continues one or
-eight prompts of 32 tokens greedily by 64. Rows `..._first_64`, `..._first_128` and `..._first_256` have the whole first
-call for as many tokens, with its compiling, and without what other calls compiled; lmx compiles for each number of
-tokens, the peer never. They show from how many tokens on lmx is ahead. `beam_4`: a Transformer of Marian's sizes
-translates 8 sentences of 20 to 28 tokens into 32 tokens with 4 hypotheses.
+eight prompts of 32 tokens greedily by 64. Rows `..._first_64`, `..._first_128` and `..._first_256` measure a whole
+first call for that many tokens, with its own compilation. lmx compiles for each number of tokens, the peer never. They
+show from which length lmx is ahead. `beam_4`: a Transformer of Marian's sizes translates 8 sentences of 20 to 28 tokens
+into 32 tokens with 4 hypotheses.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def measure(name: str, rounds: int, python: str | None) -> list[row.Row]:
 
 
 def _first(generate: Generate, tokens: int) -> float:
-  """Return the seconds of a call as the first of a process: nothing is compiled, and none is read from a cache."""
+  """Return the seconds of a call as a process's first, without compiled programs or a compilation cache."""
   import jax
 
   jax.clear_caches()

@@ -1,11 +1,10 @@
-"""Growth of the time of a token with width, length, vocabulary and batch (`lmx bench --growth MODEL`).
+"""Growth of the time per token with width, length, vocabulary and batch (`lmx bench --growth MODEL`).
 
 Every model is measured at small sizes (`BASE`, mostly 2 layers), and then with one size at a time halved and doubled
-(`VALUES`; the vocabulary by 4). Time is that of a whole training step divided by the tokens of all rows of its batch.
-The sizes take turns, and the least of all steps is kept, which other programs disturb less than their median. The
-exponent is the slope of log(time of a token) over log(size) by least squares: 0 where a token takes the same time at
-every size, 1 where it takes twice the time at twice the size. At these sizes fixed costs still count, so exponents are
-below those of large models.
+(`VALUES`; the vocabulary by 4). Time is a whole training step divided by the tokens in its batch. The sizes alternate,
+and the minimum over all steps is kept, because other programs disturb it less than the median. The exponent is the
+least-squares slope of log(time per token) over log(size): 0 if the time does not depend on the size, 1 if it doubles
+with the size. At these sizes fixed costs still count, so large models have larger exponents.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from lmx.errors import InputError, nearest
 
 VALUES = {'width': (64, 128, 256), 'length': (16, 32, 64), 'vocabulary': (1000, 4000, 16_000), 'batch': (4, 8, 16)}
 BASE = {name: values[1] for name, values in VALUES.items()}
-_ROUNDS, _SECONDS = 4, 0.15  # turns of the sizes; seconds of the timed steps of one size in a turn
+_ROUNDS, _SECONDS = 4, 0.15  # rounds over the sizes; timed seconds per size in a round
 
 _TRANSFORMER: dict[str, float] = {'D': 1, 'F': 4}
 _RECURRENT: dict[str, float] = {'E': 1, 'D': 1}
 _WORD_INPUT = ('char_filters=((3, 32),)', 'E=100')
-# Fields that the width sets, as multiples of it; of the models that are absent D alone.
+# Fields that scale with the width, as multiples of it; other models only have D.
 _WIDTHS: dict[str, dict[str, float]] = {
   'awd_lstm': _RECURRENT,
   'bahdanau': {**_RECURRENT, 'A': 1, 'maxout': 0.5},
@@ -72,7 +71,7 @@ def parse(text: str) -> list[str]:
 
 
 def models(name: str) -> list[str]:
-  """Return the models of 'all' or of a name."""
+  """Return the models for 'all' or a name."""
   from lmx.models import registry
 
   if name == 'all':
@@ -104,7 +103,7 @@ def preset(model: str, sizes: dict[str, int]) -> Preset:
     changes += tuple(f'{field}={int(factor * sizes["width"])}' for field, factor in widths.items())
   if 'V' in fields:
     changes += (f'V={sizes["vocabulary"]}',)
-  if 'T' in fields and model != 'transformer':  # whose T are learned positions
+  if 'T' in fields and model != 'transformer':  # T are learned positions
     changes += (f'T={sizes["length"]}',)
   if 'S' in fields:
     changes += (f'S={sizes["length"]}',)
@@ -130,7 +129,7 @@ def measure(model: str, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def token_seconds(presets: Mapping[Any, Preset]) -> dict[Any, float]:
-  """Return the least seconds of a training step of each preset, by the positions that it reads; all in turns."""
+  """Return each preset's minimum step time per position; the presets alternate."""
   subjects = {key: subject_from_preset(one.model, one) for key, one in presets.items()}
   for subject in subjects.values():
     subject.steps(1)

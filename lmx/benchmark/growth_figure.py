@@ -1,4 +1,4 @@
-"""Picture of the growth of a token's time: a small panel a model, a line a size (`lmx bench --growth --picture`)."""
+"""Plot of the growth of the time per token: one panel per model, one line per size (`lmx bench --growth --picture`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _COLOURS = {'width': '#1b6ca8', 'length': '#c8553d', 'vocabulary': '#4f8a4c', 'b
 
 
 def write(path: Any, rows: Sequence[dict[str, Any]]) -> None:
-  """Write the picture of the rows of `growth.measure`.
+  """Plot the rows of `growth.measure`.
 
-  Both axes are logarithmic: the size by the middle one of its values, and the time of a token by that of the middle.
+  Both axes are logarithmic and relative to the middle size and its time per token.
 
   Args:
     path: image file.
-    rows: rows, those of a model one after another.
+    rows: rows, grouped by model.
   """
   from matplotlib.figure import Figure  # imported here: it takes half a second, which other commands save
 

@@ -1,9 +1,9 @@
-"""Tokens that one host of several builds in a second, against what the training step reads (`lmx bench --data`).
+"""Tokens per second that one of several hosts builds, compared with the training step's rate (`lmx bench --data`).
 
-The batches are those of the training loop: a host's rows, built ahead by the threads of `data.workers` (Grain), with
-masks, permutations, packing and padding. Nothing consumes them here, so a round ends when the last one is built. The
-seconds of a core (`tokens_per_core_second`) count all threads, and are independent of other programs on the machine.
-Copies of a batch to the devices are not measured. Tokens are positions, padding included.
+The batches are the training loop's: a host's rows, prefetched by `data.workers` threads (Grain), with masks,
+permutations, packing and padding. Nothing consumes them here, so a round ends when the last one is built.
+`tokens_per_core_second` counts the processor time of all threads and does not depend on other programs. Copies to the
+devices are not measured. Tokens are positions, padding included.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lmx.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-  """The batches of a run, on one host of several.
+  """A run's batches on one of several hosts.
 
   Attributes:
     name: name of the config.
@@ -34,7 +34,7 @@ class Subject:
     batches: of the training split.
     hosts: number of hosts.
     source: description of the data.
-    vocabulary: size of the vocabulary of random tokens; 0 is that of the data.
+    vocabulary: vocabulary size of random tokens; 0 takes the data's.
   """
 
   name: str
@@ -120,7 +120,7 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int) -> dict[s
 
 
 def count_positions(batch: Mapping[str, np.ndarray], length: int) -> int:
-  """Return the positions of a batch: those of its tokens or pixels, whose rows may be shorter than `length`."""
+  """Return a batch's number of token or pixel positions; rows may be shorter than `length`."""
   for name in ('tokens_BT', 'tokens_BGT', 'labels_BYX'):
     if name in batch:
       return batch[name].size
@@ -128,7 +128,7 @@ def count_positions(batch: Mapping[str, np.ndarray], length: int) -> int:
 
 
 def step_of_report(subject: Subject, report: Any, where: str) -> tuple[float, str]:
-  """Return the least seconds of a step, its collectives overlapped, and their source.
+  """Return the minimum step time, with collectives overlapped, and its source.
 
   Args:
     subject: the batches.
@@ -136,8 +136,7 @@ def step_of_report(subject: Subject, report: Any, where: str) -> tuple[float, st
     where: its file or topology.
 
   Raises:
-    InputError: it is not such a report, it has no estimate, its batch is another one, or the hosts do not divide its
-      chips.
+    InputError: it is not such a report, it has no estimate, its batch differs, or the hosts do not divide its chips.
   """
   estimate = documents.field(report, 'estimate', dict, f'{where} (of lmx compile, without --partition)')
   compute, collectives = (
@@ -156,7 +155,7 @@ def step_of_report(subject: Subject, report: Any, where: str) -> tuple[float, st
 
 
 def compare(metrics: Mapping[str, Any], seconds: float, source: str) -> dict[str, Any]:
-  """Return the tokens a second that a step of `seconds` reads of a host, and the ratio to what the host builds."""
+  """Return the tokens per second that a step of `seconds` reads from a host, and the host's rate relative to it."""
   needed = metrics['batch_tokens'] / seconds
   return {
     'source': source,

@@ -1,9 +1,9 @@
-"""The limits of the machine that the other rows are compared with: a plain product of matrices, and a copy of memory.
+"""Machine limits for comparison with other rows: a plain matrix product, and a memory copy.
 
-`product` multiplies two matrices of 2,048 x 2,048 in float32. A training step cannot do more operations a second, so
-that the GFLOP/s of a step over those of this row is the share of the machine that it uses. `copy` adds 1 to 256 MB;
-bytes read and bytes written both count. It is the limit of work that reads all parameters for a few tokens, such as
-generation. Both are done by XLA, and in turns by PyTorch, which keeps its result in the same array.
+`product` multiplies two matrices of 2,048 x 2,048 in float32. A training step cannot exceed its rate, so a step's
+GFLOP/s divided by this row's is the share of the machine that it uses. `copy` adds 1 to 256 MB; bytes read and written
+both count. It limits work that reads all parameters for a few tokens, such as generation. XLA and PyTorch alternate;
+PyTorch reuses its output array.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lmx.benchmark.peer import Peer
 
 PACKAGES = ('torch',)
 PRESETS = {'product': 2048, 'copy': 64_000_000}  # width; elements
-_REPEATS = 5  # of a round, whose median counts
+_REPEATS = 5  # repetitions per round, whose median counts
 
 
 def work(name: str) -> float:

@@ -1,7 +1,7 @@
-"""Made-up text whose words follow Zipf's law, for measurements that need no download.
+"""Synthetic text with Zipfian words, for measurements without a download.
 
 The word of rank r has a probability proportional to 1 / r, or to another power of r. Frequent words are short, as in a
-language. Words are independent of one another, which changes no speed, but nothing can be learned from them.
+language. Words are independent, which does not affect speed, but nothing can be learned from them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# Parts of a syllable; what is there twice is as much more frequent.
+# Parts of a syllable; repeated parts are more frequent.
 _ONSETS = [*'bcdfghjklmnprstvwz' * 2, *'ch cl cr fl gr pl pr sh st th tr'.split(), '', '', '', '', '']
 _VOWELS = [*'aeiou' * 3, 'ai', 'ea', 'ee', 'ou']
 _CODAS = ['', '', '', '', '', *'nnrrsstldm', 'ng', 'st', 'nt', 'ck']
@@ -51,7 +51,7 @@ def lines(types: int, words_a_line: int, seed: int = 0, exponent: float = 1.0) -
 def write_sentences(path: pathlib.Path, size: int, types: int = 300_000, seed: int = 0) -> int:
   """Write about `size` bytes of prose: sentences of 8 to 40 words, paragraphs of about 6 of them.
 
-  The exponent of Zipf's law is 1.15, with which a million words have some 80,000 types.
+  The exponent of Zipf's law is 1.15, which gives about 80,000 types per million words.
 
   Returns:
     The number of bytes.

@@ -16,8 +16,8 @@ from typing import Any
 
 
 def peak() -> int | None:
-  """Return the largest resident set of this process so far in bytes, None where the system does not tell."""
-  # getrusage's maximum would begin with that of the process that started this one.
+  """Return this process's largest resident set so far in bytes, None if unknown."""
+  # getrusage's maximum includes the parent process's at the start.
   if not os.path.exists('/proc/self/status'):
     return None
   with open('/proc/self/status', encoding='ascii', errors='replace') as file:

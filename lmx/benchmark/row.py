@@ -1,7 +1,7 @@
-"""A row of the table of `lmx bench --preset`: a measurement of lmx and of its peer, and several runs of them combined.
+"""A row of the table of `lmx bench --preset`: a measurement of lmx and its peer, and the combination of several runs.
 
 A row is a dict, serialisable as JSON:
-  name, unit          of the measured quantity: seconds (less is better) or something a second (more is better)
+  name, unit of the measured quantity: seconds (less is better) or a rate per second (more is better)
   ours, theirs        {'median', 'quartile_1', 'quartile_3'}; theirs is None without a peer
   ratio               times as fast as the peer; above 1 lmx is ahead
   ratio_of_rounds     the same of each round
@@ -10,7 +10,7 @@ A row is a dict, serialisable as JSON:
   peer                versions and settings of the peer
   missing             what no interpreter of --peer has, else ''
   details             whatever else was measured
-A row that failed has `name` and `error` alone.
+A failed row only has `name` and `error`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def make(
   missing: str = '',
   details: dict[str, Any] | None = None,
 ) -> Row:
-  """Return a row of measurements, one a round; of `theirs` as many as of `ours`, or None or none without a peer."""
+  """Return a row from one measurement per round; `theirs` has as many as `ours`, or is None or empty without a peer."""
   ratios: list[float] = []
   if theirs:
     pairs = zip(ours, theirs, strict=True)
@@ -107,10 +107,10 @@ def _known(function: Any, values: Sequence[Any]) -> Any:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-  """Return the rows as a table in Markdown.
+  """Return the rows as a Markdown table.
 
-  The last column has the operations a second of a training step by those of the row `product`, if there is one: the
-  step cannot be more than the inverse of this times as fast as it is.
+  The last column divides a training step's operations per second by the `product` row's, if there is one. Its inverse
+  bounds the possible speedup of the step.
   """
   titles = (
     'Row',

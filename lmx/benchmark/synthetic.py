@@ -1,7 +1,7 @@
-"""A corpus of random tokens of the size of a config, for measurements where its data are not prepared.
+"""A corpus of random tokens with a config's sizes, for measurements without prepared data.
 
 Token r of the vocabulary has a probability proportional to about 1 / r. Sentences have 8 to 40 tokens and documents 32
-sentences on average. Of translations a document is a sentence. All lengths are in tokens.
+sentences on average. In translations a document is a sentence. All lengths are in tokens.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def corpus(data: Any, vocab_size: int) -> Corpus:
     vocab_size: size of the vocabulary.
 
   Raises:
-    InputError: the batching reads labels, which are not made up, or the vocabulary has only special tokens.
+    InputError: the batching reads labels, which are not generated, or the vocabulary has only special tokens.
   """
   batching = data.batching.name
   if batching not in TEXTS:

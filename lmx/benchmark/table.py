@@ -1,6 +1,6 @@
-"""The presets of `lmx bench`, each measured in a process of its own, as rows of one table.
+"""The presets of `lmx bench`, each measured in its own process, as rows of one table.
 
-A process a preset, so that the memory of one does not enter the peak of the next, and a failure loses one row alone.
+Each preset has its own process, so that peak memory is separate and a failure only loses one row.
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ class Options(NamedTuple):
   """Options of a measurement.
 
   Attributes:
-    rounds: turns with the peer; of presets that run whole processes a third of them.
-    steps, warmup: of training steps, a round and before; 0 and -1 are those of each preset.
-    rows: of an epoch of `fine_tuning`.
-    megabytes: of the text of `prepare`.
-    peers: interpreters, commas between; None for no comparison.
+    rounds: rounds that alternate with the peer; presets that run whole processes take a third of them. steps, warmup:
+    timed training steps per round, and untimed steps before; 0 and -1 take each preset's. rows: rows per epoch of
+    `fine_tuning`. megabytes: text size of `prepare`. peers: interpreters, separated by commas; None for no comparison.
   """
 
   rounds: int = 3
@@ -50,7 +48,7 @@ class Options(NamedTuple):
 
 
 def parse(text: str) -> list[str]:
-  """Return the presets of 'all' or of names with commas between."""
+  """Return the presets for 'all' or for names separated by commas."""
   names = list(NAMES) if text == 'all' else [name.strip() for name in text.split(',')]
   for name in names:
     if name not in NAMES:
@@ -109,7 +107,7 @@ def _train_step(name: str, options: Options) -> row.Row:
 
 
 def measure_all(names: Iterable[str], words: Sequence[str]) -> list[row.Row]:
-  """Return the rows of several presets, each measured by `lmx bench` in a process of its own; print them as they come.
+  """Return the rows of several presets, each measured by `lmx bench` in its own process; print each at once.
 
   Args:
     names: presets.
@@ -139,10 +137,10 @@ def measure_all(names: Iterable[str], words: Sequence[str]) -> list[row.Row]:
 
 
 def read(paths: str) -> list[list[row.Row]]:
-  """Return the rows of each file that `--json` wrote; `paths` has commas between.
+  """Return the rows in each file that `--json` wrote; commas separate `paths`.
 
   Raises:
-    InputError: no file, or something else in it.
+    InputError: a file is missing or has other content.
   """
   runs = []
   for path in paths.split(','):

@@ -12,7 +12,7 @@ from lmx.errors import InputError, nearest
 if TYPE_CHECKING:
   from lmx.types import Model  # imports JAX, which listing the models does not need
 
-_LENGTH = 35  # tokens of a row, for models without a window (arXiv 1409.2329, section 4.1)
+_LENGTH = 35  # tokens per row, for models without a window (arXiv 1409.2329, section 4.1)
 _SIDE = 96  # rows and columns of an image
 # Placeholder labels, for heads whose size depends on the data.
 _LABELS = {

@@ -1,9 +1,9 @@
-"""Learn a byte-level BPE and encode a text with it by the `tokenizers` library, for `lmx bench --preset=prepare`.
+"""Train a byte-level BPE and encode a text with the `tokenizers` library, for `lmx bench --preset=prepare`.
 
   python tokenizers_encode.py FILE VOCABULARY
 
-It imports nothing from lmx; its interpreter needs tokenizers. The library uses a thread a core. The last line of the
-output is a JSON object: version, tokens, and the seconds of learning and of encoding.
+It imports nothing from lmx; its interpreter needs tokenizers. The library uses one thread per core. The last output
+line is a JSON object: version, tokens, and the seconds of training and encoding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINES = 10_000  # encoded at once, so that the text is never in memory as a who
 
 
 def main(path: str, vocabulary: int) -> None:
-  """Learn, encode, and print what was done."""
+  """Train, encode, and print the result."""
   import tokenizers
 
   start = time.perf_counter()

@@ -344,7 +344,7 @@ def _xlnet(spec: Any, torch: Any) -> Any:
 
 
 def _limit(spec: Any, torch: Any) -> Any:
-  """Return what `build` does for a kind of LIMITS."""
+  """Return a step for a kind of LIMITS, as `build` does."""
   torch.set_num_threads(spec['threads'])
   is_product = spec['kind'] == 'product'
   x = torch.rand((spec['D'],) * (2 if is_product else 1))

@@ -1,4 +1,4 @@
-"""Time of the training step, alone or alternating with the same step in PyTorch.
+"""Time of the training step, optionally alternating with the same step in PyTorch.
 
 The step is the whole update: forward, backward, clipping, optimizer. Tokens per second are the positions that it reads,
 padding included; groups of rows of similar length (`data.batching.groups`) count with their truncated length, packed
@@ -76,11 +76,9 @@ class Subject:
   Attributes:
     name: name of the step.
     task: the flops.Task.
-    batch, length: maximum number of rows and of tokens per row (pixels of an image's side), over all devices.
-    optimizer, clip: the peer's settings.
-    devices: number of devices.
-    programs: the step compiled for every shape of a batch so far.
-    steps: runs k steps; returns them, and the total seconds of waiting for data.
+    batch, length: maximum number of rows and of tokens per row (pixels per image side), over all devices. optimizer,
+    clip: the peer's settings. devices: number of devices. programs: the step compiled for every shape of a batch so
+    far. steps: runs k steps; returns them, and the total seconds of waiting for data.
   """
 
   name: str
@@ -196,8 +194,8 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
       parts = step.microbatch_shapes(batch, session.microbatches, batches.lengths, dealing)
     elif 'packed_PT' in batch or 'tokens_BT' in batch:
       parts = (batch['packed_PT' if 'packed_PT' in batch else 'tokens_BT'].shape,)
-    parts = tuple((rows * processes, length) for rows, length in parts)  # `batch` is that of this process
-    padded = batches.padded_rows > batches.batch_size  # rows of padding are no work
+    parts = tuple((rows * processes, length) for rows, length in parts)  # `batch` is this process's
+    padded = batches.padded_rows > batches.batch_size  # padding rows do not count as work
     return tuple((batches.batch_size if padded and rows == batches.padded_rows else rows, n) for rows, n in parts)
 
   def steps(k: int) -> tuple[list[Step], float]:
@@ -232,7 +230,7 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
     steps: timed steps per round.
     warmup: untimed steps before them.
     rounds: number of rounds, alternating with the peer.
-    peer: interpreters, commas between, of which the first with what it needs is used; None for no comparison.
+    peer: interpreters, separated by commas; the first that has its library is used; None for no comparison.
 
   Raises:
     InputError: the run is compared with the peer, but its batches have several shapes.
@@ -301,7 +299,7 @@ def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[
     'parameters': flops.count(subject.task.shapes()),
     **spread,
     'steps': len(steps),
-    'unit': task.unit,  # 'pixel' for images, whose pixels the next number counts
+    'unit': task.unit,  # 'pixel' for images; the next value counts pixels
     'tokens_per_second': tokens,
     'compile_seconds': subject.programs.seconds,
     'programs': len(subject.programs),

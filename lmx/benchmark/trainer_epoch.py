@@ -3,8 +3,8 @@
   python trainer_epoch.py MODEL DATA BATCH LENGTH THREADS
 
 It imports nothing from lmx; its interpreter needs torch, transformers and accelerate. MODEL is a folder with weights,
-DATA has train.tsv and valid.tsv with the columns sentence1, sentence2 and label. Settings are those of
-experiments/bert/tasks.py. The last line of the output is a JSON object with versions and the seconds of the training.
+DATA has train.tsv and valid.tsv with the columns sentence1, sentence2 and label. Settings equal
+experiments/bert/tasks.py. The last output line is a JSON object with versions and the training time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read(path: str, tokenizer: Any, length: int) -> list[Any]:
 
 
 def main(model_path: str, data_path: str, sizes: list[int]) -> None:
-  """Fine-tune, evaluate, and print what was done; `sizes` are BATCH, LENGTH and THREADS."""
+  """Fine-tune, evaluate, and print the result; `sizes` are BATCH, LENGTH and THREADS."""
   import torch
   import transformers
 

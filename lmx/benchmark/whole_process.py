@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from lmx import host
 from lmx.errors import InputError, explain
 
-_INTERVAL = 0.1  # seconds between two looks at the memory
+_INTERVAL = 0.1  # polling interval of the memory, in seconds
 _TAIL = 2000  # characters of the output in a message
 
 
@@ -24,8 +24,8 @@ class Finished(NamedTuple):
 
   Attributes:
     seconds: wall time.
-    peak_bytes: of one process its largest resident set; of several the largest sum, seen every 0.1 seconds, of the
-      memory of all with what they share counted once. None where the system does not tell.
+    peak_bytes: for one process its largest resident set; for several the largest total memory, polled every 0.1
+      seconds, with shared memory counted once. None if unknown.
     output: its standard output.
   """
 
@@ -79,7 +79,7 @@ def peak(runs: Sequence[Finished]) -> int | None:
 
 
 def memory(process: int) -> int | None:
-  """Return the peak of a process alone, or the present memory of a process and those below it; None if unknown."""
+  """Return a single process's peak memory, or the current memory of a process with its children; None if unknown."""
   processes = list(family(process))
   if len(processes) == 1:
     return host.peak_memory(process)

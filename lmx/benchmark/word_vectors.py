@@ -1,12 +1,12 @@
-"""word2vec, words a second of whole epochs, in turns with gensim.
+"""word2vec in words per second over whole epochs, alternating with gensim.
 
-Both read the same made-up text (`made_up_text`): 1,500,000 words of 60,000 types, of which some 30,000 are seen five
-times. The embedded prose of the quickstarts is too small for speed: its two tables would fit in a cache. Vectors are
-100 wide, the window is 5, with 5 noise words or the tree, frequent words subsampled by 1e-3. lmx trains as
-`lmx train` does (experiments/word2vec/quickstart.py) without its log, on updates of as many centres as gave vectors as
-good as gensim's (docs/notes/word2vec.md): 256, with the tree and skip-gram 128, with noise words and CBOW 512. gensim
-reads a file, a thread a core. Words are those of the text, also those that are rare or subsampled. Neither side's time
-has the reading of the text for a vocabulary. lmx's has no compiling either, which is shown apart.
+Both read the same synthetic text (`made_up_text`): 1,500,000 words of 60,000 types, of which about 30,000 occur five
+times. The quickstarts' embedded prose is too small: its two tables would fit in a cache. Vectors have width 100, the
+window is 5, with 5 noise words or the tree, and frequent words are subsampled by 1e-3. lmx trains like `lmx train`
+(experiments/word2vec/quickstart.py) without logging. The centres per update give vectors as good as gensim's
+(docs/notes/word2vec.md): 256, skip-gram with the tree 128, CBOW with noise words 512. gensim reads a file with one
+thread per core. All words of the text count, even rare or subsampled ones. Building the vocabulary is not timed. lmx's
+compilation is shown separately.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Training:
   """lmx's training on a text.
 
   Attributes:
-    compile_seconds: time of the first update, less that of an ordinary one.
+    compile_seconds: time of the first update minus an ordinary one.
   """
 
   def __init__(self, folder: pathlib.Path, architecture: str, output: str):
@@ -85,7 +85,7 @@ class Training:
           session.state, session.model_state, session.engine.put_batch(batch), session.train_key
         )
         if last is not None:
-          bool(last['finite'])  # the previous update's, as the training loop looks at it
+          bool(last['finite'])  # the previous update's, as in the training loop
         last = metrics
     float(last['loss'])
     session.done += count

@@ -1,9 +1,8 @@
-"""Communication that the shardings of a training step need, with which a report compares that of its program.
+"""Communication that a training step's shardings require, for comparison with its program.
 
-Every collective counts its array once, the larger of operands and result, whichever its kind. On the links of a ring an
-all-reduce sends that twice (a reduce-scatter and an all-gather) and the others once; only the estimate of seconds has
-that factor, because the compiler for TPUs replaces reduce-scatters over more than one dimension of a slice by
-all-reduces.
+Every collective counts its larger side once, operands or result. In a ring an all-reduce sends it twice (a
+reduce-scatter and an all-gather), the others once. Only the time estimate has that factor, because the TPU compiler
+replaces reduce-scatters over several slice dimensions by all-reduces.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from lmx.models import registry
 
 
 def of_step(step: Step) -> dict[str, int]:
-  """Return the bytes a chip of 'gradients' and 'parameters'; {} for one chip, or where activations are communicated.
+  """Return the bytes per chip of 'gradients' and 'parameters'; {} for one chip, or if activations are communicated.
 
-  Gradients are reduced once, in `parallel.reduce_dtype`. Parameters that are sharded over 'fsdp' are gathered in the
-  forward and in the backward pass, in the compute type, unless a compiler keeps them in between. Tables of the
-  vocabulary are gathered once, because one pass reads each. Under fsdp both hold for every microbatch, because no chip
-  has room for whole gradients or parameters. Where only the optimizer's state of a parameter is sharded, the updated
-  parameter, or the part of it on a chip, is gathered once.
+  Gradients are reduced once, in `parallel.reduce_dtype`. Parameters sharded over 'fsdp' are gathered in the forward and
+  backward passes, in the compute type, unless the compiler keeps them in between. Vocabulary tables are gathered once,
+  because only one pass reads each. Under fsdp both hold for every microbatch, because no chip can hold whole gradients
+  or parameters. If only a parameter's optimizer state is sharded, the updated parameter, or a chip's part of it, is
+  gathered once.
   """
   mesh = step.engine.mesh.shape
   if step.engine.mesh.size == 1 or mesh['tensor'] > 1:

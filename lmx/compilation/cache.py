@@ -1,9 +1,9 @@
-"""Compiled programs kept on disk for the next process: JAX's persistent compilation cache.
+"""JAX's persistent compilation cache for lmx's commands.
 
-The `lmx` command turns it on for its own processes. Its folder belongs to one user, and to one processor: its name is a
-hash of the processor's features, the number of cores, the versions of JAX and the variables of XLA that JAX's own key
-leaves out. So code of another processor is never loaded from a home directory that machines share, and a program from
-the cache is the one that would be compiled. Every fault of the folder means that programs are compiled as without it.
+The `lmx` command turns it on for its own processes. Its folder is specific to a user and a processor: its name is a
+hash of the processor's features, core count, JAX versions and XLA variables that JAX's own key omits. So machines with
+a shared home directory never load another processor's code, and a cached program equals the one that would be compiled.
+If the folder cannot be used, programs are compiled without it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from lmx.errors import InputError, InputWarning
 
 VARIABLE = 'LMX_COMPILATION_CACHE'
 MAX_BYTES = 2**30  # of a folder; the programs that were not used for longest are removed beyond it
-MIN_SECONDS = 0.05  # of a compilation whose program is kept
+MIN_SECONDS = 0.05  # minimum compilation time of a cached program
 UNUSED_DAYS = 30  # after which the folder of another processor or version is removed
 # Variables that change the program XLA makes for a CPU, and are not in JAX's key or not in full.
 _XLA = ('XLA_FLAGS', 'NPROC', 'PJRT_NPROC', 'JAX_NUM_CPU_DEVICES')
 # Lines of /proc/cpuinfo about the kind of a processor, on x86, ARM and POWER.
 _CPU = ('vendor_id', 'cpu family', 'model', 'model name', 'stepping', 'flags', 'Features', 'cpu', 'revision')
 _CPU_ARM = ('CPU implementer', 'CPU architecture', 'CPU variant', 'CPU part', 'CPU revision')
-_USED = 'used'  # a file whose time of modification is that of the last use of a folder
+_USED = 'used'  # file whose modification time is the folder's last use
 
 
 def enable() -> str:
@@ -55,7 +55,7 @@ def enable() -> str:
     for name, value in (
       ('jax_compilation_cache_max_size', MAX_BYTES),
       ('jax_persistent_cache_min_compile_time_secs', MIN_SECONDS),
-      ('jax_persistent_cache_enable_xla_caches', 'none'),  # whose files nothing bounds
+      ('jax_persistent_cache_enable_xla_caches', 'none'),  # the size of its files is not bounded
     ):
       if name.upper() not in os.environ:
         jax.config.update(name, value)
@@ -63,7 +63,7 @@ def enable() -> str:
 
 
 def prepare() -> str:
-  """Return the folder of this process's programs, made and repaired; '' if there is none that can be used."""
+  """Create and repair this process's cache folder and return it; '' if there is no usable folder."""
   given = os.environ.get(VARIABLE, '')
   if given == 'off':
     return ''
@@ -75,7 +75,7 @@ def prepare() -> str:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     if not _is_private(directory):
       return ''
-    with tempfile.TemporaryFile(dir=directory) as file:  # fails where nothing can be written
+    with tempfile.TemporaryFile(dir=directory) as file:  # fails if the folder is not writable
       file.write(b'\0' * 4096)
     _remove_unused(root, directory)
     pathlib.Path(directory, _USED).touch()
@@ -86,7 +86,7 @@ def prepare() -> str:
 
 
 def _folder(given: str) -> str:
-  """Return the folder that LMX_COMPILATION_CACHE names, else the one of lmx; '' with a warning if it can be none."""
+  """Return the folder in LMX_COMPILATION_CACHE, else lmx's default; '' with a warning if it is unusable."""
   if not given:
     return os.path.join(cache.root(), 'compiled')
   try:
@@ -99,7 +99,7 @@ def _folder(given: str) -> str:
 
 
 def fingerprint() -> str:
-  """Return a hash of what a compiled program depends on besides JAX's key: see the module."""
+  """Return a hash of the dependencies of a compiled program that JAX's key omits; see the module."""
   parts = [platform.system(), platform.machine(), platform.processor(), processor(), str(host.cores())]
   parts += [f'{name} {metadata.version(name)}' for name in ('jax', 'jaxlib')]
   parts += [f'{name}={os.environ[name]}' for name in _XLA if name in os.environ]
@@ -107,7 +107,7 @@ def fingerprint() -> str:
 
 
 def processor(cpuinfo: str = '/proc/cpuinfo') -> str:
-  """Return the kinds of processors of this machine with their features; '' where Linux's list of them is missing."""
+  """Return this machine's processor types and features; '' without Linux's processor list."""
   try:
     with open(cpuinfo, encoding='utf-8', errors='replace') as file:
       lines = file.read().splitlines()
@@ -130,9 +130,8 @@ def _is_private(directory: str) -> bool:
 
 
 def _repair(directory: str) -> None:
-  """Remove programs that a process which was killed left incomplete. Raises OSError if the folder cannot be locked.
-
-  JAX writes a program first and the time of its use last. A folder with either alone would never be written again.
+  """Remove partial programs of killed processes. Raises OSError if the folder cannot be locked. JAX writes a program
+  before its access time, and never rewrites an entry with only one of the two.
   """
   lock = filelock.FileLock(os.path.join(directory, '.lockfile'), timeout=0)  # JAX's own
   with contextlib.suppress(filelock.Timeout), lock:  # while another process writes, nothing is repaired

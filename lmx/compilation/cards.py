@@ -1,7 +1,7 @@
-"""NVIDIA GPUs of one server, and the descriptions for which XLA compiles without them. Imports no JAX.
+"""NVIDIA GPUs in one server, and their descriptions for compilation without them. Imports no JAX.
 
-Units, caches, bandwidths and peaks are those of NVIDIA's white papers on the A100 (2020) and H100 (2022), SXM with
-80 GB; memory is what CUDA reports of the card.
+Units, caches, bandwidths and peaks are from NVIDIA's white papers on the A100 (2020) and H100 (2022), SXM with 80 GB;
+memory is as CUDA reports it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from lmx.errors import InputError, nearest
 
 COUNTS = (1, 2, 4, 8)  # cards of a server that NVLink connects
-RESERVED = 0.75  # share of the memory that JAX reserves unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
+RESERVED = 0.75  # share of the memory that JAX reserves unless XLA_PYTHON_CLIENT_MEM_FRACTION is set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,14 +23,9 @@ class Card:
     kind: its name, as CUDA reports it.
     capability: compute capability, as a proto text.
     multiprocessors: their number.
-    lanes: float32 units of a multiprocessor.
-    shared: KiB of shared memory of a multiprocessor; a block can have one less.
-    cache: MiB of the L2 cache.
-    clock: cycles a second.
-    bandwidth: bytes a second of its memory.
-    memory: GiB.
-    peak: dense bfloat16 FLOP/s.
-    links: bytes a second to other cards, in one direction.
+    lanes: float32 units per multiprocessor. shared: KiB of shared memory per multiprocessor; a block can have one less.
+    cache: MiB of the L2 cache. clock: cycles per second. bandwidth: memory bytes per second. memory: GiB. peak: dense
+    bfloat16 FLOP/s. links: bytes per second to other cards, in one direction.
   """
 
   kind: str
@@ -113,7 +108,7 @@ def parse(text: str) -> Server:
 
 
 def notes(text: str, total: int, card: Card) -> list[str]:
-  """Return what compilation without a card leaves open in a program (HLO) of `total` bytes."""
+  """Return notes on the limits of compilation without a card, for a program (HLO) of `total` bytes."""
   found = ['products are calls of cuBLAS; on the card, XLA times its own kernels against them']
   if '__cudnn$' in text:
     found.append("the workspace of cuDNN's kernels is not in the memory, because cuDNN plans it on the card")

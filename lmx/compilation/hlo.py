@@ -1,7 +1,7 @@
-"""Reading of XLA's compiled programs (HLO text): loops, matrix products, collectives, arrays and cycles.
+"""Parser for XLA's compiled programs (HLO text): loops, matrix products, collectives, arrays and cycles.
 
 `Compiled.cost_analysis()` counts the body of a loop once. Here each computation counts as often as it runs in a step.
-All sizes are those of one device, because the text is that of a partitioned program.
+All sizes are per device, because the program is partitioned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lmx.compilation import libraries
 from lmx.kernels import chunked_attention
 
 COLLECTIVES = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
-# Instructions whose result is no array of their own.
+# Instructions whose result is not a separate array.
 _NO_ARRAY = ('parameter', 'tuple', 'get-tuple-element', 'while', 'bitcast', 'broadcast', 'iota', 'constant')
 _BITS = {'pred': 8, 'bf16': 16, 's4': 8, 'u4': 8, 's2': 8, 'u2': 8, 'token': 0}  # of others the digits of the name
 
@@ -29,9 +29,9 @@ _SHAPE = re.compile(r'\b(pred|bf16|[sufc]\d+\w*)\[([\d,]*)\]')
 _CALLED = re.compile(
   r'(calls|body|condition|to_apply|true_computation|false_computation|async_computation)=%([\w.\-]+)'
 )
-# Kernels of which the text has only the name: cuDNN's attention, Pallas on TPUs and on GPUs.
+# Kernels that only appear by name: cuDNN's attention, Pallas on TPUs and GPUs.
 _KERNEL = re.compile(r'custom_call_target="([^"]*(?:fmha|tpu_custom_call|triton)[^"]*)"')
-# What a TPU sends to other slices once it has compiled a collective over them.
+# Transfers to other slices, after the compilation of a collective over them.
 _TRANSFER = re.compile(r'xla_megascale_runtime.*_xla_megascale_transfer_type="(\w+)"')
 _BRANCHES = re.compile(r'(?:branch_computations|called_computations)=\{([^}]*)\}')
 
@@ -62,7 +62,7 @@ class Instruction:
 
   @property
   def cycles(self) -> int:
-    """XLA's estimate for a TPU; 0 if it has none, as for a Pallas kernel."""
+    """XLA's estimate for a TPU; 0 without one, as for a Pallas kernel."""
     match = re.search(r'"estimated_cycles":"(\d+)"', self.text)
     return int(match.group(1)) if match else 0
 
@@ -77,8 +77,8 @@ class Collective:
     size: bytes of one run on one device, of the larger of operands and result.
     shape: type of the result.
     op_name: see `Instruction`.
-    groups: devices that communicate with one another, as numbers; () is all of them.
-    is_between_slices: a transfer over the network between slices, of this device to one of each other slice.
+    groups: groups of device numbers that communicate; () is all devices. is_between_slices: a network transfer between
+    slices, from this device to one in each other slice.
   """
 
   kind: str
@@ -102,7 +102,7 @@ class Kernel:
   Attributes:
     count: how often it runs in a step.
     op_name: see `Instruction`; it ends with the kernel's name.
-    shapes: shapes of its operands of floating point.
+    shapes: shapes of its floating-point operands.
   """
 
   count: int
@@ -115,10 +115,8 @@ class Program:
 
   Attributes:
     computations: name -> instructions.
-    entry: name of the computation that starts.
-    runs: name -> how often the computation runs in a step.
-    fused: computations inside a fusion, whose results are not stored.
-    unknown_loops: number of loops whose length the text does not give; they count once.
+    entry: name of the entry computation. runs: name -> how often the computation runs in a step. fused: computations
+    inside a fusion, whose results are not stored. unknown_loops: number of loops of unknown length; they count once.
   """
 
   def __init__(self, text: str):
@@ -162,7 +160,7 @@ class Program:
     return constants[0] if len(constants) == len(compared) == 1 else None
 
   def body(self, instruction: Instruction) -> list[Instruction]:
-    """Return the instructions of a fusion; none of any other instruction."""
+    """Return a fusion's instructions; () for other instructions."""
     called = re.search(r'calls=%([\w.\-]+)', instruction.text) if instruction.kind == 'fusion' else None
     return self.computations.get(called.group(1), []) if called else []
 
@@ -180,18 +178,18 @@ class Program:
   def collectives(self, *, merged: bool = False) -> list[Collective]:
     """Return the collectives of a step, the largest first.
 
-    An asynchronous collective counts once, though each of its parts, in computations of their own, names its channel.
-    Several of one computation are different ones even if they have one channel, as under `pmap`; so are those that are
-    fused with a slice of their result, each in a computation of its own.
+    An asynchronous collective counts once, although all its parts, in separate computations, name its channel. Several
+    in one computation are distinct even with one channel, as under `pmap`. So are those fused with a slice of their
+    result, each in its own computation.
 
     Args:
-      merged: count equal ones of the same operands once, as XLA merges them after partitioning.
+      merged: count equal collectives with the same operands once, as XLA merges them after partitioning.
     """
     channels: dict[tuple[str, str, int], tuple[float, Collective]] = {}
     seen: set[tuple[Any, ...]] = set()
     for name, factor in self.runs.items():
       shapes = {instruction.name: instruction.result for instruction in self.computations.get(name, ())}
-      numbers: dict[tuple[str, str], int] = collections.defaultdict(int)  # of the collectives of a channel
+      numbers: dict[tuple[str, str], int] = collections.defaultdict(int)  # computations of a channel's collectives
       for instruction in self.computations.get(name, ()):
         kind = next((kind for kind in COLLECTIVES if instruction.kind in (kind, f'{kind}-start')), None)
         transfer = _TRANSFER.search(instruction.text) if instruction.kind == 'send' else None
@@ -212,7 +210,7 @@ class Program:
         one_of = kind, channel.group(1) if channel and not is_fused else f'{name}/{instruction.name}'
         key = *one_of, numbers[one_of]
         numbers[one_of] += 1
-        if key not in channels or factor < channels[key][0]:  # its start may run once where its parts are in a loop
+        if key not in channels or factor < channels[key][0]:  # its start may run once while its parts are in a loop
           largest = max(operands, result)
           channels[key] = (
             factor,
@@ -246,9 +244,9 @@ class Program:
     return dict(total)
 
   def attention(self) -> dict[str, int]:
-    """Return the calls a step of each attention kernel by its name, and of products outside kernels.
+    """Return the calls per step of each attention kernel by name, and of products outside kernels.
 
-    'plain products' are of an array of all scores, those of 'chunked_attention' of the scores of a chunk of queries.
+    'plain products' have an array of all scores, 'chunked_attention' has the scores of a chunk of queries.
     """
     total: dict[str, float] = collections.defaultdict(float)
     for name, factor in self.runs.items():
@@ -265,7 +263,7 @@ class Program:
     return {name: round(n) for name, n in sorted(total.items())}
 
   def kernels(self) -> list[Kernel]:
-    """Return the calls of Pallas kernels in a step, of which XLA estimates nothing."""
+    """Return the Pallas kernel calls in a step, for which XLA has no estimate."""
     return [
       Kernel(round(factor), instruction.op_name, _operand_shapes(instruction.text))
       for name, factor in self.runs.items()
@@ -275,7 +273,7 @@ class Program:
 
 
 def product(instruction: Instruction, shapes: Mapping[str, str]) -> tuple[str, int]:
-  """Return (types of the operands, operations) of a product, a convolution or a library's call, else ('', 0).
+  """Return (operand types, operations) of a product, convolution or library call, else ('', 0).
 
   Args:
     instruction: any instruction.
@@ -295,10 +293,10 @@ def product(instruction: Instruction, shapes: Mapping[str, str]) -> tuple[str, i
 
 
 def groups(text: str) -> tuple[tuple[int, ...], ...]:
-  """Return the groups of devices of a collective, and the pairs of a permutation; () is one group of all.
+  """Return a collective's device groups, or a permutation's pairs; () is one group of all devices.
 
   XLA writes them in three ways: as lists; as '[2,4]<=[4,2]T(1,0)', which is 0 to 7 in the shape (4, 2), transposed and
-  cut into rows of the shape (2, 4); or as axes of a mesh, "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a'}".
+  split into rows of the shape (2, 4); or as mesh axes, "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a'}".
   """
   listed = re.search(r'(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})\}', text)
   if listed:
@@ -328,7 +326,7 @@ def _integers(text: str) -> tuple[int, ...]:
 
 
 def _device_numbers(text: str) -> np.ndarray:
-  """Return the numbers from 0 in a shape and order such as '[4,2]T(1,0)'."""
+  """Return device numbers in a shape and order such as '[4,2]T(1,0)'."""
   shape, _, order = text.partition('T')
   sizes = _integers(shape)
   return np.arange(math.prod(sizes)).reshape(sizes).transpose(_integers(order) or None)
@@ -339,7 +337,7 @@ def _rows(numbers: np.ndarray) -> tuple[tuple[int, ...], ...]:
 
 
 def float32_share(products: Mapping[str, float]) -> float:
-  """Return the share of the operations of `Program.products` with a float32 operand."""
+  """Return the share of operations in `Program.products` with a float32 operand."""
   return sum(n for types, n in products.items() if 'f32' in types) / max(sum(products.values()), 1.0)
 
 
@@ -360,9 +358,7 @@ def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
   """Return ({name: instructions}, name of the entry)."""
   computations: dict[str, list[Instruction]] = {}
   current, entry = None, ''
-  text = re.sub(
-    r'kernel_metadata=\{\n(.*)\n\}', r'kernel_metadata={\1}', text
-  )  # of a Pallas kernel, in lines of its own
+  text = re.sub(r'kernel_metadata=\{\n(.*)\n\}', r'kernel_metadata={\1}', text)  # of a Pallas kernel, on separate lines
   for line in text.splitlines():
     if not line.startswith(' ') and line.endswith('{') and ' -> ' in line:
       name = line.removeprefix('ENTRY ').split(' ', 1)[0].lstrip('%')

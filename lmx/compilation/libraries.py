@@ -1,4 +1,4 @@
-"""Operations of NVIDIA's libraries, of whose calls a program (HLO) has only the names and the arrays."""
+"""Operations of NVIDIA library calls, for which a program (HLO) only has names and arrays."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Sequence
 
 _CONTRACTED = r'"lhs_contracting_dimensions": ?\[([^\]]*)\]'
 PRODUCTS = {'': 2, 'Backward': 5}  # of attention: the backward pass computes the scores again
-PASSES = {'': 1, '_bwd': 2}  # of a layer of the LSTM
+PASSES = {'': 1, '_bwd': 2}  # of an LSTM layer
 
 
 def operations(text: str, operands: Sequence[Sequence[int]]) -> int:
-  """Return 2 per multiply-add of a custom call; 0 if it is no product of cuBLAS, attention or LSTM of cuDNN.
+  """Return a custom call's operations, 2 per multiply-add; 0 unless it is a cuBLAS product or cuDNN attention or LSTM.
 
-  Attention counts all scores, whatever the mask, as `lmx.benchmark.flops` does.
+  Attention counts all scores regardless of the mask, as in `lmx.benchmark.flops`.
 
   Args:
-    text: its instruction, which begins with the type of the result.
-    operands: shapes of its operands.
+    text: its instruction, starting with the result type. operands: shapes of its operands.
   """
   if 'custom_call_target="__cublas$' in text:
     result, contracted = re.match(r'\(?\w+\[([\d,]*)\]', text), re.search(_CONTRACTED, text)

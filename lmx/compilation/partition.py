@@ -1,4 +1,4 @@
-"""The step after XLA has partitioned it, in seconds where the whole compilation takes minutes.
+"""The step after XLA's partitioner, in seconds instead of minutes for a whole compilation.
 
 XLA has no interface that stops there. A child process compiles and writes its program after the partitioner; when the
 file is whole, the child and its own children are ended.
@@ -20,7 +20,7 @@ from pathlib import Path
 from lmx.errors import InputError
 
 _PATTERN = '*after_tpu-spmd-partitioning*'
-_INTERVAL = 0.5  # seconds between two looks at the file
+_INTERVAL = 0.5  # polling interval of the file, in seconds
 
 
 def text(command: Sequence[str]) -> str:
@@ -43,7 +43,7 @@ def text(command: Sequence[str]) -> str:
     )
     try:
       path = _wait(child, folder)
-    finally:  # it may compile in a process of its own (lmx/cli/compile.py)
+    finally:  # it may compile in its own process (lmx/cli/compile.py)
       with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     errors = child.communicate()[1]

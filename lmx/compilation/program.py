@@ -1,4 +1,4 @@
-"""The training step of a config, for devices that this process may not have."""
+"""A config's training step, for devices that this process may not have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmx.errors import InputError
 from lmx.models import registry
 from lmx.runs import training
 
-ENDLESS = 100_000  # updates of a run whose length depends on data that are absent
+ENDLESS = 100_000  # assumed updates if the run's length depends on absent data
 PROBED = 100  # batches of the data among which the largest is compiled
 
 
@@ -29,14 +29,10 @@ class Step:
   Attributes:
     run: the run.
     engine: its devices.
-    rows: rows of the global batch, those of padding included.
-    length: positions of a row.
-    microbatches: number of microbatches.
-    function: the compiled step's function, see `lmx.engine.sharding.Engine.compile_train`.
-    arguments: shapes and shardings of its arguments.
-    parameters: number of parameters.
-    model_flops: operations of the step on all devices, without recomputation and without rows of padding.
-    notes: where the shapes come from, and assumptions where the data are absent.
+    rows: rows of the global batch, with padding rows. length: positions of a row. microbatches: number of microbatches.
+    function: the compiled step's function, see `lmx.engine.sharding.Engine.compile_train`. arguments: shapes and
+    shardings of its arguments. parameters: number of parameters. model_flops: operations of the step on all devices,
+    without recomputation and padding rows. notes: source of the shapes, and assumptions about absent data.
   """
 
   run: schema.Run
@@ -60,11 +56,9 @@ class _Inputs:
   """Batches of the step.
 
   Attributes:
-    batch: shapes of the global batch, rows of padding included.
-    real_rows: rows without those of padding.
-    length: positions of a row.
-    microbatches, lengths, total_steps, steps_per_epoch: see `lmx.runs.training.build_step`.
-    notes: where the shapes come from.
+    batch: shapes of the global batch, with padding rows. real_rows: rows without padding rows. length: positions of a
+    row. microbatches, lengths, total_steps, steps_per_epoch: see `lmx.runs.training.build_step`. notes: where the
+    shapes come from.
   """
 
   batch: Mapping[str, jax.ShapeDtypeStruct]
@@ -84,12 +78,12 @@ class _Inputs:
 def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> Step:
   """Return the step that `lmx train` would run on `devices`; nothing is traced before `Step.lower`.
 
-  The batches are those of the data if these are prepared on this machine, else those of the objective's shapes.
+  Batch shapes come from prepared data on this machine, else from the objective.
 
   Args:
     config: from `lmx.config.resolve.load`.
     devices: see `lmx.compilation.topology`.
-    vocabulary: size of the vocabulary in place of the data's, which are then not read.
+    vocabulary: vocabulary size instead of the data's, which is then not read.
 
   Raises:
     InputError: the config does not fit the devices or the data, or the vocabulary is unknown.
@@ -136,7 +130,7 @@ def _vocabulary(config: Any) -> int | None:
 
 
 def _of_data(run: schema.Run, corpus: Any, engine: sharding.Engine) -> _Inputs:
-  """Return the largest of the first batches of the data."""
+  """Return the largest of the data's first batches."""
   plan = training.plan(run, corpus, engine.row_shards)
   batches, shards = plan.batches, engine.row_shards
   probed = min(PROBED, batches.steps)
@@ -160,7 +154,7 @@ def _of_data(run: schema.Run, corpus: Any, engine: sharding.Engine) -> _Inputs:
 
 
 def _length(run: schema.Run, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
-  """Return the number of positions of a row."""
+  """Return the number of positions per row."""
   for name, x in batch.items():
     kind, _, axes = name.rpartition('_')
     if kind in ('tokens', 'inputs', 'characters') and 'T' in axes:
@@ -177,7 +171,7 @@ def assumed_rows(run: schema.Run) -> int:
 
 
 def _assumed(run: schema.Run, task: flops.Task, engine: sharding.Engine) -> _Inputs:
-  """Return a batch of the objective's shapes, for data that are absent."""
+  """Return a batch with the objective's shapes, for absent data."""
   rows, length = assumed_rows(run), run.data.length
   notes = [f"the objective's shapes, rows of {length}, because the data are not prepared here or not read"]
   if getattr(run.data.batching, 'tokens', 0):

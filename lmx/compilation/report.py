@@ -1,10 +1,10 @@
-"""Needs of a compiled training step on a slice: memory, communication, operations, and an estimate of its time.
+"""Report on a compiled training step: memory, communication, operations, and estimated time.
 
-The estimate is XLA's own: the cycles that it expects of each instruction, loops multiplied, over the clock of the chip.
-It has no overlap between instructions. Of Pallas kernels XLA expects nothing. Operations of those of lmx are counted
-at half the peak; calls of others are reported and count nothing. Of an NVIDIA card the estimate is the least time
-(lmx/compilation/roofline.py). Collectives are estimated apart, from their bytes over the links of a chip in a ring;
-what several slices send one another is reported and not estimated. It serves to compare two programs.
+For TPUs the estimate is XLA's: expected cycles per instruction, times loop counts, divided by the chip's clock, without
+overlap. XLA has no estimate for Pallas kernels. lmx's kernels count their operations at half the peak; other kernels
+are reported without an estimate. For NVIDIA cards it is the minimum time (lmx/compilation/roofline.py). Collectives are
+estimated separately, from their bytes over a chip's ring links; traffic between slices is reported without an estimate.
+The estimate serves to compare two programs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ GIB = 2**30
 
 
 def compile_step(step: program.Step, slice_: slices.Topology | cards.Server) -> tuple[dict[str, Any], str]:
-  """Compile a step; return (report, HLO text). The text is '' if the compiler stops for want of a chip's memory."""
+  """Compile a step; return (report, HLO text). The text is '' if the compiler runs out of chip memory."""
   report = about(step, slice_)
   with topology.tracing(slice_):
     lowered = step.lower()
   begin = time.perf_counter()
   try:
     compiled = lowered.compile(compiler_options=topology.options(slice_))
-  except Exception as error:  # XLA's error has no class of its own
+  except Exception as error:  # XLA's error has no specific class
     if 'RESOURCE_EXHAUSTED' not in str(error) and 'out of memory' not in str(error).lower():
       raise
     return report | {'compile_seconds': time.perf_counter() - begin} | _too_large(str(error), slice_), ''
@@ -104,7 +104,7 @@ def _memory(planned: Any, slice_: slices.Topology | cards.Server) -> dict[str, A
   arguments, temporary = planned.argument_size_in_bytes, planned.temp_size_in_bytes
   total = arguments + planned.output_size_in_bytes - planned.alias_size_in_bytes + temporary
   memory = {'arguments': arguments, 'temporary': temporary, 'total': total, 'chip': slice_.chip.memory * GIB}
-  if peak := getattr(planned, 'peak_memory_in_bytes', 0):  # 0 where the compiler does not give it
+  if peak := getattr(planned, 'peak_memory_in_bytes', 0):  # 0 if the compiler does not report it
     memory['peak'] = peak
   return {'fits': total <= memory['chip'], 'memory': memory}
 
@@ -127,9 +127,9 @@ def _too_large(message: str, slice_: slices.Topology | cards.Server) -> dict[str
 def _split(
   collectives: Sequence[hlo.Collective], topology_: slices.Topology | cards.Server
 ) -> tuple[list[hlo.Collective], list[hlo.Collective]]:
-  """Return the collectives within slices, and what a chip sends to other slices.
+  """Return the collectives within slices, and a chip's transfers to other slices.
 
-  A collective over slices is first one within each of them, after which each chip has a share of the array.
+  A collective over slices first runs within each slice, after which each chip has a shard of the array.
   """
   within = [one for one in collectives if not one.is_between_slices]
   between = [one for one in collectives if one.is_between_slices]
@@ -181,7 +181,7 @@ def _estimate(
 
 
 def _kernel_operations(kernel: hlo.Kernel) -> float:
-  """Return the operations of one call of a kernel of lmx, 0 of another."""
+  """Return the operations of one call of an lmx kernel, 0 for others."""
   modules = {'splash': splash_attention, 'row_attention': row_attention, 'relative_rows': relative_rows}
   for name, module in modules.items():
     if name in kernel.op_name:

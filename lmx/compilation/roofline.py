@@ -1,8 +1,8 @@
-"""Least time of a step on an NVIDIA card, for which XLA has no cycles.
+"""Minimum time of a step on an NVIDIA card, for which XLA has no cycle estimate.
 
-Kernels run one after another. Each is assumed to reach the peak of its products or the bandwidth of the arrays that it
-reads and writes, whichever takes longer (Williams et al. 2009, "Roofline"). No array is found in a cache, float32
-products are those of TF32, at half the peak of bfloat16, and launches take no time.
+Kernels run in sequence. Each reaches the peak of its products or the bandwidth of its arrays, whichever takes longer
+(Williams et al. 2009, "Roofline"). Caches do not help, float32 products run in TF32 at half the bfloat16 peak, and
+launches take no time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from lmx.compilation import cards, hlo
 
-# Instructions that are no kernel, or whose parts are counted where they are.
+# Instructions that are not kernels, or whose parts are counted separately.
 _NO_KERNEL = (
   'parameter constant tuple get-tuple-element bitcast while call conditional after-all partition-id replica-id '
   'opt-barrier async-start async-update async-done'
@@ -35,7 +35,7 @@ def seconds(program: hlo.Program, card: cards.Card) -> float:
 
 
 def _computing(parts: Sequence[hlo.Instruction], types: Mapping[str, str], card: cards.Card) -> float:
-  """Return the seconds of the products of a kernel."""
+  """Return the seconds of a kernel's products."""
   types = {**types, **{part.name: part.result for part in parts}}
   products = [hlo.product(part, types) for part in parts]
   return sum(operations / (card.peak / 2 if 'f32' in kind else card.peak) for kind, operations in products)
@@ -46,8 +46,7 @@ def traffic(one: hlo.Instruction, body: Sequence[hlo.Instruction], types: Mappin
 
   Args:
     one: its instruction.
-    body: the instructions of a fusion; none of any other instruction.
-    types: types of the results of the computation, by name.
+    body: a fusion's instructions; () for other instructions. types: result types in the computation, by name.
   """
   read, outputs, parts = list(dict.fromkeys(one.operands)), [one], [one]
   if body:
@@ -59,7 +58,7 @@ def traffic(one: hlo.Instruction, body: Sequence[hlo.Instruction], types: Mappin
 
 
 def _read(name: str, parts: Sequence[hlo.Instruction], types: Mapping[str, str]) -> int:
-  """Return the bytes that are read of an array: only slices if no more is used, and nothing of one that is updated."""
+  """Return the bytes read from an array: only the slices used, and 0 for an array that is updated in place."""
   whole = hlo.size(types.get(name, ''))
   slices = 0
   for user in parts:

@@ -1,6 +1,6 @@
-"""Slices of TPUs: their chips and layouts. Imports no JAX.
+"""TPU slices: their chips and layouts. Imports no JAX.
 
-Peaks and bandwidths of a chip are those of Google Cloud's pages; the clock is the peak over twice the multipliers.
+A chip's peaks and bandwidths are from Google Cloud's pages; the clock is the peak over twice the multipliers.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def parse(text: str) -> Topology | cards.Server:
 
 
 def _layout(generation: str, text: str, got: str) -> tuple[int, ...]:
-  """Return the layout that '16' (chips) or '4x4' names.
+  """Return the layout for '16' (chips) or '4x4'.
 
   Raises:
     InputError: there is no such slice; the message begins with `got`.
@@ -132,7 +132,7 @@ def _layout(generation: str, text: str, got: str) -> tuple[int, ...]:
   sizes = tuple(int(part) if part.isdecimal() else 0 for part in text.split('x'))
   if len(sizes) != len(pod):
     raise InputError(f'{got} {len(pod)} sizes, {example}')
-  cubes = len(pod) == 3  # larger slices are of cubes of 4 x 4 x 4 chips
+  cubes = len(pod) == 3  # larger slices consist of cubes of 4 x 4 x 4 chips
   if (
     cubes
     and all(0 < n <= most and n % 4 == 0 for n, most in zip(sizes, pod, strict=True))

@@ -1,4 +1,4 @@
-"""Devices that are absent: libtpu compiles for a description of a slice of TPUs, XLA for that of NVIDIA cards."""
+"""Absent devices: libtpu compiles for a TPU slice description, XLA for a description of NVIDIA cards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LSTM_STATES = 8
 
 
 def devices(topology: slices.Topology | cards.Server) -> Sequence[jax.Device]:
-  """Return the devices of a slice or server, for which functions can be compiled but not run.
+  """Return a slice's or server's devices, for which functions can be compiled but not run.
 
   Raises:
     InputError: the compiler is not installed, or does not know the slice.
@@ -79,9 +79,9 @@ def tracing(topology: slices.Topology | cards.Server) -> AbstractContextManager[
 
 @contextmanager
 def _assumed_lstm_sizes() -> Iterator[None]:
-  """Assume the sizes of the arrays of cuDNN's LSTM that JAX asks of the card: workspace, residuals of the gradient.
+  """Assume the sizes of cuDNN's LSTM arrays that JAX queries from the card: workspace and gradient residuals.
 
-  Both are `LSTM_STATES` floats a row, step and unit of the state.
+  Both have `LSTM_STATES` floats per row, step and state unit.
   """
   from jaxlib import gpu_rnn
 

@@ -1,15 +1,15 @@
-"""AWD-LSTM as fastai and salesforce/awd-lstm-lm save it, read without torch (torch_file.py).
+"""AWD-LSTM checkpoints of fastai and salesforce/awd-lstm-lm, read without torch (torch_file.py).
 
-fastai: a folder with one .pth (.h5 of fast.ai 0.7 is the same format) and one .pkl, the list of its words (itos). The
-.pth is a state dict, or {'model': .., 'opt': ..}. Names as in 0.encoder.weight, 0.rnns.0.module.weight_ih_l0,
-1.decoder.bias; the copies 0.encoder_dp.emb.weight (0.7: 0.encoder_with_dropout.embed.weight) and 1.decoder.weight
-must equal the embedding. Where there is a `weight_hh_l0_raw`, `weight_hh_l0` is what DropConnect left of it and is
-skipped. A file of `save_encoder` has no output. With "bwd" in the name of the file or folder, documents are read from
-their end (data.reverse). Dropout rates are not in the files: they are fastai's defaults (awd_lstm_lm_config).
+fastai: a folder with one .pth (.h5 of fast.ai 0.7 is the same format) and one .pkl, its word list (itos). The .pth is a
+state dict, or {'model': .., 'opt': ..}. Names as in 0.encoder.weight, 0.rnns.0.module.weight_ih_l0, 1.decoder.bias; the
+copies 0.encoder_dp.emb.weight (0.7: 0.encoder_with_dropout.embed.weight) and 1.decoder.weight must equal the embedding.
+If there is a `weight_hh_l0_raw`, `weight_hh_l0` is its copy after DropConnect and is skipped. A file of `save_encoder`
+has no output. With "bwd" in the file or folder name, documents are read backwards (data.reverse). The files lack
+dropout rates, so fastai's defaults apply (awd_lstm_lm_config).
 
 salesforce: a folder with one .pt, torch.save([model, criterion, optimizer]) of whole modules, or the model's state
-dict; and, for the tokenizer, the corpus.*.data that main.py writes. The clusters of the softmax are those of the
-criterion. Cell QRNN is read too (layer of pytorch-qrnn, from memory).
+dict; and, for the tokenizer, the corpus.*.data that main.py writes. The criterion has the softmax clusters. Cell QRNN
+is read too (layer of pytorch-qrnn, from memory).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def read(directory: Any) -> Folder:
   """Read a release.
 
   Raises:
-    InputError: a file is missing or damaged, or holds what is not computed: another cell, two directions, an output
-      matrix of its own behind a last layer of another width, or clusters that are not in the file.
+    InputError: a file is missing or damaged, or the model is not supported: another cell, two directions, a separate
+      output matrix after a last layer of another width, or clusters that are not in the file.
   """
   directory = pathlib.Path(directory)
   paths = _files(directory, _FASTAI) or _files(directory, _SALESFORCE)
@@ -81,14 +81,13 @@ def read(directory: Any) -> Folder:
 
 
 def write(directory: Any, cfg: Any, params: Any, itos: Sequence[str], backward: bool) -> list[str]:
-  """Write a .pth that fastai 2 loads, and the list of words as .pkl; return their names.
+  """Write a .pth that fastai 2 loads, and the word list as .pkl; return their names.
 
   Args:
     directory: must not exist, or be empty.
     cfg: Config of models/awd_lstm.py.
     params: {'model': ..}.
-    itos: fastai's list of words; none is written if it is empty.
-    backward: the model reads documents from their end.
+    itos: fastai's word list; not written if it is empty. backward: the model reads documents backwards.
 
   Raises:
     InputError: fastai's AWD_LSTM does not compute the same, or the directory cannot be written.
@@ -217,7 +216,7 @@ def _outputs(tensors: Mapping[str, np.ndarray], i: int, cell: str) -> int:
 
 
 def _matrix(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-  """Return a tensor of two axes; raise InputError if there is none of that name."""
+  """Return a matrix by name; raise InputError if it is missing or not a matrix."""
   if name not in tensors:
     raise InputError(
       f'tensor "{name}": missing; expected those of an AWD-LSTM; it has {", ".join(sorted(tensors)[:8])}'
@@ -228,10 +227,10 @@ def _matrix(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def _vocabulary(directory: pathlib.Path, pattern: str, V: int) -> Vocabulary:
-  """Return the list of words beside the weights.
+  """Return the word list in the weights' folder.
 
   Raises:
-    InputError: there is no such file, or it does not hold V words.
+    InputError: there is no such file, or it does not have V words.
   """
   paths = documents.match(directory, pattern)
   if len(paths) != 1:

@@ -1,8 +1,8 @@
 """ELMo's released files, options.json and weights.hdf5 (allenai/bilm-tf and AllenNLP, also its model 5.5B).
 
-The arrays are those of huggingface/elmo.py, without the output layer. `n_characters` is 261 in the options for training
-and 262 in those for prediction; both are read, and 262 is written. A vocab*.txt beside them, a word a line with <S>,
-</S> and <UNK> first as bilm-tf has it, gives the words of an output layer, which is then drawn anew.
+huggingface/elmo.py lists the arrays; there is no output layer. `n_characters` is 261 in training options and 262 in
+prediction options; both are read, and 262 is written. An optional vocab*.txt has one word per line, after <S>, </S> and
+<UNK> as in bilm-tf. It gives the words of an output layer, which is newly initialised.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def import_h5py() -> Any:
 
 
 def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-  """Return the arrays of a file by name, float32; mapped where the file has their numbers as they are."""
+  """Return a file's float32 arrays by name, mapped from the file where it stores float32."""
   h5py = import_h5py()
 
   def read(dataset: Any) -> np.ndarray:
@@ -118,7 +118,7 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _words(directory: pathlib.Path) -> list[str]:
-  """Return the words of the vocabulary, without the first three lines; none if there is no file of one."""
+  """Return the vocabulary without its first three lines; empty if there is no vocabulary file."""
   paths = documents.match(directory, 'vocab*.txt')
   if not paths:
     return []

@@ -1,14 +1,14 @@
-"""The Transformers that fairseq released (transformer.wmt14, wmt16, wmt19) and others of its class `TransformerModel`.
+"""fairseq's released Transformers (transformer.wmt14, wmt16, wmt19) and other checkpoints of class `TransformerModel`.
 
-A folder has a checkpoint (.pt) and a dictionary of each language, dict.en.txt and dict.de.txt; or name the .pt in such
-a folder, where an ensemble has several. The checkpoint is {'args': Namespace, 'model': tensors by name, ..}, which
-torch_file.py reads. Layouts of all versions are read: queries, keys and values in one `in_proj_weight` or apart,
-`layer_norms.0` or names of their own, and the counters `version`. Positions begin at 2, one after that of padding.
+A folder has a checkpoint (.pt) and one dictionary per language, dict.en.txt and dict.de.txt. An ensemble has several
+.pt files; then name one. The checkpoint is {'args': Namespace, 'model': tensors by name, ..}, which torch_file.py
+reads. Layouts of all versions are read: queries, keys and values in one `in_proj_weight` or separate, `layer_norms.0`
+or own names, and the counters `version`. Positions start at 2, one after the padding position.
 
-Text: the releases read what the tokenizer of Moses and then fastBPE or subword-nmt made of it, with the codes of the
-file `bpecodes` (lmx/data/tokenizers/moses.py). Without that file text is split at white space alone, and the two
-dictionaries must be equal. fairseq's search has 5 beams, the power 1 of the length, stops when all are finished, and
-may write the unknown word (from memory). A copy of the class in transformers is huggingface/fsmt.py.
+Text is tokenized by Moses and then by fastBPE or subword-nmt with the merges in `bpecodes`
+(lmx/data/tokenizers/moses.py). Without that file, text is only split at white space, and the dictionaries must be
+equal. fairseq's search has 5 beams and a length penalty of power 1. It stops when all beams are finished and may write
+the unknown word (from memory). huggingface/fsmt.py reads transformers' copy of this class.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _SIZES = {
 _RATES = {
   'dropout': ('dropout',),
   'dropout_attention': ('attention_dropout',),
-  'dropout_relu': ('activation_dropout', 'relu_dropout'),  # the name of today, and that of 2018
+  'dropout_relu': ('activation_dropout', 'relu_dropout'),  # current name, and the name in 2018
 }
 _ACTIVATIONS = {'relu': 'relu', 'gelu': 'gelu_erf', 'gelu_accurate': 'gelu_tanh', 'swish': 'swish'}
-# Options of the model that lmx computes with one value alone; a release lacks those that came later.
+# Model options with only one supported value; older releases lack newer options.
 _FIXED: dict[str, tuple[Any, ...]] = {
   **dict.fromkeys(('encoder_learned_pos', 'decoder_learned_pos', 'no_token_positional_embeddings'), (False,)),
   **dict.fromkeys(('adaptive_input', 'layernorm_embedding', 'no_scale_embedding', 'cross_self_attention'), (False,)),
@@ -74,7 +74,7 @@ _NORMS = {
 
 
 def is_release(source: Any) -> bool:
-  """Return True if it is a folder with dictionaries and a checkpoint, or a checkpoint beside dictionaries."""
+  """Return True for a folder with dictionaries and a checkpoint, or a checkpoint in such a folder."""
   path = pathlib.Path(source)
   folder = path.parent if path.is_file() and path.suffix == '.pt' else path
   if not folder.is_dir() or (folder / CONFIG).exists():
@@ -121,7 +121,7 @@ def read(source: Any) -> Folder:
 
 
 def _options(content: Mapping[str, Any]) -> dict[str, Any]:
-  """Return the options of the model by name: those of `args`, or in newer checkpoints of `cfg`."""
+  """Return the model's options by name, from `args` or, in newer checkpoints, `cfg`."""
   options = content.get('args')
   if options is None and isinstance(content.get('cfg'), dict):
     options = content['cfg'].get('model')
@@ -212,7 +212,7 @@ def _parts(theirs: str, x: np.ndarray) -> dict[str, np.ndarray]:
 def _vocabulary(
   directory: pathlib.Path, options: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> Vocabulary | dict[str, Any]:
-  """Return the words of both languages, or with `bpecodes` the content of a tokenizer.
+  """Return the words of both languages, or with `bpecodes` a tokenizer's content.
 
   Raises:
     InputError: a file is missing or damaged, or the dictionaries differ and there is no `bpecodes`.
@@ -240,7 +240,7 @@ def _vocabulary(
 
 
 def _codes(path: pathlib.Path) -> list[list[str]]:
-  """Return the pairs of symbols of a file of fastBPE (with counts) or subword-nmt (after '#version: 0.2')."""
+  """Return the symbol pairs in a file of fastBPE (with counts) or subword-nmt (after '#version: 0.2')."""
   lines = [line.rstrip('\n') for line in documents.read_lines(path)]
   named = lines[0].startswith('#version: 0.2')
   codes = []

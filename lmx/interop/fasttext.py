@@ -1,15 +1,15 @@
 """Word vectors of fastText's own binary models (.bin), such as cc.en.300.bin.
 
 Bojanowski et al. 2017, "Enriching Word Vectors with Subword Information", arXiv 1607.04606, section 3.2: a word is the
-set of its character n-grams, written <word>, and itself. As the program computes it (facebookresearch/fastText,
-dictionary.cc and fasttext.cc) its vector is the mean of their rows, where an n-gram has the row of its hash, and a word
-that the model does not know has those of its n-grams alone.
+set of its character n-grams, written <word>, and itself. In the released code (facebookresearch/fastText, dictionary.cc
+and fasttext.cc) its vector is the mean of their rows. An n-gram's row is its hash bucket. An out-of-vocabulary word
+only has n-gram rows.
 
-The file, little-endian: magic number and version 12 (or 11, without n-grams of a supervised model); twelve int32 and a
-double of the training's arguments; the numbers of entries, words and labels, int32, and of tokens and kept n-grams,
-int64; the entries, each a text that ends in 0, its count, int64, and its type, a byte; the pairs of the kept n-grams; a
-byte that is 1 for a quantised matrix; the numbers of its rows and columns, int64; the matrix, float32. Then follows the
-output layer, which is not read. Quantised models (.ftz) are refused.
+The file, little-endian: magic number and version 12 (or 11, without n-grams of a supervised model); the training
+arguments, twelve int32 and a double; the counts of entries, words and labels, int32, and of tokens and kept n-grams,
+int64; the entries, each a zero-terminated text, its count, int64, and its type, a byte; the pairs of kept n-grams; a
+byte that is 1 for a quantised matrix; its shape, int64; the matrix, float32. The output layer follows, which is not
+read. Quantised models (.ftz) are refused.
 
 Axes: R rows, E width of a vector.
 """
@@ -36,11 +36,9 @@ class Model(NamedTuple):
 
   Attributes:
     ids: row of each word.
-    matrix_RE: rows of the words, then of the buckets of n-grams, float32; mapped from the file.
-    shortest: code points of the shortest n-grams, < and > included.
-    longest: of the longest; 0 for none.
-    buckets: number of hash values of n-grams.
-    kept: bucket -> its place among those that the file has, None for all.
+    matrix_RE: word rows, then n-gram bucket rows, float32; mapped from the file. shortest: length of the shortest
+    n-grams in code points, < and > included. longest: of the longest; 0 for none. buckets: number of n-gram hash
+    buckets. kept: bucket -> its index among the buckets in the file; None for all.
   """
 
   ids: dict[str, int]
@@ -52,7 +50,7 @@ class Model(NamedTuple):
 
   @property
   def words(self) -> int:
-    """Number of rows of words."""
+    """Number of word rows."""
     return len(self.matrix_RE) - (self.buckets if self.kept is None else len(self.kept))
 
 
@@ -117,7 +115,7 @@ def _text(path: str, file: IO[bytes]) -> str:
 
 
 def select(path: str, model: Model, words: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
-  """Yield (word, vector float32 `(E,)`) of each of `words` that has one. Raises InputError if one is not finite."""
+  """Yield (word, vector float32 `(E,)`) for each of `words` with a vector. Raises InputError if one is not finite."""
   for word in words:
     if rows := subwords(model, word):
       vector_E = model.matrix_RE[rows].mean(axis=0, dtype=np.float32)
@@ -127,14 +125,14 @@ def select(path: str, model: Model, words: Iterable[str]) -> Iterator[tuple[str,
 
 
 def subwords(model: Model, word: str) -> list[int]:
-  """Return the rows of a word (section 3.2): its own if the model knows it, and those of its n-grams."""
+  """Return a word's rows (section 3.2): its own row if it is in the vocabulary, and its n-grams' rows."""
   rows = [model.ids[word]] if word in model.ids else []
   if word == END or not model.buckets:
     return rows
   letters = [letter.encode('utf-8', 'replace') for letter in f'<{word}>']
   for start in range(len(letters)):
     for n in range(1, min(model.longest, len(letters) - start) + 1):
-      is_mark = n == 1 and start in (0, len(letters) - 1)  # < or > alone
+      is_mark = n == 1 and start in (0, len(letters) - 1)  # only < or >
       if n >= model.shortest and not is_mark:
         bucket = _hash(b''.join(letters[start : start + n])) % model.buckets
         place = bucket if model.kept is None else model.kept.get(bucket, -1)
@@ -143,7 +141,7 @@ def subwords(model: Model, word: str) -> list[int]:
 
 
 def _hash(text: bytes) -> int:
-  """Return the 32-bit FNV-1a hash as the program has it, whose bytes from 128 on are negative numbers."""
+  """Return the 32-bit FNV-1a hash as in the released code, where bytes from 128 on are negative."""
   value = 2166136261
   for byte in text:
     value = (value ^ (byte if byte < 128 else byte | 0xFFFFFF00)) * 16777619 & 0xFFFFFFFF

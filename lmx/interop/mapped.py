@@ -1,4 +1,4 @@
-"""Tensors mapped from files: their numbers take memory while they are used, and `release` gives it back."""
+"""Tensors mapped from files: values take memory while they are used, and `release` frees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import safetensors
 from lmx import documents
 from lmx.errors import InputError
 
-# Types of numbers in safetensors that NumPy computes with.
+# safetensors types that NumPy supports.
 _DTYPES = {
   'F64': np.float64,
   'F32': np.float32,
@@ -27,10 +27,10 @@ _DTYPES = {
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-  """Return {name: mapped array} of a file of safetensors.
+  """Return {name: mapped array} from a safetensors file.
 
   Raises:
-    InputError: the file is damaged or truncated, or a tensor has numbers of a type that is not read.
+    InputError: the file is damaged or truncated, or a tensor has an unsupported type.
   """
   try:
     with safetensors.safe_open(path, 'numpy'):  # checks the header and the length of the file
@@ -51,7 +51,7 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _first_cut(path: pathlib.Path) -> str:
-  """Return a line that names the first tensor whose numbers end beyond a file, '' if its header does not tell."""
+  """Return a line that names the first tensor beyond the end of a file, '' if its header is unreadable."""
   try:
     size = path.stat().st_size
     with open(path, 'rb') as file:
@@ -80,14 +80,14 @@ def view(path: pathlib.Path, start: int, shape: Any, dtype: np.dtype) -> np.ndar
 
 
 def release(x: Any) -> None:
-  """Give back the memory of a mapped array, whose numbers are read again when they are used; ignore other arrays."""
+  """Free the memory of a mapped array, which is read again on use; ignore other arrays."""
   pages = _pages(x)
   if pages is not None and hasattr(mmap, 'MADV_DONTNEED'):
     pages.madvise(mmap.MADV_DONTNEED)
 
 
 def is_mapped(x: Any) -> bool:
-  """Return True if an array's numbers are those of a file."""
+  """Return True if an array is mapped from a file."""
   return _pages(x) is not None
 
 

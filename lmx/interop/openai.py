@@ -63,7 +63,7 @@ def read(directory: Any) -> Folder:
 
 
 def _part(path: pathlib.Path) -> np.ndarray:
-  """Return the numbers of a file, mapped."""
+  """Return a file's values, mapped."""
   try:
     return np.load(path, mmap_mode='r', allow_pickle=False).ravel()
   except (OSError, ValueError, EOFError) as error:
@@ -71,7 +71,7 @@ def _part(path: pathlib.Path) -> np.ndarray:
 
 
 def _cut(parts: Sequence[np.ndarray], begin: int, end: int) -> np.ndarray:
-  """Return numbers of the concatenation of rows: a view where they are of one row."""
+  """Return values from the concatenated rows: a view if they are in one row."""
   pieces, start = [], 0
   for part in parts:
     if start < end and begin < start + part.size:

@@ -1,4 +1,4 @@
-"""Table of the tensors of an import: one line for each kind of tensor, whose layers are folded."""
+"""Table of an import's tensors: one line per kind of tensor, with folded layers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lmx.errors import InputError
 from lmx.interop import mapped
 
 READ, RENAMED, UNUSED, NEW = 'read', 'renamed', 'unused', 'newly initialised'
-ABSENT = ''  # name in the file of a tensor of zeros that no file has
-_SHOWN = 6  # numbers of layers that are listed if they are not in sequence
+ABSENT = ''  # file name of a zero tensor that no file has
+_SHOWN = 6  # maximum number of non-consecutive layer indices that are listed
 
 
 class Row(NamedTuple):
@@ -22,10 +22,8 @@ class Row(NamedTuple):
 
   Attributes:
     status: READ, RENAMED, UNUSED or NEW.
-    name: name in the file; of a newly initialised parameter, its path in lmx.
-    shape: its shape.
-    dtype: type of its numbers in the file, '' where it was not read.
-    note: the name in transformers of a renamed tensor; why a tensor is unused.
+    name: name in the file; for a newly initialised parameter, its path in lmx. shape: its shape. dtype: its type in the
+    file, '' if it was not read. note: a renamed tensor's name in transformers; why a tensor is unused.
   """
 
   status: str
@@ -38,18 +36,17 @@ class Row(NamedTuple):
 def unique(
   tensors: Mapping[str, np.ndarray], rename: Callable[[str], str], names: Mapping[str, str] = {}
 ) -> tuple[dict[str, str], list[Row]]:
-  """Give tensors other names, each name to one tensor.
+  """Rename tensors uniquely.
 
   Args:
     tensors: name -> array.
-    rename: the other name of a tensor.
-    names: name -> that in the file, for messages and rows, where it is another.
+    rename: returns a tensor's new name. names: name -> name in the file, if different, for messages and rows.
 
   Returns:
-    ({other name: name}, the rows of tensors that repeat one of the same other name).
+    ({new name: name}, the rows of tensors that repeat another with the same new name).
 
   Raises:
-    InputError: two tensors with other values get one name.
+    InputError: two tensors with different values get the same name.
   """
   given: dict[str, str] = {}
   unused: list[Row] = []
@@ -76,7 +73,7 @@ def repeated(name: str, x: np.ndarray, other: str, y: np.ndarray) -> Row:
 
 
 def lines(rows: Iterable[Row]) -> list[str]:
-  """Return the table: columns tensor, shape, type, numbers, and a last line with the totals."""
+  """Return the table: columns tensor, shape, type, size, and a last line with the totals."""
   rows = list(rows)
   table = [('', 'tensor', 'shape', 'type', 'numbers', '')]
   for status in (READ, RENAMED, UNUSED, NEW):
@@ -109,8 +106,8 @@ def _total(rows: Sequence[Row]) -> str:
 def _kinds(rows: Sequence[Row]) -> list[list[Row]]:
   """Return the rows in groups of one kind, in order of their first row.
 
-  Rows are of one kind if they differ in one number of their name, the first that differs among the names that are
-  equal but for their numbers.
+  Rows are of one kind if their names differ in only one number, the first that differs among names that are equal
+  except for numbers.
   """
   alike: dict[tuple, list[Row]] = {}
   for row in rows:
@@ -128,7 +125,7 @@ def _kinds(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _fold(names: Sequence[str]) -> str:
-  """Return names that are equal but for one number as one, with the numbers in braces."""
+  """Fold names that differ in one number into one, with the numbers in braces."""
   parts = [re.split(r'(\d+)', name) for name in names]
   if len({len(one) for one in parts}) > 1:
     return names[0]

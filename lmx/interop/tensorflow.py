@@ -40,7 +40,7 @@ from lmx.interop.tensor_table import ABSENT, UNUSED, Row, repeated, unique
 
 BERT, GPT2, XLNET = 'bert_config.json', 'hparams.json', 'xlnet_config.json'
 _OPTIMIZER = rf'.*/(adam_[mv]|Adam(_1)?)|global_step|.*beta[12]_power|{tensorflow_objects.SKIPPED}'
-# Substitutions from the name of a variable to that of the tensor, applied in order.
+# Substitutions from variable names to tensor names, applied in order.
 _BERT_NAMES = (
   ('^cls/squad/', 'qa_outputs/'),
   ('^(?=output_(weights|bias)$)', 'classifier/'),
@@ -95,7 +95,7 @@ def read(directory: Any) -> Folder:
   """Read a release.
 
   Raises:
-    InputError: TensorFlow is not installed, a file is missing or damaged, or the variables are not those of the model.
+    InputError: TensorFlow is not installed, a file is missing or damaged, or the variables do not match the model.
   """
   directory = pathlib.Path(directory)
   name = next(name for name in _READERS if (directory / name).exists())

@@ -1,15 +1,14 @@
-"""Object-based checkpoints of BERT by TensorFlow 2, as the Model Garden (tensorflow/models, official/nlp) writes them.
+"""Object-based BERT checkpoints of TensorFlow 2, as the Model Garden (tensorflow/models, official/nlp) writes them.
 
-Keys are paths through the objects of the program, such as
-encoder/layer_with_weights-4/_attention_layer/_key_dense/kernel, and differ from version to version. The object graph in
-the file has the name of each variable too, such as transformer/layer_0/self_attention/key/kernel. These names are the
-same in all versions, so variables are found by them. They are returned under the names of google-research/bert
-(lmx/interop/tensorflow.py), with kernels (in, out): in the file attention's have an axis of heads, and the weights of
-the heads for tasks are kernels too.
+Keys are paths through the program's objects, such as encoder/layer_with_weights-4/_attention_layer/_key_dense/kernel,
+and differ from version to version. The object graph in the file also has each variable's name, such as
+transformer/layer_0/self_attention/key/kernel. These names are the same in all versions, so they identify the variables.
+They are mapped to google-research/bert's names (lmx/interop/tensorflow.py), with kernels (in, out). In the file,
+attention kernels have a head axis, and task head weights are kernels too.
 
 The encoder; BertPretrainer and BertPretrainerV2; BertClassifier, BertSpanLabeler and BertTokenClassifier, of
-official/legacy/bert or official/nlp/modeling/models, are read. A head for rows with a pooler of its own
-(ClassificationHead's pooler_dense) reads the last layer, and the encoder's pooler is then unused.
+official/legacy/bert or official/nlp/modeling/models, are read. A classification head with its own pooler
+(ClassificationHead's pooler_dense) reads the last layer; the encoder's pooler is then unused.
 """
 
 from __future__ import annotations
@@ -83,12 +82,10 @@ def bert(values: Mapping[str, np.ndarray], graph: bytes, where: Any) -> Variable
   """Return BERT's variables.
 
   Args:
-    values: array by key, without those of SKIPPED keys.
-    graph: its object graph.
-    where: the checkpoint, for messages.
+    values: array by key, without SKIPPED keys. graph: its object graph. where: the checkpoint, for messages.
 
   Raises:
-    InputError: the object graph is damaged, two variables have one name, or a shape is not that of a kernel.
+    InputError: the object graph is damaged, two variables have the same name, or a kernel has a wrong shape.
   """
   full_names = _full_names(graph, where)
   unused: list[Row] = []

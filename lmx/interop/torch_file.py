@@ -1,7 +1,8 @@
-"""Files of torch.save (.pt, .pth, .bin) and plain pickles (.pkl), read without torch and without unpickling here.
+"""torch.save files (.pt, .pth, .bin) and plain pickles (.pkl), read without torch and without unpickling in this
+process.
 
 A child process (unpickle.py) reads the structure with limits on memory and time, and calls nothing that the file names.
-The numbers are then mapped from the file, so that a tensor takes memory when it is used.
+Values are then mapped from the file, so a tensor only takes memory when it is used.
 """
 
 from __future__ import annotations
@@ -30,19 +31,17 @@ _PROGRAM = pathlib.Path(__file__).with_name('unpickle.py')
 _BASE, _TIMES = 1 << 30, 8  # memory of the child: these bytes, and so many times the structure's
 _SECONDS = 900  # wall clock of the child
 _PROCESSOR, _SPEED = 20, 2_000_000  # its seconds of processor time, and bytes of structure for each further second
-_REPEATED = 1 << 28  # numbers of a tensor that repeats those of a smaller storage
+_REPEATED = 1 << 28  # maximum size of a tensor that repeats a smaller storage
 _AXES = 32
 
 
 @dataclasses.dataclass(eq=False)
 class Foreign:
-  """An object of a class that is not run.
+  """An object of a class that is not instantiated.
 
   Attributes:
     name: module and class.
-    args: arguments that it is made with.
-    state: what its class would restore it from, usually a dict of its attributes.
-    items: what is appended to it.
+    args: its constructor arguments. state: its pickled state, usually a dict of its attributes. items: appended items.
   """
 
   name: str
@@ -52,11 +51,10 @@ class Foreign:
 
 
 def read(path: Any) -> Any:
-  """Return what a file holds: containers, numbers, text, tensors as NumPy arrays (mapped), and `Foreign` objects.
+  """Return a file's content: containers, numbers, text, tensors as mapped NumPy arrays, and `Foreign` objects.
 
   Raises:
-    InputError: the file is missing, truncated or damaged, or names a function or class that is not known; nothing of it
-      was run.
+    InputError: the file is missing, truncated or damaged, or names an unknown function or class, which is not run.
   """
   path = pathlib.Path(path)
   if not path.is_file():
@@ -102,7 +100,7 @@ def _index(path: pathlib.Path, index: pathlib.Path) -> dict[str, Any]:
 
 
 def _structure(path: pathlib.Path) -> int:
-  """Return the bytes of a file that are unpickled: at most all, of the zip format those of data.pkl."""
+  """Return how many bytes of a file are unpickled: at most all; in the zip format only data.pkl."""
   size = path.stat().st_size
   try:
     with zipfile.ZipFile(path) as archive:
@@ -112,7 +110,7 @@ def _structure(path: pathlib.Path) -> int:
 
 
 def _build(path: pathlib.Path, index: Mapping[str, Any]) -> Any:
-  """Return what the index describes, with tensors mapped from the file."""
+  """Return the content that the index describes, with tensors mapped from the file."""
   size, storages, nodes = path.stat().st_size, index['storages'], index['nodes']
   built: list[Any] = [_empty(node) for node in nodes]  # before their content, which may refer to them
 
@@ -184,11 +182,11 @@ def show(numbers: Sequence[Any]) -> str:
 
 
 def write(path: Any, content: Any) -> None:
-  """Write a file of torch.save in the zip format, or a plain pickle if the content has no arrays.
+  """Write a torch.save file in the zip format, or a plain pickle if the content has no arrays.
 
   Args:
     path: the file.
-    content: dicts, lists and texts, and arrays of float32, which are tensors.
+    content: dicts, lists, texts, and float32 arrays as tensors.
   """
   arrays: list[np.ndarray] = []
   pickled = b'\x80\x02' + _opcodes(content, arrays) + b'.'

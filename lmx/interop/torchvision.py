@@ -1,12 +1,12 @@
-"""ResNets of torchvision, as the backbone of a model of images: a .safetensors, or a .pth read without torch.
+"""torchvision's ResNets as backbones of image models: a .safetensors, or a .pth read without torch.
 
     conv1, bn1                          stem/conv_1            the 7x7 convolution
     conv1.{0,3,6}, conv1.{1,4}, bn1     stem/conv_{1,2,3}      three 3x3 convolutions: PyTorch-Encoding's resnet50s
     layer<i>.<j>.conv<k>, .bn<k>        layer_<i-1>/block_<j>/conv_<k>
     layer<i>.<j>.downsample.{0,1}       layer_<i-1>/block_<j>/shortcut
 
-The running mean and variance of batch normalisation are read with its scale and bias. `fc`, the classes of ImageNet,
-and `num_batches_tracked` are not.
+Batch normalisation's running mean and variance are read with its scale and bias. `fc` (ImageNet's classes) and
+`num_batches_tracked` are not.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read(path: str, shapes: Mapping[str, tuple[int, ...]]) -> Backbone:
 
   Args:
     path: the file.
-    shapes: path of each leaf of the backbone (stem/..., layer_00/...) -> its shape.
+    shapes: backbone leaf path (stem/..., layer_00/...) -> its shape.
 
   Raises:
     InputError: the file is damaged or has no tensors; a tensor is missing, unknown, of another shape or not finite. Its
@@ -68,7 +68,7 @@ def read(path: str, shapes: Mapping[str, tuple[int, ...]]) -> Backbone:
 
 
 def name_of(blocks: Iterable[int], block: str) -> str:
-  """Return the name of a network of torchvision, '' if it has none."""
+  """Return torchvision's name of a network, '' if it has none."""
   known: dict[tuple[str, tuple[int, ...]], str] = {
     ('basic', (2, 2, 2, 2)): 'ResNet-18',
     ('basic', (3, 4, 6, 3)): 'ResNet-34',

@@ -1,16 +1,15 @@
-"""Transformer-XL as kimiyoung/transformer-xl saves it.
+"""Transformer-XL checkpoints of kimiyoung/transformer-xl.
 
 TensorFlow (pip install 'lmx[tf]'): model.ckpt-*.{index,data-*} and corpus-info.json, the folders model and data of
 sota/download.sh or one folder with both. Projections and kernels are (in, out), in transformers (out, in); with `untie`
-u and v of all layers are one variable. The files have no lengths: memory, greatest distance and segments are those with
-which sota/*.sh evaluates the data set, and others are set with --config.model.M and the like.
+u and v of all layers are one variable. The files have no lengths: memory, maximum distance and segments follow
+sota/*.sh for the data set, and can be set with --config.model.M and others.
 
-PyTorch: model.pt of train.py, a module saved whole. Its rows of the clusters in the head are in reverse order.
+PyTorch: model.pt of train.py, a whole saved module. Its cluster rows in the head are in reverse order.
 
-The vocabulary is that of the pickled Corpus beside them, cache.pkl or cache.pt, of which nothing is run. For enwik8 the
-rows become those of bytes: a byte that is not in the vocabulary has a zero row and the output bias `NEVER`, which
-leaves it no probability. For text8 `_` is a space. For the One Billion Word Benchmark <S> is `<eos>`, at both ends of a
-line.
+The vocabulary comes from the pickled Corpus in the same folder, cache.pkl or cache.pt, which is not run. For enwik8
+rows are mapped to bytes: a byte outside the vocabulary has a zero row and the output bias `NEVER`, which gives it zero
+probability. For text8 `_` is a space. For the One Billion Word Benchmark <S> is `<eos>`, at both ends of a line.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CORPUS, MODEL = 'corpus-info.json', 'model.pt'
 _CACHES = ('cache.pkl', 'cache.pt')
 NEVER = -1e9  # output bias of a byte that is not in the vocabulary
 _CLASS = 'mem_transformer.MemTransformerLM'
-# sota/*.sh: memory, greatest distance (0: none), tokens of a segment.
+# sota/*.sh: memory, maximum distance (0: none), segment length.
 _LENGTHS = {'wt103': (1600, 1000, 128), 'enwik8': (3800, 1000, 128), 'text8': (3800, 1000, 128), 'lm1b': (128, 0, 32)}
 _OTHERS = (70, 0, 70)  # defaults of train_gpu.py
 _NAMES = (
@@ -77,7 +76,7 @@ def read(directory: Any) -> Folder:
   """Read a release.
 
   Raises:
-    InputError: a file is missing or damaged, TensorFlow is not installed, or the model has what lmx does not compute.
+    InputError: a file is missing or damaged, TensorFlow is not installed, or the model has an unsupported option.
   """
   directory = pathlib.Path(directory)
   path = _find(directory, CORPUS)
@@ -106,7 +105,7 @@ def read(directory: Any) -> Folder:
 
 
 def _find(directory: pathlib.Path, name: str) -> pathlib.Path | None:
-  """Return a file of a folder or of its folder data."""
+  """Return a file in a folder or in its subfolder data."""
   return next((path for path in (directory / name, directory / 'data' / name) if path.exists()), None)
 
 
@@ -138,7 +137,7 @@ def _of_tensorflow(
   has_own = [f'crit.out_projs.{i}' in tensors for i in range(len(cutoffs) + 1)]
   is_projected = 'transformer.word_emb.emb_projs.0' in tensors
   ties = [not own and (is_projected or i > 0 or not cutoffs) for i, own in enumerate(has_own)]
-  if sizes['div_val'] == 1 and cutoffs:  # one table, whose bias is in parts
+  if sizes['div_val'] == 1 and cutoffs:  # one table with a bias per cluster
     parts = [f'crit.out_layers.{i}.bias' for i in range(len(cutoffs) + 1)]
     if all(name in tensors for name in parts):
       tensors[parts[0]] = np.concatenate([tensors.pop(name) for name in parts])
@@ -228,7 +227,7 @@ def _with_vocabulary(folder: Folder, path: pathlib.Path, name: str) -> Folder:
 
 
 def _rows_of_bytes(tensors: Tensors, numbers: Sequence[int]) -> dict[str, np.ndarray]:
-  """Return the tensors with the table's and the bias's rows at the places of their bytes."""
+  """Return the tensors with table and bias rows ordered by byte."""
   made = dict(tensors)
   for name, other in (('transformer.word_emb.emb_layers.0.weight', 0.0), ('crit.out_layers.0.bias', NEVER)):
     rows = np.full((256, *tensors[name].shape[1:]), other, np.float32)

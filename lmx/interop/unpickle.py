@@ -1,15 +1,15 @@
-"""Read the structure of a pickle without running anything in it: a program of the standard library alone.
+"""Read a pickle's structure without running anything in it: a program that only uses the standard library.
 
 `lmx.interop.torch_file` starts it as a child process with limits on memory, time and output:
 
   python -I unpickle.py FILE INDEX MEMORY SECONDS
 
-It unpickles FILE with at most MEMORY bytes and SECONDS of processor time and writes INDEX, JSON that names what is in
-the file and where its numbers are; it copies none. FILE is a plain pickle, or a file of torch.save in the zip format
-(PyTorch 1.6 and later) or in the one before.
+It unpickles FILE with at most MEMORY bytes and SECONDS of processor time and writes INDEX, JSON that describes the
+content and the locations of its values; it copies no values. FILE is a plain pickle, or a file of torch.save in the zip
+format (PyTorch 1.6 and later) or in the one before.
 
 A pickle names functions that its reader calls. Here a name is one of: a container of the standard library; a function
-that rebuilds a tensor, replaced by one that records where its numbers are; or a class of a module in `INERT`, replaced
+that rebuilds a tensor, replaced by one that records where its values are; or a class of a module in `INERT`, replaced
 by a class that keeps its arguments and state and does nothing. Any other name stops the program. Exit codes: 0, or 3
 with a line on stderr that says what was refused or damaged.
 """
@@ -25,10 +25,10 @@ import sys
 import zipfile
 from typing import Any
 
-MAGIC = 0x1950A86A20F9469CFC6C  # of the format before PyTorch 1.6, which is four pickles and then the numbers
+MAGIC = 0x1950A86A20F9469CFC6C  # of the format before PyTorch 1.6: four pickles, then the values
 REFUSED = 3
 GRACE = 5  # seconds of processor time between the signal to stop and the end
-STORAGES = {  # class of torch -> type of its numbers
+STORAGES = {  # torch class -> type of its values
   'DoubleStorage': 'float64',
   'FloatStorage': 'float32',
   'HalfStorage': 'float16',
@@ -46,9 +46,9 @@ DTYPES = {  # attribute of torch -> type
   **{'double': 'float64', 'float': 'float32', 'half': 'float16', 'long': 'int64', 'int': 'int32', 'bool': 'bool'},
 }
 SIZES = {'64': 8, '32': 4, '16': 2, 'int8': 1, 'uint8': 1, 'bool': 1}
-# Modules whose classes are replaced by inert ones, each with what is below it: settings, and the classes of the modules
-# that salesforce/awd-lstm-lm and kimiyoung/transformer-xl save whole, and of fastai, fairseq and optimizers; and what
-# a TransfoXLTokenizer holds: patterns (re), rules of Moses and added tokens.
+# Modules (with submodules) whose classes are replaced by inert ones: settings; modules that salesforce/awd-lstm-lm and
+# kimiyoung/transformer-xl save whole; fastai, fairseq and optimizers; and contents of a TransfoXLTokenizer: patterns
+# (re), Moses' rules and added tokens.
 INERT = (
   'argparse',
   'torch.nn',
@@ -82,7 +82,7 @@ INERT = (
 
 
 class Refused(Exception):
-  """The file is damaged or asks for what is not done; the message is for the user."""
+  """The file is damaged or needs an unsupported operation; the message is for the user."""
 
 
 class Dict(dict):
@@ -122,7 +122,7 @@ class Storage(collections.namedtuple('Storage', 'key dtype numel')):
 
 
 class Tensor(collections.namedtuple('Tensor', 'storage offset shape strides')):
-  """Place of a tensor's numbers in its storage, counted in numbers."""
+  """Location of a tensor's values in its storage, counted in values."""
 
 
 class Type(collections.namedtuple('Type', 'name')):
@@ -209,7 +209,7 @@ PYTHON2 = {'__builtin__': 'builtins', 'copy_reg': 'copyreg'}
 
 
 class Unpickler(pickle.Unpickler):
-  """Unpickler that calls nothing but what is in this file."""
+  """Unpickler that only calls functions in this file."""
 
   def __init__(self, file: Any) -> None:
     super().__init__(file, encoding='latin1')
@@ -244,7 +244,7 @@ class Unpickler(pickle.Unpickler):
 def encode(root: Any) -> tuple[list[Any], Any]:
   """Return (nodes, root) of JSON: containers and objects are nodes, which may be shared and refer in circles."""
   nodes: list[Any] = []
-  kept: list[Any] = []  # their ids are those of living objects
+  kept: list[Any] = []  # their ids belong to living objects
   waiting: list[Any] = []
   seen: dict[int, int] = {}
 
@@ -289,7 +289,7 @@ def item_size(dtype: str) -> int:
 
 
 def read_zip(path: str) -> tuple[Any, dict[str, list[int]]]:
-  """Return (object, {storage: [offset, bytes]}) of a file of the zip format."""
+  """Return (object, {storage: [offset, bytes]}) for a file in the zip format."""
   with zipfile.ZipFile(path) as archive, open(path, 'rb') as file:
     infos = {info.filename: info for info in archive.infolist()}
     named = [name for name in infos if name == 'data.pkl' or name.endswith('/data.pkl')]
@@ -317,7 +317,7 @@ def read_zip(path: str) -> tuple[Any, dict[str, list[int]]]:
 
 
 def read_truncated_zip(path: str) -> tuple[Any, dict[str, list[int]]]:
-  """Return (object, {storage: [offset, bytes]}) of a file of the zip format whose directory, at its end, is missing.
+  """Return (object, {storage: [offset, bytes]}) for a truncated zip file, without the directory at its end.
 
   A header precedes each entry, data.pkl first. The last storage may end beyond the file, and others may be missing.
   """
@@ -348,7 +348,7 @@ def read_truncated_zip(path: str) -> tuple[Any, dict[str, list[int]]]:
 
 
 def local_header(file: Any, at: int) -> tuple[str, int, int]:
-  """Return (name, start of the content, its length, 0 if the header has none) of the entry at a place of a zip file."""
+  """Return (name, start of the content, its length, 0 if unknown) of the entry at an offset in a zip file."""
   file.seek(at)
   header = file.read(30)
   if len(header) < 30:
@@ -358,7 +358,7 @@ def local_header(file: Any, at: int) -> tuple[str, int, int]:
 
 
 def next_header(file: Any, at: int) -> int:
-  """Return the place of the next header of a zip file, which is near: entries are aligned; -1 if there is none."""
+  """Return the offset of a zip file's next header, which is near because entries are aligned; -1 if there is none."""
   file.seek(at)
   distance = file.read(1 << 16).find(b'PK\x03\x04')
   return at + distance if distance >= 0 else -1
@@ -390,7 +390,7 @@ def read_pickle(path: str) -> tuple[Any, dict[str, list[int]]]:
 
 
 def limit(memory: int, seconds: int) -> None:
-  """Limit this process: memory, seconds, size of what it writes, no child processes. Where the system can."""
+  """Limit this process where the system can: memory, seconds, output size, no child processes."""
   try:
     import resource
   except ImportError:  # Windows

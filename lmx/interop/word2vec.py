@@ -1,9 +1,9 @@
 """Word vectors in the two formats of word2vec.c, which gensim, fastText and others read too: a writer of both, and a
 reader of the binary one. lmx/data/vectors.py reads the text.
 
-Text: a line "V D", then one line per word, the word and its numbers separated by spaces. Binary: the same first
-line, then for each word the word, a space, D little-endian float32 and a line end. Not every writer writes that line
-end, so the reader does not require it. The format is detected from the content, not the file name.
+Text: a line "V D", then one line per word, the word and its values separated by spaces. Binary: the same first line,
+then per word the word, a space, D little-endian float32 and a newline. Some writers omit that newline, so the reader
+does not require it. The format is detected from the content, not the file name.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool
 
 
 def rows(path: str) -> Iterator[tuple[str, bytes]]:
-  """Yield (word, its little-endian float32 numbers) of each row of a file of the binary format; gzipped with .gz.
+  """Yield (word, its little-endian float32 values) for each row of a binary file; gzipped with .gz.
 
   Raises:
     InputError: no such file, another format, a word that is empty or not UTF-8, a number that is not finite, or more or
@@ -71,7 +71,7 @@ def rows(path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def width_of_binary(path: str) -> int:
-  """Return the width of the vectors of a file of the binary format, 0 for any other file."""
+  """Return the vector width of a binary file, 0 for any other file."""
   with _reading(path) as file:
     try:
       _, D = _head(path, file.readline(_LONGEST))
@@ -126,7 +126,7 @@ def _head(path: str, line: bytes) -> tuple[int, int]:
 
 
 def _is_binary(file: IO[bytes], D: int) -> bool:
-  """Return True if the first row is not a word with D numbers, and the bytes after the first line are not text."""
+  """Return True if the first row is not a word with D values, and the bytes after the first line are not text."""
   sample = file.read(max(_SAMPLE, 32 * D))
   word, *numbers = sample.split(b'\n')[0].rstrip().rsplit(b' ', D)
   try:

@@ -1,24 +1,24 @@
-"""Conversion between weights of Hugging Face's models and parameters of lmx, by name, on NumPy arrays.
+"""Conversion between Hugging Face weights and lmx parameters, by name, on NumPy arrays.
 
-A file's tensors are a dict from name to array, as `safetensors.numpy.load_file` returns it. Each module is one
-family, named after the lmx model unless it has a MODEL. It exports
+Tensors are a dict from name to array, as `safetensors.numpy.load_file` returns it. Each module is one family, named
+after the lmx model unless it has a MODEL. It exports
   entries(cfg) -> the parameters, each with the tensors it is converted from;
   PREFIX, BARE: the prefix that files of the bare model omit, and a pattern for the start of names without it;
   tied(cfg): tensors that repeat others, such as a tied output matrix; they must equal them, and are written too;
-  BUFFERS: name pattern -> constant content of such tensors, such as causal masks; it is checked, and not written;
+  BUFFERS: name pattern -> constant content of such tensors, such as causal masks; it is checked, but not written;
   constants(cfg), optional: those of them that are written;
 and, if folders are read and written (folder.py),
   TYPE, TOKENIZER: the model_type in config.json, and the kind of the lmx tokenizer;
   fields(config), config(cfg): conversion between sizes in config.json and fields of the model's Config;
-  vocabulary(folder), NOTE, optional: reader of a vocabulary of words, and a line about it for the user;
-  DATA, optional: fields of lmx's section `data` of an imported run;
-  evaluation(directory, config), optional: fields of its section `evaluation`, the options of the search of a folder;
-  write(directory, tokenizer, evaluation, settings), optional: writer of its further files, given the fields of
+  vocabulary(folder), NOTE, optional: reader of a word vocabulary, and a line about it for the user; DATA, optional:
+  fields of an imported run's `data` section; evaluation(directory, config), optional: fields of its `evaluation`
+  section, the folder's search options; write(directory, tokenizer, evaluation, settings), optional: writer of its
+  further files, given the fields of
     config.json; it returns more of them;
-  BARE_CLASS, optional: the class without the head of pre-training, and the start of the paths of its parameters;
-  used(fields, tensors), optional: the tensors, without rows that nothing reads;
-  MODEL, fits(cfg), if another family has the name of the lmx model: that name, and True if this one writes a Config.
-The classes of transformers, each a model with a head, are in architectures.py.
+  BARE_CLASS, optional: the class without the pre-training head, and the path prefix of its parameters; used(fields,
+  tensors), optional: the tensors, without unused rows; MODEL, fits(cfg), if another family has the lmx model's name:
+  that name, and True if this family writes a Config.
+architectures.py has the transformers classes, each a model with a head.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _NAMED = 100  # tensors listed in an error message
 
 
 def family(name: str) -> ModuleType:
-  """Return the family of a model; raise InputError with the nearest name if it has none."""
+  """Return a model's family; raise InputError with the nearest name if there is none."""
   if name not in FAMILIES:
     raise InputError(f'model "{name}" has no Hugging Face format{nearest(name, FAMILIES)}')
   return FAMILIES[name]
@@ -80,8 +80,7 @@ class Converted(NamedTuple):
 
   Attributes:
     params: see `from_hf`.
-    rows: the tensors, each with what became of it.
-    nonfinite: names in the file of the tensors read that contain NaN or infinity.
+    rows: the tensors, each with its status. nonfinite: names of tensors with NaN or infinity.
   """
 
   params: dict[str, Any]
@@ -183,9 +182,9 @@ def convert(
   outputs: int = 0,
   names: Mapping[str, str] = {},
 ) -> Converted:
-  """Convert Hugging Face's tensors to the parameters of model `name`, one after another.
+  """Convert Hugging Face tensors one by one to the parameters of model `name`.
 
-  Memory holds the parameters, and of mapped tensors (mapped.py) those of one parameter.
+  Memory holds the parameters, and the mapped tensors (mapped.py) of one parameter.
 
   Args:
     name: one of this folder's families.
@@ -237,7 +236,7 @@ def _is_float(dtype: np.dtype) -> bool:
 
 
 def _nonfinite(name: str, x: np.ndarray) -> list[str]:
-  """Return the name of a tensor that has NaN or infinity, or numbers that float32 has not; else nothing."""
+  """Return the name of a tensor with NaN, infinity or values outside float32's range; else ''."""
   if not np.isfinite(x).all():
     return [name]
   if x.dtype.itemsize <= 4 or not x.size or np.abs(x).max() <= np.finfo(np.float32).max:
@@ -248,7 +247,7 @@ def _nonfinite(name: str, x: np.ndarray) -> list[str]:
 def _load(entry: Entry, stored: Sequence[np.ndarray]) -> np.ndarray:
   """Return a parameter, float32 or half precision, which shares no memory with a file."""
   half = len({x.dtype for x in stored}) == 1 and stored[0].dtype.name in _HALF
-  with np.errstate(over='ignore'):  # `convert` reports numbers beyond float32
+  with np.errstate(over='ignore'):  # `convert` reports values beyond float32
     value = np.ascontiguousarray(entry.load(*(stored if half else (np.asarray(x, np.float32) for x in stored))))
   return value.copy() if any(mapped.is_mapped(x) and np.may_share_memory(value, x) for x in stored) else value
 

@@ -1,8 +1,8 @@
-"""Classes of transformers that are read and written: an lmx model with an objective, and linear layers on top.
+"""transformers classes that are read and written: an lmx model with an objective, and linear layers on top.
 
 Each class computes the same as lmx if the objective's config equals `Head.fixed_objective`. Other fields without a
-counterpart in the class concern training or decoding only: the standard deviation of initial weights, an auxiliary
-language model, dropout that a class does not have, and tag sequences constrained to a scheme (`objective.constrained`).
+counterpart only affect training or decoding: the standard deviation of initial weights, an auxiliary language model,
+dropout that a class lacks, and tag sequences constrained to a scheme (`objective.constrained`).
 
   class                                             objective             input of the layers
   BertForSequenceClassification                     classify, regress     the pooler's vector
@@ -36,14 +36,13 @@ LM_WEIGHT = 0.5  # Radford et al. 2018, section 4.1
 
 
 class Inner(NamedTuple):
-  """A layer of a head in addition to its `Head.layer`, with the width of the model.
+  """A further layer of a head, with the model's width.
 
   Attributes:
     path: its path in the parameters of lmx.
     name: name of its tensors.
     inputs: input size of a linear layer, in widths of the model; 0 is a layer normalisation.
-    outputs: output size, likewise; 0 is a single output.
-    bias: True if it has a bias.
+    outputs: output size, in widths of the model; 0 is a single output. bias: True if it has a bias.
   """
 
   path: str
@@ -57,20 +56,15 @@ class Head(NamedTuple):
   """A class of transformers.
 
   Attributes:
-    model: the family, which is the lmx model where it has one.
-    objectives: those that it computes; of two the first classifies, the second predicts a score.
-    layer: name of the linear layer's tensors, '' if the class has none.
-    path: the layer's path in the parameters of lmx.
-    bias: True if it has a bias.
-    outputs: number of outputs of the layer; 0 is one for each label.
-    inner: the other layers of the head.
-    groups: optional parts of a file of the model (`Entry.group`) that the class has.
-    tied: True if the class has the output matrix of the language model.
-    dropout: field of the objective -> its name in config.json.
-    integers: field of the objective -> (its name in config.json, its default there).
-    fixed_objective: field of the objective -> value with which both compute the same.
-    fixed_config: field of config.json -> value with which both compute the same; it is the default there.
-    read_defaults: further fields of the objective that are set when reading.
+    model: the family; usually named like the lmx model. objectives: supported objectives; of two, the first classifies
+    and the second predicts a score. layer: name of the linear layer's tensors, '' if the class has none. path: the
+    layer's path in the parameters of lmx. bias: True if it has a bias. outputs: number of outputs of the layer; 0 is
+    one per label. inner: the other layers of the head. groups: optional parts of a model file (`Entry.group`) that the
+    class has. tied: True if the class has the language model's output matrix. dropout: field of the objective -> its
+    name in config.json. integers: field of the objective -> (its name in config.json, its default there).
+    fixed_objective: field of the objective -> value with which both compute the same. fixed_config: field of
+    config.json -> value with which both compute the same; it is the default there. read_defaults: further fields of the
+    objective that are set when reading.
   """
 
   model: str
@@ -276,7 +270,7 @@ def _fits(head: Head, tensors: Tensors) -> bool:
 
 
 def labels(name: str, theirs: Mapping[str, Any]) -> tuple[str, ...]:
-  """Return the names of a class's labels from config.json, ordered by id; () if the class has none.
+  """Return a class's label names from config.json, ordered by id; () if it has no labels.
 
   Raises:
     InputError: ids of labels are not 0, 1, 2, ..., a label has no name, or two have the same name.
@@ -364,7 +358,7 @@ def _differences(fixed_objective: Mapping[str, Any], cfg: Any) -> list[str]:
 
 
 def config(name: str, task: Task) -> dict[str, Any]:
-  """Return the fields of config.json that a class has in addition to those of its model."""
+  """Return the class-specific fields of config.json."""
   head = HEADS[name]
   fields = dict(head.dropout) | {ours: field for ours, (field, _) in head.integers.items()}
   settings: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()} | dict(
@@ -380,7 +374,7 @@ def config(name: str, task: Task) -> dict[str, Any]:
 
 
 def entries(name: str, body: Iterable[Entry], width: int, outputs: int) -> list[Entry]:
-  """Return the entries of a class's files; parts of the model that the class does not use are optional.
+  """Return the entries of a class's files; model parts that the class does not use are optional.
 
   Args:
     name: name of the class.

@@ -1,9 +1,8 @@
-"""AWD-LSTM under the names of salesforce/awd-lstm-lm, which fastai prefixes; no class of transformers.
+"""AWD-LSTM under salesforce/awd-lstm-lm's names, which fastai prefixes; transformers has no such class.
 
-`lmx/interop/awd_lstm.py` reads the files and brings the names of all versions to these. Weights of a torch.nn.LSTM are
-(gates, inputs) with the gates i f g o; those of pytorch-qrnn's layer are (gates, window times inputs) with the gates
-z f o and the latest input first. Tail vectors are those of the clusters in reverse: cluster 1 has the last
-(splitcross.py).
+`lmx/interop/awd_lstm.py` reads the files and maps all versions to these names. torch.nn.LSTM weights are (gates,
+inputs) with gates i f g o. pytorch-qrnn weights are (gates, window times inputs) with gates z f o and the latest input
+first. Tail vectors are in reverse cluster order: cluster 1 has the last (splitcross.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ELMo under the names of allenai/bilm-tf's weights.hdf5, which AllenNLP reads too; no class of transformers.
+"""ELMo under the names in allenai/bilm-tf's weights.hdf5, which AllenNLP also reads; transformers has no such class.
 
 With w the width of a convolution, n its number of filters, E the character embedding width, F the total number of
 filters, P the projection width and H the LSTM cells:
@@ -30,7 +30,7 @@ def tied(cfg: Any) -> list[Tied]:
 
 
 def entries(cfg: Any) -> list[Entry]:
-  """Return the entry of every parameter but those of the output layer."""
+  """Return the entry of every parameter except the output layer's."""
   E, P, H = cfg.characters, cfg.projection, cfg.cells
   F = sum(number for _, number in cfg.filters)
   parameters = [same('model/embed/characters', 'char_embed', 261, E)]

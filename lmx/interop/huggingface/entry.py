@@ -21,9 +21,9 @@ class Entry(NamedTuple):
   path: tuple[str, ...]  # in {'model': ..., 'objective': ...}
   names: tuple[str, ...]  # one tensor, or query, key and value
   shape: tuple[int, ...]  # of each tensor
-  load: Callable[..., np.ndarray]  # arranges the numbers, of any float type, and computes nothing
+  load: Callable[..., np.ndarray]  # rearranges values of any float type, without computing
   save: Callable[[np.ndarray], tuple[np.ndarray, ...]]
-  group: str = ''  # name of an optional part; a file has all or none of its entries
+  group: str = ''  # name of an optional part; a file has all of its entries or none
 
 
 class Tied(NamedTuple):
@@ -36,7 +36,7 @@ class Tied(NamedTuple):
 
 
 def position_ids(x: np.ndarray) -> np.ndarray:
-  """Return the content of a buffer of position ids."""
+  """Return the content of a position id buffer."""
   return np.arange(x.size).reshape(x.shape)
 
 
@@ -114,7 +114,7 @@ def check_value(theirs: Mapping[str, Any], name: str, *allowed: Any) -> None:
 
 @contextlib.contextmanager
 def fields_of(where: Any) -> Iterator[None]:
-  """Name `where` in place of config.json in errors of the functions here, which read other settings within it."""
+  """Name `where` instead of config.json in errors of the functions here."""
   try:
     yield
   except InputError as error:

@@ -1,7 +1,7 @@
 """Folders in the format of `save_pretrained` of transformers: config.json, weights and tokenizer files.
 
-Weights are safetensors or, if there are none, the older pytorch_model.bin, which is a pickle: it is read by
-lmx/interop/torch_file.py, which runs nothing of it.
+Weights are safetensors or, if there are none, the older pytorch_model.bin. That is a pickle, which
+lmx/interop/torch_file.py reads without running it.
 """
 
 from __future__ import annotations
@@ -80,18 +80,15 @@ class Folder(NamedTuple):
     fields: fields of its Config.
     tensors: name -> array, under the names of the files.
     tokenizer: kind of its tokenizer.
-    lower_case: True if a vocab.txt or spiece.model is for lower-cased text, unless its settings differ; None infers it
-      from the absence of capitals.
+    lower_case: True if a vocab.txt or spiece.model is for lower-cased text; None infers it from the absence of
+      capitals.
     architecture: a class of architectures.py; '' is the pre-trained model.
     objective: the `objective` section of lmx's config; {} leaves it to the model.
     labels: names of the labels, () if there are none.
-    data: further fields of the config's section `data`.
-    evaluation: fields of its section `evaluation`.
-    vocabulary: reads a list of words, or the content of a tokenizer with its `kind`; None if the folder has none.
-    note: line for the user about that tokenizer.
-    names: tensor -> its name in the file where that is another.
-    unused: tensors of the file that are not among `tensors`, with the reason.
-    family: the family of its tensors, '' if it is named after the model.
+    data: further fields of the config's `data` section. evaluation: fields of its `evaluation` section. vocabulary:
+    reads a word list, or a tokenizer's content with its `kind`; None if the folder has neither. note: line for the user
+    about that tokenizer. names: tensor -> its name in the file, if different. unused: tensors in the file but not in
+    `tensors`, with the reason. family: the family of its tensors, '' if it is named after the model.
   """
 
   name: str
@@ -112,7 +109,7 @@ class Folder(NamedTuple):
 
 
 def is_folder(directory: Any) -> bool:
-  """Return True if a folder has a config.json with the type of a model of transformers."""
+  """Return True if a folder has a config.json with a model type of transformers."""
   path = pathlib.Path(directory) / CONFIG
   return path.is_file() and 'model_type' in read_json(path)
 
@@ -157,7 +154,7 @@ def read(directory: Any) -> Folder:
 
 
 def _tokenizer_kind(directory: pathlib.Path, usual: str) -> str:
-  """Return the kind of a folder's tokenizer: that of the class it names, else the usual one of its model."""
+  """Return the kind of a folder's tokenizer: from the class it names, else its model's default."""
   path = directory / 'tokenizer_config.json'
   if usual not in _CLASSES.values() or not path.exists():
     return usual
@@ -166,7 +163,7 @@ def _tokenizer_kind(directory: pathlib.Path, usual: str) -> str:
 
 
 def _content(directory: pathlib.Path) -> str:
-  """Return a line on the files of a folder without config.json, and on what is expected."""
+  """Return a line on the files in a folder without config.json, and the expected ones."""
   names = sorted(path.name for path in directory.iterdir())
   shown = ', '.join(names[:_SHOWN]) + f' and {len(names) - _SHOWN} more' * (len(names) > _SHOWN)
   expected = 'a folder of transformers, or the files of a release (docs/notes/weights.md lists both)'
@@ -196,7 +193,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], list[Row]]:
-  """Return (tensors of one file or of the shards in an index, those that repeat others); safetensors before pickles."""
+  """Return (tensors from one file or indexed shards, tensors that repeat others); safetensors before pickles."""
   for whole, index in ((WEIGHTS, INDEX), (PICKLES, PICKLES_INDEX)):
     if not (directory / whole).exists() and not (directory / index).exists():
       continue
@@ -236,7 +233,7 @@ def _shards(directory: pathlib.Path, index: str) -> list[str]:
 
 
 def _is_inside(directory: pathlib.Path, path: pathlib.Path) -> bool:
-  """Return True if a file is in a folder or, for a snapshot in the Hub's cache, among its blobs."""
+  """Return True if a file is in a folder or, for a snapshot in the Hub's cache, in its blobs."""
   allowed = [directory] + [directory.parent.parent / 'blobs'] * (directory.parent.name == 'snapshots')
   return path.parent in allowed
 
@@ -256,19 +253,15 @@ def write(
   """Write a folder that `from_pretrained` of transformers loads.
 
   Args:
-    directory: must not exist, or be empty. It appears whole or not at all.
-    name: the lmx model.
-    cfg: its Config.
-    params: {'model': ..., 'objective': ...}.
-    task: the task that the run was trained on, which determines the class of the folder.
-    tokenizer: content of the tokenizer's own file: 'kind' and, for subwords, 'model'.
-    lower_case: True if the tokenizer lower-cases.
-    special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
-    evaluation: the run's section `evaluation`, of a family that writes the options of its search.
-    bare: the class of the model without heads, to be written in place of that of the task; `bare_class` returns it.
+    directory: must not exist, or be empty. It is written atomically. name: the lmx model. cfg: its Config. params:
+    {'model': ..., 'objective': ...}. task: the task that the run was trained on, which determines the class of the
+    folder. tokenizer: content of the tokenizer file: 'kind' and, for subwords, 'model'. lower_case: True if the
+    tokenizer lower-cases. special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
+    evaluation: the run's `evaluation` section, for families that write search options. bare: the class without heads,
+    written instead of the task's class; see `bare_class`.
 
   Returns:
-    The names of the files. The tokenizer has none if Hugging Face has no such kind.
+    The file names. There is no tokenizer file if Hugging Face has no such kind.
 
   Raises:
     InputError: no class of transformers computes the same, a parameter is missing, or the directory cannot be written.
@@ -375,7 +368,7 @@ def _write_tokenizer(
     settings |= {'model_input_names': ['input_ids', 'attention_mask']}
   if special_tokens and kind != 'unigram':
     settings |= {'additional_special_tokens': list(special_tokens)} | ({} if ids else {'pad_token': special_tokens[0]})
-    ids = ids or {'pad': special_tokens[0]}  # no row ends with it, so transformers finds the last token of each row
+    ids = ids or {'pad': special_tokens[0]}  # no row ends with this id, so transformers finds each row's last token
   model.save(str(directory / 'tokenizer.json'))
   (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
   absent = {f'{name}_token_id': None for name in ('bos', 'eos', 'pad')} if kind == 'unigram' else {}
@@ -404,9 +397,9 @@ def _normalizer(model: Mapping[str, Any], lower_case: bool) -> dict[str, Any]:
 
 
 def _keep_commas_apart(tokenizer: Mapping[str, Any]) -> hf.Tokenizer:
-  """Return a Unigram model without use of the subwords of a number with its comma, which its tokenizer encodes again.
+  """Return a Unigram model without the subwords of a number with a comma, which XLNet's tokenizer splits again.
 
-  The library cannot do that; now and then it divides a number with commas otherwise.
+  The library cannot split them again, so it sometimes divides a number with commas differently.
   """
   state = copy.deepcopy(dict(tokenizer['model']))
   for entry in state['model']['vocab']:
@@ -415,7 +408,7 @@ def _keep_commas_apart(tokenizer: Mapping[str, Any]) -> hf.Tokenizer:
 
 
 def _unigram(model: hf.Tokenizer) -> tuple[dict[str, Any], dict[str, str]]:
-  """Return (settings with those of XLNet's special tokens that the tokenizer has, special tokens in config.json)."""
+  """Return (settings with XLNet's special tokens that the tokenizer has, special tokens in config.json)."""
   special = {token.content for token in model.get_added_tokens_decoder().values() if token.special}
   names = dict(bos='<s>', eos='</s>', unk='<unk>', sep='<sep>', pad='<pad>', cls='<cls>', mask='<mask>')
   if _END in special:

@@ -1,11 +1,11 @@
 """fairseq's Transformers in transformers, such as facebook/wmt19-en-de: `FSMTForConditionalGeneration`.
 
-It is models/transformer.py with norm 'post', positions 'tensor2tensor' that begin after the id of padding, biases
-'attention' and eps 1e-5. The output's matrix is the table of the target. With `tie_word_embeddings` the source has that
-table too, else one of its own, `source_V`. Layers, sizes and options of the search have the names of Marian's.
+It is models/transformer.py with norm 'post', positions 'tensor2tensor' that start after the padding id, biases
+'attention' and eps 1e-5. The output matrix is the target table. With `tie_word_embeddings` the source shares that
+table, else it has its own, `source_V`. Layers, sizes and search options have Marian's names.
 
-Deviations: a translation that contains `<pad>` has other positions after it in the class; transformers 5 has another
-matrix of the output where tensors of the two differ, which is refused.
+Deviations: after a `<pad>` in a translation, the class has other positions. transformers 5 has a separate output matrix
+if the tensors differ, which is refused.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MODEL = {'norm': 'post', 'positions': 'tensor2tensor', 'biases': 'attention', '
 
 
 def fits(cfg: Any) -> bool:
-  """Return True if a Config has the positions of this class and not those of Marian."""
+  """Return True if a Config has this class's positions, not Marian's."""
   return cfg.positions == 'tensor2tensor'
 
 
@@ -75,7 +75,7 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config(cfg: Any) -> dict[str, Any]:
-  """Return fields of config.json; the inverse of `fields`. Raises InputError for what the class does not compute."""
+  """Return fields of config.json; the inverse of `fields`. Raises InputError for unsupported values."""
   settings = transformer.sizes_config(cfg, _MODEL, 'FSMTForConditionalGeneration')
   if not cfg.first_position:
     raise InputError(
@@ -92,7 +92,7 @@ def config(cfg: Any) -> dict[str, Any]:
 
 
 def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, Any]:
-  """Return fields of the section `evaluation`, which are the options of `generate` in a folder."""
+  """Return the `evaluation` fields for a folder's `generate` options."""
   theirs = _SEARCH | dict(theirs)
   end = generation.end_id(directory, theirs)
   path = directory / generation.FILE
@@ -149,7 +149,7 @@ def _write_tokenizer(directory: pathlib.Path, tokenizer: Mapping[str, Any]) -> l
     if len(ids) < len(vocabulary):
       raise InputError(f'data.tokenizer: got two subwords that are one in {name}; expected different ones')
     (directory / name).write_text(json.dumps(ids, indent=2, ensure_ascii=False) + '\n', 'utf-8')
-  # A symbol with a space, of which no word has one, would be read as two.
+  # A symbol with a space would be read as two; words have no spaces.
   codes = [pair for pair in dict.fromkeys(map(tuple, tokenizer['codes'])) if [*pair] == ' '.join(pair).split()]
   (directory / _MERGES).write_text(''.join(f'{" ".join(pair)}\n' for pair in codes), 'utf-8')
   options = {
@@ -163,7 +163,7 @@ def _write_tokenizer(directory: pathlib.Path, tokenizer: Mapping[str, Any]) -> l
 
 
 def _subword(token: str) -> str:
-  """Return a subword of fairseq, of which those within words end with '@@', as FSMT's, of which the last do."""
+  """Return fairseq's subword, marked '@@' inside words, as FSMT's, marked at word ends."""
   if token in _SPECIAL:
     return _SPECIAL[token]
   return token.removesuffix('@@') if token.endswith('@@') else f'{token}</w>'
@@ -179,7 +179,7 @@ def _sinusoids(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _positions(x: np.ndarray) -> np.ndarray:
-  """Return the content of a table of positions, of which that of padding is zero."""
+  """Return a position table, with zeros at the padding position."""
   table, zero = _sinusoids(x.shape), ~x.any(axis=1, keepdims=True)
   return np.where(zero, 0, table) if zero.sum() == 1 else table
 

@@ -1,7 +1,7 @@
-"""Options of `generate` of transformers that a folder has, as fields of lmx's section `evaluation`, and back.
+"""Conversion between a folder's `generate` options and fields of lmx's `evaluation` section.
 
-They are in generation_config.json, or in config.json where there is no such file. Options that lmx does not compute
-are refused unless they have no effect; those of sampling have none, because `do_sample` is refused.
+They are in generation_config.json or, without such a file, in config.json. Unsupported options are refused unless they
+have no effect. Sampling options have no effect, because `do_sample` is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lmx.interop.huggingface.entry import LARGEST, integer, show
 
 FILE = 'generation_config.json'
 _STOPS = {False: 'current', True: 'full', 'never': 'bound'}  # by early_stopping
-_LENGTH = 20  # max_length, where there is none
+_LENGTH = 20  # default of max_length
 _READ = (
   *('bad_words_ids', 'decoder_start_token_id', 'early_stopping', 'eos_token_id', 'forced_bos_token_id'),
   *('forced_eos_token_id', 'length_penalty', 'max_length', 'max_new_tokens', 'num_beams', 'renormalize_logits'),
@@ -29,7 +29,7 @@ _UNUSED = re.compile(
   r'speculation_type|max_matching_ngram_size|(disable_)?compile(_config)?|continuous_batching_config|low_memory|'
   r'prefill_chunk_size|num_return_sequences|remove_invalid_values|transformers_version|max_time'
 )
-# Options whose only supported values are those without effect.
+# Options that are only supported with values that have no effect.
 _FIXED: dict[str, tuple[Any, ...]] = {
   'do_sample': (False,),
   'min_length': (0, 1),
@@ -104,7 +104,7 @@ def _given(directory: pathlib.Path, config: Mapping[str, Any]) -> tuple[str, dic
 
 
 def end_id(directory: pathlib.Path, config: Mapping[str, Any]) -> int:
-  """Return the id of the end of text; see `read`."""
+  """Return the end-of-text id; see `read`."""
   return _end_id(*_given(directory, config))
 
 
@@ -149,12 +149,10 @@ def config(evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
 
   Args:
     evaluation: section `evaluation` of a run.
-    end: id of the end of text.
-    start: id with which the decoder begins.
-    pad: id of padding.
+    end: end-of-text id. start: the decoder's first id. pad: padding id.
 
   Raises:
-    InputError: `generate` does not search so.
+    InputError: `generate` has no such search.
   """
   for field, differs, expected in (
     ('penalty', evaluation.alpha and evaluation.penalty != 'power', "'power'"),

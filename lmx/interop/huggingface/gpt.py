@@ -48,7 +48,7 @@ def tied(cfg: Any) -> list[Tied]:
 
 
 def layer(cfg: Any, i: int, F: int) -> list[Entry]:
-  """Return the entries of a layer of GPT or GPT-2, which have the same names; F is the feed-forward width."""
+  """Return the entries of a GPT or GPT-2 layer, which have the same names; F is the feed-forward width."""
   D, H = cfg.D, cfg.H
   K = D // H
   ours, theirs = f'model/layer_{i:02d}', f'transformer.h.{i}'

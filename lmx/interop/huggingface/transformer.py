@@ -1,9 +1,8 @@
 """Marian and opus-mt: `MarianMTModel`.
 
-It is models/transformer.py with norm 'post', positions 'halves', biases 'all' and eps 1e-5. Its tables of sinusoids are
-constants, of `max_position_embeddings` rows; lmx computes any number. With `share_encoder_decoder_embeddings` false the
-source has a table of its own, `source_V`. Options of the search are in generation.py. fairseq's copy in transformers,
-FSMT, is in fsmt.py.
+It is models/transformer.py with norm 'post', positions 'halves', biases 'all' and eps 1e-5. Its sinusoid tables are
+constants with `max_position_embeddings` rows; lmx computes any number. With `share_encoder_decoder_embeddings` false
+the source has its own table, `source_V`. generation.py has the search options, fsmt.py transformers' copy of fairseq.
 """
 
 from __future__ import annotations
@@ -105,8 +104,7 @@ def sizes_config(cfg: Any, expected: Mapping[str, Any], computes: str) -> dict[s
 
   Args:
     cfg: the Config.
-    expected: its fields that the class computes with one value alone.
-    computes: the class.
+    expected: its fields with only one supported value. computes: the class name.
 
   Raises:
     InputError: a field has another value.
@@ -126,7 +124,7 @@ def sizes_config(cfg: Any, expected: Mapping[str, Any], computes: str) -> dict[s
 
 
 def config(cfg: Any) -> dict[str, Any]:
-  """Return fields of config.json; the inverse of `fields`. Raises InputError for what the class does not compute."""
+  """Return fields of config.json; the inverse of `fields`. Raises InputError for unsupported values."""
   if cfg.positions not in ('halves', 'tensor2tensor'):
     raise InputError(
       f"model.positions: got '{cfg.positions}'; expected 'halves', of MarianMTModel, or 'tensor2tensor', of "
@@ -143,13 +141,13 @@ def config(cfg: Any) -> dict[str, Any]:
 
 
 def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, Any]:
-  """Return fields of the section `evaluation`, which are the options of `generate` in a folder."""
+  """Return the `evaluation` fields for a folder's `generate` options."""
   given = {'eos_token_id': 0, 'forced_eos_token_id': 0, **theirs}
   return search(directory, given, fields(theirs)['V'], _VOCABULARIES[0])
 
 
 def search(directory: pathlib.Path, theirs: Mapping[str, Any], V: int, name: str) -> dict[str, Any]:
-  """Return the options of `generate`; `name` is the file with the vocabulary, whose end of text they must have."""
+  """Return the `generate` options; their end-of-text id must match the vocabulary file `name`."""
   if (path := directory / name).exists():
     vocabulary = documents.convert(documents.read_json(path), dict, str(path))
     if (end := generation.end_id(directory, theirs)) != vocabulary.get(_END, end):
@@ -221,7 +219,7 @@ def sinusoids(shape: tuple[int, ...], steps: float) -> np.ndarray:
 
 
 def _sinusoids(x: np.ndarray) -> np.ndarray:
-  """Return the content of a table of positions."""
+  """Return the content of a position table."""
   return sinusoids(x.shape, x.shape[-1] / 2)
 
 
@@ -238,15 +236,15 @@ def tied(cfg: Any) -> list[Tied]:
 
 
 def _tables(cfg: Any) -> tuple[str, str]:
-  """Return the names of the embedding tables of source and target."""
+  """Return the names of the source and target embedding tables."""
   return (_ENCODER, _DECODER) if cfg.source_V else (_SHARED, _SHARED)
 
 
 def used(fields: Mapping[str, Any], tensors: Tensors) -> Tensors:
-  """Return the tensors with as many rows of the target's table as it has ids.
+  """Return the tensors, with the target table truncated to its ids.
 
-  With two vocabularies and an untied output transformers before 5 gives the table `vocab_size` rows, those of the
-  source; ids are below `decoder_vocab_size`.
+  With two vocabularies and an untied output, transformers before 5 gives this table the source's `vocab_size` rows; ids
+  are below `decoder_vocab_size`.
   """
   table, V, rows = tensors.get(_DECODER), fields['V'], fields.get('source_V', 0)
   if fields['tied'] or table is None or table.ndim != 2 or not V < len(table) == rows:
@@ -275,7 +273,7 @@ def entries(cfg: Any) -> list[Entry]:
 
 
 def layer_entries(cfg: Any) -> list[Entry]:
-  """Return the entries of the layers of encoder and decoder."""
+  """Return the entries of the encoder and decoder layers."""
   D, parameters = cfg.D, []
   for i in range(cfg.N):
     decoder, j = (0, i) if i < cfg.encoder_layers else (1, i - cfg.encoder_layers)

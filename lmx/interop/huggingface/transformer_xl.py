@@ -1,9 +1,9 @@
 """Transformer-XL: `TransfoXLLMHeadModel` (transformers before 5), whose weights are the released TensorFlow ones.
 
-It is models/transformer_xl.py with fidelity 'transformers'. `tie_projs`, or else `proj_share_all_but_first`, says which
-clusters share their projection with the input: `tie_projections`. `untie_r` is untie; with div_val > 1 the first
-cluster always has projections (`project_same`). Its memory begins as zeros, and with `same_length` a query attends to
-mem_len keys. Names of shared tensors, of which files may have any or all, are in `tied`.
+It is models/transformer_xl.py with fidelity 'transformers'. `tie_projs`, or else `proj_share_all_but_first`, selects
+the clusters that share their projection with the input: `tie_projections`. `untie_r` is untie; with div_val > 1 the
+first cluster always has projections (`project_same`). Its memory starts as zeros, and with `same_length` a query
+attends to mem_len keys. `tied` has the names of shared tensors; files may have any or all of them.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   settings: dict[str, Any] = {ours: integer(theirs, *given) for ours, given in _SIZES.items()}
   settings['N'] = integer(theirs, 'n_layer', 18, high=LAYERS)
   settings['M'] = integer(theirs, 'mem_len', 1600, low=0)
-  settings['clamp'] = max(0, integer(theirs, 'clamp_len', 1000, low=-1))  # none, unless it is positive
+  settings['clamp'] = max(0, integer(theirs, 'clamp_len', 1000, low=-1))  # disabled unless positive
   settings |= {ours: switch(theirs, *given) for ours, given in _SWITCHES.items()}
   settings |= {ours: rate(theirs, *given) for ours, given in _NUMBERS.items()}
   settings |= {'dropout': rate(theirs, 'dropout', 0.1), 'dropout_attention': rate(theirs, 'dropatt', 0.0)}
@@ -129,7 +129,7 @@ def _ties(cfg: Any) -> list[bool]:
 
 
 def config(cfg: Any) -> dict[str, Any]:
-  """Return fields of config.json; the inverse of `fields`. Raises InputError for what the class does not compute."""
+  """Return fields of config.json; the inverse of `fields`. Raises InputError for unsupported values."""
   _check(cfg)
   sizes = _SIZES | _SWITCHES | _NUMBERS
   settings = {theirs: getattr(cfg, ours) for ours, (theirs, _) in sizes.items()}

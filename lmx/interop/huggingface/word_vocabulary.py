@@ -1,11 +1,11 @@
-"""Vocabularies of TransfoXLTokenizer (transformers before 5), which are those of kimiyoung/transformer-xl.
+"""Vocabularies of TransfoXLTokenizer (transformers before 5), in kimiyoung/transformer-xl's format.
 
-A folder has a pickle of the state of the tokenizer or of the authors' `Vocab` (vocab.pkl, vocab.bin), or a text file
-with a symbol a line (vocab.txt, vocabulary). The pickle is read by lmx/interop/torch_file.py, which runs nothing of it.
+A folder has a pickled state of the tokenizer or of the authors' `Vocab` (vocab.pkl, vocab.bin), or a text file with one
+symbol per line (vocab.txt, vocabulary). lmx/interop/torch_file.py reads the pickle without running it.
 
-It becomes a tokenizer `words` with the ids of the file. Text is split at white space and a line ends with `<eos>`, as
-the authors' program reads its data sets, which are tokenised. TransfoXLTokenizer also normalises punctuation and splits
-text by the rules of Moses; lmx does not, and says so when it imports. `lower_case` is honoured.
+It becomes a `words` tokenizer with the file's ids. Text is split at white space and a line ends with `<eos>`, as in the
+authors' code for its tokenised data sets. TransfoXLTokenizer also normalises punctuation and applies Moses' rules; lmx
+does not, and warns about it on import. `lower_case` is honoured.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Vocabulary(NamedTuple):
 
 
 def read(directory: Any) -> Vocabulary | None:
-  """Return the vocabulary of a folder, or None if it has no file of a vocabulary.
+  """Return a folder's vocabulary, or None if it has no vocabulary file.
 
   Raises:
-    InputError: a file is damaged, two files differ, or the tokenizer does what lmx does not compute.
+    InputError: a file is damaged, two files differ, or a tokenizer option is not supported.
   """
   directory = pathlib.Path(directory)
   settings = documents.convert(
@@ -110,7 +110,7 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def checked(tokens: list[str], rule: str, lower_case: bool, source: pathlib.Path) -> Vocabulary:
-  """Return a vocabulary of words; `rule` '' is that of its symbols. Raises InputError for doubles or without <unk>."""
+  """Return a word vocabulary; `rule` '' infers it. Raises InputError for duplicates or without <unk>."""
   _check({}, tokens, source, source)
   return Vocabulary(tokens, rule or _rule(tokens), lower_case)
 
@@ -145,7 +145,7 @@ def pickled(path: pathlib.Path) -> tuple[list[str], bool | None]:
 
 
 def _counted(state: Mapping[str, Any]) -> list[str]:
-  """Return the symbols of a state whose vocabulary is not built: special ones, then the others by decreasing count."""
+  """Return the symbols of a state without a built vocabulary: special symbols, then the others by decreasing count."""
   counter = state.get('counter') or {}
   counted = sorted(counter, key=lambda symbol: -counter[symbol])[: state.get('max_size')]
   special = list(dict.fromkeys(state.get('special') or ()))
