@@ -384,9 +384,9 @@ def test_published_figures_contain_those_of_the_decks():
     assert figure['id'].split('/')[0] == figure['system'] and line.table.split()[0] == figure['table'], figure
 
 
-def test_every_model_has_a_row_of_the_quickstart_table():
-  models = {to_run(run.config).model_name for run in plans.table('quickstart').runs}
-  assert models == set(registry.names())
+def test_rows_of_the_quickstart_table_are_of_the_model_that_they_name():
+  models = {run.name.partition('/')[2]: to_run(run.config).model_name for run in plans.table('quickstart').runs}
+  assert all(name == model for name, model in models.items()) and len(models) > 20
 
 
 def overrides_of(run: tables.Run) -> list[str]:

@@ -130,7 +130,7 @@ def test_the_commands_of_the_text(root, tmp_path):
   assert count == 1
   table.write_text(changed)
   tests, training = re.findall(r'`((?:pytest|lmx train) [^`]* ?-k bag|lmx train --config=experiments/bag[^`]*)`', text)
-  row = 'tests/experiments_test.py::test_every_model_has_a_row_of_the_quickstart_table'
+  row = 'tests/experiments_test.py::test_rows_of_the_quickstart_table_are_of_the_model_that_they_name'
   for command in (tests, f'pytest {row}', f'{training} --config.parallel.data=1'):
     program, *words = command.split()
     program = {'pytest': ['-m', 'pytest', '-q', '-p', 'no:cacheprovider'], 'lmx': ['-m', 'lmx.cli.main']}[program]
