@@ -58,7 +58,7 @@ def leaves(tree):
   return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
-def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(run, tmp_path):
+def test_averaging_starts_at_the_trigger_and_is_evaluated(run, tmp_path):
   assert run(tmp_path) == 0
   written = json.loads((tmp_path / 'results.json').read_text())
   valid = [r for r in run_log.read_metrics(tmp_path) if r['split'] == 'valid']
@@ -87,7 +87,7 @@ def test_without_a_trigger_the_mean_is_the_parameters(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_stopped_before_and_after_the_trigger_goes_on_bit_equal(run, tmp_path, monkeypatch):
+def test_a_run_stopped_before_and_after_the_trigger_continues_bit_equal(run, tmp_path, monkeypatch):
   assert run(tmp_path / 'whole') == 0
   trigger = saved(tmp_path / 'whole', 'ema')[1]['trigger']
   for stop in (trigger, trigger + 1):

@@ -436,7 +436,7 @@ def test_a_row_does_not_depend_on_its_neighbours(name):
 
 
 @every_sequence
-def test_what_a_change_of_a_token_reaches(name):
+def test_a_changed_token_reaches_only_visible_positions(name):
   """A causal model's earlier outputs stay bit-equal and later ones change; the others' outputs all change."""
   cfg = config(name)
   batch = whole_rows(name)

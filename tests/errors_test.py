@@ -22,7 +22,7 @@ from lmx.errors import InputError, explain, writing
     (KeyError('tokens'), 'the content has another structure (KeyError)'),
   ],
 )
-def test_a_cause_is_without_the_words_of_python(error, cause):
+def test_a_cause_has_no_python_class_names(error, cause):
   assert explain(error) == cause
 
 

@@ -635,7 +635,7 @@ def test_an_option_that_is_ignored_is_refused():
       resolve.load(f'experiments/{text}')
 
 
-def test_an_option_counts_where_another_value_changes_the_settings():
+def test_an_option_that_changes_nothing_is_refused():
   @config.arguments(('a', 'b'), n=1, kind=('x', 'y', 'z'), loud=False)
   def get_config(variant, options):
     if options.n > 2 and variant == 'b':
@@ -1356,7 +1356,7 @@ def test_every_field_of_a_batching_changes_a_batch(name):
       assert batches_with(**context) != batches_with(**{**context, field: value}), f'data.batching.{field}'
 
 
-def test_a_wrong_argument_is_the_users_to_mend():
+def test_an_unknown_variant_is_an_input_error():
   with pytest.raises(InputError, match='did you mean "medium"'):
     resolve.load('experiments/rnn_lm/ptb.py:medum')
 

@@ -574,5 +574,5 @@ def test_whatever_is_given_ends_in_an_input_error_or_a_result(targets, tmp_path)
 
 
 @pytest.mark.slow
-def test_40_000_inputs(targets, tmp_path):
+def test_40_000_characters_are_predicted(targets, tmp_path):
   run(range(10_000, 50_000), targets, tmp_path)

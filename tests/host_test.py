@@ -41,7 +41,7 @@ def told(root, **settings):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != 'glibc', reason='the C library is not glibc')
-def test_memory_is_met_once(root):
+def test_memory_transfers_count_once(root):
   kept, pages = told(root)
   assert kept and pages < 100
 

@@ -105,7 +105,7 @@ def test_a_release_is_loaded_by_its_folder_or_file(tmp_path):
     lmx.load(tmp_path / 'release' / 'dict.de.txt')
 
 
-def test_what_a_folder_lacks_is_said(folder, tmp_path):
+def test_parameters_missing_from_a_folder_are_reported(folder, tmp_path):
   source = tmp_path / 'bare'
   source.mkdir()
   for path in folder('BertForMaskedLM').iterdir():

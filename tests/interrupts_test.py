@@ -57,7 +57,7 @@ def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_h
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGHUP, 75), (signal.SIGINT, 130)])
-def test_the_first_signal_asks_and_decides_the_exit_code(number, code, request):
+def test_the_first_signal_requests_a_stop_and_decides_the_exit_code(number, code, request):
   before = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
   request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, before)))
   with interrupts.Stop(lambda: '') as told:
@@ -71,7 +71,7 @@ def test_the_first_signal_asks_and_decides_the_exit_code(number, code, request):
 
 @pytest.mark.parametrize(('number', 'error'), [(signal.SIGTERM, signals.Stopped), (signal.SIGINT, KeyboardInterrupt)])
 @pytest.mark.parametrize('early', [True, False])
-def test_a_signal_raises_once_all_is_saved(number, error, early):
+def test_a_signal_raises_after_the_save(number, error, early):
   with pytest.raises(error), interrupts.Stop() as told:
     if early:
       os.kill(os.getpid(), number)

@@ -39,7 +39,7 @@ def initial(name):
 
 
 @pytest.mark.parametrize('name', [n if n in COMMON else pytest.param(n, marks=pytest.mark.slow) for n in MODELS])
-def test_loss_and_gradient_are_those_of_the_models_own_layout(name):
+def test_loss_and_gradient_match_the_models_own_layout(name):
   parts = engine_cases.parts(name, CHANGES.get(name))
   stored, params = layout_of(name, getattr(parts[1], 'scan', False)), initial(name)
   rows = engine_cases.batch(name, 0)

@@ -114,7 +114,7 @@ def test_a_killed_process_has_all_started_again_and_the_end_is_the_same(root, tm
 
 
 @pytest.mark.slow
-def test_a_training_of_several_processes_is_that_of_one(root, tmp_path):
+def test_a_training_of_several_processes_matches_one(root, tmp_path):
   for processes in (1, 2, 4):
     ended(training(root, tmp_path / str(processes), processes))
   for processes in (2, 4):

@@ -51,7 +51,7 @@ def imported(module: str, name: str) -> Any:
 
 
 @pytest.mark.parametrize('path', NOTEBOOKS)
-def test_nothing_but_what_was_written(path):
+def test_the_output_has_only_the_generated_text(path):
   notebook = json.loads((ROOT / path).read_text())
   assert notebook['metadata'] == {
     'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'},

@@ -71,7 +71,7 @@ def load(folder, split='valid', train=False, **changes):
 
 
 @pytest.mark.parametrize('lines', [True, False])
-def test_answers_stand_at_their_tokens(lines, tmp_path):
+def test_answers_map_to_their_tokens(lines, tmp_path):
   corpus, batches = load(put(tmp_path, lines=lines), length=200)
   assert batches.examples == 16 and corpus.manifest['spans']
   rows = {}
@@ -395,7 +395,7 @@ def test_a_file_is_answered_as_the_split_it_is(run, tmp_path, capsys):
     said.unlink(), odds.unlink()
 
 
-def test_answers_say_where_they_stand_and_need_none_to_be_known(run, tmp_path, capsys):
+def test_answers_have_offsets_without_gold_answers(run, tmp_path, capsys):
   asked = paragraph()
   for qa in asked['qas']:
     del qa['answers'], qa['is_impossible']
@@ -505,7 +505,7 @@ def test_bad_files_are_named(content, message, tmp_path):
     list(questions.read(str(tmp_path / 'train.jsonl')))
 
 
-def test_what_does_not_suit(tmp_path):
+def test_incompatible_settings_are_refused(tmp_path):
   put(tmp_path)
   with pytest.raises(InputError, match='has no offsets'):
     corpora.load(

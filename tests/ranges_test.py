@@ -39,7 +39,7 @@ def test_numbers_in_range_are_read(read, given, value):
     (ranges.seed, '4294967296'),
   ],
 )
-def test_others_are_refused_with_the_range(read, given):
+def test_values_out_of_range_are_refused(read, given):
   with pytest.raises(argparse.ArgumentTypeError, match='got .*; expected an? (integer|number) '):
     read(given)
 

@@ -183,7 +183,7 @@ def test_a_run_restarted_on_other_numbers_of_devices_ends_equal_within_1e_6(root
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_exits_with_75_and_the_run_goes_on(root, tmp_path):
+def test_sigterm_saves_and_exits_with_75_and_the_run_continues(root, tmp_path):
   more = ('checkpoint.every_steps=1000', 'checkpoint.keep_last=4', 'evaluation.which=average', 'evaluation.average=4')
   more = [f'--config.{setting}' for setting in more]
   process = start(root, 'rnn_lm', tmp_path / 'run', *more)

@@ -36,7 +36,7 @@ def names(directory):
   return {path.name for path in directory.iterdir()}
 
 
-def test_a_log_goes_on_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch):
+def test_a_log_continues_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   for workdir in (bucket, tmp_path / 'disk'):
     local = session(workdir, 6)

@@ -95,7 +95,7 @@ def said(command, capsys):
   return [json.loads(line) for line in out.splitlines()], err
 
 
-def test_a_classifier_leaves_its_figures_and_confusions(classifier):
+def test_a_classifier_writes_its_metrics_and_confusions(classifier):
   found = json.loads((classifier / 'results.json').read_text())
   counts = np.array(found['confusion'])
   assert found['labels'] == ['other', 'same']
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_the_results_did_not_measure_is_named(which, measured,
   )
 
 
-def test_new_rows_are_said_as_those_of_the_split(classifier, folder, tmp_path, capsys):
+def test_predictions_of_new_rows_equal_those_of_the_split(classifier, folder, tmp_path, capsys):
   by_split, _ = said([f'--workdir={classifier}', '--split=valid'], capsys)
   by_file, err = said([f'--workdir={classifier}', f'--input={folder}/valid.jsonl'], capsys)
   assert len(by_split) == 30 and [row['label'] for row in by_file] == [row['label'] for row in by_split]
@@ -231,7 +231,7 @@ def test_scores_in_rows_are_compared_with_those_predicted(regression, tmp_path, 
   assert 'line 1' in (err := capsys.readouterr().err) and 'high' in err
 
 
-def test_what_cannot_be_predicted(classifier, tmp_path, capsys):
+def test_unpredictable_inputs_are_refused(classifier, tmp_path, capsys):
   for name, content, message in (
     ('a.txt', 'one\n', 'rows have 2 texts, one and two; give a .jsonl'),
     ('a.jsonl', '{"one": "ba"}\n', 'line 1: no column two'),
@@ -288,7 +288,7 @@ def test_the_settings_that_a_warning_of_scores_names_work(kind, tmp_path):
   assert sorted(batch['scores_B'].tolist()) == [1.5, 2] and batch['scores_B'].dtype == np.float32
 
 
-def test_choices_are_learned_and_said(tmp_path, capsys):
+def test_choices_are_learned_and_predicted(tmp_path, capsys):
   draw, lines = np.random.default_rng(0), ['sent1,sent2,ending0,ending1,ending2,ending3,label']
   for i in range(32):
     lines.append(','.join([*(' '.join(draw.choice(WORDS, 3)) for _ in range(6)), str(i % 4)]))

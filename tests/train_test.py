@@ -75,7 +75,7 @@ def last_params(workdir):
   return jax.tree.map(np.asarray, found), step
 
 
-def test_every_update_and_every_look_at_the_validation_split_is_recorded(first):
+def test_every_update_and_validation_is_recorded(first):
   records = run_log.read_metrics(first)
   assert [r['step'] for r in records if r['split'] == 'train'] == list(range(1, 9))
   assert [r['step'] for r in records if r['split'] == 'valid'] == [4, 8]
@@ -210,7 +210,7 @@ def test_the_command_line_has_its_own_exit_code_for_it(own, tmp_path, capsys):
   assert 'not finite in update' in capsys.readouterr().err
 
 
-def test_such_updates_can_be_left_out_up_to_a_limit(run, tmp_path, monkeypatch):
+def test_non_finite_updates_can_be_skipped_up_to_a_limit(run, tmp_path, monkeypatch):
   with pytest.raises(NonFiniteLoss, match='max_skips'):
     run(tmp_path / 'few', *EXPLODES, 'train.on_nan=skip', 'train.max_skips=2')
   steps = {'step': 0}
@@ -326,7 +326,7 @@ def test_eight_devices_train_to_the_parameters_of_one(run, tmp_path):
     (['train', 'valid', 'test'], 'data.length=4000', 'fewer|too few|tokens'),
   ],
 )
-def test_what_cannot_be_measured_ends_a_run_before_it_begins(run, tmp_path, files, override, message):
+def test_unmeasurable_settings_are_refused_before_training(run, tmp_path, files, override, message):
   (tmp_path / 'text').mkdir()
   for name in files:
     (tmp_path / 'text' / f'{name}.txt').write_text('the cat sat on the mat\n\n' * (2000 if name == 'train' else 20))
@@ -380,7 +380,7 @@ def test_a_prompt_of_a_recipe_that_the_text_does_not_have_is_skipped(tmp_path, c
     assert found.startswith('cat:') == (name == 'some')
 
 
-def test_what_is_held_out_is_said(run, tmp_path, capsys):
+def test_held_out_sizes_are_reported(run, tmp_path, capsys):
   text = tmp_path / 'train.txt'
   text.write_text(''.join(f'the cat number {i} sat on the mat\n\n' for i in range(400)))
   held = ['data.dataset=text_files', f'data.manual_dir={text}']

@@ -53,7 +53,7 @@ def test_rows_that_differ_are_divided_among_devices(numbers, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_goes_by_the_smoothed_loss_where_it_is_asked_to(numbers, tmp_path):
+def test_validation_can_use_the_smoothed_loss(numbers, tmp_path):
   smoothed = ['objective.smoothing=0.3', 'objective.validation=smoothed', 'train.eval_every=2', 'parallel.data=1']
   assert train.train(resolve.resolve(BASE, [*numbers, *smoothed]), tmp_path) == 0
   looks = [record for record in run_log.read_metrics(tmp_path) if record['split'] == 'valid']

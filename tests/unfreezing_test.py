@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_stopped_in_two_stages_it_is_bit_equal(whole, tmp_path, monkeypatch):
+def test_a_run_stopped_twice_is_bit_equal(whole, tmp_path, monkeypatch):
   run(tmp_path / 'run', (3, 7), monkeypatch)
   jax.tree.map(np.testing.assert_array_equal, at(tmp_path / 'run', 8), at(whole, 8))
 

@@ -67,7 +67,7 @@ def measured(run, arg, folder, *options):
   return json.loads((folder / 'figures.json').read_text()) if code == 0 else code
 
 
-def test_words_of_the_original_pay_for_the_written_text(run, scores, tmp_path):
+def test_perplexity_per_word_counts_original_words(run, scores, tmp_path):
   for split in ('train', 'valid', 'test'):
     (tmp_path / f'ptb.{split}.txt').write_text('\n'.join(PTB) + '\n')
   found = measured(run, 'ptb,stride=8', tmp_path)
@@ -83,7 +83,7 @@ def test_words_of_the_original_pay_for_the_written_text(run, scores, tmp_path):
   assert 'detokenised, counted by the units of the original' in found['protocol'] and 'baselines' not in found
 
 
-def test_last_words_are_those_of_the_restatement(run, scores, tmp_path):
+def test_last_words_match_the_restatement(run, scores, tmp_path):
   """Among them words that are predicted with and without the filter, and words of several pieces."""
   rng, texts = np.random.default_rng(1), []
   stops = stop_words.token_ids(run.tokenizer)
@@ -105,7 +105,7 @@ def test_last_words_are_those_of_the_restatement(run, scores, tmp_path):
   assert any(len(word) > 1 for _, word in rows)
 
 
-def test_answers_of_the_childrens_book_test_are_those_of_the_restatement(run, scores, tmp_path):
+def test_answers_of_the_childrens_book_test_match_the_restatement(run, scores, tmp_path):
   rng, questions = np.random.default_rng(2), ''
   for _ in range(12):
     lines = [f'{n} {sentence(rng, 2)} .' for n in range(1, 21)]
@@ -138,7 +138,7 @@ def test_answers_of_the_childrens_book_test_are_those_of_the_restatement(run, sc
   assert found['split'] == 'valid' and found['unit'] == 'questions' and len(set(best)) > 1
 
 
-def test_what_cannot_be_measured_says_why(run, tmp_path, capsys):
+def test_undefined_metrics_name_their_reason(run, tmp_path, capsys):
   assert measured(run, 'lambada', tmp_path) == 2
   assert 'does not hold lambada_test.jsonl' in capsys.readouterr().err
   (tmp_path / 'lambada_test.jsonl').write_text(json.dumps({'text': 'the ' + 'cat' * 30}) + '\n')

@@ -27,7 +27,7 @@ def test_what_is_timed_is_a_memory_of_the_length_and_a_window_of_it():
   assert evaluation._slide(dataclasses.replace(task, cfg=windowed), 2, 6)().shape == (2, 1)
 
 
-def test_seconds_are_of_a_token(monkeypatch):
+def test_reported_seconds_are_per_token(monkeypatch):
   """A call that predicts 2 x 4 tokens and one that predicts 2, of a second each."""
   task, _ = task_lib.build_task('transformer_xl:tiny', ['N=1'])
   monkeypatch.setattr(evaluation, '_reuse', lambda *given: 'reuse')

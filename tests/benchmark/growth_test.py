@@ -60,7 +60,7 @@ def test_time_of_a_token(monkeypatch):
   assert growth.token_seconds(presets) == {1: 4.0 / 8, 2: 5.0 / 5}
 
 
-def test_a_model_that_fails_loses_its_rows_alone(monkeypatch, capsys):
+def test_a_failing_model_loses_only_its_own_rows(monkeypatch, capsys):
   def seconds(presets):
     if any(preset.model.startswith('gpt2') for preset in presets.values()):
       raise ValueError('no room')
@@ -75,7 +75,7 @@ def test_a_model_that_fails_loses_its_rows_alone(monkeypatch, capsys):
     growth.measure_all('gpt2', ['batch'])
 
 
-def test_names(monkeypatch):
+def test_class_names_are_those_of_the_data_set(monkeypatch):
   assert growth.parse('length, batch') == ['length', 'batch']
   with pytest.raises(InputError, match='did you mean "width"'):
     growth.parse('widht')

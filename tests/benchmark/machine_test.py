@@ -19,7 +19,7 @@ def test_counts_operations_and_bytes(monkeypatch, name, size, unit, work):
   assert found['ours']['median'] == pytest.approx(work / 1e9 / 2e-3)
 
 
-def test_runs_what_it_counts(monkeypatch):
+def test_measured_operations_match_those_counted(monkeypatch):
   monkeypatch.setitem(machine.PRESETS, 'product', 32)
   assert machine._xla('product')() > 0
 

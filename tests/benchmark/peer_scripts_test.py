@@ -10,7 +10,7 @@ from lmx.benchmark import made_up_text, peer, whole_process
 from lmx.errors import InputError
 
 
-def test_errors_are_answered_and_the_peak_is_told():
+def test_errors_are_answered_and_the_peak_is_reported():
   with peer.Peer(sys.executable, 'torch_step.py') as process, pytest.raises(InputError, match='send a model first'):
     process.send({'steps': 1})
 

@@ -46,7 +46,7 @@ def test_the_table_says_what_is_missing_and_what_failed():
   assert row.line(rows[1]) == 'b: lmx 1,234 words/s, peer not measured: no gensim'
 
 
-def test_steps_are_held_beside_a_plain_product():
+def test_step_time_is_compared_with_a_matrix_product():
   step = lambda rate: row.make('a', 's', [1.0], details={'flops_per_second': rate})
   product = row.make('product', 'GFLOP/s', [200.0])
   shares = lambda rows: [line.split(' | ')[-1].strip(' |') for line in row.markdown(rows).splitlines()[2:]]

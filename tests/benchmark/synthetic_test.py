@@ -13,7 +13,7 @@ TOKENIZERS = {'pairs': 'wordpiece', 'both_ways': 'words', 'skipgrams': 'words'}
 
 
 @pytest.mark.parametrize('name', synthetic.TEXTS)
-def test_batches(name):
+def test_batches_have_the_declared_shapes(name):
   characters = 8 if name == 'both_ways' else 0
   tokenizer = TOKENIZERS.get(name, 'bpe')
   data = pipeline.Config(

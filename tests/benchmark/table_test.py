@@ -11,7 +11,7 @@ from lmx.benchmark import generation, row, table
 from lmx.errors import InputError
 
 
-def test_all_are_known_by_name():
+def test_every_notation_is_registered_by_name():
   assert table.parse('all') == list(table.NAMES) and len(set(table.NAMES)) == len(table.NAMES)
   assert {'gpt2_124m', 'word2vec_cbow_tree', 'generate_8', 'beam_4', 'fine_tuning', 'prepare'} <= set(table.NAMES)
   assert table.parse('prepare, beam_4') == ['prepare', 'beam_4']
@@ -19,7 +19,7 @@ def test_all_are_known_by_name():
     table.parse('prepare,beam_5')
 
 
-def test_a_preset_that_fails_loses_its_row_alone(tmp_path, monkeypatch, capsys):
+def test_a_failing_preset_loses_only_its_own_row(tmp_path, monkeypatch, capsys):
   program = tmp_path / 'python'
   lines = [
     f'#!{sys.executable} -S',
@@ -40,7 +40,7 @@ def test_a_preset_that_fails_loses_its_row_alone(tmp_path, monkeypatch, capsys):
   assert '[2 of 3] beam_4' in said and 'beam_4: failed: no room' in said
 
 
-def test_a_preset_without_its_packages_is_measured_alone(peer, monkeypatch):
+def test_a_preset_without_peer_packages_measures_only_lmx(peer, monkeypatch):
   calls = []
 
   def measure(name, rounds, python):

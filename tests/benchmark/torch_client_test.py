@@ -34,7 +34,7 @@ def test_presets_exist(name):
   assert spec['kind'] == kinds[preset.model.split(':')[0]]
 
 
-def test_what_the_peer_cannot_do_is_said(peer):
+def test_peer_limitations_are_reported(peer):
   with peer_lib.Peer(peer) as program, pytest.raises(InputError, match='unlucky'):
     program.send({'kind': 'lstm', 'V': 13})
   with pytest.raises(InputError, match='cannot run the peer'):

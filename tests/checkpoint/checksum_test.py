@@ -34,7 +34,7 @@ def test_equals_a_plain_restatement():
   ]
 
 
-def test_sees_changes_and_not_the_sharding():
+def test_a_checksum_depends_on_values_and_not_on_sharding():
   x = np.random.default_rng(0).normal(size=(16, 24)).astype(np.float32)
   changed = [x]
   for bit in (0, 13, 31):

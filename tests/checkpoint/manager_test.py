@@ -119,7 +119,7 @@ def test_a_copied_checkpoint_under_another_step_is_refused(tmp_path, which):
     manager.planned_steps(tmp_path)
 
 
-def test_best_is_not_kept_where_it_is_not_wanted(tmp_path):
+def test_the_best_checkpoint_is_kept_only_on_request(tmp_path):
   with manager.Checkpoints(tmp_path, manager.Config(keep_best=False, keep_last=3)) as checkpoints:
     for step in range(5):
       checkpoints.save(step, {'x': jnp.ones(3)}, {}, metric=step)
@@ -152,7 +152,7 @@ def test_two_proven_checkpoints_are_there_during_a_write(tmp_path, monkeypatch):
   assert seen == [['step_000000001', 'step_000000002'], ['step_000000002', 'step_000000003']]
 
 
-def test_same_step_twice_and_a_run_taken_back(tmp_path):
+def test_a_repeated_step_and_a_rewound_run_are_plotted_once(tmp_path):
   with manager.Checkpoints(tmp_path) as checkpoints:
     for number, step in enumerate((1, 2, 2, 2)):
       checkpoints.save(step, {'x': jnp.float32(number)}, {'number': number})
@@ -367,7 +367,7 @@ def test_a_state_of_another_form_is_an_input_error(tmp_path, change, message):
       checkpoints.restore(change(state_of(0)))
 
 
-def test_parameters_alone(tmp_path):
+def test_parameters_are_restored_without_the_optimizer(tmp_path):
   save_steps(tmp_path, 1, 2)
   wanted = state_of(2)['params']
   for abstract in (None, wanted, jax.eval_shape(lambda: wanted)):
@@ -502,7 +502,7 @@ def test_two_processes_save_and_restore_together(tmp_path):
   assert [finish(process).splitlines()[-1] for process in both] == ['restored 2', 'restored 2']
 
 
-def test_when_to_save(monkeypatch, tmp_path):
+def test_checkpoints_are_due_by_steps_or_minutes(monkeypatch, tmp_path):
   now = [100.0]
   monkeypatch.setattr(manager.time, 'monotonic', lambda: now[0])
   checkpoints = manager.Checkpoints(tmp_path, manager.Config(every_steps=10, every_seconds=60))

@@ -16,7 +16,7 @@ from tests import small_text
 TINY = ['bench', 'rnn_lm:tiny', '--batch=2', '--length=4', '--steps=3', '--warmup=1']
 
 
-def test_a_model(tmp_path, capsys):
+def test_a_model_is_described(tmp_path, capsys):
   file = tmp_path / 'out.json'
   assert main([*TINY, f'--json={file}']) == 0
   assert 'tokens a second' in capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_tables_are_combined(tmp_path, capsys):
   assert text == capsys.readouterr().out and '| `prepare` | 1.5 MB/s | 4.0 MB/s | 0.38 (0.25, 0.50) |' in text
 
 
-def test_growth(tmp_path, monkeypatch):
+def test_growth_of_time_with_length_is_fitted(tmp_path, monkeypatch):
   monkeypatch.setattr(growth, 'token_seconds', lambda presets: {key: one.batch**-0.5 for key, one in presets.items()})
   file, picture = tmp_path / 'out.json', tmp_path / 'out.png'
   assert main(['bench', '--growth', 'cfnet', f'--json={file}', f'--picture={picture}']) == 0
@@ -118,7 +118,7 @@ def test_growth(tmp_path, monkeypatch):
 DATA = ['bench', '--data', '--config=experiments/xlnet/pretrain.py:tiny', '--steps=2', '--rounds=2', '--warmup=1']
 
 
-def test_the_batches_of_one_host_and_what_a_step_reads(tmp_path, capsys):
+def test_host_batches_contain_what_a_step_reads(tmp_path, capsys):
   file, report = tmp_path / 'out.json', tmp_path / 'report.json'
   words = [*DATA, f'--config.data.cache_dir={tmp_path}', '--config.data.batch_size=8', '--hosts=2', f'--json={file}']
   assert main([*words, '--step_seconds=0.5']) == 0
@@ -184,7 +184,7 @@ def test_bad_input(arguments, message, capsys):
 
 
 @pytest.mark.slow
-def test_a_memory_beside_windows(tmp_path, capsys):
+def test_a_memory_with_windows_is_refused(tmp_path, capsys):
   file = tmp_path / 'out.json'
   small = [f'--set={change}' for change in ('N=1', 'D=16', 'H=2', 'F=16')]
   words = ['bench', 'transformer_xl:tiny', *small, '--evaluation=6,800', '--batch=1', '--length=4', '--warmup=0']

@@ -34,7 +34,7 @@ def test_a_section_and_overrides(capsys):
   assert 'optim.clip_norm=7.0  (default 0.0)' in text and '  seed=0\n' in text and 'model.' not in text
 
 
-def test_the_changed_keys_are_those_of_the_experiment(capsys):
+def test_the_changed_keys_match_the_experiment(capsys):
   text = shown(capsys, QUICKSTART, '--changed')
   keys = re.findall(r'^  ([\w.]+)=', text, re.MULTILINE)
   assert {'train.steps', 'optim.lr', 'model.tied'} <= set(keys) and 'optim.b1' not in keys

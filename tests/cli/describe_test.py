@@ -30,7 +30,7 @@ def test_totals(name, count):
   assert describe.totals(task)[-1].split()[-1] == count
 
 
-def test_the_command(capsys):
+def test_the_command_prints_the_measurement(capsys):
   assert main(['describe', 'gpt2:124m', '--batch=2', '--length=64']) == 0
   lines = capsys.readouterr().out.rstrip().split('\n')
   assert lines[-1].endswith(' 124,439,808')
@@ -40,7 +40,7 @@ def test_the_command(capsys):
     assert any(word in line for line in lines), word
 
 
-def test_heads_stand_on_a_line_of_their_own(capsys):
+def test_the_report_counts_heads_on_their_own_line(capsys):
   assert main(['describe', 'bert:tiny', '--length=16']) == 0
   heads, total = capsys.readouterr().out.rstrip().split('\n')[-2:]
   assert heads.startswith('heads, not in the total (mlm ') and 'objective nsp 258' in heads  # 2 x (128 + 1)
@@ -94,7 +94,7 @@ def test_rows_of_a_batch_of_tokens():
     (['--workdir=DIR'], 'DIR holds no run'),
   ],
 )
-def test_what_is_wrong_is_said(words, message, capsys):
+def test_bad_options_are_reported(words, message, capsys):
   assert main(['describe', *words]) == 2
   assert message in capsys.readouterr().err
 

@@ -104,7 +104,7 @@ def test_bad_input(loaded, option, message, capsys):
   assert message in capsys.readouterr().err
 
 
-def test_no_run_there(tmp_path, capsys):
+def test_generation_without_a_run_is_refused(tmp_path, capsys):
   assert main(['generate', f'--workdir={tmp_path}', '--prompt=a']) == 2
   assert 'holds no run' in capsys.readouterr().err
 
@@ -117,7 +117,7 @@ def test_padding_and_unknown_words_are_not_drawn():
   assert text.Options(allow_unk=True).sampler(tokenizer, 5).forbidden == ()
 
 
-def test_the_defaults_of_the_command_are_those_of_the_method(capsys):
+def test_the_defaults_of_the_command_match_the_method(capsys):
   assert text.Options(**command.given(parse(['generate', '--workdir=w']))) == text.Options()
   assert {*command._OPTIONS} == {field.name for field in dataclasses.fields(text.Options)}
   with pytest.raises(SystemExit):

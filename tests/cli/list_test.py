@@ -66,7 +66,7 @@ def test_a_model_that_has_changed_is_counted(capsys, monkeypatch, tmp_path):
   assert '    nplm:tiny                           3,453 parameters\n' in capsys.readouterr().out
 
 
-def test_digest_depends_on_fields_and_constants_alone():
+def test_digest_depends_only_on_fields_and_constants():
   text = pathlib.Path(list_command.ROOT / 'lmx/models/nplm.py').read_text()
   digest = list_command.digest(ast.parse(text))
   for old, new, same in (('\ndef init(', '\n# a comment\ndef init(', True), ("'tiny': ", "'small': ", False)):

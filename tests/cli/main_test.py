@@ -183,7 +183,7 @@ def test_two_dashes_are_no_value(capsys, command):
 
 
 @pytest.mark.parametrize('error', [MemoryError(), RuntimeError('RESOURCE_EXHAUSTED'), RuntimeError('Out of memory')])
-def test_memory_that_is_not_there_is_said(error, capsys, monkeypatch):
+def test_missing_memory_is_reported(error, capsys, monkeypatch):
   def fail(*_):
     raise error
 
@@ -203,7 +203,7 @@ def test_memory_that_is_not_there_is_said(error, capsys, monkeypatch):
     ('EISDIR', 'use another path'),
   ],
 )
-def test_a_disk_that_fails_is_said(number, advice, capsys, monkeypatch):
+def test_a_disk_that_fails_is_reported(number, advice, capsys, monkeypatch):
   def fail(*_):
     raise OSError(getattr(errno, number), 'reason', 'a/file')
 
@@ -221,7 +221,7 @@ def test_other_errors_of_the_system_keep_their_traceback(monkeypatch):
     cli.main(['list'])
 
 
-def test_a_device_that_is_not_there_is_said(capsys, monkeypatch):
+def test_a_missing_device_is_reported(capsys, monkeypatch):
   """JAX fails so where JAX_PLATFORMS names a device that it lacks; elsewhere an assertion is a defect."""
   scope: dict = {}
   for file in ('jax/_src/xla_bridge.py', 'jax/_src/core.py'):

@@ -55,7 +55,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(files):
     assert 'cannot be written' in refused(output='run/new.json')
 
 
-def test_other_outputs_pass(files):
+def test_other_outputs_are_accepted(files):
   given = {'input': 'rows.csv', 'output': 'run/predictions.jsonl', 'metrics': 'metrics.json', 'json': True}
   outputs.check(argparse.Namespace(**given))
   for output in ('', '-', '/dev/stdout', 'gs://bucket/x', 'rows.jsonl'):

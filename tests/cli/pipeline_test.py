@@ -63,7 +63,7 @@ def backward(finished, tmp_path_factory):
   return directory
 
 
-def test_a_pipeline_goes_on_where_it_stopped_and_ends_with_a_table(finished, capsys):
+def test_a_pipeline_continues_where_it_stopped_and_ends_with_a_table(finished, capsys):
   before = {path: path.stat().st_mtime_ns for path in finished.glob('*/results.json')}
   left = finished / '1_lm' / 'checkpoints' / 'deleted_step_000000001'
   left.mkdir()
@@ -134,7 +134,7 @@ def test_every_stage_of_the_tiny_pipeline_is_small_and_offline(tmp_path, more):
   assert all(one.model.D == 16 and one.train.steps == 20 for one in loaded)
 
 
-def test_the_pipeline_takes_a_table_of_ones_own(tmp_path):
+def test_the_pipeline_takes_a_table_of_the_user(tmp_path):
   given = [f"{stage}.data.texts=('review',)" for stage in ('2_lm', '3_classifier')] + ['3_classifier.data.label=stars']
   stages = pipeline.plan('experiments/ulmfit/classifier.py:own,general=wikitext2', tmp_path, given)
   _, lm, classifier = (resolve.load(stage['config'], stage['overrides']) for stage in stages)
@@ -191,7 +191,7 @@ def test_the_stages_are_a_group_of_the_trackers(tmp_path, monkeypatch):
   assert added('log.to=mlflow')[0] == ['log.to=mlflow', group]
 
 
-def test_what_is_no_pipeline(capsys, tmp_path):
+def test_files_without_stages_are_refused(capsys, tmp_path):
   for arguments, message in (
     (['--config=experiments/rnn_lm/quickstart.py'], 'has no stages'),
     ([f'--config={CONFIG}', '--until=3_lm'], 'no stage "3_lm"; did you mean "1_lm"'),
@@ -208,7 +208,7 @@ def predicted(directory, path, capsys):
   return [json.loads(line) for line in out.splitlines()], err
 
 
-def test_predictions_of_a_file_are_those_of_the_split(finished, backward, tmp_path, capsys):
+def test_predictions_of_a_file_match_the_split(finished, backward, tmp_path, capsys):
   for directory in (finished / '2_classifier', backward):
     loaded = restore.load(directory)
     corpus = data.load(loaded.run.data)

@@ -152,7 +152,7 @@ def test_a_finished_run_has_every_section(page):
   assert page.column('environment')['jax'] == ['0.10.2']
 
 
-def test_the_numbers_are_those_of_the_files(page):
+def test_the_numbers_match_the_files(page):
   metrics = {row[0]: row[1:] for row in page.rows['results']}
   head = page.rows['results'][0]
   assert head == ['metric', 'embedded/test', 'validation, step 30', 'Kneser-Ney 5-gram']
@@ -168,7 +168,7 @@ def test_the_numbers_are_those_of_the_files(page):
   assert 'not above that of always predicting' in page.text['results']
 
 
-def test_the_curves_are_those_of_the_log(page):
+def test_the_curves_match_the_log(page):
   charts = {chart['title']: chart for chart in json.loads(page.scripts[0])}
   by_name = {one['name']: one['points'] for one in charts['Loss']['series']}
   assert by_name['training'] == [[r['step'], r['loss']] for r in records() if r['split'] == 'train']
@@ -205,7 +205,7 @@ def test_the_config_is_whole_and_marks_what_is_changed(page):
   assert sum(a.get('class') == 'changed' for a in marked.values()) > 3
 
 
-def test_a_run_that_is_not_finished(tmp_path):
+def test_a_run_that_is_not_finished_is_described(tmp_path):
   workdir = put(tmp_path / 'run')
   with (workdir / 'metrics.jsonl').open('a') as file:
     file.write('{"step": 41, "spl')  # cut by a kill
@@ -226,7 +226,7 @@ def test_a_run_that_a_process_trains(tmp_path, monkeypatch):
   assert [a['style'] for _, a in page.attributes['header'] if 'style' in a] == ['width:62.5%']
 
 
-def test_other_results_of_a_run(tmp_path):
+def test_other_results_of_a_run_are_collected(tmp_path):
   """A cache, a list of numbers, a table, answers, a picture, and more classes than a matrix can show."""
   labels = [f'class {i}' for i in range(61)]
   counts = np.diag(np.arange(61)) + 3 * np.eye(61, k=5, dtype=int)
@@ -262,7 +262,7 @@ def test_other_results_of_a_run(tmp_path):
   assert [(a['alt'], base64.b64decode(a['src'].partition(',')[2])) for a in shown] == [('memory_5.png', picture)]
 
 
-def test_values_that_are_not_finite_are_told(tmp_path):
+def test_non_finite_values_are_reported(tmp_path):
   lines = [
     {'step': s, 'split': 'train', 'loss': 'NaN' if s in (2, 3) else float(s), 'seconds': s} for s in (1, 2, 3, 4)
   ]
@@ -327,7 +327,7 @@ def test_an_attention_map_names_the_tokens(finished):
   assert tips == ['c → <a>: 0.750', 'c → b: 0.250', 'd → <a>: 0.125', 'd → b: 0.875']
 
 
-def test_a_run_of_a_bucket(finished, bucket):
+def test_a_run_on_a_bucket_is_described(finished, bucket):
   bucket.mkdir(parents=True)
   for path in finished.iterdir():
     (bucket / path.name).write_text(path.read_text())

@@ -93,7 +93,7 @@ def test_another_protocol_or_an_unknown_config_is_another_row(tmp_path):
   assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [1, 1, 1, 1]
 
 
-def test_the_wording_of_the_model_divides_nothing(tmp_path):
+def test_model_names_do_not_split_groups(tmp_path):
   runs = [put(tmp_path / 'a', 0, 0.5), put(tmp_path / 'b', 1, 0.6, model='bert 12x768, 109.5M')]
   assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [2]
 
@@ -122,7 +122,7 @@ def test_fine_tunings_from_seeds_of_one_pretraining_are_one_row(tmp_path):
   assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [2, 1, 1, 1]
 
 
-def test_what_is_no_finished_run(tmp_path, capsys):
+def test_unfinished_runs_are_refused(tmp_path, capsys):
   run = put(tmp_path / 'a', 0, 0.5)
   (tmp_path / 'c').mkdir()
   for arguments, message in (
@@ -167,7 +167,7 @@ def test_seeds_are_one_curve_with_a_band_and_other_settings_another(tmp_path, mo
   assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_figures_that_were_not_measured_are_not_drawn(tmp_path, capsys):
+def test_metrics_that_were_not_measured_are_not_drawn(tmp_path, capsys):
   runs = [put(tmp_path / f'a{i}', i, 0.5) for i in range(2)]
   curve(tmp_path / 'a0', [0.1, 0.2])
   for arguments, message in (

@@ -67,7 +67,7 @@ def _write(capsys, workdir, *options: str) -> tuple[list[str], str]:
   return said.out.splitlines(), said.err
 
 
-def test_without_options_the_search_is_that_of_the_run(workdir, text, capsys, monkeypatch):
+def test_without_options_the_search_matches_the_run(workdir, text, capsys, monkeypatch):
   seen = []
 
   def note(translator, sources, options, **more):
@@ -96,7 +96,7 @@ def test_without_options_the_search_is_that_of_the_run(workdir, text, capsys, mo
   assert found == [(4, 0.9, 'power', 'full', 3), (3, 0.9, 'power', 'full', 3), (2, 0.0, 'power', 'current', 3)]
 
 
-def test_a_line_is_a_line(workdir, text, capsys, tmp_path):
+def test_a_line_separator_ends_a_line(workdir, text, capsys, tmp_path):
   found, _ = _write(capsys, workdir, f'--input={text}')
   assert len(found) == 4 and [bool(line) for line in found] == [True, False, True, True]
   assert _write(capsys, workdir, f'--input={text}', '--lines=1')[0] == found
@@ -224,7 +224,7 @@ def test_words_that_share_a_piece_cannot_be_aligned():
     translate.word_starts(tokenizer, 'a b', tokenizer.encode('a b b'))
 
 
-def test_labels_show_where_words_go_on():
+def test_labels_show_where_words_continue():
   tokenizer = build.train('bpe', ['gr\u00fcn'], vocab_size=257)  # bytes alone
   ids = np.append(tokenizer.encode('ab cd'), tokenizer.eos_id)
   assert translate.token_labels(tokenizer, ids) == ['a', '\u00b7b', '', 'c', '\u00b7d', '<eos>']
@@ -248,7 +248,7 @@ def test_labels_show_where_words_go_on():
     (['--workdir=/nowhere'], 'holds no run'),
   ],
 )
-def test_what_is_refused(workdir, text, capsys, tmp_path, options, message):
+def test_bad_options_are_refused(workdir, text, capsys, tmp_path, options, message):
   (tmp_path / 'three').write_text('1\n2\n3\n')
   options = [option.replace('LINES3', str(tmp_path / 'three')) for option in options]
   given = [option for option in (f'--input={text}',) if option.split('=')[0] not in str(options)]
@@ -331,12 +331,12 @@ def test_a_closed_stream_is_named(monkeypatch):
       pass
 
 
-def test_a_reader_that_has_gone_is_no_error():
+def test_a_closed_reader_is_no_error():
   with pytest.raises(BrokenPipeError), cli._open_output('-'):
     raise BrokenPipeError
 
 
-def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch):
+def test_long_lines_are_refused_or_truncated_with_a_warning(workdir, capsys, monkeypatch):
   monkeypatch.setattr(translate.generate, 'window', lambda cfg: 6)
   text = b'five\none two three four five six seven\n'
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))

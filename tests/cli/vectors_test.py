@@ -46,7 +46,7 @@ def test_evaluate_says_what_its_loss_is(workdir, capsys):
   assert 'loss of a pair' in out and 'perplexity' not in out
 
 
-def test_figures_words_and_files(workdir, tmp_path, capsys):
+def test_vectors_gives_metrics_neighbours_and_files(workdir, tmp_path, capsys):
   (tmp_path / 'q.txt').write_text(': plural\nlist lists file files\nlist lists file qwxyz\n')
   (tmp_path / 's.tsv').write_text('word1\tword2\tscore\nlist\tlists\t9\nfile\tfiles\t8\nlist\tqwxyz\t1\n')
   code, out, _ = command(

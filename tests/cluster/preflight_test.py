@@ -228,7 +228,7 @@ def test_a_missing_process_is_named(tmp_path, monkeypatch, capsys):
   assert '1 of 2 processes connected within 1 s; missing: host there (process 1)' in capsys.readouterr().err
 
 
-def test_words_are_those_of_the_training():
+def test_words_equal_those_of_the_training():
   train = ('train', '--config=a.py:x', '--workdir', 'b c', '--config.optim.lr=1', '--config.model.N', '2')
   assert launcher.words(train, processes=4, devices=8) == (
     'preflight',

@@ -35,14 +35,14 @@ def together(count, act, *, processes=None, timeout=20.0, names=(), present=None
 
 
 @pytest.mark.parametrize('count', [1, 2, 5])
-def test_all_know_what_all_said(count):
+def test_hosts_exchange_their_records(count):
   found = together(count, lambda m: [m.hosts, *(m.all({'n': m.process + i, 'text': 'a\n"é'}, 20) for i in range(2))])
   wanted = [{p: f'h{p}' for p in range(count)}]
   wanted += [[{'n': p + i, 'text': 'a\n"é'} for p in range(count)] for i in range(2)]
   assert all(found[p] == wanted for p in range(count))
 
 
-def test_who_does_not_come_is_named():
+def test_missing_processes_are_named():
   found = together(4, lambda m: None, present=(0, 2), timeout=1.0, names=('h0', 'far', 'h2'))
   assert set(found) == {0, 2}
   for error in found.values():
@@ -98,7 +98,7 @@ def test_a_process_that_ends_or_says_nothing_is_named():
   assert all('host h1 (process 1) sent nothing for 0.5 s' in str(found[p]) for p in (0, 2))
 
 
-def test_others_that_try_the_port_are_left_out():
+def test_unknown_clients_of_the_port_are_ignored():
   import socket
 
   port, found = free_port(), {}

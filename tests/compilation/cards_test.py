@@ -124,14 +124,14 @@ def test_the_lstm_is_counted_forward_once_and_backward_twice():
   assert not hlo.Program(LSTM).attention()
 
 
-def test_what_a_card_would_decide_is_said():
+def test_choices_that_need_the_card_are_reported():
   card = cards.CARDS['h100']
   few, many = (cards.notes(text, n, card) for text, n in ((LSTM, 2**30), (ATTENTION, 70 * 2**30)))
   assert any('LSTM are assumed' in note for note in few) and not any('MEM_FRACTION' in note for note in few)
   assert any('workspace of cuDNN' in note for note in many) and any('MEM_FRACTION' in note for note in many)
 
 
-def test_the_least_time_is_that_of_products_or_of_the_arrays_that_are_used():
+def test_the_least_time_is_set_by_products_or_used_arrays():
   """Of stacked arrays a loop reads and writes one layer at a time."""
   square, scalar = 64 * 64, 4
   card = dataclasses.replace(cards.CARDS['h100'], bandwidth=1.0, peak=1e30)

@@ -75,7 +75,7 @@ def test_rows_of_padding_are_no_work(tmp_path):
   assert flops[0] == pytest.approx(flops[1] * 6 / 8)
 
 
-def test_model_flops_are_those_of_the_loss_in_training():
+def test_model_flops_match_the_loss_in_training():
   """ELMo trains with 8 sampled words of 4,096; its evaluation has all of them."""
   settings = ['data.batch_size=8', 'objective.samples=8']
   few, all_ = (

@@ -57,7 +57,7 @@ def test_another_slice_is_refused(text, expected):
     slices.parse(text)
 
 
-def test_the_peaks_are_those_of_the_clock():
+def test_the_peaks_match_the_clock():
   """A v5e has 4 arrays of 128 x 128 multipliers: peak = 2 x multipliers x clock."""
   assert slices.CHIPS['v5e'].peak == pytest.approx(2 * 4 * 128**2 * slices.CHIPS['v5e'].clock, rel=0.01)
   assert slices.CHIPS['v5p'].peak == pytest.approx(2 * 8 * 128**2 * slices.CHIPS['v5p'].clock, rel=0.01)

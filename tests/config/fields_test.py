@@ -20,7 +20,7 @@ def test_every_field_has_a_help():
     assert len(section.summary) > 5, cls
 
 
-def test_help_is_that_of_the_nearest_class():
+def test_help_matches_the_nearest_class():
   class Base:
     """Base.
 

@@ -242,7 +242,7 @@ def labelled(texts=1, **splits):
     'xlnet/squad',
   ],
 )
-def test_of_data_of_ones_own_the_test_file_is_measured(experiment):
+def test_own_data_are_evaluated_on_the_test_file(experiment):
   loaded = resolve.load(f'experiments/{experiment}.py:own')
   run = resolve.to_run(loaded, 260)
   assert resolve.measured_split(run, labelled(train=[0, 1], valid=[1], test=[0])) == 'test'

@@ -25,7 +25,7 @@ def run(tmp_path):
   return tmp_path
 
 
-def test_they_are_read_as_they_were_written(run):
+def test_json_values_survive_writing(run):
   assert run_files.read_config(run) == json.loads(json.dumps(resolve.resolve(SMALL).to_dict()))
   assert run_files.read_tokenizer(run).hash == run_files.read_data(run)['tokenizer']['hash']
   (run / 'checksums.json').unlink()  # as an earlier lmx left it
@@ -73,7 +73,7 @@ def test_a_tokenizer_is_not_read_beside_data_that_do_not_verify_it(run, content)
     run_files.read_tokenizer(run)
 
 
-def test_what_nothing_verifies_is_said_of_an_earlier_imported_run(run, recwarn):
+def test_unverified_files_of_an_imported_run_are_reported(run, recwarn):
   record = {'hash': '', 'imported_from': 'folder', 'label_names': []}
   imported = run / 'imported'
   run_files.write(imported, run_files.read_config(run), record, run_files.read_tokenizer(run))
@@ -84,7 +84,7 @@ def test_what_nothing_verifies_is_said_of_an_earlier_imported_run(run, recwarn):
     run_files.read_tokenizer(imported)
 
 
-def test_a_resumed_run_of_before_gets_checksums(run):
+def test_an_earlier_run_gets_checksums_when_resumed(run):
   made = corpus.Corpus.from_texts({'train': ['a b c the']}, build.train('words', ['a b c the']))
   before = json.loads((run / 'checksums.json').read_text())
   del before['run']  # the name that its checkpoints would have

@@ -44,7 +44,7 @@ def test_a_new_run_has_the_current_rules_that_it_uses(rules):
   assert resolve.resolve(old).to_dict() == full.to_dict()  # `lmx train --config=DIR/config.json` begins a new run
 
 
-def test_an_older_run_keeps_the_rule_that_can_be_set(rules, tmp_path):
+def test_an_older_run_keeps_a_configurable_rule(rules, tmp_path):
   saved = resolve.resolve(old_run(tmp_path), saved=True)
   assert saved.optim.b1 == 0.5 and saved.semantics.to_dict() == {'kept': 0, 'lost': 0}
   assert resolve.resolve(saved.to_dict(), ['optim.b1=0.6'], saved=True).optim.b1 == 0.6
@@ -52,7 +52,7 @@ def test_an_older_run_keeps_the_rule_that_can_be_set(rules, tmp_path):
   assert run_files.read_config(tmp_path)['optim']['b1'] == resolve.resolve(SMALL).optim.b1
 
 
-def test_an_older_run_does_not_continue_under_another_rule(rules, tmp_path):
+def test_an_older_run_is_not_resumed_under_another_rule(rules, tmp_path):
   old_run(tmp_path)
   with pytest.raises(InputError, match='the second moment is read'):
     work_directory.resume_config(resolve.resolve(SMALL), tmp_path)
@@ -89,7 +89,7 @@ def test_rules_cannot_be_set():
     ('gpt2/quickstart.py:tiny', 'numba_attention', 'model.attention', 'blocked', 'blocked'),
   ],
 )
-def test_a_run_of_before_keeps_its_rounding(tmp_path, path, rule, setting, begun, kept):
+def test_an_earlier_run_keeps_its_rounding(tmp_path, path, rule, setting, begun, kept):
   now = resolve.load(f'experiments/{path}', [f'{setting}={begun}'] if begun else [])
   old = now.to_dict()
   assert (rule in now.semantics) == (begun != kept)

@@ -80,7 +80,7 @@ def test_a_damaged_object_is_named(cfg, tmp_path, monkeypatch):
     corpus.read(corpus.prepare(cfg))
 
 
-def test_hosts_take_each_others_parts(cfg, tmp_path, monkeypatch):
+def test_hosts_share_tokenized_parts(cfg, tmp_path, monkeypatch):
   alone = corpus.load(cfg, processes=1).hash
   monkeypatch.setattr(shared, 'PART', 2000)
   monkeypatch.setattr(shared, 'LEAST', 0)

@@ -172,7 +172,7 @@ def test_streams_are_cut_between_words(monkeypatch, tmp_path):
   assert ''.join(streams.join_lines(iter(['abc\n'] * 9))) == 'abc\n' * 9
 
 
-def test_a_cut_character_is_not_lost(tmp_path):
+def test_a_split_character_is_not_lost(tmp_path):
   text = ('é' * 101).encode()
   write(tmp_path / 'enwik8', text)
   source = sources.Config(dataset='enwik8', manual_dir=str(tmp_path), check_sizes=False)
@@ -201,7 +201,7 @@ def stream_of(folder, cache, split=None):
   return ' '.join(text for name in ([split] if split else splits) for _, text, _ in splits[name]).split()
 
 
-def test_brown_as_a_stream_stands_in_the_order_of_the_corpus(tmp_path):
+def test_brown_stream_keeps_corpus_order(tmp_path):
   put_files('brown_stream', tmp_path / 'in')
   one, three = 'One . Two . <text>'.split(), 'Three . <text>'.split()
   assert stream_of(tmp_path / 'in', tmp_path / 'cache') == (one + three) * 3
@@ -247,7 +247,7 @@ def test_brown_from_tagged_files(tmp_path):
   assert next(iter(splits['test'])) == ('ca10', '" ca10 and/or " .\nTwo .\n', 'news')
 
 
-def test_embedded_is_clean_and_held_apart():
+def test_embedded_splits_are_clean_and_disjoint():
   documents = prose.documents()
   texts = [text for _, text, _ in documents]
   ids = [name for name, _, _ in documents]
@@ -385,7 +385,7 @@ def test_files_are_put_into_splits_by_name():
       assert files.split_of(f'in/{name}') == split, name
 
 
-def test_files_of_a_folder_that_are_no_data_are_named_and_passed_over(tmp_path):
+def test_files_of_a_folder_that_are_no_data_are_named_and_skipped(tmp_path):
   for name in ('train.TXT', 'valid.txt', 'README.txt', 'notes.txt', '._train.txt', 'train.txt~', 'Thumbs.db'):
     write(tmp_path / name, 'text\n')
   write(tmp_path / 'more' / 'x.txt', 'text\n')

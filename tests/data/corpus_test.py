@@ -93,7 +93,7 @@ def test_a_stream_is_one_document_with_an_eos_a_line(tmp_path):
   assert byte.tokenizer.decode(tokens[:-1]) == ' a b <unk> \n c \n' * 3
 
 
-def test_vocabulary_is_learned_from_the_splits_asked_for(folder):
+def test_vocabulary_is_learned_from_the_splits_requested(folder):
   train = load(folder).tokenizer
   every = load(folder, vocabulary_splits=('train', 'valid', 'test')).tokenizer
   assert 'é' not in train.tokens and 'é' in every.tokens
@@ -101,7 +101,7 @@ def test_vocabulary_is_learned_from_the_splits_asked_for(folder):
     load(folder, vocabulary_splits=('dev',))
 
 
-def test_made_once_and_the_same_again(folder, monkeypatch):
+def test_data_are_generated_once_and_deterministically(folder, monkeypatch):
   first = load(folder)
   stamp = os.stat(os.path.join(first.dir, 'manifest.json')).st_mtime_ns
   monkeypatch.setattr(sources, 'open_splits', lambda *_: pytest.fail('tokenised again'))
@@ -172,7 +172,7 @@ def test_no_way_to_read_a_token_file_passes_by_the_checksums(read, folder, monke
     read(load(folder).splits['train'].tokens)
 
 
-def test_a_manifest_of_before_is_verified_by_size_and_ids_and_the_user_is_told(folder, monkeypatch):
+def test_a_manifest_without_checksums_is_verified_by_size_and_ids_with_a_warning(folder, monkeypatch):
   made = load(folder)
   path = pathlib.Path(made.dir, 'manifest.json')
   manifest = json.loads(path.read_text())
@@ -244,7 +244,7 @@ def test_bpe_by_sentences_is_bpe_of_the_whole():
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram'])
-def test_words_with_labels_have_the_pieces_of_the_text_where_a_space_comes_first(kind):
+def test_labelled_words_have_the_subwords_of_the_text(kind):
   tokenizer = build.train(kind, DOCUMENTS, vocab_size=400, prefix_space=kind == 'bpe')
   text = DOCUMENTS[0].split()
   (words,) = encoding.encode_words([text], tokenizer)
@@ -352,7 +352,7 @@ def test_brown_as_bengio_split_it(data_dir, tmp_path):
   assert text == 'The Fulton County Grand Jury'
 
 
-def test_double_marks_are_at_both_ends_of_a_line(tmp_path):
+def test_double_puts_special_tokens_at_both_ends(tmp_path):
   """As Transformer-XL's release encodes One Billion Word: n words are n + 2 tokens."""
   single, double = ptb(tmp_path), ptb(tmp_path, marks='double')
   decode = lambda made: [made.tokenizer.id_to_token(i) for i in made.splits['test'].tokens[:7]]

@@ -56,7 +56,7 @@ def test_any_line_comes_back(name):
     assert detokenize.tokenize(rules, detokenize.detokenize(rules, line)) == line
 
 
-def test_ends_of_lines_stay_and_blanks_at_them_go():
+def test_line_ends_are_kept_and_trailing_blanks_removed():
   assert detokenize.detokenize(RULES['wikitext'], ' \n = A = \n \n bee , sea . \n') == '\n= A =\n\nbee, sea.\n'
 
 
@@ -89,14 +89,14 @@ def test_a_corpus_reads_what_is_written_and_counts_the_original(tmp_path):
   assert {**split.counts, 'tokens': 0} == {**plain.splits['test'].counts, 'tokens': 0}
 
 
-def test_what_cannot_be_detokenised_is_refused(tmp_path):
+def test_detokenizing_other_data_is_refused(tmp_path):
   with pytest.raises(InputError, match='got True with data set brown'):
     corpora.Config(dataset='brown', tokenizer='bpe', detokenize=True).data_set()
   with pytest.raises(InputError, match='data.detokenize: got'):
     corpora.Config(dataset='ptb', tokenizer='words', detokenize=True)
 
 
-def test_texts_of_a_row_go_on_where_the_first_ends():
+def test_texts_of_a_row_continue_where_the_first_ends():
   rows = [('0', '`` I went', ''), ('1', "home , '' she said .", ''), ('2', "'s , I", '')]
   raw = document_reader.DocumentReader(None, 3)
   assert [read for _, read, _ in raw(rows)] == ['`` I went', " home , '' she said .", " 's , I"]

@@ -93,7 +93,7 @@ def test_topics_of_the_embedded_prose_are_in_every_split(tmp_path):
     assert set(made.splits[name].labels.tolist()) == set(known)
 
 
-def test_words_of_a_pair_are_in_its_sentence_or_not(tmp_path):
+def test_embedded_pairs_label_word_membership(tmp_path):
   made = corpus.load(corpus.Config(dataset='embedded_pairs', tokenizer='words', cache_dir=str(tmp_path)))
   assert made.manifest['texts'] == 2 and made.manifest['label_names'] == ['contained', 'not_contained']
   for name in ('train', 'valid', 'test'):

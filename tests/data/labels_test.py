@@ -69,7 +69,7 @@ def test_labels_that_no_training_example_has_are_named_with_their_number():
   assert found == ('labels of "test" that no training example has: B (1)',)
 
 
-def test_a_long_list_of_labels_is_cut():
+def test_a_long_list_of_labels_is_abbreviated():
   manifest = {'dataset': {'name': 'x'}, 'label_names': [f'{i:02d}' for i in range(23)]}
   splits = {'train': Split(np.array([0])), 'valid': Split(np.arange(23))}
   assert labels.untaught(Corpus(manifest, splits))[0].endswith('20 (1) and 2 more')

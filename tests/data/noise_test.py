@@ -160,7 +160,7 @@ def test_whole_words_stay_whole():
       assert all(len(set(hidden_BT[b, word])) == 1 for word in words)
 
 
-def test_a_word_too_long_for_the_number_is_passed_over():
+def test_a_word_beyond_the_character_limit_is_skipped():
   tokens_BT = np.arange(5, 17, dtype=np.int32)[None]
   starts_BT = np.isin(np.arange(12), [0, 5, 6])[None]  # words of 5, 1 and 6 tokens, two may be hidden
   for seed in range(10):
@@ -168,7 +168,7 @@ def test_a_word_too_long_for_the_number_is_passed_over():
     assert out['weights_BP'].sum() == 1 and out['positions_BP'][0, 0] == 5
 
 
-def test_words_of_one_token_fill_every_row():
+def test_one_token_words_fill_every_row():
   tokens_BT = np.arange(5, 45, dtype=np.int32).reshape(4, 10)
   everywhere = np.ones((4, 10), bool)
   out = masked(tokens_BT, np.full(4, 10), everywhere, mask_prob=1.0, starts_BT=everywhere)

@@ -153,7 +153,7 @@ def test_files_of_different_lengths_are_refused_with_both_counts(tmp_path):
 
 
 @pytest.mark.filterwarnings('ignore:.*are skipped:UserWarning')  # again, where it is read again
-def test_a_pair_with_an_empty_side_is_left_out_of_training_and_refused_elsewhere(tmp_path):
+def test_a_pair_with_an_empty_side_is_excluded_from_training_and_refused_elsewhere(tmp_path):
   multi30k(tmp_path)
   (tmp_path / 'train.de').write_text('eins\n \ndrei\nvier\n')
   (tmp_path / 'train.en').write_text('one\ntwo\n\nfour\n')
@@ -356,7 +356,7 @@ def test_a_vocabulary_is_of_both_sides_and_every_side_ends(tmp_path, kind):
     assert not [piece for piece in pieces if piece.startswith('<0x')]
 
 
-def test_nothing_is_warned_of_where_nothing_is_left_out(tmp_path):
+def test_nothing_is_warned_of_where_nothing_is_skipped(tmp_path):
   multi30k(tmp_path)
   with warnings.catch_warnings():
     warnings.simplefilter('error')

@@ -42,7 +42,7 @@ def test_later_passes_join_phrases():
   assert joined == ['in_new_york_city']
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_command_prints_the_measurement(tmp_path, capsys):
   source, target = tmp_path / 'text.txt.gz', tmp_path / 'out.txt'
   with gzip.open(source, 'wt') as file:
     file.write('\n'.join(' '.join(s) for s in SENTENCES) + '\n')

@@ -99,7 +99,7 @@ def test_sizes_of_2005_are_those_published(tmp_path):
     load(tmp_path / '..', 'conll2005')
 
 
-def test_rows_of_2012_are_those_of_a_tree_or_of_one_file(tmp_path):
+def test_rows_of_2012_come_from_a_tree_or_one_file(tmp_path):
   tree, flat = tmp_path / 'tree', tmp_path / 'flat'
   flat.mkdir()
   first, *others = SENTENCES.replace('\x20\n', '\n').split('\n\n')

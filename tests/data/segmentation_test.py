@@ -325,7 +325,7 @@ def test_a_palette_in_another_order_is_refused(tmp_path):
   np.testing.assert_array_equal(found, mask())
 
 
-def test_colours_are_those_of_voc():
+def test_colours_match_voc():
   assert image_files.colour_map()[[1, 2, 15, 255]].tolist() == [
     [128, 0, 0],
     [0, 128, 0],

@@ -20,7 +20,7 @@ def test_prose_is_cut_at_sentence_ends_only():
 
 @pytest.mark.parametrize('mode', ['lines', 'prose', 'wrapped'])
 @pytest.mark.parametrize('space_leads', [True, False])
-def test_pieces_add_up_and_none_is_blank(mode, space_leads):
+def test_parts_add_up_and_none_is_blank(mode, space_leads):
   text = ' \n = A Title = \n \n One here . Two there . \n\n\nThree. Four!  \n '
   pieces = sentences.split(text, mode, space_leads=space_leads)
   assert ''.join(pieces) == text

@@ -182,7 +182,7 @@ def run_main(directory):
   return contextlib.nullcontext([_Ended()])
 
 
-def test_a_claim_is_of_one_process_until_it_is_gone(tmp_path):
+def test_a_claim_belongs_to_one_process_until_it_ends(tmp_path):
   path = str(tmp_path / 'x.claim')
   first = shared.claim(path)
   assert first and shared.claim(path) is None

@@ -172,7 +172,7 @@ def test_full_or_read_only_disks_are_input_errors(number, tmp_path):
   assert list((tmp_path / 'x').iterdir()) == []
 
 
-def test_the_faster_process_wins(tmp_path):
+def test_a_benchmark_reports_the_faster_process(tmp_path):
   target = tmp_path / 'x'
 
   def make(directory):

@@ -188,7 +188,7 @@ def test_a_folder_lists_its_files_by_split(tmp_path):
   assert note == f'files of {tmp_path}: train 7 ({names} and 2 more); valid 1 (valid.txt)'
 
 
-def test_a_socket_is_no_file(tmp_path, monkeypatch):
+def test_a_socket_is_refused(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)  # the path of a socket is short
   with socket.socket(socket.AF_UNIX) as server:
     server.bind('train.txt')

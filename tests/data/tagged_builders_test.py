@@ -173,7 +173,7 @@ def test_parts_of_speech_of_syntactic_words(tmp_path):
 
 
 @pytest.mark.parametrize('kind', ['wordpiece', 'bpe', 'characters'])
-def test_the_first_piece_of_a_word_has_its_label(kind, tmp_path):
+def test_the_first_subword_of_a_word_has_its_label(kind, tmp_path):
   text = 'unbelievable\tB-x\nU.S.\tI-x\nnews\tO\n\nnews\tO\n'
   put(tmp_path, TABLES, [text] * 3)
   size = {'wordpiece': 40, 'bpe': 300}.get(kind, 0)

@@ -30,7 +30,7 @@ def words(made, split) -> list[str]:
   return [made.tokenizer.id_to_token(int(i)) for i in made.splits[split].tokens]
 
 
-def test_nothing_asked_is_the_same_corpus():
+def test_an_empty_selection_keeps_the_corpus():
   made = corpus()
   assert transforms.view(made) is made
 
@@ -57,7 +57,7 @@ def test_other_splits_to_train_on():
     transforms.view(corpus(), train_splits=('train', 'tset'))
 
 
-def test_a_part_is_the_same_part_always():
+def test_a_data_fraction_is_deterministic():
   made = corpus()
   half, fifth = transforms.view(made, fraction=0.5), transforms.view(made, fraction=0.2)
   texts = lambda made: {

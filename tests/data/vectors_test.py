@@ -214,7 +214,7 @@ def test_without_the_file_the_data_are_read_with_a_warning(text):
     ({'other_rows': 'zero'}, 'data.other_rows: unknown "zero"'),
   ],
 )
-def test_what_has_no_vectors(options, message, text):
+def test_runs_without_vectors_are_refused(options, message, text):
   with pytest.raises(InputError, match=message):
     config(text, **options)
 

@@ -159,7 +159,7 @@ def test_a_beam_of_one_is_greedy():
   assert len({int(n) for n in greedy.counts_B}) > 1
 
 
-def test_log_probabilities_are_those_of_teacher_forcing():
+def test_log_probabilities_match_teacher_forcing():
   found = _search(dict(size=5, forbidden=(0, 3)))
   for row in range(4):
     for k, tokens in enumerate(_hypotheses(found, row)):

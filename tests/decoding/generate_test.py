@@ -91,7 +91,7 @@ def test_ended_rows_freeze_streams_are_the_same_and_rows_do_not_depend_on_neighb
     np.testing.assert_array_equal(alone.tokens_BT[0], found.tokens_BT[b])
 
 
-def test_beyond_the_window_half_of_it_is_read_again():
+def test_generation_beyond_the_window_rereads_its_last_half():
   module, cfg, params = _model('gpt2')
   context = 8
   keys = jax.random.split(KEY, 2)
@@ -161,7 +161,7 @@ def test_bad_sampler(change):
     generate.Sampler(**change)
 
 
-def test_a_bidirectional_model_cannot_write():
+def test_generation_refuses_a_bidirectional_model():
   cfg = registry.config('bert', 'tiny')
   with pytest.raises(InputError, match='both directions'):
     generate.generate(registry.get('bert'), cfg, {}, PROMPT_BT, steps=1, key=KEY, sampler=generate.Sampler())

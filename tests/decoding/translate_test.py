@@ -182,7 +182,7 @@ def test_sources_are_read_as_in_training():
       np.testing.assert_array_equal(source[name][row], made[name][i])
 
 
-def test_a_long_line_is_named_or_cut():
+def test_a_long_line_is_reported_or_truncated():
   translator = _translator()
   long = ' '.join(WORDS[:30])
   with pytest.raises(InputError, match='line 12 has 30 tokens.*30 positions'):
@@ -226,7 +226,7 @@ def test_a_translation_without_a_score_is_an_error():
     translate.translate(astray, LINES, Options(beam=2))
 
 
-def test_draws_depend_on_the_line_and_the_seed_alone():
+def test_draws_depend_only_on_the_line_and_the_seed():
   translator, options = _translator(), Options(sample=True, seed=3, max_extra=10)
   whole = translate.translate(translator, LINES, options)
   single = translate.translate(translator, LINES[2:3], options, first=3)
@@ -243,7 +243,7 @@ def test_draws_depend_on_the_line_and_the_seed_alone():
     assert len(one.tokens) <= len(source) - 1 + 10
 
 
-def test_a_stream_draws_what_generate_draws():
+def test_streaming_samples_the_tokens_of_generate():
   translator = _translator()
   ((_, source),) = translate.batches(translator.sources(LINES), 64, None)
   options = dict(steps=9, key=jax.random.key(0), sampler=generate.Sampler(), eos_id=TOKENIZER.eos_id, source=source)
@@ -255,7 +255,7 @@ def test_a_stream_draws_what_generate_draws():
     generate.generate(*call, **(options | {'steps': 30}))
 
 
-def test_the_limit_is_that_of_the_source():
+def test_output_length_is_limited_by_the_source():
   translator = _translator()
   never = _with_end(translator, -99.0)
   for line, (best, _) in zip(LINES, translate.translate(never, LINES, Options(beam=2, max_extra=23)), strict=True):

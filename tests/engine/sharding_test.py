@@ -28,12 +28,12 @@ TOLERANCE = 1e-5
 
 
 @pytest.mark.parametrize('name,mode', [case for mode, names in ON_EIGHT.items() for case in models(names, mode)])
-def test_eight_devices_are_one(name, mode):
+def test_eight_devices_compute_the_update_of_one(name, mode):
   found = engine_cases.flat(engine_cases.train(name, sharding.Config(mode), evaluate=name == 'rnn_lm'))
   assert engine_cases.deviation(engine_cases.one_device(name), found) < TOLERANCE
 
 
-def test_gradients_reduced_in_bfloat16_are_those_of_float32_rounded():
+def test_gradients_reduced_in_bfloat16_match_float32_rounded():
   """By an update of plain SGD at rate 1."""
   optim = dict(optimizer='sgd', lr=1.0, weight_decay=0.0, ema=0.0, schedule='constant', warmup_steps=0)
   start = jax.tree.leaves(engine_cases.start('gpt2'))

@@ -129,7 +129,7 @@ def close(a, b, atol=1e-6):
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol), a, b)
 
 
-def test_one_update_is_that_of_the_mean_loss():
+def test_one_update_matches_the_mean_loss():
   toy = plain_toy()
   data = batch()
 
@@ -199,7 +199,7 @@ def test_one_cpu_updates_as_others_do():
 
 @pytest.mark.parametrize('make', [plain_toy, selecting_toy])
 @pytest.mark.parametrize('where', ['loss', 'gradient'])
-def test_an_update_that_is_not_finite_is_left_out(where, make):
+def test_a_non_finite_update_is_skipped(where, make):
   toy = make()
   state, rows, _ = toy.run(0, 1)
   weights_BT = batch(2)['weights_BT']
@@ -230,7 +230,7 @@ def test_accumulation_is_the_plain_step():
   close(split[2], plain[2], atol=1e-4)
 
 
-def test_statistics_are_those_of_rows_that_are_not_padding():
+def test_statistics_match_rows_that_are_not_padding():
   """Of microbatches of 2, 1 and no rows."""
 
   def gradient(params, weights, data, rows, key):

@@ -57,7 +57,7 @@ def _whole(model, cfg, params, tokens_BT, targets_BT):
 
 
 @pytest.mark.parametrize(('name', 'changes'), MODELS)
-def test_losses_are_those_of_the_text_cut_before_the_token(name, changes):
+def test_losses_equal_those_of_a_truncated_context(name, changes):
   model, cfg, params = made(name, **changes)
   first_I = np.asarray([9, 17, 18, 40, 59])
   # Rows of a call: 3 of length 4, so that the last call is not full.
@@ -67,7 +67,7 @@ def test_losses_are_those_of_the_text_cut_before_the_token(name, changes):
   assert np.abs(found[0] - found[1]).max() > 1e-3  # the 5 tokens more are seen
 
 
-def test_with_a_stride_the_last_of_a_block_see_more():
+def test_strided_layers_see_block_summaries():
   model, cfg, params = made('transformer_xl')
   found = context_length.token_nll(model, cfg, params, TOKENS, np.asarray([9, 12, 57]), [6], stride=2)
   expected = [cut(model, cfg, params, first + s, 6 + s) for first in (9, 12, 57) for s in range(2)]
@@ -145,7 +145,7 @@ def runs(tmp_path_factory):
   return [folder / 'far', folder / 'near']
 
 
-def test_the_command(runs, tmp_path, capsys):
+def test_the_command_prints_the_measurement(runs, tmp_path, capsys):
   words = ['context', f'--workdirs={runs[0]},{runs[1]}', '--lengths=3:9:3', '--tokens=40', '--split=test']
   assert main([*words, f'--output={tmp_path}/new/far.json', '--shares=0.2,1']) == 0
   said = capsys.readouterr().out
@@ -266,7 +266,7 @@ def test_attention_lengths_are_evaluated_and_the_shortest_of_the_best_is_found(r
   assert '--cache: got it with --attention' in capsys.readouterr().err
 
 
-def test_attention_without_a_memory_is_that_of_overlapping_windows():
+def test_attention_without_a_memory_matches_overlapping_windows():
   load = lambda *changes: resolve.to_run(resolve.load('experiments/transformer_xl/quickstart.py:alone', changes), 4096)
   assert attention_length.overrides_for(load(), 100) == ['data.eval_length=115']
   with pytest.raises(InputError, match='evaluation.stride: got 0 for transformer_xl'):

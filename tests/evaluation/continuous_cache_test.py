@@ -75,7 +75,7 @@ def test_the_final_measurement_has_rows_of_its_own(corpus):
   assert rows == [3, 1]
 
 
-def test_what_it_needs(corpus):
+def test_missing_inputs_are_refused(corpus):
   engine = sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
   for run, message in (
     (run_of(corpus, cache=()), 'window, lambda, theta'),

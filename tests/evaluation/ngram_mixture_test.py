@@ -70,7 +70,7 @@ def test_tokens_add_up_to_the_split(corpus, name, data, predicted):
 
 
 @pytest.mark.parametrize('length', [4, 7, 64])
-def test_each_token_stands_in_its_place(corpus, length):
+def test_every_token_keeps_its_position(corpus, length):
   """In one stream, a window goes on over the ends of rows, whatever their length."""
   run, params = run_of(corpus, batch_size=5, eval_batch_size=1, length=length)
   nll = evaluate.token_nll(run, corpus, params, 'test')
@@ -137,7 +137,7 @@ def test_class_models_by_name(corpus):
     assert record['perplexity_per_token'] == pytest.approx(np.exp(total / len(test)))
 
 
-def test_what_cannot_be_measured_says_so(corpus):
+def test_unmeasured_programs_are_reported(corpus):
   with pytest.raises(InputError, match='unknown n-gram model "kn0"'):
     ngram_mixture.evaluate_ngrams(corpus, ['test'], ['kn0'])
   with pytest.raises(InputError, match='no split "exam"'):

@@ -93,7 +93,7 @@ def test_the_end_of_a_run_translates_the_split(run):
   assert [one[0].text for one in again] == written
 
 
-def test_the_search_is_that_of_the_evaluation_section():
+def test_the_search_matches_the_evaluation_section():
   chosen = {'evaluation.beam': 3, 'evaluation.alpha': 0.9, 'evaluation.penalty': 'power', 'evaluation.stop': 'full'}
   run_cfg = resolve.load(BASE, [f'{name}={value}' for name, value in chosen.items()])
   found = translation.decoding_options(run_cfg)
@@ -133,7 +133,7 @@ def _at(tree, path):
   return tree
 
 
-def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, tmp_path, capsys):
+def test_the_mean_skips_a_damaged_checkpoint(run, tmp_path, capsys):
   copy = tmp_path / 'copy'
   shutil.copytree(run, copy)
   (entry,) = [path for path in (copy / 'checkpoints').iterdir() if '4' in path.name]
@@ -271,7 +271,7 @@ def test_figures_of_a_german_text_have_the_papers_scores():
     ('evaluation.alpha=1', ('a', 'b'), None, 'no end-of-text token'),
   ],
 )
-def test_what_cannot_be_translated_is_refused_without_translating(override, sides, eos_id, message):
+def test_bad_inputs_are_refused_before_translating(override, sides, eos_id, message):
   run = resolve.to_run(resolve.load(BASE, [override, 'evaluation.penalty=power', 'evaluation.max_length=10000']), 300)
   corpus = types.SimpleNamespace(manifest={'sides': sides}, tokenizer=types.SimpleNamespace(eos_id=eos_id))
   with pytest.raises(InputError, match=message):

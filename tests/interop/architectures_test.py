@@ -94,7 +94,7 @@ def change(to, **tensors):
 
 
 @pytest.mark.parametrize('name', WITH_LAYER)
-def test_there_and_back(name):
+def test_export_and_import_restore_the_run(name):
   model = architectures.HEADS[name].model
   cfg = sized(model, 11)
   params = random_like(name, cfg)
@@ -149,7 +149,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objectiv
     assert written['pad_token_id'] == run.tokenizer.token_id('_start_')
 
 
-def test_which_class_a_folder_is_of():
+def test_a_folder_selects_its_transformers_class():
   ones = lambda *shape: np.ones(shape, np.float32)
   pooler = {'bert.pooler.dense.weight': ones(8, 8)}
   for named, tensors, found in (

@@ -49,7 +49,7 @@ def check(loaded, found):
 @pytest.mark.parametrize(
   'case', [case if case != 'untied' else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
-def test_logits_are_those_of_fsmt(case, tmp_path):
+def test_logits_match_fsmt(case, tmp_path):
   save(tmp_path / 'release', **CASES[case])
   one = CASES[case].get('more', 0) == 0
   loaded = imported(tmp_path / 'release', tmp_path / 'run', with_tokenizer=one)

@@ -63,7 +63,7 @@ def test_a_word_is_the_mean_of_its_row_and_its_n_grams(tmp_path):
   np.testing.assert_array_equal(found['</s>'], x_RE[1])
 
 
-def test_single_letters_count_and_the_marks_alone_do_not(tmp_path):
+def test_single_letters_are_words_but_special_tokens_are_not(tmp_path):
   x_RE = matrix(len(WORDS) + 5)
   (tmp_path / 'm.bin').write_bytes(model(x_RE, shortest=1, longest=1))
   rows = [len(WORDS) + fnv(gram) % 5 for gram in (b'a', b'b')]

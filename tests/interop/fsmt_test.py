@@ -77,7 +77,7 @@ def test_every_parameter_is_written_and_read(case):
 
 
 @pytest.mark.parametrize('case', CASES)
-def test_ids_are_those_of_transformers(case, tmp_path):
+def test_ids_match_transformers(case, tmp_path):
   save(tmp_path / 'folder', **CASES[case])
   tokenizer = build.read('moses', str(tmp_path / 'folder'), special_in_text=True)
   check_tokenizer(tokenizer, STRINGS, expected()[case])
@@ -88,19 +88,19 @@ def test_ids_are_those_of_transformers(case, tmp_path):
 
 
 @pytest.mark.parametrize('case', SLOW)
-def test_logits_are_those_of_transformers(case, tmp_path):
+def test_logits_match_transformers(case, tmp_path):
   save(tmp_path / 'folder', **CASES[case])
   check_logits(lmx.load(tmp_path / 'folder'), expected()[case], *LINES[:2])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', SEARCHES)  # of which each compiles a program
-def test_hypotheses_are_those_of_generate(run, name):
+def test_hypotheses_match_generate(run, name):
   options = translation.decoding_options(run[1].run)
   check_search(translator(run[1]), options, SEARCHES[name], expected()['separate']['searches'][name], LINES)
 
 
-def test_the_options_of_the_folder_are_those_of_the_search(tmp_path, run):
+def test_the_options_of_the_folder_match_the_search(tmp_path, run):
   options = translation.decoding_options(run[1].run)
   assert (options.beam, options.alpha, options.penalty, options.stop) == (4, 1.1, 'power', 'current')
   assert (options.max_length, options.forced_end, options.forbidden) == (11, True, (1,))

@@ -48,7 +48,7 @@ def make(name, **changes):
     ('gpt2', {'F': 12}),
   ],
 )
-def test_there_and_back(name, changes):
+def test_export_and_import_restore_the_run(name, changes):
   cfg, params = make(name, **changes)
   back = huggingface.from_hf(name, cfg, huggingface.to_hf(name, cfg, params))
   assert jax.tree.structure(back) == jax.tree.structure(params)
@@ -169,7 +169,7 @@ def test_numbers_beyond_float32_are_reported():
   assert found == ['transformer.ln_f.weight (numbers beyond float32)']
 
 
-def test_constants_are_those_of_transformers():
+def test_constants_match_transformers():
   entry, marian = huggingface.entry, huggingface.transformer
   assert entry.is_constant(np.arange(5)[None], entry.position_ids) and not entry.is_constant(
     np.ones(5), entry.position_ids

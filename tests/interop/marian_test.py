@@ -69,7 +69,7 @@ def test_every_parameter_is_written_and_read(case):
 
 
 @pytest.mark.parametrize('case', CASES)
-def test_logits_and_ids_are_those_of_transformers(case, tmp_path):
+def test_logits_and_ids_match_transformers(case, tmp_path):
   cfg, tensors = save(tmp_path / 'folder', **CASES[case])
   tokenizer = build.read('marian', str(tmp_path / 'folder'), special_in_text=True)
   columns = (expected()[case][name] for name in ('ids', 'target', 'texts'))
@@ -88,7 +88,7 @@ def test_logits_and_ids_are_those_of_transformers(case, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', SEARCHES)  # of which each compiles a program
-def test_hypotheses_are_those_of_generate(imported, name):
+def test_hypotheses_match_generate(imported, name):
   options = translation.decoding_options(imported[1].run)
   check_search(translator(imported[1]), options, SEARCHES[name], expected()['shared']['searches'][name])
 
@@ -350,7 +350,7 @@ def test_white_space_of_a_special_token_is_refused(name, tmp_path):
     convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
 
 
-def test_special_tokens_in_a_text_are_those_of_the_folder(imported, tmp_path):
+def test_special_tokens_in_a_text_match_the_folder(imported, tmp_path):
   tokenizer = imported[1].tokenizer
   first, second = (tokenizer.encode(text).tolist() for text in ('a dog', '>>fra<< runs'))
   ids = tokenizer.encode('a dog</s>>>fra<< runs<unk> <pad>').tolist()

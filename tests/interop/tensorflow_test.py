@@ -167,7 +167,7 @@ def assert_same_runs(tmp_path, folder, release):
 
 
 @pytest.mark.parametrize('name,architecture,outputs', CASES)
-def test_variables_are_those_of_the_same_weights(name, architecture, outputs, make, given, tmp_path):
+def test_variables_match_the_same_weights(name, architecture, outputs, make, given, tmp_path):
   folder, release, variables = make(name, architecture, outputs)
   given(variables)
   run = assert_same_runs(tmp_path, folder, release)
@@ -225,7 +225,7 @@ def test_two_variables_of_one_parameter_are_refused_unless_they_are_equal(name, 
   assert [row.note for row in rows if row.name == other] == [f'repeats {one}']
 
 
-def test_capitals_in_the_vocabulary_say_that_text_is_not_lowered(make, given, tmp_path):
+def test_capitals_in_the_vocabulary_mean_cased_text(make, given, tmp_path):
   folder, release, variables = make('bert', cased=True)
   given(variables)
   assert not assert_same_runs(tmp_path, folder, release).run.data.lower_case
@@ -244,7 +244,7 @@ def test_the_case_of_a_vocabulary_may_be_set_if_no_file_says_it(make, given, tmp
     convert.import_run(str(folder), tmp_path / 'run', ['data.lower_case=False'])
 
 
-def test_the_last_of_several_checkpoints_is_the_one_that_is_named(tmp_path):
+def test_the_checkpoint_file_selects_the_checkpoint(tmp_path):
   with pytest.raises(InputError, match='no checkpoint'):
     tensorflow._prefix(tmp_path)
   for step in (0, 900, 1000):

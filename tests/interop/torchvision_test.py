@@ -106,7 +106,7 @@ def test_every_leaf_is_read_from_the_tensor_of_its_name(name, tmp_path):
   assert read == expected
 
 
-def test_the_places_of_a_few():
+def test_capture_positions_select_some_outputs():
   shapes = shapes_of(SMALL)
   for leaf, name in {
     'stem/conv_1/kernel': 'conv1.weight',

@@ -184,7 +184,7 @@ def test_models_that_the_class_does_not_compute_are_not_written(changes, field):
     layout.config(cfg)
 
 
-def test_the_memory_begins_as_zeros_and_a_query_is_among_its_keys():
+def test_memory_starts_as_zeros_and_a_query_attends_to_itself():
   """Fidelity 'transformers' is 'pytorch' with the filled memory of 'tf'."""
   cfg, params = made(same_length=True)
   batch = {'tokens_BT': np.arange(6, dtype=np.int32)[None]}
@@ -238,7 +238,7 @@ def tokenizer(folder):
     {'vocabulary': ''.join(f'{symbol} 7\n' for symbol in SYMBOLS), 'tokenizer_config.json': '{"lower_case": true}'},
   ],
 )
-def test_ids_are_those_of_the_file(files, tmp_path):
+def test_ids_match_the_file(files, tmp_path):
   found = vocabulary(tmp_path, files)
   assert found.tokens == SYMBOLS and found.lower_case
   assert found.encode('The w4 no\n\nw3').tolist() == [1, 7, 2, 0, 0, 6]

@@ -170,7 +170,7 @@ def test_letters_of_text8_have_their_ids_and_a_space(given, tmp_path):
   assert loaded.tokenizer.encode('a e').tolist() == [2, 0, 1]
 
 
-def test_words_of_lm1b_are_between_two_marks(given, tmp_path):
+def test_lm1b_lines_are_between_two_special_tokens(given, tmp_path):
   _, _, loaded = begin(given, tmp_path, 'lm1b', ['<S>', 'the', '<UNK>', 'cat'])
   assert loaded.tokenizer.encode('the dog\ncat\n').tolist() == [0, 1, 2, 0, 0, 3, 0]
 

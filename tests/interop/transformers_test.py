@@ -92,7 +92,7 @@ def outputs(name, module, tokens_BT):
 
 
 @pytest.mark.parametrize('name', SIZES)
-def test_what_transformers_saved_gives_the_same_numbers_here_and_back_there(name, folders, tmp_path):
+def test_what_transformers_saved_gives_the_same_numbers_after_import_and_export(name, folders, tmp_path):
   convert.import_run(str(folders[name]), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   tokens_BT = np.random.default_rng(0).integers(0, run.cfg.V, (3, T)).astype(np.int32)
@@ -138,7 +138,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize('layout', LAYOUTS)
 @pytest.mark.parametrize('name', SIZES)
-def test_layouts_of_files_give_the_same_numbers_here_and_back_there(name, layout, folders, tmp_path):
+def test_layouts_of_files_give_the_same_numbers_after_import_and_export(name, layout, folders, tmp_path):
   """Feed-forward width of BERT 40, not 96; both directions bit by bit."""
   dtype, file, changes, old = LAYOUTS[layout]
   size = {'vocab_size': json.loads((folders[name] / 'config.json').read_text())['vocab_size']}
@@ -216,7 +216,7 @@ def same_pieces(ours, theirs, text):
 @pytest.mark.parametrize('chinese', [True, False])
 @pytest.mark.parametrize('accents', [None, True, False])
 @pytest.mark.parametrize('lower', [True, False])
-def test_pieces_of_cased_multilingual_and_chinese_vocabularies(lower, accents, chinese, tmp_path):
+def test_subwords_of_cased_multilingual_and_chinese_vocabularies(lower, accents, chinese, tmp_path):
   """Of vocab.txt with these settings and of the tokenizer.json that transformers writes of it."""
   texts = [strings.without_surrogates(text) for text in strings.strings(2000)]
   letters = {c for text in texts for c in unicodedata.normalize('NFD', text + text.lower()) + text + text.lower()}
@@ -239,7 +239,7 @@ def test_pieces_of_cased_multilingual_and_chinese_vocabularies(lower, accents, c
 
 
 @pytest.mark.parametrize('name', SIZES)
-def test_pieces_and_their_places_are_those_of_transformers(name, folders, tmp_path):
+def test_subwords_and_offsets_match_transformers(name, folders, tmp_path):
   """2,000 strings, by the tokenizer that transformers makes of the files and by the one that is exported to it."""
   convert.import_run(str(folders[name]), tmp_path / 'run')
   convert.export_run(tmp_path / 'run', tmp_path / 'out')
@@ -256,7 +256,7 @@ FURTHER = ('[E1]', '[/E1]', '<x>')
 
 @pytest.mark.parametrize('fast', [True, False])
 @pytest.mark.parametrize('name', SIZES)
-def test_further_special_tokens_in_a_text_are_those_of_transformers(name, fast, folders, tmp_path):
+def test_further_special_tokens_in_a_text_match_transformers(name, fast, folders, tmp_path):
   """Special tokens that a program added, of tokenizer.json and of a vocabulary alone."""
   theirs = transformers.AutoTokenizer.from_pretrained(folders[name])
   theirs.add_special_tokens({'additional_special_tokens': [*FURTHER]})
@@ -274,7 +274,7 @@ def test_further_special_tokens_in_a_text_are_those_of_transformers(name, fast, 
   assert {theirs.convert_tokens_to_ids(token) for token in FURTHER} <= kinds
 
 
-def test_exported_pairs_have_the_marks_of_bert(folders, tmp_path):
+def test_exported_pairs_have_bert_special_tokens(folders, tmp_path):
   convert.import_run(str(folders['bert']), tmp_path / 'run')
   convert.export_run(tmp_path / 'run', tmp_path / 'out')
   ours = lmx.load(tmp_path / 'run').tokenizer
@@ -374,7 +374,7 @@ def ours_of(run, batch):
 
 
 @pytest.mark.parametrize('case', HEADS)
-def test_heads_give_the_same_numbers_here_and_back_there(case, heads, tmp_path):
+def test_heads_give_the_same_numbers_after_import_and_export(case, heads, tmp_path):
   kind, name, _ = HEADS[case]
   lines = convert.import_run(str(heads[case]), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
@@ -401,7 +401,7 @@ def test_heads_give_the_same_numbers_here_and_back_there(case, heads, tmp_path):
 
 
 @pytest.mark.parametrize('name,kind', [('bert', 'BertModel'), ('gpt', 'OpenAIGPTModel'), ('gpt2', 'GPT2Model')])
-def test_a_bare_model_is_the_same_here_and_back_there(name, kind, folders, tmp_path):
+def test_a_bare_model_is_the_same_after_import_and_export(name, kind, folders, tmp_path):
   """Its tensors have no prefix; heads that it lacks are newly initialised and exported beside it."""
   module = getattr(transformers, kind).from_pretrained(folders[name])
   (tmp_path / 'bare').mkdir()
@@ -420,7 +420,7 @@ def test_a_bare_model_is_the_same_here_and_back_there(name, kind, folders, tmp_p
 
 
 @pytest.mark.parametrize('case', ['classification', 'regression', 'gpt_classification', 'gpt2_classification'])
-def test_rows_are_said_of_as_transformers_does(case, heads, tmp_path):
+def test_rows_are_classified_as_by_transformers(case, heads, tmp_path):
   """Texts and pairs of texts, by the tokenizer and the class of transformers."""
   kind, name, _ = HEADS[case]
   columns = ('one', 'two') if name == 'bert' else ('one',)
@@ -443,7 +443,7 @@ def test_rows_are_said_of_as_transformers_does(case, heads, tmp_path):
 
 
 @pytest.mark.parametrize('case', ['classification', 'regression'])
-def test_updates_are_those_of_the_trainer(case, heads, tmp_path):
+def test_updates_match_the_trainer(case, heads, tmp_path):
   """Fine-tuning as experiments/bert/tasks.py has it, with bias correction and without dropout, batch by batch."""
   kind, total = HEADS[case][0], 8
   convert.import_run(str(heads[case]), tmp_path / 'run')
@@ -530,7 +530,7 @@ def test_what_lmx_trained_is_what_transformers_loads(experiment, tmp_path):
     assert [module.config.id2label[i] for i in range(len(labels))] == labels
 
 
-def test_cached_decoding_is_that_of_transformers_step_by_step(folders, tmp_path):
+def test_cached_decoding_matches_transformers_step_by_step(folders, tmp_path):
   """GPT-2's scores after a prompt and each token after it, past_key_values there and lmx's cache here."""
   convert.import_run(str(folders['gpt2']), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')

@@ -96,7 +96,7 @@ def change(folder, **tensors):
 
 
 @pytest.mark.parametrize('untie', [True, False])
-def test_there_and_back(untie):
+def test_export_and_import_restore_the_run(untie):
   cfg = XLNET.Config(V=11, untie=untie, **SIZES)
   params = random_params(cfg)
   tensors = huggingface.to_hf('xlnet', cfg, params, CLASS)
@@ -238,7 +238,7 @@ def same_runs(tmp_path, folder, release, untie):
 
 
 @pytest.mark.parametrize('untie', [True, False])
-def test_variables_of_the_release_are_those_of_the_same_weights(untie, make, tmp_path, monkeypatch):
+def test_variables_of_the_release_match_the_same_weights(untie, make, tmp_path, monkeypatch):
   folder, release, variables = make(untie=untie)
   monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
   monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
@@ -310,7 +310,7 @@ def test_what_the_scripts_fine_tuned_is_read(kind, last, outputs, objective, mak
     convert.import_run(str(release), tmp_path / 'again')
 
 
-def test_an_uncased_release_is_told_by_its_pieces(make, tmp_path, monkeypatch):
+def test_an_uncased_release_is_recognised_by_its_subwords(make, tmp_path, monkeypatch):
   pieces = [(piece, score) for piece, score in sentencepiece_test.learned() if piece == piece.lower()]
   _, release, variables = make(pieces)
   monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)

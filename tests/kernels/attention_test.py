@@ -120,7 +120,7 @@ def test_auto_takes_blocked_for_long_rows_on_one_cpu():
     (dict(mask=masks.AttentionMask(pattern=patterns.Compressed(3))), 'no masks by a pattern'),
   ],
 )
-def test_cudnn_says_why_it_cannot_serve(change, words):
+def test_an_unsupported_cudnn_lstm_names_its_reason(change, words):
   given = dict(dtype='bfloat16', rate=0.0, K=64, T=8, mask=masks.AttentionMask()) | change
   x = jnp.zeros((1, given['T'], 2, given['K']), given['dtype'])
   with placed.on('gpu'):

@@ -64,7 +64,7 @@ SIZES = {'short': (2, 3, 5, 2, 4, 4), 'panel': (1, 32, 32, 2, 32, 32), 'odd': (2
 @pytest.mark.parametrize('rate', [0.0, 0.3])
 @pytest.mark.parametrize('is_grouped', [False, True])
 @pytest.mark.parametrize('sizes', SIZES)
-def test_outputs_and_gradients_are_those_of_the_equation(sizes, is_grouped, rate):
+def test_outputs_and_gradients_match_the_equation(sizes, is_grouped, rate):
   B, T, S, *_ = SIZES[sizes]
   arrays, mask = draw(*SIZES[sizes]), grouped(B, T, S) if is_grouped else None
   for causal in (False, True) if not is_grouped else (False,):

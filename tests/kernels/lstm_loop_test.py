@@ -47,7 +47,7 @@ def gradients_of(backend, params, x_TBE, carry, valid_TB, layer=recurrent.layer)
 @needs_numba
 @pytest.mark.parametrize(('padded', 'bias'), [(False, 'single'), (True, 'double')])
 @pytest.mark.parametrize('sizes', SIZES)
-def test_outputs_and_gradients_are_those_of_the_scan(sizes, padded, bias):
+def test_outputs_and_gradients_match_the_scan(sizes, padded, bias):
   inputs = case(*sizes, padded=padded, bias=bias)
   found, expected = (gradients_of(backend, *inputs) for backend in ('numba', 'scan'))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)

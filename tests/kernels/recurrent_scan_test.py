@@ -33,7 +33,7 @@ CONSTANT = np.array([[0.0, 1.0, -1.0, 0.5]], np.float32)
 VALID_TB = np.arange(T)[:, None] < np.array(LENGTHS)
 
 
-def test_outputs_and_gradients_are_those_of_the_equation():
+def test_outputs_and_gradients_match_the_equation():
   def loss(*args):
     carry, (h_TBD, a_TBS) = rnn.scan(body, *args, fixed=(CONSTANT, VALID_TB))
     return jnp.sum(jnp.sin(h_TBD)) + jnp.sum(a_TBS**2) + jnp.sum(jnp.cos(carry['h']))

@@ -88,7 +88,7 @@ def test_each_device_computes_its_rows_and_heads():
     (dict(platform='gpu'), 'needs a TPU'),
   ],
 )
-def test_says_why_it_cannot_serve(change, words):
+def test_an_unsupported_attention_names_its_reason(change, words):
   given = dict(rate=0.0, mask=masks.AttentionMask(), rows=2, devices=1, platform='tpu') | change
   x = jax.ShapeDtypeStruct((given['rows'], 256, H, K), jnp.float32)
   with placed.on(given['platform'], devices=given['devices']):
@@ -105,7 +105,7 @@ def test_auto_selects_it_on_a_tpu_for_long_rows():
       assert chosen(choice.ROWS_TO + 1) == 'splash' and chosen(choice.ROWS_TO) == 'rows'
 
 
-def test_operations_are_those_of_the_blocks_that_are_computed():
+def test_operations_match_the_blocks_that_are_computed():
   """512 x 512 blocks of 1,024 positions forward; backward the keys are one block, so none is skipped."""
   shapes = [(3, 2, 8, 1024)] * 3
   name = f'jit(step)/{kernels.CAUSAL}/splash_mha_'

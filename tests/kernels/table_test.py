@@ -12,7 +12,7 @@ from tests import placed
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_lookup_and_gradient_are_those_of_the_plain_one(dtype):
+def test_lookup_and_gradient_match_the_plain_one(dtype):
   rng = np.random.default_rng(0)
   table_VD = rng.standard_normal((11, 8), np.float32)
   ids_BT = np.asarray([[0, 3, 3, 12], [10, -1, 3, 5]] * 2)  # ids outside the table are clipped

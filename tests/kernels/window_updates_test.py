@@ -46,7 +46,7 @@ def run_step(kernel, architecture, batch, given, gradient='c'):
 
 @pytest.mark.parametrize(('B', 'D'), [(3, 5), (2, 40)])
 @pytest.mark.parametrize(('architecture', 'tree', 'gradient'), CASES)
-def test_updates_are_those_of_the_sparse_step(architecture, tree, gradient, B, D):
+def test_updates_match_the_sparse_step(architecture, tree, gradient, B, D):
   batch = examples.batch_of(tree, True, batch_size=B, length=18)
   given = examples.tables(examples.corpus().tokenizer.vocab_size, D)
   found, metrics = run_step('numba', architecture, batch, given, gradient)
@@ -101,7 +101,7 @@ def test_other_forms_and_devices_are_left_to_xla():
     assert word2vec.fused_updates(word2vec.Config(dtype='bfloat16'), shared) is None
 
 
-def test_a_run_that_used_numba_does_not_go_on_without(monkeypatch):
+def test_a_run_that_used_numba_does_not_continue_without(monkeypatch):
   assert word2vec.settle(word2vec.Config()).update_kernel == 'numba'
   monkeypatch.setattr(native, 'is_installed', lambda: False)
   assert word2vec.settle(word2vec.Config()).update_kernel == 'xla'

@@ -34,7 +34,7 @@ def test_the_command_names_the_slice_and_keeps_the_options(name, topology):
     (TRAIN, 'v3-8', 'expected a TPU of v4, v5litepod, v5p, v6e'),
   ],
 )
-def test_what_cannot_be_compiled_is_named(words, name, message):
+def test_uncompilable_models_are_named(words, name, message):
   with pytest.raises(InputError, match=message):
     compile_first.compile_command(words, accelerators.find(name, pool=False))
 

@@ -139,7 +139,7 @@ def ends(tmp_path, *how):
     ((75, 0), 0, 75, 1),
   ],
 )
-def test_restarts(tmp_path, capfd, how, restarts, code, starts):
+def test_a_restarted_job_resumes(tmp_path, capfd, how, restarts, code, starts):
   ports = []
 
   def given():

@@ -56,7 +56,7 @@ def test_an_option_refuses_what_can_be_no_path(launcher, option, words, wrong, t
   assert bad_paths.is_untouched(tmp_path)
 
 
-def test_a_device_is_no_record():
+def test_a_device_is_refused_as_a_record():
   with pytest.raises(InputError, match='^/dev/zero: got a device'):
     open_record(pathlib.Path('/dev/zero'), {}).__enter__()
   assert not os.path.exists('/dev/zero.lock')

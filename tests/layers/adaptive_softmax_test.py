@@ -43,7 +43,7 @@ def hidden(seed=0):
 
 
 @every_size
-def test_each_words_probability_is_that_of_its_cluster_times_that_within_it(name):
+def test_each_words_probability_matches_its_cluster_times_that_within_it(name):
   sizes, x_BTD = SIZES[name], hidden()
   given, output = draw(sizes)
 
@@ -69,7 +69,7 @@ def test_each_words_probability_is_that_of_its_cluster_times_that_within_it(name
     pytest.param('one cluster', 1, 4, marks=pytest.mark.slow),
   ],
 )
-def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, shards, block):
+def test_the_loss_and_its_gradients_match_all_probabilities(name, shards, block):
   """Whatever words come, in however many blocks: no position is dropped, and none counts twice."""
   sizes, x_BTD, params = SIZES[name], hidden(), draw(SIZES[name])
   weights_BT = np.random.default_rng(3).random((B, T)).astype(np.float32)

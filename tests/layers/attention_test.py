@@ -41,7 +41,7 @@ def test_equals_the_restatement(causal, mask):
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_queries_at_their_own_positions():
+def test_queries_attend_at_their_own_positions():
   """As with a cache: row b's queries are at 3 + t and 5 + t, and the keys after them are hidden."""
   q, k, v = draw(T=3, S=9)
   start_B = np.array([3, 5])

@@ -18,7 +18,7 @@ def test_lookup_takes_rows_and_sums_gradients():
   np.testing.assert_array_equal(gradient[:, 0], [1, 2, 0, 1])
 
 
-def test_positions_are_the_first_rows_or_those_asked_for():
+def test_positions_are_the_first_rows_or_those_requested():
   table = jnp.arange(12.0).reshape(4, 3)
   x = jnp.ones((1, 2, 3))
   np.testing.assert_array_equal(embedding.add_positions(x, table, None), 1 + table[None, :2])

@@ -59,7 +59,7 @@ def test_writing_is_equations_3_and_4_and_reading_is_2():
     np.testing.assert_allclose(read[b], weights[b] @ memory_BSW[b], atol=1e-6)
 
 
-def test_a_shift_moves_on_and_around():
+def test_shift_weights_rotate_the_focus():
   weights, shift = np.eye(4, dtype=np.float32)[None, 3:], jax.jit(ntm_memory.shift)
   for s, row in (((1, 0, 0), 2), ((0, 1, 0), 3), ((0, 0, 1), 0)):
     moved = np.asarray(shift(weights, np.array([[s]], np.float32)))

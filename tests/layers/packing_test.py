@@ -42,7 +42,7 @@ def packed_places():
   return np.array([*PLACES, [-1] * T], np.int32)  # a sequence of padding at the end
 
 
-def test_rows_come_back_with_the_features_of_their_own():
+def test_unpacked_rows_have_their_own_features():
   model, cfg, params = bert()
   batch = batch_of() | {'packed_PT': packed_places()}
   own, _ = jax.jit(functools.partial(model.apply, cfg, all_layers=True))(params, batch_of(), ())
@@ -58,7 +58,7 @@ def test_rows_come_back_with_the_features_of_their_own():
 
 
 @pytest.mark.parametrize('pooling', ('pooled', 'mean'))
-def test_loss_and_gradient_are_those_of_rows_apart(pooling):
+def test_loss_and_gradient_match_rows_apart(pooling):
   model, cfg, params = bert()
   head = classify.Config(classes=2, head=(), normalize=False, bptt=0, dropout_pooled=0.0, pooling=pooling)
   whole = {'model': params, 'objective': classify.init(head, model, cfg, jax.random.key(1))}

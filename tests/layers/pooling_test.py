@@ -39,7 +39,7 @@ def test_each_kind_is_its_plain_form():
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_what_stands_in_padding_changes_nothing(kind):
+def test_padding_tokens_change_nothing(kind):
   x_BTD, kept_BT, _ = case()
   found = pool(kind, x_BTD, kept_BT)
   for filler in (0.0, 1e9, -1e9, np.nan):

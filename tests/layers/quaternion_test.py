@@ -37,7 +37,7 @@ def of_units(a: int, b: int) -> np.ndarray:
   return found
 
 
-def test_signs_are_the_rules():
+def test_product_signs_follow_hamilton():
   for a in range(4):
     for b in range(4):
       np.testing.assert_array_equal(of_units(a, b), reference.product(np.eye(4)[a], np.eye(4)[b]))

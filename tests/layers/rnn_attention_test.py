@@ -167,7 +167,7 @@ def test_widths_that_differ_are_refused(name):
     rnn_attention.shapes(name, 'global', UNEVEN)
 
 
-def test_location_knows_a_most_of_positions():
+def test_location_scores_are_limited_to_s_positions():
   params, q_BTD, k_BSE, _ = case('location', sizes=UNEVEN._replace(positions=8))
   with pytest.raises(InputError, match='model.S: got 8'):
     rnn_attention.get('location')(params, q_BTD, k_BSE)

@@ -24,7 +24,7 @@ def test_equation_1():
   np.testing.assert_allclose(mix(PARAMS, list(LAYERS), VALID), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_at_the_start_the_layers_count_alike():
+def test_initial_mix_weights_are_equal():
   np.testing.assert_allclose(mix(scalar_mix.init(3), list(LAYERS)), LAYERS.mean(0), rtol=1e-5, atol=1e-5)
 
 

@@ -86,7 +86,7 @@ def test_a_stride_of_one_and_columns_as_wide_as_the_block():
 
 
 @every_plan
-def test_documents_do_not_mix_and_padding_is_not_looked_at(plan):
+def test_attention_excludes_other_documents_and_padding(plan):
   T, qkv = 18, draw(18)
   documents_BT = np.array([[0] * 7 + [1] * 11, [0] * 2 + [3] * 9 + [4] * 7])
   valid_BT = np.arange(T) < np.array([[T], [15]])
@@ -110,7 +110,7 @@ def test_a_position_sees_its_set_and_nothing_else(plan):
 
 
 @pytest.mark.parametrize('plan', [plan for plan in PLANS if plan.sets in ('merged', 'heads')][::2], ids=str)
-def test_gradients_are_those_of_the_masked_softmax(plan):
+def test_gradients_match_the_masked_softmax(plan):
   """With what the cache uses, a mask over all keys, computed elsewhere; finite where sets are empty."""
   T, qkv = 11, draw(11)
   weight = np.random.default_rng(1).standard_normal(qkv[0].shape, np.float32)

@@ -14,7 +14,7 @@ LENGTHS = [32, 64, 96, 128, 160]
 
 @pytest.mark.parametrize('share', [0.1, 0.5, 1.0])
 @pytest.mark.parametrize('seed', range(5))
-def test_as_the_equations_say(share, seed):
+def test_the_metric_equals_its_equations(share, seed):
   rng = np.random.default_rng(seed)
   fall = np.cumsum(rng.uniform(-0.01, 0.06, (3, len(LENGTHS), 1)), axis=1)
   losses = rng.gamma(2.0, 2.0, 37) + rng.normal(0, 0.1, (3, len(LENGTHS), 37)) - fall
@@ -49,13 +49,13 @@ def test_a_gain_counts_only_below_the_best_of_the_group():
   ]  # alone in its group it is its own baseline
 
 
-def test_a_longer_context_that_harms_is_no_loss():
+def test_a_harmful_longer_context_counts_no_loss():
   """A model whose loss rises is taken at the baseline: its gain is 0 and not negative."""
   gains = context_length.gains(constant([5.0, 6.0], [5.5, 5.2]), 1.0)
   np.testing.assert_array_equal(gains.relative_GL, [[0], [0]])
 
 
-def test_hard_tokens_may_look_farther():
+def test_hard_tokens_may_use_longer_contexts():
   easy, hard = [1.0, 1.0, 1.0, 1.0, 1.0], [8.0, 7.5, 7.0, 6.5, 6.5]
   losses = np.asarray([easy] * 19 + [hard]).T[None]
   assert context_length.recl(losses, LENGTHS, 0.05) == [(128, False)]

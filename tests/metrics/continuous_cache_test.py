@@ -55,7 +55,7 @@ def test_without_weight_nothing_changes_and_with_theta_0_words_are_counted():
   np.testing.assert_allclose(np.exp(-found[:, -1]), 0.5 * np.exp(-plain[:, -1]) + 0.5 * counts, rtol=1e-5)
 
 
-def test_rows_do_not_meet():
+def test_rows_of_a_batch_do_not_attend_to_each_other():
   cfg = continuous_cache.Config(5, 0.3, 1.0)
   h_BTD, words_BT, p_BTV = case()
   nll_BT = np.ones((B, T), np.float32)
@@ -74,7 +74,7 @@ def test_rows_do_not_meet():
     ((5, 1.0, 1.0), 'below 1'),
   ],
 )
-def test_what_cannot_be_is_refused(values, message):
+def test_impossible_settings_are_refused(values, message):
   with pytest.raises(InputError, match=message):
     continuous_cache.config(values)
   assert continuous_cache.config(()) is None and continuous_cache.config((5.0, 0.1, 1.0)) == (5, 0.1, 1.0)

@@ -29,7 +29,7 @@ def test_nearest_words_by_cosine():
     made.nearest('w77')
 
 
-def test_similarity_is_spearmans_with_ties_and_unknown_words_left_out():
+def test_similarity_is_spearmans_with_ties_and_unknown_words_skipped():
   made = vectors()
   rng = np.random.default_rng(1)
   pairs = [(f'w{a}', f'W{b}', float(rng.integers(4))) for a, b in rng.integers(0, 40, (60, 2))]  # judgements with ties

@@ -62,7 +62,7 @@ def test_contexts_that_were_seen_often_trust_the_trigram_more():
   assert model.weights[0, 3] > 0.6 > model.weights[-1, 3]  # a low class is a frequent context
 
 
-def test_a_class_that_the_held_out_text_lacks_takes_the_nearest():
+def test_a_class_missing_from_held_out_text_takes_the_nearest_weight():
   np.testing.assert_array_equal(
     interpolated_trigram._nearest(np.array([2, 6, 7]), np.array([0, 2, 3, 4, 5, 6, 9])), [0, 0, 0, 0, 1, 1, 2]
   )

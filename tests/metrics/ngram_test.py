@@ -59,7 +59,7 @@ def test_probabilities_sum_to_one_after_every_context(backoff, count):
     assert np.exp(-last).sum() == pytest.approx(1, abs=1e-12), context
 
 
-def test_a_context_that_saw_every_word_has_nothing_to_back_off_to():
+def test_a_context_with_every_word_does_not_back_off():
   x = np.array([0, 0, 1, 0, 0, 1, 1, 1, 0, 1])  # after 0 and after 1 both words were seen
   model = ngram.kneser_ney(x, 2, order=2, backoff=True)
   slow = reference.BackOff([x.tolist()], 2, 2, True)
@@ -69,7 +69,7 @@ def test_a_context_that_saw_every_word_has_nothing_to_back_off_to():
     assert P == pytest.approx([slow.probability(b, (a,)) for b in (0, 1)], rel=1e-9)
 
 
-def test_pieces_scored_apart_equal_the_whole(monkeypatch):
+def test_parts_scored_separately_equal_the_whole(monkeypatch):
   x, _ = _flat(_texts(3, 60))
   model = ngram.kneser_ney(x[:200], V, order=4)
   total, whole = ngram.score(model, x[200:])
@@ -79,7 +79,7 @@ def test_pieces_scored_apart_equal_the_whole(monkeypatch):
   assert total == pytest.approx(whole.sum()) and len(whole) == len(x) - 200
 
 
-def test_every_token_alike_leaves_no_discount_to_estimate():
+def test_equal_counts_leave_no_discount_to_estimate():
   model = ngram.kneser_ney(np.zeros(50, int), 3, order=3)
   total, _ = ngram.score(model, np.array([0, 1, 2]))
   assert np.isfinite(total)

@@ -66,7 +66,7 @@ def labelled(draw, kind):
 
 
 @pytest.mark.parametrize('kind', ['IOB2', 'IOB1', 'any'])
-def test_spans_are_those_of_seqeval(kind):
+def test_spans_match_seqeval(kind):
   seqeval = pytest.importorskip('seqeval.metrics')
   draw = np.random.default_rng(0)
   true = [labelled(draw, kind) for _ in range(200)]
@@ -144,7 +144,7 @@ def compare(truths, said):
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_answers_and_thresholds_are_those_of_version_2(seed):
+def test_answers_and_thresholds_match_version_2(seed):
   truths, said = made_up(150, seed)
   # Where a right answer is nothing but an article, '' said above a threshold is wrong in the official script alone.
   compare({q: [t for t in some if squad.normalise(t)] for q, some in truths.items()}, said)
@@ -169,14 +169,14 @@ def by_torchmetrics(truths, said):
 
 
 @pytest.mark.parametrize('seed', range(2))
-def test_answers_are_those_of_version_1(seed):
+def test_answers_match_version_1(seed):
   truths, said = made_up(60, seed, answered=1)
   found, wanted = squad.compute_metrics(said, truths), by_torchmetrics(truths, said)
   assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-5) and 5 < found['f1'] < 95
 
 
 @pytest.mark.real_data
-def test_answers_to_real_questions_are_those_of_version_1(data_dir):
+def test_answers_to_real_questions_match_version_1(data_dir):
   truths, said = real(data_dir)
   truths = {q: some for q, some in list(truths.items())[-400:] if some}
   found, wanted = squad.compute_metrics(said, truths), by_torchmetrics(truths, {q: said[q] for q in truths})

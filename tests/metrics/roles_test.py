@@ -55,7 +55,7 @@ def labels(text):
     ('- - - -', '- - V -', (0, 0, 0)),
   ],
 )
-def test_examples(predicted, true, expected):
+def test_span_f1_of_examples_by_hand(predicted, true, expected):
   pair = labels(predicted), labels(true)
   assert count([pair]) == expected
   assert srl_eval.counts([tuple(map(srl_eval.brackets, pair))]) == expected

@@ -21,7 +21,7 @@ def areas(predicted, truth, classes: int) -> np.ndarray:
   return found
 
 
-def test_metrics_are_those_of_sets_of_pixels():
+def test_metrics_match_sets_of_pixels():
   rng = np.random.default_rng(0)
   predicted, truth = rng.integers(0, 4, 500), rng.integers(-1, 4, 500)
   counted = areas(predicted, truth, 4)
@@ -35,7 +35,7 @@ def test_metrics_are_those_of_sets_of_pixels():
   assert segmentation.mean_iou(counted) == pytest.approx(np.mean(expected))
 
 
-def test_classes_that_are_nowhere_are_left_out_and_those_only_predicted_are_not():
+def test_classes_that_are_nowhere_are_skipped_and_those_only_predicted_are_not():
   counted = areas([0, 0, 1, 3], [0, 0, 0, -1], 4)
   np.testing.assert_allclose(segmentation.iou(counted), [2 / 3, 0, math.nan, math.nan])
   assert segmentation.mean_iou(counted) == pytest.approx(1 / 3)

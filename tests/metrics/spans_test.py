@@ -29,7 +29,7 @@ def count(pairs):
   return tuple(int(x) for x in by_type(pairs).sum(axis=1))
 
 
-def test_examples():
+def test_span_f1_of_examples_by_hand():
   O, B, I, L = 'O', 'B-per', 'I-per', 'I-loc'
   assert count([([B, I, O, B], [B, I, O, B])]) == (2, 2, 2)
   assert count([([B, I, I], [B, I, O])]) == (0, 1, 1)  # another end
@@ -62,7 +62,7 @@ def test_scores_in_percent():
   assert spans.compute_scores(0, 0, 5)['span_f1'] == 0.0
 
 
-def test_an_i_follows_its_own_type_only():
+def test_i_labels_follow_only_their_own_type():
   moves, starts = spans.allowed_transitions(NAMES)
   at = NAMES.index
   assert moves[at('B-loc'), at('I-loc')] and moves[at('I-loc'), at('I-loc')] and moves[at('O'), at('B-per')]

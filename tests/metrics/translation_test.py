@@ -93,7 +93,7 @@ def test_punctuation_is_normalised_where_asked():
 
 
 @pytest.mark.real_data
-def test_tokens_of_multi30k_are_those_of_published_figures(data_dir):
+def test_tokens_of_multi30k_match_published_figures(data_dir):
   lengths = {'test_2016_flickr': 12_103, 'test_2017_flickr': 10_758, 'test_2017_mscoco': 5_158}
   for name, wanted in lengths.items():  # the first is printed by Wu et al. 2021's release, 'reflen=12103'
     with gzip.open(data_dir / 'translate' / 'multi30k' / f'{name}.de.gz', 'rt', encoding='utf-8') as file:

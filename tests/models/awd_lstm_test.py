@@ -167,7 +167,7 @@ def test_hidden_dropout_is_locked_and_between_the_layers_alone(monkeypatch):
   np.testing.assert_array_equal(features.layers[1], quiet.layers[1])  # nor before the first
 
 
-def test_embedding_dropout_takes_whole_words_out_and_scales_the_others(monkeypatch):
+def test_embedding_dropout_drops_whole_words_and_rescales_the_others(monkeypatch):
   (noisy, _), (clean, _) = through_the_input(config(V=12, E=50, dropout_embedding=0.5), monkeypatch)
   noisy, clean = noisy[0][0], clean[0][0]
   tokens_TB = batch_of(config(V=12), False)['tokens_BT'].T
@@ -257,7 +257,7 @@ def test_penalties_are_means_over_valid_elements_and_steps(padded):
   np.testing.assert_allclose(sums['slowness'] / weights['slowness'], 0.7 * steps.mean(), rtol=1e-5)
 
 
-def test_penalties_are_part_of_the_loss_in_training_alone():
+def test_penalties_are_in_the_training_loss_only():
   cfg, plain = config(dropout_output=0.4), config(dropout_output=0.4, alpha=0.0, beta=0.0)
   batch, state = batch_of(cfg), state_of(cfg)
 
@@ -316,12 +316,12 @@ def test_depth():
     ({'cutoffs': (30, 10)}, 'cutoffs: got .30, 10'),
   ],
 )
-def test_what_cannot_be_is_refused(changes, message):
+def test_impossible_settings_are_refused(changes, message):
   with pytest.raises(InputError, match=message):
     registry.config('awd_lstm', 'tiny', **changes)
 
 
-def test_word_dropout_is_that_of_rows_of_the_table():
+def test_word_dropout_matches_rows_of_the_table():
   V, rng = 50, np.random.default_rng(1)
   tokens_BT, table_VD = rng.integers(0, V, (4, 30)), rng.standard_normal((V, 8)).astype(np.float32)
   words_V = np.arange(V)  # every word once: the table itself

@@ -138,7 +138,7 @@ def test_the_classifiers_are_their_equations(head):
   assert params['objective']['block_2']['kernel'].shape[last[0]] == 3
 
 
-def test_the_classifier_is_that_of_elmos_paper_unless_the_config_has_another():
+def test_the_classifier_matches_elmos_paper_unless_the_config_has_another():
   assert classify.Config(**bcn.OBJECTIVE_FIELDS).activation == 'relu'
   shapes = drawn.shapes(classify.init, classify.Config(classes=5, **bcn.OBJECTIVE_FIELDS), bcn, bcn.Config())
   assert [shapes[f'block_{i}']['kernel'].shape for i in range(3)] == [(2400, 1200), (1200, 600), (600, 5)]
@@ -153,7 +153,7 @@ def test_another_number_of_texts_is_refused(texts):
 
 
 @pytest.mark.parametrize(('texts', 'elmo'), [(1, 'none'), (1, 'both'), (2, 'input')])
-def test_the_sizes_are_those_of_the_released_classifier(texts, elmo):
+def test_the_sizes_match_the_released_classifier(texts, elmo):
   """AllenNLP: feed-forward 300 (+ 1,024) -> 300, biLSTMs of 300 from 300 and 1,800; pooled 600 (+ 1,024)."""
   shapes = drawn.shapes(bcn.init, bcn.Config(texts=texts, elmo=elmo))
   at = lambda place: 1024 * (elmo in (place, 'both'))

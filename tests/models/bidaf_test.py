@@ -39,7 +39,7 @@ def test_the_score_is_w_times_both_vectors_and_their_product():
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_flow_reads_the_words_of_both_texts_alone():
+def test_attention_flow_reads_only_words_of_both_texts():
   flow = jax.jit(bidaf.attention_flow)
   found = flow(*single((WEIGHTS, H_BTD, U_BSD)), VALID_BT, VALID_BS)
   for b, (t, s) in enumerate(zip(LENGTHS, ASKED, strict=True)):
@@ -52,7 +52,7 @@ def test_the_flow_reads_the_words_of_both_texts_alone():
 
 
 @pytest.mark.parametrize('nothing', [None, 0.3])
-def test_a_word_attends_to_the_other_words_and_to_nothing(nothing):
+def test_a_word_attends_to_other_words_and_a_null_position(nothing):
   params = {'attention': WEIGHTS} | ({} if nothing is None else {'nothing': np.float64(nothing)})
   found = np.asarray(jax.jit(bidaf.self_attention)(*single((params, H_BTD)), VALID_BT))
   for b, t in enumerate(LENGTHS):
@@ -69,7 +69,7 @@ def test_a_word_attends_to_the_other_words_and_to_nothing(nothing):
     {'self_attention': False, 'no_alignment': False, 'cell': 'lstm'},
   ],
 )
-def test_the_model_is_that_of_the_papers(changes):
+def test_the_model_matches_the_papers(changes):
   cfg = registry.config('bidaf', 'tiny', elmo='none', char_filters=(), **changes)
   params = drawn.params(bidaf.init, cfg, std=drawn.by_size(2))
   run = jax.jit(lambda params: bidaf.apply(cfg, params, BATCH, (), all_layers=True)[0])
@@ -109,7 +109,7 @@ def count(variant: str, **changes) -> int:
   return sum(x.size for name, part in params.items() if name != 'bilm' for x in jax.tree.leaves(part))
 
 
-def test_the_sizes_are_those_of_the_papers():
+def test_the_sizes_match_the_papers():
   gru = lambda width, cells: 2 * 3 * cells * (width + cells + 2)
   lstm = lambda width, cells: 2 * 4 * cells * (width + cells + 1)
   characters = lambda width: 261 * width + 5 * width * 100 + 100
@@ -132,7 +132,7 @@ def test_dropout_has_one_mask_for_all_words():
   np.testing.assert_array_equal(dropped_BTD[0], np.broadcast_to(dropped_BTD[0, :1], dropped_BTD[0].shape))
 
 
-def test_what_it_refuses():
+def test_incompatible_settings_are_refused():
   with pytest.raises(InputError, match='predicts no words'):
     bidaf.nll(bidaf.Config(), {}, Features(np.zeros((B, T, 30), np.float32)), np.zeros((B, T), np.int32))
   for changes, message in (

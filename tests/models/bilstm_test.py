@@ -85,7 +85,7 @@ def test_a_layer_is_an_lstm_each_way_over_the_words_of_the_row():
     ('both', 24, 30, 'all'),
   ],
 )
-def test_elmo_stands_where_it_is_asked_for(place, width_in, width, mix):
+def test_elmo_vectors_are_added_where_configured(place, width_in, width, mix):
   cfg = config(elmo=place, mix=mix, mix_l2=0.0)
   params = params_of(cfg)
   names = {f'mix_{p}' for p in ('input', 'output') if place in (p, 'both')}
@@ -159,7 +159,7 @@ def test_a_frozen_bilm_does_not_move_at_all_while_its_mixes_learn():
     assert min(moved(before['model'][name], after['model'][name])) > 1e-4, name
 
 
-def test_a_bilm_that_is_trained_moves_as_its_groups_say():
+def test_a_trained_bilm_follows_its_parameter_groups():
   groups = (('^model/bilm/embed/', 0.0, 0.0), ('^model/bilm/', 0.01, 0.0), ('.*', 1.0, 0.0))
   before, after, _ = updated(config(frozen=False, bilm_layers=1), groups)
   before, after = before['model']['bilm'], after['model']['bilm']
@@ -190,7 +190,7 @@ def test_lambda_is_a_term_of_the_loss_in_training_only():
 
 
 @pytest.mark.parametrize(('elmo', 'width'), [('none', 178), ('input', 1202)])
-def test_the_sizes_are_those_of_the_released_tagger(elmo, width):
+def test_the_sizes_match_the_released_tagger(elmo, width):
   """AllenNLP's ner.jsonnet and ner_elmo.jsonnet: inputs of 50 + 128 and 50 + 128 + 1024 columns."""
   shapes = drawn.shapes(bilstm.init, bilstm.Config(elmo=elmo))
   assert shapes['layer_00']['forward']['input'].shape == (width, 800)

@@ -96,7 +96,7 @@ def test_images_are_normalised_by_their_channels():
   np.testing.assert_allclose(np.ravel(cfnet.normalize_images(cfg, x_BYXC)), [-1, 3, 0.1], rtol=1e-6)
 
 
-def test_attention_is_that_of_the_head():
+def test_attention_matches_the_head():
   cfg = config(m=1)
   head = params_of(cfg)['head']['attention']
   features = evaluated(cfg, params_of(cfg), images(2, 32, 40))

@@ -41,7 +41,7 @@ def run(cfg, params, tokens_BT, key=None):
 @pytest.mark.parametrize(
   'changes', [{}, {'norm': 'pre', 'attention': 'blocked', 'scan': True}, {'positions': 'sinusoids'}], ids=str
 )
-def test_every_layer_and_both_targets_equal_the_restatement(changes):
+def test_losses_of_every_layer_and_target_equal_the_restatement(changes):
   cfg = config(**changes, N=2)
   params, tokens_BT, targets_BT = params_of(cfg), tokens(cfg), tokens(cfg, seed=1)
   constants = (np.full((B, T), 0, np.int32), np.full((B, T), 7, np.int32))
@@ -136,7 +136,7 @@ def test_a_text_longer_than_the_window_is_written_on_but_not_read_at_once():
     text.append(int(token))
 
 
-def test_what_it_refuses():
+def test_incompatible_settings_are_refused():
   for changes, message in (
     ({'D': 15}, 'an even number divisible'),
     ({'norm': 'none'}, 'model.norm'),

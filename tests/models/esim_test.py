@@ -103,7 +103,7 @@ def test_scores_of_pairs_can_be_learned_too():
   assert jax.eval_shape(loss, jax.random.key(0)).sums['squared_error'].shape == ()
 
 
-def test_what_it_refuses():
+def test_incompatible_settings_are_refused():
   one = {name: x for name, x in BATCH.items() if 'BS' not in name}
   with pytest.raises(InputError, match='got rows of one text'):
     esim.apply(config(), {}, one, ())

@@ -95,7 +95,7 @@ def test_rows_of_another_number_of_texts_are_refused(changes, batch, message):
     ({'N': 0}, 'N: got 0'),
   ],
 )
-def test_what_cannot_be_is_refused(changes, message):
+def test_impossible_settings_are_refused(changes, message):
   with pytest.raises(InputError, match=message):
     config(**changes)
 

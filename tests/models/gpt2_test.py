@@ -83,7 +83,7 @@ def test_packed_documents_are_read_as_if_alone():
     np.testing.assert_allclose(packed[:, part], run({'tokens_BT': tokens_BT[:, part]}), rtol=1e-5, atol=1e-5)
 
 
-def test_cache_advances_each_row_by_its_valid_tokens_and_starts_anew():
+def test_cache_advances_each_row_by_its_valid_tokens_and_starts_again():
   cfg = config()
   params, tokens_BT = params_of(cfg), tokens(cfg)
   valid_BT = np.arange(T) < np.array([[3], [8]])

@@ -186,6 +186,6 @@ def test_depth():
     ({'h': 0, 'direct': False}, 'model.direct: got false without hidden units'),
   ],
 )
-def test_what_cannot_be_is_refused(changes, message):
+def test_impossible_settings_are_refused(changes, message):
   with pytest.raises(InputError, match=message):
     config(**changes)

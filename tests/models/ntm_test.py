@@ -88,7 +88,7 @@ def test_steps_that_are_not_valid_leave_the_state(H):
   assert not after['begun_B'][1] and after['begun_B'][0]
 
 
-def test_memories_begin_as_told():
+def test_initial_memory_follows_the_config():
   cases = {
     'constant': made(memory='constant', memory_value=0.25)[:2],
     'learned': made(memory='learned')[:2],
@@ -118,7 +118,7 @@ def test_variants_fit_their_tasks(task):
     assert (cfg.I, cfg.O) == algorithmic.widths(algorithmic.Config(task=task, min_length=6))
 
 
-def test_heads_and_widths_are_those_of_the_tables():
+def test_heads_and_widths_match_the_tables():
   sizes = {name: (cfg['H'], cfg['D'], cfg.get('N', 1)) for name, cfg in ntm.VARIANTS.items() if name != 'tiny'}
   assert sizes['recall_ff'] == (4, 256, 1) and sizes['sort_ff'] == (8, 512, 1) and sizes['sort_lstm'] == (5, 100, 2)
   assert all(

@@ -118,7 +118,7 @@ def test_dropout_is_on_the_way_in_between_layers_and_out_but_not_through_time():
   jax.tree.map(np.testing.assert_array_equal, after, quiet)
 
 
-def test_a_layer_between_two_drops_its_input():
+def test_dropout_applies_to_the_input_of_a_middle_layer():
   cfg = registry.config('rnn_lm', 'tiny', dropout=0.9)
   params, batch, state = params_of(cfg), batch_of(cfg), state_of(cfg)
   params['layer_00']['input'] *= 0
@@ -145,6 +145,6 @@ def test_depth():
     ({'N': 0}, 'N: got 0'),
   ],
 )
-def test_what_cannot_be_is_refused(changes, message):
+def test_impossible_settings_are_refused(changes, message):
   with pytest.raises(InputError, match=message):
     registry.config('rnn_lm', 'tiny', **changes)

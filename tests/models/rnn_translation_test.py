@@ -162,7 +162,7 @@ def test_luong_has_as_many_parameters_as_its_equations():
   assert found == 2 * K * n + stacks + looking + K * n + K == 222_083_000
 
 
-def test_first_values_are_the_papers():
+def test_initial_values_are_those_of_the_paper():
   paper, spread = config(init='paper', V=500, E=40), config(init_scale=0.1)
   both = jax.jit(lambda key: (bahdanau.init(paper, key), bahdanau.init(spread, key)))
   params, uniform = jax.device_get(both(jax.random.key(0)))
@@ -205,7 +205,7 @@ def test_dropout_of_hidden_layers_reaches_the_one_vector():
   assert not np.allclose(one, two, atol=1e-3) and not np.allclose(one, quiet, atol=1e-3)
 
 
-def test_hard_attention_reads_one_position_drawn_anew_for_each_key():
+def test_hard_attention_samples_one_position_for_each_key():
   cfg = config(reading='hard', expected=0.0)
   params, batch = params_of(bahdanau, cfg), batch_of(cfg)
   apply = jax.jit(functools.partial(bahdanau.apply, cfg))
@@ -226,7 +226,7 @@ def test_hard_attention_reads_one_position_drawn_anew_for_each_key():
   assert not np.asarray(mean.choice_BT).any()
 
 
-def test_the_penalty_is_of_what_was_looked_at():
+def test_the_penalty_covers_attended_positions():
   cfg = config(doubly_stochastic=0.7)
   params, batch = params_of(bahdanau, cfg), batch_of(cfg)
 

@@ -115,7 +115,7 @@ def test_a_target_among_those_drawn_counts_once():
 
 
 @pytest.mark.parametrize(('V', 'samples'), [(793_471, 8192), (20_000, 8192), (100, 99)])
-def test_tries_at_real_sizes(V, samples):
+def test_splits_of_real_sizes_are_found(V, samples):
   n = elmo.expected_draws(V, samples)
   p_V = np.log1p(1 / (np.arange(V) + 1)) / np.log(V + 1)
   assert n >= samples and abs(-np.expm1(n * np.log1p(-p_V)).sum() - samples) < 1e-3

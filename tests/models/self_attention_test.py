@@ -101,7 +101,7 @@ def test_every_score_learns_to_look_at_the_first_word(score):
   assert losses[-20:].mean() < 0.75 * alone < alone < losses[:5].mean()
 
 
-def test_what_cannot_be_is_refused():
+def test_impossible_settings_are_refused():
   for field, value, message in (
     ('D', 7, 'model.D: got 7'),
     ('score', 'adition', 'unknown score "adition"'),

@@ -85,7 +85,7 @@ def test_dense_is_the_union_of_everything_with_the_same_parameters():
     ('released', 0.125**0.5, 0.013, 0.007 / 2**0.5),
   ],
 )
-def test_deviations_at_the_start(init, one, tokens_std, places_std):
+def test_initial_deviations_match_the_release(init, one, tokens_std, places_std):
   """Section 6: by the inputs of each matrix; 5.2: smaller by sqrt(2 N) on the residual path; the output 0."""
   cfg = config(D=64, V=256, T=1024, init=init)
   params = jax.device_get(jax.jit(sparse_transformer.init, static_argnums=0)(cfg, jax.random.key(0)))

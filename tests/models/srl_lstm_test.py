@@ -65,7 +65,7 @@ def test_another_predicate_gives_other_roles():
 
 
 @pytest.mark.parametrize(('place', 'width_in', 'width'), [('none', 15, 8), ('input', 29, 8), ('both', 29, 22)])
-def test_elmo_stands_where_it_is_asked_for(place, width_in, width):
+def test_elmo_vectors_are_added_where_configured(place, width_in, width):
   cfg = config(elmo=place, mix_l2=0.0)
   found = run(cfg)
   assert found.layers[0].shape[-1] == width_in and found.last_BTD.shape[-1] == width

@@ -97,7 +97,7 @@ def test_alignment_is_the_last_layers_unless_asked_and_sums_to_one_over_the_sour
 
 
 @every_case
-def test_attention_is_that_of_every_head_of_the_restatement(case, monkeypatch):
+def test_attention_matches_every_head_of_the_restatement(case, monkeypatch):
   cfg, batch, found = outputs(case)
   seen, heads = [], reference.heads
   monkeypatch.setattr(reference, 'heads', lambda *given: seen.append(heads(*given)) or seen[-1])

@@ -70,7 +70,7 @@ def test_equals_the_papers_equations(changes):
   np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_memory_of_tf_begins_as_zeros_that_are_looked_at():
+def test_the_tf_memory_starts_as_visible_zeros():
   params, tokens_BL = params_of(SMALL), tokens(SMALL, 4)
   x_LD = np.sqrt(SMALL.D) * params['embed']['tokens'][tokens_BL[0]].astype(np.float64)
   biases = params['bias']['u_HK'], params['bias']['v_HK']
@@ -129,7 +129,7 @@ def test_no_gradient_flows_into_the_memory():
   assert here != there and all(not np.any(x) for x in jax.tree.leaves(gradient))
 
 
-def test_only_the_lowest_layers_remember():
+def test_only_the_lowest_layers_have_memory():
   cfg = dataclasses.replace(SMALL, recurrent=1)
   params, text = params_of(cfg), tokens(cfg, 12)
   _, state = read(cfg, params, text, 4)
@@ -143,7 +143,7 @@ def test_only_the_lowest_layers_remember():
   assert np.abs(some - every).max() > 1e-3 and np.abs(some - read(none, params, text, 4)[0]).max() > 1e-3
 
 
-def test_a_measurement_may_remember_more_than_training_did():
+def test_evaluation_may_use_a_longer_memory_than_training():
   """M is no size of a parameter."""
   params, text = params_of(SMALL), tokens(SMALL, 12)
   longer, state = read(dataclasses.replace(SMALL, M=11, clamp=6, same_length=True), params, text, 4)
@@ -155,7 +155,7 @@ def test_a_measurement_may_remember_more_than_training_did():
   [dict(M=0), dict(M=6), dict(M=0, positions='absolute'), dict(M=0, positions='layers', clamp=5)],
   ids=str,
 )
-def test_keys_and_values_kept_are_those_of_one_pass(changes):
+def test_keys_and_values_kept_match_one_pass(changes):
   """Decoding keeps keys and values instead of what they are made of; a text as long as the memory, token by token."""
   cfg = dataclasses.replace(SMALL, **changes)
   params, text = params_of(cfg), tokens(cfg, 6, rows=2)
@@ -203,7 +203,7 @@ def test_gains_and_the_kernel_of_the_clusters_begin_as_released():
 @pytest.mark.parametrize(
   ('changes', 'eps'), [(dict(fidelity='tf'), 1e-12), (dict(), 1e-5), (dict(fidelity='tf', eps=1e-5), 1e-5)], ids=str
 )
-def test_epsilon_of_layer_normalisation_is_that_of_the_release(changes, eps):
+def test_epsilon_of_layer_normalisation_matches_the_release(changes, eps):
   cfg = dataclasses.replace(SMALL, N=1, **changes)
   params = params_of(cfg)
   layer = params['layer_00'] = jax.tree.map(np.zeros_like, params['layer_00'])

@@ -205,13 +205,13 @@ def on_one_device():
 
 
 @pytest.mark.parametrize('mode', ['jit', 'pmap'])
-def test_eight_devices_are_one(mode):
+def test_eight_devices_compute_the_update_of_one(mode):
   """Rows of the batch on eight devices: the same parameters."""
   many = trained(sharding.Engine(sharding.Config(mode), jax.devices()[:8]))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), on_one_device(), many)
 
 
-def test_tables_in_pieces_are_whole_ones():
+def test_tables_in_blocks_equal_the_whole():
   cfg = sharding.Config(data=2, fsdp=2, tensor=2)
   many = trained(sharding.Engine(cfg, row_tables=word2vec.ROW_TABLES), sharded=True)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), on_one_device(), many)

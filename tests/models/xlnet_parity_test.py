@@ -193,7 +193,7 @@ def test_rows_are_scored_as_by_transformers(kind):
   near(found['logits_BC'], expected)
 
 
-def test_answers_are_those_of_transformers():
+def test_answers_match_transformers():
   module = _module('XLNetForQuestionAnswering', start_n_top=3, end_n_top=2).eval()
   cfg, model = _config(), registry.get('xlnet')
   params = huggingface.from_hf('xlnet', cfg, _tensors(module), 'XLNetForQuestionAnswering')

@@ -88,7 +88,7 @@ def test_the_two_streams_are_the_papers_equations():
       np.testing.assert_allclose(features.query_BPD[b], g, rtol=1e-4, atol=1e-5)
 
 
-def test_the_memory_of_the_release_begins_as_zeros_that_are_looked_at():
+def test_the_released_memory_starts_as_visible_zeros():
   batch = {'tokens_BT': tokens()}
   cfg = dataclasses.replace(SMALL, M=5)
   params = params_of(cfg)
@@ -121,7 +121,7 @@ def test_the_first_reuse_positions_are_remembered_without_a_gradient():
   assert here != there and all(not np.any(x) for x in jax.tree.leaves(gradient))
 
 
-def test_only_whether_two_segments_differ_matters():
+def test_segment_scores_depend_only_on_a_difference():
   """So there may be any number of them (section 2.5)."""
   params = params_of(SMALL)
   given = lambda types: {'tokens_BT': tokens(), 'types_BT': np.array([types], np.int32)}

@@ -91,7 +91,7 @@ def test_padding_counts_nothing():
   assert float(objective.weights(FULL, short)['backward']) == B * 3
 
 
-def test_the_state_is_carried_and_rows_begin_anew():
+def test_the_state_is_carried_and_rows_start_again():
   first = run()
   carried = run(state=first.state).sums
   assert abs(carried['backward'] - first.sums['backward']) > 1e-4
@@ -118,7 +118,7 @@ def test_a_curve_of_sampled_losses_has_no_axis_of_perplexities(tmp_path, monkeyp
   assert axes
 
 
-def test_what_cannot_be_tagged():
+def test_untaggable_inputs_are_refused():
   with pytest.raises(InputError, match='no labels of words'):
     tag.resolve(tag.Config(), {'dataset': {'name': 'ptb'}})
   manifest = {'dataset': {'name': 'x'}, 'token_label_names': ['B-x', 'O']}

@@ -31,7 +31,7 @@ def case():
   return cfg, {'model': drawn.params(ntm.init, cfg), 'objective': {}}, batch
 
 
-def test_figures_are_those_of_their_definition():
+def test_metrics_equal_their_definition():
   cfg, params, batch = case()
   options = bits.Config(lengths=(2, 3, 9))
   both = jax.jit(lambda *args: [f(options, ntm, cfg, *args, ()) for f in (bits.loss, bits.predict)])

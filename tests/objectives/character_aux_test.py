@@ -123,7 +123,7 @@ def test_each_layer_stops_at_its_update_to_the_update():
   }
 
 
-def test_the_step_knows_how_far_training_is():
+def test_auxiliary_losses_follow_training_progress():
   """`state.step` decides, so a resumed run and microbatches do what an uninterrupted whole batch does."""
   given, _ = batch()
   keep = lambda grads, state, params, **_: (jax.tree.map(jnp.zeros_like, grads), state)

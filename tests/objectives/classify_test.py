@@ -194,7 +194,7 @@ def test_every_model_can_be_classified_with(name, pooling):
   assert head['block_0']['kernel'].shape == ((3 if pooling == 'concat' else 1) * model_cfg.D, C)
 
 
-def test_what_cannot_be():
+def test_impossible_values_are_refused():
   model, model_cfg = model_of('rnn_lm')
   with pytest.raises(InputError, match='got 0 labels'):
     classify.resolve(classify.Config(), {**LABELS, 'label_names': []})

@@ -60,7 +60,7 @@ def test_likelihood_and_all_gradients_equal_the_enumeration():
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_what_stands_after_the_end_changes_nothing():
+def test_tokens_after_the_end_change_nothing():
   noise = np.where(VALID[..., None], X, 1e3 * RNG.normal(size=X.shape)).astype(np.float32)
   labels = np.where(VALID, LABELS, (LABELS + 1) % L)
   np.testing.assert_allclose(crf_nll(PARAMS, noise, labels, VALID), crf_nll(PARAMS, X, LABELS, VALID), rtol=1e-6)

@@ -31,7 +31,7 @@ def found(task, params, batch):
   return task.objective.loss(task.objective_cfg, task.model, task.cfg, params, batch, state)
 
 
-def test_the_term_is_that_of_the_last_state_through_the_summary(made):
+def test_the_term_matches_the_last_state_through_the_summary(made):
   task, params, batch = made
 
   @jax.jit
@@ -50,7 +50,7 @@ def test_the_term_is_that_of_the_last_state_through_the_summary(made):
   assert task.objective.weights(task.objective_cfg, batch)['nsp'] == 2
 
 
-def test_without_it_nothing_else_changes(made):
+def test_unset_options_change_nothing(made):
   task, params, batch = made
   plain = flops.Task(task.model, task.cfg, task.objective, task.objective.Config())
   assert drawn.params(plain.init)['objective'] == {}

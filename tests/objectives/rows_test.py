@@ -147,7 +147,7 @@ def test_regression_is_the_mean_square_over_real_rows():
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))  # NaN of a row of padding reaches nothing
 
 
-def test_f1_and_matthews_are_those_of_the_counts():
+def test_f1_and_matthews_match_the_counts():
   draw = np.random.default_rng(0)
   truth, said = draw.random(200) < 0.3, draw.random(200) < 0.4
   found = classify.binary_metrics(np.mean(truth & said), np.mean(said), np.mean(truth))
@@ -206,7 +206,7 @@ def test_choices_of_a_row_may_have_one_dropout_mask(one_mask):
   assert alike == one_mask
 
 
-def test_what_cannot_be_is_refused():
+def test_impossible_settings_are_refused():
   with pytest.raises(InputError, match='objective.lm_weight: got'):
     classify.Config(lm_weight=0.5)
   with pytest.raises(InputError, match='objective.lm_weight: got'):

@@ -71,7 +71,7 @@ def log_softmax(scores) -> np.ndarray:
 
 
 @pytest.mark.parametrize('background', ['in', 'out'])
-def test_figures_are_those_of_loops_over_pixels(background):
+def test_metrics_equal_loops_over_pixels(background):
   cfg = segment.Config(classes=C, distances=CFG.distances, background=background, auxiliary=0.3, align_corners=False)
   one = batch()
   first = int(background == 'out')

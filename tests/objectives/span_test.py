@@ -39,7 +39,7 @@ def compiled(function, cfg):
   return jax.jit(functools.partial(function, cfg, MODEL, None))
 
 
-def test_the_loss_is_the_mean_of_both_ends_over_real_places():
+def test_the_loss_is_the_mean_over_both_span_ends():
   out = compiled(span.loss, span.Config())(PARAMS, BATCH, ())
   expected = 0.0
   for b, (start, end) in enumerate(((2, 3), (0, 0))):

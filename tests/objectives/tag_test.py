@@ -66,7 +66,7 @@ def test_without_transitions_both_losses_are_the_softmax_at_each_word(crf):
   assert float(tag.weights(cfg, BATCH)['nll']) == 6
 
 
-def test_decoding_keeps_to_the_scheme_only_if_asked():
+def test_decoding_follows_the_tagging_scheme_only_on_request():
   x = np.zeros((1, 3, 3), np.float32)
   x[0, 1] = [2.0, 5.0, 0.0]  # an I after O would be best
   x[0, 0, 2] = x[0, 2, 2] = 9.0
@@ -94,7 +94,7 @@ def test_spans_are_counted_over_batches_and_padding_is_none():
 
 
 @pytest.mark.parametrize('crf', [True, False])
-def test_pieces_that_begin_no_word_and_marks_count_nothing(crf):
+def test_only_first_subwords_of_words_count(crf):
   """[CLS], a word in two pieces, a word, [SEP]: the same as the two words alone."""
   cfg = tag.Config(labels=NAMES, crf=crf)
   x = np.random.default_rng(0).normal(size=(1, 5, 3)).astype(np.float32)

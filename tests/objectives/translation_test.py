@@ -73,7 +73,7 @@ def test_smoothed_in_training_and_not_in_evaluation(form):
 
 
 @pytest.mark.parametrize('form', translation.FORMS)
-def test_the_smoothed_loss_of_validation_where_it_is_asked_for(form):
+def test_the_smoothed_loss_of_validation_where_it_is_requested(form):
   options = {'smoothing': 0.1, 'smoothing_form': form, 'validation': 'smoothed'}
   cfg, (smoothed, plain) = translation.Config(**options), (_expected(eps, form) for eps in (0.1, 0.0))
   assert translation.terms(cfg) == tuple(translation.weights(cfg, BATCH)) == ('smoothed',)

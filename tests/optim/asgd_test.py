@@ -52,7 +52,7 @@ def config(**changes):
 
 
 @pytest.mark.parametrize('lag', [False, True])
-def test_trajectory_and_mean_are_those_of_numpy(lag):
+def test_trajectory_and_mean_match_numpy(lag):
   follow = reference.released if lag else reference.paper
   expected = follow(START, gradient, [LR * f for f in FACTORS], DECAY)
   for got, wanted in zip(ours(config(asgd_lag=lag)), expected, strict=True):
@@ -67,7 +67,7 @@ def test_the_two_fidelities_differ_in_rate_and_mean():
 
 
 @pytest.mark.parametrize('lag', [False, True])
-def test_until_it_begins_the_mean_follows_plain_sgd(lag):
+def test_before_averaging_parameters_follow_plain_sgd(lag):
   begin = 3
   path, means = ours(config(asgd='triggered', asgd_lag=lag), begin)
   rates = [LR * f for f in FACTORS]
@@ -83,7 +83,7 @@ def test_until_it_begins_the_mean_follows_plain_sgd(lag):
 
 @pytest.mark.peer
 @pytest.mark.skipif(not importlib.util.find_spec('torch'), reason='needs torch')
-def test_trajectory_is_that_of_torch():
+def test_trajectory_matches_torch():
   import torch
 
   w = torch.nn.Parameter(torch.tensor(START, dtype=torch.float64))
@@ -110,7 +110,7 @@ def test_the_update_compiles_once_for_before_and_after():
   assert update._cache_size() == 1 and int(average.updates) == 1
 
 
-def test_trigger_is_that_of_the_released_loop():
+def test_trigger_matches_the_released_loop():
   """A loss above the best but the last n, looked for only once there are more than n."""
   losses, triggers = [5.0, 4.0, 3.0, 3.5, 3.2, 3.1, 3.05, 3.01, 2.9, 3.02], []
   for n in (0, 2, 5):
@@ -128,6 +128,6 @@ def test_trigger_is_that_of_the_released_loop():
     ({'nonmono': -1}, 'nonmono: got -1'),
   ],
 )
-def test_what_cannot_be_is_refused(changes, message):
+def test_impossible_settings_are_refused(changes, message):
   with pytest.raises(InputError, match=message):
     config(**changes)

@@ -84,7 +84,7 @@ def test_chain_thaw_trains_one_group_at_a_time_and_then_all():
 
 
 @pytest.mark.parametrize('optimizer', ['adam', 'bert_adam', 'sgd'])
-def test_a_group_begins_as_if_training_began_with_it(optimizer):
+def test_an_unfrozen_group_starts_with_fresh_optimizer_state(optimizer):
   """Its moments and its count of updates are its own: the first update of Adam has the size of the rate."""
   cfg = build.Config(optimizer=optimizer, lr=0.1, b1=0.7, b2=0.99, momentum=0.9, unfreeze_every=1.0)
   gradual, _ = run(cfg, 30)
@@ -112,7 +112,7 @@ def test_frozen_gradients_do_not_count_for_clipping():
 
 
 @pytest.mark.parametrize('cut_at', [7, 10, 25])
-def test_the_state_says_it_all(cut_at):
+def test_resume_needs_only_the_saved_state(cut_at):
   """Stopped and taken up again in the middle of a stage, a run is the run that went on, bit by bit."""
   cfg = build.Config(optimizer='adam', lr=0.1, weight_decay=0.1, unfreeze_every=1.0, layer_decay=1 / 2.6)
   whole, _ = run(cfg, 35)

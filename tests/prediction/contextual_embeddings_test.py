@@ -31,7 +31,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize('special_tokens', contextual_embeddings.SPECIAL_TOKENS)
-def test_a_runs_layers_are_those_of_apply(special_tokens, run):
+def test_a_runs_layers_match_apply(special_tokens, run):
   """BERT reads [CLS] line [SEP], and of 'read' the vectors of the line alone are returned."""
   reader = contextual_embeddings.from_run(run, special_tokens)
   found = list(contextual_embeddings.vectors(reader, LINES, size=2))

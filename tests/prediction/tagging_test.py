@@ -90,7 +90,7 @@ def figures(run, capsys):
   return json.loads(capsys.readouterr().out)
 
 
-def test_the_figures_of_what_is_written_are_those_of_evaluate(run, folder, tmp_path, capsys):
+def test_metrics_of_predict_equal_those_of_evaluate(run, folder, tmp_path, capsys):
   found = figures(run, capsys)
   for source in ('--split=test', f'--input={folder}/test.conll'):
     assert main.main(['predict', f'--workdir={run}', source, f'--output={tmp_path}/out.conll']) == 0

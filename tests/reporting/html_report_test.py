@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
     (4.9, 5.15, ['4.90', '4.95', '5.00', '5.05', '5.10', '5.15']),
   ],
 )
-def test_marks_are_round_numbers(low, high, texts):
+def test_axis_ticks_are_round_numbers(low, high, texts):
   marks = charts.ticks(low, high)
   assert [charts.tick_text(mark, marks) for mark in marks] == texts
 
@@ -157,7 +157,7 @@ def test_hostile_texts_add_no_element_and_no_attribute(text):
   assert shown in names
 
 
-def test_no_markup_is_shown_as_text():
+def test_page_text_contains_no_markup():
   """A word is no markup, so that any escaped `<` is an element that was escaped again."""
   page = html_report.render(hostile_report('word'))
   assert not re.search('&lt;|&amp;lt;', page.partition('<script type')[0])

@@ -32,7 +32,7 @@ def test_smoothing():
 @pytest.mark.parametrize(
   'records', [[], [{'step': 1, 'split': 'train', 'loss': math.nan}], [{'step': 3, 'split': 'valid', 'loss': 90.0}]]
 )
-def test_plot_of_next_to_nothing(tmp_path, records):
+def test_a_plot_of_few_points_is_drawn(tmp_path, records):
   loss_curve.draw(records, tmp_path / 'loss.png', {}, '8 tokens')
   assert image.imread(tmp_path / 'loss.png').std() > 0.01
 

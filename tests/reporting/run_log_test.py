@@ -197,7 +197,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path, monkeypatch, capsys, u
   assert rates == [[f'{unit}_per_second']] * len(rates)
 
 
-def test_a_figure_of_each_of_many_classes_is_written_down_alone(tmp_path, capsys):
+def test_per_class_metrics_of_many_classes_are_only_written(tmp_path, capsys):
   many = {f'accuracy_class_{c}': 0.5 for c in range(11)}
   few = {f'bits_at_{n}': 2.0 for n in (10, 20)}
   with run_log.Logger(tmp_path, 100, tokens_per_step=5000) as logger:

@@ -51,7 +51,7 @@ def test_short_work_and_work_without_a_title_are_not_shown(clock, capsys):
   assert capsys.readouterr() == ('', '')
 
 
-def test_a_bar_in_a_terminal_shows_the_time_left(capsys):
+def test_a_progress_bar_shows_the_time_left(capsys):
   with waiting.Bar(3, 'valid', terminal=True) as bar:
     bar.update(1)
     time.sleep(0.2)
@@ -65,7 +65,7 @@ def test_items_are_yielded_in_order():
   assert list(waiting.bar(iter('abc'), '', 3)) == ['a', 'b', 'c']
 
 
-def test_a_long_wait_is_said_and_a_short_one_is_not(monkeypatch, capsys):
+def test_a_long_wait_is_reported_and_a_short_one_is_not(monkeypatch, capsys):
   monkeypatch.setattr(waiting, 'DELAY', 0.05)
   with waiting.waiting('compiling (step 1 of 9)'):
     time.sleep(0.3)

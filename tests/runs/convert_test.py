@@ -110,7 +110,7 @@ def test_a_model_with_the_tokenizer_of_another_comes_and_goes(name, other, made,
 
 
 @pytest.mark.parametrize('name,special', [('bert', '[SEP]'), ('gpt', '<unk>'), ('gpt2', '<|endoftext|>')])
-def test_special_tokens_in_a_text_are_those_of_the_folder(name, special, made, tmp_path):
+def test_special_tokens_in_a_text_match_the_folder(name, special, made, tmp_path):
   folder = copy(made[name][0], tmp_path / 'folder')
   text = f'a {special} b'
   run = lmx.load(folder)

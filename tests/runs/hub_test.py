@@ -171,7 +171,7 @@ def test_a_model_of_other_files_is_refused(server):
     (None, 'not in the model card'),
   ],
 )
-def test_the_licence_is_that_of_the_model_card(card, licence, tmp_path):
+def test_the_licence_matches_the_model_card(card, licence, tmp_path):
   if card is not None:
     (tmp_path / 'README.md').write_text(card)
   assert hub.licence(tmp_path / 'README.md') == licence

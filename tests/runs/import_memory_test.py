@@ -71,7 +71,7 @@ def resident(folder: pathlib.Path) -> int:
   ('form', 'dtype'),
   [('whole', 'float16'), ('bin', 'float32'), pytest.param('shards', 'float32', marks=pytest.mark.slow)],
 )
-def test_of_the_files_one_tensor_is_in_memory(form, dtype, tmp_path, monkeypatch):
+def test_one_tensor_is_in_memory_at_a_time(form, dtype, tmp_path, monkeypatch):
   size, load, entries, seen = write(tmp_path / 'folder', form, dtype), huggingface._load, [], []
 
   def watch(entry, stored):

@@ -141,7 +141,7 @@ def shapes_of(params):
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
 
 
-def test_a_part_can_have_another_place_here(first):
+def test_a_tensor_may_map_to_another_path(first):
   loaded = restore.load(first)
   model = loaded.params['model']
   wanted = {'model': {'encoder': shapes_of(model), 'top': {'kernel': jax.ShapeDtypeStruct((2, 2), jnp.float32)}}}
@@ -157,7 +157,7 @@ def test_a_part_can_have_another_place_here(first):
   assert whole['model']['top']['kernel'].min() == 1 and whole['model']['encoder']['layer_00']['recurrent'].max() == 0
 
 
-def test_what_does_not_fit_is_named(first):
+def test_mismatched_tensors_are_named(first):
   loaded = restore.load(first)
   assert restore.load(first, str(loaded.step)).step == loaded.step  # as a command line gives it
   wanted = shapes_of(loaded.params)
@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_named(first):
     transfer.take(first, wanted, ('model',), strange)
 
 
-def test_a_resumed_run_does_not_begin_anew(text, first, tmp_path, capsys):
+def test_a_resumed_run_continues_its_state(text, first, tmp_path, capsys):
   more = (*SHORT, *text, 'data.vocab_size=300', f'train.init_from={first}', "train.init_parts=('model',)")
   assert train.train(resolve.load(LM, more), tmp_path / 'run') == 0
   assert 'initialised from step' in capsys.readouterr().err

@@ -79,7 +79,7 @@ def rows_of(words, table_VE):
   return others, table_VE[others]
 
 
-def test_rows_are_those_of_the_file_and_the_others_have_their_mean_and_deviation(folder):
+def test_rows_match_the_file_and_the_others_have_their_mean_and_deviation(folder):
   words, params, own, note = begun(folder, taken={'model': {'bilm': {'x': np.ones(2)}}})
   assert words[:3] == ['<S>', '</S>', '<unk>'] and 'zebra' not in words and set(KNOWN) < set(words)
   others, rows = rows_of(words, params['embed']['table'])
@@ -99,7 +99,7 @@ def test_the_other_rows_may_be_the_model_s_own(characters, folder):
   np.testing.assert_array_equal(rows, own[others])
 
 
-def test_what_does_not_go_together_is_refused(folder, tmp_path):
+def test_incompatible_settings_are_refused(folder, tmp_path):
   table = {'model': {'embed': {'table': np.zeros((3, 3))}}}
   with pytest.raises(InputError, match='with train.init_from='):
     begun(folder, taken=table)

@@ -34,7 +34,7 @@ def rows(task: str, **fields):
     yield int(n), *(batch[k][b, :t] for k in ('inputs_BTI', 'target_bits_BTO', 'weights_BT'))
 
 
-def test_copies():
+def test_the_copy_task_repeats_its_input():
   for n, x, y, w in rows('copy'):
     assert len(x) == 2 * n + 3 and x.shape[1] == 10 and y.shape[1] == 9
     assert x[0].tolist() == [0] * 8 + [1, 0] and x[n + 1].tolist() == [0] * 8 + [0, 1]
@@ -100,7 +100,7 @@ def test_dynamic_ngrams_and_the_best_that_can_be_done():
   assert 115 < many.mean() < 145  # between the entropy of the tables and a bit for each
 
 
-def test_lengths_are_all_drawn_and_the_tests_are_as_told():
+def test_training_draws_all_lengths_and_tests_use_the_configured_ones():
   made = batches('copy', rows=400, sequences=400)
   assert set(made(0)['size_B']) == set(range(1, 21)) and made.length == 43
   tested = batches('copy', 'test', train=False, rows=12, eval_sequences=30, test_lengths=(10, 120))
@@ -114,7 +114,7 @@ def test_lengths_are_all_drawn_and_the_tests_are_as_told():
   assert repeated['weights_BT'].sum(1).tolist() == [4 * 13 + 1] * 2
 
 
-def test_an_episode_depends_on_seed_split_epoch_and_number_alone():
+def test_an_episode_depends_only_on_seed_split_epoch_and_number():
   made = batches('copy', rows=8, sequences=24)
   whole, part = made(1), made(1, slice(2, 5))
   for key, array in whole.items():
@@ -147,7 +147,7 @@ def test_tokens_of_an_epoch_are_of_every_number_of_copies():
   assert abs(real - made.tokens_per_epoch / 4000) < 1.5
 
 
-def test_what_cannot_be_is_refused():
+def test_impossible_settings_are_refused():
   for task, fields, message in (
     ('copy', {'test_lengths': (0,)}, 'data.batching: got'),
     ('recall', {'min_length': 1}, 'data.batching: got'),

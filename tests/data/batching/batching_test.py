@@ -90,7 +90,7 @@ def test_streams_are_evaluated_in_overlapping_windows_from_an_empty_state():
     pipeline.Config(batching={'name': 'streams', 'stride': 9}, **options)
 
 
-def test_streams_go_on_from_step_to_step_and_lose_no_token_in_training():
+def test_streams_continue_from_step_to_step_and_lose_no_token_in_training():
   for n, B, T in SIZES:
     if n - 1 < B * T:
       continue
@@ -203,7 +203,7 @@ KINDS = [
 
 @pytest.mark.parametrize('kind, options', KINDS)
 @pytest.mark.parametrize('train', [True, False])
-def test_a_batch_depends_on_step_and_row_alone(kind, options, train):
+def test_a_batch_depends_only_on_step_and_row(kind, options, train):
   data = documents()
   batches = make(kind, data, 6, 16, train=train, **options)
   steps = list(range(2 * batches.steps if train else batches.steps))[-40:]
@@ -309,7 +309,7 @@ def test_pairs_have_the_distribution_of_the_plain_rules():
     assert (np.abs(a - b) <= 5 * np.sqrt(a + b + 1)).all()
 
 
-def test_without_random_draws_pairs_are_those_of_the_plain_rules():
+def test_without_random_draws_pairs_match_the_plain_rules():
   """With one aim and no random next, chunks are fixed: only where A ends within them is drawn."""
   data = documents(80, most=6)
   texts = plain_documents(data)
@@ -338,7 +338,7 @@ def test_documents_of_one_sentence_always_give_a_random_next():
   assert spans(data, 64, random_next=0).random_I.all() and len(spans(data, 64).random_I) == 50
 
 
-def test_long_pairs_are_cut_from_the_longer_side_at_both_ends():
+def test_long_pairs_are_truncated_on_the_longer_side():
   for a, b, limit in itertools.product([1, 4, 9, 30], [1, 5, 9, 30], [2, 7, 20]):
     plain_a, plain_b = list(range(a)), list(range(b))
     bert_data.cut(plain_a, plain_b, limit, random.Random(0))
@@ -403,7 +403,7 @@ def test_memory_maps_are_not_read_when_batches_are_made(tmp_path):
     assert batches(10**9)['tokens_BT'].shape == (32, 128)  # any step at once
 
 
-def test_tagged_sentences_stand_between_berts_marks(tmp_path):
+def test_tagged_sentences_have_bert_special_tokens(tmp_path):
   text = 'unbelievable\tB-x\nU.S.\tI-x\nnews\tO\n\nnews\tO\n'
   for name in ('train', 'dev', 'test'):
     (tmp_path / f'{name}.conll').write_text(text)

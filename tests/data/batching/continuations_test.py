@@ -37,7 +37,7 @@ def read(tokenizer, batch, b):
   return tokenizer.decode(tokens), [(tokenizer.decode(tokens[: p + 1]), tokenizer.decode([t])) for p, t in pairs]
 
 
-def test_each_piece_of_the_end_is_predicted_from_all_before_it():
+def test_each_subword_of_a_continuation_is_predicted_from_all_before_it():
   made = corpus(TEXTS)
   found = batches(made, rows=3)
   batch = found(0)
@@ -65,7 +65,7 @@ def test_choices_are_sequences_of_a_row_and_rows_that_fill_up_count_nothing():
       assert ''.join(piece for _, piece in steps) == ROWS[4 * i + 2 + g]
 
 
-def test_long_contexts_lose_their_beginning():
+def test_long_contexts_are_truncated_at_the_beginning():
   made = corpus(TEXTS)
   with pytest.warns(InputWarning, match=r'1 of 3 rows of split test are longer than 12 tokens'):
     batch = batches(made, length=12, rows=3, buckets=(4,))(0)
@@ -95,7 +95,7 @@ def test_other_data_is_refused():
     batches(dataclasses.replace(made, manifest={**made.manifest, 'texts': 1}))
 
 
-def test_stop_words_are_pieces_that_are_one_by_themselves():
+def test_stop_words_are_single_subwords():
   made = corpus(TEXTS)
   found = {made.tokenizer.decode([i]) for i in stop_words.token_ids(made.tokenizer)}
   assert ' the' in found and ' went' not in found and all(piece.strip().lower() in stop_words.WORDS for piece in found)

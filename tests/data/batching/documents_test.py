@@ -100,7 +100,7 @@ def test_documents_of_like_length_come_together():
   assert pipeline.describe(evaluated)['padding'] == pytest.approx(1 - np.mean([2 + i % 40 for i in range(400)]) / 64)
 
 
-def test_of_a_long_document_the_end_is_kept_and_a_line_says_so():
+def test_a_long_document_keeps_its_end_with_a_warning():
   note = '27 of 37 documents of split train are longer than 6 and keep only their end'
   with pytest.warns(InputWarning, match=note):
     found, made = batches(train=False, length=6, buckets=())
@@ -111,7 +111,7 @@ def test_of_a_long_document_the_end_is_kept_and_a_line_says_so():
     assert text(made, batch['tokens_BT'][b]) == ' '.join(('<eos> ' + DOCUMENTS[index]).split()[-6:])
 
 
-def test_backwards():
+def test_reversed_text_is_generated_backwards():
   found, made = batches(train=False, reverse=True)
   batch = found(0)
   forward, _ = batches(train=False)
@@ -131,7 +131,7 @@ def test_a_tokenizer_without_an_end_of_text_gives_the_document_alone():
     np.testing.assert_array_equal(batch['tokens_BT'][b][batch['valid_BT'][b]], wanted)
 
 
-def test_what_is_refused():
+def test_bad_options_are_refused():
   with pytest.raises(InputError, match=r'1 documents without a label \(number 2 is the first\)'):
     batches(made=corpus(labels=[0, -1] + [0] * 35))
   held_out, _ = batches(made=corpus(labels=[0, -1] + [0] * 35), train=False)

@@ -121,7 +121,7 @@ def test_labels_are_numbered_as_those_of_a_run():
     labels.renumber(corpus(), ['right'])
 
 
-def test_sizes_are_those_of_pixels():
+def test_sizes_match_pixels():
   stream = batches(data())
   about = pipeline.describe(stream)
   assert about['examples_per_epoch'] == 5 and about['steps_per_epoch'] == 2

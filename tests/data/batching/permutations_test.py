@@ -35,7 +35,7 @@ def make(cfg=CFG, *, train=True, seed=0, sentences=True, length=T):
   return permutations.Permutations(split, B, length, cfg=cfg, tokenizer=TOKENIZER, seed=seed, train=train)
 
 
-def test_rows_go_on_by_what_is_remembered():
+def test_segment_memory_carries_over_to_the_next_batch():
   batches = make()
   rows = [batches(step) for step in range(batches.steps)]
   half = N // 2
@@ -49,7 +49,7 @@ def test_rows_go_on_by_what_is_remembered():
   assert batches(batches.steps)['reset_B'].all()  # the next epoch begins anew
 
 
-def test_a_row_is_text_and_two_segments_with_their_marks():
+def test_a_row_has_two_segments_with_special_tokens():
   batches = make(dataclasses.replace(CFG, random_next_prob=0.5))
   follows = []
   for step in range(20):
@@ -112,7 +112,7 @@ def test_a_span_is_n_long_with_a_probability_in_proportion_to_1_over_n():
 
 
 @pytest.mark.parametrize('starts', [False, True])
-def test_spans_are_as_many_as_asked_for_short_ones_more_often(starts):
+def test_spans_are_as_many_as_requested_short_ones_more_often(starts):
   starts_T = np.arange(300) % 3 == 0 if starts else None
   lengths, total = np.zeros(6), 0
   for i in range(100):
@@ -130,7 +130,7 @@ def test_spans_are_as_many_as_asked_for_short_ones_more_often(starts):
   assert noise.choose_spans(10, 10, noise.generator(0, 'x')).all()
 
 
-def test_released_spans_begin_at_words_punctuation_and_marks_in_the_order_of_the_text():
+def test_released_spans_begin_at_words_punctuation_and_special_tokens():
   """Words here are of 100 tokens; the token after one that a span may begin with follows it in the text."""
   pieces = ['x'] * TOKENIZER.vocab_size
   pieces[::10], pieces[5::10] = [','] * len(pieces[::10]), ['<0x41>'] * len(pieces[5::10])
@@ -156,7 +156,7 @@ def test_released_spans_begin_at_words_punctuation_and_marks_in_the_order_of_the
   assert kinds.any(axis=1).mean() > 0.9 and (kinds.mean(axis=0)[1:] > 0.3).all(), kinds.mean(axis=0)
 
 
-def test_a_batch_is_a_function_of_seed_and_step_whoever_asks():
+def test_a_batch_depends_only_on_seed_and_step():
   batches = make()
   whole = batches(5)
   for name, x in make()(5, slice(2, 4)).items():
@@ -201,7 +201,7 @@ def test_without_sentences_segments_end_anywhere():
   assert len(cuts) > 8
 
 
-def test_a_measurement_ends_with_the_text():
+def test_evaluation_ends_with_the_text():
   batches = make(train=False)
   assert batches.steps == (N // 2 - T) // 32 + 1
   with pytest.raises(IndexError):
@@ -224,7 +224,7 @@ def test_sections_that_do_not_suit_are_refused(changes, words):
     permutations.check(data)
 
 
-def test_a_tokenizer_without_marks_is_refused():
+def test_a_tokenizer_without_special_tokens_is_refused():
   bare = types.SimpleNamespace(vocab_size=N, cls_id=None, sep_id=None, token_id=lambda name: None)
   with pytest.raises(InputError, match='data.batching: got'):
     permutations.special_token_id(bare, 'cls')

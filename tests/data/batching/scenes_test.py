@@ -53,7 +53,7 @@ def test_each_area_has_one_object_which_its_class_follows():
   assert seen == {(SEA, SEA), (SEA, WATER), (WATER, SEA), (WATER, WATER)}
 
 
-def test_shuffled_objects_say_nothing():
+def test_shuffled_objects_carry_no_information():
   equal = [(area - SEA) == (thing - BOAT) for scene in drawn(shuffled=True) for _, area, thing in parts(scene)]
   assert abs(np.mean(equal) - 0.5) < 0.06  # four standard errors of 800
   image = lambda scene: scene.image.tobytes()
@@ -127,7 +127,7 @@ def test_the_texture_of_an_area_does_not_depend_on_its_class():
     assert abs(sea.mean() - water.mean()) < 3.5 * error and sea.std() == pytest.approx(water.std(), rel=0.15)
 
 
-def test_a_picture_depends_on_seed_split_epoch_and_number_alone():
+def test_a_picture_depends_only_on_seed_split_epoch_and_number():
   made = batches(rows=4, examples=12)
   whole, part = made(1), made(1, slice(1, 3))
   for key, array in whole.items():

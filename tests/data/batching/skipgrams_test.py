@@ -114,7 +114,7 @@ def test_noise_follows_the_counts_to_the_power():
   np.testing.assert_allclose(batch['weights_BJM'], 2 / 6)
 
 
-def test_a_batch_depends_on_seed_step_and_row_alone():
+def test_a_batch_depends_only_on_seed_step_and_row():
   batches, again = made(sample=0.01), made(sample=0.01)
   steps = [batches.steps + 1, 0, 3]
   whole = {s: batches(s) for s in sorted(steps)}
@@ -180,7 +180,7 @@ def test_words_only_leaves_punctuation_out():
   assert {',', '.'} < {data.tokenizer.tokens[i] for i in np.flatnonzero(skipgrams.count_words(data, False))}
 
 
-def test_bad_settings_are_the_users_to_mend():
+def test_bad_settings_are_input_errors():
   with pytest.raises(InputError, match='data.length: got 20'):
     made(length=20)
   with pytest.raises(InputError, match='needs words'):

@@ -25,7 +25,7 @@ def epoch_of(batches, epoch):
 
 
 @pytest.mark.parametrize('multiple', [0, 8])
-def test_every_token_is_predicted_once_and_rows_go_on(multiple):
+def test_every_token_is_predicted_once_and_rows_continue(multiple):
   n = 1000
   batches = make(n, multiple=multiple)
   for epoch in range(3):
@@ -65,7 +65,7 @@ def test_shapes_are_few_and_no_draw_is_cut_by_them():
     assert width - few(s)['valid_BT'].sum(1).max() < 8
 
 
-def test_a_batch_is_a_function_of_seed_and_step_whoever_asks():
+def test_a_batch_depends_only_on_seed_and_step():
   first, second = make(), make()
   for s in (250, 3, 0, 90):  # in any order, from any start
     whole = first(s)

@@ -68,7 +68,7 @@ def pieces(corpus, row):
   return [corpus.tokenizer.id_to_token(int(i)) for i in row['tokens_BT'][row['valid_BT']]]
 
 
-def test_bert_reads_pairs_between_its_marks_with_types(folder):
+def test_bert_pairs_have_special_tokens_and_types(folder):
   corpus, batches = load(folder, train=False)
   found = by_index(batches)
   assert sorted(found) == list(range(30))
@@ -170,7 +170,7 @@ def test_both_orders_of_one_text_are_that_text(form, wanted, tmp_path):
 
 
 @pytest.mark.parametrize('columns', [('one', 'two'), ('one',)])
-def test_xlnet_reads_its_marks_at_the_end(columns, folder):
+def test_xlnet_has_its_special_tokens_at_the_end(columns, folder):
   corpus, batches = load(folder, 'xlnet', columns, train=False, tokenizer='bpe', special_tokens=('<cls>', '<sep>'))
   cls, sep = (corpus.tokenizer.token_id(name) for name in ('<cls>', '<sep>'))
   for i, row in enumerate(rows()):
@@ -183,7 +183,7 @@ def test_xlnet_reads_its_marks_at_the_end(columns, folder):
     load(folder, 'xlnet', columns, tokenizer='bpe', special_tokens=())
 
 
-def test_plain_rows_have_no_marks(folder):
+def test_plain_rows_have_no_special_tokens(folder):
   corpus, batches = load(folder, 'plain', train=False)
   for i, row in enumerate(rows()):
     a, b = (corpus.tokenizer.encode(row[key]).tolist() for key in ('one', 'two'))
@@ -191,7 +191,7 @@ def test_plain_rows_have_no_marks(folder):
     assert found['tokens_BT'][found['valid_BT']].tolist() == a + b and found['tokens_BT'].dtype == np.int32
 
 
-def test_marks_that_a_tokenizer_has_already_stay_where_they_are(folder):
+def test_existing_special_tokens_keep_their_ids(folder):
   corpus, _ = load(folder, 'gpt', train=False)
   corpus.tokenizer.save(str(folder / 'tokenizer'))
   again, _ = load(folder, 'gpt', train=False, tokenizer_path=str(folder / 'tokenizer'))
@@ -255,7 +255,7 @@ def test_a_question_is_read_once_with_each_choice(form, folder):
         assert read == [MARKS[0], *encode(context), *encode(question), MARKS[1], *encode(ending), MARKS[2]]
 
 
-def test_of_a_text_put_together_the_first_part_is_cut(folder):
+def test_a_composed_text_truncates_its_first_part(folder):
   with pytest.warns(InputWarning, match='rows of split train are longer than 9 and truncated'):
     corpus, batches, table = choices(folder, 'gpt', length=9)
   row = by_index(batches)[3]
@@ -291,7 +291,7 @@ def test_choices_may_come_without_a_question():
     assert texts.sequences(texts.Config(form=form), 3, 2) == layout
 
 
-def test_rows_that_are_cut_are_counted_and_said(folder):
+def test_truncated_rows_are_counted_and_reported(folder):
   corpus, batches = load(folder, length=9)
   full = [len(corpus.tokenizer.encode(r['one'])) + len(corpus.tokenizer.encode(r['two'])) + 3 for r in rows()]
   short = sum(n > 9 for n in full)
@@ -313,7 +313,7 @@ def test_scores(folder):
   assert 'labels_B' not in found[0]
 
 
-def test_rows_of_any_length_meet_where_none_are_sorted(folder):
+def test_unsorted_batches_mix_lengths(folder):
   _, together = load(folder)
   _, mixed = load(folder, batching={'pool': 0})
   sizes = lambda batches: [batches(s)['valid_BT'].sum(1) for s in range(batches.steps)]
@@ -323,7 +323,7 @@ def test_rows_of_any_length_meet_where_none_are_sorted(folder):
   assert len(set(seen.tolist())) == len(seen) == 28
 
 
-def test_groups_leave_the_padding_to_the_step(folder):
+def test_padding_of_groups_is_cut_in_the_step(folder):
   """Batches have one shape, and their positions are counted as the step will cut them."""
   buckets = {'pool': 0, 'buckets': (8, 12, 16)}
   _, alike = load(folder, batching=buckets, batch_size=6)
@@ -369,7 +369,7 @@ def test_packed_batches_place_every_token_once(folder):
   assert not held_out.packable
 
 
-def test_packed_choices_are_rows(folder):
+def test_choices_of_a_question_can_be_packed(folder):
   _, batches = load(folder, batching={'pool': 0, 'packed': True, 'both_orders': True, 'form': 'bert'}, batch_size=4)
   batch = batches.pack()(0)
   place_PT = batch['packed_PT']
@@ -382,7 +382,7 @@ def test_texts_apart_cannot_be_packed(folder):
     load(folder, batching={'packed': True}, form='separate', tokenizer='words')
 
 
-def test_a_share_keeps_both_texts_of_a_row(folder):
+def test_a_data_fraction_keeps_both_texts_of_a_row(folder):
   corpus, batches = load(folder, train=False, fraction=0.5)
   some = by_index(batches)
   assert 5 < len(some) < 25
@@ -390,7 +390,7 @@ def test_a_share_keeps_both_texts_of_a_row(folder):
   assert {tuple(pieces(corpus, row)) for row in some.values()} < whole
 
 
-def test_what_does_not_suit_is_refused(folder):
+def test_incompatible_settings_are_refused(folder):
   with pytest.raises(InputError, match='"bert" needs .CLS'):
     load(folder, tokenizer='bpe')
   with pytest.raises(InputError, match='three data.special_tokens'):
@@ -421,7 +421,7 @@ def test_rows_without_labels_are_read_but_not_trained_on(folder):
     load(folder)
 
 
-def test_corpora_say_how_many_texts_a_row_has(folder):
+def test_a_corpus_records_the_number_of_texts_in_a_row(folder):
   corpus, _ = load(folder)
   assert corpus.manifest['texts'] == 2
   assert (

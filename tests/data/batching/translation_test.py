@@ -196,7 +196,7 @@ def test_rows_that_the_hosts_cannot_divide_are_refused():
     found(step, bad)
 
 
-def test_long_pairs_are_left_out_of_training_and_counted():
+def test_long_pairs_are_excluded_from_training_and_counted():
   found, _ = batches(length=16)
   kept = [i for i, (s, t) in enumerate(SIZES) if max(s, t) + 1 <= 16]
   assert sorted(indices(found)) == kept and found.examples == len(kept)
@@ -243,7 +243,7 @@ def test_a_pair_may_have_an_empty_side():
   assert sides[0][0][0] == eos and sides[1][1][0] == eos
 
 
-def test_what_is_refused():
+def test_bad_options_are_refused():
   with pytest.raises(InputError, match='data.reverse: got True.*both sides.*model.reverse'):
     section(reverse=True)
   with pytest.raises(InputError, match='data.tokenizer: got "wordpiece"'):

@@ -63,7 +63,7 @@ def test_ids_outside_the_vocabulary_are_an_error(trained, bad):
     trained.decode([0, bad])
 
 
-def test_starts_word_groups_pieces_to_words(trained):
+def test_starts_word_groups_subwords_to_words(trained):
   text = 'The cat sat on the mat'
   ids = trained.encode(text)
   starts = trained.starts_word(ids)
@@ -91,7 +91,7 @@ def test_bpe_of_words_marks_their_ends(tmp_path):
     build.train('gpt_bpe', ['lowest'], vocab_size=12)
 
 
-def test_the_end_of_a_compound_is_the_piece_of_the_word():
+def test_a_compound_ends_with_its_word_subword():
   text = ['der hut, die hütte, die fischerhütte <unk>.\n"ein rot-weißes z.b. t-shirt"'] * 3
   made = build.train('word_bpe', text, vocab_size=100, lower_case=True)
   assert made.ids_to_tokens([made.eos_id, made.unk_id]) == ['<|endoftext|>', '<unk>']
@@ -124,7 +124,7 @@ def test_a_hyphen_that_hangs_on_a_word_is_a_part_of_it_in_bpe_of_words():
   assert words.split('Obst- und -alt', 'prose') == ['Obst', '-', 'und', '-', 'alt']  # as vocabularies of words have it
 
 
-def test_pieces_say_where_in_the_text_they_come_from():
+def test_subwords_have_offsets_in_the_text():
   text = 'Naïve  cats'
   for kind in ('bpe', 'word_bpe', 'gpt_bpe', 'wordpiece'):
     made = build.train(kind, PROSE, vocab_size=0 if kind != 'bpe' else 300, lower_case=kind == 'wordpiece')
@@ -135,7 +135,7 @@ def test_pieces_say_where_in_the_text_they_come_from():
 
 @pytest.mark.parametrize('lower_case', [False, True])
 @pytest.mark.parametrize('rule', ['prose', 'space', 'lines'])
-def test_words_say_where_in_the_text_they_come_from(rule, lower_case):
+def test_words_have_offsets_in_the_text(rule, lower_case):
   text = "İnce 12,000  Naïve-İ cats'\n\u2003(U.S.A.) ... end"
   made = words.Words(['<unk>', '<eos>'], rule, lower_case=lower_case)
   ids, spans = made.encode_spans(text)
@@ -176,7 +176,7 @@ def test_special_tokens_written_in_text_are_text():
     ('prose', 'A b-c, "d".\n', ['A', 'b-c', ',', '"', 'd', '"', '.', '\n']),
   ],
 )
-def test_rules_of_words(rule, text, pieces):
+def test_word_rules_split_as_documented(rule, text, pieces):
   made = build.train('words', [text], rule=rule)
   assert made.ids_to_tokens(made.encode(text)) == pieces
   assert made.eos_id is None if rule == 'space' else made.id_to_token(made.eos_id) == '<eos>'
@@ -201,14 +201,14 @@ def test_characters_have_unk_only_where_it_is_needed():
     build.train('characters', ['ab']).encode('abc')
 
 
-def test_bytes_carry_a_cut_character_through():
+def test_bytes_preserve_split_characters():
   raw = 'é'.encode()
   halves = [raw[:1].decode('utf-8', 'surrogateescape'), raw[1:].decode('utf-8', 'surrogateescape')]
   ids = np.concatenate(build.train('bytes', []).encode_batch(halves))
   np.testing.assert_array_equal(ids, list(raw))
 
 
-def test_bpe_carries_the_bytes_of_a_cut_character_through():
+def test_bpe_preserves_bytes_of_split_characters():
   escaped = lambda raw: raw.decode('utf-8', 'surrogateescape')
   made = build.train('bpe', ['abc', escaped(b'ab\xc3')], vocab_size=300)
   for text in ('é', '€', '😀', *map(chr, range(0x80, 0x800, 7))):
@@ -293,7 +293,7 @@ def test_subwords_give_any_text_back(kind, text):
   assert made.decode(ids) == text and not {made.eos_id, made.unk_id} & set(ids.tolist())
 
 
-def test_unigram_pieces_are_the_likeliest_and_the_rest_is_bytes():
+def test_unigram_subwords_are_the_likeliest_and_the_rest_is_bytes():
   endings = ['', 's', 'ing', 'ed'] * 40  # pieces are parts that several words share
   texts = [f'number{end} count{end} add{end} the{end}' for end in endings]
   made = build.train('unigram', texts, vocab_size=500)
@@ -338,7 +338,7 @@ def test_lower_case(kind):
 
 
 @pytest.mark.parametrize('lower_case', [False, True])
-def test_prefix_space_gives_a_first_word_the_pieces_of_any_other(lower_case, tmp_path):
+def test_prefix_space_encodes_the_first_word_as_any_other(lower_case, tmp_path):
   texts = ['the cat saw the cat', 'cat and cat. the end'] * 4
   plain = build.train('bpe', texts, vocab_size=300, lower_case=lower_case)
   made = build.train('bpe', texts, vocab_size=300, lower_case=lower_case, prefix_space=True)

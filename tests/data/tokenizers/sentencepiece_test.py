@@ -55,7 +55,7 @@ def file(tmp_path_factory):
   return write(tmp_path_factory.mktemp('spiece') / 'spiece.model', learned(more={'1,': -1.0, 'e': -4.0, 'E': -4.0}))
 
 
-def test_ids_of_the_marks_are_those_of_the_release(file):
+def test_special_token_ids_match_the_release(file):
   made = build.read('unigram', str(file))
   ids = (made.unk_id, made.cls_id, made.sep_id, made.pad_id, made.mask_id, made.eos_id, made.eop_id)
   assert ids == (0, 3, 4, 5, 6, 7, 8)
@@ -79,7 +79,7 @@ def test_text_is_cleaned_as_the_release_does(file, tmp_path):
   assert '1,' not in cased.ids_to_tokens(cased.encode('1, 1,'))
 
 
-def test_marks_written_out_are_ordinary_text_but_the_end_of_a_paragraph(file):
+def test_written_special_tokens_are_text_except_eop(file):
   made = build.read('unigram', str(file))
   for mark in subword_models.XLNET_SPECIALS:
     found = made.encode(f'name {mark}').tolist()
@@ -87,7 +87,7 @@ def test_marks_written_out_are_ordinary_text_but_the_end_of_a_paragraph(file):
     assert made.token_id(mark) == 8 or len(found) > len(made.encode('name')) + 2
 
 
-def test_places_are_those_in_the_text_as_it_was_written(file):
+def test_offsets_refer_to_the_original_text(file):
   made = build.read('unigram', str(file))
   text = "the ``méthod''  returns"
   ids, spans = made.encode_spans(text)
@@ -233,12 +233,12 @@ def test_other_models_of_sentencepiece_are_refused(file, tmp_path):
     build.read('unigram', str(write(tmp_path / 'spiece.model', [('<unk>', 0.0), ('▁a', -1.0)])))
 
 
-def test_capitals_are_looked_for_in_ordinary_pieces(tmp_path):
+def test_case_is_inferred_from_ordinary_subwords(tmp_path):
   assert sentencepiece.has_capitals(write(tmp_path / 'a', learned()))
   assert not sentencepiece.has_capitals(write(tmp_path / 'b', [(p, s) for p, s in learned() if p == p.lower()]))
 
 
-def test_a_vocabulary_of_ones_own_has_the_marks_first():
+def test_an_own_vocabulary_starts_with_special_tokens():
   made = build.train('unigram', PROSE, vocab_size=400, marks='xlnet')
   assert made.ids_to_tokens(range(9)) == list(subword_models.XLNET_SPECIALS) and made.vocab_size <= 400
   ids = (made.unk_id, made.cls_id, made.sep_id, made.pad_id, made.mask_id, made.eos_id, made.eop_id)
@@ -254,7 +254,7 @@ def test_a_vocabulary_of_ones_own_has_the_marks_first():
     corpus.Config(dataset='embedded', tokenizer='unigram', marks='xlnt')
 
 
-def test_marks_are_kept_by_a_saved_vocabulary_and_say_which_cache_it_is(tmp_path):
+def test_a_saved_vocabulary_keeps_special_tokens_and_names_its_cache(tmp_path):
   texts = tmp_path / 'text.txt'
   texts.write_text('\n\n'.join(PROSE))
   options = dict(manual_dir=str(texts), cache_dir=str(tmp_path / 'cache'), vocab_size=420, split_fraction=0.2)

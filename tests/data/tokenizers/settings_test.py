@@ -135,7 +135,7 @@ def test_keys_that_change_no_token_are_not_read(folder):
   assert tokens(folder(tokenizer_config=given), 'The') == ['The']
 
 
-def test_beside_a_tokenizer_json_what_transformers_replaces_is_replaced(folder, tmp_path):
+def test_settings_override_tokenizer_json_as_in_transformers(folder, tmp_path):
   plain = build.read('wordpiece', folder(), lower_case=True)
   (tmp_path / 'vocab.txt').unlink()
   plain._model.save(str(tmp_path / 'tokenizer.json'))
@@ -190,7 +190,7 @@ def test_options_and_special_tokens_of_gpt2(tmp_path):
 
 
 @pytest.mark.parametrize('there', [True, False])
-def test_the_first_space_of_gpt2_is_that_of_its_class_or_of_both_files(there, tmp_path):
+def test_the_first_space_of_gpt2_matches_its_class_or_of_both_files(there, tmp_path):
   model = hf.Tokenizer.from_str(build.train('bpe', ['a name is a name'] * 9, vocab_size=270)._model.to_str())
   model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=there)
   model.save(str(tmp_path / 'tokenizer.json'))
@@ -229,7 +229,7 @@ IN_TEXT = {
 
 @pytest.mark.parametrize('declared', ['decoder', 'map'])
 @pytest.mark.parametrize('kind', IN_TEXT)
-def test_special_tokens_in_a_text_are_found_where_they_are_asked_for(kind, declared, folder, tmp_path):
+def test_special_tokens_in_a_text_are_found_where_they_are_requested(kind, declared, folder, tmp_path):
   extra = {'wordpiece': ('[E1]', '[/E1]'), 'unigram': ()}.get(kind, ('<x>',))
   if kind == 'wordpiece':
     folder()
@@ -267,7 +267,7 @@ def test_special_tokens_in_a_text_are_found_where_they_are_asked_for(kind, decla
 
 
 @pytest.mark.peer
-def test_tokens_are_those_of_transformers(folder):
+def test_tokens_match_transformers(folder):
   transformers = pytest.importorskip('transformers')
   rng = random.Random(0)
   others = ('<pad>', '<unk>', '<s>', '</s>', '<mask>')

@@ -62,7 +62,7 @@ def test_every_character_that_is_known_splits_words_as_the_library_does(tokenize
 
 
 @pytest.mark.parametrize('character', ['\x1c', '\u2003', '\u0378', '\udc80', '\ue000', '\U0001f9ff'])
-def test_other_characters_are_the_librarys(character, tokenizer, monkeypatch):
+def test_characters_of_other_scripts_match_the_library(character, tokenizer, monkeypatch):
   monkeypatch.setattr(subword, '_MANY', 0)
   assert not tokenizer._words.knows(f'a{character}b')
   texts = ['the cat', f'a{character}b', 'end']
@@ -95,7 +95,7 @@ def test_special_tokens_in_a_text_are_text(tokenizer):
   assert tokenizer.eos_id not in np.concatenate(tokenizer._words.encode(texts))
 
 
-def test_classes_of_known_characters_are_those_of_every_version_of_unicode():
+def test_classes_of_known_characters_match_every_version_of_unicode():
   knows = word_cache.byte_level()[1].fullmatch
   for code in range(0x3000):
     character = chr(code)

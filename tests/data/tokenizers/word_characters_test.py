@@ -32,7 +32,7 @@ def word_of(row) -> str:
   return marks.get(int(inside[0])) or bytes(int(i) - 1 for i in inside).decode('utf-8', 'replace')
 
 
-def test_marks_are_those_of_the_model():
+def test_exported_special_tokens_match_the_model():
   names = ('BEGIN_SENTENCE', 'END_SENTENCE', 'BEGIN_WORD', 'END_WORD', 'PAD')
   assert [getattr(word_characters, n) for n in names] == [getattr(char_cnn, n) for n in names]
 
@@ -116,7 +116,7 @@ def test_both_streams_hold_every_sentence_whole_and_in_order(shape):
   assert read('backward_', *shape) == backward
 
 
-def test_a_row_goes_on_where_it_ended_in_training_too():
+def test_a_training_stream_continues_where_it_ended():
   _, _, train = batches(train=True)
   words = [len(line.split()) + 1 for text in TEXTS['train'] for line in text.splitlines()]
   assert train.stateful and train.tokens_per_epoch == sum(words)
@@ -168,7 +168,7 @@ def test_sentences_come_with_the_label_of_each_word():
   assert seen == {0: ('abc', [0, 1, 2], [3, 4, 2]), 1: ('d', [1], [2]), 2: ('ea', [2, 0], [2, 3])}
 
 
-def test_what_cannot_be_tagged_or_spelled():
+def test_missing_labels_or_characters_are_refused():
   data = labelled()
   with pytest.raises(InputError, match='data.length: got 2'):
     pipeline.batches(pipeline.Config(batching='tagged', length=2, batch_size=1), data, 'train', 0, train=False)

@@ -115,7 +115,7 @@ def test_processes_know_one_another(tmp_path):
   assert 'preflight' not in job.shell(job_of(), run_of(preflight=False))
 
 
-def test_codes_that_begin_again_are_those_of_the_launchers():
+def test_codes_that_begin_again_match_the_launchers():
   spec = job.manifest(job_of(), run_of())['spec']['replicatedJobs'][0]['template']['spec']
   rule = spec['podFailurePolicy']['rules'][1]
   again = rule['onExitCodes']['values']

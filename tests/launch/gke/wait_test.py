@@ -129,7 +129,7 @@ def test_a_second_signal_ends_it_at_once_and_one_that_was_deleted_is_not_wanted_
   assert deaf.returncode == 75 and not (cluster / 'deaf.state').exists()
 
 
-def test_a_name_that_is_taken_and_a_record_that_is_held_are_said(cluster):
+def test_a_name_that_is_taken_and_a_record_that_is_held_are_reported(cluster):
   one = waiter(cluster, 'wait')
   saying(one, 'waiting')
   other = waiter(cluster / 'bin', 'wait')
@@ -142,7 +142,7 @@ def test_a_name_that_is_taken_and_a_record_that_is_held_are_said(cluster):
   assert one.returncode == 75
 
 
-def test_of_several_pods_the_code_that_no_restart_mends_counts():
+def test_the_exit_code_that_no_restart_fixes_wins_over_pods():
   def pod(index, code, **more):
     state = {'terminated': {'exitCode': code}} if code is not None else {'running': {}}
     return {'metadata': {'name': f'p{index}'}, 'status': {'containerStatuses': [{'state': state}], **more}}

@@ -96,7 +96,7 @@ def test_processes_get_the_cores_that_the_job_has(cores, given, tmp_path):
     ({'cpus': 3}, 3),
   ],
 )
-def test_a_gpu_has_cores_to_feed_it(fields, cores):
+def test_a_gpu_job_requests_cpu_cores(fields, cores):
   job = job_of(**fields)
   found = [line for line in directives(job, run_of('list'), 0) if 'cpus-per-task' in line]
   assert found == [f'--cpus-per-task={cores}'] * (cores > 0)
@@ -140,7 +140,7 @@ def test_a_job_goes_back_into_the_queue_as_often_as_asked(cluster, project):
 
 
 @pytest.mark.slow
-def test_notice_is_passed_on_and_the_job_goes_on_and_a_cancelled_one_does_not(cluster, project):
+def test_notice_is_passed_on_and_the_job_continues_and_a_cancelled_one_does_not(cluster, project):
   told, cancelled = submit(project, 'wait', nodes=2), None
   wait(lambda: (project / f'runs/slurm/lmx-{told}.out').exists() and output(project, told).count('waiting') == 2)
   cluster.ask('scancel', '--signal=TERM', '--batch', told)  # as Slurm does near the end of the time limit
@@ -165,7 +165,7 @@ def test_an_array_runs_a_command_in_each_element(cluster, project):
 
 
 @pytest.mark.slow
-def test_a_training_of_two_nodes_is_that_of_one(cluster, project, root):
+def test_a_training_of_two_nodes_matches_one(cluster, project, root):
   """The real thing: preflight, two processes, and the parameters of one process."""
   import jax
   import numpy as np

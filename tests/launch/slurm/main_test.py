@@ -10,7 +10,7 @@ import pytest
 from launch.slurm.__main__ import main
 
 
-def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
+def test_secrets_go_by_name_and_are_requested(monkeypatch, capsys):
   monkeypatch.setenv('WANDB_API_KEY', 'hidden-value')
   assert main(['--secret=WANDB_API_KEY', '--dry_run', '--', 'list']) == 0
   text = capsys.readouterr().out
@@ -56,7 +56,7 @@ def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
     (['--', 'list'], 'there is no `sbatch` here: run this on a login node'),
   ],
 )
-def test_bad_input_is_said(argv, message, capsys, monkeypatch):
+def test_bad_input_is_reported(argv, message, capsys, monkeypatch):
   monkeypatch.setenv('PATH', '/nowhere')
   assert main(argv) == 2
   assert message in capsys.readouterr().err

@@ -106,7 +106,7 @@ def test_options_of_a_launcher_are_tried_first(place, cluster, capsys, launch, m
 
 
 @pytest.mark.parametrize(('where', 'program'), [('slurm', 'sbatch'), ('gke', 'kubectl'), ('tpu_vm', 'gcloud')])
-def test_a_launcher_without_its_program_is_said(place, capsys, monkeypatch, where, program):
+def test_a_launcher_without_its_program_is_reported(place, capsys, monkeypatch, where, program):
   monkeypatch.setattr(shutil, 'which', lambda name: None)
   argv = [word for word in place.argv(GRID) if not word.startswith('--program')]
   assert sweep.main([*argv, f'--where={where}']) == 2

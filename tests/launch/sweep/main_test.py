@@ -27,7 +27,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(('more', 'message'), BAD)
-def test_bad_input_is_said_before_anything_runs(place, capsys, monkeypatch, more, message):
+def test_bad_input_is_reported_before_anything_runs(place, capsys, monkeypatch, more, message):
   monkeypatch.setattr(shutil, 'which', lambda name: None)
   assert place.run(SPACE, *more) == 2
   assert message in capsys.readouterr().err and not (place.dir / 'trials').exists()

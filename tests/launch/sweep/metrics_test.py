@@ -31,7 +31,7 @@ def test_a_metric_says_which_way_is_better():
       Metric.parse(text)
 
 
-def test_the_metric_is_that_of_the_parameters_that_a_run_measures(tmp_path):
+def test_the_metric_matches_the_parameters_that_a_run_measures(tmp_path):
   looks = [(2, 3.0, 0.5), (4, 'NaN', 'NaN'), (6, 2.0, 0.6), (8, 2.5, 0.7)]
   lines = [{'step': s, 'split': 'valid', 'loss': loss, 'accuracy': a, 'seconds': 10.0 * s} for s, loss, a in looks]
   lines.append({'step': 9, 'split': 'train', 'loss': 0.1, 'seconds': 91.0})
@@ -51,7 +51,7 @@ def test_the_metric_is_that_of_the_parameters_that_a_run_measures(tmp_path):
   assert measure(tmp_path, Metric.parse('results.bleu')).value == 17.5
 
 
-def test_headline_without_a_validation_is_that_of_the_evaluated_step(tmp_path):
+def test_headline_without_a_validation_matches_the_evaluated_step(tmp_path):
   records = [{'step': step, 'split': 'valid', 'loss': loss} for step, loss in ((2, 3.0), (4, 1.0), (6, 2.0))]
   (tmp_path / 'metrics.jsonl').write_text(''.join(json.dumps(record) + '\n' for record in records))
   (tmp_path / 'config.json').write_text(json.dumps({'train': {'best_by': 'headline'}}))

@@ -90,7 +90,7 @@ def test_a_worker_elsewhere_is_gone_when_its_pulse_stops(tmp_path):
   assert again.claim(2, set()).number == 0  # of the same place, which one sweep holds: at once
 
 
-def test_of_two_that_take_over_a_trial_the_last_to_say_so_has_it(tmp_path, monkeypatch):
+def test_the_last_claim_of_a_trial_wins(tmp_path, monkeypatch):
   url, search = f'sqlite:///{tmp_path}/x.db', study.Search.create(spaces.space(optim__lr=[0.1, 0.2]))
   one, two = (study.Store(url, 'x', 'minimize', 'random', 0, study.Identity('one:/a', session), 60) for session in 'ab')
   one.shared = two.shared = True

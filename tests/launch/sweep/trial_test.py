@@ -36,7 +36,7 @@ def test_nothing_is_pruned_before_min_steps(place):
   assert pruned and min(pruned) >= 6
 
 
-def test_a_metric_that_rises(place):
+def test_a_rising_metric_is_followed(place):
   place.child(seconds=0)
   assert place.run(GRID, '--metric=accuracy', '--trials=4') == 0
   assert place.table()[0]['optim.lr'] == '0.01' and float(place.table()[0]['accuracy']) == pytest.approx(0.9)
@@ -63,7 +63,7 @@ def test_seeds_of_other_data_are_not_averaged(place):
   assert 'got other data (0, 1)' in place.study().trials[0].user_attrs['error']
 
 
-def test_a_failed_trial_keeps_its_error_and_the_others_go_on(place, capsys):
+def test_a_failed_trial_keeps_its_error_and_the_others_continue(place, capsys):
   place.child(fail='--config.optim.lr=0.01')
   assert place.run(GRID, '--jobs=2') == 0
   assert states(place) == ['done'] * 3 + ['failed'] * 3 + ['done'] * 3
@@ -84,7 +84,7 @@ def test_a_preempted_run_is_resumed(place):
   assert place.study().trials[0].user_attrs['restarts'] == 1
 
 
-def test_a_run_that_never_gets_on_fails(place, capsys):
+def test_a_run_without_progress_fails(place, capsys):
   program = place.folder / 'never.sh'
   program.write_text('#!/bin/sh\nexit 75\n')
   program.chmod(0o755)
@@ -93,7 +93,7 @@ def test_a_run_that_never_gets_on_fails(place, capsys):
   assert place.study().trials[0].user_attrs['error'] == 'exit code 75, 5 times without progress'
 
 
-def test_one_that_ends_without_results_fails(place):
+def test_a_command_without_results_fails(place):
   assert place.run(GRID, '--trials=1', '--program=true') == 1
   assert place.study().trials[0].user_attrs['error'] == 'exit code 0, without results.json'
 

@@ -23,7 +23,7 @@ def test_work_directories_are_known_by_what_they_are(tmp_path, program):
   assert rows_of(tmp_path / 'copied') == rows_of(tmp_path / 'runs')
 
 
-def test_what_began_from_another_run_is_not_taken_for_what_began_from_nothing(tmp_path):
+def test_runs_with_another_start_are_not_merged(tmp_path):
   """Their configs differ in nothing else, and both read the pieces of one run."""
   for rate, loss in (('low', 0.7), ('high', 0.6)):
     put(tmp_path, f'lineage/gpt_0_trec_{rate}', 'results', accuracy=0.8, validation_loss=loss, split='test')
@@ -84,7 +84,7 @@ def test_seeds_of_other_data_or_settings_are_not_averaged(tmp_path, program, cap
   assert ('not counted' if message else '116.1') in rows_of(runs)[1]
 
 
-def test_a_file_that_was_cut_off_is_told(tmp_path, program, capsys):
+def test_a_truncated_file_is_reported(tmp_path, program, capsys):
   runs = tmp_path / 'runs'
   assert run(runs, SMALL) == 0
   (runs / 'rnn_lm/ptb_small/seed0/valid.json').write_text('{"perplexity_per_tok')
@@ -124,7 +124,7 @@ def test_records_of_a_group_of_runs_are_picked_by_their_model(tmp_path):
   assert cells == [['500', '500 (1 seed)'], ['300', '300 (1 seed)']]
 
 
-def test_of_several_tries_the_one_of_the_lowest_validation_loss_counts(tmp_path):
+def test_the_trial_of_lowest_validation_loss_counts(tmp_path):
   """In the mean over seeds, and not the one of the best figure."""
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, list(table.rows[:1]), plan)[0]
@@ -132,7 +132,7 @@ def test_of_several_tries_the_one_of_the_lowest_validation_loss_counts(tmp_path)
   assert report.lines([found])[0].cells[1] == 'high'
 
 
-def test_of_tries_chosen_on_the_measured_split_the_one_of_the_highest_metric_counts(tmp_path):
+def test_the_trial_of_highest_metric_counts_on_the_measured_split(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0]
   assert (found.run, found.state, found.mean) == ('low', collection.DONE, pytest.approx(85.0))
@@ -140,7 +140,7 @@ def test_of_tries_chosen_on_the_measured_split_the_one_of_the_highest_metric_cou
   assert collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0].run == 'high'
 
 
-def test_until_all_tries_are_done_none_is_chosen(tmp_path):
+def test_no_trial_is_chosen_before_all_are_done(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7),))
   found = collection.collect(table, list(table.rows[:1]), plan)[0]
   assert found.state == collection.PART and not found.seeds
@@ -148,7 +148,7 @@ def test_until_all_tries_are_done_none_is_chosen(tmp_path):
   assert [task.key for task in todo] == [('high', 1)]
 
 
-def test_a_try_without_a_validation_loss_is_told(tmp_path):
+def test_a_trial_without_a_validation_loss_is_reported(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   (tmp_path / 'low/seed0/results.json').write_text('{"accuracy": 0.5}')
   found = collection.collect(table, list(table.rows[:1]), plan)[0]

@@ -34,7 +34,7 @@ def test_what_is_wrong_says_what_to_do(tmp_path, capsys, words, message):
   assert message in capsys.readouterr().err
 
 
-def test_data_that_must_be_given_is_asked_for(tmp_path, program, capsys):
+def test_data_that_must_be_given_is_requested(tmp_path, program, capsys):
   words = ['bert_squad', f'--runs={tmp_path}', '--rows=squad1.1/base/dev_f1', '--seeds=1']
   assert main(words) == 1 and not program()
   said = capsys.readouterr().err
@@ -76,7 +76,7 @@ def test_list_shows_every_table_and_what_one_needs(tmp_path, capsys):
   assert '--data=squad=DIR: train-v1.1.json, dev-v1.1.json; CC BY-SA' in said
 
 
-def test_feasible_rows_are_those_of_the_hardware(capsys):
+def test_feasible_rows_match_the_hardware(capsys):
   found = {}
   for hardware in ('2cores', '1gpu', 'pod'):
     assert main([f'--feasible={hardware}']) == 0
@@ -87,7 +87,7 @@ def test_feasible_rows_are_those_of_the_hardware(capsys):
   assert capsys.readouterr().out.startswith('quickstart: ')
 
 
-def test_a_reader_that_has_gone_is_no_success(root):
+def test_a_closed_reader_is_no_success(root):
   words = [sys.executable, '-m', 'launch.tables', '--list', 'quickstart']
   environment = {name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'}
   with subprocess.Popen(words, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:

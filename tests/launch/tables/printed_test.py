@@ -145,7 +145,7 @@ def test_a_row_needs_what_its_runs_start_from():
   )
 
 
-def test_hours_are_those_of_the_operations():
+def test_hours_match_the_operations():
   runs = {
     'long': Run('long', 'experiments/gpt2/webtext.py:124m'),
     'imported/bert_large': Run('imported/bert_large', then=('import --workdir={dir}',), seeds=0),

@@ -17,7 +17,7 @@ from tests.launch import signals
 from tests.launch.tables.runs import SMALL, STAND_IN, rows_of, run
 
 
-def test_runs_what_is_missing_and_sets_it_beside_the_paper(tmp_path, program):
+def test_missing_runs_are_started_and_compared_with_the_paper(tmp_path, program):
   runs = tmp_path / 'runs'
   assert run(runs, SMALL, '--seeds=2', '--jobs=2') == 0
   assert sorted(line.split()[0] for line in program()) == ['evaluate', 'evaluate', 'train', 'train']
@@ -72,7 +72,7 @@ def test_runs_of_earlier_versions_are_found(tmp_path, program, monkeypatch):
 
 
 @pytest.mark.parametrize('last', [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_killed_and_started_again_it_goes_on(tmp_path, program, root, last):
+def test_killed_and_started_again_it_continues(tmp_path, program, root, last):
   """The killed training is started again, what was finished before is not."""
   runs = tmp_path / 'runs'
   assert run(runs, SMALL) == 0
@@ -148,7 +148,7 @@ def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_row_for_real(tmp_path, monkeypatch, root):
+def test_a_row_is_measured(tmp_path, monkeypatch, root):
   """A model trained for two updates comes into the table, and not into that of another protocol."""
   monkeypatch.setenv('PYTHONPATH', str(root))
   monkeypatch.delenv('XLA_FLAGS', raising=False)

@@ -19,7 +19,7 @@ def words_of(file):
   return file.read_text().split('\0')[:-1]
 
 
-def test_a_run_on_a_new_machine(cloud, capfd):
+def test_a_run_installs_a_new_machine(cloud, capfd):
   launch = cloud.launch('exit', '0', *NASTY, NOTE="a $(b) '")
   assert launch.run_to_end() == 0
   assert cloud.calls() == ['tpu-vm describe', 'tpu-vm create', 'tpu-vm describe', 'tpu-vm scp'] + ['tpu-vm ssh'] * 5
@@ -87,7 +87,7 @@ def test_a_launcher_that_was_ended_takes_up_the_run(cloud, capfd):
   assert 'line 20' in capfd.readouterr().out
 
 
-def test_a_queued_resource_is_waited_for_and_one_that_was_suspended_asked_for_again(cloud):
+def test_a_queued_resource_is_waited_for_and_one_that_was_suspended_requested_again(cloud):
   (cloud.folder / 'queued').write_text('SUSPENDED')
   assert cloud.launch('exit', '0', machine=machine_of(queued=True, spot=True)).run_to_end() == 0
   calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
@@ -112,7 +112,7 @@ def test_another_machine_of_the_name_is_not_taken(cloud):
     cloud.launch('exit', '0', machine=machine_of(accelerator='v6e-8')).run_to_end()
 
 
-def test_a_cache_on_a_bucket_is_that_of_the_hosts_too(capsys, monkeypatch):
+def test_a_cache_on_a_bucket_matches_the_hosts_too(capsys, monkeypatch):
   monkeypatch.setenv('PATH', '/nowhere')
   for value, passed in (('gs://bucket/jax', True), ('/cache/jax', False), ('redis://:word@host', False)):
     monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', value)

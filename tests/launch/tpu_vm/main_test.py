@@ -22,7 +22,7 @@ def test_the_command_line_deletes_at_the_end(cloud, capfd):
   assert not (cloud.folder / 'vm').exists()
 
 
-def test_changes_that_are_in_no_commit_are_not_left_out_unseen(cloud, capfd):
+def test_changes_that_are_in_no_commit_are_not_skipped_unseen(cloud, capfd):
   pathlib.Path('constraints.txt').write_text('changed')
   argv = ['--name=tpu', '--zone=z', '--accelerator=v5litepod-16', '--poll=0.05']
   assert main([*argv, '--', 'exit', '0']) == 2
@@ -40,7 +40,7 @@ def test_changes_that_are_in_no_commit_are_not_left_out_unseen(cloud, capfd):
     (['--accelerator=v6e-8'], 'there is no `gcloud` here: install the Google Cloud CLI'),
   ],
 )
-def test_bad_input_is_said(argv, message, capsys, monkeypatch):
+def test_bad_input_is_reported(argv, message, capsys, monkeypatch):
   monkeypatch.setenv('PATH', '/nowhere')
   assert main(['--name=tpu', '--zone=z', *argv, '--', 'list']) == 2
   assert message in capsys.readouterr().err

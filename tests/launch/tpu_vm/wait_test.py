@@ -85,7 +85,7 @@ def test_a_second_signal_ends_it_at_once_and_another_run_waits_for_the_machine(c
   assert (deaf.returncode, other.returncode) == (75, 3) and 'waiting for its end' in errors
 
 
-def test_told_before_there_is_a_machine_it_starts_nothing(cloud, root):
+def test_a_signal_before_the_machine_exists_starts_nothing(cloud, root):
   (cloud.folder / 'vm').write_text('CREATING')
   process = waiter(cloud, root, 'exit', '0')
   while not (cloud.folder / 'calls').exists():
