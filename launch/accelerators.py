@@ -69,8 +69,12 @@ class Slice:
   Attributes:
     name: name of the accelerator, as in --accelerator.
     kind: 'tpu' or 'gpu'.
-    hosts: number of machines; 1 for GPUs, which allow any number. chips: chips of a machine. devices: JAX devices of a
-    machine. label: GKE's accelerator label. topology: topology of a TPU slice. runtime: software version of a TPU VM.
+    hosts: number of machines; 1 for GPUs, which allow any number.
+    chips: chips of a machine.
+    devices: JAX devices of a machine.
+    label: GKE's accelerator label.
+    topology: topology of a TPU slice.
+    runtime: software version of a TPU VM.
   """
 
   name: str

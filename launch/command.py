@@ -192,8 +192,8 @@ def run_main(name: str, main: Callable[[console.Console], int], own_process: boo
 
   Args:
     name: launcher, for messages.
-    main: its work; `keep` of its argument lets the launcher continue if its output is lost. own_process: the process
-    belongs to the launcher.
+    main: its work; `keep` of its argument lets the launcher continue if its output is lost.
+    own_process: the process belongs to the launcher.
   """
   with console.Console(own_process=own_process) as streams:
     try:

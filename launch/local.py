@@ -69,8 +69,9 @@ def run(
 
   Args:
     command: program and arguments, the same for all.
-    environments: additional variables of each process. grace: seconds between SIGTERM and SIGKILL when the others are
-    stopped. on_signal: called at SIGINT, SIGTERM and SIGHUP.
+    environments: additional variables of each process.
+    grace: seconds between SIGTERM and SIGKILL when the others are stopped.
+    on_signal: called at SIGINT, SIGTERM and SIGHUP.
   """
   children: list[subprocess.Popen] = []
   pumps: list[threading.Thread] = []
@@ -115,8 +116,9 @@ def run_with_restarts(
 
   Args:
     command: as in `run`.
-    environments: returns the environments of a start; called per start, because a port may be taken by then. restarts:
-    number of restarts. grace: as in `run`.
+    environments: returns the environments of a start; called per start, because a port may be taken by then.
+    restarts: number of restarts.
+    grace: as in `run`.
   """
   stopped: list[bool] = []
   for left in range(restarts, -1, -1):

@@ -24,11 +24,18 @@ class Job:
   """Resources and options of a JobSet.
 
   Attributes:
-    name: name of the JobSet. image: container image. accelerator: a name in `launch.accelerators`. slices: TPU slices
-    that train together. nodes: number of GPU machines. queue: Kueue's LocalQueue, '' for none. priority: Kueue's
-    priority class, '' for none. namespace: namespace of the cluster, '' for the current one. spot: use preemptible
-    machines. grace: seconds between SIGTERM and SIGKILL. service_account: service account of the pods, '' for the
-    default one. secrets_of: cluster Secret with the values of secrets.
+    name: name of the JobSet.
+    image: container image.
+    accelerator: a name in `launch.accelerators`.
+    slices: TPU slices that train together.
+    nodes: number of GPU machines.
+    queue: Kueue's LocalQueue, '' for none.
+    priority: Kueue's priority class, '' for none.
+    namespace: namespace of the cluster, '' for the current one.
+    spot: use preemptible machines.
+    grace: seconds between SIGTERM and SIGKILL.
+    service_account: service account of the pods, '' for the default one.
+    secrets_of: cluster Secret with the values of secrets.
   """
 
   name: str

@@ -25,8 +25,12 @@ class Task:
 
   Attributes:
     words: arguments after `lmx`.
-    check: arguments of the preflight, () for none. python: the interpreter. directory: the project. env: variables to
-    set. restarts: how often the job may be requeued. per_gpu: one process per GPU; JAX finds the others through Slurm.
+    check: arguments of the preflight, () for none.
+    python: the interpreter.
+    directory: the project.
+    env: variables to set.
+    restarts: how often the job may be requeued.
+    per_gpu: one process per GPU; JAX finds the others through Slurm.
     kept: file for the exit code, with {} for the job number; '' for none.
   """
 

@@ -35,13 +35,19 @@ class Plan:
 
   Attributes:
     program: command before `train ...` for runs on this machine.
-    where: 'local', or the launcher of each run. launch: launcher options; {job} is replaced by the worker's number.
-    runs_parent: parent of the runs' work directories, '' for `folder`. config: experiment file, with :variant.
-    overrides: 'section.key=value' for all trials. folder: parent of the trials' directories, with the logs of their
-    runs. seeds: runs per trial; with 1 the seed is the config's. metric: metric to optimise. pruner: one of
-    study.PRUNERS. reduction: one in this many trials continues at each rung. min_steps: steps before any pruning; 0
-    until the first validation. environment: variables of a run; {job} is replaced by its worker's number. grace:
-    seconds from SIGTERM to SIGKILL.
+    where: 'local', or the launcher of each run.
+    launch: launcher options; {job} is replaced by the worker's number.
+    runs_parent: parent of the runs' work directories, '' for `folder`.
+    config: experiment file, with :variant.
+    overrides: 'section.key=value' for all trials.
+    folder: parent of the trials' directories, with the logs of their runs.
+    seeds: runs per trial; with 1 the seed is the config's.
+    metric: metric to optimise.
+    pruner: one of study.PRUNERS.
+    reduction: one in this many trials continues at each rung.
+    min_steps: steps before any pruning; 0 until the first validation.
+    environment: variables of a run; {job} is replaced by its worker's number.
+    grace: seconds from SIGTERM to SIGKILL.
   """
 
   program: tuple[str, ...]

@@ -72,8 +72,9 @@ class Needs(NamedTuple):
 
   Attributes:
     hardware: CORES, GPU, GPUS or POD.
-    gpu_hours: estimated H100 hours for all seeds and tries; 0 without an estimate. core_hours: hours on two cores, for
-    runs without a GPU. data: names in DATA, in its order.
+    gpu_hours: estimated H100 hours for all seeds and tries; 0 without an estimate.
+    core_hours: hours on two cores, for runs without a GPU.
+    data: names in DATA, in its order.
   """
 
   hardware: str

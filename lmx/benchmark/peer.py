@@ -50,7 +50,8 @@ def choose(pythons: str, packages: Sequence[str]) -> str:
   """Return the first interpreter that has all the packages.
 
   Args:
-    pythons: interpreters, separated by commas. packages: names of modules, or `module:attribute`.
+    pythons: interpreters, separated by commas.
+    packages: names of modules, or `module:attribute`.
 
   Raises:
     Missing: none has them.

@@ -34,9 +34,11 @@ class Options(NamedTuple):
   """Options of a measurement.
 
   Attributes:
-    rounds: rounds that alternate with the peer; presets that run whole processes take a third of them. steps, warmup:
-    timed training steps per round, and untimed steps before; 0 and -1 take each preset's. rows: rows per epoch of
-    `fine_tuning`. megabytes: text size of `prepare`. peers: interpreters, separated by commas; None for no comparison.
+    rounds: rounds that alternate with the peer; presets that run whole processes take a third of them.
+    steps, warmup: timed training steps per round, and untimed steps before; 0 and -1 take each preset's.
+    rows: rows per epoch of `fine_tuning`.
+    megabytes: text size of `prepare`.
+    peers: interpreters, separated by commas; None for no comparison.
   """
 
   rounds: int = 3

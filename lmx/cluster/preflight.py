@@ -58,8 +58,10 @@ class Setup:
     config: experiment file with its variant.
     overrides: `section.key=value` texts.
     workdir: the work directory.
-    processes: expected number; 0 takes LMX_NUM_PROCESSES or JAX's cluster size. devices: accelerators of each process;
-    0 accepts any number. timeout: seconds to wait for a process. prepare: prepare the data set if it is missing.
+    processes: expected number; 0 takes LMX_NUM_PROCESSES or JAX's cluster size.
+    devices: accelerators of each process; 0 accepts any number.
+    timeout: seconds to wait for a process.
+    prepare: prepare the data set if it is missing.
   """
 
   config: str

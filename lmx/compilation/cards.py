@@ -23,9 +23,14 @@ class Card:
     kind: its name, as CUDA reports it.
     capability: compute capability, as a proto text.
     multiprocessors: their number.
-    lanes: float32 units per multiprocessor. shared: KiB of shared memory per multiprocessor; a block can have one less.
-    cache: MiB of the L2 cache. clock: cycles per second. bandwidth: memory bytes per second. memory: GiB. peak: dense
-    bfloat16 FLOP/s. links: bytes per second to other cards, in one direction.
+    lanes: float32 units per multiprocessor.
+    shared: KiB of shared memory per multiprocessor; a block can have one less.
+    cache: MiB of the L2 cache.
+    clock: cycles per second.
+    bandwidth: memory bytes per second.
+    memory: GiB.
+    peak: dense bfloat16 FLOP/s.
+    links: bytes per second to other cards, in one direction.
   """
 
   kind: str

@@ -77,8 +77,8 @@ class Collective:
     size: bytes of one run on one device, of the larger of operands and result.
     shape: type of the result.
     op_name: see `Instruction`.
-    groups: groups of device numbers that communicate; () is all devices. is_between_slices: a network transfer between
-    slices, from this device to one in each other slice.
+    groups: groups of device numbers that communicate; () is all devices.
+    is_between_slices: a network transfer between slices, from this device to one in each other slice.
   """
 
   kind: str
@@ -115,8 +115,10 @@ class Program:
 
   Attributes:
     computations: name -> instructions.
-    entry: name of the entry computation. runs: name -> how often the computation runs in a step. fused: computations
-    inside a fusion, whose results are not stored. unknown_loops: number of loops of unknown length; they count once.
+    entry: name of the entry computation.
+    runs: name -> how often the computation runs in a step.
+    fused: computations inside a fusion, whose results are not stored.
+    unknown_loops: number of loops of unknown length; they count once.
   """
 
   def __init__(self, text: str):

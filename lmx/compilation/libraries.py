@@ -17,7 +17,8 @@ def operations(text: str, operands: Sequence[Sequence[int]]) -> int:
   Attention counts all scores regardless of the mask, as in `lmx.benchmark.flops`.
 
   Args:
-    text: its instruction, starting with the result type. operands: shapes of its operands.
+    text: its instruction, starting with the result type.
+    operands: shapes of its operands.
   """
   if 'custom_call_target="__cublas$' in text:
     result, contracted = re.match(r'\(?\w+\[([\d,]*)\]', text), re.search(_CONTRACTED, text)

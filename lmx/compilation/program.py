@@ -29,10 +29,14 @@ class Step:
   Attributes:
     run: the run.
     engine: its devices.
-    rows: rows of the global batch, with padding rows. length: positions of a row. microbatches: number of microbatches.
-    function: the compiled step's function, see `lmx.engine.sharding.Engine.compile_train`. arguments: shapes and
-    shardings of its arguments. parameters: number of parameters. model_flops: operations of the step on all devices,
-    without recomputation and padding rows. notes: source of the shapes, and assumptions about absent data.
+    rows: rows of the global batch, with padding rows.
+    length: positions of a row.
+    microbatches: number of microbatches.
+    function: the compiled step's function, see `lmx.engine.sharding.Engine.compile_train`.
+    arguments: shapes and shardings of its arguments.
+    parameters: number of parameters.
+    model_flops: operations of the step on all devices, without recomputation and padding rows.
+    notes: source of the shapes, and assumptions about absent data.
   """
 
   run: schema.Run
@@ -56,9 +60,11 @@ class _Inputs:
   """Batches of the step.
 
   Attributes:
-    batch: shapes of the global batch, with padding rows. real_rows: rows without padding rows. length: positions of a
-    row. microbatches, lengths, total_steps, steps_per_epoch: see `lmx.runs.training.build_step`. notes: where the
-    shapes come from.
+    batch: shapes of the global batch, with padding rows.
+    real_rows: rows without padding rows.
+    length: positions of a row.
+    microbatches, lengths, total_steps, steps_per_epoch: see `lmx.runs.training.build_step`.
+    notes: where the shapes come from.
   """
 
   batch: Mapping[str, jax.ShapeDtypeStruct]

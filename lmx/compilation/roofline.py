@@ -46,7 +46,8 @@ def traffic(one: hlo.Instruction, body: Sequence[hlo.Instruction], types: Mappin
 
   Args:
     one: its instruction.
-    body: a fusion's instructions; () for other instructions. types: result types in the computation, by name.
+    body: a fusion's instructions; () for other instructions.
+    types: result types in the computation, by name.
   """
   read, outputs, parts = list(dict.fromkeys(one.operands)), [one], [one]
   if body:

@@ -53,12 +53,14 @@ class Beam:
   """Options of the search and the ranking of hypotheses.
 
   Attributes:
-    size: K, number of live and returned hypotheses per row; 1 is greedy. alpha: exponent of the length penalty, 0.6 in
-    Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability. penalty: 'gnmt' or 'power', see above. stop:
-    'bound', 'current' or 'full', see above. forbidden: ids that no hypothesis contains. renormalise: normalise
-    probabilities over the allowed tokens; else use the model's. first: id with which every hypothesis begins, at
-    probability 1; None for no such token. force_end: the last token within a row's limit is EOS, at probability 1; else
-    any token.
+    size: K, number of live and returned hypotheses per row; 1 is greedy.
+    alpha: exponent of the length penalty, 0.6 in Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability.
+    penalty: 'gnmt' or 'power', see above.
+    stop: 'bound', 'current' or 'full', see above.
+    forbidden: ids that no hypothesis contains.
+    renormalise: normalise probabilities over the allowed tokens; else use the model's.
+    first: id with which every hypothesis begins, at probability 1; None for no such token.
+    force_end: the last token within a row's limit is EOS, at probability 1; else any token.
 
   Raises:
     InputError: a value is outside its range.
@@ -268,12 +270,15 @@ def search(
 
   Args:
     model: a causal model's module, with its config `cfg` and its parameters `params` (without the objective's).
-    prompt_BT: (B, T) ids, padded on the right; None is only `eos_id`, an encoder-decoder's start symbol. lengths_B:
-    (B,) tokens in each prompt; None is T for all. beam: options of the search. limits: maximum continuation length, EOS
-    included: one number, or (B,). The model's window bounds it too. least: minimum number of tokens before EOS: one
-    number, or (B,). A row's limit takes precedence. eos_id: id of EOS. source: source_BS and source_valid_BS, padded on
-    the right, for an encoder-decoder. steps: at least the largest limit, to share one compilation among batches; None
-    is the largest limit.
+    prompt_BT: (B, T) ids, padded on the right; None is only `eos_id`, an encoder-decoder's start symbol.
+    lengths_B: (B,) tokens in each prompt; None is T for all.
+    beam: options of the search.
+    limits: maximum continuation length, EOS
+    included: one number, or (B,). The model's window bounds it too.
+    least: minimum number of tokens before EOS: one number, or (B,). A row's limit takes precedence.
+    eos_id: id of EOS.
+    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder.
+    steps: at least the largest limit, to share one compilation among batches; None is the largest limit.
 
   Raises:
     InputError: the model is not causal, ids are outside the vocabulary, a continuation does not fit, or the length

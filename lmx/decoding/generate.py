@@ -338,8 +338,8 @@ def generate(
     key: one typed key, of which row b uses `fold_in(key, b)`, or (B,) keys.
     sampler: options of sampling.
     eos_id: the row ends with this token and is padded with it; None: no row ends early.
-    context: maximum number of positions to attend to, 2 to the model's window; None is the whole window. source:
-    source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts are then the start
+    context: maximum number of positions to attend to, 2 to the model's window; None is the whole window.
+    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts are then the start
       symbol, and prompt and steps must fit its window.
 
   Raises:

@@ -21,11 +21,16 @@ class Options:
   """Options of `lmx generate`.
 
   Attributes:
-    tokens: maximum number of tokens per sample. samples: number of samples. temperature: divides the logits; 0 is
-    greedy. top_k: sample from the k most probable tokens; 0 is all. top_p: sample from the most probable tokens that
-    reach this probability. top_p_form: 'paper' (Holtzman et al. 2020) or 'released' (OpenAI's code). greedy: always
-    take the most probable token. seed: seed of sampling; each sample has its own key. past_eos: continue after the end
-    of a text. allow_unk: also sample the unknown word.
+    tokens: maximum number of tokens per sample.
+    samples: number of samples.
+    temperature: divides the logits; 0 is greedy.
+    top_k: sample from the k most probable tokens; 0 is all.
+    top_p: sample from the most probable tokens that reach this probability.
+    top_p_form: 'paper' (Holtzman et al. 2020) or 'released' (OpenAI's code).
+    greedy: always take the most probable token.
+    seed: seed of sampling; each sample has its own key.
+    past_eos: continue after the end of a text.
+    allow_unk: also sample the unknown word.
   """
 
   tokens: int = 120

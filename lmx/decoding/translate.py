@@ -35,24 +35,26 @@ class Options:
   Attributes:
     beam: beam size; 1 is greedy.
     alpha: exponent of the length penalty (lmx/decoding/beam_search.py).
-    max_extra: maximum number of tokens beyond the source length (Vaswani et al. 2017, section 6.1: 50). min_ratio:
-    minimum tokens before EOS per source token (EOS counted), rounded down; 0 for no bound. max_ratio: maximum tokens
-    per source token, EOS counted in both, rounded down; 0 for `max_extra`. max_length: maximum tokens of a translation,
-    EOS counted, instead of both; 0 to use them. penalty: 'gnmt' or 'power', see lmx/decoding/beam_search.py. stop:
-    'bound', 'current' or 'full', see lmx/decoding/beam_search.py. tokens: source positions per batch. allow_unk:
-    whether a translation may contain the unknown word. forbidden: ids that no translation contains; None forbids
-    padding, the unknown word without `allow_unk`, and rows of
+    max_extra: maximum number of tokens beyond the source length (Vaswani et al. 2017, section 6.1: 50).
+    min_ratio: minimum tokens before EOS per source token (EOS counted), rounded down; 0 for no bound.
+    max_ratio: maximum tokens per source token, EOS counted in both, rounded down; 0 for `max_extra`.
+    max_length: maximum tokens of a translation, EOS counted, instead of both; 0 to use them.
+    penalty: 'gnmt' or 'power', see lmx/decoding/beam_search.py.
+    stop: 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
+    tokens: source positions per batch.
+    allow_unk: whether a translation may contain the unknown word.
+    forbidden: ids that no translation contains; None forbids padding, the unknown word without `allow_unk`, and rows of
       the model's table beyond the tokenizer's ids. Imported transformers models keep these rows in the search, as
       `generate` does; they decode to the unknown word.
     renormalise, forced_first, forced_end: `renormalise`, `first` and `force_end` of lmx/decoding/beam_search.py.
     sample: sample translations with `temperature` and `seed` instead of searching for the best.
     temperature: divides the logits in sampling.
     seed: seed of sampling; each line has its own key.
-    coverage_penalty: beta of Wu et al. 2016 (arXiv 1609.08144), equation 14: the hypotheses of a line are ranked by
-      log P(Y) / lp(Y) + beta sum_i log min(sum_j p_ij, 1), where p_ij is the attention from target token j to source
-      token i. Deviation: it only ranks hypotheses that the search returns without it.
-    replace_unknown: replace each unknown word of a translation by the source word with the most attention (Luong et
-      al. 2015, arXiv 1410.8206, section 3; Jean et al. 2015, arXiv 1412.2007, section 3.3).
+    coverage_penalty: beta of Wu et al. 2016 (arXiv 1609.08144), equation 14: the hypotheses of a line are ranked by log
+      P(Y) / lp(Y) + beta sum_i log min(sum_j p_ij, 1), where p_ij is the attention from target token j to source token
+      i. Deviation: it only ranks hypotheses that the search returns without it.
+    replace_unknown: replace each unknown word of a translation by the source word with the most attention (Luong et al.
+      2015, arXiv 1410.8206, section 3; Jean et al. 2015, arXiv 1412.2007, section 3.3).
     dictionary: source word -> translation, instead of copying the word.
   """
 

@@ -87,7 +87,8 @@ def write(directory: Any, cfg: Any, params: Any, itos: Sequence[str], backward: 
     directory: must not exist, or be empty.
     cfg: Config of models/awd_lstm.py.
     params: {'model': ..}.
-    itos: fastai's word list; not written if it is empty. backward: the model reads documents backwards.
+    itos: fastai's word list; not written if it is empty.
+    backward: the model reads documents backwards.
 
   Raises:
     InputError: fastai's AWD_LSTM does not compute the same, or the directory cannot be written.

@@ -36,9 +36,11 @@ class Model(NamedTuple):
 
   Attributes:
     ids: row of each word.
-    matrix_RE: word rows, then n-gram bucket rows, float32; mapped from the file. shortest: length of the shortest
-    n-grams in code points, < and > included. longest: of the longest; 0 for none. buckets: number of n-gram hash
-    buckets. kept: bucket -> its index among the buckets in the file; None for all.
+    matrix_RE: word rows, then n-gram bucket rows, float32; mapped from the file.
+    shortest: length of the shortest n-grams in code points, < and > included.
+    longest: of the longest; 0 for none.
+    buckets: number of n-gram hash buckets.
+    kept: bucket -> its index among the buckets in the file; None for all.
   """
 
   ids: dict[str, int]

@@ -22,8 +22,10 @@ class Row(NamedTuple):
 
   Attributes:
     status: READ, RENAMED, UNUSED or NEW.
-    name: name in the file; for a newly initialised parameter, its path in lmx. shape: its shape. dtype: its type in the
-    file, '' if it was not read. note: a renamed tensor's name in transformers; why a tensor is unused.
+    name: name in the file; for a newly initialised parameter, its path in lmx.
+    shape: its shape.
+    dtype: its type in the file, '' if it was not read.
+    note: a renamed tensor's name in transformers; why a tensor is unused.
   """
 
   status: str
@@ -40,7 +42,8 @@ def unique(
 
   Args:
     tensors: name -> array.
-    rename: returns a tensor's new name. names: name -> name in the file, if different, for messages and rows.
+    rename: returns a tensor's new name.
+    names: name -> name in the file, if different, for messages and rows.
 
   Returns:
     ({new name: name}, the rows of tensors that repeat another with the same new name).

@@ -82,7 +82,9 @@ def bert(values: Mapping[str, np.ndarray], graph: bytes, where: Any) -> Variable
   """Return BERT's variables.
 
   Args:
-    values: array by key, without SKIPPED keys. graph: its object graph. where: the checkpoint, for messages.
+    values: array by key, without SKIPPED keys.
+    graph: its object graph.
+    where: the checkpoint, for messages.
 
   Raises:
     InputError: the object graph is damaged, two variables have the same name, or a kernel has a wrong shape.

@@ -41,7 +41,9 @@ class Foreign:
 
   Attributes:
     name: module and class.
-    args: its constructor arguments. state: its pickled state, usually a dict of its attributes. items: appended items.
+    args: its constructor arguments.
+    state: its pickled state, usually a dict of its attributes.
+    items: appended items.
   """
 
   name: str

@@ -80,7 +80,8 @@ class Converted(NamedTuple):
 
   Attributes:
     params: see `from_hf`.
-    rows: the tensors, each with its status. nonfinite: names of tensors with NaN or infinity.
+    rows: the tensors, each with its status.
+    nonfinite: names of tensors with NaN or infinity.
   """
 
   params: dict[str, Any]

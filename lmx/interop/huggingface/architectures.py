@@ -42,7 +42,8 @@ class Inner(NamedTuple):
     path: its path in the parameters of lmx.
     name: name of its tensors.
     inputs: input size of a linear layer, in widths of the model; 0 is a layer normalisation.
-    outputs: output size, in widths of the model; 0 is a single output. bias: True if it has a bias.
+    outputs: output size, in widths of the model; 0 is a single output.
+    bias: True if it has a bias.
   """
 
   path: str
@@ -56,15 +57,20 @@ class Head(NamedTuple):
   """A class of transformers.
 
   Attributes:
-    model: the family; usually named like the lmx model. objectives: supported objectives; of two, the first classifies
-    and the second predicts a score. layer: name of the linear layer's tensors, '' if the class has none. path: the
-    layer's path in the parameters of lmx. bias: True if it has a bias. outputs: number of outputs of the layer; 0 is
-    one per label. inner: the other layers of the head. groups: optional parts of a model file (`Entry.group`) that the
-    class has. tied: True if the class has the language model's output matrix. dropout: field of the objective -> its
-    name in config.json. integers: field of the objective -> (its name in config.json, its default there).
-    fixed_objective: field of the objective -> value with which both compute the same. fixed_config: field of
-    config.json -> value with which both compute the same; it is the default there. read_defaults: further fields of the
-    objective that are set when reading.
+    model: the family; usually named like the lmx model.
+    objectives: supported objectives; of two, the first classifies and the second predicts a score.
+    layer: name of the linear layer's tensors, '' if the class has none.
+    path: the layer's path in the parameters of lmx.
+    bias: True if it has a bias.
+    outputs: number of outputs of the layer; 0 is one per label.
+    inner: the other layers of the head.
+    groups: optional parts of a model file (`Entry.group`) that the class has.
+    tied: True if the class has the language model's output matrix.
+    dropout: field of the objective -> its name in config.json.
+    integers: field of the objective -> (its name in config.json, its default there).
+    fixed_objective: field of the objective -> value with which both compute the same.
+    fixed_config: field of config.json -> value with which both compute the same; it is the default there.
+    read_defaults: further fields of the objective that are set when reading.
   """
 
   model: str

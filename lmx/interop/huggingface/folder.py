@@ -85,10 +85,13 @@ class Folder(NamedTuple):
     architecture: a class of architectures.py; '' is the pre-trained model.
     objective: the `objective` section of lmx's config; {} leaves it to the model.
     labels: names of the labels, () if there are none.
-    data: further fields of the config's `data` section. evaluation: fields of its `evaluation` section. vocabulary:
-    reads a word list, or a tokenizer's content with its `kind`; None if the folder has neither. note: line for the user
-    about that tokenizer. names: tensor -> its name in the file, if different. unused: tensors in the file but not in
-    `tensors`, with the reason. family: the family of its tensors, '' if it is named after the model.
+    data: further fields of the config's `data` section.
+    evaluation: fields of its `evaluation` section.
+    vocabulary: reads a word list, or a tokenizer's content with its `kind`; None if the folder has neither.
+    note: line for the user about that tokenizer.
+    names: tensor -> its name in the file, if different.
+    unused: tensors in the file but not in `tensors`, with the reason.
+    family: the family of its tensors, '' if it is named after the model.
   """
 
   name: str
@@ -253,12 +256,16 @@ def write(
   """Write a folder that `from_pretrained` of transformers loads.
 
   Args:
-    directory: must not exist, or be empty. It is written atomically. name: the lmx model. cfg: its Config. params:
-    {'model': ..., 'objective': ...}. task: the task that the run was trained on, which determines the class of the
-    folder. tokenizer: content of the tokenizer file: 'kind' and, for subwords, 'model'. lower_case: True if the
-    tokenizer lower-cases. special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
-    evaluation: the run's `evaluation` section, for families that write search options. bare: the class without heads,
-    written instead of the task's class; see `bare_class`.
+    directory: must not exist, or be empty. It is written atomically.
+    name: the lmx model.
+    cfg: its Config.
+    params: {'model': ..., 'objective': ...}.
+    task: the task that the run was trained on, which determines the class of the folder.
+    tokenizer: content of the tokenizer file: 'kind' and, for subwords, 'model'.
+    lower_case: True if the tokenizer lower-cases.
+    special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
+    evaluation: the run's `evaluation` section, for families that write search options.
+    bare: the class without heads, written instead of the task's class; see `bare_class`.
 
   Returns:
     The file names. There is no tokenizer file if Hugging Face has no such kind.

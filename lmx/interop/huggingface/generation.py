@@ -149,7 +149,9 @@ def config(evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
 
   Args:
     evaluation: section `evaluation` of a run.
-    end: end-of-text id. start: the decoder's first id. pad: padding id.
+    end: end-of-text id.
+    start: the decoder's first id.
+    pad: padding id.
 
   Raises:
     InputError: `generate` has no such search.

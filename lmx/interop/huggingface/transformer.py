@@ -104,7 +104,8 @@ def sizes_config(cfg: Any, expected: Mapping[str, Any], computes: str) -> dict[s
 
   Args:
     cfg: the Config.
-    expected: its fields with only one supported value. computes: the class name.
+    expected: its fields with only one supported value.
+    computes: the class name.
 
   Raises:
     InputError: a field has another value.
