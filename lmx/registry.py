@@ -15,7 +15,9 @@ Interface = TypeVar('Interface')
 def complete(interface: type[Interface], module: ModuleType) -> Interface:
   """Return the names of a module on top of the defaults of its interface."""
   part = interface()
-  vars(part).update((name, value) for name, value in vars(module).items() if not isinstance(value, ModuleType))
+  for name, value in vars(module).items():
+    if not (isinstance(value, ModuleType) and hasattr(interface, name)):  # such as an import of lmx.layers.attention
+      setattr(part, name, value)
   return part
 
 

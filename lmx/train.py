@@ -32,11 +32,10 @@ from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.redaction import redact
 from lmx.reporting import run_log, trackers
-from lmx.runs import backbone, init, nonfinite, restore, training, transfer, word_table, work_directory
+from lmx.runs import init, nonfinite, restore, start, training, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
 from lmx.signals import PREEMPTED, Stopped
-from lmx.types import Params
 
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
 
@@ -227,30 +226,13 @@ class Session:
     """Initialize parameters as `train.init_from` and `data.vectors` give them; return a line for each that is set.
 
     Raises:
-      InputError: see `transfer.take`, `backbone.take`, `word_table.take`, `word_table.add` and
-        `transfer.check_untrained`.
+      InputError: see `start.take`.
     """
-    run, notes = self.run, []
-    taken: Params = {}
-    if run.train.init_from and word_table.is_file(run.train.init_from) and backbone.reads_images(run):
-      taken, note = backbone.take(run, self.shapes)
-      notes.append(note)
-    elif run.train.init_from and word_table.is_file(run.train.init_from):
-      taken, note = word_table.take(run, self.corpus, self.init_key)
-      notes.append(note)
-    elif run.train.init_from:
-      names = labels.label_names(self.corpus.manifest)
-      source = run.train.init_from
-      taken, note = transfer.take(source, self.shapes, run.train.init_parts, self.corpus.tokenizer, names)
-      notes.append(note)
-    if run.data.vectors:
-      taken, note = word_table.add(taken, run, self.corpus, self.init_key)
-      notes.append(note)
-    transfer.check_untrained(run, self.shapes, taken)
+    taken, notes = start.take(self.run, self.shapes, self.corpus, self.init_key)
     if taken:
-      create = lambda key, taken: self.layout.store(init.merge(init_params(run, key), taken))
+      create = lambda key, taken: self.layout.store(init.merge(init_params(self.run, key), taken))
       params = self.engine.build(create, self.init_key, taken)
-      average = self.engine.build(functools.partial(build.average, run.optim), params)
+      average = self.engine.build(functools.partial(build.average, self.run.optim), params)
       self.state = self.state.replace(params=params, ema=average)
     return notes
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any
 
-from lmx import ranges
+from lmx import decoding, ranges
 from lmx.checkpoint import manager
 from lmx.data import pipeline
-from lmx.decoding import beam_search, sampling
+from lmx.decoding import sampling
 from lmx.engine import sharding
 from lmx.errors import InputError, check_choice, check_least, check_range, check_share
 from lmx.metrics import continuous_cache
@@ -143,10 +143,10 @@ class Evaluation:
     continuous_cache.config(self.cache)
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
-    check_choice('evaluation.penalty', self.penalty, beam_search.PENALTIES)
-    check_choice('evaluation.stop', self.stop, beam_search.STOPS)
+    check_choice('evaluation.penalty', self.penalty, decoding.PENALTIES)
+    check_choice('evaluation.stop', self.stop, decoding.STOPS)
     check_choice('evaluation.compounds', self.compounds, ('en_de', 'always', 'never'))
-    beam_search.check_ratios('evaluation.', self.min_ratio, self.max_ratio)
+    decoding.check_ratios('evaluation.', self.min_ratio, self.max_ratio)
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
     for name in ('replace_unknown', 'dictionary', 'coverage_penalty', 'known_only'):
       if (value := getattr(self, name)) and not self.beam:

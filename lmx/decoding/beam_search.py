@@ -37,15 +37,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx import placement
-from lmx.decoding import generate
+from lmx.decoding import PENALTIES, STOPS, generate
 from lmx.engine import devices
 from lmx.errors import InputError, check_choice, check_range
 from lmx.kernels.mixed_product import for_decoding
 from lmx.placement import Placement
 from lmx.types import Array, Batch, Model, Params, State
-
-PENALTIES = ('gnmt', 'power')
-STOPS = ('bound', 'current', 'full')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,17 +77,6 @@ class Beam:
     check_range('beam alpha', self.alpha, 0, float('inf'))
     check_choice('beam penalty', self.penalty, PENALTIES)
     check_choice('beam stop', self.stop, STOPS)
-
-
-def check_ratios(section: str, min_ratio: float, max_ratio: float) -> None:
-  """Check the least and most target tokens per source token, 0 for no bound. Raises InputError naming the field."""
-  check_range(f'{section}min_ratio', min_ratio, 0, 100)
-  check_range(f'{section}max_ratio', max_ratio, 0, 100)
-  if max_ratio and min_ratio > max_ratio:
-    raise InputError(
-      f'{section}min_ratio: got {min_ratio:g}; expected at most {section}max_ratio, {max_ratio:g}; '
-      'lower it, or set it to 0 for no minimum length'
-    )
 
 
 def length_penalty(beam: Beam, length: Array) -> Array:

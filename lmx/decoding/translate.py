@@ -18,7 +18,7 @@ import numpy as np
 
 from lmx import documents, placement
 from lmx.decoding import beam_search as beam_lib
-from lmx.decoding import ensemble, generate
+from lmx.decoding import check_ratios, ensemble, generate
 from lmx.errors import InputError, InputWarning, check_range
 from lmx.models import registry
 from lmx.ranges import SEEDS
@@ -96,7 +96,7 @@ class Options:
         'sample: got true with forced_first or forced_end, which only a search has; set evaluation.forced_first=None '
         'and evaluation.forced_end=False'
       )
-    beam_lib.check_ratios('', self.min_ratio, self.max_ratio)
+    check_ratios('', self.min_ratio, self.max_ratio)
     check_range('the number of tokens of a batch', self.tokens, 1)
     self.search(())  # checks the rest
     generate.Sampler(temperature=self.temperature)

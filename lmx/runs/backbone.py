@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lmx.config import schema
 from lmx.errors import InputError
 from lmx.interop import torchvision
-from lmx.models import registry
 from lmx.types import Params
 
 _PARTS = ('stem', 'layer_')  # first names of a backbone's leaves
 
 
-def reads_images(run: schema.Run) -> bool:
-  """Return True if the model of a run reads images."""
-  return registry.get(run.model_name).READS == 'images'
-
-
-def take(run: schema.Run, shapes: Params) -> tuple[Params, str]:
+def take(run: schema.Run, shapes: Params, corpus: Any = None, key: Any = None) -> tuple[Params, str]:
   """Return the backbone of the file in `train.init_from`; the heads keep their own initialisation.
 
   Args:
     run: the run.
     shapes: shapes of its parameters.
+    corpus: unused.
+    key: unused.
 
   Returns:
     (the leaves of the backbone, a nested dict; a line for the log).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,14 +10,22 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lmx import storage
 from lmx.config import schema
+from lmx.data import labels as labels_lib
+from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import word_characters
-from lmx.errors import InputError, InputWarning
-from lmx.optim import groups
+from lmx.errors import InputError
 from lmx.runs import restore
-from lmx.types import Model, Params
+from lmx.types import Array, Model, Params
 
 
-def take(
+def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[Params, str]:
+  """Return the parameters of the finished run that `train.init_from` names; see `copy`."""
+  del key
+  names = labels_lib.label_names(corpus.manifest)
+  return copy(run.train.init_from, shapes, run.train.init_parts, corpus.tokenizer, names)
+
+
+def copy(
   workdir: Any, shapes: Params, parts: Sequence[str], tokenizer: Any, labels: Sequence[str] = ()
 ) -> tuple[Params, str]:
   """Return parameters of a finished run as initial values of another.
@@ -144,32 +151,3 @@ def _by_label(x: np.ndarray, axes: Sequence[int], loaded: restore.RestoredRun, l
   for axis in axes:
     x = np.take(x, order, axis)
   return x
-
-
-def check_untrained(run: schema.Run, shapes: Params, taken: Params) -> None:
-  """Warn of parameters that are drawn anew and never trained, their rate in `optim.groups` being 0.
-
-  Args:
-    run: the run.
-    shapes: its parameters.
-    taken: those that `train.init_from` and `data.vectors` give.
-
-  Raises:
-    InputError: `train.init_parts` says that they are a run's, but `train.init_from` names none.
-  """
-  given = {'/'.join(path) for path in flatten_dict(dict(taken))}
-  rates = groups.assign(run.optim.groups, shapes)
-  missing = [name for name, group in rates.items() if not group[1] and name not in given]
-  if not missing:
-    return
-  about = f'{missing[0]} and {len(missing) - 1:,} more' if len(missing) > 1 else missing[0]
-  if run.train.init_parts and not run.train.init_from:
-    raise InputError(
-      f'train.init_from: got none; expected a run for {", ".join(run.train.init_parts)} of train.init_parts: {about} '
-      'would be random and never trained; set train.init_from=RUN, or choose a variant without them'
-    )
-  warnings.warn(
-    f'optim.groups: rate 0 for {about}, without pre-trained values (train.init_from, data.vectors): they stay random',
-    InputWarning,
-    stacklevel=2,
-  )

@@ -24,7 +24,7 @@ from lmx.runs import init
 from lmx.types import Array, Model, Params
 
 
-def add(taken: Params, run: schema.Run, corpus: Corpus, key: Array) -> tuple[Params, str]:
+def add(taken: Params, run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[Params, str]:
   """Add the table of the model's WORD_TABLE, with the rows of `data.vectors`, to initial parameters.
 
   Rows of other words are the model's own. With `data.other_rows` = 'normal' they are shifted and scaled to the mean and
@@ -33,6 +33,7 @@ def add(taken: Params, run: schema.Run, corpus: Corpus, key: Array) -> tuple[Par
   Args:
     taken: parameters from `train.init_from`, {} without it.
     run: the run, with the vocabulary of its data.
+    shapes: shapes of its parameters.
     corpus: its data.
     key: PRNG key of `init_params`.
 
@@ -55,22 +56,18 @@ def add(taken: Params, run: schema.Run, corpus: Corpus, key: Array) -> tuple[Par
       f'data.vectors: got {path} of another content than that by which the vocabulary of this run was made; restore '
       'the file, or start in another --workdir'
     )
-  table, note = _table('data.vectors', path, run, corpus, key, run.data.other_rows)
+  table, note = _table('data.vectors', path, run, shapes, corpus, key, run.data.other_rows)
   return unflatten_dict(leaves | table, sep='/'), note
 
 
-def is_file(source: str) -> bool:
-  """Return True if `train.init_from` names a file of vectors, not a run."""
-  return os.path.isfile(os.path.expanduser(source))
-
-
-def take(run: schema.Run, corpus: Corpus, key: Array) -> tuple[Params, str]:
+def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[Params, str]:
   """Return the word table with the rows of the file in `train.init_from`, other rows being the model's own.
 
   The table is the model's WORD_TABLE or the first leaf of its VOCABULARY.
 
   Args:
     run: the run, with the vocabulary of its data.
+    shapes: shapes of its parameters.
     corpus: its data.
     key: PRNG key of `init_params`.
 
@@ -87,7 +84,7 @@ def take(run: schema.Run, corpus: Corpus, key: Array) -> tuple[Params, str]:
       'word vectors; expected none; set train.init_parts=()'
     )
   path = os.path.expanduser(run.train.init_from)
-  table, note = _table('train.init_from', path, run, corpus, key, 'model')
+  table, note = _table('train.init_from', path, run, shapes, corpus, key, 'model')
   return unflatten_dict(table, sep='/'), note
 
 
@@ -98,11 +95,10 @@ def _name(model: Model) -> str:
 
 
 def _table(
-  field: str, path: str, run: schema.Run, corpus: Corpus, key: Array, other_rows: str
+  field: str, path: str, run: schema.Run, shapes: Params, corpus: Corpus, key: Array, other_rows: str
 ) -> tuple[dict[str, np.ndarray], str]:
   """Return ({name: the word table with the rows of a file}, a line for the log)."""
-  model = registry.get(run.model_name)
-  name, shapes = _name(model), jax.eval_shape(lambda key: init.init_params(run, key), key)
+  name = _name(registry.get(run.model_name))
   if name not in flatten_dict(dict(shapes), sep='/'):
     raise InputError(
       f"{field}: got {path} with a model without {name or 'a table of words'}; expected one; set {field} to ''"

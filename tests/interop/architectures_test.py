@@ -256,13 +256,13 @@ def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tm
   assert json.loads((tmp_path / 'found.json').read_text())['accuracy'] == 1
   run = lmx.load(tmp_path / 'run')
   shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), run.params)
-  taken, _ = transfer.take(tmp_path / 'run', shapes, (), run.tokenizer, ('down', 'strange', 'up'))
+  taken, _ = transfer.copy(tmp_path / 'run', shapes, (), run.tokenizer, ('down', 'strange', 'up'))
   ours, theirs = taken['objective']['block_0'], run.params['objective']['block_0']
   for name in ('kernel', 'bias'):
     np.testing.assert_array_equal(ours[name], np.asarray(theirs[name])[..., [1, 2, 0]])
   jax.tree.map(np.testing.assert_array_equal, taken['model'], dict(run.params['model']))
   with pytest.raises(InputError, match='those of this run a, b, c'):
-    transfer.take(tmp_path / 'run', shapes, (), run.tokenizer, ('a', 'b', 'c'))
+    transfer.copy(tmp_path / 'run', shapes, (), run.tokenizer, ('a', 'b', 'c'))
   (data / 'test.jsonl').write_text('{"text": "a", "label": "other"}\n' * 3)
   capsys.readouterr()
   assert main.main([*command, f'--config.data.manual_dir={data}']) == 2

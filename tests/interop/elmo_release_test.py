@@ -139,7 +139,7 @@ def test_an_imported_release_is_a_run_that_is_written_back(tmp_path, capsys):
     for name in a:
       np.testing.assert_array_equal(a[name], b[name])
   shapes = {'model': {'bilm': {name: loaded.params['model'][name] for name in ('embed', 'layer_00', 'layer_01')}}}
-  taken, _ = transfer.take(run, shapes, ('model=model/bilm',), loaded.tokenizer)
+  taken, _ = transfer.copy(run, shapes, ('model=model/bilm',), loaded.tokenizer)
   jax.tree.map(np.testing.assert_array_equal, taken['model']['bilm'], shapes['model']['bilm'])
   assert main.main(['export', f'--workdir={run}', f'--to={tmp_path / "back"}']) == 0
   with h5py.File(tmp_path / 'back' / 'weights.hdf5') as file:

@@ -88,7 +88,7 @@ def outputs(design):
   def run(params, batch):
     features, _ = model.apply(cfg, params, batch)
     whole = {'last': features.last_BTD, 'nll': model.nll(cfg, params, features, batch['targets_BT'])}
-    if hasattr(model, 'alignment'):
+    if model is not rnn_encdec:
       whole['alignment'] = model.alignment(cfg, params, batch)
 
     def step(state, now):

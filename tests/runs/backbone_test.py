@@ -11,11 +11,10 @@ import pytest
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save_file
 
-from lmx import train
 from lmx.errors import InputError
 from lmx.interop import torchvision
 from lmx.models import cfnet, registry
-from lmx.runs import backbone
+from lmx.runs import backbone, start
 
 CFG = registry.config('cfnet', 'tiny', blocks=(1, 1), widths=(4, 6))
 
@@ -69,16 +68,15 @@ def test_settings_that_do_not_fit_the_file_are_refused(changes, parts, message, 
     backbone.take(run_with(path, cfg, parts), shapes_of(cfg))
 
 
-def test_only_models_of_images_read_a_backbone():
-  assert backbone.reads_images(run_with('')) and not backbone.reads_images(types.SimpleNamespace(model_name='gpt2'))
+def test_a_file_is_a_backbone_only_for_models_of_images(path):
+  run = run_with(path)
+  of_words = types.SimpleNamespace(model_name='gpt2', train=run.train)
+  assert (start._source(run), start._source(of_words)) == ('backbone', 'word_table')
 
 
 def test_a_run_begins_from_the_file(path, monkeypatch):
-  """`Session.initialize` calls `take` for a file and a model of images."""
-  taken = []
-  monkeypatch.setattr(backbone, 'take', lambda run, shapes: taken.append(run) or ({}, 'a note'))
-  monkeypatch.setattr(train.transfer, 'check_untrained', lambda *args: None)
+  monkeypatch.setattr(start, 'check_untrained', lambda *args: None)
   run = run_with(path)
   run.data = types.SimpleNamespace(vectors='')
-  session = types.SimpleNamespace(run=run, shapes=shapes_of())
-  assert train.Session.initialize(session) == ['a note'] and taken == [run]
+  taken, notes = start.take(run, shapes_of(), None, None)
+  assert notes == [backbone.take(run, shapes_of())[1]] and taken['model'].keys() >= {'stem', 'layer_00'}

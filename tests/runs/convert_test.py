@@ -350,7 +350,7 @@ def test_the_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys)
   with pytest.raises(InputError, match='imported with --tokenizer=none'):
     run.tokenizer.encode('a')
   shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), run.params)
-  taken, _ = transfer.take(tmp_path / 'run', shapes, (), tokenizer)  # rows by id
+  taken, _ = transfer.copy(tmp_path / 'run', shapes, (), tokenizer)  # rows by id
   jax.tree.map(np.testing.assert_array_equal, taken, dict(run.params))
   convert.export_run(tmp_path / 'run', tmp_path / 'out')
   assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['config.json', 'model.safetensors']

@@ -90,7 +90,7 @@ def test_words_of_a_model_of_characters_keep_their_rows_where_other_words_are_sp
   loaded = types.SimpleNamespace(params={'model': table}, model=elmo, tokenizer=theirs, labels=(), step=7)
   monkeypatch.setattr(transfer.restore, 'load', lambda workdir: loaded)
   shapes = {'model': {'softmax': {'table': np.zeros((7, 2)), 'bias': np.zeros(7)}}}
-  taken, note = transfer.take('R', shapes, (), ours)
+  taken, note = transfer.copy('R', shapes, (), ours)
   np.testing.assert_allclose(taken['model']['softmax']['bias'], [0, 1, 2, 5, 2.5, 3, 4])  # <S> </S> <unk> mat dog ...
   np.testing.assert_allclose(taken['model']['softmax']['table'][:, 0], [0, 2, 4, 10, 5, 6, 8])
   assert '6 of 7 vocabulary rows matched' in note
@@ -99,7 +99,7 @@ def test_words_of_a_model_of_characters_keep_their_rows_where_other_words_are_sp
 def test_data_may_have_other_words_where_they_are_spelled(monkeypatch):
   own = words.Words(['the', '<unk>', 'cat', 'spelled'], 'prose', known=3)
   run = types.SimpleNamespace(data=types.SimpleNamespace(characters=8))
-  loaded = types.SimpleNamespace(run=run, tokenizer=own, model=None)
+  loaded = types.SimpleNamespace(run=run, tokenizer=own, model=registry.get('gpt2'))
   corpus = types.SimpleNamespace(tokenizer=words.Words(['the', '<unk>', 'cat', 'others'], 'prose', known=3))
   monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
   loaded.workdir = 'R'
@@ -117,7 +117,7 @@ def test_other_images_than_those_of_the_run_are_named(monkeypatch):
   corpus = types.SimpleNamespace(tokenizer=texts[0], manifest={'dataset': {'name': 'generated'}})
   monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
   run = types.SimpleNamespace(data=types.SimpleNamespace(characters=0))
-  model = types.SimpleNamespace(READS='images')
+  model = registry.get('cfnet')
   loaded = types.SimpleNamespace(run=run, tokenizer=texts[1], model=model, workdir='R')
   with pytest.raises(InputError, match='data set generated has other classes or images than the run'):
     restore.RestoredRun.corpus(loaded)
@@ -145,11 +145,11 @@ def test_a_tensor_may_map_to_another_path(first):
   loaded = restore.load(first)
   model = loaded.params['model']
   wanted = {'model': {'encoder': shapes_of(model), 'top': {'kernel': jax.ShapeDtypeStruct((2, 2), jnp.float32)}}}
-  taken, note = transfer.take(first, wanted, ('model=model/encoder',), loaded.tokenizer)
+  taken, note = transfer.copy(first, wanted, ('model=model/encoder',), loaded.tokenizer)
   assert set(taken['model']) == {'encoder'}
   jax.tree.map(np.testing.assert_array_equal, taken['model']['encoder'], jax.tree.map(np.asarray, dict(model)))
   assert 'of 11 arrays taken' in note and 'matched' not in note
-  part, _ = transfer.take(first, wanted, ('model/embed=model/encoder/embed',), loaded.tokenizer)
+  part, _ = transfer.copy(first, wanted, ('model/embed=model/encoder/embed',), loaded.tokenizer)
   assert set(part['model']['encoder']) == {'embed'}
   drawn = {'model': {'encoder': jax.tree.map(jnp.zeros_like, dict(model)), 'top': {'kernel': jnp.ones((2, 2))}}}
   whole = init.merge(drawn, part)
@@ -162,22 +162,22 @@ def test_mismatched_tensors_are_named(first):
   assert restore.load(first, str(loaded.step)).step == loaded.step  # as a command line gives it
   wanted = shapes_of(loaded.params)
   with pytest.raises(InputError, match='this run has no parameters "modle"'):
-    transfer.take(first, wanted, ('modle',), loaded.tokenizer)
+    transfer.copy(first, wanted, ('modle',), loaded.tokenizer)
   wider = {'model': {**wanted['model'], 'layer_01': {**wanted['model']['layer_01']}}}
   wider['model']['layer_01']['recurrent'] = jax.ShapeDtypeStruct((16, 99), jnp.float32)
   with pytest.raises(InputError, match=r'got .*layer_01/recurrent \(\d+, \d+\); expected .*recurrent \(16, 99\)'):
-    transfer.take(first, wider, ('model',), loaded.tokenizer)
+    transfer.copy(first, wider, ('model',), loaded.tokenizer)
   more = {'model': {**wanted['model'], 'extra': {'kernel': wanted['model']['output']['bias']}}}
   with pytest.raises(InputError, match='lacks model/extra/kernel'):
-    transfer.take(first, more, ('model',), loaded.tokenizer)
+    transfer.copy(first, more, ('model',), loaded.tokenizer)
   less = {'model': {k: v for k, v in wanted['model'].items() if k != 'layer_01'}}
   with pytest.raises(InputError, match='has model/layer_01/'):
-    transfer.take(first, less, (), loaded.tokenizer)
+    transfer.copy(first, less, (), loaded.tokenizer)
   strange = words.Words(['<unk0>', *(f'zz{i}' for i in range(298)), '<unk>'], 'prose')
   strange._ids.pop('<unk>')
   strange.tokens[-1] = 'zz298'
   with pytest.raises(InputError, match='no token in common'):
-    transfer.take(first, wanted, ('model',), strange)
+    transfer.copy(first, wanted, ('model',), strange)
 
 
 def test_a_resumed_run_continues_its_state(text, first, tmp_path, capsys):
@@ -199,7 +199,7 @@ def test_positions_are_cut_or_repeated(monkeypatch):
   old = np.asarray(params['embed']['positions'])
   for T in (5, 8, 20):
     wanted = jax.eval_shape(lambda T=T: gpt.init(small(T), jax.random.key(0)))
-    taken, note = transfer.take('DIR', {'model': wanted}, ('model',), tokenizer)
+    taken, note = transfer.copy('DIR', {'model': wanted}, ('model',), tokenizer)
     np.testing.assert_array_equal(taken['model']['embed']['positions'], np.concatenate([old] * 3)[:T])
     assert (f'{T} positions of 8' in note) == (T != 8)
 

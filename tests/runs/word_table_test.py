@@ -63,12 +63,16 @@ def settings(folder, **changes):
   return [f'{key}={value}' for key, value in {**given, **changes}.items()]
 
 
+def shapes_of(run):
+  return jax.eval_shape(lambda key: init.init_params(run, key), jax.random.key(0))
+
+
 def begun(folder, taken=None, **changes):
   """The parameters of `add` and its note."""
   config = resolve.load(CONFIG, settings(folder, **changes))
   corpus = pipeline.load(resolve.to_run(config).data)
   _, run = resolve.with_corpus(config, corpus)
-  params, note = word_table.add(taken or {}, run, corpus, jax.random.key(3))
+  params, note = word_table.add(taken or {}, run, shapes_of(run), corpus, jax.random.key(3))
   own = jax.jit(lambda key: init.init_params(run, key)['model']['embed']['table'])(jax.random.key(3))
   return pipeline.words(run.data, corpus.tokenizer), params['model'], np.asarray(own), note
 
@@ -118,7 +122,7 @@ def test_a_file_that_changed_since_the_vocabulary_was_made_is_refused(folder):
   _, run = resolve.with_corpus(config, corpus)
   other = types.SimpleNamespace(manifest={'vectors': [['v.txt', 'another']]}, tokenizer=corpus.tokenizer)
   with pytest.raises(InputError, match='of another content than that by which the vocabulary'):
-    word_table.add({}, run, other, jax.random.key(0))
+    word_table.add({}, run, shapes_of(run), other, jax.random.key(0))
 
 
 def test_a_model_of_elmo_vectors_alone_has_no_table(folder):
@@ -129,7 +133,8 @@ def test_a_model_of_elmo_vectors_alone_has_no_table(folder):
   objective = classify.Config(classes=2, **registry.get('glue_bilstm').OBJECTIVE_FIELDS)
   parts = {'model_name': 'glue_bilstm', 'model': model, 'objective_name': 'classify', 'objective': objective}
   with pytest.raises(InputError, match='data.vectors: got .* with a model without model/embed/table'):
-    word_table.add({}, dataclasses.replace(run, **parts), corpus, jax.random.key(0))
+    other = dataclasses.replace(run, **parts)
+    word_table.add({}, other, shapes_of(other), corpus, jax.random.key(0))
 
 
 @pytest.fixture(scope='module')
@@ -164,7 +169,7 @@ def written(folder, kind):
 @pytest.mark.parametrize('kind', ['glove', 'text', 'text.gz', 'binary', 'binary.gz', 'fasttext'])
 def test_a_run_begins_from_a_file_of_vectors(kind, language_model, tmp_path):
   run, corpus = language_model
-  taken, note = word_table.take(beginning_from(run, written(tmp_path, kind)), corpus, jax.random.key(3))
+  taken, note = word_table.take(beginning_from(run, written(tmp_path, kind)), shapes_of(run), corpus, jax.random.key(3))
   table_VE, words = taken['model']['embed']['table'], corpus.tokenizer.tokens
   own = jax.jit(lambda key: init.init_params(run, key)['model']['embed']['table'])(jax.random.key(3))
   known = {'the': [1, 2, 3], 'cat': [0.5, -1, 2]}
@@ -175,7 +180,7 @@ def test_a_run_begins_from_a_file_of_vectors(kind, language_model, tmp_path):
 
 def test_a_file_of_vectors_that_does_not_fit_is_refused(language_model, tmp_path):
   run, corpus = language_model
-  take = lambda run: word_table.take(run, corpus, jax.random.key(3))
+  take = lambda run: word_table.take(run, shapes_of(run), corpus, jax.random.key(3))
   with pytest.raises(InputError, match=r'train.init_parts: got model with train.init_from='):
     take(beginning_from(run, written(tmp_path, 'text'), init_parts=('model',)))
   for kind, width in (('binary', 2), ('text', 2), ('fasttext', 2)):

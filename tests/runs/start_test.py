@@ -9,7 +9,7 @@ import pytest
 
 from lmx.config import resolve
 from lmx.errors import InputError, InputWarning
-from lmx.runs import init, transfer
+from lmx.runs import init, start
 
 FROZEN = (('^model/bilm/', 0.0, 0.0), ('.*', 1.0, 1.0))
 
@@ -22,7 +22,7 @@ def check(taken=None, **sections):
     resolve.resolve({'model': model, 'objective': {'name': 'classify', 'classes': 3}, 'data': data, **sections}), 61
   )
   shapes = jax.eval_shape(lambda key: init.init_params(run, key), jax.random.key(0))
-  return transfer.check_untrained(run, shapes, shapes if taken else {})
+  return start.check_untrained(run, shapes, shapes if taken else {})
 
 
 def test_a_frozen_part_of_a_run_that_is_not_named_is_refused():
