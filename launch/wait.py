@@ -203,7 +203,7 @@ def submit_and_wait(name: str, job: Job, path: str, seconds: float) -> int:
 
   Returns:
     lmx's exit code; the launcher's if nothing could be submitted; PREEMPTED if the cluster did not answer for PATIENCE,
-    after which the same command resumes waiting.
+      after which the same command resumes waiting.
 
   Raises:
     InputError: another launcher holds the record, or it is damaged.

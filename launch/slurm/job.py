@@ -224,7 +224,8 @@ def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
   """Submit the script; return the job number, '' in a dry run, which prints the script.
 
   Raises:
-    InputError: a secret is not set, or Slurm is missing. command.Failed: Slurm refuses the job.
+    InputError: a secret is not set, or Slurm is missing.
+    command.Failed: Slurm refuses the job.
   """
   text = script(job, run, commands)
   if run.dry_run:

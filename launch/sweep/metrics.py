@@ -75,8 +75,8 @@ def measure(folder: Any, metric: Metric) -> Measurement:
   """Return a finished run's validation metric, for the parameters that it evaluates: the best by `train.best_by`,
   unless `evaluation.which` sets others.
 
-    Raises:
-      InputError: the metric is missing or not finite, or a record of the run is damaged.
+  Raises:
+    InputError: the metric is missing or not finite, or a record of the run is damaged.
   """
   every = read_records(folder)
   steps = max((record['step'] for record in every), default=0)

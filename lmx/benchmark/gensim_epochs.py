@@ -2,8 +2,8 @@
 
 It imports nothing from lmx; its interpreter needs gensim. Protocol: that of peer_protocol.py with these requests.
 
-1. A model and its text, one sentence per line: {"kind": "word2vec", "file": "train.txt", "sg": 1, "hs": 0, "threads":
-   2}
+1. A model and its text, one sentence per line:
+   {"kind": "word2vec", "file": "train.txt", "sg": 1, "hs": 0, "threads": 2}
    sg       1: skip-gram, 0: CBOW
    hs       1: hierarchical softmax, 0: noise words
    D, window, negative, sample, min_count   (100, 5, 5, 1e-3, 5)

@@ -1,7 +1,7 @@
 """A row of the table of `lmx bench --preset`: a measurement of lmx and its peer, and the combination of several runs.
 
 A row is a dict, serialisable as JSON:
-  name, unit of the measured quantity: seconds (less is better) or a rate per second (more is better)
+  name, unit          of the measured quantity: seconds (less is better) or a rate per second (more is better)
   ours, theirs        {'median', 'quartile_1', 'quartile_3'}; theirs is None without a peer
   ratio               times as fast as the peer; above 1 lmx is ahead
   ratio_of_rounds     the same of each round

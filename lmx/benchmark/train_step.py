@@ -77,8 +77,7 @@ class Subject:
     name: name of the step.
     task: the flops.Task.
     batch, length: maximum number of rows and of tokens per row (pixels per image side), over all devices.
-    optimizer,
-    clip: the peer's settings.
+    optimizer, clip: the peer's settings.
     devices: number of devices.
     programs: the step compiled for every shape of a batch so far.
     steps: runs k steps; returns them, and the total seconds of waiting for data.

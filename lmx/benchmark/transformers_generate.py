@@ -9,8 +9,8 @@ requests.
    gpt2     continues `batch` prompts of `length` tokens greedily
    marian   translates a sentence of each length by beam search
    Answer: {"parameters": count, "torch": version, "transformers": version, "threads": n}
-2. {"tokens": k}: generates k tokens per row, with a key/value cache, without end-of-text. Answer: {"seconds": of all of
-   them}
+2. {"tokens": k}: generates k tokens per row, with a key/value cache, without end-of-text.
+   Answer: {"seconds": of all of them}
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--evaluation',
     metavar='LENGTHS',
-    help="time MODEL's evaluation with a memory and with windows instead of the step: attention lengths, separated by "
-    'commas',
+    help="time MODEL's evaluation with a memory and with windows instead of the step: attention lengths, separated "
+    'by commas',
   )
   parser.add_argument(
     '--growth',
@@ -161,7 +161,7 @@ def _check(args: argparse.Namespace) -> None:
       '--combine=FILES'
     )
   if args.set and args.model is None:
-    raise InputError('--set changes a field of MODEL; for a run use --config.model.FIELD=VALUE')
+    raise InputError("--set changes a field of MODEL; change a run's field by --config.model.FIELD=VALUE")
   for name, default in {'batch': 8, 'length': 0, 'optimizer': 'adamw'}.items():
     if getattr(args, name) is None:
       setattr(args, name, default)

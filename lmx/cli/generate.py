@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help='sample from the most probable tokens that reach this probability (default 0.95)',
   )
   parser.add_argument(
-    '--top_p_form', choices=('paper', 'released'), help="Holtzman et al., or OpenAI's code (default paper)"
+    '--top_p_form', choices=('paper', 'released'), help="nucleus of Holtzman et al., or OpenAI's code (default paper)"
   )
   parser.add_argument('--greedy', action='store_true', help='always take the most probable token')
   parser.add_argument('--seed', type=ranges.seed, help='seed of sampling (default 0)')

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
   data = resolve.to_run(resolve.load(args.config, args.overrides)).data
   if not pipeline.has_texts(data.dataset):
-    raise InputError(f'data.dataset: got "{data.dataset}"; expected a text data set; n-gram models need one')
+    raise InputError(f'data.dataset: got "{data.dataset}"; expected a text data set; choose one for n-gram models')
   corpus = pipeline.load(data)
   splits, models = args.split.split(','), args.models.split(',')
   records = ngram_mixture.evaluate_ngrams(corpus, splits, models)

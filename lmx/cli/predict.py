@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   source.add_argument(
     '--input',
     help='rows: .txt (one text per line), .jsonl, .tsv or .csv with texts and optional labels; words to tag: .txt '
-    '(one sentence per line), .conll, .conllu, or .jsonl with "tokens" and optional "tags"; questions: .json '
-    'or .jsonl in the format of SQuAD; each also as .gz. Images: .jpg or .png, or a folder of them',
+    '(one sentence per line), .conll, .conllu, or .jsonl with "tokens" and optional "tags"; questions: '
+    ".json or .jsonl in SQuAD's format; each also as .gz. Images: .jpg or .png, or a folder of them",
   )
   source.add_argument('--split', help="a split of the run's own data")
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', or a step")

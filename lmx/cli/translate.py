@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   search.add_argument('--allow_unk', action=argparse.BooleanOptionalAction, help='also write the unknown word')
   search.add_argument('--coverage_penalty', type=ranges.number(0, 1000), help='its beta; 0 disables it')
   search.add_argument(
-    '--replace_unknown', action=argparse.BooleanOptionalAction, help='by the source word with the most attention'
+    '--replace_unknown',
+    action=argparse.BooleanOptionalAction,
+    help='by the source word with the most attention',
   )
   search.add_argument('--dictionary', default='', help='file of word translations to use instead of copying')
   parser.add_argument(

@@ -1,8 +1,8 @@
-"""Token caches in a bucket (`data.cache_dir=gs://...`): written once, read by ranges.
+"""Token caches in a bucket (`data.cache_dir=gs://...`): written once, read in ranges.
 
 A corpus is tokenized in the local cache and copied to the bucket, its manifest last. Elsewhere its small files are
 copied to the local cache, and its tokens are read from the bucket in blocks as batches need them, so a host needs
-neither the disk nor the memory for them. Hosts that tokenize one corpus take each other's parts from there.
+neither disk nor memory for them. Hosts that tokenize one corpus exchange their chunks through it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def upload(directory: str, folder: epath.Path) -> None:
 
 
 def download(folder: epath.Path, directory: str) -> None:
-  """Copy the files of a corpus other than its tokens, and note where those are."""
+  """Copy a corpus's files except its tokens, and record their location."""
   for file in folder.iterdir():
     if not file.name.endswith('.tokens'):
       copy(file, path(directory) / file.name)
@@ -62,7 +62,7 @@ def download(folder: epath.Path, directory: str) -> None:
 
 
 def remove(folder: epath.Path) -> None:
-  """Remove a folder that is no longer needed; one that cannot be removed stays."""
+  """Remove an unneeded folder, if possible."""
   with contextlib.suppress(Exception):
     if folder.exists():
       folder.rmtree()
@@ -82,7 +82,7 @@ def copy(source: epath.Path, to: epath.Path) -> None:
 
 
 class Ids:
-  """Token ids of a file in a bucket, read like a 1-D array, in blocks of which the last ones stay in memory.
+  """Token ids of a file in a bucket, read like a 1-D array in blocks; the latest blocks stay in memory.
 
   Args:
     path: the file.

@@ -20,7 +20,7 @@ _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def root(cache_dir: str = '') -> str:
-  """Return the cache's directory: the argument, else LMX_CACHE, else ~/.cache/lmx, the first that is no bucket."""
+  """Return the cache directory: the argument, else LMX_CACHE, else ~/.cache/lmx; the first that is not a bucket."""
   given = {'data.cache_dir': cache_dir, 'LMX_CACHE': os.environ.get('LMX_CACHE', ''), 'HOME': '~/.cache/lmx'}
   field, chosen = next((name, one) for name, one in given.items() if one and not storage.is_remote(one))
   return os.path.abspath(storage.check_path(field, chosen, storage.FOLDER))
@@ -105,7 +105,7 @@ def sha256(path: str) -> str:
 
 
 def _sweep(parent: str) -> None:
-  """Remove the temporary directories of killed processes of this machine."""
+  """Remove the temporary directories of killed processes on this machine."""
   prefix = f'.tmp-{socket.gethostname()}-'
   for name in os.listdir(parent):
     pid = name[len(prefix) :].partition('-')[0]

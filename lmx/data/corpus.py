@@ -1,8 +1,8 @@
 """The token cache: a tokenized data set as flat arrays on disk, and its in-memory form.
 
-Every batcher reads a `Corpus`. Each split is one long array of token ids with separate arrays of the starts of
-its documents and sentences, so a batch is index arithmetic over a memory map. The cache
-directory is named by a hash of the data set's content and the tokenizer's options:
+Every batching reads a `Corpus`. Each split is one long array of token ids with separate arrays of document and sentence
+starts, so a batch is index arithmetic over a memory map. The cache directory's name is a hash of the data set's content
+and the tokenizer's options:
 
     train.tokens (little-endian)  train.offsets.npy  train.sentences.npy  train.labels.npy
     valid.* test.*  vocabulary.json  manifest.json (sizes and checksums of all)
@@ -69,7 +69,7 @@ class Corpus:
     Args:
       splits: name -> documents.
       tokenizer: its end-of-text id, if any, ends each document.
-      labels: name -> label of each document.
+      labels: name -> document labels.
       sentences: a mode of `lmx.data.sentences.split`, or '' for none.
       sides: languages of source and target, if document 2i is a source and document 2i + 1 its translation.
     """
@@ -115,33 +115,34 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class Config(sources.Config):
-  """Tokenization of a data set: the second part of the `data` section of a config.
+  """Tokenization of a data set: the second part of a config's `data` section.
 
   Attributes:
-    detokenize: convert data sets of separated tokens back to written text (lmx/data/detokenize.py), without loss;
-      perplexity per word still counts the original's words.
+    detokenize: convert tokenized data sets back to plain text without loss (lmx/data/detokenize.py); perplexity per
+      word still counts the original words.
     tokenizer: kind of tokenizer: bytes, characters, words, bpe, word_bpe, gpt_bpe, wordpiece or unigram.
     tokenizer_path: file or directory of a trained tokenizer; '' trains one.
-    vocab_size: largest size of a trained vocabulary, special tokens included; 0 is no limit (words, characters) or
+    vocab_size: maximum size of a trained vocabulary, special tokens included; 0 is no limit (words, characters) or
       8192.
     min_count: rarer words and characters are unknown.
-    lower_case: lower-case words and subwords (those of gpt_bpe always are).
-    prefix_space: prepend a space to a text for a trained bpe, so that its first word has the same subwords as within a
-      text (fairseq's and subword-nmt's BPE do not distinguish the two, GPT-2's does).
+    lower_case: lower-case words and subwords (gpt_bpe always does).
+    prefix_space: prepend a space to each text for a trained bpe, so that the first word has the same subwords as
+      elsewhere (as in fairseq's and subword-nmt's BPE, unlike GPT-2's).
     marks: special tokens with the first ids of a trained unigram vocabulary: '' are <|endoftext|> and <unk>,
       'xlnet' the nine of its release, in that order. For words of data sets of lines, 'double' puts `<eos>` at both
       ends of a line, so that each is predicted twice (Transformer-XL's One Billion Word, `add_double_eos`).
-    special_tokens: tokens added to a subword vocabulary that no text contains (GPT's start, delimiter and classify).
-    vocabulary_splits: splits on which a vocabulary is trained; the papers on Penn Treebank count all three.
-    characters: largest number of characters of a word, including its start and end (ELMo's release: 50); 0 adds no
-      characters. Words then have ids of their own numbering (lmx/data/tokenizers/word_characters.py).
+    special_tokens: tokens added to a subword vocabulary that do not occur in text (GPT's start, delimiter and
+      classify).
+    vocabulary_splits: splits for training the vocabulary; papers on Penn Treebank use all three.
+    characters: maximum number of characters per word, with its start and end (ELMo's release: 50); 0 adds no
+      characters. Words then have separate ids (lmx/data/tokenizers/word_characters.py).
     vectors: text file of pre-trained word vectors, GloVe's, word2vec's or Senna's (lmx/data/vectors.py), as the first
       rows of the model's word table; '' for none. Their width is model.E. The vocabulary also gets the words of all
-      splits that have a vector, below `min_count` and beyond `vocab_size` too. The file is read where a run begins
-      alone: neither a resumed nor a finished run needs it. The rows are trained; they stay as they are with
+      splits that have a vector, even below `min_count` and beyond `vocab_size`. The file is only read when a run
+      starts: neither a resumed nor a finished run needs it. The rows are trained; to freeze them, set
       optim.groups=(('^model/embed/table$',0.0,0.0),('.*',1.0,1.0)).
-    other_rows: first rows of the words without a vector: 'normal' has the mean and the standard deviation of the
-      vectors of the others (as AllenNLP draws them), 'model' those of the model's own initialisation.
+    other_rows: initial rows of words without a vector: 'normal' uses the vectors' mean and standard deviation (as
+      AllenNLP does), 'model' the model's initialisation.
   """
 
   detokenize: bool = False
@@ -192,11 +193,11 @@ class Config(sources.Config):
 
 
 def load(cfg: Config, processes: int = 0) -> Corpus:
-  """Read a tokenized data set, creating it first if it is not in the cache, or is damaged there.
+  """Read a tokenized data set; create it first if its cache is missing or damaged.
 
   Args:
     cfg: the `data` section.
-    processes: number of processes of this host that tokenize a large corpus; 0 is the number of its cores.
+    processes: number of processes on this host that tokenize a large corpus; 0 is one per core.
 
   Raises:
     InputError: bad input files, or sizes that differ from the published ones.
@@ -227,7 +228,7 @@ def prepare(cfg: Config, *, make: bool = True, processes: int = 0) -> str:
     'detokenize': cfg.detokenize,
     'lowered': cfg.tokenizer == 'bpe' and cfg.lower_case,  # earlier caches were not lower-cased
     'inner_marks': cfg.tokenizer == 'words' and cfg.rules.words == 'prose',  # earlier caches split words at them
-    'hanging': cfg.tokenizer == 'word_bpe' and not tokenizer,  # earlier caches have no word that ends with a hyphen
+    'hanging': cfg.tokenizer == 'word_bpe' and not tokenizer,  # earlier caches have no words ending with a hyphen
     'reading': cfg.rules.reading,
     'byte_offsets': 2 * (cfg.tokenizer == 'unigram' and cfg.rules.spans),  # earlier caches: a byte has a run's offsets
     'spaced_once': cfg.tokenizer == 'unigram' and cfg.rules.token_labels,  # earlier caches: two spaces before a word
@@ -327,8 +328,8 @@ def _build(
     cfg: the `data` section.
     given: tokenizer of `cfg.tokenizer_path`; None trains one.
     vector_files: digest of `cfg.vectors`.
-    parts: the directory in which processes share the tokenization of a large corpus.
-    processes: number of processes of this host for that.
+    parts: directory in which processes share the tokenization of a large corpus.
+    processes: number of such processes on this host.
   """
   splits, reader = sources.open_splits(cfg), document_reader.create(cfg, cfg.detokenize)
   is_shared = processes > 1 and shared.can_share(cfg, splits)
@@ -359,7 +360,7 @@ def _write(
   names: Sequence[str],
   vector_files: Sequence[Sequence[str]],
 ) -> None:
-  """Write the arrays beside the tokens, then the manifest of all files; `names` are those of the tokenizer."""
+  """Write the arrays next to the tokens, then the manifest of all files; `names` are the tokenizer's files."""
   file_names = list(names)
   document_labels = {name: writer.labels for name, writer in writers.items()}
   scores = cfg.rules.columns.scores or cfg.scores
@@ -425,7 +426,7 @@ def _row_format(cfg: Config) -> dict[str, Any]:
 
 
 def make_tokenizer(cfg: Config) -> Tokenizer:
-  """Return the tokenizer of a corpus, that of `cfg.tokenizer_path` or trained on its texts."""
+  """Return a corpus's tokenizer, from `cfg.tokenizer_path` or trained on its texts."""
   return _tokenizer(
     cfg, _given(cfg), sources.open_splits(cfg, verify=False), document_reader.create(cfg, cfg.detokenize)
   )

@@ -28,13 +28,13 @@ class DataSet:
   """A data set.
 
   Attributes:
-    kind: 'prose', 'tags', 'table', 'questions', 'parallel' or 'segmentation'; '' is not prepared by a builder of lmx.
-    about: what it is, in a line.
-    read: function of lmx/data/builders that yields its documents, 'module.function'; '' is that of the kind.
-    layout: possible locations of its files: `files.Layout`, `parallel.Layout` or `tables.Table`, by the kind.
+    kind: 'prose', 'tags', 'table', 'questions', 'parallel' or 'segmentation'; '' has no builder in lmx.
+    about: one-line description.
+    read: function in lmx/data/builders that yields its documents, 'module.function'; '' is the kind's.
+    layout: possible locations of its files: `files.Layout`, `parallel.Layout` or `tables.Table`, by kind.
     urls: file -> address; 'archive' is unpacked.
     sizes: split -> unit -> published size, see `lmx.data.builders.base.UNITS`.
-    splits: its splits, if they are not those of its files.
+    splits: its splits, if they differ from its files.
     cite: keys in CITATIONS.bib.
     words: rule of the `words` tokenizer, see `lmx.data.tokenizers.words.Words`.
     stream: a split is one document, in several examples.
@@ -42,12 +42,12 @@ class DataSet:
     version: version of the builder.
     reading: version of the file reader. It is part of cache names but not of the content hash, so a run whose rows are
       unchanged resumes.
-    predicates: before the labels of words is the index of the word whose arguments they are.
-    texts: number of texts of a row of a generated table.
-    scores: labels are numbers on a scale.
-    choices: number of last texts of a row that are choices, one of them correct; 0 for none.
+    predicates: the predicate's word index precedes the word labels.
+    texts: number of texts per row of a generated table.
+    scores: labels are numeric scores.
+    choices: number of last texts per row that are choices, one of them correct; 0 for none.
     continues: the other texts of a row continue where its first one ends.
-    detokenizer: rules that convert its tokens to written text, a name of `lmx.data.detokenize.RULES`; '': unknown.
+    detokenizer: rules that convert its tokens to plain text, a name in `lmx.data.detokenize.RULES`; '': unknown.
     sides: available languages; by default the first is the source and the second the target. () accepts any.
   """
 
@@ -71,7 +71,7 @@ class DataSet:
 
   @property
   def table(self) -> bool:
-    """Return True if an example is a row, with one document per text, of which the first has the label."""
+    """Return True if an example is a row with one document per text; the first has the label."""
     return self.kind == 'table'
 
   @property
@@ -182,7 +182,7 @@ def _sst5(about: str, read: str, train: int = 0) -> DataSet:
     sizes={
       split: sizes
       for split, sizes in _sizes('documents', train, 1_101, 2_210).items()
-      if train or split != 'train'  # there are no published numbers of phrases
+      if train or split != 'train'  # the number of phrases is not published
     },
     cite=('socher2013recursive',),
     words='space',
@@ -223,7 +223,7 @@ _MULTI30K_FILES = {
 
 
 def _table(about: str, layout: tables.Table, rows: Mapping[str, int], *cite: str) -> DataSet:
-  """Return a published table with its numbers of rows, without skipped ones."""
+  """Return a published table with its row counts, without skipped rows."""
   return DataSet(
     'table',
     about,
@@ -248,7 +248,7 @@ _RACE_ROWS = {  # level -> training, validation and test questions; 'all' is bot
 
 
 def _race(texts: tuple[tuple[str, ...], ...], level: str = 'all') -> DataSet:
-  """Return RACE, or its questions of one level of schools."""
+  """Return RACE, or its questions from one school level."""
   below = '' if level == 'all' else f'/{level}'
   layout = tables.Table(
     texts,
@@ -265,10 +265,10 @@ def _race(texts: tuple[tuple[str, ...], ...], level: str = 'all') -> DataSet:
 def _by_class(
   folder: str, classes: tuple[str, ...], train: int, test: int, *, titled: bool = True, breaks: str = r'\n'
 ) -> DataSet:
-  """Return a data set of Zhang et al. 2015 (arXiv 1509.01626): rows of a class, counted from 1, a title and a text.
+  """Return a data set of Zhang et al. 2015 (arXiv 1509.01626): rows with a class, counted from 1, a title and a text.
 
   Args:
-    folder: folder of its archive, without the ending `_csv`.
+    folder: its archive's folder, without the suffix `_csv`.
     classes: names of the classes.
     train: number of training rows; there is no validation file.
     test: number of test rows.

@@ -1,16 +1,16 @@
-"""Invertible detokenization: written text from the tokens of a data set, and the tokens back from that text.
+"""Invertible detokenization: plain text from a data set's tokens, and the tokens from that text.
 
 GPT-2 is evaluated on texts tokenized for older models, with `@-@` for a hyphen and a space before every
 comma. Such artifacts are "removed with invertible de-tokenizers" before encoding (Radford et al. 2019, section 3.1).
-Because nothing is lost, the probability of the written text is that of the original, and perplexity is per word of the
-original. The paper's rules were not published, so these are our own.
+Because nothing is lost, the plain text has the original's probability, and perplexity is per original word. The paper's
+rules were not published; these are ours.
 
 `detokenize` joins tokens and `tokenize` splits them; for every line of tokens `tokenize(rules, detokenize(rules,
 line))` is that line. This holds by construction. Adjacent tokens without a blank form a chunk, which is written only if
 `_tokenize_chunk` recovers its tokens. Otherwise it is written as smaller chunks. A single token that cannot be
 recovered is written verbatim after two blanks instead of one.
 
-A line is tokens separated by blanks; blanks at its ends are not preserved.
+A line has tokens separated by blanks; leading and trailing blanks are not preserved.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ RULES: Mapping[str, Rules] = {
     clitics=_ENGLISH,
     closers=(("''", '"'), ('-RRB-', ')'), ('-RSB-', ']'), *_unchanged(', ; : ! ? % .')),
   ),
-  'lm1b': Rules(  # Chelba et al. 2013: as Moses splits, with straight quotes and hyphens left alone
+  'lm1b': Rules(  # Chelba et al. 2013: as Moses splits, with straight quotes and unsplit hyphens
     openers=_unchanged('( [ $ £'),
     closers=(*_POINTS, ('.', '.')),
     quotes=('"',),
@@ -126,7 +126,7 @@ def tokenize(rules: Rules, text: str) -> str:
 
 
 def token_texts(rules: Rules, line: Sequence[str]) -> list[str]:
-  """Return the text of each token of a line, with the blanks before it; empty tokens are skipped."""
+  """Return the text of each token in a line, with the blanks before it; empty tokens are skipped."""
   line = [token for token in line if token]
   texts: list[str] = []
   start = 0
@@ -217,7 +217,7 @@ def _forms(rules: Rules, part: Sequence[str]) -> list[str]:
 
 @functools.lru_cache(_MEMORY)
 def _tokenize_chunk(rules: Rules, chunk: str) -> tuple[str, ...]:
-  """Return the tokens of a chunk, determined by the chunk alone."""
+  """Return a chunk's tokens, which depend only on the chunk."""
   if len(set(chunk)) == 1 and chunk[0] in rules.runs:
     return tuple(chunk)
   first: list[str] = []

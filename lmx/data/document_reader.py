@@ -1,4 +1,4 @@
-"""Documents of a data set in the form that a tokenizer reads: unchanged, or detokenized (`data.detokenize`).
+"""Documents of a data set as a tokenizer reads them: unchanged, or detokenized (`data.detokenize`).
 
 Documents of a row that continue its first one (`Rules.continues`: LAMBADA, the Children's Book Test) keep the
 blank before them, or none if the rules join them, so that the first and another form one text.
@@ -23,7 +23,7 @@ class DocumentReader(NamedTuple):
 
   Attributes:
     rules: rules that join tokens; None leaves the text unchanged.
-    documents: number of documents of a row if the others continue the first, else 1.
+    documents: number of documents per row if the others continue the first, else 1.
   """
 
   rules: detokenize.Rules | None

@@ -13,7 +13,7 @@ from lmx.data.splits import Writer
 from lmx.data.tokenizers.base import Tokenizer
 
 _CHARACTERS = 1_000_000  # of text encoded at once
-_WORDS = 'words'  # mode that encodes word by word, for text whose words have labels
+_WORDS = 'words'  # mode that encodes word by word, for text with word labels
 
 
 def mode(cfg: Any, tokenizer: Tokenizer) -> str:
@@ -33,7 +33,7 @@ def mode(cfg: Any, tokenizer: Tokenizer) -> str:
 
 
 def writer(cfg: Any, name: str, file: BinaryIO, tokenizer: Tokenizer) -> Writer:
-  """Return the writer of a split, or of a part of it."""
+  """Return the writer of a split, or of a chunk of it."""
   return Writer(
     name,
     file,
@@ -63,9 +63,9 @@ def write(
 def encode_documents(
   documents: Iterable[document_reader.Read], tokenizer: Tokenizer, how: str, pairs: bool = False
 ) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-  """Yield (text, label, ids of each sentence) of documents (text, text to encode, label); encodes in batches.
+  """Yield (text, label, ids of each sentence) for documents (text, text to encode, label); encodes in batches.
 
-  With `pairs` every second one is the translation of the one before it, and none is divided.
+  With `pairs` every second document translates the previous one, and none is divided.
   """
   encode = tokenizer.encode_pairs if pairs else tokenizer.encode_batch
   batch: list[tuple[str, str, list[str]]] = []
@@ -86,7 +86,7 @@ def _encode_batch(batch: Any, encode: Any) -> Iterator[tuple[str, str, list[np.n
 
 
 def encode_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
-  """Yield the ids of each word of texts given as words, encoded like text whose words have labels."""
+  """Yield the ids of each word in texts given as words, encoded like text with word labels."""
   for _, _, word_ids in encode_documents((('', ' '.join(words), '') for words in texts), tokenizer, _WORDS):
     yield _fill_empty(word_ids, tokenizer)
 

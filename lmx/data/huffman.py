@@ -15,7 +15,7 @@ class Tree(NamedTuple):
   """Every word's path from the root; nodes are numbered from the root by decreasing count.
 
   Attributes:
-    starts_V: start of each word's nodes in the next two arrays, length V + 1; a word without occurrences has none.
+    starts_V: start of each word's nodes in the next two arrays, length V + 1; a word without occurrences has no nodes.
     nodes: int32, the inner nodes on the paths, root first.
     signs: int8, 1 if the path goes left (label 1 of the logistic function) and -1 if it goes right.
   """

@@ -1,7 +1,7 @@
-"""A data set of images with masks as a corpus.
+"""An image data set with masks as a corpus.
 
-A document is one token, the number of an image among those of all splits. So views of a corpus (`data.fraction`,
-`train_documents`, `train_splits`) work as those of texts do. Images stay encoded on disk until a batch needs them.
+A document is one token: an image's index over all splits. So views of a corpus (`data.fraction`, `train_documents`,
+`train_splits`) work as for text. Images stay encoded on disk until a batch needs them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lmx.data.splits import Split
 from lmx.data.tokenizers.base import Absent
 from lmx.errors import InputError
 
-FORMAT = 1  # of the manifest; increase it when the same files give other numbers
+FORMAT = 1  # manifest version; increase it when the same files give other indices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Example:
 
 
 class Images:
-  """The examples of all splits by their numbers, decoded when they are read.
+  """The examples of all splits by index, decoded when they are read.
 
   Args:
     splits: rows of each split, {'id', 'image', 'mask'} with encoded files.
@@ -74,14 +74,14 @@ class ImageCorpus(Corpus):
   """A corpus of images.
 
   Attributes:
-    images: the examples whose numbers are the tokens.
+    images: the examples; tokens are their indices.
   """
 
   images: Any = None
 
 
 def load(cfg: Any) -> ImageCorpus:
-  """Return the corpus of a section `data` whose data set has images, prepared first if needed. Raises InputError."""
+  """Return the corpus of a `data` section with images, prepared first if needed. Raises InputError."""
   layout, splits = segmentation.find(cfg.manual_dir), sources.open_splits(cfg)
   prepared = layout.classes._replace(first=0)  # of the masks as the builder wrote them
   return build(splits, prepared, cfg.identity(), sources.prepared_directory(cfg))
@@ -90,7 +90,7 @@ def load(cfg: Any) -> ImageCorpus:
 def build(
   splits: Mapping[str, Any], classes: image_files.Classes, identity: Mapping[str, Any], directory: str = ''
 ) -> ImageCorpus:
-  """Return a corpus of the rows of each split; see `Images`.
+  """Return a corpus from each split's rows; see `Images`.
 
   Args:
     splits: name -> rows.
@@ -127,7 +127,7 @@ def _split(name: str, start: int, count: int) -> Split:
 
 
 def numbers(own: Iterable[str], names: Sequence[str]) -> np.ndarray:
-  """Return the label of each value of a mask (256): its class's number in `names`, -1 for IGNORED.
+  """Return the label of each mask value (256): its class's index in `names`, -1 for IGNORED.
 
   Raises:
     InputError: a class is not among the names.

@@ -1,7 +1,7 @@
-"""Images and masks as files: decoding, the colours of classes, and masks as PNG.
+"""Image and mask files: decoding, class colours, and masks as PNG.
 
-A mask has one number for each pixel: the index of its class, or IGNORED for a pixel without one. The orientation in a
-photograph's EXIF data is not applied, because masks are drawn on the pixels as they are stored.
+A mask has one value per pixel: its class index, or IGNORED for a pixel without a class. EXIF orientation is not
+applied, because masks match the pixels as stored.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _GREY_FACTORS = {'L;2': 85, 'L;4': 17}  # Pillow multiplies grey samples of fewe
 
 
 class Classes(NamedTuple):
-  """The classes of a data set.
+  """A data set's classes.
 
   Attributes:
     names: their names in order.
     colours_C3: their colours, uint8.
-    first: the number of the first class in masks; pixels of smaller numbers are ignored.
-    is_coloured: the colours are those of the masks, so that a palette in another order is an error.
+    first: the first class's value in masks; pixels with smaller values are ignored.
+    is_coloured: masks have these colours, so a palette in another order is an error.
   """
 
   names: tuple[str, ...]
@@ -90,7 +90,7 @@ def open_mask(source: Any, where: str, classes: Classes) -> np.ndarray:
 
 
 def encode_mask(labels_YX: np.ndarray, colours_C3: np.ndarray) -> bytes:
-  """Return a mask as PNG whose palette has the colours of the classes, and VOC's for IGNORED."""
+  """Return a mask as PNG with the class colours as palette, and VOC's colour for IGNORED."""
   palette = colour_map()
   palette[: len(colours_C3)] = colours_C3
   image = Image.fromarray(labels_YX.astype(np.uint8)).convert('L')

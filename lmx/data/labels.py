@@ -19,9 +19,9 @@ SHOWN = 20  # labels in a line
 def arrays(
   labels: Mapping[str, Sequence[str]], *, spans: bool, scores: bool, predicates: bool = False, choices: int = 0
 ) -> tuple[list[str], dict[str, np.ndarray]]:
-  """Return (names of the classes, split -> labels of its documents); without names for spans, scores and predicates.
+  """Return (class names, split -> document labels); without names for spans, scores and predicates.
 
-  With `choices` the names are their numbers, also of those that no row has as label.
+  With `choices` the names are the choices' indices, even those that are never correct.
   """
   if predicates:
     return [], {split: np.asarray(split_labels, np.int32) for split, split_labels in labels.items()}
@@ -38,9 +38,8 @@ def choice_names(choices: int) -> list[str]:
 def number_labels(
   labels: Mapping[str, Sequence[str]], known: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, np.ndarray]]:
-  """Return (names of the labels in order, split -> their numbers, -1 for none); no splits if there are no labels.
-
-  The names are those that are `known`, by default those of the labels.
+  """Return (label names in order, split -> label indices, -1 for none); no splits if there are no labels. The names are
+  `known` if given, else the labels'.
   """
   found = set().union(*labels.values()) - {''}
   names = list(known or sorted(found)) if found else []
@@ -50,14 +49,14 @@ def number_labels(
 
 
 def label_names(manifest: Mapping[str, Any]) -> list[str]:
-  """Return the names of a data set's labels, those of its words if they have labels; [] if it has none."""
+  """Return a data set's label names, the word labels' if it has any; [] without labels."""
   return list(manifest['token_label_names'] if 'token_label_names' in manifest else manifest['label_names'])
 
 
 def known_names(names: Sequence[str]) -> dict[str, str]:
-  """Return {label as it is read today: its name in a run}: earlier versions kept "1.0", and JSON's true as "true".
+  """Return {label as read today: its name in a run}: earlier versions kept "1.0", and JSON's true as "true".
 
-  A composed label is known too, whose name in a run of an earlier version may be decomposed.
+  A composed label may have a decomposed name in a run of an earlier version.
   """
   known = {name.capitalize(): name for name in names if name in ('true', 'false')}
   for form in (lambda name: documents.compose(documents.label_name(name)), documents.label_name, str):
@@ -66,9 +65,8 @@ def known_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def compose(corpus: Any) -> Any:
-  """Return a corpus in which labels that differ only in their Unicode form are one, with a warning; itself if none do.
-
-  The corpus was made of the texts as they are, so that runs of earlier versions keep their classes.
+  """Return a corpus that merges labels that differ only in Unicode form, with a warning; itself if there are none. The
+  cached corpus keeps the original texts, so that runs of earlier versions keep their classes.
   """
   own = list(corpus.manifest.get('label_names', ()))
   forms = [documents.compose(name) for name in own]
@@ -86,7 +84,7 @@ def renumber(corpus: Any, names: Sequence[str]) -> Any:
   """Return a corpus whose labels are numbered by a run's `names`; the corpus itself if they already are.
 
   Raises:
-    InputError: the data set has labels that are not among the names.
+    InputError: the data set has labels that are not in `names`.
   """
   own = label_names(corpus.manifest)
   if own == list(names):
@@ -103,7 +101,7 @@ def renumber(corpus: Any, names: Sequence[str]) -> Any:
 
 
 def _numbered(corpus: Any, own: Sequence[str], names: Sequence[str]) -> Any:
-  """Return a corpus whose labels, `own` in the order of their ids, have the numbers of `names`."""
+  """Return a corpus whose labels, `own` by id, are numbered by `names`."""
   words = 'token_label_names' in corpus.manifest
   part = 'token_labels' if words else 'labels'
   number = np.asarray([*(list(names).index(name) for name in own), -1], np.int32)  # -1, no label, is the last
@@ -118,7 +116,7 @@ def _numbered(corpus: Any, own: Sequence[str], names: Sequence[str]) -> Any:
 
 
 def number_choices(corpus: Any) -> Any:
-  """Return a corpus whose labels are numbers of choices; itself if they already are, as earlier versions assumed."""
+  """Return a corpus whose labels are choice indices; itself if they already are, as earlier versions assumed."""
   own, names = label_names(corpus.manifest), choice_names(corpus.manifest.get('choices', 0))
   if not names or own in (names, []):
     return corpus
@@ -158,19 +156,19 @@ def check_training(corpus: Any, files: str) -> None:
 
 
 def _label_ids(corpus: Any, split: str) -> np.ndarray | None:
-  """Return the label ids of a split, those of its words if they have labels, -1 for none; None without labels."""
+  """Return a split's label ids, the words' if it has word labels, -1 for none; None without labels."""
   ids = getattr(corpus.splits[split], 'token_labels' if 'token_label_names' in corpus.manifest else 'labels')
   return None if ids is None else np.asarray(ids)
 
 
 def parse_scores(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-  """Return {split: score of each document}, float32, NaN for none."""
+  """Return {split: document scores}, float32, NaN for none."""
   parse = lambda split_labels: np.asarray([float(label) if label else np.nan for label in split_labels], np.float32)
   return {split: parse(split_labels) for split, split_labels in labels.items()}
 
 
 def token_spans(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-  """Return {split: first answer token for each passage, last one for each question}, int32, -1 for none."""
+  """Return {split: the answer's first token for each passage, its last one for each question}, int32, -1 for none."""
 
   def parse(split_labels: Sequence[str]) -> np.ndarray:
     pairs = [label.split(':') if label != 'none' else ('-1', '-1') for label in split_labels[::2]]

@@ -1,9 +1,9 @@
 """Random numbers accessible by index, and the masking of masked language models.
 
 Devlin et al. 2018, arXiv 1810.04805, section 3.1 and appendix A.1, and the whole-word option of the code released with
-it (google-research/bert, create_pretraining_data.py). Every draw comes from a Philox generator whose key is (seed,
-purpose) and whose counter starts at the example's index. So the mask of an example does not depend on the step,
-host or thread that computes it.
+it (google-research/bert, create_pretraining_data.py). Every random number comes from a Philox generator with key (seed,
+purpose) and a counter that starts at the example's index. So the mask of an example does not depend on the step, host
+or thread that computes it.
 
 Also the partial prediction of XLNet (Yang et al. 2019, arXiv 1906.08237, section 2.3, and the released data_utils.py):
 `choose_spans` chooses the predicted tokens, `factorization_order` their order.
@@ -31,10 +31,9 @@ def generator(seed: int, purpose: str, major: int = 0, minor: int = 0) -> np.ran
 
 
 class Choice:
-  """Choices among V weighted items; a number in [0, 1) selects the item whose share of the weights it falls into.
-
-  A table of `_CELLS` equal parts of [0, 1) has the item of each part that lies in one item, as nearly all do. Only
-  numbers in the others are looked for, which from a large vocabulary takes many steps.
+  """Weighted choice among V items; a value in [0, 1) selects the item whose share of the weights contains it. A table
+  over `_CELLS` equal cells of [0, 1) has the item of each cell that is within one item, as nearly all are. Only values
+  in other cells need a binary search, which takes many steps for a large vocabulary.
 
   Args:
     weight_V: weights, not all zero.
@@ -46,7 +45,7 @@ class Choice:
     self._item_C = np.where(edges[1:] == edges[:-1], edges[:-1], -1).astype(np.int32)
 
   def __call__(self, draws: np.ndarray) -> np.ndarray:
-    """Return the items of numbers in [0, 1): int32, shaped like `draws`."""
+    """Return the items for values in [0, 1): int32, shaped like `draws`."""
     items = self._item_C[(draws * _CELLS).astype(np.int32)]
     unknown = items < 0
     items[unknown] = np.searchsorted(self._cdf_V, draws[unknown], 'right')
@@ -54,7 +53,7 @@ class Choice:
 
 
 def uniform(seed: int, purpose: str, index: Iterable[tuple[int, int]], width: int) -> np.ndarray:
-  """Return one row of `width` numbers in [0, 1) for each (major, minor) counter."""
+  """Return one row of `width` random values in [0, 1) per (major, minor) counter."""
   return np.stack([generator(seed, purpose, *pair).random(width) for pair in index])
 
 
@@ -77,12 +76,12 @@ def _select_greedily(size_BG: np.ndarray, key_BG: np.ndarray, n_B: np.ndarray) -
 def choose(
   candidates_BT: np.ndarray, n_B: np.ndarray, key_BT: np.ndarray, starts_BT: np.ndarray | None = None
 ) -> np.ndarray:
-  """Choose `n_B` candidates of each row, fewer if there are fewer or if whole words do not fill the number.
+  """Choose `n_B` candidates per row, fewer if there are fewer or if whole words do not fit.
 
   Args:
     candidates_BT: bool, the positions that may be chosen.
-    n_B: number to choose in each row.
-    key_BT: uniform random numbers; the candidates, or words, with the smallest keys come first.
+    n_B: number to choose per row.
+    key_BT: uniform random values; the candidates, or words, with the smallest keys come first.
     starts_BT: bool, True where a token starts a word, to choose whole words; None chooses single tokens.
 
   Returns:
@@ -123,13 +122,13 @@ def mask_tokens(
 
   Args:
     tokens_BT: int32 token ids.
-    lengths_B: number of non-padding tokens of each row, special tokens included.
+    lengths_B: number of non-padding tokens per row, special tokens included.
     candidates_BT: bool, the positions that may be predicted (no special tokens, no padding).
-    uniform_BU: random numbers in [0, 1), with U = T + 2 * max_predictions (see `uniform`).
+    uniform_BU: random values in [0, 1), with U = T + 2 * max_predictions (see `uniform`).
     mask_id: id of the mask token.
-    replacements: ids from which a random token is drawn; as released, the whole vocabulary.
+    replacements: ids from which a random token is sampled; as released, the whole vocabulary.
     mask_prob: share of the length to predict.
-    max_predictions: P, the number of prediction slots of a row.
+    max_predictions: P, the number of prediction slots per row.
     starts_BT: bool, True where a token starts a word, to mask whole words; None masks single tokens.
     mask_share: share of the predicted tokens that become `mask_id`.
     random_share: share that become a random token; the others stay.
@@ -158,9 +157,8 @@ def mask_tokens(
 
 
 def predict_next(tokens_BT: np.ndarray, valid_BT: np.ndarray) -> dict[str, np.ndarray]:
-  """Return a batch for a language model from left to right in the form of `mask_tokens`, without a mask.
-
-  Each position but the last, (B, T - 1), predicts the token after it, with weight 1 where that token is no padding.
+  """Return a batch for a left-to-right language model in the form of `mask_tokens`, without a mask. Each position
+  except the last, (B, T - 1), predicts the next token, with weight 1 unless that is padding.
   """
   B, T = tokens_BT.shape
   return dict(
@@ -182,17 +180,17 @@ def choose_spans(
 ) -> np.ndarray:
   """Choose `count` of `length` tokens in spans of 1 to `longest`, each at random within `context` times its length.
 
-  A span has n tokens with a probability proportional to 1/n. If the text ends before there are enough, single
-  tokens are drawn for the rest. The released code intends to count words but counts subwords, as the paper does,
-  because it repeatedly tests the first subword of the span.
+  A span has n tokens with a probability proportional to 1/n. If the text ends too soon, single tokens are sampled for
+  the rest. The released code intends to count words but counts subwords, as the paper does, because it repeatedly tests
+  the first subword of the span.
 
   Args:
     length: T.
     count: number of tokens to choose, at most T.
-    random: random generator of all draws.
+    random: random generator.
     starts_T: bool, True where a word starts: spans start there (released code); None: anywhere (paper).
     context: K; one token in K is predicted.
-    longest: largest length of a span.
+    longest: maximum span length.
 
   Returns:
     bool (T,), exactly `count` of them True.

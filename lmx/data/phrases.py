@@ -1,9 +1,9 @@
-"""Phrases: words that often occur together are joined into one ("new_york"), as word2phrase does before word2vec.
+"""Phrases: words that often occur together are joined into one ("new_york"), as by word2phrase before word2vec.
 
 Mikolov et al. 2013 (arXiv 1310.4546, section 4): score(a, b) = (count(a b) - discount) / (count(a) count(b)). A pair
 above the threshold is joined, and several passes with decreasing thresholds build longer phrases. As in the released
-word2phrase.c the score is multiplied by the number of words of the text, which makes thresholds (200, then 100)
-independent of its size. A text is joined from left to right, and a word belongs to at most one pair in a pass.
+word2phrase.c, the score is multiplied by the text's word count, which makes thresholds (200, then 100) independent of
+its size. A text is joined from left to right, and a word belongs to at most one pair in a pass.
 """
 
 from __future__ import annotations

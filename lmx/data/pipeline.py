@@ -42,32 +42,32 @@ _IMAGE_FIELDS = ('dataset', 'manual_dir', 'cache_dir', 'check_sizes', 'split_fra
 
 @dataclasses.dataclass(frozen=True)
 class Config(corpora.Config):
-  """The `data` section of a config: the data set, its tokenizer, and batches.
+  """A config's `data` section: the data set, its tokenizer, and batches.
 
   Attributes:
     batching: how rows are built from the text: a section with the `name` and the fields of
       lmx/data/batching/<name>.py, or only the name. 'streams' (contiguous, for recurrent models), 'windows', 'packed'
-      (documents), 'pairs' (of sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a
-      label a word), 'both_ways' (two streams of sentences, forward and backward), 'skipgrams' (words with their
-      windows), 'translation' (a sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's
-      factorization orders), 'images' (with masks), 'algorithmic' (generated tasks) or 'scenes' (generated pictures).
+      (documents), 'pairs' (of sentences), 'documents' (one labelled document per row), 'tagged' (one sentence with word
+      labels), 'both_ways' (two streams of sentences, forward and backward), 'skipgrams' (words with their windows),
+      'translation' (a sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's factorization
+      orders), 'images' (with masks), 'algorithmic' (generated tasks) or 'scenes' (generated pictures).
     reverse: reverse the tokens of each document, for backward language models.
     label_forms: 'composed': labels that differ only in their Unicode form are one, in the composed form (NFC); or
       'as_written', as in earlier versions, in which they are different classes.
     train_splits: splits to train on; a language model may also train on the text of 'test'.
-    train_documents: largest number of documents (rows, pairs) to train on, the same ones in every run; 0 is no limit.
-      The validation and test splits stay whole, as in few-shot learning.
-    fraction: share of the documents of every split that is used, the same ones in every run. Below 1 there are no
-      metrics per character or byte, and per word only if words are tokens: the others are counted for whole splits.
+    train_documents: maximum number of documents (rows, pairs) to train on, the same ones in every run; 0 is no limit.
+      Validation and test splits stay whole, as in few-shot learning.
+    fraction: share of every split's documents that is used, the same ones in every run. Below 1 there are no metrics
+      per character or byte, and per word only if words are tokens, because the others are only counted for whole
+      splits.
     batch_size: rows of the global batch, over all devices and hosts ('translation' can count tokens instead). Rows of
-      weight 0 are added where the devices (times `optim.accumulate`) do not share them evenly.
+      weight 0 are added if the devices (times `optim.accumulate`) do not divide them evenly.
     eval_batch_size: the same in evaluation; 0 is batch_size. 1 with 'streams' is the protocol of most papers.
-    length: positions of a row; for 'algorithmic' the longest sequence in items, for 'images' and 'scenes' the side in
+    length: positions per row; for 'algorithmic' the longest sequence in items, for 'images' and 'scenes' the side in
       pixels.
     eval_length: the same in evaluation; 0 is length.
-    shuffle: draw the order and block borders of an epoch; else keep the order of the data. 'streams' are never
-      shuffled.
-    prefetch: number of batches built ahead; 0 builds them on demand.
+    shuffle: randomise an epoch's order and block boundaries; else keep the data's order. 'streams' are never shuffled.
+    prefetch: number of prefetched batches; 0 builds them on demand.
     workers: number of threads that build them.
   """
 
@@ -187,7 +187,7 @@ def load(cfg: Config, processes: int = 0) -> Corpus:
 
 
 def load_prepared(cfg: Config) -> Corpus | None:
-  """Return what `load` returns if it is in the cache already, else None; nothing is downloaded or written."""
+  """Return the corpus like `load` if it is already in the cache, else None; nothing is downloaded or written."""
   if cfg.dataset == 'generated':
     return load(cfg)
   try:
@@ -201,7 +201,7 @@ def load_prepared(cfg: Config) -> Corpus | None:
 
 
 def without_missing_vectors(cfg: Config) -> Config:
-  """Return `cfg`, where its `vectors` are not on this machine without them and with a warning; for all but training."""
+  """Return `cfg`, without `vectors` and with a warning if that file is not on this machine; not for training."""
   if not cfg.vectors or os.path.exists(os.path.expanduser(cfg.vectors)):
     return cfg
   note = f'data.vectors: got {cfg.vectors}, which is not on this machine; the vocabulary is taken without its words'
@@ -224,7 +224,7 @@ def _view(cfg: Config, corpus: Corpus) -> Corpus:
 
 
 def held_out_notes(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
-  """Return a line for the log if splits were held out of the user's training files, else none."""
+  """Return a log line if splits were held out of the user's training files, else ''."""
   if cfg.dataset not in sources.OWN:
     return ()
   rows = lambda split: corpus.split(split).counts['documents'] // cfg.documents_per_example
@@ -256,9 +256,8 @@ def examples(cfg: Config, split: str) -> sources.Examples:
 
 
 def unlabelled_rows(cfg: Config, split: str) -> str:
-  """Return file and lines of the first rows of a split without a label, such as ' (dev.csv, lines 3, 7, ...)'.
-
-  '' if the data set is no table, or its files are not here.
+  """Return file and lines of a split's first unlabelled rows, such as ' (dev.csv, lines 3, 7, ...)'. '' if the data set
+  is not a table, or its files are not here.
   """
   if not sources.DATA_SETS[cfg.dataset].table:
     return ''
@@ -280,7 +279,7 @@ def vocab_size(cfg: Config, tokenizer: Any) -> int:
 
 
 def words(cfg: Config, tokenizer: Any) -> list[str]:
-  """Return the word of each id of a batch, of a tokenizer of words."""
+  """Return the word of each id in a batch, for a word tokenizer."""
   return word_characters.vocabulary(tokenizer) if cfg.characters else tokenizer.tokens
 
 
@@ -291,8 +290,8 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
     cfg: the `data` section.
     corpus: result of `load`.
     split: 'train', 'valid' or 'test'.
-    seed: of order, offsets, pairs and masks. Evaluations to be compared need the same one.
-    train: endless epochs in a drawn order; else one exact pass in the order of the data.
+    seed: seed of order, offsets, pairs and masks. Compared evaluations need the same one.
+    train: endless shuffled epochs; else one exact pass in the data's order.
 
   Raises:
     InputError: there is no such split, it is too small for one batch, or its data does not fit cfg.batching.
@@ -372,7 +371,7 @@ class Prefetch:
       self.wait_seconds += time.perf_counter() - began
 
   def close(self) -> None:
-    """Stop the threads and return when none of them is building a batch any more."""
+    """Stop the threads and wait until none is building a batch."""
     with self._idle:
       self._closed = True
     if hasattr(self._iterator, 'close'):

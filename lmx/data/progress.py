@@ -17,8 +17,8 @@ class Bar:
 
   Args:
     what: the work, such as 'tokenising train'.
-    total: bytes of all of it.
-    done: bytes that were done before, which the rate leaves out.
+    total: total bytes.
+    done: bytes finished earlier, which the rate excludes.
   """
 
   def __init__(self, what: str, total: int, done: int = 0):

@@ -1,7 +1,7 @@
 """A rule-based sentence splitter for English prose.
 
 A sentence ends at `.`, `!` or `?` (with closing quotes or brackets) before white space and a capital letter, a digit
-or an opening quote, unless the word before is a known abbreviation or an initial. The parts always concatenate to the
+or an opening quote, unless the previous word is a known abbreviation or an initial. The parts always concatenate to the
 text, so encoding sentence by sentence loses nothing.
 """
 
@@ -23,8 +23,8 @@ def split(text: str, mode: str, *, space_leads: bool = False) -> list[str]:
 
   Args:
     text: one document.
-    mode: 'lines': a line is a sentence; 'prose': line ends are boundaries, and lines are split by rule;
-      'wrapped': lines are wrapped prose, only an empty line is a boundary.
+    mode: 'lines': each line is a sentence; 'prose': line ends are boundaries, and lines are split by rule; 'wrapped':
+      lines are wrapped prose, only an empty line is a boundary.
     space_leads: white space between sentences belongs to the later one (byte-level BPE, whose tokens start with their
       space); else to the earlier one.
   """

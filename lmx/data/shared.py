@@ -1,6 +1,6 @@
-"""Tokenization of a corpus by several processes, of one host or of several that share a directory.
+"""Tokenization of a corpus by several processes, on one host or on several with a shared directory.
 
-The directory has a file for everything that is finished, which appears there by one rename:
+The directory has a file for each finished piece of work, created by an atomic rename:
 
     data.json            the `data` section
     tokenizer/           its files
@@ -8,11 +8,11 @@ The directory has a file for everything that is finished, which appears there by
     00012.tokens, .npz   the tokens of part 12, and its documents, sentences and labels
     00012.claim          a process is at part 12; it touches the file every few seconds
 
-Hosts whose cache is a bucket have directories of their own, and copy each other's parts.
+Hosts with a cache in a bucket have separate directories, and copy each other's parts.
 
-So a preparation that was stopped goes on with the parts that are missing, and a host that joins takes the next one
-that nobody has claimed. A claim whose process has not touched it for a minute counts for nothing. The corpus does not
-depend on the parts, nor on who tokenized them: the last step joins them in order.
+So an interrupted preparation resumes with the missing parts, and a new host takes the next unclaimed one. A claim
+expires if its process has not touched it for a minute. The corpus does not depend on the parts or on who tokenized
+them: the last step joins them in order.
 """
 
 from __future__ import annotations
@@ -102,15 +102,15 @@ def _is_stale(path: str) -> bool:
 
 
 class Shared:
-  """The directory in which processes share the tokenization of a corpus; as a context manager it is removed at its end
-  if the corpus is complete.
+  """The directory in which processes share the tokenization of a corpus; as a context manager it removes the directory
+  at the end if the corpus is complete.
 
   Args:
     directory: see the docstring of the module.
     corpus: the directory of the complete corpus.
     cfg: the `data` section.
     fields: its fields that the processes need, `corpus.Config`.
-    exchange: folder of a bucket where hosts leave finished parts for one another, '' for none.
+    exchange: bucket folder through which hosts exchange finished parts, '' for none.
   """
 
   def __init__(self, directory: str, corpus: str, cfg: Any, fields: Mapping[str, Any], exchange: str = ''):
@@ -146,10 +146,8 @@ class Shared:
     return path
 
   def tokenizer(self) -> Tokenizer:
-    """Return the tokenizer of the corpus, which one process makes.
-
-    It is a process of its own, since this one may have one heap (lmx/host.py), a lock for the threads that learn.
-    Raises InputError of it.
+    """Return the corpus's tokenizer, trained by one process. It is a separate process, because this one may have a
+    single heap (lmx/host.py), which is a lock for the training threads. Raises its InputError.
     """
     os.makedirs(self.directory, exist_ok=True)
 
@@ -200,7 +198,7 @@ class Shared:
     return [(name, part) for name, part in documents.read_json(self._once(PLAN, write))['parts']]
 
   def tokenize(self, splits: Mapping[str, Any], tokenizer: Tokenizer, processes: int) -> None:
-    """Tokenize all parts by `processes` of this host, and those of others. Raises InputError of any of them."""
+    """Tokenize all parts with `processes` on this host and those on others. Raises the InputError of any of them."""
     self._parts = self._plan(splits, tokenizer)
     sizes = [splits[name].part_size(part) for name, part in self._parts]
     done = lambda: [n for n in range(len(sizes)) if os.path.exists(self._path(f'{n:05}.npz'))]

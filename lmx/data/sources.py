@@ -69,7 +69,7 @@ class Damaged(InputError):
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """A data set and how it is read: the first part of the `data` section of a config.
+  """A data set and its source: the first part of a config's `data` section.
 
   Attributes:
     dataset: name of the data set; 'generated' if the batching generates its rows ('algorithmic', 'scenes').
@@ -78,18 +78,18 @@ class Config:
     cache_dir: directory of prepared and tokenized data; '' is LMX_CACHE, or the user's cache directory. A gs:// address
       keeps tokenized data in a bucket, from which its tokens are read.
     check_sizes: reject files whose checksum, or splits whose size, is not the published one.
-    documents: unit of a document in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
+    documents: document unit in the user's text files: 'blank_line' (also 'auto'), 'file' or 'line'.
     split_fraction: share of the user's training data held out for validation if no file is named for it, and the
       same for testing.
     hold_out_test: hold out test data if files are named for validation and none for testing; else the validation
       split is the one to evaluate (evaluation.split=valid).
     source: language to translate from, in data sets of translations; '' is the data set's default.
     target: language to translate into; the reverse direction and other pairs of the data set's languages are possible.
-    texts: columns of the text, or of the two texts, of data set table_files.
+    texts: columns of the text, or of both texts, in data set table_files.
     label: column of the label in table_files.
-    scores: True if that column has numbers on a scale.
-    split_names: rule by which names of the user's files give their split: 'words' (lmx/data/builders/split_files.py),
-      or 'prefixes', that of earlier versions, by which `testimonials.csv` is a test file.
+    scores: True if that column has numeric scores.
+    split_names: rule for splits in the user's file names: 'words' (lmx/data/builders/split_files.py), or 'prefixes' of
+      earlier versions, where `testimonials.csv` is a test file.
     column: field of the text in the .jsonl and .parquet files of text_files.
   """
 
@@ -137,14 +137,14 @@ class Config:
 
   @property
   def documents_per_example(self) -> int:
-    """Number of documents of an example: two for translations and questions on passages, the texts of a row, else 1."""
+    """Number of documents per example: two for translations and questions on passages, the texts of a row, else 1."""
     if self.rules.table:
       return self.rules.texts or len(self.rules.columns.texts or self.texts)
     return 2 if self.rules.pair or self.rules.spans else 1
 
   @property
   def sides(self) -> tuple[str, str] | None:
-    """Languages of source and target of a data set of pairs, None for others."""
+    """Source and target languages of a parallel data set, None for others."""
     return self.rules.languages(self.source, self.target)
 
   def _check_sides(self) -> None:
@@ -184,7 +184,7 @@ class Config:
     path_of = files.find(self.dataset, self.rules.layout, self.manual_dir)
     path_of = {part: path for part, path in path_of.items() if part not in self.rules.layout.optional}
     inputs = {part: [_tree_digest(path)] for part, path in sorted(path_of.items())}
-    if 'all' in inputs and self.dataset.startswith('brown'):  # the texts are in the folder of the list of categories
+    if 'all' in inputs and self.dataset.startswith('brown'):  # the texts are in the category list's folder
       folder = os.path.dirname(path_of['all'])
       inputs['texts'] = [_digest(os.path.join(folder, name)) for name in documents.list_names(folder) if len(name) == 4]
     if self.dataset == 'lm1b_files':
@@ -194,7 +194,7 @@ class Config:
     return identity | {'files': inputs}
 
   def held_out_splits(self) -> list[str]:
-    """Return the splits that are held out of the user's training files because they have no files of their own."""
+    """Return the splits held out of the user's training files because they have no files."""
     if self.rules.images:
       missing = segmentation.find(self.manual_dir).held_out_splits(self.split_fraction)
     else:
@@ -205,7 +205,7 @@ class Config:
     return dict.fromkeys(self.held_out_splits(), self.split_fraction)
 
   def _own_files(self) -> Mapping[str, Any]:
-    """Return {split: the user's files}, for data sets of user files only."""
+    """Return {split: the user's files}, only for data sets of user files."""
     if self.dataset == 'parallel_files':
       return parallel.find_own(self.manual_dir, self.sides or ('', ''), self.split_names)
     if self.rules.spans:
@@ -226,7 +226,7 @@ class Config:
     return (f'files of {self.manual_dir}: {"; ".join(parts)}',)
 
   def training_files(self) -> str:
-    """Return the user's training files for a message, the data set's name if it has a layout of its own."""
+    """Return the user's training files for a message, or the data set's name if it has its own layout."""
     if self.dataset != 'table_files':
       return self.manual_dir or f'data set {self.dataset}'
     return ', '.join(self._own_files()['train'])
@@ -364,7 +364,7 @@ class Examples:
 
   @property
   def has_parts(self) -> bool:
-    """Return True if there are rows, any range of which is a part."""
+    """Return True if there are rows; any range of rows is a part."""
     return len(self) > 0
 
   def parts(self, size: int, divide: str) -> list[tuple[int, int]]:
@@ -406,7 +406,7 @@ class Examples:
     return row
 
   def __iter__(self) -> Iterator[tuple[str, str, str]]:
-    """Yield id, text, label ('' if there is none)."""
+    """Yield id, text, label ('' without a label)."""
     return self.read((0, len(self._records)))
 
   def read(self, part: Sequence[int]) -> Iterator[tuple[str, str, str]]:
@@ -547,7 +547,7 @@ def _tfds_builder(source: Config, root: str) -> Any:
 
 
 def _tfds_directory(source: Config, root: str) -> str:
-  """Return the path of a copy prepared by TFDS, in the user's directory or the cache; '' if there is none."""
+  """Return the path of a data set prepared by TFDS, in the user's directory or the cache; '' if there is none."""
   name, version = TFDS[source.dataset]
   base = source.manual_dir or os.path.join(root, 'datasets')
   tails = [os.path.join(name, version), os.path.join(name.rpartition('/')[2], version), version, '']

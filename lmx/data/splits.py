@@ -52,7 +52,7 @@ class Split:
     return f'split {self.name}' if self.name.isidentifier() else self.name
 
   def is_labelled(self, texts: int = 1) -> bool:
-    """Return True if every row of `texts` documents, of which the first has the label, has a label or score."""
+    """Return True if every row has a label or score; a row is `texts` documents, and the first has the label."""
     return self.labels is not None and bool(self._is_labelled(texts).all())
 
   def has_labels(self, texts: int = 1) -> bool:
@@ -66,7 +66,7 @@ class Split:
 
 
 class Positions:
-  """Positions in ascending order, int64, in a file once they are many: a sentence of 100 GB of text has one.
+  """Ascending int64 positions, kept in a file once there are many, as for the sentences of 100 GB of text.
 
   Attributes:
     last: the last one.
@@ -102,14 +102,14 @@ class Positions:
 
 
 class Labels(Sequence[str]):
-  """Labels of documents; those of text without labels take no memory."""
+  """Document labels; without labels they take no memory."""
 
   def __init__(self) -> None:
     self._labels: list[str] = []
     self._unlabelled = 0  # documents before the first with a label
 
   def append(self, label: str) -> None:
-    """Add the label of the next document, '' for none."""
+    """Add the next document's label, '' for none."""
     if label or self._labels:
       self._labels.append(label)
     else:
@@ -148,7 +148,7 @@ class Writer:
     self.labels = Labels()
     self.token_labels: list[str] | None = [] if token_labels else None
     self._predicates = predicates
-    self._lengths: list[int] = []  # tokens of each word of the document, if words have labels and are subwords
+    self._lengths: list[int] = []  # tokens per word of the document, if words have labels and are split into subwords
     self._name, self._file, self._tokenizer, self._line_words = name, file, tokenizer, line_words
     folder = os.path.dirname(file.name) if isinstance(getattr(file, 'name', None), str) else None
     self._offsets = Positions(folder, 0)
@@ -172,8 +172,8 @@ class Writer:
     """Close the document with the end-of-text id, unless it already ends with it.
 
     Args:
-      label: label of the document; if words have labels, those of its words separated by spaces, after the index of
-        their predicate if they are its roles.
+      label: label of the document; for word labels, the labels separated by spaces, after the predicate's index for
+        semantic roles.
     """
     if self.token_labels is not None:
       words = label.split()
@@ -197,7 +197,7 @@ class Writer:
     self.labels.append(label)
 
   def arrays(self, *, without_first_sentence: bool = False) -> dict[str, np.ndarray]:
-    """Return what `join` needs of a part of a split, other than its tokens."""
+    """Return a split part's arrays for `join`, except its tokens."""
     sentences = self._sentences.array() if self._sentences else np.zeros(0, np.int64)
     unlabelled, labels = self.labels.labelled()
     return {

@@ -1,7 +1,7 @@
 """English stop words: articles, pronouns, prepositions, conjunctions, auxiliaries.
 
-Radford et al. (2019, section 3.3) exclude such words as predictions of the last word of LAMBADA and do not publish
-their list. This one is ours: only closed word classes, so no word that a passage could lead up to.
+Radford et al. (2019, section 3.3) exclude such words as predictions of LAMBADA's last word and do not publish their
+list. Ours only has closed word classes, so no word that a passage could lead up to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The user's own text (`text_files`): documents in the order of the files' names, read part by part.
+"""The user's own text (`text_files`): documents in the order of file names, read in parts.
 
-Files are .txt, .jsonl, each plain or compressed, or .parquet. A part is a range of a plain file that begins and ends
-between two documents, some row groups of a .parquet file, or a whole compressed file. So processes can share a
-corpus, and none of them holds more than a part. A document longer than a part is divided at line ends.
+Files are .txt, .jsonl, each plain or compressed, or .parquet. A part is a range of a plain file between document
+boundaries, some row groups of a .parquet file, or a whole compressed file. So processes can share a corpus, and none
+holds more than one part. A document longer than a part is split at line ends.
 
 No TFDS is needed: a copy of the text would double its space.
 """
@@ -32,14 +32,14 @@ Row = tuple[str, str, str]  # id, text, label
 
 
 class Part(NamedTuple):
-  """A part of the files of a split.
+  """A part of a split's files.
 
   Attributes:
     file: index of the file.
     start: first byte of a plain file, or first row group of a .parquet file.
     stop: the byte, or row group, after the last; 0 for a whole compressed file.
-    begins: the first byte of the document that the part begins with; below `start` if it continues one.
-    ends: whether the last document of the part ends in it.
+    begins: first byte of the part's first document; below `start` if the document began earlier.
+    ends: whether the part's last document ends in it.
   """
 
   file: int
@@ -51,13 +51,13 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-  """The share of the training text that a split is, by the hash of a document, or by the numbers of lines.
+  """A split's share of the training text, by document hash or by line numbers.
 
   Attributes:
     split: name of the split.
     missing: splits that are held out.
     fraction: share of each of them.
-    lines: first and last line, exclusive, by which it is divided if there are few documents.
+    lines: first and last line, exclusive, if there are few documents.
   """
 
   split: str
@@ -83,7 +83,7 @@ class Documents:
 
   @property
   def size(self) -> int:
-    """Bytes of the files, compressed as they are; of a held-out split about its share of them."""
+    """Size of the (possibly compressed) files in bytes; for a held-out split about its share."""
     return round(self._share * sum(map(os.path.getsize, self._paths)))
 
   @property
@@ -94,7 +94,7 @@ class Documents:
     return 1 - len(chosen.missing) * chosen.fraction if chosen.split == 'train' else chosen.fraction
 
   def __iter__(self) -> Iterator[Row]:
-    """Yield id, text and label ('' if there is none). Raises InputError for a fault, or a file without text."""
+    """Yield id, text and label ('' without a label). Raises InputError for a damaged file, or one without text."""
     rows = (row for file in range(len(self._paths)) for row in self._whole(file))
     if self._selection is None:
       return rows
@@ -118,7 +118,7 @@ class Documents:
 
   @property
   def has_parts(self) -> bool:
-    """Return False if the split is divided by lines, which are counted from the first file on."""
+    """Return False if the split is selected by line numbers, which count from the first file on."""
     return not (self._selection and self._selection.lines)
 
   def parts(self, size: int, divide: str) -> list[Part]:
@@ -126,7 +126,7 @@ class Documents:
 
     Args:
       size: bytes.
-      divide: where a longer document is divided: 'before' the white space of a line end, or 'after' it; '' not at all.
+      divide: where to split a longer document: 'before' the white space at a line end, or 'after' it; '' for no split.
     """
     if not self.has_parts:
       return []
@@ -251,7 +251,7 @@ def _stem(path: str) -> str:
 
 
 def _lines(rows: Iterable[Row], borders: tuple[int, int]) -> Iterator[Row]:
-  """Yield the documents cut to lines `borders[0]` to `borders[1]` of all."""
+  """Yield the documents, restricted to lines `borders[0]` to `borders[1]` of the whole text."""
   start, stop = borders
   position = 0
   for name, text, label in rows:
@@ -263,8 +263,9 @@ def _lines(rows: Iterable[Row], borders: tuple[int, int]) -> Iterator[Row]:
 
 
 def _border(source: Any, start: int, size: int, divide: str, *, by_line: bool) -> tuple[int, bool]:
-  """Return (the first border of documents at least `size` bytes after `start`, True), or (border of lines, False)
-  where a document is longer than a part and may be divided."""
+  """Return (the first border of documents at least `size` bytes after `start`, True), or (line boundary, False) if a
+  document is longer than a part and may be split.
+  """
   at, rest = start + size, b''
   source.seek(at)
   while block := source.read(_BLOCK):
@@ -279,7 +280,7 @@ def _border(source: Any, start: int, size: int, divide: str, *, by_line: bool) -
 
 
 def _texts(path: str, part: Part) -> Iterator[str]:
-  """Yield the text of a part in blocks of whole lines, the last of which may lack its line end."""
+  """Yield a part's text in blocks of whole lines; the last line may lack its line end."""
   number = 0
   try:
     # Only the first line of a file may have a mark, so that the first of a later part has another number.
@@ -337,7 +338,7 @@ def _between_blank_lines(texts: Iterable[str], part: Part, path: str) -> Iterato
   """
   document: list[str] = []
   continued = part.begins < part.start
-  space = ''  # at the end of what was read
+  space = ''  # at the end of the block
   size = 0  # characters of the document so far
   for text in texts:
     _check_size(size := size + len(text), path)

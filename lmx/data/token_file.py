@@ -1,4 +1,4 @@
-"""Files of a token cache and their checksums.
+"""Token cache files and their checksums.
 
 The manifest has the size and SHA-256 of every file, and for token files also the CRC-32 of each block of 4 MiB. A large
 token file is verified block by block when a block is first read; every other file is verified whole when the cache is
@@ -69,7 +69,7 @@ def check(path: str, entry: Mapping[str, Any], *, whole: bool = True) -> None:
 
 
 class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
-  """Token ids of a memory-mapped file, read like a 1-D array.
+  """Token ids in a memory-mapped file, read like a 1-D array.
 
   Indexing verifies the blocks that it reads; every other use reads and verifies the whole file.
 
@@ -77,13 +77,13 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
     path: the file.
     dtype: type of the ids.
     entry: entry of the manifest: size and SHA-256.
-    blocks: CRC-32 of each block; None for older manifests without them. A file of more than `WHOLE` bytes is
-      then verified only by its size and its ids, with a warning.
+    blocks: CRC-32 of each block; None for older manifests without them. A file larger than `WHOLE` bytes is then
+      verified only by size and ids, with a warning.
     vocab_size: ids must be below it.
-    ids: the ids, where the file is in a bucket (`bucket.Ids`); None maps the file.
+    ids: the ids if the file is in a bucket (`bucket.Ids`); None maps the file.
 
   Raises:
-    Damaged: the size differs, or the content of a file of up to `WHOLE` bytes.
+    Damaged: the size differs, or the content of a file up to `WHOLE` bytes.
   """
 
   ndim = 1

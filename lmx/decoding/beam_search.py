@@ -259,8 +259,7 @@ def search(
     prompt_BT: (B, T) ids, padded on the right; None is only `eos_id`, an encoder-decoder's start symbol.
     lengths_B: (B,) tokens in each prompt; None is T for all.
     beam: options of the search.
-    limits: maximum continuation length, EOS
-    included: one number, or (B,). The model's window bounds it too.
+    limits: maximum continuation length, EOS included: one number, or (B,). The model's window bounds it too.
     least: minimum number of tokens before EOS: one number, or (B,). A row's limit takes precedence.
     eos_id: id of EOS.
     source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder.

@@ -215,8 +215,8 @@ def check(
     check_source(cfg, source, len(prompt_BT))
   if not model.CAUSAL:
     raise InputError(
-      f'model "{name}" reads in both directions (it sees the tokens to the right of the one it predicts), '
-      'so it cannot generate text; choose a causal model such as gpt2 or rnn_lm'
+      f'model "{name}" reads in both directions (it sees the tokens to the right of the one it predicts), so it '
+      'cannot generate text; choose a causal model such as gpt2 or rnn_lm'
     )
   if prompt_BT.ndim != 2 or lengths_B.shape != prompt_BT.shape[:1]:
     raise InputError(f'prompt_BT, lengths_B: got shapes {prompt_BT.shape}, {lengths_B.shape}; expected (B, T), (B,)')

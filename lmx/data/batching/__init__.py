@@ -1,4 +1,4 @@
-"""Batches of a corpus. One file is one kind of batching, looked up by its name.
+"""Batches of a corpus. Each file is one kind of batching, found by its name.
 
 Its names are those of `Batching`, each optional one with a default there.
 """
@@ -14,14 +14,14 @@ from lmx.registry import Registry
 
 
 class Batching:
-  """Interface of a file of this folder; the names without a value are required.
+  """Interface of a file in this folder; names without a value are required.
 
   Attributes:
-    Config: frozen dataclass whose first field is `name`; the section `data.batching` of a config.
+    Config: frozen dataclass whose first field is `name`; the `data.batching` section of a config.
     build: (data, corpus, split, seed, *, train) -> Batches, from the whole `data` section.
     CHARACTERS: 'may' if it supports `data.characters` (added by lmx/data/pipeline.py), 'must' if it adds the
       characters itself, 'no' if `data.characters` is not supported.
-    IMAGES: it reads a data set of images (lmx/data/image_corpus.py), not of texts.
+    IMAGES: it reads an image data set (lmx/data/image_corpus.py), not text.
     SENTENCES: it needs sentences, which can be neither reversed nor dropped.
     corpus: () -> the Corpus, if rows are generated; data.dataset is then 'generated'.
   """

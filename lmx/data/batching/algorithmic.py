@@ -1,22 +1,22 @@
 """The generated tasks of the Neural Turing Machine (Graves, Wayne & Danihelka 2014, arXiv 1410.5401, section 4).
 
-A row is one episode, drawn from (seed, split, epoch, index), so training never repeats one and evaluations are
+A row is one episode, generated from (seed, split, epoch, index), so training never repeats one and evaluations are
 always the same. `data.length` is the longest sequence in items, n below. An episode of
 
 copy (4.1): start marker, n random vectors, end marker; then the vectors again, and an end marker.
-repeat_copy (4.2): start marker, n vectors, the number of copies, on a channel of its own and scaled to mean 0 and
-  variance 1; then as many copies, and an end marker.
+repeat_copy (4.2): start marker, n vectors, the number of copies on its own channel, scaled to mean 0 and variance 1;
+  then that many copies, and an end marker.
 recall (4.3): n items of 3 vectors, an item marker before each; one of them between query markers; then the one after
   it.
 ngrams (4.4): n bits from a new random table: for each context of 5 bits a probability of 1 from Beta(1/2, 1/2). Each
-  bit is predicted from those before. The first 5 have no context and are not scored.
-sort (4.5): n vectors, each with a priority in [-1, 1] on a channel of its own, end marker; then the 16 with the highest
+  bit is predicted from the previous ones. The first 5 have no context and are not scored.
+sort (4.5): n vectors, each with a priority in [-1, 1] on its own channel, end marker; then the 16 with the highest
   priorities, in descending order.
 
-The vectors have 8 bits (copy, sort) or 6. Markers have a channel each. The paper does not list all of them; the numbers
-of inputs and outputs are those implied by the parameter counts of its LSTM networks: 10 and 9, 8 and 7, 8 and 6, 1 and
-1 (the sort's are unknown). So a vector of repeat_copy has 6 bits, where section 4.2 says "size eight". There is
-no input during the answer, and only the steps of the answer are scored.
+The vectors have 8 bits (copy, sort) or 6. Each marker has its own channel. The paper does not list all markers; its
+LSTM parameter counts imply the numbers of inputs and outputs: 10 and 9, 8 and 7, 8 and 6, 1 and 1 (unknown for sort).
+So a vector of repeat_copy has 6 bits, where section 4.2 says "size eight". There is no input during the answer, and
+only the steps of the answer are scored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lmx.data.tokenizers import build as tokenizers
 from lmx.errors import InputError, check_choice, check_least
 
 BITS = {'copy': 8, 'repeat_copy': 6, 'recall': 6, 'ngrams': 1, 'sort': 8}
-ITEM = 3  # vectors of an item of 'recall'
+ITEM = 3  # vectors per item of 'recall'
 VERSION = 1  # of the random draws; increase it when the same seed gives other episodes
 
 
@@ -117,7 +117,7 @@ def widths(cfg: Config) -> tuple[int, int]:
 
 
 def steps(cfg: Config, n: int, repeats: int) -> int:
-  """Return the number of steps of an episode of n items."""
+  """Return the number of steps in an episode of n items."""
   return {
     'copy': 2 * n + 3,
     'repeat_copy': n + 2 + n * repeats + 1,

@@ -1,10 +1,10 @@
-"""Shared parts of all kinds of batching: batches as pure functions of (seed, step, row) over a split's token array.
+"""Shared parts of all batchings: batches as pure functions of (seed, step, row) over a split's token array.
 
 Every step is equally cheap to reach, and a row has the same content on every host.
 
 Axes: B rows of the global batch, T positions, P predicted positions, L segments of packed documents, I examples.
 `index_B` is the index of the row's window, packed row, pair or document in its split (for streams, step in the epoch
-times batch size plus row); -1 is a padding row: of the last batch of an evaluation, or one that `pad_rows` adds.
+times batch size plus row); -1 is a padding row: in the last evaluation batch, or added by `pad_rows`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Batches(abc.ABC):
   is valid and epochs follow one another; in evaluation steps run from 0 to `steps - 1`.
 
   Attributes:
-    steps: steps in an epoch of training, or in the whole evaluation.
+    steps: steps per training epoch, or in the whole evaluation.
     batch_size: rows of the global batch.
     length: T.
     stateful: True if row b of a step continues row b of the step before.
     examples: number of windows, packed rows or pairs in an epoch.
     tokens_per_epoch: number of non-padding positions in an epoch's examples.
     notes: lines printed before a run starts, such as the number of skipped examples.
-    unlabelled: number of rows without a label, which can be predicted but not scored.
+    unlabelled: number of rows without a label, which are predicted but not scored.
     groups: number of groups of similar length into which the step divides a batch.
-    lengths: lengths to which such a group may be truncated; () if none is.
-    packable: True if `pack` is what the config asks for.
+    lengths: lengths to which such a group may be truncated; () for no truncation.
+    packable: True if the config asks for `pack`.
     padded_rows: rows of the largest batch, including those that `pad_rows` adds.
-    protocol: words for the protocol of an evaluation, besides the batching, its rows and their length.
+    protocol: text for an evaluation's protocol, in addition to batching, rows and length.
     unit: name of the positions, in the plural.
   """
 
@@ -80,7 +80,7 @@ class Batches(abc.ABC):
       )
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Return the given rows of the batch of `step`."""
+    """Return the given rows of the batch at `step`."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
@@ -94,7 +94,7 @@ class Batches(abc.ABC):
     return batch
 
   def pad_rows(self, multiple: int) -> Batches:
-    """Return these batches with rows of weight 0 after those of each batch, up to a multiple of `multiple` rows."""
+    """Return these batches padded with rows of weight 0 to a multiple of `multiple` rows."""
     padded = copy.copy(self)
     padded._multiple = multiple
     return padded
@@ -130,13 +130,13 @@ class Batches(abc.ABC):
     return self.steps * self.batch_size * self.length
 
   def _positions_in_groups(self, batches: Iterable[np.ndarray], lengths: Sequence[int] | np.ndarray) -> int:
-    """Return the number of positions of batches of these row sizes; each of their `groups` is padded to a length."""
+    """Return the number of positions in batches with these row sizes; each group is padded to one length."""
     groups = (group for sizes in batches for group in np.array_split(np.sort(sizes), self.groups))
     buckets = np.searchsorted(lengths, [group.max(initial=0) for group in groups])
     return int(np.asarray(lengths)[buckets].sum()) * self.batch_size // self.groups
 
   def row_counts(self) -> tuple[int, ...]:
-    """Return the distinct numbers of rows of batches, with those that `pad_rows` adds; one if all are equal."""
+    """Return the distinct numbers of rows per batch, with padding rows; one if all are equal."""
     return (self.padded_rows,)
 
   @abc.abstractmethod
@@ -188,14 +188,14 @@ def special_token_id(tokenizer: Any, name: str) -> int:
 
 
 def sizes(data: Any, train: bool) -> tuple[int, int]:
-  """Return (rows of a batch, positions of a row) from the `data` section, for training or evaluation."""
+  """Return (rows per batch, positions per row) from the `data` section, for training or evaluation."""
   if train:
     return data.batch_size, data.length
   return data.eval_batch_size or data.batch_size, data.eval_length or data.length
 
 
 def note_of_truncation(note: str, *, train: bool) -> tuple[str, ...]:
-  """Return the `notes` of a training split; warn of another one, whose notes are not printed."""
+  """Return the `notes` of a training split; for other splits, whose notes are not printed, warn."""
   if train:
     return (note,)
   warnings.warn(note, InputWarning, stacklevel=4)

@@ -1,14 +1,14 @@
-"""Batches of a bidirectional language model: two streams of whole sentences, each in its own reading order.
+"""Batches for a bidirectional language model: two streams of whole sentences, each in its reading order.
 
 As in ELMo's released code (Peters et al. 2018, arXiv 1802.05365; `BidirectionalLMDataset`): sentence w_1 .. w_n is
 read forward as <S> w_1 .. w_n with targets w_1 .. w_n </S>, and backward as </S> w_n .. w_1 with targets w_n .. w_1
-<S>. Both streams read the sentences in the same order. Row b of a step continues row b of the step before, so both
-states can be carried over. A state that is never reset can settle where no reading from an empty state leads
-(docs/notes/elmo.md); `reset_every` lets training see beginnings. Deviations: sentences keep the order of the data in
-every epoch; and the two directions read the same sentences at the same time, where the released code draws other files
-for each.
+<S>. Both streams read the sentences in the same order. Row b of a step continues row b of the previous step, so both
+states can be carried over. A state that is never reset can reach a regime that is unreachable from an empty state
+(docs/notes/elmo.md); `reset_every` makes training include empty states. Deviations: sentences keep the data's order in
+every epoch; and both directions read the same sentences at the same time, where the released code samples different
+files.
 
-Line ends and ends of text are not words here: the end of the sentence replaces them.
+Line ends and text ends are not words here: the sentence end replaces them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Config:
   """Streams of sentences, forward and backward.
 
   Attributes:
-    reset_every: in training, each row begins from an empty state every so many updates, the rows in turn. 0: only at
-      the start of an epoch, as in the released code.
+    reset_every: in training, each row starts from an empty state every this many updates, in turn. 0: only at the start
+      of an epoch, as in the released code.
   """
 
   name: str = 'both_ways'

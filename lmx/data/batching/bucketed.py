@@ -1,16 +1,16 @@
 """One example per row, in batches of rows of similar length.
 
-Rows are padded on the right to the shortest bucket that fits the longest row of their global batch. So every
-host has the same shape, and one program is compiled for each bucket. In training an epoch's order is drawn, split into
-pools of batches, and sorted by length within each pool (like the sampler in ULMFiT's released code); the order of the
-batches is drawn too. In evaluation the whole split is sorted by length, and `index_B` gives the example of each row.
+Rows are padded on the right to the shortest bucket that fits the longest row of their global batch. So every host has
+the same shape, and one program is compiled per bucket. In training an epoch is shuffled, split into pools of batches,
+and sorted by length within each pool (like the sampler in ULMFiT's released code); the batches are shuffled too. In
+evaluation the whole split is sorted by length, and `index_B` gives each row's example.
 
 With `groups` above 1 all training batches have rows of `length` positions. The step divides each into groups of
 rows of similar length and truncates those to their buckets (lmx/engine/step.py), which leaves less padding.
 
-Packed batches (`Bucketed.pack`) have also `packed_PT`, the places of their tokens in P sequences, by best-fit
-decreasing bin packing, which leaves least (lmx/layers/packing.py). A shape is a compilation, so one is chosen that the
-first batches fit into; a batch that does not has a larger one.
+Packed batches (`Bucketed.pack`) also have `packed_PT`, the positions of their tokens in P sequences, by best-fit
+decreasing bin packing, which leaves the least padding (lmx/layers/packing.py). Each shape is compiled, so the shape
+fits the first batches; a batch that does not fit gets a larger one.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _SAMPLED = 100  # batches by which the common shape of packed sequences is chose
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Lengths of rows, and their grouping into batches.
+  """Row lengths and the grouping of rows into batches.
 
   Attributes:
     buckets: lengths to which a batch may be padded, besides `data.length`; each is a compilation.
     pool: number of training batches whose rows are sorted by length together; 0 batches rows of any length.
-    groups: number of groups of similar row length into which a training batch is divided. Each is padded to its own
-      bucket and processed after the other; the update is that of the whole batch. Fewer if devices could not share them
+    groups: number of groups of similar row length into which a training batch is divided. Groups are padded to their
+      own bucket and processed in sequence, for one update of the whole batch. Fewer if the devices do not divide them
       evenly; 1 pads all rows to one length.
   """
 
@@ -69,7 +69,7 @@ class Bucketed(Batches):
   _common = 0, 0  # least P and T of packed sequences; 0: batches are not packed
 
   def _documents(self, split: Any, end_id: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start and end of each document of a split, int64, without its `end_id` if it has one."""
+    """Return the start and end of each document in a split, int64, without its `end_id` if it has one."""
     begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
     if end_id is not None:
       end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
@@ -93,7 +93,7 @@ class Bucketed(Batches):
     self._set_size(count, int(self._sizes.sum()), '1')
 
   def pack(self) -> Bucketed:
-    """Return these batches of training with `packed_PT`, without groups; the batch must be that of one device."""
+    """Return these training batches with `packed_PT`, without groups; the whole batch must be on one device."""
     packed = copy.copy(self)
     packed.groups, packed.lengths = 1, ()
     counts = [_token_counts(packed(step)) for step in range(_SAMPLED)]
@@ -116,7 +116,7 @@ class Bucketed(Batches):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
     position_B, live_B = self._row_examples(local)
     example_B = self._ordered(epoch)[position_B]
-    length = self._padded(int(self._sizes[example_B].max()))  # of the longest row of all hosts
+    length = self._padded(int(self._sizes[example_B].max()))  # length of the longest row over all hosts
     example_B, live_B = example_B[rows], live_B[rows]
     batch = self._make(epoch, example_B, live_B, length)
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
@@ -128,7 +128,7 @@ class Bucketed(Batches):
 
   @abc.abstractmethod
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
-    """Build rows of `length` positions, those of the global batch; 0 is `self.length`."""
+    """Build rows of `length` positions, the global batch's length; 0 is `self.length`."""
 
   def _bucket(self, size: int) -> int:
     return int(self._buckets[np.searchsorted(self._buckets, max(size, 1))])
@@ -160,19 +160,19 @@ def _valid(batch: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _token_counts(batch: dict[str, np.ndarray]) -> np.ndarray:
-  """Return the number of tokens of each row, (L,)."""
+  """Return the number of tokens per row, (L,)."""
   return _valid(batch).sum(axis=1)
 
 
 def _pack(batch: dict[str, np.ndarray], least: int, T: int) -> np.ndarray:
-  """Return the place of the token at each position of packed sequences, and -1 for padding: (P, T) int32.
+  """Return the source index of the token at each position of the packed sequences, -1 for padding: (P, T) int32.
 
-  Token t of row b has place b x (length of the rows) + t; a sequence of a row counts as a row.
+  Token t of row b has index b x (row length) + t; a sequence within a row counts as a row.
 
   Args:
     batch: with valid_BT, or valid_BGT.
-    least: P, where that is enough; else it is larger by quarters.
-    T: positions of a packed sequence.
+    least: P if it suffices; else P grows by quarters.
+    T: positions per packed sequence.
   """
   place_I = np.flatnonzero(_valid(batch))
   segments = pack(np.append(0, np.cumsum(_token_counts(batch))), T, 'best_fit', started=True)

@@ -1,8 +1,8 @@
 """Rows whose end is predicted: a last word (LAMBADA), or one ending of several (the Children's Book Test).
 
 A row's sequence is its context followed by its continuation. A row with choices is one sequence per choice, and its
-keys have an axis G after the rows. P is the number of positions of the split's longest continuation. If a context is
-too long, tokens at its start are truncated; it starts with no special token. Order and buckets are those of `bucketed`.
+keys have an axis G after the rows. P is the length of the split's longest continuation. If a context is too long, its
+first tokens are truncated; it starts without a special token. Order and buckets are as in `bucketed`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lmx.errors import InputError, InputWarning
 
 @dataclasses.dataclass(frozen=True)
 class Config(bucketed.Config):
-  """Rows whose end is predicted; the attributes are those of `bucketed.Config`, and
+  """Rows whose end is predicted; the attributes of `bucketed.Config`, and
 
   Attributes:
     stop_words: add the ids of stop words, so that a last word is also predicted without them.
@@ -71,16 +71,16 @@ class Continuations(bucketed.Bucketed):
     split: a Split in which each row is `documents` consecutive documents.
     batch_size: rows of the global batch.
     length: largest number of input tokens of a sequence, all but the last.
-    documents: documents of a row: its context and continuation, or context, question and choices.
-    choices: number of choices of a row, 0 for none.
-    end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
-    label_names: names of the labels, each the number of a choice.
+    documents: documents per row: its context and continuation, or context, question and choices.
+    choices: number of choices per row, 0 for none.
+    end_id: end-of-text id of the corpus's documents, removed here; None for no id.
+    label_names: names of the labels, each the index of a choice.
     stops: ids of stop words (W,), or None.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
     seed: seed of the order.
-    train: endless epochs in a drawn order; else one pass.
-    shuffle: draw the order; else rows keep the order of the table.
+    train: endless shuffled epochs; else one pass.
+    shuffle: shuffle; else rows keep the table's order.
   """
 
   def __init__(
@@ -174,7 +174,7 @@ class Continuations(bucketed.Bucketed):
     )
 
   def _document(self, i: int, numbers: list[int]) -> np.ndarray:
-    """Return the ids of some documents of a row, concatenated."""
+    """Return the concatenated ids of some documents in a row."""
     return np.concatenate([self._read(self._begin_IN[i, n] + np.arange(self._size_IN[i, n])) for n in numbers])
 
 

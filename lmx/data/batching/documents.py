@@ -20,7 +20,7 @@ CHARACTERS = 'may'
 
 @dataclasses.dataclass(frozen=True)
 class Config(bucketed.Config):
-  """Labelled documents; the attributes are those of `bucketed.Config`."""
+  """Labelled documents; the attributes of `bucketed.Config`."""
 
   name: str = 'documents'
 
@@ -52,13 +52,13 @@ class Documents(bucketed.Bucketed):
   Args:
     split: a Split whose documents have labels.
     batch_size: rows of the global batch.
-    length: largest number of tokens of a row; longer documents keep their last tokens.
-    start_id: id that starts a row and ends a document in the corpus; None for nothing.
+    length: maximum number of tokens per row; longer documents keep their last tokens.
+    start_id: id that starts a row and ends a document in the corpus; None for no id.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
     seed: seed of the order.
-    train: endless epochs in a drawn order; else one pass.
-    shuffle: draw the order; else documents keep the order of the corpus.
+    train: endless shuffled epochs; else one pass.
+    shuffle: shuffle; else documents keep the corpus order.
   """
 
   def __init__(

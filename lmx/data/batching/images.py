@@ -25,7 +25,7 @@ from lmx.errors import InputError, check_choice, check_least, check_range
 IMAGES = True
 EVALUATIONS = ('crop', 'whole')
 _LARGEST = 8192  # pixels of a side
-_LONGEST = 4 * _LARGEST  # pixels of the longer side of an image that is scaled as a whole before it is cropped
+_LONGEST = 4 * _LARGEST  # longer side in pixels of an image that is scaled before it is cropped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def check(data: Any) -> None:
 
 
 def base_size(cfg: Config, length: int) -> int:
-  """Return the size that the scales multiply, for crops of `length`."""
+  """Return the base size for the scales, for crops of `length`."""
   return cfg.base or max(1, length * 13 // 12)
 
 
@@ -95,7 +95,7 @@ def augment(
 
 
 def evaluate(cfg: Config, image: Image.Image, mask: Image.Image, length: int) -> tuple[Image.Image, Image.Image]:
-  """Return the part of an image and of its mask that an evaluation reads, each at most (length, length)."""
+  """Return an image's and its mask's crop for evaluation, each at most (length, length)."""
   if cfg.evaluation == 'whole':
     return scale_to(image, mask, long_side(image.size, length))
   size = short_side(image.size, length)
@@ -149,9 +149,9 @@ class ImageBatches(Batches):
     batch_size: rows of the global batch.
     length: side of a row in pixels.
     cfg: the `data.batching` section.
-    seed: seed of the order and of the draws.
+    seed: seed of the order and the random crops.
     train: endless epochs of random crops; else one pass.
-    shuffle: draw the order of an epoch.
+    shuffle: shuffle each epoch.
   """
 
   LEAST = 1

@@ -28,9 +28,9 @@ class Config:
     masking: 'static' masks an example the same way in all epochs (BERT as released), 'dynamic' draws a new mask each
       epoch; 'left_to_right' masks nothing and predicts every token from those before it (LTR of section 5.1), for
       which the model must be causal.
-    dupe_factor: number of times pairs are made from the train split, each with other draws; all are one epoch.
-    mask_prob: share of a row's tokens that are predicted.
-    max_predictions: largest number of predictions in a row; BERT's are 20 at length 128, 77 at 512.
+    dupe_factor: number of times that pairs are sampled from the training split; all of them form one epoch.
+    mask_prob: share of tokens per row that are predicted.
+    max_predictions: maximum number of predictions per row; BERT's are 20 at length 128, 77 at 512.
     whole_word: mask all subwords of a word together.
     mask_share: share of the predicted tokens that become [MASK] (appendix C.2).
     random_share: share that become a random token; the others stay.
@@ -125,15 +125,15 @@ def pair_spans(
   A document gets a target length: `length` - 3, or with `short_seq_prob` a random one from 2 to that. Whole sentences
   are collected until they reach it; a random number of them, at least one and not all, is segment A. With
   `random_next_prob`, or if there is only one sentence, B starts at a random sentence of another document and continues
-  until the target is reached; the unused sentences are put back. If the other document is the same one it is drawn
-  again, up to ten draws in all. Otherwise B is the rest. What exceeds `length` - 3 is removed from the longer segment,
+  until the target is reached; the unused sentences are put back. If the other document is the same one, it is sampled
+  again, up to ten times in all. Otherwise B is the rest. What exceeds `length` - 3 is removed from the longer segment,
   token by token at the front or the end. So a document with one sentence always gets a random next one.
 
   Args:
     offsets: starts of the documents and the end of the last one.
     sentences: starts of the sentences and the end of the last one.
     length: T, with room for [CLS] and two [SEP].
-    random: random generator of all draws.
+    random: random generator.
     short_seq_prob: 0.1 as released.
     random_next_prob: 0.5 as released.
   """

@@ -3,18 +3,18 @@
 A row of T tokens is [text, A, SEP, B, SEP, CLS]. The text is `reuse` tokens that continue the row's stream, and segment
 A continues from there. Segment B follows A or (`random_next_prob`) starts elsewhere. If no sentence ends within reach
 of A, B always starts elsewhere, as released (data_utils.py, `_split_a_and_b`). The next step starts `reuse` tokens
-later, and its memory is of the first `reuse` tokens of this one. Both parts have predicted spans, each part with its
-own order; the first does not see the second (released data_utils.py).
+later, and its memory covers the first `reuse` tokens of this one. Both parts have predicted spans, each with its own
+order; the first does not see the second (released data_utils.py).
 
 `order_BT` encodes the attention mask (lmx/models/xlnet.py): 0 in the first part if all there may attend to it,
 else the token's rank in the order from 1 on; the same in the second from T + 1 on. SEP and CLS have ranks too,
-and are not predicted, as released. With `bidirectional` the second half of the rows read the text of the first in
+and are not predicted, as released. With `bidirectional` the second half of the rows read the first half's text in
 reverse, flagged by `backward_B`.
 
 As released, spans start at subwords that start a word, and at punctuation and special tokens, and are chosen in text
 order if a row is read in reverse.
 
-Deviations: a segment that is too long only loses tokens of B; and the spans are drawn again each epoch, where the
+Deviations: a segment that is too long only loses tokens of B; and the spans are sampled again each epoch, where the
 release stores them in its records.
 """
 
@@ -40,9 +40,9 @@ class Config:
   """Factorization orders.
 
   Attributes:
-    reuse: number of contiguous text tokens of a row, which are cached in the memory; 0 is half of data.length.
+    reuse: number of contiguous text tokens per row that are cached in the memory; 0 is half of data.length.
     chunk: number of tokens that are permuted among themselves, at most `reuse`; 0 is `reuse`.
-    predictions: number of predicted tokens of a row; 0 is one in `context`, 85 of 512 as in the release.
+    predictions: number of predicted tokens per row; 0 is one in `context`, 85 of 512 as in the release.
     spans: 'released' and 'paper' predict spans (lmx/data/noise.py), 'single' single tokens.
     context: K; spans cover 1/K of the tokens.
     bidirectional: read half of the rows in reverse.
@@ -100,7 +100,7 @@ def _predictions(cfg: Config, length: int) -> int:
 
 
 class Permutations(Batches):
-  """Batches described in the module's docstring; `next_B` is 1 if segment B is a random one.
+  """Batches as in the module's docstring; `next_B` is 1 if segment B is random.
 
   Attributes:
     predictions: number of predicted tokens of a row.
@@ -163,9 +163,9 @@ class Permutations(Batches):
   def _draw_border(
     self, random: np.random.Generator, start: int, end: int, backward: bool, low: int, high: int
   ) -> int | None:
-    """Return a random sentence border between `low` and `high`, both excluded; None, without a draw, if there is none.
+    """Return a random sentence boundary between `low` and `high`, exclusive; None, without sampling, if there is none.
 
-    All count tokens from the beginning of a stream, which is text from `start` to `end` or the reverse of it.
+    All are token offsets in a stream, which is the text from `start` to `end` or its reverse.
     """
     text = (end - high, end - low) if backward else (start + low, start + high)
     first, stop = np.searchsorted(self._borders, text[0], 'right'), np.searchsorted(self._borders, text[1], 'left')

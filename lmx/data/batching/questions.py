@@ -3,17 +3,16 @@
   form      row                                 types    source
   bert      [CLS] question [SEP] window [SEP]   0 0 0 1 1  Devlin et al. 2019, sections 4.2 and 4.3
   xlnet     window <sep> question <sep> <cls>   0 0 1 1 2  zihangdai/xlnet, run_squad.py
-  separate  window <eos>, and the question in an array of its own, for models that read two texts (Seo et al. 2017)
+  separate  window <eos>, and the question in a separate array, for models that read two texts (Seo et al. 2017)
 
-A long passage is split into windows that start `stride` tokens apart (google-research/bert, run_squad.py), each a row
-of its own; a question is truncated to its first `question_length` tokens. `starts_B` and `ends_B` are positions in the
-row. For a window without the whole answer, and for a question without one, they are the position of [CLS], `null_B`.
+A long passage is split into windows that start `stride` tokens apart (google-research/bert, run_squad.py), one row
+each; a question is truncated to its first `question_length` tokens. `starts_B` and `ends_B` are positions in the row.
+For a window without the whole answer, and for a question without one, they are the position of [CLS], `null_B`.
 `separate` has the question in `tokens_BS` and `valid_BS` of `question_length` positions. Its `null_B` is the position
 of the end of text, a token after the passage that no answer contains (Levy et al. 2017, arXiv 1706.04115, append a
-learned score instead, from memory). A tokenizer without it has [SEP] there.
-`passage_BT` is the mask of the passage's tokens. `best_BT` is the mask of those for which this window has the most
-context of all windows. In evaluation `index_B` is the index of the row; `windows` gives the question and the start of
-each.
+learned score instead, from memory). A tokenizer without it has [SEP] there. `passage_BT` is the mask of the passage's
+tokens. `best_BT` is the mask of those for which this window has the most context of all windows. In evaluation
+`index_B` is the row's index; `windows` gives each row's question and start.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _SPECIAL = {'bert': 3, 'xlnet': 3, 'separate': 1}  # special tokens of a row
 
 @dataclasses.dataclass(frozen=True)
 class Config(bucketed.Config):
-  """Questions on passages; the attributes are those of `bucketed.Config`, and
+  """Questions on passages; the attributes of `bucketed.Config`, and
 
   Attributes:
     form: 'bert', 'xlnet' or 'separate', see the module's docstring.
-    stride: tokens from the start of a window to that of the next.
-    question_length: largest number of tokens of a question.
+    stride: tokens between the starts of consecutive windows.
+    question_length: maximum number of tokens per question.
   """
 
   name: str = 'questions'
@@ -113,10 +112,10 @@ def windows(passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: 
   """Split passages into windows.
 
   Args:
-    passage_I: number of tokens of each passage.
-    question_I: number of tokens of each question in a row, after truncation; 0 for 'separate'.
-    length: length of a row, including special tokens and the question.
-    stride: tokens from the start of a window to that of the next.
+    passage_I: number of tokens per passage.
+    question_I: number of tokens per question in a row, after truncation; 0 for 'separate'.
+    length: row length, with special tokens and the question.
+    stride: tokens between the starts of consecutive windows.
     form: form of a row, see the module's docstring.
   """
   rows: list[tuple[int, int, int, int]] = []
@@ -134,19 +133,19 @@ def windows(passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: 
 class Questions(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, types_BT, passage_BT, best_BT, starts_B, ends_B, null_B, row_weights_B, index_B.
 
-  Of form 'separate' also tokens_BS and valid_BS, and no types_BT.
+  Form 'separate' also has tokens_BS and valid_BS, and no types_BT.
 
   Args:
     split: a Split of passages, each followed by a question, with the tokens of the answers as labels.
     batch_size: rows of the global batch.
     length: largest number of tokens of a row.
-    special_ids: ids of [CLS] and [SEP]; of form 'separate' that of the end of text.
-    end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
+    special_ids: ids of [CLS] and [SEP]; for form 'separate' the end-of-text id.
+    end_id: end-of-text id of the corpus's documents, removed here; None for no id.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
     seed: seed of the order.
-    train: endless epochs in a drawn order; else one pass.
-    shuffle: draw the order; else rows keep the order of the questions in the corpus.
+    train: endless shuffled epochs; else one pass.
+    shuffle: shuffle; else rows keep the questions' order in the corpus.
   """
 
   def __init__(

@@ -1,21 +1,21 @@
-"""Generated pictures whose classes only another place of the picture decides, for semantic segmentation.
+"""Generated pictures for semantic segmentation whose classes depend on a distant object.
 
-They are the example by which co-occurrent features are explained: sea and water look alike, and what tells them apart
-is the boat or the duck that is on them (Zhang, Zhang, Wang and Xie 2019, "Co-occurrent Features in Semantic
-Segmentation"). A row is one picture, drawn from (seed, split, epoch, index), so training never repeats one and
-evaluations are always the same. `data.length` is its side in pixels.
+They illustrate co-occurrent features: sea and water look alike, and only the boat or duck on them tells them apart
+(Zhang, Zhang, Wang and Xie 2019, "Co-occurrent Features in Semantic Segmentation"). A row is one picture, generated
+from (seed, split, epoch, index), so training never repeats one and evaluations are always the same. `data.length` is
+its side in pixels.
 
-A winding strip of land divides a picture into two areas, and on each there is one object, whole and at a random place.
-An area is 'sea' if its object is a boat and 'water' if it is a duck. The two are drawn independently, so that half of
-the pictures have one of each. There, the set of objects of the picture, which is all that global pooling can give,
-says nothing about a pixel: an estimator of the set alone is right at 3 of 4 pixels (1 where both objects are equal, 1/2
-where they differ).
+A winding strip of land divides a picture into two areas, each with one whole object at a random position. An area is
+'sea' if its object is a boat and 'water' if it is a duck. The two are sampled independently, so half of the pictures
+have one of each. There the set of objects, which is all that global pooling can give, does not determine a pixel's
+class. An estimator that only knows this set is right at 3 of 4 pixels (1 where both objects are equal, 1/2 where they
+differ).
 
-Both areas have textures of one distribution, independent of the class: waves of any direction, in a hue that is
-uniform over all hues. The hues of the two areas of a picture are at least a quarter of the circle apart. So a pixel can
-find the object of its own area by the texture around that object, and in no other way, except near it.
+Both areas' textures have the same distribution, independent of the class: waves of any direction in a uniformly random
+hue. The two hues of a picture are at least a quarter of the circle apart. So a pixel far from its area's object can
+find it only by the texture around it.
 
-`shuffled` draws the objects independently of the classes. Nothing then says more than 1/2 about a pixel of an area.
+`shuffled` samples the objects independently of the classes. No estimator is then better than 1/2 at an ambiguous pixel.
 
 The pixels of both areas are the ambiguous ones. `distance_BYX` is their Euclidean distance in pixels to the nearest
 pixel of any object.
@@ -39,20 +39,20 @@ PALETTE = ('#c8bea0', '#2850b4', '#78d2e6', '#6e281e', '#f0dc3c')  # of the clas
 LAND, SEA, BOAT = (CLASSES.index(name) for name in ('land', 'sea', 'boat'))  # water is SEA + 1, duck BOAT + 1
 VERSION = 1  # of the random draws; increase it when the same seed gives other pictures
 _STRIP = 3.0, 5.0  # half the width of the strip of land, in pixels
-_WAVELENGTH = 5.0, 9.0  # of the waves of a texture, in pixels
+_WAVELENGTH = 5.0, 9.0  # wavelength of a texture, in pixels
 _GRAIN = 16  # largest noise of a colour value, of 255
-_HUE_APART = 0.25  # least difference of the hues of the two areas, of the circle
+_HUE_APART = 0.25  # minimum hue difference between the two areas, as a share of the circle
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Generated pictures of two areas and their objects.
+  """Generated pictures with two areas and their objects.
 
   Attributes:
     size: side in pixels of the square that an object fits in.
-    shuffled: draw the objects independently of the classes of their areas.
-    examples: pictures in an epoch of training.
-    eval_examples: pictures of the splits 'valid' and 'test'.
+    shuffled: sample the objects independently of their areas' classes.
+    examples: pictures per training epoch.
+    eval_examples: pictures in splits 'valid' and 'test'.
   """
 
   name: str = 'scenes'
@@ -131,11 +131,11 @@ def _texture(rng: np.random.Generator, side: int, hue: float) -> np.ndarray:
 
 
 def _place(rng: np.random.Generator, depth_YX: np.ndarray, size: int) -> tuple[int, int]:
-  """Return the upper left corner of an object that is within the picture and, where there is room, within its area.
+  """Return an object's upper left corner, within the picture and, if there is room, within its area.
 
   Args:
     rng: generator.
-    depth_YX: distance of each pixel to the border of the area, negative outside.
+    depth_YX: each pixel's distance to the area's border, negative outside.
     size: side of the object's square.
   """
   centre = depth_YX[size // 2 :, size // 2 :][: len(depth_YX) - size + 1, : len(depth_YX) - size + 1]

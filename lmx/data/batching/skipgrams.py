@@ -1,26 +1,25 @@
-"""Words with their windows and noise, for word2vec: chunks of consecutive words, many small updates in a batch.
+"""Words with their windows and noise words, for word2vec: chunks of consecutive words, many small updates per batch.
 
 As in word2vec.c, words outside the vocabulary are removed and frequent words are subsampled. A word is kept with
 probability (sqrt(f / sample) + 1) sample / f, f its share of the text; Mikolov et al. 2013, arXiv 1310.4546,
-section 2.3, prints another formula. Only then are windows placed, each with a width drawn from 1 to `window`, within
-the sentence. Noise words are drawn from the counts to the power 3/4 (section 2.2).
+section 2.3, prints another formula. Windows are placed afterwards, within the sentence, each with a random width from 1
+to `window`. Noise words are sampled from the counts to the power 3/4 (section 2.2).
 
 The text is read in blocks of raw tokens, and the subsample of a block depends only on (seed, epoch, block).
 A block's kept words are split into chunks of T centres. An epoch's chunks are divided evenly among its rows, J or fewer
-to each. So a batch is a function of (seed, step, row), and an epoch costs one further pass over the tokens.
+to each. So a batch is a function of (seed, step, row), and an epoch costs one extra pass over the tokens.
 
 The number of centres in one update (batch_size x chunk) affects stability, because a word in many of their pairs gets
 the sum of their gradients. With subsampling, 256 gave vectors as good as gensim's, which updates after each pair.
-The exception was skip-gram with hierarchical softmax, where the top of the tree is in every pair: at 256
-two seeds of three gave clearly worse ones, at 128 none did (window 5; docs/notes/word2vec.md). Without subsampling
-and with window 10 that form diverged at 256.
+The exception is skip-gram with hierarchical softmax, where the top of the tree is in every pair. At 256 two of three
+seeds gave clearly worse vectors, at 128 none did (window 5; docs/notes/word2vec.md). Without subsampling and with
+window 10 it diverged at 256.
 
 Deviations: a sentence also ends at the end of a block, as it does in word2vec.c after 1,000 words.
 
-Axes: J updates of a step; T centres; S = T + 2 window context slots, of which slot t + window is centre t; M noise
-words of an update, or nodes below the top of the tree; R top nodes; W = 2 window context slots of a centre; K noise
-words of a pair; C chunks; N kept words of a block; P the same with padding; L nodes
-below the top on the paths of all words of a block.
+Axes: J updates per step; T centres; S = T + 2 window context slots, where slot t + window is centre t; M noise words
+per update, or nodes below the top of the tree; R top nodes; W = 2 window context slots per centre; K noise words per
+pair; C chunks; N kept words per block; P the same with padding; L nodes below the top on the paths of a block's words.
 """
 
 from __future__ import annotations
@@ -44,11 +43,12 @@ class Config:
   """Words with their windows and noise.
 
   Attributes:
-    window: largest number of words on either side of a centre; each centre's is drawn from 1 to it.
-    chunk: centres of an update in each row; a row of `data.length` words is length / chunk updates.
+    window: maximum number of words on either side of a centre; each centre's width is sampled from 1 to it.
+    chunk: centres per update in each row; a row of `data.length` words is length / chunk updates.
     sample: words with a larger share of the text are subsampled; 0 keeps all.
-    negative: number of noise words of a pair; 0 is hierarchical softmax.
-    shared_negatives: number of noise words shared by an update's pairs, weighted to `negative`; 0 draws for each pair.
+    negative: number of noise words per pair; 0 is hierarchical softmax.
+    shared_negatives: number of noise words shared by an update's pairs, weighted to `negative`; 0 samples them per
+      pair.
     noise_power: exponent of the counts in the noise distribution (arXiv 1310.4546, section 2.2).
     top_nodes: number of tree nodes that every update reads; affects only speed.
     path_slots: room of an update for further nodes per centre; affects only speed.
@@ -73,16 +73,15 @@ class Config:
 
 
 class Block(NamedTuple):
-  """The kept words of a block.
+  """The kept words in a block.
 
   Attributes:
-    token_P: ids; `window` zeros before them and S after them, so that every slot of a chunk is a place.
-    sentence_P: number of the word's sentence in the block, from 1; padded like the ids.
+    token_P: ids; `window` zeros before them and S after them, so that every slot of a chunk exists.
+    sentence_P: index of the word's sentence in the block, from 1; padded like the ids.
     window_P: width of the word's window; padded like the ids.
     offset_C: first word of each chunk, and the number of words.
-    below_N: with hierarchical softmax, the number of nodes below the top on the paths of the words before each word,
-      and of all words.
-    node_L, owner_L, sign_L: those nodes, the place of the word whose path each is on, and its sign.
+    below_N: with hierarchical softmax, the cumulative number of nodes below the top on the words' paths.
+    node_L, owner_L, sign_L: those nodes, the position of the word whose path each is on, and its sign.
   """
 
   token_P: np.ndarray
@@ -96,7 +95,7 @@ class Block(NamedTuple):
 
 
 def count_words(corpus: Any, words_only: bool) -> np.ndarray:
-  """Return the count of each token of the vocabulary in the training split; 0 for non-words.
+  """Return each token's count in the training split; 0 for non-words.
 
   Args:
     corpus: the Corpus.
@@ -156,13 +155,13 @@ class Skipgrams(Batches):
   Args:
     split: the Split.
     batch_size: B, rows of one update.
-    length: words of a row, J * chunk.
+    length: words per row, J * chunk.
     counts_V: see `count_words`.
-    window: largest number of words on either side.
+    window: maximum number of words on either side.
     chunk: T.
     sample: threshold of `keep_probability`.
-    negative: number k of noise words of a pair; 0 is hierarchical softmax.
-    shared: M, noise words that all pairs of an update share; 0 draws k for each pair.
+    negative: number k of noise words per pair; 0 is hierarchical softmax.
+    shared: M, noise words shared by all pairs of an update; 0 samples k per pair.
     noise_power: exponent of the counts in the noise distribution.
     top: R.
     path_slots: M / T with hierarchical softmax; a chunk whose words have more nodes below the top is split.
@@ -300,7 +299,7 @@ class Skipgrams(Batches):
     return arrays | ({key: np.stack([x[key] for x in noise_words]) for key in noise_words[0]} if noise_words else {})
 
   def _fill(self, epoch: int, row: int, arrays: dict[str, np.ndarray]) -> None:
-    """Fill the arrays of one row, which are zero; -1 is a row of padding."""
+    """Fill the zero arrays of one row; -1 is a padding row."""
     J, T, S, w = self._updates, self._chunk, self._chunk + 2 * self._window, self._window
     plan = self._plan(epoch)
     chunks, rows = min(int(plan[-1]), self.examples * J), self.examples

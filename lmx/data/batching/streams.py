@@ -32,13 +32,13 @@ class Config:
 
   Attributes:
     random_length: in training, windows of random length around `data.length` (Merity et al. 2018).
-    scale_rate: scale the learning rate of an update by the length of its windows (the same, section 4.1).
-    length_multiple: windows of random length are padded to the next multiple of this, each shape a compilation; 0 pads
-      all to one shape.
-    counted: in training, share of a window whose predictions are in the loss, its last ones (Dai et al. 2019, arXiv
+    scale_rate: scale an update's learning rate by its window length (the same, section 4.1).
+    length_multiple: windows of random length are padded to the next multiple of this, with one compilation per shape; 0
+      pads all to one shape.
+    counted: in training, share of a window's last predictions that count in the loss (Dai et al. 2019, arXiv
       1901.02860, table 6: half); the others are only inputs.
     stride: in evaluation, overlapping windows of `data.eval_length`, one every `stride` tokens, from an empty state;
-      each predicts the tokens not predicted before. 0: contiguous windows, the state carried over.
+      each predicts the tokens not predicted yet. 0: contiguous windows with carried state.
   """
 
   name: str = 'streams'
@@ -81,10 +81,10 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Stre
 class Streams(Batches):
   """Streams split every T tokens.
 
-  The N - 1 tokens that have a predecessor are assigned to the rows in order. So consecutive rows overlap by one token,
-  the last target of one and the first input of the next. Every token but the first is predicted exactly once in an
+  The N - 1 tokens that have a predecessor are assigned to the rows in order. So consecutive rows overlap by one token:
+  the last target of one row is the first input of the next. Every token but the first is predicted exactly once in an
   epoch, in training too. Only the last step of an epoch is padded (weight 0), so the state is never carried over
-  padding. With one row the evaluation is that of the papers.
+  padding. With one row the evaluation matches the papers'.
   """
 
   stateful = True
@@ -93,7 +93,7 @@ class Streams(Batches):
     self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool, counted: float = 1.0
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
-    self._read_only = length - max(1, round(counted * length))  # first columns, whose predictions are not in the loss
+    self._read_only = length - max(1, round(counted * length))  # number of first columns without loss
     predicted = self._tokens.size - 1
     self._starts = np.arange(batch_size + 1) * predicted // batch_size
     self._longest = int(np.diff(self._starts).max())
@@ -125,11 +125,11 @@ class RandomStreams(Streams):
   """Training streams split at random lengths, padded on the right (`valid_BT`, weight 0) to few different shapes.
 
   The windows of an epoch are a function of (seed, epoch); epochs have different numbers of steps. `rate_B` is a
-  window's length over T, by which the learning rate of its update is multiplied (`scale_rate`). `steps` is the number
-  of steps of the first epoch.
+  window's length over T, which multiplies the update's learning rate (`scale_rate`). `steps` is the first epoch's
+  number of steps.
 
   Deviation: the last window of an epoch is truncated at the end of the text, and its rate follows the remaining length;
-  the released code keeps the rate of the drawn length.
+  the released code keeps the rate of the sampled length.
   """
 
   def __init__(
@@ -146,14 +146,14 @@ class RandomStreams(Streams):
     """Args as in `Streams`; `multiple`: windows are padded to the next multiple of this, 0: all to T + MARGIN."""
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=True)
     self._length_multiple, self._scale_rate = multiple, scale_rate
-    self._offsets: list[np.ndarray] = []  # per epoch drawn so far: offsets of its windows, and of the end
+    self._offsets: list[np.ndarray] = []  # per generated epoch: offsets of its windows and its end
     self._first = [0]  # index of the first step of each epoch, and of the next
     self._lock = threading.Lock()
     self.steps = self.steps_in(1)
     self.examples = self.steps * batch_size
 
   def _epoch(self, epoch: int) -> np.ndarray:
-    """Return the offsets of the windows of an epoch, with the end of the longest row last."""
+    """Return an epoch's window offsets, with the end of the longest row last."""
     with self._lock:
       while len(self._offsets) <= epoch:
         self._offsets.append(

@@ -1,8 +1,8 @@
-"""Sentences with a label for every word, one per row, in batches of sentences of similar length (see `bucketed`).
+"""Sentences with word labels, one per row, in batches of similar length (see `bucketed`).
 
 If words are split into subwords, the first subword has the label of its word and the others are not scored (Devlin et
-al. 2019, section 5.3). With form 'bert' a row is [CLS] sentence [SEP]. In a data set of semantic roles a row is a
-sentence with one of its predicates, whose word (or its first subword) has 1 in `predicate_BT`.
+al. 2019, section 5.3). With form 'bert' a row is [CLS] sentence [SEP]. In a semantic role data set a row is a sentence
+with one predicate, whose word (or first subword) has 1 in `predicate_BT`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SENTENCES = True
 
 @dataclasses.dataclass(frozen=True)
 class Config(bucketed.Config):
-  """Sentences with a label for every word; the attributes are those of `bucketed.Config`, and
+  """Sentences with word labels; the attributes of `bucketed.Config`, and
 
   Attributes:
-    form: 'plain' is the sentence alone, 'bert' puts it between [CLS] and [SEP].
+    form: 'plain' is only the sentence, 'bert' puts it between [CLS] and [SEP].
   """
 
   name: str = 'tagged'
@@ -67,16 +67,16 @@ class Tagged(bucketed.Bucketed):
   `weights_BT` is 1 at the start of a word, and `labels_BT` is meaningful only there.
 
   Args:
-    split: a Split with labels of tokens; its labels of documents, if it has any, are the indices of their predicates.
+    split: a Split with token labels; its document labels, if any, are the indices of their predicates.
     batch_size: rows of the global batch.
-    length: largest number of positions of a row; every sentence must fit, so that every word is scored.
+    length: maximum number of positions per row; every sentence must fit, so that every word is scored.
     special_ids: ids of [CLS] and [SEP], or ().
     end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
     seed: seed of the order.
-    train: endless epochs in a drawn order; else one pass.
-    shuffle: draw the order; else sentences keep the order of the corpus.
+    train: endless shuffled epochs; else one pass.
+    shuffle: shuffle; else sentences keep the corpus order.
   """
 
   def __init__(
@@ -130,6 +130,6 @@ class Tagged(bucketed.Bucketed):
 
 
 def _predicate_tokens(token_labels: np.ndarray, begin: np.ndarray, predicates: np.ndarray) -> np.ndarray:
-  """Return the position in the split of the first token of each document's predicate, given the indices of its word."""
+  """Return the position in the split of each predicate's first token, given the indices of its word."""
   starts = np.flatnonzero(token_labels >= 0)  # of words
   return starts[np.searchsorted(starts, begin) + np.asarray(predicates)]

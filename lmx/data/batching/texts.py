@@ -1,11 +1,11 @@
-"""Table rows, one or two texts with a label or a score, in the input formats of pre-trained models.
+"""Table rows of one or two texts with a label or score, in the input formats of pre-trained models.
 
   form   one text              two texts
   bert   [CLS] a [SEP]         [CLS] a [SEP] b [SEP], of token types 0 0 0 1 1     (Devlin et al. 2019, figure 4)
   gpt    start a classify      start a delimiter b classify                        (Radford et al. 2018, figure 1)
   xlnet  a <sep> <cls>         a <sep> b <sep> <cls>, of segments 0 0 1 1 2  (zihangdai/xlnet, classifier_utils.py)
   plain  a                     a b                                                 (classes of transformers on GPT-2)
-  separate                     a and b in arrays of their own, for models that read two texts (Chen et al. 2017, ESIM)
+  separate                     a and b in separate arrays, for models that read two texts (Chen et al. 2017, ESIM)
 
 `separate` has the first text in `tokens_BT` and `valid_BT` and the second in `tokens_BS` and `valid_BS`, each of at
 most `data.length` tokens, without special tokens; S = T in a batch.
@@ -15,17 +15,17 @@ A row of a question with choices is one sequence per choice. For `bert` and `xln
 with a choice (Devlin et al. 2019, section 4.4); otherwise a is the context with the question and b a choice (Radford et
 al. 2018, section 3.3). If the choices are already part of the question (`race/joined`), b is a choice.
 
-The row is represented by the first token of `bert` and the last of the others. The three special tokens of `gpt` are
+`bert` represents the row by its first token, the other forms by the last. The three special tokens of `gpt` are
 `data.special_tokens` in this order. With `both_orders`, for similarity of sentences in either order (section 3.3), a
 row has both orders; a row of one text has the same sequence twice. If a row has several sequences, the keys have an
-axis G after the rows: `tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents from other sources than tables are
-rows of one text.
+axis G after the rows: `tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents that are not from tables are rows of
+one text.
 
 A sequence that is too long loses tokens one by one at the end of whichever text is longer (google-research/bert,
 `_truncate_seq_pair`), or at the end of the first of the documents that form a text.
 With `second_length` at most that many last tokens of b are kept, and the end of a is truncated to make room
-(zihangdai/xlnet, run_race.py). The number of truncated rows is reported before a run starts. Order and buckets are
-those of `bucketed`.
+(zihangdai/xlnet, run_race.py). The number of truncated rows is reported before a run starts. Order and buckets are as
+in `bucketed`.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ SpecialIds = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class Config(bucketed.Config):
-  """Rows of one text or two; the attributes are those of `bucketed.Config`, and
+  """Rows of one or two texts; the attributes of `bucketed.Config`, and
 
   Attributes:
     form: 'bert', 'gpt', 'xlnet', 'plain' or 'separate', see the module's docstring.
     both_orders: include a row of two texts in both orders.
-    second_length: largest number of tokens of the second text, its last ones; the first text alone is then truncated to
+    second_length: maximum number of last tokens of the second text; then only the first text is truncated to
       data.length. 0 truncates the longer text.
     empty_second: 'dropped' reads a pair with an empty second text as one text; 'marked' keeps the special token between
       the two for `bert` and `xlnet`, as in runs of lmx from before this field.
-    packed: lay the rows of a training batch end to end in as few sequences as hold them, of one of the `buckets` or
-      `data.length`, which leaves least padding; the update is that of the whole batch. For models that export `pool`
-      (bert), where one device reads all rows without `optim.accumulate`; elsewhere there are `groups`.
+    packed: pack the rows of a training batch end to end into as few sequences as possible, of the bucket or
+      `data.length` with the least padding, for one update of the whole batch. For models that export `pool` (bert), on
+      one device without `optim.accumulate`; otherwise use `groups`.
   """
 
   name: str = 'texts'
@@ -136,12 +136,12 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Text
 
 
 def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ...]:
-  """Return the layout of each sequence of a row: for its texts, the numbers of the documents of the row.
+  """Return the layout of each sequence in a row: the document indices of each text.
 
   Args:
     cfg: the `batching` section.
     documents: number of documents of a row.
-    choices: number of choices of a row; its documents then are the context, the question if any, and the choices.
+    choices: number of choices per row; its documents are then the context, the question if any, and the choices.
   """
   if choices:
     shared = tuple(range(documents - choices))  # the context, and the question if any
@@ -161,16 +161,16 @@ class Texts(bucketed.Bucketed):
   Args:
     split: a Split in which each row is `documents` consecutive documents, the first with the label.
     batch_size: rows of the global batch.
-    length: largest number of tokens of a sequence.
+    length: maximum number of tokens per sequence.
     sequences: layouts of a row, see `sequences`.
     documents: number of documents of a row.
     special_ids: see `SpecialIds`.
-    end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
+    end_id: end-of-text id of the corpus's documents, removed here; None for no id.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
     seed: seed of the order.
-    train: endless epochs in a drawn order; else one pass.
-    shuffle: draw the order; else rows keep the order of the table.
+    train: endless shuffled epochs; else one pass.
+    shuffle: shuffle; else rows keep the table's order.
   """
 
   def __init__(
@@ -265,7 +265,7 @@ class Texts(bucketed.Bucketed):
       if self._cfg.form in ('bert', 'xlnet') and texts == 2 and not self._alone_GI[g][i]:
         types_BT[b, first : len(tokens)] = 1
       if self._cfg.form == 'xlnet':
-        types_BT[b, len(tokens) - 1] = 2  # the classification token is a segment of its own
+        types_BT[b, len(tokens) - 1] = 2  # the classification token is its own segment
     valid_BT = (np.arange(T) < size_B[:, None]) & live_B[:, None]
     zero = lambda x_BT: np.where(valid_BT, x_BT, 0)
     return dict(tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT))
@@ -274,7 +274,7 @@ class Texts(bucketed.Bucketed):
 def _kept_ranges(
   full_IN: np.ndarray, sequence: Layout, most_I: np.ndarray, second_length: int
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-  """Return (tokens skipped at the start, tokens kept) of every row, for each document of each text of a sequence."""
+  """Return (tokens skipped at the start, tokens kept) per row, for each document in each text of a sequence."""
   size_IN = np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1)
   text_IN = _room_for_second(size_IN, most_I, second_length) if second_length else truncate_sizes(size_IN, most_I)
   ranges = []
@@ -289,7 +289,7 @@ def _kept_ranges(
 
 
 def truncate_sizes(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:
-  """Return the number of tokens kept of each text if a row may have `most_I` tokens.
+  """Return the number of tokens kept per text if a row may have `most_I` tokens.
 
   The longer text, on a tie the second, loses its last token until they fit.
   """
@@ -303,6 +303,6 @@ def truncate_sizes(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:
 
 
 def _room_for_second(size_IN: np.ndarray, most_I: np.ndarray, second_length: int) -> np.ndarray:
-  """Return the numbers of kept tokens: at most `second_length` of the second text, then the first fills `most_I`."""
+  """Return the number of tokens kept per text: at most `second_length` of the second, then the first fills `most_I`."""
   second_I = np.minimum(size_IN[:, 1], np.minimum(second_length, most_I))
   return np.stack([np.minimum(size_IN[:, 0], most_I - second_I), second_I], axis=1)

@@ -3,18 +3,18 @@
 A row is a pair. `source_BS` is the source with its end-of-text, `targets_BT` the target with its own. `tokens_BT` is
 the target shifted right by one, starting with the tokenizer's `start_id`, by default the end-of-text. Pairs are
 assigned to buckets by their longer side.
-The rows of a bucket are padded on the right to its length on both sides (S = T), so one program is compiled for each
-bucket. With `tokens`, a bucket's batches have as many rows as fit into that number of positions of one side (Vaswani et
-al. 2017, section 5.1, count about 25,000 tokens of the source and as many of the target); else all have equally many.
+The rows of a bucket are padded on the right to its length on both sides (S = T), so one program is compiled per bucket.
+With `tokens`, a bucket's batches have as many rows as fit into that many positions per side (Vaswani et al. 2017,
+section 5.1: about 25,000 source and 25,000 target tokens); else all have the same number of rows.
 
 With `groups` above 1 a training batch has pairs of any length, all padded to `data.length`. The step divides it into
 groups of pairs of similar length and truncates those to their buckets (lmx/engine/step.py). So every update has pairs
-of every length. Updates from batches of one bucket move the parameters back and forth, unlike those of the many
-devices of the papers.
+of every length. Updates from single-bucket batches move the parameters back and forth, unlike the papers' batches over
+many devices.
 
-Pairs left over from the full batches of a bucket move to the next longer one. So every pair is used once an epoch and
-only the last batch has padding rows. Those repeat a pair of the batch with weight 0 (`index_B` is -1). In training
-the order of an epoch and the order of its batches are drawn; in evaluation `index_B` gives the pair of each row.
+Pairs left over in a bucket move to the next longer one. So every pair is used once per epoch and only the last batch
+has padding rows, which repeat a pair with weight 0 (`index_B` is -1). In training each epoch and its batches are
+shuffled; in evaluation `index_B` gives each row's pair.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Config:
   """Pairs of sentences.
 
   Attributes:
-    tokens: number of positions of the source in a batch, and of the target, padding included: a batch has tokens /
-      length rows. 0: every batch has `data.batch_size` rows. In evaluation `data.eval_batch_size` has priority if set.
-      With `groups`, which need less padding, the mean of the pairs' longer sides is counted.
-    rows_multiple: the number of rows of a batch, or of a group, is a multiple of this. One that the devices (times
-      `optim.accumulate`) divide saves rows of padding.
-    buckets: lengths to which rows are padded, besides `data.length`; each is a compilation. In training, pairs with
-      a side longer than `data.length` are skipped. In evaluation none is: longer buckets are added, or, if
-      `data.eval_length` is set, longer sides are truncated to it with a warning.
-    groups: number of groups of similar length into which a training batch is divided. Each is padded to its own bucket
-      and processed after the other; the update is that of the whole batch. Fewer if devices could not share them
+    tokens: source positions per batch, and target positions, padding included: a batch has tokens / length rows. 0:
+      every batch has `data.batch_size` rows. In evaluation `data.eval_batch_size` has priority if set. With `groups`,
+      which need less padding, the mean longer side of a pair counts.
+    rows_multiple: rows per batch or group are a multiple of this. A multiple of the devices (times `optim.accumulate`)
+      avoids padding rows.
+    buckets: lengths to which rows are padded, besides `data.length`; each is compiled. In training, pairs with a side
+      longer than `data.length` are skipped. In evaluation none are: longer buckets are added, or, if `data.eval_length`
+      is set, longer sides are truncated to it with a warning.
+    groups: number of groups of similar length into which a training batch is divided. Groups are padded to their own
+      bucket and processed in sequence, for one update of the whole batch. Fewer if the devices do not divide them
       evenly; 1 makes batches of one bucket.
   """
 
@@ -139,16 +139,16 @@ class Translation(Batches):
   Args:
     split: a Split whose document 2i is a source and 2i + 1 its target, each ended by `end_id`.
     batch_size: rows of a batch if `tokens` is 0.
-    length: largest number of positions of a row.
-    start_id: the id with which targets begin.
+    length: maximum number of positions per row.
+    start_id: the first id of targets.
     end_id: the end-of-text id.
     buckets: lengths to which rows are padded, besides `length`.
-    tokens: positions of a side of a batch; 0: every batch has `batch_size` rows.
+    tokens: positions per side of a batch; 0: every batch has `batch_size` rows.
     multiple: the number of rows is rounded down to a multiple of this.
     seed: seed of the order.
-    train: endless epochs in a drawn order; else one pass.
+    train: endless shuffled epochs; else one pass.
     groups: number of groups into which the step divides a training batch; 1: batches are of one bucket.
-    shuffle: draw the order; else pairs are sorted by bucket, then in the order of the corpus.
+    shuffle: shuffle; else pairs are sorted by bucket, then in corpus order.
     truncate: in evaluation, truncate rows longer than `length`; else longer buckets are added.
   """
 
@@ -177,7 +177,7 @@ class Translation(Batches):
     offsets = np.asarray(split.offsets, np.int64)
     if len(offsets) % 2 == 0:
       raise InputError(f'{split.title}: got {len(offsets) - 1} documents; expected an even number, for pairs')
-    self._begin_SI = offsets[:-1].reshape(-1, 2).T  # start of the source and of the target of each pair
+    self._begin_SI = offsets[:-1].reshape(-1, 2).T  # source and target start of each pair
     self._size_SI = np.diff(offsets).reshape(-1, 2).T
     size_I = self._size_SI.max(axis=0)
     over = int((size_I > length).sum())
@@ -227,7 +227,7 @@ class Translation(Batches):
     return self._positions_in_groups((np.resize(sizes, self.batch_size) for sizes in batches), self.lengths)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Return the given rows of the batch of `step`: `rows` of `padded_rows`, mapped to the same share of its own."""
+    """Return the given rows of the batch at `step`: `rows` out of `padded_rows`, mapped to the same share."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
@@ -290,7 +290,7 @@ class Translation(Batches):
     )
 
   def _side(self, side: int, pair_B: np.ndarray, column_T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (tokens, which are not padding) of one side; a truncated source ends with the end-of-text id."""
+    """Return (tokens, padding mask) of one side; a truncated source ends with the end-of-text id."""
     size_B1, begin_B1 = self._size_SI[side, pair_B][:, None], self._begin_SI[side, pair_B][:, None]
     valid_BT = column_T < size_B1
     tokens_BT = self._read(begin_B1 + np.where(valid_BT, column_T, 0))

@@ -18,8 +18,8 @@ class Config:
   """Windows over the text.
 
   Attributes:
-    stride: in evaluation a window starts every `stride` tokens and predicts only the tokens not predicted before; 0
-      is no overlap.
+    stride: in evaluation a window starts every `stride` tokens and predicts only the tokens not predicted yet; 0 is no
+      overlap.
     ends: predict end-of-text ids in evaluation too; they separate documents and are not part of the text. If False they
       are only inputs.
     second: in training also add the token after each target, `second_BT`, for models that predict two.
@@ -61,11 +61,11 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Wind
 class Windows(Batches):
   """Blocks of T tokens and their next tokens, for stateless models.
 
-  Training: the blocks of an epoch do not overlap; their offset and their order are drawn for the epoch (without
-  `shuffle`: offset 0, in order). Fewer than 2T tokens at the ends and fewer than B blocks are skipped, other ones each
-  epoch. Evaluation: every token but the first is predicted exactly once. With `stride` below T the blocks overlap, and
-  a token has at least T - stride tokens before it in its block, except in the first block. The id `unpredicted`, if
-  any, has weight 0. `second` adds `second_BT` to training, -1 where the text ends.
+  Training: an epoch's blocks do not overlap; their offset and order are random per epoch (without
+  `shuffle`: offset 0, in order). Fewer than 2T tokens at the ends and fewer than B blocks are skipped, different ones
+    each epoch. Evaluation: every token but the first is predicted exactly once. With `stride` below T the blocks
+    overlap, and a token has at least T - stride tokens before it in its block, except in the first block. The id
+    `unpredicted`, if any, has weight 0. `second` adds `second_BT` to training, -1 where the text ends.
   """
 
   def __init__(

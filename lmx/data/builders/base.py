@@ -22,7 +22,7 @@ from lmx.data.builders import files
 from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
-# Unit of a published size -> size of a document; other units count the examples, which are rows, pairs or questions.
+# Unit of a published size -> size of a document; other units count examples: rows, pairs or questions.
 UNITS: dict[str, Callable[[Any], int]] = {
   'tokens': lambda text: len(text.split()) + text.count('\n'),  # with one `<eos>` per line
   'words': lambda text: len(text.split()),
@@ -160,7 +160,7 @@ def make(base: type[TextBuilder], source: Any, name: str, directory: str) -> Tex
 
 @functools.cache
 def _descriptions() -> dict[str, str]:
-  """Return the text of each section of descriptions.md by its heading."""
+  """Return the sections of descriptions.md by heading."""
   _, *sections = (_FOLDER / 'descriptions.md').read_text(encoding='utf-8').split('\n## ')
   return {name: text.strip() for name, _, text in (section.partition('\n') for section in sections)}
 

@@ -21,21 +21,21 @@ from lmx.errors import InputError, InputWarning
 
 Cells = dict[str, Any]  # column -> cell
 ENDINGS = ('.tsv', '.csv', '.jsonl')
-SHOWN = 5  # line numbers in a message
+SHOWN = 5  # maximum number of lines named in a message
 _CELL = documents.LONGEST // 4  # characters of 4 bytes; Python's csv limits a cell to 131,072 by default
 _LINES = re.compile(r'[^\r]*\r|[^\r]+')
 
 
 def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Iterator[tuple[int, Cells]]:
-  """Yield (line number, cells) of each row of a table, by the suffix of its name (others are read as .tsv).
+  """Yield (line number, cells) for each table row, by file suffix (others are read as .tsv).
 
   Args:
     path: the file.
-    plain: column names of a .tsv whose first line does not name them, recognised by the number of its cells.
-    broken: skip records of a .tsv that break over lines, with a warning that counts and names them.
+    plain: column names of a .tsv without a header, recognised by its number of cells.
+    broken: skip .tsv records that break over lines, with a warning that counts and names them.
 
   Raises:
-    InputError: the file is damaged, or a row has another number of cells than the first line; the line is named.
+    InputError: the file is damaged, or a row's number of cells differs from the first line's; the line is named.
   """
   kind = documents.ending(path)[1:]
   if kind == 'csv':
@@ -53,11 +53,11 @@ def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Itera
 
 
 def read_csv(path: str, plain: Sequence[str] = ()) -> Iterator[tuple[int, Cells]]:
-  """Yield (line number, cells) of each row of a .csv file. Raises InputError as `read` does.
+  """Yield (line number, cells) for each row of a .csv file. Raises InputError as `read` does.
 
   Args:
     path: the file.
-    plain: column names of a file of which every row begins with a number; a first row that does not is skipped.
+    plain: column names of a file whose rows begin with a number; a header is skipped.
   """
   names = plain
   for index, (number, cells) in enumerate(_csv_records(path)):
@@ -68,7 +68,7 @@ def read_csv(path: str, plain: Sequence[str] = ()) -> Iterator[tuple[int, Cells]
 
 
 def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
-  """Yield (line number, cells) of each record of a .csv file.
+  """Yield (line number, cells) for each record of a .csv file.
 
   Text after a closing quote belongs to its cell if the record is one line (`"hi" he said` is `hi he said`, as in
   Python's csv and pandas). In a record of several lines it is an error: an earlier quote was left open.
@@ -150,7 +150,7 @@ def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int, hin
 
 
 def format_lines(numbers: Sequence[int]) -> str:
-  """Return 'line 3', or 'lines 3, 5, ...' with the first few numbers."""
+  """Return 'line 3', or 'lines 3, 5, ...' with the first few lines."""
   first = ', '.join(map(str, numbers[:SHOWN]))
   return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > SHOWN else ""}'
 
@@ -161,7 +161,7 @@ def text(value: Any, where: str, *, strip: bool = True) -> str:
   Args:
     value: the cell.
     where: file, line and column, for messages.
-    strip: without white space around it.
+    strip: strip white space.
 
   Raises:
     InputError: the cell is a list, an object or an infinite number.
@@ -176,11 +176,13 @@ def text(value: Any, where: str, *, strip: bool = True) -> str:
 
 
 def label(value: Any, where: str) -> str:
-  """Return a cell as the name of a label (`documents.label_name`), '' for none. Raises InputError as `text` does."""
+  """Return a cell as a label name (`documents.label_name`), '' for no label. Raises InputError as `text` does."""
   return documents.label_name(value) if text(value, where) else ''
 
 
 def score(value: Any, where: str) -> str:
-  """Return a cell as a number in text, '' for none. Raises InputError as `text` and `documents.parse_number` do."""
+  """Return a cell as the text of a number, '' for no score. Raises InputError as `text` and `documents.parse_number`
+  do.
+  """
   cell = text(value, where)
   return repr(documents.parse_number(cell, where)) if cell else ''

@@ -38,7 +38,7 @@ def lambada(path: str) -> Cells:
 
 
 def children(path: str) -> Cells:
-  """Yield the questions of a file of the Children's Book Test.
+  """Yield the questions in a file of the Children's Book Test.
 
   A question is 21 numbered lines; in the last one the answer and the candidates, separated by `|`, follow after tabs.
   Empty lines separate questions.

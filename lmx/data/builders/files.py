@@ -26,12 +26,12 @@ TEXT_KINDS = '*.txt, *.jsonl, each also as .gz, .xz or .zst, or *.parquet'
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Possible locations of the files of a data set.
+  """Possible locations of a data set's files.
 
   Attributes:
     folders: folders below the user's directory, tried in order.
     names: part -> file names tried in order, plain or with .gz; one that ends in / is a folder.
-    other: the same for files of another form.
+    other: the same for an alternative format.
     optional: parts that may be missing.
   """
 
@@ -45,7 +45,7 @@ GOLD = 'gold_conll'  # ending of CoNLL-2012's files with the annotation of peopl
 
 
 def find(name: str, layout: Layout, directory: str) -> dict[str, str]:
-  """Return {part: path} of the files of data set `name` in `directory`. Raises InputError with the expected names."""
+  """Return {part: path} for the files of data set `name` in `directory`. Raises InputError with the expected names."""
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
   for names_of in (layout.names, *([layout.other] if layout.other else [])):
@@ -84,10 +84,10 @@ def first(folder: str, names: tuple[str, ...]) -> str | None:
 
 
 def find_tree(path: str, ending: str) -> list[str]:
-  """Return the English files below a folder whose names end in `ending`, plain or as .gz, sorted; a file is itself.
+  """Return the English files below a folder with the suffix `ending`, plain or .gz, sorted; a file is itself.
 
   Raises:
-    InputError: there is none, or a file is there both plain and compressed.
+    InputError: there is none, or a file exists both plain and compressed.
   """
   if os.path.isfile(path):
     return [path]

@@ -1,4 +1,4 @@
-"""Small data sets made by rule, most of them of the embedded corpus, to try models out; they need no file."""
+"""Small rule-based data sets, mostly from the embedded corpus, for trying models; they need no files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lmx.data.builders import propositions, prose, questions
 from lmx.data.builders.files import Document
 from lmx.data.tokenizers import words as word_rules
 
-LEAST = 60  # smallest number of documents of a package
+LEAST = 60  # minimum number of documents per package
 _EDGES = (('valid', 0.1), ('test', 0.2), ('train', 1.0))
 
 
@@ -58,7 +58,7 @@ def pairs(split: str, paths: Any, source: Any) -> Iterator[Document]:
 
 
 def generate_pairs(split: str) -> list[tuple[str, str, str]]:
-  """Return (sentence, words, label) of each pair of a split, the same each time; both labels are equally frequent.
+  """Return (sentence, words, label) for each pair in a split, deterministically; both labels are equally frequent.
 
   The words are consecutive words of the sentence, or of the sentence that follows it.
   """
@@ -121,7 +121,7 @@ def tags(split: str, paths: Any, source: Any) -> Iterator[Document]:
 
 
 def sentences(split: str) -> Iterator[tuple[str, list[str]]]:
-  """Yield (id, words) of the sentences of a split of the embedded corpus that have 2 to LONGEST words."""
+  """Yield (id, words) for the sentences in an embedded corpus split with 2 to LONGEST words."""
   for name, text, _ in _of_split(split):
     for number, sentence in enumerate(sentence_rules.split(text, 'prose')):
       tokens = [word for word in word_rules.split(sentence, 'prose') if word.strip()]
@@ -183,7 +183,7 @@ def numbers(split: str, paths: Any, source: Any) -> Iterator[Document]:
 
 
 def draw_numbers(split: str) -> list[int]:
-  """Return the distinct numbers of a split in a drawn order; lengths from 1 to DIGITS are equally likely."""
+  """Return a split's distinct numbers in random order; lengths from 1 to DIGITS are equally likely."""
   draw = noise.generator(0, 'numbers')
   length = draw.integers(1, DIGITS, 4 * sum(SIZES.values()), endpoint=True)
   low = 10 ** (length - 1)

@@ -16,7 +16,7 @@ from lmx.errors import InputError
 
 
 class ImageBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """Images as they are in their files, in the order of their names, with masks of the indices of the classes."""
+  """Images as stored, in the order of their names, with masks of class indices."""
 
   FEATURES = ('id', 'image', 'mask')
 
@@ -32,7 +32,7 @@ class ImageBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
 
 
 def _examples(pairs: Sequence[segmentation.Pair], classes: image_files.Classes) -> Iterator:
-  """Yield (number, record) of each pair of files. Raises InputError if one is damaged or their sizes differ."""
+  """Yield (number, record) for each image and mask. Raises InputError if one is damaged or their sizes differ."""
   for number, (image_path, mask_path) in enumerate(pairs):
     content = documents.read_bytes(image_path)
     width, height = image_files.open_image(content, image_path).size
@@ -49,7 +49,7 @@ def _examples(pairs: Sequence[segmentation.Pair], classes: image_files.Classes) 
 def _hold_out(
   pairs: Sequence[segmentation.Pair], missing: list[str], fraction: float
 ) -> dict[str, list[segmentation.Pair]]:
-  """Return the training images without those of the `missing` splits, and these: by a hash, or of few the last."""
+  """Return the training images and the held-out images of the `missing` splits: by a hash, or the last of few."""
   splits = ['train', *missing]
   held: dict[str, list[segmentation.Pair]] = {split: [] for split in splits}
   for pair in pairs:

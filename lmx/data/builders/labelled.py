@@ -28,7 +28,7 @@ def hold_out(split: str, paths: dict[str, str], read: Callable[[str, str], Itera
 
 
 def read_table(path: str, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
-  """Yield (line number, cells) of each row of a .tsv with 'label' and the other `columns`, the label stripped."""
+  """Yield (line number, cells) for each row of a .tsv with 'label' and the other `columns`, the label stripped."""
   for number, row in cells.read(path):
     if missing := [name for name in columns if name not in row]:
       raise InputError(f'{path}: the first line has no column {", ".join(missing)}; it has {", ".join(row)}')

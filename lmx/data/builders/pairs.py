@@ -29,7 +29,7 @@ class PairBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[cal
       yield from ((f'{name}.{side}', text, '') for side, text in zip(self.source.sides, texts, strict=True))
 
   def pairs(self, split: str, paths: Any) -> Iterator[parallel.Pair]:
-    """Yield (name, source, target) of each pair of a split, in order."""
+    """Yield (name, source, target) for each pair in a split, in order."""
     yield from parallel.read(paths[split], self.source.sides, drop=split == 'train')
 
   def _fetch(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class OwnPairBuilder(PairBuilder, skip_registration=True):  # type: ignore[call-
     return {}
 
   def pairs(self, split: str, paths: Any) -> Iterator[parallel.Pair]:
-    """Yield the pairs of the split's files, or those of the training files that are assigned to the split."""
+    """Yield the pairs in the split's files, or the training pairs assigned to the split."""
     if not self._missing or split not in self._parts:
       yield from super().pairs(split, paths)
       return
@@ -70,7 +70,7 @@ class OwnPairBuilder(PairBuilder, skip_registration=True):  # type: ignore[call-
         yield pair
 
   def _counted(self, train: list[parallel.Files]) -> dict[str, range]:
-    """Return the pair numbers of each split if pairs are few; with empty ranges a hash of the source decides."""
+    """Return each split's pair numbers if there are few pairs; with empty ranges a hash of the source decides."""
     fraction, sizes = self.source.split_fraction, dict.fromkeys(['train', *self._missing], 0)
     for _, source, _ in parallel.read(train, self.source.sides, drop=True):
       sizes[files.hashed_split(source, self._missing, fraction)] += 1

@@ -25,7 +25,7 @@ _SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Possible locations of the files of a data set of pairs.
+  """Possible locations of a parallel data set's files.
 
   Attributes:
     folders: folders below the user's directory, tried in order for each file.
@@ -85,15 +85,15 @@ def _side(stem: str, side: str) -> str | None:
 
 
 def find_own(pattern: str, sides: Sequence[str], names: str = 'words') -> Paths:
-  """Return the user's files by split: train*, valid* (dev*, val*) and test* with the two suffixes, or tables.
+  """Return the user's files by split: train*, valid* (dev*, val*) and test* with both suffixes, or tables.
 
   Args:
     pattern: a directory, or a table (.tsv, also compressed) of source and target.
-    sides: suffixes of the files of the source and of the target, such as 'en' and 'de'.
+    sides: suffixes of the source and target files, such as 'en' and 'de'.
     names: see `split_files.find_splits`.
 
   Raises:
-    InputError: there are no such files, a file has no counterpart, or several files are for one held-out split.
+    InputError: there are no such files, a file has no counterpart, or a held-out split has several files.
   """
   tables = split_files.with_compression(['.tsv'], names)
   if os.path.isfile(pattern) and pattern.lower().endswith(tables):
@@ -140,13 +140,13 @@ def _pairs(paths: Sequence[str], sides: Sequence[str], endings: Sequence[tuple[s
 
 
 def read(paths: Sequence[Files], sides: Sequence[str], *, drop: bool) -> Iterator[Pair]:
-  """Yield the pairs of some files, with sentences stripped of white space.
+  """Yield the pairs in some files, with stripped sentences.
 
   Args:
     paths: files to read, in order.
     sides: column names if a table's first line names them.
-    drop: skip pairs with an empty side, with a warning that counts them (for training text); else they raise an error,
-      because a score over fewer sentences is not the score of the set.
+    drop: skip pairs with an empty side, with a warning that counts them (for training text); else raise an error,
+      because a score over fewer sentences does not measure the whole set.
 
   Raises:
     InputError: files have different numbers of lines, rows have other columns, or a side is empty.

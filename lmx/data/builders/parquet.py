@@ -1,4 +1,4 @@
-"""Rows of Parquet files, also of columns whose texts are dictionary-encoded (pandas' category, Polars' Categorical)."""
+"""Rows of Parquet files, also with dictionary-encoded text columns (pandas' category, Polars' Categorical)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_file(path: str) -> Any:
 
 
 def columns(source: Any) -> list[str]:
-  """Return the columns of texts, numbers and truth values, which cells of tables may have."""
+  """Return the columns of text, numbers and booleans, which table cells may have."""
   return [field.name for field in source.schema_arrow if _is_text(field.type) or _is_number(field.type)]
 
 

@@ -17,7 +17,7 @@ from lmx.data.builders.files import Document
 from lmx.data.builders.tagged import Word
 from lmx.errors import InputError
 
-NONE = '-'  # a word that is no target verb
+NONE = '-'  # a word that is not a target verb
 _ROLE = re.compile(r'(?:\(([^()*]+))?\*(\))?')
 
 
@@ -48,7 +48,7 @@ def parse_roles(path: str, words: Sequence[Word], column: int) -> list[str]:
   """Return one column of brackets as BIO labels: B-A0, I-A0, ..., O.
 
   Raises:
-    InputError: a cell is no bracket, or a role begins inside another, ends without a beginning or does not end; file,
+    InputError: a cell is not a bracket, or a role starts inside another, ends without a start or does not end; file,
       line and column are named.
   """
   labels: list[str] = []
@@ -75,8 +75,8 @@ def parse_roles(path: str, words: Sequence[Word], column: int) -> list[str]:
 def find_target_column(path: str) -> int:
   """Return the index of the column of target verbs of CoNLL-2005: a column of roles follows it for each verb.
 
-  The columns between it and the word differ: the shared task's scripts put the part of speech, the parse, named
-  entities and senses there, and none in the test sets. The column is the last one that fits all sentences.
+  The columns between it and the word vary: the shared task's scripts put part of speech, parse, named entities and
+  senses there, but not in the test sets. The column is the last one that fits all sentences.
 
   Raises:
     InputError: no column fits; the first line of the sentence is named.
@@ -111,10 +111,10 @@ def _targets(words: Sequence[Word], column: int) -> list[int]:
 
 
 def read_2005(path: str) -> Iterator[tuple[int, list[str], list[str]]]:
-  """Yield (index of the predicate, words, labels) of each target verb of a file of CoNLL-2005.
+  """Yield (index of the predicate, words, labels) for each target verb in a CoNLL-2005 file.
 
   Raises:
-    InputError: also where the V of a column is not at its target verb.
+    InputError: also if a column's V is not at its target verb.
   """
   target = find_target_column(path)
   for words in sentences(path):
@@ -135,14 +135,14 @@ FIRST_2012 = 11  # index of the first column of roles; the last column is corefe
 
 
 def read_2012(path: str) -> Iterator[tuple[int, list[str], list[str]]]:
-  """Yield (index of the predicate, words, labels) of each predicate of a file of CoNLL-2012.
+  """Yield (index of the predicate, words, labels) for each predicate in a CoNLL-2012 file.
 
   A predicate is the word where the V of a column begins. A sentence without one has no column of roles, or one of *.
   A column without a V or with two is refused, because it does not name its predicate; whether released files have such
   columns is unverified.
 
   Raises:
-    InputError: also where a column has no V or several, or two columns have the same predicate.
+    InputError: also if a column has no V or several, or two columns have the same predicate.
   """
   for words in sentences(path, '#'):
     number, cells = words[0]

@@ -1,10 +1,10 @@
-"""Prose of a CPython installation: topics and docstrings, cleaned and deduplicated.
+"""Prose in a CPython installation: topics and docstrings, cleaned and deduplicated.
 
 A block (text between empty lines) is kept if it reads as English: mostly letters, and among its words function words
 that are not also Python keywords. Lines of a wrapped block are joined, so a line of the result is a
 paragraph or a list item. A long paragraph that occurred in another document is dropped, and so is a document
-that shares most of its n-grams with others. A module is entirely in one split, because docstrings of siblings differ in
-a word or two and held-out text must not be so similar to training text. The same holds for each topic.
+that shares most of its n-grams with others. A module is entirely in one split, because sibling docstrings differ in a
+word or two and would leak into held-out text. The same holds for each topic.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def words(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
 
 
 def characters(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
-  """Yield the lines of his character files, which are those of the word files stripped of blanks."""
+  """Yield the lines of his character files: the stripped lines of the word files."""
   del source
   lines = (line.strip() + '\n' for line in documents.read_lines(paths[split]))
   for index, text in enumerate(streams.join_lines(lines)):

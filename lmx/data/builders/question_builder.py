@@ -14,7 +14,7 @@ from lmx.errors import InputError
 
 
 class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """Questions of published files, or of the user's, which are assigned to splits by their names."""
+  """Questions in published files, or in the user's, which are assigned to splits by name."""
 
   def find_files(self, directory: str) -> Any:
     return questions.find(self.source.dataset, self.dataset.layout, directory, self.source.split_names)

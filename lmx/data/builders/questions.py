@@ -43,7 +43,7 @@ class Question(NamedTuple):
 
   @property
   def span(self) -> str:
-    """Return 'begin:end' of the first answer, 'none' if there is none."""
+    """Return 'begin:end' of the first answer, 'none' without an answer."""
     if not self.answers:
       return 'none'
     text, begin = self.answers[0]

@@ -1,10 +1,11 @@
-"""Layouts of folders of images and masks. No TFDS is imported here, so prepared data can be found without it.
+"""Folder layouts of images and masks. No TFDS is imported here, so prepared data can be found without it.
 
 The user's own: images/train/*.jpg and masks/train/*.png with equal names, also valid and test, and classes.txt.
 PASCAL VOC 2012: JPEGImages, SegmentationClass, ImageSets/Segmentation/{train,val}.txt; 255 is ignored.
 PASCAL Context: JPEGImages of VOC 2010, SegmentationClassContext, ImageSets/SegmentationContext/{train,val}.txt, as
   mmsegmentation converts them: 0 is the background and 1 to 59 are the classes. The authors distribute 460 labels as
-  .mat files, and CFNet's released code reads a trainval_merged.json; it makes the background -1, so it has 59 classes.
+  .mat files, and CFNet's released code reads a trainval_merged.json; it maps the background to -1, so it has 59
+  classes.
 ADE20K (ADEChallengeData2016): images/{training,validation}, annotations/{training,validation}, objectInfo150.txt; 0,
   other objects, is ignored and 1 to 150 are the classes.
 """
@@ -65,7 +66,7 @@ class Layout(NamedTuple):
     return files.held_out_splits(self.pairs, fraction) if self.kind == 'own' else []
 
   def digests(self) -> dict[str, str]:
-    """Return {split: digest}: of the content of the user's files, of names and sizes of published data sets."""
+    """Return {split: digest} of the user's file contents, or of names and sizes in published data sets."""
     describe = _content if self.kind == 'own' else lambda path: str(os.path.getsize(path))
     digests = {}
     for split, pairs in self.pairs.items():
@@ -153,7 +154,7 @@ def _ade20k(root: str) -> Layout:
   return Layout('ade20k', _classes(names, first=1), pairs, {'train': 20_210, 'valid': 2_000})
 
 
-_LAYOUTS = {  # a folder -> reader of the layout that it marks
+_LAYOUTS = {  # folder -> reader of the layout that it identifies
   'SegmentationClassContext': _context,
   'SegmentationClass': _voc,
   'annotations/training': _ade20k,
@@ -205,7 +206,7 @@ def _match(images: str, masks: str) -> list[Pair]:
 
 
 def _by_stem(folder: str, endings: tuple[str, ...]) -> dict[str, str]:
-  """Return {name without ending: name} of the files of a folder."""
+  """Return {stem: name} for the files in a folder."""
   by_stem: dict[str, str] = {}
   for name in _list(folder):
     stem, ending = os.path.splitext(name)
@@ -232,7 +233,7 @@ def _sha256(path: str, size: int, time: int) -> str:
 
 
 def _list(folder: str, *, folders: bool = False) -> list[str]:
-  """Return the names of the files, or folders, of a folder in order, without hidden ones.
+  """Return the sorted names of the files, or folders, in a folder, without hidden ones.
 
   Raises:
     InputError: there is no such folder, or images in it would be skipped: in a folder among files, in a file among

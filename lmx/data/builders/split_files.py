@@ -1,9 +1,8 @@
-"""The user's own files and their splits: one function decides it for texts, tables, translations and questions.
+"""The user's own files and their splits, by one function for texts, tables, translations and questions.
 
-A file belongs to the split that its name has as a word, first (`test_2016.txt`), last (`corpus.train.txt`,
-`reviews-dev.csv`, `x.test`) or between dots (`wiki.test.raw.txt`), or to that of its folder (`train/a.txt`). Without a
-file for training, files of other names are training data. Hidden files and those about the data (README) are not. No
-TFDS is imported here.
+The split is a word in the file name: first (`test_2016.txt`), last (`corpus.train.txt`, `reviews-dev.csv`, `x.test`) or
+between dots (`wiki.test.raw.txt`). Or it is the folder (`train/a.txt`). Without a training file, files with other names
+are training data, except hidden files and documentation (README). No TFDS is imported here.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import NamedTuple
 from lmx import documents
 from lmx.errors import InputError, InputWarning
 
-NAMES = ('words', 'prefixes')  # rules for the name of a split; the second is that of earlier versions
+NAMES = ('words', 'prefixes')  # rules for split names; the second is from earlier versions
 _WORDS = {
   'train': '(?:train|training)(?:set)?',
   'valid': '(?:valid|validation|val|dev|devel|development)(?:set)?',
@@ -40,7 +39,7 @@ _SHOWN = 5  # names in a message
 
 
 class _File(NamedTuple):
-  """A file of a folder, and the split that it is named after: '' for none."""
+  """A file in a folder, and the split in its name: '' for none."""
 
   path: str
   split: str
@@ -49,15 +48,15 @@ class _File(NamedTuple):
 def find_splits(
   pattern: str, endings: tuple[str, ...], expected: str, names: str = 'words', *, apart: bool = False
 ) -> dict[str, list[str]]:
-  """Return {split: the user's files}, {} without a pattern; warn of the other files of a folder.
+  """Return {split: the user's files}, {} without a pattern; warn about other files in a folder.
 
   Args:
-    pattern: a directory, a file, a glob, or several separated by commas. Files of a directory or a glob may be passed
-      over, see the head of this file; a file that is named is always read.
+    pattern: a directory, a file, a glob, or several separated by commas. Files in a directory or glob may be skipped,
+      see the module's docstring; a named file is always read.
     endings: endings of the files, in lower case.
     expected: for messages: 'KIND; expected ENDINGS'.
     names: one of `NAMES`.
-    apart: files that differ in their endings only are different data (train.en and train.de).
+    apart: files that differ only in their endings are different data (train.en and train.de).
 
   Raises:
     InputError: nothing matches; a file has another ending or is a device; two files have one name, or two of a folder
@@ -111,7 +110,7 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _by_prefix(pattern: str, endings: tuple[str, ...], expected: str) -> dict[str, list[str]]:
-  """Return the files as earlier versions found them, for runs that they began."""
+  """Return the files by the rule of earlier versions, for their runs."""
   splits: dict[str, list[str]] = {}
   for part in filter(None, (part.strip() for part in pattern.split(','))):
     below = os.path.join(glob.escape(part), '*') if os.path.isdir(part) else part
@@ -127,7 +126,7 @@ def _by_prefix(pattern: str, endings: tuple[str, ...], expected: str) -> dict[st
 
 
 def _in_folder(folder: str, endings: tuple[str, ...]) -> tuple[list[_File], list[str]]:
-  """Return the data files of a folder and of its folders train, valid and test, and the other paths in it."""
+  """Return the data files in a folder and its subfolders train, valid and test, and the other paths in it."""
   found: list[_File] = []
   others: list[str] = []
   for path in (os.path.join(folder, name) for name in documents.list_names(folder)):
@@ -174,7 +173,7 @@ def _matching(pattern: str, endings: tuple[str, ...]) -> tuple[list[_File], list
 
 
 def _is_data(path: str, endings: tuple[str, ...]) -> bool:
-  """Return True for a file with one of the endings. Raises InputError for a link to no file, a device or a pipe."""
+  """Return True for a file with one of the endings. Raises InputError for a broken link, a device or a pipe."""
   if os.path.isdir(path) or not path.lower().endswith(endings):
     return False
   _checked(path, endings, '')
@@ -264,7 +263,7 @@ def _check_shards(paths: Sequence[str]) -> None:
 
 
 def _check_copies(paths: Sequence[str]) -> None:
-  """Raise InputError if a file is named as a copy of another one, such as "train (1).txt" beside train.txt."""
+  """Raise InputError if a file is named like a copy of another one, such as "train (1).txt" next to train.txt."""
   for match in filter(None, map(_COPY.fullmatch, paths)):
     if (other := match['name'] + match['rest']) in paths:
       raise InputError(
@@ -297,7 +296,7 @@ def order(names: str) -> Callable[[str], str]:
 
 
 def _natural(path: str) -> str:
-  """Return a key that sorts numbers within names by their values: a2 before a10."""
+  """Return a natural sort key: a2 before a10."""
   return re.sub(r'\d+', lambda digits: digits[0].zfill(20), path)
 
 
@@ -307,7 +306,7 @@ def split_of(path: str) -> str:
 
 
 def named_split(path: str) -> str:
-  """Return the split that a file is named after, '' for none, as for "Devil in the White City.txt"."""
+  """Return the split in a file name, '' for none, as for "Devil in the White City.txt"."""
   name = os.path.basename(path).lower()
   name = name[: -len(compressed)] if (compressed := os.path.splitext(name)[1]) in documents.COMPRESSED else name
   for split, words in _WORDS.items():

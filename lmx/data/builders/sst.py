@@ -1,7 +1,7 @@
 """Forms of the Stanford Sentiment Treebank (Socher et al. 2013), SST-2 and SST-5.
 
-SST-2 is read from tables with columns `label` (1 is positive) and `sentence`, SST-5 from the treebank's own files, a
-tree a line: `(3 (2 It) (4 (2 's) (4 good)))`, whose numbers are the labels of the phrases.
+SST-2 is read from tables with columns `label` (1 is positive) and `sentence`, SST-5 from the treebank's own files, one
+tree per line: `(3 (2 It) (4 (2 's) (4 good)))`, where numbers are phrase labels.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def long_phrases(split: str, paths: dict[str, str], source: Any) -> Iterator[Doc
 
 
 def _trees(split: str, paths: dict[str, str], source: Any, len_of_phrases: int) -> Iterator[Document]:
-  """Yield whole sentences, and the phrases of training sentences; a phrase that recurs is kept each time.
+  """Yield whole sentences, and the phrases of training sentences; repeated phrases are kept.
 
   Args:
     split: the split.
     paths: its file by split.
     source: the data set.
-    len_of_phrases: fewest words of a phrase that is trained on; 0 for whole sentences alone, which are always read.
+    len_of_phrases: minimum number of words in a training phrase; 0 for only whole sentences, which are always read.
   """
   count = 0
   for tree in read_trees(paths[split]):

@@ -38,7 +38,9 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
     sizes = self.dataset.sizes
     if 'valid' in paths or split not in ('train', 'valid'):
       return sizes.get(split, {})
-    if 'valid' in self.dataset.layout.files:  # its rows are in the training file, whose size is then not published
+    if (
+      'valid' in self.dataset.layout.files
+    ):  # its rows are in the training file, whose published size then does not apply
       return {}
     whole = sizes.get('train', {}).get('rows', 0)
     held_out = whole // labelled.EVERY

@@ -1,9 +1,9 @@
-"""Tables of examples: a row has one or two texts, and a label or score to predict.
+"""Tables of examples: each row has one or two texts, and a label or score to predict.
 
 Files are read by lmx/data/builders/cells.py: GLUE (Wang et al. 2019, arXiv 1804.07461) in the layout of its archives,
 SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai et al. 2017), the Story
 Cloze Test (Mostafazadeh et al. 2016), news, articles and reviews with their classes (Zhang et al. 2015), LAMBADA and
-the Children's Book Test (see cloze.py) in that of theirs, and the user's own.
+the Children's Book Test (see cloze.py) in their own layouts, and the user's tables.
 
 The texts of a row with choices are a context, a question (or the start of the continuation), which may be empty, and
 the choices; its label is the number of the correct one. A row of `race/joined` has no question: it is already joined to
@@ -28,25 +28,25 @@ Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """A data set of rows.
+  """A table data set.
 
   Attributes:
-    texts: for each text of a row the possible names of its column, tried in order.
-    label: the same for the label; a file without it has no labels (GLUE's test files).
-    classes: cell of the label's column -> name of the label; {} uses the cells as names.
-    scores: True if labels are numbers on a scale.
+    texts: possible column names for each text, tried in order.
+    label: possible names of the label column; a file without it has no labels (GLUE's test files).
+    classes: cell in the label column -> label name; {} uses the cells as names.
+    scores: True if labels are numeric scores.
     folders: folders below the user's directory, tried in order.
-    files: split -> names of its file, tried in order, without the suffix .gz. Only that of `needed` is required.
+    files: split -> possible file names, tried in order, without the suffix .gz. Only the file of `needed` is required.
     needed: the split whose file is required.
-    plain: column names of a file that does not name them, recognised by the number of its cells.
-    skipped: cells of the label's column whose rows are skipped.
+    plain: column names of a file without a header, recognised by its number of cells.
+    skipped: cells in the label column whose rows are skipped.
     choices: number of last texts that are choices, one of them correct.
     continues: the other texts of a row continue where its first one ends.
     broken: skip records that break over lines, as GLUE's own loader does.
-    read: reads a file of a special format into (line number, cells).
-    prepare: adds columns to the cells of a row, given its location in the file; also applied to rows of the user.
-    strip: texts lose the white space around them.
-    is_own: a table of the user, whose columns the config names.
+    read: reads a special file format into (line number, cells).
+    prepare: adds columns to a row's cells, given its location in the file; also applied to the user's rows.
+    strip: strip texts.
+    is_own: a user's table, whose columns the config names.
   """
 
   texts: tuple[tuple[str, ...], ...]
@@ -68,7 +68,7 @@ class Table:
 
   @property
   def pairs(self) -> bool:
-    """Return True if a row has a pair of texts (before its choices), of which the second may be empty."""
+    """Return True if a row has a text pair (before its choices) whose second text may be empty."""
     return len(self.texts) == self.choices + 2
 
 
@@ -154,11 +154,11 @@ def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:
 
 
 def read(table: Table, path: str, split: str) -> Iterator[Row]:
-  """Yield the rows of a file, in order; the second text of a pair may be empty.
+  """Yield the rows in a file, in order; the second text of a pair may be empty.
 
   Raises:
-    InputError: a column is missing, a text is empty, a label is not one of the classes or not a number, or a training
-      row has no label; the lines are named.
+    InputError: a column is missing, a text is empty, a label is not a class or number, or a training row has no label;
+      the lines are named.
   """
   unlabelled: list[int] = []
   number = 0
@@ -204,7 +204,7 @@ def _column(table: Table, names: tuple[str, ...], row: Mapping[str, Any], where:
 
 
 def _answer(table: Table, cell: Any, where: str) -> str | None:
-  """Return the label or score of a row, '' for none, None if the row is skipped."""
+  """Return a row's label or score, '' for none, None if the row is skipped."""
   if table.scores:
     return cells.score(cell, where)
   label = cells.label(cell, where)

@@ -1,4 +1,4 @@
-"""Sentences whose words have labels: in columns (CoNLL), as JSON lines, or as plain text without labels.
+"""Sentences with word labels: in columns (CoNLL), as JSON lines, or as plain text without labels.
 
 Columns are one word per line with its annotations, and an empty line between sentences. No TFDS is imported here, so
 sentences can be read without it.
@@ -103,8 +103,8 @@ def read(path: str) -> Iterator[Sentence]:
   one of .txt a sentence of words separated by blanks.
 
   Raises:
-    InputError: the file is of another kind; a sentence has no words, a line lacks columns, the numbers of tags and
-      tokens differ, or no word has the index of the predicate; the line is named.
+    InputError: the file has another format; a sentence has no words, a line lacks columns, tags and tokens differ in
+      number, or the predicate's index is out of range; the line is named.
   """
   ending = documents.ending(path)
   if ending == '.jsonl':

@@ -75,7 +75,7 @@ class Tokenizer(abc.ABC):
     return [self.encode(text) for text in texts]
 
   def encode_pairs(self, texts: Sequence[str]) -> list[np.ndarray]:
-    """Return the ids of each text, of which every second one is the translation of the one before it."""
+    """Return the ids of each text; every second text translates the previous one."""
     ids: list[Any] = [None] * len(texts)
     ids[::2], ids[1::2] = self.encode_batch(texts[::2]), self.target.encode_batch(texts[1::2])
     return ids
@@ -97,7 +97,7 @@ class Tokenizer(abc.ABC):
 
   @property
   def target(self) -> Tokenizer:
-    """The tokenizer of translations, where source and target have different ones (`marian.Marian`)."""
+    """The target tokenizer, if it differs from the source's (`marian.Marian`)."""
     return self
 
   @property
@@ -107,12 +107,12 @@ class Tokenizer(abc.ABC):
 
   @property
   def id_bound(self) -> int:
-    """Least number above all ids, of the source and of the target."""
+    """Exclusive upper bound of all source and target ids."""
     return max(self.vocab_size, self.target.vocab_size)
 
   @property
   def proper(self) -> Tokenizer:
-    """The tokenizer of the vocabulary alone, where others of its words only have characters (`words.Words`)."""
+    """The tokenizer of only the vocabulary, if further words only have characters (`words.Words`)."""
     return self
 
   @functools.cached_property

@@ -56,12 +56,12 @@ def train(
   Args:
     kind: one of KINDS.
     texts: training documents.
-    vocab_size: largest number of tokens, special tokens included; 0: no limit (words, characters), 8192 (subwords).
+    vocab_size: maximum number of tokens, special tokens included; 0: no limit (words, characters), 8192 (subwords).
     min_count: rarer words or characters become `<unk>`; for bpe and wordpiece the smallest count of a merged pair.
     lower_case: lower-case the text; words and subwords only.
     rule: see `Words`.
     document_eos: give bytes, characters and words of rule 'prose' an `<eos>` that ends a document.
-    others: characters only: texts outside training that must be encodable; `<unk>` is added if they need it.
+    others: characters only: further texts that must be encodable; `<unk>` is added if they need it.
     marks: unigram: the special tokens that get the first ids, one of MARKS; words: 'double' for that rule of `Words`.
     prefix_space: bpe only: a word has the same subwords at the start of a text as within it.
   """
@@ -97,7 +97,7 @@ def check_options(kind: str, marks: str, prefix_space: bool) -> None:
 
 
 def of_words(tokens: Sequence[str], rule: str, lower_case: bool = False) -> Tokenizer:
-  """Return the tokenizer of a list of words in the order of their ids.
+  """Return the tokenizer for a word list in id order.
 
   Args:
     tokens: the words.
@@ -114,7 +114,7 @@ def of_content(content: Mapping[str, Any]) -> Tokenizer:
   return _SIDES[content['kind']]({key: value for key, value in content.items() if key != 'kind'})
 
 
-# Vocabulary file -> merges file: Hugging Face's names, then those of GPT-2's and GPT's releases.
+# Vocabulary file -> merges file: names of Hugging Face, then of GPT-2's and GPT's releases.
 _MERGES = {'vocab.json': 'merges.txt', 'encoder.json': 'vocab.bpe', 'encoder_bpe_40000.json': 'vocab_40000.bpe'}
 # Kinds that other libraries write too, and their file names unless these are vocabularies with merges.
 _READ = {'bpe': Bpe, 'word_bpe': WordBpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece, 'unigram': Unigram}
@@ -122,7 +122,7 @@ _FILES = {'wordpiece': ('tokenizer.json', 'vocab.txt'), 'unigram': ('tokenizer.j
 
 
 def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: bool = False) -> Tokenizer:
-  """Read a tokenizer of another library.
+  """Read another library's tokenizer.
 
   Args:
     kind: 'bpe', 'word_bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt, or
@@ -130,11 +130,11 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
       either; 'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
     path: file or directory; for a directory the settings of transformers are read too (settings.py).
     lower_case: case of a vocab.txt or spiece.model.
-    special_in_text: special tokens written out in a text are special tokens, unless the settings split them.
+    special_in_text: special tokens in a text are special tokens, unless the settings split them.
 
   Raises:
-    InputError: there is no such tokenizer, a file is damaged, a vocabulary is empty or lacks a token that every text
-      may need, or settings are not supported or contradict `lower_case`.
+    InputError: there is no such tokenizer, a file is damaged, a vocabulary is empty or lacks a required token, or
+      settings are not supported or contradict `lower_case`.
   """
   if kind not in KINDS:
     raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
@@ -177,7 +177,7 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
 
 
 def vocabulary_file(kind: str, directory: str) -> str:
-  """Return the name of the file in a directory that has the vocabulary, '' if there is none."""
+  """Return the name of the vocabulary file in a directory, '' if there is none."""
   names = (
     _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES) if kind in _READ else ('vocab.json', 'vocab.txt')
   )
@@ -185,7 +185,7 @@ def vocabulary_file(kind: str, directory: str) -> str:
 
 
 def _check_vocabulary(kind: str, model: hf.Tokenizer, path: str) -> None:
-  """Raise InputError if a model has no tokens of its own, or lacks the one for unknown text."""
+  """Raise InputError if a model has no ordinary tokens, or lacks the unknown token."""
   tokens = model.get_vocab(with_added_tokens=False)
   special = {token.content for token in model.get_added_tokens_decoder().values() if token.special}
   if not tokens.keys() - special:
@@ -237,7 +237,7 @@ def load(directory: str) -> Tokenizer:
     if kind == Absent.kind:
       return Absent(content['vocab_size'])
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
-    whole = content.get('special_in_text', False)  # absent in those of earlier versions
+    whole = content.get('special_in_text', False)  # absent in earlier versions
     if 'sentencepiece' in content:
       options = {name: content[name] for name in ('lower_case', 'keep_accents')}
       model_file = base64.b64decode(content['sentencepiece'], validate=True)

@@ -22,7 +22,7 @@ class Bytes(Tokenizer):
     self.eos_id = 256 if eos else None
 
   def encode(self, text: str) -> np.ndarray:
-    # surrogateescape: a split of a byte stream may cut a character; its bytes round-trip unchanged.
+    # surrogateescape: a byte stream may be split inside a character; its bytes round-trip unchanged.
     return np.frombuffer(text.encode('utf-8', 'surrogateescape'), np.uint8).astype(np.int32)
 
   def decode(self, ids: Iterable[int]) -> str:

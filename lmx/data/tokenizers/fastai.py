@@ -1,8 +1,8 @@
-"""Words as fastai 2 reads them (fastai/text/core.py): rules on the text, then spaCy's tokenizer for English.
+"""fastai 2's word tokenizer (fastai/text/core.py): rules on the text, then spaCy's English tokenizer.
 
-The rules replace what a vocabulary of lower-case words loses by special tokens before a word: xxmaj (a capital), xxup
-(capitals), xxrep N (a character N times), xxwrep N (a word N times). Two special tokens have other names here: xxunk is
-`<unk>`; and xxbos, which begins a document, is `<eos>`, which ends one: between documents the two are the same.
+The rules mark what lower-casing loses by special tokens before a word: xxmaj (a capital), xxup (capitals), xxrep N (a
+character N times), xxwrep N (a word N times). Two special tokens have other names here: xxunk is `<unk>`; xxbos, which
+begins a document, is `<eos>`, which ends one. Between documents they are equivalent.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MARKUP = (
 
 
 def vocabulary(itos: Sequence[str]) -> list[str]:
-  """Return fastai's list of words under the names of lmx, each once.
+  """Return fastai's word list under lmx's names, each once.
 
   Raises:
-    InputError: the words are those of fast.ai 0.7, or a word is there twice.
+    InputError: the list is from fast.ai 0.7, or a word is repeated.
   """
   if 'xxunk' not in itos:
     raise InputError('got words without xxunk; expected fastai 1 or 2; --tokenizer=none imports the model alone')
@@ -51,7 +51,7 @@ def vocabulary(itos: Sequence[str]) -> list[str]:
 
 
 def itos(tokens: Sequence[str]) -> list[str]:
-  """Return fastai's list of words of a tokenizer of rule 'fastai', the inverse of `vocabulary`."""
+  """Return fastai's word list for a tokenizer with rule 'fastai', the inverse of `vocabulary`."""
   theirs = {ours: word for word, ours in _OURS.items()}
   return [_FILLER if token == f'{_FILLER} {i}' else theirs.get(token, token) for i, token in enumerate(tokens)]
 

@@ -1,12 +1,12 @@
-"""Tokenizer of Marian's folders, such as opus-mt: a Unigram model of SentencePiece for each language.
+"""Tokenizer of Marian folders, such as opus-mt: one SentencePiece Unigram model per language.
 
-A folder has source.spm, target.spm and vocab.json, which gives the ids of the subwords of both; with `separate_vocabs`
-in tokenizer_config.json the target's are in target_vocab.json. `>>fra<<` at the start of a text, which names the
-language of its translation, is one token. A subword without an id is `<unk>`. Punctuation is not normalised: neither
-transformers 4.57 nor 5 does it unless a program calls `MarianTokenizer.normalize` first.
+A folder has source.spm, target.spm and vocab.json, which gives the ids of both languages' subwords; with
+`separate_vocabs` in tokenizer_config.json the target's are in target_vocab.json. `>>fra<<` at the start of a text, the
+target language, is one token. A subword without an id is `<unk>`. Punctuation is not normalised: neither transformers
+4.57 nor 5 does so unless a program calls `MarianTokenizer.normalize` first.
 
-Special tokens written out in a text are special tokens, as in MarianTokenizer; in work directories imported by earlier
-versions they are ordinary text.
+Special tokens in a text are special tokens, as in MarianTokenizer; in work directories imported by earlier versions
+they are ordinary text.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _CLEANED = (' .', ' ?', ' !', ' ,', " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
 class Marian(Tokenizer):
-  """Subwords of two languages; `encode` reads the source's, and `target` is the same of the target's.
+  """Subwords of two languages; `encode` reads the source, and `target` is the target's tokenizer.
 
   Decoding skips `<unk>`, `<pad>` and `</s>`, as pipelines of transformers do.
 
   Args:
-    content: `models` (source.spm and target.spm in base 64), `vocabularies` (subword -> id of the source and of the
-      target, or of both), `start_id`, `clean_up` (the option clean_up_tokenization_spaces), optionally
-      `special_in_text` (special tokens written out in a text are special tokens).
+    content: `models` (source.spm and target.spm in base 64), `vocabularies` (subword -> id for source and target, or
+      for both), `start_id`, `clean_up` (the option clean_up_tokenization_spaces), optionally `special_in_text` (special
+      tokens in a text are special tokens).
     side: 0 for the source, 1 for the target.
 
   Raises:
@@ -113,7 +113,7 @@ class Marian(Tokenizer):
 
 
 def split_special(text: str, special: Sequence[str]) -> list[str]:
-  """Return the parts of a text: its special tokens and what is between them, without empty parts."""
+  """Split a text into its special tokens and the text between them, without empty parts."""
   return [part for part in re.split(f'({"|".join(map(re.escape, special))})', text) if part] if special else [text]
 
 
@@ -151,7 +151,7 @@ def read_optional(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_vocabulary(path: pathlib.Path, special: Sequence[str]) -> dict[str, int]:
-  """Return the ids of a vocabulary; raise InputError unless ids are unique numbers and special tokens have some."""
+  """Return a vocabulary's ids; raise InputError unless ids are unique integers and special tokens have ids."""
   vocabulary = documents.convert(documents.read_json(path), dict, str(path))
   ids = {token: documents.convert(i, int, f'{path}: {documents.show(token)}') for token, i in vocabulary.items()}
   missing = [token for token in special if token not in ids]
@@ -170,14 +170,14 @@ def check_special(
   equal: Sequence[str],
   files: Sequence[str],
 ) -> None:
-  """Raise InputError for tokens that are added to the vocabulary, and for vocabularies with other special tokens.
+  """Raise InputError for added tokens, and for vocabularies with other special tokens.
 
   Args:
     settings: settings of the folder.
-    vocabularies: ids of the subwords of the source and of the target, or of both.
+    vocabularies: subword ids of source and target, or of both.
     where: file of the settings.
     special: the special tokens.
-    equal: those that have the same id in each vocabulary.
+    equal: special tokens with the same id in each vocabulary.
     files: file of each vocabulary.
   """
   added = {token.content for token in (*settings.tokens, *(token for _, token in settings.added))}

@@ -1,20 +1,20 @@
-"""Text of fairseq's releases and of FSMT: the tokenizer of Moses, then byte-pair encoding (Sennrich et al. 2016).
+"""Tokenizer of fairseq's releases and FSMT: Moses, then byte-pair encoding (Sennrich et al. 2016).
 
-Moses' rules are those of sacremoses, with aggressive hyphens ('well @-@ known') and escaped characters ('&apos;').
-Decoding joins subwords and undoes Moses' rules. There are two forms:
+Moses' rules follow sacremoses, with aggressive hyphens ('well @-@ known') and escaped characters ('&apos;'). Decoding
+joins subwords and undoes Moses' rules. There are two forms:
 - 'fairseq', the original (from memory): a subword that is not the last of its word ends with '@@'. Punctuation is not
   normalised.
-- 'fsmt', as FSMTTokenizer of transformers: the last subword of a word ends with '</w>'. Punctuation is normalised,
-  first that of East Asian scripts, and characters of Unicode's category C are removed. Decoding skips `<unk>` too.
+- 'fsmt', as FSMTTokenizer of transformers: the last subword of a word ends with '</w>'. Punctuation is normalised, East
+Asian punctuation first, and characters in Unicode category C are removed. Decoding skips `<unk>` too.
 
 A folder of FSMT has vocab-src.json, vocab-tgt.json, merges.txt, and the languages in tokenizer_config.json.
 
-Special tokens written out in a text are special tokens, as in FSMTTokenizer; in fairseq's form, and in work directories
-imported by earlier versions, they are ordinary text.
+Special tokens in a text are special tokens, as in FSMTTokenizer; in fairseq's form, and in work directories imported by
+earlier versions, they are ordinary text.
 
-Deviations from FSMTTokenizer: texts of the target are encoded with the target's vocabulary, where the class has the
-source's for any text. With `lower_case` a final capital sigma becomes a final one, and `<UNK>` is ordinary text, as in
-transformers 5; version 4 has another sigma, and the special token.
+Deviations from FSMTTokenizer: target texts are encoded with the target's vocabulary, where the class always uses the
+source's. With `lower_case` a final capital sigma becomes a final sigma, and `<UNK>` is ordinary text, as in
+transformers 5; version 4 differs in both.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ _STOPS = re.compile(r'[。．]\s*')
 
 
 class Moses(Tokenizer):
-  """Subwords of two languages; `encode` reads the source's, and `target` is the same of the target's.
+  """Subwords of two languages; `encode` reads the source, and `target` is the target's tokenizer.
 
   Args:
-    content: `languages` (of the source and of the target), `codes` (pairs of symbols in the order in which they are
-      merged; the last character of a word has `</w>` after it), `vocabularies` (the subwords of the source and of the
-      target in the order of their ids, or one list of both), optionally `rules` ('fairseq' or 'fsmt'), `lower_case`,
-      `clean_up` and `special_in_text` (see `marian.Marian`).
+    content: `languages` (source and target), `codes` (symbol pairs in merge order; a word's last character ends with
+      `</w>`), `vocabularies` (source and target subwords in id order, or one shared list), optionally `rules`
+      ('fairseq' or 'fsmt'), `lower_case`, `clean_up` and `special_in_text` (see `marian.Marian`).
     side: 0 for the source, 1 for the target.
   """
 
@@ -107,7 +106,7 @@ class Moses(Tokenizer):
     return np.asarray([self._ids.get(subword, self.unk_id) for subword in subwords], np.int32)
 
   def _encode_word(self, word: str) -> list[str]:
-    """Return the subwords of a word: the pair of the lowest rank is merged wherever it is, until none is left."""
+    """Return a word's subwords: repeatedly merge the pair with the lowest rank."""
     symbols = [*word[:-1], word[-1] + _END]
     while len(symbols) > 1:
       pairs = [*zip(symbols, symbols[1:], strict=False)]
@@ -169,7 +168,7 @@ def read(directory: Any, settings: settings_lib.Settings, *, special_in_text: bo
 
 
 def _languages(config: Mapping[str, Any], directory: pathlib.Path) -> list[str]:
-  """Return the languages of source and target: those of tokenizer_config.json, else those of config.json."""
+  """Return the source and target languages from tokenizer_config.json, else from config.json."""
   languages = config.get(_LANGUAGES)
   if languages is None:
     languages = marian.read_optional(directory / 'config.json').get(_LANGUAGES)
@@ -182,7 +181,7 @@ def _languages(config: Mapping[str, Any], directory: pathlib.Path) -> list[str]:
 
 
 def _codes(path: pathlib.Path) -> list[list[str]]:
-  """Return the pairs of symbols of merges.txt; of a pair that is there twice the later place counts, as in FSMT."""
+  """Return the symbol pairs in merges.txt; for a repeated pair the later position counts, as in FSMT."""
   codes: dict[tuple[str, ...], None] = {}
   if not documents.read_bytes(path).endswith(b'\n'):
     raise InputError(f'{path}: got a last line without its end; expected a line feed, because the file looks truncated')

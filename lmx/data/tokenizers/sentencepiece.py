@@ -1,12 +1,12 @@
 """SentencePiece files (Kudo & Richardson 2018, arXiv 1808.06226), and XLNet's tokenizer, read by SentencePiece itself.
 
 XLNet's release (zihangdai/xlnet, prepro_utils.py) cleans a text before SentencePiece encodes it: white space, quotes,
-NFKD, accents and case (`clean`). It encodes a subword of a number with its comma again without the comma, which is a
-token of its own (`encode_pieces`). Ids are equal to the release's.
+NFKD, accents and case (`clean`). It splits the comma off a number's subword as its own token and encodes the rest again
+(`encode_pieces`). Ids equal the release's.
 
 `convert` writes the same vocabulary as a model of the `tokenizers` library, for tokenizer.json. Its ids differ on few
-texts: the library's Unicode tables are older than Python's, it adds scores in another precision, and it cannot encode
-a number with its comma again.
+texts: the library's Unicode tables are older than Python's, it sums scores in another precision, and it cannot split
+off a number's comma.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def parse(content: bytes, path: Any) -> Any:
 
 
 def processor(content: bytes, path: Any) -> Any:
-  """Return SentencePiece's processor of a file of name `path`; raise InputError if it is damaged."""
+  """Return SentencePiece's processor for a file named `path`; raise InputError if it is damaged."""
   parse(content, path)
   try:
     return library.SentencePieceProcessor(model_proto=content)
@@ -92,7 +92,7 @@ def clean(text: str, lower_case: bool, keep_accents: bool) -> tuple[str, np.ndar
   """Clean a text as XLNet's release does (`preprocess_text` of prepro_utils.py).
 
   Returns:
-    (cleaned text, start and end of each of its characters in `text`, (T, 2)).
+    (cleaned text, each character's start and end in `text`, (T, 2)).
   """
   words = [(match.start(), match.group()) for match in re.finditer(r'\S+', text)]
   split = [(start + i, character) for start, word in words for i, character in enumerate(f'{word} ')][:-1]
@@ -213,7 +213,7 @@ class SentencePiece(Unigram):
 
   @functools.cached_property
   def _changed(self) -> frozenset[int]:
-    """Ids of subwords whose text decides whether they are encoded again."""
+    """Ids of subwords that may be encoded again, depending on their text."""
     numbers = (i for i in range(self._processor.GetPieceSize()) if _is_number_with_comma(self._processor.IdToPiece(i)))
     return frozenset(numbers) | {self.unk_id}
 
@@ -223,7 +223,7 @@ def _is_number_with_comma(subword: str) -> bool:
 
 
 def convert(content: bytes, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
-  """Return a file's vocabulary as a model of the `tokenizers` library, with XLNet's special tokens marked as such.
+  """Return a file's vocabulary as a `tokenizers` model, with XLNet's special tokens marked as such.
 
   Args:
     content: content of the file.
@@ -257,7 +257,7 @@ def convert(content: bytes, *, lower_case: bool = False, keep_accents: bool = Fa
 
 @functools.cache
 def _combining() -> str:
-  """Return a pattern for the characters that the release removes: those of a combining class."""
+  """Return a pattern for combining characters, which the release removes."""
   return _class(code for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
 
 

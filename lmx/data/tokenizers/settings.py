@@ -1,15 +1,15 @@
-"""Settings of a tokenizer's folder in the format of `save_pretrained` of transformers.
+"""Settings in a tokenizer folder written by transformers' `save_pretrained`.
 
 tokenizer_config.json has options and special tokens, special_tokens_map.json special tokens, added_tokens.json the
 ids of tokens beyond the vocabulary. A tokenizer.json is complete, so with one only the settings that transformers
 overrides are read. With a vocab.txt, vocab.json or spiece.model every key matters, so an unknown key is an error.
 
-Of a tokenizer.json, transformers overrides BERT's normalizer and the first space of GPT-2, and only if the class in
-tokenizer_config.json is of that model, or none is named. Texts are truncated at their end, so another truncation_side
-is an error. Padding changes no prediction of lmx, so padding_side may be either.
+Of a tokenizer.json, transformers overrides BERT's normalizer and the first space of GPT-2, and only if
+tokenizer_config.json names that model's class, or no class. Texts are truncated at their end, so another
+truncation_side is an error. Padding does not affect lmx's predictions, so padding_side may be either.
 
-Special tokens written out in a text are special tokens to transformers, unless split_special_tokens is true. An import
-follows that; a tokenizer that is read for other data (`data.tokenizer_path`) takes them as text.
+transformers reads special tokens in a text as special tokens, unless split_special_tokens is true. An import does the
+same; a tokenizer for other data (`data.tokenizer_path`) reads them as text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
   'marian': {'unk': ('<unk>',), 'eos': ('</s>',), 'pad': ('<pad>',)},
   'moses': {'unk': ('<unk>',), 'bos': ('<s>',), 'sep': ('</s>',), 'pad': ('<pad>',)},
 }
-# Special tokens of a kind's class besides those of `_NAMES`, and the token that takes the white space before it.
+# Special tokens of a kind's class not in `_NAMES`, and the token that absorbs the white space before it.
 _FURTHER = {'unigram': ('<s>', '</s>', '<eop>', '<eod>')}
 _STRIPPED = {'unigram': '<mask>'}
 _RENAMED = ('wordpiece', 'bpe')  # kinds that may have special tokens of other names
@@ -76,7 +76,7 @@ _CLASSES = {
   'marian': r'MarianTokenizer',
   'moses': r'FSMTTokenizer',
 }
-_ANY_CLASS = ('PreTrainedTokenizerFast', 'TokenizersBackend')  # of a tokenizer.json, for any model
+_ANY_CLASS = ('PreTrainedTokenizerFast', 'TokenizersBackend')  # class of a tokenizer.json for any model
 _SWITCHES = {'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars'}
 
 
@@ -87,15 +87,15 @@ class Settings(NamedTuple):
     lower_case: do_lower_case; None if not given.
     normalizer: given fields of BERT's normalizer, by their names in the library.
     keep_accents: option of a spiece.model.
-    prefix_space: add_prefix_space; None keeps that of the model.
-    any_class: True if tokenizer_class is one for any model, which overrides nothing.
+    prefix_space: add_prefix_space; None keeps the model's.
+    any_class: True if tokenizer_class is generic and overrides nothing.
     truncation_side: None if not given.
     special: role -> name of the special tokens whose names differ from the kind's defaults.
-    added: (id, token) of tokens beyond the vocabulary, by id.
+    added: (id, token) beyond the vocabulary, by id.
     extra: further special tokens.
     tokens: the special tokens that the files name, with the white space that belongs to them.
-    default: those of the tokenizer's class that have no other name.
-    split_special: special tokens written out in a text are text.
+    default: the class's special tokens under their default names.
+    split_special: special tokens in a text are text.
   """
 
   lower_case: bool | None = None
@@ -292,13 +292,13 @@ def _added_tokens(
 
 
 def apply(model: hf.Tokenizer, settings: Settings, where: Any, *, special_in_text: bool = False) -> hf.Tokenizer:
-  """Return the model with the settings that its own file does not contain.
+  """Return the model with the settings that its file lacks.
 
   Args:
     model: model of a tokenizer.json or a vocabulary; it is modified.
     settings: settings of its folder.
     where: the folder, for messages.
-    special_in_text: special tokens written out in a text are special tokens.
+    special_in_text: special tokens in a text are special tokens.
 
   Raises:
     InputError: an added token's id differs from its id in the vocabulary, texts are truncated at their start, or
@@ -341,10 +341,10 @@ def apply(model: hf.Tokenizer, settings: Settings, where: Any, *, special_in_tex
 
 
 def _declare(model: hf.Tokenizer, settings: Settings) -> None:
-  """Add the special tokens to those that the model finds in a text, in the order of transformers.
+  """Register the special tokens that the model recognises in a text, in transformers' order.
 
-  Tokens of added_tokens_decoder replace those of tokenizer.json; others are added where it has none of that name. A
-  token of the class alone is left out where the vocabulary does not have it.
+  Tokens in added_tokens_decoder replace those of tokenizer.json; others are added if it has no token with that name.
+  The class's default tokens are omitted if the vocabulary lacks them.
   """
   named = {token.content for token in (*settings.tokens, *settings.default)}
   known = {repr(token) for token in model.get_added_tokens_decoder().values()}

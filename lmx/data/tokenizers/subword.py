@@ -23,12 +23,12 @@ _MANY = 100_000  # characters of a batch that is encoded by words
 
 
 class _Subwords(Tokenizer):
-  """A tokenizer of the `tokenizers` library; lone surrogates in a text are encoded as U+FFFD.
+  """A `tokenizers` tokenizer; lone surrogates in a text are encoded as U+FFFD.
 
   Args:
     model: model of the library.
     special: role -> name of the special tokens whose names differ from the kind's defaults, such as {'pad': '<pad>'}.
-    special_in_text: special tokens written out in a text are special tokens, as in transformers; else they are text.
+    special_in_text: special tokens in a text are special tokens, as in transformers; else they are text.
   """
 
   def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None, *, special_in_text: bool = False):
@@ -112,9 +112,9 @@ def _end_of_text(model: hf.Tokenizer, name: str = subword_models.END_OF_TEXT) ->
 class Bpe(_Subwords):
   """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also starts a text to generate.
 
-  A byte that is not UTF-8, such as at a split of a byte stream inside a character, is a surrogate in the text, as with
-  Python's `surrogateescape`. It is a token of its own. A vocabulary that prepends a space to a text (`space_first`)
-  adds one after the byte too.
+  A byte that is not UTF-8, such as where a byte stream is split inside a character, is a surrogate in the text, as with
+  Python's `surrogateescape`. It is a separate token. A vocabulary that prepends a space to a text (`space_first`) also
+  adds one after such a byte.
   """
 
   kind = 'bpe'
@@ -261,7 +261,7 @@ class Unigram(_Subwords):
     return [self._without_commas(ids)[0] for ids in super().encode_batch(texts)]
 
   def _without_commas(self, ids: np.ndarray, spans_T2: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids and offsets with numbers and their commas apart."""
+    """Return the ids and offsets with commas split off numbers."""
     spans_T2 = np.zeros((len(ids), 2), np.int32) if spans_T2 is None else spans_T2
     places = [i for i, token in enumerate(ids.tolist()) if token in self._parts] if self._parts else []
     for i in reversed(places):
@@ -276,7 +276,7 @@ class Unigram(_Subwords):
 
   @functools.cached_property
   def _parts(self) -> dict[int, tuple[list[int], list[int]]]:
-    """Return for each subword of a number with its comma (ids of its parts, their numbers of characters)."""
+    """Return (ids of its parts, their lengths in characters) for each subword of a number with a comma."""
     found: dict[int, tuple[list[int], list[int]]] = {}
     for index in range(self.vocab_size) if self.split_commas else ():
       subword = self.id_to_token(index)
@@ -294,7 +294,7 @@ class Unigram(_Subwords):
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
     ids, spans_T2 = self._without_commas(*super().encode_spans(text))
     bytes_T = self._bytes[ids]
-    # The library gives each byte of a run of uncovered characters the offsets of the whole run.
+    # The library gives each byte in a run of uncovered characters the offsets of the whole run.
     changes = np.any(spans_T2[1:] != spans_T2[:-1], axis=1) | (bytes_T[1:] < 0) | (bytes_T[:-1] < 0)
     edges = [0, *(np.flatnonzero(changes) + 1), len(ids)]
     for first, last in zip(edges[:-1], edges[1:], strict=True):

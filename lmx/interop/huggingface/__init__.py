@@ -10,14 +10,14 @@ after the lmx model unless it has a MODEL. It exports
 and, if folders are read and written (folder.py),
   TYPE, TOKENIZER: the model_type in config.json, and the kind of the lmx tokenizer;
   fields(config), config(cfg): conversion between sizes in config.json and fields of the model's Config;
-  vocabulary(folder), NOTE, optional: reader of a word vocabulary, and a line about it for the user; DATA, optional:
-  fields of an imported run's `data` section; evaluation(directory, config), optional: fields of its `evaluation`
-  section, the folder's search options; write(directory, tokenizer, evaluation, settings), optional: writer of its
-  further files, given the fields of
+  vocabulary(folder), NOTE, optional: reader of a word vocabulary, and a line about it for the user;
+  DATA, optional: fields of an imported run's `data` section;
+  evaluation(directory, config), optional: fields of its `evaluation` section, the folder's search options;
+  write(directory, tokenizer, evaluation, settings), optional: writer of its further files, given the fields of
     config.json; it returns more of them;
-  BARE_CLASS, optional: the class without the pre-training head, and the path prefix of its parameters; used(fields,
-  tensors), optional: the tensors, without unused rows; MODEL, fits(cfg), if another family has the lmx model's name:
-  that name, and True if this family writes a Config.
+  BARE_CLASS, optional: the class without the pre-training head, and the path prefix of its parameters;
+  used(fields, tensors), optional: the tensors, without unused rows; MODEL, fits(cfg), if another family has the lmx
+  model's name: that name, and True if this family writes a Config.
 architectures.py has the transformers classes, each a model with a head.
 """
 
