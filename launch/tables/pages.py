@@ -29,8 +29,8 @@ _TITLES = {
 }
 _TEMPLATES = templates.environment(pathlib.Path(__file__).parent)
 _LEGEND = (
-  "Rows and columns are the paper's. Below a printed row stands what lmx measured: 'not run' if a run of lmx gives it "
-  'and nobody has run it yet, a dash if no run gives it. Context: another system, which the paper quotes.'
+  "Rows and columns are the paper's. The line below a printed row has lmx's results: 'not run' if a run of lmx can "
+  'give the metric but has not been run, a dash if no run gives it. Context: another system that the paper quotes.'
 )
 
 
