@@ -5,7 +5,7 @@
   lmx train --config=experiments/bert/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
 
 Masked LM and next-sentence prediction as in the released data code. The corpus comes with Python itself, so no metric
-is published; docs/results has the expected ones.
+is published; measured.csv has the expected ones.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 `fast`: 4 layers of 128, windows of 128, two predictions after every layer as in the paper; `alone`: the last layer
 predicts the next byte, the only loss. Adam and pre-layer normalisation: with the paper's momentum SGD and post-layer
 normalisation, 6 layers are at the unigram distribution of bytes after 1,000 updates. The corpus comes with Python
-itself, so no metric is published; docs/results has the measured ones. loss.png shows the sum of all terms in
+itself, so no metric is published; measured.csv has the measured ones. loss.png shows the sum of all terms in
 training, and the last layer's loss of the next byte in validation.
 """
 

@@ -3,7 +3,7 @@
   lmx train --config=experiments/gpt/quickstart.py --workdir=runs/gpt            11 minutes on one core
   lmx train --config=experiments/gpt/quickstart.py:tiny --workdir=runs/tiny      seconds: does it run at all
 
-The corpus comes with Python itself, so no metric is published; what to expect is in docs/results. For text of your
+The corpus comes with Python itself, so no metric is published; what to expect is in measured.csv. For text of your
 own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
 """
 

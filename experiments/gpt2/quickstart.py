@@ -4,7 +4,7 @@
   lmx train --config=experiments/gpt2/quickstart.py:full --workdir=runs/gpt2-full  within 40 minutes there
   lmx train --config=experiments/gpt2/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
 
-The corpus comes with Python itself, so no metric is published; what to expect is in docs/results. For text of your
+The corpus comes with Python itself, so no metric is published; what to expect is in measured.csv. For text of your
 own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
 """
 

@@ -4,7 +4,7 @@
   lmx train --config=experiments/rnn_lm/quickstart.py:full --workdir=runs/quickstart-full  within 40 minutes there
   lmx train --config=experiments/rnn_lm/quickstart.py:tiny --workdir=runs/tiny             seconds: does it run at all
 
-The corpus comes with Python itself, so no metric is published. What to expect is in docs/results: `full` ends
+The corpus comes with Python itself, so no metric is published. What to expect is in measured.csv: `full` ends
 clearly below the interpolated Kneser-Ney model that every run measures on the same split and vocabulary.
 Option after the variant: `:fast,cell=gru` (lstm, gru, rnn).
 """

@@ -5,7 +5,7 @@
 
 DIR holds train.tsv and test.tsv, or train_5500.label and TREC_10.label; without it they are downloaded. Options as in
 quickstart.py. Variant base is of width 128. Newly initialised, without word vectors: a minute or two on a core. No
-paper compares the scores so; docs/results has our errors of five of them.
+paper compares the scores so; measured.csv has our errors of five of them.
 """
 
 from __future__ import annotations

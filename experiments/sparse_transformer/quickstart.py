@@ -7,7 +7,7 @@
 
 `fast` is the fixed pattern, both sets in every head: 4 layers of 128, stride 16, c = 4. `strided` and `dense` have as
 many parameters. `merge` (merged, alternate, heads) sets how the two sets are combined. The corpus comes with Python
-itself, so no metric is published; docs/results has the measured one. For some 1,000 updates the model is little
+itself, so no metric is published; measured.csv has the measured one. For some 1,000 updates the model is little
 better than bigrams of bytes. Factorized attention saves time at longer windows, see
 `lmx bench --attention=1024,4096`.
 """

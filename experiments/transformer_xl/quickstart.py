@@ -8,7 +8,7 @@
 clusters. Other rows of the paper's table 6: `shaw` (learned vectors of distances), `half` (the last half of a segment
 counts in training); without recurrence `alone`, `alone_half` and `vaswani_half` (absolute sinusoids), evaluated in
 windows that start every 16 tokens, so that a prediction sees at least 64 tokens (`vaswani_half` 48). The corpus comes
-with Python itself, so no metric is published; see docs/results for those measured.
+with Python itself, so no metric is published; see measured.csv for those measured.
 """
 
 from __future__ import annotations
