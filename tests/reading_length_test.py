@@ -10,7 +10,7 @@ from tests import reading_length
 def test_what_a_file_imports_from_layers_is_followed_and_kernels_are_not():
   files = reading_length.opened(reading_length.ROOT / 'lmx/models/gpt2.py')
   names = {str(file.relative_to(reading_length.ROOT)) for file in files}
-  assert {'lmx/models/gpt2.py', 'lmx/layers/attention.py', 'lmx/layers/masks.py'} <= names
+  assert {'lmx/models/gpt2.py', 'lmx/ops/attention.py', 'lmx/ops/masks.py'} <= names
   assert not any('kernels' in name for name in names)
 
 

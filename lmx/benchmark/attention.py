@@ -42,8 +42,8 @@ def nearest_stride(length: int) -> int:
 
 def attention(kind: str, length: int) -> Callable[..., Any]:
   """Return a function of queries, keys and values (B, T, H, K), for one of KINDS."""
-  from lmx.layers import attention, sparse_attention
-  from lmx.layers.masks import AttentionMask
+  from lmx.ops import attention, sparse_attention
+  from lmx.ops.masks import AttentionMask
 
   if kind.startswith('dense'):
     backend = 'blocked' if kind.endswith('blocked') else 'xla'

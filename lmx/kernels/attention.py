@@ -1,4 +1,4 @@
-"""Implementations of scaled dot-product attention, all equal to `lmx.layers.attention.attention`.
+"""Implementations of scaled dot-product attention, all equal to `lmx.ops.attention.attend`.
 
 - 'xla': the equation, over all rows and heads. It stores the (B, H, T, S) probabilities for the backward pass.
 - 'blocked': a loop over rows, heads and blocks of queries, so that the scores fit a CPU's cache. The
@@ -28,20 +28,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from lmx import placement
 from lmx.errors import InputError
 from lmx.kernels import chunked_attention, devices, head_attention, native
-from lmx.kernels.patterns import Pattern, reach
-from lmx.ops import dropout
+from lmx.kernels.patterns import reach
+from lmx.ops import attention, dropout
+from lmx.ops.masks import AttentionMask
 from lmx.types import Array
 
-BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'rows', 'blocked', 'chunked', 'numba', 'without_numba')
 AUTOMATIC = ('auto', 'numba', 'without_numba')  # select by device and shapes
 TPU_KERNELS = ('rows', 'splash')
 BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' selects 'blocked' on a CPU
@@ -54,48 +52,18 @@ _QUERIES = 64  # minimum number of queries in a block
 Block = tuple[int, int]  # first and end of the positions of a block
 
 
-class Mask(Protocol):
-  """The part of `lmx.layers.masks.AttentionMask` that kernels use."""
-
-  def explicit(self) -> bool:
-    """Return True if more than the keys after each query is masked."""
-
-  def aligned(self) -> bool:
-    """Return True if query t is at position t."""
-
-  @property
-  def query_group_BT(self) -> Array | None:  # noqa: N802
-    """Group of each query."""
-
-  @property
-  def key_group_BS(self) -> Array | None:  # noqa: N802
-    """Group of each key."""
-
-  @property
-  def pattern(self) -> Pattern | None:
-    """Keys of a causal query at a position; None for those up to the position."""
-
-  def allowed(self, causal: bool, queries: Block, keys: Block) -> Array | None:
-    """Return a block of the Boolean mask (B, T, S); None if nothing is masked."""
-
-  def mask_scores(self, a_BHTS: Array, causal: bool, queries: Block, keys: Block) -> Array:
-    """Return a block of scores, with masked keys far below all others."""
-
-
-def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: Mask, rate: float) -> str:
+def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: AttentionMask, rate: float) -> str:
   """Return the implementation that `backend` selects at these shapes and the current placement.
 
   Raises:
     InputError: a kernel was set outside its limits.
   """
-  here, scores = placement.current(), q_BTHK.shape[1] * k_BSHK.shape[1]
+  here, scores = devices.placed(), q_BTHK.shape[1] * k_BSHK.shape[1]
   if backend in ('numba', 'without_numba'):
     alike = q_BTHK.dtype == k_BSHK.dtype == jnp.float32 and q_BTHK.shape[::2] == k_BSHK.shape[::2]
     is_plain = alike and mask.pattern is None and mask.aligned()
     fits = is_plain and devices.is_one_device('cpu') and scores >= NUMBA_FROM
     return 'numba' if fits and backend == 'numba' else choose('auto', q_BTHK, k_BSHK, mask, rate)
-  if here is None and backend not in ('blocked', 'chunked'):  # only shapes are computed, or the equation
-    return 'xla'
   obstacles = {
     'cudnn': cudnn_obstacle(q_BTHK, mask, rate),
     'rows': rows_obstacle(q_BTHK, k_BSHK, mask),
@@ -110,7 +78,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
   for name, obstacle in obstacles.items():
     if not obstacle and (name == 'cudnn' or q_BTHK.shape[1] >= KERNEL_FROM):
       return name
-  if here is not None and here.platform != 'cpu':
+  if here.platform != 'cpu':
     return 'chunked' if scores >= CHUNKED_FROM or here.platform == 'gpu' and rate else 'xla'
   return 'blocked' if devices.is_one_device('cpu') and scores >= BLOCKED_FROM else 'xla'
 
@@ -128,36 +96,32 @@ def settle(cfg: Any) -> Any:
 
 def _elsewhere(platform: str) -> str | None:
   """Return that the current placement is not on a platform, as an obstacle."""
-  here = placement.current()
-  is_here = here is not None and here.platform == platform
-  return (
-    None if is_here else f'needs a {platform.upper()}, and the device here is {here.platform if here else "unknown"}'
-  )
+  here = devices.placed().platform
+  return None if here == platform else f'needs a {platform.upper()}, and the device here is {here}'
 
 
-def splash_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
+def splash_obstacle(q_BTHK: Array, mask: AttentionMask, rate: float) -> str | None:
   """Return the reason why the splash kernel cannot run, as words after its name; None if it can."""
   return (
     f'has no dropout of the attention probabilities, but the rate is {rate}' if rate else _tpu_obstacle(q_BTHK, mask)
   )
 
 
-def rows_obstacle(q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: Mask) -> str | None:
+def rows_obstacle(q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: AttentionMask) -> str | None:
   """Return the reason why the kernel of whole rows cannot run, as words after its name; None if it can."""
   S = k_BSHK.shape[1]
   return f'needs at most {ROWS_TO} keys, not {S}' if S > ROWS_TO else _tpu_obstacle(q_BTHK, mask)
 
 
-def _tpu_obstacle(q_BTHK: Array, mask: Mask) -> str | None:
-  here = placement.current()
-  if here is not None and devices.row_shards(q_BTHK.shape[0]) != here.row_shards:
+def _tpu_obstacle(q_BTHK: Array, mask: AttentionMask) -> str | None:
+  if devices.row_shards(q_BTHK.shape[0]) != devices.placed().row_shards:
     return f'needs rows that the devices divide, not {q_BTHK.shape[0]}'
   if not mask.aligned():
     return 'needs query t at position t, not a cache of keys'
   return _elsewhere('tpu')
 
 
-def cudnn_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
+def cudnn_obstacle(q_BTHK: Array, mask: AttentionMask, rate: float) -> str | None:
   """Return the reason why cuDNN's fused attention cannot run, as words after its name; None if it can."""
   K = q_BTHK.shape[3]
   if not devices.is_platform('gpu'):
@@ -173,38 +137,26 @@ def cudnn_obstacle(q_BTHK: Array, mask: Mask, rate: float) -> str | None:
   return None
 
 
-def fused(
-  equation: Callable[..., Array],
+def attend(
   q_BTHK: Array,
   k_BSHK: Array,
   v_BSHK: Array,
-  mask: Mask,
+  mask: AttentionMask,
   *,
   causal: bool,
   backend: str = 'auto',
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Return attention by the implementation that `backend` selects; `equation` is that of 'xla'.
+  """Compute `attention.attend` by the implementation that `backend` selects.
 
   Raises:
     InputError: 'cudnn' was set and cannot run; the message gives the reason.
   """
+  rate = 0.0 if key is None else rate
   choice = choose(backend, q_BTHK, k_BSHK, mask, rate)
   arguments = q_BTHK, k_BSHK, v_BSHK, mask
   options: dict[str, Any] = {'causal': causal, 'rate': rate, 'key': key}
-  if choice == 'numba':
-    return head_attention.attention(functools.partial(fused, equation), *arguments, **options)
-  if choice == 'blocked':
-    return blocked(*arguments, **options)
-  if choice == 'chunked':
-    return chunked_attention.attention(*arguments, **options)
-  if choice in TPU_KERNELS:
-    from lmx.kernels import row_attention, splash_attention  # import Pallas, which takes a second
-
-    if choice == 'splash':
-      return splash_attention.attention(*arguments, causal=causal)
-    return row_attention.attention(*arguments, **options)
   if choice == 'cudnn':
     try:
       return cudnn(*arguments, causal=causal)
@@ -212,10 +164,22 @@ def fused(
       if backend == 'cudnn':
         raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
       return chunked_attention.attention(*arguments, causal=causal)
-  return equation(*arguments, **options)
+  if choice in TPU_KERNELS:
+    from lmx.kernels import row_attention, splash_attention  # import Pallas, which takes a second
+
+    if choice == 'splash':
+      return splash_attention.attention(*arguments, causal=causal)
+    return row_attention.attention(*arguments, **options)
+  implementations: dict[str, Any] = {
+    'numba': functools.partial(head_attention.attention, attend),
+    'blocked': blocked,
+    'chunked': chunked_attention.attention,
+    'xla': attention.attend.equation,
+  }
+  return implementations[choice](*arguments, **options)
 
 
-def cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: Mask, *, causal: bool) -> Array:
+def cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: AttentionMask, *, causal: bool) -> Array:
   """Compute attention by NVIDIA's fused kernel. Its gradient needs even lengths, so others are padded."""
   (B, T, *_), S, width = q_BTHK.shape, k_BSHK.shape[1], v_BSHK.shape[-1]
   mask_BTS = mask.allowed(causal, (0, T), (0, S)) if mask.explicit() else None
@@ -245,7 +209,7 @@ class Plan(NamedTuple):
   rate: float
   heads: int
 
-  def blocks(self, mask: Mask, T: int, S: int) -> list[tuple[Block, Block]]:
+  def blocks(self, mask: AttentionMask, T: int, S: int) -> list[tuple[Block, Block]]:
     """Return (first, end) of the queries of each block and of the keys that it may attend to."""
     size = max(_QUERIES, -(-T // 8))  # few blocks, because each is compiled separately
     spans = [(t, min(t + size, T)) for t in range(0, T, size)]
@@ -256,7 +220,7 @@ def blocked(
   q_BTHK: Array,
   k_BSHK: Array,
   v_BSHK: Array,
-  mask: Mask,
+  mask: AttentionMask,
   *,
   causal: bool,
   rate: float = 0.0,
@@ -271,10 +235,10 @@ def blocked(
   return o_GTK.reshape(B, H, T, -1).swapaxes(1, 2)
 
 
-def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: Mask, queries: Block, keys: Block) -> Array:
+def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: AttentionMask, queries: Block, keys: Block) -> Array:
   """Return the scores (Q, C) of a block in float32, with masked keys far below all others."""
   a_QC = jnp.einsum('QK,CK->QC', q_QK, k_CK, preferred_element_type=jnp.float32) * q_QK.shape[-1] ** -0.5
-  row: Mask = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, g // plan.heads, 1), mask)
+  row: AttentionMask = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, g // plan.heads, 1), mask)
   return row.mask_scores(a_QC[None, None], plan.causal, queries, keys)[0, 0]
 
 
@@ -286,12 +250,12 @@ def _factor(plan: Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: Blo
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _blocked(plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: Mask, seed_2: Any) -> Array:
+def _blocked(plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: AttentionMask, seed_2: Any) -> Array:
   return _blocked_forward(plan, q_GTK, k_GSK, v_GSK, mask, seed_2)[0]
 
 
 def _blocked_forward(
-  plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: Mask, seed_2: Any
+  plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: AttentionMask, seed_2: Any
 ) -> tuple[Array, tuple[Any, ...]]:
   """Return the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
   T, S = q_GTK.shape[1], k_GSK.shape[1]

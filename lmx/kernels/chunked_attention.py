@@ -83,7 +83,7 @@ def attention(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Return `lmx.layers.attention.attention`; arguments as there."""
+  """Return `lmx.ops.attention.attend`; arguments as there."""
   (B, T, H, _), S = q_BTHK.shape, k_BSHK.shape[1]
   size = -(-T // count(B * H * S // devices.shards((B, H), 'BH'), T, LEAST, SCORES))
   more = -T % size

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 import jax
 from jax.sharding import NamedSharding
 
-from lmx.placement import constrain, current
+from lmx.placement import Placement, constrain, current
+
+
+def placed() -> Placement:
+  """Return the current placement, under which an implementation is computed."""
+  here = current()
+  if here is None:
+    raise RuntimeError('a kernel was called without a placement; enter one, or call the operation of lmx/ops')
+  return here
 
 
 def is_platform(name: str) -> bool:

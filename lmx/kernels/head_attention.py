@@ -48,14 +48,14 @@ def attention(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Return `lmx.layers.attention.attention`.
+  """Return `lmx.ops.attention.attend`.
 
   Args:
     evaluate: the attention where there is no gradient, of the other arguments.
     q_BTHK: queries.
     k_BSHK: keys.
     v_BSHK: values, which may have another width.
-    mask: `lmx.layers.masks.AttentionMask`, without a pattern, of query t at position t.
+    mask: `lmx.ops.masks.AttentionMask`, without a pattern, of query t at position t.
     causal: mask keys after the query.
     rate: dropout rate of the probabilities.
     key: PRNG key of dropout.

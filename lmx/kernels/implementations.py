@@ -5,11 +5,13 @@ Each serves every platform and shape: it chooses a kernel, or computes the opera
 
 from __future__ import annotations
 
-from lmx.kernels import chunked_loss, hash_dropout, mixed_product, recurrent, recurrent_scan
+from lmx.kernels import attention as attention_kernels
 from lmx.kernels import neighbours as neighbour_kernels
 from lmx.kernels import projected_lstm as projected_kernels
+from lmx.kernels import sparse_attention as sparse_kernels
 from lmx.kernels import table as table_kernels
-from lmx.ops import dense, dropout, neighbours, projected_lstm, rnn, softmax_loss, table
+from lmx.kernels import chunked_loss, hash_dropout, mixed_product, recurrent, recurrent_scan
+from lmx.ops import attention, dense, dropout, neighbours, projected_lstm, rnn, softmax_loss, sparse_attention, table
 
 IMPLEMENTATIONS = (
   (dense.einsum, mixed_product.einsum),
@@ -23,6 +25,9 @@ IMPLEMENTATIONS = (
   (table.split, table_kernels.split),
   (table.append, table_kernels.append),
   (table.product, table_kernels.product),
+  (attention.attend, attention_kernels.attend),
+  (sparse_attention.attend_heads, sparse_kernels.attend_heads),
+  (sparse_attention.softmax, sparse_kernels.softmax),
   (softmax_loss.target_logits, chunked_loss.target_logits),
   (softmax_loss.is_best, chunked_loss.is_best),
   (softmax_loss.token_losses, chunked_loss.map_chunks),

@@ -23,9 +23,9 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
 from lmx import placement
-from lmx.kernels.patterns import Pattern
 from lmx.kernels.visible import MASKED
 from lmx.ops import dropout
+from lmx.ops.patterns import Pattern
 from lmx.types import Array
 
 LANES = 128  # lengths are padded to a multiple of them
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
   Attributes:
     causal: mask keys after the query.
-    pattern: see `lmx.layers.masks.AttentionMask`.
+    pattern: see `lmx.ops.masks.AttentionMask`.
     rate: dropout rate of the probabilities.
     heads: number of heads on all devices.
     length: number of queries without padding.
@@ -78,7 +78,7 @@ def attention(
   key: Array | None = None,
   interpret: bool = False,
 ) -> Array:
-  """Return `lmx.layers.attention.attention`; arguments as there and in `splash_attention.attention`."""
+  """Return `lmx.ops.attention.attend`; arguments as there and in `splash_attention.attention`."""
   (B, T, H, _), S = q_BTHK.shape, k_BSHK.shape[1]
   more = lambda n: -n % LANES
   query_group_BT, key_group_BS = mask.query_group_BT, mask.key_group_BS

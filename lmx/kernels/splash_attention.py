@@ -22,8 +22,8 @@ from jax.sharding import PartitionSpec
 
 from lmx import placement
 from lmx.kernels import patterns
-from lmx.kernels.patterns import Pattern
 from lmx.kernels.row_attention import LANES, pad_group
+from lmx.ops.patterns import Pattern
 from lmx.types import Array
 
 BLOCK = 512
@@ -41,13 +41,13 @@ def attention(
   causal: bool,
   interpret: bool = False,
 ) -> Array:
-  """Return `lmx.layers.attention.attention` without dropout.
+  """Return `lmx.ops.attention.attend` without dropout.
 
   Args:
     q_BTHK: queries, at positions 0 .. T-1.
     k_BSHK: keys, at positions 0 .. S-1.
     v_BSHK: values.
-    mask: groups and pattern, see `lmx.layers.masks.AttentionMask`.
+    mask: groups and pattern, see `lmx.ops.masks.AttentionMask`.
     causal: mask keys after the query.
     interpret: run on any platform, slowly.
   """

@@ -22,11 +22,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels.patterns import Compressed
-from lmx.layers import attention
 from lmx.layers.kv_cache import Cache, write
-from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import SelfAttention
+from lmx.ops import attention
+from lmx.ops.masks import AttentionMask
+from lmx.ops.patterns import Compressed
 from lmx.types import Array
 
 

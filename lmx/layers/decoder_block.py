@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from lmx.layers import transformer
 from lmx.layers.block import Block
 from lmx.layers.kv_cache import Cache
-from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Projection, SelfAttention, layer_keys
+from lmx.ops.masks import AttentionMask
 from lmx.placement import constrain
 from lmx.types import Array, Params
 

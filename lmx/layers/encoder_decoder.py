@@ -19,10 +19,10 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError
-from lmx.layers import decoder_block, embedding, kv_cache, masks, sinusoids, transformer
+from lmx.layers import decoder_block, embedding, kv_cache, sinusoids, transformer
 from lmx.layers.block import Block
 from lmx.layers.decoder_block import DecoderBlock, Source
-from lmx.ops import dropout
+from lmx.ops import dropout, masks
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 

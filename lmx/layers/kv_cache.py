@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from lmx.errors import InputError
-from lmx.layers.masks import AttentionMask, from_batch
+from lmx.ops.masks import AttentionMask, from_batch
 from lmx.types import Array, Batch, State
 
 Cache = tuple[Array, Array]  # keys and values of one layer so far, each (B, S, H, K)

@@ -13,7 +13,7 @@ Attention (section 3.2): queries, keys and values are quaternions. The product o
 and each of its components is a score. So there are four softmaxes, each of which averages one component of
 the values (`scores='component'`). Component c of sum_n q_n k_n is an ordinary product of q with the permuted and signed
 components of k. So it is one of four heads with a quarter of the values each, and every backend of
-lmx/layers/attention.py applies (`views`). `scores='whole'` is one softmax over the sum of all components (the real
+lmx/ops/attention.py applies (`views`). `scores='whole'` is one softmax over the sum of all components (the real
 part of q times the conjugate of k): ordinary attention between quaternion projections.
 
 Nonlinear functions, normalisation and dropout act on each component separately ("split activation").
@@ -47,8 +47,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import attention, decoder_block, sinusoids, transformer
+from lmx.layers import decoder_block, sinusoids, transformer
 from lmx.layers.block import Block
+from lmx.ops import attention
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array
 
@@ -81,7 +82,7 @@ class Config:
     dropout_attention: dropout rate of the attention probabilities.
     dropout_relu: dropout rate inside the feed-forward networks.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.ops.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """

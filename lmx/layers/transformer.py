@@ -18,10 +18,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import attention, kv_cache
+from lmx.layers import kv_cache
 from lmx.layers.kv_cache import Cache
-from lmx.layers.masks import AttentionMask
-from lmx.ops import dense, dropout, layer_loop, rematerialisation
+from lmx.ops import attention, dense, dropout, layer_loop, rematerialisation
+from lmx.ops.masks import AttentionMask
 from lmx.placement import constrain
 from lmx.types import Array, Params
 

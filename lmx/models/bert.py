@@ -23,10 +23,10 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import attention, embedding, masks, softmax, transformer
-from lmx.layers.masks import AttentionMask
+from lmx.layers import embedding, softmax, transformer
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
-from lmx.ops import dense, dropout
+from lmx.ops import attention, dense, dropout, masks
+from lmx.ops.masks import AttentionMask
 from lmx.ops.rematerialisation import Policy
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
@@ -59,7 +59,7 @@ class Config:
     dropout_attention: dropout rate of the attention probabilities.
     init_std: standard deviation of kernels and tables.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.ops.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """

@@ -41,8 +41,9 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import attention, embedding, kv_cache, sinusoids, softmax, transformer
+from lmx.layers import embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.block import Block
+from lmx.ops import attention
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -74,7 +75,7 @@ class Config:
     positions: 'layers' (learned, in every layer) or 'sinusoids' (added to the input of the first).
     dropout: dropout rate of the attention probabilities and inside the feed-forward networks.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.ops.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """

@@ -29,10 +29,10 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import attention, embedding, kv_cache, softmax, transformer
-from lmx.layers.masks import AttentionMask
+from lmx.layers import embedding, kv_cache, softmax, transformer
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
-from lmx.ops import dropout
+from lmx.ops import attention, dropout
+from lmx.ops.masks import AttentionMask
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -62,7 +62,7 @@ class Config:
     dropout_attention: dropout rate of the attention probabilities.
     dropout_residual: dropout rate of the output of each sub-layer.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.ops.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """

@@ -27,10 +27,10 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import attention, compressed_attention, embedding, kv_cache, sinusoids, softmax, transformer
+from lmx.layers import compressed_attention, embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.block import Block
-from lmx.layers.masks import AttentionMask
-from lmx.ops import dropout
+from lmx.ops import attention, dropout
+from lmx.ops.masks import AttentionMask
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -59,7 +59,7 @@ class Config:
     dropout_attention: dropout rate of the attention probabilities.
     dropout_relu: dropout rate inside the feed-forward networks.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.ops.attention.BACKENDS.
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
 

@@ -32,11 +32,11 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import decoder_block, embedding, masks, rnn_attention, sinusoids, transformer
+from lmx.layers import decoder_block, embedding, rnn_attention, sinusoids, transformer
 from lmx.layers.block import Block
-from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init, Mlp, Projection
-from lmx.ops import dropout
+from lmx.ops import dropout, masks
+from lmx.ops.masks import AttentionMask
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
 

@@ -25,7 +25,7 @@ Deviations: bfloat16 instead of float16 with loss scaling (section 5.6); other k
 dropout mask is a hash (lmx/ops/dropout.py). In packed documents positions and patterns are those of the row.
 Epsilon of normalisation is the released code's, because the paper gives none.
 
-Axes: see lmx/layers/sparse_attention.py.
+Axes: see lmx/ops/sparse_attention.py.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import attention, embedding, kv_cache, masks, softmax, sparse_attention, transformer
+from lmx.layers import embedding, kv_cache, softmax, transformer
 from lmx.layers.block import Block
-from lmx.ops import dropout
+from lmx.layers.sparse_attention import SparseAttention
+from lmx.ops import attention, dropout, masks, sparse_attention
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -70,11 +71,11 @@ class Config:
     merge: section 5.1: 'alternate' (even layers use the first set, odd ones the second), 'merged' or 'heads'.
     stride: l.
     summary: c, summary columns of 'fixed'.
-    fidelity: one of lmx.layers.sparse_attention.FIDELITIES.
+    fidelity: one of lmx.ops.sparse_attention.FIDELITIES.
     init: 'paper' or 'released', see the module's docstring.
     dropout: dropout rate of the output of each sub-layer.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS; of 'strided' and 'fixed' see sparse_attention.py.
+    attention: backend, one of lmx.ops.attention.BACKENDS; of 'strided' and 'fixed' see sparse_attention.py.
     scan: compile one layer and loop over it, if neighbouring layers are alike (not with 'alternate').
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
@@ -137,7 +138,7 @@ def _block(cfg: Config, i: int) -> Block:
   if cfg.pattern != 'dense':
     sets = ('first', 'second')[i % 2] if cfg.merge == 'alternate' else cfg.merge
     plan = sparse_attention.Plan(cfg.pattern, sets, cfg.stride, cfg.summary, cfg.fidelity)
-    attention = sparse_attention.SparseAttention(cfg.H, plan=plan, backend=cfg.attention, **common)
+    attention = SparseAttention(cfg.H, plan=plan, backend=cfg.attention, **common)
   mlp = transformer.Mlp(4 * cfg.D, 'gelu_sigmoid', **common)  # width of section 6
   return Block(attention, mlp, 'pre', EPS, cfg.dropout, cfg.dtype)
 

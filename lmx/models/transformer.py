@@ -40,9 +40,9 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import attention as attention_lib
 from lmx.layers import decoder_block, embedding, encoder_decoder, narrow_attention, sinusoids, softmax, transformer
 from lmx.layers.block import Block
+from lmx.ops import attention as attention_lib
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -82,7 +82,7 @@ class Config:
     dropout_attention: dropout rate of the attention probabilities.
     dropout_relu: dropout rate inside the feed-forward networks.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.ops.attention.BACKENDS.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """

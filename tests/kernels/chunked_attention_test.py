@@ -13,7 +13,7 @@ from lmx import placement
 from lmx.kernels import attention as choice
 from lmx.kernels import chunked_attention as kernels
 from lmx.kernels import patterns
-from lmx.layers import attention, masks
+from lmx.ops import attention, masks
 from tests import placed
 from tests.kernels.splash_attention_test import H, case
 
@@ -33,7 +33,7 @@ def both(arrays, mask, out, causal, rate):
     found, pull = jax.vjp(lambda *x: serve(*x, mask, **options), *x)
     return found * (out != 0), pull(out)
 
-  return [run(serve, *arrays) for serve in (kernels.attention, attention.attention)]
+  return [run(serve, *arrays) for serve in (kernels.attention, attention.attend.equation)]
 
 
 def assert_equal(found, expected):

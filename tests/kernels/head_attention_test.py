@@ -1,4 +1,4 @@
-"""Attention by Numba against the equation (`lmx.layers.attention.attention`), and the choice of it."""
+"""Attention by Numba against the equation (`lmx.ops.attention.attend`), and the choice of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lmx.engine import devices
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
 from lmx.kernels import native, patterns
-from lmx.layers import attention, masks
 from lmx.models import registry
+from lmx.ops import attention, masks
 from tests import placed
 
 bert = registry.get('bert')
@@ -172,9 +172,8 @@ def test_numba_is_for_rows_of_float32_on_one_cpu(monkeypatch):
       assert kernels.choose('numba', q_BTHK, other, masks.AttentionMask(), 0.0) == 'xla'
     side = int(kernels.BLOCKED_FROM**0.5)
     assert choice(T=side, backend='without_numba') == 'blocked'
-  for scope in (placed.on('cpu', devices=8), placement.scope(None)):
-    with scope:
-      assert choice() == 'xla'
+  with placed.on('cpu', devices=8):
+    assert choice() == 'xla'
   with placed.on('gpu', 'NVIDIA H100'):
     assert choice() == choice(backend='auto') == 'chunked'
 

@@ -9,7 +9,7 @@ import pytest
 from lmx.errors import InputError
 from lmx.kernels import attention as choice
 from lmx.kernels import row_attention as kernels
-from lmx.layers import attention, masks
+from lmx.ops import attention, masks
 from tests import placed
 from tests.kernels.splash_attention_test import H, K, case
 
@@ -21,7 +21,7 @@ def both(arrays, mask, out, causal, rate):
   options = dict(causal=causal, rate=rate, key=KEY)
   serve = {
     'kernel': lambda *x: kernels.attention(*x, mask, interpret=True, **options),
-    'equation': lambda *x: attention.attention(*x, mask, **options),
+    'equation': lambda *x: attention.attend.equation(*x, mask, **options),
   }
 
   def run(name, *x):

@@ -13,7 +13,7 @@ from lmx.errors import InputError
 from lmx.kernels import attention as choice
 from lmx.kernels import patterns
 from lmx.kernels import splash_attention as kernels
-from lmx.layers import attention, masks
+from lmx.ops import attention, masks
 from tests import placed
 
 B, H, K = 4, 2, 8
@@ -36,7 +36,7 @@ def both(arrays, mask, out, causal):
   """Values and gradients of the kernel and of the equation."""
   serve = {
     'kernel': lambda *x: kernels.attention(*x, mask, causal=causal, interpret=True),
-    'equation': lambda *x: attention.attention(*x, mask, causal=causal),
+    'equation': lambda *x: attention.attend.equation(*x, mask, causal=causal),
   }
 
   def run(name, *x):

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from lmx.layers import attention, cooccurrence, masks, normalization
+from lmx.layers import cooccurrence, normalization
+from lmx.ops import attention, masks
 from tests import drawn
 from tests.reference import cooccurrence as reference
 

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.layers import decoder_block, masks, transformer
+from lmx.layers import decoder_block, transformer
 from lmx.layers.decoder_block import Source
-from lmx.layers.masks import AttentionMask
+from lmx.ops import masks
+from lmx.ops.masks import AttentionMask
 from tests import drawn
 from tests.reference import transformer as reference
 

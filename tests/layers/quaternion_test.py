@@ -12,8 +12,9 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
-from lmx.layers import attention, decoder_block, masks, quaternion, transformer
+from lmx.layers import decoder_block, quaternion, transformer
 from lmx.layers.decoder_block import Source
+from lmx.ops import attention, masks
 from tests import drawn
 from tests.reference import quaternion as reference
 

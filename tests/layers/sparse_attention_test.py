@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from lmx.kernels import attention as kernels
+from lmx.kernels import sparse_attention as sparse_kernels
 from lmx.kernels import splash_attention
-from lmx.layers import attention, sparse_attention
-from lmx.layers.masks import AttentionMask
+from lmx.layers import sparse_attention as cached
+from lmx.ops import attention, sparse_attention
+from lmx.ops.masks import AttentionMask
 from tests import placed
 from tests.reference import sparse_transformer as reference
 
@@ -116,7 +118,7 @@ def test_gradients_match_the_masked_softmax(plan):
   weight = np.random.default_rng(1).standard_normal(qkv[0].shape, np.float32)
 
   def masked(q, k, v):
-    mask = sparse_attention.allowed(jnp.arange(T)[None, None, :, None], jnp.arange(T), H, plan)
+    mask = cached.allowed(jnp.arange(T)[None, None, :, None], jnp.arange(T), H, plan)
     a = jnp.where(mask, jnp.einsum('BTHK,BSHK->BHTS', q, k) * K**-0.5, -1e30)
     p = jnp.where(mask, jax.nn.softmax(a), 0.0)
     return jnp.sum(weight * jnp.einsum('BHTS,BSHK->BTHK', p, v))
@@ -138,7 +140,7 @@ def test_the_cache_gives_the_same_for_any_positions(plan):
   q = np.take_along_axis(np.asarray(qkv[0]), position_BT[..., None, None], axis=1)
   blank = np.arange(T + 2)[None] < (start_B + size)[:, None]
   k, v = (np.where(blank[..., None, None], np.pad(x, ((0, 0), (0, 2), (0, 0), (0, 0))), np.float32(9)) for x in qkv[1:])
-  found = jax.jit(sparse_attention.attend_cached, static_argnums=4)(q, k, v, position_BT, plan)
+  found = jax.jit(cached.attend_cached, static_argnums=4)(q, k, v, position_BT, plan)
   wanted = np.take_along_axis(whole, position_BT[..., None, None], axis=1)
   np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
@@ -221,7 +223,7 @@ def test_kernels_and_chunks_equal_the_products(monkeypatch, plan, platform):
   monkeypatch.setattr(splash_attention, 'attention', functools.partial(splash_attention.attention, interpret=True))
   monkeypatch.setattr(kernels, 'KERNEL_FROM', 1)
   monkeypatch.setattr(kernels, 'ROWS_TO', 0)
-  monkeypatch.setattr(sparse_attention, 'SCORES', 2**11)
+  monkeypatch.setattr(sparse_kernels, 'SCORES', 2**11)
   qkv, documents_BT = draw(70, width=8), jnp.asarray(np.arange(70)[None] // np.array([[23], [70]]))
   mask = AttentionMask(None, documents_BT, documents_BT)
   plain = gradients(plan, qkv, mask)
@@ -233,7 +235,7 @@ def test_kernels_and_chunks_equal_the_products(monkeypatch, plan, platform):
 
 def test_long_texts_take_the_kernel_on_a_tpu_and_chunks_on_a_gpu(monkeypatch):
   plan, x = sparse_attention.Plan('fixed', 'merged', 128, 32, 'released'), jnp.zeros((1, 1024, 2, 8))
-  monkeypatch.setattr(sparse_attention, 'SCORES', 2**18)
+  monkeypatch.setattr(sparse_kernels, 'SCORES', 2**18)
 
   def program(platform):
     with placed.on(platform):

@@ -12,8 +12,8 @@ import pytest
 
 from lmx.layers import kv_cache, transformer
 from lmx.layers.block import Block
-from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init
+from lmx.ops.masks import AttentionMask
 from tests import drawn
 from tests.reference import transformer as reference
 

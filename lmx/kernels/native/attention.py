@@ -1,4 +1,4 @@
-"""Attention and its gradient (the equation is in lmx/layers/attention.py), whose scores stay in the cache of a core.
+"""Attention and its gradient (the equation is in lmx/ops/attention.py), whose scores stay in the cache of a core.
 
 A thread takes one head of a row of the batch after another. For a strip of a few queries it computes the scores of all
 keys, panel by panel, and the softmax of whole rows of them. The backward pass computes the probabilities again. What

@@ -11,7 +11,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels.patterns import Pattern
+from lmx.ops.patterns import Pattern
 from lmx.types import Array, Batch
 
 MASKED = -1e30  # score of a masked key, set after the cast to float32

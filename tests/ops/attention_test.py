@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from lmx.layers import attention, masks
+from lmx.ops import attention, masks
 from tests.reference import attention as reference
 
 DOCUMENTS_BT = np.array([[0] * 3 + [1] * 5 + [2] * 3, [0] * 11])
@@ -35,7 +35,7 @@ def test_equals_the_restatement(causal, mask):
   q, k, v = draw()
   batch, allowed = MASKS[mask]
   both = lambda b, t, s: allowed(b, t, s) and (not causal or s <= t)
-  run = jax.jit(functools.partial(attention.attention, causal=causal))
+  run = jax.jit(functools.partial(attention.attend.equation, causal=causal))
   found = run(q, k, v, masks.from_batch(batch))
   expected = reference.attention(*(np.asarray(x) for x in (q, k, v)), both)
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -46,7 +46,7 @@ def test_queries_attend_at_their_own_positions():
   q, k, v = draw(T=3, S=9)
   start_B = np.array([3, 5])
   mask = masks.AttentionMask(query_position_BT=start_B[:, None] + np.arange(3))
-  found = jax.jit(functools.partial(attention.attention, causal=True))(q, k, v, mask)
+  found = jax.jit(functools.partial(attention.attend.equation, causal=True))(q, k, v, mask)
   expected = reference.attention(*map(np.asarray, (q, k, v)), lambda b, t, s: s <= start_B[b] + t)
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -55,7 +55,9 @@ def test_dropout_drops_probabilities_and_keeps_their_mean():
   """Values of one: without dropout every output is 1; with it they scatter around 1."""
   q, k, _ = draw(B=4, T=32, H=4)
   mask = masks.AttentionMask()
-  attend = functools.partial(attention.attention, q * 0.1, k * 0.1, np.ones_like(k), mask, causal=False, rate=0.25)
+  attend = functools.partial(
+    attention.attend.equation, q * 0.1, k * 0.1, np.ones_like(k), mask, causal=False, rate=0.25
+  )
   run = jax.jit(lambda key: attend(key=key))
   np.testing.assert_allclose(run(None), 1.0, rtol=1e-5)
   dropped = np.asarray(run(jax.random.key(3)))[..., 0]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.layers import masks
+from lmx.ops import masks
 
 B, T = 2, 6
 VALID_BT = np.arange(T) < np.array([[6], [4]])
