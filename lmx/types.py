@@ -80,7 +80,7 @@ class ReadRows(NamedTuple):
 
 
 class Copies(NamedTuple):
-  """Copies of a table, one for each shard of the rows, replacing the table among the parameters (`lmx.engine.step`).
+  """Copies of an array, one for each shard of the rows, such as of a table among the parameters (`lmx.engine.step`).
 
   A lookup and an output layer that share a table each have a gradient. The gradients are added shard by shard, so
   that only their sum is reduced over devices.

@@ -6,12 +6,24 @@ Each serves every platform and shape: it chooses a kernel, or computes the opera
 from __future__ import annotations
 
 from lmx.kernels import attention as attention_kernels
+from lmx.kernels import chunked_loss, hash_dropout, mixed_product, recurrent, recurrent_scan
 from lmx.kernels import neighbours as neighbour_kernels
 from lmx.kernels import projected_lstm as projected_kernels
+from lmx.kernels import relative_attention as relative_kernels
 from lmx.kernels import sparse_attention as sparse_kernels
 from lmx.kernels import table as table_kernels
-from lmx.kernels import chunked_loss, hash_dropout, mixed_product, recurrent, recurrent_scan
-from lmx.ops import attention, dense, dropout, neighbours, projected_lstm, rnn, softmax_loss, sparse_attention, table
+from lmx.ops import (
+  attention,
+  dense,
+  dropout,
+  neighbours,
+  projected_lstm,
+  relative_attention,
+  rnn,
+  softmax_loss,
+  sparse_attention,
+  table,
+)
 
 IMPLEMENTATIONS = (
   (dense.einsum, mixed_product.einsum),
@@ -26,6 +38,10 @@ IMPLEMENTATIONS = (
   (table.append, table_kernels.append),
   (table.product, table_kernels.product),
   (attention.attend, attention_kernels.attend),
+  (relative_attention.attend, relative_kernels.attend),
+  (relative_attention.distance_vectors, relative_kernels.distance_vectors),
+  (relative_attention.choose_vectors, relative_kernels.choose_vectors),
+  (relative_attention.distance_products, relative_kernels.distance_products),
   (sparse_attention.attend_heads, sparse_kernels.attend_heads),
   (sparse_attention.softmax, sparse_kernels.softmax),
   (softmax_loss.target_logits, chunked_loss.target_logits),

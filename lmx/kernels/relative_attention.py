@@ -1,4 +1,4 @@
-"""Implementations of relative attention (lmx/layers/relative_attention.py).
+"""Implementations of relative attention (lmx/ops/relative_attention.py).
 
 - 'xla': the equation, over all rows and heads. It stores the (B, H, T, S) probabilities for the backward pass.
 - 'blocked': a loop over rows, heads and blocks of queries, so that the scores fit a CPU's cache. The
@@ -17,20 +17,20 @@ and `by_position` G are the parts of the rows that have distances of their own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from lmx import host, placement
+from lmx import host
 from lmx.errors import InputError
 from lmx.kernels import devices, mixed_product
-from lmx.kernels.visible import MASKED, Segments, Visible, at_positions
-from lmx.ops import dropout
-from lmx.types import Array
+from lmx.kernels.visible import at_positions, of_row
+from lmx.ops import dropout, relative_attention
+from lmx.ops.relative_attention import shift
+from lmx.ops.visible import MASKED, Segments, Visible
+from lmx.types import Array, Copies
 
-BACKENDS = ('auto', 'xla', 'blocked', 'rows', 'scan')
 BLOCKED_FROM = 2**14  # scores (T x S) of a head from which 'auto' selects 'blocked' on one core of a CPU
 BLOCKED_FROM_CORES = 2**18  # and on several
 KERNEL_FROM = 128  # queries from which 'auto' selects 'rows'
@@ -53,10 +53,8 @@ def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True)
   """
   B, T, *_ = shape
   reason = obstacle(B, S)
-  if backend == 'rows' and placement.current() is not None and reason:
+  if backend == 'rows' and reason:
     raise InputError(f'model.attention: got "rows", which {reason}; set model.attention to "auto" or "scan"')
-  if placement.current() is None and backend in ('auto', 'rows'):  # only shapes are computed, or the equation
-    return 'xla'
   if backend != 'auto':
     return backend
   if T >= KERNEL_FROM and not reason:
@@ -69,9 +67,9 @@ def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True)
 
 def obstacle(B: int, S: int) -> str | None:  # noqa: N803
   """Return the reason why the kernel of rows cannot run, as words after its name; None if it can."""
-  here = placement.current()
-  if here is None or here.platform != 'tpu':
-    return f'needs a TPU, and the device here is {here.platform if here else "unknown"}'
+  here = devices.placed()
+  if here.platform != 'tpu':
+    return f'needs a TPU, and the device here is {here.platform}'
   if S > ROWS_TO:
     return f'needs at most {ROWS_TO} keys, not {S}'
   if devices.row_shards(B) != here.row_shards:
@@ -79,11 +77,68 @@ def obstacle(B: int, S: int) -> str | None:  # noqa: N803
   return None
 
 
-class Equation(NamedTuple):
-  """Functions of lmx/layers/relative_attention.py: its `scale_queries`, and `shift` of products (T, R)."""
+def attend(
+  q_BTHK: Array,
+  k_BSHK: Array,
+  value_BSHK: Array,
+  r_RHK: Any,
+  u_HK: Array,
+  v_HK: Array,
+  visible: Visible | None = None,
+  *,
+  segments: Segments | None = None,
+  positions_BP: Array | None = None,
+  empty_rows: bool = False,
+  backend: str = 'auto',
+  rate: float = 0.0,
+  key: Array | None = None,
+) -> Array:
+  """Compute `relative_attention.attend` by the implementation that `backend` selects."""
+  shape = q_BTHK.shape if positions_BP is None else q_BTHK[:, : -positions_BP.shape[1]].shape
+  is_causal = visible is not None and segments is None and positions_BP is None
+  choice = choose(backend, shape, k_BSHK.shape[1], causal=is_causal)
+  if choice == 'blocked' and visible is not None:
+    queries = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
+    return blocked(*queries, k_BSHK, value_BSHK, _by_parts(r_RHK)[0], visible, rate=rate, key=key)
+  options: dict[str, Any] = {'segments': segments, 'positions_BP': positions_BP, 'rate': rate, 'key': key}
+  arrays = q_BTHK, k_BSHK, value_BSHK, r_RHK, u_HK, v_HK, visible
+  if choice in ('rows', 'scan'):
+    return fused(choice, *arrays, **options)
+  return relative_attention.attend.equation(*arrays, empty_rows=empty_rows, **options)
 
-  scale: Callable[..., Array]
-  shift: Callable[..., Array]
+
+def distance_vectors(encoding_RD: Array, kernel_DHK: Array) -> Copies:
+  """Compute `relative_attention.distance_vectors`, a copy for each shard of the batch's rows."""
+  return Copies(mixed_product.dot_per_shard(encoding_RD, kernel_DHK, 'DHK'))
+
+
+def _by_parts(r_RHK: Any) -> Array:
+  """Return vectors of distances for each of G parts of the rows, (G, R, H, K)."""
+  if isinstance(r_RHK, Copies):
+    return r_RHK.values_SVD
+  return r_RHK[None] if r_RHK.ndim == 3 else r_RHK
+
+
+def _for_rows(r_RHK: Any, B: int) -> Array:  # noqa: N803
+  """Return `_by_parts`, only the first part if their number does not divide that of the rows."""
+  r_GRHK = _by_parts(r_RHK)
+  return r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
+
+
+def choose_vectors(condition_B: Array, r_RHK: Any, other_RHK: Any) -> Array:
+  """Compute `relative_attention.choose_vectors`."""
+  B = len(condition_B)
+  parts = _for_rows(r_RHK, B), _for_rows(other_RHK, B)
+  r_BRHK, other_BRHK = (jnp.repeat(x, B // len(x), axis=0) for x in parts)
+  return jnp.where(condition_B[:, None, None, None], r_BRHK, other_BRHK)
+
+
+def distance_products(q_BTHK: Array, r_RHK: Any) -> Array:
+  """Compute `relative_attention.distance_products` by the parts of the rows."""
+  r_GRHK = _for_rows(r_RHK, len(q_BTHK))
+  by_parts = q_BTHK.reshape(len(r_GRHK), -1, *q_BTHK.shape[1:])
+  scores = mixed_product.einsum('GBTHK,GRHK->GBHTR', by_parts, r_GRHK)
+  return scores.reshape(len(q_BTHK), *scores.shape[2:])
 
 
 def fused(
@@ -91,38 +146,36 @@ def fused(
   q_BXHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
-  r_GRHK: Array,
+  r_RHK: Any,
   u_HK: Array,
   v_HK: Array,
   visible: Visible | None,
   *,
-  equation: Equation,
   segments: Segments | None = None,
   positions_BP: Array | None = None,
   rate: float = 0.0,
   key: Array | None = None,
   interpret: bool = False,
 ) -> Array:
-  """Return `lmx.layers.relative_attention.attend` by 'rows' or 'scan', 0 for a query that sees no key.
+  """Compute `relative_attention.attend` by 'rows' or 'scan', 0 for a query that sees no key.
 
   Queries at `positions_BP` are put at their positions among T others, a second stream, so that they are shifted like
   the first T. Of several at one position the first is computed ('rows': the first of each block).
 
   Args:
     choice: 'rows' or 'scan'.
-    q_BXHK, k_BSHK, value_BSHK, r_GRHK, u_HK, v_HK, visible, segments, positions_BP, rate, key: as in `attend`.
-    equation: functions of the equation.
+    q_BXHK, k_BSHK, value_BSHK, r_RHK, u_HK, v_HK, visible, segments, positions_BP, rate, key: as in `attend`.
     interpret: run 'rows' on any platform, slowly.
   """
   X = q_BXHK.shape[1]
   if visible is None:
     bound_1X = jnp.zeros((1, X), jnp.int32)
     visible = Visible(jnp.zeros((1, k_BSHK.shape[1]), jnp.int32), bound_1X, bound_1X)
-  arrays = q_BXHK, k_BSHK, value_BSHK, r_GRHK
+  arrays = q_BXHK, k_BSHK, value_BSHK, _for_rows(r_RHK, len(q_BXHK))
   biases = (u_HK, v_HK) if segments is None else (u_HK, v_HK, segments.s_HK)
   rate = 0.0 if key is None else rate
   if choice == 'scan':
-    return _scan(*arrays, biases, visible, segments, positions_BP, rate, key, equation)
+    return _scan(*arrays, biases, visible, segments, positions_BP, rate, key)
   from lmx.kernels import relative_rows  # imports Pallas, which takes a second
 
   return relative_rows.attention(*arrays, biases, visible, segments, positions_BP, rate, key, interpret=interpret)
@@ -139,7 +192,6 @@ def _scan(
   positions_BP: Array | None,
   rate: float,
   key: Array | None,
-  equation: Equation,
 ) -> Array:
   """Compute attention by blocks of queries; arguments as in `relative_rows.attention`."""
   (B, X, H, K), S = q_BXHK.shape, k_BSHK.shape[1]
@@ -155,18 +207,17 @@ def _scan(
   streams, Q = queries[0].shape[1] // T, min(_SCANNED, T)
   more = -T % Q
   queries = [_pad_streams(x, streams, more) for x in queries]
-  r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
   r_GRHK = jnp.pad(r_GRHK, ((0, 0), (more, T + S - r_GRHK.shape[1]), (0, 0), (0, 0)))
   seed_2 = dropout.seed(key) if rate and key is not None else None
 
   def block(i: Array) -> Array:
     q_BQHK, first_BQ, last_BQ, segment_BQ, row_BQ = (jax.lax.dynamic_slice_in_dim(x, i * Q, Q, axis=1) for x in queries)
-    content, position, *segment = (equation.scale(q_BQHK, bias_HK) for bias_HK in biases)
+    content, position, *segment = (relative_attention.scale_queries(q_BQHK, bias_HK) for bias_HK in biases)
     start = T + more - (i % ((T + more) // Q) + 1) * Q
     window = jax.lax.dynamic_slice_in_dim(r_GRHK, start, S + Q, axis=1)
     by_parts = position.reshape(len(window), -1, Q, H, K)
     scores_BHQR = mixed_product.einsum('GBQHK,GRHK->GBHQR', by_parts, window).reshape(B, H, Q, -1)
-    scores_BHQS = mixed_product.einsum('BQHK,BSHK->BHQS', content, k_BSHK) + equation.shift(scores_BHQR, S)
+    scores_BHQS = mixed_product.einsum('BQHK,BSHK->BHQS', content, k_BSHK) + shift(scores_BHQR, S)
     if segments is not None:
       scores_BHQ2 = mixed_product.einsum('BQHK,CHK->BHQC', segment[0], segments.e_2HK)
       other_BQS = segment_BQ[:, :, None] != segments.key_BS[:, None]
@@ -208,7 +259,6 @@ Block = tuple[int, int]  # first and end of the positions of a block
 class _Plan(NamedTuple):
   """Compile-time constants."""
 
-  shift: Callable[..., Array]  # of products (T, R)
   rate: float
   heads: int
   memory: int
@@ -228,20 +278,19 @@ def blocked(
   r_SHK: Array,
   visible: Visible,
   *,
-  shift: Callable[..., Array],
   rate: float,
   key: Array | None,
 ) -> Array:
   """Compute attention by heads, with the queries q + u for content and q + v for positions.
 
-  `shift` is the equation's function, of products (T, R). No query sees a key after it.
+  No query sees a key after it.
   """
   B, T, H, K = content_BTHK.shape
   S = k_BSHK.shape[1]
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], K)
   rate = 0.0 if key is None else rate
   seed_2 = dropout.seed(key) if rate and key is not None else None
-  plan = _Plan(shift, rate, H, S - T)
+  plan = _Plan(rate, H, S - T)
   heads = map(to_front, (content_BTHK, position_BTHK, k_BSHK, value_BSHK))
   o_GTK = _blocked(plan, *heads, r_SHK.swapaxes(0, 1), visible, seed_2)
   return o_GTK.reshape(B, H, T, K).swapaxes(1, 2)
@@ -250,7 +299,7 @@ def blocked(
 def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, visible: Visible, queries: Block) -> Array:
   """Return the scores (Q, C) of a block in float32, masked keys at `MASKED`."""
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
-  s_QC = product('QK,CK->QC', a_QK, k_CK) + plan.shift(product('QK,CK->QC', b_QK, r_CK))
+  s_QC = product('QK,CK->QC', a_QK, k_CK) + shift(product('QK,CK->QC', b_QK, r_CK))
   key_C = jnp.arange(len(k_CK))
   mask_QC = key_C <= plan.memory + jnp.arange(*queries)[:, None]  # no array of the batch, so XLA folds it
   mask_QC &= visible.first_BT[0, slice(*queries), None] <= key_C
@@ -279,7 +328,7 @@ def _blocked_forward(
 
   def head(xs: tuple[Array, ...]) -> tuple[Array, ...]:
     g, a_TK, b_TK, k_SK, v_SK = xs
-    r_RK, seen = r_HRK[g % plan.heads], visible.of_row(g // plan.heads)
+    r_RK, seen = r_HRK[g % plan.heads], of_row(visible, g // plan.heads)
     outputs, norms = [], []
     for queries, keys in plan.blocks(T):
       rows = slice(*queries)
@@ -306,7 +355,7 @@ def _blocked_backward(plan: _Plan, residuals: tuple[Any, ...], do_GTK: Array) ->
 
   def head(dr_HRK: Array, xs: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
     g, a_TK, b_TK, k_SK, v_SK, o_TK, n_T, do_TK = xs
-    r_RK, seen = r_HRK[g % plan.heads], visible.of_row(g // plan.heads)
+    r_RK, seen = r_HRK[g % plan.heads], of_row(visible, g // plan.heads)
     delta_T = jnp.sum(do_TK.astype(jnp.float32) * o_TK.astype(jnp.float32), axis=-1)
     dk_SK = dv_SK = jnp.zeros(k_SK.shape, jnp.float32)
     dr_RK = jnp.zeros(r_RK.shape, jnp.float32)

@@ -1,6 +1,6 @@
 """Relative attention on a TPU by a Pallas kernel that holds whole rows of scores on the chip.
 
-As lmx/kernels/row_attention.py, with the scores of lmx/layers/relative_attention.py. Position scores of a block of Q
+As lmx/kernels/row_attention.py, with the scores of lmx/ops/relative_attention.py. Position scores of a block of Q
 queries are one product with the vectors of W = S + Q distances, of which row j is then rotated by Q - 1 - j columns;
 the chip does that in one operation. The gradient needs the inverse rotation. As the chip rotates later rows further to
 the right only, a product with a permutation puts the gradient's rows in reverse order first.
@@ -25,8 +25,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from lmx.kernels.row_attention import LANES, dot, dropout_factors, sharded
-from lmx.kernels.visible import HIDDEN, MASKED, Segments, Visible, at_positions
+from lmx.kernels.visible import at_positions
 from lmx.ops import dropout
+from lmx.ops.visible import HIDDEN, MASKED, Segments, Visible
 from lmx.types import Array
 
 
@@ -89,7 +90,7 @@ def attention(
     q_BXHK: queries.
     k_BSHK: keys.
     value_BSHK: values.
-    r_GRHK: vectors of the distances S - 1 downwards, as in `lmx.layers.relative_attention.position_scores`.
+    r_GRHK: vectors of the distances S - 1 downwards, for each of G parts of the rows.
     biases: of the queries in content, position and, with `segments`, segment scores, each (H, K).
     visible: keys that each query attends to; bounds are below 2**24.
     segments: segments of queries and keys, and their vectors, or None.
@@ -102,7 +103,6 @@ def attention(
   T = X - (0 if positions_BP is None else positions_BP.shape[1])
   t_more, s_more = -T % LANES, -S % LANES
   positions_last = lambda x, before, after: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((before, after),))
-  r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
   arrays: tuple[Array, ...] = (
     positions_last(_pad_first(q_BXHK, T, t_more), 0, 0),
     positions_last(k_BSHK, 0, s_more),

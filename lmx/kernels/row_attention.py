@@ -23,9 +23,9 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
 from lmx import placement
-from lmx.kernels.visible import MASKED
 from lmx.ops import dropout
 from lmx.ops.patterns import Pattern
+from lmx.ops.visible import MASKED
 from lmx.types import Array
 
 LANES = 128  # lengths are padded to a multiple of them

@@ -1,56 +1,18 @@
-"""Keys that each query of relative attention attends to, and segments of queries and keys."""
+"""Rows and positions of the keys that queries of relative attention attend to (lmx/ops/visible.py)."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from lmx.ops.visible import Visible
 from lmx.types import Array
 
-MASKED = -1e30  # score of a masked key
-HIDDEN = 2**31 - 1  # order of a key that no query sees
 
-
-class Visible(NamedTuple):
-  """Keys that each query attends to: those whose order is between two bounds.
-
-  Attributes:
-    order_BS: order of each key; `HIDDEN` is after all queries.
-    first_BT: least order that each query sees.
-    last_BT: greatest order that each query sees.
-  """
-
-  order_BS: Array
-  first_BT: Array
-  last_BT: Array
-
-  def mask(self) -> Array:
-    """Return the attention mask (B, T, S); rows are 1 where they are alike."""
-    order_B1S = self.order_BS[:, None]
-    return (self.first_BT[:, :, None] <= order_B1S) & (order_B1S <= self.last_BT[:, :, None])
-
-  def of_row(self, b: Array) -> Visible:
-    """Return the keys visible in row `b`, as a batch of one."""
-    pick = lambda x: jax.lax.dynamic_slice_in_dim(x, b if len(x) > 1 else 0, 1)
-    return Visible(*map(pick, self))
-
-
-class Segments(NamedTuple):
-  """Segments of queries and keys, and vectors of their scores.
-
-  Attributes:
-    s_HK: bias of the queries.
-    e_2HK: vector of a key in the same and in another segment.
-    query_BT: segment of each query.
-    key_BS: segment of each key.
-  """
-
-  s_HK: Array
-  e_2HK: Array
-  query_BT: Array
-  key_BS: Array
+def of_row(visible: Visible, b: Array) -> Visible:
+  """Return the keys visible in row `b`, as a batch of one."""
+  pick = lambda x: jax.lax.dynamic_slice_in_dim(x, b if len(x) > 1 else 0, 1)
+  return Visible(*map(pick, visible))
 
 
 def at_positions(positions_BP: Array, block: int) -> Array:

@@ -1,197 +1,28 @@
-"""Relative attention of Transformer-XL and XLNet, over the keys of a memory and of a segment.
+"""Parts of layers with relative attention (lmx/ops/relative_attention.py): vectors of distances, and the memory.
 
-Dai et al. 2019 (arXiv 1901.02860), section 3.3, and Yang et al. 2019 (arXiv 1906.08237), section 2.5. For a query at
-distance d from a key, the score is the sum of three products, divided by sqrt(K):
-
-  content    (q + u) · k    terms (a) and (c) of Dai et al.
-  position   (q + v) · r_d  terms (b) and (d), r_d = W_r R_d, where R are the sinusoids of Vaswani et al. 2017
-  segment    (q + s) · e    XLNet only; e is one of two vectors: key and query are in the same segment, or not
-
-`attend` is the equation and the reference of the fused implementation in lmx/kernels/relative_attention.py.
-
-Axes: S = M + T keys, R distances.
+Dai et al. 2019, arXiv 1901.02860, sections 3.2 and 3.3.
 """
 
 from __future__ import annotations
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import relative_attention as kernels
-from lmx.kernels.visible import MASKED, Segments, Visible
-from lmx.ops import dropout
-from lmx.ops.dense import add, einsum
+from lmx.ops import relative_attention
 from lmx.types import Array
 
-BACKENDS = kernels.BACKENDS
 
+class DistanceVectors(nn.Module):
+  """Vectors r_d = W_r R_d of the distances, (R, H, K), in the type of R_d; W_r is normal."""
 
-def content_scores(q_BTHK: Array, u_HK: Array | None, k_BSHK: Array) -> Array:
-  """Return (q + u) · k / sqrt(K), (B, H, T, S) float32; u None is 0."""
-  return einsum('BTHK,BSHK->BHTS', scale_queries(q_BTHK, u_HK), k_BSHK)
+  outputs: tuple[int, int]
+  std: float
 
-
-def position_scores(
-  q_BTHK: Array,
-  v_HK: Array | None,
-  r_GRHK: Array,
-  keys: int,
-  *,
-  bias_HR: Array | None = None,
-  positions_BP: Array | None = None,
-) -> Array:
-  """Return (q + v) · r_d / sqrt(K), (B, H, T, S) float32; v None is 0.
-
-  Args:
-    q_BTHK: queries, the last of which is at the last key.
-    v_HK: bias of the queries.
-    r_GRHK: vectors of the distances S - 1 downwards for each of G parts of the rows; the first if G does not divide B.
-    keys: number of keys, S.
-    bias_HR: bias of each distance, added to the products.
-    positions_BP: positions of P further queries, appended to the others; R is then S + T - 1.
-  """
-  q_BTHK = scale_queries(q_BTHK, v_HK)
-  B, T = q_BTHK.shape[0], q_BTHK.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
-  r_GRHK = r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
-  by_parts = lambda q_BTHK: q_BTHK.reshape(len(r_GRHK), -1, *q_BTHK.shape[1:])
-  join = lambda x: x.reshape(B, *x.shape[2:])
-  scores_BHTR = join(einsum('GBTHK,GRHK->GBHTR', by_parts(q_BTHK[:, :T]), r_GRHK))
-  if bias_HR is not None:
-    scores_BHTR += q_BTHK.shape[-1] ** -0.5 * bias_HR[None, :, None]
-  scores_BHTS = shift(scores_BHTR, keys)
-  if positions_BP is None:
-    return scores_BHTS
-  scores_BPHR = join(einsum('GBPHK,GRHK->GBPHR', by_parts(q_BTHK[:, T:]), r_GRHK))
-  window = lambda row_HR, position: jax.lax.dynamic_slice_in_dim(row_HR, T - 1 - position, keys, axis=1)
-  scores_BPHS = jax.vmap(jax.vmap(window))(scores_BPHR, positions_BP)
-  return jnp.concatenate([scores_BHTS, scores_BPHS.swapaxes(1, 2)], axis=2)
-
-
-def choose_vectors(condition_B: Array, r_GRHK: Array, other_GRHK: Array) -> Array:
-  """Return the vectors of `position_scores` for each row, (B, R, H, K): the first where the condition is True."""
-  B = len(condition_B)
-  parts = [x[:1] if B % len(x) else x for x in (r_GRHK, other_GRHK)]
-  r_BRHK, other_BRHK = (jnp.repeat(x, B // len(x), axis=0) for x in parts)
-  return jnp.where(condition_B[:, None, None, None], r_BRHK, other_BRHK)
-
-
-def shift(x_XTR: Array, S: int | None = None) -> Array:
-  """Shift row t left by T - 1 - t, by padding and reshaping (Dai et al. 2019, appendix B), without a gather.
-
-  Column c of a row holds distance R' - c for some R'. Afterwards column s holds the distance of key s. Columns
-  shifted in on the right belong to keys after the query, unless R is S + T - 1 or more.
-
-  Returns:
-    The first S columns, (..., T, S); all without `S`.
-  """
-  *X, T, R = x_XTR.shape
-  padded = jnp.pad(x_XTR, [(0, 0)] * (len(X) + 1) + [(1, 0)])
-  return padded.reshape(*X, R + 1, T)[..., 1:, :].reshape(*X, T, R)[..., :S]
-
-
-def segment_scores(q_BTHK: Array, segments: Segments) -> Array:
-  """Return (q + s) · e / sqrt(K), (B, H, T, S) float32; e[1] where key and query are in different segments."""
-  scores_BHT2 = einsum('BTHK,CHK->BHTC', scale_queries(q_BTHK, segments.s_HK), segments.e_2HK)
-  other_BTS = segments.query_BT[:, :, None] != segments.key_BS[:, None]
-  return jnp.where(other_BTS[:, None], scores_BHT2[..., 1:], scores_BHT2[..., :1])
-
-
-def scale_queries(q_BTHK: Array, bias_HK: Array | None) -> Array:
-  """Return (q + bias) / sqrt(K)."""
-  biased_BTHK = q_BTHK if bias_HK is None else add(q_BTHK, bias_HK)
-  return biased_BTHK * q_BTHK.shape[-1] ** -0.5
-
-
-def causal(T: int, S: int, filled_B: Array | None = None, farthest: int | None = None) -> Visible:  # noqa: N803
-  """Return the keys that T queries, at the last of S positions, attend to.
-
-  Args:
-    T: number of queries.
-    S: number of keys.
-    filled_B: number of the last positions of the memory, of S - T, that are filled; None: all.
-    farthest: maximum distance of a key; None: any.
-  """
-  last_1T = S - T + jnp.arange(T, dtype=jnp.int32)[None]
-  first_BT = jnp.zeros_like(last_1T) if farthest is None else last_1T - farthest
-  if filled_B is not None:
-    first_BT = jnp.maximum(first_BT, S - T - filled_B[:, None])
-  return Visible(jnp.arange(S, dtype=jnp.int32)[None], first_BT, last_1T)
-
-
-def weighted_values(
-  scores_BHTS: Array,
-  mask_BTS: Array | None,
-  value_BSHK: Array,
-  rate: float = 0.0,
-  key: Array | None = None,
-  *,
-  empty_rows: bool = False,
-) -> Array:
-  """Return softmax(scores) · values, (B, T, H, K), with dropout of the probabilities.
-
-  A mask of None masks nothing. With `empty_rows` the output of a query whose keys are all masked is 0.
-  """
-  if mask_BTS is not None:
-    scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, MASKED)
-  p_BHTS = jax.nn.softmax(scores_BHTS, axis=-1)
-  if mask_BTS is not None and empty_rows:
-    p_BHTS = jnp.where(mask_BTS[:, None], p_BHTS, 0.0)
-  p_BHTS = dropout.dropout(p_BHTS, rate, key)
-  return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(value_BSHK.dtype), value_BSHK)
-
-
-def attend(
-  q_BTHK: Array,
-  k_BSHK: Array,
-  value_BSHK: Array,
-  r_GRHK: Array,
-  u_HK: Array,
-  v_HK: Array,
-  visible: Visible | None = None,
-  *,
-  segments: Segments | None = None,
-  positions_BP: Array | None = None,
-  empty_rows: bool = False,
-  backend: str = 'auto',
-  rate: float = 0.0,
-  key: Array | None = None,
-) -> Array:
-  """Return attention of T queries, or T + P, to S keys: (B, T, H, K).
-
-  Args:
-    q_BTHK: queries, the last of which is at the last key.
-    k_BSHK: keys.
-    value_BSHK: values.
-    r_GRHK: vectors of the distances S - 1 downwards, as in `position_scores`.
-    u_HK: bias of the queries in content scores.
-    v_HK: bias of the queries in position scores.
-    visible: keys that each query attends to; None: all.
-    segments: segments of queries and keys, and vectors of their scores; None: no such scores.
-    positions_BP: positions of P further queries, after the others, as in `position_scores`.
-    empty_rows: whether some query may see no key, whose output is then 0.
-    backend: one of BACKENDS, see lmx/kernels/relative_attention.py.
-    rate: dropout rate of the probabilities.
-    key: PRNG key of dropout; None at evaluation.
-  """
-  S = k_BSHK.shape[1]
-  shape = q_BTHK.shape if positions_BP is None else q_BTHK[:, : -positions_BP.shape[1]].shape
-  is_causal = visible is not None and segments is None and positions_BP is None
-  choice = kernels.choose(backend, shape, S, causal=is_causal)
-  if choice == 'blocked' and visible is not None:
-    queries = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
-    return kernels.blocked(*queries, k_BSHK, value_BSHK, r_GRHK[0], visible, shift=shift, rate=rate, key=key)
-  if choice in ('rows', 'scan'):
-    arrays = q_BTHK, k_BSHK, value_BSHK, r_GRHK, u_HK, v_HK, visible
-    equation = kernels.Equation(scale_queries, shift)
-    return kernels.fused(
-      choice, *arrays, equation=equation, segments=segments, positions_BP=positions_BP, rate=rate, key=key
-    )
-  scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK)
-  scores_BHTS += position_scores(q_BTHK, v_HK, r_GRHK, S, positions_BP=positions_BP)
-  if segments is not None:
-    scores_BHTS += segment_scores(q_BTHK, segments)
-  mask_BTS = None if visible is None else visible.mask()
-  return weighted_values(scores_BHTS, mask_BTS, value_BSHK, rate, key, empty_rows=empty_rows)
+  @nn.compact
+  def __call__(self, encoding_RD: Array) -> Array:
+    kernel_DHK = self.param('kernel', nn.initializers.normal(self.std), (encoding_RD.shape[-1], *self.outputs))
+    return relative_attention.distance_vectors(encoding_RD, kernel_DHK)
 
 
 def update_memory(memory_BMX: Array, new_BTX: Array, count_B: Array | None) -> Array:

@@ -10,8 +10,9 @@ Layer normalisation (Ba et al. 2016, arXiv 1607.06450) uses float32 statistics a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -54,11 +55,14 @@ class Init:
     return normal(std / (math.sqrt(inputs) if self.kind == 'fan_in' else 1.0))(key, shape)
 
 
-def activate(x: Array, name: str) -> Array:
-  """Apply 'relu', 'swish', or GELU (Hendrycks & Gimpel 2016, 1606.08415): 'gelu_erf' (exact), '_tanh' or '_sigmoid'."""
-  if name in ('relu', 'swish'):
-    return jax.nn.relu(x) if name == 'relu' else jax.nn.swish(x)
-  return x * jax.nn.sigmoid(1.702 * x) if name == 'gelu_sigmoid' else jax.nn.gelu(x, approximate=name == 'gelu_tanh')
+# GELU: Hendrycks & Gimpel 2016, arXiv 1606.08415.
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+  'relu': jax.nn.relu,
+  'swish': jax.nn.swish,
+  'gelu_erf': functools.partial(jax.nn.gelu, approximate=False),
+  'gelu_tanh': functools.partial(jax.nn.gelu, approximate=True),
+  'gelu_sigmoid': lambda x: x * jax.nn.sigmoid(1.702 * x),
+}
 
 
 def layer_norm(x_BTD: Array, scale_D: Array, bias_D: Array, eps: float) -> Array:
@@ -182,7 +186,10 @@ class SelfAttention(nn.Module):
 
 
 class Mlp(nn.Module):
-  """Position-wise feed-forward network (section 3.3): kernels (D, F) and (F, D), with dropout at `rate` in between."""
+  """Position-wise feed-forward network (section 3.3): kernels (D, F) and (F, D), with dropout at `rate` in between.
+
+  `activation` is one of `ACTIVATIONS`.
+  """
 
   hidden: int
   activation: str
@@ -194,7 +201,7 @@ class Mlp(nn.Module):
   @nn.compact
   def __call__(self, x_BTD: Array, key: Array | None) -> Array:
     D, F = x_BTD.shape[-1], self.hidden
-    h_BTF = activate(constrain(self.project((D,), (F,), name='in')(x_BTD), 'BTF'), self.activation)
+    h_BTF = ACTIVATIONS[self.activation](constrain(self.project((D,), (F,), name='in')(x_BTD), 'BTF'))
     return self.project((F,), (D,), residual=True, name='out')(dropout.dropout(h_BTF, self.rate, key))
 
   def project(self, inputs: tuple[int, ...], outputs: tuple[int, ...], **fields: Any) -> Projection:
@@ -207,20 +214,26 @@ class Keys(NamedTuple):
 
   attention: Array | None
   residual_1: Array | None
-  residual_2: Array | None
   cross: Array | None
   residual_cross: Array | None
   mlp: Array | None
+  residual_2: Array | None
 
 
 def layer_keys(key: Array | None) -> Keys:
   """Split the key of a layer."""
-  return Keys(*dropout.split(key, 3), *dropout.split(None if key is None else jax.random.fold_in(key, 1), 3))
+  attention, residual_1, residual_2 = dropout.split(key, 3)
+  cross, residual_cross, mlp = dropout.split(None if key is None else jax.random.fold_in(key, 1), 3)
+  return Keys(attention, residual_1, cross, residual_cross, mlp, residual_2)
 
 
-def init_block(block: nn.Module, width: int, key: Array, *, dtype: str = 'float32', **source: Any) -> Params:
+def init_block(
+  block: nn.Module, width: int, key: Array, *, mask: Any = None, dtype: str = 'float32', **source: Any
+) -> Params:
   """Initialise the parameters of one layer: attention, mlp, norm_1, norm_2."""
-  return layer_loop.init(block, key, jnp.zeros((1, 1, width), dtype), AttentionMask(), **source)
+  return layer_loop.init(
+    block, key, jnp.zeros((1, 1, width), dtype), AttentionMask() if mask is None else mask, **source
+  )
 
 
 def stack(
@@ -243,7 +256,7 @@ def stack(
     layers: parameters of each layer.
     x_BTD: input of the first layer.
     mask: an `AttentionMask`, or another argument of the block's attention.
-    caches: cache of each layer, or None.
+    caches: cache or memory of each layer, or None.
     position_BT: position of each token in the caches.
     key: PRNG key of dropout, or None.
     sources: for each layer the source of a `DecoderBlock`.

@@ -207,7 +207,7 @@ def pool(params: Params, first_BD: Array) -> Array:
 def _transform(cfg: Config, params: Params, features: Features) -> Array:
   """Return the input of the masked-LM output matrix: dense, GELU, LayerNorm."""
   head = params['mlm']
-  x_BTD = transformer.activate(_dense(head['dense'], features.last_BTD), f'gelu_{cfg.gelu}')
+  x_BTD = transformer.ACTIVATIONS[f'gelu_{cfg.gelu}'](_dense(head['dense'], features.last_BTD))
   return transformer.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], EPS).astype(cfg.dtype)
 
 

@@ -1,8 +1,8 @@
 """Transformer-XL: Dai, Yang, Yang, Carbonell, Le & Salakhutdinov 2019 (arXiv 1901.02860).
 
 Segment-level recurrence (section 3.2): each layer attends to the cached hidden states of the previous segment; no
-gradient flows into them. Relative positional encodings (section 3.3): lmx/layers/relative_attention.py. Layers are
-post-norm (relative_block.py). Embeddings and softmax are adaptive (adaptive_embedding.py, adaptive_softmax.py); the
+gradient flows into them. Relative positional encodings (section 3.3): lmx/ops/relative_attention.py. Layers are
+post-norm (lmx/layers/block.py). Embeddings and softmax are adaptive (adaptive_embedding.py, adaptive_softmax.py); the
 embeddings are multiplied by sqrt(D).
 
 Parameters: 151,107,538 (wt103_base, 267,735 tokens), 41,055,436 (enwik8_12l, 204 tokens), with u and v shared.
@@ -38,9 +38,11 @@ import numpy as np
 
 from lmx import layout, ranges
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import adaptive_embedding, adaptive_softmax, embedding, relative_attention, relative_block, sinusoids
-from lmx.layers.relative_attention import content_scores, position_scores
-from lmx.ops import dense, dropout
+from lmx.layers import adaptive_embedding, adaptive_softmax, embedding, sinusoids, transformer
+from lmx.layers.block import Block
+from lmx.layers.relative_attention import DistanceVectors, update_memory
+from lmx.ops import dense, dropout, relative_attention
+from lmx.ops.relative_attention import content_scores, position_scores
 from lmx.ops.rematerialisation import Policy
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
@@ -84,7 +86,7 @@ class Config:
     init_std: standard deviation of kernels and tables.
     projection_std: standard deviation of the projections of adaptive embeddings.
     dtype: compute type.
-    attention: backend, one of lmx.layers.relative_attention.BACKENDS.
+    attention: backend, one of lmx.ops.relative_attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
   """
@@ -199,7 +201,6 @@ class RelativePositions(NamedTuple):
     count_B: number of valid tokens in each row of the segment; None: all.
     u_HK: bias of the queries in content scores; None where each layer has its own.
     v_HK: bias of the queries in position scores; None where each layer has its own.
-    position_BT: positions of the tokens in their text; None: 0 to T - 1.
   """
 
   encoding_SD: Array | None = None
@@ -207,7 +208,6 @@ class RelativePositions(NamedTuple):
   count_B: Array | None = None
   u_HK: Array | None = None
   v_HK: Array | None = None
-  position_BT: Array | None = None
 
 
 class RelativeAttention(nn.Module):
@@ -220,7 +220,10 @@ class RelativeAttention(nn.Module):
   cfg: Config
 
   @nn.compact
-  def __call__(self, x_BTD: Array, inputs: RelativePositions, memory: Any, key: Array | None) -> tuple[Array, Any]:
+  def __call__(
+    self, x_BTD: Array, inputs: RelativePositions, memory: Any, position_BT: Any, key: Array | None
+  ) -> tuple[Array, Any]:
+    del position_BT  # distances count from the memory
     cfg, T = self.cfg, x_BTD.shape[1]
     qkv_DCHK = self._param('qkv', cfg.D, 3, cfg.H, cfg.D // cfg.H)
     decoding = isinstance(memory, tuple)
@@ -228,7 +231,7 @@ class RelativeAttention(nn.Module):
     q_BTHK = constrain(dense.dot(x_BTD, qkv_DCHK[:, 0], 1), 'BTHK')
     project = lambda c: constrain(dense.dot_with_memory(before_BMD, x_BTD, qkv_DCHK[:, c]), 'BSHK')
     k_BSHK, value_BSHK = new = project(1), project(2)
-    update = lambda old, new: relative_attention.update_memory(old, new, inputs.count_B)
+    update = lambda old, new: update_memory(old, new, inputs.count_B)
     if decoding:
       k_BSHK, value_BSHK = (jnp.concatenate(pair, axis=1) for pair in zip(memory, new, strict=True))
       memory = tuple(map(update, memory, new))
@@ -236,7 +239,12 @@ class RelativeAttention(nn.Module):
       memory = update(memory, x_BTD)
     filled_B = inputs.filled_B if k_BSHK.shape[1] > T else None
     o_BTHK = constrain(self._attend((q_BTHK, k_BSHK, value_BSHK), inputs, filled_B, key), 'BTHK')
-    return relative_block.Dense((cfg.D,), cfg.init_std, axes=2, name='out')(o_BTHK), memory
+    return self._out(o_BTHK), memory
+
+  def _out(self, o_BTHK: Array) -> Array:
+    (H, K), cfg = o_BTHK.shape[2:], self.cfg
+    init = transformer.Init(std=cfg.init_std)
+    return transformer.Projection((H, K), (cfg.D,), init, bias=False, dtype=cfg.dtype, name='out')(o_BTHK)
 
   def _param(self, name: str, *shape: int) -> Array:
     return self.param(name, nn.initializers.normal(self.cfg.init_std), shape)
@@ -253,8 +261,8 @@ class RelativeAttention(nn.Module):
     if cfg.untie:
       u_HK, v_HK = self._param('u', H, K), self._param('v', H, K)
     assert encoding_SD is not None and u_HK is not None and v_HK is not None
-    r_GSHK = relative_block.DistanceVectors((H, K), cfg.init_std, name='r')(encoding_SD[-S:])
-    vectors = q_BTHK, k_BSHK, value_BSHK, r_GSHK, u_HK, v_HK
+    r_SHK = DistanceVectors((H, K), cfg.init_std, name='r')(encoding_SD[-S:])
+    vectors = q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK
     return relative_attention.attend(*vectors, visible, backend=cfg.attention, rate=cfg.dropout_attention, key=key)
 
   def _shaw(self, q_BTHK: Array, k_BSHK: Array) -> Array:
@@ -264,26 +272,30 @@ class RelativeAttention(nn.Module):
     r_SHK = self._param('distances', longest + 1, H, K)[distance_S].astype(q_BTHK.dtype)
     content_BHTS = content_scores(q_BTHK, self._param('u', H, K), k_BSHK)
     bias_HS = self._param('distance_bias', longest + 1, H)[distance_S].T
-    return content_BHTS + position_scores(q_BTHK, None, r_SHK[None], S, bias_HR=bias_HS)
+    return content_BHTS + position_scores(q_BTHK, None, r_SHK, S, bias_HR=bias_HS)
 
 
-class PositionedBlock(relative_block.Block):
+class PositionedBlock(Block):
   """Block whose input is x plus a learned vector of each of `T` positions."""
 
   T: int = 0
+  std: float = 0.0
 
   @nn.compact
-  def __call__(self, x_BTD: Array, inputs: RelativePositions, memory: Any, key: Array | None) -> tuple[Array, Any]:
+  def __call__(
+    self, x_BTD: Array, mask: Any, cache: Any = None, position_BT: Array | None = None, key: Array | None = None
+  ) -> tuple[Array, Any]:
     table_TD = self.param('positions', nn.initializers.normal(self.std), (self.T, x_BTD.shape[2]))
-    position_BT = jnp.arange(x_BTD.shape[1])[None] if inputs.position_BT is None else inputs.position_BT
+    position_BT = jnp.arange(x_BTD.shape[1])[None] if position_BT is None else position_BT
     x_BTD = embedding.add_positions(x_BTD, table_TD, jnp.minimum(position_BT, self.T - 1))
-    return super().__call__(x_BTD, inputs, memory, key)
+    return super().__call__(x_BTD, mask, cache, position_BT, key)
 
 
-def _block(cfg: Config) -> relative_block.Block:
-  eps = cfg.eps or FIDELITIES[cfg.fidelity]
-  common = RelativeAttention(cfg), cfg.F, jax.nn.relu, eps, cfg.init_std, cfg.dropout
-  return PositionedBlock(*common, T=cfg.clamp) if cfg.positions == 'layers' else relative_block.Block(*common)
+def _block(cfg: Config) -> Block:
+  eps, init = cfg.eps or FIDELITIES[cfg.fidelity], transformer.Init(std=cfg.init_std)
+  mlp = transformer.Mlp(cfg.F, 'relu', init, cfg.dropout, dtype=cfg.dtype)
+  common = RelativeAttention(cfg), mlp, 'post', eps, cfg.dropout, cfg.dtype
+  return PositionedBlock(*common, T=cfg.clamp, std=cfg.init_std) if cfg.positions == 'layers' else Block(*common)
 
 
 def init(cfg: Config, key: Array) -> Params:
@@ -301,9 +313,8 @@ def init(cfg: Config, key: Array) -> Params:
     inputs = RelativePositions(jnp.zeros((1, cfg.D), cfg.dtype), u_HK=u_HK, v_HK=v_HK)
     if not cfg.untie:
       params['bias'] = {'u_HK': u_HK, 'v_HK': v_HK}
-  x_BTD = jnp.zeros((1, 1, cfg.D), cfg.dtype)
   for i, k in enumerate(keys):
-    layer = relative_block.init(_block(cfg), x_BTD, inputs, k)
+    layer = transformer.init_block(_block(cfg), cfg.D, k, mask=inputs, dtype=cfg.dtype)
     if cfg.fidelity != 'tf':
       for name, norm in zip(('norm_1', 'norm_2'), jax.random.split(jax.random.fold_in(norm_key, i)), strict=True):
         layer[name]['scale'] += normal(norm, (cfg.D,))
@@ -374,7 +385,7 @@ def apply(
   embed_key, encoding_key, last_key, *keys = dropout.split(key, 3 + 2)
   position_BT = state['filled_B'][:, None] + jnp.arange(T, dtype=jnp.int32) if state and not cfg.M else None
   x_BTD = _embedded(cfg, params, batch['tokens_BT'], state, position_BT)
-  x_BTD = dropout.dropout(x_BTD, cfg.dropout, embed_key)
+  x_BTD = constrain(dropout.dropout(x_BTD, cfg.dropout, embed_key), 'BTD')
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
   caches = jax.lax.stop_gradient(state['layers']) if state else None
   M = jax.tree.leaves(caches[0])[0].shape[1] if caches else 0
@@ -383,18 +394,25 @@ def apply(
     state['filled_B'] if state else None,
     count_B,
     **params.get('bias', {}),
-    position_BT=position_BT if cfg.positions == 'layers' else None,
   )
-  outputs, memories = [x_BTD], list[Any]()
+  hidden, memories = [x_BTD], list[Any]()
   for (first, end), part_key in zip(_parts(cfg), keys, strict=False):
     layers = layout.layers(params, range(first, end))
     caches_in = None if caches is None else caches[first:end]
-    x_BTD, caches_out, hidden = relative_block.stack(
-      _block(cfg), layers, x_BTD, inputs, caches_in, part_key, scan=cfg.scan, remat=cfg.remat
+    x_BTD, caches_out, (_, *part_hidden) = transformer.stack(
+      _block(cfg),
+      layers,
+      x_BTD,
+      inputs,
+      caches=caches_in,
+      position_BT=position_BT if cfg.positions == 'layers' else None,
+      key=part_key,
+      scan=cfg.scan,
+      remat=cfg.remat,
     )
-    outputs += hidden
+    hidden += part_hidden
     memories += caches_out or ()
-  features = Features(dropout.dropout(x_BTD, cfg.dropout, last_key), layers=tuple(outputs) if all_layers else None)
+  features = Features(dropout.dropout(x_BTD, cfg.dropout, last_key), layers=tuple(hidden) if all_layers else None)
   if not state:
     return features, ()
   filled_B = state['filled_B'] + (T if count_B is None else count_B)

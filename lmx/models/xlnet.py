@@ -26,8 +26,6 @@ Axes: X = T + P rows of both streams, S = M + T keys, R = S + T - 1 distances, f
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -37,10 +35,12 @@ import numpy as np
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.kernels.visible import HIDDEN, Segments, Visible
-from lmx.layers import embedding, relative_attention, relative_block, sinusoids, softmax
-from lmx.ops import dense, dropout
+from lmx.layers import embedding, sinusoids, softmax, transformer
+from lmx.layers.block import Block
+from lmx.layers.relative_attention import DistanceVectors, update_memory
+from lmx.ops import dense, dropout, relative_attention
 from lmx.ops.rematerialisation import Policy
+from lmx.ops.visible import HIDDEN, Segments, Visible
 from lmx.placement import constrain
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -50,10 +50,7 @@ HEADS = ('output',)
 VOCABULARY = ('embed/tokens', 'output/bias')
 TIED = ('embed/tokens',)
 EPS = 1e-12  # epsilon of layer normalisation, released code
-GELU: dict[str, Callable[[Array], Array]] = {
-  'tanh': jax.nn.gelu,
-  'erf': functools.partial(jax.nn.gelu, approximate=False),
-}
+GELU = ('tanh', 'erf')
 FIDELITIES = ('released', 'paper')
 ATTENTION = ('auto', 'xla', 'rows', 'scan')
 _MEMORY = -1  # order of the memory, before all tokens
@@ -186,7 +183,10 @@ class TwoStreamAttention(nn.Module):
   cfg: Config
 
   @nn.compact
-  def __call__(self, x_BXD: Array, inputs: TwoStreamInputs, memory: Any, key: Array | None) -> tuple[Array, Any]:
+  def __call__(
+    self, x_BXD: Array, inputs: TwoStreamInputs, memory: Any, position_BT: Any, key: Array | None
+  ) -> tuple[Array, Any]:
+    del position_BT  # distances count from the memory
     cfg, positions_BP = self.cfg, inputs.positions_BP
     H, K, D, dtype = cfg.H, cfg.D // cfg.H, cfg.D, x_BXD.dtype
     T = x_BXD.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
@@ -198,18 +198,18 @@ class TwoStreamAttention(nn.Module):
     if memory is not None:
       n_reused = cfg.reuse or T
       count_B = None if inputs.count_B is None else jnp.minimum(inputs.count_B, n_reused)
-      memory = relative_attention.update_memory(memory, h_BTD[:, :n_reused], count_B)
+      memory = update_memory(memory, h_BTD[:, :n_reused], count_B)
     biases = {name: param(name, H, K) for name in ('u', 'v', 's')} if cfg.untie else inputs.biases
-    to_r = relative_block.DistanceVectors((H, K), cfg.init_std, name='r')
-    r_GRHK = to_r(inputs.encoding_RD)
+    to_r = DistanceVectors((H, K), cfg.init_std, name='r')
+    r_RHK = to_r(inputs.encoding_RD)
     if inputs.backward_B is not None:  # distances -d: the sines change sign
       sign_D = jnp.where(jnp.arange(D) < D // 2, -1, 1).astype(dtype)
-      r_GRHK = relative_attention.choose_vectors(inputs.backward_B, to_r(inputs.encoding_RD * sign_D), r_GRHK)
+      r_RHK = relative_attention.choose_vectors(inputs.backward_B, to_r(inputs.encoding_RD * sign_D), r_RHK)
     types_2HK = param('types', 2, H, K)
     segments = inputs.segments and Segments(biases['s'], types_2HK, *inputs.segments)
     # The first tokens of the order may have no visible key.
     o_BXHK = relative_attention.attend(
-      *(q_BXHK, k_BSHK, value_BSHK, r_GRHK, biases['u'], biases['v'], inputs.visible),
+      *(q_BXHK, k_BSHK, value_BSHK, r_RHK, biases['u'], biases['v'], inputs.visible),
       segments=segments,
       positions_BP=positions_BP,
       empty_rows=True,
@@ -217,11 +217,14 @@ class TwoStreamAttention(nn.Module):
       rate=cfg.dropout_attention,
       key=key,
     )
-    return relative_block.Dense((D,), cfg.init_std, axes=2, name='out')(constrain(o_BXHK, 'BTHK')), memory
+    init = transformer.Init(std=cfg.init_std)
+    project = transformer.Projection((H, K), (D,), init, bias=False, dtype=cfg.dtype, name='out')
+    return project(constrain(o_BXHK, 'BTHK')), memory
 
 
-def _block(cfg: Config) -> relative_block.Block:
-  return relative_block.Block(TwoStreamAttention(cfg), cfg.F, GELU[cfg.gelu], EPS, cfg.init_std, cfg.dropout)
+def _block(cfg: Config) -> Block:
+  mlp = transformer.Mlp(cfg.F, f'gelu_{cfg.gelu}', transformer.Init(std=cfg.init_std), cfg.dropout, dtype=cfg.dtype)
+  return Block(TwoStreamAttention(cfg), mlp, 'post', EPS, cfg.dropout, cfg.dtype)
 
 
 def init(cfg: Config, key: Array) -> Params:
@@ -243,7 +246,7 @@ def init(cfg: Config, key: Array) -> Params:
     params['bias'] = biases
   inputs = TwoStreamInputs(jnp.zeros((1, cfg.D), cfg.dtype), biases=biases)
   for i, k in enumerate(keys):
-    params[layout.layer_name(i)] = relative_block.init(_block(cfg), jnp.zeros((1, 1, cfg.D), cfg.dtype), inputs, k)
+    params[layout.layer_name(i)] = transformer.init_block(_block(cfg), cfg.D, k, mask=inputs, dtype=cfg.dtype)
   return params
 
 
@@ -295,7 +298,7 @@ def apply(
   if positions_BP is not None:
     mask_BPD = jnp.broadcast_to(params['embed']['mask'], (*positions_BP.shape, cfg.D)).astype(cfg.dtype)
     x_BXD = jnp.concatenate([x_BXD, mask_BPD], axis=1)
-  x_BXD = dropout.dropout(x_BXD, cfg.dropout, embed_key)
+  x_BXD = constrain(dropout.dropout(x_BXD, cfg.dropout, embed_key), 'BTD')
   M = cfg.M if state else 0
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
   inputs = TwoStreamInputs(
@@ -309,13 +312,12 @@ def apply(
   )
   layers = layout.layers(params, range(cfg.N))
   memories = jax.lax.stop_gradient(state['layers']) if state else None
-  outputs = [x_BXD]
-  x_BXD, memories, hidden_states = relative_block.stack(
-    _block(cfg), layers, x_BXD, inputs, memories, layers_key, scan=cfg.scan, remat=cfg.remat
+  x_BXD, memories, hidden = transformer.stack(
+    _block(cfg), layers, x_BXD, inputs, caches=memories, key=layers_key, scan=cfg.scan, remat=cfg.remat
   )
   x_BXD = dropout.dropout(x_BXD, cfg.dropout, last_key)
-  hidden = tuple(x[:, :T] for x in outputs + hidden_states) if all_layers else None
-  features = Features(x_BXD[:, :T], layers=hidden, query_BPD=None if positions_BP is None else x_BXD[:, T:])
+  content = tuple(x[:, :T] for x in hidden) if all_layers else None
+  features = Features(x_BXD[:, :T], layers=content, query_BPD=None if positions_BP is None else x_BXD[:, T:])
   if not state:
     return features, ()
   kept_B = jnp.minimum(T if count_B is None else count_B, cfg.reuse or T)

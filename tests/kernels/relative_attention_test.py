@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import host, placement
+from lmx import host
 from lmx.errors import InputError
 from lmx.kernels import relative_attention as kernels
 from lmx.kernels import relative_rows
-from lmx.kernels.visible import HIDDEN, Segments, Visible
-from lmx.layers import relative_attention
+from lmx.ops import relative_attention
+from lmx.ops.visible import HIDDEN, Segments, Visible
 from tests import placed
 
 B, H, K = 4, 2, 8
@@ -43,7 +43,9 @@ def test_blocked_equals_the_equation(T, M, filled, farthest, rate):  # noqa: N80
 
     return jax.value_and_grad(total, argnums=range(6), has_aux=True)(*arrays)
 
-  ((_, plain), expected), ((_, blocked), gradients) = jax.jit(lambda *x: (run('xla', *x), run('blocked', *x)))(*arrays)
+  with placed.on():
+    both = jax.jit(lambda *x: (run('xla', *x), run('blocked', *x)))(*arrays)
+  ((_, plain), expected), ((_, blocked), gradients) = both
   np.testing.assert_allclose(blocked, plain, rtol=1e-5, atol=1e-5)
   for name, a, b in zip(('q', 'k', 'value', 'r', 'u', 'v'), gradients, expected, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-5, err_msg=name)
@@ -82,9 +84,7 @@ def compare(choice, arrays, visible, rate, types=None, positions_BP=None):
     if choice == 'xla':
       vectors = vectors[:2]
       return relative_attention.attend(q, k, value, r, *vectors, visible, empty_rows=True, backend='xla', **options)
-    equation = kernels.Equation(relative_attention.scale_queries, relative_attention.shift)
-    arrays = q, k, value, r, *vectors[:2], visible
-    return kernels.fused(choice, *arrays, equation=equation, interpret=True, **options)
+    return kernels.fused(choice, q, k, value, r, *vectors[:2], visible, interpret=True, **options)
 
   def run(choice, *arrays):
     def total(*arrays):
@@ -127,8 +127,7 @@ def test_each_device_computes_its_rows_and_heads(small_blocks):
   arrays, visible, types, positions_BP = streams(20, 4, 3)
   with placed.on('tpu', data=2, fsdp=2, tensor=2):
     compare('rows', arrays, visible, 0.3, types, positions_BP)
-    equation = kernels.Equation(relative_attention.scale_queries, relative_attention.shift)
-    run = lambda *x: kernels.fused('rows', *x, None, equation=equation, interpret=True)
+    run = lambda *x: kernels.fused('rows', *x, None, interpret=True)
     traced = jax.jit(run).trace(arrays[0][:, :20], *arrays[1:6])
   assert 'shard_map' in str(traced.jaxpr)
 
@@ -136,15 +135,14 @@ def test_each_device_computes_its_rows_and_heads(small_blocks):
 def test_auto_is_blocked_on_one_cpu_device_for_long_rows(monkeypatch):
   """With several cores for longer rows."""
   choose = lambda T, S, backend='auto': kernels.choose(backend, (1, T, H, K), S)
-  for scope in (placed.on(devices=8), placement.scope(None)):
-    with scope:
-      assert choose(2**10, 2**10) == 'xla'
+  with placed.on(devices=8):
+    assert choose(2**10, 2**10) == 'xla'
   for cores, least in ((1, kernels.BLOCKED_FROM), (2, kernels.BLOCKED_FROM_CORES)):
     monkeypatch.setattr(host, 'cores', lambda cores=cores: cores)
     with placed.on():
       assert choose(2, least // 2) == 'blocked'
       assert choose(2, least // 2 - 1) == 'xla'
-  assert choose(2**10, 2**10, 'xla') == 'xla' and choose(1, 1, 'blocked') == 'blocked'
+      assert choose(2**10, 2**10, 'xla') == 'xla' and choose(1, 1, 'blocked') == 'blocked'
 
 
 def test_auto_selects_rows_and_then_the_scan_on_accelerators():

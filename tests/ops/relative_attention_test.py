@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.kernels.visible import Segments
-from lmx.layers import relative_attention
+from lmx.layers.relative_attention import update_memory
+from lmx.ops import relative_attention
+from lmx.ops.visible import Segments
 
 B, H, K = 2, 3, 8
 
@@ -100,12 +101,12 @@ def test_dropout_drops_its_share():
 def test_the_memory_keeps_the_last_real_positions():
   memory = np.arange(8, dtype=np.float32).reshape(2, 4, 1)
   new = 100 + np.arange(6, dtype=np.float32).reshape(2, 3, 1)
-  update = jax.jit(relative_attention.update_memory)
+  update = jax.jit(update_memory)
   assert update(memory, new, None)[..., 0].tolist() == [[3, 100, 101, 102], [7, 103, 104, 105]]
   assert update(memory, new, np.array([0, 2]))[..., 0].tolist() == [[0, 1, 2, 3], [6, 7, 103, 104]]
 
 
 def test_no_gradient_flows_into_the_memory():
-  back = jax.grad(lambda m, x: jnp.sum(relative_attention.update_memory(m, x, None)), argnums=(0, 1))
+  back = jax.grad(lambda m, x: jnp.sum(update_memory(m, x, None)), argnums=(0, 1))
   for gradient in jax.jit(back)(np.ones((1, 4, 2), np.float32), np.ones((1, 3, 2), np.float32)):
     assert not gradient.any()
