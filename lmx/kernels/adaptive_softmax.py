@@ -36,7 +36,7 @@ def block_size(positions: int, classes: int, block: int = 0) -> int:
   return min(max(1, block or min(most, max(LEAST, positions // 16))), positions)
 
 
-def selected_loss(
+def selected_losses(
   loss: Loss,
   table: Any,
   x_BTD: Array,
@@ -46,17 +46,7 @@ def selected_loss(
   classes: int,
   block: int = 0,
 ) -> Array:
-  """Return `loss(table, x, targets, selected)`, (B, T), computed only at the selected positions.
-
-  Args:
-    loss: function that is 0 where nothing is selected; it must not close over arrays.
-    table: pytree of its parameters.
-    x_BTD: last hidden layer.
-    targets_BT: classes; arbitrary where not selected.
-    selected_BT: the positions, bool.
-    classes: number of classes.
-    block: as in `block_size`.
-  """
+  """Compute `softmax_loss.selected_losses` only at the selected positions."""
   B, T = targets_BT.shape
   groups = devices.row_shards(B)
   loss, table = _by_group(loss, table, groups)

@@ -5,8 +5,8 @@ Each serves every platform and shape: it chooses a kernel, or computes the opera
 
 from __future__ import annotations
 
+from lmx.kernels import adaptive_softmax, chunked_loss, hash_dropout, mixed_product, recurrent, recurrent_scan
 from lmx.kernels import attention as attention_kernels
-from lmx.kernels import chunked_loss, hash_dropout, mixed_product, recurrent, recurrent_scan
 from lmx.kernels import neighbours as neighbour_kernels
 from lmx.kernels import projected_lstm as projected_kernels
 from lmx.kernels import relative_attention as relative_kernels
@@ -47,6 +47,7 @@ IMPLEMENTATIONS = (
   (softmax_loss.target_logits, chunked_loss.target_logits),
   (softmax_loss.is_best, chunked_loss.is_best),
   (softmax_loss.token_losses, chunked_loss.map_chunks),
+  (softmax_loss.selected_losses, adaptive_softmax.selected_losses),
   (softmax_loss.weighted_sum, chunked_loss.weighted_sum),
   (rnn.loop, recurrent.loop),
   (rnn.scan, recurrent_scan.scan),

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError
-from lmx.kernels import adaptive_softmax as kernels
 from lmx.layers import softmax
 from lmx.ops import softmax_loss
 from lmx.ops.dense import dot
@@ -94,7 +93,7 @@ def nll(clusters: list[Cluster], x_BTD: Array, targets_BT: Array, *, block: int 
     clusters: the head, from `with_classes`, and the tails.
     x_BTD: last hidden layer.
     targets_BT: ids.
-    block: positions in a block of a tail, see `lmx.kernels.adaptive_softmax.block_size`.
+    block: positions in a block of a tail, see lmx/kernels/adaptive_softmax.py.
   """
   head, *tails = clusters
   first = start = len(head.bias_I) - len(tails)
@@ -108,7 +107,7 @@ def nll(clusters: list[Cluster], x_BTD: Array, targets_BT: Array, *, block: int 
   head_nll = lambda x_BMD, targets_BM: softmax.cross_entropy(head.logits(x_BMD), targets_BM)
   nll_BT = softmax_loss.token_losses(head_nll, x_BTD, class_BT)
   for tail, local_BT, inside_BT, size in selected:
-    nll_BT += kernels.selected_loss(_tail_nll, tail, x_BTD, local_BT, inside_BT, classes=size, block=block)
+    nll_BT += softmax_loss.selected_losses(_tail_nll, tail, x_BTD, local_BT, inside_BT, classes=size, block=block)
   return nll_BT
 
 

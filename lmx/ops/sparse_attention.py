@@ -212,8 +212,9 @@ def softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
   scores, hidden = [], []
   for part, axes in zip(parts, rows, strict=True):
     a = einsum(f'BJQHK,{part.axes}->{axes}S', scaled, part.k)
-    hidden.append(turn(part.mask, axes))
-    scores.append(jnp.where(hidden[-1], a, masks.MASKED))
+    mask = turn(part.mask, axes)
+    scores.append(jnp.where(mask, a, masks.MASKED))
+    hidden.append(mask)
   tops = [turn(jnp.max(a, axis=-1), axes) for a, axes in zip(scores, rows, strict=True)]
   top_BHJQ = jax.lax.stop_gradient(jnp.max(jnp.stack(tops), axis=0))
   total_BHJQ, o_BJQHK = jnp.zeros_like(top_BHJQ), jnp.zeros(q_BJQHK.shape, jnp.float32)

@@ -32,7 +32,7 @@ def test_selected_equals_the_loss_of_all_positions(shards):
     return jax.jit(jax.value_and_grad(total, argnums=(0, 1)))
 
   plain = both(loss)
-  fast = both(lambda *given: kernels.selected_loss(loss, *given, classes=CLASSES, block=4))
+  fast = both(lambda *given: kernels.selected_losses(loss, *given, classes=CLASSES, block=4))
   for share in (0.0, 0.3, 1.0):
     selected_BT = jnp.asarray(rng.random((B, T)) < share)
     expected = jax.tree.leaves(plain(table_DC, x_BTD, selected_BT))
