@@ -1,8 +1,8 @@
 """Print the lines that a reader of each model opens, and fail where a bound is exceeded.
 
-Counted are the model's file and every lmx module that it reaches by imports, at module level or inside functions, whole.
+Counted are the model's file and, whole, every lmx module that it reaches by imports, at module level or in functions.
 Not counted are lmx/types.py, errors.py, layout.py and the package's `__init__`, and files that are only a kernel: those
-that import Pallas, Numba or lmx.kernels.native. The second column has the lines of the fast paths behind: all files of
+that import Pallas, Numba or lmx.kernels.native. The last column has the lines of the fast paths behind: all files of
 lmx/kernels that compute the operations reached (lmx/kernels/implementations.py), kernels included.
 """
 
