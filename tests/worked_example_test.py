@@ -7,6 +7,7 @@ import inspect
 import json
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,6 @@ GATE = (  # what becomes of the text with a gate of its own, layer_00
     "  gate_DD = params['layer_00']['gate'].astype(cfg.dtype)\n"
     "  h_BTD = h_BTD * jax.nn.sigmoid(jnp.einsum('BTD,DE->BTE', x_BTD, gate_DD))\n",
   ),
-  ("{'embed': 0, ", "{'embed': 0, 'layer_00': 1, "),
 )
 
 
@@ -59,7 +59,7 @@ def folder(root, tmp_path_factory):
   """Where both are, and `lmx.models` finds them."""
   folder = tmp_path_factory.mktemp('pasted')
   files = pasted(root)
-  assert set(files) == {'lmx/models/bag.py', 'experiments/bag/quickstart.py'}
+  assert set(files) == {'lmx/models/bag.py', 'experiments/bag/quickstart.py', 'tests/models/bag_test.py'}
   for path, source in {**files, **gated(files)}.items():
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     (folder / path).write_text(source)
@@ -102,6 +102,10 @@ def test_its_form(name, folder, monkeypatch):
   (folder / 'lmx/objectives').mkdir(exist_ok=True)
   (folder / 'lmx/objectives/causal_lm.py').touch()
   structure_test.test_model_file_has_the_contract(name)
+
+
+def test_its_own_test(folder):
+  runpy.run_path(str(folder / 'tests/models/bag_test.py'))['test_equals_numpy']()
 
 
 @pytest.mark.parametrize('name', ['bag', pytest.param('bag_gated', marks=pytest.mark.slow)])
