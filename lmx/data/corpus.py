@@ -434,7 +434,7 @@ def make_tokenizer(cfg: Config) -> Tokenizer:
 
 def _given(cfg: Config) -> Tokenizer | None:
   path = cfg.tokenizer_path
-  return build.read(cfg.tokenizer, path, lower_case=cfg.lower_case) if path else None
+  return build.module('library_files').read(cfg.tokenizer, path, lower_case=cfg.lower_case) if path else None
 
 
 def _tokenizer(

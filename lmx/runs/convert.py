@@ -24,7 +24,7 @@ from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema, semantics
 from lmx.data.datasets import DATA_SETS
-from lmx.data.tokenizers import base, build, fastai, sentencepiece, word_characters
+from lmx.data.tokenizers import base, build, fastai, library_files, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError, InputWarning, explain
@@ -201,12 +201,12 @@ def _read_tokenizer(
       if isinstance(own, Mapping):
         tokenizer = build.of_content(own)
       elif own:
-        tokenizer = build.of_words(*own)
+        tokenizer = library_files.of_words(*own)
       else:
-        tokenizer = build.read(
+        tokenizer = library_files.read(
           folder.tokenizer, str(directory), lower_case=bool(lower_case), special_in_text=folders.is_folder(directory)
         )
-    except build.MissingTokenizer as error:
+    except library_files.MissingTokenizer as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   lower_case = getattr(tokenizer, 'lower_case', lower_case)
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS
@@ -218,7 +218,7 @@ def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case:
   other = tokenizer
   if not folder.vocabulary:
     whole = folders.is_folder(directory)
-    other = build.read(folder.tokenizer, str(directory), lower_case=lower_case, special_in_text=whole)
+    other = library_files.read(folder.tokenizer, str(directory), lower_case=lower_case, special_in_text=whole)
   if other.hash == tokenizer.hash:
     raise InputError(
       f'data.lower_case: got {lower_case}; expected {not lower_case}, the case of the tokenizer of {directory}; omit it'
@@ -312,7 +312,7 @@ def _settle(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, 
 def _describe_vocabulary(folder: folders.Folder, directory: str, tokenizer: Any, run: schema.Run) -> list[str]:
   """Return lines on a vocabulary that is shorter than the model's table, as padded tables are, or repeats a token."""
   count, V = tokenizer.target.vocab_size, getattr(run.model, 'V', 0)
-  file = build.vocabulary_file(folder.tokenizer, directory) if os.path.isdir(directory) else ''
+  file = library_files.vocabulary_file(folder.tokenizer, directory) if os.path.isdir(directory) else ''
   lines = [f'{file or "the tokenizer"} has {count:,} of the {V:,} ids of the model'] if count < V else []
   if folder.tokenizer != 'wordpiece' or file != 'vocab.txt':
     return lines

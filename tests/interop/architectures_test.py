@@ -17,7 +17,7 @@ import lmx
 from lmx import objectives
 from lmx.cli import main
 from lmx.config import resolve as config_lib
-from lmx.data.tokenizers import build, settings
+from lmx.data.tokenizers import build, library_files, settings
 from lmx.data.tokenizers.subword import with_special
 from lmx.errors import InputError
 from lmx.interop import huggingface
@@ -369,7 +369,7 @@ def test_a_tokenizer_with_other_parts_than_its_class_is_of_a_class_that_reads_th
   made = build.train(kind, TEXTS, vocab_size=300, **options)
   folder._write_tokenizer(tmp_path, made.content(), 64, options.get('lower_case', False), ())
   assert json.loads((tmp_path / 'tokenizer_config.json').read_text())['tokenizer_class'] == name
-  again = build.read(kind, str(tmp_path), lower_case=options.get('lower_case', False))
+  again = library_files.read(kind, str(tmp_path), lower_case=options.get('lower_case', False))
   for text in ('The  Name, a list', 'ÄÖÜ 中文'):
     np.testing.assert_array_equal(again.encode(text), made.encode(text))
 

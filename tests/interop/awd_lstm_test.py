@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lmx.cli import main
-from lmx.data.tokenizers import build, fastai
+from lmx.data.tokenizers import fastai, library_files
 from lmx.errors import InputError
 from lmx.interop import awd_lstm, torch_file
 from lmx.models import registry
@@ -289,7 +289,7 @@ def test_words_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputError, match=message):
       convert.import_run(folder, tmp_path / 'run')
   with pytest.raises(InputError, match='the word "the" twice'):
-    build.of_words([*ITOS, 'the'], 'fastai')
+    library_files.of_words([*ITOS, 'the'], 'fastai')
 
 
 def test_a_large_salesforce_model_needs_its_criterion(tmp_path, monkeypatch):
@@ -325,7 +325,7 @@ def test_rules_of_fastai():
 
 def test_words_of_fastai_are_split_by_spacy():
   pytest.importorskip('spacy')
-  tokenizer = build.of_words(ITOS, 'fastai')
+  tokenizer = library_files.of_words(ITOS, 'fastai')
   ids = tokenizer.encode("The cat don't")
   assert [tokenizer.tokens[i] for i in ids] == ['xxmaj', 'the', 'cat', 'do', '<unk>']
   assert tokenizer.decode(ids[:3]) == 'The cat'

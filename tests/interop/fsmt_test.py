@@ -17,7 +17,7 @@ import safetensors.numpy
 
 import lmx
 from lmx.cli import main
-from lmx.data.tokenizers import build
+from lmx.data.tokenizers import build, library_files
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import translation
@@ -79,10 +79,10 @@ def test_every_parameter_is_written_and_read(case):
 @pytest.mark.parametrize('case', CASES)
 def test_ids_match_transformers(case, tmp_path):
   save(tmp_path / 'folder', **CASES[case])
-  tokenizer = build.read('moses', str(tmp_path / 'folder'), special_in_text=True)
+  tokenizer = library_files.read('moses', str(tmp_path / 'folder'), special_in_text=True)
   check_tokenizer(tokenizer, STRINGS, expected()[case])
   content = tokenizer.content()
-  assert content.pop('special_in_text') and build.read('moses', str(tmp_path / 'folder')).content() == content
+  assert content.pop('special_in_text') and library_files.read('moses', str(tmp_path / 'folder')).content() == content
   earlier = build.of_content(content)  # of a work directory that an earlier version imported
   assert tokenizer.encode('</s>').tolist() == [tokenizer.eos_id] and earlier.eos_id not in earlier.encode('</s>')
 
@@ -295,7 +295,7 @@ def test_a_truncated_file_is_refused(tmp_path, capsys):
 
 def test_of_a_pair_of_symbols_that_is_there_twice_the_later_counts(tmp_path):
   save(tmp_path / 'folder', files={'merges.txt': '#version: 0.2\nt h\nh e</w>\nt h\n'})
-  tokenizer = build.read('moses', str(tmp_path / 'folder'))
+  tokenizer = library_files.read('moses', str(tmp_path / 'folder'))
   assert tokenizer.content()['codes'] == [['h', 'e</w>'], ['t', 'h']]
 
 

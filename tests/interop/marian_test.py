@@ -17,7 +17,7 @@ import safetensors.numpy
 import lmx
 from lmx.cli import main
 from lmx.data import pipeline
-from lmx.data.tokenizers import build, marian
+from lmx.data.tokenizers import build, library_files, marian
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import translation
@@ -71,7 +71,7 @@ def test_every_parameter_is_written_and_read(case):
 @pytest.mark.parametrize('case', CASES)
 def test_logits_and_ids_match_transformers(case, tmp_path):
   cfg, tensors = save(tmp_path / 'folder', **CASES[case])
-  tokenizer = build.read('marian', str(tmp_path / 'folder'), special_in_text=True)
+  tokenizer = library_files.read('marian', str(tmp_path / 'folder'), special_in_text=True)
   columns = (expected()[case][name] for name in ('ids', 'target', 'texts'))
   for text, source, target, decoded in zip(STRINGS, *columns, strict=True):
     assert [*tokenizer.encode(text), 0] == source, text
@@ -337,7 +337,7 @@ def test_an_option_that_is_given_replaces_those_of_the_folder(imported):
 def test_texts_are_cleaned_where_the_folder_says_so(tmp_path):
   for clean in (False, True):
     save(tmp_path / str(clean), settings={'clean_up_tokenization_spaces': clean})
-    target = build.read('marian', str(tmp_path / str(clean))).target
+    target = library_files.read('marian', str(tmp_path / str(clean))).target
     text = target.decode(target.encode('Ein Hund . Ja , da .'))
     assert text == ('Ein Hund. Ja, da.' if clean else 'Ein Hund . Ja , da .')
 

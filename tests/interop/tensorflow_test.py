@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 import lmx
-from lmx.data.tokenizers import build
+from lmx.data.tokenizers import build, library_files
 from lmx.errors import InputError
 from lmx.interop import huggingface, tensorflow
 from lmx.models import registry
@@ -239,7 +239,7 @@ def test_the_case_of_a_vocabulary_may_be_set_if_no_file_says_it(make, given, tmp
   assert not run.run.data.lower_case and run.tokenizer.encode('The').tolist() != run.tokenizer.encode('the').tolist()
   with pytest.raises(InputError, match='data.lower_case: got False'):
     convert.import_run(str(folder), tmp_path / 'run', ['data.lower_case=False'])
-  build.read('wordpiece', str(folder), lower_case=True)._model.save(str(folder / 'tokenizer.json'))
+  library_files.read('wordpiece', str(folder), lower_case=True)._model.save(str(folder / 'tokenizer.json'))
   with pytest.raises(InputError, match='data.lower_case: got False'):
     convert.import_run(str(folder), tmp_path / 'run', ['data.lower_case=False'])
 

@@ -16,6 +16,7 @@ import lmx
 from experiments.bert import recipe as bert
 from lmx.cli import main
 from lmx.data.tokenizers import build as tokenizers
+from lmx.data.tokenizers import library_files
 from lmx.decoding import generate
 from lmx.engine import state as lmx_state
 from lmx.engine import step
@@ -232,7 +233,7 @@ def test_subwords_of_cased_multilingual_and_chinese_vocabularies(lower, accents,
   (tmp_path / 'saved/vocab.txt').unlink(missing_ok=True)
   for path in (tmp_path, tmp_path / 'saved'):
     for special_in_text in (False, True):
-      ours = tokenizers.read('wordpiece', str(path), lower_case=lower, special_in_text=special_in_text)
+      ours = library_files.read('wordpiece', str(path), lower_case=lower, special_in_text=special_in_text)
       for text in strings.strings(2000):
         kinds |= same_pieces(ours, [theirs], text)
   assert len(kinds) > 400
@@ -266,7 +267,7 @@ def test_further_special_tokens_in_a_text_match_transformers(name, fast, folders
     for path in folders[name].iterdir():
       if path.name in ('vocab.txt', 'vocab.json', 'merges.txt'):
         (tmp_path / 'folder' / path.name).write_bytes(path.read_bytes())
-  ours = tokenizers.read(KINDS[name], str(tmp_path / 'folder'), lower_case=name == 'bert', special_in_text=True)
+  ours = library_files.read(KINDS[name], str(tmp_path / 'folder'), lower_case=name == 'bert', special_in_text=True)
   pieces = (*strings.PIECES, *FURTHER * 8, '[MASK]', '[SEP]', '<|endoftext|>', '<unk>', '[e1]', '[E1')
   kinds = set()
   for text in strings.strings(2000, pieces=pieces):

@@ -16,7 +16,7 @@ import safetensors.numpy
 import lmx
 from lmx import objectives
 from lmx.cli import main
-from lmx.data.tokenizers import build
+from lmx.data.tokenizers import build, library_files
 from lmx.data.tokenizers.subword import with_special
 from lmx.errors import InputError
 from lmx.interop import huggingface, tensorflow
@@ -371,4 +371,4 @@ def test_a_fine_tuned_checkpoint_that_tensorflow_wrote(kind, last, outputs, obje
 
 def test_a_spiece_file_alone_may_be_named_as_tokenizer(make, tmp_path):
   folder, *_ = make()
-  assert build.read('unigram', str(folder / 'spiece.model')).kind == 'unigram'
+  assert library_files.read('unigram', str(folder / 'spiece.model')).kind == 'unigram'

@@ -16,7 +16,7 @@ import safetensors.numpy
 import lmx
 from lmx.cli import main
 from lmx.config import resolve, semantics
-from lmx.data.tokenizers import build
+from lmx.data.tokenizers import build, library_files
 from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface, tensor_table
 from lmx.interop.huggingface import folder as folders
@@ -72,7 +72,7 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
   assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
   run = lmx.load(tmp_path / 'run')
   assert run.cfg == cfg and run.step == 0
-  assert run.tokenizer.hash == build.read(KINDS[name], str(folder), special_in_text=True).hash
+  assert run.tokenizer.hash == library_files.read(KINDS[name], str(folder), special_in_text=True).hash
   np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
   jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
   assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
@@ -124,7 +124,7 @@ def test_special_tokens_in_a_text_match_the_folder(name, special, made, tmp_path
   (tmp_path / 'earlier').mkdir()
   (tmp_path / 'earlier/vocabulary.json').write_text(json.dumps(content))
   np.testing.assert_array_equal(build.load(str(tmp_path / 'earlier')).encode(text), split.encode(text))
-  assert 'special_in_text' not in build.read(KINDS[name], str(folder)).content()
+  assert 'special_in_text' not in library_files.read(KINDS[name], str(folder)).content()
 
 
 # What is done to a vocabulary -> model, its files, message.

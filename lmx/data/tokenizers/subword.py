@@ -361,3 +361,6 @@ class WordPiece(_Subwords):
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
     texts = [self.id_to_token(i) for i in range(self.vocab_size)]
     return np.asarray([not t.startswith('##') for t in texts]), np.zeros(self.vocab_size, bool)
+
+
+CLASSES = {'bpe': Bpe, 'word_bpe': WordBpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece, 'unigram': Unigram}

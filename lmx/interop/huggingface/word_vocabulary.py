@@ -30,7 +30,7 @@ NOTE = (
 
 
 class Vocabulary(NamedTuple):
-  """A list of words in the order of their ids, and how text is split: see `lmx.data.tokenizers.build.of_words`."""
+  """A list of words in the order of their ids, and how text is split; see lmx/data/tokenizers/library_files.py."""
 
   tokens: list[str]
   rule: str

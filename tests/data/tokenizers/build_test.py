@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lmx.data.tokenizers import build, words
+from lmx.data.tokenizers import build, library_files, words
 from lmx.errors import InputError, InputWarning
 
 PROSE = [
@@ -52,7 +52,7 @@ def test_training_is_deterministic_and_files_keep_it(trained, tmp_path):
   trained.save(str(tmp_path))
   loaded = build.load(str(tmp_path))
   assert loaded.hash == trained.hash and loaded.kind == trained.kind
-  assert build.read(trained.kind, str(tmp_path)).hash == trained.hash
+  assert library_files.read(trained.kind, str(tmp_path)).hash == trained.hash
   np.testing.assert_array_equal(loaded.encode(PROSE[1]), trained.encode(PROSE[1]))
   assert (loaded.eos_id, loaded.unk_id, loaded.mask_id) == (trained.eos_id, trained.unk_id, trained.mask_id)
 
@@ -86,7 +86,7 @@ def test_bpe_of_words_marks_their_ends(tmp_path):
   assert made.ids_to_tokens(made.encode('lowlow')) == ['lo', 'w', 'low</w>']  # 'low' was seen at the end of words
   assert made.ids_to_tokens(made.encode('löw 7')) == ['low</w>', '<unk>']  # accents go, as in BERT's rule
   made._model.model.save(str(tmp_path))  # vocab.json and merges.txt, as the release has them
-  np.testing.assert_array_equal(build.read('gpt_bpe', str(tmp_path)).encode('lowest'), made.encode('lowest'))
+  np.testing.assert_array_equal(library_files.read('gpt_bpe', str(tmp_path)).encode('lowest'), made.encode('lowest'))
   with pytest.raises(InputError, match='data.vocab_size: got 12'):
     build.train('gpt_bpe', ['lowest'], vocab_size=12)
 
@@ -246,11 +246,11 @@ def test_prose_reads_well():
 def test_wordpiece_cuts_words_and_lowers(tmp_path):
   vocabulary = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'un', '##aff', '##able', 'naive', '!']
   (tmp_path / 'vocab.txt').write_text('\n'.join(vocabulary) + '\n')
-  made = build.read('wordpiece', str(tmp_path), lower_case=True)
+  made = library_files.read('wordpiece', str(tmp_path), lower_case=True)
   assert made.ids_to_tokens(made.encode('UNaffable naïve! xyz')) == ['un', '##aff', '##able', 'naive', '!', '[UNK]']
   assert (made.pad_id, made.unk_id, made.cls_id, made.sep_id, made.mask_id) == (0, 1, 2, 3, 4)
   np.testing.assert_array_equal(made.starts_word([5, 6, 7, 8]), [True, False, False, True])
-  cased = build.read('wordpiece', str(tmp_path / 'vocab.txt'))
+  cased = library_files.read('wordpiece', str(tmp_path / 'vocab.txt'))
   assert cased.ids_to_tokens(cased.encode('UNaffable')) == ['[UNK]']
 
 
@@ -259,7 +259,7 @@ def test_bpe_reads_gpt2_files(tmp_path):
   pieces = [*alphabet, 'ab', 'Ġc', '<|endoftext|>']
   (tmp_path / 'vocab.json').write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
   (tmp_path / 'merges.txt').write_text('#version: 0.2\na b\nĠ c\n')
-  made = build.read('bpe', str(tmp_path))
+  made = library_files.read('bpe', str(tmp_path))
   assert made.ids_to_tokens(made.encode('ab cab.')) == ['ab', 'Ġc', 'ab', '.']
   assert made.eos_id == pieces.index('<|endoftext|>') and made.vocab_size == len(pieces)
   np.testing.assert_array_equal(made.starts_word(made.encode('ab cab')), [True, True, False])
@@ -273,13 +273,13 @@ def test_bad_requests_name_the_fault(tmp_path):
   with pytest.raises(InputError, match='data.vocab_size: got 100'):
     build.train('bpe', ['a'], vocab_size=100)
   with pytest.raises(InputError, match='no tokenizer of kind bpe'):
-    build.read('bpe', str(tmp_path))
+    library_files.read('bpe', str(tmp_path))
   (tmp_path / 'vocab.txt').write_text('a\nb\n')
   with pytest.raises(InputError, match=r'without \[UNK\]'):
-    build.read('wordpiece', str(tmp_path))
+    library_files.read('wordpiece', str(tmp_path))
   (tmp_path / 'tokenizer.json').write_text('{')
   with pytest.raises(InputError, match=r'tokenizer.json: not a bpe tokenizer'):
-    build.read('bpe', str(tmp_path))
+    library_files.read('bpe', str(tmp_path))
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram'])
@@ -325,7 +325,7 @@ def test_bytes_without_offsets_of_their_own_are_reported(tmp_path):
   content = made.content()
   content['model']['normalizer'] = {'type': 'NFC'}  # composes e and an accent, which are two characters of the text
   (tmp_path / 'tokenizer.json').write_text(json.dumps(content['model']))
-  composing = build.read('unigram', str(tmp_path))
+  composing = library_files.read('unigram', str(tmp_path))
   with pytest.warns(InputWarning, match='normalises characters in context'):
     composing.encode_spans('北e\u0301京')
 

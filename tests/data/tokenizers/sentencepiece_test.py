@@ -13,7 +13,7 @@ import tokenizers as hf
 from sentencepiece import sentencepiece_model_pb2
 
 from lmx.data import corpus
-from lmx.data.tokenizers import build, sentencepiece, subword_models
+from lmx.data.tokenizers import build, library_files, sentencepiece, subword_models
 from lmx.data.tokenizers.subword import Unigram, with_special
 from lmx.errors import InputError
 from tests.data.tokenizers import strings
@@ -56,7 +56,7 @@ def file(tmp_path_factory):
 
 
 def test_special_token_ids_match_the_release(file):
-  made = build.read('unigram', str(file))
+  made = library_files.read('unigram', str(file))
   ids = (made.unk_id, made.cls_id, made.sep_id, made.pad_id, made.mask_id, made.eos_id, made.eop_id)
   assert ids == (0, 3, 4, 5, 6, 7, 8)
   assert made.token_id('<s>') == 1 and made.token_id('</s>') == 2 and made.bos_id == made.eos_id
@@ -64,10 +64,10 @@ def test_special_token_ids_match_the_release(file):
 
 
 def test_text_is_cleaned_as_the_release_does(file, tmp_path):
-  made, cased = (build.read('unigram', str(file), lower_case=lower) for lower in (True, False))
+  made, cased = (library_files.read('unigram', str(file), lower_case=lower) for lower in (True, False))
   (tmp_path / 'spiece.model').write_bytes(file.read_bytes())
   (tmp_path / 'tokenizer_config.json').write_text('{"keep_accents": true}')
-  accents = build.read('unigram', str(tmp_path))
+  accents = library_files.read('unigram', str(tmp_path))
   same = lambda a, b, by=cased: np.testing.assert_array_equal(by.encode(a), by.encode(b))
   same("``the'' name", '"the" name')
   same('  the\t\nname \r\n', 'the name')
@@ -80,7 +80,7 @@ def test_text_is_cleaned_as_the_release_does(file, tmp_path):
 
 
 def test_written_special_tokens_are_text_except_eop(file):
-  made = build.read('unigram', str(file))
+  made = library_files.read('unigram', str(file))
   for mark in subword_models.XLNET_SPECIALS:
     found = made.encode(f'name {mark}').tolist()
     assert (made.token_id(mark) in found) == (mark in ('<eop>', '<unk>')), mark  # < is no piece, so it is unknown
@@ -88,7 +88,7 @@ def test_written_special_tokens_are_text_except_eop(file):
 
 
 def test_offsets_refer_to_the_original_text(file):
-  made = build.read('unigram', str(file))
+  made = library_files.read('unigram', str(file))
   text = "the ``méthod''  returns"
   ids, spans = made.encode_spans(text)
   np.testing.assert_array_equal(ids, made.encode(text))
@@ -143,7 +143,7 @@ MORE |= {'\u0915': -4.0, '\u093f': -4.0, 'e': -4.0, 'b': -4.0}
 
 def test_a_map_of_characters_is_applied_as_sentencepiece_does(tmp_path):
   file = write(tmp_path / 'spiece.model', learned(more=MORE), characters=compiled(RULES))
-  made = build.read('unigram', str(file))
+  made = library_files.read('unigram', str(file))
   tokens = lambda text: made.ids_to_tokens(made.encode(text))
   assert tokens('\u1112\u1161\u11ab\ud558')[-2:] == tokens('\ud55c\u1112\u1161')[-2:] == ['\ud55c', '\ud558']
   assert tokens('the\u200bname') == tokens('the name') == tokens('t\x07he\x1cname\x0b')
@@ -157,11 +157,11 @@ def test_a_map_of_characters_is_applied_as_sentencepiece_does(tmp_path):
     write(file, learned(), characters=compiled(rules))
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps(settings))
     with pytest.raises(InputError, match=words):
-      build.read('unigram', str(tmp_path))
+      library_files.read('unigram', str(tmp_path))
 
 
 def test_a_sigma_that_ends_a_word_is_lower_cased_as_by_python(file):
-  normalizer = build.read('unigram', str(file), lower_case=True)._model.normalizer
+  normalizer = library_files.read('unigram', str(file), lower_case=True)._model.normalizer
   for text in ('ΣΑΣ', "ΣΑΣ'Α ΣΑΣ' Σ", 'ΑΣ.Α', 'ΑΣ-Α', '1Σ', 'aΣ'):
     assert normalizer.normalize_str(text) == text.lower()
 
@@ -173,7 +173,7 @@ def unigram(content):
 
 def test_a_number_and_its_comma_are_encoded_again(tmp_path):
   """Expected: encode_pieces of zihangdai/xlnet, worked out by hand from the subwords in MORE."""
-  made = build.read('unigram', str(write(tmp_path / 'spiece.model', learned(more=MORE))))
+  made = library_files.read('unigram', str(write(tmp_path / 'spiece.model', learned(more=MORE))))
   again = build.load(tmp_path) if made.save(str(tmp_path)) else None
   for text, expected, places in (
     ('b1,', ['▁', 'b', '1', ','], [(0, 1), (0, 1), (1, 2), (2, 3)]),
@@ -196,13 +196,13 @@ def test_files_with_which_text_is_read_otherwise_are_refused(field, part, file, 
   setattr(getattr(proto, part), field, not getattr(getattr(proto, part), field))
   (tmp_path / 'spiece.model').write_bytes(proto.SerializeToString())
   with pytest.raises(InputError, match=f'{field}: got'):
-    build.read('unigram', str(tmp_path))
+    library_files.read('unigram', str(tmp_path))
 
 
 def test_what_is_no_map_of_characters_is_refused(tmp_path):
   """A map is a trie that SentencePiece compiles; the test by SentencePiece below has one."""
   with pytest.raises(InputError, match='not a unigram tokenizer'):
-    build.read('unigram', str(write(tmp_path / 'spiece.model', learned(), characters=b'\x01')))
+    library_files.read('unigram', str(write(tmp_path / 'spiece.model', learned(), characters=b'\x01')))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_bad_files_say_what_is_wrong(content, words, tmp_path):
   if content is not None:
     (tmp_path / 'spiece.model').write_bytes(content)
   with pytest.raises(InputError, match=words):
-    build.read('unigram', str(tmp_path))
+    library_files.read('unigram', str(tmp_path))
 
 
 def test_other_models_of_sentencepiece_are_refused(file, tmp_path):
@@ -230,7 +230,7 @@ def test_other_models_of_sentencepiece_are_refused(file, tmp_path):
   with pytest.raises(InputError, match='damaged or truncated'):
     sentencepiece.read(cut)
   with pytest.raises(InputError, match='no special token .* or <eod>'):
-    build.read('unigram', str(write(tmp_path / 'spiece.model', [('<unk>', 0.0), ('▁a', -1.0)])))
+    library_files.read('unigram', str(write(tmp_path / 'spiece.model', [('<unk>', 0.0), ('▁a', -1.0)])))
 
 
 def test_case_is_inferred_from_ordinary_subwords(tmp_path):
@@ -281,7 +281,7 @@ def test_ids_equal_the_releases(root, tmp_path):
   )
   theirs = library.SentencePieceProcessor(model_file=str(tmp_path / 'spiece.model'))
   for lower in (False, True):
-    ours = build.read('unigram', str(tmp_path), lower_case=lower)
+    ours = library_files.read('unigram', str(tmp_path), lower_case=lower)
     assert ours.ids_to_tokens(range(9)) == list(subword_models.XLNET_SPECIALS)
     texts = [*_strings(1200, lines), *strings.strings(2000), 'a' * 150, 'word' * 40, '\u32ff']
     for text, batched in zip(texts, ours.encode_batch(texts), strict=True):

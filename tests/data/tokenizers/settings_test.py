@@ -8,7 +8,7 @@ import random
 import pytest
 import tokenizers as hf
 
-from lmx.data.tokenizers import build, settings
+from lmx.data.tokenizers import build, library_files, settings
 from lmx.data.tokenizers.subword import with_special
 from lmx.errors import InputError
 from tests.data.tokenizers import sentencepiece_test
@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def tokens(path, text, **options):
-  tokenizer = build.read('wordpiece', path, **options)
+  tokenizer = library_files.read('wordpiece', path, **options)
   return tokenizer.ids_to_tokens(tokenizer.encode(text))
 
 
@@ -50,7 +50,7 @@ def test_options_of_berts_cleaning_decide_the_tokens(folder):
 def test_another_case_than_the_settings_is_an_error(folder):
   path = folder(tokenizer_config={'do_lower_case': True})
   with pytest.raises(InputError, match='data.lower_case: got False'):
-    build.read('wordpiece', path)
+    library_files.read('wordpiece', path)
 
 
 def test_added_tokens_are_read_whole(folder):
@@ -71,9 +71,9 @@ def test_added_tokens_are_read_whole(folder):
     'the',
     '<num>',
   ]
-  assert build.read('wordpiece', path).token_id('<hide>') == len(PIECES) + 6
+  assert library_files.read('wordpiece', path).token_id('<hide>') == len(PIECES) + 6
   with pytest.raises(InputError, match='added token "<num>": got id 99'):
-    build.read('wordpiece', folder(tokenizer_config={}, added_tokens={'<num>': 99}))
+    library_files.read('wordpiece', folder(tokenizer_config={}, added_tokens={'<num>': 99}))
 
 
 def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
@@ -86,7 +86,7 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
   }
   special = ('<pad>', '<unk>', '<s>', '</s>', '<mask>')
   path = folder(special=special, special_tokens_map=names)
-  made = build.read('wordpiece', path)
+  made = library_files.read('wordpiece', path)
   assert (made.pad_id, made.unk_id, made.cls_id, made.sep_id, made.mask_id) == (0, 1, 2, 3, 4)
   assert made.ids_to_tokens(made.encode('the zebra')) == ['the', '<unk>']
   made.save(str(tmp_path / 'saved'))
@@ -94,9 +94,9 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
   assert again.hash == made.hash and again.mask_id == 4
   assert with_special(made, ['<x>']).mask_id == 4
   with pytest.raises(InputError, match=r'without \[UNK\]'):
-    build.read('wordpiece', folder(special=special, special_tokens_map={}))
+    library_files.read('wordpiece', folder(special=special, special_tokens_map={}))
   with pytest.raises(InputError, match='pad_token: got <pad> and <padding> in tokenizer_config.json and special_tok'):
-    build.read('wordpiece', folder(special_tokens_map=names, tokenizer_config={'pad_token': '<padding>'}))
+    library_files.read('wordpiece', folder(special_tokens_map=names, tokenizer_config={'pad_token': '<padding>'}))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
 )
 def test_what_changes_tokens_otherwise_is_an_error(given, words, folder):
   with pytest.raises(InputError, match=words):
-    build.read('wordpiece', folder(tokenizer_config=given))
+    library_files.read('wordpiece', folder(tokenizer_config=given))
 
 
 def test_keys_that_change_no_token_are_not_read(folder):
@@ -136,7 +136,7 @@ def test_keys_that_change_no_token_are_not_read(folder):
 
 
 def test_settings_override_tokenizer_json_as_in_transformers(folder, tmp_path):
-  plain = build.read('wordpiece', folder(), lower_case=True)
+  plain = library_files.read('wordpiece', folder(), lower_case=True)
   (tmp_path / 'vocab.txt').unlink()
   plain._model.save(str(tmp_path / 'tokenizer.json'))
   assert tokens(str(tmp_path), 'The café') == ['the', 'cafe']
@@ -155,7 +155,7 @@ def test_texts_are_truncated_at_their_end_and_padded_on_either_side(side, folder
   assert read() == ['the']
   for in_json in (False, True):
     if in_json:
-      model = build.read('wordpiece', folder(tokenizer_config={}), lower_case=True)._model
+      model = library_files.read('wordpiece', folder(tokenizer_config={}), lower_case=True)._model
       model.enable_truncation(2, direction=side)
       model.save(str(tmp_path / 'tokenizer.json'))
     else:
@@ -178,7 +178,7 @@ def test_options_and_special_tokens_of_gpt2(tmp_path):
   vocabulary = json.loads((tmp_path / 'vocab.json').read_text())
   (tmp_path / 'vocab.json').write_text(json.dumps({**vocabulary, '</s>': len(vocabulary)}))
   write = lambda **given: (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
-  read = lambda: build.read('bpe', str(tmp_path))
+  read = lambda: library_files.read('bpe', str(tmp_path))
   assert not read().space_first
   write(add_prefix_space=True, eos_token='</s>', bos_token='</s>')
   found = read()
@@ -195,8 +195,8 @@ def test_the_first_space_of_gpt2_matches_its_class_or_of_both_files(there, tmp_p
   model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=there)
   model.save(str(tmp_path / 'tokenizer.json'))
   write = lambda **given: (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
-  read = lambda: build.read('bpe', str(tmp_path))
-  assert build.read('bpe', str(tmp_path / 'tokenizer.json')).space_first == there
+  read = lambda: library_files.read('bpe', str(tmp_path))
+  assert library_files.read('bpe', str(tmp_path / 'tokenizer.json')).space_first == there
   assert not read().space_first
   write(tokenizer_class='GPT2TokenizerFast', add_prefix_space=True)
   assert read().space_first
@@ -250,12 +250,12 @@ def test_special_tokens_in_a_text_are_found_where_they_are_requested(kind, decla
     given = {str(size + i): as_token | {'content': name, 'special': True} for i, name in enumerate(extra)}
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps({'added_tokens_decoder': given}))
   text, expected = IN_TEXT[kind]
-  read = build.read(kind, str(tmp_path), special_in_text=True)
+  read = library_files.read(kind, str(tmp_path), special_in_text=True)
   assert read.ids_to_tokens(read.encode(text)) == expected
   ids, spans = read.encode_spans(text)
   assert ids.tolist() == read.encode(text).tolist() == read.encode_batch([text])[0].tolist()
   assert text[slice(*spans[expected.index([*extra, '<sep>'][0])])].strip() == [*extra, '<sep>'][0]
-  plain = build.read(kind, str(tmp_path))
+  plain = library_files.read(kind, str(tmp_path))
   assert not {*extra} & {*plain.ids_to_tokens(plain.encode(text))}
   for one in (read, plain):  # what is saved keeps either
     one.save(str(tmp_path / 'saved'))
@@ -283,7 +283,7 @@ def test_tokens_match_transformers(folder):
     decoder = {str(size): {'content': '<num>', **options}, str(size + 1): {'content': 'foo bar', 'normalized': True}}
     given |= rng.choice(({}, {'added_tokens_decoder': decoder}))
     path = folder(pieces, special, tokenizer_config=given, added_tokens=rng.choice(({}, {'<num>': size})))
-    ours = build.read('wordpiece', path, lower_case=given.get('do_lower_case', True))
+    ours = library_files.read('wordpiece', path, lower_case=given.get('do_lower_case', True))
     theirs = transformers.BertTokenizerFast.from_pretrained(path)  # version 4's other one lower-cases before it splits
     for text in texts:
       assert ours.encode(text).tolist() == theirs(text, add_special_tokens=False)['input_ids'], (given, text)
