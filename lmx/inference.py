@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx import storage
+from lmx import objectives, storage
 from lmx.decoding import text
 from lmx.decoding import translate as search_lib
 from lmx.decoding.translate import Translation, Translator
@@ -105,7 +105,7 @@ class TrainedRun(RestoredRun):
     check_type('split', split, str, 'the name of a split')
     check_type('n_best', n_best, int, 'a whole number')
     check_range('n_best', n_best, 0)
-    if not tasks.reads_images(self):
+    if not tasks.get(self).IMAGES:
       inputs = inputs.tolist() if hasattr(inputs, 'tolist') else inputs  # of NumPy
       check_inputs(inputs)
     return tasks.predict(self, inputs, split, n_best)
@@ -221,7 +221,10 @@ def obstacle(module: Model, model: str, objective: str, method: str) -> str:
     method: one of METHODS.
   """
   if method == 'predict':
-    return '' if objective in tasks.TASKS else f'objective: got "{objective}"; expected one of {", ".join(tasks.TASKS)}'
+    if objectives.get(objective).PREDICTION:
+      return ''
+    able = (name for name in objectives.names() if objectives.get(name).PREDICTION)
+    return f'objective: got "{objective}"; expected one of {", ".join(able)}'
   if method == 'translate':
     return '' if module.READS == 'source' else f'model "{model}" reads no source text; expected an encoder-decoder'
   if module.READS not in ('tokens', 'characters'):

@@ -27,7 +27,7 @@ from lmx.engine import distributed, sharding
 from lmx.errors import NonFiniteLoss
 from lmx.evaluation import evaluate, report
 from lmx.interrupts import Stop
-from lmx.metrics import direction
+from lmx.metrics import metric
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.redaction import redact
@@ -328,7 +328,9 @@ class Session:
       metrics['averaged'] = float(begun)  # 1: the averaged parameters were evaluated
     logger.evaluation(self.done, 'valid', metrics, evaluate.metric_captions(self.run, self.corpus.manifest, metrics))
     evaluate.check_finite(self.run, totals, params, f'the validation split after update {self.done}')
-    score = loss if self.best_by == 'loss' else direction.lower_is_better(self.best_by, metrics[self.best_by])
+    score = (
+      loss if self.best_by == 'loss' else metric.orient(self.objective.METRICS, self.best_by, metrics[self.best_by])
+    )
     self.progress.observe(loss, self.run.optim, self.done, score)
     if self.progress.trigger == self.done:
       logger.note(f'the validation loss no longer falls: {TRIGGERED[self.run.optim.asgd]} after update {self.done}')
@@ -370,7 +372,11 @@ class Session:
       'training_seconds': progress.seconds,
       'skipped_updates': progress.skipped,
       **({} if progress.best is None else {'validation_loss': progress.best}),
-      **({} if score is None else {f'validation_{self.best_by}': direction.lower_is_better(self.best_by, score)}),
+      **(
+        {}
+        if score is None
+        else {f'validation_{self.best_by}': metric.orient(self.objective.METRICS, self.best_by, score)}
+      ),
       **({} if run.optim.asgd == 'off' else {'trigger_step': progress.trigger}),
     }
     self.restore(checkpoints, run.evaluation.which)

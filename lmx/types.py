@@ -144,6 +144,8 @@ class Model:
     POSITIONS: leaves with a row for each position, truncated or repeated where a run has fewer or more.
     TIED: tables that only `embedding.lookup` and `layers/softmax.py` read; the step replaces them by `Copies`.
     ROW_TABLES: tables stored row-major and sharded by rows.
+    SPECIAL_TOKENS: special tokens before and after a text that it reads as in pre-training, by their attributes of the
+      tokenizer, each with its segment.
     STATISTICS: last names of running statistics, which have no gradient and are not counted as parameters.
     WORD_TABLE: table with a row for each word, which `data.vectors` may initialise; '' for none.
     ATTENTION: choices of the field `attention` of the Config where it is not dot-product attention.
@@ -170,6 +172,7 @@ class Model:
   POSITIONS: tuple[str, ...] = ()
   TIED: tuple[str, ...] = ()
   ROW_TABLES: tuple[str, ...] = ()
+  SPECIAL_TOKENS: tuple[Mapping[str, int], Mapping[str, int]] = (MappingProxyType({}), MappingProxyType({}))
   STATISTICS: tuple[str, ...] = ()
   WORD_TABLE: str = ''
   ATTENTION: tuple[str, ...] = ()
@@ -256,51 +259,46 @@ class Objective:
 
   Attributes:
     Config: frozen dataclass.
-    SAMPLES: samples that a run prints at its end: 'text' (generated), 'gaps' (filled in), 'neighbours',
-      'translations', figures ('memory', 'segmentations'), or 'none'.
+    METRICS: `lmx.metrics.metric.Metric` of every metric that an evaluation has besides the loss, the headline first.
+      What selects, sorts or prints a metric reads this declaration.
     loss: (cfg, model, model_cfg, params, batch, state, key=None) -> sums of the terms, metrics and the new state.
-    terms: (cfg) -> names of the loss's terms; each is also a metric.
     weights: (cfg, batch) -> {term: weight} from the data alone, so that a step can sum them over microbatches, devices
       and hosts before the backward pass.
     predict: (cfg, model, model_cfg, params, batch, state) -> (predictions, state).
     report: (cfg, totals, counts) -> metrics of an evaluation, 'loss' included, from the totals of a split: (sum,
       weight) pairs, and the rows of metrics that `loss` returns as arrays.
-    headline: (cfg) -> name of the headline metric.
-    protocol: (cfg, data, batches) -> phrases that describe the evaluation beyond the batches.
     shapes: (cfg, batch_size, length) -> shapes of a batch of the data pipeline.
     UNIT: unit of the weight of the first term.
     PROGRESS: the loss depends on the number of updates; `progress` is (previous updates, updates of the run), None
       outside training.
     ACROSS_ROWS: the rows of a batch depend on one another; `axis` is the devices among which `pmap` divides them.
+    EVALUATION: file of lmx/evaluation/parts with metrics that an evaluation adds to `report`; '' for none.
+    PREDICTION: file of lmx/prediction that predicts for new inputs; '' for none.
+    SAMPLES: file of lmx/evaluation/samples with the samples that a run prints at its end; '' for none.
     score: (cfg, model, model_cfg, params, batch, state) -> (nll_BT, features, state) of an objective that predicts
       each token of a text from those before it.
     probabilities: (cfg, model, model_cfg, params, batch) -> probabilities of the classes of every pixel.
     read_rows: (cfg, model, model_cfg, batch, key) -> {table: ids of the rows that the loss reads}, see
       lmx/engine/table_rows.py; `key` is that of `loss`.
-    summarize: (cfg, outputs) -> metrics that need the predictions of all rows at once, from the arrays of `predict`
-      and their labels 'truth'.
-    by_class: (cfg, totals, names) -> {class: (right, predicted, true)}; `names` are the labels of rows.
   """
 
   __name__: str
   Config: type[Any]
-  SAMPLES: str
+  METRICS: tuple[Any, ...]
   loss: Loss
-  terms: Callable[[Any], tuple[str, ...]]
   weights: Callable[[Any, Batch], dict[str, Array]]
   predict: Callable[[Any, Model, Any, Params, Batch, State], tuple[Any, State]]
   report: Callable[[Any, Any, Any], dict[str, float]]
-  headline: Callable[[Any], str]
-  protocol: Callable[[Any, Any, Any], list[str]]
   shapes: Callable[[Any, int, int], dict[str, jax.ShapeDtypeStruct]]
 
   UNIT: str = 'tokens'
   PROGRESS: bool = False
   ACROSS_ROWS: bool = False
+  EVALUATION: str = ''
+  PREDICTION: str = ''
+  SAMPLES: str = ''
   score: Callable[[Any, Model, Any, Params, Batch, State], tuple[Array, Features, State]] | None = None
   read_rows: Callable[[Any, Model, Any, Batch, Array], Mapping[str, Array]] | None = None
-  summarize: Callable[[Any, Any], dict[str, Any]] | None = None
-  by_class: Callable[[Any, Any, Any], dict[str, list[float]]] | None = None
   probabilities: Callable[[Any, Model, Any, Params, Batch], Array]  # of segmentation
 
   @property
@@ -311,6 +309,42 @@ class Objective:
   def init(self, cfg: Any, model: Model, model_cfg: Any, key: Array) -> Params:
     """Return the parameters of the objective's own head; {} without one."""
     return {}
+
+  def terms(self, cfg: Any) -> tuple[str, ...]:
+    """Return the names of the loss's terms; each is also a metric."""
+    return ('nll',)
+
+  def headline(self, cfg: Any, metrics: Mapping[str, Any]) -> str:
+    """Return the name of the headline among the metrics of an evaluation."""
+    return str(self.METRICS[0].name)
+
+  def captions(self, cfg: Any, metrics: Mapping[str, Any], labels: Sequence[str]) -> dict[str, str]:
+    """Return captions for metrics of a validation whose names are unclear; '' hides one."""
+    return {}
+
+  def positive(self, cfg: Any, labels: Sequence[str]) -> str:
+    """Return the label of the class that the metric 'f1' is of; '' if it is of no class."""
+    return ''
+
+  def undefined(self, cfg: Any, totals: Any, labels: Sequence[str], split: str) -> list[str]:
+    """Return a note on each metric that is 0 on a split only because it is undefined there."""
+    return []
+
+  def by_class(self, cfg: Any, totals: Any, labels: Sequence[str] | None) -> dict[str, list[float]]:
+    """Return {class: (right, predicted, true)} of an evaluation; `labels` are those of rows, None for numbers."""
+    return {}
+
+  def summarize(self, cfg: Any, outputs: Any) -> dict[str, Any]:
+    """Return metrics that need all rows at once, from the arrays of `predict` and their labels 'truth'."""
+    return {}
+
+  def protocol(self, cfg: Any, data: Any, batches: Any) -> list[str]:
+    """Return phrases that describe the evaluation beyond the batches."""
+    return []
+
+  def labels(self, cfg: Any, recorded: Callable[[], list[str]]) -> list[str]:
+    """Return the labels in the order of the head's logits, [] without; `recorded` reads those of the work directory."""
+    return []
 
   def resolve(self, cfg: Any, manifest: Any) -> Any:
     """Return the Config with the fields that the data decides, such as the number of classes."""

@@ -22,7 +22,7 @@ from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
 from lmx.models import registry
-from lmx.prediction import classification, tasks
+from lmx.prediction import tasks
 from lmx.runs import convert, restore
 from tests import drawn
 from tests.interop import fairseq_files
@@ -152,7 +152,7 @@ def test_white_space_around_a_text_in_python_is_read_and_that_in_a_table_is_not(
   spaced = [f'  {text} ', f'\n{text}', text]
   (tmp_path / 'in.jsonl').write_text(''.join(json.dumps({'text': one}) + '\n' for one in spaced))
   for inputs, expected in ((spaced, spaced), (tmp_path / 'in.jsonl', [text] * 3)):
-    read = tasks._read(run, classification, inputs)
+    read = tasks.get(run).read_inputs(run, inputs)
     split = read.corpus.splits[read.split]
     rows = [split.tokens[a:b].tolist() for a, b in itertools.pairwise(split.offsets)]
     assert [run.tokenizer.decode(row).removesuffix('<|endoftext|>') for row in rows] == expected

@@ -375,7 +375,7 @@ def test_an_ensemble_has_the_mean_of_the_scores(run, monkeypatch):
     return dataclasses.replace(loaded, params={**loaded.params, 'objective': head})
 
   monkeypatch.setattr(restore, 'load', thrice)
-  for one, mean in zip(single, ensemble.evaluate([run, str(run)], 'valid').answers, strict=True):
+  for one, mean in zip(single, ensemble.evaluate([run, str(run)], 'valid').outputs, strict=True):
     assert (mean.id, mean.best) == (one.id, one.best) and mean.null_odds == pytest.approx(2 * one.null_odds, rel=1e-4)
 
 

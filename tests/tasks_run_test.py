@@ -15,6 +15,7 @@ from lmx.cli import main
 from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError
+from lmx.objectives import multiple_choice
 from lmx.prediction import classification
 from lmx.reporting import run_log
 from lmx.runs import restore
@@ -252,8 +253,8 @@ def test_rows_of_race_are_joined_as_those_of_its_files_are(tmp_path):
   row = {'context': 'It rained.', 'question': '_ fell.', 'label': 3}
   row |= {f'choice_{i}': choice for i, choice in enumerate(['Rain', 'Snow', '', 'Hail'])}
   (tmp_path / 'rows.jsonl').write_text(json.dumps(row) + '\n' + json.dumps({**row, 'question': 'What?'}) + '\n')
-  data, objective = SimpleNamespace(dataset='race/joined', label='label'), SimpleNamespace(choices=4)
-  loaded = SimpleNamespace(run=SimpleNamespace(data=data, objective=objective, objective_name='multiple_choice'))
+  data, objective = SimpleNamespace(dataset='race/joined', label='label'), multiple_choice.Config(choices=4)
+  loaded = SimpleNamespace(run=SimpleNamespace(data=data, objective=objective), labels=[])
   first, second = classification.read_rows(str(tmp_path / 'rows.jsonl'), loaded)
   assert first.texts == ('It rained.', 'Rain fell.', 'Snow fell.', '- fell.', 'Hail fell.') and first.label == '3'
   assert second.texts == ('It rained.', 'What? Rain', 'What? Snow', 'What? -', 'What? Hail')

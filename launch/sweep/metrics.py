@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import pathlib
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from launch import jobs
 from lmx import documents, records
 from lmx.errors import InputError
-from lmx.metrics import direction
+from lmx.metrics import metric
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +38,10 @@ class Metric:
     name, _, order = text.partition(':')
     final, name = name.startswith('results.'), name.removeprefix('results.')
     known = {'min': 'minimize', 'max': 'maximize'}
-    guess = {True: 'max', False: 'min', None: ''}[direction.is_higher_better(name)]
-    if (order or guess) not in known or not name:
+    order = order or ('' if not name else {True: 'max', False: 'min', None: ''}[is_higher_better(name)])
+    if order not in known or not name:
       raise InputError(f'--metric={text}: expected a direction; give {name or "NAME"}:min or :max')
-    return cls(name, known[order or guess], final)
+    return cls(name, known[order], final)
 
 
 class Measurement(NamedTuple):
@@ -98,26 +101,39 @@ def measure(folder: Any, metric: Metric) -> Measurement:
 
 
 def _best(folder: Any, validations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-  """Return a finished run's best validation by `train.best_by`. If the headline is not a validation metric, such as
-  BLEU, return the evaluated step's.
+  """Return the validation of the step that a finished run evaluates.
+
+  Results of earlier versions may have no step; then that of the best step by `train.best_by`.
   """
+  results = records.read_results(folder)
+  if evaluated := [record for record in validations if record['step'] == results.get('step')]:
+    return evaluated[-1]
   name = str(records.read_setting(folder, 'train', 'best_by') or 'loss')
-  step = None
   if name == 'headline':
-    results = records.read_results(folder)
-    name, step = documents.field(results, 'metric', str, str(folder / records.RESULTS)), results.get('step')
-  if ranked := [record for record in validations if name in record]:
-    return min(ranked, key=functools.partial(_score, name))
-  evaluated = [record for record in validations if record['step'] == step]
-  if not evaluated:
+    name = documents.field(results, 'metric', str, str(folder / records.RESULTS))
+  ranked = [record for record in validations if name in record]
+  if not ranked:
     raise InputError(f'the validations of the run have no "{name}", by which train.best_by ranks them')
-  return evaluated[-1]
+  sign = -1 if is_higher_better(name) else 1
+  return min(ranked, key=lambda record: math.inf if math.isnan(float(record[name])) else sign * float(record[name]))
 
 
-def _score(name: str, record: Mapping[str, Any]) -> float:
-  """Return a record's metric, lower being better, infinity for NaN."""
-  value = direction.lower_is_better(name, float(record[name]))
-  return math.inf if math.isnan(value) else value
+def is_higher_better(name: str) -> bool | None:
+  """Return the direction that an objective declares for a metric, None if there is none."""
+  declared = (metric.Metric(*one) for one in (() if name == metric.LOSS.name else _declared()))
+  found = metric.find(declared, name)
+  return None if found is None else found.higher_is_better
+
+
+@functools.cache
+def _declared() -> list[tuple[str, bool | None]]:
+  """Return (name, direction) of the metrics of all objectives, read by another process, because these import JAX."""
+  code = (
+    'import json; from lmx import objectives\n'
+    'print(json.dumps([(name, one.higher_is_better) for name, one in objectives.metrics().items()]))'
+  )
+  done = subprocess.run([sys.executable, '-c', code], stdout=subprocess.PIPE, encoding='utf-8', check=True)
+  return [(name, is_higher) for name, is_higher in json.loads(done.stdout)]
 
 
 def progress(folder: Any) -> str:

@@ -51,12 +51,13 @@ def run(args: argparse.Namespace) -> int:
     raise InputError('--beside names runs for the picture of --by_length; give that too')
   if args.attention:
     return _evaluate_attention(args)
-  metrics, translations, _ = _evaluate_ensemble(args) if args.ensemble else _evaluate_run(args)
+  metrics, objective, outputs = _evaluate_ensemble(args) if args.ensemble else _evaluate_run(args)
+  translations = [one for one in outputs if isinstance(one, translation.TranslatedPair)]
   if args.translations:
     if not translations:
       raise InputError('--translations: got an ensemble that translates nothing; omit it')
     translation.write(args.translations, translations)
-  print(json.dumps(metrics, indent=1) if args.json else report.summary(metrics))
+  print(json.dumps(metrics, indent=1) if args.json else report.summary(metrics, objective))
   if args.by_length:
     translation.draw(args.by_length, metrics, [name for name in args.beside.split(',') if name])
   if args.output:

@@ -61,14 +61,15 @@ def run(args: argparse.Namespace) -> int:
 
   loaded = inference.load(args.workdir, args.which, args.overrides)
   loaded.check('predict')
-  if tasks.reads_images(loaded):
+  task = tasks.get(loaded)
+  if task.IMAGES:
     return _segment(loaded, args)
   if args.masks:
     raise InputError(f'--masks: got {args.masks}; {loaded.workdir} does not read images; omit it')
   formats = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
   formats |= {args.null_odds: 'null_odds'} if args.null_odds else {}
   for name in filter(None, formats.values()):
-    if name not in tasks.TASKS[loaded.run.objective_name].FORMATS:
+    if name not in task.FORMATS:
       raise InputError(
         f'--{name} is for {RUNS_OF_FORMAT[name]}; {loaded.workdir} has objective "{loaded.run.objective_name}"'
       )

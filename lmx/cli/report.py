@@ -80,6 +80,7 @@ def _write(path: Any, text: str) -> None:
 
 def read(workdir: Any) -> Any:
   """Return the `Report` of a work directory. Raises InputError for a file that is damaged."""
+  from lmx import objectives
   from lmx.config import fields, resolve, run_files
   from lmx.models import registry
   from lmx.reporting import html_report
@@ -114,6 +115,7 @@ def read(workdir: Any) -> Any:
     translations=_text(workdir / 'translations.txt').splitlines(),
     answers=records.read_if_exists(workdir / 'predictions.json'),
     pictures=list(_pictures(workdir)),
+    shares=frozenset(one.name for one in objectives.get(run_config.objective_name).METRICS if one.is_share),
   )
 
 
@@ -124,7 +126,7 @@ def headline(config: Any, log: Sequence[Mapping[str, Any]], results: Mapping[str
   if results:
     return results['metric'], results[results['metric']]
   last: Mapping[str, Any] = next((record for record in reversed(log) if record['split'] == 'valid'), {})
-  name = objectives.get(config.objective_name).headline(config.objective)
+  name = objectives.get(config.objective_name).headline(config.objective, last)
   name = name if name in last else 'loss'
   return name, last.get(name)
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from lmx.config.schema import Run
 from lmx.data import pipeline
 from lmx.engine import precision, sharding, state, step
 from lmx.errors import InputError, InputWarning
-from lmx.metrics import by_class, direction, language, ngram, writing_systems
+from lmx.metrics import by_class, metric, ngram, writing_systems
 from lmx.models import registry
 from lmx.reporting import waiting
 from lmx.types import Params, State, Totals
@@ -136,36 +136,17 @@ def compute_loss(run: Run, totals: Totals) -> float:
 
 
 def metric_captions(run: Run, manifest: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, str]:
-  """Return captions for metrics whose names are unclear, '' for those that are hidden.
-
-  A class is shown by its label. A perplexity per word above `language.MAX_SHOWN_PERPLEXITY`, usual for a byte-level
-  model early in training, is hidden if bits per character are shown.
-  """
-  title = {'classify': 'accuracy', 'segment': 'iou'}.get(run.objective_name, '')
-  classes = enumerate(manifest.get('label_names', ())) if title else ()
-  texts = {f'{title}_class_{i}': f'{title} of {label}' for i, label in classes}
+  """Return captions for metrics whose names are unclear, '' for hidden ones; a class is shown by its label."""
+  objective, labels = objectives.get(run.objective_name), manifest.get('label_names', ())
+  texts = metric.class_captions(objective.METRICS, labels)
   texts |= {'f1': f'f1 of {positive}'} if (positive := _positive(run, manifest, metrics)) else {}
-  return texts | ({'perplexity_per_word': ''} if _is_astronomical(metrics) else {})
+  return texts | objective.captions(run.objective, metrics, labels)
 
 
 def _positive(run: Run, manifest: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
   """Return the label of the class whose F1 is among the metrics, '' if there is none."""
-  names = manifest.get('label_names', ())
-  return str(names[run.objective.positive_index]) if run.objective_name == 'classify' and 'f1' in metrics else ''
-
-
-def _warn_undefined(totals: Totals, positive: str, split: str) -> None:
-  """Warn of F1 and Matthews' correlation that are 0 only because the split lacks what they count."""
-  if positive and totals['is_positive'][0] in (0.0, totals['is_positive'][1]):
-    what = f'has {"only rows" if totals["is_positive"][0] else "no row"} of class "{positive}"'
-    warnings.warn(f'f1, matthews: split {split} {what}; undefined values are 0, as in scikit-learn', InputWarning, 2)
-  if not totals.get('spans_true', (1.0, 1.0))[0]:
-    warnings.warn(f'span_f1: split {split} has no spans; undefined values are 0, as in seqeval', InputWarning, 2)
-
-
-def _is_astronomical(metrics: Mapping[str, Any]) -> bool:
-  """Return whether the perplexity per word is too large to be readable, and bits per character exist."""
-  return 'bits_per_character' in metrics and metrics.get('perplexity_per_word', 0) > language.MAX_SHOWN_PERPLEXITY
+  objective = objectives.get(run.objective_name)
+  return objective.positive(run.objective, manifest.get('label_names', ())) if 'f1' in metrics else ''
 
 
 def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
@@ -185,19 +166,22 @@ def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
 
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, Any]:
-  """Return the metrics of `results.json` from totals, as the objective names them."""
+  """Return the metrics of `results.json` from totals, as the objective names them.
+
+  Raises:
+    ValueError: the objective does not declare one of them in METRICS.
+  """
   objective = objectives.get(run.objective_name)
   metrics = dict(objective.report(run.objective, totals, counts))
-  return metrics | ({'macro_f1': by_class.macro_f1(classes)} if (classes := _classes(run, totals)) else {})
+  metrics |= {'macro_f1': by_class.macro_f1(classes)} if (classes := _classes(run, totals)) else {}
+  if undeclared := [name for name in metrics if metric.find(objective.METRICS, name) is None]:
+    raise ValueError(f'METRICS: got none for {", ".join(undeclared)}; declare them in objective "{run.objective_name}"')
+  return metrics
 
 
-def _classes(run: Run, totals: Totals, names: Iterable[str] | None = None) -> dict[str, dict[str, float]]:
-  """Return precision, recall and F1 of each class if the objective counts classes; without names by number."""
-  objective = objectives.get(run.objective_name)
-  if objective.by_class is None:
-    return {}
-  labels = map(str, range(getattr(run.objective, 'classes', 0))) if names is None else names
-  return by_class.table(objective.by_class(run.objective, totals, list(labels)))
+def _classes(run: Run, totals: Totals, labels: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+  """Return precision, recall and F1 of each class if the objective counts classes; without labels by number."""
+  return by_class.table(objectives.get(run.objective_name).by_class(run.objective, totals, labels))
 
 
 def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]) -> str:
@@ -220,19 +204,12 @@ def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]
   metrics, _ = jax.eval_shape(one_step, params, begin, batches(0))
   totals = {key: (1.0, 1.0) if isinstance(value, tuple) else np.ones(value.shape) for key, value in metrics.items()}
   scores = report(run, counts, totals)
-  name = _headline(run, scores) if run.train.best_by == 'headline' else run.train.best_by
-  names = [key for key in scores if direction.is_higher_better(key) is not None]
+  name = objective.headline(run.objective, scores) if run.train.best_by == 'headline' else run.train.best_by
+  declared = {key: metric.find(objective.METRICS, key) for key in scores}
+  names = [key for key, one in declared.items() if one is not None and one.higher_is_better is not None]
   if name not in names:
     raise InputError(f'train.best_by: got "{run.train.best_by}"; expected headline or {", ".join(names)}')
   return name
-
-
-def _headline(run: Run, scores: Mapping[str, Any]) -> str:
-  """Return the headline metric; without a count of words bits per character, without characters that per token."""
-  name = objectives.get(run.objective_name).headline(run.objective)
-  if name != 'perplexity_per_word' or name in scores:
-    return name
-  return 'bits_per_character' if 'bits_per_character' in scores else 'perplexity_per_token'
 
 
 def text_counts(corpus: Any, split: str) -> dict[str, int]:
@@ -261,19 +238,18 @@ def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[s
   first = objective.terms(run.objective)[0]
   counts = text_counts(corpus, split)
   scores = report(run, counts, totals)
-  metric = _headline(run, scores)
-  if metric == 'perplexity_per_word' and _is_astronomical(scores):
-    metric = 'bits_per_character'
-  if classes := _classes(run, totals, corpus.manifest.get('label_names', ())):
+  headline, labels = objective.headline(run.objective, scores), corpus.manifest.get('label_names', ())
+  if classes := _classes(run, totals, labels):
     scores |= {'classes': classes}
   positive = _positive(run, corpus.manifest, scores)
-  _warn_undefined(totals, positive, split)
+  for note in objective.undefined(run.objective, totals, labels, split):
+    warnings.warn(note, InputWarning, stacklevel=2)
   return {
     'name': run.name,
     'model': registry.label(run.model_name, run.variant, run.model),
     'dataset': run.data.dataset,
     'split': split,
-    'metric': metric,
+    'metric': headline,
     **scores,
     **({'positive': positive} if positive else {}),
     'tokens_counted': int(totals[first][1]),

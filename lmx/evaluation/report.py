@@ -3,58 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from lmx import objectives
 from lmx.config import resolve, schema
 from lmx.data import labels, pipeline
 from lmx.data.corpus import Corpus
-from lmx.decoding import translate
 from lmx.engine import precision, sharding
-from lmx.evaluation import continuous_cache, evaluate, ngram_mixture, samples, translation
-from lmx.metrics import by_class
-from lmx.prediction import classification, question_answering
-from lmx.reporting import plots, run_log, waiting
+from lmx.evaluation import evaluate, parts, samples
+from lmx.evaluation.parts import Evaluation
+from lmx.metrics import by_class, metric
+from lmx.reporting import run_log, waiting
 from lmx.runs import training
 from lmx.runs.restore import RestoredRun
-from lmx.types import Params
-
-_CORRELATIONS = ('f1', 'matthews', 'pearson', 'spearman', 'miou')  # metrics of at most 1
-_ANSWERS = ('exact_match', 'best_f1', 'best_f1_threshold', 'answered_f1', 'unanswered_f1')
-_SHOWN = (
-  'perplexity_per_token',
-  'bits_per_character',
-  'bits_per_byte',
-  'mlm_accuracy',
-  'nsp_accuracy',
-  'token_accuracy',
-  'accuracy',
-  'filtered_accuracy',
-  'macro_f1',
-  'perplexity_of_last_word',
-  'f1',
-  'matthews',
-  'pearson',
-  'spearman',
-  'pixel_accuracy',
-  'miou_with_background',
-)
-_SERIES = ('optimal_', 'accuracy_beyond_')  # beginnings of names
-
-
-class Evaluation(NamedTuple):
-  """Evaluation of a split.
-
-  Attributes:
-    metrics: metrics as in `results.json`, with the number of scored tokens and the protocol.
-    translations: translations of the split, if `evaluation.beam` is set.
-    answers: answers to the questions of the split, for the objective 'span'.
-  """
-
-  metrics: dict[str, Any]
-  translations: list[translation.TranslatedPair]
-  answers: list[question_answering.Answer]
+from lmx.types import Objective, Params
 
 
 @precision.run_scope
@@ -81,37 +45,18 @@ def evaluate_run(
     InputError: there is no such split, or it cannot be evaluated.
     NonFiniteLoss: the loss of the split is NaN or infinite.
   """
+  objective = objectives.get(run.objective_name)
+  parts.check_options(run, objective)
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   evaluate.check(run, batches)
   totals = evaluate.compute_totals(run, params, batches, engine, title=split)
   evaluate.check_finite(run, totals, params, f'split {split}')
   metrics = evaluate.compute_results(run, corpus, split, totals)
-  objective = objectives.get(run.objective_name)
-  if run.evaluation.baselines and objective.score is not None:
-    splits = {split, 'valid'} if validation_baselines else {split}
-    baselines = evaluate.baselines(corpus, splits, run.evaluation.order)
-    metrics['baselines'] = baselines[split]
-    metrics |= {'validation_baselines': baselines['valid']} if validation_baselines else {}
-  if run.evaluation.cache:
-    metrics['cache'] = continuous_cache.measure(run, corpus, params, split, engine)
-  if run.evaluation.mixture:
-    metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.to_one_device(params), split)
-  if objective.summarize is not None:
-    outputs = classification.compute_outputs(run, corpus, engine.to_one_device(params), split)
-    metrics |= objective.summarize(run.objective, outputs)
-  if 'majority_class' in metrics:  # and accuracy_class_<i>, and the confusion matrix
-    metrics['labels'] = list(corpus.manifest['label_names'])
-  translations: list[translation.TranslatedPair] = []
-  if run.evaluation.beam:
-    translator = translate.build_translator(run, engine.to_one_device(params)['model'], corpus.tokenizer)
-    translations = translation.translate_split(run, corpus, translator, split, title=f'{split} by beam')
-    metrics |= translation.compute_metrics(run, corpus, translations)
-    metrics['protocol'] += f'; translated with {metrics["decoding"]}'
-  answers: list[question_answering.Answer] = []
-  if run.objective_name == 'span':
-    answers = question_answering.answer(run, corpus, engine.to_one_device(params), split)
-    metrics |= question_answering.compute_metrics(run, answers)
-  return Evaluation(metrics, translations, answers)
+  measure = parts.get(objective.EVALUATION).measure
+  added = measure(run, corpus, params, engine, split, validation_baselines=validation_baselines)
+  metrics |= added.metrics
+  metrics |= {'protocol': f'{metrics["protocol"]}; {added.protocol}'} if added.protocol else {}
+  return Evaluation(metrics, objective, added.outputs)
 
 
 def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
@@ -140,7 +85,7 @@ def write(
   evaluation: Evaluation,
   logger: run_log.Logger,
 ) -> None:
-  """Write the files of a finished run: its figures, translations, answers and samples.
+  """Write the files of a finished run: its pictures, translations or answers, and samples.
 
   `results.json` comes last, so a run killed before that repeats its evaluation.
 
@@ -152,17 +97,13 @@ def write(
     evaluation: evaluation of `evaluation.split`, with the metrics to write.
     logger: logger of the work directory.
   """
-  metrics, translations, answers = evaluation
+  metrics, objective, outputs = evaluation
   logger.plot(metrics)
-  if answers and logger.primary:
-    question_answering.write_files(logger.workdir, answers)
-  if 'confusion' in metrics and logger.primary:
-    plots.confusion(logger.workdir / 'confusion.png', metrics['confusion'], metrics['labels'])
-  if translations and logger.primary:
-    translation.write_files(logger.workdir, metrics, translations)
-  logger.note(summary(metrics))
-  if run.samples.count and objectives.get(run.objective_name).SAMPLES != 'none':
-    if text := samples.generate_samples(run, corpus, engine.to_one_device(params), translations, logger.workdir):
+  if logger.primary:
+    parts.get(objective.EVALUATION).write(logger.workdir, metrics, outputs)
+  logger.note(summary(metrics, objective))
+  if run.samples.count:
+    if text := samples.generate_samples(run, corpus, engine.to_one_device(params), outputs, logger.workdir):
       logger.samples(text)
       logger.note('\n' + text)
   logger.results(metrics)
@@ -182,49 +123,39 @@ def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
   Raises:
     InputError: a setting that is read only after the last update would fail then.
   """
-  options = run.evaluation
   evaluate.check(run, batches)
-  if options.cache:
-    continuous_cache.check(run, batches)
-  if options.mixture:
-    ngram_mixture.check(run)
-  sampled = run.samples.count and objectives.get(run.objective_name).SAMPLES == 'translations'
-  if options.beam or sampled:
-    translation.check(run, corpus)
+  objective = objectives.get(run.objective_name)
+  parts.check_options(run, objective)
+  parts.get(objective.EVALUATION).check(run, corpus, batches)
   return samples.select_prompts(run, corpus)[1]
 
 
-def summary(metrics: Mapping[str, Any]) -> str:
-  """Return the main metrics as lines of text, with those of the baselines."""
-  metric = metrics['metric']
-  rows = [(metrics['model'], metrics[metric])]
+def summary(metrics: Mapping[str, Any], objective: Objective) -> str:
+  """Return the main metrics of an objective as lines of text, with those of the baselines."""
+  part, headline = parts.get(objective.EVALUATION), metrics['metric']
+  rows = [(metrics['model'], metrics[headline])]
   if 'cache' in metrics:
-    rows.append(('with a cache of {window}'.format(**metrics['cache']), metrics['cache'][metric]))
+    rows.append(('with a cache of {window}'.format(**metrics['cache']), metrics['cache'][headline]))
   for name, label in (('kneser_ney', 'Kneser-Ney {order}-gram'), ('unigram', 'unigram')):
     other = metrics.get('baselines', {}).get(name, {})
-    if metric in other:
-      rows.append((label.format(**other), other[metric]))
+    if headline in other:
+      rows.append((label.format(**other), other[headline]))
   counted = f'{metrics["tokens_counted"]:,} {metrics["unit"]}'
-  of_class = {'f1': f' of {metrics["positive"]}'} if 'positive' in metrics else {}
-  title = f'{metric.replace("_", " ")}{of_class.get(metric, "")} on {metrics["dataset"]}/{metrics["split"]} ({counted})'
-  fraction = metric == 'bits_per_character' or metric in _CORRELATIONS and 'questions' not in metrics
-  form = '12.2%' if metric == 'accuracy' else '12,.3f' if fraction else '12,.2f'
-  lines = [title, *(f'  {label:24} {value:{form}}' for label, value in rows)]
-  for name in (*_SHOWN, *(name for name in metrics if '_per_sequence_at_' in name or name.startswith(_SERIES))):
-    if name in metrics and name != metric:
-      text = f'{metrics[name]:12.1%}' if name.endswith('accuracy') else f'{metrics[name]:12,.3f}'
-      lines.append(f'  {name.replace("_", " ") + of_class.get(name, ""):24} {text}')
-  lines += translation.summary(metrics) if 'bleu' in metrics else []
+  title = f'{_caption(headline, metrics)} on {metrics["dataset"]}/{metrics["split"]} ({counted})'
+  declared = metric.find(objective.METRICS, headline) or metric.Metric(headline, None)
+  lines = [title, *(f'  {label:24} {value:12{declared.headline}}' for label, value in rows)]
+  for one in objective.METRICS:
+    names = fnmatch.filter(metrics, one.name) if one.shown else []
+    lines += [f'  {_caption(name, metrics):24} {metrics[name]:12{one.format}}' for name in names if name != headline]
+  lines += part.lines(metrics)
   lines += by_class.lines(metrics['classes']) if 'classes' in metrics else []
-  answered = [name for name in _ANSWERS if name in metrics and 'questions' in metrics]
-  lines += [f'  {name.replace("_", " "):24} {metrics[name]:12.2f}' for name in answered]
   lines.append(f'  ({metrics["protocol"]})')
   if 'averaged_steps' in metrics:
     steps = metrics['averaged_steps']
     lines.append(f'  (mean of {len(steps)} checkpoints: {", ".join(map(str, steps))})')
-  if 'mixture' in metrics:
-    lines.append('  ' + ngram_mixture.describe(metrics['mixture']))
-  if 'majority_accuracy' in metrics and metrics['accuracy'] <= (majority := metrics['majority_accuracy']) < 1:
-    constant = f'always predicting "{metrics["labels"][metrics["majority_class"]]}" has {majority:.1%}'
-    lines.append(f'  warning: accuracy: got {metrics["accuracy"]:.1%}; {constant}; train longer, or change optim.lr')
-  return '\n'.join(lines)
+  return '\n'.join(lines + part.notes(metrics))
+
+
+def _caption(name: str, metrics: Mapping[str, Any]) -> str:
+  of_class = f' of {metrics["positive"]}' if name == 'f1' and 'positive' in metrics else ''
+  return name.replace('_', ' ') + of_class

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lmx.metrics.metric import Metric
+
+MACRO_F1 = Metric('macro_f1', True, headline='.1%')
+
 
 def scores(right: float, predicted: float, true: float) -> dict[str, float]:
   """Return {'precision', 'recall', 'f1', 'count': number of true ones, 'predicted': number of predicted ones}.

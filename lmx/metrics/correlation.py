@@ -12,7 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from lmx.errors import InputWarning
+from lmx.metrics.metric import Metric
 
+METRICS = (Metric('pearson', True, headline=',.3f'), Metric('spearman', True, headline=',.3f'))
 _NAMES = ('predictions', 'scores of the data')
 
 

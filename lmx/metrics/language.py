@@ -10,6 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from lmx.metrics.metric import Metric
+
+PERPLEXITY_PER_TOKEN = Metric('perplexity_per_token', False)
+METRICS = (
+  Metric('perplexity_per_word', False, shown=False),
+  PERPLEXITY_PER_TOKEN,
+  Metric('bits_per_character', False, headline=',.3f'),
+  Metric('bits_per_byte', False),
+)
 MAX_SHOWN_PERPLEXITY = 1e6  # per word; above, no vocabulary is so large, and bits per character are more useful
 
 
@@ -48,3 +57,16 @@ def report(nll: float, tokens: float, counts: Mapping[str, float]) -> dict[str, 
   if counts.get('bytes'):
     metrics['bits_per_byte'] = bits(nll, counts['bytes'])
   return metrics
+
+
+def is_astronomical(metrics: Mapping[str, float]) -> bool:
+  """Return True if the perplexity per word is too large to be readable, and there are bits per character."""
+  return 'bits_per_character' in metrics and metrics.get('perplexity_per_word', 0) > MAX_SHOWN_PERPLEXITY
+
+
+def headline(metrics: Mapping[str, float]) -> str:
+  """Return the metric that is comparable between tokenizers: without readable perplexities per word, bits per
+  character, and without a count of characters the perplexity per token."""
+  if 'perplexity_per_word' in metrics and not is_astronomical(metrics):
+    return 'perplexity_per_word'
+  return 'bits_per_character' if 'bits_per_character' in metrics else 'perplexity_per_token'

@@ -17,7 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError
+from lmx.metrics.metric import Metric
 from lmx.types import Array
+
+METRICS = tuple(Metric(f'span_{name}', True, ',.2f', shown=False) for name in ('f1', 'precision', 'recall'))  # percent
 
 
 class Scheme(NamedTuple):

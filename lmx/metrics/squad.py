@@ -17,6 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmx.metrics import writing_systems
+from lmx.metrics.metric import Metric
+
+METRICS = (  # in percent
+  *(Metric(name, True, ',.2f') for name in ('f1', 'exact_match', 'best_f1')),
+  Metric('best_f1_threshold', None, ',.2f'),
+  *(Metric(name, True, ',.2f') for name in ('answered_f1', 'unanswered_f1')),
+  *(Metric(f'{kind}_exact_match', True, ',.2f', shown=False) for kind in ('answered', 'unanswered', 'best')),
+  Metric('best_exact_threshold', None, shown=False),
+)
 
 _ARTICLES = re.compile(r'\b(a|an|the)\b', re.UNICODE)
 _PUNCTUATION = str.maketrans('', '', string.punctuation)

@@ -31,6 +31,12 @@ import numpy as np
 from lmx import documents
 from lmx.errors import InputError, InputWarning
 from lmx.metrics import writing_systems
+from lmx.metrics.metric import Metric
+
+METRICS = tuple(  # shown with their signatures (lmx/evaluation/translation.py)
+  Metric(name, True, ',.2f', shown=False)
+  for name in ('bleu', 'bleu_tokenised', 'bleu_tokenised_lower', 'chrf', 'bleu_lower')
+)
 
 _COMPOUND = re.compile(r'(\S)-(\S)')
 _UNKNOWN = re.escape('<unk>')

@@ -37,6 +37,7 @@ HEADS = ('mlm',)
 VOCABULARY = ('embed/tokens', 'mlm/table', 'mlm/bias')
 TIED = ('embed/tokens',)
 POSITIONS = ('embed/positions',)
+SPECIAL_TOKENS = ({'cls_id': 0}, {'sep_id': 0})
 EPS = 1e-12  # epsilon of layer normalisation, released code
 
 

@@ -49,6 +49,8 @@ OBJECTIVE = 'permutation_lm'
 HEADS = ('output',)
 VOCABULARY = ('embed/tokens', 'output/bias')
 TIED = ('embed/tokens',)
+# The classification token is a segment of its own.
+SPECIAL_TOKENS: tuple[dict[str, int], dict[str, int]] = ({}, {'sep_id': 0, 'cls_id': 2})
 EPS = 1e-12  # epsilon of layer normalisation, released code
 GELU = ('tanh', 'erf')
 FIDELITIES = ('released', 'paper')

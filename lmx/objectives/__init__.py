@@ -1,31 +1,7 @@
 """Objectives: the loss of a model and a batch. Each file is one objective, found by its name.
 
-An objective exports
-  Config: frozen dataclass;
-  init(cfg, model, model_cfg, key) -> Params: its own head, {} if it has none;
-  terms(cfg) -> names of the loss's terms; each is also a metric;
-  weights(cfg, batch) -> {term: weight}: from the data alone, so a step can sum them over microbatches, devices
-    and hosts before the backward pass;
-  loss(cfg, model, model_cfg, params, batch, state, key=None) -> Output: sums of the terms, metrics and the new state;
-  predict(cfg, model, model_cfg, params, batch, state) -> (predictions, state);
-  report(cfg, totals, counts) -> {name: metric}: the metrics of an evaluation, 'loss' included, from the totals of a
-    split: (sum, weight) pairs, and the rows of metrics that `loss` returns as arrays;
-  headline(cfg) -> name of the headline metric;
-  protocol(cfg, data, batches) -> phrases that describe the evaluation beyond the batches;
-  shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch of the data pipeline;
-  summarize(cfg, outputs) -> {name: metric} (optional): metrics that need the predictions of all rows at once, from the
-    arrays of `predict` and their labels 'truth';
-  by_class(cfg, totals, names) -> {class: (right, predicted, true)} (optional): numbers of each class in an evaluation;
-    `names` are the labels of rows;
-  labelled(cfg) -> {leaf: axes} (optional): leaves of the head with an axis over labels, matched by name
-    if another run has the labels in another order;
-  PROGRESS (optional): True if the loss depends on the number of updates; `loss` then takes `progress`, (previous
-    updates, updates of the run), None outside training;
-  model_batch(cfg, batch) -> batch (optional): the batch with a row for each row of `Output.features`, and `valid_BT`
-    if the loss depends on it; by default the batch itself;
-  UNIT (optional): unit of the weight of its first term, by default 'tokens';
-  SAMPLES: samples that a run prints at its end: 'text' (generated), 'gaps' (filled in), figures ('memory',
-    'segmentations'), or 'none'.
+`lmx.types.Objective` is the interface, with the defaults of what a file omits.
+
 A model may add its own terms in training, such as the activation penalties of the AWD-LSTM. It then exports
 `penalties(cfg, params, features, batch) -> {name: sum}` and `penalty_weights(cfg, batch) -> {name: weight}`. The step
 computes them from `Output.features`, so every objective returns its features.
@@ -42,11 +18,13 @@ import jax
 import jax.numpy as jnp
 
 from lmx.layers import softmax
+from lmx.metrics.metric import LOSS, Metric
 from lmx.ops import softmax_loss
 from lmx.registry import Registry
 from lmx.types import Array, Batch, Features, Model, Objective, Params, State
 
-_registry = Registry(__name__, 'objective', Objective, excluded=('rows', 'continuation', 'next_sentence', 'head_input'))
+_SHARED = ('rows', 'row_objective', 'continuation', 'next_sentence', 'head_input')
+_registry = Registry(__name__, 'objective', Objective, excluded=_SHARED)
 names, get = _registry.names, _registry.get
 
 
@@ -54,6 +32,11 @@ def default(model: Model, manifest: Any) -> tuple[Objective, Any]:
   """Return (objective of a model, its Config with the model's OBJECTIVE_FIELDS, resolved with a manifest)."""
   objective = get(model.OBJECTIVE)
   return objective, objective.resolve(objective.Config(**model.OBJECTIVE_FIELDS), manifest)
+
+
+def metrics() -> dict[str, Metric]:
+  """Return the metrics of all objectives by their names; those of one name agree on the direction."""
+  return {metric.name: metric for name in names() for metric in (LOSS, *get(name).METRICS)}
 
 
 def mean(pair: tuple[float, float]) -> float:

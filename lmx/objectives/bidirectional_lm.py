@@ -22,9 +22,13 @@ from lmx import objectives
 from lmx.errors import check_range
 from lmx.layers import char_cnn
 from lmx.metrics import language
+from lmx.metrics.metric import Metric
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
-SAMPLES = 'none'
+METRICS = (
+  Metric('perplexity_average', False),
+  *(Metric(f'perplexity_{direction}', False, shown=False) for direction in ('forward', 'backward')),
+)
 _WAYS = ('forward', 'backward')
 
 
@@ -45,12 +49,6 @@ class Config:
 
   def __post_init__(self) -> None:
     check_range('objective.samples', self.samples, 0)
-
-
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Return {}: the output layer belongs to the model."""
-  del cfg, model, model_cfg, key
-  return {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
@@ -125,12 +123,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end
-
-
-def headline(cfg: Config) -> str:
-  """Return 'perplexity_average', of the full softmax."""
-  del cfg
-  return 'perplexity_average'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

@@ -16,9 +16,17 @@ import jax.numpy as jnp
 
 from lmx import ranges
 from lmx.errors import check_range
+from lmx.metrics.metric import Metric
 from lmx.objectives import mean
 from lmx.types import Array, Batch, Model, Output, Params, State
 
+METRICS = (
+  Metric('bits_per_sequence', False),
+  *(Metric(name, False, shown=False) for name in ('bit_error_percent', 'sequence_error_percent')),
+  Metric('bits_per_sequence_at_*', False),
+  Metric('bit_error_percent_at_*', False, shown=False),
+  Metric('optimal_bits_per_sequence', None),
+)
 SAMPLES = 'memory'
 UNIT = 'sequences'
 
@@ -36,18 +44,6 @@ class Config:
   def __post_init__(self) -> None:
     for length in self.lengths:
       check_range('objective.lengths: one', length, 1)
-
-
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Return {}: the output layer belongs to the model."""
-  del cfg, model, model_cfg, key
-  return {}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',)."""
-  del cfg
-  return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
@@ -99,12 +95,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   features, _ = model.apply(model_cfg, params['model'], batch, begin)
   scores_BTO = model.logits(model_cfg, params['model'], features)
   return {'bits_BTO': (scores_BTO > 0).astype(jnp.int32), 'probability_BTO': jax.nn.sigmoid(scores_BTO)}, state
-
-
-def headline(cfg: Config) -> str:
-  """Return 'bits_per_sequence'."""
-  del cfg
-  return 'bits_per_sequence'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

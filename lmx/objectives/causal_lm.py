@@ -7,7 +7,7 @@ batch, without a gradient, unless `reset_B` resets it. Stateless: every batch st
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,8 @@ from lmx import objectives
 from lmx.metrics import language
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
-SAMPLES = 'text'
+METRICS = language.METRICS
+EVALUATION, SAMPLES = 'language_model', 'text'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,18 +30,6 @@ class Config:
   """
 
   stateful: bool = True
-
-
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Return {}: the output layer belongs to the model."""
-  del cfg, model, model_cfg, key
-  return {}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',)."""
-  del cfg
-  return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
@@ -87,10 +76,16 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end
 
 
-def headline(cfg: Config) -> str:
-  """Return 'perplexity_per_word', which is comparable between tokenizers."""
+def headline(cfg: Config, metrics: Mapping[str, float]) -> str:
+  """Return the metric that is comparable between tokenizers, see `language.headline`."""
   del cfg
-  return 'perplexity_per_word'
+  return language.headline(metrics)
+
+
+def captions(cfg: Config, metrics: Mapping[str, float], labels: Sequence[str]) -> dict[str, str]:
+  """Return '' for an astronomical perplexity per word, usual for a byte-level model early in training."""
+  del cfg, labels
+  return {'perplexity_per_word': ''} if language.is_astronomical(metrics) else {}
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

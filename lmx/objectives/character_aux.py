@@ -28,12 +28,14 @@ import jax.numpy as jnp
 
 from lmx import placement
 from lmx.errors import InputError, check_range
+from lmx.metrics import language
 from lmx.objectives import causal_lm
 from lmx.types import Array, Batch, Model, Output, Params, State
 
-SAMPLES = 'text'
+METRICS = language.METRICS
+EVALUATION, SAMPLES = 'language_model', 'text'
 PROGRESS = True
-init, terms, report, shapes = causal_lm.init, causal_lm.terms, causal_lm.report, causal_lm.shapes
+report, captions, shapes = causal_lm.report, causal_lm.captions, causal_lm.shapes
 score, predict, protocol = causal_lm.score, causal_lm.predict, causal_lm.protocol
 
 
@@ -62,9 +64,9 @@ class Config:
 _PLAIN = causal_lm.Config(stateful=False)
 
 
-def headline(cfg: Config) -> str:
+def headline(cfg: Config, metrics: Any) -> str:
   """Return 'bits_per_character', as in the paper."""
-  del cfg
+  del cfg, metrics
   return 'bits_per_character'
 
 

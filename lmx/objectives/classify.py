@@ -19,15 +19,33 @@ import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError, InputWarning, check_choice, check_least, nearest
-from lmx.objectives import rows
+from lmx.metrics.by_class import MACRO_F1
+from lmx.metrics.metric import ACCURACY, ERROR_PERCENT, Metric
+from lmx.objectives import row_objective, rows
+from lmx.objectives.row_objective import MOST_BY_CLASS
 from lmx.types import Array, Batch, Model, Output, Params, State
 
-SAMPLES = 'none'
+METRICS = (
+  ERROR_PERCENT,
+  ACCURACY,
+  MACRO_F1,
+  Metric('f1', True, headline=',.3f'),
+  Metric('matthews', True, headline=',.3f'),
+  Metric('accuracy_class_*', True, shown=False),
+  Metric('lm_nll', False, shown=False),
+  Metric('majority_accuracy', None, '.1%', shown=False),
+)
+HEADLINES = ('error_percent', 'accuracy', 'f1', 'matthews')
+EVALUATION = PREDICTION = 'classification'
 UNIT = 'documents'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
-model_batch = rows.model_batch
-MOST_BY_CLASS = 50  # maximum number of classes with an accuracy of each
-METRICS = ('error_percent', 'accuracy', 'f1', 'matthews')
+model_batch, init = rows.model_batch, rows.init
+terms, weights, protocol, labels = (
+  row_objective.terms,
+  row_objective.weights,
+  row_objective.protocol,
+  row_objective.labels,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +54,7 @@ class Config(rows.Config):
 
   Attributes:
     classes: number of classes; 0 takes it from the data set's labels.
-    metric: headline metric, one of METRICS.
+    metric: headline metric, one of HEADLINES.
     positive: the class whose F1 is computed, of two; '' is the second by the alphabet. The metric's line names it.
     positive_index: its index, from the data set's labels.
   """
@@ -49,9 +67,14 @@ class Config(rows.Config):
   def __post_init__(self) -> None:
     super().__post_init__()
     check_least('objective', self, classes=0, positive_index=0)
-    check_choice('objective.metric', self.metric, METRICS)
+    check_choice('objective.metric', self.metric, HEADLINES)
     if self.classes > 2 and self.metric in ('f1', 'matthews'):
       raise InputError(f'objective.metric: got "{self.metric}" with {self.classes} classes; expected 2 classes')
+
+  @property
+  def outputs(self) -> int:  # type: ignore[override]
+    """The number of classes."""
+    return row_objective.check_classes(self)
 
 
 def resolve(cfg: Config, manifest: Any) -> Config:
@@ -60,7 +83,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   Raises:
     InputError: the data set has no labels, or other ones than the config names.
   """
-  names = manifest['label_names']
+  names = row_objective.resolve_classes(cfg, manifest, 'classify')
   if _are_scores(names):
     warnings.warn(
       f'data.label: got {len(names):,} labels that are numbers, such as {names[-1]}; expected classes; for scores on a '
@@ -68,13 +91,6 @@ def resolve(cfg: Config, manifest: Any) -> Config:
       InputWarning,
       stacklevel=2,
     )
-  if len(names) < 2:
-    raise InputError(
-      f'data set {manifest["dataset"]["name"]}: got {len(names)} labels; expected at least two, which objective '
-      '"classify" needs'
-    )
-  if cfg.classes not in (0, len(names)):
-    raise InputError(f'objective.classes: got {cfg.classes}, but the data set has {len(names)}: {", ".join(names)}')
   _warn_alike(names)
   index = _positive_index(cfg.positive, names) if cfg.positive else 1
   return dataclasses.replace(cfg, classes=len(names), positive_index=index)
@@ -106,27 +122,10 @@ def _are_scores(names: Sequence[str]) -> bool:
   return len(numbers) > 20 or any(number % 1 for number in numbers)
 
 
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Initialise the head, see `rows.init`."""
-  if cfg.classes < 2:
-    raise InputError(f'objective.classes: got {cfg.classes}; expected at least 2')
-  return rows.init(cfg, cfg.classes, model, model_cfg, key)
-
-
 def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
   """Return the leaves of the head with an axis over labels -> these axes."""
   last, axis = f'block_{len(cfg.head)}', 1 if cfg.activation == 'maxout' else 0
   return {f'{last}/kernel': (axis + 1,), f'{last}/bias': (axis,)}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',), and 'lm' if the auxiliary loss has a weight."""
-  return rows.terms(cfg, 'nll')
-
-
-def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return {'nll': number of rows}, and 'lm': number of sequences."""
-  return rows.weights(cfg, 'nll', batch)
 
 
 def loss(
@@ -156,9 +155,8 @@ def loss(
   """
   outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis)
   logits_BC, weights_B, labels_B = outputs.scores_BGC[:, 0], batch['row_weights_B'], batch['labels_B']
-  (total, right_B), count = rows.label_nll(logits_BC, batch), weights(cfg, batch)['nll']
-  extra, extra_metrics = rows.auxiliary(cfg, outputs, batch)
-  metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **extra_metrics}
+  (total, right_B), count = row_objective.label_nll(logits_BC, batch), weights(cfg, batch)['nll']
+  metrics = {'accuracy': (jnp.sum(right_B), count)}
   best_B = jnp.argmax(logits_BC, -1)
   if key is None and cfg.classes <= MOST_BY_CLASS:
     for c in range(cfg.classes):
@@ -169,7 +167,7 @@ def loss(
     is_B, predicted_B = labels_B == cfg.positive_index, best_B == cfg.positive_index
     for name, selected_B in (('is', is_B), ('predicted', predicted_B), ('right', is_B & predicted_B)):
       metrics[f'{name}_positive'] = (jnp.sum(selected_B * weights_B), count)
-  return Output({'nll': total, **extra}, metrics, state, outputs.statistics, outputs.features)
+  return row_objective.output(cfg, outputs, batch, state, total, metrics)
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
@@ -177,8 +175,9 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   return {'logits_BC': rows.read(cfg, model, model_cfg, params, batch, None).scores_BGC[:, 0]}, state
 
 
-def headline(cfg: Config) -> str:
+def headline(cfg: Config, metrics: Any) -> str:
   """Return the headline metric."""
+  del metrics
   return cfg.metric
 
 
@@ -187,20 +186,34 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) 
   'f1' and 'matthews', which are fractions, and with an auxiliary loss 'lm_nll'."""
   del counts
   shown = {name: pair for name, pair in totals.items() if not name.startswith('predicted_class_')}
-  means = {name: total / weight for name, (total, weight) in shown.items() if weight}
-  loss = means.pop('nll', float('nan')) + means.pop('lm', 0.0)
-  metrics = {'loss': loss, 'error_percent': 100 * (1 - means.get('accuracy', float('nan')))}
-  if 'is_positive' in means:
-    metrics |= binary_metrics(*(means.pop(f'{name}_positive') for name in ('right', 'predicted', 'is')))
-  return metrics | means
+  metrics = row_objective.error_report(cfg, shown)
+  if 'is_positive' not in metrics:
+    return metrics
+  shares = [metrics.pop(f'{name}_positive') for name in ('right', 'predicted', 'is')]
+  return metrics | binary_metrics(*shares)
 
 
-def by_class(cfg: Config, totals: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, list[float]]:
+def positive(cfg: Config, names: Sequence[str]) -> str:
+  """Return the label of the class whose F1 is computed."""
+  return str(names[cfg.positive_index])
+
+
+def undefined(cfg: Config, totals: Mapping[str, tuple[float, float]], names: Sequence[str], split: str) -> list[str]:
+  """Return a note if F1 and Matthews' correlation are 0 only because the split has one class."""
+  if 'is_positive' not in totals or totals['is_positive'][0] not in (0.0, totals['is_positive'][1]):
+    return []
+  has = f'has {"only rows" if totals["is_positive"][0] else "no row"} of class "{positive(cfg, names)}"'
+  return [f'f1, matthews: split {split} {has}; undefined values are 0, as in scikit-learn']
+
+
+def by_class(
+  cfg: Config, totals: Mapping[str, tuple[float, float]], names: Sequence[str] | None
+) -> dict[str, list[float]]:
   """Return {label: (right, predicted, true)} of up to 50 labels, whose names are given in their order."""
   if cfg.classes > MOST_BY_CLASS:
     return {}
-  counts = [(*totals[f'accuracy_class_{c}'], totals[f'predicted_class_{c}'][0]) for c in range(cfg.classes)]
-  return {name: [right, predicted, true] for name, (right, true, predicted) in zip(names, counts, strict=True)}
+  pairs = [(totals[f'accuracy_class_{c}'], totals[f'predicted_class_{c}'][0]) for c in range(cfg.classes)]
+  return row_objective.named([(right, predicted, true) for (right, true), predicted in pairs], names)
 
 
 def binary_metrics(right: float, predicted: float, actual: float) -> dict[str, float]:
@@ -233,12 +246,6 @@ def summarize(cfg: Config, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
   counts = np.zeros((cfg.classes, cfg.classes), np.int64)
   np.add.at(counts, (outputs['truth'], np.argmax(outputs['logits_BC'], axis=1)), 1)
   return {**most, 'confusion': counts.tolist()}
-
-
-def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """Return the metric's protocol: how documents are read, and their number."""
-  del batches
-  return rows.protocol(cfg, data)
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -14,10 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.objectives import continuation, mean, rows
+from lmx.metrics.metric import ACCURACY
+from lmx.objectives import continuation, mean, row_objective
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
-SAMPLES = 'none'
+METRICS = (ACCURACY,)
 UNIT = 'questions'  # unit of the loss's weight
 model_batch = continuation.model_batch
 
@@ -25,18 +26,6 @@ model_batch = continuation.model_batch
 @dataclasses.dataclass(frozen=True)
 class Config:
   """No options."""
-
-
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Return {}: there is no head."""
-  del cfg, model, model_cfg, key
-  return {}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',)."""
-  del cfg
-  return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
@@ -66,7 +55,7 @@ def loss(
     Output with sums {'nll'} and metrics {'nll', 'accuracy'}.
   """
   scores_BG, features = _scores(model, model_cfg, params, batch, key)
-  (total, right_B), count = rows.label_nll(scores_BG, batch), weights(cfg, batch)['nll']
+  (total, right_B), count = row_objective.label_nll(scores_BG, batch), weights(cfg, batch)['nll']
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count)}
   return Output({'nll': total}, metrics, state, features=features)
 
@@ -75,12 +64,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   """Return ({'logits_BC': log-probabilities of the endings, float32}, state)."""
   del cfg
   return {'logits_BC': _scores(model, model_cfg, params, batch, None)[0]}, state
-
-
-def headline(cfg: Config) -> str:
-  """Return 'accuracy'."""
-  del cfg
-  return 'accuracy'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

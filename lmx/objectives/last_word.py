@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 
 from lmx.metrics import language
+from lmx.metrics.metric import ACCURACY, Metric
 from lmx.objectives import continuation, mean
 from lmx.ops import softmax_loss
 from lmx.types import Array, Batch, Model, Output, Params, State
 
-SAMPLES = 'none'
+METRICS = (ACCURACY, Metric('filtered_accuracy', True, '.1%'), Metric('perplexity_of_last_word', False))
 UNIT = 'words'  # unit of the loss's weight
 model_batch = continuation.model_batch
 
@@ -28,18 +29,6 @@ model_batch = continuation.model_batch
 @dataclasses.dataclass(frozen=True)
 class Config:
   """No options."""
-
-
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Return {}: there is no head."""
-  del cfg, model, model_cfg, key
-  return {}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',)."""
-  del cfg
-  return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
@@ -93,12 +82,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   del cfg
   features, *_ = continuation.features(model, model_cfg, params['model'], batch, None)
   return {'logits_BPV': model.logits(model_cfg, params['model'], features)}, state
-
-
-def headline(cfg: Config) -> str:
-  """Return 'accuracy', of whole words."""
-  del cfg
-  return 'accuracy'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

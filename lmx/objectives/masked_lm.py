@@ -16,9 +16,16 @@ import jax.numpy as jnp
 from lmx import objectives
 from lmx.errors import InputError
 from lmx.metrics import language
+from lmx.metrics.metric import Metric
 from lmx.objectives import next_sentence
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
+METRICS = (
+  Metric('masked_perplexity', False),
+  Metric('mlm_accuracy', True, '.1%'),
+  next_sentence.ACCURACY,
+  *(Metric(f'{term}_loss', False, shown=False) for term in ('mlm', 'nsp')),
+)
 SAMPLES = 'gaps'
 
 
@@ -106,12 +113,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   if cfg.next_sentence:
     predictions['next_logits_B2'] = _next_logits(model_cfg, params, features)
   return predictions, state
-
-
-def headline(cfg: Config) -> str:
-  """Return 'masked_perplexity', which is per masked token."""
-  del cfg
-  return 'masked_perplexity'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

@@ -9,20 +9,22 @@ gradient.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
-from lmx.objectives import rows
+from lmx.metrics.metric import ACCURACY, ERROR_PERCENT, Metric
+from lmx.objectives import row_objective, rows
 from lmx.types import Array, Batch, Model, Output, Params, State
 
-SAMPLES = 'none'
+METRICS = (ACCURACY, ERROR_PERCENT, Metric('lm_nll', False, shown=False))
+EVALUATION = PREDICTION = 'classification'
 UNIT = 'rows'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
-model_batch = rows.model_batch
+model_batch, init = rows.model_batch, rows.init
+terms, weights, report = row_objective.terms, row_objective.weights, row_objective.error_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,21 +57,6 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   return dataclasses.replace(cfg, choices=choices)
 
 
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Initialise the head, see `rows.init`."""
-  return rows.init(cfg, 1, model, model_cfg, key)
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',), and 'lm' if the auxiliary loss has a weight."""
-  return rows.terms(cfg, 'nll')
-
-
-def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return {'nll': number of rows}, and 'lm': number of sequences."""
-  return rows.weights(cfg, 'nll', batch)
-
-
 def loss(
   cfg: Config,
   model: Model,
@@ -94,10 +81,8 @@ def loss(
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics of the same and 'accuracy'.
   """
   outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis, summed=False, one_mask=cfg.one_mask)
-  (total, right_B), count = rows.label_nll(outputs.scores_BGC[..., 0], batch), weights(cfg, batch)['nll']
-  extra, extra_metrics = rows.auxiliary(cfg, outputs, batch)
-  metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **extra_metrics}
-  return Output({'nll': total, **extra}, metrics, state, outputs.statistics, outputs.features)
+  (total, right_B), count = row_objective.label_nll(outputs.scores_BGC[..., 0], batch), weights(cfg, batch)['nll']
+  return row_objective.output(cfg, outputs, batch, state, total, {'accuracy': (jnp.sum(right_B), count)})
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
@@ -106,24 +91,9 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   return {'logits_BC': outputs.scores_BGC[..., 0]}, state
 
 
-def headline(cfg: Config) -> str:
-  """Return the headline metric."""
-  del cfg
-  return 'accuracy'
-
-
-def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
-  """Return {'loss', 'accuracy', 'error_percent'}, and with an auxiliary loss 'lm_nll'."""
-  del counts
-  means = {name: total / weight for name, (total, weight) in totals.items() if weight}
-  loss = means.pop('nll', float('nan')) + means.pop('lm', 0.0)
-  return {'loss': loss, 'error_percent': 100 * (1 - means.get('accuracy', float('nan'))), **means}
-
-
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """Return the metric's protocol: how rows are read, and their number."""
-  del batches
-  return [f'{cfg.choices} choices', *rows.protocol(cfg, data)]
+  return [f'{cfg.choices} choices', *row_objective.protocol(cfg, data, batches)]
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from lmx.metrics.metric import Metric
 from lmx.types import Array, Batch, Params
 
+ACCURACY = Metric('nsp_accuracy', True, '.1%')
 SHAPES = {'next_B': jnp.int32, 'row_weights_B': jnp.float32}  # the keys that it reads of a batch
 
 

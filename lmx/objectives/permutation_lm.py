@@ -19,9 +19,16 @@ import jax.numpy as jnp
 from lmx import objectives
 from lmx.errors import InputError
 from lmx.metrics import language
+from lmx.metrics.metric import Metric
 from lmx.objectives import next_sentence
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
+METRICS = (
+  Metric('predicted_perplexity', False),
+  Metric('plm_accuracy', True, '.1%', shown=False),
+  next_sentence.ACCURACY,
+  *(Metric(f'{term}_loss', False, shown=False) for term in ('plm', 'nsp')),
+)
 SAMPLES = 'gaps'
 
 
@@ -111,12 +118,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   features, all_features, end = _features(cfg, model, model_cfg, params, batch, state)
   predictions = {'logits_BPV': model.logits(model_cfg, params['model'], features)}
   return predictions | ({'next_logits_B2': _next_logits(params, all_features)} if cfg.next_sentence else {}), end
-
-
-def headline(cfg: Config) -> str:
-  """Return 'predicted_perplexity', which is per predicted token."""
-  del cfg
-  return 'predicted_perplexity'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

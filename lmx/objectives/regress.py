@@ -15,14 +15,17 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice
 from lmx.metrics import correlation
-from lmx.objectives import mean, rows
+from lmx.metrics.metric import Metric
+from lmx.objectives import mean, row_objective, rows
 from lmx.types import Array, Batch, Model, Output, Params, State, Totals
 
-SAMPLES = 'none'
+METRICS = (*correlation.METRICS, Metric('rmse', False, shown=False), Metric('lm_nll', False, shown=False))
+HEADLINES = ('pearson', 'spearman', 'rmse')
+PREDICTION = 'classification'
 UNIT = 'rows'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
-model_batch = rows.model_batch
-METRICS = ('pearson', 'spearman', 'rmse')
+model_batch, init = rows.model_batch, rows.init
+terms, weights, protocol = row_objective.terms, row_objective.weights, row_objective.protocol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,14 +33,17 @@ class Config(rows.Config):
   """Options of the objective, in addition to those of `rows.Config`.
 
   Attributes:
-    metric: headline metric, one of METRICS.
+    metric: headline metric, one of HEADLINES.
   """
 
   metric: str = 'pearson'
 
+  term = 'squared_error'
+  is_scored = True
+
   def __post_init__(self) -> None:
     super().__post_init__()
-    check_choice('objective.metric', self.metric, METRICS)
+    check_choice('objective.metric', self.metric, HEADLINES)
 
 
 def resolve(cfg: Config, manifest: Any) -> Config:
@@ -48,21 +54,6 @@ def resolve(cfg: Config, manifest: Any) -> Config:
       'glue/stsb, or table_files with data.scores=true'
     )
   return cfg
-
-
-def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """Initialise the head, see `rows.init`."""
-  return rows.init(cfg, 1, model, model_cfg, key)
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('squared_error',), and 'lm' if the auxiliary loss has a weight."""
-  return rows.terms(cfg, 'squared_error')
-
-
-def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return {'squared_error': number of rows}, and 'lm': number of sequences."""
-  return rows.weights(cfg, 'squared_error', batch)
 
 
 def loss(
@@ -92,12 +83,9 @@ def loss(
   outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis)
   x_B, y_B, weights_B = outputs.scores_BGC[:, 0, 0], batch['scores_B'], batch['row_weights_B']
   y_B = jnp.where(weights_B > 0, y_B, 0)
-  total, count = jnp.sum(jnp.square(x_B - y_B) * weights_B), weights(cfg, batch)['squared_error']
-  extra, extra_metrics = rows.auxiliary(cfg, outputs, batch)
-  metrics: dict[str, Any] = {'squared_error': (total, count), **extra_metrics}
-  if key is None:
-    metrics['pairs_B3'] = jnp.stack([x_B, y_B, weights_B], axis=1)
-  return Output({'squared_error': total, **extra}, metrics, state, outputs.statistics, outputs.features)
+  total = jnp.sum(jnp.square(x_B - y_B) * weights_B)
+  pairs = {'pairs_B3': jnp.stack([x_B, y_B, weights_B], axis=1)} if key is None else {}
+  return row_objective.output(cfg, outputs, batch, state, total, pairs)
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
@@ -105,8 +93,9 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   return {'scores_B': rows.read(cfg, model, model_cfg, params, batch, None).scores_BGC[:, 0, 0]}, state
 
 
-def headline(cfg: Config) -> str:
+def headline(cfg: Config, metrics: Any) -> str:
   """Return the headline metric."""
+  del metrics
   return cfg.metric
 
 
@@ -115,16 +104,9 @@ def report(cfg: Config, totals: Totals, counts: Any) -> dict[str, float]:
   del counts
   pairs_R3 = totals['pairs_B3']
   predictions_R, scores_R, _ = pairs_R3[pairs_R3[:, 2] > 0].T
-  means = {name: mean(totals[name]) for name in (*terms(cfg), 'lm_nll') if name in totals}
-  squared = means.pop('squared_error')
-  metrics = {'loss': squared + means.pop('lm', 0.0), 'rmse': math.sqrt(squared)}
+  means = row_objective.means(cfg, totals)
+  metrics = {'loss': means.pop('loss'), 'rmse': math.sqrt(mean(totals['squared_error']))}
   return metrics | correlation.correlations(predictions_R, scores_R) | means
-
-
-def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """Return the metric's protocol: how rows are read, and their number."""
-  del batches
-  return rows.protocol(cfg, data)
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -1,4 +1,4 @@
-"""Shared parts of objectives on whole rows: encode a row as a vector and score it, with any model.
+"""Encoder and head of the objectives over rows of text: a vector for each row, and its scores, with any model.
 
 Howard and Ruder 2018, arXiv 1801.06146 (ULMFiT), section 3.3. Concat pooling [h_T; max; mean] over the document; two
 blocks of batch normalisation, dropout and a linear layer, with ReLU between them. BPTT for text classification: a
@@ -80,6 +80,15 @@ class Config(head_input.Config):
   remat: bool = False
   lm_weight: float = 0.0
 
+  term = 'nll'  # not a field: term of the task in the loss
+  outputs = 1  # nor this: scores of a sequence
+  is_scored = False  # labels are scores on a scale
+
+  @property
+  def auxiliary_terms(self) -> tuple[str, ...]:
+    """The term of the auxiliary language model, if it has a weight."""
+    return ('lm',) if self.lm_weight else ()
+
   def __post_init__(self) -> None:
     super().__post_init__()
     check_choice('objective.pooling', self.pooling, (*POOLINGS, 'pooled'))
@@ -133,10 +142,11 @@ def _trace(cfg: Config, model: Model, model_cfg: Any) -> Any:
   return jax.eval_shape(one_token, jax.random.key(0))
 
 
-def init(cfg: Config, outputs: int, model: Model, model_cfg: Any, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """Initialise the head: {'block_0': {'norm', 'kernel', 'bias'}, ...}, uniform in +-1/sqrt(input width) as in PyTorch,
   or normal if `init_std` is set; and `head_input.init`."""
   params: dict[str, Any] = {}
+  outputs = cfg.outputs
   traced = _trace(cfg, model, model_cfg)
   if cfg.is_last_layer:
     D = traced.shape[-1]
@@ -334,17 +344,6 @@ def read(
   return Read(scores_BC.reshape(-1, G, scores_BC.shape[-1]), statistics, lm_BG, own)
 
 
-def label_nll(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
-  """Return the cross-entropy and accuracy of logits, by labels_B and row_weights_B.
-
-  Returns:
-    (sum of the negative log-likelihoods in nats; 1 for rows whose largest logit is the label's, (B,), 0 for padding).
-  """
-  weights_B, labels_B = batch['row_weights_B'], batch['labels_B']
-  log_p_B = jnp.take_along_axis(jax.nn.log_softmax(scores_BC), labels_B[:, None], axis=1)[:, 0]
-  return -jnp.sum(log_p_B * weights_B), (jnp.argmax(scores_BC, -1) == labels_B) * weights_B
-
-
 def _lm(model: Model, model_cfg: Any, params: Params, features: Features | None, batch: Batch) -> Array:
   """Return the mean negative log-likelihood of each sequence's tokens given those before, (B,) float32 nats."""
   if features is None or not model.CAUSAL:
@@ -356,42 +355,6 @@ def _lm(model: Model, model_cfg: Any, params: Params, features: Features | None,
   counts_BT = jnp.roll(later_BT, -1, axis=1).astype(jnp.float32)
   nll_BT = model.nll(model_cfg, params, features, targets_BT)
   return jnp.sum(nll_BT * counts_BT, axis=1) / jnp.maximum(jnp.sum(counts_BT, axis=1), 1)
-
-
-def terms(cfg: Config, term: str) -> tuple[str, ...]:
-  """Return the term of the task, and 'lm' if the auxiliary loss has a weight."""
-  return (term, 'lm') if cfg.lm_weight else (term,)
-
-
-def weights(cfg: Config, term: str, batch: Batch) -> dict[str, Array]:
-  """Return the number of rows for the task, and of sequences for the auxiliary loss."""
-  count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32)
-  totals = {term: count}
-  if cfg.lm_weight:
-    totals['lm'] = count * (batch['tokens_BGT'].shape[1] if 'tokens_BGT' in batch else 1)
-  return totals
-
-
-def auxiliary(cfg: Config, outputs: Read, batch: Batch) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
-  """Return ({'lm': the weighted sum}, metrics 'lm' and, unweighted, 'lm_nll'); both empty without `lm_weight`."""
-  if outputs.lm_BG is None:
-    return {}, {}
-  total = jnp.sum(outputs.lm_BG * batch['row_weights_B'][:, None])
-  count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32) * outputs.lm_BG.shape[1]
-  return {'lm': cfg.lm_weight * total}, {'lm': (cfg.lm_weight * total, count), 'lm_nll': (total, count)}
-
-
-def protocol(cfg: Config, data: Any) -> list[str]:
-  """Return the metric's protocol: how rows are read, and their number."""
-  windows = f'in windows of {cfg.bptt} with the state carried over' if cfg.bptt else 'whole'
-  words = [f'documents read {windows}, {cfg.pooling} pooling']
-  if cfg.pooled_length:
-    words.append(f'windows from {cfg.pooled_length} tokens before the end on pooled')
-  if data.train_documents:
-    words.append(f'at most {data.train_documents:,} documents trained on')
-  if data.fraction < 1:
-    words.append(f'only {data.fraction:.0%} of the documents')
-  return words
 
 
 def shapes(batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -29,14 +29,25 @@ from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import softmax
 from lmx.layers.interpolation import bilinear
 from lmx.metrics import segmentation
-from lmx.objectives import mean
+from lmx.metrics.by_class import MACRO_F1
+from lmx.metrics.metric import Metric
+from lmx.objectives import mean, row_objective
+from lmx.objectives.row_objective import MOST_BY_CLASS
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
-SAMPLES = 'segmentations'
+METRICS = (
+  Metric('miou', True, headline=',.3f'),
+  MACRO_F1,
+  Metric('pixel_accuracy', True, '.1%'),
+  Metric('miou_with_background', True),
+  Metric('accuracy_beyond_*', True),
+  Metric('iou_class_*', True, shown=False),
+)
+PREDICTION, SAMPLES = 'segmentation', 'segmentations'
 UNIT = 'pixels'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
 _EXCLUDED = -1e9  # logit of a class that is not predicted
-MOST_BY_CLASS = 50  # largest number of classes with an IoU of each in the reports
+terms, labels = row_objective.terms, row_objective.labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +74,13 @@ class Config:
   flip: bool = False
   distances: tuple[float, ...] = ()
 
+  term = 'nll'  # not a field
+
+  @property
+  def auxiliary_terms(self) -> tuple[str, ...]:
+    """The term of the auxiliary classifier, if it has a weight."""
+    return ('auxiliary',) if self.auxiliary else ()
+
   def __post_init__(self) -> None:
     check_least('objective', self, classes=0, auxiliary=0)
     check_choice('objective.background', self.background, ('in', 'out'))
@@ -81,21 +99,14 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   Raises:
     InputError: the data set has fewer than two classes, or another number than the config.
   """
-  names = manifest['label_names']
-  if len(names) < 2:
-    raise InputError(
-      f'data set {manifest["dataset"]["name"]}: got {len(names)} classes; expected at least two, which objective '
-      '"segment" needs; set data.batching to one of labelled images'
-    )
-  if cfg.classes not in (0, len(names)):
-    raise InputError(f'objective.classes: got {cfg.classes}, but the data set has {len(names)}: {", ".join(names)}')
+  advice = '; set data.batching to one of labelled images'
+  names = row_objective.resolve_classes(cfg, manifest, 'segment', advice)
   return dataclasses.replace(cfg, classes=len(names))
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """Initialise classifier and, with an auxiliary loss, auxiliary: {'kernel' (D, C), 'bias' (C,)} as in PyTorch."""
-  if cfg.classes < 2:
-    raise InputError(f'objective.classes: got {cfg.classes}; expected at least 2')
+  classes = row_objective.check_classes(cfg)
   features = _feature_shapes(model, model_cfg)
   widths = {'classifier': features.last_BTD.shape[-1]}
   if cfg.auxiliary:
@@ -109,8 +120,8 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
     kernel_key, bias_key = jax.random.split(one_key)
     half = width**-0.5
     params[name] = {
-      'kernel': jax.random.uniform(kernel_key, (width, cfg.classes), jnp.float32, -half, half),
-      'bias': jax.random.uniform(bias_key, (cfg.classes,), jnp.float32, -half, half),
+      'kernel': jax.random.uniform(kernel_key, (width, classes), jnp.float32, -half, half),
+      'bias': jax.random.uniform(bias_key, (classes,), jnp.float32, -half, half),
     }
   return params
 
@@ -125,13 +136,8 @@ def _feature_shapes(model: Model, model_cfg: Any) -> Features:
 
 def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
   """Return the leaves of the head with an axis over labels -> these axes."""
-  names = ('classifier', 'auxiliary') if cfg.auxiliary else ('classifier',)
+  names = ('classifier', *cfg.auxiliary_terms)
   return {f'{name}/{leaf}': axes for name in names for leaf, axes in (('kernel', (1,)), ('bias', (0,)))}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',), and 'auxiliary' if it has a weight."""
-  return ('nll', 'auxiliary') if cfg.auxiliary else ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
@@ -278,12 +284,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   return {'classes_BYX': classes_BYX, 'probability_BYX': jnp.exp(jnp.max(scores_BYXC, axis=-1))}, state
 
 
-def headline(cfg: Config) -> str:
-  """Return 'miou'."""
-  del cfg
-  return 'miou'
-
-
 def report(cfg: Config, totals: Mapping[str, Any], counts: Any) -> dict[str, float]:
   """Return {'loss', 'miou', 'pixel_accuracy', 'iou_class_<i>' of up to 50 classes that the split or a prediction has}.
 
@@ -309,11 +309,11 @@ def report(cfg: Config, totals: Mapping[str, Any], counts: Any) -> dict[str, flo
   return metrics
 
 
-def by_class(cfg: Config, totals: Mapping[str, Any], names: Sequence[str]) -> dict[str, list[float]]:
+def by_class(cfg: Config, totals: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, list[float]]:
   """Return {class: (right, predicted, true)} in pixels, of the classes that are measured."""
   areas_C3 = totals['areas_BC3'].sum(axis=0)
-  first = int(cfg.background == 'out')
-  return {name: areas_C3[c].tolist() for c, name in enumerate(names) if c >= first}
+  counts = row_objective.named(areas_C3.tolist(), names)
+  return dict(list(counts.items())[int(cfg.background == 'out') :])
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

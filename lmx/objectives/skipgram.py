@@ -24,10 +24,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx.metrics.metric import LOSS
 from lmx.objectives import mean
 from lmx.ops import neighbours
 from lmx.types import Array, Batch, Output, Params, State
 
+METRICS = (LOSS,)  # of a pair or a centre, noise words included: comparable only at equal settings
 SAMPLES = 'neighbours'
 Vectors = tuple[Array, Array, Array]  # hidden vectors, and the output vectors of `rows`
 
@@ -35,18 +37,6 @@ Vectors = tuple[Array, Array, Array]  # hidden vectors, and the output vectors o
 @dataclasses.dataclass(frozen=True)
 class Config:
   """No options: the batch determines the loss."""
-
-
-def init(cfg: Config, model: Any, model_cfg: Any, key: Array) -> Params:
-  """Return {}: both tables belong to the model."""
-  del cfg, model, model_cfg, key
-  return {}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',)."""
-  del cfg
-  return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
@@ -91,12 +81,6 @@ def predict(cfg: Config, model: Any, model_cfg: Any, params: Params, batch: Batc
   del cfg
   features, state = model.apply(model_cfg, params['model'], batch, state)
   return {'scores': model.logits(model_cfg, params['model'], features)}, state
-
-
-def headline(cfg: Config) -> str:
-  """Return 'loss': of a pair or a centre, noise words included; not a perplexity, comparable only at equal settings."""
-  del cfg
-  return 'loss'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

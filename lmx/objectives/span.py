@@ -23,11 +23,14 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import span_head
 from lmx.layers.span_head import NEVER
+from lmx.metrics import squad
+from lmx.metrics.metric import ACCURACY, ERROR_PERCENT, Metric
 from lmx.objectives import head_input, mean
 from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
-SAMPLES = 'none'
+METRICS = (ERROR_PERCENT, ACCURACY, Metric('null_accuracy', True, '.1%', shown=False), *squad.METRICS)
+EVALUATION = PREDICTION = 'question_answering'
 UNIT = 'windows'  # unit of the loss's weight
 HEADS = ('bert', 'xlnet')
 
@@ -188,12 +191,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   odds_B = span_head.no_answer_logit(head, x_BTD, begins_BT, batch['null_B'], 0.0, None)
   scores_BKE = first_BK[..., None] + last_BKE
   return {'begin_BK': begin_BK, 'end_BKE': end_BKE, 'scores_BKE': scores_BKE, 'odds_B': odds_B}, state
-
-
-def headline(cfg: Config) -> str:
-  """Return the headline metric."""
-  del cfg
-  return 'error_percent'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:

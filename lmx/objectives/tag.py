@@ -14,7 +14,7 @@ words are split into subwords, the first subword represents the word, and the CR
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import jax
@@ -24,11 +24,14 @@ from lmx import ranges
 from lmx.errors import InputError, check_choice, check_range
 from lmx.layers import char_cnn
 from lmx.metrics import roles, spans
+from lmx.metrics.by_class import MACRO_F1
+from lmx.metrics.metric import ACCURACY, ERROR_PERCENT
 from lmx.objectives import head_input, mean
 from lmx.ops import dropout
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
-SAMPLES = 'none'
+METRICS = (ERROR_PERCENT, ACCURACY, MACRO_F1, *spans.METRICS)
+PREDICTION = 'tagging'
 SCORERS = ('conlleval', 'srl_eval')
 _COUNTED = ('right', 'predicted', 'true')
 _NEVER = -1e9  # score of a forbidden transition: finite, so that no difference of two is NaN
@@ -116,16 +119,24 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   return head | ({'crf': init_crf(crf_key, shape[1])} if cfg.crf else {})
 
 
+def labels(cfg: Config, recorded: Callable[[], list[str]]) -> list[str]:
+  """Return the labels in the order of the logits."""
+  del recorded
+  return list(cfg.labels)
+
+
+def undefined(cfg: Config, totals: Mapping[str, tuple[float, float]], names: Sequence[str], split: str) -> list[str]:
+  """Return a note if F1 is 0 only because the split has no spans."""
+  del cfg, names
+  if totals.get('spans_true', (1.0, 1.0))[0]:
+    return []
+  return [f'span_f1: split {split} has no spans; undefined values are 0, as in seqeval']
+
+
 def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
   """Return the leaves of the head with an axis over labels -> these axes."""
   del cfg
   return {'kernel': (1,), 'bias': (0,), 'crf/transitions': (0, 1), 'crf/start': (0,), 'crf/end': (0,)}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',)."""
-  del cfg
-  return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
@@ -211,8 +222,9 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   return {'labels_BT': _decode(cfg, params, x_BTL, words_BT), 'scores_BTL': x_BTL, 'words_BT': words_BT}, state
 
 
-def headline(cfg: Config) -> str:
+def headline(cfg: Config, metrics: Any) -> str:
   """Return 'span_f1' if the labels mark spans, else 'error_percent' of the words."""
+  del metrics
   return 'span_f1' if spans.is_scheme(cfg.labels) else 'error_percent'
 
 

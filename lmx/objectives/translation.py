@@ -25,11 +25,19 @@ import jax.numpy as jnp
 from lmx import objectives
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import rnn_attention
-from lmx.metrics import language
+from lmx.metrics import language, translation
+from lmx.metrics.metric import Metric
 from lmx.ops import softmax_loss
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
-SAMPLES = 'translations'
+METRICS = (
+  language.PERPLEXITY_PER_TOKEN,
+  Metric('token_accuracy', True, '.1%'),
+  Metric('smoothed_loss', False, shown=False),
+  *translation.METRICS,
+  Metric('exact_match', True, '.1%', shown=False),
+)
+EVALUATION, SAMPLES = 'translation', 'translations'
 ACROSS_ROWS = True  # the baseline of hard attention: `loss` takes `axis`
 FORMS = ('paper', 'released')
 VALIDATION = ('nll', 'smoothed')
@@ -204,12 +212,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   begin = model.init_state(model_cfg, len(batch['tokens_BT']))
   features, _ = model.apply(model_cfg, params['model'], batch, begin)
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, state
-
-
-def headline(cfg: Config) -> str:
-  """Return 'perplexity_per_token'."""
-  del cfg
-  return 'perplexity_per_token'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:

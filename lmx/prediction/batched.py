@@ -1,15 +1,7 @@
 """Predictions of a trained run for every row of a split, batch by batch.
 
-Each task has a module: classification.py (labels or scores of rows), tagging.py (a label for each word),
-question_answering.py (spans of a passage) and segmentation.py (masks of images, with `write` for a folder).
-`lmx predict` uses these names of each:
-
-  read_file(loaded, path) -> Inputs            the inputs of a user's file
-  read_split(loaded, split) -> Inputs          the inputs of a split of the run's own data
-  predict(loaded, inputs) -> [{...}]           predictions, JSON-able, one for each input
-  score(loaded, inputs, predictions) -> str    the metrics, if labels are known; '' otherwise
-  FORMATS = {'name': format}                   output formats besides JSON lines: format(loaded, inputs, predictions)
-                                               -> text
+The tasks are classification.py (labels or scores of rows), tagging.py (a label for each word), question_answering.py
+(spans of a passage) and segmentation.py (masks of images); `tasks.Task` is their interface.
 """
 
 from __future__ import annotations
@@ -82,6 +74,12 @@ def predict(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple
 def tokenizer(loaded: RestoredRun, texts: Iterable[str]) -> Any:
   """Return the tokenizer of new texts: with `data.characters` it spells words that the vocabulary does not have."""
   return with_all_words(loaded.tokenizer, texts) if loaded.run.data.characters else loaded.tokenizer
+
+
+def check_count(number: int, texts: Sequence[str], names: Sequence[str]) -> None:
+  """Raise InputError unless an input given in Python has a text for each column."""
+  if len(texts) != len(names):
+    raise InputError(f'inputs, line {number}: got {len(texts)} texts; expected {len(names)}: {", ".join(names)}')
 
 
 def check_suffix(path: str, suffixes: Iterable[str], what: str) -> str:

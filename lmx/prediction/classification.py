@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lmx import documents
-from lmx.config import run_files, schema
+from lmx.config import schema
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, transforms
 from lmx.data.builders import cells, tables
@@ -25,18 +25,14 @@ ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv', '.parquet')
 
 
 def label_names(loaded: RestoredRun) -> list[str]:
-  """Return the labels of a classifier (for multiple choice, the numbers of the choices) in the order of its logits.
+  """Return the labels of a classifier in the order of its logits: for multiple choice the numbers of the choices, for a
+  regression none."""
+  return loaded.labels or [str(choice) for choice in range(_choices(loaded))]
 
-  Raises:
-    InputError: the run is no classifier.
-  """
-  if loaded.run.objective_name == 'multiple_choice':
-    return [str(choice) for choice in range(loaded.run.objective.choices)]
-  if loaded.run.objective_name != 'classify':
-    raise InputError(
-      f'{loaded.workdir} was trained with objective "{loaded.run.objective_name}"; predictions need "classify"'
-    )
-  return run_files.read_labels(loaded.workdir)
+
+def _choices(loaded: RestoredRun) -> int:
+  """Return the number of choices of a row, 0 if rows have none."""
+  return int(vars(loaded.run.objective).get('choices', 0))
 
 
 def compute_outputs(run: schema.Run, corpus: corpora.Corpus, params: Params, split: str) -> dict[str, np.ndarray]:
@@ -122,12 +118,11 @@ def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row
       regression is no number.
   """
   batched.check_suffix(path, ENDINGS, 'rows')
-  names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
-  columns, choices = text_columns(loaded), getattr(loaded.run.objective, 'choices', 0)
+  names, columns, choices = label_names(loaded), text_columns(loaded), _choices(loaded)
   if documents.ending(path) == '.txt':
     rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
   else:
-    is_scored, label = loaded.run.objective_name == 'regress', (loaded.run.data.label,)
+    is_scored, label = loaded.run.objective.is_scored, (loaded.run.data.label,)
     table = tables.Table(tuple((name,) for name in columns), label, scores=is_scored, choices=choices, strip=strip)
     table = dataclasses.replace(table, prepare=sources.DATA_SETS[loaded.run.data.dataset].columns.prepare)
     entries = tables.read(table, path, 'test')
@@ -163,7 +158,7 @@ def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
   texts = [text for row in rows for text in row.texts]
   no_labels = {path: [0] * len(texts)}  # placeholders: batches of documents need labels
   corpus = corpora.Corpus.from_texts({path: texts}, batched.tokenizer(loaded, texts), labels=no_labels)
-  choices = getattr(loaded.run.objective, 'choices', 0)
+  choices = _choices(loaded)
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'texts': len(rows[0].texts), 'choices': choices})
   corpus = transforms.view(corpus, reverse=loaded.run.data.reverse, train_splits=())
   return Inputs(corpus, path, rows, () if any(row.label for row in rows) else _missing_label(path, loaded))
@@ -179,6 +174,15 @@ def _missing_label(path: str, loaded: RestoredRun) -> tuple[str, ...]:
   return (f'{path}: no column {name}, so nothing is measured; it has {", ".join(row)}{hint}',)
 
 
+def line(loaded: RestoredRun, one: Any, number: int) -> Mapping[str, Any]:
+  """Return a text, a tuple of texts or a dict as the object of a line."""
+  if isinstance(one, Mapping):
+    return one
+  names, texts = text_columns(loaded), (one,) if isinstance(one, str) else tuple(one)
+  batched.check_count(number, texts, names)
+  return dict(zip(names, texts, strict=True))
+
+
 def read_split(loaded: RestoredRun, split: str) -> Inputs:
   """Return the rows of a split."""
   return Inputs(pipeline.load(loaded.run.data), split, ())
@@ -187,7 +191,7 @@ def read_split(loaded: RestoredRun, split: str) -> Inputs:
 def predict(loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
   """Return {'label', 'probabilities': {label: p}} for each row in order, or {'score'} for a regression."""
   predictions = compute_outputs(loaded.run, inputs.corpus, loaded.params, inputs.split)
-  if loaded.run.objective_name == 'regress':
+  if loaded.run.objective.is_scored:
     return [{'score': round(float(score), 6)} for score in predictions['scores_B']]
   names, p_IC = label_names(loaded), softmax(predictions['logits_BC'])
   return [
@@ -198,7 +202,7 @@ def predict(loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
 
 def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a sentence with the accuracy, or a regression's correlations, on the labelled rows of a file."""
-  name = 'score' if loaded.run.objective_name == 'regress' else 'label'
+  name = 'score' if loaded.run.objective.is_scored else 'label'
   pairs = [(one[name], row.label) for one, row in zip(predictions, inputs.items, strict=False) if row.label]
   if not pairs:
     return ''

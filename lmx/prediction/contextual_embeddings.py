@@ -23,8 +23,6 @@ from lmx.types import Params
 
 _ROUND = 16  # tokens of a row are rounded up to this, so that few shapes are compiled
 SPECIAL_TOKENS = ('read', 'return', 'none')
-# Model -> special tokens before and after a text, by their attribute of the tokenizer.
-_ROWS = {'bert': (('cls_id',), ('sep_id',)), 'xlnet': ((), ('sep_id', 'cls_id'))}
 Line = tuple[list[str], dict[str, np.ndarray]]  # tokens, and their arrays in a batch
 
 
@@ -58,8 +56,9 @@ def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reade
   """
   check_choice('special_tokens', special_tokens, SPECIAL_TOKENS)
   tokenizer, limit = loaded.tokenizer, generate.window(loaded.cfg)
-  rows = _ROWS.get(loaded.run.model_name, ((), ())) if special_tokens != 'none' else ((), ())
-  before, after = ([i for i in (getattr(tokenizer, name) for name in side) if i is not None] for side in rows)
+  sides = ({}, {}) if special_tokens == 'none' else loaded.model.SPECIAL_TOKENS
+  ids_of = lambda side: {i: segment for name, segment in side.items() if (i := getattr(tokenizer, name)) is not None}
+  before, after = map(ids_of, sides)  # id -> segment
 
   def read(line: str, number: int) -> Line:
     ids = tokenizer.encode(line)
@@ -67,10 +66,11 @@ def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reade
       words, arrays = _read_characters(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
       arrays['tokens_BT'] = word_characters.create(tokenizer, loaded.run.data.characters).word_ids(ids[: len(words)])
     else:
-      ids = np.concatenate([before, ids, after]).astype(np.int32)
+      segments = [*before.values(), *[0] * len(ids), *after.values()]
+      ids = np.concatenate([[*before], ids, [*after]]).astype(np.int32)
       words, arrays = tokenizer.ids_to_tokens(ids), {'tokens_BT': ids}
-      if after and loaded.run.model_name == 'xlnet':  # the classification token is a segment of its own
-        arrays['types_BT'] = np.asarray([0] * (len(ids) - 1) + [2], np.int32)
+      if any(segments):
+        arrays['types_BT'] = np.asarray(segments, np.int32)
     if limit and len(words) > limit:
       raise InputError(f'line {number} has {len(words)} tokens, but the model has only {limit} positions; divide it')
     return words, arrays

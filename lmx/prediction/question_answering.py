@@ -30,6 +30,7 @@ from lmx.prediction.batched import Inputs
 from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
+N_BEST = True
 SHARED = ('text', 'score', 'start', 'end')  # fields of an answer and of its candidates
 
 UNANSWERED_UNKNOWN = (
@@ -205,12 +206,13 @@ def compute_metrics(run: schema.Run, answers: Sequence[Answer]) -> dict[str, Any
   return scores | unit | {'metric': 'f1'}
 
 
-def read_file(loaded: RestoredRun, path: str) -> Inputs:
+def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
   """Return the questions of a file in SQuAD's format, in which answers are optional; see `data.builders.questions`.
 
   Raises:
     InputError: the file cannot be read, has no question, or the offset of an answer is wrong.
   """
+  del strip
   batched.check_suffix(path, ('.json', '.jsonl'), 'questions')
   items = list(questions.read(path, require_answers=False))
   if not items:
@@ -222,6 +224,19 @@ def read_file(loaded: RestoredRun, path: str) -> Inputs:
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'spans': True, 'unanswered': count})
   notes = [] if 'unanswered' in about else [UNANSWERED_UNKNOWN]
   return Inputs(corpus, path, items, (*notes, *batched.batches(loaded.run, corpus, path).notes))
+
+
+def line(loaded: RestoredRun, one: Any, number: int) -> Mapping[str, Any]:
+  """Return a pair (question, passage), or a dict of them or of SQuAD's form, as the object of a line."""
+  del loaded
+  names = ('question', 'context')
+  if isinstance(one, Mapping):
+    if 'question' not in one:
+      return one
+    one = [one.get(name) for name in names]
+  texts = (one,) if isinstance(one, str) else tuple(one)
+  batched.check_count(number, texts, names)
+  return {'context': texts[1], 'qas': [{'id': str(number), 'question': texts[0]}]}
 
 
 def read_split(loaded: RestoredRun, split: str) -> Inputs:

@@ -34,7 +34,7 @@ from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
 from lmx.runs.restore import RestoredRun
 
-FORMATS: dict[str, batched.Format] = {}
+IMAGES = True
 LEGEND, ROWS = 'legend', 'predictions.jsonl'
 _LONGEST = 4  # longest side that is read, in lengths of the run
 _NUMBERS = 1 << 27  # probabilities in memory at once

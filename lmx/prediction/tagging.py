@@ -28,12 +28,13 @@ from lmx.prediction.batched import Inputs
 from lmx.runs.restore import RestoredRun
 
 
-def read_file(loaded: RestoredRun, path: str) -> Inputs:
+def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
   """Return the sentences of a file; see `lmx.data.builders.tagged.read`.
 
   Raises:
     InputError: the file cannot be read, has no sentence, or has a label unknown to the tagger.
   """
+  del strip
   batched.check_suffix(path, tagged.ENDINGS, 'sentences')
   sentences, names = list(tagged.read(path)), loaded.run.objective.labels
   if not sentences:
@@ -51,6 +52,12 @@ def _missing_tags(path: str, sentences: Sequence[Sentence]) -> tuple[str, ...]:
   row = next(documents.read_json_lines(path))[1]
   others = [name for name, value in row.items() if isinstance(value, list) and name != 'tokens']
   return (f'{path}: no field tags, so nothing is measured; it has {", ".join(row)}',) if others else ()
+
+
+def line(loaded: RestoredRun, one: Any, number: int) -> Mapping[str, Any]:
+  """Return a text, a list of words or a dict as the object of a line."""
+  del loaded, number
+  return one if isinstance(one, Mapping) else {'tokens': one.split() if isinstance(one, str) else list(one)}
 
 
 def read_split(loaded: RestoredRun, split: str) -> Inputs:

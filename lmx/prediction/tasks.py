@@ -1,4 +1,7 @@
-"""The task of a run: the module that predicts for it, and inputs given in Python in place of a file."""
+"""The task of a run: the module that predicts for it, and inputs given in Python in place of a file.
+
+`PREDICTION` of an objective names the file of this folder.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,77 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
+from lmx import objectives
 from lmx.errors import InputError
-from lmx.prediction import classification, question_answering, segmentation, tagging
-from lmx.prediction.batched import Inputs
+from lmx.prediction.batched import Format, Inputs
+from lmx.registry import Registry
 from lmx.runs.restore import RestoredRun
 
-TASKS: dict[str, ModuleType] = {
-  'classify': classification,
-  'multiple_choice': classification,
-  'regress': classification,
-  'tag': tagging,
-  'span': question_answering,
-  'segment': segmentation,
-}
 _FILE = 'inputs.jsonl'
+
+
+class Task:
+  """Interface of a task. `get` adds the defaults below to the names of its file.
+
+  Attributes:
+    FORMATS: output formats besides JSON lines, name -> (loaded, inputs, predictions) -> text.
+    IMAGES: its inputs are images.
+    N_BEST: predictions have candidates under 'n_best'.
+  """
+
+  FORMATS: Mapping[str, Format] = {}
+  IMAGES: bool = False
+  N_BEST: bool = False
+
+  def read_file(self, loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
+    """Return the inputs of a user's file; `strip` removes the white space around texts of tables, as in training."""
+    raise InputError(f'{loaded.workdir} has no task that predicts')
+
+  def read_inputs(self, loaded: RestoredRun, inputs: Any) -> Inputs:
+    """Return the inputs of a file, or of a list, which is read as a file of JSON lines is.
+
+    Texts of a list keep the white space around them, which a byte-level BPE reads.
+    """
+    if isinstance(inputs, (str, os.PathLike)):
+      return self.read_file(loaded, os.fspath(inputs))
+    with tempfile.TemporaryDirectory() as folder:
+      path = os.path.join(folder, _FILE)
+      with open(path, 'w', encoding='utf-8', errors='replace') as file:
+        for number, one in enumerate(inputs, 1):
+          file.write(json.dumps(self.line(loaded, one, number)) + '\n')
+      try:
+        read = self.read_file(loaded, path, strip=False)
+      except InputError as error:
+        raise InputError(str(error).replace(path, 'inputs')) from None
+      return read._replace(notes=tuple(note.replace(path, 'inputs') for note in read.notes))
+
+  def line(self, loaded: RestoredRun, one: Any, number: int) -> Mapping[str, Any]:
+    """Return an input given in Python as the object that a line of a file has for it."""
+    raise InputError(f'{loaded.workdir} has no task that predicts')
+
+  def read_split(self, loaded: RestoredRun, split: str) -> Inputs:
+    """Return the inputs of a split of the run's own data."""
+    raise InputError(f'{loaded.workdir} has no task that predicts')
+
+  def predict(self, loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
+    """Return the predictions, JSON-able, one for each input."""
+    raise InputError(f'{loaded.workdir} has no task that predicts')
+
+  def score(self, loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence with the metrics, if labels are known; '' otherwise."""
+    return ''
+
+
+_OTHERS = ('batched', 'contextual_embeddings', 'tasks', 'word_vectors')
+_registry = Registry('lmx.prediction', 'task', Task, excluded=_OTHERS)
+
+
+def get(loaded: RestoredRun) -> Task:
+  """Return the task of a run; one without a task refuses every input."""
+  name = objectives.get(loaded.run.objective_name).PREDICTION
+  return _registry.get(name) if name else Task()
 
 
 class Predictions(list[dict[str, Any]]):
@@ -36,7 +93,7 @@ class Predictions(list[dict[str, Any]]):
   def __init__(self, loaded: RestoredRun, inputs: Inputs, rows: Sequence[dict[str, Any]]):
     """Keep what the formats need."""
     super().__init__(rows)
-    self._task, self._given = TASKS[loaded.run.objective_name], (loaded, inputs, list(rows))
+    self._task, self._given = get(loaded), (loaded, inputs, list(rows))
     self.notes = inputs.notes
     self.score: str = self._task.score(*self._given)
 
@@ -47,12 +104,12 @@ class Predictions(list[dict[str, Any]]):
 
 def predict(loaded: RestoredRun, inputs: Any = None, split: str = '', n_best: int = 0) -> Predictions:
   """Return the predictions of a run for inputs or for a split; see `lmx.inference.TrainedRun.predict`."""
-  task = TASKS[loaded.run.objective_name]
+  task = get(loaded)
   if (inputs is None) != bool(split):
     raise InputError('predict: got inputs and a split, or neither; expected one of the two')
-  if n_best and task is not question_answering:
+  if n_best and not task.N_BEST:
     raise InputError('--n_best is for runs that answer questions')
-  read = task.read_split(loaded, split) if split else _read(loaded, task, inputs)
+  read = task.read_split(loaded, split) if split else task.read_inputs(loaded, inputs)
   rows = [_shorten(row, n_best) for row in task.predict(loaded, read)]
   return Predictions(loaded, read, rows)
 
@@ -60,46 +117,3 @@ def predict(loaded: RestoredRun, inputs: Any = None, split: str = '', n_best: in
 def _shorten(row: Mapping[str, Any], n_best: int) -> dict[str, Any]:
   """Return a prediction with at most `n_best` candidates for a question."""
   return {key: x[:n_best] if key == 'n_best' else x for key, x in row.items() if key != 'n_best' or n_best}
-
-
-def reads_images(loaded: RestoredRun) -> bool:
-  """Return True if the inputs of a run's task are images."""
-  return TASKS.get(loaded.run.objective_name) is segmentation
-
-
-def _read(loaded: RestoredRun, task: ModuleType, inputs: Any) -> Inputs:
-  """Return the inputs of a file, or of a list, which is read as a file of JSON lines is; or images.
-
-  Texts of a list keep the white space around them, which a byte-level BPE reads.
-  """
-  if task is segmentation:
-    return segmentation.read_inputs(loaded, inputs)
-  if isinstance(inputs, (str, os.PathLike)):
-    return task.read_file(loaded, os.fspath(inputs))
-  with tempfile.TemporaryDirectory() as folder:
-    path = os.path.join(folder, _FILE)
-    with open(path, 'w', encoding='utf-8', errors='replace') as file:
-      for number, one in enumerate(inputs, 1):
-        file.write(json.dumps(_line(loaded, task, one, number)) + '\n')
-    try:
-      read = task.read_file(loaded, path, **({'strip': False} if task is classification else {}))
-    except InputError as error:
-      raise InputError(str(error).replace(path, 'inputs')) from None
-    return read._replace(notes=tuple(note.replace(path, 'inputs') for note in read.notes))
-
-
-def _line(loaded: RestoredRun, task: ModuleType, one: Any, number: int) -> Mapping[str, Any]:
-  """Return an input as the object that a line of a file holds for it."""
-  if isinstance(one, Mapping) and not (task is question_answering and 'question' in one):
-    return one
-  if task is tagging:
-    return {'tokens': one.split() if isinstance(one, str) else list(one)}
-  names = ('question', 'context') if task is question_answering else classification.text_columns(loaded)
-  if isinstance(one, Mapping):
-    names, one = ('question', 'context'), [one.get(name) for name in ('question', 'context')]
-  texts = (one,) if isinstance(one, str) else tuple(one)
-  if len(texts) != len(names):
-    raise InputError(f'inputs, line {number}: got {len(texts)} texts; expected {len(names)}: {", ".join(names)}')
-  if task is not question_answering:
-    return dict(zip(names, texts, strict=True))
-  return {'context': texts[1], 'qas': [{'id': str(number), 'question': texts[0]}]}

@@ -172,7 +172,8 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
     config.objective.next_sentence = False
     run = config_lib.to_run(config.lock(), tokenizer.target.vocab_size)
   params, new = _complete(run, converted.params)
-  label_names = list(folder.labels) if run.objective_name == 'classify' else []
+  by_row = 'labels_B' in objectives.get(run.objective_name).shapes(run.objective, 1, 8)
+  label_names = list(folder.labels) if by_row else []
   record = {'hash': '', 'imported_from': source, 'label_names': label_names}
   record[_UNREAD] = [row.name for row in new]
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
@@ -331,13 +332,14 @@ def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:
   """Return lines on what a fine-tuned model predicts, and from which rows."""
   if not folder.objective:
     return []
+  names = objectives.get(run.objective_name).labels(run.objective, lambda: list(folder.labels))
   about = f'read as {folder.architecture}, objective "{run.objective_name}"'
-  lines = [about + (f', labels {", ".join(folder.labels)}' if run.objective_name in ('classify', 'tag') else '')]
+  lines = [about + (f', labels {", ".join(names)}' if names else '')]
   if run.data.dataset == 'table_files':
     lines.append(
       f"rows have texts {', '.join(run.data.texts)}; name others with --config.data.texts=\"('premise','hypothesis')\""
     )
-  if run.objective_name == 'multiple_choice':
+  if DATA_SETS[run.data.dataset].columns.choices:
     lines.append(f'rows have the columns of {run.data.dataset}; name others with --config.data.dataset')
   return lines
 

@@ -77,11 +77,7 @@ class RestoredRun:
   @property
   def labels(self) -> list[str]:
     """Names of the labels that the head predicts, in the order of its logits; [] without labels."""
-    if self.run.objective_name == 'tag':
-      return list(self.run.objective.labels)
-    if self.run.objective_name not in ('classify', 'segment'):
-      return []
-    return run_files.read_labels(self.workdir)
+    return self.objective.labels(self.run.objective, functools.partial(run_files.read_labels, self.workdir))
 
 
 def load(

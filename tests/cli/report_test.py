@@ -147,7 +147,7 @@ def test_a_finished_run_has_every_section(page):
   expected = 'Curves Results Classes Confusion_matrix Samples Config Environment'.split()
   assert page.text['nav'].split('\n')[-2] == ''.join(expected).replace('_', ' ')
   assert {'curves', 'results', 'classes', 'confusion', 'samples', 'config', 'environment'} < {*page.text}
-  assert 'a_run' in page.text['header'] and 'finished' in page.text['header'] and '65.0%' in page.text['header']
+  assert 'a_run' in page.text['header'] and 'finished' in page.text['header'] and '0.650' in page.text['header']
   assert page.column('environment')['command'] == ["lmx train '--workdir=a folder'"]
   assert page.column('environment')['jax'] == ['0.10.2']
 
@@ -157,7 +157,7 @@ def test_the_numbers_match_the_files(page):
   head = page.rows['results'][0]
   assert head == ['metric', 'embedded/test', 'validation, step 30', 'Kneser-Ney 5-gram']
   assert metrics['perplexity per word'] == ['412.28', '30.50', '95.88']
-  assert metrics['accuracy'] == ['65.0%', '46.9%', ''] and metrics['broken'][0] == 'NaN'
+  assert metrics['accuracy'] == ['0.650', '0.469', ''] and metrics['broken'][0] == 'NaN'
   values = [float(x) for x in page.values['results']]
   assert {412.2816356126297, 95.87807718646704, 6.021915530645808, 28835, 30 / 64} <= {*values}
   shares = [CLASSES[name][key] for name in LABELS for key in ('precision', 'recall', 'f1', 'count')]

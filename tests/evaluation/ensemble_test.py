@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from lmx import train
+from lmx import objectives, train
 from lmx.cli import main
 from lmx.config import resolve
 from lmx.data.tokenizers import words
@@ -89,7 +89,7 @@ def test_an_objective_without_an_ensemble_is_refused(changes, message, monkeypat
     objective_name=changes.get('objective_name', 'causal_lm'),
     objective=types.SimpleNamespace(head='xlnet'),
   )
-  loaded = types.SimpleNamespace(run=run, objective=types.SimpleNamespace(score=None))
+  loaded = types.SimpleNamespace(run=run, objective=objectives.get(run.objective_name))
   monkeypatch.setattr(restore, 'load', lambda *_: loaded)
   with pytest.raises(InputError, match=message):
     ensemble.evaluate(['a', 'b'], 'test')

@@ -22,7 +22,7 @@ from lmx.errors import InputWarning
 from lmx.evaluation import evaluate
 from lmx.metrics import language
 from lmx.models import registry
-from lmx.objectives import classify, rows
+from lmx.objectives import classify, rows, tag
 
 regress = objectives.get('regress')
 
@@ -86,14 +86,16 @@ def test_constant_predictions_have_no_correlation(monkeypatch):
 
 
 def test_classes_are_shown_by_their_labels():
-  run, manifest = types.SimpleNamespace(objective_name='classify'), {'label_names': ['World', 'Sports']}
+  run = types.SimpleNamespace(objective_name='classify', objective=None)
+  manifest = {'label_names': ['World', 'Sports']}
   assert evaluate.metric_captions(run, manifest, {}) == {
     'accuracy_class_0': 'accuracy of World',
     'accuracy_class_1': 'accuracy of Sports',
   }
   run.objective_name = 'segment'
   assert evaluate.metric_captions(run, manifest, {}) == {'iou_class_0': 'iou of World', 'iou_class_1': 'iou of Sports'}
-  assert evaluate.metric_captions(types.SimpleNamespace(objective_name='causal_lm'), manifest, {}) == {}
+  run.objective_name = 'causal_lm'
+  assert evaluate.metric_captions(run, manifest, {}) == {}
 
 
 @pytest.mark.parametrize(('positives', 'message'), [(0, 'has no row of class "b"'), (4, 'has only rows of class "b"')])
@@ -101,15 +103,14 @@ def test_f1_names_its_class_and_is_warned_of_where_undefined(positives, message)
   objective = classify.Config(classes=2, positive_index=1)
   run = types.SimpleNamespace(objective_name='classify', objective=objective)
   assert evaluate.metric_captions(run, {'label_names': ['a', 'b']}, {'f1': 0.0})['f1'] == 'f1 of b'
-  totals = {'is_positive': (float(positives), 4.0)}
-  with pytest.warns(InputWarning, match=message):
-    evaluate._warn_undefined(totals, 'b', 'test')
-  with pytest.warns(InputWarning, match='split test has no spans'):
-    evaluate._warn_undefined({'spans_true': (0.0, 1.0)}, '', 'test')
+  (note,) = classify.undefined(objective, {'is_positive': (float(positives), 4.0)}, ['a', 'b'], 'test')
+  assert message in note and not classify.undefined(objective, {'is_positive': (2.0, 4.0)}, ['a', 'b'], 'test')
+  (note,) = tag.undefined(None, {'spans_true': (0.0, 1.0)}, (), 'test')
+  assert 'split test has no spans' in note
 
 
 def test_an_astronomical_perplexity_per_word_is_not_shown():
-  run = types.SimpleNamespace(objective_name='causal_lm')
+  run = types.SimpleNamespace(objective_name='causal_lm', objective=None)
   figures = {'perplexity_per_word': 3e13, 'bits_per_character': 7.5}
   assert evaluate.metric_captions(run, {}, figures) == {'perplexity_per_word': ''}
   assert evaluate.metric_captions(run, {}, {**figures, 'perplexity_per_word': 5e3}) == {}
@@ -132,8 +133,7 @@ def test_text_without_spaces_has_no_count_of_words(text, has_words):
     dataclasses.replace(corpus, splits={'train': corpus.splits['test'], **corpus.splits}), ['test'], 2
   )
   assert ('perplexity_per_word' in table['test']['unigram']) == has_words
-  run = types.SimpleNamespace(objective_name='causal_lm', objective=None)
-  headline = evaluate._headline(run, language.report(1.0, 1, counts))
+  headline = language.headline(language.report(1.0, 1, counts))
   assert headline == ('perplexity_per_word' if has_words else 'bits_per_character')
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
+from lmx import objectives
 from lmx.evaluation import report
 
 
@@ -25,10 +28,11 @@ def test_a_classifier_no_better_than_its_majority_class_is_warned_of(accuracy, m
     'majority_class': 1,
     'labels': ['World', 'Sports'],
   }
+  summary = functools.partial(report.summary, objective=objectives.get('classify'))
   message = f'warning: accuracy: got {accuracy:.1%}; always predicting "Sports" has 60.0%; train longer'
-  assert (message in report.summary(figures)) == warns
+  assert (message in summary(figures)) == warns
   named = figures | {'metric': 'f1', 'f1': 0.5, 'positive': 'Sports'}
-  assert report.summary(named).startswith('f1 of Sports on table_files/test')
-  assert 'f1 of Sports' in report.summary(named | {'metric': 'accuracy'})
+  assert summary(named).startswith('f1 of Sports on table_files/test')
+  assert 'f1 of Sports' in summary(named | {'metric': 'accuracy'})
   without = {key: x for key, x in figures.items() if not key.startswith('majority')}
-  assert 'warning' not in report.summary(without)
+  assert 'warning' not in summary(without)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmx.data import pipeline
-from lmx.evaluation import samples
+from lmx.evaluation.samples import segmentations
 from lmx.models import registry
 from lmx.objectives import segment
 from lmx.registry import complete
@@ -46,7 +46,7 @@ def test_segmented_images_are_drawn_with_the_attention_of_one_pixel(tmp_path, mo
     )
   monkeypatch.setattr(registry, 'get', lambda name: model)
   run, corpus, params = run_and_params()
-  pictures = samples.segment_images(run, corpus, params, 9)
+  pictures = segmentations.segment_images(run, corpus, params, 9)
   batch = pipeline.batches(run.data, corpus, 'test', 0, train=False)(0)
   assert len(pictures) == 3  # all that there are
   for b, picture in enumerate(pictures):
@@ -59,7 +59,7 @@ def test_segmented_images_are_drawn_with_the_attention_of_one_pixel(tmp_path, mo
       assert picture.attention.shape == (4, 4) and np.argmax(picture.attention) == (row * 8 + column) // 4
     else:
       assert picture.attention is None
-  lines = list(samples._segmentations(run, corpus, params, tmp_path))
+  lines = list(segmentations.generate(run, corpus, params, (), (), tmp_path))
   right = np.mean(pictures[1].masks['prediction'] == pictures[1].masks['truth'])
   assert lines[1] == f'segmentations.png, row 2: {right:.1%} of its pixels right' and len(lines) == 2
   assert (tmp_path / 'segmentations.png').stat().st_size > 1000

@@ -174,7 +174,7 @@ def test_metrics_count_each_class():
   report = classify.report(cfg, totals, {})
   assert report['error_percent'] == pytest.approx(100 * (1 - right.mean()))
   assert report['loss'] == pytest.approx(totals['nll'][0] / 3)
-  assert classify.headline(cfg) in report and not any('predicted' in name for name in report)
+  assert classify.headline(cfg, report) in report and not any('predicted' in name for name in report)
   found = classify.by_class(cfg, totals, ['a', 'b', 'c'])
   assert found == {'abc'[c]: [right[c], sum(guess[:3] == c), 1] for c in range(C)}
 

@@ -160,7 +160,7 @@ def test_f1_and_matthews_match_the_counts():
 def test_the_positive_class_is_named():
   names = {'dataset': {'name': 'x'}, 'label_names': ['equivalent', 'not_equivalent']}
   cfg = classify.resolve(classify.Config(positive='equivalent', metric='f1'), names)
-  assert cfg.positive_index == 0 and classify.headline(cfg) == 'f1'
+  assert cfg.positive_index == 0 and classify.headline(cfg, {}) == 'f1'
   assert classify.resolve(classify.Config(), names).positive_index == 1
   out, _ = run(classify, dataclasses.replace(cfg, pooling='pooled', **LINEAR), 'bert', batch_of())
   assert out.metrics['is_positive'] == (1.0, 3.0)  # of three real rows, one has label 0
@@ -184,7 +184,7 @@ def test_choices_are_scored_each_by_itself_and_compared():
   log_p = scores_BG - np.log(np.exp(scores_BG).sum(1, keepdims=True))
   np.testing.assert_allclose(out.sums['nll'], -log_p[np.arange(3), [2, 0, 1]].sum(), rtol=1e-5)
   assert out.metrics['accuracy'][0] == (scores_BG[:3].argmax(1) == [2, 0, 1]).sum() and out.metrics['lm'][1] == 9
-  assert multiple_choice.report(cfg, {'nll': (3.0, 3.0), 'accuracy': (1.0, 3.0)}, {})['loss'] == 1.0
+  assert multiple_choice.report(cfg, {'nll': (3.0, 3.0), 'lm': (3.0, 9.0), 'accuracy': (1.0, 3.0)})['loss'] == 4 / 3
   names = {'dataset': {'name': 'x'}, 'choices': 4}
   assert multiple_choice.resolve(multiple_choice.Config(), names).choices == 4
   with pytest.raises(InputError, match='objective.choices: got 3, but the data set has 4'):

@@ -111,7 +111,7 @@ def test_metrics_equal_loops_over_pixels(background):
   }
   if first:
     expected['miou_with_background'] = expected['miou'] * 2 / 3
-  assert report.keys() == expected.keys() and segment.headline(cfg) in report
+  assert report.keys() == expected.keys()
   for name, value in expected.items():
     np.testing.assert_allclose(report[name], value, rtol=1e-5, err_msg=name)
   names = ['a', 'b', 'c']
@@ -184,7 +184,7 @@ def test_classes_come_from_the_data():
   assert segment.resolve(segment.Config(), manifest).classes == 3
   with pytest.raises(InputError, match='objective.classes: got 2'):
     segment.resolve(segment.Config(classes=2), manifest)
-  with pytest.raises(InputError, match='got 0 classes'):
+  with pytest.raises(InputError, match='got 0 labels'):
     segment.resolve(segment.Config(), manifest | {'label_names': []})
   with pytest.raises(InputError, match='objective.auxiliary: got 0.2, but the model has no auxiliary'):
     segment.init(CFG, tiny, tiny.Config(has_auxiliary=False), jax.random.key(0))

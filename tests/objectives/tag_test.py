@@ -90,7 +90,7 @@ def test_spans_are_counted_over_batches_and_padding_is_none():
   assert found['span_f1'] == pytest.approx(50.0) and found['accuracy'] == pytest.approx(5 / 6)
   assert tag.by_class(cfg, totals, ()) == {NAMES[1][2:]: [2, 4, 4]}
   assert tag.by_class(tag.Config(labels=('NOUN', 'VERB')), totals, ()) == {}
-  assert tag.headline(cfg) == 'span_f1' and tag.headline(tag.Config(labels=('NOUN', 'VERB'))) == 'error_percent'
+  assert tag.headline(cfg, {}) == 'span_f1' and tag.headline(tag.Config(labels=('NOUN', 'VERB')), {}) == 'error_percent'
 
 
 @pytest.mark.parametrize('crf', [True, False])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.data.tokenizers import build, word_characters
+from lmx.objectives import regress
 from lmx.prediction import classification
 
 
@@ -17,8 +18,8 @@ def test_words_that_a_run_has_not_seen_are_spelled(characters, tmp_path):
   path = tmp_path / 'in.txt'
   path.write_text('the zyzzyva\nthe quagga\n')
   data = SimpleNamespace(dataset='trec', label='label', characters=characters, reverse=False)
-  run = SimpleNamespace(data=data, objective=SimpleNamespace(), objective_name='regress')
-  loaded = SimpleNamespace(run=run, tokenizer=build.train('words', ['the cat sat'], rule='space'))
+  run = SimpleNamespace(data=data, objective=regress.Config())
+  loaded = SimpleNamespace(run=run, labels=[], tokenizer=build.train('words', ['the cat sat'], rule='space'))
   inputs = classification.read_file(loaded, str(path))
   split, tokenizer = inputs.corpus.splits[str(path)], inputs.corpus.tokenizer
   rows = np.split(np.asarray(split.tokens), split.offsets[1:-1])

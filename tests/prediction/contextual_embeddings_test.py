@@ -56,7 +56,7 @@ def test_xlnet_reads_its_special_tokens_at_the_end_in_a_segment_of_its_own(tmp_p
     cfg=cfg,
     params={'model': jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))},
     tokenizer=tokenizer,
-    run=SimpleNamespace(model_name='xlnet', matmul_precision='float32'),
+    run=SimpleNamespace(matmul_precision='float32'),
   )
   ids = tokenizer.encode(LINES[0])
   for special_tokens, shown in (('read', slice(0, -2)), ('return', slice(None))):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lmx import inference
+from lmx import inference, objectives
 from lmx.cli import main
 from lmx.config import resolve
 from lmx.data import image_corpus, image_files, pipeline
@@ -91,7 +91,7 @@ def colours(monkeypatch):
     x_BYXC = batch['images_BYXC'].astype(jnp.float32) + jnp.array([1.0, 0.0, 0.0])
     return x_BYXC / jnp.sum(x_BYXC, axis=-1, keepdims=True)
 
-  monkeypatch.setattr(segment, 'probabilities', probabilities)
+  monkeypatch.setattr(objectives.get('segment'), 'probabilities', probabilities)
   return shapes
 
 

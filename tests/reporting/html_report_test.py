@@ -75,7 +75,7 @@ def test_a_chart_has_the_colours_of_the_page_and_no_date():
 
 
 def test_a_number_keeps_its_value():
-  assert formats.number(0.25, 'accuracy') == '<data value="0.25">25.0%</data>'
+  assert formats.number(0.25, is_share=True) == '<data value="0.25">25.0%</data>'
 
 
 HOSTILE = (

@@ -61,6 +61,7 @@ class Report(NamedTuple):
     answers: id of a question -> answer.
     pictures: (name of a file, its bytes as base64).
     maps: attention of sentence pairs.
+    shares: names of metrics that are shown in percent.
   """
 
   run: str
@@ -80,6 +81,7 @@ class Report(NamedTuple):
   answers: Mapping[str, Any] = {}
   pictures: Sequence[tuple[str, str]] = ()
   maps: Sequence[AttentionMap] = ()
+  shares: frozenset[str] = frozenset()
 
 
 def render(report: Report) -> str:
@@ -89,7 +91,7 @@ def render(report: Report) -> str:
   script = (_FOLDER / 'script.js').read_text(encoding='utf-8')
   title = f'{report.name}: {report.state}'
   if report.value is not None:
-    title += f', {formats.words(report.metric)} {formats.plain(report.value, report.metric)}'
+    title += f', {formats.words(report.metric)} {formats.plain(report.value, is_share=report.metric in report.shares)}'
   environment = templates.environment(_FOLDER)
   environment.filters |= {'prose': formats.prose, 'breakable': formats.breakable}
   return environment.get_template('page.html.jinja').render(

@@ -10,27 +10,28 @@ from typing import Any
 from markupsafe import Markup, escape
 
 _SPELLED = {'bleu': 'BLEU', 'chrf': 'chrF', 'f1': 'F1', 'mlm': 'MLM', 'nsp': 'NSP', 'lr': 'learning rate'}
-_SHARES = ('precision', 'recall', 'f1 of a class', 'macro_f1')  # read in percent, as accuracies
 _NONFINITE = {'nan': 'NaN', 'inf': '∞', '-inf': '−∞', 'Infinity': '∞', '-Infinity': '−∞'}
 
 
-def number(value: Any, name: str = '') -> Markup:
+def number(value: Any, *, is_share: bool = False) -> Markup:
   """Return a number of a results file as a `data` element: rounded to read, and whole in its `value`.
 
   Args:
     value: a number, None, or the text that JSON has for one that is not finite.
-    name: the metric; an accuracy of at most 1 is shown in percent.
+    is_share: show a value from 0 to 1 in percent.
   """
-  return Markup('') if value is None else Markup('<data value="{}">{}</data>').format(value, plain(value, name))
+  return (
+    Markup('') if value is None else Markup('<data value="{}">{}</data>').format(value, plain(value, is_share=is_share))
+  )
 
 
-def plain(value: Any, name: str = '') -> str:
+def plain(value: Any, *, is_share: bool = False) -> str:
   """Return a number as text, rounded to read."""
   if isinstance(value, str) or not math.isfinite(value):
     return _NONFINITE.get(str(value), str(value))
   if isinstance(value, int):
     return f'{value:,}'
-  if (name.endswith('accuracy') or name in _SHARES) and 0 <= value <= 1:
+  if is_share and 0 <= value <= 1:
     return f'{value:.1%}'
   if value == 0 or 0.01 <= abs(value) < 10:
     return f'{value:.3f}'

@@ -57,7 +57,7 @@ def contents(report: Report) -> dict[str, Any]:
     'unfinished': _UNFINISHED[report.state].format(step=report.step, steps=report.steps),
     'metrics': _metrics(report) if values else None,
     'warning': _warning(values),
-    'facts': list(_facts(values)) if values else [],
+    'facts': list(_facts(report)) if values else [],
     'lists': list(_lists(values)),
     'raw': json.dumps(_strict(values), indent=1, ensure_ascii=False),
     'by_class': list(_classes(values.get('classes', {}))),
@@ -75,7 +75,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
   results = report.results
   if report.value is not None:
     note = f'on {results["dataset"]}/{results["split"]}' if results else 'in the last validation'
-    yield words(report.metric), number(report.value, report.metric), note
+    yield words(report.metric), _shown(report, report.metric, report.value), note
   validations = [record for record in report.records if record['split'] == 'valid']
   valid = [(r['loss'], r['step']) for r in validations if math.isfinite(r.get('loss', math.nan))]
   if valid:
@@ -89,6 +89,11 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
     yield 'training time', formats.duration(seconds), ''
   if 'tokens_counted' in results:
     yield f'{results.get("unit", "tokens")} counted', number(results['tokens_counted']), ''
+
+
+def _shown(report: Report, name: str, value: Any) -> Markup:
+  """Return the value of a metric, or of that of the best validation."""
+  return number(value, is_share=name.removeprefix('validation_') in report.shares)
 
 
 def _strict(values: Any) -> Any:
@@ -122,7 +127,7 @@ def _metrics(report: Report) -> Table:
   for name in names:
     cells = [column.get(name) for column in columns.values()]
     of_class = f' of {values["positive"]}' if name == 'f1' and 'positive' in values else ''
-    rows.append([words(name) + of_class, *(number(x, name) if _is_number(x) else '' for x in cells)])
+    rows.append([words(name) + of_class, *(_shown(report, name, x) if _is_number(x) else '' for x in cells)])
   return ['metric', *columns], rows
 
 
@@ -139,15 +144,16 @@ def _warning(values: Mapping[str, Any]) -> str:
   return f'Accuracy {accuracy:.1%} is not above that of always predicting the most frequent class, {majority:.1%}.'
 
 
-def _facts(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _facts(report: Report) -> Iterator[tuple[str, Any]]:
   """Yield the split, counts and protocol of the metrics."""
+  values = report.results
   yield 'split', f'{values["dataset"]}/{values["split"]}'
   if 'tokens_counted' in values:
     yield 'counted', Markup('{} {}').format(number(values['tokens_counted']), values.get('unit', 'tokens'))
   for name in _COUNTS:
     if _is_number(values.get(name)):
       yield words(name), number(values[name])
-  best = [(words(name), number(x, name)) for name, x in values.items() if _is_best(name) and _is_number(x)]
+  best = [(words(name), _shown(report, name, x)) for name, x in values.items() if _is_best(name) and _is_number(x)]
   if best:
     yield 'best validation', _listed(Markup('{} {}').format(name.replace('validation ', ''), x) for name, x in best)
   if 'step' in values:
@@ -180,8 +186,7 @@ def _classes(classes: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any
   for name, one in classes.items():
     empty = by_class.undefined(one)
     bars = [
-      (one[key], '-' if key in empty else number(one[key], 'f1 of a class' if key == 'f1' else key))
-      for key in ('precision', 'recall', 'f1')
+      (one[key], '-' if key in empty else number(one[key], is_share=True)) for key in ('precision', 'recall', 'f1')
     ]
     yield {'name': name, 'bars': bars, 'count': number(one['count'])}
 

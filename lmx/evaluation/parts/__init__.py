@@ -1,0 +1,98 @@
+"""Metrics that an evaluation adds to those that an objective reports from the totals of a split.
+
+`EVALUATION` of an objective names a file of this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lmx.config.schema import Run
+from lmx.errors import InputError
+from lmx.registry import Registry
+from lmx.types import Objective
+
+Members = Iterator[Any]  # `lmx.runs.restore.RestoredRun`
+
+
+class Evaluation(NamedTuple):
+  """Evaluation of a split.
+
+  Attributes:
+    metrics: metrics as in `results.json`, with the number of scored tokens and the protocol.
+    objective: the objective, which declares them.
+    outputs: predictions of the split that a part evaluates: translations or answers.
+  """
+
+  metrics: dict[str, Any]
+  objective: Objective
+  outputs: Sequence[Any] = ()
+
+
+class Added(NamedTuple):
+  """Metrics that a part adds, the predictions behind them, and a phrase for the protocol."""
+
+  metrics: dict[str, Any]
+  outputs: Sequence[Any] = ()
+  protocol: str = ''
+
+
+class Part:
+  """Interface of a file of this folder. `get` adds the defaults below to the names of the file.
+
+  Attributes:
+    OPTIONS: options of the section `evaluation` that it reads, 'cache' or 'mixture'.
+  """
+
+  OPTIONS: tuple[str, ...] = ()
+
+  def check(self, run: Run, corpus: Any, batches: Any) -> None:
+    """Raise InputError for a setting that would fail in `measure`, after the training."""
+
+  def measure(
+    self, run: Run, corpus: Any, params: Any, engine: Any, split: str, *, validation_baselines: bool = False
+  ) -> Added:
+    """Return the metrics that the part adds; see `report.evaluate_run`."""
+    return Added({})
+
+  def write(self, workdir: Any, metrics: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    """Write further files of a finished run to its work directory."""
+
+  def lines(self, metrics: Mapping[str, Any]) -> list[str]:
+    """Return further lines of the report."""
+    return []
+
+  def notes(self, metrics: Mapping[str, Any]) -> list[str]:
+    """Return lines below the protocol."""
+    return []
+
+  def check_ensemble(self, run: Run) -> None:
+    """Raise InputError unless there is an ensemble of runs like this one."""
+    head = f' with the head "{run.objective.head}"' if 'head' in vars(run.objective) else ''
+    raise InputError(
+      f'--ensemble: got runs of the objective "{run.objective_name}"{head}; expected left-to-right language models '
+      '("causal_lm"), classifiers ("classify", "multiple_choice"), answers with BERT\'s head ("span") or "translation"'
+    )
+
+  def ensemble(self, members: Members, split: str) -> Evaluation:
+    """Return the evaluation of the mean of the predictions of several runs."""
+    raise RuntimeError('check_ensemble has refused these runs')
+
+
+_registry = Registry(__name__, 'evaluation', Part)
+
+
+def get(name: str) -> Part:
+  """Return the part `name`; '' is the one that adds nothing."""
+  return _registry.get(name) if name else Part()
+
+
+def check_options(run: Run, objective: Objective) -> None:
+  """Raise InputError if `evaluation` has a cache or a mixture for an objective that is no language model's."""
+  for option in ('cache', 'mixture'):
+    if (value := getattr(run.evaluation, option)) and option not in get(objective.EVALUATION).OPTIONS:
+      raise InputError(
+        f'evaluation.{option}: got {value}; expected none, because the objective "{run.objective_name}" does not '
+        'predict each token of a text from those before it; omit it'
+      )

@@ -1,0 +1,33 @@
+"""Pictures of a memory over the steps of episodes, one for each length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from lmx.config import schema
+from lmx.data import pipeline
+from lmx.data.corpus import Corpus
+from lmx.evaluation import evaluate
+from lmx.models import registry
+from lmx.reporting import plots
+from lmx.types import Params
+
+
+def generate(
+  run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
+) -> Iterator[str]:
+  """Plot episodes of the evaluated split, one for each length, as memory_<length>.png; yield a line on each."""
+  del prompts, outputs
+  data, split = evaluate.final_data(run), run.evaluation.split
+  batches = pipeline.batches(data, corpus, split, pipeline.EVAL_SEED, train=False)
+  trace = jax.jit(registry.get(run.model_name).trace, static_argnums=0)
+  for episode in plots.episodes(batches, run.samples.count):
+    memory = jax.device_get(trace(run.model, params['model'], episode))
+    wrong = (memory['logits_BTO'] > 0) != (episode['target_bits_BTO'] > 0.5)
+    wrong, path = wrong[episode['weights_BT'] > 0], workdir / f'memory_{int(episode["size_B"][0])}.png'
+    if jax.process_index() == 0:
+      plots.memory(path, episode, memory)
+    yield f'{path.name}: {int(episode["size_B"][0])} items, {wrong.sum():,} of {wrong.size:,} bits wrong'

@@ -1,0 +1,59 @@
+"""Generated texts of each prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lmx.config import schema
+from lmx.data.corpus import Corpus
+from lmx.decoding import generate as generator
+from lmx.models import registry
+from lmx.types import Params
+
+PROMPTS = True
+
+
+def check(run: schema.Run, corpus: Any) -> None:
+  """Raise InputError if the samples are too many or too long."""
+  del corpus
+  generator.check_positions('samples.count, samples.tokens', run.samples.count, run.samples.tokens)
+
+
+def check_prompt(run: schema.Run, corpus: Any, prompt: str) -> None:
+  """Raise InputError if the model cannot continue a prompt."""
+  start_T, forbidden = (
+    generator.prompt_ids(corpus.tokenizer, prompt),
+    generator.forbidden_ids(corpus.tokenizer, run.model.V),
+  )
+  generator.check(registry.get(run.model_name), run.model, start_T[None], np.array([len(start_T)]), forbidden)
+
+
+def generate(
+  run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
+) -> Iterator[str]:
+  """Yield generated texts for each prompt."""
+  del outputs, workdir
+  tokenizer, options = corpus.tokenizer, run.samples
+  sampler = generator.Sampler(
+    temperature=options.temperature,
+    top_k=options.top_k,
+    top_p=options.top_p,
+    forbidden=generator.forbidden_ids(tokenizer, run.model.V),
+  )
+  for number, prompt in enumerate(prompts):
+    start_T = generator.prompt_ids(tokenizer, prompt)
+    generated = generator.generate(
+      registry.get(run.model_name),
+      run.model,
+      params['model'],
+      np.tile(start_T, (options.count, 1)),
+      steps=options.tokens,
+      key=jax.random.fold_in(jax.random.key(run.seed), number),
+      sampler=sampler,
+    )
+    for row_T, count in zip(*generated, strict=True):
+      yield tokenizer.decode(np.concatenate([start_T, row_T[:count]])).strip()
