@@ -1,4 +1,4 @@
-"""Parts of every experiment file: the argument of `file.py:arg`, merged settings, grids and the tiny variant.
+"""Shared parts of experiment files: the argument of `file.py:arg`, merged settings, grids and the tiny variant.
 
 An experiment lists only what differs from the defaults of `lmx/config/`. Imports no JAX.
 """
@@ -14,8 +14,8 @@ from typing import Any
 
 import ml_collections
 
-# Weight decay on matrices and embeddings; none on biases, gains and LayerNorm. Each is (regular expression, factor of
-# the rate, factor of the decay); the first expression that matches in a parameter's name counts.
+# Weight decay on matrices and embeddings, not on biases, gains and LayerNorm. Each is (regular expression, learning
+# rate factor, decay factor); the first expression that matches a parameter's name applies.
 DECAY_MATRICES_ONLY = ((r'/(bias|scale)$', 1.0, 0.0), ('.*', 1.0, 1.0))
 
 
@@ -23,7 +23,7 @@ def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, m
   """Split 'variant,key=value,flag' into a variant and options.
 
   Args:
-    arg: text after the colon of `--config=file.py:arg`; an empty one means the defaults.
+    arg: text after the colon of `--config=file.py:arg`; empty for the defaults.
     variants: allowed names, the default first.
     **options: each option with its default, to whose type the value is converted; a bare name means True. A tuple lists
       the allowed values, the default first.
@@ -89,14 +89,14 @@ def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _others(default: Any, value: Any) -> list[Any]:
-  """Return other values of an option: all of a list, for a number its default and a larger one."""
+  """Return test values of an option: all of a list, or for a number its default and a larger one."""
   if isinstance(default, tuple):
     return [x for x in default if x != value]
   return [not value] if isinstance(default, bool) else [x for x in (default, 2 * value + 1) if x != value]
 
 
 def _counts(build: Callable, options: Mapping[str, Any], variant: str, values: Mapping[str, Any], name: str) -> bool:
-  """Return whether an option changes what is built, or all its other values are refused."""
+  """Return whether an option changes the config, or all its other values are refused."""
 
   def built(value: Any) -> Any:
     settings = build(variant, ml_collections.ConfigDict({**values, name: value}))
@@ -123,7 +123,7 @@ def _where(
   values: Mapping[str, Any],
   name: str,
 ) -> str:
-  """Return where an option without effect would count: other variants, else another value of one other option."""
+  """Return where an ineffective option would apply: other variants, else another value of one other option."""
   places = [other for other in variants if counts(other, values, name)] or [
     f'{other}={_text(value)}'
     for other, default in options.items()
@@ -198,13 +198,12 @@ def tiny(**model: Any) -> dict[str, Any]:
 
 
 def pod(*, fsdp: int = 1, pad_vocabulary: int = 128, model: Mapping[str, Any], **data: Any) -> dict[str, Any]:
-  """Return changes for a slice of TPU chips: bfloat16, a padded vocabulary, one batch an update.
+  """Return changes for a TPU slice: bfloat16, a padded vocabulary, no gradient accumulation.
 
   Args:
-    fsdp: `parallel.fsdp`; -1 shards parameters and optimizer over all chips, 1 the optimizer alone.
+    fsdp: `parallel.fsdp`; -1 shards parameters and optimizer over all chips, 1 only the optimizer.
     pad_vocabulary: `parallel.pad_vocabulary`; 1 for a model whose tables cannot be padded.
-    model: fields of the model: `remat`, and `scan`, without which a step takes less time and memory, and its
-      compilation longer.
+    model: fields of the model: `remat`, and `scan`, which compiles faster but costs time and memory per step.
     **data: fields of the data, such as a `batch_size` that the chips divide.
   """
   return {

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments import config, fine_tuning
 
-# `objective` of each task of GLUE, with the metric that the benchmark reports.
+# `objective` of each GLUE task, with the benchmark's metric.
 TASKS: dict[str, dict[str, Any]] = {
   'cola': {'metric': 'matthews', 'positive': 'acceptable'},
   'sst2': {'metric': 'accuracy'},
@@ -27,8 +27,8 @@ def task(name: str) -> dict[str, Any]:
   """Return the `objective` and `data` sections of a task.
 
   Args:
-    name: one of TASKS, CHOICES or BY_CLASS, 'snli', 'scitail', 'own' for a user's table, or 'own_scores' for one whose
-      labels are numbers.
+    name: one of TASKS, CHOICES or BY_CLASS, 'snli', 'scitail', 'own' for a user's table, or 'own_scores' for one with
+      numeric scores.
   """
   if name in BY_CLASS:
     return {'objective': {'name': 'classify'}, 'data': {'dataset': f'zhang2015/{name}'}}
@@ -45,7 +45,7 @@ def task(name: str) -> dict[str, Any]:
 
 
 def tiny() -> dict[str, Any]:
-  """Return the tiny variant of classification: topics of the embedded corpus, one text a row."""
+  """Return the tiny variant of classification: topics of the embedded corpus, one text per row."""
   rows = fine_tuning.tiny(dataset='embedded_topics', batching={'buckets': (), 'both_orders': False})
   changes = {
     'objective': {'name': 'classify', 'metric': 'accuracy', 'positive': ''},

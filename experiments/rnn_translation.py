@@ -14,7 +14,7 @@ MULTI30K_TOKENS, WMT14_TOKENS = 14, 25  # mean tokens of a target
 
 
 def numbers(model: dict[str, Any], reads: str) -> dict[str, Any]:
-  """Return a config that translates generated numbers, in words or in digits, into the other."""
+  """Return a config that translates generated numbers between words and digits."""
   return {
     'name': f'{model["name"]}_numbers',
     'model': model,
@@ -44,13 +44,12 @@ def dropout(embedding: float, hidden: float, output: float) -> dict[str, float]:
 
 
 def multi30k(name: str, variant: str, recipe: dict[str, Any] | None) -> dict[str, Any]:
-  """Return the config of Multi30k with a paper's recipe, or with a modern one at a size for two cores (None).
+  """Return the Multi30k config with a paper's recipe, or with a modern one at a size for two cores (None).
 
-  The modern one is Adam with a cosine, dropout, label smoothing and one matrix for the target's embedding and the
-  output. No paper has these models on these data at these settings, so there is no published metric. The baseline is
-  the text-only Transformer of Wu et al. 2021 (experiments/transformer/multi30k.py) with the same text, vocabulary and
-  search (experiments/translation.py): lower-cased, one BPE of 10,000 for both languages, beam 5 with scores divided by
-  the length.
+  The modern recipe has Adam with cosine decay, dropout, label smoothing and tied target embedding and output. No paper
+  reports these models on this data, so there is no published metric. The baseline is the text-only Transformer of Wu et
+  al. 2021 (experiments/transformer/multi30k.py) with the same text, vocabulary and search (experiments/translation.py):
+  lower-cased, one BPE of 10,000 for both languages, beam 5 with scores divided by the length.
   """
   modern = {
     'model': {'tied': True, **dropout(0.3, 0.3, 0.4)},
@@ -108,9 +107,9 @@ def step_decay(tokens: int, after: int) -> dict[str, Any]:
 def wmt14(name: str, variant: str) -> dict[str, Any]:
   """Return the settings shared by the papers' runs on WMT 2014: data, batches by length, and search.
 
-  Search as in the papers: a beam of 12, by the log-probability without a length penalty, `<unk>` allowed. Deviations:
-  one vocabulary for both languages, so twice as many words; unknown words are one symbol, and none is replaced
-  afterwards; the beam keeps its width when hypotheses end.
+  Search as in the papers: beam 12, log-probability without a length penalty, `<unk>` allowed. Deviations: one
+  vocabulary for both languages, so twice as many words; unknown words are one symbol without replacement; the beam
+  keeps its width when hypotheses end.
   """
   return {
     'name': f'{name}_wmt14',
@@ -129,9 +128,8 @@ def wmt14(name: str, variant: str) -> dict[str, Any]:
 def french(length: int) -> dict[str, Any]:
   """Return the data and the recipe of Bahdanau et al. 2015: English to French.
 
-  30,000 words a side, sentences of at most `length` words, hypotheses at least half and at most three times as long as
-  the source (GroundHog's sample.py). The 12M pairs are a selection of WMT 14 that the authors published, which DIR may
-  hold.
+  30,000 words per side, sentences of at most `length` words, hypotheses at least half and at most three times as long
+  as the source (GroundHog's sample.py). DIR may hold the 12M pairs, a selection of WMT 14 that the authors published.
   """
   return {
     'data': {'dataset': 'wmt14_en_fr', 'vocab_size': 60_000, 'batch_size': 80, 'length': length + 1},
@@ -144,8 +142,8 @@ def french(length: int) -> dict[str, Any]:
 def german(*, dropped: bool, source: str = 'en') -> dict[str, Any]:
   """Return the data and the recipe of Luong et al. 2015: English to German, or from the language `source`.
 
-  50,000 words a side, hypotheses between 0.5 and 1.5 times as long as the source (the released MATLAB code; its bounds
-  are those of a batch, ours of each sentence). `dropped`: dropout 0.2 and 12 epochs instead of 10.
+  50,000 words per side, hypotheses between 0.5 and 1.5 times as long as the source (the released MATLAB code; its
+  bounds apply per batch, ours per sentence). `dropped`: dropout 0.2 and 12 epochs instead of 10.
   """
   rate = 0.2 if dropped else 0.0
   directions = {'en': {}, 'de': {'source': 'de', 'target': 'en'}}
@@ -163,7 +161,7 @@ def sutskever() -> dict[str, Any]:
 
   160,000 English and 80,000 French words, 128 sentences, no dropout, all parameters within 0.08, SGD at rate 0.7,
   halved every half epoch after the fifth, 7.5 epochs; the norm of the gradient, per sentence, at most 5. The beam has
-  no least length.
+  no minimum length.
   """
   return {
     'model': {'init_scale': 0.08, **dropout(0.0, 0.0, 0.0)},
@@ -182,5 +180,5 @@ def sutskever() -> dict[str, Any]:
 
 
 def tiny(**model: Any) -> dict[str, Any]:
-  """Return `tiny` for data sets whose recipes count epochs."""
+  """Return `tiny` for recipes that count epochs."""
   return config.merge(translation.tiny(**model), {'train': {'epochs': 0}}).to_dict()

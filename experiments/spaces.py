@@ -1,4 +1,4 @@
-"""Search spaces of a sweep, for searches in which a grid (config.grid) would have too many points or too coarse ones.
+"""Search spaces for sweeps in which a grid (config.grid) would be too large or too coarse.
 
 def sweep():
   return spaces.space(optim__lr=spaces.log_range(1e-4, 1e-2), model__dropout=spaces.linear_range(0.0, 0.5))
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Range(NamedTuple):
-  """Range of a key of a `space`, both ends included; of integers if both ends are integers.
+  """Range of a key in a `space`, inclusive; integers if both ends are integers.
 
   Attributes:
     low: lower end.
@@ -29,7 +29,7 @@ class Space(dict[str, 'Range | tuple[Any, ...]']):
   """Search space: {'section.key': its Range, or its values}."""
 
   def corners(self) -> Iterator[dict[str, Any]]:
-    """Yield every combination of ends of ranges and of values."""
+    """Yield every combination of range ends and values."""
     sides = [(axis.low, axis.high) if isinstance(axis, Range) else axis for axis in self.values()]
     for point in itertools.product(*sides):
       yield dict(zip(self, point, strict=True))

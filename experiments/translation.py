@@ -48,7 +48,7 @@ def transformer_tiny() -> dict[str, Any]:
 
 
 def tiny(**model: Any) -> dict[str, Any]:
-  """Return the tiny variant of translation: generated numbers, in words and in digits."""
+  """Return translation's tiny variant: generated numbers, in words and in digits."""
   data = {
     'dataset': 'embedded_numbers',
     'source': 'words',

@@ -8,10 +8,9 @@ enwik8 (the first 10^8 bytes of Wikipedia, Hutter; 90 / 5 / 5 million) is downlo
   variant  test bits per character  hardware and time
   released  1.232                   one GPU, a day; 50 epochs
 
-Recipe of the released code: Adam from rate 1e-3, divided by 10 after 25 and 35 epochs of 50; windows around 200, rate
-in proportion; no activation penalties and no averaging.
-Deviation: the milestones are counted in steps of the first epoch, as epochs of random windows differ by a few steps.
-The vocabulary is that of all bytes; the paper's is the 205 that occur.
+Released recipe: Adam at 1e-3, divided by 10 after 25 and 35 of 50 epochs; windows of about 200 with a proportional
+learning rate; no activation penalties and no averaging. Deviation: milestones count steps of the first epoch, because
+epochs of random windows differ by a few steps. The vocabulary has all bytes; the paper's has the 205 that occur.
 """
 
 from __future__ import annotations

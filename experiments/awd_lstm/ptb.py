@@ -5,7 +5,7 @@
   lmx evaluate --workdir=runs/tuned --cache=500,0.1,1.0
 
 DIR holds ptb.train.txt, ptb.valid.txt and ptb.test.txt of Mikolov's version (929,589 / 73,760 / 82,430 tokens with one
-<eos> a line, vocabulary 10,000). 24,221,600 parameters.
+<eos> per line, vocabulary 10,000). 24,221,600 parameters.
 
   variant   valid / test  fine-tuned   with cache   hardware and time
   released  61.2 / 58.8   58.8 / 56.5  53.2 / 52.5  one GPU, hours: 500 epochs (65 s each on a Quadro GP100)
@@ -14,17 +14,17 @@ DIR holds ptb.train.txt, ptb.valid.txt and ptb.test.txt of Mikolov's version (92
   finetune  the second run of averaged SGD, from the best parameters of the first; option `:finetune,of=paper`
 
 The README's metrics are approximate; its authors report that they vary with the PyTorch version and the GPU. Shared by
-both recipes (section 5): 3 layers of 1150, 1150 and 400; SGD from rate 30, gradient norm at most 0.25, windows of
-N(70, 5) tokens (N(35, 5) one time in 20) with the rate in proportion. Averaging starts at the first validation loss,
-one an epoch, above the best of all but the last 5. AR 2 and TAR 1. `released` is the code's README for PyTorch 0.2 and
-later: batch 20 instead of 40, other dropout rates (the first code dropped other units than the paper states), weight
-decay 1.2e-6, and an ASGD whose rate and mean lag by a step. Its cache has window 500, the paper's 2000 (both lambda
-0.1, theta 1). Table 4's ablations are settings of experiments/tables/awd_lstm_words.py.
+both recipes (section 5): 3 layers of 1150, 1150 and 400; SGD at 30, gradient norm at most 0.25, windows of N(70, 5)
+tokens (N(35, 5) one time in 20) with a proportional learning rate. Averaging starts when the validation loss, measured
+every epoch, exceeds the best one more than 5 epochs ago. AR 2 and TAR 1. `released` is the code's README for PyTorch
+0.2 and later: batch 20 instead of 40, other dropout rates (the first code dropped other units than the paper says),
+weight decay 1.2e-6, and an ASGD with rate and mean delayed by one step. Its cache has window 500, the paper's 2000
+(both lambda 0.1, theta 1). Table 4's ablations are settings of experiments/tables/awd_lstm_words.py.
 
-Deviations: validation counts every token once and divides by their number (the code by one more); the cache counts
-from the first word on; fine-tuning takes the best of its own validations, the code also compares the start.
+Deviations: validation counts every token once and divides by the token count (the code by one more); the cache starts
+at the first word; fine-tuning takes the best of its own validations, the code also the initial one.
 
-Option `pod` (`config.pod`) is for a slice of TPU chips, as in experiments/awd_lstm/wikitext2.py.
+Option `pod` (`config.pod`) is for a TPU slice, as in experiments/awd_lstm/wikitext2.py.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ same files as experiments/awd_lstm/ptb.py: --config.data.manual_dir=DIR. Three l
   released  1.175                   one GPU, hours; 500 epochs
   qrnn      1.187                   the same; six QRNN layers of 1000, the last of 200, 13.8M parameters
 
-Recipe of the released code: Adam from rate 2e-3, divided by 10 after 300 and 400 epochs of 500; windows around 150,
-rate in proportion; no activation penalties and no averaging. The release has no command for the QRNN: it is trained
-by the LSTM's, with its rates of dropout.
-Deviation: the milestones are counted in steps of the first epoch, as epochs of random windows differ by a few steps.
+Released recipe: Adam at 2e-3, divided by 10 after 300 and 400 of 500 epochs; windows of about 150 with a proportional
+learning rate; no activation penalties and no averaging. The release has no QRNN command: it uses the LSTM's, with its
+dropout rates. Deviation: milestones count steps of the first epoch, because epochs of random windows differ by a few
+steps.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
   lmx train --config=experiments/awd_lstm/quickstart.py --workdir=runs/awd                  20 minutes on one core
   lmx train --config=experiments/awd_lstm/quickstart.py:finetune --workdir=runs/tuned --config.train.init_from=runs/awd
-  lmx train --config=experiments/awd_lstm/quickstart.py:tiny --workdir=runs/tiny            seconds: does it run at all
+  lmx train --config=experiments/awd_lstm/quickstart.py:tiny --workdir=runs/tiny            seconds: a smoke test
 
-The corpus comes with Python itself, so no metric is published. The recipe is complete, at a width that two cores can
+The corpus ships with Python, so no metric is published. The recipe is complete, at a width that two cores can
 train: all five dropouts, AR and TAR, windows of random length, NT-ASGD (a validation every half epoch) and the cache.
 Averaging begins after update 4,250 (docs/notes/awd_lstm.md). Expect 58.48 on test, with the cache 52.47. Option:
 `:fast,cell=qrnn`.

@@ -11,15 +11,15 @@ WikiText-103 (vocabulary 267,735 of the train split, <eos> at the end of a line 
   qrnn     Merity, Keskar and Socher 2018 (1803.08240)  33.0              one GPU, 12 hours
   lstm     Grave, Joulin and Usunier 2017 (1612.04426)  48.7; cache 40.8  one GPU, hours
 
-`qrnn` is the command of the released README: four layers of 2500, 2500, 2500 and 400, embeddings 400, windows around
-140, 60 rows, Adam from rate 1e-3, divided by 10 after 12 epochs of 14, dropout 0.1. 153,886,638 parameters.
-Deviation: the milestone is counted in steps of the first epoch, as epochs of random windows differ by a few steps.
+`qrnn` follows the released README: four layers of 2500, 2500, 2500 and 400, embeddings 400, windows of about 140, 60
+rows, Adam at 1e-3, divided by 10 after 12 of 14 epochs, dropout 0.1. 153,886,638 parameters. Deviation: the milestone
+counts steps of the first epoch, because epochs of random windows differ by a few steps.
 
 `lstm` is the baseline of the continuous cache: one layer of 1024 units, Adagrad from rate 0.2, gradient norm at most
-0.1, windows of 30, 128 rows, dropout 0.25, all parameters uniform in +-0.05 but those of the LSTM. The paper gives
-neither clusters, nor epochs, nor lambda and theta of its cache, which it chose on the validation split: ours are the
-clusters of `qrnn`, 10 epochs, 0.1 and 0.3 (choose on --split=valid). Deviations: dropout is locked; the tables of
-rare words are as wide as those of frequent ones.
+0.1, windows of 30, 128 rows, dropout 0.25, all parameters uniform in +-0.05 except the LSTM's. The paper gives no
+clusters or epochs, and no lambda and theta of its cache, which it chose on the validation split. Ours are `qrnn`'s
+clusters, 10 epochs, 0.1 and 0.3 (choose on --split=valid). Deviations: dropout is locked; rare words have embeddings as
+wide as frequent ones.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ is downloaded, or read from --config.data.manual_dir=DIR. 33,556,078 parameters.
   finetune  the second run of averaged SGD, from the best parameters of the first; option `:finetune,of=paper`
 
 As experiments/awd_lstm/ptb.py, with batch 80 and input dropout 0.65; hidden dropout 0.2 as released, 0.3 in the paper.
-The cache of the README has window 3785, lambda 0.1279, theta 0.662; the paper prints none for this set, so `paper` is
-evaluated with the same. Table 4's ablations are settings of experiments/tables/awd_lstm_words.py.
+The README's cache has window 3785, lambda 0.1279, theta 0.662; the paper prints none for this set, so `paper` uses the
+same. Table 4's ablations are settings of experiments/tables/awd_lstm_words.py.
 
-Option `pod` (`config.pod`) is for a slice of TPU chips:
+Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/awd_lstm/wikitext2.py:released,pod --topology=v5e-4 --vocabulary=33278`.
-The MFU is low because a step of the recurrence has 20 rows a chip; on one chip, with 80, it is 0.227 (0.0251 s).
+The MFU is low because a recurrent step has only 20 rows per chip; on one chip, with 80, it is 0.227 (0.0251 s).
 
   option `pod` of  slice  GiB a chip  s an update  MFU (compiled, not run)
   released         v5e-4  0.62        0.0137       0.104

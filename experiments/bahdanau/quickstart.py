@@ -2,12 +2,11 @@
 
   lmx train --config=experiments/bahdanau/quickstart.py:rnnsearch --workdir=runs/numbers   under 2 minutes
   lmx train --config=experiments/bahdanau/quickstart.py:reads=digits --workdir=runs/back         the other direction
-  lmx train --config=experiments/bahdanau/quickstart.py:tiny --workdir=runs/tiny                 does it run at all
+  lmx train --config=experiments/bahdanau/quickstart.py:tiny --workdir=runs/tiny                 a smoke test
   echo 'three hundred and twelve' | lmx translate --workdir=runs/numbers
 
-The numbers are generated, so no metric is published; no number of the test split is in the training split. Options:
-`reads=digits` is the other direction, `reading=hard` samples one position to attend to (Xu et al. 2015, arXiv
-1502.03044).
+The numbers are generated, so no metric is published; the test numbers do not occur in training. Options: `reads=digits`
+is the other direction, `reading=hard` samples one position to attend to (Xu et al. 2015, arXiv 1502.03044).
 """
 
 from __future__ import annotations

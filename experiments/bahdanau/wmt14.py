@@ -7,7 +7,7 @@
 
 Option: `length=30` or 50, the longest sentence in words. "Trained longer" is the same command with more epochs.
 
-Sections 4.1, 4.2 and appendix B: 30,000 words a side, gated units of 1000, embeddings 620, Adadelta with rho 0.95 and
+Sections 4.1, 4.2 and appendix B: 30,000 words per side, gated units of 1000, embeddings 620, Adadelta with rho 0.95 and
 epsilon 1e-6, 80 sentences, gradient norm at most 1, beam search. Data, search and deviations are in
 experiments/rnn_translation.py.
 """

@@ -11,9 +11,8 @@
   sst2_elmo                                                                   one core, half an hour
 
 SST-5 is read from the treebank's files: DIR holds trees/train.txt, dev.txt and test.txt, trained on whole sentences and
-phrases of four or more words, as the paper does; `phrases=all` adds the shorter ones, `phrases=none` leaves all out.
-SST-2: DIR holds train_sentences.tsv, dev.tsv and test.tsv, trained on whole sentences;
-`phrases=all` reads train.tsv.
+phrases of four or more words, as the paper does; `phrases=all` adds shorter ones, `phrases=none` uses none. SST-2: DIR
+holds train_sentences.tsv, dev.tsv and test.tsv, trained on whole sentences; `phrases=all` reads train.tsv.
 
 `sst5_elmo` and `sst2_elmo` add the biLM of the run in train.init_from: `place=both` (the words and the integration, the
 paper's), `input` (AllenNLP's) or `output`; `bilm=original`, medium, small or mini; `fine_tune` trains the biLM too. The
@@ -21,15 +20,14 @@ paper's lambda is 0.001. `classifier=relu` is Peters et al.'s, `classifier=maxou
 normalisation.
 
 The paper has Adam at 0.0001; batches of 100, gradient norm at most 5, 40 epochs and patience 5 are AllenNLP's
-(biattentive_classification_network_elmo.jsonnet, which has Adam at 0.001, as `sst2` here). `sst2` has 128 cells in
-place of 300, and words of 100 with the vectors of their characters.
+(biattentive_classification_network_elmo.jsonnet, which has Adam at 0.001, as `sst2` here). `sst2` has 128 cells instead
+of 300, and words of 100 with character vectors.
 
---config.data.vectors=FILE gives the paper's word vectors, GloVe's 840B.300d; with option `fixed` they are not trained,
-as in AllenNLP.
+--config.data.vectors=FILE gives the paper's word vectors, GloVe 840B.300d; option `fixed` freezes them, as in AllenNLP.
 
-Deviations: without data.vectors the words of `sst5` are newly initialised, so expect less than published; the
-checkpoint of the lowest validation loss is evaluated, not of the highest accuracy; ReLU layers have AllenNLP's widths,
-because the paper gives none.
+Deviations: without data.vectors the words of `sst5` are newly initialised, so expect lower metrics; the checkpoint with
+the lowest validation loss is evaluated, not the highest accuracy; ReLU layers have AllenNLP's widths, because the paper
+gives none.
 """
 
 from __future__ import annotations

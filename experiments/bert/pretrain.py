@@ -2,19 +2,19 @@
 
   lmx train --config=experiments/bert/pretrain.py:base --workdir=runs/bert --config.data.manual_dir=DIR
 
-DIR holds English text with one sentence a line and an empty line between documents. BooksCorpus (800M words) is no
-longer distributed; Wikipedia (2,500M words) with books of yours is the usual stand-in. For comparable numbers name
-the released vocab.txt in --config.data.tokenizer_path.
+DIR holds English text with one sentence per line and an empty line between documents. BooksCorpus (800M words) is no
+longer distributed; Wikipedia (2,500M words) with other books is the usual substitute. For comparable metrics use the
+released vocab.txt as --config.data.tokenizer_path.
 
 Batch 256, 1,000,000 steps, Adam without bias correction, rate 1e-4 with 10,000 steps of warm-up and linear decay,
 weight decay 0.01 except on LayerNorm and biases, clipping at 1, dropout 0.1, ten copies of the text each masked once.
 The paper takes 90% of the steps at length 128, the rest at 512. Here a run has one length: `length=128` (the default)
-is the first 900,000 steps, and `length=512` the last 100,000, begun from the first:
+is the first 900,000 steps, and `length=512` the last 100,000, initialised from the first:
 
   lmx train --config=experiments/bert/pretrain.py:base,length=512 --workdir=runs/bert512 --config.data.manual_dir=DIR
     --config.train.init_from=runs/bert --config.data.tokenizer_path=runs/bert/tokenizer
 
-Together their rates are one line that falls to 0 at update 1,000,000; Adam's moments restart at 0 in the second.
+Together their learning rates decay linearly to 0 at update 1,000,000; Adam's moments restart at 0 in the second.
 
   variant    layers / width  held-out masked-LM perplexity                            hardware and time
   turc_tiny  2 / 128         none printed (GLUE score 64.2, Turc et al. 1908.08962)   one GPU, hours
@@ -26,11 +26,11 @@ Together their rates are one line that falls to 0 at update 1,000,000; Adam's mo
   tiny       2 / 128 on the embedded corpus: seconds on a CPU
 
 Option `fidelity`: 'released' (default) counts the linear decay from step 0, as google-research/bert does, so the rate
-jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up. Option `whole_word`: all
-subwords of a word are masked together, as in the large models that google-research/bert released in May 2019.
+jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up. Option `whole_word`: masks all
+subwords of a word together, as in google-research/bert's large models of May 2019.
 
-Options of the ablations; the pairs of sentences stay those of BERT, random second segments included, because the paper
-names no others:
+Options of the ablations; sentence pairs stay as in BERT, with random second segments, because the paper names no
+others:
 
   no_nsp         no next-sentence prediction (section 5.1)
   left_to_right  LTR & No NSP of section 5.1: a causal model that predicts every token; fine-tuned with the same mask,
@@ -40,9 +40,9 @@ names no others:
 
 Sizes of table 6: --config.model.N=6 --config.model.H=3 on top of `base`.
 
-Option `pod` (`config.pod`) is for a slice of TPU chips; large at length 512 then has 1,024 rows a batch, not the
-paper's 256: `lmx compile --config=experiments/bert/pretrain.py:large,length=512,pod --topology=v5e-64`.
-At length 128 the reduction of gradients takes a third of the step: 256 rows are 2,048 tokens a chip.
+Option `pod` (`config.pod`) is for a TPU slice; large at length 512 then has 1,024 rows per batch, not the
+paper's 256: `lmx compile --config=experiments/bert/pretrain.py:large,length=512,pod --topology=v5e-64`. At length 128
+the gradient reduction takes a third of the step: 256 rows are 2,048 tokens per chip.
 
   option `pod` of   slice   GiB a chip  s an update  MFU (compiled, not run)
   base              v5e-16  1.53        0.0208       0.272
@@ -65,7 +65,7 @@ PHASES = {128: 900_000, 512: 100_000}  # updates of each length, appendix A.2
 
 
 def _line(length: int, fidelity: str) -> dict[str, float]:
-  """Return the part of the schedule of both phases for the updates of this length."""
+  """Return this length's part of the schedule over both phases."""
   warm = WARMUP if fidelity == 'paper' else 0
   left = PHASES[512] / (sum(PHASES.values()) - warm)
   if length == 128:
@@ -74,7 +74,7 @@ def _line(length: int, fidelity: str) -> dict[str, float]:
 
 
 def _ablation(options: Any) -> dict[str, Any]:
-  """Return the changes of the options of sections 5.1 and C.2."""
+  """Return the settings of an ablation option (sections 5.1 and C.2)."""
   changes: dict[str, Any] = {}
   if options.no_nsp or options.left_to_right:
     changes['objective'] = {'name': 'masked_lm', 'next_sentence': False}

@@ -2,9 +2,9 @@
 
   lmx train --config=experiments/bert/quickstart.py --workdir=runs/bert            about 4 minutes on two cores
   lmx train --config=experiments/bert/quickstart.py:full --workdir=runs/bert-full  within 40 minutes there
-  lmx train --config=experiments/bert/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
+  lmx train --config=experiments/bert/quickstart.py:tiny --workdir=runs/tiny       seconds: a smoke test
 
-Masked LM and next-sentence prediction as in the released data code. The corpus comes with Python itself, so no metric
+Masked LM and next-sentence prediction as in the released data code. The corpus ships with Python, so no metric
 is published; measured.csv has the expected ones.
 """
 

@@ -8,9 +8,8 @@ from experiments import config
 
 
 def bilstm(variant: str) -> dict[str, int]:
-  """Return the fields of the objective of "a randomly initialized two-layer 768-dimensional BiLSTM" (section 5.3).
-
-  That of section 5.1 is taken to be the same. The variant 'tiny' has 16 cells.
+  """Return the objective's fields for "a randomly initialized two-layer 768-dimensional BiLSTM" (section 5.3). We
+  assume the same for section 5.1. The variant 'tiny' has 16 cells.
   """
   return {'lstm_layers': 2, 'lstm_width': 16 if variant == 'tiny' else 768}
 

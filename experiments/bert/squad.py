@@ -3,24 +3,24 @@
   lmx train --config=experiments/bert/squad.py:squad --workdir=runs/squad --config.train.init_from=runs/bert
     --config.data.manual_dir=DIR
 
-runs/bert is a run of BERT, pre-trained here or imported, which gives sizes and tokenizer. DIR holds
-train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
+runs/bert is a run of BERT, pre-trained here or imported, which gives the sizes and tokenizer. DIR holds
+train-v1.1.json and dev-v1.1.json, or version 2.0's files, or your own in the same format.
 
   variant  metrics of the validation split                        published, BERT base / large
   squad    exact match and F1                                     80.8, 88.5 / 84.1, 90.9 (table 2, one model)
   squad2   the same, '' being an answer; and the best thresholds  - / 78.7, 81.9 (table 3)
-  own      questions of yours: train*.json(l), dev*.json(l), and test*.json(l), which is then evaluated
+  own      your questions: train*.json(l), dev*.json(l), and test*.json(l), which is then evaluated
   tiny     made-up questions on the embedded corpus: seconds on a CPU
 
-The work directory then holds predictions.json, nbest_predictions.json and, with questions without an answer,
-null_odds.json as the official evaluation reads them. The threshold of version 2.0 is chosen on the validation split:
-pass `best_f1_threshold` of results.json as --config.evaluation.null_threshold.
+The work directory then holds predictions.json, nbest_predictions.json and, with unanswerable questions, null_odds.json,
+in the official evaluation's format. The threshold of version 2.0 is chosen on the validation split: pass
+`best_f1_threshold` of results.json as --config.evaluation.null_threshold.
 
 Batch 32, rate 5e-5, 3 epochs (2.0: 48, 5e-5, 2 epochs), windows of 384 tokens 128 apart, questions of at most 64,
-answers of at most 30 (run_squad.py), a tenth of the updates warm-up, linear decay, weight decay 0.01 except on
-LayerNorm and biases, clipping at 1. A batch mixes windows of any length, as released; for
---config.data.batching.groups and option `adam=corrected` see experiments/bert/tasks.py; `epochs`, `lr`. Option `bilstm`
-puts a two-layer BiLSTM of 768 cells a direction between BERT and the head (section 5.1, over a left-to-right model).
+answers of at most 30 (run_squad.py), 10% warm-up, linear decay, weight decay 0.01 except on
+LayerNorm and biases, clipping at 1. A batch mixes windows of any length, as released; see experiments/bert/tasks.py for
+--config.data.batching.groups, option `adam=corrected`, `epochs` and `lr`. Option `bilstm` puts a two-layer BiLSTM of
+768 cells per direction between BERT and the head (section 5.1, over a left-to-right model).
 """
 
 from __future__ import annotations

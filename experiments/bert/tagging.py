@@ -3,8 +3,8 @@
   lmx train --config=experiments/bert/tagging.py:wnut17 --workdir=runs/wnut17 --config.train.init_from=runs/bert
     --config.data.manual_dir=DIR
 
-runs/bert is a run of BERT, pre-trained here or imported, which gives sizes and tokenizer. A softmax at each word and no
-CRF, as in the paper. Lower-cased models lose the capitals, which help to find names.
+runs/bert is a run of BERT, pre-trained here or imported, which gives the sizes and tokenizer. A softmax per word and no
+CRF, as in the paper. Lower-cased models lose capitals, which help to find names.
 
   variant    labels                                     published, test
   conll2003  four types of entities, F1 of spans        92.4 / 92.8 (BERT base / large, cased, fine-tuned; table 7)
@@ -12,14 +12,14 @@ CRF, as in the paper. Lower-cased models lose the capitals, which help to find n
   ud_ewt     universal parts of speech, error percent   not in the paper
   tiny       tags of the embedded corpus, no init_from: seconds on a CPU
 
-DIR holds the files of the data set. Batch 32, 3 epochs, rate 5e-5, a tenth of the updates warm-up, linear decay,
+DIR holds the files of the data set. Batch 32, 3 epochs, rate 5e-5, 10% warm-up, linear decay,
 dropout 0.1, weight decay 0.01 except on LayerNorm and biases, clipping at 1; the paper's grid is batch 16 or 32, 2 to 4
 epochs and 2e-5 to 5e-5 (appendix A.3).
 
 Options: `adam=corrected` (see experiments/bert/tasks.py), `crf` puts a CRF over the words, `epochs`, `lr`.
 
-Option `features` is the feature-based approach of table 7: BERT is frozen, and a two-layer BiLSTM of 768 cells a
-direction reads layers of it. Its rate and epochs are not printed; here 1e-3 and 20.
+Option `features` is the feature-based approach of table 7: BERT is frozen, and a two-layer BiLSTM of 768 cells per
+direction reads its layers. Learning rate and epochs are not printed; here 1e-3 and 20.
 
   features        layers, F1 of CoNLL 2003's validation split (BERT base, cased)
   embeddings      the input of the first layer   91.0

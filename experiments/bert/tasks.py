@@ -1,10 +1,10 @@
-"""BERT (Devlin et al. 2019, arXiv 1810.04805) fine-tuned on GLUE, SNLI, SciTail, SWAG, or a table of yours.
+"""BERT (Devlin et al. 2019, arXiv 1810.04805) fine-tuned on GLUE, SNLI, SciTail, SWAG, or your table.
 
   lmx import --from=DIR --workdir=runs/bert
   lmx train --config=experiments/bert/tasks.py:cola --workdir=runs/cola --config.train.init_from=runs/bert
     --config.data.manual_dir=GLUE
 
-runs/bert may be any run of BERT, pre-trained here or imported, which gives sizes and tokenizer. GLUE holds the
+runs/bert may be any run of BERT, pre-trained here or imported, which gives the sizes and tokenizer. GLUE holds the
 benchmark's archives unpacked (CoLA/train.tsv, ...). Without init_from a model of BERT base's size is newly initialised,
 which is useful only as a comparison.
 
@@ -23,26 +23,25 @@ which is useful only as a comparison.
   swag        accuracy                                       81.6 / 86.6 on the validation split (table 4)
   race        accuracy                                       not in the paper
   story_cloze accuracy                                       not in the paper
-  own         accuracy on a table of yours: --config.data.texts="('premise','hypothesis')" --config.data.label=label
-  own_scores  Pearson's correlation on one whose column of the label has numbers
-  tiny        topics of the embedded corpus, one text a row: seconds on a CPU
+  own         accuracy on your table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
+  own_scores  Pearson's correlation on your table with numeric scores
+  tiny        topics of the embedded corpus, one text per row: seconds on a CPU
 
-Sections 4.1 and 4.4. Labels of the test files of GLUE and SWAG are not public, so their metrics here are of the
-validation split; docs/fine_tune.md has that of `own`. The mismatched part of MNLI:
-`lmx evaluate --workdir=runs/mnli --split=valid_mismatched`.
+Sections 4.1 and 4.4. GLUE's and SWAG's test labels are not public, so metrics here are on the validation split;
+docs/fine_tune.md describes `own`. MNLI's mismatched part: `lmx evaluate --workdir=runs/mnli --split=valid_mismatched`.
 
 Batch 32, 3 epochs, 128 tokens, rate 2e-5 (the paper takes the best of 5e-5, 4e-5, 3e-5 and 2e-5 on the validation
-split), a tenth of the updates warm-up, linear decay, dropout 0.1, weight decay 0.01 except on LayerNorm and biases,
-clipping at 1. SWAG: batch 16 (section 4.4). A batch mixes rows of any length, as released; one device lays them end to
-end (--config.data.batching.packed=False: not), several process them in groups of similar length
-(--config.data.batching.groups=1: one group, often faster on many devices or a fast one).
---config.data.batching.pool=50 first sorts the rows of 50 batches by length, which changes the batches.
+split), 10% warm-up, linear decay, dropout 0.1, weight decay 0.01 except on LayerNorm and biases,
+clipping at 1. SWAG: batch 16 (section 4.4). A batch mixes rows of any length, as released. One device packs them end to
+end (unless --config.data.batching.packed=False). Several devices process groups of similar length
+(--config.data.batching.groups=1 is often faster on many or fast devices). --config.data.batching.pool=50 sorts the rows
+of 50 batches by length, which changes the batches.
 
 Option `adam`: 'released' (default) has no bias correction, as google-research/bert; 'corrected' has it, which reduces
 the variance over seeds on small data sets (Mosbach et al. 2021, arXiv 2006.04884; Zhang et al. 2021, arXiv 2006.05987).
 Options `epochs` and `lr`. Options of section 5.1, for a run pre-trained with `left_to_right`
-(experiments/bert/pretrain.py), whose first token sees no other: `left_to_right` classifies the last token, as GPT does
-(the paper does not say which), or `bilstm` reads it after a two-layer BiLSTM of 768 cells a direction.
+(experiments/bert/pretrain.py), whose first token attends only to itself: `left_to_right` classifies the last token, as
+GPT does (the paper does not specify), or `bilstm` puts a two-layer BiLSTM of 768 cells per direction in between.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Bidirectional attention flow (Seo et al. 2017, arXiv 1611.01603; Clark and Gardner 2018, arXiv 1710.10723) on
-questions made up from the embedded English prose: the missing words of a sentence of a passage, or none.
+synthetic questions from the embedded English prose: the missing words of a sentence in a passage, or no answer.
 
   lmx train --config=experiments/bidaf/quickstart.py --workdir=runs/bidaf        about 10 minutes on two cores
-  lmx train --config=experiments/bidaf/quickstart.py:tiny --workdir=runs/tiny    seconds: does it run at all
+  lmx train --config=experiments/bidaf/quickstart.py:tiny --workdir=runs/tiny    seconds: a smoke test
 
-`fast` is the model of Clark and Gardner with GRUs of 48 cells, without ELMo. Nothing is published on these questions.
+`fast` is the model of Clark and Gardner with GRUs of 48 cells, without ELMo. There are no published metrics for these
+questions.
 """
 
 from __future__ import annotations

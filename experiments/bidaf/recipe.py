@@ -1,11 +1,11 @@
-"""Parts of the experiments of bidirectional attention flow: data as words, recipe, answers."""
+"""Shared parts of the bidirectional attention flow experiments: word data, recipe, answers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# allenai/document-qa, docqa/elmo/ablate_elmo_model.py: Adadelta at 1 with TensorFlow's other defaults, an average of
-# the weights in evaluation, 24 epochs of 45 questions, answers of at most 17 words.
+# allenai/document-qa, docqa/elmo/ablate_elmo_model.py: Adadelta at 1 with TensorFlow's other defaults, averaged weights
+# in evaluation, 24 epochs, batches of 45 questions, answers of at most 17 words.
 ADADELTA = {'optimizer': 'adadelta', 'lr': 1.0, 'rms_decay': 0.95, 'eps': 1e-8, 'ema': 0.999}
 ANSWERS = {'split': 'test,valid', 'answer_length': 17, 'baselines': False}
 
@@ -23,7 +23,7 @@ def data(dataset: str, characters: int) -> dict[str, Any]:
 
 
 def tiny() -> dict[str, Any]:
-  """Return changes of `config.tiny` for questions made up from the embedded corpus, shorter than those of users."""
+  """Return changes to `config.tiny` for synthetic questions from the embedded corpus, which are shorter."""
   return {
     'data': {
       'dataset': 'embedded_questions',

@@ -4,8 +4,8 @@
   lmx train --config=experiments/bidaf/squad.py:elmo --workdir=runs/squad-elmo --config.data.manual_dir=DIR \\
     --config.train.init_from=runs/elmo
 
-DIR holds train-v1.1.json and dev-v1.1.json; with option `data=squad2` those of version 2.0; with `data=own` files of
-yours in that form, train*.json(l), dev*.json(l) and test*.json(l), which is then evaluated.
+DIR holds train-v1.1.json and dev-v1.1.json; with option `data=squad2` version 2.0's files; with `data=own` your files
+in the same format, train*.json(l), dev*.json(l) and test*.json(l), which is then evaluated.
 
   variant   published F1 on SQuAD 1.1, validation / test (tables 1 to 3)
   base      80.8 / 81.1
@@ -17,18 +17,18 @@ or `output`; `elmo,bilm=original`, medium, small or mini; `elmo,fine_tune` train
 Seo et al. 2017 (arXiv 1611.01603).
 
 The work directory then holds predictions.json and nbest_predictions.json as the official evaluation reads them, and
-with questions without an answer null_odds.json, as of experiments/bert/squad.py. Others are answered by
+with questions without an answer null_odds.json, as of experiments/bert/squad.py. To answer other questions:
 
   lmx predict --workdir=runs/squad --input=questions.jsonl
 
-Recipe of `base` and `elmo`: Adadelta at rate 1, 45 questions, 24 epochs (document-qa), an average of the weights with
-decay 0.999 in evaluation, answers of at most 17 words, no penalty on the mix of ELMo's layers. `seo`: rate 0.5, 60
-questions, 12 epochs (section 4 of its paper, from memory).
+Recipe of `base` and `elmo`: Adadelta at rate 1, 45 questions, 24 epochs (document-qa), averaged weights with decay
+0.999 in evaluation, answers of at most 17 words, no penalty on the mix of ELMo's layers. `seo`: rate 0.5, 60 questions,
+12 epochs (section 4 of its paper, from memory).
 
-The paper's words have the vectors of GloVe 840B.300d, which stay as they are: option `fixed` with
---config.data.vectors=FILE. Deviations: without it embeddings are newly initialised and learned, so expect less than
-published; passages are read in windows of 399 words, 128 apart; the checkpoint of the lowest validation loss is
-evaluated, not of the highest F1; words are those of lmx's tokenizer.
+The paper's words have frozen GloVe 840B.300d vectors: option `fixed` with --config.data.vectors=FILE. Deviations:
+without it embeddings are newly initialised and learned, so expect lower metrics; passages are read in windows of
+399 words, 128 apart; the checkpoint with the lowest validation loss is evaluated, not the highest F1; words come from
+lmx's tokenizer.
 """
 
 from __future__ import annotations

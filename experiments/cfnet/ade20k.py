@@ -6,17 +6,17 @@
     --config.data.eval_length=520 --config.objective.scales="(0.5,0.75,1.0,1.25,1.5,1.75)" --config.objective.flip=True
 
 DIR holds ADEChallengeData2016, with images and annotations (lmx/data/builders/descriptions.md).
-resnet101.pth is that of torchvision, also as .safetensors: lmx has no images of its own to train one on. Variants:
-resnet50, resnet101, tiny (generated scenes: seconds, does it run at all). Options: head=fcn, the network without
-co-occurrent features; m, the mixture components of each head; epochs, lr.
+resnet101.pth is torchvision's, also as .safetensors: lmx has no images to train a backbone. Variants: resnet50,
+resnet101, tiny (generated scenes: seconds, a smoke test). Options: head=fcn, the network without co-occurrent
+features; m, the mixture components of each head; epochs, lr.
 
-150 classes; pixels without one of them are ignored. Recipe:
-experiments/cfnet/recipe.py, 180 epochs at 0.004 (heads ten times that). The validations of a run are of one crop; the
-second command evaluates whole images at six scales, also mirrored, as published figures are (the released code reads
-windows of the crop where an image is larger).
+150 classes; other pixels are ignored. Recipe: experiments/cfnet/recipe.py, 180 epochs at 0.004 (heads ten times that).
+Validation during training uses one crop per image. The second command evaluates whole images at six scales with
+mirroring, as in published results (the released code slides the crop over larger images).
 
 The paper prints 44.89 mIoU with ResNet-101 (its abstract); the released models are FCN 78.7 pixel accuracy and 38.5
-mIoU, EncNet 80.1 and 41.5, both of ResNet-50, and EncNet 81.3 and 44.4 of ResNet-101. No figure here was measured.
+mIoU, EncNet 80.1 and 41.5, both of ResNet-50, and EncNet 81.3 and 44.4 of ResNet-101. We have not measured these
+metrics.
 """
 
 from __future__ import annotations

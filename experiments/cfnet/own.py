@@ -1,4 +1,4 @@
-"""CFNet (Zhang et al. 2019) on images and masks of yours, from a backbone trained on ImageNet.
+"""CFNet (Zhang et al. 2019) on your images and masks, from a backbone trained on ImageNet.
 
   lmx prepare --config=experiments/cfnet/own.py --config.data.manual_dir=DIR
   lmx train --config=experiments/cfnet/own.py --workdir=runs/own --config.data.manual_dir=DIR
@@ -6,11 +6,10 @@
   lmx predict --workdir=runs/own --input=FOLDER --output=masks
 
 DIR holds images/train, masks/train and classes.txt, or PASCAL VOC 2012, PASCAL Context or ADE20K as unpacked:
-lmx/data/builders/descriptions.md. resnet50.pth is a ResNet-50 of torchvision, also as .safetensors. Its
-parameters have a tenth of the rate of the heads. Without one the network has nothing to tell things by but your images:
-thousands of them, and a higher rate.
+lmx/data/builders/descriptions.md. resnet50.pth is a ResNet-50 of torchvision, also as .safetensors. Its learning rate
+is a tenth of the heads'. Training without a backbone needs thousands of images and a higher learning rate.
 
-Variants: resnet50, resnet101, tiny (generated scenes: seconds, does it run at all). Options `epochs`, `lr`. Recipe:
+Variants: resnet50, resnet101, tiny (generated scenes: seconds, a smoke test). Options `epochs`, `lr`. Recipe:
 experiments/cfnet/recipe.py, 80 epochs at 0.001 as for PASCAL Context.
 """
 

@@ -6,18 +6,17 @@
     --config.data.eval_length=520 --config.objective.scales="(0.5,0.75,1.0,1.25,1.5,1.75)" --config.objective.flip=True
 
 DIR holds JPEGImages, and masks of the 59 classes as PNG (lmx/data/builders/descriptions.md).
-resnet101.pth is that of torchvision, also as .safetensors: lmx has no images of its own to train one on. Variants:
-resnet50, resnet101, tiny (generated scenes: seconds, does it run at all). Options: head=fcn, the network without
-co-occurrent features; m, the mixture components of each head; epochs, lr.
+resnet101.pth is torchvision's, also as .safetensors: lmx has no images to train a backbone. Variants: resnet50,
+resnet101, tiny (generated scenes: seconds, a smoke test). Options: head=fcn, the network without co-occurrent
+features; m, the mixture components of each head; epochs, lr.
 
-59 classes; background, class 0, is neither trained on nor measured, and `miou_with_background` counts it as a class
-whose IoU is 0, as EncNet's paper does (52.6 x 59 / 60 = 51.7). Recipe:
-experiments/cfnet/recipe.py, 80 epochs at 0.001 (heads ten times that). The validations of a run are of one crop; the
-second command evaluates whole images at six scales, also mirrored, as published figures are (the released code reads
-windows of the crop where an image is larger).
+59 classes; background, class 0, is ignored, and `miou_with_background` counts it as a class with IoU 0, as EncNet's
+paper does (52.6 x 59 / 60 = 51.7). Recipe: experiments/cfnet/recipe.py, 80 epochs at 0.001 (heads ten times that).
+Validation during training uses one crop per image. The second command evaluates whole images at six scales with
+mirroring, as in published results (the released code slides the crop over larger images).
 
 The paper prints 54.0 mIoU with ResNet-101 (its abstract; the released EncNet 51.0 with ResNet-50 and 54.1 with
-ResNet-101, of 59 classes). No figure here was measured.
+ResNet-101, of 59 classes). We have not measured these metrics.
 """
 
 from __future__ import annotations

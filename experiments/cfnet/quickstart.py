@@ -2,17 +2,17 @@
 
   lmx train --config=experiments/cfnet/quickstart.py --workdir=runs/cfnet         minutes on two cores
   lmx train --config=experiments/cfnet/quickstart.py:fcn --workdir=runs/fcn       without context: a coin for far pixels
-  lmx train --config=experiments/cfnet/quickstart.py:tiny --workdir=runs/tiny     does it run at all
+  lmx train --config=experiments/cfnet/quickstart.py:tiny --workdir=runs/tiny     a smoke test
 
 Variants: cfnet (aggregated co-occurrent features and global pooling, as released) and fcn, on one small residual
-network. After the variant come
-  m=N             mixture components of the attention of cfnet
-  shuffled        objects that say nothing about the areas that they are in
+network. Options: m=N             mixture components of the attention of cfnet
+  shuffled        objects that do not depend on their areas
   steps=N         number of updates
 
-The pictures are described in lmx/data/batching/scenes.py; no paper measures them. accuracy_beyond_24 is the accuracy at
-pixels of sea and water more than 24 px from any object, of which fcn hardly sees any from there: 0.5. segmentations.png
-shows pictures of the test split with truth, prediction, and the attention of the pixel that is farthest from objects.
+lmx/data/batching/scenes.py describes the pictures; there are no published metrics. accuracy_beyond_24 is the accuracy
+at sea and water pixels more than 24 px from any object. fcn hardly sees an object from there, so it is at 0.5.
+segmentations.png shows test pictures with truth, prediction, and the attention of the pixel that is farthest from any
+object.
 """
 
 from __future__ import annotations

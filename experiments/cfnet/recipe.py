@@ -1,4 +1,4 @@
-"""Parts of the experiments of CFNet (Zhang et al. 2019): generated scenes, the released recipe, the tiny variant."""
+"""Shared parts of the CFNet experiments (Zhang et al. 2019): generated scenes, released recipe, tiny variant."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def scenes() -> dict[str, Any]:
 
 
 def released(variant: str, lr: float, epochs: float) -> dict[str, Any]:
-  """Return the settings of images in files, of the released code (PyTorch-Encoding, experiments/segmentation/train.py).
+  """Return the released settings for image files (PyTorch-Encoding, experiments/segmentation/train.py).
 
-  Crops of 480 of images whose longer side is 0.5 to 2 times 520, SGD with momentum 0.9 and weight decay 1e-4, the rate
-  times (1 - t/T)^0.9, that of the heads ten times as high; auxiliary loss 0.2.
+  Crops of 480 of images whose longer side is 0.5 to 2 times 520, SGD with momentum 0.9 and weight decay 1e-4, learning
+  rate times (1 - t/T)^0.9, ten times as high for the heads; auxiliary loss 0.2.
 
   Args:
     variant: variant of the model.
-    lr: rate of the backbone for a batch of 16.
-    epochs: length of the training.
+    lr: learning rate of the backbone for a batch of 16.
+    epochs: number of epochs.
   """
   return {
     'model': {'name': 'cfnet', 'variant': variant},

@@ -1,18 +1,17 @@
-"""Sea or water: does a pixel find the object of its own area, far away, among the others? On generated scenes.
+"""Sea or water: does a pixel find the distant object of its own area? On generated scenes.
 
   lmx train --config=experiments/cfnet/scenes.py:m1 --workdir=runs/m1            a minute or two on two cores
-  lmx train --config=experiments/cfnet/scenes.py:tiny --workdir=runs/tiny        seconds: does it run at all
+  lmx train --config=experiments/cfnet/scenes.py:tiny --workdir=runs/tiny        seconds: a smoke test
 
-Variants are heads of one small residual network, whose pixels depend on others up to 24 px away in a direction: fcn, a
-convolution; pool, with features of the whole image by global average pooling; m1 and m4, with the aggregated
-co-occurrent feature module of Zhang et al. 2019 (CVPR) of one and four mixture components, without that pooling. After
-the variant come
-  shuffled        draw the objects independently of the classes of their areas: the control
+Variants are heads on one small residual network with a receptive field of 24 px in each direction: fcn, a convolution;
+pool, with global average pooling; m1 and m4, with the aggregated co-occurrent feature module of Zhang et al. 2019
+(CVPR) with one and four mixture components, without that pooling. After the variant come
+  shuffled        sample the objects independently of their areas' classes: the control
   steps=N         number of updates
 
-The pictures are those of lmx/data/batching/scenes.py, new ones for every update. The figure is the accuracy at
-ambiguous pixels, those of sea and water, more than 24 px from any object (accuracy_beyond_24), on the 1,000 pictures of
-the test split. An estimator of the set of objects alone is right at 0.75 of them, and one of nothing at 0.5.
+lmx/data/batching/scenes.py generates new pictures for every update. The metric is the accuracy at ambiguous (sea and
+water) pixels more than 24 px from any object (accuracy_beyond_24), on the 1,000 test pictures. An estimator that only
+knows the set of objects reaches 0.75; chance is 0.5.
 
 Fixed before the first run with seeds 0, 1 and 2, for the mean over these three:
   fcn at most 0.55, pool 0.60 to 0.85, m1 and m4 at least 0.95; shuffled, m1 and m4 within 0.03 of fcn.

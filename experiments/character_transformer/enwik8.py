@@ -11,21 +11,21 @@ enwik8 (the first 10^8 bytes of Wikipedia, Hutter; 90 / 5 / 5 million) is downlo
                                                  updates, 175 hours of one TPU v2); --config.model.scan=true compiles
                                                  sooner, --config.model.remat=full takes less memory
 
-Recipe: SGD with momentum 0.99 at the constant rate 0.003, 4 million updates of 16 windows of 512 bytes, dropout 0.2
-(t12) or 0.55 (t64); two predictions after every layer, those of lower layers for a part of the first half only. The
+Recipe: SGD with momentum 0.99 at the constant learning rate 0.003, 4 million updates of 16 windows of 512 bytes,
+dropout 0.2 (t12) or 0.55 (t64). Every layer makes two predictions; lower layers stop during the first half. The
 parameters with the best validation loss are evaluated.
 
-Evaluation: the paper moves the window by one byte and predicts its last position alone (evaluation.stride=1). So each
-byte has a window of its own with the 511 bytes before it, and the 5 million bytes of the test split cost 512 times as
-much as reading them once. --config.evaluation.stride=32 costs 16 times as much and gives a byte 480 to 511. Validation
-during training reads adjacent windows. The protocol in results.json states which was used.
+Evaluation: the paper moves the window by one byte and predicts only its last position (evaluation.stride=1). So each
+byte has its own window with the 511 bytes before it, and the 5 million test bytes cost 512 times as much as one pass.
+--config.evaluation.stride=32 costs 16 times as much and gives each byte 480 to 511 bytes of context. Validation during
+training reads adjacent windows. The protocol in results.json states the stride.
 
-Options, all of training: every_position, every_layer, second_target, layer_positions (each true unless set to false)
-and optimizer (momentum or adam) are the rows of the paper's ablations, see experiments/character_transformer/text8.py.
-Option `pod` (`config.pod`) is for a slice of TPU chips, see there too.
+Training options for the paper's ablations: every_position, every_layer, second_target, layer_positions (each true by
+default) and optimizer (momentum or adam), see experiments/character_transformer/text8.py. Option `pod` (`config.pod`)
+is for a TPU slice, see there too.
 
-Deviation: the paper samples windows anywhere in the text; here the windows of an epoch are adjacent, from a random
-offset and in a random order.
+Deviation: the paper samples windows anywhere in the text; here an epoch's windows are adjacent, with a random offset
+and in random order.
 """
 
 from __future__ import annotations

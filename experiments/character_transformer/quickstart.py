@@ -2,13 +2,13 @@
 
   lmx train --config=experiments/character_transformer/quickstart.py --workdir=runs/char         minutes on two cores
   lmx train --config=experiments/character_transformer/quickstart.py:alone --workdir=runs/alone  only the usual loss
-  lmx train --config=experiments/character_transformer/quickstart.py:tiny --workdir=runs/tiny    does it run at all
+  lmx train --config=experiments/character_transformer/quickstart.py:tiny --workdir=runs/tiny    a smoke test
 
-`fast`: 4 layers of 128, windows of 128, two predictions after every layer as in the paper; `alone`: the last layer
-predicts the next byte, the only loss. Adam and pre-layer normalisation: with the paper's momentum SGD and post-layer
-normalisation, 6 layers are at the unigram distribution of bytes after 1,000 updates. The corpus comes with Python
-itself, so no metric is published; measured.csv has the measured ones. loss.png shows the sum of all terms in
-training, and the last layer's loss of the next byte in validation.
+`fast`: 4 layers of 128, windows of 128, two predictions after every layer as in the paper; `alone`: the only loss is
+the last layer's next-byte prediction. It uses Adam and pre-layer normalisation, because with the paper's momentum SGD
+and post-layer normalisation, 6 layers are still at byte unigrams after 1,000 updates. The corpus ships with Python, so
+no metric is published; measured.csv has measured ones. loss.png shows the sum of all training terms, and in validation
+the last layer's next-byte loss.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ text8 (10^8 characters of Wikipedia's text: a to z and the space; 90 / 5 / 5 mil
   t12      44 million   1.18
   t64      235 million  1.13
 
-Recipe, evaluation, hardware and time as for enwik8, see experiments/character_transformer/enwik8.py. The ablations of
-t64 on the validation split (metrics not verified against the paper):
+Recipe, evaluation, hardware and time as for enwik8, see experiments/character_transformer/enwik8.py. Ablations of t64
+on the validation split (metrics not verified against the paper):
 
   option                 bits per character
   t64                    1.062
@@ -20,9 +20,9 @@ t64 on the validation split (metrics not verified against the paper):
   second_target=false    1.068   only the next character is predicted
   optimizer=adam         1.065   without momentum SGD; the replacement in the paper is unknown
 
-Option `pod` (`config.pod`) is for a slice of TPU chips:
+Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/character_transformer/text8.py:t64,pod --topology=v5e-4 --vocabulary=256`.
-Its 64 layers scan and rematerialise, because without scan the compilation grows with the layers.
+It scans over its 64 layers and rematerialises, because compile time without scan grows with the number of layers.
 
   option `pod` of  slice  GiB a chip  s an update  MFU (compiled, not run)
   t64              v5e-4  2.73        0.0892       0.176

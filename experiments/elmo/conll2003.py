@@ -12,12 +12,12 @@ DIR holds eng.train, eng.testa and eng.testb. `elmo` adds the biLM of the run in
 tagger: `elmo,bilm=original`, medium, small or mini; `elmo,place=output` or `both`; `elmo,fine_tune` trains the biLM
 too. The settings are AllenNLP's (training_config/ner_elmo.jsonnet): embeddings of 50, 128 character filters of width 3,
 two layers of 200 cells each way, dropout 0.5, a CRF, lambda 0.1, 64 sentences, Adam at 0.001, gradient norm at most 5,
-75 epochs, patience 25. With --config.data.vectors=FILE its embeddings begin from Senna's directory (the paper) or
+75 epochs, patience 25. With --config.data.vectors=FILE its embeddings start from Senna's directory (the paper) or
 glove.6B.50d.txt (AllenNLP).
 
-Deviations: without data.vectors embeddings are newly initialised, so expect less than published; words keep their case,
-and one without a vector has that of its lower case; the checkpoint of the lowest validation loss is evaluated, not of
-the highest F1; labels are BIO, not BIOUL.
+Deviations: without data.vectors embeddings are newly initialised, so expect lower metrics; words keep their case,
+and a word without a vector takes its lower-case form's; the checkpoint with the lowest validation loss is evaluated,
+not the highest F1; labels are BIO, not BIOUL.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@
 
 Released recipe (bilm-tf): 10 epochs, windows of 20 words, 128 rows on each of three GPUs, Adagrad with rate 0.2,
 sampled softmax over 8,192 words of a vocabulary of 793,471 sorted by count, dropout 0.1, the state carried over. The
-paper's perplexity is that of the full softmax with the state carried over the whole held-out text. TFDS's `lm1b` has
-the text (see data/sources.py); 0.02 of its held-out part is for validation and the rest for test. Deviation: sentences
+paper's perplexity uses the full softmax with the state carried over the whole held-out text. TFDS's `lm1b` has the text
+(see data/sources.py); 2% of its held-out part is the validation split and the rest the test split. Deviation: sentences
 are not reshuffled in each epoch (they are shuffled in the data set).
 
-Option `pod` (`config.pod`) is for a slice of TPU chips:
+Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/elmo/lm1b.py:original,pod --topology=v5e-16 --vocabulary=793471`.
-The MFU is low: a step of the recurrence has 24 rows a chip, and collectives take 0.37 of the time.
+The MFU is low because a recurrent step has only 24 rows per chip; collectives take 37% of the time.
 
   option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
   original         v5e-16  3.07        0.0202       0.099

@@ -1,11 +1,11 @@
 """ELMo's bidirectional language model (Peters et al. 2018, arXiv 1802.05365) on the embedded English prose.
 
   lmx train --config=experiments/elmo/quickstart.py --workdir=runs/elmo            about 10 minutes on two cores
-  lmx train --config=experiments/elmo/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
+  lmx train --config=experiments/elmo/quickstart.py:tiny --workdir=runs/tiny       seconds: a smoke test
   lmx embed --workdir=runs/elmo --input=FILE --output=vectors.npz                  then: all layers of each line's words
 
-`fast` is the size `mini` on a corpus of half a million words that comes with Python itself, so no metric is published.
-Perplexities are of the full softmax over a vocabulary of 8,000; the training loss is a sampled one and lower.
+`fast` is the size `mini` on a corpus of half a million words that ships with Python, so no metric is published.
+Perplexities use the full softmax over a vocabulary of 8,000; the sampled training loss is lower.
 """
 
 from __future__ import annotations

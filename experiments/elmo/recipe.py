@@ -10,8 +10,8 @@ from experiments import config
 # steps times half the sum of the two directions. Ours is that sum, 10 times smaller: so the clipping norm is 10 times
 # smaller and the accumulator 100 times; the updates are the same.
 ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0}
-# Sizes of the task models without pre-trained word vectors; those of Peters et al. 2018 have 50-dimensional ones and
-# 128 filters. --config.data.vectors=FILE gives such vectors, here of 100 numbers, or of E with --config.model.E=E.
+# Sizes of task models without pre-trained word vectors; Peters et al. 2018 have 50-dimensional vectors and 128 filters.
+# --config.data.vectors=FILE gives vectors of width 100, or of width E with --config.model.E=E.
 OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
 
 
@@ -19,17 +19,17 @@ FIXED_WORDS = ('^model/embed/table$', 0.0, 0.0)  # of optim.groups: word vectors
 
 
 def fix_words(settings: dict[str, Any]) -> dict[str, Any]:
-  """Return `settings` with groups of the optimizer by which word vectors, as those of data.vectors, are not trained."""
+  """Return `settings` with optimizer groups that freeze word vectors, such as those of data.vectors."""
   groups = settings.get('optim', {}).get('groups', (('.*', 1.0, 1.0),))
   return {**settings, 'optim': {**settings.get('optim', {}), 'groups': (FIXED_WORDS, *groups)}}
 
 
 def place(variant: str, given: str, default: str) -> str:
-  """Return where a variant has ELMo vectors, for `task`; `tiny,place=both` has them too.
+  """Return where a variant adds ELMo vectors, for `task`; `tiny,place=both` adds them too.
 
   Args:
-    variant: 'elmo', one that ends so, another one, which has none, or 'tiny'.
-    given: option `place`: '' is the default, and none in `tiny`.
+    variant: 'elmo' or a name that ends so, another one without ELMo, or 'tiny'.
+    given: option `place`: '' is the default, and 'none' in `tiny`.
     default: the paper's place.
   """
   if variant.endswith('elmo'):
@@ -38,7 +38,7 @@ def place(variant: str, given: str, default: str) -> str:
 
 
 def tiny(elmo: str, *, spelled: bool = False) -> dict[str, Any]:
-  """Return the changes of a tiny task model, which compiles in seconds without ELMo.
+  """Return the changes for a tiny task model, which compiles in seconds without ELMo.
 
   Args:
     elmo: place of the ELMo vectors, 'none', 'input', 'output' or 'both'.
@@ -58,7 +58,7 @@ def task(bilm: str, elmo: str, fine_tune: bool) -> dict[str, Any]:
   Args:
     bilm: variant of models/elmo.py of the run in train.init_from.
     elmo: 'none', 'input', 'output' or 'both'.
-    fine_tune: train the biLM too, at a hundredth of the rate, instead of freezing it.
+    fine_tune: train the biLM too, at 1% of the learning rate, instead of freezing it.
   """
   if elmo == 'none':
     return {'model': {'variant': 'base'}}

@@ -1,4 +1,4 @@
-"""ELMo's bidirectional language model (Peters et al. 2018, arXiv 1802.05365) on any text, one sentence a line.
+"""ELMo's bidirectional language model (Peters et al. 2018, arXiv 1802.05365) on any text, one sentence per line.
 
   lmx train --config=experiments/elmo/text.py:mini --workdir=runs/elmo --config.data.manual_dir=DIR
 
@@ -7,13 +7,13 @@ million parameters without the output layer (D = 512 cells, P = 128), vocabulary
 `original` are the sizes of the release, for a GPU. No metric is published for your own text. Option:
 `:mini,epochs=2`.
 
-In `mini` each row of the batch begins from an empty state every 10 updates, as every sentence of a task does. The
-release carries states over the whole training and advises to read some batches first: without that, a small biLM can
-be far worse from an empty state (docs/notes/elmo.md). --config.data.batching.reset_every=0 is the release's.
+In `mini` each row starts from an empty state every 10 updates, like every sentence of a task. The release carries
+states over the whole training and recommends warm-up batches, because a small biLM can be far worse from an empty state
+(docs/notes/elmo.md). --config.data.batching.reset_every=0 does as the release.
 
-To adapt a trained model to the text of a task (appendix A.1 of the paper, table 7: one epoch):
---config.train.init_from=RUN --config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary; new words are read
-by their characters. Before that it is measured by
+To adapt a trained model to a task's text (the paper's appendix A.1, table 7: one epoch): --config.train.init_from=RUN
+--config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary; new words are read by their characters. To
+evaluate it beforehand:
 `lmx evaluate --workdir=RUN --config=experiments/elmo/text.py:original --config.data.manual_dir=DIR --split=valid`.
 """
 

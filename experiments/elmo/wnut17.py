@@ -10,10 +10,10 @@ its layers mixed with learned weights: `elmo,place=input`, `output` or `both`; `
 experiments/elmo/text.py), small, medium, original; `elmo,fine_tune` trains the biLM too.
 
 The paper's tagger is evaluated on CoNLL 2003 (experiments/elmo/conll2003.py). On WNUT-17 the best system of the shared
-task has a test F1 of 41.86. Deviations, as there are no pre-trained word vectors unless --config.data.vectors=FILE
-gives them (of 100 numbers, or of E with --config.model.E=E): embeddings of 100, 30 character filters and a projection,
-Adam at 0.002 with a linear decay, dropout 0.3, 20 epochs, the last is evaluated. Lambda of the mix is 0; the tagger for
-CoNLL 2003 has --config.model.mix_l2=0.1.
+task has a test F1 of 41.86. Deviations, because there are no pre-trained word vectors by default
+(--config.data.vectors=FILE gives vectors of width 100, or of width E with --config.model.E=E): embeddings of 100, 30
+character filters and a projection, Adam at 0.002 with linear decay, dropout 0.3, 20 epochs; the last is evaluated. The
+mix's lambda is 0; the CoNLL 2003 tagger has --config.model.mix_l2=0.1.
 """
 
 from __future__ import annotations

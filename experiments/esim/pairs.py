@@ -1,19 +1,18 @@
-"""ESIM (Chen et al. 2017, arXiv 1609.06038) on pairs of texts, with and without ELMo: GLUE's tasks, SciTail, your own.
+"""ESIM (Chen et al. 2017, arXiv 1609.06038) on text pairs, with and without ELMo: GLUE's tasks, SciTail, your own.
 
   lmx train --config=experiments/esim/pairs.py:mrpc --workdir=runs/mrpc --config.data.manual_dir=DIR
   lmx train --config=experiments/esim/pairs.py:mrpc,place=both --workdir=runs/mrpc-elmo --config.data.manual_dir=DIR \\
     --config.train.init_from=runs/elmo
 
-Variants: GLUE's tasks of two texts (mrpc, qqp, stsb, mnli, qnli, rte, wnli), `scitail`, `own` (a table of yours:
+Variants: GLUE's tasks of two texts (mrpc, qqp, stsb, mnli, qnli, rte, wnli), `scitail`, `own` (your table:
 --config.data.texts="('premise','hypothesis')" --config.data.label=label), `own_scores` (its labels are numbers), and
 `tiny`. The biLM of the run in train.init_from is at the place of option `place`, input, output or both (see
-experiments/esim/snli.py): `bilm=mini`, small, medium or original; `fine_tune`. Labels of GLUE's test files are not
-public, so its tasks are evaluated on the validation split, or with --config.evaluation.split=test where the files have
-labels.
+experiments/esim/snli.py): `bilm=mini`, small, medium or original; `fine_tune`. GLUE's test labels are not public, so
+its tasks are evaluated on the validation split, or with --config.evaluation.split=test if the files have labels.
 
-No paper has ESIM alone on these tasks. The model is half as wide as on SNLI, and a word has an embedding of 100 and a
-vector from its characters, because the tasks are small and there are no pre-trained word vectors;
---config.data.vectors=FILE gives them, of 100 numbers, or of E with --config.model.E=E. Otherwise as snli.py.
+No paper reports ESIM without ELMo on these tasks. The tasks are small and there are no pre-trained word vectors. So the
+model is half as wide as on SNLI, and a word has an embedding of 100 and a character vector. --config.data.vectors=FILE
+gives vectors of width 100, or of width E with --config.model.E=E. Otherwise as snli.py.
 """
 
 from __future__ import annotations

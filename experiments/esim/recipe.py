@@ -20,7 +20,7 @@ CHEN = {
   'optim': {'lr': 4e-4, 'clip_norm': 10.0},
   'train': {'epochs': 75, 'patience': 7},
 }
-# The head of model esim, for objectives other than its own.
+# The esim model's head, for other objectives.
 HEAD = {'pooling': 'pooled', 'bptt': 0, 'normalize': False, 'dropout_pooled': 0.5, 'dropout_head': 0.5}
 _ONE_LENGTH: dict[str, Any] = {'buckets': ()}
 _MATRICES = r'/(input|recurrent|kernel)$'
@@ -32,8 +32,8 @@ def settings(elmo: str, bilm: str, *, fine_tune: bool = False, fixed: bool = Fal
   Args:
     elmo: place of the ELMo vectors, 'none', 'input', 'output' or 'both'.
     bilm: variant of models/elmo.py of the run in train.init_from.
-    fine_tune: train the biLM too, at a hundredth of the rate, instead of freezing it.
-    fixed: do not train the word embeddings, as those of data.vectors in Peters et al. 2018.
+    fine_tune: train the biLM too, at 1% of the learning rate, instead of freezing it.
+    fixed: freeze the word embeddings, as Peters et al. 2018 freeze data.vectors.
   """
   task = config.merge({'optim': {'groups': ()}}, elmo_recipe.task(bilm, elmo, fine_tune)).to_dict()
   bilm_groups = task['optim']['groups'][:-1]
@@ -57,7 +57,7 @@ def settings(elmo: str, bilm: str, *, fine_tune: bool = False, fixed: bool = Fal
 
 
 def tiny(elmo: str) -> dict[str, Any]:
-  """Return the tiny variant: pairs of texts of the embedded corpus, with ELMo vectors where `elmo` says."""
+  """Return the tiny variant: text pairs from the embedded corpus, with ELMo vectors at `elmo`."""
   changes = {
     'objective': {'head': (16,), 'metric': 'accuracy', 'positive': ''},
     'data': {

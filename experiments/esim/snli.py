@@ -10,18 +10,18 @@
   chen      88.0 / - (Chen et al., table 1)            a GPU, an hour
 
 DIR holds snli_1.0_train.txt and so on. `base` and `elmo` have the settings of Peters et al.'s
-appendix (from memory): layers of 300, dropout 0.5 of the input of both LSTM layers, with one mask for a text, and of
-both layers of the head, Adam at 4e-4, halved when validation does not improve, gradient norm at most 5, batches of 32,
-weight decay 1e-4 on matrices. `elmo` adds the biLM of the run in train.init_from at the input and the output of the
-encoding, its layers normalised, lambda 0.001, dropout 0.5 after the attention: `elmo,place=input` or `output`;
-`elmo,bilm=medium`, small or mini; `elmo,mix=last`; `elmo,mix_l2=1.0`; `elmo,fine_tune`. `chen` is the model as Chen et
-al. released it (lukecq1231/nli): a head with tanh, dropout of single elements, no decay, gradient norm at most 10.
+appendix (from memory): layers of 300, dropout 0.5 of the input of both LSTM layers, with one mask per text, and of both
+head layers, Adam at 4e-4, halved when validation does not improve, gradient norm at most 5, batches of 32, weight decay
+1e-4 on matrices. `elmo` adds the biLM of the run in train.init_from at the input and the output of the encoding, its
+layers normalised, lambda 0.001, dropout 0.5 after the attention: `elmo,place=input` or `output`; `elmo,bilm=medium`,
+small or mini; `elmo,mix=last`; `elmo,mix_l2=1.0`; `elmo,fine_tune`. `chen` is the model as Chen et al. released it
+(lukecq1231/nli): a head with tanh, dropout of single elements, no decay, gradient norm at most 10.
 
---config.data.vectors=FILE gives the papers' word vectors, GloVe's 840B.300d; with option `fixed` they are not trained,
-as in Peters et al.
+--config.data.vectors=FILE gives the papers' word vectors, GloVe 840B.300d; option `fixed` freezes them, as in Peters et
+al.
 
-Deviations: without data.vectors embeddings are newly initialised; the rate is halved and the checkpoint chosen by the
-validation loss, not the accuracy; a text of more than 100 words is truncated (Chen et al. skip its pair in training).
+Deviations: without data.vectors embeddings are newly initialised; the learning rate is halved and the checkpoint chosen
+by validation loss, not accuracy; texts over 100 words are truncated (Chen et al. skip such pairs in training).
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@
     --config.data.manual_dir=GLUE
 
 runs/elmo is a run of ELMo's biLM (experiments/elmo/) or an imported one of the size `bilm`; GLUE holds the benchmark's
-archives unpacked (CoLA/train.tsv, ...). The default is the paper's "+Attn, ELMo": two layers of 1,500 cells each way
-over ELMo vectors in place of words, attention between the texts of a pair, a second biLSTM. A single text has no
-attention. Options: `elmo=false` reads words, `attention=false` encodes the texts of a pair independently,
-`bilm=medium`, small or mini, `cells=200` for a CPU. `elmo=false,fixed` does not train the words, which
---config.data.vectors=FILE then gives: theirs are GloVe's 840B.300d.
+archives unpacked (CoLA/train.tsv, ...). The default is the paper's "+Attn, ELMo": two layers of 1,500 cells per
+direction over ELMo vectors instead of words, attention between the texts of a pair, a second biLSTM. Single texts have
+no attention. Options: `elmo=false` reads words, `attention=false` encodes the texts of a pair independently,
+`bilm=medium`, small or mini, `cells=200` for a CPU. `elmo=false,fixed` freezes the word vectors from
+--config.data.vectors=FILE: theirs are GloVe 840B.300d.
 
   variant  metric                   published, single-task, validation split (table 6)
                                     BiLSTM  +ELMo  +Attn  +Attn, ELMo
@@ -22,21 +22,21 @@ attention. Options: `elmo=false` reads words, `attention=false` encodes the text
   qnli     accuracy                 77.0    71.2   77.2   75.2
   rte      accuracy                 58.5    53.4   58.5   52.7
   wnli     accuracy                 56.3    56.3   60.6   56.3
-  own      accuracy on a table of yours: --config.data.texts="('premise','hypothesis')" --config.data.label=label; of
+  own      accuracy on your table: --config.data.texts="('premise','hypothesis')" --config.data.label=label; of
            one text: --config.model.texts=1 --config.model.attention=False
   tiny     pairs from the embedded corpus, of words: seconds on a CPU; `tiny,elmo` has ELMo vectors
 
 Theirs are the best of three runs on that split.
 
-Batch 128, Adam, a validation an epoch, a fifth of the rate after each that is no better, stop after five that are not.
+Batch 128, Adam, one validation per epoch, a fifth of the learning rate after each without improvement, stop after five.
 `fidelity=released` (default; final_exps.sh and trainer.py of nyu-mll/GLUE-baselines) has L2 of 1e-5 in the gradient,
 texts truncated to 40 words, a vocabulary of 30,000 and a linear layer for STS-B. `fidelity=paper` gives STS-B the layer
 of 512 too, and has no L2, as section 5 mentions none. The initial rate is 1e-4 in section 5 and in the code, and 1e-3
 in appendix B.2: `lr=1e-3`. Dropout 0.2 and clipping at 5 are the code's.
 
-Deviations: the loss of the validation split decides, not the task's metric; a small rate does not stop a run (theirs
-stop below 1e-5, in the code 1e-6); words are split by rule, not by NLTK; scores of STS-B are 0 to 5, not divided by 5.
-Without data.vectors words are newly initialised and trained.
+Deviations: the validation loss decides, not the task's metric; a small learning rate does not stop a run (theirs stop
+below 1e-5, in the code 1e-6); words are split by rule, not by NLTK; STS-B scores are 0 to 5, not divided by 5. Without
+data.vectors words are newly initialised and trained.
 """
 
 from __future__ import annotations

@@ -2,21 +2,21 @@
 
   lmx train --config=experiments/gpt/books.py:base --workdir=runs/gpt --config.data.manual_dir=DIR
 
-BooksCorpus (over 7,000 unpublished books) is no longer distributed; DIR holds books or other long texts of yours, .txt,
-.txt.gz or .jsonl. The authors cleaned theirs with ftfy and took it apart with spaCy's tokenizer; that is not done here.
+BooksCorpus (over 7,000 unpublished books) is no longer distributed; DIR holds books or other long texts, .txt, .txt.gz
+or .jsonl. The authors cleaned theirs with ftfy and tokenized it with spaCy; we do not.
 
 Batches of 64 windows of 512 tokens, 100 epochs, Adam at 2.5e-4 after 2,000 updates of warm-up, a cosine to 0, dropout
 0.1 and "a modified version of L2 regularization proposed in [Loshchilov and Hutter]" with w = 0.01 "on all non bias or
 gain weights", which is decoupled decay. The vocabulary is a byte-level BPE of 40,478 tokens, lower-cased; the authors'
-BPE is over characters with end-of-word symbols. For comparable numbers import theirs.
+BPE is over characters with end-of-word symbols. For comparable metrics import theirs.
 
   variant  validation perplexity to expect           hardware and time
   base     18.4 on BooksCorpus (section 4.1)         8 GPUs of 2018, a month (the authors' announcement)
   lstm     none printed                              the same
   tiny     a small model on the embedded corpus      seconds on a CPU
 
-`lstm` is the "single layer 2048 unit LSTM" that table 5 has in place of the Transformer; the width of its embeddings is
-not printed, here 768.
+`lstm` is the "single layer 2048 unit LSTM" that replaces the Transformer in table 5; its embedding width is not
+printed, here 768.
 
 Option `fidelity`: 'paper' (default) or 'released', see lmx/models/gpt.py.
 """

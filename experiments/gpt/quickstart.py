@@ -1,10 +1,10 @@
 """GPT (Radford et al. 2018) in miniature on the embedded English prose, with its own byte-level BPE.
 
   lmx train --config=experiments/gpt/quickstart.py --workdir=runs/gpt            11 minutes on one core
-  lmx train --config=experiments/gpt/quickstart.py:tiny --workdir=runs/tiny      seconds: does it run at all
+  lmx train --config=experiments/gpt/quickstart.py:tiny --workdir=runs/tiny      seconds: a smoke test
 
-The corpus comes with Python itself, so no metric is published; what to expect is in measured.csv. For text of your
-own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
+The corpus ships with Python, so no metric is published; measured.csv has measured ones. For your own text add
+--config.data.dataset=text_files --config.data.manual_dir=DIR.
 """
 
 from __future__ import annotations

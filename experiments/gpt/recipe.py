@@ -1,4 +1,4 @@
-"""Settings of GPT's experiments (Radford et al. 2018) that those of GPT-2 and others also use."""
+"""Settings of GPT's experiments (Radford et al. 2018), also used by GPT-2 and others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of a row (Radford e
 
 
 def dropout(rate: float) -> dict[str, float]:
-  """Return one dropout rate for all three fields of the Config of gpt and gpt2."""
+  """Return one dropout rate for all three Config fields of gpt and gpt2."""
   return {'dropout_embedding': rate, 'dropout_attention': rate, 'dropout_residual': rate}
 
 

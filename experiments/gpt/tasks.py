@@ -1,12 +1,12 @@
-"""GPT (Radford et al. 2018) fine-tuned on GLUE, SNLI, SciTail, RACE, the Story Cloze Test, or a table of yours.
+"""GPT (Radford et al. 2018) fine-tuned on GLUE, SNLI, SciTail, RACE, the Story Cloze Test, or your table.
 
   lmx train --config=experiments/gpt/tasks.py:rte --workdir=runs/rte --config.train.init_from=runs/gpt
     --config.data.manual_dir=GLUE
 
-runs/gpt is a run of GPT, pre-trained here (experiments/gpt/books.py) or imported, which gives sizes and tokenizer.
+runs/gpt is a run of GPT, pre-trained here (experiments/gpt/books.py) or imported, which gives the sizes and tokenizer.
 Three special tokens are added: start, delimiter and classify. A single text is between start and classify, a pair has
 the delimiter between its texts. For symmetric pairs (mrpc, qqp, stsb) both orders are read and their final states added
-(sections 3.2, 3.3 and 4.2). A question with choices is read once with each choice.
+(sections 3.2, 3.3 and 4.2). A question is read once with each choice.
 
   variant     metric                                         published (tables 2 and 4)
   cola        Matthews' correlation                          45.4
@@ -23,24 +23,24 @@ the delimiter between its texts. For symmetric pairs (mrpc, qqp, stsb) both orde
   race        accuracy                                       59.0
   story_cloze accuracy                                       86.5, of one run; the authors' README has a median of 85.8
   swag        accuracy                                       none; 78.0 in table 4 of Devlin et al. 2019
-  own         accuracy on a table of yours: --config.data.texts="('premise','hypothesis')" --config.data.label=label
-  own_scores  Pearson's correlation on one whose column of the label has numbers
-  tiny        topics of the embedded corpus, one text a row: seconds on a CPU
+  own         accuracy on your table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
+  own_scores  Pearson's correlation on your table with numeric scores
+  tiny        topics of the embedded corpus, one text per row: seconds on a CPU
 
-The published metrics of GLUE are of its test server; the labels of its test files are not public, so those here are of
-the validation split, as noted in each row of experiments/tables/gpt_tasks.py. docs/fine_tune.md has those of `own`.
+Published GLUE metrics are from its test server. Its test labels are not public, so metrics here are on the validation
+split, as noted in experiments/tables/gpt_tasks.py. docs/fine_tune.md describes `own`.
 
 Batch 32, 3 epochs, rate 6.25e-5, warm-up over 0.2% of the updates, linear decay, dropout 0.1 before the linear layer,
-auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0.01 on matrices alone and epsilon 1e-8
+auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0.01 only on matrices and epsilon 1e-8
 outside the bias correction as released. The released code also applies the linear decay during the warm-up. Added
 vocabulary rows are initialised with the mean of the others; the released code initialises them randomly.
 
-A batch mixes rows of any length, as released; see experiments/bert/tasks.py. None is longer than 512 tokens or the
-positions of runs/gpt: the released code pads all to the longest example, up to 512.
+A batch mixes rows of any length, as released; see experiments/bert/tasks.py. Rows have at most 512 tokens, or the
+positions of runs/gpt; the released code pads all to the longest example, up to 512.
 
 Table 5: `lm=false` omits the auxiliary loss; `scratch` starts from new parameters, with the tokenizer of
---config.data.tokenizer_path=runs/gpt/tokenizer; `lstm` starts from a run of experiments/gpt/books.py:lstm. Its split is
-not printed.
+--config.data.tokenizer_path=runs/gpt/tokenizer; `lstm` starts from a run of experiments/gpt/books.py:lstm. The table's
+split is not printed.
 
 `level` of RACE is `middle` for RACE-M and `high` for RACE-H, such as in
 `lmx evaluate --workdir=runs/race --config=experiments/gpt/tasks.py:race,level=high --config.data.manual_dir=DIR`.

@@ -2,10 +2,10 @@
 
   lmx train --config=experiments/gpt2/quickstart.py --workdir=runs/gpt2            about 4 minutes on two cores
   lmx train --config=experiments/gpt2/quickstart.py:full --workdir=runs/gpt2-full  within 40 minutes there
-  lmx train --config=experiments/gpt2/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
+  lmx train --config=experiments/gpt2/quickstart.py:tiny --workdir=runs/tiny       seconds: a smoke test
 
-The corpus comes with Python itself, so no metric is published; what to expect is in measured.csv. For text of your
-own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
+The corpus ships with Python, so no metric is published; measured.csv has measured ones. For your own text add
+--config.data.dataset=text_files --config.data.manual_dir=DIR.
 """
 
 from __future__ import annotations

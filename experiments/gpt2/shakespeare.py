@@ -1,7 +1,7 @@
 """GPT-2 over the characters of Shakespeare, nanoGPT's first examples (github.com/karpathy/nanoGPT).
 
   lmx train --config=experiments/gpt2/shakespeare.py --workdir=runs/shakespeare --config.data.manual_dir=DIR
-  lmx train --config=experiments/gpt2/shakespeare.py:tiny --workdir=runs/tiny        seconds: does it run at all
+  lmx train --config=experiments/gpt2/shakespeare.py:tiny --workdir=runs/tiny        seconds: a smoke test
 
 DIR holds tiny-shakespeare (Karpathy's char-rnn, 1,115,394 characters, public domain) as train.txt, its first
 1,003,854 characters, and valid.txt, the other 111,540. There is no test split; the validation split also chooses the
@@ -12,11 +12,11 @@ parameters, as in nanoGPT.
   baby     6 layers of 384, context 256 1.4697                 one GPU, minutes (nanoGPT's README: an A100, 3)
 
 `baby` is nanoGPT's config/train_shakespeare_char.py, `cpu` the flags that its README gives for a machine without GPU.
-The validation loss is that of the whole split, in adjacent windows; nanoGPT estimates it from windows at random places
-(200 batches, or 20 for `cpu`).
+The validation loss covers the whole split in adjacent windows; nanoGPT estimates it from random windows (200 batches,
+or 20 for `cpu`).
 
 Deviations: nanoGPT omits biases; here the model has them, as in the paper. It samples windows anywhere in the text;
-here the windows of an epoch are adjacent, from a random offset and in a random order.
+here an epoch's windows are adjacent, with a random offset and in random order.
 """
 
 from __future__ import annotations

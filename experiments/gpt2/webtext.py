@@ -2,14 +2,14 @@
 
   lmx train --config=experiments/gpt2/webtext.py:124m --workdir=runs/gpt2 --config.data.manual_dir=DIR
 
-WebText was never released, so DIR holds text of yours (.txt, .txt.gz or .jsonl; OpenWebText is the usual stand-in) and,
-in tokenizer_path, GPT-2's own vocab.json and merges.txt if the numbers are to be compared.
+WebText was never released, so DIR holds other text (.txt, .txt.gz or .jsonl; usually OpenWebText). For comparable
+metrics use GPT-2's vocab.json and merges.txt as tokenizer_path.
 
-The paper gives the batch (512 windows of 1,024 tokens) and states that the rate was tuned by hand for each size;
-training code was never released. The rest is nanoGPT's reproduction (github.com/karpathy/nanoGPT,
+The paper gives the batch (512 windows of 1,024 tokens) and says that the learning rate was tuned by hand for each size;
+training code was never released. The rest follows nanoGPT's reproduction (github.com/karpathy/nanoGPT,
 config/train_gpt2.py): AdamW with b2 = 0.95, decay 0.1 on matrices, rate 6e-4 falling to 6e-5 over 600,000 steps of
 491,520 tokens, 2,000 of them warm-up, clipping at 1, no dropout. nanoGPT also omits biases; here the model has them, as
-in the paper. Peak rates of the larger sizes are those of GPT-3's models of similar size (Brown et al. 2020, arXiv
+in the paper. Larger sizes have the peak learning rates of GPT-3 models of similar size (Brown et al. 2020, arXiv
 2005.14165, table 2.1).
 
   variant  validation loss to expect on OpenWebText                           hardware and time
@@ -23,7 +23,7 @@ in the paper. Peak rates of the larger sizes are those of GPT-3's models of simi
 Options: `:124m,recipe=paper` takes the paper's batch of 512 and its initialisation, and GPT's dropout of 0.1.
 Microbatches follow the memory at hand: --config.optim.accumulate=40 on one device. `pod` (`config.pod`) is for a slice
 of TPU chips, with 512 rows: `lmx compile --config=experiments/gpt2/webtext.py:1558m,pod --topology=v5e-64`.
-The activations of 124m and 355m fit without rematerialisation; the larger ones scan and rematerialise.
+124m and 355m fit without rematerialisation; larger sizes scan and rematerialise.
 
   option `pod` of  slice    GiB a chip  s an update  MFU (compiled, not run)
   124m             v5e-64   4.80        0.0824       0.431

@@ -11,7 +11,7 @@ compares with word-level rows. Windows overlap by half in evaluation.
   wikitext103  124m                               no row printed for this set-up     8 GPUs, about a day
 
 For scale, GPT-2's zero-shot rows (table 3: trained on WebText, never on WikiText): 124M 29.41 on WikiText-2 and
-37.50 on WikiText-103; 1558M 18.34 and 17.48. Those are what the original weights score, not what this training reaches.
+37.50 on WikiText-103; 1558M 18.34 and 17.48. Those are scores of the original weights, not of this training.
 """
 
 from __future__ import annotations

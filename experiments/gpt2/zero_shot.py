@@ -2,11 +2,11 @@
 
   lmx evaluate --workdir=runs/gpt2 --config=experiments/gpt2/zero_shot.py:ptb --config.data.manual_dir=DIR
   lmx evaluate --workdir=runs/gpt2 --config=experiments/gpt2/zero_shot.py:lambada,size=355m --config.data.manual_dir=DIR
-  lmx train --config=experiments/gpt2/zero_shot.py:tiny --workdir=runs/tiny        seconds: does it run at all
+  lmx train --config=experiments/gpt2/zero_shot.py:tiny --workdir=runs/tiny        seconds: a smoke test
 
 runs/gpt2 is any run of a causal model: one trained here, or `lmx import --from=FOLDER --workdir=runs/gpt2`. This file
-gives the data and the protocol; model and tokenizer are the run's, and nothing is trained. A model of fewer positions
-than 1,024 needs --config.data.length=N and a stride of at most that.
+gives data and protocol; model and tokenizer are the run's, and nothing is trained. A model with fewer than 1,024
+positions needs --config.data.length=N and a stride of at most N.
 
   variant                      files in DIR                          metric
   wikitext2, wikitext103       wiki.test.tokens and the others       perplexity per word of the original, <eos> included
@@ -17,13 +17,13 @@ than 1,024 needs --config.data.length=N and a stride of at most that.
   cbt_cn, cbt_ne, cbt_v, cbt_p cbtest_CN_valid_2000ex.txt and others accuracy, --split=valid as in the paper
 
 Tokenised texts are detokenised by invertible rules (lmx/data/detokenize.py); the paper reports that its own rules,
-which were not published, gain 2.5 to 5 points of perplexity. Nor does it print its stride: here a window of 1,024
-tokens begins every 512; `stride=32` takes sixteen times as long and gives tokens more context. LAMBADA's accuracy is
-printed with a stop-word filter, 63.24 for the largest model, and is 52.66 without. Both are reported, with stop words
-of our own. Its plain lines, which are tokenised, need --config.data.detokenize=True.
+which were not published, gain 2.5 to 5 points of perplexity. Its stride is not printed either: here a window of 1,024
+tokens starts every 512; `stride=32` takes sixteen times as long and gives tokens more context. LAMBADA's published
+accuracy uses a stop-word filter: 63.24 for the largest model, and 52.66 without. We report both, with our own stop
+words. Its plain lines, which are tokenised, need --config.data.detokenize=True.
 
 The whole table against the paper's: `python -m launch.tables gpt2_zero_shot --data=gpt2_124m=DIR --data=ptb=DIR ...`.
-Hardware: one GPU for the 124M model. Not one of the paper's rows has been measured here yet.
+Hardware: one GPU for the 124M model. We have not measured the paper's rows yet.
 """
 
 from __future__ import annotations

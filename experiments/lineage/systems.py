@@ -1,4 +1,4 @@
-"""From word2vec to XLNet under one budget: the same text, parameters, tokens, tasks and tries for each system.
+"""From word2vec to XLNet under one budget: every system has the same text, parameters, tokens, tasks and tries.
 
   python -m launch.tables lineage --data=trec=DIR --data=sst2=DIR                size=small: hours of two cores
   python -m launch.tables lineage --options=size=base --data=text=DIR ...        days of one GPU, or a pod
@@ -7,7 +7,7 @@
   lmx train --config=experiments/lineage/systems.py:bert,stage=task,task=sst2 --workdir=runs/bert_sst2 \\
     --config.train.init_from=runs/bert --config.data.manual_dir=DIR
 
-A variant is a system, as in its own paper except for the size:
+Each variant is a system, as in its paper except for the size:
 
   variant         pre-training objective                       on a task
   word2vec        skip-gram with negative samples              initial word vectors of a bidirectional LSTM
@@ -28,15 +28,15 @@ A variant is a system, as in its own paper except for the size:
   task     trec (kinds of questions), sst2 (sentiment of sentences), topics (which package of Python)
   rate     low, high: two rates are tried for every system
 
-Options of another stage change nothing, because the table gives its `--options` to every run.
+Options of another stage have no effect, because the table passes its `--options` to every run.
 
 Small fine-tunes on 1,500 rows of a task, the same for every system, for four epochs; ULMFiT's `stage=text` reads their
 texts. Medium and base fine-tune on all rows for three epochs. Validation and test splits are complete.
 
-Subwords are WordPiece, trained on the pre-training text, the same for all but word2vec and ELMo. Their tokens are
-words, with a vocabulary of the same size; ELMo reads them by their characters. `lmx describe --workdir=DIR` computes
-the compute of a pre-training; skip-gram's is close to 0. It does not count ULMFiT's second stage and the tasks, nor do
-the parameters of word2vec and ELMo count a task's own LSTM.
+Subwords are WordPiece, trained on the pre-training text and shared by all systems except word2vec and ELMo. Those read
+words, with a vocabulary of the same size; ELMo reads them by characters. `lmx describe --workdir=DIR` prints the
+pre-training compute; skip-gram's is close to 0. It excludes ULMFiT's second stage and the tasks, and the parameter
+counts of word2vec and ELMo exclude the task LSTM.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def get_config(arg: str = ''):
   if options.stage == 'text' and system != 'ulmfit':
     raise ValueError(f'stage=text is of ulmfit, which learns the text of a task first; {system} has none')
   size = SIZES[options.size]
-  own = options.stage == 'task' and system in ('word2vec', 'elmo')  # the task has a model of its own
+  own = options.stage == 'task' and system in ('word2vec', 'elmo')  # the task has its own model
   make = {'pretrain': _pretrained, 'text': _task_text, 'task': _tuned}[options.stage]
   base = {
     'name': f'lineage_{system}',
@@ -240,7 +240,7 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
 
 
 def _slanted(size: Size) -> dict[str, Any]:
-  """Return Adam and the schedule of both of ULMFiT's language models."""
+  """Return Adam and the schedule for both ULMFiT language models."""
   return {
     'optimizer': 'adam',
     'b1': 0.8,

@@ -10,9 +10,9 @@ directions and languages are --config.data.source=de --config.data.target=en.
 
 With the general score, the local-p window and input feeding.
 
-Option `recipe`: 'modern' is that of all three recurrent encoder-decoders, 'paper' that of the paper at the same size:
+Option `recipe`: 'modern' is shared by all three recurrent encoder-decoders, 'paper' is the paper's at the same size:
 SGD at rate 1, halved every epoch after the 8th of 12, batches of 128, gradient norm at most 5, dropout 0.2 (section
-4.1). See `multi30k` of experiments/rnn_translation.py, also on what to compare with.
+4.1). `multi30k` in experiments/rnn_translation.py names a baseline for comparison.
 """
 
 from __future__ import annotations

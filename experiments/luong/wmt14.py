@@ -6,10 +6,10 @@
   luong    En-De, 4.5M  16.8 ... local-p with general and input feeding 19.0      7 to 10 days in 2015
 
 Options: `score` and `window` (table 4), and `feed`, `dropout` and `reverse` (true or false), which table 1 adds row by
-row; `source=de`, German to English (table 3), for which DIR has newstest2015 as its test set. The rows without
-attention are experiments/rnn_encdec/wmt14.py:sutskever.
+row; `source=de`, German to English (table 3), with newstest2015 as test set in DIR. For rows without attention see
+experiments/rnn_encdec/wmt14.py:sutskever.
 
-Section 4.1: 50,000 words a side, 4 LSTM layers of 1000, uniform in +-0.1, SGD at rate 1 for 10 epochs, halved every
+Section 4.1: 50,000 words per side, 4 LSTM layers of 1000, uniform in +-0.1, SGD at rate 1 for 10 epochs, halved every
 epoch after the 5th (with dropout 12, after the 8th), 128 sentences, norm at most 5 over the batch's mean. Data, search
 and deviations are in experiments/rnn_translation.py.
 """

@@ -2,17 +2,17 @@
 
   lmx train --config=experiments/memory_compressed/documents.py:t_dmca --workdir=runs/dmca --config.data.manual_dir=DIR
 
-DIR holds long texts of yours (.txt, .txt.gz or .jsonl). The paper's own data, WikiSum, is 90 million web pages and
-Wikipedia's articles, and must be crawled again. Table 4 has the test log-perplexity per subword of articles given
-ranked extracts; L is the length of those extracts. Ours is that of all subwords of your texts:
+DIR holds long texts (.txt, .txt.gz or .jsonl). The paper's data, WikiSum, is 90 million web pages and Wikipedia's
+articles, and must be crawled again. Table 4 has the test log-perplexity per subword of articles given ranked extracts
+of length L. Ours covers all subwords of your texts:
 
   variant   model                                        table 4, on data that is not here
   t_d       6 layers of full attention, L = 4,000         2.22216 (ROUGE-L 33.6)
   t_dmca    L M L M L, no mixture of experts, L = 11,000  2.05159 (ROUGE-L 36.2)
 
 `length=4000` sets the window (default 4,000 for t_d and 11,000 for t_dmca). `fidelity=released` compresses the inputs
-of the key and value projections, as in tensor2tensor, instead of keys and values. Optimisation is that of Vaswani et
-al. 2017 (the paper names transformer_base_v1); the paper prints no number of updates for these two.
+of the key and value projections, as in tensor2tensor, instead of keys and values. Optimisation follows Vaswani et al.
+2017 (the paper names transformer_base_v1); the number of updates is not printed for these two.
 """
 
 from __future__ import annotations

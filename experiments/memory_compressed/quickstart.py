@@ -2,10 +2,10 @@
 
   lmx train --config=experiments/memory_compressed/quickstart.py --workdir=runs/dmca       about 2 minutes on two cores
   lmx train --config=experiments/memory_compressed/quickstart.py:full --workdir=runs/full  all attention full
-  lmx train --config=experiments/memory_compressed/quickstart.py:tiny --workdir=runs/tiny  seconds: does it run at all
+  lmx train --config=experiments/memory_compressed/quickstart.py:tiny --workdir=runs/tiny  seconds: a smoke test
 
-`fast` is L M L M with blocks of 64, `full` attends to the whole window in every layer. The corpus comes with Python
-itself, so no metric is published.
+`fast` is L M L M with blocks of 64, `full` attends to the whole window in every layer. The corpus ships with Python, so
+no metric is published.
 """
 
 from __future__ import annotations

@@ -21,20 +21,19 @@ without DIR they are downloaded. Perplexities of the paper, and the settings of 
   back-off Kneser-Ney, n = 3 / 4 / 5         334/332/332  323/321/321
   class-based back-off, n = 3, 500 classes   326          312           the best of seven
 
-"Mixed" is the mean of the network's and the interpolated trigram's probabilities; the network of an even row is that of
-the odd row before it. The corpus is the paper's except for its special tokens: theirs has 1,181,041 words, 47,578 of
-them different, and 16,383 that occur more than three times, with special tokens for texts and paragraphs; ours
-1,161,692, 56,057 and 17,904, with those for texts alone. The splits at 800,000 and 1,000,000 words are the same.
+"Mixed" is the mean of the network's and the interpolated trigram's probabilities; even rows use the network of the
+preceding odd row. The corpus is the paper's except for special tokens. Theirs, with special tokens for texts and
+paragraphs, has 1,181,041 words, 47,578 types, and 16,383 types that occur more than three times. Ours, with special
+tokens only for texts, has 1,161,692, 56,057 and 17,904. The splits at 800,000 and 1,000,000 words are the same.
 
 Training (section 4.1): rate 1e-3 / (1 + 1e-8 t) after t examples, weight decay 1e-4 on everything but biases (section
 2), early stopping on the validation words. The paper updates after every example; here a batch of B = 256 words makes
-one update by the sum of their gradients: the loss is a mean, so the rate is B times the paper's and r B per update. For
-small rates both follow the same path; tests/models/nplm_test.py measures the difference.
+one update with the sum of their gradients: the loss is a mean, so the learning rate is B times the paper's. For small
+rates both follow the same trajectory; tests/models/nplm_test.py measures the difference.
 
-Options: `rate` per example and `epochs` at most: `:mlp9,rate=4e-3,epochs=6` makes as much progress as the paper's rate
+Options: `rate` per example and `epochs` at most. `:mlp9,rate=4e-3,epochs=6` makes as much progress as the paper's rate
 in 24 epochs, in a quarter of the time; with a batch of 512 words 4e-3 was stable and 1.2e-2 was not. For the paper's
-vocabulary size, and so more comparable perplexities, give --config.data.vocab_size=16384 (16,383 and the symbol for
-all others).
+vocabulary size, and more comparable perplexities, set --config.data.vocab_size=16384 (16,383 and the unknown word).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Neural probabilistic language model (Bengio et al. 2003) on the embedded English prose, word by word.
 
   lmx train --config=experiments/nplm/quickstart.py --workdir=runs/nplm           about a minute on two cores
-  lmx train --config=experiments/nplm/quickstart.py:tiny --workdir=runs/tiny      seconds: does it run at all
+  lmx train --config=experiments/nplm/quickstart.py:tiny --workdir=runs/tiny      seconds: a smoke test
 
-The corpus comes with Python itself, so no metric is published. At the end the model is evaluated alone, mixed with the
-interpolated trigram as in the paper, and against an interpolated Kneser-Ney model on the same tokens. Adam replaces the
-paper's gradient ascent, which needs many more epochs; experiments/nplm/brown.py has the paper's own recipe.
-Option after the variant: `:fast,direct=true` for direct connections.
+The corpus ships with Python, so no metric is published. At the end the model is evaluated by itself, mixed with
+the interpolated trigram as in the paper, and against an interpolated Kneser-Ney model on the same tokens. Adam replaces
+the paper's gradient ascent, which needs many more epochs; experiments/nplm/brown.py has the paper's own recipe. Option
+after the variant: `:fast,direct=true` for direct connections.
 """
 
 from __future__ import annotations

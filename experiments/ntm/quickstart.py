@@ -2,12 +2,12 @@
 
   lmx train --config=experiments/ntm/quickstart.py --workdir=runs/ntm              about a minute on two cores
   lmx train --config=experiments/ntm/quickstart.py:baseline --workdir=runs/lstm    the LSTM without a memory
-  lmx train --config=experiments/ntm/quickstart.py:tiny --workdir=runs/tiny        seconds: does it run at all
+  lmx train --config=experiments/ntm/quickstart.py:tiny --workdir=runs/tiny        seconds: a smoke test
 
 Variants: lstm (an LSTM as the controller), ff (a feed-forward one), baseline (three LSTM layers, no memory; minutes).
-Sequences of 1 to 20 vectors of 8 bits, 16,000 of them; the test split has lengths 10, 20 and 30. No paper prints a
-metric for so short a training. `lstm` stays at 80 to 90 bits per sequence, little better than chance, for about half of
-the time, until it learns to use the memory, then falls to 1 or less. The figures memory_<length>.png show the heads.
+Sequences of 1 to 20 vectors of 8 bits, 16,000 of them; the test split has lengths 10, 20 and 30. There are no published
+metrics for such a short training. `lstm` stays at 80 to 90 bits per sequence, little better than chance, for about half
+of the time, until it learns to use the memory; then it falls to 1 or less. memory_<length>.png shows the heads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tiny variant of the Neural Turing Machine (Graves et al. 2014), whose data is generated."""
+"""Tiny variant of the Neural Turing Machine (Graves et al. 2014), on generated data."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
   lmx train --config=experiments/ntm/tasks.py:copy --workdir=runs/copy
 
-Variants: copy, repeat_copy, recall, ngrams and sort; tiny does it run at all. After the variant come
+Variants: copy, repeat_copy, recall, ngrams and sort; tiny a smoke test. After the variant come
   network=lstm    a machine with an LSTM as its controller (table 2 of the paper); also ff, the feed-forward controller
                   (table 1), and baseline, the stacked LSTM without a memory (table 3)
   recipe=fast     Adam, a memory that begins constant, rows in batches; recipe=paper is RMSProp as in Graves 2013, the
@@ -10,10 +10,10 @@ Variants: copy, repeat_copy, recall, ngrams and sort; tiny does it run at all. A
   sequences=N     number of training sequences; 0 is the recipe's number
   rate=X          learning rate; 0 is the recipe's
 
-The tables print numbers of parameters; the paper's figures show learning curves in bits per sequence. Copying is near
-0 by about 100,000 sequences (figure 3) with either controller; the LSTM network is far from it after 1,000,000. Expect
-of `copy` with recipe=fast about 0.01 bits per sequence at lengths up to 20 after 60,000 sequences. The test split has
-the lengths of figures 4 and 5 (10 to 120), and the run draws those figures (memory_<length>.png).
+The tables print parameter counts; the figures show learning curves in bits per sequence. Copying is near 0 after about
+100,000 sequences (figure 3) with either controller; the LSTM network is far from it after 1,000,000. Expect about 0.01
+bits per sequence from `copy` with recipe=fast, at lengths up to 20 after 60,000 sequences. The test split has the
+lengths of figures 4 and 5 (10 to 120), and the run plots those figures (memory_<length>.png).
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
   lmx train --config=experiments/quaternion_transformer/multi30k.py:full --workdir=runs/m --config.data.manual_dir=DIR
 
 29,000 captions, English to German, or with --config.data.target=fr to French; without manual_dir the files are
-downloaded. Variants: `full` (every matrix is of quaternions), `partial` (those of attention) and `none` (the same model
-without any). The paper has no metric for this set; the real-valued Transformer-Tiny has 41.0 in Wu et al. 2021. Layers
-are pre-norm, as in tensor2tensor; those of Transformer-Tiny are post-norm. 3 hours on two cores.
+downloaded. Variants: `full` (all matrices are quaternion), `partial` (only attention's) and `none` (the real-valued
+model). The paper has no metric for this set; the real-valued Transformer-Tiny has 41.0 in Wu et al. 2021. Layers are
+pre-norm, as in tensor2tensor; Transformer-Tiny's are post-norm. 3 hours on two cores.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Quaternion Transformer (Tay et al. 2019) against the real-valued one: language models of the embedded English prose.
+"""Quaternion Transformer (Tay et al. 2019) against the real-valued one: language models on the embedded English prose.
 
   lmx train --config=experiments/quaternion_transformer/quickstart.py --workdir=runs/quaternion       minutes on a core
   lmx train --config=experiments/quaternion_transformer/quickstart.py:none --workdir=runs/none        the same, ordinary
-  lmx train --config=experiments/quaternion_transformer/quickstart.py:tiny --workdir=runs/tiny        does it run at all
+  lmx train --config=experiments/quaternion_transformer/quickstart.py:tiny --workdir=runs/tiny        a smoke test
 
-Variants: `full` (every matrix is of quaternions), `partial` (those of attention) and `none`; option `whole` has one
-softmax per head instead of one for each component of the scores. The paper has no language model, and the corpus comes
-with Python itself, so no metric is published; measured.csv has those of the three.
+Variants: `full` (all matrices are quaternion), `partial` (only attention's) and `none`; option `whole` has one softmax
+per head instead of one per score component. The paper has no language model, and the corpus ships with Python, so no
+metric is published; measured.csv has measured ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quaternion Transformer (Tay et al. 2019, arXiv 1906.04393) as a classifier: film reviews, or a table of yours.
+"""Quaternion Transformer (Tay et al. 2019, arXiv 1906.04393) as a classifier: film reviews, or your table.
 
   lmx train --config=experiments/quaternion_transformer/tasks.py:imdb --workdir=runs/imdb --config.data.manual_dir=DIR
 
@@ -13,8 +13,8 @@ An encoder of tensor2tensor's transformer_tiny, two layers of width 128, newly i
   own       a table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
   tiny      topics of the embedded corpus: seconds on a CPU
 
-Unverified: the metrics are from notes on the paper. Its number of updates and its subwords are not known; here a
-byte-level BPE of 8,192 tokens, dropout 0.1 and ten epochs at most, minutes on a GPU and an hour on two cores.
+Unverified: the metrics are from notes on the paper. Its updates and subwords are unknown; here a byte-level BPE of
+8,192 tokens, dropout 0.1 and at most ten epochs, minutes on a GPU and an hour on two cores.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ directions and languages are --config.data.source=de --config.data.target=en.
 One vector for the whole source is clearly worse on long sentences, which `bleu_by_length` of results.json shows (figure
 2 of Bahdanau et al. 2015, arXiv 1409.0473).
 
-Option `recipe`: 'modern' is that of all three recurrent encoder-decoders, 'paper' that of the paper at the same size:
+Option `recipe`: 'modern' is shared by all three recurrent encoder-decoders, 'paper' is the paper's at the same size:
 Adadelta with rho 0.95 and epsilon 1e-6, batches of 80, gradient norm at most 1, no dropout (section 4.2 and appendix B
-of 1409.0473). See `multi30k` of experiments/rnn_translation.py, also on what to compare with.
+of 1409.0473). `multi30k` in experiments/rnn_translation.py names a baseline for comparison.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
   lmx train --config=experiments/rnn_encdec/quickstart.py:rnnencdec --workdir=runs/numbers   under 2 minutes
   lmx train --config=experiments/rnn_encdec/quickstart.py:reads=digits --workdir=runs/back       the other direction
-  lmx train --config=experiments/rnn_encdec/quickstart.py:tiny --workdir=runs/tiny               does it run at all
+  lmx train --config=experiments/rnn_encdec/quickstart.py:tiny --workdir=runs/tiny               a smoke test
   echo 'three hundred and twelve' | lmx translate --workdir=runs/numbers
 
 RNNencdec of Cho et al. 2014 (arXiv 1406.1078): one vector for the whole source. The numbers are generated, so no metric
-is published; no number of the test split is in the training split. Compared with the models with attention
-(experiments/bahdanau, experiments/luong), it learns the long numbers last. Option: `reads=digits` is the other
-direction.
+is published; the test numbers do not occur in training. Compared with the models with attention (experiments/bahdanau,
+experiments/luong), it learns the long numbers last. Option: `reads=digits` is the other direction.
 """
 
 from __future__ import annotations

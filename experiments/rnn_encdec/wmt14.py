@@ -8,9 +8,9 @@
              En-Fr, 12M   forward 26.17, reversed 30.59 (arXiv 1409.3215, table 1)          10 days on 8 GPUs in 2014
 
 Options: `length=30` or 50, the longest sentence in words of rnnencdec. Of sutskever: `dropout` and `reverse` (true or
-false); `source=de`, German to English; `paper=sutskever`, that paper's own data and recipe, English to French, where
-`dropout` and `source` have no meaning. The other recipes are those of experiments/bahdanau/wmt14.py and
-experiments/luong/wmt14.py. Data, search and deviations are in experiments/rnn_translation.py.
+false); `source=de`, German to English; `paper=sutskever`, that paper's data and recipe, English to French, without
+`dropout` and `source`. The other recipes are in experiments/bahdanau/wmt14.py and experiments/luong/wmt14.py. Data,
+search and deviations are in experiments/rnn_translation.py.
 """
 
 from __future__ import annotations

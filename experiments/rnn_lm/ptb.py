@@ -3,20 +3,20 @@
   lmx train --config=experiments/rnn_lm/ptb.py:medium --workdir=runs/ptb --config.data.manual_dir=DIR
 
 DIR holds ptb.train.txt, ptb.valid.txt and ptb.test.txt of Mikolov's version (929,589 / 73,760 / 82,430 tokens with
-one <eos> a line, vocabulary 10,000).
+one <eos> per line, vocabulary 10,000).
 
   variant  valid ppl  test ppl   hardware and time
   small    120.7      114.5      one GPU, minutes; 13 epochs
   medium   86.2       82.7       one GPU, under an hour; 39 epochs
   large    82.2       78.4       one GPU, hours ("about a day" in 2014); 55 epochs
 
-Section 4.1: two layers; uniform initialisation; batch 20 with the carry kept from window to window; SGD from rate 1,
-divided after the first epochs by 2, 1.2 or 1.15 in each further one; gradient norm at most 5 (large: 10). The metrics
-are those of the last epoch, so `evaluation.which` is 'last'.
+Section 4.1: two layers; uniform initialisation; batch 20 with the state carried over between windows; SGD at 1, divided
+after the first epochs by 2, 1.2 or 1.15 in each further one; gradient norm at most 5 (large: 10). Metrics are from the
+last epoch, so `evaluation.which` is 'last'.
 
 The paper's loss is the sum over the window's T steps and the mean over rows; ours is the mean per token, T times
-smaller. Hence the rate is T times theirs and the clipping norm T times smaller; the updates are the same.
-Option: `:medium,fidelity=released` has the two biases of the authors' Torch code; 'paper' has one.
+smaller. So the learning rate is T times theirs and the clipping norm T times smaller; the updates are equal. Option:
+`:medium,fidelity=released` has the two biases of the authors' Torch code; 'paper' has one.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
   lmx train --config=experiments/rnn_lm/quickstart.py --workdir=runs/quickstart            about 4 minutes on two cores
   lmx train --config=experiments/rnn_lm/quickstart.py:full --workdir=runs/quickstart-full  within 40 minutes there
-  lmx train --config=experiments/rnn_lm/quickstart.py:tiny --workdir=runs/tiny             seconds: does it run at all
+  lmx train --config=experiments/rnn_lm/quickstart.py:tiny --workdir=runs/tiny             seconds: a smoke test
 
-The corpus comes with Python itself, so no metric is published. What to expect is in measured.csv: `full` ends
-clearly below the interpolated Kneser-Ney model that every run measures on the same split and vocabulary.
-Option after the variant: `:fast,cell=gru` (lstm, gru, rnn).
+The corpus ships with Python, so no metric is published. measured.csv has measured ones: `full` ends clearly
+below the interpolated Kneser-Ney model, which every run evaluates on the same split and vocabulary. Option after the
+variant: `:fast,cell=gru` (lstm, gru, rnn).
 """
 
 from __future__ import annotations

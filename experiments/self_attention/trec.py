@@ -1,11 +1,11 @@
-"""Self-attention with any score on TREC-6: the kind of answer that a question asks for (Li and Roth 2002).
+"""Self-attention with any score on TREC-6 question classification (Li and Roth 2002).
 
   lmx train --config=experiments/self_attention/trec.py:score=general --workdir=runs/general \\
     --config.data.manual_dir=DIR
 
 DIR holds train.tsv and test.tsv, or train_5500.label and TREC_10.label; without it they are downloaded. Options as in
-quickstart.py. Variant base is of width 128. Newly initialised, without word vectors: a minute or two on a core. No
-paper compares the scores so; measured.csv has our errors of five of them.
+quickstart.py. Variant base has width 128. It is newly initialised, without word vectors, and takes a minute or two on
+one core. No paper compares the scores this way; measured.csv has our errors for five of them.
 """
 
 from __future__ import annotations

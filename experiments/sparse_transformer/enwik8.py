@@ -10,23 +10,23 @@ million parameters: 30 layers of 512 with 8 heads, windows of 12,288, stride 128
   strided  strided pattern  1.13                            0.35
   dense    all positions    1.00                            1.31
 
-Table 2 names neither the split nor the unit of time. Its hardware: 8 V100 GPUs; a smaller one needs a smaller batch and
+Table 2 names neither the split nor the unit of time. Its hardware is 8 V100 GPUs; less memory needs a smaller batch and
 `--config.optim.accumulate`.
 
 Section 7.2 and its results: 80 epochs, dropout 0.4, heads merged; section 6: Adam, 5,000 updates of warm-up, a cosine,
-gradient norm at most 1, weight decay 0.01. The rate, 3.5e-4, is printed for CIFAR-10 alone. The batch is not printed;
-32 windows are assumed here. Decay is decoupled (AdamW) and of matrices only; the paper states neither.
+gradient norm at most 1, weight decay 0.01. The learning rate, 3.5e-4, is printed only for CIFAR-10. The batch is not
+printed; we assume 32 windows. Decay is decoupled (AdamW) and only on matrices; the paper states neither.
 
-Evaluated in overlapping windows, in which every byte after the first window has at least `context` bytes before it
-(table 3): 0.9952 with 6,144, the default, which is also that of the validation during training, and 0.9908 with 12,160,
-which table 1 seems to print and which reads each byte 96 times:
+Evaluation uses overlapping windows, in which every byte after the first window has at least `context` bytes before it
+(table 3): 0.9952 with 6,144, the default, which validation during training also uses. 0.9908 with 12,160 seems to be
+table 1's and reads each byte 96 times:
 
   lmx evaluate --workdir=runs/sparse --config=experiments/sparse_transformer/enwik8.py:fixed,context=12160
 
 Options: `merge` (alternate, merged, heads) is section 5.1's; `fidelity=paper` gives all heads the same summary columns,
 `init=released` takes the authors' later initialisation (lmx/models/sparse_transformer.py).
 
-Option `pod` (`config.pod`) is for a slice of TPU chips:
+Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/sparse_transformer/enwik8.py:fixed,pod --topology=v5e-16 --vocabulary=256`.
 
   option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)

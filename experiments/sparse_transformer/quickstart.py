@@ -3,13 +3,12 @@
   lmx train --config=experiments/sparse_transformer/quickstart.py --workdir=runs/sparse  15 minutes on a core
   lmx train --config=experiments/sparse_transformer/quickstart.py:strided --workdir=runs/strided  the other pattern
   lmx train --config=experiments/sparse_transformer/quickstart.py:dense --workdir=runs/dense  full attention
-  lmx train --config=experiments/sparse_transformer/quickstart.py:tiny --workdir=runs/tiny  seconds: does it run at all
+  lmx train --config=experiments/sparse_transformer/quickstart.py:tiny --workdir=runs/tiny  seconds: a smoke test
 
 `fast` is the fixed pattern, both sets in every head: 4 layers of 128, stride 16, c = 4. `strided` and `dense` have as
-many parameters. `merge` (merged, alternate, heads) sets how the two sets are combined. The corpus comes with Python
-itself, so no metric is published; measured.csv has the measured one. For some 1,000 updates the model is little
-better than bigrams of bytes. Factorized attention saves time at longer windows, see
-`lmx bench --attention=1024,4096`.
+many parameters. `merge` (merged, alternate, heads) sets how the two sets are combined. The corpus ships with Python, so
+no metric is published; measured.csv has the measured one. For about 1,000 updates the model is little better than byte
+bigrams. Factorized attention saves time with longer windows, see `lmx bench --attention=1024,4096`.
 """
 
 from __future__ import annotations

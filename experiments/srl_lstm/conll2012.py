@@ -9,16 +9,15 @@
   elmo      84.6                            84.7 to 84.8                    a GPU, a week
 
 DIR is conll-formatted-ontonotes-5.0/data, with the folders train, development and conll-2012-test, or holds one file of
-each. The model is that of He et al. 2017 (experiments/srl_lstm/conll2005.py). `elmo`
-adds the biLM of the run in train.init_from at the input of the first layer: `elmo,bilm=original`, medium, small or
-mini; `elmo,place=output` or `both`; `elmo,mix_l2=1` is lambda of the mix, 0.001 by default, and `elmo,mix=last` reads
-its last layer alone; `elmo,fine_tune` trains the biLM too. The settings are AllenNLP's
-(training_config/semantic_role_labeler_elmo.jsonnet): 80 sentences, Adadelta with rho 0.95, each element of the gradient
-at most 1, dropout 0.1 of ELMo, 500 epochs, patience 200. With --config.data.vectors=glove.6B.100d.txt the embeddings
-of words begin from GloVe's, as in the paper.
+each. The model follows He et al. 2017 (experiments/srl_lstm/conll2005.py). `elmo` adds the biLM of the run in
+train.init_from at the input of the first layer: `elmo,bilm=original`, medium, small or mini; `elmo,place=output` or
+`both`; `elmo,mix_l2=1` is lambda of the mix, 0.001 by default, and `elmo,mix=last` reads only the last layer;
+`elmo,fine_tune` trains the biLM too. The settings are AllenNLP's (training_config/semantic_role_labeler_elmo.jsonnet):
+80 sentences, Adadelta with rho 0.95, each element of the gradient at most 1, dropout 0.1 of ELMo, 500 epochs, patience
+200. With --config.data.vectors=glove.6B.100d.txt word embeddings start from GloVe, as in the paper.
 
-Deviations: those of the model; without data.vectors embeddings are newly initialised, so expect less than published;
-with ELMo words keep their case; the checkpoint of the lowest validation loss is evaluated, not of the highest F1.
+Deviations: as for the model; without data.vectors embeddings are newly initialised, so expect lower metrics; with
+ELMo words keep their case; the checkpoint with the lowest validation loss is evaluated, not the highest F1.
 """
 
 from __future__ import annotations

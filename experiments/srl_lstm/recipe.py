@@ -25,11 +25,11 @@ def settings(
 
   Args:
     variant: one of VARIANTS.
-    options: those of `arguments`.
+    options: options from `arguments`.
     dataset: name of the data set.
-    length: words of the longest sentence, at least.
-    optim: clipping of the gradient, which the papers do differently.
-    train: settings of the training.
+    length: at least the longest sentence in words.
+    optim: gradient clipping, which differs between the papers.
+    train: training settings.
   """
   place = recipe.place(variant, options.place, 'input')
   mix = {'mix': options.mix, 'mix_l2': options.mix_l2 if options.mix == 'all' else 0.0}

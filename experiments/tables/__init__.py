@@ -1,11 +1,11 @@
-"""Tables of the papers, one per file: the runs of each row. `python -m launch.tables --list` shows them.
+"""Papers' tables, one per file: the runs of each row. `python -m launch.tables --list` shows them.
 
-A table is a list of rows and of the runs that give their metrics. Published metrics are in published.csv alone, under
-the row's id, and those of lmx in measured.csv. A table names the tables of papers that it prints (`prints`): each of
-their figures is read from a run (`rows`), or of another system (`context`), or left out for a reason (`unmeasured`).
+A table lists rows and the runs that give their metrics. Published metrics are only in published.csv, under the row's
+id, and lmx's in measured.csv. `prints` names the papers' tables that it renders: each of their metrics comes from a run
+(`rows`), belongs to another system (`context`), or is not measured for a stated reason (`unmeasured`).
 
-A run is trained once for all rows and tables that read it. It may start from another run (a pre-training, imported
-weights), which it names in braces. Braces in settings and commands:
+A run is trained once for all rows and tables that read it. It may be initialised from another run (a pre-training,
+imported weights), which it names in braces. Braces in settings and commands:
 
   {dir}        the run's own work directory
   {NAME}       the work directory of the run NAME: of the same seed, if that run has seeds
@@ -38,17 +38,17 @@ class Data(NamedTuple):
 
 
 class Run(NamedTuple):
-  """Training with its evaluations, or evaluations alone.
+  """Training with its evaluations, or only evaluations.
 
   Attributes:
-    name: its directory below that of all runs, the same in every table.
+    name: its directory below the runs' folder, the same in every table.
     config: experiment file with its argument, such as 'experiments/rnn_lm/ptb.py:small'; '' trains nothing.
     settings: 'section.key=value' on top of the config.
-    then: commands of lmx after the training, each with the file that it writes in --output.
+    then: lmx commands after the training, each with the file that it writes by --output.
     kind: 'train' or 'pipeline', the command for the config.
     seeds: number of seeds; 0 is a single run with the config's seed.
     needs: CORES, GPU, GPUS or POD.
-    gpu_hours: estimated hours of one H100 for a seed; 0 is not estimated, or minutes.
+    gpu_hours: estimated H100 hours per seed; 0 is minutes, or no estimate.
   """
 
   name: str
@@ -65,17 +65,17 @@ class Row(NamedTuple):
   """Row of a table: one metric.
 
   Attributes:
-    id: id in published.csv; without a published metric, a name of its own.
-    run: name of the run that it is read from.
+    id: id in published.csv; without a published metric, its own name.
+    run: name of the run with the metric.
     metric: name in METRICS.
-    file: name of the JSON file in that run's directory, without its ending.
-    pick: record of a file that is a list, or has one in `records`: 'key=value,key=value'.
-    differs: reason why the published metric measures something else; it is then shown with ours and not compared.
-    band: largest difference from the published metric that counts as reproduced; 0 is twice the published spread, or
-      without one the metric's band.
+    file: name of the JSON file in that run's directory, without its suffix.
+    pick: record in a list, or in a file with `records`: 'key=value,key=value'.
+    differs: reason why the published metric measures something else; it is then shown next to ours but not compared.
+    band: maximum difference from the published metric that counts as reproduced; 0 is twice the published spread, or
+      else the metric's band.
     note: further conditions of the metric.
     tries: runs with other settings. Of `run` and these, the one with the lowest mean validation loss over seeds counts.
-    highest: instead the try with the highest mean of the metric counts, for papers that choose by it.
+    highest: the try with the highest mean metric counts instead, for papers that choose by it.
   """
 
   id: str
@@ -96,15 +96,14 @@ class Row(NamedTuple):
 
 
 class Unmeasured(NamedTuple):
-  """Printed figures of a paper's own systems that no run gives: pattern of their ids, and why."""
+  """A paper's metrics that no run gives: pattern of their ids, and the reason."""
 
   ids: str
   reason: str
 
 
 class Curve(NamedTuple):
-  """Point of the figure of a table that draws curves: its panel, its line, and the ids of the rows that give x and y;
-  '' for x is at the left end."""
+  """Point in a table's plot: its panel, its line, and the row ids of x and y; '' puts x at the left end."""
 
   panel: str
   line: str
@@ -121,10 +120,10 @@ class Table(NamedTuple):
     rows: rows that lmx can measure.
     runs: their runs.
     note: remark on all rows.
-    curves: points of its figure, which otherwise shows differences from published metrics.
+    curves: points of its plot, which otherwise shows differences from published metrics.
     prints: (paper, table) of published.csv for each table that is rendered in the paper's layout.
-    context: patterns of ids of printed figures of other systems, which the paper quotes.
-    unmeasured: printed figures of the paper's systems that no run gives.
+    context: id patterns of metrics that the paper quotes from other systems.
+    unmeasured: metrics of the paper's systems that no run gives.
   """
 
   title: str
@@ -273,7 +272,7 @@ DATA = {
   'conll2003': Data('eng.train, eng.testa, eng.testb', "Reuters' licence, through NIST"),
   'conll2012': Data('the folders train, development, conll-2012-test', "OntoNotes 5, the LDC's licence"),
   **{
-    name: Data(f'train.txt and valid.txt: {text}, a sentence a line', terms)
+    name: Data(f'train.txt and valid.txt: {text}, one sentence per line', terms)
     for name, text, terms in (
       ('snli_text', 'premises and hypotheses of SNLI', 'CC BY-SA'),
       ('conll2003_text', 'sentences of eng.train and eng.testa', "Reuters' licence, through NIST"),
@@ -287,11 +286,11 @@ DATA = {
   'senna': Data('the directory senna: embeddings/embeddings.txt, hash/words.lst', 'non-commercial use'),
   'lambada': Data('lambada_test.jsonl', 'CC BY'),
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),
-  'news': Data('a plain text, a sentence a line', "the papers' Google News text was never released"),
+  'news': Data('a plain text, one sentence per line', "the papers' Google News text was never released"),
   'questions': Data('questions-words.txt', 'Apache 2.0, with word2vec.c'),
   'phrase_questions': Data('questions-phrases.txt', 'Apache 2.0, with word2vec.c'),
   'books': Data(
-    'text, a sentence a line, an empty line between documents',
+    'text, one sentence per line, an empty line between documents',
     'BooksCorpus is no longer distributed: Wikipedia with books of yours',
   ),
   **{
@@ -339,7 +338,7 @@ DATA = {
 
 
 def manual_dir(name: str) -> str:
-  """Return the setting of the directory of the data set `name` of DATA."""
+  """Return the directory setting for the data set `name` in DATA."""
   return f'data.manual_dir={{data.{name}}}'
 
 

@@ -1,4 +1,4 @@
-"""Tables of the mixture of softmaxes, of which lmx has the baseline."""
+"""Tables of the mixture of softmaxes; lmx has their baseline."""
 
 from experiments.tables import Table, Unmeasured
 from experiments.tables.awd_lstm_words import PLAIN, rows

@@ -1,4 +1,4 @@
-"""AWD-LSTM on Penn Treebank and WikiText-2: the paper's recipe with its ablations, and that of the README."""
+"""AWD-LSTM on Penn Treebank and WikiText-2: the paper's recipe with its ablations, and the README's recipe."""
 
 from experiments.tables import Row, Run, Table, from_run, manual_dir, measured
 
@@ -29,8 +29,8 @@ _WITHOUT = {
   'full_emb': ('model.E=1150',),
   'no_wdrop': ('model.dropout_weight=0',),
 }
-# SGD whose rate is halved where NT-ASGD would begin to average (section 6): after more than 5 validations without a new
-# best.
+# SGD with the learning rate halved when NT-ASGD would start averaging (section 6): after more than 5 validations
+# without improvement.
 _PLATEAU = ('optim.asgd=off', 'optim.schedule=plateau', 'optim.factor=0.5', 'optim.patience=5')
 
 

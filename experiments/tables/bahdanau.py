@@ -1,4 +1,4 @@
-"""RNNsearch and the encoder-decoder without attention: English to French, all sentences and those of known words."""
+"""RNNsearch and the encoder-decoder without attention: English to French, all sentences and those with known words."""
 
 from experiments.tables import Row, Run, Table, manual_dir, measured
 
@@ -14,7 +14,7 @@ _DIFFERS = (
   'one vocabulary of 60,000 words for both languages, where the paper has 30,000 words of each, so that other words '
   'are unknown'
 )
-# No unknown word is written where only sentences of known words are translated.
+# Sentences with only known words are translated without unknown words.
 _KNOWN = ('--config.evaluation.known_only=true', '--config.evaluation.allow_unk=false')
 
 TABLE = Table(

@@ -45,7 +45,7 @@ def _pretrained(
 
 
 def _start(name: str) -> tuple[str, str]:
-  """Return the prefix of the names of a model's fine-tunings, and the run that they start from."""
+  """Return the name prefix of a model's fine-tunings, and their initial run."""
   return f'bert/{name}', f'bert/pretrain_{name}_512'
 
 

@@ -4,7 +4,7 @@ from experiments.tables import Row, Run, Table, Unmeasured, from_run, glue_bilst
 from experiments.tables.xlnet_tasks import GLUE
 
 RATES = ('2e-5', '3e-5', '4e-5', '5e-5')  # section 4.1
-_HOURS = {  # of one H100 in float32, for the tasks that take more than minutes
+_HOURS = {  # H100 hours in float32, for tasks that take more than minutes
   ('base', 'mnli'): 0.22,
   ('base', 'qqp'): 0.16,
   ('large', 'mnli'): 0.66,
@@ -30,8 +30,9 @@ _SERVER = {
 
 
 def tuned(name: str, start: str, task: str, rate: str = RATES[0], options: str = '') -> Run:
-  """Return the fine-tuning of the run `start` on a task of GLUE by the recipe of section 4.1, NAME_TASK or
-  NAME_TASK_RATE, with further options of the experiment."""
+  """Return the fine-tuning of run `start` on a GLUE task by section 4.1's recipe, NAME_TASK or NAME_TASK_RATE, with
+  further experiment options.
+  """
   more = (measured('valid_mismatched', '--which=last'),) if task == 'mnli' else ()
   lr, suffix = ((), '') if rate == RATES[0] else ((f'optim.lr={rate}',), f'_{rate}')
   settings = (manual_dir('glue'), from_run(start), *lr)
@@ -46,7 +47,7 @@ def tuned_at_all_rates(name: str, start: str, task: str, options: str = '') -> t
 
 
 def best(id: str, run: str, metric: str, file: str = 'results', *, differs: str = '', note: str = '') -> Row:
-  """Return the row of the best of the four rates on the validation split."""
+  """Return the row with the best of the four learning rates on the validation split."""
   tries = tuple(f'{run}_{rate}' for rate in RATES[1:])
   return Row(id, run, metric, file, differs=differs, note=note, tries=tries, highest=True)
 

@@ -1,4 +1,4 @@
-"""BERT: the runs of the README of google-research/bert."""
+"""BERT: the runs in google-research/bert's README."""
 
 from experiments.tables import Row, Run, Table, from_run, imported, manual_dir
 from experiments.tables.bert_glue import best, tuned, tuned_at_all_rates

@@ -2,7 +2,7 @@
 
 from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir
 
-HOURS = {'base': 0.45, 'large': 1.4}  # of one H100 in float32, for three epochs of 88,000 windows of 384
+HOURS = {'base': 0.45, 'large': 1.4}  # H100 hours in float32, for three epochs of 88,000 windows of 384
 _SEVEN = 'printed: seven systems of different pre-trainings and seeds; ours: seven seeds of the one that was released'
 _SERVER = 'scored by the server of SQuAD alone, which has the test questions'
 

@@ -1,9 +1,9 @@
-"""CFNet on generated scenes: does a pixel find the object of its own area among those far away?"""
+"""CFNet on generated scenes: does a pixel find the distant object of its own area?"""
 
 from experiments.tables import CORES, Row, Run, Table
 
 _HEADS = ('fcn', 'pool', 'm1', 'm4')
-_SHUFFLED = ('fcn', 'm1', 'm4')  # the control, whose objects are drawn independently of the classes
+_SHUFFLED = ('fcn', 'm1', 'm4')  # the control: objects are sampled independently of the classes
 
 
 def _scenes(name: str, options: str = '') -> Run:

@@ -1,4 +1,4 @@
-"""CFNet on PASCAL Context and ADE20K, and the released models beside it."""
+"""CFNet on PASCAL Context and ADE20K, compared with the released models."""
 
 from experiments.tables import GPUS, Row, Run, Table, Unmeasured, manual_dir, measured
 

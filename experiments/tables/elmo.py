@@ -10,7 +10,7 @@ _CHOSEN = 'printed: the model of the best F1 on the validation split; ours: of i
 _LOSS = 'printed: the model of the best accuracy on the validation split; ours: of its lowest loss'
 _SENNA = 'data.vectors={data.senna}'
 _GLOVE = 'data.vectors={data.glove_840b}'
-# Table 7: texts of tasks, the user's files with a sentence a line.
+# Table 7: texts of tasks, the user's files with one sentence per line.
 _TEXTS = {
   'snli': 'snli_text',
   'conll2003': 'conll2003_text',
@@ -18,7 +18,7 @@ _TEXTS = {
   'squad_questions': 'squad_questions',
   'sst': 'sst_text',
 }
-# Semantic roles: run -> its option, and rows of the validation split of tables 2 and 3 -> run.
+# Semantic roles: run -> its option, and validation rows of tables 2 and 3 -> run.
 _ROLE_RUNS = {
   'elmo': 'elmo',
   'last': 'elmo,mix=last',
@@ -80,7 +80,7 @@ _SNLI_ARGS = {
 
 
 def _snli(name: str) -> Run:
-  """Return ESIM on SNLI, with the metrics of both splits; five seeds where the paper has them."""
+  """Return ESIM on SNLI, with metrics on both splits; five seeds where the paper has them."""
   settings = (manual_dir('snli'), _GLOVE)
   then = ('evaluate --workdir={dir} --split=valid --no-baselines --output={dir}/valid.json',)
   seeds, start = (5, ()) if name == 'base' else (5 if name == 'elmo' else 1, (from_run('elmo/lm1b'),))

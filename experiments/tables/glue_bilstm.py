@@ -63,7 +63,7 @@ def quoted(prefix: str, columns: dict[str, tuple[str, str]], differs: str) -> tu
 
 
 def runs(*tasks: str) -> tuple[Run, ...]:
-  """Return the runs of `quoted` on tasks, and that of the biLM which they begin from."""
+  """Return the task runs of `quoted`, and the run of their initial biLM."""
   return (elmo.LM1B, *(_run(task) for task in tasks))
 
 

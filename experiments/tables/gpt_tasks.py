@@ -1,4 +1,4 @@
-"""GPT fine-tuned: language inference, questions, GLUE, and what its parts are worth."""
+"""GPT fine-tuned: language inference, questions, GLUE, and ablations."""
 
 from experiments.tables import GPUS, Row, Run, Table, Unmeasured, from_run, glue_bilstm, imported, manual_dir, measured
 
@@ -7,7 +7,7 @@ _SERVER = "printed: GLUE's test server; ours: the validation split"
 _ABLATED_SPLIT = "printed: the test server, as its first row's metrics are; ours: the validation split"
 _INFERENCE = {'mnli_m': 'mnli', 'mnli_mm': 'mnli', 'snli': 'snli', 'scitail': 'scitail', 'qnli': 'qnli', 'rte': 'rte'}
 _OWN_DATA = ('snli', 'scitail', 'race', 'story_cloze')  # with public test labels
-_HOURS = {'mnli': 0.22, 'qqp': 0.16, 'snli': 0.2, 'race': 0.6}  # of one H100, for the tasks that take more than minutes
+_HOURS = {'mnli': 0.22, 'qqp': 0.16, 'snli': 0.2, 'race': 0.6}  # H100 hours, for tasks that take more than minutes
 _ABLATED = {**_GLUE, 'mnli': 'accuracy', 'qnli': 'accuracy', 'rte': 'accuracy'}
 _ABLATIONS = {  # row of table 5: options of the experiment
   'full': '',

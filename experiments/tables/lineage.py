@@ -8,7 +8,7 @@ _BUDGETS = ('1', '4', '16')
 _UNTRAINED = ('word2vec', 'gpt', 'bert', 'transformer_xl', 'xlnet')  # the other systems require a pre-training
 _TASKS = ('trec', 'sst2', 'topics')
 _RATES = ('low', 'high')
-# Those that do not take the tokenizer with the sizes of the model, and ELMo, whose words are the task's own.
+# Systems that do not take the tokenizer with the model's sizes, and ELMo, which uses the task's words.
 _WITH_OWN_TOKENIZER = ('word2vec', 'ulmfit')
 
 

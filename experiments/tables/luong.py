@@ -28,8 +28,8 @@ _KINDS = {  # table 4
   'luong/attention/localm_concat': 'luong,score=concat_identity,window=local_m',
   'luong/attention/localp_concat': 'luong,score=concat_identity,window=local_p',
 }
-_NO_BLEU = ('localm_dot', 'global_concat', 'localm_concat', 'localp_concat')  # perplexity alone is printed
-_REPLACED = {  # rows whose BLEU is after the replacement of unknown words: the run
+_NO_BLEU = ('localm_dot', 'global_concat', 'localm_concat', 'localp_concat')  # only perplexity is printed
+_REPLACED = {  # rows with BLEU after unknown word replacement: the run
   'luong/wmt14/localp_general_feed_unk/bleu': 'luong',
   'luong/wmt15_deen/global_dot_drop_feed_unk/bleu': _GERMAN['luong/wmt15_deen/global_dot_drop_feed'],
   **{f'{row}/bleu_unk': arg for row, arg in _KINDS.items() if not row.endswith(_NO_BLEU)},

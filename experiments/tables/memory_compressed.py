@@ -8,7 +8,7 @@ _ROUGE = 'lmx computes no ROUGE'
 _EXPERTS = 'lmx has no mixture-of-experts layers'
 _JUDGED = 'judged by people'
 _EXTRACTORS = ('tfidf_combined', 'cheating_combined', 'tfidf_citations', 'tfidf_search', 'identity_combined')
-# Extracts of 500 subwords; transformer_base_v1 of tensor2tensor, for as many updates as the paper states.
+# Extracts of 500 subwords; transformer_base_v1 of tensor2tensor, for the paper's number of updates.
 _ENCODER_DECODER = (
   'data.length=1024',
   'data.batching.buckets=(256,512,768)',

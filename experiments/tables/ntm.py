@@ -1,4 +1,4 @@
-"""Neural Turing Machine: numbers of parameters, as in the paper's tables, and bits per sequence of the tasks."""
+"""Neural Turing Machine: parameter counts, as in the paper's tables, and bits per sequence by task."""
 
 from experiments.tables import CORES, Row, Run, Table
 

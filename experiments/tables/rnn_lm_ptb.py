@@ -1,4 +1,4 @@
-"""Regularised LSTMs on Penn Treebank: single models, ensembles, and the figures of the released code."""
+"""Regularised LSTMs on Penn Treebank: single models, ensembles, and the released code's metrics."""
 
 from experiments.tables import CORES, GPU, Row, Run, Table, manual_dir, measured
 

@@ -25,8 +25,7 @@ _BUDGET = {
   'bp172_norecurrence_partial': 'alone_half_172',
 }
 _LONGER = {'alone_176': ('alone,length=176', 176, 400), 'alone_half_172': ('alone_half,length=172', 172, 120)}
-# Table 8: run of the evaluation -> row -> run of the model, in the order of the command. The paper's Transformer is
-# that of the last row of table 6.
+# Table 8: evaluation run -> row -> model run, in command order. The paper's Transformer is the last row of table 6.
 _GROUPS = {
   'transformer_xl/context_151m': {
     'txl_151m': 'transformer_xl/wikitext103_base',
@@ -47,15 +46,15 @@ _RECURRENT_NETWORKS = (
 
 
 def _best(*, recurrent: bool) -> str:
-  """Return the command that searches the attention length; windows start every 20 tokens there, for time."""
+  """Return the command that searches the attention length; windows start every 20 tokens to save time."""
   flags = ('--attention=100:700:20',) if recurrent else ('--attention=100:420:20', '--config.evaluation.stride=20')
   return f'evaluate --workdir={{dir}} --split=test {" ".join(flags)} --output={{dir}}/attention.json'
 
 
 def _init(length: int, *, recurrent: bool) -> str:
-  """Return the command that evaluates a run as it was trained: segments of `length` over as long a memory, or none.
+  """Return the command that evaluates a run as trained: segments of `length` with a memory of the same length, or none.
 
-  The paper prints 256 as the shortest attention length of Shaw's positions that is as good as init: twice the segment.
+  For Shaw's positions the paper prints 256, twice the segment, as the shortest attention length as good as init.
   """
   memory = ('model.M=' + str(length), 'model.same_length=false') if recurrent else ()
   settings = (f'data.eval_length={length}', *(f'evaluation.{text}' for text in memory))

@@ -1,10 +1,10 @@
-"""ULMFiT: error rates of the ensembles of both directions, and the ablations of all stages."""
+"""ULMFiT: error rates of bidirectional ensembles, and ablations of all stages."""
 
 from experiments.tables import Row, Run, Table, from_run, manual_dir, measured
 
 _PAPER = 'Howard and Ruder 2018'
 _ABLATED = {'imdb': 'imdb', 'trec': 'trec6', 'ag_news': 'ag'}  # name here -> in published.csv
-_TESTED = {  # name here -> id of its figure of both directions
+_TESTED = {  # name here -> id of its bidirectional metric
   'imdb': 'imdb/ulmfit',
   'trec': 'trec6/ulmfit',
   'ag_news': 'text_classification/ulmfit/ag',
@@ -37,7 +37,9 @@ def _general(tail: str = '', options: str = '', settings: tuple[str, ...] = ()) 
 
 
 def _lm(data: str, option: str = '', tail: str = '', name: str = '', settings: tuple[str, ...] = ()) -> Run:
-  """Return the language model of a data set, which starts from the general one; of `name` '_unpretrained' from none."""
+  """Return a data set's language model, initialised from the general one; '_unpretrained' in `name` starts from
+  scratch.
+  """
   start = () if name == '_unpretrained' else (from_run(f'ulmfit/general{name if name == "_vanilla" else tail}'),)
   config = f'{_FILES}lm.py:{data}{option}'
   return Run(f'ulmfit/{data}_lm{tail}{name}', config, (manual_dir(data), *start, *settings), seeds=0)
@@ -91,7 +93,7 @@ def _ablations(data: str) -> list[Run]:
     _lm(data, name='_unpretrained'),
     tuned('unpretrained', f'{lm}_unpretrained'),
     _lm(data, ',dropmult=0', name='_vanilla', settings=_NO_PENALTIES),
-    # Five epochs, and dropout of 0.4 in the classifier alone: a footnote of section 5.
+    # Five epochs, and dropout 0.4 only in the classifier: a footnote in section 5.
     tuned('vanilla', f'{lm}_vanilla', ',dropmult=0,epochs=5', settings=('objective.dropout_pooled=0.4',)),
   ]
 

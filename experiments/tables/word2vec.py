@@ -37,7 +37,7 @@ def _phrases(name: str, sample: str) -> Run:
 
 
 def _part(D: int, millions: int) -> Run:
-  """Return the run of a cell of table 2 of 2013a, which has a share of the text's sentences."""
+  """Return the run for a cell of 2013a's table 2, which uses a share of the sentences."""
   settings = [f'model.D={D}', 'data.vocab_size=30000', 'data.documents=line']
   if millions < _MILLIONS[-1]:
     settings.append(f'data.fraction={millions / _MILLIONS[-1]:.4f}')
@@ -45,7 +45,7 @@ def _part(D: int, millions: int) -> Run:
 
 
 _PARTS = {f'cbow_size/d{D}/{millions}m': _part(D, millions) for D in _WIDTHS for millions in _MILLIONS}
-_RUNS = {  # figures by the ids before their last part: (their kinds, the run)
+_RUNS = {  # metrics by id prefix: (their kinds, the run)
   **{
     f'architectures/{name}': (
       ('semantic', 'syntactic'),

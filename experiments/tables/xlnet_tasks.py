@@ -1,4 +1,4 @@
-"""XLNet fine-tuned from the released weights, which are version 1's: RACE, SQuAD, text classification and GLUE."""
+"""XLNet fine-tuned from the released weights (the paper's version 1): RACE, SQuAD, text classification and GLUE."""
 
 from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
 
@@ -66,7 +66,7 @@ def all_tuned(prefix: str, start: str, options: str = '') -> tuple[Run, ...]:
 
 
 def rows(version: str, prefix: str, differs: str = '') -> tuple[Row, ...]:
-  """Return the rows of tables 1 to 4 of a version of the paper, 'v1' or 'v2'."""
+  """Return the rows of tables 1 to 4 in version 'v1' or 'v2' of the paper."""
   one = 'xlnet_large'
   return (
     Row(f'xlnet/{version}/race/{one}/accuracy', f'{prefix}_race', 'accuracy', differs=differs),
@@ -91,7 +91,7 @@ def rows(version: str, prefix: str, differs: str = '') -> tuple[Row, ...]:
 
 
 def _readme() -> tuple[tuple[Row, ...], tuple[Run, ...]]:
-  """Return the README's figures of the base model and of its commands, and their runs."""
+  """Return the README's metrics for the base model and its commands, and their runs."""
   short = 'data.length=512'
   squad = ('data.batch_size=24', 'optim.lr=2e-5', 'train.steps=12000')  # scripts/gpu_squad_base.sh
   base = {column.removesuffix('_m'): pair for column, pair in GLUE.items()}

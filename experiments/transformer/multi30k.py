@@ -13,15 +13,15 @@ is Flickr 2016; splits test_2017 and test_coco are the others.
 
 Their recipe (github.com/LividWo/Revisit-MMT, README-baseline.md): 4 + 4 layers of width 128, dropout 0.3, one BPE of
 10,000 merges for both languages, batches of 4,096 tokens on each of two GPUs, rate 0.005 after 2,000 updates of warm-up
-and then the inverse square root, label smoothing, 8,000 updates at most and none after ten epochs without a better
-validation loss (the smoothed one, as fairseq has it; by the one without, objective.validation=nll, runs end sooner and
-four seeds have 41.1 / 33.4 / 29.2), mean of the last ten epochs' parameters, beam 5 with scores divided by the length,
-the search ending with the fifth finished hypothesis. Ours differs: BPE is over the bytes of the lower-cased text (as it
-is with the option `cased`), a space before it; theirs is within Moses tokens, with end-of-word symbols.
+and then the inverse square root, label smoothing, at most 8,000 updates, early stopping after ten epochs without a
+better smoothed validation loss, as in fairseq (without smoothing, objective.validation=nll, runs end sooner and four
+seeds have 41.1 / 33.4 / 29.2), mean of the last ten epochs' parameters, beam 5 with scores divided by the length,
+search until the fifth finished hypothesis. Differences: our BPE is over the bytes of the lower-cased text (option
+`cased` keeps case) after a prepended space; theirs is within Moses tokens, with end-of-word symbols.
 --config.data.tokenizer=word_bpe --config.data.prefix_space=False has nearly the same subwords (docs/notes/multi30k.md).
 An update reads pairs of every length, in eight groups; theirs has two lengths, one per GPU
-(--config.data.batching.groups=1: one length, as on a single device without groups). The table is of seed 3.
-Their metrics are of normalised, lower-cased Moses tokens: `bleu_tokenised_lower` in results.json.
+(--config.data.batching.groups=1: one length, as on a single device without groups). The table is of seed 3. Their
+metrics use normalised, lower-cased Moses tokens: `bleu_tokenised_lower` in results.json.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
   lmx train --config=experiments/transformer/parallel.py:small --workdir=runs/mine --config.data.manual_dir=DIR \\
     --config.data.source=xx --config.data.target=yy
 
-DIR holds train.xx and train.yy, a sentence a line, line i of one the translation of line i of the other; valid.* and
-test.* too, or else a share of train is held out. The metrics to expect depend on the text.
+DIR holds train.xx and train.yy, with one sentence per line and its translation on the same line. It may hold valid.*
+and test.*, else a share of train is held out. Metrics depend on the text.
 
   variant   model                                  suits                              hardware
   small     4 + 4 layers of 256, dropout 0.3       ten to two hundred thousand lines   one GPU, or hours on a CPU

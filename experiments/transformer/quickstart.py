@@ -2,11 +2,11 @@
 
   lmx train --config=experiments/transformer/quickstart.py --workdir=runs/numbers          under 2 minutes on two cores
   lmx train --config=experiments/transformer/quickstart.py:digits --workdir=runs/numbers   the other direction
-  lmx train --config=experiments/transformer/quickstart.py:tiny --workdir=runs/tiny        seconds: does it run at all
+  lmx train --config=experiments/transformer/quickstart.py:tiny --workdir=runs/tiny        seconds: a smoke test
   echo 'three hundred and twelve' | lmx translate --workdir=runs/numbers
 
-`words` reads words and writes digits, `digits` the reverse. The numbers are generated, so no metric is published; no
-number of the test split is in the training split, and nearly all of them come out right.
+`words` reads words and writes digits, `digits` the reverse. The numbers are generated, so no metric is published; the
+test numbers do not occur in training, and nearly all are translated correctly.
 """
 
 from __future__ import annotations

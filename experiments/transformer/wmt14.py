@@ -9,11 +9,11 @@ The text comes through TFDS, or from --config.data.manual_dir=DIR; valid is news
   base      27.3 / 38.1                                            8 P100, 12 hours (100,000 updates)
   big       28.4 / 41.8 (NeurIPS version: 41.0)                    8 P100, 3.5 days (300,000 updates)
 
-Those figures are BLEU of Moses tokens (`bleu_tokenised`), compounds split at their hyphens for English-German alone;
-sacreBLEU's own tokens (`bleu`) give about half a point to one point less.
+These are BLEU on Moses tokens (`bleu_tokenised`), with hyphenated compounds split only for English-German; sacreBLEU's
+tokens (`bleu`) give half a point to one point less.
 
 Options: `pair=en_fr`; and `fidelity=released` for tensor2tensor's later defaults (transformer_base since version 2, of
-which it says "about 28") in place of `paper`, which is also its transformer_base_v1:
+which it says "about 28") instead of `paper`, which is also its transformer_base_v1:
 
                                paper                     released
   normalisation                after each part           before each part, and at the ends
@@ -23,7 +23,7 @@ which it says "about 28") in place of `paper`, which is also its transformer_bas
   rate                         the formula               twice the formula
   label smoothing              over the vocabulary       over the other tokens
 
-Option `row` of base, English to German, is a row of table 3, named as in its first columns: A_h1, A_h4, A_h16, A_h32;
+Option `row` of base, English to German, selects a row of table 3, named by its first columns: A_h1, A_h4, A_h16, A_h32;
 B_dk16, B_dk32; C_n2, C_n4, C_n8, C_d256, C_d1024, C_ff1024, C_ff4096; D_drop0.0, D_drop0.2, D_ls0.0, D_ls0.2;
 E_learnedpos. Table 3 is newstest2013 without averaged checkpoints:
 `lmx evaluate --workdir=DIR --split=valid --which=last`. Each takes 12 hours on 8 P100, but C_d1024 more.
@@ -31,8 +31,8 @@ E_learnedpos. Table 3 is newstest2013 without averaged checkpoints:
 Checkpoints are averaged as in section 6.1, 10 minutes apart: the last 5 of base, one every 1,500 updates, and the last
 20 of big, one every 600 (1.0 s an update in its 3.5 days).
 
-A batch has about 25,000 tokens of each side. Microbatches follow the memory at hand: --config.optim.accumulate=8 on one
-device. Option `pod` (`config.pod`) is for a slice of TPU chips:
+A batch has about 25,000 tokens per side. Choose microbatches by the available memory: --config.optim.accumulate=8 on
+one device. Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/transformer/wmt14.py:big,pod --topology=v5e-16 --vocabulary=37000`.
 
   option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
@@ -47,7 +47,7 @@ from experiments import config, translation
 from experiments.transformer import recipe
 
 VARIANTS = ('base', 'big', 'tiny')
-ROWS: dict[str, dict[str, Any]] = {  # table 3: what differs from base
+ROWS: dict[str, dict[str, Any]] = {  # table 3: differences from base
   'base': {},
   **{f'A_h{heads}': {'model': {'H': heads}} for heads in (1, 4, 16, 32)},
   **{f'B_dk{width}': {'model': {'K': width}} for width in (16, 32)},

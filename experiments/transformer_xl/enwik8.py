@@ -10,11 +10,10 @@ enwik8 (the first 10^8 bytes of Wikipedia, Hutter; 90 / 5 / 5 million) is downlo
   18l      88 million     1.03                               not stated; sizes here are ours, the paper prints 88M alone
   24l      277 million    0.99                               32 TPU cores, days
 
-Released recipe: Adam from rate 2.5e-4, cosine, gradient norm at most 0.25, 400,000 updates of 24 rows of 512 over a
-memory of 512 (24l: 64 rows of 768 over 768, 4,000 updates of warm-up). Evaluated in windows of 80 with a memory of
-2,100 and distances clamped at 820 (24l: 128, 3,800, 1,000), each position attending equally far back. The paper's text
-gives 784 as the training length of 24l, its script 768. The vocabulary here is that of all bytes, the paper's the 204
-that occur.
+Released recipe: Adam at 2.5e-4, cosine, gradient norm at most 0.25, 400,000 updates of 24 rows of 512 over a memory of
+512 (24l: 64 rows of 768 over 768, 4,000 updates of warm-up). Evaluated in windows of 80 with a memory of 2,100 and
+distances clamped at 820 (24l: 128, 3,800, 1,000), each position attending equally far back. The paper's text gives 784
+as the training length of 24l, its script 768. The vocabulary here has all bytes; the paper's has the 204 that occur.
 """
 
 from __future__ import annotations

@@ -14,19 +14,19 @@ heldout-00000 too).
   alone    0.30 billion   27.1: no recurrence
 
 As in the release (add_double_eos), a sentence begins and ends with a special token: `data.marks=double`. The second of
-two in a row is almost free, so these perplexities are lower than those of one special token, which other papers count.
+two adjacent ones is almost free, so these perplexities are lower than with one special token, as in other papers.
 heldout-00000 has 159,658 tokens with one each in 6,075 sentences, n + 1 = 26.28 on average. The same loss of a sentence
 over n + 1 instead of n + 2 tokens is 21.8^(27.28 / 26.28) = 24.5 for 21.8, and 26.5 for 23.5. Option `marks=single`
-reads TFDS's `lm1b` with one special token, of whose held-out part 0.02 validates and the rest is the test split.
+reads TFDS's `lm1b` with one special token; 2% of its held-out part is the validation split and the rest the test split.
 
-Released recipe of the large one: Adam from rate 1e-4 after 30,000 updates of warm-up, cosine to a hundredth, gradient
-norm at most 0.25, 1,200,000 updates of 512 rows of 32 words over a memory of 32. Base: 20 layers and 6,144 as the
-authors say of the paper's (the released script has 18 and 4,096), otherwise that script's, 400,000 updates of 256 rows
-of 256. Evaluated in windows of 32 with a memory of 128, each position attending equally far back; `alone` at the last
-position of a window of 256 for every token (stride 1). The paper prints neither sizes nor attention lengths for table
-7: here the sizes are those of the base with a feed-forward width of 2,048.
+Released recipe of `large`: Adam at 1e-4 after 30,000 updates of warm-up, cosine to a hundredth, gradient norm at most
+0.25, 1,200,000 updates of 512 rows of 32 words over a memory of 32. Base: 20 layers and 6,144, which the authors give
+for the paper (the released script has 18 and 4,096), otherwise that script, 400,000 updates of 256 rows of 256.
+Evaluated in windows of 32 with a memory of 128, each position attending equally far back; `alone` at the last position
+of a window of 256 for every token (stride 1). The paper prints neither sizes nor attention lengths for table 7: here
+they are base's sizes with a feed-forward width of 2,048.
 
-Option `pod` (`config.pod`) is for a slice of TPU chips:
+Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/transformer_xl/lm1b.py:large,pod --topology=v5e-16 --vocabulary=793471`.
 
   option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
@@ -43,7 +43,7 @@ VARIANTS = ('base', 'large', 'ours', 'shaw', 'alone', 'tiny')
 
 
 def _row(variant: str) -> dict[str, Any]:
-  """Return the changes of a row of table 7: recurrence and positional encoding."""
+  """Return the settings of a row in table 7: recurrence and positional encoding."""
   if variant not in ('ours', 'shaw', 'alone'):
     return {}
   model: dict[str, Any] = {'F': 2048}

@@ -2,13 +2,13 @@
 
   lmx train --config=experiments/transformer_xl/quickstart.py --workdir=runs/txl        minutes on two cores
   lmx train --config=experiments/transformer_xl/quickstart.py:alone --workdir=runs/no   the same without recurrence
-  lmx train --config=experiments/transformer_xl/quickstart.py:tiny --workdir=runs/tiny  seconds: does it run at all
+  lmx train --config=experiments/transformer_xl/quickstart.py:tiny --workdir=runs/tiny  seconds: a smoke test
 
 `fast`: 4 layers of 128, segments of 64 over a memory of 64, evaluated with one of 192; an adaptive softmax over three
 clusters. Other rows of the paper's table 6: `shaw` (learned vectors of distances), `half` (the last half of a segment
 counts in training); without recurrence `alone`, `alone_half` and `vaswani_half` (absolute sinusoids), evaluated in
-windows that start every 16 tokens, so that a prediction sees at least 64 tokens (`vaswani_half` 48). The corpus comes
-with Python itself, so no metric is published; see measured.csv for those measured.
+windows that start every 16 tokens, so that a prediction sees at least 64 tokens (`vaswani_half` 48). The corpus ships
+with Python, so no metric is published; measured.csv has measured ones.
 """
 
 from __future__ import annotations

@@ -51,20 +51,20 @@ def characters(dataset: str, size: str, tokenizer: str, *, small: bool) -> ml_co
 def ablation(
   row: str, length: int, attention: int, *, distances: int, clamp: int, stride: int = 1, rows: int = 64
 ) -> dict[str, Any]:
-  """Return the changes of a row of table 6: recurrence, positional encoding and loss.
+  """Return the settings of a row in table 6: recurrence, positional encoding and loss.
 
-  With recurrence, the evaluation reads segments over a memory of the attention length. Without, it reads overlapping
-  windows, so that a prediction sees `attention` tokens (to `attention` + `stride` - 1), not half of that on average.
+  With recurrence, the evaluation reads segments with a memory of the attention length. Without, it reads overlapping
+  windows, so that a prediction sees `attention` to `attention` + `stride` - 1 tokens, not half of that on average.
 
   Args:
     row: 'ours', 'shaw', 'half'; without recurrence 'alone', 'alone_half', 'alone_shaw', 'alone_shaw_half',
       'vaswani_half' (absolute sinusoids) or 'alrfou_half' (a learned vector for each position and layer).
     length: tokens of a segment in training, and of its memory.
     attention: attention length of the evaluation.
-    distances: greatest distance of Shaw's vectors.
-    clamp: distance that replaces all greater ones in the evaluation with recurrence.
+    distances: maximum distance of Shaw's vectors.
+    clamp: maximum distance in the evaluation with recurrence; larger ones are clamped.
     stride: tokens from one window to the next in the evaluation without recurrence; 1 as in the paper.
-    rows: windows of a batch of that evaluation.
+    rows: windows per batch in that evaluation.
   """
   recurrent = row in ('ours', 'shaw', 'half')
   positions = {'vaswani_half': 'absolute', 'alrfou_half': 'layers'}.get(row, 'shaw' if 'shaw' in row else 'sinusoids')

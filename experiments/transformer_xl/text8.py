@@ -8,7 +8,7 @@ text8 (10^8 characters of Wikipedia's text: a to z and the space; 90 / 5 / 5 mil
   variant  parameters     test bits per character (table 3)  hardware and time
   24l      277 million    1.08                               32 TPU cores, days
 
-Settings are those of enwik8, none tuned (section 4.1); see experiments/transformer_xl/enwik8.py.
+Settings equal enwik8's, without tuning (section 4.1); see experiments/transformer_xl/enwik8.py.
 """
 
 from __future__ import annotations

@@ -18,21 +18,21 @@ downloaded, or read from --config.data.manual_dir=DIR.
   vaswani_half     less         30.97 at 120: absolute sinusoids, no recurrence
   alrfou_half      less         31.16 at 120: learned positions in every layer (Al-Rfou et al. 2018), no recurrence
 
-Released recipes: Adam from rate 2.5e-4, cosine, gradient norm at most 0.25, windows of 150 (large 384) over as long a
-memory, 60 rows (128). Option `fidelity`: 'tf' (the paper's results): 400,000 updates (large 4,000,000 after 16,000 of
-warm-up), the rate ends at 0.004 (0.01) of the highest, u and v of each layer, a memory and a kernel of the clusters of
-zeros at first, epsilon 1e-12 in layer normalisation; 'pytorch': 200,000 (base), the rate ends at 0, u and v shared, an
-empty memory, epsilon 1e-5. Evaluated in windows of 64 with a memory of 640 and distances clamped at 400 (large: 128,
-1600, 1000), each token attending equally far back. The released evaluation reads 10 streams (large 8); one gives the
-same to two digits. Perplexity depends on that memory: --config.evaluation.model.M=... .
+Released recipes: Adam at 2.5e-4, cosine, gradient norm at most 0.25, windows of 150 (large 384) over as long a memory,
+60 rows (128). Option `fidelity`: 'tf' (the paper's results): 400,000 updates (large 4,000,000 after 16,000 of warm-up),
+the rate ends at 0.004 (0.01) of the highest, separate u and v per layer, memory and cluster kernel initialised with
+zeros, epsilon 1e-12 in layer normalisation; 'pytorch': 200,000 (base), the rate ends at 0, u and v shared, an empty
+memory, epsilon 1e-5. Evaluated in windows of 64 with a memory of 640 and distances clamped at 400 (large: 128, 1600,
+1000), each token attending equally far back. The released evaluation reads 10 streams (large 8); one stream agrees to
+two digits. Perplexity depends on the memory: --config.evaluation.model.M=... .
 
-The rows of table 6 from `ours` on are of 128M parameters and windows of 128; the paper prints no sizes, and 7 layers of
-the base are 128.0M. The attention length is that of the evaluation, the shortest with the best perplexity. Rows without
-recurrence are evaluated at the last position of a window for each token (evaluation.stride=1), distances clamped at
-those of training: side by side, windows would give a token half of that context on average. Option `length` trains on
-longer windows (table 10: 176 without recurrence and 172 with half of the loss need the same memory as 128 with it).
+Table 6's rows from `ours` on have 128M parameters and windows of 128; the paper prints no sizes, and 7 layers of base
+have 128.0M. The attention length is the shortest with the best perplexity in evaluation. Rows without recurrence are
+evaluated at the last position of a window for each token (evaluation.stride=1), with distances clamped at the training
+length. Adjacent windows would give a token half of that context on average. Option `length` trains on longer windows
+(table 10: 176 without recurrence and 172 with half of the loss need the same memory as 128 with it).
 
-Option `pod` (`config.pod`) is for a slice of TPU chips:
+Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/transformer_xl/wikitext103.py:large,pod --topology=v5e-16 --vocabulary=267735`.
 
   option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)

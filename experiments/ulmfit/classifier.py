@@ -12,32 +12,31 @@
   ag_news   5.01; dbpedia 0.80                                 one GPU, an hour; a day
   yelp_full 29.98; yelp_polarity 2.16                          one GPU, days
   embedded  topics of the docstrings inside CPython            nothing is published
-  own       a table of yours: --config.data.texts=text --config.data.label=label, in the pipeline of the stages 2_lm and
+  own       your table: --config.data.texts=text --config.data.label=label, in the pipeline of the stages 2_lm and
             3_classifier; accuracy
   tiny      all stages in seconds on a CPU, offline
 
 Section 4.1: concat pooling, a hidden layer of 50 with batch normalisation, Adam with b1 0.7 and b2 0.99, rate 0.01
-divided by 2.6 per layer, slanted triangular, batch 64, one more layer unfrozen after each epoch. The numbers of epochs
-are tuned there; "a good default" is 50, which table 7 has. Ours are 15 and 30 (trec), and 6 for DBpedia and Yelp, which
+divided by 2.6 per layer, slanted triangular, batch 64, one more layer unfrozen after each epoch. The paper tunes the
+number of epochs; "a good default" is 50, as in table 7. Ours are 15 and 30 (trec), and 6 for DBpedia and Yelp, which
 have twenty times the documents: the fifth epoch is the first that trains the embedding too. `fidelity=fastai` is the
-released `train_clas.py`: three fits with a triangle each (the head, then with the last layer, then all), b1 0.8, batch
-32, weight decay 1e-6, clipping at 25, alpha 2 and beta 1 of the activation penalties (the paper names none), the last
-1,400 tokens pooled, and the parameters after the last update evaluated instead of those of the least validation loss.
+released `train_clas.py`: three fits with one triangle each (the head, then with the last layer, then all), b1 0.8,
+batch 32, weight decay 1e-6, clipping at 25, alpha 2 and beta 1 of the activation penalties (the paper names none), the
+last 1,400 tokens pooled, and the last parameters evaluated instead of those with the lowest validation loss.
 
 Options: `method=`, the rows of table 7. gradual_unfreezing is the paper's method and the default (Freez + discr +
 stlr); freez, freez_discr, freez_stlr and freez_cos are parts of it. Without unfreezing: scratch, full, discriminative
-(Full + discr), stlr (and a slanted triangle) and last. chain_thaw trains the head, then each layer alone from the first
-on, then all; at equal numbers of epochs and one rate, which the paper does not give. `size=small`, `direction=`,
+(Full + discr), stlr (and a slanted triangle) and last. chain_thaw trains the head, then each layer separately from the
+first on, then all, with equal epochs and one learning rate, which the paper does not give. `size=small`, `direction=`,
 `epochs=N`, `dropmult=F` (a factor of all dropout rates, which are too high for the small size), and of the pipeline
 `general=` (a variant of general.py), `lm_epochs=N` (0 is that of lm.py), `rates=` (of lm.py), `direction=both` (with
-the ensemble) and `table` (all rows of the ablation from the same language models).
-Few labels (figure 3): `--config.3_classifier.data.train_documents=100` of the pipeline, and of `2_lm` too for the curve
-without unlabelled text; the validation and test splits stay complete.
-For the test split the tables train on all documents and evaluate after the last update:
---config.data.train_splits="('train','valid')" --config.evaluation.which=last.
-Deviations: without these settings 10% of the training documents are for validation; the head's second dropout rate is
-the released code's, as the paper gives none. The released create_toks.py replaces the remains of HTML in AG News
-(`#39;` is an apostrophe, `quot;` a quote) and begins each field with a token; here a line ends between title and text.
+the ensemble) and `table` (all rows of the ablation from the same language models). Few labels (figure 3):
+`--config.3_classifier.data.train_documents=100` in the pipeline, and in `2_lm` for the curve without unlabelled text;
+validation and test splits stay complete. For test metrics the tables train on all documents and evaluate after the last
+update: --config.data.train_splits="('train','valid')" --config.evaluation.which=last. Deviations: without these
+settings 10% of the training documents are for validation; the head's second dropout rate is the released code's, as the
+paper gives none. The released create_toks.py replaces the remains of HTML in AG News (`#39;` is an apostrophe, `quot;`
+a quote) and begins each field with a token; here a line ends between title and text.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ def get_config(variant, options):
 
 
 def _rates(method: str, released: bool, epochs: int, layers: int) -> dict:
-  """Return schedule, rates by layer and unfreezing of a row of table 7, of an encoder of so many layers."""
+  """Return schedule, layer learning rates and unfreezing for a row of table 7, for an encoder with this many layers."""
   settings: dict = {'schedule': SCHEDULES[method]}
   if method in _DISCRIMINATIVE:
     settings['layer_decay'] = 1 / 2.6
@@ -169,7 +168,7 @@ def _given(**values: Any) -> str:
 def stages(variant: str, options: Any) -> list[dict]:
   """Return the stages of the pipeline in order; see `lmx pipeline`."""
   general = 'tiny' if variant == 'tiny' else options.general
-  fidelity = '' if general in ('small', 'tiny') else options.fidelity  # these have dropout rates of their own
+  fidelity = '' if general in ('small', 'tiny') else options.fidelity  # these have their own dropout rates
   common_options = _given(fidelity=options.fidelity, size=options.size, dropmult=options.dropmult)
   planned = []
 

@@ -9,11 +9,10 @@
   small        the same at E 128, D 256 with Adam, for two cores  an hour for two million words
 
 The paper prints no metric for this stage. Section 4.1: AWD-LSTM with E 400, D 1150, N 3, BPTT 70; trained as in Merity
-et al. (2018), to which section 3.1 refers: windows of variable length, the rate in proportion to it. Options:
-`direction=backward` reads every document from its end; `fidelity=fastai` has the dropout rates of the released
-`finetune_lm.py`; `dropmult=F` is a factor of all dropout rates but those of `small`, 0 for the vanilla model of table
-5.
-Deviation: words are lower-cased and split from punctuation, without fastai's special tokens for capitals and repeats.
+et al. (2018), to which section 3.1 refers: windows of variable length with a proportional learning rate. Options:
+`direction=backward` reads every document backwards; `fidelity=fastai` has the dropout rates of the released
+`finetune_lm.py`; `dropmult=F` scales all dropout rates except `small`'s, 0 for table 5's vanilla model. Deviation:
+words are lower-cased and split from punctuation, without fastai's special tokens for capitals and repeats.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
-"""ULMFiT stage 2: the language model fine-tuned on the text of the task (arXiv 1801.06146, section 3.2).
+"""ULMFiT stage 2: the language model fine-tuned on the task's text (arXiv 1801.06146, section 3.2).
 
   lmx train --config=experiments/ulmfit/lm.py:imdb --workdir=runs/lm --config.data.manual_dir=DIR \\
     --config.train.init_from=runs/general
 
 Variants imdb, trec, ag_news, dbpedia, yelp_polarity, yelp_full, embedded (the documents inside CPython) and own (the
-texts of a table of yours: --config.data.texts=text). Words in the general model's vocabulary keep their rows, the
-others start as its mean row. Section 4.1: Adam with b1 0.7 and b2 0.99, rate 0.004 divided by 2.6 per layer from the
-top, slanted triangular (cut_frac 0.1, ratio 32), batch 64, BPTT 70. The number of epochs is tuned in the paper, which
-names 15 for TREC-6 and more for larger sets (section 4.1); 25 is that of the released script, and 4 are here for
-DBpedia and Yelp, which have twenty times the documents. `fidelity=fastai` is that script: b1 0.8, rates lr/6, lr/3, lr
-for the layers and lr/2 for the embedding, which is also the output, clipping at 0.3, weight decay 1e-7, its dropout
-rates.
+texts of your table: --config.data.texts=text). Words in the general model's vocabulary keep their embeddings, the
+others start with the mean embedding. Section 4.1: Adam with b1 0.7 and b2 0.99, rate 0.004 divided by 2.6 per layer
+from the top, slanted triangular (cut_frac 0.1, ratio 32), batch 64, BPTT 70. The number of epochs is tuned in the
+paper, which names 15 for TREC-6 and more for larger sets (section 4.1); 25 is from the released script; ours is 4 for
+DBpedia and Yelp, which have twenty times the documents. `fidelity=fastai` follows that script: b1 0.8, rates lr/6,
+lr/3, lr for the layers and lr/2 for the embedding, which is also the output, clipping at 0.3, weight decay 1e-7, its
+dropout rates.
 
 The output matrix is the embedding, so the last layer has the full rate: with three layers eta, eta / 2.6, eta / 2.6^2,
-and eta / 2.6^3 for the embedding. Windows have variable length, as released: a normal of deviation 5 around 70, or for
-one in 20 around 35, and the rate does not follow it. Batch 16 for `embedded` and `own`, whose text may be short.
+and eta / 2.6^3 for the embedding. Windows have variable length, as released: normal with deviation 5 around 70, or one
+time in 20 around 35, without a proportional learning rate. Batch 16 for `embedded` and `own`, whose text may be short.
 
 Options: `rates=full` has one constant rate, `rates=discriminative` one a layer, `rates=stlr` (the default) also the
 slanted triangle: table 6. `size=small` is E 128, D 256. `text=all` also trains on the text of the test split, as
-the released script does; unlabelled reviews of IMDb are a split of their own,
-`--config.data.train_splits="('train','test','unsupervised')"`. `direction=backward`, `epochs=N`, `dropmult=F`: a factor
-of all dropout rates.
+the released script does; IMDb's unlabelled reviews are a separate split,
+`--config.data.train_splits="('train','test','unsupervised')"`. `direction=backward`, `epochs=N`; `dropmult=F` scales
+all dropout rates.
 """
 
 from __future__ import annotations

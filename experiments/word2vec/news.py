@@ -3,9 +3,9 @@
   lmx train --config=experiments/word2vec/news.py:neg5 --workdir=runs/neg5 --config.data.manual_dir=news.txt
   lmx vectors --workdir=runs/neg5 --analogies questions-words.txt --restrict 1000000
 
-The papers' Google News text was never released, so only another text of its size can approximate a row: plain text, a
-sentence a line (`text_files`), such as the 1 billion word benchmark. Metrics are percent of analogies answered
-correctly, over the whole vocabulary (`lmx vectors`; results.json has the loss).
+The papers' Google News text was never released, so a row can only be approximated with another text of that size: plain
+text, one sentence per line (`text_files`), such as the 1 billion word benchmark. Metrics are analogy accuracies in
+percent, over the whole vocabulary (`lmx vectors`; results.json has the loss).
 
   variant       semantic  syntactic  total  source
   cbow_300      15.5      53.1       36.1   2013a table 4: 783M words, 3 epochs, 4 words on either side
@@ -15,8 +15,9 @@ correctly, over the whole vocabulary (`lmx vectors`; results.json has the loss).
   hs            40        53         47     2013b table 1
   neg5, neg15, hs with `,sample=1e-5`: 60, 61, 55 in all
 
-2013a trains with hierarchical softmax; its rate, 0.025 falling linearly to 0, is used for all. Phrases (2013b,
-section 4): `lmx phrases --input=news.txt --output=phrases.txt` first. Hardware: two cores, hours for a billion words.
+2013a trains with hierarchical softmax; its learning rate, 0.025 with linear decay to 0, is used for all. Phrases
+(2013b, section 4): `lmx phrases --input=news.txt --output=phrases.txt` first. Hardware: two cores, hours for a billion
+words.
 """
 
 from __future__ import annotations

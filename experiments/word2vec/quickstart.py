@@ -2,12 +2,12 @@
 
   lmx train --config=experiments/word2vec/quickstart.py --workdir=runs/vectors          about 20 seconds on two cores
   lmx train --config=experiments/word2vec/quickstart.py:cbow --workdir=runs/cbow
-  lmx train --config=experiments/word2vec/quickstart.py:tiny --workdir=runs/tiny        seconds: does it run at all
+  lmx train --config=experiments/word2vec/quickstart.py:tiny --workdir=runs/tiny        seconds: a smoke test
   lmx vectors --workdir=runs/vectors --nearest list,error
 
-The corpus comes with Python itself (a few hundred thousand words), so no metric is published and the analogies of the
-papers are out of reach; the nearest words that a run prints at its end make sense (list: tuple, sequence, items ...).
-Option after the variant: `:skipgram,output=hierarchical` (negative, hierarchical).
+The corpus ships with Python (a few hundred thousand words), so no metric is published and the papers' analogies are out
+of reach. The nearest words that a run prints at its end make sense (list: tuple, sequence, items ...). Option after the
+variant: `:skipgram,output=hierarchical` (negative, hierarchical).
 """
 
 from __future__ import annotations

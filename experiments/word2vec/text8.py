@@ -4,9 +4,9 @@
   lmx vectors --workdir=runs/text8 --analogies questions-words.txt
 
 text8 (the first 10^8 characters of cleaned Wikipedia, 17 million words) is downloaded, or read from
---config.data.manual_dir=DIR. The `demo`: CBOW, 200 wide, window 8, 25 noise words, subsampling 1e-4, 15 epochs, rate
-0.05 falling linearly to 1e-4 of it, words seen five times or more. Its users report about 53% of the analogies among
-the 30,000 most frequent words (piskvorky/gensim issue 386; no paper prints it).
+--config.data.manual_dir=DIR. The `demo`: CBOW, 200 wide, window 8, 25 noise words, subsampling 1e-4, 15 epochs,
+learning rate 0.05 decaying linearly to 1e-4 of it, words seen at least five times. Its users report about 53% of the
+analogies among the 30,000 most frequent words (piskvorky/gensim issue 386; no paper prints it).
 
   variant       differences
   demo          as released

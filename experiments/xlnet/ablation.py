@@ -3,8 +3,8 @@
   lmx train --config=experiments/xlnet/ablation.py:xlnet --workdir=runs/xlnet --config.data.manual_dir=DIR
   lmx train --config=experiments/xlnet/tasks.py:sst2 --workdir=runs/sst2 --config.train.init_from=runs/xlnet ...
 
-DIR holds text of yours; the paper's is Wikipedia and BooksCorpus. Every variant has the same vocabulary, rows, updates,
-optimizer and, within a few percent, parameters. The paper's row in brackets; all metrics are after fine-tuning.
+DIR holds your text; the paper's is Wikipedia and BooksCorpus. All variants have the same vocabulary, rows, updates,
+optimizer and, within a few percent, parameters. The paper's row is in parentheses; all metrics are after fine-tuning.
 
   variant           row                            published: RACE / SQuAD 2.0 F1 / MNLI / SST-2
   xlnet             XLNet, K = 6 (4)               66.66 / 80.98 / 85.63 / 93.35
@@ -16,14 +16,14 @@ optimizer and, within a few percent, parameters. The paper's row in brackets; al
   next_sentence     and next sentences (8)         66.76 / 79.83 / 85.32 / 92.89
   bert              BERT (1)                       64.3 / 76.30 / 84.34 / 92.78
 
-`dae` is XLNet's layers, relative positions and segments trained by masked LM, as BERT, without next-sentence
-prediction. It has no memory, because masked rows are not consecutive, and its rows begin with [CLS]: fine-tune it with
+`dae` trains XLNet's layers, relative positions and segments by masked LM like BERT, without next-sentence prediction.
+It has no memory, because masked rows are not consecutive, and its rows start with [CLS]: fine-tune it with
 --config.data.batching.form=bert --config.objective.pooling=first. experiments/bert/ fine-tunes `bert`.
 
-`size=base` is the paper's (512 tokens, 256 rows; its steps are not printed for this table: those of BERT base), with
+`size=base` is the paper's (512 tokens, 256 rows; its steps are not printed for this table; we take BERT base's), with
 Adam as released, see pretrain.py. `size=small`, for two cores, has 4 layers of 192, 8 rows of 128, Adam with bias
-correction and no dropout: with dropout `xlnet` was at the unigram loss after 750 updates of 16 rows, without it is
-below that after 500. The vocabulary is a cased WordPiece, shared by BERT and XLNet; the paper's XLNet has a unigram
+correction and no dropout: with dropout `xlnet` was at the unigram loss after 750 updates of 16 rows, without dropout it
+is below that after 500. The vocabulary is a cased WordPiece, shared by BERT and XLNet; the paper's XLNet has a unigram
 one.
 """
 

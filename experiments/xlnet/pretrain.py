@@ -2,28 +2,28 @@
 
   lmx train --config=experiments/xlnet/pretrain.py:base --workdir=runs/xlnet --config.data.manual_dir=DIR
 
-DIR holds English text with one sentence a line and an empty line between documents. The paper's 32.89 billion subwords
-are of Wikipedia, BooksCorpus, Giga5, ClueWeb and Common Crawl, which are not available together; with Wikipedia and
-books alone the base model is that of its ablation (table 6).
+DIR holds English text with one sentence per line and an empty line between documents. The paper's 32.89 billion
+subwords are from Wikipedia, BooksCorpus, Giga5, ClueWeb and Common Crawl, which are not available together; with only
+Wikipedia and books, base is the ablation's model (table 6).
 
   variant  layers / width  to expect: SQuAD 2.0 F1, RACE (published)            hardware and time
   base     12 / 768        80.98, 66.66 fine-tuned, Wikipedia and books (table 6)  one TPU host, days
   large    24 / 1024       90.6, 85.4 fine-tuned, all data (tables 2 and 3)         512 TPU chips, days
 
 Rows of 512 of which 256 are cached in the memory, memory 384, one token in six predicted (85), spans of 1 to 5
-subwords, half of the rows read from their end. Adam, weight decay 0.01, epsilon 1e-6, linear decay; 500,000 updates of
-8,192 rows from rate 4e-4 after 40,000 of warm-up (version 2 of the paper; `recipe=v1`: 2,048 rows, rate 1e-5, 20,000;
-`recipe=bert`: BERT's 1,000,000 updates of 256 rows, rate 1e-4, 10,000, as for its fair comparison in table 1).
-The paper's table of hyper-parameters names no memory; 384 is the released command's. base: 256 rows here, rate 1e-4.
+subwords, half of the rows read backwards. Adam, weight decay 0.01, epsilon 1e-6, linear decay; 500,000 updates of 8,192
+rows at 4e-4 after 40,000 of warm-up (version 2 of the paper; `recipe=v1`: 2,048 rows, rate 1e-5, 20,000; `recipe=bert`:
+BERT's 1,000,000 updates of 256 rows, rate 1e-4, 10,000, as for its fair comparison in table 1). The paper's
+hyper-parameter table names no memory; 384 is from the released command. base: 256 rows here, learning rate 1e-4.
 
 The paper names neither clipping nor the end of the decay. As released (train.py, model_utils.py): global gradient norm
-clipped at 1, a last rate of 0.001 of the highest, Adam without bias correction because the weight decay is not 0
-(`adam=corrected` brings the correction back).
+clipped at 1, a final learning rate of 0.001 of the highest, Adam without bias correction because the weight decay is
+not 0 (`adam=corrected` restores it).
 
 For the ablations of table 6: --config.model.M=0 (no memory), --config.data.batching.spans=single,
 --config.data.batching.bidirectional=false, and --config.data.batching.context=7.
 
-Option `pod` (`config.pod`) is for a slice of TPU chips:
+Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/xlnet/pretrain.py:large,pod --topology=v5e-256 --vocabulary=32000`.
 
   option `pod` of  slice    GiB a chip  s an update  MFU (compiled, not run)

@@ -1,10 +1,10 @@
 """XLNet (Yang et al. 2019) in miniature: subwords of the embedded English prose, predicted in random orders.
 
   lmx train --config=experiments/xlnet/quickstart.py --workdir=runs/xlnet         minutes on two cores
-  lmx train --config=experiments/xlnet/quickstart.py:tiny --workdir=runs/tiny     seconds: does it run at all
+  lmx train --config=experiments/xlnet/quickstart.py:tiny --workdir=runs/tiny     seconds: a smoke test
 
-`fast`: 4 layers of 128, rows of 128 of which 64 are cached in the memory, 21 predicted in each. The corpus comes with
-Python itself, so no metric is published.
+`fast`: 4 layers of 128, rows of 128 of which 64 are cached in the memory, 21 predicted in each. The corpus ships with
+Python, so no metric is published.
 """
 
 from __future__ import annotations

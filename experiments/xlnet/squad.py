@@ -3,13 +3,13 @@
   lmx train --config=experiments/xlnet/squad.py:squad2 --workdir=runs/squad --config.train.init_from=runs/xlnet
     --config.data.manual_dir=DIR
 
-runs/xlnet is a run of XLNet, pre-trained here or imported, which gives sizes and tokenizer. DIR holds
+runs/xlnet is a run of XLNet, pre-trained here or imported, which gives the sizes and tokenizer. DIR holds
 train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
 
   variant  metrics of the validation split     published, large, all data (version 1; version 2)
   squad2   exact match and F1, '' an answer    86.12, 88.79; 87.9, 90.6; base on Wikipedia and books 78.18, 80.98
   squad    exact match and F1                  88.95, 94.52; 89.7, 95.1
-  own      questions of yours: train*.json(l), dev*.json(l)
+  own      your questions: train*.json(l), dev*.json(l)
   tiny     made-up questions on the embedded corpus: seconds on a CPU
 
 Rows are `passage <sep> question <sep> <cls>`. The end of an answer is scored given its start, and a layer of its own

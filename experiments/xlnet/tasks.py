@@ -1,9 +1,9 @@
-"""XLNet (Yang et al. 2019, arXiv 1906.08237) fine-tuned on GLUE, SNLI, SciTail, IMDb, RACE, or a table of yours.
+"""XLNet (Yang et al. 2019, arXiv 1906.08237) fine-tuned on GLUE, SNLI, SciTail, IMDb, RACE, or your table.
 
   lmx train --config=experiments/xlnet/tasks.py:rte --workdir=runs/rte --config.train.init_from=runs/xlnet
     --config.data.manual_dir=GLUE
 
-runs/xlnet is a run of XLNet, pre-trained here (experiments/xlnet/pretrain.py) or imported, which gives sizes and
+runs/xlnet is a run of XLNet, pre-trained here (experiments/xlnet/pretrain.py) or imported, which gives the sizes and
 tokenizer. A text is read as `a <sep> <cls>`, two as `a <sep> b <sep> <cls>`; <cls> has a segment of its own, and its
 state passes through a tanh layer, dropout and a linear layer. A question with choices is read once with each choice. As
 released (run_race.py), a choice of RACE replaces every `_` of the question, or follows it; question and choice are
@@ -25,9 +25,9 @@ truncated to their last 128 tokens, and the passage is truncated at its end. The
   yelp_polarity, yelp_full                                   1.55, 1.37; 27.80, 27.05
   amazon_polarity, amazon_full                               2.40, 2.11; 32.26, 31.67
   snli, scitail, swag, story_cloze                           none
-  own         accuracy on a table of yours: --config.data.texts="('premise','hypothesis')" --config.data.label=label
-  own_scores  Pearson's correlation on one whose column of the label has numbers
-  tiny        topics of the embedded corpus, one text a row: seconds on a CPU
+  own         accuracy on your table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
+  own_scores  Pearson's correlation on your table with numeric scores
+  tiny        topics of the embedded corpus, one text per row: seconds on a CPU
 
 GLUE's metrics are of the validation split, single models; docs/fine_tune.md has those of `own`. Table 6 (base;
 Wikipedia and books alone): RACE 66.66, MNLI 85.63, SST-2 93.35. The released weights are those of version 1.
