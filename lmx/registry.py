@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from types import ModuleType
 from typing import Generic, TypeVar
 
@@ -12,11 +13,11 @@ from lmx.errors import InputError, nearest
 Interface = TypeVar('Interface')
 
 
-def complete(interface: type[Interface], module: ModuleType) -> Interface:
+def complete(defaults: Callable[[], Interface], module: ModuleType) -> Interface:
   """Return the names of a module on top of the defaults of its interface."""
-  part = interface()
+  part = defaults()
   for name, value in vars(module).items():
-    if not (isinstance(value, ModuleType) and hasattr(interface, name)):  # such as an import of lmx.layers.attention
+    if not (isinstance(value, ModuleType) and hasattr(part, name)):  # such as an import of lmx.layers.attention
       setattr(part, name, value)
   return part
 
@@ -27,12 +28,12 @@ class Registry(Generic[Interface]):
   Args:
     package: its dotted name.
     what: name of one module in a message.
-    interface: class with the defaults of names that a module may omit.
+    defaults: class, or another function that returns an object, with the defaults of names that a module may omit.
     excluded: modules of the package that are excluded.
   """
 
-  def __init__(self, package: str, what: str, interface: type[Interface], excluded: tuple[str, ...] = ()):
-    self._package, self._what, self._interface, self._excluded = package, what, interface, excluded
+  def __init__(self, package: str, what: str, defaults: Callable[[], Interface], excluded: tuple[str, ...] = ()):
+    self._package, self._what, self._defaults, self._excluded = package, what, defaults, excluded
     self._parts: dict[str, Interface] = {}  # given before, because listing a folder takes longer than all else
 
   def names(self) -> list[str]:
@@ -46,5 +47,5 @@ class Registry(Generic[Interface]):
       names = self.names()
       if name not in names:
         raise InputError(f'unknown {self._what} "{name}"{nearest(str(name), names)}')
-      self._parts[name] = complete(self._interface, importlib.import_module(f'{self._package}.{name}'))
+      self._parts[name] = complete(self._defaults, importlib.import_module(f'{self._package}.{name}'))
     return self._parts[name]

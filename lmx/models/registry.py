@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmx.errors import InputError, check_choice, nearest
-from lmx.kernels import attention
 from lmx.registry import Registry
-from lmx.types import Model
+
+if TYPE_CHECKING:  # it imports JAX, which a list of the models does not need
+  from lmx.types import Model
 
 
-class _Model(Model):
-  """Model whose field `attention` selects a backend of dot-product attention."""
+def _defaults() -> Model:
+  from lmx.kernels import model
 
-  def settle(self, cfg: Any, /) -> Any:
-    """Return the Config with the attention backend of this machine in place of 'auto'; see `attention.settle`."""
-    is_dot_product = 'attention' in self.Config.__dataclass_fields__ and not self.ATTENTION
-    return attention.settle(cfg) if is_dot_product else cfg
+  return model.Model()
 
 
-_registry = Registry[Model]('lmx.models', 'model', _Model, excluded=('registry',))
+_registry = Registry('lmx.models', 'model', _defaults, excluded=('registry',))
 names, get = _registry.names, _registry.get
 _LAYERS = 10_000
 DTYPES = ('float32', 'bfloat16', 'float16')  # compute types

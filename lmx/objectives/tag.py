@@ -238,7 +238,9 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   return metrics
 
 
-def by_class(cfg: Config, totals: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, list[float]]:
+def by_class(
+  cfg: Config, totals: Mapping[str, tuple[float, float]], names: Sequence[str] | None
+) -> dict[str, list[float]]:
   """Return {type of spans: (right, predicted, true)} of the types that occur or are predicted."""
   del names
   if not spans.is_scheme(cfg.labels):

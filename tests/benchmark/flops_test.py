@@ -14,7 +14,7 @@ from lmx import host, objectives
 from lmx.benchmark import flops
 from lmx.models import registry
 from lmx.objectives import causal_lm
-from lmx.types import Output
+from lmx.types import Model, Objective, Output
 
 LABELS = {
   'dataset': {'name': 'any'},
@@ -118,7 +118,7 @@ def test_memory_of_what_is_there(name):
   assert sum(count for _, _, count in flops.rows(params)) == flops.count(params) == bytes_of(params) // 4
 
 
-class _Toy:
+class _Toy(Model):
   """tanh(x W) U, of which the backward pass needs the hidden layer alone."""
 
   HEADS = ()
@@ -126,7 +126,7 @@ class _Toy:
   init_state = staticmethod(lambda cfg, batch, length=0: ())
 
 
-class _Squares:
+class _Squares(Objective):
   """Sum of what the toy puts out."""
 
   init = staticmethod(lambda cfg, model, model_cfg, key: {})
@@ -141,7 +141,7 @@ class _Squares:
 
 def test_activations_are_what_the_backward_pass_reads():
   # x (5 wide), tanh(x W) (7 wide) and nothing else; the parameters are counted elsewhere.
-  assert flops.activations(flops.Task(_Toy, None, _Squares(), None), 2, 4) in (4 * 2 * 4 * n for n in (12, 19))
+  assert flops.activations(flops.Task(_Toy(), None, _Squares(), None), 2, 4) in (4 * 2 * 4 * n for n in (12, 19))
 
 
 def test_activations_grow_with_the_batch_and_shrink_with_recomputation():
