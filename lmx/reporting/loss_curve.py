@@ -1,4 +1,4 @@
-"""loss.png: the losses of a run by update, with the validation losses of the baselines as horizontal lines."""
+"""Loss curve of a run (loss.png), with the baselines' validation losses as horizontal lines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LARGEST = 1e300  # value on an axis
 def smooth(values: np.ndarray) -> np.ndarray:
   """Return the mean over a centred window, which grows from 1 to n / 20 values after the start.
 
-  It does not lag behind a steep curve, unlike a trailing moving average. Values that are not finite are skipped.
+  Unlike a trailing moving average, it does not lag behind a steep curve. Values that are not finite are skipped.
   """
   n = len(values)
   finite = np.isfinite(values)
   index = np.arange(n)
   half = np.minimum(index // 4, n // 40)
   ends = np.stack([index - half, np.minimum(index + half + 1, n)], axis=1).ravel()
-  # Each window is summed by itself: differences of cumulative sums would lose precision after a large loss.
+  # Each window has its own sum: differences of cumulative sums would lose precision after a large loss.
   total = lambda x: np.add.reduceat(np.append(x, 0.0), ends)[::2]
   with np.errstate(invalid='ignore'):
     return total(np.where(finite, values, 0.0)) / total(finite)
@@ -32,17 +32,17 @@ def smooth(values: np.ndarray) -> np.ndarray:
 def draw(
   records: Sequence[Mapping[str, Any]], path: pathlib.Path, results: Mapping[str, Any], step_size: str = ''
 ) -> None:
-  """Draw the losses of a run by update, with the validation losses of the baselines as horizontal lines.
+  """Draw the losses of a run by step, with the baselines' validation losses as horizontal lines.
 
   Args:
     records: records of metrics.jsonl: `step`, `split` and `loss` in nats.
     path: PNG file to write.
     results: values of `results.json`, or {}: `name`, `model`, `dataset`, `split`, `metric` and the metric's value.
-      Optional: `validation_baselines` and `baselines` (of `split`), each with a `loss` in nats per token, and
-      `trigger_step`, at which averaging began.
-    step_size: tokens of a global batch in words, such as '2,560 tokens', for the label of the horizontal axis.
+      Optional: `validation_baselines` and `baselines` (on `split`), each with a `loss` in nats per token, and
+      `trigger_step`, the step at which averaging began.
+    step_size: tokens per global batch as text, such as '2,560 tokens', for the x-axis label.
   """
-  from matplotlib.figure import Figure  # imported here: it takes half a second, which other commands save
+  from matplotlib.figure import Figure  # imported here, because it takes half a second
 
   curves = {
     split: np.asarray([(r['step'], r['loss']) for r in records if r['split'] == split and 'loss' in r], np.float64)
@@ -73,7 +73,7 @@ def draw(
 
 
 def _subtitle(results: Mapping[str, Any]) -> str:
-  """Return the model, the data set and the run's metric; '' without results."""
+  """Return the model, data set and metric of the run; '' without results."""
   if not results:
     return ''
   metric = results['metric']
@@ -82,9 +82,9 @@ def _subtitle(results: Mapping[str, Any]) -> str:
 
 
 def limits(curves: Sequence[Any], levels: Sequence[float], margin: float) -> tuple[float, float]:
-  """Return the range of the finite values of curves and levels, wider by a share `margin` of it at both ends.
+  """Return the range of the finite values of curves and levels, extended by a fraction `margin` at both ends.
 
-  The highest 3 % of a curve may be above it, which is a loss before its first steep fall.
+  The highest 3% of a curve, such as a loss before its first steep drop, may be above it.
   """
   arrays = [np.asarray(values, np.float64) for values in (*curves, *([level] for level in levels))]
   finite = [values[np.isfinite(values)] for values in arrays]
@@ -156,7 +156,7 @@ def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any
 
 
 def _draw_perplexity(axes: Any) -> None:
-  """Add a right axis of round perplexities, the exp of the left axis."""
+  """Add a right axis of perplexities, the exp of the left axis."""
   from matplotlib.ticker import MaxNLocator
 
   right = axes.secondary_yaxis('right', functions=(np.asarray, np.asarray))

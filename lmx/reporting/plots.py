@@ -1,6 +1,4 @@
-"""Figures of runs: an NTM's memory, attention weights of a translation, segmented images, scores by length, confusion
-matrices, metrics by update.
-"""
+"""Figures: NTM memory, attention weights, segmented images, BLEU by length, confusion matrices, metric curves."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ import numpy as np
 
 from lmx.errors import InputError, explain
 
-_MOST = 8000  # pixels of a side: matplotlib rejects 65,536, and all pixels are held in memory
+_MAX_PIXELS = 8000  # per side: matplotlib rejects 65,536, and all pixels are in memory
 
 
 def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
-  """Return the first episode of each length in the first batch, shortest first, at most `count`; B = 1 each."""
+  """Return the first episode of each length in the first batch, shortest first, at most `count`, each with B = 1."""
   batch = batches(0)
   rows: dict[int, int] = {}
   for b in np.flatnonzero(batch['row_weights_B']):
@@ -26,17 +24,17 @@ def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
 
 
 def memory(path: Any, episode: dict[str, np.ndarray], trace: dict[str, np.ndarray]) -> None:
-  """Draw one episode as in figures 4 to 6 of Graves et al. 2014 (arXiv 1410.5401) and those of the other tasks.
+  """Draw one episode as in figures 4 to 6 of Graves et al. 2014 (arXiv 1410.5401).
 
-  From top to bottom: inputs, targets, outputs, the weightings of the write and the read heads, the final memory.
-  Time runs from left to right.
+  From top to bottom: inputs, targets, outputs, write weightings, read weightings, final memory. Time runs from left to
+  right.
 
   Args:
     path: image file to write, local or on a bucket.
     episode: one row of a batch.
-    trace: the model's `trace` of it, B = 1; 'logits_BTO' alone for a model without a memory.
+    trace: the model's `trace` of this row, B = 1; only 'logits_BTO' for a model without memory.
   """
-  from matplotlib.figure import Figure  # imported here: it takes half a second, which other commands save
+  from matplotlib.figure import Figure  # imported here, because it takes half a second
 
   T = int(episode['valid_BT'].sum())
   answered_T = episode['weights_BT'][0, :T, None]
@@ -62,7 +60,7 @@ def memory(path: Any, episode: dict[str, np.ndarray], trace: dict[str, np.ndarra
   if 'memory_BTSW' in trace:
     axes = all_axes[-1]
     memory_WS = np.asarray(trace['memory_BTSW'][0, T - 1]).T
-    bound = float(np.quantile(np.abs(memory_WS), 0.98)) or 1.0  # one row written many times does not hide the others
+    bound = float(np.quantile(np.abs(memory_WS), 0.98)) or 1.0  # a row written many times does not hide the others
     shown = axes.imshow(memory_WS, aspect='auto', cmap='coolwarm', vmin=-bound, vmax=bound, interpolation='nearest')
     axes.set_title('memory after the last step', loc='left', fontsize=9)
     axes.set_xlabel('row')
@@ -71,12 +69,12 @@ def memory(path: Any, episode: dict[str, np.ndarray], trace: dict[str, np.ndarra
 
 
 def confusion(path: Any, counts: Sequence[Sequence[int]], names: Sequence[str]) -> None:
-  """Draw a confusion matrix: true classes down, predicted ones across.
+  """Draw a confusion matrix with true classes as rows and predicted classes as columns.
 
   Args:
     path: image file to write.
     counts: (true class, predicted class).
-    names: names of the classes.
+    names: class names.
   """
   from matplotlib.figure import Figure
 
@@ -97,13 +95,13 @@ def confusion(path: Any, counts: Sequence[Sequence[int]], names: Sequence[str]) 
 
 
 def alignment(path: Any, a_TS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> None:
-  """Draw the attention weights of one sentence pair as in figure 3 of Bahdanau et al. 2015: black 0, white 1.
+  """Draw the attention weights of a sentence pair as in figure 3 of Bahdanau et al. 2015: black 0, white 1.
 
   Args:
     path: image file to write.
-    a_TS: attention weights, a row for each target token.
-    source: source tokens, along the top.
-    target: target tokens, down the side.
+    a_TS: attention weights, one row per target token.
+    source: source tokens, the columns.
+    target: target tokens, the rows.
   """
   from matplotlib.figure import Figure
 
@@ -119,13 +117,13 @@ def alignment(path: Any, a_TS: np.ndarray, source: Sequence[str], target: Sequen
 
 
 class Picture(NamedTuple):
-  """Segmented image for `segmentations`.
+  """Image with segmentation masks, for `segmentations`.
 
   Attributes:
     image: (Y, X, 3) uint8.
-    masks: title -> class of each pixel, (Y, X), -1 for none.
+    masks: title -> class per pixel, (Y, X), -1 for none.
     attention: attention weights of `pixel` over the image, at any resolution, or None.
-    pixel: row and column whose attention it is.
+    pixel: row and column of the pixel with this attention.
   """
 
   image: np.ndarray
@@ -135,15 +133,15 @@ class Picture(NamedTuple):
 
 
 def segmentations(path: Any, pictures: Sequence[Picture], names: Sequence[str], shades: Sequence[str]) -> None:
-  """Draw images in rows: the image, each of its masks, and attention weights where given, brighter for more.
+  """Draw one row per image: the image, its masks, and attention weights if given (brighter is larger).
 
-  A cross marks the pixel whose attention is drawn. Pixels without a class are white.
+  A cross marks the attending pixel. Pixels without a class are white.
 
   Args:
     path: image file to write.
-    pictures: the rows.
-    names: names of the classes; those in the masks are in the legend.
-    shades: colours of the classes, as '#rrggbb'.
+    pictures: the images.
+    names: class names; the legend lists classes that the masks contain.
+    shades: class colours as '#rrggbb'.
   """
   from matplotlib import colors, patches
   from matplotlib.figure import Figure
@@ -174,11 +172,11 @@ def segmentations(path: Any, pictures: Sequence[Picture], names: Sequence[str], 
 
 
 def bleu_by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-  """Draw BLEU by source length, a line for each model, as in figure 2 of Bahdanau et al. 2015.
+  """Draw BLEU by source length, one line per model, as in figure 2 of Bahdanau et al. 2015.
 
   Args:
     path: image file to write.
-    rows: name of the model -> result of `lmx.metrics.translation.bleu_by_length`.
+    rows: model name -> result of `lmx.metrics.translation.bleu_by_length`.
   """
   from matplotlib.figure import Figure
 
@@ -197,17 +195,17 @@ def bleu_by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -
 
 
 def metric_curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]], title: str) -> None:
-  """Draw a metric by update, a line for each name.
+  """Draw a metric by step, one line per name.
 
-  Several runs of one name give their mean, in a band from minimum to maximum, at the updates that all measured.
+  Several runs of a name are drawn as their mean with a band from minimum to maximum, at the steps that all measured.
 
   Args:
     path: image file to write.
-    runs: name -> for each run its pairs (step, metric).
-    title: label of the vertical axis.
+    runs: name -> (step, metric) pairs of each run.
+    title: y-axis label.
 
   Raises:
-    InputError: runs of one name share no measured update, or the file cannot be written.
+    InputError: the runs of a name share no measured step, or the file cannot be written.
   """
   from matplotlib.figure import Figure
 
@@ -217,7 +215,9 @@ def metric_curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, flo
   for name, series in runs.items():
     steps = sorted(set.intersection(*({step for step, _ in one} for one in series)))
     if not steps:
-      raise InputError(f'the runs of {name} were not measured after the same updates')
+      raise InputError(
+        f'{name}: got runs that were measured at different steps; expected at least one step that all measured'
+      )
     values_RI = np.asarray([[dict(one)[step] for step in steps] for one in series], np.float64)
     label = _escape(name) + (f' ({len(series)} runs)' if len(series) > 1 else '')
     (line,) = axes.plot(steps, values_RI.mean(axis=0), marker='o', markersize=4, label=label)
@@ -230,10 +230,10 @@ def metric_curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, flo
 
 
 def context_gains(path: Any, results: Mapping[str, Any]) -> None:
-  """Draw the gain from longer contexts of a group's models, as figures 3 and 4 of Dai et al. 2019 (arXiv 1901.02860).
+  """Draw the gain from longer contexts for a group of models, as in figures 3 and 4 of Dai et al. 2019.
 
-  A panel for each share of the hardest tokens has the fall of perplexity from each context to the next, below the best
-  of the group. The last panel has the perplexity itself.
+  arXiv 1901.02860. Each panel has a fraction of the hardest tokens and shows the perplexity decrease from each context
+  to the next, relative to the best model. The last panel shows the perplexity itself.
 
   Args:
     path: image file to write.
@@ -265,7 +265,7 @@ def _escape(text: str) -> str:
 
 
 def _save(figure: Any, path: Any) -> None:
-  dots = min(120, _MOST / max(figure.get_size_inches()))
+  dots = min(120, _MAX_PIXELS / max(figure.get_size_inches()))
   path = path if hasattr(path, 'write_bytes') else pathlib.Path(path)
   try:
     image = io.BytesIO()  # complete before the file is opened

@@ -1,9 +1,9 @@
 """Outputs of a run: progress, metrics.jsonl, TensorBoard, results.json, loss.png, samples.txt.
 
-Only process 0 writes. Metrics of a step are fetched from the device after the next step has been dispatched, so
-logging never waits for the step just started. A resumed run drops all records after the step it resumes from. So the
-files are those of a run never killed, provided that `flush` is called before a checkpoint is saved: otherwise the
-metrics of the saved step may still be on the device.
+Only process 0 writes. A step's metrics are fetched from the device after the next step is dispatched, so logging never
+waits for the step just started. A resumed run drops all records after the step it resumes from. Its files then equal
+those of an uninterrupted run, if `flush` is called before each checkpoint. Otherwise the metrics of the saved step may
+still be on the device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lmx.redaction import redact
 from lmx.reporting import loss_curve, tensorboard, waiting
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
-_FILES = {  # of a finished run
+_FILES = {  # files of a finished run
   'results.json': 'results',
   'loss.png': 'loss curve',
   'confusion.png': 'confusions',
@@ -60,7 +60,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-  """Return the short hash of lmx's code, with '-dirty' after changes; '' outside a git checkout of lmx."""
+  """Return lmx's short commit hash, with '-dirty' for uncommitted changes; '' outside a git checkout."""
   root = pathlib.Path(lmx.__file__).resolve().parents[1]
   if not (root / '.git').exists():
     return ''
@@ -100,7 +100,7 @@ def write_json(path: str, values: Any) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-  """Write a text to `path`, which may be a link or a pipe: a file whole or not at all. Raises InputError."""
+  """Write a text to `path`, which may be a link or a pipe; files are written atomically. Raises InputError."""
   where = pathlib.Path(path)
   with writing(str(path)):
     if where.exists() and not where.is_file():  # such as /dev/stdout
@@ -110,7 +110,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def _replace(path: pathlib.Path, text: str) -> None:
-  """Write a file atomically: a reader sees the old text or the new one."""
+  """Write a file atomically: readers see the old text or the new text."""
   part = path.with_name(path.name + '.part')
   with writing(str(path)):
     with part.open('w', encoding='utf-8') as file:
@@ -138,7 +138,7 @@ def _scalars(metrics: Mapping[str, Any]) -> Record:
 
 
 def _short(names: Iterable[str]) -> list[str]:
-  """Return the names without series of more than ten, whose names differ only in the number at their end."""
+  """Return the names without series of more than ten that differ only in their final number."""
   stems = {name: _NUMBER.sub('', name) for name in names}
   counts = collections.Counter(stems.values())
   return [name for name, stem in stems.items() if counts[stem] <= 10]
@@ -171,11 +171,11 @@ class Logger:
       workdir: directory of the run.
       total_steps: steps of the whole run.
       start_step: steps done before this session.
-      tokens_per_step: tokens of a global batch, for tokens/s.
-      unit: name of these tokens, such as 'pixels'.
-      primary: whether this process writes; the others do nothing.
-      every: steps between two training records.
-      every_seconds: least seconds between two plain lines, without a progress bar.
+      tokens_per_step: tokens per global batch, for tokens/s.
+      unit: unit of these tokens, such as 'pixels'.
+      primary: whether this process writes; other processes do nothing.
+      every: steps between training records.
+      every_seconds: minimum seconds between plain lines, without a progress bar.
       terminal: draw a progress bar; None draws one if standard error is a terminal.
       settings: settings of the run by 'section.key', for TensorBoard.
     """
@@ -234,16 +234,16 @@ class Logger:
     return max((r['seconds'] for r in found if 'seconds' in r), default=0.0)
 
   def seconds(self) -> float:
-    """Return the seconds of all sessions that are in the log."""
+    """Return the seconds of all sessions in the log."""
     return self._earlier_seconds + time.monotonic() - self._opened
 
   def train(self, step: int, metrics: Mapping[str, Any], wait_seconds: float = 0.0) -> None:
-    """Record the step just dispatched and write the previous one, if it is due.
+    """Record the dispatched step, and write the previous one if it is due.
 
     Args:
-      step: steps done, the dispatched one included.
+      step: number of steps, including the dispatched one.
       metrics: arrays on the device: scalars, or (sum, weight) pairs.
-      wait_seconds: seconds that this session has waited for data so far.
+      wait_seconds: seconds that this session has waited for data.
     """
     if not self.primary:
       return
@@ -256,7 +256,7 @@ class Logger:
 
   @contextlib.contextmanager
   def compiling(self, step: int, batch: Mapping[str, Any]) -> Iterator[None]:
-    """Say that the block compiles an update if no batch before had these shapes; tokens/s does not count its time.
+    """Show that the block compiles, if no earlier batch had these shapes; tokens/s excludes its time.
 
     Args:
       step: number of the update, from 1.
@@ -278,7 +278,7 @@ class Logger:
       self._rate_start = (last_step, last + time.monotonic() - began, waited)
 
   def flush(self) -> None:
-    """Write all records so far to disk; waits until the last step given to `train` is computed."""
+    """Write all records to disk; wait until the last step given to `train` is computed."""
     if not self.primary:
       return
     self._write_pending()
@@ -320,12 +320,12 @@ class Logger:
   def evaluation(
     self, step: int, split: str, values: Mapping[str, Any], captions: Mapping[str, str] = types.MappingProxyType({})
   ) -> None:
-    """Write and show the metrics of `split` after `step` steps; tokens/s does not count the evaluation's time.
+    """Write and show the metrics of `split` after `step` steps; tokens/s excludes the evaluation's time.
 
-    Metrics of a series of more than ten, such as one for each class, are written but not shown.
+    Long series of metrics, such as one per class, are written but not shown.
 
     Args:
-      captions: texts to show metrics with instead of their names; '' hides a metric.
+      captions: labels shown instead of metric names; '' hides a metric.
     """
     if not self.primary:
       return
@@ -342,7 +342,7 @@ class Logger:
   def _write(self, step: int, split: str, values: Record) -> None:
     with writing(self._file.name):
       self._file.write(json.dumps(to_json({'step': step, 'split': split, **values})) + '\n')
-      self._file.flush()  # to the kernel: the line survives the kill of this process
+      self._file.flush()  # to the kernel: the line survives if this process is killed
     with writing(self._board.name):
       for name, value in values.items():
         self._board.add(f'{split}/{name}', value, step)
@@ -356,7 +356,7 @@ class Logger:
   def samples(self, text: str, step: int | None = None) -> None:
     """Add a text to samples.txt under a header with the step (by default the last one).
 
-    It replaces the texts of this step and of later ones.
+    It replaces the texts of this and later steps.
     """
     if self.primary:
       step = self._step if step is None else step
@@ -392,7 +392,7 @@ class Logger:
       self._board.flush()
 
   def files(self) -> list[str]:
-    """Return a line for each file of a finished run that a reader may open."""
+    """Return one line per output file of a finished run."""
     lines = [(name, text) for name, text in _FILES.items() if (self.workdir / name).exists()]
     width = max((len(text) for _, text in lines), default=0)
     return [f'  {text:{width}}  {self.path}/{name}' for name, text in lines]
@@ -411,12 +411,12 @@ class Logger:
     self._closed = True
     try:
       self._write_pending()
-    except Exception as e:  # the step itself has failed and raised its own error
+    except Exception as e:  # the step failed and raised its own error
       self.note(f'the metrics of the last step are lost: {type(e).__name__}')
     self._bar.close()
     for file in (self._file, self._board):
       try:
         file.close()
-      except OSError as e:  # a full disk, which the checkpoint or the last record has reported
+      except OSError as e:  # a full disk, already reported by the checkpoint or the last record
         self.note(f'cannot close a file in {self.workdir}: {explain(e)}')
     self.mirror.close()

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-# Zero bytes and other controls, half surrogate pairs, and characters that reverse the order of the text after them.
+# Control characters, lone surrogates, and characters that reverse the direction of the text after them.
 _INVISIBLE = re.compile('[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]')
 
 
@@ -26,10 +26,10 @@ def environment(folder: pathlib.Path) -> jinja2.Environment:
 
 
 def visible(text: str) -> str:
-  """Return a text with the code points of control characters in place of them, such as [U+202E]."""
+  """Return a text with control characters replaced by their code points, such as [U+202E]."""
   return _INVISIBLE.sub(lambda match: f'[U+{ord(match[0]):04X}]', str(text))
 
 
 def _finalize(value: Any) -> Any:
-  """Return a value of a template as visible text; Markup stays Markup."""
+  """Return a template value as visible text; Markup stays Markup."""
   return Markup(visible(value)) if isinstance(value, Markup) else visible(str(value))

@@ -19,7 +19,7 @@ _RGBA = 4
 
 
 class Board:
-  """TensorBoard's event file of one session. Points survive a kill once `flush` has returned."""
+  """TensorBoard's event file of one session. Points are on disk once `flush` has returned."""
 
   def __init__(self, directory: pathlib.Path, purge_step: int | None) -> None:
     """Open a new file; TensorBoard drops the points of earlier sessions from `purge_step` on."""
@@ -34,11 +34,11 @@ class Board:
     self._write(scalar(tag, value), step)
 
   def add_text(self, tag: str, value: str, step: int) -> None:
-    """Add a text, which TensorBoard shows as it is; Markdown's indented block keeps its lines and signs."""
+    """Add a text, which TensorBoard shows verbatim: an indented Markdown block keeps its line breaks."""
     self._write(text(tag, ''.join(f'    {line}\n' for line in value.splitlines())), step)
 
   def add_picture(self, path: pathlib.Path, step: int) -> None:
-    """Add a PNG file under its name; another file is ignored."""
+    """Add a PNG file under its name; other files are ignored."""
     data = path.read_bytes()
     if not data.startswith(_PNG):
       return
@@ -47,7 +47,7 @@ class Board:
     self._write(Summary(value=[Summary.Value(tag=path.stem, image=picture)]), step)
 
   def add_results(self, settings: Mapping[str, Any], results: Mapping[str, float], step: int) -> None:
-    """Add results as scalars, and the settings with them to the tab HPARAMS."""
+    """Add results as scalars, and with the settings to the tab HPARAMS."""
     plain = {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in settings.items()}
     for summary in hparams(plain, results):
       self._write(summary, step)

@@ -1,6 +1,6 @@
-"""Progress of long work: a bar in a terminal, elsewhere a line now and then, with the time left.
+"""Progress of long operations: a bar in a terminal, otherwise occasional lines, with the time left.
 
-The time left follows from the speed after the first update, because the first one compiles.
+The estimate excludes the first update, which compiles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-EVERY = 10.0  # seconds between two plain lines
+EVERY = 10.0  # seconds between plain lines
 DELAY = 2.0  # seconds after which a wait is shown
 _FORMAT = '{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}{postfix}]'
 
@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 
 
 def is_terminal() -> bool:
-  """Return True if standard error is a terminal that shows at least a column; some without a window say 0."""
+  """Return True if standard error is a terminal with at least one column; some without a window report 0."""
   try:
     return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
   except (OSError, ValueError):
@@ -36,15 +36,15 @@ def is_terminal() -> bool:
 
 
 class Bar:
-  """Progress of one piece of work; a context manager."""
+  """Progress of one operation; a context manager."""
 
   def __init__(self, total: int, title: str, unit: str = '', terminal: bool | None = None) -> None:
     """Begin.
 
     Args:
       total: number of units.
-      title: name of the work; '' shows nothing.
-      unit: name of a unit, such as ' lines'.
+      title: name of the operation; '' shows nothing.
+      unit: unit, such as ' lines'.
       terminal: draw a bar; None draws one in a terminal.
     """
     self._total, self._title, self._unit = total, title, unit
@@ -69,7 +69,7 @@ class Bar:
     self._bar.close()
 
   def update(self, units: int) -> None:
-    """Count units as done, and show them."""
+    """Add finished units, and show the progress."""
     now, self._done = time.monotonic(), self._done + units
     if not self._first[1]:
       self._first = (self._done, now)
@@ -87,7 +87,7 @@ class Bar:
 
 
 def bar(items: Iterable[Any], title: str, total: int, unit: str = '') -> Iterator[Any]:
-  """Yield the items and show how many are done; see `Bar`."""
+  """Yield the items and show the progress; see `Bar`."""
   with Bar(total, title, unit) as progress:
     for item in items:
       yield item
@@ -96,12 +96,12 @@ def bar(items: Iterable[Any], title: str, total: int, unit: str = '') -> Iterato
 
 @contextlib.contextmanager
 def waiting(text: str, show: Callable[[str], None] | None = None) -> Iterator[None]:
-  """Say what is waited for while the block runs.
+  """Show what the program waits for while the block runs.
 
   Args:
-    text: what is done, such as 'compiling'.
-    show: called about once a second with the text and the seconds so far, and with '' at the end; without it a line is
-      printed once the block takes more than `DELAY` seconds, and one with its seconds at the end.
+    text: the operation, such as 'compiling'.
+    show: called about once per second with the text and elapsed seconds, and with '' at the end. Without it, a line is
+      printed after `DELAY` seconds, and another with the duration at the end.
   """
   began, ended = time.monotonic(), threading.Event()
   printed: list[bool] = []

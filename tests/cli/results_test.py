@@ -178,4 +178,4 @@ def test_metrics_that_were_not_measured_are_not_drawn(tmp_path, capsys):
     assert message in capsys.readouterr().err and not (tmp_path / 'curves.png').exists()
   curve(tmp_path / 'a1', [0.1, 0.2], every=7)
   assert main.main(['results', *runs, f'--plot={tmp_path}/curves.png']) == 2
-  assert 'the runs of rte were not measured after the same updates' in capsys.readouterr().err
+  assert 'rte: got runs that were measured at different steps' in capsys.readouterr().err

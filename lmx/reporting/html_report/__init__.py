@@ -1,4 +1,4 @@
-"""Report of a run as one HTML page: no network, no files beside it, light and dark.
+"""Report of a run as one self-contained HTML page, light and dark, which loads nothing.
 
 `render` fills the template `page.html.jinja` with a `Report`. The template escapes every text, and the page's content
 security policy admits no script but its own, whose digest it names.
@@ -21,7 +21,7 @@ import lmx
 from lmx.reporting import templates
 from lmx.reporting.html_report import charts, formats, sections
 
-MARK = '<meta name="generator" content="lmx report">'  # of a page that `lmx report` may replace
+MARK = '<meta name="generator" content="lmx report">'  # marks a page that `lmx report` may replace
 _FOLDER = pathlib.Path(__file__).parent
 
 
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 class AttentionMap(NamedTuple):
-  """Attention weights of a sentence pair, a row for each target token; see `lmx.decoding.translate.alignments`."""
+  """Attention weights of a sentence pair, one row per target token; see `lmx.decoding.translate.alignments`."""
 
   source: list[str]
   target: list[str]
@@ -50,17 +50,17 @@ class Report(NamedTuple):
     run: path of the work directory.
     state: finished, running, stopped or imported.
     model: such as 'rnn_lm 2x256, 2.77M'.
-    step, steps: updates made, and those of the whole run.
-    metric, value: the headline, or that of the last validation; value is None before there is one.
+    step, steps: updates so far, and of the whole run.
+    metric, value: headline metric of the results, else of the last validation; the value is None before it.
     records: records of metrics.jsonl.
-    results: results.json, {} before the run is finished.
+    results: results.json, {} until the run is finished.
     data: data.json.
-    settings: title of a section of the config -> its keys.
-    samples: (title, text) of samples.txt, the newest first.
+    settings: title of a config section -> its keys.
+    samples: (title, text) from samples.txt, newest first.
     translations: lines of translations.txt.
-    answers: id of a question -> answer.
-    pictures: (name of a file, its bytes as base64).
-    maps: attention of sentence pairs.
+    answers: question id -> answer.
+    pictures: (file name, its bytes as base64).
+    maps: attention weights of sentence pairs.
     shares: names of metrics that are shown in percent.
   """
 

@@ -25,13 +25,13 @@ _STYLE = (pathlib.Path(__file__).parent / 'style.css').read_text(encoding='utf-8
 _LIGHT = _STYLE.partition('}')[0]
 _THEME = dict(re.findall(r'--(c[0-9]|card|faint|line): (#[0-9a-f]{6})', _LIGHT))
 _VARIABLES = {colour: f'var(--{name})' for name, colour in _THEME.items()}
-_MOST = 1000  # points of a curve
-_SMOOTHED = 40  # points from which a training curve is smoothed
-OF_A_CLASS = re.compile(r'_class_[0-9]{1,9}$')
+_MAX_POINTS = 1000  # per curve
+_MIN_SMOOTHED = 40  # points; shorter training curves are not smoothed
+PER_CLASS = re.compile(r'_class_[0-9]{1,9}$')
 _COLOURS = 6  # of style.css
 _SERIES = re.compile(r'_\d+$')
-_LONGEST_SERIES = 10
-_OF_THE_LOG = ('step', 'split', 'seconds')
+_MAX_SERIES = 10
+_LOG_FIELDS = ('step', 'split', 'seconds')
 _TITLES = {
   'lr': 'Learning rate',
   'tokens_per_second': 'Tokens per second',
@@ -46,7 +46,7 @@ Points = list[tuple[int, float]]
 
 
 class Curve(NamedTuple):
-  """A metric by update: name in the legend, (step, value), number of its colour, whether its points are marked."""
+  """A metric by step: name in the legend, (step, value) points, colour number, whether its points have markers."""
 
   name: str
   points: Points
@@ -55,7 +55,7 @@ class Curve(NamedTuple):
 
 
 class Chart(NamedTuple):
-  """Curves over one axis; `levels` are values to compare with, drawn as lines across."""
+  """Curves over one axis; `levels` are baselines, drawn as horizontal lines."""
 
   title: str
   unit: str
@@ -68,16 +68,16 @@ class Chart(NamedTuple):
 def build(
   records: Sequence[Mapping[str, Any]], results: Mapping[str, Any], headline: str
 ) -> tuple[list[Chart], list[Chart]]:
-  """Return the charts of a run, and further ones that matter less.
+  """Return the main charts of a run, and further ones.
 
   Args:
     records: records of metrics.jsonl.
     results: results.json, or {}.
-    headline: the main metric, whose chart is the first after that of the loss.
+    headline: the main metric; its chart follows the loss.
   """
   splits = list(dict.fromkeys(record['split'] for record in records))
   others = [split for split in splits if split != 'train']
-  names = [name for name in _names(records, others) if name != 'loss' and not OF_A_CLASS.search(name)]
+  names = [name for name in _names(records, others) if name != 'loss' and not PER_CLASS.search(name)]
   names.sort(key=lambda name: name != headline)
   first = [_loss(records, splits, results, headline)] + [_chart(records, others, name) for name in names]
   first.append(_classes(records, others, results))
@@ -90,8 +90,8 @@ def build(
 
 
 def _classes(records: Sequence[Mapping[str, Any]], splits: Sequence[str], results: Mapping[str, Any]) -> Chart:
-  """Return the chart of the metric that a validation has for each class, of few classes."""
-  found = dict.fromkeys(n for r in records if r['split'] in splits for n in r if OF_A_CLASS.search(n))
+  """Return the chart of the per-class validation metric, without curves if there are many classes."""
+  found = dict.fromkeys(n for r in records if r['split'] in splits for n in r if PER_CLASS.search(n))
   if not 2 <= len(found) <= _COLOURS:
     return Chart('', '', [], {})
   labels = dict(enumerate(results.get('labels', ())))
@@ -100,14 +100,14 @@ def _classes(records: Sequence[Mapping[str, Any]], splits: Sequence[str], result
     for i, name in enumerate(found)
     if (points := [point for split in splits for point in _points(records, split, name)])
   ]
-  return Chart(f'{title(OF_A_CLASS.sub("", next(iter(found))))} by class', '', curves, {})
+  return Chart(f'{title(PER_CLASS.sub("", next(iter(found))))} by class', '', curves, {})
 
 
 def _names(records: Sequence[Mapping[str, Any]], splits: Sequence[str]) -> list[str]:
-  """Return the metrics of splits, without series such as one for each of many classes."""
-  found = dict.fromkeys(n for r in records if r['split'] in splits for n in r if n not in _OF_THE_LOG)
+  """Return the metrics of the splits, without long series such as one metric per class."""
+  found = dict.fromkeys(n for r in records if r['split'] in splits for n in r if n not in _LOG_FIELDS)
   stems = [_SERIES.sub('', name) for name in found]
-  return [name for name in found if stems.count(_SERIES.sub('', name)) <= _LONGEST_SERIES]
+  return [name for name in found if stems.count(_SERIES.sub('', name)) <= _MAX_SERIES]
 
 
 def _points(records: Sequence[Mapping[str, Any]], split: str, name: str) -> Points:
@@ -166,9 +166,9 @@ def draw(chart: Chart, index: int, wide: bool = False) -> Drawing:
   """Return a chart as pictures, and its points for the page's script.
 
   Args:
-    chart: the chart; at least one curve has a point.
-    index: position among the charts of the page.
-    wide: draw it over the whole width, and as narrow as others for small screens.
+    chart: a chart with at least one point.
+    index: its position in the page.
+    wide: draw it as wide as the page, and once more at the normal width for small screens.
   """
   x, y = _x_range(chart), _y_range(chart)
   last = ', '.join(f'{c.name} {formats.plain(c.points[-1][1])} at step {c.points[-1][0]:,}' for c in chart.curves)
@@ -191,7 +191,7 @@ def draw(chart: Chart, index: int, wide: bool = False) -> Drawing:
 def _picture(
   chart: Chart, x: tuple[float, float], y: tuple[float, float], size: _Size, salt: str
 ) -> tuple[Markup, str]:
-  """Return a chart in a size; `salt` makes the ids in the SVG different from others of the page."""
+  """Return a chart in one size; `salt` makes its SVG ids unique in the page."""
   width, height, font, margin = size
   left, right, bottom, top = margin / width, 1 - 6 / width, 26 / height, 1 - 6 / height
   figure = Figure(figsize=(width / 72, height / 72), dpi=72)
@@ -213,7 +213,7 @@ def _picture(
 
 
 def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], font: float) -> None:
-  """Draw the levels as dashed lines, each with its name above it, or below it where another is close above."""
+  """Draw the baselines as dashed lines, each labelled above, or below if another one is close above."""
   above = math.inf
   for name, value in sorted(chart.levels.items(), key=lambda item: -item[1]):
     axes.axhline(value, color=_THEME['faint'], linewidth=1.2, linestyle=(0, (4, 3.3)))
@@ -235,7 +235,7 @@ def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], font: float) -
 
 
 def _draw_curves(axes: Any, chart: Chart, y: tuple[float, float]) -> None:
-  """Draw the curves, with a gap where a value is not finite; values far outside the plot are drawn somewhat outside."""
+  """Draw the curves, with gaps at values that are not finite; values far outside the plot are clipped."""
   low, high = 2 * y[0] - y[1], 2 * y[1] - y[0]
   clip = lambda points: zip(
     *((s, min(max(v, low), high) if math.isfinite(v) else math.nan) for s, v in points), strict=True
@@ -243,7 +243,7 @@ def _draw_curves(axes: Any, chart: Chart, y: tuple[float, float]) -> None:
   for curve in chart.curves:
     style: dict[str, Any] = {'color': _THEME[f'c{curve.colour}'], 'solid_capstyle': 'round'}
     points = thin(curve.points)
-    if chart.smoothed and not curve.marked and len(points) >= _SMOOTHED:
+    if chart.smoothed and not curve.marked and len(points) >= _MIN_SMOOTHED:
       axes.plot(*clip(points), **style, linewidth=1, alpha=0.28)
       values = loss_curve.smooth(np.asarray([v for _, v in curve.points], np.float64))
       points = thin([(step, float(v)) for (step, _), v in zip(curve.points, values, strict=True)])
@@ -253,7 +253,7 @@ def _draw_curves(axes: Any, chart: Chart, y: tuple[float, float]) -> None:
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
-  """Return a figure as an SVG element whose colours are those of the page, with ids that depend on `salt`."""
+  """Return a figure as an SVG element in the page's colours, with ids that depend on `salt`."""
   file = io.StringIO()
   with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': salt}):
     figure.savefig(file, format='svg', metadata=dict.fromkeys(('Creator', 'Date', 'Format', 'Type')))
@@ -264,11 +264,11 @@ def _svg(figure: Figure, salt: str) -> Markup:
 
 
 def thin(points: Points) -> Points:
-  """Return at most about `_MOST` points of a curve: of each stretch the lowest and the highest, and both ends."""
-  if len(points) <= _MOST:
+  """Return at most about `_MAX_POINTS` points of a curve: the minimum and maximum of each segment, and both ends."""
+  if len(points) <= _MAX_POINTS:
     return points
   kept = {0, len(points) - 1}
-  for part in np.array_split(np.arange(len(points)), _MOST // 2):
+  for part in np.array_split(np.arange(len(points)), _MAX_POINTS // 2):
     values = [points[i][1] for i in part]
     finite = [i for i, value in zip(part, values, strict=True) if math.isfinite(value)] or list(part)
     kept |= {int(min(finite, key=lambda i: points[i][1])), int(max(finite, key=lambda i: points[i][1]))}
@@ -277,7 +277,7 @@ def thin(points: Points) -> Points:
 
 def _x_range(chart: Chart) -> tuple[float, float]:
   last = max(curve.points[-1][0] for curve in chart.curves)
-  return 0, max(last, 1) * 1.01  # room for the last mark
+  return 0, max(last, 1) * 1.01  # room for the last marker
 
 
 def _y_range(chart: Chart) -> tuple[float, float]:
@@ -294,7 +294,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def tick_text(value: float, marks: Sequence[float]) -> str:
-  """Return the label of a mark, as short as the labels of all marks allow."""
+  """Return a tick label, as short as the labels of all ticks allow."""
   largest = max(map(abs, marks))
   if value == 0:
     return '0'
@@ -310,7 +310,7 @@ def tick_text(value: float, marks: Sequence[float]) -> str:
 
 
 def _not_finite(chart: Chart) -> str:
-  """Return a note on the values that are not finite and so are not drawn."""
+  """Return a note about values that are not finite, which are not drawn."""
   steps = [step for curve in chart.curves for step, value in curve.points if not math.isfinite(value)]
   if not steps:
     return ''

@@ -1,4 +1,4 @@
-"""Metrics as they are read: names as words, rounded numbers, durations."""
+"""Text formats: metric names as words, rounded numbers, durations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NONFINITE = {'nan': 'NaN', 'inf': '∞', '-inf': '−∞', 'Infinity': '∞', '
 
 
 def number(value: Any, *, is_share: bool = False) -> Markup:
-  """Return a number of a results file as a `data` element: rounded to read, and whole in its `value`.
+  """Return a number as a `data` element: rounded text, full precision in its `value`.
 
   Args:
-    value: a number, None, or the text that JSON has for one that is not finite.
-    is_share: show a value from 0 to 1 in percent.
+    value: a number, None, or the JSON text of a number that is not finite.
+    is_share: show a value between 0 and 1 in percent.
   """
   return (
     Markup('') if value is None else Markup('<data value="{}">{}</data>').format(value, plain(value, is_share=is_share))
@@ -26,7 +26,7 @@ def number(value: Any, *, is_share: bool = False) -> Markup:
 
 
 def plain(value: Any, *, is_share: bool = False) -> str:
-  """Return a number as text, rounded to read."""
+  """Return a number as rounded text."""
   if isinstance(value, str) or not math.isfinite(value):
     return _NONFINITE.get(str(value), str(value))
   if isinstance(value, int):
@@ -44,7 +44,7 @@ def words(name: str) -> str:
 
 
 def fill(label: str, values: Mapping[str, Any]) -> str:
-  """Return a label with the values of its {fields}, '?' for one that is missing."""
+  """Return a label with the values of its {fields}, '?' for missing ones."""
   return re.sub(r'\{(\w+)\}', lambda match: str(values.get(match[1], '?')), label)
 
 
@@ -54,12 +54,12 @@ def code(text: Any) -> Markup:
 
 
 def prose(text: str) -> Markup:
-  """Return a text of a docstring, with text between backticks as code."""
+  """Return docstring text, with text between backticks as code."""
   return Markup('').join(code(part) if i % 2 else escape(part) for i, part in enumerate(text.split('`')))
 
 
 def breakable(key: str) -> Markup:
-  """Return a key that may continue on the next line after a dot or an underscore."""
+  """Return a key that may wrap after a dot or an underscore."""
   return Markup(re.sub(r'([._])', r'\1<wbr>', str(escape(key))))
 
 

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
   from lmx.reporting.html_report import Report
 
 _COUNTS = ('sentences', 'questions', 'sources_cut')
-_ABOUT = (  # numbers of results.json that are no metrics
+_NOT_METRICS = (  # numbers in results.json
   *('step', 'steps', 'seed', 'seconds', 'training_seconds', 'skipped_updates', 'tokens_counted', 'majority_class'),
   *_COUNTS,
 )
 _NAMED = ('name', 'model', 'dataset', 'split', 'metric', 'unit', 'data_hash', 'config_hash', 'commit', 'device')
-_MOST_CLASSES = 60  # of a confusion matrix; of more, the largest confusions are listed
-_MOST_CONFUSIONS = 30
-_MOST_LINES = 10  # of translations and answers, shown at once
-_MOST_IN_ALL = 500
-_LONGEST = 20_000  # characters of a sample
-_VARIANTS = {'cache': 'with a cache of {window}', 'mixture': 'mixed with {name}'}  # results of other predictions
+_MAX_CLASSES = 60  # in a confusion matrix; for more, the largest confusions are listed
+_MAX_CONFUSIONS = 30
+_FIRST_LINES = 10  # translations or answers shown before the fold
+_MAX_LINES = 500
+_MAX_CHARACTERS = 20_000  # per sample
+_VARIANTS = {'cache': 'with a cache of {window}', 'mixture': 'mixed with {name}'}  # results with other predictions
 _UNFINISHED = {
   'finished': '',
   'imported': 'This run holds imported weights; lmx has neither trained nor measured it.',
@@ -39,13 +39,13 @@ _UNFINISHED = {
 }
 
 Table = tuple[list[Any], list[list[Any]]]  # head and rows
-# Axes, columns, (name, cells) of each row, and class of a table of shaded cells; a cell is its shade from 0 to 1, its
-# text, its tooltip, and whether it has the colour of correct ones.
+# Table of shaded cells: axes, columns, (name, cells) per row, CSS class. A cell is its shade from 0 to 1, its text, its
+# tooltip, and whether it counts as correct, which selects the colour.
 Matrix = tuple[tuple[str, str], Sequence[str], list[tuple[str, list[tuple[float, str, str, bool]]]], str]
 
 
 def contents(report: Report) -> dict[str, Any]:
-  """Return the variables of the page's template that describe the run."""
+  """Return the template variables that describe the run."""
   values = report.results
   data = report.data.get('dataset')
   data = data if isinstance(data, dict) else {}
@@ -63,15 +63,15 @@ def contents(report: Report) -> dict[str, Any]:
     'by_class': list(_classes(values.get('classes', {}))),
     'confusions': _confusions(values['confusion'], values['labels']) if 'confusion' in values else None,
     'lines': list(_lines(report)),
-    'longest': _LONGEST,
+    'longest': _MAX_CHARACTERS,
     'maps': list(_attention(report)),
     'changed': sum(setting.is_changed for each in report.settings.values() for setting in each),
-    'circumstances': list(_circumstances(report)),
+    'environment_rows': list(_environment(report)),
   }
 
 
 def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
-  """Yield the name, value and note of each main number, the headline first."""
+  """Yield (name, value, note) of the main numbers, the headline metric first."""
   results = report.results
   if report.value is not None:
     note = f'on {results["dataset"]}/{results["split"]}' if results else 'in the last validation'
@@ -107,11 +107,13 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def _metrics(report: Report) -> Table:
-  """Return the table of the metrics: those of the run, of its validation, of the baselines."""
+  """Return the table of metrics: of the run, its validation and the baselines."""
   values = report.results
-  names = [name for name, value in values.items() if _is_number(value) and name not in _ABOUT and not _is_best(name)]
+  names = [
+    name for name, value in values.items() if _is_number(value) and name not in _NOT_METRICS and not _is_best(name)
+  ]
   if 'classes' in values:
-    names = [name for name in names if not charts.OF_A_CLASS.search(name)]
+    names = [name for name in names if not charts.PER_CLASS.search(name)]
   names.sort(key=lambda name: name != values['metric'])
   columns: dict[str, Mapping[str, Any]] = {f'{values["dataset"]}/{values["split"]}': values}
   at = values.get('step')
@@ -137,11 +139,11 @@ def _is_best(name: str) -> bool:
 
 
 def _warning(values: Mapping[str, Any]) -> str:
-  """Return a note if a classifier is not better than always predicting one class."""
+  """Return a note if a classifier does not beat the most frequent class."""
   majority, accuracy = (values.get(name) for name in ('majority_accuracy', 'accuracy'))
   if not (_is_number(majority) and _is_number(accuracy)) or not accuracy <= majority < 1:
     return ''
-  return f'Accuracy {accuracy:.1%} is not above that of always predicting the most frequent class, {majority:.1%}.'
+  return f'Accuracy {accuracy:.1%} is not above the majority-class baseline, {majority:.1%}.'
 
 
 def _facts(report: Report) -> Iterator[tuple[str, Any]]:
@@ -171,7 +173,7 @@ def _listed(items: Iterable[Markup]) -> Markup:
 
 
 def _lists(values: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-  """Yield a table of each metric that is a list of rows, such as BLEU by length."""
+  """Yield a table for each metric that is a list of rows, such as BLEU by length."""
   for name, rows in values.items():
     if isinstance(rows, list) and rows and all(isinstance(row, dict) and row for row in rows):
       keys = [k for k in rows[0] if not (k in ('above', 'up_to') and 'words' in rows[0])]
@@ -182,7 +184,7 @@ def _lists(values: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[lis
 
 
 def _classes(classes: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-  """Yield the name, (share, text) of precision, recall and F1, and count of each class; '-' for an undefined metric."""
+  """Yield the name, (share, text) of precision, recall and F1, and count of each class; '-' for undefined metrics."""
   for name, one in classes.items():
     empty = by_class.undefined(one)
     bars = [
@@ -192,13 +194,13 @@ def _classes(classes: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any
 
 
 def _confusions(counts: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, Any]:
-  """Return the matrix, or the largest confusions of many classes."""
+  """Return the confusion matrix, or for many classes the largest confusions."""
   counts_CC = np.asarray(counts, np.int64).reshape(len(names), len(names))
   right, total = int(np.trace(counts_CC)), int(counts_CC.sum())
   summary = f'{right:,} of {total:,} on the diagonal. A shade is the share of the true class.'
-  if len(names) > _MOST_CLASSES:
+  if len(names) > _MAX_CLASSES:
     wrong = counts_CC * (1 - np.eye(len(names), dtype=np.int64))
-    order = np.argsort(-wrong, axis=None, kind='stable')[:_MOST_CONFUSIONS]
+    order = np.argsort(-wrong, axis=None, kind='stable')[:_MAX_CONFUSIONS]
     pairs = [np.unravel_index(i, wrong.shape) for i in order if wrong.flat[i]]
     largest = [[names[i], names[j], number(int(wrong[i, j]))] for i, j in pairs]
     return {'summary': summary, 'matrix': None, 'largest': largest}
@@ -215,22 +217,22 @@ def _confusions(counts: Sequence[Sequence[int]], names: Sequence[str]) -> dict[s
 
 
 def _lines(report: Report) -> Iterator[tuple[str, list[str], list[list[str]], tuple[str, list[list[str]]] | None]]:
-  """Yield (title, head, first rows, title and rows of the rest) of translations and of answers."""
+  """Yield (title, head, first rows, title and rows of the rest) for translations and answers."""
   translations = [[f'{i:,}', line] for i, line in enumerate(report.translations, 1)]
   answers = [[key, str(text)] for key, text in report.answers.items()]
   for name, unit, head, every in (
     ('Translations', 'lines', ['line', 'translation'], translations),
     ('Answers', 'questions', ['question', 'answer'], answers),
   ):
-    rows = every[:_MOST_IN_ALL]
+    rows = every[:_MAX_LINES]
     left = f' (of {len(every):,})' if len(every) > len(rows) else ''
-    rest = f'lines {_MOST_LINES + 1} to {len(rows)}{left}', rows[_MOST_LINES:]
+    rest = f'lines {_FIRST_LINES + 1} to {len(rows)}{left}', rows[_FIRST_LINES:]
     if rows:
-      yield f'{name}: {len(every):,} {unit}', head, rows[:_MOST_LINES], rest if rest[1] else None
+      yield f'{name}: {len(every):,} {unit}', head, rows[:_FIRST_LINES], rest if rest[1] else None
 
 
 def _attention(report: Report) -> Iterator[Matrix]:
-  """Yield the attention maps, target tokens down and source tokens across."""
+  """Yield the attention maps, with target tokens as rows and source tokens as columns."""
   for one in report.maps:
     rows = [
       (to, [(float(a), '', f'{to} → {of}: {a:.3f}', True) for of, a in zip(one.source, row_S, strict=True)])
@@ -239,7 +241,7 @@ def _attention(report: Report) -> Iterator[Matrix]:
     yield ('target', 'source'), one.source, rows, 'map'
 
 
-def _circumstances(report: Report) -> Iterator[tuple[str, Any]]:
+def _environment(report: Report) -> Iterator[tuple[str, Any]]:
   """Yield the command, devices, versions and hashes of the run."""
   values = report.results
   yield 'work directory', report.run

@@ -1,15 +1,15 @@
 """Trackers that a run logs to besides TensorBoard: Weights & Biases and MLflow, one file each.
 
-Trackers cannot take back a record. So they get those of metrics.jsonl up to the newest committed checkpoint only:
-a run that is killed repeats its later steps. A session begins with the records that a tracker lacks, so each step is
-there once, under one id, which trackers.json in the work directory keeps.
+Trackers cannot delete a record. So they only get records of metrics.jsonl up to the newest committed checkpoint: a
+killed run repeats its later steps. Each session first logs the records that a tracker lacks, so each step is logged
+once, under one id, which trackers.json in the work directory stores.
 
-A file of this folder is named as its package and the extra that installs it. It has
+A file of this folder has the name of its package and of the extra that installs it. It has
 
-  needs_server(cfg)  setting that names a server, if the tracker would keep its files in the work directory; else ''
-  Tracker(run)       opens or continues the run of the tracker
-    .where           text that says where it is
-    .log(rows)       adds rows (step, {'split/metric': value}), in ascending order, without those that it has
+  needs_server(cfg)  setting that names a server, if the tracker would store files in the work directory; else ''
+  Tracker(run)       opens or resumes the tracker's run
+    .where           its location, as text
+    .log(rows)       adds rows (step, {'split/metric': value}), in ascending order, without logged ones
     .finish(results, files)   adds the scalars of results.json, and files: results, samples and pictures
     .close(state)    'finished', 'stopped' or 'failed'
 """
@@ -43,12 +43,12 @@ Row = tuple[int, dict[str, float]]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Trackers of a run besides TensorBoard, the `log` section; they never change what is computed.
+  """Trackers besides TensorBoard, the `log` section; they never change what is computed.
 
   Attributes:
     to: trackers, of 'wandb' (Weights & Biases) and 'mlflow'; each needs the extra of its name.
     project: project of W&B; experiment of MLflow.
-    run: name of the run there; '' takes that of the work directory.
+    run: name of the run there; '' is the work directory's name.
     group: group of the run in W&B, and its tag `group` in MLflow; '' for none. Sweeps and pipelines set their own.
     tags: tags of the run; in MLflow, 'key=value' is a tag with a value.
     mlflow_uri: tracking URI of MLflow, or a directory; '' takes MLFLOW_TRACKING_URI, by default `mlruns` in the work
@@ -70,7 +70,7 @@ class Config:
 
 
 class Run(NamedTuple):
-  """Run as the trackers show it.
+  """Run of a tracker.
 
   Attributes:
     id: its id in every session.
@@ -79,7 +79,7 @@ class Run(NamedTuple):
     workdir: its work directory on this machine.
     settings: its settings by 'section.key', without the `log` section.
     about: versions, commit and devices.
-    state: JSON object that the tracker may change, and finds again in the next session.
+    state: JSON object that the tracker may change; the next session gets it back.
   """
 
   id: str
@@ -92,7 +92,7 @@ class Run(NamedTuple):
 
 
 def module(name: str) -> Any:
-  """Import the file of a tracker, and so its package."""
+  """Import a tracker's file, and with it its package."""
   return importlib.import_module(f'lmx.reporting.trackers.{name}')
 
 
@@ -100,7 +100,7 @@ def check(cfg: Config, workdir: Any) -> None:
   """Check that the trackers can log the run of `workdir`.
 
   Raises:
-    InputError: a package is missing, or a tracker would keep its files in a bucket.
+    InputError: a package is missing, or a tracker would store files in a bucket.
   """
   if 'mlflow' in cfg.to and is_masked(cfg.mlflow_uri):
     raise InputError(
@@ -116,7 +116,7 @@ def check(cfg: Config, workdir: Any) -> None:
 
 
 def group_settings(cfg: Config, directory: pathlib.Path) -> list[str]:
-  """Return settings that show the runs below `directory` as a group, and have MLflow keep them in one store."""
+  """Return settings that group the runs below `directory`, in one MLflow store."""
   own = [] if cfg.group or not cfg.to else [f'log.group={directory.absolute().name}']
   if 'mlflow' in cfg.to and not (cfg.mlflow_uri or os.environ.get('MLFLOW_TRACKING_URI')):
     own.append(f'log.mlflow_uri={directory.absolute() / "mlruns"}')
@@ -124,7 +124,7 @@ def group_settings(cfg: Config, directory: pathlib.Path) -> list[str]:
 
 
 def scalars(results: Mapping[str, Any]) -> dict[str, float]:
-  """Return the numbers of results.json by 'results/name', those of nested objects by 'results/name/inner'."""
+  """Return the numbers in results.json as 'results/name', and in nested objects as 'results/name/inner'."""
   flat = flatten_dict(dict(results), sep='/')
   return {f'results/{k}': v for k, v in flat.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
 
@@ -132,20 +132,20 @@ def scalars(results: Mapping[str, Any]) -> dict[str, float]:
 class Trackers:
   """Trackers of one session of a run; a context manager.
 
-  One that fails gives a warning and is closed. The session continues without it, and the next one catches up.
+  A failing tracker is closed with a warning. The session continues without it, and the next session catches up.
   """
 
   def __init__(
     self, cfg: Config, logger: run_log.Logger, name: str, settings: Mapping[str, Any], config_hash: str
   ) -> None:
-    """Open the trackers, which only process 0 logs to, and log the records up to the checkpoint of the session.
+    """Open the trackers on process 0, and log the records up to the session's checkpoint.
 
     Args:
       cfg: the `log` section.
-      logger: log of the session, which has dropped the records after its checkpoint.
+      logger: the session's log, without records after its checkpoint.
       name: name of the run, unless `log.run` gives one.
       settings: settings of the run by 'section.key', without the `log` section.
-      config_hash: digest of those that change what is computed; another one is another run.
+      config_hash: digest of the settings that change what is computed; a different digest is another run.
     """
     self._logger, self._open = logger, dict[str, Any]()
     self._path = logger.workdir / _STATE
@@ -154,7 +154,7 @@ class Trackers:
     if not (cfg.to and logger.primary):
       return
     self._state = self._read_state(config_hash)
-    self._write_state()  # first, so that a killed session leaves its id
+    self._write_state()  # first, so that a killed session has stored its id
     about = {**run_log.versions(), 'commit': run_log.commit(), 'device': run_log.device(), 'config_hash': config_hash}
     run = Run(self._state['id'], cfg.run or name, cfg, logger.workdir, settings, about, {})
     for tracker in dict.fromkeys(cfg.to):
@@ -177,7 +177,7 @@ class Trackers:
         self._write_state()
 
   def commit(self, steps: Callable[[], Sequence[int]], done: int) -> None:
-    """Log the records up to the newest of the checkpoints' `steps`, those after `done` steps excepted."""
+    """Log the records up to the newest checkpoint of `steps`, without checkpoints after `done` steps."""
     if self._open:
       self._log(max((step for step in steps() if step <= done), default=0))
 
@@ -205,10 +205,10 @@ class Trackers:
       self._attempt(name, functools.partial(act, tracker))
 
   def _attempt(self, name: str, act: Callable[[], object]) -> None:
-    """Call `act`; if it fails, warn and do without the tracker."""
+    """Call `act`; if it fails, warn and continue without the tracker."""
     try:
       act()
-    except Exception as error:  # of whatever a tracker does with disks and networks
+    except Exception as error:  # any failure of disk or network
       reason = ' '.join(str(error).split())[:300]
       self._logger.note(
         f'warning: log.to: {name} failed ({type(error).__name__}: {reason}); the run continues without it, and the '
@@ -219,7 +219,7 @@ class Trackers:
           tracker.close('failed')
 
   def _log(self, last: float) -> None:
-    """Log the records up to step `last`, one row a step."""
+    """Log the records up to step `last`, one row per step."""
     if not self._open:
       return
     self._waiting += self._read_new()
@@ -241,7 +241,7 @@ class Trackers:
     return records.parse_metrics(complete.decode(errors='replace'), str(path), self._logger.note)
 
   def _read_state(self, config_hash: str) -> dict[str, Any]:
-    """Return the content of trackers.json, with a new id if there is none of this run."""
+    """Return the content of trackers.json, with a new id if it has none for this run."""
     if self._path.exists():
       state, where = records.read(self._path), f'{self._path}: delete it to log as another run'
       documents.field(state, 'id', str, where)

@@ -1,7 +1,7 @@
-"""MLflow: a run of an experiment, in a store of files unless a tracking server or a database is named.
+"""MLflow: a run in an experiment, in a file store unless a tracking server or database is given.
 
-The store returns the steps of each metric, so a row that a kill interrupted is completed. Parameters of MLflow cannot
-be changed: those of the first session stay.
+The store returns the steps of each metric, so a row interrupted by a kill is completed. MLflow parameters cannot be
+changed: the first session sets them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from lmx.reporting import trackers
 
 _ID = 'lmx.id'  # tag by which a later session finds the run
 _STATES = {'finished': 'FINISHED', 'stopped': 'KILLED', 'failed': 'FAILED'}
-_LONGEST = 5_000  # characters of a parameter or a tag
-_FORBIDDEN = re.compile(r'[^\w\-./: ]')  # in names of metrics
+_MAX_CHARACTERS = 5_000  # of a parameter or tag
+_FORBIDDEN = re.compile(r'[^\w\-./: ]')  # in metric names
 
 
 def needs_server(cfg: trackers.Config) -> str:
@@ -32,7 +32,7 @@ def needs_server(cfg: trackers.Config) -> str:
 
 
 def tracking_uri(cfg: trackers.Config, workdir: pathlib.Path) -> str:
-  """Return the tracking URI: that of the config, of the environment, or of the work directory."""
+  """Return the tracking URI from the config, the environment, or the work directory."""
   uri = cfg.mlflow_uri or os.environ.get('MLFLOW_TRACKING_URI') or str(workdir / 'mlruns')
   is_path = '://' not in uri and not uri.startswith(('file:', 'databricks', 'uc:'))
   return pathlib.Path(uri).expanduser().absolute().as_uri() if is_path else uri
@@ -44,9 +44,9 @@ class Tracker:
   def __init__(self, run: trackers.Run) -> None:
     uri = tracking_uri(run.cfg, run.workdir)
     os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')
-    os.environ.setdefault('MLFLOW_HTTP_REQUEST_MAX_RETRIES', '2')  # by default a lost server halts for minutes
+    os.environ.setdefault('MLFLOW_HTTP_REQUEST_MAX_RETRIES', '2')  # by default a lost server blocks for minutes
     if uri.startswith('file:'):
-      os.environ.setdefault('MLFLOW_ALLOW_FILE_STORE', 'true')  # without it MLflow 3.14 and later refuse one
+      os.environ.setdefault('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3.14 and later refuse a file store without it
     from mlflow.tracking import MlflowClient
 
     with _lock(uri):
@@ -63,7 +63,7 @@ class Tracker:
     self._describe(run, one.data.params)
 
   def _find_experiment(self, name: str) -> str:
-    """Return the id of an experiment, created if there is none."""
+    """Return an experiment's id; create it if it does not exist."""
     if (experiment := self._client.get_experiment_by_name(name)) is not None:
       return experiment.experiment_id
     try:
@@ -80,15 +80,15 @@ class Tracker:
     """Log settings as parameters, and versions, devices, group and tags as tags."""
     from mlflow.entities import Param, RunTag
 
-    params = [Param(key, str(value)[:_LONGEST]) for key, value in run.settings.items() if key not in known]
+    params = [Param(key, str(value)[:_MAX_CHARACTERS]) for key, value in run.settings.items() if key not in known]
     pairs = (tag.partition('=') for tag in run.cfg.tags)
     tags = {**run.about, **({'group': run.cfg.group} if run.cfg.group else {}), **{k: v or 'true' for k, _, v in pairs}}
     for part in _parts(params, 100):
       self._client.log_batch(self._id, params=part)
-    self._client.log_batch(self._id, tags=[RunTag(key, str(value)[:_LONGEST]) for key, value in tags.items()])
+    self._client.log_batch(self._id, tags=[RunTag(key, str(value)[:_MAX_CHARACTERS]) for key, value in tags.items()])
 
   def log(self, rows: Iterable[trackers.Row]) -> None:
-    """Add the metrics of rows, without those at steps that MLflow has."""
+    """Add the metrics of rows, without steps that MLflow has."""
     from mlflow.entities import Metric
 
     now, metrics = int(1000 * time.time()), []
@@ -111,7 +111,7 @@ class Tracker:
 
 
 def _lock(uri: str) -> Any:
-  """Return a lock of a store of files, in which runs that begin at once would create an experiment twice."""
+  """Return a lock of a file store, where runs that start together would create an experiment twice."""
   if not uri.startswith('file:'):
     return contextlib.nullcontext()
   folder = pathlib.Path(urllib.request.url2pathname(urllib.parse.urlparse(uri).path))
@@ -120,5 +120,5 @@ def _lock(uri: str) -> Any:
 
 
 def _parts(items: Sequence[Any], size: int) -> Iterable[list[Any]]:
-  """Yield the items in lists of at most `size`, the most that MLflow takes at once."""
+  """Yield the items in lists of at most `size`, MLflow's limit per call."""
   return (list(items[i : i + size]) for i in range(0, len(items), size))

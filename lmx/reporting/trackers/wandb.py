@@ -1,8 +1,8 @@
 """Weights & Biases: offline unless WANDB_MODE says otherwise; `wandb sync` uploads the run later.
 
-Offline, each session writes a folder of its own below `wandb` in the work directory, all under one id. A process of
-W&B writes it, up to a second late, and what it holds then is lost with a kill. So the next session reads from these
-files which steps they have, and continues there; online, the server says it.
+Offline, each session writes its own folder below `wandb` in the work directory, all under one id. A W&B process writes
+it up to a second late, and a kill loses its buffer. So the next session reads the last step from these files and
+continues there. Online, it asks the server.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 from lmx.reporting import trackers
 
 _BLOCK, _FILE_HEADER, _HEADER = 32768, 7, struct.Struct('<IHB')  # checksum, length, kind
-_FLUSH = 1.0  # seconds between two writes of an offline file, which are lost with a kill
-_PATIENCE = 20.0  # seconds until the last one
+_FLUSH = 1.0  # seconds between writes of an offline file; a kill loses the buffer
+_PATIENCE = 20.0  # seconds to wait for the last write
 _WHOLE, _LAST = 1, 4  # kinds of a chunk that end a record
 
 
@@ -34,9 +34,9 @@ def needs_server(cfg: trackers.Config) -> str:
 
 
 def read_records(path: pathlib.Path) -> Iterator[Any]:
-  """Yield the records (`wandb_internal_pb2.Record`) of a .wandb file, up to one that a kill has cut off.
+  """Yield the records (`wandb_internal_pb2.Record`) of a .wandb file, up to one truncated by a kill.
 
-  The file is a log of chunks as LevelDB's: 7 bytes each before them, none across a block of 32 KiB.
+  The format is LevelDB's log: chunks with a header of 7 bytes, none across a block boundary of 32 KiB.
   """
   from wandb.proto import wandb_internal_pb2
 
@@ -67,12 +67,12 @@ def remove_empty(workdir: pathlib.Path, run_id: str) -> None:
 
 
 def offline_files(workdir: pathlib.Path, run_id: str) -> list[pathlib.Path]:
-  """Return the offline files of a run, one a session."""
+  """Return the offline files of a run, one per session."""
   return sorted(workdir.glob(f'wandb/offline-run-*/run-{run_id}.wandb'))
 
 
 def last_step(workdir: pathlib.Path, run_id: str) -> int:
-  """Return the last step that the offline files of a run have; -1 without one."""
+  """Return the last step in a run's offline files; -1 without one."""
   steps = [-1]
   for path in offline_files(workdir, run_id):
     steps += [record.history.step.num for record in read_records(path) if record.HasField('history')]
@@ -115,14 +115,14 @@ class Tracker:
     return state['step']
 
   def log(self, rows: Iterable[trackers.Row]) -> None:
-    """Add one history row a step, without the steps that W&B has."""
+    """Add one history row per step, without steps that W&B has."""
     for step, values in rows:
       if step > self._last:
         self._tracked.log(values, step=step, commit=True)
         self._last = step
 
   def finish(self, results: Mapping[str, Any], files: Sequence[pathlib.Path]) -> None:
-    """Add the results to the summary, pictures as media of it, and the other files."""
+    """Add the results and pictures to the summary, and save the other files."""
     self._tracked.summary.update(trackers.scalars(results))
     for path in files:
       if path.suffix == '.png':
@@ -131,10 +131,10 @@ class Tracker:
         self._tracked.save(str(path), base_path=str(self._run.workdir), policy='now')
 
   def close(self, state: str) -> None:
-    """End the session; return when all is written.
+    """End the session, and wait until all is written.
 
     Raises:
-      TimeoutError: the end of the file is missing after `_PATIENCE` seconds.
+      TimeoutError: the file is still incomplete after `_PATIENCE` seconds.
     """
     path = pathlib.Path(self._tracked.dir).parent / f'run-{self._run.id}.wandb'
     self._tracked.finish(exit_code=int(state == 'failed'))
