@@ -3,7 +3,7 @@
 The selected positions are sorted to the front and processed in blocks of fixed size. A loop, in both passes, runs as
 many blocks as are needed. Shapes are static, no position is dropped, and the cost is linear in the selected positions.
 
-Axes: L positions of a group (those of the rows on one device), G groups, M positions of a block.
+Axes: L positions of a group (the rows on one device), G groups, M positions of a block.
 """
 
 from __future__ import annotations
@@ -37,16 +37,9 @@ def block_size(positions: int, classes: int, block: int = 0) -> int:
 
 
 def selected_losses(
-  loss: Loss,
-  table: Any,
-  x_BTD: Array,
-  targets_BT: Array,
-  selected_BT: Array,
-  *,
-  classes: int,
-  block: int = 0,
+  loss: Loss, table: Any, x_BTD: Array, targets_BT: Array, selected_BT: Array, *, classes: int, block: int = 0
 ) -> Array:
-  """Compute `softmax_loss.selected_losses` only at the selected positions."""
+  """Compute `softmax_loss.selected_losses` only at the selected positions; `block` as in `block_size`."""
   B, T = targets_BT.shape
   groups = devices.row_shards(B)
   loss, table = _by_group(loss, table, groups)

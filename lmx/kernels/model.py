@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lmx import types
-from lmx.kernels import attention
+from lmx.kernels import attention, recurrent, window_updates
 
 
 class Model(types.Model):
-  """Model whose field `attention`, if it has one, selects a backend of dot-product attention."""
+  """Model whose kernels this machine chooses."""
 
   def settle(self, cfg: Any, /) -> Any:
-    """Return the Config with the attention backend of this machine in place of 'auto'; see `attention.settle`."""
+    """Return the Config with an implementation of this machine in place of 'auto', by which a run is resumed."""
+    if self.SETTLES:
+      return {'backend': recurrent.settle, 'update_kernel': window_updates.settle}[self.SETTLES](cfg)
     is_dot_product = 'attention' in self.Config.__dataclass_fields__ and not self.ATTENTION
     return attention.settle(cfg) if is_dot_product else cfg
+
+  def fused_updates(self, cfg: Any, batch: types.Batch) -> Callable[..., Any] | None:
+    """Return the function that makes all updates of a batch of `rows` at once, None if there is none here."""
+    return window_updates.choose(cfg, batch) if self.SETTLES == 'update_kernel' else None

@@ -33,7 +33,7 @@ def spread(near_BWT: Array, y_BTD: Array) -> Array:
 
 
 def _unfused(f: Callable[..., Any], *args: Any) -> Any:
-  """Apply a function on a CPU as a call of its own, which XLA fuses with nothing: fused it would be recomputed."""
+  """Apply a function on a CPU as a separate call, which XLA does not fuse: fused it would be recomputed."""
   if not devices.is_one_device('cpu'):
     return f(*args)
   with xla_metadata.set_xla_metadata(inlineable='false'):

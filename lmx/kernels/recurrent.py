@@ -13,6 +13,7 @@ Axes: those of lmx/ops/rnn.py.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ from jax.experimental import rnn as jax_rnn
 
 from lmx import placement
 from lmx.errors import InputError
-from lmx.kernels import devices, fused_recurrent, lstm_loop
+from lmx.kernels import devices, fused_recurrent, lstm_loop, native
 from lmx.ops import rnn
 from lmx.ops.rnn import Carry, Weights, where_valid
 from lmx.types import Array
@@ -36,6 +37,14 @@ def loop(
   """Compute `rnn.loop` by a backend."""
   run = _LOOPS[choose(backend, cell, str(x_TBE.dtype))]
   return run(cell, weights, x_TBE, carry, valid_TB)
+
+
+def settle(cfg: Any) -> Any:
+  """Return a Config with a definite `backend`: of a float32 LSTM 'numba' where this machine has it, else 'xla'."""
+  if cfg.backend != 'auto' or cfg.cell != 'lstm':
+    return cfg
+  backend = 'numba' if cfg.dtype == 'float32' and native.has_products() else 'xla'
+  return dataclasses.replace(cfg, backend=backend)
 
 
 def choose(backend: str, cell: str, dtype: str) -> str:
@@ -70,8 +79,8 @@ def cudnn_weights(weights: Weights) -> Array:
 def row_major(arrays: Any) -> Any:
   """Return arrays that XLA stores in the order of their axes, and so their gradients.
 
-  `rnn.lstm` does not state this of its operands. Without it XLA transposes one by a change of its layout alone, and
-  cuDNN reads it in the wrong order.
+  `rnn.lstm` does not state this of its operands. Without it XLA transposes an operand only by a change of its layout,
+  and cuDNN reads it in the wrong order.
   """
   return jax.tree.map(lambda x: layout.with_layout_constraint(x, layout.Layout(tuple(range(x.ndim)))), arrays)
 

@@ -1,32 +1,55 @@
 """word2vec's updates by operations that Numba compiles (lmx/kernels/native): on one CPU, with the extra `lmx[numba]`.
 
 XLA makes some 90 operations of an update, of a few microseconds each. Here all updates of a batch are one operation,
-whose threads share the rows of an update. Losses and gradients are those of lmx/objectives/skipgram.py, and updates
-those of lmx/engine/sparse_step.py; the tests compare both.
+whose threads share the rows of an update. Losses and gradients are as in lmx/objectives/skipgram.py, and
+updates as in lmx/engine/sparse_step.py; the tests compare both.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lmx.errors import InputError
 from lmx.kernels import devices, native
 from lmx.types import Array, Batch
 
-_LANES = 16  # numbers of the widest vector of a processor
+_LANES = 16  # float32 values in a processor's widest vector
 _ARRAYS = {
   False: ('tokens_BJS', 'documents_BJS', 'window_BJT', 'negatives_BJM', 'weights_BJM'),
   True: ('tokens_BJS', 'documents_BJS', 'window_BJT', 'top_BJTR', 'path_BJM', 'owner_BJM', 'sign_BJM'),
 }
 
 
-def computes(batch: Batch, dtype: str) -> bool:
-  """Return True if `apply` can compute a batch here: on one CPU, in float32, with shared noise words or a tree."""
-  return devices.is_one_device('cpu') and dtype == 'float32' and 'pair_negatives_BJTWK' not in batch
+def settle(cfg: Any) -> Any:
+  """Return a Config with a definite `update_kernel`: 'numba' if this machine has it, else 'xla'."""
+  kernel = 'numba' if native.is_installed() else 'xla'
+  return dataclasses.replace(cfg, update_kernel=kernel) if cfg.update_kernel == 'auto' else cfg
+
+
+def choose(cfg: Any, batch: Batch) -> Callable[..., Any] | None:
+  """Return `apply` if it is to compute the updates of a batch here, else None.
+
+  It can on one CPU, in float32, with shared noise words or a tree.
+
+  Raises:
+    InputError: it is to, and Numba is missing.
+  """
+  is_possible = devices.is_one_device('cpu') and cfg.dtype == 'float32' and 'pair_negatives_BJTWK' not in batch
+  if settle(cfg).update_kernel == 'xla' or not is_possible:
+    return None
+  if not native.is_installed():
+    raise InputError(
+      'model.update_kernel: got "numba"; expected Numba to be installed; pip install "lmx[numba]", or, for other '
+      'rounding from here on, set model.update_kernel=xla'
+    )
+  return apply
 
 
 @functools.cache

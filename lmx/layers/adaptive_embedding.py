@@ -37,7 +37,7 @@ class Sizes:
     div_val: factor by which each cluster's table is narrower than the previous one.
     tie_projections: projections shared by input and output: 'all', 'but_first' (the first cluster has two) or 'none'.
       With div_val > 1 there is one projection per cluster. Otherwise there is one for all where E is not D; 'none'
-      adds a second for the output, 'head' one for its first cluster alone, 'clusters' one for each of its clusters.
+      adds a second for the output, 'head' one for its first cluster only, 'clusters' one for each of its clusters.
     project_same: with div_val > 1, also project a cluster's table that has the width of the model.
   """
 

@@ -3,8 +3,7 @@
 The vocabulary, sorted by frequency, is partitioned into clusters. The head has the tokens of the first cluster and one
 class for each other: p(token) = p(cluster) p(token | cluster). Without cutoffs it is the usual softmax.
 
-`log_probabilities` is the equation. `nll` computes the logits of a tail only at positions whose target is in its
-cluster, block by block (lmx/kernels/adaptive_softmax.py); the result is exact.
+`nll` needs the logits of a tail only at positions whose target is in its cluster.
 
 Axes: I tokens of a cluster, J width of its table.
 """
@@ -49,7 +48,7 @@ def bounds(cutoffs: Sequence[int], V: int) -> list[int]:
   edges = [0, *cutoffs, *([V] if V else [])]
   if any(a >= b for a, b in zip(edges, edges[1:], strict=False)):
     raise InputError(
-      f'model.cutoffs: got {tuple(cutoffs)}; expected increasing numbers below the vocabulary size of {V}'
+      f'model.cutoffs: got {tuple(cutoffs)}; expected increasing values below the vocabulary size of {V}'
     )
   return edges
 
@@ -86,14 +85,13 @@ def log_probabilities(clusters: list[Cluster], x_BTD: Array) -> Array:
   return jnp.concatenate(parts, axis=-1)
 
 
-def nll(clusters: list[Cluster], x_BTD: Array, targets_BT: Array, *, block: int = 0) -> Array:
+def nll(clusters: list[Cluster], x_BTD: Array, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32.
 
   Args:
     clusters: the head, from `with_classes`, and the tails.
     x_BTD: last hidden layer.
     targets_BT: ids.
-    block: positions in a block of a tail, see lmx/kernels/adaptive_softmax.py.
   """
   head, *tails = clusters
   first = start = len(head.bias_I) - len(tails)
@@ -107,7 +105,7 @@ def nll(clusters: list[Cluster], x_BTD: Array, targets_BT: Array, *, block: int 
   head_nll = lambda x_BMD, targets_BM: softmax.cross_entropy(head.logits(x_BMD), targets_BM)
   nll_BT = softmax_loss.token_losses(head_nll, x_BTD, class_BT)
   for tail, local_BT, inside_BT, size in selected:
-    nll_BT += softmax_loss.selected_losses(_tail_nll, tail, x_BTD, local_BT, inside_BT, classes=size, block=block)
+    nll_BT += softmax_loss.selected_losses(_tail_nll, tail, x_BTD, local_BT, inside_BT, classes=size)
   return nll_BT
 
 

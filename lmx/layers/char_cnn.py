@@ -42,7 +42,7 @@ def init(key: Array, filters: Filters, width: int, highways: int, projection: in
 
   Returns:
     {'characters': (261, E), 'convolution_i': {'kernel' (w, E, n), 'bias'}, 'highway_i': {'gate_kernel', 'gate_bias',
-    'kernel', 'bias'}, 'projection' (where there is one): {'kernel' (F, D), 'bias'}}.
+    'kernel', 'bias'}, 'projection' (if any): {'kernel' (F, D), 'bias'}}.
   """
   table_key, projection_key, *keys = jax.random.split(key, 2 + len(filters) + 2 * highways)
   params: dict[str, Any] = {'characters': jax.random.uniform(table_key, (CHARACTERS, width), jnp.float32, -1.0, 1.0)}

@@ -3,7 +3,7 @@ Segmentation", CVPR, section 3), a multi-head attention among the positions of a
 
 Queries and keys are one map of the features x. Keys and values may be of feature maps that are averaged over 3x3
 positions at every second one, so that there are a quarter as many. For each of H heads and m mixture components, which
-have a part each of the query's width m K:
+divide the query's width m K:
 
   q_t = W x_t + b,   k_s = W z_s + b,   v_s = V z_s + c,   z = mean over 3x3 of x,
   pi = softmax_i(w_i . mean_t q_t),   a_ts = sum_i pi_i softmax_s(q_ti . k_si / sqrt(m K)),
@@ -99,7 +99,7 @@ def weights(
   Args:
     params: from `init`.
     x_BTD: features of the targets.
-    keys_BSD: features of the keys, those of the targets or averages of them.
+    keys_BSD: features of the keys: the targets' or averages of them.
     temperature: 'released' or 'split', see above.
     rate: dropout rate of the softmaxes.
     key: PRNG key of dropout; None at evaluation.

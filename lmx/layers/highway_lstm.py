@@ -2,12 +2,12 @@
 
 The input, forget, output and highway gates i, f, o, r = s(W x + U h + b), g = tanh(W_g x + U_g h + b_g);
 c' = f (.) c + i (.) g, h' = z (.) (r (.) o (.) tanh(c') + (1 - r) (.) (W_k x + b_k)), with one mask z of a row for all
-steps (Gal and Ghahramani 2016, arXiv 1512.05287). The highway connection is that of Zhang et al. 2016 and Srivastava et
+steps (Gal and Ghahramani 2016, arXiv 1512.05287). The highway connection is from Zhang et al. 2016 and Srivastava et
 al. 2015 (arXiv 1507.06228). b_k is in the released code (luheng/deep_srl, layer.py), not in the equations.
 
-Axes: T time is the leading axis, because the loop runs over it; E width of the input, G all gates, in the order
-i f o r g, and k of the input alone. Gates and carry are float32 in every compute type; only the products are computed
-in it.
+Axes: T time is the leading axis, because the loop runs over it; E width of the input, G all gates, in the order i f o r
+g, and k, which only the input has. Gates and carry are float32 in every compute type; only the products are computed in
+it.
 """
 
 from __future__ import annotations

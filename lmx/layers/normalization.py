@@ -5,12 +5,12 @@ gradients. Training returns their new values, and the step writes them into the 
 (`Output.statistics`). So they are saved, resumed, averaged and loaded like every other parameter, and evaluation is a
 function of parameters and batch only.
 
-Statistics are those of the global batch, of a feature map over its pixels too (section 3.2). Under `jit` arrays are
+Statistics are over the global batch, and for a feature map over its pixels too (section 3.2). Under `jit` arrays are
 global, under `pmap` sums are `psum` over `axis`. Padding rows have weight 0. As in PyTorch the batch is normalised by
 the variance with denominator n, and the running variance uses denominator n - 1.
 
-Group normalisation (Wu and He 2018, arXiv 1803.08494, equations 7 and 8) takes the mean and the variance of each row
-alone, over its pixels and the channels of a group. Its variance has denominator n, and it has no running statistics.
+Group normalisation (Wu and He 2018, arXiv 1803.08494, equations 7 and 8) takes the mean and the variance per row,
+over its pixels and the channels of a group. Its variance has denominator n, and it has no running statistics.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Recurrent cells as one step of a larger loop, such as that of a decoder with attention.
+"""Recurrent cells as one step of a larger loop, such as a decoder with attention.
 
-In addition to the cells of lmx/layers/recurrent.py there is 'gru_paper', the unit of Cho et al. 2014 (arXiv 1406.1078,
+In addition to the cells of lmx/ops/rnn.py there is 'gru_paper', the unit of Cho et al. 2014 (arXiv 1406.1078,
 equations 5 to 8) and Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.1.1). The loops are in lmx/ops/rnn.py.
 
 Axes: T time leads; E width of the input, D of the state, G all gates.
@@ -27,7 +27,7 @@ CELLS = (*rnn.CELLS, 'gru_paper')
 
 
 def gates(cell: str) -> int:
-  """Return the ratio of the width of all gates to that of the state; raise InputError if there is no such cell."""
+  """Return the number of gates, G / D; raise InputError if there is no such cell."""
   if cell not in CELLS:
     raise InputError(f'unknown recurrent cell "{cell}"{nearest(cell, CELLS)}')
   return 3 if cell == 'gru_paper' else rnn.get(cell).gates

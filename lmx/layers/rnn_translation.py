@@ -48,7 +48,7 @@ class Config:
     init: 'uniform' is +-init_scale for all, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
     init_scale: bound of 'uniform'.
     dtype: compute type.
-    backend: implementation of layers without attention (lmx/layers/recurrent.py).
+    backend: implementation of layers without attention, see lmx/kernels/recurrent.py.
   """
 
   V: int = 30_000
@@ -159,7 +159,7 @@ class EncoderDecoder(NamedTuple):
 
 
 def layer_name(i: int) -> str:
-  """Return the name of the parameters of layer i, those of the decoder after those of the encoder."""
+  """Return the name of layer i's parameters; the decoder's layers follow the encoder's."""
   return f'layer_{i:02d}'
 
 

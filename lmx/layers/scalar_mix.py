@@ -20,11 +20,11 @@ def mix(params: Params, layers: Sequence[Array], valid_BT: Array | None = None, 
   """Return the mix of layers of equation 1, gamma * sum_j s_j h_j with s = softmax(w), (B, T, D) float32.
 
   "In some cases it also helped to apply layer normalization to each biLM layer before weighting". AllenNLP computes the
-  mean and variance over all valid positions and features of the batch. Deviation: here they are those of one row, so
-  that a row does not depend on its batch.
+  mean and variance over all valid positions and features of the batch. Deviation: here they are per row, so that a
+  row does not depend on its batch.
 
   Args:
-    params: from `init`; without weights the last layer alone is read.
+    params: from `init`; without weights only the last layer is read.
     layers: each (B, T, D).
     valid_BT: bool, positions included in the normalisation; None: all.
     normalise: apply layer normalisation to each layer, without gain and bias.

@@ -2,8 +2,8 @@
 
 Peters et al. 2018 (arXiv 1802.05365), sections 3.2 and 3.3. ELMo vectors are concatenated to the input of the task's
 first layer, to the output of a later one, or both. Each has its own mix of the biLM's layers, with learned weights and
-gamma, and dropout. lambda * ||w||^2 on the weights of each mix is a term of the loss. `mix` 'last' reads the last layer
-alone, times gamma (table 2, `Last Only`).
+gamma, and dropout. lambda * ||w||^2 on the weights of each mix is a term of the loss. `mix` 'last' reads only the
+last layer, times gamma (table 2, `Last Only`).
 
 The biLM is params['bilm'], without its output layer, so it can be initialised from a run of lmx/models/elmo.py or a
 released model (train.init_from with train.init_parts). `frozen` stops the gradient into it, which also saves its
@@ -26,7 +26,7 @@ from lmx.layers import bilm, char_cnn, embedding, scalar_mix
 from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params
 
-PLACES = ('none', 'input', 'output', 'both')
+POSITIONS = ('none', 'input', 'output', 'both')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Config:
   backend: str = 'auto'
 
   def __post_init__(self) -> None:
-    check_choice('model.elmo', self.elmo, PLACES)
+    check_choice('model.elmo', self.elmo, POSITIONS)
     check_choice('model.mix', self.mix, ('all', 'last'))
     if self.mix == 'last' and self.mix_l2:
       raise InputError(f'model.mix_l2: got {self.mix_l2} with model.mix "last", which has no weights; set it to 0')
@@ -117,7 +117,7 @@ def bilm_sizes(cfg: Config) -> bilm.Sizes:
 
 
 def mixes(cfg: Config) -> tuple[str, ...]:
-  """Return the places of ELMo vectors, 'input' and 'output'."""
+  """Return where ELMo vectors are concatenated: 'input', 'output' or both."""
   return {'none': (), 'both': ('input', 'output')}.get(cfg.elmo, (cfg.elmo,))
 
 
@@ -128,7 +128,7 @@ def word_width(cfg: Config) -> int:
 
 
 def elmo_width(cfg: Config, place: str) -> int:
-  """Return the width of the ELMo vectors at a place: 2P, or 0 where there are none."""
+  """Return the width of the ELMo vectors at 'input' or 'output': 2P, or 0 without them."""
   return 2 * cfg.bilm_projection * (place in mixes(cfg))
 
 
@@ -150,7 +150,7 @@ def embed(cfg: Config, params: Params, batch: Batch, axis: str = 'T') -> Array:
   """Return the words of a batch with the vectors from their characters, (B, T, W).
 
   Args:
-    params: those of `init`.
+    params: from `init`.
     batch: tokens_BT, and characters_BTC if there are filters; tokens_BS and characters_BSC with axis 'S'.
     axis: letter of the positions.
   """
@@ -173,7 +173,7 @@ def elmo_vectors(
   """Return the ELMo vectors of a batch after dropout: {place: (B, T, 2P)}, {} without ELMo.
 
   Args:
-    params: those of `init`.
+    params: from `init`.
     batch: characters_BTC, or characters_BSC with axis 'S'.
     valid_BT: bool, words come first.
     bilm_key: PRNG key of the biLM's dropout, None at evaluation.
@@ -224,7 +224,7 @@ def read_shapes(rows: dict[str, Any], texts: int) -> dict[str, Any]:
 
 
 def concatenate(x_BTD: Array, vectors: dict[str, Array], place: str) -> Array:
-  """Return `x_BTD` with the ELMo vectors of a place, if there are any."""
+  """Return `x_BTD` with the ELMo vectors at 'input' or 'output', if there are any."""
   return jnp.concatenate([x_BTD, vectors[place]], -1) if place in vectors else x_BTD
 
 

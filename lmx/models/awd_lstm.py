@@ -27,7 +27,6 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.kernels import native
 from lmx.layers import adaptive_softmax, embedding, recurrent, softmax
 from lmx.layers.locked_dropout import locked_dropout
 from lmx.ops import rnn
@@ -38,11 +37,12 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')
 TIED = ('embed/table',)
+SETTLES = 'backend'
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Sizes and switches. The defaults are those of the released code on Penn Treebank.
+  """Sizes and switches. The defaults are the released code's for Penn Treebank.
 
   Attributes:
     V: vocabulary size.
@@ -63,7 +63,7 @@ class Config:
       QRNN layers in +-1/sqrt(their inputs), biases too; the output bias is 0.
     dtype: compute type.
     backend: implementation of the LSTM's loop: 'scan', 'custom', 'cudnn', 'xla' or, to train on one CPU, 'numba'
-      (`pip install "lmx[numba]"`), see lmx/layers/recurrent.py. A run that begins with 'auto' has 'numba' or 'xla'.
+      (`pip install "lmx[numba]"`), see lmx/kernels/recurrent.py. A run that begins with 'auto' has 'numba' or 'xla'.
     remat: recompute a layer's activations in the backward pass.
   """
 
@@ -177,11 +177,6 @@ def init(cfg: Config, key: Array) -> Params:
     kernel = jnp.zeros((len(cfg.cutoffs), cfg.E if cfg.tied else cfg.D), jnp.float32)
     params['output']['clusters'] = {'kernel': kernel, 'bias': kernel[:, 0]}
   return params
-
-
-def settle(cfg: Config) -> Config:
-  """Return the Config with a definite `backend`, by which a run is resumed."""
-  return dataclasses.replace(cfg, backend=native.settle_recurrent(cfg.backend, cfg.cell, cfg.dtype))
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:

@@ -10,19 +10,19 @@ text that is read (the biattention is lmx/layers/text_alignment.py):
 
 One text (`texts=1`) is compared with itself. McCann et al. duplicate it; here, as in AllenNLP, the second copy is not
 computed again: one integrating biLSTM, one vector v, and the four poolings once. With `texts=2` the batch has
-tokens_BS, and biLSTM_1 and biLSTM_2 have weights of their own.
+tokens_BS, and biLSTM_1 and biLSTM_2 each have their own weights.
 
 Peters et al. 2018 (arXiv 1802.05365, section 4 and appendix) use it for SST-5, with hidden states of 300 and "a simpler
-feedforward network composed of two ReLu layers with dropout" in the place of three maxout layers with batch
+feedforward network composed of two ReLu layers with dropout" instead of three maxout layers with batch
 normalisation. That network is the head of the objective (OBJECTIVE_FIELDS); objective.activation=maxout with
-objective.normalize=True is McCann's. Sizes and dropout rates are those of AllenNLP
+objective.normalize=True is McCann's. Sizes and dropout rates are AllenNLP's
 (biattentive_classification_network_elmo.jsonnet), whose maxout layers have the widths of the ReLU layers here, because
 Peters et al. give none. ELMo vectors are concatenated to the words, to the output of the integration as in AllenNLP,
 or both. The paper says "the input and output of the biLSTM".
 
 `base` has 6,575,700 parameters without the embedding and the head.
 
-Deviations: those of lmx/layers/word_input.py; self-attention has no bias, which changes no softmax; matrices and LSTMs
+Deviations: as in lmx/layers/word_input.py; self-attention has no bias, which changes no softmax; matrices and LSTMs
 are initialised uniformly in +-1/sqrt(width) as in PyTorch. The quotations of Peters et al. are from memory.
 
 Axes: T, S positions of the first and of the second text; D output of a biLSTM, of both directions; F width of the
@@ -50,7 +50,7 @@ OBJECTIVE_FIELDS: dict[str, Any] = {
   'bptt': 0,
   'head': (1200, 600),
   'normalize': False,
-  'dropout_pooled': 0.1,  # AllenNLP, as the rate below of its first layer; that of its second is 0.3
+  'dropout_pooled': 0.1,  # AllenNLP, as the next, the rate of its first layer; its second has 0.3
   'dropout_head': 0.2,
 }
 READS = 'characters'
@@ -139,7 +139,7 @@ def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
 def encode(
   cfg: Config, params: Params, batch: Batch, axis: str, valid_BT: Array, key: Array | None
 ) -> tuple[Array, Array, dict[str, Array]]:
-  """Return (input of the encoder (B, T, F), its output (B, T, D), ELMo vectors by place) of the text with an axis."""
+  """Return (input of the encoder (B, T, F), its output (B, T, D), ELMo vectors by place) of the text of an axis."""
   bilm_key, elmo_key, input_key, feed_key = split(key, 4)
   vectors = word_input.elmo_vectors(cfg, params, batch, valid_BT, bilm_key, elmo_key, axis)
   x_BTD = dropout(word_input.embed(cfg, params, batch, axis), cfg.dropout, input_key)

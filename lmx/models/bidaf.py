@@ -1,7 +1,7 @@
 """Bidirectional attention flow with self-attention, for questions on passages.
 
 Seo et al. 2017 (arXiv 1611.01603); Clark and Gardner 2018 (arXiv 1710.10723), section 4; as Peters et al. 2018 (arXiv
-1802.05365), appendix, simplify it for ELMo (from memory; sizes and order of layers are those of their code,
+1802.05365), appendix, simplify it for ELMo (from memory; sizes and order of layers as in their code,
 allenai/document-qa, docqa/elmo/ablate_elmo_model.py):
 
   words       of lmx/layers/word_input.py, for the passage h and the question u
@@ -16,8 +16,8 @@ Objective `span` has the two linear layers for start and end. Linear layers are 
 Variational dropout, one mask for all words, is before GRUs and linear layers. `self_attention=False` is Seo et al.'s
 model: the attention's result G and the modelling layer M, two bidirectional LSTMs over it, are read as [G; M].
 
-`no_alignment` lets a word attend to nothing: exp of a learned number is added to the denominator of the
-self-attention's softmax. The code has it, and the paper has not. A word that is alone has a mean of zero.
+`no_alignment` lets a word attend to nothing: exp of a learned scalar is added to the denominator of the
+self-attention's softmax. Only the code has it. The only word of a passage has a mean of zero.
 
 Deviations: start and end are scored independently, as appendix A has it (from memory); document-qa has two more GRUs
 there, and Seo et al. an LSTM for the end. No highway layers (Seo et al., section 2), and no dropout of the characters
@@ -63,7 +63,7 @@ class Config(word_input.Config):
   Attributes:
     D: cells of a recurrent layer in one direction; a linear layer has 2 D.
     cell: 'gru' or 'lstm'.
-    self_attention: the model of Clark and Gardner; False is that of Seo et al.
+    self_attention: Clark and Gardner's model; False is Seo et al.'s.
     no_alignment: the self-attention may attend to nothing, see the module's docstring.
     dropout: rate of the variational dropout.
   """
@@ -150,7 +150,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def scores(params: Params, x_BTD: Array, y_BSD: Array) -> Array:
-  """Return w · [x; y; x (.) y] for each pair, (B, T, S) float32, from products of (B, T, D) and (B, S, D) alone."""
+  """Return w · [x; y; x (.) y] for each pair, (B, T, S) float32, without an array (B, T, S, D)."""
   dtype = x_BTD.dtype
   query_BT = einsum('BTD,D->BT', x_BTD, params['query'].astype(dtype))
   key_BS = einsum('BSD,D->BS', y_BSD, params['key'].astype(dtype))

@@ -1,14 +1,14 @@
 """Bidirectional LSTM for tasks, with or without ELMo (Peters et al. 2018, arXiv 1802.05365, sections 3.2 and 3.3).
 
 Words of lmx/layers/word_input.py and N bidirectional LSTM layers; ELMo vectors are concatenated to the input of the
-first layer, to the output of the last, or both (section 3.3). The sizes are those of the named-entity tagger of
-appendix A.6 as AllenNLP released it (training_config/ner_elmo.jsonnet): embeddings of 50, 128 character filters of
+first layer, to the output of the last, or both (section 3.3). The sizes are the named-entity tagger's of
+appendix A.6, as AllenNLP released it (training_config/ner_elmo.jsonnet): embeddings of 50, 128 character filters of
 width 3, two layers of 200 cells per direction. Pooled, it is a classifier. The head belongs to the objective (`tag`,
 `classify`): there is no output over words.
 
-Deviations: those of the input; LSTMs are initialised uniformly in +-1/sqrt(D) as in PyTorch, because the paper gives
-nothing; the character CNN as in ELMo. AllenNLP's labels are BIOUL and its CRF has no start and end scores; here they
-are BIO, with both.
+Deviations: as in lmx/layers/word_input.py; LSTMs are initialised uniformly in +-1/sqrt(D) as in PyTorch, because the
+paper gives nothing; the character CNN as in ELMo. AllenNLP's labels are BIOUL and its CRF has no start and end scores;
+here they are BIO, with both.
 
 Axes: C characters of a word, D cells of one direction.
 """

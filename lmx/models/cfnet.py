@@ -1,9 +1,9 @@
 """CFNet: semantic segmentation with co-occurrent features (Zhang, Zhang, Wang and Xie 2019, "Co-occurrent Features in
 Semantic Segmentation", CVPR), and the fully convolutional networks that it is compared with.
 
-An image goes through a dilated residual network (lmx/layers/resnet.py) and a head of width D, whose features at every
-position of the feature map are those of the row: T = y x positions, row by row. The class of a position is a linear map
-of its features, which belongs to the objective (`segment`), as the enlargement to the pixels of the image does.
+An image passes through a dilated residual network (lmx/layers/resnet.py) and a head of width D. The T = y x positions
+of the feature map are the row, row by row. The class of a position is a linear map of its features. The objective
+(`segment`) has this map, and upsamples the logits to the image's pixels.
 
   head 'fcn'     x = relu(norm(conv 3x3))
   head 'cfnet'   x, then the aggregated co-occurrent feature module (lmx/layers/cooccurrence.py)
@@ -65,7 +65,8 @@ class Config(resnet.Config):
     H: attention heads of 'cfnet'.
     m: mixture components of each attention head.
     pooled_keys: average the features of keys and values over 3x3 positions, at every second one.
-    temperature: 'released' divides scores by the root of the width of all components, 'split' by that of one.
+    temperature: 'released' divides scores by the root of the total width of the components, 'split' by the root of one
+      component's width.
     auxiliary_width: width of the auxiliary features; 0: none.
     dropout: dropout rate of the features of both heads.
     dropout_attention: dropout rate of the attention weights of each component.

@@ -7,12 +7,12 @@ layers, two layers of 4,096 cells projected to 512, a residual connection from t
 share the output layer. It is trained with `nll` or `sampled_nll` and evaluated with
 `nll`. The mix of the layers (section 3.2) belongs to task models, such as lmx/models/bilstm.py.
 
-Variants `original`, `medium` and `small` are those of the release: 93,600,848, 28,027,728 and 13,593,296 parameters
-without the output layer (it prints 93.6, 28.0 and 13.6 million). `mini` is ours.
+The release has the variants `original`, `medium` and `small`: 93,600,848, 28,027,728 and 13,593,296 parameters without
+the output layer (it prints 93.6, 28.0 and 13.6 million). `mini` is ours.
 
 A batch with `backward_characters_BTC` is two streams, each in its own reading order (training). Any other batch is rows
 of words without begin and end tokens, and features are aligned (see lmx/layers/bilm.py). Both carry the state over.
-Deviation: dropout is not that of TensorFlow's generator; no other known.
+Deviation: TensorFlow's generator drops other units.
 
 Axes: C characters of a word, P projection; features are 2P wide, the forward direction first.
 """
@@ -56,7 +56,7 @@ class Config:
     proj_clip: bound of a layer's output, 0 for none.
     dropout: dropout rate of the input of each layer and of the last output.
     dtype: compute type.
-    backend: implementation of the loop over time, 'scan', 'custom' or 'auto' (lmx/layers/projected_lstm.py).
+    backend: implementation of the loop over time, 'scan', 'custom' or 'auto' (lmx/kernels/projected_lstm.py).
     remat: recompute a layer's activations in the backward pass.
   """
 

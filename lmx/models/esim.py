@@ -11,7 +11,7 @@ Equations 1 to 21 for a premise a and a hypothesis b, with and without ELMo vect
 
 Both texts share all parameters. The classifier, a tanh layer of 300 and one linear layer on v, is the head of
 objective `classify` or `regress`; Peters et al. have ReLU there (objective.activation). ELMo vectors are concatenated
-to the input of the encoding, to its output, or both. The numbers of the equations are from memory.
+to the input of the encoding, to its output, or both. Equation numbers are from memory.
 
 Parameters without the embeddings and with the head of three classes: 4,326,303 (`base`); the paper prints 4.3M.
 Without the head: 6,605,100 at V = 10,000 (`base`); 103,892,356 with the released biLM at both places (`elmo_original`).
@@ -21,10 +21,10 @@ layers of the head; AllenNLP's ESIM has one mask for all words of a text (`locke
 elements between the enhancement and the projection (`dropout_attention`; from memory, and a comment in an early version
 of AllenNLP's code).
 
-Deviations: those of the input. The maximum is over the words of a text; in the release padding counts as 0, so that a
-row depends on the longest of its batch. The release has the product before the difference, which permutes rows of F.
-LSTMs and F are initialised uniformly in +-1/sqrt(width) as in PyTorch (release: orthogonal recurrent matrices, F normal
-with 0.01; AllenNLP: Xavier, orthogonal, forget bias 1). An empty text has zeros as summary.
+Deviations: as in lmx/layers/word_input.py. The maximum is over the words of a text; in the release padding counts as 0,
+so that a row depends on the longest of its batch. The release has the product before the difference, which permutes
+rows of F. LSTMs and F are initialised uniformly in +-1/sqrt(width) as in PyTorch (release: orthogonal recurrent
+matrices, F normal with 0.01; AllenNLP: Xavier, orthogonal, forget bias 1). An empty text has zeros as summary.
 
 Axes: S words of the second text, C characters of a word, D cells of one direction, F width of the projection.
 """

@@ -6,18 +6,19 @@ Words of lmx/layers/word_input.py and N bidirectional LSTM layers encode each te
   attention      u = max_t h'_t, with h' a second biLSTM over [h_t; c_t] and c the context of h in the other text
                  (lmx/layers/text_alignment.py); one encoder and one second biLSTM for both texts
   a pair         [u; v; |u - v|; u * v]
-  one text       u of the encoder alone
+  one text       u of the encoder
 
 The classifier above has a tanh layer of 512 (OBJECTIVE_FIELDS). "BiLSTM+ELMo+Attn" reads ELMo vectors in place of word
 embeddings (`words=False`), as the paper's section "Pre-Training" and final_exps.sh (-eg) of nyu-mll/GLUE-baselines.
 
-From that code and not the paper: the sizes of the second biLSTM (one layer of D cells), dropout rates and their places,
-tanh, no dropout in the classifier, and ELMo vectors at `output` (--deep_elmo), which join h of the encoder or, with
-attention, [h; c].
+From that code and not the paper: the sizes of the second biLSTM (one layer of D cells), dropout rates and their
+positions, tanh, no dropout in the classifier, and ELMo vectors at `output` (--deep_elmo), which join h of the encoder
+or, with attention, [h; c].
 
 Parameters without the classifier: 165,636,000 and 300 V of `base`, 267,924,852 of `elmo_original`.
 
-Deviations: no CoVe, and tasks are trained singly; those of the input; LSTMs have one bias where PyTorch has two.
+Deviations: no CoVe, and no multi-task training; as in lmx/layers/word_input.py; LSTMs have one bias, PyTorch's have
+two.
 
 Axes: T, S positions of the first and the second text; C characters of a word; D cells of one direction.
 """
@@ -58,7 +59,7 @@ class Config(word_input.Config):
   Attributes:
     texts: number of texts of a row, 1 or 2.
     attention: each of two texts reads the other before the second biLSTM.
-    words: read word embeddings, and not ELMo vectors alone.
+    words: read word embeddings, not only ELMo vectors.
     D: cells of an LSTM layer in one direction.
     N: number of layers of the encoder.
     dropout: dropout rate of the words, and of the output of each biLSTM.
@@ -175,7 +176,7 @@ def apply(
     all_layers: also return the encoder's input and the output of each of its layers, of the first text.
 
   Returns:
-    (Features with last_BTD, what u is the maximum of, and pooled_BD, u or the comparison of u and v; ()).
+    (Features with last_BTD, whose maximum is u, and pooled_BD, u or the comparison of u and v; ()).
 
   Raises:
     InputError: the batch has another number of texts than `texts`.

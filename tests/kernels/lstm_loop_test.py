@@ -1,4 +1,4 @@
-"""The LSTM's loop by Numba against its definition, the scan of lmx/layers/recurrent.py."""
+"""The LSTM's loop by Numba against its definition, the scan of lmx/ops/rnn.py."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from lmx.kernels import recurrent as kernels
 from lmx.layers import recurrent
 from lmx.models import registry
 from tests import placed
-
-awd_lstm = registry.get('awd_lstm')
-rnn_lm = registry.get('rnn_lm')
 
 needs_numba = pytest.mark.skipif(not native.has_products(), reason='needs Numba and the instructions of its products')
 # Widths below, at and above those of a panel (8 to 32 units), rows of one and of several blocks (4 to 12 rows).
@@ -166,12 +163,13 @@ def test_numba_is_for_a_float32_lstm_on_one_cpu():
     assert kernels.choose('numba', 'lstm', 'float32') == kernels.choose('xla', 'lstm', 'float32') == 'cudnn'
 
 
-@pytest.mark.parametrize('model', [rnn_lm, awd_lstm])
-def test_a_run_records_the_loop_that_it_has(monkeypatch, model):
+@pytest.mark.parametrize('name', ['rnn_lm', 'awd_lstm'])
+def test_a_run_records_the_loop_that_it_has(monkeypatch, name):
+  model = registry.get(name)
   for found, backend in ((True, 'numba'), (False, 'xla')):
     monkeypatch.setattr(native, 'has_products', lambda found=found: found)
     assert model.settle(model.Config()).backend == backend
     assert model.settle(model.Config(dtype='bfloat16')).backend == 'xla'
     assert model.settle(model.Config(backend='custom')).backend == 'custom'
-  other = awd_lstm.Config(cell='qrnn') if model is awd_lstm else rnn_lm.Config(cell='gru')
+  other = model.Config(cell='qrnn' if name == 'awd_lstm' else 'gru')
   assert model.settle(other) == other

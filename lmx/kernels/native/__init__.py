@@ -33,13 +33,6 @@ def has_products() -> bool:
   return product.is_supported()
 
 
-def settle_recurrent(backend: str, cell: str, dtype: str) -> str:
-  """Return the backend by which a run is resumed: for 'auto' of an LSTM 'numba' where a CPU can run it, else 'xla'."""
-  if backend != 'auto' or cell != 'lstm':
-    return backend
-  return 'numba' if dtype == 'float32' and has_products() else 'xla'
-
-
 @functools.cache
 def load(name: str, setting: str, other: str) -> Any:
   """Register a module's operations FORWARD and BACKWARD, which need `product`; return the module.

@@ -1,4 +1,4 @@
-"""The loops of the LSTM over time, forward and backward (the equations are in lmx/layers/recurrent.py).
+"""The loops of the LSTM over time, forward and backward (the equations are in lmx/ops/rnn.py).
 
 A thread computes its own units of the state: their gates in the forward loop, whose matrix U it packs, and the gradient
 of the state in the backward loop, whose matrix is U transposed. The threads meet once a step, when all of the state, or
