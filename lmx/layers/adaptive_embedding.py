@@ -102,8 +102,8 @@ def init(
       embed[f'projection{ending}'] = normal(keys[1], (columns, sizes.D), projection_std)
     if sizes.projects(i, again=True):
       output[f'projection{ending}'] = normal(keys[2], (columns, sizes.D), projection_std)
-  own = {'head': 1, 'clusters': len(sizes.cutoffs) + 1} if sizes.E != sizes.D else {}
-  for i in range(own.get(sizes.tie_projections, 0)):
+  output_projections = {'head': 1, 'clusters': len(sizes.cutoffs) + 1}.get(sizes.tie_projections, 0)
+  for i in range(output_projections if sizes.E != sizes.D else 0):
     output[f'projection_{i}'] = normal(jax.random.fold_in(key, 1000 + i), (sizes.E, sizes.D), projection_std)
   if sizes.cutoffs:
     count, deviation = len(sizes.cutoffs), std if cluster_std is None else cluster_std

@@ -35,17 +35,16 @@ def layer(
   x_BTD: Array,
   valid_BT: Array,
   *,
-  cells: int,
   cell: str = 'lstm',
   dtype: str = 'float32',
   backend: str = 'auto',
 ) -> Array:
-  """Run a layer from a zero carry, (B, T, 2 cells): the forward outputs, then the backward ones."""
+  """Run a layer from a zero carry, (B, T, 2D): the forward outputs, then the backward ones."""
   index_BT1 = reversal(valid_BT)[..., None]
   reverse = lambda x_BTD: jnp.take_along_axis(x_BTD, index_BT1, axis=1)
   outputs = []
   for direction, input_BTD in (('forward', x_BTD), ('backward', reverse(x_BTD))):
-    carry = recurrent.init_carry(cell, x_BTD.shape[0], cells)
+    carry = recurrent.init_carry(cell, len(x_BTD), params[direction]['recurrent'].shape[0])
     y_TBD, _ = recurrent.layer(
       cell, params[direction], input_BTD.swapaxes(0, 1), carry, valid_BT.T, dtype=dtype, backend=backend
     )

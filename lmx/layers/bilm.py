@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import char_cnn, projected_lstm
 from lmx.layers.reversal import reversal
@@ -71,17 +72,12 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def name(i: int) -> str:
-  """Return the name of the parameters of layer i."""
-  return f'layer_{i:02d}'
-
-
 def init(sizes: Sizes, key: Array) -> Params:
   """Initialise {'embed': see `char_cnn.init`, 'layer_00': {'forward', 'backward'}, ...}."""
   embed_key, *keys = jax.random.split(key, 1 + 2 * sizes.layers)
   params = {'embed': char_cnn.init(embed_key, sizes.filters, sizes.characters, sizes.highways, sizes.projection)}
   for i in range(sizes.layers):
-    params[name(i)] = {
+    params[layout.layer_name(i)] = {
       direction: projected_lstm.init(k, sizes.projection, sizes.cells, sizes.projection)
       for direction, k in zip(DIRECTIONS, keys[2 * i : 2 * i + 2], strict=True)
     }
@@ -120,7 +116,7 @@ def _run(
     block = jax.checkpoint(block, static_argnums=(4,))
   outputs, carries = [x_BTP], []
   for i, k in enumerate(split(key, sizes.layers)):
-    x_TBP, carry = block(params[name(i)][direction], x_TBP, state[i][direction], k, i > 0)
+    x_TBP, carry = block(params[layout.layer_name(i)][direction], x_TBP, state[i][direction], k, i > 0)
     outputs.append(x_TBP.swapaxes(0, 1))
     carries.append(carry)
   return outputs, carries
@@ -155,12 +151,12 @@ def run_streams(
 def add_boundaries(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
   """Add the begin and end tokens to each row's words: (characters (B, T + 2, C), valid (B, T + 2))."""
   B, T, C = characters_BTC.shape
-  mark = lambda c: jnp.full(C, char_cnn.PAD).at[:3].set(jnp.array([char_cnn.BEGIN_WORD, c, char_cnn.END_WORD]))
+  word = lambda c: jnp.full(C, char_cnn.PAD).at[:3].set(jnp.array([char_cnn.BEGIN_WORD, c, char_cnn.END_WORD]))
   count_B1 = jnp.sum(valid_BT, axis=1, dtype=jnp.int32)[:, None]
   column_S = jnp.arange(T + 2)
   rows = jnp.pad(jnp.where(valid_BT[..., None], characters_BTC, 0), ((0, 0), (1, 1), (0, 0)))
-  rows = jnp.where((column_S == 0)[:, None], mark(char_cnn.BEGIN_SENTENCE), rows)
-  rows = jnp.where((column_S == count_B1 + 1)[..., None], mark(char_cnn.END_SENTENCE), rows)
+  rows = jnp.where((column_S == 0)[:, None], word(char_cnn.BEGIN_SENTENCE), rows)
+  rows = jnp.where((column_S == count_B1 + 1)[..., None], word(char_cnn.END_SENTENCE), rows)
   return rows.astype(jnp.int32), column_S < count_B1 + 2
 
 

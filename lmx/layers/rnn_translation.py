@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import embedding, rnn_cell, rnn_encoder, softmax
 from lmx.ops import rnn
@@ -158,14 +159,9 @@ class EncoderDecoder(NamedTuple):
     return features, end if state else ()
 
 
-def layer_name(i: int) -> str:
-  """Return the name of layer i's parameters; the decoder's layers follow the encoder's."""
-  return f'layer_{i:02d}'
-
-
 def decoder_layers(cfg: Config, params: Params) -> list[Params]:
   """Return the parameters of the decoder's layers."""
-  return [params[layer_name(cfg.encoder_layers + i)] for i in range(cfg.decoder_layers)]
+  return [params[layout.layer_name(cfg.encoder_layers + i)] for i in range(cfg.decoder_layers)]
 
 
 def shapes(cfg: Config, context: int) -> dict[str, Any]:
@@ -180,9 +176,9 @@ def shapes(cfg: Config, context: int) -> dict[str, Any]:
   tree: dict[str, Any] = {'embed': {'table': (V, E)} if cfg.shared else {'source': (V, E), 'target': (V, E)}}
   for i in range(cfg.encoder_layers):
     directions = ('forward', 'backward') if cfg.bidirectional else ('forward',)
-    tree[layer_name(i)] = {direction: layer(cfg.H if i else E) for direction in directions}
+    tree[layout.layer_name(i)] = {direction: layer(cfg.H if i else E) for direction in directions}
   for i in range(cfg.decoder_layers):
-    tree[layer_name(cfg.encoder_layers + i)] = layer(D if i else E + context)
+    tree[layout.layer_name(cfg.encoder_layers + i)] = layer(D if i else E + context)
   tree['output'] = {'bias': (V,)} if cfg.tied else {'table': (V, cfg.W), 'bias': (V,)}
   return tree
 
@@ -238,7 +234,7 @@ def encode(cfg: Config, params: Params, batch: Batch, key: Array | None) -> tupl
   valid_BS = batch.get('source_valid_BS', jnp.ones(source_BS.shape, bool))
   embed_key, *keys = split(key, cfg.encoder_layers + 1)
   x_BSE = dropout(embedding.lookup(table(params, 'source'), source_BS, cfg.dtype), cfg.dropout_embedding, embed_key)
-  layers = [params[layer_name(i)] for i in range(cfg.encoder_layers)]
+  layers = [params[layout.layer_name(i)] for i in range(cfg.encoder_layers)]
   values_BSH, ends = rnn_encoder.encode(
     cfg.cell,
     layers,
@@ -315,6 +311,5 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
   """Return the layer of a parameter: embeddings 0, layer i is i + 1, start below the decoder, attention at its top."""
-  if path[0].startswith('layer_'):
-    return int(path[0].removeprefix('layer_')) + 1
-  return {'embed': 0, 'start': cfg.encoder_layers + 1, 'attention': cfg.N, 'output': cfg.N + 1}[path[0]]
+  own = {'start': cfg.encoder_layers + 1, 'attention': cfg.N}
+  return own[path[0]] if path[0] in own else layout.depth(path, cfg.N)

@@ -18,8 +18,11 @@ from lmx.types import Array, Table
 def tied_logits(x_BTD: Array, table_VD: Table, bias_V: Array | None = None, *, size: int = 0) -> Array:
   """Return logits x · table + bias, (B, T, V) float32; -inf for padding, the rows of the table from `size` on."""
   y_BTV = constrain(product(constrain(x_BTD, 'B'), table_VD), 'B' + 'T' * (x_BTD.ndim - 2) + 'V')
-  y_BTV = y_BTV if bias_V is None else y_BTV + bias_V.reshape((1,) * (y_BTV.ndim - 1) + (-1,))
-  return jnp.where(jnp.arange(y_BTV.shape[-1]) < size, y_BTV, -jnp.inf) if 0 < size < y_BTV.shape[-1] else y_BTV
+  if bias_V is not None:
+    y_BTV = y_BTV + bias_V.reshape((1,) * (y_BTV.ndim - 1) + (-1,))
+  if 0 < size < y_BTV.shape[-1]:
+    y_BTV = jnp.where(jnp.arange(y_BTV.shape[-1]) < size, y_BTV, -jnp.inf)
+  return y_BTV
 
 
 def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:

@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import bilm, char_cnn, embedding, scalar_mix
 from lmx.ops.dropout import dropout, split
@@ -99,6 +100,24 @@ def with_elmo(size: str, place: str = 'input') -> dict[str, Any]:
   return {'elmo': place, **{f'bilm_{field}': value for field, value in bilm.SIZES[size].items()}}
 
 
+def elmo_variants(place: str = 'input', **fields: Any) -> dict[str, dict[str, Any]]:
+  """Return a variant for each released biLM and 'mini', with ELMo vectors at `place` and further fields."""
+  sizes = ('original', 'medium', 'small', 'mini')
+  return {f'elmo_{size}': {**with_elmo(size, place), **fields} for size in sizes}
+
+
+TINY: dict[str, Any] = {  # sizes of the input for tests
+  **with_elmo('tiny', 'both'),
+  'V': 61,
+  'E': 6,
+  'char_filters': ((2, 5),),
+  'char_characters': 4,
+  'char_projection': 4,
+  'mix_l2': 0.01,
+  'frozen': False,
+}
+
+
 def bilm_sizes(cfg: Config) -> bilm.Sizes:
   """Return the biLM's part of the Config."""
   return bilm.Sizes(
@@ -118,13 +137,16 @@ def bilm_sizes(cfg: Config) -> bilm.Sizes:
 
 def mixes(cfg: Config) -> tuple[str, ...]:
   """Return where ELMo vectors are concatenated: 'input', 'output' or both."""
-  return {'none': (), 'both': ('input', 'output')}.get(cfg.elmo, (cfg.elmo,))
+  if cfg.elmo == 'none':
+    return ()
+  return ('input', 'output') if cfg.elmo == 'both' else (cfg.elmo,)
 
 
 def word_width(cfg: Config) -> int:
   """Return W, the width of a word's embedding and of the vector from its characters together."""
-  spelling = (cfg.char_projection or sum(count for _, count in cfg.char_filters)) if cfg.char_filters else 0
-  return cfg.E + spelling
+  if not cfg.char_filters:
+    return cfg.E
+  return cfg.E + (cfg.char_projection or sum(count for _, count in cfg.char_filters))
 
 
 def elmo_width(cfg: Config, place: str) -> int:
@@ -239,3 +261,8 @@ def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> 
   del features
   total = sum(jnp.sum(params[f'mix_{place}']['weights'] ** 2) for place in mixes(cfg))
   return {name: cfg.mix_l2 * total * rows for name, rows in penalty_weights(cfg, batch).items()}
+
+
+def depth(cfg: Any, path: tuple[str, ...]) -> int:
+  """Return a parameter's layer number: embeddings, biLM and input mix 0, layer i is i + 1, all else N + 1."""
+  return 0 if path[0] in ('bilm', 'mix_input') else layout.depth(path, cfg.N)

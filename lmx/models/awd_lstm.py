@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import adaptive_softmax, embedding, recurrent, softmax
 from lmx.layers.locked_dropout import locked_dropout
@@ -142,10 +143,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _name(i: int) -> str:
-  return f'layer_{i:02d}'
-
-
 def _window(i: int) -> int:
   """Return the number of inputs that a step of QRNN layer i reads."""
   return 1 if i else 2
@@ -167,9 +164,9 @@ def init(cfg: Config, key: Array) -> Params:
   params: dict[str, Any] = {'embed': {'table': table(embed_key, cfg.V, cfg.E)}}
   for i, ((width_in, width), k) in enumerate(zip(widths(cfg), keys, strict=True)):
     if cfg.cell == 'qrnn':
-      params[_name(i)] = init_qrnn(k, width_in, width, _window(i))
+      params[layout.layer_name(i)] = init_qrnn(k, width_in, width, _window(i))
     else:
-      params[_name(i)] = recurrent.init('lstm', k, width_in, width, scale=width**-0.5, bias='double')
+      params[layout.layer_name(i)] = recurrent.init('lstm', k, width_in, width, scale=width**-0.5, bias='double')
   params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
   if not cfg.tied:
     params['output']['table'] = table(output_key, cfg.V, cfg.D)
@@ -238,7 +235,7 @@ def apply(
   if cfg.remat:
     block = jax.checkpoint(block, static_argnums=0)
   for i in range(cfg.N):
-    x_TBD, carry = block(i, params[_name(i)], x_TBD, state[i], keys[2 * i])
+    x_TBD, carry = block(i, params[layout.layer_name(i)], x_TBD, state[i], keys[2 * i])
     layers.append(x_TBD)
     carries.append(carry)
     if i < cfg.N - 1:
@@ -260,8 +257,12 @@ def _valid(batch: Batch) -> tuple[Array, Array]:
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   """Return the weights of `penalties`: the number of valid steps, and of valid pairs of consecutive steps."""
   valid_BT, pairs_BT = _valid(batch)
-  weights = {'activation': jnp.sum(valid_BT), 'slowness': jnp.sum(pairs_BT)}
-  return {name: weights[name] for name, factor in (('activation', cfg.alpha), ('slowness', cfg.beta)) if factor}
+  weights = {}
+  if cfg.alpha:
+    weights['activation'] = jnp.sum(valid_BT)
+  if cfg.beta:
+    weights['slowness'] = jnp.sum(pairs_BT)
+  return weights
 
 
 def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:

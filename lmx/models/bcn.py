@@ -86,26 +86,10 @@ class Config(word_input.Config):
     check_least('model', self, F=1, D=1)
 
 
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
   'base': {},
-  'elmo_original': word_input.with_elmo('original'),
-  'elmo_medium': word_input.with_elmo('medium'),
-  'elmo_small': word_input.with_elmo('small'),
-  'elmo_mini': word_input.with_elmo('mini'),
-  'tiny': {
-    **word_input.with_elmo('tiny', 'both'),
-    'V': 61,
-    'E': 6,
-    'char_filters': ((2, 5),),
-    'char_characters': 4,
-    'char_projection': 4,
-    'F': 12,
-    'D': 8,
-    'dropout': 0.1,
-    'dropout_feed_forward': 0.1,
-    'mix_l2': 0.01,
-    'frozen': False,
-  },
+  **word_input.elmo_variants(),
+  'tiny': {**word_input.TINY, 'F': 12, 'D': 8, 'dropout': 0.1, 'dropout_feed_forward': 0.1},
 }
 
 
@@ -151,7 +135,7 @@ def encode(
 
 
 def _bilstm(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
-  return bidirectional.layer(params, x_BTD, valid_BT, cells=cfg.D, dtype=cfg.dtype, backend=cfg.backend)
+  return bidirectional.layer(params, x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend)
 
 
 def integrate(cfg: Config, params: Params, x_BTD: Array, context_BTD: Array, valid_BT: Array) -> Array:
@@ -201,11 +185,4 @@ def apply(
   return Features(outputs[0], jnp.concatenate(pooled, -1), layers[0] if all_layers else None), state
 
 
-penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer: embeddings, biLM and input mix 0, encoder 1, integration 2, output mix and pool 3."""
-  if path[0].startswith('layer_'):
-    return int(path[0].removeprefix('layer_')) + 1
-  return cfg.N + 1 if path[0] in ('mix_output', 'pool') else 0
+penalties, penalty_weights, depth = word_input.penalties, word_input.penalty_weights, word_input.depth

@@ -91,7 +91,7 @@ class Config(word_input.Config):
 
 VARIANTS: dict[str, dict[str, Any]] = {
   'base': {},
-  **{f'elmo_{size}': word_input.with_elmo(size, 'both') for size in ('original', 'medium', 'small', 'mini')},
+  **word_input.elmo_variants('both'),
   'seo': {  # section 4; E, characters and their filters from memory
     'E': 100,
     'char_characters': 8,
@@ -100,18 +100,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'self_attention': False,
     'no_alignment': False,
   },
-  'tiny': {
-    **word_input.with_elmo('tiny', 'both'),
-    'V': 61,
-    'E': 6,
-    'char_filters': ((2, 5),),
-    'char_characters': 4,
-    'char_projection': 4,
-    'D': 8,
-    'dropout': 0.1,
-    'mix_l2': 0.01,
-    'frozen': False,
-  },
+  'tiny': {**word_input.TINY, 'D': 8, 'dropout': 0.1},
 }
 
 
@@ -122,8 +111,9 @@ def _linear(key: Array, width_in: int, width: int) -> Params:
 
 def _trilinear(key: Array, width: int) -> Params:
   """Initialise w of a score: Glorot-uniform as Keras does a vector, whose fan-in and fan-out are both its width."""
-  draw = lambda k: jax.random.uniform(k, (width,), jnp.float32, -1.0, 1.0) * (3 / width) ** 0.5
-  return dict(zip(('query', 'key', 'product'), map(draw, jax.random.split(key, 3)), strict=True))
+  keys = jax.random.split(key, 3)
+  uniform = lambda key: jax.random.uniform(key, (width,), jnp.float32, -1.0, 1.0) * (3 / width) ** 0.5
+  return {'query': uniform(keys[0]), 'key': uniform(keys[1]), 'product': uniform(keys[2])}
 
 
 def init(cfg: Config, key: Array) -> Params:
@@ -209,9 +199,7 @@ def apply(
 
   def recurrent(own: Params, x_BTD: Array, key: Array | None, axis: str = 'T') -> Array:
     x_BTD = locked_dropout(x_BTD, cfg.dropout, key, 1)
-    return bidirectional.layer(
-      own, x_BTD, valid[axis], cells=cfg.D, cell=cfg.cell, dtype=cfg.dtype, backend=cfg.backend
-    )
+    return bidirectional.layer(own, x_BTD, valid[axis], cell=cfg.cell, dtype=cfg.dtype, backend=cfg.backend)
 
   def linear(own: Params, x_BTD: Array, key: Array | None) -> Array:
     x_BTD = locked_dropout(x_BTD, cfg.dropout, key, 1)

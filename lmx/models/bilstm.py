@@ -16,9 +16,11 @@ Axes: C characters of a word, D cells of one direction.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 
+from lmx import layout
 from lmx.errors import check_least
 from lmx.layers import bidirectional, char_cnn, word_input
 from lmx.ops.dropout import dropout, split
@@ -52,26 +54,10 @@ class Config(word_input.Config):
     check_least('model', self, D=1, N=1)
 
 
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
   'base': {},
-  'elmo_original': word_input.with_elmo('original'),
-  'elmo_medium': word_input.with_elmo('medium'),
-  'elmo_small': word_input.with_elmo('small'),
-  'elmo_mini': word_input.with_elmo('mini'),
-  'tiny': {
-    **word_input.with_elmo('tiny'),
-    'V': 61,
-    'E': 6,
-    'char_filters': ((2, 5),),
-    'char_characters': 4,
-    'char_projection': 4,
-    'D': 8,
-    'N': 1,
-    'dropout': 0.1,
-    'elmo': 'both',
-    'mix_l2': 0.01,
-    'frozen': False,
-  },
+  **word_input.elmo_variants(),
+  'tiny': {**word_input.TINY, 'D': 8, 'N': 1, 'dropout': 0.1},
 }
 
 
@@ -81,7 +67,7 @@ def init(cfg: Config, key: Array) -> Params:
   params = word_input.init(cfg, table_key, spelling_key, bilm_key)
   width = word_input.word_width(cfg) + word_input.elmo_width(cfg, 'input')
   for i in range(cfg.N):
-    params[f'layer_{i:02d}'] = bidirectional.init(keys[2 * i : 2 * i + 2], width, cfg.D)
+    params[layout.layer_name(i)] = bidirectional.init(keys[2 * i : 2 * i + 2], width, cfg.D)
     width = 2 * cfg.D
   return params
 
@@ -108,18 +94,11 @@ def apply(
   hidden = [x_BTD]
   for i, k in enumerate(keys):
     hidden.append(
-      bidirectional.layer(params[f'layer_{i:02d}'], x_BTD, valid_BT, cells=cfg.D, dtype=cfg.dtype, backend=cfg.backend)
+      bidirectional.layer(params[layout.layer_name(i)], x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend)
     )
     x_BTD = dropout(hidden[-1], cfg.dropout, k)
   x_BTD = word_input.concatenate(x_BTD, vectors, 'output')
   return Features(x_BTD, layers=tuple(hidden) if all_layers else None), state
 
 
-penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: embeddings, biLM and input mix 0, layer i is i + 1, output mix N + 1."""
-  if path[0].startswith('layer_'):
-    return int(path[0].removeprefix('layer_')) + 1
-  return cfg.N + 1 if path[0] == 'mix_output' else 0
+penalties, penalty_weights, depth = word_input.penalties, word_input.penalty_weights, word_input.depth

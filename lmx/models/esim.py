@@ -86,30 +86,10 @@ class Config(word_input.Config):
     check_least('model', self, D=1, F=1)
 
 
-def _with_elmo(size: str) -> dict[str, Any]:
-  return {**word_input.with_elmo(size, 'both'), 'dropout_attention': 0.5, 'mix_normalise': True, 'mix_l2': 0.001}
-
-
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
   'base': {},
-  'elmo_original': _with_elmo('original'),
-  'elmo_medium': _with_elmo('medium'),
-  'elmo_small': _with_elmo('small'),
-  'elmo_mini': _with_elmo('mini'),
-  'tiny': {
-    **_with_elmo('tiny'),
-    'V': 61,
-    'E': 6,
-    'char_filters': ((2, 5),),
-    'char_characters': 4,
-    'char_projection': 4,
-    'D': 8,
-    'F': 12,
-    'dropout': 0.1,
-    'dropout_attention': 0.1,
-    'mix_l2': 0.01,
-    'frozen': False,
-  },
+  **word_input.elmo_variants('both', dropout_attention=0.5, mix_normalise=True, mix_l2=0.001),
+  'tiny': {**word_input.TINY, 'D': 8, 'F': 12, 'dropout': 0.1, 'dropout_attention': 0.1, 'mix_normalise': True},
 }
 
 
@@ -199,7 +179,7 @@ def enhance(x_BTD: Array, aligned_BTD: Array) -> Array:
 def _layer(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array, key: Array | None) -> Array:
   """Apply dropout and a bidirectional LSTM layer."""
   x_BTD = locked_dropout(x_BTD, cfg.dropout, key) if cfg.locked else dropout(x_BTD, cfg.dropout, key)
-  return bidirectional.layer(params, x_BTD, valid_BT, cells=cfg.D, dtype=cfg.dtype, backend=cfg.backend)
+  return bidirectional.layer(params, x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend)
 
 
 def read_shapes(cfg: Config, rows: dict[str, Any]) -> dict[str, Any]:

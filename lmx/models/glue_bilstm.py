@@ -11,8 +11,8 @@ Words of lmx/layers/word_input.py and N bidirectional LSTM layers encode each te
 The classifier above has a tanh layer of 512 (OBJECTIVE_FIELDS). "BiLSTM+ELMo+Attn" reads ELMo vectors in place of word
 embeddings (`words=False`), as the paper's section "Pre-Training" and final_exps.sh (-eg) of nyu-mll/GLUE-baselines.
 
-From that code and not the paper: the sizes of the second biLSTM (one layer of D cells), dropout rates and their
-positions, tanh, no dropout in the classifier, and ELMo vectors at `output` (--deep_elmo), which join h of the encoder
+From that code and not the paper: the sizes of the second biLSTM (one layer of D cells), dropout rates and where
+they apply, tanh, no dropout in the classifier, and ELMo vectors at `output` (--deep_elmo), which join h of the encoder
 or, with attention, [h; c].
 
 Parameters without the classifier: 165,636,000 and 300 V of `base`, 267,924,852 of `elmo_original`.
@@ -31,6 +31,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_least, check_range
 from lmx.layers import bidirectional, pooling, text_alignment, word_input
 from lmx.ops.dropout import dropout, split
@@ -84,29 +85,10 @@ class Config(word_input.Config):
       raise InputError('model.char_filters: got filters with model.words=False; expected (), or model.words=True')
 
 
-def _elmo(size: str) -> dict[str, Any]:
-  return {**word_input.with_elmo(size), 'words': False}
-
-
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
   'base': {},
-  'elmo_original': _elmo('original'),
-  'elmo_medium': _elmo('medium'),
-  'elmo_small': _elmo('small'),
-  'elmo_mini': _elmo('mini'),
-  'tiny': {
-    **word_input.with_elmo('tiny', 'both'),
-    'V': 61,
-    'E': 6,
-    'char_filters': ((2, 5),),
-    'char_characters': 4,
-    'char_projection': 4,
-    'D': 8,
-    'N': 1,
-    'dropout': 0.1,
-    'mix_l2': 0.01,
-    'frozen': False,
-  },
+  **word_input.elmo_variants(words=False),
+  'tiny': {**word_input.TINY, 'D': 8, 'N': 1, 'dropout': 0.1},
 }
 
 
@@ -121,7 +103,7 @@ def init(cfg: Config, key: Array) -> Params:
     del params['embed']
   width = word_input.word_width(cfg) * cfg.words + word_input.elmo_width(cfg, 'input')
   for i in range(cfg.N):
-    params[f'layer_{i:02d}'] = bidirectional.init(keys[2 * i : 2 * i + 2], width, cfg.D)
+    params[layout.layer_name(i)] = bidirectional.init(keys[2 * i : 2 * i + 2], width, cfg.D)
     width = 2 * cfg.D
   if cfg.attention:
     params['modeling'] = bidirectional.init(keys[-2:], 2 * width + word_input.elmo_width(cfg, 'output'), cfg.D)
@@ -151,12 +133,12 @@ def encode(
     x_BTD = vectors['input']
   hidden = [dropout(x_BTD, cfg.dropout, input_key)]
   for i in range(cfg.N):
-    hidden.append(_bilstm(cfg, params[f'layer_{i:02d}'], hidden[-1], valid_BT))
+    hidden.append(_bilstm(cfg, params[layout.layer_name(i)], hidden[-1], valid_BT))
   return hidden, vectors
 
 
 def _bilstm(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
-  return bidirectional.layer(params, x_BTD, valid_BT, cells=cfg.D, dtype=cfg.dtype, backend=cfg.backend)
+  return bidirectional.layer(params, x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend)
 
 
 def compare(u_BD: Array, v_BD: Array) -> Array:
@@ -200,11 +182,4 @@ def apply(
   return Features(outputs[0], pooled_BD=pooled_BD, layers=tuple(texts[0][0]) if all_layers else None), state
 
 
-penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer: embeddings, biLM and input mix 0, layer i is i + 1, output mix and modeling N + 1."""
-  if path[0].startswith('layer_'):
-    return int(path[0].removeprefix('layer_')) + 1
-  return cfg.N + 1 if path[0] in ('mix_output', 'modeling') else 0
+penalties, penalty_weights, depth = word_input.penalties, word_input.penalty_weights, word_input.depth

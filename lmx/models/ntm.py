@@ -22,11 +22,13 @@ Axes: S rows of the memory (the paper's N), W width of a row (its M), K shifts, 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import ntm_memory as memory_lib
 from lmx.layers import recurrent
@@ -150,9 +152,9 @@ def init(cfg: Config, key: Array) -> Params:
     width_in = cfg.I + read_width + (cfg.D if i else 0)
     if cfg.controller == 'lstm':
       scale = cfg.init_scale * (width_in + cfg.D) ** -0.5
-      params[f'layer_{i:02d}'] = recurrent.init('lstm', k, width_in, cfg.D, scale=scale)
+      params[layout.layer_name(i)] = recurrent.init('lstm', k, width_in, cfg.D, scale=scale)
     else:
-      params[f'layer_{i:02d}'] = {'input': _kernel(cfg, k, width_in, cfg.D), 'bias': jnp.zeros(cfg.D)}
+      params[layout.layer_name(i)] = {'input': _kernel(cfg, k, width_in, cfg.D), 'bias': jnp.zeros(cfg.D)}
   if cfg.H:
     outputs = cfg.H * sum(map(sum, _head_sizes(cfg)))
     params['heads'] = {'kernel': _kernel(cfg, heads_key, cfg.N * cfg.D, outputs), 'bias': jnp.zeros(outputs)}
@@ -232,7 +234,7 @@ def _controller(cfg: Config, params: Params, state: dict[str, Array], x_BNG: Arr
   outputs: list[Array] = []
   cells: list[Array] = []
   for i in range(cfg.N):
-    layer = params[f'layer_{i:02d}']
+    layer = params[layout.layer_name(i)]
     below_BE = jnp.concatenate([vectors_BR, *outputs[-1:]], -1)
     gates_BG = x_BNG[:, i] + _dot(cfg, below_BE, layer['input'][cfg.I :])
     if cfg.controller == 'lstm':
@@ -254,7 +256,7 @@ def _heads(cfg: Config, params: Params, outputs_BD: Array, state: dict[str, Arra
   unchanged."""
   outputs_BX = _dot(cfg, outputs_BD, params['heads']['kernel']) + params['heads']['bias']
   read_sizes, write_sizes = _head_sizes(cfg)
-  ends = [sum((*read_sizes, *write_sizes)[: i + 1]) for i in range(len(read_sizes) + len(write_sizes) - 1)]
+  *ends, _ = itertools.accumulate((*read_sizes, *write_sizes))
   parts = jnp.split(outputs_BX.reshape(len(outputs_BD), cfg.H, -1), ends, axis=-1)
   read_key, *read_parts = parts[: len(read_sizes)]
   write_key, *write_parts, erase_BHW, add_BHW = parts[len(read_sizes) :]
@@ -276,7 +278,7 @@ def _with_memory(
   cfg: Config, params: Params, inputs_BTI: Array, valid_BT: Array, state: dict[str, Array], record: bool
 ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
   """Run the loop over time: (last_BTD, state, the states of every step for `trace` if `record`)."""
-  layers = [params[f'layer_{i:02d}'] for i in range(cfg.N)]
+  layers = [params[layout.layer_name(i)] for i in range(cfg.N)]
   x_BTNG = jnp.stack([_dot(cfg, inputs_BTI, p['input'][: cfg.I]) + p['bias'] for p in layers], 2)
 
   def step(state: State, inputs: Any) -> Any:
@@ -301,7 +303,7 @@ def _without_memory(
   outputs: list[Array] = []
   carries: list[rnn.Carry] = []
   for i in range(cfg.N):
-    layer = params[f'layer_{i:02d}']
+    layer = params[layout.layer_name(i)]
     x_BTE = jnp.concatenate([inputs_BTI.astype(cfg.dtype), *outputs[-1:]], -1)
     if cfg.controller == 'lstm':
       carry: rnn.Carry = (state['hidden_BND'][:, i], state['cell_BND'][:, i])

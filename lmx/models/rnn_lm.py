@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from lmx import ranges
+from lmx import layout, ranges
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import embedding, recurrent, softmax
 from lmx.ops import rnn
@@ -92,17 +92,13 @@ VARIANTS = {
 }
 
 
-def _name(i: int) -> str:
-  return f'layer_{i:02d}'
-
-
 def init(cfg: Config, key: Array) -> Params:
   """Initialise the parameters: embed, layer_00 .. and output, all uniform in +-init_scale."""
   embed_key, output_key, bias_key, *keys = jax.random.split(key, cfg.N + 3)
   s = cfg.init_scale
   params: dict[str, Any] = {'embed': {'table': jax.random.uniform(embed_key, (cfg.V, cfg.E), jnp.float32, -s, s)}}
   for i, k in enumerate(keys):
-    params[_name(i)] = recurrent.init(
+    params[layout.layer_name(i)] = recurrent.init(
       cfg.cell, k, cfg.D if i else cfg.E, cfg.D, scale=s, bias=cfg.bias, forget_bias=cfg.forget_bias
     )
   params['output'] = {'bias': jax.random.uniform(bias_key, (cfg.V,), jnp.float32, -s, s)}
@@ -144,7 +140,7 @@ def apply(
     block = jax.checkpoint(block)
   layers, carries = [x_TBD], []
   for i in range(cfg.N):
-    x_TBD, carry = block(params[_name(i)], x_TBD, state[i], keys[i])
+    x_TBD, carry = block(params[layout.layer_name(i)], x_TBD, state[i], keys[i])
     layers.append(x_TBD)
     carries.append(carry)
   last_BTD = dropout(x_TBD, cfg.dropout, keys[-1]).swapaxes(0, 1)

@@ -27,6 +27,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import check_least
 from lmx.layers import embedding, highway_lstm, word_input
 from lmx.layers.reversal import reversal
@@ -67,22 +68,8 @@ class Config(word_input.Config):
 
 VARIANTS: dict[str, dict[str, Any]] = {
   'base': {},
-  'elmo_original': word_input.with_elmo('original'),
-  'elmo_medium': word_input.with_elmo('medium'),
-  'elmo_small': word_input.with_elmo('small'),
-  'elmo_mini': word_input.with_elmo('mini'),
-  'tiny': {
-    **word_input.with_elmo('tiny', 'both'),
-    'V': 61,
-    'E': 6,
-    'predicate_width': 4,
-    'char_filters': ((2, 5),),
-    'char_characters': 4,
-    'D': 8,
-    'N': 2,
-    'mix_l2': 0.01,
-    'frozen': False,
-  },
+  **word_input.elmo_variants(),
+  'tiny': {**word_input.TINY, 'char_projection': 0, 'predicate_width': 4, 'D': 8, 'N': 2},
 }
 
 
@@ -94,7 +81,7 @@ def init(cfg: Config, key: Array) -> Params:
   params['embed']['predicate'] = embedding.table(predicate_key, 2, cfg.predicate_width, _STD)
   width = word_input.word_width(cfg) + cfg.predicate_width + word_input.elmo_width(cfg, 'input')
   for i, layer_key in enumerate(keys):
-    params[f'layer_{i:02d}'] = highway_lstm.init(layer_key, width, cfg.D)
+    params[layout.layer_name(i)] = highway_lstm.init(layer_key, width, cfg.D)
     width = cfg.D
   return params
 
@@ -129,7 +116,7 @@ def apply(
   for i, layer_key in enumerate(keys):
     x_BTD = hidden[-1] if i % 2 == 0 else jnp.take_along_axis(hidden[-1], index_BT1, axis=1)
     x_TBD = highway_lstm.layer(
-      params[f'layer_{i:02d}'], x_BTD.swapaxes(0, 1), valid_BT.T, cfg.dropout, layer_key, dtype=cfg.dtype
+      params[layout.layer_name(i)], x_BTD.swapaxes(0, 1), valid_BT.T, cfg.dropout, layer_key, dtype=cfg.dtype
     )
     x_BTD = x_TBD.swapaxes(0, 1)
     hidden.append(x_BTD if i % 2 == 0 else jnp.take_along_axis(x_BTD, index_BT1, axis=1))
@@ -137,11 +124,4 @@ def apply(
   return Features(x_BTD, layers=tuple(hidden) if all_layers else None), state
 
 
-penalties, penalty_weights = word_input.penalties, word_input.penalty_weights
-
-
-def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Return a parameter's layer number: embeddings, biLM and input mix 0, layer i is i + 1, output mix N + 1."""
-  if path[0].startswith('layer_'):
-    return int(path[0].removeprefix('layer_')) + 1
-  return cfg.N + 1 if path[0] == 'mix_output' else 0
+penalties, penalty_weights, depth = word_input.penalties, word_input.penalty_weights, word_input.depth

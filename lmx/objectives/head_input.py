@@ -131,5 +131,5 @@ def read(cfg: Config, params: Params, features: Features, valid_BT: Array) -> Ar
   else:
     x_BTD = scalar_mix.mix(params['mix'], layers[-4:] if cfg.features == 'sum_last_4' else layers[1:])
   for i in range(cfg.lstm_layers):
-    x_BTD = bidirectional.layer(params['lstm'][_name(i)], x_BTD, valid_BT, cells=cfg.lstm_width)
+    x_BTD = bidirectional.layer(params['lstm'][_name(i)], x_BTD, valid_BT)
   return x_BTD
