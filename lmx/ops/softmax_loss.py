@@ -68,29 +68,3 @@ def weighted_sum(
   """
   losses_BT, metrics = score(x_BTD, targets_BT)
   return jnp.sum(losses_BT * weights_BT, dtype=jnp.float32), jax.lax.stop_gradient(metrics)
-
-
-@Operation
-def selected_losses(
-  loss: Callable[[Any, Array, Array, Array], Array],
-  table: Any,
-  x_BTD: Array,
-  targets_BT: Array,
-  selected_BT: Array,
-  *,
-  classes: int,
-  block: int = 0,
-) -> Array:
-  """Return `loss(table, x, targets, selected)`, (B, T), which is 0 where nothing is selected.
-
-  Args:
-    loss: function of any positions; it must not close over arrays.
-    table: pytree of its parameters.
-    x_BTD: last hidden layer.
-    targets_BT: classes; arbitrary where not selected.
-    selected_BT: the positions, bool.
-    classes: number of classes.
-    block: positions that an implementation computes at a time; 0: its choice.
-  """
-  del classes, block
-  return loss(table, x_BTD, targets_BT, selected_BT)

@@ -13,6 +13,7 @@ import pytest
 from lmx import objectives
 from lmx.engine import step
 from lmx.errors import InputError
+from lmx.layers import recurrent
 from lmx.models import registry
 from tests import drawn
 from tests.reference import qrnn as qrnn_reference
@@ -131,7 +132,7 @@ def test_output_dropout_is_locked_over_the_steps_of_a_row():
 
 def through_the_input(cfg, monkeypatch):
   """For each layer (input, recurrent kernel) that it reads, and the features: with dropout and without."""
-  seen, real = [], awd_lstm.recurrent.layer
+  seen, real = [], recurrent.layer
 
   def spy(cell, params, x_TBE, *rest, **more):
     seen.append((x_TBE, params['recurrent']))
@@ -143,7 +144,7 @@ def through_the_input(cfg, monkeypatch):
     return (seen[: cfg.N], features), (seen[cfg.N :], quiet)
 
   with monkeypatch.context() as patch:
-    patch.setattr(awd_lstm.recurrent, 'layer', spy)
+    patch.setattr(recurrent, 'layer', spy)
     return jax.device_get(both(params_of(cfg), jax.random.key(3)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import bilm, scalar_mix, word_input
+from lmx.layers import bidirectional, bilm, scalar_mix, word_input
 from lmx.models import registry
 from lmx.objectives import classify, regress
 from lmx.types import Features
@@ -74,7 +74,7 @@ def test_a_pair_is_composed_as_in_the_paper(elmo):
 
 @pytest.mark.parametrize('locked', [True, False])
 def test_a_locked_mask_is_one_for_all_words_of_a_text(locked, monkeypatch):
-  monkeypatch.setattr(esim.bidirectional, 'layer', lambda params, x_BTD, valid_BT, **sizes: x_BTD)
+  monkeypatch.setattr(bidirectional, 'layer', lambda params, x_BTD, valid_BT, **sizes: x_BTD)
   x_BTD = np.ones((B, T, 40), np.float32)
   y_BTD = np.asarray(esim._layer(config(dropout=0.5, locked=locked), {}, x_BTD, BATCH['valid_BT'], jax.random.key(0)))
   assert set(np.unique(y_BTD)) == {0.0, 2.0} and (y_BTD[0] != y_BTD[1]).any()
