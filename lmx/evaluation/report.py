@@ -52,8 +52,8 @@ def evaluate_run(
   totals = evaluate.compute_totals(run, params, batches, engine, title=split)
   evaluate.check_finite(run, totals, params, f'split {split}')
   metrics = evaluate.compute_results(run, corpus, split, totals)
-  measure = parts.get(objective.EVALUATION).measure
-  added = measure(run, corpus, params, engine, split, validation_baselines=validation_baselines)
+  subject = parts.Subject(run, corpus, params, engine, split, validation_baselines)
+  added = parts.get(objective.EVALUATION).measure(subject)
   metrics |= added.metrics
   metrics |= {'protocol': f'{metrics["protocol"]}; {added.protocol}'} if added.protocol else {}
   return Evaluation(metrics, objective, added.outputs)

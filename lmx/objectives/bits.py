@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from lmx import ranges
 from lmx.errors import check_range
 from lmx.metrics.metric import Metric
-from lmx.objectives import mean
+from lmx.objectives import mean, row_objective
 from lmx.types import Array, Batch, Model, Output, Params, State
 
 METRICS = (
@@ -29,10 +29,11 @@ METRICS = (
 )
 SAMPLES = 'memory'
 UNIT = 'sequences'
+weights = row_objective.weights
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(row_objective.Terms):
   """Options of the objective.
 
   Attributes:
@@ -44,12 +45,6 @@ class Config:
   def __post_init__(self) -> None:
     for length in self.lengths:
       check_range('objective.lengths: one', length, 1)
-
-
-def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return {'nll': number of sequences}."""
-  del cfg
-  return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
 def loss(

@@ -8,30 +8,24 @@ In training the loss is that of a softmax over the endings' log-probabilities.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.metrics.metric import ACCURACY
-from lmx.objectives import continuation, mean, row_objective
+from lmx.objectives import continuation, row_objective
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 METRICS = (ACCURACY,)
 UNIT = 'questions'  # unit of the loss's weight
 model_batch = continuation.model_batch
+weights, report = row_objective.weights, row_objective.means
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(row_objective.Terms):
   """No options."""
-
-
-def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return {'nll': number of questions}."""
-  del cfg
-  return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
 def _scores(model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
@@ -64,13 +58,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   """Return ({'logits_BC': log-probabilities of the endings, float32}, state)."""
   del cfg
   return {'logits_BC': _scores(model, model_cfg, params, batch, None)[0]}, state
-
-
-def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """Return {'loss' of the softmax over the endings, 'accuracy'}."""
-  del cfg, counts
-  means = {name: mean(pair) for name, pair in totals.items()}
-  return {'loss': means.pop('nll'), **means}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

@@ -17,24 +17,18 @@ import jax.numpy as jnp
 
 from lmx.metrics import language
 from lmx.metrics.metric import ACCURACY, Metric
-from lmx.objectives import continuation, mean
+from lmx.objectives import continuation, mean, row_objective
 from lmx.ops import softmax_loss
 from lmx.types import Array, Batch, Model, Output, Params, State
 
 METRICS = (ACCURACY, Metric('filtered_accuracy', True, '.1%'), Metric('perplexity_of_last_word', False))
 UNIT = 'words'  # unit of the loss's weight
-model_batch = continuation.model_batch
+model_batch, weights = continuation.model_batch, row_objective.weights
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(row_objective.Terms):
   """No options."""
-
-
-def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return {'nll': number of words}."""
-  del cfg
-  return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
 def loss(

@@ -1,7 +1,6 @@
 """Base of the objectives over rows: a class, a score, a choice or a mask for each row.
 
-The loss is the mean of the task's term and, with a weight, that of an auxiliary term. A `Config` gives their names as
-`term` and `auxiliary_terms`.
+The loss is the mean of the task's term and, with a weight, that of an auxiliary term.
 """
 
 from __future__ import annotations
@@ -17,6 +16,17 @@ from lmx.errors import InputError
 from lmx.types import Array, Batch, Output, State
 
 MOST_BY_CLASS = 50  # largest number of classes with a metric of each
+
+
+class Terms:
+  """Names of the loss's terms: a base of the `Config` of these objectives, without fields."""
+
+  term = 'nll'
+
+  @property
+  def auxiliary_terms(self) -> tuple[str, ...]:
+    """The auxiliary term, if it has a weight."""
+    return ()
 
 
 def resolve_classes(cfg: Any, manifest: Any, objective: str, advice: str = '') -> list[str]:
@@ -49,12 +59,12 @@ def labels(cfg: Any, recorded: Callable[[], list[str]]) -> list[str]:
   return recorded()
 
 
-def terms(cfg: Any) -> tuple[str, ...]:
+def terms(cfg: Terms) -> tuple[str, ...]:
   """Return the term of the task, and the auxiliary term if it has a weight."""
   return (cfg.term, *cfg.auxiliary_terms)
 
 
-def weights(cfg: Any, batch: Batch) -> dict[str, Array]:
+def weights(cfg: Terms, batch: Batch) -> dict[str, Array]:
   """Return the number of rows for the task, and of sequences for an auxiliary language model."""
   count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32)
   sequences = batch['tokens_BGT'].shape[1] if 'tokens_BGT' in batch else 1
@@ -99,15 +109,16 @@ def label_nll(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
   return -jnp.sum(log_p_B * weights_B), (jnp.argmax(scores_BC, -1) == labels_B) * weights_B
 
 
-def means(cfg: Any, totals: Mapping[str, Any]) -> dict[str, float]:
+def means(cfg: Terms, totals: Mapping[str, Any], counts: Any = None) -> dict[str, float]:
   """Return 'loss', NaN without rows, and the mean of every other metric that some row has."""
+  del counts
   pairs = {name: pair for name, pair in totals.items() if isinstance(pair, tuple)}
   found = {name: float(total / weight) for name, (total, weight) in pairs.items() if weight}
   loss = sum(found.pop(term, math.nan) for term in terms(cfg))
   return {'loss': loss, **found}
 
 
-def error_report(cfg: Any, totals: Mapping[str, Any], counts: Any = None) -> dict[str, float]:
+def error_report(cfg: Terms, totals: Mapping[str, Any], counts: Any = None) -> dict[str, float]:
   """Return 'loss', 'error_percent', 'accuracy' and with an auxiliary language model 'lm_nll'."""
   del counts
   found = means(cfg, totals)

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import char_cnn, pooling
 from lmx.layers.normalization import batch_norm, init_batch_norm
-from lmx.objectives import head_input
+from lmx.objectives import head_input, row_objective
 from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Model, Params, State
 
@@ -46,7 +46,7 @@ ACTIVATIONS = {'relu': jax.nn.relu, 'tanh': jnp.tanh}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(head_input.Config):
+class Config(head_input.Config, row_objective.Terms):
   """Encoding and scoring of rows; the attributes are those of `head_input.Config`, and
 
   Attributes:
@@ -80,8 +80,7 @@ class Config(head_input.Config):
   remat: bool = False
   lm_weight: float = 0.0
 
-  term = 'nll'  # not a field: term of the task in the loss
-  outputs = 1  # nor this: scores of a sequence
+  outputs = 1  # not a field: scores of a sequence
   is_scored = False  # labels are scores on a scale
 
   @property

@@ -51,7 +51,7 @@ terms, labels = row_objective.terms, row_objective.labels
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(row_objective.Terms):
   """Options of the objective.
 
   Attributes:
@@ -73,8 +73,6 @@ class Config:
   scales: tuple[float, ...] = (1.0,)
   flip: bool = False
   distances: tuple[float, ...] = ()
-
-  term = 'nll'  # not a field
 
   @property
   def auxiliary_terms(self) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ accuracy here counts windows with both ends right.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -25,18 +24,19 @@ from lmx.layers import span_head
 from lmx.layers.span_head import NEVER
 from lmx.metrics import squad
 from lmx.metrics.metric import ACCURACY, ERROR_PERCENT, Metric
-from lmx.objectives import head_input, mean
+from lmx.objectives import head_input, row_objective
 from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 METRICS = (ERROR_PERCENT, ACCURACY, Metric('null_accuracy', True, '.1%', shown=False), *squad.METRICS)
 EVALUATION = PREDICTION = 'question_answering'
 UNIT = 'windows'  # unit of the loss's weight
+terms, weights, report = row_objective.terms, row_objective.weights, row_objective.error_report
 HEADS = ('bert', 'xlnet')
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(head_input.Config):
+class Config(head_input.Config, row_objective.Terms):
   """Options of the objective, in addition to those of `head_input.Config`.
 
   Attributes:
@@ -54,6 +54,11 @@ class Config(head_input.Config):
   ends: int = 5  # end_n_top
   null_weight: float = 0.5  # run_squad.py
   dropout: float = 0.1
+
+  @property
+  def auxiliary_terms(self) -> tuple[str, ...]:
+    """The term of answerability, for XLNet's head."""
+    return ('null',) if self.head == 'xlnet' else ()
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -91,16 +96,6 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
     return {**span_head.init(read, cfg.init_std, key), **below}
   kernel = cfg.init_std * jax.random.truncated_normal(key, -2.0, 2.0, (read, 2), jnp.float32)
   return {'kernel': kernel, 'bias': jnp.zeros(2, jnp.float32), **below}
-
-
-def terms(cfg: Config) -> tuple[str, ...]:
-  """Return ('nll',), and for XLNet's head 'null': answerability."""
-  return ('nll', 'null') if cfg.head == 'xlnet' else ('nll',)
-
-
-def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return the number of windows, for each term."""
-  return dict.fromkeys(terms(cfg), jnp.sum(batch['row_weights_B'], dtype=jnp.float32))
 
 
 def _read(
@@ -191,14 +186,6 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   odds_B = span_head.no_answer_logit(head, x_BTD, begins_BT, batch['null_B'], 0.0, None)
   scores_BKE = first_BK[..., None] + last_BKE
   return {'begin_BK': begin_BK, 'end_BKE': end_BKE, 'scores_BKE': scores_BKE, 'odds_B': odds_B}, state
-
-
-def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
-  """Return {'loss', 'accuracy', 'error_percent'} and for XLNet's head 'null_accuracy', over windows."""
-  del counts
-  means = {name: mean(pair) for name, pair in totals.items()}
-  loss = sum(means.pop(term) for term in terms(cfg))
-  return {'loss': loss, 'error_percent': 100 * (1 - means['accuracy']), **means}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lmx import objectives
@@ -26,6 +26,11 @@ class Task:
   Attributes:
     FORMATS: output formats besides JSON lines, name -> (loaded, inputs, predictions) -> text.
     IMAGES: its inputs are images.
+    read_file: (loaded, path, *, strip=True) -> inputs of a user's file; `strip` removes the white space around texts of
+      tables, as in training.
+    line: (loaded, one, number) -> an input given in Python as the object that a line of a file has for it.
+    read_split: (loaded, split) -> inputs of a split of the run's own data.
+    predict: (loaded, inputs) -> predictions, JSON-able, one for each input.
     N_BEST: predictions have candidates under 'n_best'.
   """
 
@@ -33,9 +38,10 @@ class Task:
   IMAGES: bool = False
   N_BEST: bool = False
 
-  def read_file(self, loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
-    """Return the inputs of a user's file; `strip` removes the white space around texts of tables, as in training."""
-    raise InputError(f'{loaded.workdir} has no task that predicts')
+  read_file: Callable[..., Inputs]
+  line: Callable[[RestoredRun, Any, int], Mapping[str, Any]]
+  read_split: Callable[[RestoredRun, str], Inputs]
+  predict: Callable[[RestoredRun, Inputs], list[dict[str, Any]]]
 
   def read_inputs(self, loaded: RestoredRun, inputs: Any) -> Inputs:
     """Return the inputs of a file, or of a list, which is read as a file of JSON lines is.
@@ -55,18 +61,6 @@ class Task:
         raise InputError(str(error).replace(path, 'inputs')) from None
       return read._replace(notes=tuple(note.replace(path, 'inputs') for note in read.notes))
 
-  def line(self, loaded: RestoredRun, one: Any, number: int) -> Mapping[str, Any]:
-    """Return an input given in Python as the object that a line of a file has for it."""
-    raise InputError(f'{loaded.workdir} has no task that predicts')
-
-  def read_split(self, loaded: RestoredRun, split: str) -> Inputs:
-    """Return the inputs of a split of the run's own data."""
-    raise InputError(f'{loaded.workdir} has no task that predicts')
-
-  def predict(self, loaded: RestoredRun, inputs: Inputs) -> list[dict[str, Any]]:
-    """Return the predictions, JSON-able, one for each input."""
-    raise InputError(f'{loaded.workdir} has no task that predicts')
-
   def score(self, loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence with the metrics, if labels are known; '' otherwise."""
     return ''
@@ -77,9 +71,8 @@ _registry = Registry('lmx.prediction', 'task', Task, excluded=_OTHERS)
 
 
 def get(loaded: RestoredRun) -> Task:
-  """Return the task of a run; one without a task refuses every input."""
-  name = objectives.get(loaded.run.objective_name).PREDICTION
-  return _registry.get(name) if name else Task()
+  """Return the task of a run."""
+  return _registry.get(objectives.get(loaded.run.objective_name).PREDICTION)
 
 
 class Predictions(list[dict[str, Any]]):

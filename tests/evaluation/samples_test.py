@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmx.data import pipeline
-from lmx.evaluation.samples import segmentations
+from lmx.evaluation.samples import Trained, segmentations
 from lmx.models import registry
 from lmx.objectives import segment
 from lmx.registry import complete
@@ -59,7 +59,7 @@ def test_segmented_images_are_drawn_with_the_attention_of_one_pixel(tmp_path, mo
       assert picture.attention.shape == (4, 4) and np.argmax(picture.attention) == (row * 8 + column) // 4
     else:
       assert picture.attention is None
-  lines = list(segmentations.generate(run, corpus, params, (), (), tmp_path))
+  lines = list(segmentations.generate(Trained(run, corpus, params, (), tmp_path)))
   right = np.mean(pictures[1].masks['prediction'] == pictures[1].masks['truth'])
   assert lines[1] == f'segmentations.png, row 2: {right:.1%} of its pixels right' and len(lines) == 2
   assert (tmp_path / 'segmentations.png').stat().st_size > 1000

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx.config.schema import Run
@@ -30,6 +30,17 @@ class Evaluation(NamedTuple):
   outputs: Sequence[Any] = ()
 
 
+class Subject(NamedTuple):
+  """Parameters and the split that they are evaluated on; the names are those of `report.evaluate_run`."""
+
+  run: Run
+  corpus: Any
+  params: Any
+  engine: Any
+  split: str
+  validation_baselines: bool = False
+
+
 class Added(NamedTuple):
   """Metrics that a part adds, the predictions behind them, and a phrase for the protocol."""
 
@@ -43,17 +54,17 @@ class Part:
 
   Attributes:
     OPTIONS: options of the section `evaluation` that it reads, 'cache' or 'mixture'.
+    ensemble: (members, split) -> evaluation of the mean of their predictions, where `check_ensemble` accepts them.
   """
 
   OPTIONS: tuple[str, ...] = ()
+  ensemble: Callable[[Members, str], Evaluation]
 
   def check(self, run: Run, corpus: Any, batches: Any) -> None:
     """Raise InputError for a setting that would fail in `measure`, after the training."""
 
-  def measure(
-    self, run: Run, corpus: Any, params: Any, engine: Any, split: str, *, validation_baselines: bool = False
-  ) -> Added:
-    """Return the metrics that the part adds; see `report.evaluate_run`."""
+  def measure(self, subject: Subject) -> Added:
+    """Return the metrics that the part adds."""
     return Added({})
 
   def write(self, workdir: Any, metrics: Mapping[str, Any], outputs: Sequence[Any]) -> None:
@@ -74,10 +85,6 @@ class Part:
       f'--ensemble: got runs of the objective "{run.objective_name}"{head}; expected left-to-right language models '
       '("causal_lm"), classifiers ("classify", "multiple_choice"), answers with BERT\'s head ("span") or "translation"'
     )
-
-  def ensemble(self, members: Members, split: str) -> Evaluation:
-    """Return the evaluation of the mean of the predictions of several runs."""
-    raise RuntimeError('check_ensemble has refused these runs')
 
 
 _registry = Registry(__name__, 'evaluation', Part)

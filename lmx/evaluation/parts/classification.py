@@ -12,16 +12,14 @@ from lmx.config.schema import Run
 from lmx.data import labels
 from lmx.errors import InputError
 from lmx.evaluation import members
-from lmx.evaluation.parts import Added, Evaluation, Members
+from lmx.evaluation.parts import Added, Evaluation, Members, Subject
 from lmx.prediction import classification
 from lmx.reporting import plots
 
 
-def measure(
-  run: Run, corpus: Any, params: Any, engine: Any, split: str, *, validation_baselines: bool = False
-) -> Added:
+def measure(subject: Subject) -> Added:
   """Return the metrics of `summarize` and the labels, if the classes are labels."""
-  del validation_baselines
+  run, corpus, params, engine, split, _ = subject
   objective = objectives.get(run.objective_name)
   if not objective.labelled(run.objective):
     return Added({})

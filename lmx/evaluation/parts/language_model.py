@@ -11,7 +11,7 @@ from lmx import objectives
 from lmx.config.schema import Run
 from lmx.errors import InputError
 from lmx.evaluation import continuous_cache, evaluate, members, ngram_mixture
-from lmx.evaluation.parts import Added, Evaluation, Members
+from lmx.evaluation.parts import Added, Evaluation, Members, Subject
 
 OPTIONS = ('cache', 'mixture')
 
@@ -25,10 +25,9 @@ def check(run: Run, corpus: Any, batches: Any) -> None:
     ngram_mixture.check(run)
 
 
-def measure(
-  run: Run, corpus: Any, params: Any, engine: Any, split: str, *, validation_baselines: bool = False
-) -> Added:
+def measure(subject: Subject) -> Added:
   """Return 'baselines', 'validation_baselines', 'cache' and 'mixture', as the options say."""
+  run, corpus, params, engine, split, validation_baselines = subject
   metrics: dict[str, Any] = {}
   if run.evaluation.baselines:
     splits = {split, 'valid'} if validation_baselines else {split}

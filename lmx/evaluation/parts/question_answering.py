@@ -13,18 +13,16 @@ from lmx.data.corpus import Corpus
 from lmx.engine import state
 from lmx.errors import InputError
 from lmx.evaluation import members
-from lmx.evaluation.parts import Added, Evaluation, Members, Part
+from lmx.evaluation.parts import Added, Evaluation, Members, Part, Subject
 from lmx.prediction import batched, question_answering
 from lmx.runs.restore import RestoredRun
 
 
-def measure(
-  run: Run, corpus: Any, params: Any, engine: Any, split: str, *, validation_baselines: bool = False
-) -> Added:
+def measure(subject: Subject) -> Added:
   """Return the metrics of the answers to the questions of a split, and the answers."""
-  del validation_baselines
-  answers = question_answering.answer(run, corpus, engine.to_one_device(params), split)
-  return Added(question_answering.compute_metrics(run, answers), answers)
+  params = subject.engine.to_one_device(subject.params)
+  answers = question_answering.answer(subject.run, subject.corpus, params, subject.split)
+  return Added(question_answering.compute_metrics(subject.run, answers), answers)
 
 
 def write(workdir: Any, metrics: Mapping[str, Any], outputs: Sequence[Any]) -> None:

@@ -11,7 +11,7 @@ from lmx.decoding import translate
 from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.evaluation import members, translation
-from lmx.evaluation.parts import Added, Evaluation, Members
+from lmx.evaluation.parts import Added, Evaluation, Members, Subject
 
 
 def check(run: Run, corpus: Any, batches: Any) -> None:
@@ -21,11 +21,9 @@ def check(run: Run, corpus: Any, batches: Any) -> None:
     translation.check(run, corpus)
 
 
-def measure(
-  run: Run, corpus: Any, params: Any, engine: Any, split: str, *, validation_baselines: bool = False
-) -> Added:
+def measure(subject: Subject) -> Added:
   """Return the metrics of the translations of a split, and the translations."""
-  del validation_baselines
+  run, corpus, params, engine, split, _ = subject
   if not run.evaluation.beam:
     return Added({})
   translator = translate.build_translator(run, engine.to_one_device(params)['model'], corpus.tokenizer)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmx import objectives
 from lmx.config import schema
@@ -15,6 +15,26 @@ from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.registry import Registry
 from lmx.types import Params
+
+
+class Trained(NamedTuple):
+  """A trained run whose samples are shown.
+
+  Attributes:
+    run: the run.
+    corpus: its data.
+    params: {'model': ..., 'objective': ...}, unsharded on one device.
+    outputs: translations of the evaluated split; () translates its first pairs.
+    workdir: work directory of the run.
+    prompts: the possible prompts.
+  """
+
+  run: schema.Run
+  corpus: Corpus
+  params: Params
+  outputs: Sequence[Any]
+  workdir: Any
+  prompts: Sequence[str] = ()
 
 
 class Samples:
@@ -32,10 +52,8 @@ class Samples:
   def check_prompt(self, run: schema.Run, corpus: Any, prompt: str) -> None:
     """Raise InputError if no sample can begin with a prompt."""
 
-  def generate(
-    self, run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
-  ) -> Iterable[str]:
-    """Yield the samples as text; see `generate_samples`."""
+  def generate(self, trained: Trained) -> Iterable[str]:
+    """Yield the samples as text; pictures are written to the work directory."""
     return ()
 
 
@@ -72,15 +90,7 @@ def select_prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
 
 @precision.run_scope
 def generate_samples(run: schema.Run, corpus: Corpus, params: Params, outputs: Sequence[Any], workdir: Any) -> str:
-  """Return the samples of a run as text, '' without any; pictures are in its work directory.
-
-  Args:
-    run: the run.
-    corpus: its data.
-    params: {'model': ..., 'objective': ...}, unsharded on one device.
-    outputs: translations of the evaluated split; () translates its first pairs.
-    workdir: work directory of the run.
-  """
+  """Return the samples of a run as text, '' without any; see `Trained`."""
   samples = _samples(run)
   prompts = select_prompts(run, corpus)[0] if samples.PROMPTS else []
-  return '\n\n----\n\n'.join(samples.generate(run, corpus, params, prompts, outputs, workdir))
+  return '\n\n----\n\n'.join(samples.generate(Trained(run, corpus, params, outputs, workdir, prompts)))

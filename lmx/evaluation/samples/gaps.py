@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import numpy as np
 
 from lmx import objectives
-from lmx.config import schema
 from lmx.data import pipeline
-from lmx.data.corpus import Corpus
+from lmx.evaluation.samples import Trained
 from lmx.models import registry
-from lmx.types import Params
 
 
-def generate(
-  run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
-) -> Iterator[str]:
+def generate(trained: Trained) -> Iterator[str]:
   """Yield rows of the evaluated split with every masked token shown as [prediction|token]."""
-  del prompts, outputs, workdir
+  run, corpus, params, *_ = trained
   model, objective, tokenizer = registry.get(run.model_name), objectives.get(run.objective_name), corpus.tokenizer
   batches = pipeline.batches(run.data, corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   batch = batches(0, slice(0, min(run.samples.count, batches.batch_size)))

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 
-from lmx.config import schema
 from lmx.data import pipeline
-from lmx.data.corpus import Corpus
 from lmx.evaluation import evaluate
+from lmx.evaluation.samples import Trained
 from lmx.models import registry
 from lmx.reporting import plots
-from lmx.types import Params
 
 
-def generate(
-  run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
-) -> Iterator[str]:
+def generate(trained: Trained) -> Iterator[str]:
   """Plot episodes of the evaluated split, one for each length, as memory_<length>.png; yield a line on each."""
-  del prompts, outputs
+  run, corpus, params, _, workdir, _ = trained
   data, split = evaluate.final_data(run), run.evaluation.split
   batches = pipeline.batches(data, corpus, split, pipeline.EVAL_SEED, train=False)
   trace = jax.jit(registry.get(run.model_name).trace, static_argnums=0)

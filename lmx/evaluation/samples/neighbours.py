@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from lmx.config import schema
-from lmx.data.corpus import Corpus
 from lmx.errors import InputError, nearest
+from lmx.evaluation.samples import Trained
 from lmx.prediction import word_vectors
-from lmx.types import Params
 
 PROMPTS = True
 
@@ -21,11 +20,9 @@ def check_prompt(run: schema.Run, corpus: Any, prompt: str) -> None:
     raise InputError(f'not a word of the training text{nearest(prompt, words[:20_000])}')
 
 
-def generate(
-  run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
-) -> Iterator[str]:
+def generate(trained: Trained) -> Iterator[str]:
   """Yield the nearest words of each prompt, or of some frequent words without a prompt."""
-  del outputs, workdir
+  run, corpus, params, *_, prompts = trained
   vectors = word_vectors.from_tables(corpus, run.data, params['model'])
   frequent = vectors.words[50:] or vectors.words
   for word in prompts or frequent[: 50 * run.samples.count : 50]:

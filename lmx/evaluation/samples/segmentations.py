@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -15,16 +14,15 @@ from lmx.data import pipeline
 from lmx.data.corpus import Corpus
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
+from lmx.evaluation.samples import Trained
 from lmx.models import registry
 from lmx.reporting import plots
 from lmx.types import Params
 
 
-def generate(
-  run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
-) -> Iterator[str]:
+def generate(trained: Trained) -> Iterator[str]:
   """Draw images of the evaluated split as segmentations.png; yield a line on each."""
-  del prompts, outputs
+  run, corpus, params, _, workdir, _ = trained
   pictures = segment_images(run, corpus, params, run.samples.count)
   names, path = corpus.manifest['label_names'], workdir / 'segmentations.png'
   if jax.process_index() == 0:

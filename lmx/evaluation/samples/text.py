@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
 from lmx.config import schema
-from lmx.data.corpus import Corpus
 from lmx.decoding import generate as generator
+from lmx.evaluation.samples import Trained
 from lmx.models import registry
-from lmx.types import Params
 
 PROMPTS = True
 
@@ -32,11 +31,9 @@ def check_prompt(run: schema.Run, corpus: Any, prompt: str) -> None:
   generator.check(registry.get(run.model_name), run.model, start_T[None], np.array([len(start_T)]), forbidden)
 
 
-def generate(
-  run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
-) -> Iterator[str]:
+def generate(trained: Trained) -> Iterator[str]:
   """Yield generated texts for each prompt."""
-  del outputs, workdir
+  run, corpus, params, *_, prompts = trained
   tokenizer, options = corpus.tokenizer, run.samples
   sampler = generator.Sampler(
     temperature=options.temperature,

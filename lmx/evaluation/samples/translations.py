@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from lmx.config import schema
-from lmx.data.corpus import Corpus
 from lmx.decoding import translate
 from lmx.evaluation import translation
-from lmx.types import Params
+from lmx.evaluation.samples import Trained
 
 
 def check(run: schema.Run, corpus: Any) -> None:
@@ -18,11 +17,9 @@ def check(run: schema.Run, corpus: Any) -> None:
     translation.check(run, corpus)
 
 
-def generate(
-  run: schema.Run, corpus: Corpus, params: Params, prompts: Sequence[str], outputs: Sequence[Any], workdir: Any
-) -> Iterator[str]:
+def generate(trained: Trained) -> Iterator[str]:
   """Yield the first pairs of the evaluated split with their translations."""
-  del prompts, workdir
+  run, corpus, params, outputs, *_ = trained
   count, split = run.samples.count, run.evaluation.split
   translations = list(outputs)
   if not translations:
