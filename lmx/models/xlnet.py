@@ -220,8 +220,8 @@ class TwoStreamAttention(nn.Module):
       key=key,
     )
     init = transformer.Init(std=cfg.init_std)
-    project = transformer.Projection((H, K), (D,), init, bias=False, dtype=cfg.dtype, name='out')
-    return project(constrain(o_BXHK, 'BTHK')), memory
+    out = transformer.Projection((H, K), (D,), init, bias=False, dtype=cfg.dtype, name='out')
+    return out(constrain(o_BXHK, 'BTHK')), memory
 
 
 def _block(cfg: Config) -> Block:
