@@ -179,7 +179,7 @@ def test_lr_scale_reaches_update_and_metric():
 def selecting_toy():
   """A toy as on several devices and accelerators: each number is selected from the updates and what was before."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(step_lib.placement, 'is_one_device', lambda platform: False)
+    patch.setattr(step_lib.devices, 'is_one_device', lambda platform: False)
     toy = Toy()
     toy.run(0)  # traces the step
   return toy
