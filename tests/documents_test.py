@@ -72,7 +72,7 @@ def test_the_site_has_every_page_in_its_navigation():
   listed = set(re.findall(r'(?m)^ +- (?:.*: )?(\S+\.md)$', text))
   written = {path.removeprefix('docs/') for path in DOCUMENTS if path.startswith('docs/')}
   assert not written - listed, f'add to nav of mkdocs.yml: {sorted(written - listed)}'
-  generated = {'contributing.md', 'changelog.md', 'api/models.md', 'api/layers.md', 'api/objectives.md'}
+  generated = {'contributing.md', 'changelog.md', 'api/models.md', 'api/layers.md', 'api/ops.md', 'api/objectives.md'}
   generated |= {f'notebooks/{p.stem}.md' for p in (ROOT / 'notebooks').glob('*.ipynb')}
   assert listed - written == generated
 

@@ -27,6 +27,11 @@ API = {
     'A file of `lmx/models` is a paper. Every model has the functions of [the contract](../contract.md).',
   ),
   'api/layers.md': ('Layers', 'layers', 'Parts of networks: pure functions over arrays, each equation once.'),
+  'api/ops.md': (
+    'Operations',
+    'ops',
+    'Equations of the layers; see [operations and kernels](../code.md#operations-and-kernels).',
+  ),
   'api/objectives.md': (
     'Objectives',
     'objectives',
