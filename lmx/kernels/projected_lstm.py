@@ -43,12 +43,13 @@ def _clip_gradient(x: Array, bound: float, gradient: Array) -> Array:
 def _forward(
   options: Options, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None
 ) -> tuple[Any, tuple[Any, ...]]:
+  x_TBG, matrices = projected_lstm.prepare(weights, x_TBE)
+
   def step(carry: Carry, inputs: Any) -> tuple[Carry, tuple[Array, ...]]:
-    carry, gates_BG = projected_lstm.step(options, weights, carry, *inputs)
+    carry, gates_BG = projected_lstm.step(options, matrices, carry, *inputs)
     return carry, (*carry, gates_BG)
 
-  inputs = (projected_lstm.input_product(weights, x_TBE), valid_TB)
-  end, (h_TBP, c_TBH, gates_TBG) = lax.scan(step, carry, inputs)
+  end, (h_TBP, c_TBH, gates_TBG) = lax.scan(step, carry, (x_TBG, valid_TB))
   return (h_TBP, end), (weights, x_TBE, carry, valid_TB, h_TBP, c_TBH, gates_TBG)
 
 

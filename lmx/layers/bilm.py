@@ -94,7 +94,8 @@ def _run(
   sizes: Sizes, params: Params, direction: str, x_BTP: Array, valid_BT: Array | None, state: State, key: Array | None
 ) -> tuple[list[Array], list[projected_lstm.Carry]]:
   """Run one direction: ([x, layer 1, .. layer N], each (B, T, P), [carry of each layer])."""
-  x_TBP, valid_TB = x_BTP.swapaxes(0, 1), None if valid_BT is None else valid_BT.T
+  x_TBP = x_BTP.swapaxes(0, 1)
+  valid_TB = None if valid_BT is None else valid_BT.T
 
   def block(
     params: Params, x_TBP: Array, carry: projected_lstm.Carry, key: Array | None, residual: bool
@@ -130,8 +131,9 @@ def _run_both(
     direction: _run(sizes, params, direction, x_BTP, valid_BT, state, k)
     for direction, x_BTP, k in zip(DIRECTIONS, inputs, split(key, 2), strict=True)
   }
-  outputs = {direction: run[0] for direction, run in runs.items()}
-  return outputs, tuple({direction: runs[direction][1][i] for direction in DIRECTIONS} for i in range(sizes.layers))
+  outputs = {direction: layers for direction, (layers, _) in runs.items()}
+  carries = {direction: carries for direction, (_, carries) in runs.items()}
+  return outputs, tuple({direction: carries[direction][i] for direction in DIRECTIONS} for i in range(sizes.layers))
 
 
 def run_streams(
@@ -145,7 +147,8 @@ def run_streams(
   """
   embed = lambda c_BTC: char_cnn.apply(params['embed'], c_BTC, sizes.dtype)
   outputs, state = _run_both(sizes, params, (embed(forward_BTC), embed(backward_BTC)), None, state, key)
-  return [jnp.concatenate(pair, -1) for pair in zip(*(outputs[w] for w in DIRECTIONS), strict=True)], state
+  pairs = zip(outputs['forward'], outputs['backward'], strict=True)
+  return [jnp.concatenate(pair, -1) for pair in pairs], state
 
 
 def add_boundaries(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:

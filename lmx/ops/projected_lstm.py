@@ -66,28 +66,32 @@ def loop(
   """
   del backend
 
+  x_TBG, weights = prepare(weights, x_TBE)
+
   def body(carry: Carry, inputs: Any) -> tuple[Carry, Array]:
     carry, _ = step(options, weights, carry, *inputs)
     return carry, carry[0]
 
-  carry, h_TBP = lax.scan(body, carry, (input_product(weights, x_TBE), valid_TB))
+  carry, h_TBP = lax.scan(body, carry, (x_TBG, valid_TB))
   return h_TBP, carry
 
 
-def input_product(weights: Weights, x_TBE: Array) -> Array:
-  """Return W x of all steps, (T, B, G) in the type of x."""
-  return dot(x_TBE, weights.w_EG.astype(x_TBE.dtype)).astype(x_TBE.dtype)
+def prepare(weights: Weights, x_TBE: Array) -> tuple[Array, Weights]:
+  """Return W x of all steps, (T, B, G), and the matrices in the type of x."""
+  dtype = x_TBE.dtype
+  w_EG, u_PG, p_HP = weights.w_EG.astype(dtype), weights.u_PG.astype(dtype), weights.p_HP.astype(dtype)
+  return dot(x_TBE, w_EG).astype(dtype), Weights(w_EG, u_PG, weights.b_G, p_HP)
 
 
 def step(options: Options, weights: Weights, carry: Carry, x_BG: Array, valid_B: Array | None) -> tuple[Carry, Array]:
-  """Run one step given W x: (carry, activated gates_BG)."""
+  """Run one step given W x and the weights of `prepare`: (carry, activated gates_BG)."""
   (h_BP, c_BH), dtype = carry, x_BG.dtype
-  gates_BG = x_BG.astype(jnp.float32) + dot(h_BP.astype(dtype), weights.u_PG.astype(dtype)) + weights.b_G[None]
+  gates_BG = x_BG.astype(jnp.float32) + dot(h_BP.astype(dtype), weights.u_PG) + weights.b_G[None]
   i, j, f, o = jnp.split(gates_BG, 4, axis=-1)
   i, j, f, o = jax.nn.sigmoid(i), jnp.tanh(j), jax.nn.sigmoid(f + options.forget_bias), jax.nn.sigmoid(o)
   new_BH = _clip(f * c_BH + i * j, options.cell_clip)
   m_BH = (o * jnp.tanh(new_BH)).astype(dtype)
-  out_BP = _clip(dot(m_BH, weights.p_HP.astype(dtype)), options.proj_clip)
+  out_BP = _clip(dot(m_BH, weights.p_HP), options.proj_clip)
   return where_valid(valid_B, (out_BP, new_BH), carry), jnp.concatenate([i, j, f, o], -1)
 
 
