@@ -4,7 +4,7 @@ Differentiating `lax.scan` accumulates the gradient of every matrix at every ste
 whole matrix. Here the backward loop carries only the gradient of the state and stores the gates' gradients. The
 gradient of each matrix is then one product over all steps.
 
-Axes: those of lmx/ops/rnn.py.
+Axes: as in lmx/ops/rnn.py.
 """
 
 from __future__ import annotations

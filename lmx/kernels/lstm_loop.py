@@ -4,7 +4,7 @@ XLA's product copies the recurrent matrix at each step to the order in which it 
 small operations. Here the loop is one operation, and the matrix is copied once. Products outside the loop are XLA's, as
 in lmx/kernels/fused_recurrent.py, which has the same gradient.
 
-Axes: those of lmx/ops/rnn.py.
+Axes: as in lmx/ops/rnn.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ As a product of matrices either sum multiplies each of T centres with S slots, o
 32 centres 10 of 42. As W multiplications of neighbouring rows in one pass, they take 13 and 16 microseconds on a core,
 not 57 and 41 (8 rows of 32 centres, D 100).
 
-Axes: those of lmx/ops/neighbours.py.
+Axes: as in lmx/ops/neighbours.py.
 """
 
 from __future__ import annotations

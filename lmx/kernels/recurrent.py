@@ -8,7 +8,7 @@ bfloat16 `cudnn` therefore passes float32 arrays, whose products are TF32, with 
 'auto' leaves bfloat16 to `fused_recurrent`: a step of awd_lstm on an H100 took 9.5 ms, with the float32 kernel 17.7 ms.
 JAX has no interface to cuDNN's other cells (GRU, projected LSTM). docs/notes/gpu.md lists the models that use it.
 
-Axes: those of lmx/ops/rnn.py.
+Axes: as in lmx/ops/rnn.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It serves loops whose step has more than a cell, such as a decoder with attention between its products.
 
-Axes: those of lmx/ops/rnn.py.
+Axes: as in lmx/ops/rnn.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pooling of a row's positions to one vector, over the valid ones."""
+"""Pooling of a row's valid positions to one vector."""
 
 from __future__ import annotations
 

@@ -144,8 +144,7 @@ def _block(kind: str, width: int, stride: int, first: int, dilation: int) -> tup
 
 
 def path(cfg: Config, last: int | None = None) -> list[Convolution]:
-  """Return all convolutions from the image to the output in their order, the shortcuts apart; only up to stage `last`,
-  which is not among them, where it is given."""
+  """Return the convolutions from image to output in order, without shortcuts; with `last`, those before that stage."""
   return [*stem(cfg), POOL, *(c for blocks in stages(cfg)[:last] for block in blocks for c in block.convolutions)]
 
 

@@ -1,12 +1,12 @@
 """Recurrent decoders with attention at every step: one loop for the designs of Bahdanau and Luong.
 
-before (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2): the query is the state before the step; the
-  context is part of the input of the first layer.
-after (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3): the query is the new state of the top layer;
-  h~ = tanh(W_c [c; s]) is the output of the step and, with input feeding, part of the next step's input.
+`attends_before` (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2): the query is the state before the step, and
+the context is part of the first layer's input. Otherwise (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3) the
+query is the new state of the top layer. h~ = tanh(W_c [c; s]) is the step's output and, with input feeding, part of the
+next step's input.
 
-Products that do not depend on earlier steps (the inputs with W, the source with the score's matrix) are computed
-outside the loop, as are the gradients of all matrices (lmx/kernels/recurrent_scan.py).
+Products that do not depend on earlier steps (W x, and the keys of the source) are computed before the loop, and all
+matrix gradients after it (lmx/kernels/recurrent_scan.py).
 
 Axes: S source positions, T target, which leads inside; E embedding, D state, H annotation, X keys.
 """

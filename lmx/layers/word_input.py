@@ -2,7 +2,7 @@
 
 Peters et al. 2018 (arXiv 1802.05365), sections 3.2 and 3.3. ELMo vectors are concatenated to the input of the task's
 first layer, to the output of a later one, or both. Each has its own mix of the biLM's layers, with learned weights and
-gamma, and dropout. lambda * ||w||^2 on the weights of each mix is a term of the loss. `mix` 'last' reads only the
+gamma, and dropout. The loss has the term lambda * ||w||^2 for the weights of each mix. `mix` 'last' reads only the
 last layer, times gamma (table 2, `Last Only`).
 
 The biLM is params['bilm'], without its output layer, so it can be initialised from a run of lmx/models/elmo.py or a

@@ -17,7 +17,7 @@ both heads there too; dropout 0.1 of the features before both classifiers, eleme
 batch normalisation; images by ImageNet's mean and deviation; 3x3 convolutions of the heads as PyTorch initialises them,
 uniform in +-1/sqrt(inputs). Its stem is 'deep' in the nets whose names end in "s"; '7x7' is the default here, because
 ImageNet backbones of torchvision have it. Its class can also fuse earlier stages and encode the image with the classes
-present (`with_lateral`, `with_enc`). Neither is here: they are not the paper's, but of EncNet.
+present (`with_lateral`, `with_enc`). Both are EncNet's, and omitted here.
 
 The aggregated co-occurrent feature module has 788,480 parameters with m=1 and 1,577,472 with m=4 at D=512, ResNet-50
 23,508,032 and ResNet-101 42,500,160, all without the running statistics of batch normalisation.

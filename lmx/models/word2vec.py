@@ -7,9 +7,9 @@ Papers: Mikolov, Chen, Corrado & Dean 2013, "Efficient Estimation of Word Repres
 CBOW, which reaches every context word unscaled though the forward pass takes their mean (`cbow_gradient='c'`; 'mean'
 is the true gradient).
 
-As in word2vec.c, skip-gram predicts the centre from each of its context words, which over a corpus are the same pairs.
-The model reads windows and not sequences (`READS`): `apply` gives one hidden vector per context slot (skip-gram) or
-centre (CBOW) and no next-word logits (`WORDS`); the loss is lmx/objectives/skipgram.py.
+As in word2vec.c, skip-gram predicts the centre from each of its context words. Over a corpus the pairs are the same.
+The model reads windows instead of sequences (`READS`). `apply` returns one hidden vector per context slot (skip-gram)
+or centre (CBOW), and no next-word logits (`WORDS`); the loss is lmx/objectives/skipgram.py.
 Both tables are accessed only by row (`rows`, `ROW_TABLES`), so the cost of a training step does not depend on V.
 Deviation: the logistic function is exact, where word2vec.c has a table, truncated at +-6.
 

@@ -92,13 +92,13 @@ def _wide(width: Any) -> Any:
 
 
 def forward_size(S: int, K: int, W: int) -> int:
-  """Return how many numbers a thread needs as its memory in `forward`."""
+  """Return the number of float32 values of a thread's memory in `forward`."""
   wide = _wide.py_func
   return wide(S) * K + wide(W) * S + wide(K) * ROWS + wide(S) * ROWS + 2 * _BLOCK
 
 
 def backward_size(S: int, K: int, W: int) -> int:
-  """Return how many numbers a thread needs as its memory in `backward`."""
+  """Return the number of float32 values of a thread's memory in `backward`."""
   wide = _wide.py_func
   inputs = wide(S) * (K + W) + wide(K) * S + (wide(K) + wide(W)) * ROWS + (K + W) * _QUERIES
   return inputs + 2 * wide(S) * _QUERIES + wide(S) * (K + W) + 2 * _BLOCK
@@ -284,7 +284,7 @@ def _power(x: Any) -> Any:
 
 @njit(**SINGLE)
 def _largest(row: Any) -> Any:
-  """Return the largest of COLUMNS numbers, which are changed."""
+  """Return the maximum of COLUMNS values, which are overwritten."""
   size = COLUMNS // 2
   while size > 0:
     for k in range(size):
@@ -295,7 +295,7 @@ def _largest(row: Any) -> Any:
 
 @njit(**SINGLE)
 def _total(row: Any) -> Any:
-  """Return the sum of COLUMNS numbers, which are changed."""
+  """Return the sum of COLUMNS values, which are overwritten."""
   size = COLUMNS // 2
   while size > 0:
     for k in range(size):
@@ -376,7 +376,7 @@ def _forward_head(call: Any, head: Any, o: Any, stats: Any, work: Any) -> None:
 
 @njit(**OPTIONS)
 def _cut(work: Any, size: Any) -> Any:
-  """Return the first numbers of a thread's memory, and the rest."""
+  """Return the first values of a thread's memory, and the rest."""
   return work[:size], work[size:]
 
 
@@ -422,7 +422,7 @@ def _differentiate(call: Any, p: Any, dp: Any, rows: Any, line: Any, key: Any, s
 
 @njit(**SINGLE)
 def _to_scores(call: Any, p: Any, dp: Any, rows: Any, mean: Any) -> None:
-  """Replace the gradient of a block of probabilities by that of its scores, and the probabilities by what is kept.
+  """Replace the gradient of a block of probabilities by its scores' gradient, and the probabilities by what is kept.
 
   Args:
     call: the arguments.

@@ -1,6 +1,6 @@
 """Functions that a processor has no instruction for, and the options by which loops are compiled.
 
-Sums may be reordered and products contracted; numbers that are not finite keep their meaning.
+Sums may be reordered and products contracted; NaN and infinities keep their meaning.
 """
 
 from __future__ import annotations

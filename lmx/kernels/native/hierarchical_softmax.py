@@ -1,9 +1,9 @@
 """word2vec's updates with hierarchical softmax (the loss is in lmx/objectives/skipgram.py).
 
-The threads divide an update as those of negative_sampling.py. The scores of a row are, centre after centre and vector
+The threads divide an update as in negative_sampling.py. The scores of a row are, centre after centre and vector
 after vector, those of the nodes on the centre's path. The gradient of a node is made as it is added to the table.
 
-Axes: those of windows.py; L nodes of a row's paths, one after the other; P scores of a row.
+Axes: as in windows.py; L nodes of a row's paths, one after the other; P scores of a row.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _list_nodes(top_TR: Any, path_M: Any, owner_M: Any, sign_M: Any, node_L: Any
 
 @njit(**FAST)
 def _weigh(left_L: Any, count_T: Any, spans: Any, w: Any, is_cbow: Any, weight_P: Any, positive_P: Any) -> Any:
-  """Set the scores' weights, 0 for a centre among its neighbours; return the number of scores and that of pairs."""
+  """Set the scores' weights, 0 for a centre among its neighbours; return the numbers of scores and of pairs."""
   first_T, last_T = spans
   at, p, pairs = 0, 0, 0
   for t in range(count_T.size):

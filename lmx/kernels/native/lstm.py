@@ -4,7 +4,7 @@ A thread computes its own units of the state: their gates in the forward loop, w
 of the state in the backward loop, whose matrix is U transposed. The threads meet once a step, when all of the state, or
 the gradient of all gates, is known; what they read of a step is kept until the next step is done.
 
-Axes: those of lmx/kernels/recurrent.py; arrays are matrices whose rows are steps and rows of the batch, (T B, .).
+Axes: as in lmx/ops/rnn.py; arrays are matrices whose rows are steps and rows of the batch, (T B, .).
 """
 
 from __future__ import annotations

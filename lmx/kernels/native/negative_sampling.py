@@ -3,7 +3,7 @@
 The threads of an update compute the gradients of its rows, whichever row is next; then they meet, and each adds the
 gradients to its own rows of both tables, in the order of the batch. So the result is the same with any number of them.
 
-Axes: those of windows.py; P pairs of a row.
+Axes: as in windows.py; P pairs of a row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products of small matrices with a large one that is used again and again, such as those of a loop over time.
+"""Products of small matrices with one large matrix that is reused, as in a loop over time.
 
 A library's product first copies its matrices to the order in which it reads them, at each step of a loop again. Here
 the large matrix is packed once, into panels of COLUMNS columns, and the small one where it is computed, into blocks of
@@ -24,7 +24,7 @@ from lmx.kernels.native.frame import OPTIONS, once
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 _IS_ARM = platform.machine().lower() in ('arm64', 'aarch64')
-LANES = 16 if _FEATURES.get('avx512f') else 4 if _IS_ARM else 8  # float32 numbers of a vector
+LANES = 16 if _FEATURES.get('avx512f') else 4 if _IS_ARM else 8  # float32 values of a vector
 COLUMNS = 2 * LANES
 ROWS = 12 if LANES == 16 or _IS_ARM else 6  # 2 ROWS sums, a row of a panel and a factor fit in the registers
 

@@ -2,7 +2,7 @@
 
 Arrays are matrices. Vectors are copied to be next to each other, in rows that zeros pad to W columns.
 
-Axes: those of lmx/models/word2vec.py; Q vectors that are scored, K rows that score them, W columns.
+Axes: as in lmx/models/word2vec.py; Q vectors that are scored, K rows that score them, W columns.
 """
 
 from __future__ import annotations
