@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ TFDS = {  # data sets prepared by TFDS's own builders -> name and version in TFD
   'wmt14_en_de': ('wmt14_translate/de-en', '1.0.0'),
   'wmt14_en_fr': ('wmt14_translate/fr-en', '1.0.0'),
 }
+_READERS = {'table': 'tables', 'questions': 'questions', 'parallel': 'parallel', 'segmentation': 'segmentation'}
 _CELLS = 2  # `reading` of lmx/data/builders/cells.py
 Sizes = Mapping[str, Mapping[str, int]]
 
@@ -93,6 +95,16 @@ class DataSet:
   def images(self) -> bool:
     """Return True if an example is an image with its mask, not a text."""
     return self.kind == 'segmentation'
+
+  @property
+  def reader(self) -> Any:
+    """Module of lmx/data/builders that finds the files of the data set."""
+    return importlib.import_module(f'lmx.data.builders.{_READERS.get(self.kind, "files")}')
+
+  @property
+  def corpus(self) -> Any:
+    """Module that prepares the data set: lmx/data/image_corpus.py or lmx/data/corpus.py."""
+    return importlib.import_module(f'lmx.data.{"image_corpus" if self.images else "corpus"}')
 
   @property
   def columns(self) -> tables.Table:

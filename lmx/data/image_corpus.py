@@ -80,7 +80,7 @@ class ImageCorpus(Corpus):
   images: Any = None
 
 
-def load(cfg: Any) -> ImageCorpus:
+def load(cfg: Any, processes: int = 0) -> ImageCorpus:
   """Return the corpus of a `data` section with images, prepared first if needed. Raises InputError."""
   layout, splits = segmentation.find(cfg.manual_dir), sources.open_splits(cfg)
   prepared = layout.classes._replace(first=0)  # of the masks as the builder wrote them

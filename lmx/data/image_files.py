@@ -37,6 +37,10 @@ class Classes(NamedTuple):
   first: int = 0
   is_coloured: bool = False
 
+  def formatted_colours(self) -> list[str]:
+    """Return the colours as `#rrggbb`."""
+    return [format_colour(colour) for colour in self.colours_C3]
+
 
 def colour_map(count: int = 256) -> np.ndarray:
   """Return the colours (count, 3) of PASCAL VOC: bit b of an index is bit 7 - b // 3 of channel b % 3."""

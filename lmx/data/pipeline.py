@@ -25,7 +25,7 @@ import grain
 import numpy as np
 
 from lmx import ranges
-from lmx.data import batching, image_corpus, labels, sources, transforms
+from lmx.data import batching, labels, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.builders import cells
@@ -183,7 +183,7 @@ def load(cfg: Config, processes: int = 0) -> Corpus:
   """
   if generate := batching.get(cfg.batching.name).corpus:
     return generate()
-  return _view(cfg, image_corpus.load(cfg) if cfg.rules.images else corpora.load(cfg, processes))
+  return _view(cfg, cfg.rules.corpus.load(cfg, processes))
 
 
 def load_prepared(cfg: Config) -> Corpus | None:
@@ -192,7 +192,7 @@ def load_prepared(cfg: Config) -> Corpus | None:
     return load(cfg)
   try:
     if cfg.rules.images:
-      return load(cfg) if image_corpus.is_prepared(cfg) else None
+      return load(cfg) if cfg.rules.corpus.is_prepared(cfg) else None
     cfg = without_missing_vectors(cfg)
     directory = corpora.prepare(cfg, make=False)
     return _view(cfg, corpora.read(directory)) if os.path.isdir(directory) else None

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from lmx import documents, ranges
-from lmx.data import cache, image_files, text_files
-from lmx.data.builders import files, parallel, questions, segmentation, split_files, tables
+from lmx.data import cache, text_files
+from lmx.data.builders import files, split_files
 from lmx.data.datasets import DATA_SETS, TFDS, DataSet
 from lmx.errors import InputError, InputWarning, check_choice, nearest
 
@@ -196,7 +196,7 @@ class Config:
   def held_out_splits(self) -> list[str]:
     """Return the splits held out of the user's training files because they have no files."""
     if self.rules.images:
-      missing = segmentation.find(self.manual_dir).held_out_splits(self.split_fraction)
+      missing = self.rules.reader.find(self.manual_dir).held_out_splits(self.split_fraction)
     else:
       missing = files.held_out_splits(self._own_files(), self.split_fraction) if self.dataset in OWN else []
     return [] if missing == ['test'] and not self.hold_out_test else missing
@@ -207,10 +207,12 @@ class Config:
   def _own_files(self) -> Mapping[str, Any]:
     """Return {split: the user's files}, only for data sets of user files."""
     if self.dataset == 'parallel_files':
-      return parallel.find_own(self.manual_dir, self.sides or ('', ''), self.split_names)
+      return self.rules.reader.find_own(self.manual_dir, self.sides or ('', ''), self.split_names)
     if self.rules.spans:
-      return questions.find(self.dataset, self.rules.layout, self._directory(), self.split_names)
-    return (tables.find_own if self.dataset == 'table_files' else files.find_texts)(self.manual_dir, self.split_names)
+      return self.rules.reader.find(self.dataset, self.rules.layout, self._directory(), self.split_names)
+    return (self.rules.reader.find_own if self.dataset == 'table_files' else files.find_texts)(
+      self.manual_dir, self.split_names
+    )
 
   def file_notes(self) -> tuple[str, ...]:
     """Return a line with the files of each split, for data sets whose file names give their splits."""
@@ -244,19 +246,19 @@ class Config:
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
       identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
       return identity | {'held_out': self._held_out_shares(), 'files': digests}
-    paths = tables.find(self.dataset, self.rules.layout, self._directory())
+    paths = self.rules.reader.find(self.dataset, self.rules.layout, self._directory())
     return {
       'check_sizes': self.check_sizes,
       'files': {split: _tree_digest(path) for split, path in sorted(paths.items())},
     }
 
   def _image_identity(self) -> dict[str, Any]:
-    layout = segmentation.find(self.manual_dir)
+    layout = self.rules.reader.find(self.manual_dir)
     return {
       'layout': layout.kind,
       'classes': list(layout.classes.names),
       'first': layout.classes.first,
-      'colours': [image_files.format_colour(colour) for colour in layout.classes.colours_C3],
+      'colours': layout.classes.formatted_colours(),
       'check_sizes': self.check_sizes,
       'held_out': self._held_out_shares(),
       'files': layout.digests(),
@@ -280,7 +282,9 @@ class Config:
       identity['check_sizes'] = self.check_sizes
       if not self.manual_dir:
         return identity | {'downloads': _checksums(self.rules.urls.values())}
-      paths_of = parallel.find(self.dataset, self.rules.layout, self.manual_dir, sides, all_files=self.check_sizes)
+      paths_of = self.rules.reader.find(
+        self.dataset, self.rules.layout, self.manual_dir, sides, all_files=self.check_sizes
+      )
     digests = {
       split: [[_digest(path) for path in group] for group in paths] for split, paths in sorted(paths_of.items())
     }
