@@ -43,7 +43,7 @@ class Placement:
     mesh: mesh over MESH_AXES.
     rules: mesh axes that shard each axis of an activation; an axis without a rule is not sharded.
     mapped: each device traces its own rows (`pmap`), so there is nothing to shard.
-    implementations: pairs of an operation's name and the function that computes it; of one operation the last counts.
+    implementations: pairs of an `Operation` and the function that computes it; of one operation the last counts.
   """
 
   platform: str
@@ -51,10 +51,10 @@ class Placement:
   mesh: Mesh
   rules: Rules = RULES
   mapped: bool = False
-  implementations: tuple[tuple[str, Callable[..., Any]], ...] = ()
+  implementations: tuple[tuple[Any, Callable[..., Any]], ...] = ()
 
-  def implementation(self, operation: str) -> Callable[..., Any] | None:
-    """Return the function that computes the operation of a name; None for its equation."""
+  def implementation(self, operation: Any) -> Callable[..., Any] | None:
+    """Return the function that computes an operation; None for its equation."""
     return dict(self.implementations).get(operation)
 
   @property

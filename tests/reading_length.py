@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import functools
 import pathlib
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
@@ -69,10 +68,17 @@ def opened(path: pathlib.Path) -> set[pathlib.Path]:
 
 def kernels(files: set[pathlib.Path]) -> set[pathlib.Path]:
   """Return the files of lmx/kernels that compute the operations of these files."""
-  text = (ROOT / 'lmx/kernels/implementations.py').read_text()
-  modules = re.findall(r"'(\w+)\.\w+': '(\w+)\.\w+'", text)
-  pairs = [(source(f'lmx.ops.{operation}'), source(f'lmx.kernels.{kernel}')) for operation, kernel in modules]
-  computed = {kernel for operation, kernel in pairs if operation in files and kernel}
+  tree = ast.parse((ROOT / 'lmx/kernels/implementations.py').read_text())
+  modules = {
+    alias.asname or alias.name: source(f'{node.module}.{alias.name}')
+    for node in ast.walk(tree)
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+  }
+  pairs = [
+    node.elts for node in ast.walk(tree) if isinstance(node, ast.Tuple) and isinstance(node.elts[0], ast.Attribute)
+  ]
+  computed = {modules[kernel.value.id] for operation, kernel in pairs if modules[operation.value.id] in files}
   return reached(computed, lambda file: 'kernels' in file.parts)
 
 

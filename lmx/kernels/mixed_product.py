@@ -55,7 +55,7 @@ def for_decoding(params: Params) -> Placement | None:
   size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
   if here is None or here.platform != 'cpu' or size > MOST_BYTES:
     return here
-  return dataclasses.replace(here, implementations=(*here.implementations, (dense.dot.path, _dot_in_loop)))
+  return dataclasses.replace(here, implementations=(*here.implementations, (dense.dot, _dot_in_loop)))
 
 
 def _dot_in_loop(x_RX: Array, kernel_XY: Array, axes: int) -> Array:

@@ -4,7 +4,7 @@
   def dot(x, y):
     return x @ y
 
-Without a placement `dot(x, y)` computes the equation. A `Placement` with (dot.path, f) among its `implementations`
+Without a placement `dot(x, y)` computes the equation. A `Placement` with the pair (dot, f) among its `implementations`
 computes f(x, y), which has the same value. The engine's placements carry those of lmx/kernels/implementations.py. An
 implementation that serves only some platforms or shapes calls `dot.equation` for the others.
 """
@@ -26,15 +26,14 @@ class Operation(Generic[P, R]):
 
   Attributes:
     equation: the function without any placement.
-    path: its dotted name.
   """
 
   def __init__(self, equation: Callable[P, R]):
     functools.update_wrapper(self, equation)
-    self.equation, self.path = equation, f'{equation.__module__}.{equation.__qualname__}'
+    self.equation = equation
 
   def __call__(self, *args: P.args, **named: P.kwargs) -> R:
     """Compute the current placement's implementation, or the equation."""
     here = placement.current()
-    compute = None if here is None else here.implementation(self.path)
+    compute = None if here is None else here.implementation(self)
     return (compute or self.equation)(*args, **named)
