@@ -185,7 +185,7 @@ def tiny(**model: Any) -> dict[str, Any]:
   """Return changes that let any experiment run on a laptop in seconds: tiny model, embedded corpus, small batches.
 
   Args:
-    **model: fields of the model that replace those of the experiment.
+    **model: model fields that replace the experiment's.
   """
   return {
     'model': {'variant': 'tiny', **model},

@@ -53,7 +53,7 @@ class Run:
   Attributes:
     words: arguments after `lmx`.
     env: variables to set, by name.
-    secrets: names of variables of this environment to pass on.
+    secrets: names of environment variables to pass on.
     restarts: number of restarts after a preemption.
     preflight: check the hosts before a training begins.
     dry_run: print the commands and run nothing.
@@ -125,10 +125,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: f
     '--wait',
     default='',
     metavar='FILE',
-    help="wait for the end and end with lmx's exit code; FILE remembers the job, for the same command to take it up",
+    help="wait for the job and exit with lmx's exit code; FILE records the job, so that the same command reattaches",
   )
   parser.add_argument('--poll', type=ranges.number(0, 1e6), default=poll, help='seconds between two checks of the job')
-  parser.add_argument('--dry_run', action='store_true', help='print what would be done and do nothing')
+  parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
 
 
 def split(argv: Sequence[str] | None) -> tuple[list[str], tuple[str, ...]]:

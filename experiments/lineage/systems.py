@@ -154,7 +154,7 @@ def get_config(arg: str = ''):
   if system == 'tiny':
     system, small = 'bert', config.merge(config.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
   if options.stage == 'text' and system != 'ulmfit':
-    raise ValueError(f'stage=text is of ulmfit, which learns the text of a task first; {system} has none')
+    raise ValueError(f"stage=text is only for ulmfit, which learns a task's text first; {system} has no such stage")
   size = SIZES[options.size]
   own = options.stage == 'task' and system in ('word2vec', 'elmo')  # the task has its own model
   make = {'pretrain': _pretrained, 'text': _task_text, 'task': _tuned}[options.stage]

@@ -27,7 +27,7 @@ TABLE = Table(
     Unmeasured('awd_lstm/mos_ablation/moc/*', _NONE + ', nor one of contexts'),
     Unmeasured(
       'awd_lstm/mos_ablation/awd_mos_hparams/*',
-      'the last layer of lmx is as wide as the tied embedding, that of these hyper-parameters wider',
+      "lmx's last layer is as wide as the tied embedding; with these hyper-parameters it is wider",
     ),
   ),
 )

@@ -108,8 +108,8 @@ TABLE = Table(
     ),
     *(run for data in _FILES for item in _WITHOUT for run in _runs(data, 'paper', item, cache=False)),
   ),
-  note="The README's figures are approximate; its authors saw them move with PyTorch and GPU. A partly filled cache is "
-  'used, where the release waits until it is full; this lowers ours by at most 0.3.',
+  note="The README's metrics are approximate; its authors report that they vary with PyTorch and GPU. We use a "
+  'partly filled cache, where the release waits until it is full; this lowers ours by at most 0.3.',
   prints=(
     ('Merity et al. 2017', '1'),
     ('Merity et al. 2017', '2'),

@@ -69,15 +69,15 @@ TABLE = Table(
       'bert/glue_test/bilstm_elmo_attn',
       {'mnli_mm': ('mnli', 'accuracy')}
       | {'mnli_m' if task == 'mnli' else task: (task, metric) for task, metric in _TASKS.items()},
-      "printed: GLUE's test server, of a model trained on one task or on all, which is not said; ours: the validation "
-      'split, of one trained on one',
+      "printed: GLUE's test server; whether models are trained on one task or all is not stated; ours: the "
+      'validation split, trained on one task',
     ),
     *(
       best(
         f'xlnet/v2/glue/dev/bert/{column}',
         f'bert/large_{task}',
         metric,
-        differs='printed: the median of ten runs of unprinted settings; ours: the mean of five',
+        differs='printed: the median of ten runs with unprinted settings; ours: the mean of five',
       )
       for column, (task, metric) in GLUE.items()
     ),
@@ -93,12 +93,12 @@ TABLE = Table(
     ),
     *glue_bilstm.runs(*_TASKS),
   ),
-  note='From the released weights: BooksCorpus is no longer distributed. Of the four rates of the paper the best on '
-  'the validation split counts. On small tasks seeds differ by points.',
+  note="From the released weights: BooksCorpus is no longer distributed. The best of the paper's four learning "
+  'rates on the validation split counts. On small tasks seeds differ by points.',
   prints=(('Devlin et al. 2019', '1'),),
   context=('bert/glue_test/pre_openai_sota/*', 'bert/glue_test/bilstm_elmo_attn/avg', 'bert/glue_test/gpt/*'),
   unmeasured=tuple(
-    Unmeasured(f'bert/glue_test/{size}/avg', "the mean of columns that GLUE's test server alone scores")
+    Unmeasured(f'bert/glue_test/{size}/avg', "the mean of columns that only GLUE's test server scores")
     for size in ('base', 'large')
   ),
 )

@@ -42,7 +42,7 @@ TABLE = Table(
         f'bert/readme_wwm/{model}/squad_{name}',
         f'bert/{weights}_squad_readme',
         metric,
-        note="settings unprinted: those of the README's example",
+        note="settings not printed; ours are the README example's",
       )
       for model, weights in _WEIGHTS.items()
       for name, metric in _SQUAD

@@ -60,8 +60,8 @@ TABLE = Table(
       *(_run(size, task, *point) for task in dict.fromkeys(task for task, _ in _COLUMNS.values()) for point in _GRID),
     )
   ),
-  note='From the released weights, 4 epochs; of batches of 8 to 128 rows and rates of 3e-5 to 3e-4 the best on the '
-  'validation split counts: 20 runs a task.',
+  note='From the released weights, 4 epochs; the best of batches of 8 to 128 rows and learning rates of 3e-5 to '
+  '3e-4 on the validation split counts: 20 runs per task.',
   prints=(('Turc et al. 2019', 'text'),),
   unmeasured=(
     *(Unmeasured(f'bert/small/{size}/score', "the mean over tasks that GLUE's test server scores") for size in _SIZES),

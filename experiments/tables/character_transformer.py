@@ -66,6 +66,6 @@ TABLE = Table(
       for name, option in _ABLATION.items()
     ),
   ),
-  note='Each byte is predicted at the last position of a window of its own (stride 1), with 511 bytes before it.',
+  note='Each byte is predicted at the last position of its own window (stride 1), with 511 bytes before it.',
   prints=(('Al-Rfou et al. 2019', ''),),
 )

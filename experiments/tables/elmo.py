@@ -198,6 +198,6 @@ TABLE = Table(
     Unmeasured('elmo/main/*/delta/*', 'follows from the rows without and with ELMo'),
     Unmeasured('elmo/main/coref/[!pd]*', _COREFERENCE),
     Unmeasured('elmo/wsd/bilm_*', 'lmx has no word sense disambiguation'),
-    Unmeasured('elmo/pos/bilm_*', 'the tagger of lmx has no linear readout of a single layer of the biLM'),
+    Unmeasured('elmo/pos/bilm_*', "lmx's tagger has no linear readout of a single biLM layer"),
   ),
 )

@@ -77,7 +77,7 @@ TABLE = Table(
     for column, metric in columns
   ),
   runs=tuple({run.name: run for system in _SYSTEMS for run in (elmo.LM1B, *(_run(t, system) for t in TASKS))}.values()),
-  note='Words are those of GloVe (840B.300d), or ELMo vectors alone.',
+  note='Words have GloVe vectors (840B.300d), or only ELMo vectors.',
   prints=(('Wang et al. 2019', '6'),),
   unmeasured=(
     Unmeasured('glue/dev/*cove/*', 'lmx has no CoVe'),

@@ -77,7 +77,7 @@ TABLE = Table(
       'gpt/pretraining/token_ppl',
       'gpt/books',
       'ppl',
-      differs="perplexity per token of other books and of another vocabulary of subwords than the paper's",
+      differs="perplexity per token on other books, with other subwords than the paper's",
     ),
     Row('gpt/qa/gpt/race', 'gpt/race', 'accuracy'),
     *(Row(f'gpt/qa/gpt/race_{level[0]}', 'gpt/race', 'accuracy', level) for level in ('middle', 'high')),

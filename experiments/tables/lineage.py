@@ -71,9 +71,9 @@ TABLE = Table(
     *(_task_text(b, t) for t in _TASKS for b in _BUDGETS),
     *(_tuned(s, b, t, rate) for t in _TASKS for s in _SYSTEMS for b in _budgets(s) for rate in _RATES),
   ),
-  note='A name is system/budget/figure; budget 16 is sixteen times the tokens of budget 1, and 0 is no pre-training. '
-  'Each system is tuned with two rates; the one of the lower validation loss counts. '
-  'experiments/lineage/systems.py has the sizes: --options=size=medium or base.',
+  note='A name is system/budget/figure; budget 16 is sixteen times the tokens of budget 1, and 0 is no '
+  'pre-training. Each system is fine-tuned with two learning rates; the one with the lower validation loss '
+  'counts. experiments/lineage/systems.py has the sizes: --options=size=medium or base.',
   curves=tuple(
     Curve(t, s, f'lineage/{s}/{b}/compute' if b != '0' else '', f'lineage/{s}/{b}/{t}')
     for t in _TASKS

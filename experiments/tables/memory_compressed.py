@@ -62,7 +62,7 @@ TABLE = Table(
     Unmeasured('memory_compressed/extractor/*/rougel', _ROUGE),
     Unmeasured('memory_compressed/models/[td]*/rougel', _ROUGE),
     Unmeasured('memory_compressed/models/dmca_moe*/logppl', _EXPERTS),
-    Unmeasured('memory_compressed/models/seq2seq_attention/*', 'lmx has no recipe of the LSTM with attention'),
+    Unmeasured('memory_compressed/models/seq2seq_attention/*', 'lmx has no recipe for the LSTM with attention'),
     Unmeasured('memory_compressed/human/*', _JUDGED),
     Unmeasured('memory_compressed/side_by_side/*/ratio', _JUDGED),
     Unmeasured('memory_compressed/side_by_side/*/rougel_*', _ROUGE),

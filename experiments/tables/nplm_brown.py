@@ -69,5 +69,5 @@ TABLE = Table(
     ),
   ),
   runs=(*(_network(number) for number in _ALONE), *(_ngrams(name) for name in dict.fromkeys(map(_group, _NGRAMS)))),
-  note="Networks are updated by batches of 256 words, by the sum of the gradients of the paper's updates.",
+  note='Networks are updated with batches of 256 words, by the sum of the gradients.',
 )

@@ -37,6 +37,6 @@ TABLE = Table(
       for network in _NETWORKS
     ),
   ),
-  note='What the parameters are that the paper counts beside a learned memory is not known: the machines have fewer '
-  'here (lmx/models/ntm.py). How fast the networks learn is in figures alone: bits per sequence have no printed value.',
+  note='The paper counts parameters beyond a learned memory that it does not explain, so the machines have fewer '
+  'here (lmx/models/ntm.py). Learning speed is only in its figures: bits per sequence are not printed.',
 )

@@ -44,8 +44,8 @@ TABLE = Table(
     Run(_REVERSED, _EXPERIMENT, (manual_dir('wmt14_en_fr'),)),
     *(_ensemble(name, *sizes) for name, sizes in _ENSEMBLES.items()),
   ),
-  note='newstest2014, Moses tokens; no length penalty, <unk> allowed. The mean of the probabilities of models of '
-  'different seeds; the paper does not state the form of its mean.',
+  note='newstest2014, Moses tokens; no length penalty, <unk> allowed. An ensemble averages the probabilities of '
+  'different seeds; the paper does not state its form.',
   prints=(('Sutskever et al. 2014', '1'), ('Sutskever et al. 2014', '2'), ('Sutskever et al. 2014', 'text')),
   context=(
     'rnn_encdec/sutskever/bahdanau',

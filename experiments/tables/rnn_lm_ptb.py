@@ -48,8 +48,8 @@ TABLE = Table(
     *(_single(f'rnn_lm/ptb_{size}_released', f'{size},fidelity=released') for size in ('small', 'large')),
     _ensemble('rnn_lm/ptb_38_large_released', 'rnn_lm/ptb_large_released', 38),
   ),
-  note="The figures are those of the last epoch's parameters. An ensemble is the mean of the probabilities of models "
-  'of different seeds; it trains the seeds that are missing. The figures of the code are rounded in its README.',
+  note="Metrics are from the last epoch's parameters. An ensemble averages the probabilities of different seeds; it "
+  "trains missing seeds. The code's metrics are rounded in its README.",
   prints=(('Zaremba et al. 2014', '1'), ('Zaremba et al. 2014 (code)', 'text')),
   context=('rnn_lm/ptb/pascanu/test', 'rnn_lm/ptb/cheng/test', 'rnn_lm/ptb/mikolov2012_avg/test'),
 )

@@ -27,7 +27,7 @@ TABLE = Table(
       'sparse_transformer/enwik8_fixed',
       'bpb',
       'context_12160',
-      note='section 7.2 does not say with which least context; that of the best of table 3 is taken',
+      note='section 7.2 does not state the minimum context; we take the best of table 3',
     ),
     *(
       Row(f'sparse_transformer/min_context/{context}', 'sparse_transformer/enwik8_fixed', 'bpb', f'context_{context}')

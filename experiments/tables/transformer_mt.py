@@ -86,6 +86,6 @@ TABLE = Table(
     ),
   ),
   note="WMT: newstest2014, beam 4, length penalty 0.6, mean of the last checkpoints, BLEU of Moses' tokens, "
-  "compounds split for English-German alone; sacreBLEU's own tokens give half a point to one point less. "
-  'Multi30k: Flickr 2016, beam 5.',
+  "compounds split only for English-German; sacreBLEU's tokens give half a point to one point less. Multi30k: "
+  'Flickr 2016, beam 5.',
 )

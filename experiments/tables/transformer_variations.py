@@ -67,6 +67,6 @@ TABLE = Table(
     ),
   ),
   runs=(*(_run(row) for row in _ROWS), *(_described(row) for row in _FIELDS)),
-  note='newstest2013, the last checkpoint, beam 4, length penalty 0.6. Numbers of parameters are of the vocabularies '
+  note='newstest2013, the last checkpoint, beam 4, length penalty 0.6. Parameter counts assume the vocabularies '
   'that explain the printed ones, see lmx/models/transformer.py.',
 )

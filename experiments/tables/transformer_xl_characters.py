@@ -23,8 +23,8 @@ TABLE = Table(
     ),
     Run('transformer_xl/text8_24l', 'experiments/transformer_xl/text8.py:24l', (manual_dir('text8'),), needs=GPUS),
   ),
-  note='Windows of 80 over a memory of 2,100, distances clamped at 820 (24 layers: 128, 3,800, 1,000). The sizes of 18 '
-  'layers are ours: the paper prints 88M parameters alone.',
+  note='Windows of 80 over a memory of 2,100, distances clamped at 820 (24 layers: 128, 3,800, 1,000). The sizes of '
+  '18 layers are ours: the paper only prints 88M parameters.',
   prints=(('Dai et al. 2019', '2'), ('Dai et al. 2019', '3')),
   context=(
     *(f'transformer_xl/*/{name}_*' for name in ('chung', 'zilly', 'krause', 'alrfou')),

@@ -32,7 +32,7 @@ def _run(arm: str, length: int) -> Run:
 
 TABLE = Table(
   'Transformer-XL, ablation in miniature',
-  'Measured here; the rows are those of Dai et al. 2019 (arXiv 1901.02860), table 6',
+  'Measured here; the rows follow Dai et al. 2019 (arXiv 1901.02860), table 6',
   rows=(
     *(Row(f'quickstart/table6/{arm}', f'transformer_xl/miniature_{arm}', 'ppl', 'test') for arm in _ARMS),
     *(
@@ -43,6 +43,6 @@ TABLE = Table(
   ),
   runs=tuple(_run(arm, length) for arm, length in _ARMS.items()),
   note='2 layers of 128, 400 updates of 16 segments of 64 subwords. Without recurrence, windows start every 16 '
-  'subwords, so that a prediction sees at least the attention length; side by side, windows of 64 give it 32 on '
+  'subwords, so that a prediction sees at least the attention length; adjacent windows of 64 give it 32 on '
   'average.',
 )

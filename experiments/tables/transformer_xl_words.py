@@ -24,7 +24,7 @@ TABLE = Table(
       'transformer_xl/wikitext103/standard',
       WIKITEXT103_BASE.name,
       'ppl',
-      note='table 6 prints 23.09 for 151M parameters; what differs is not stated',
+      note='table 6 prints 23.09 for 151M parameters; the difference is not explained',
     ),
     Row('transformer_xl/wikitext103/large', 'transformer_xl/wikitext103_large', 'ppl'),
     *(

@@ -134,9 +134,9 @@ TABLE = Table(
     *(run for data in _TESTED for run in _both(data)),
     *(run for data in _ABLATED for run in _ablations(data)),
   ),
-  note='Numbers of epochs are tuned in the paper for tables 2 and 3; here they are those of experiments/ulmfit/. The '
-  'general model and the language models are trained once, the classifiers once a seed. Tables 4 to 7: the tenth of '
-  'the training documents that is held out; the least validation loss stops all methods but ULMFiT.',
+  note='The paper tunes the number of epochs for tables 2 and 3; ours are in experiments/ulmfit/. The general model '
+  'and the language models are trained once, the classifiers once per seed. Tables 4 to 7: a held-out tenth of '
+  'the training documents; the lowest validation loss stops all methods except ULMFiT.',
   prints=(*((_PAPER, str(number)) for number in range(2, 8)), (_PAPER, 'text')),
   context=(
     *(f'ulmfit/imdb/{system}' for system in ('cove', 'oh_lstm', 'virtual')),

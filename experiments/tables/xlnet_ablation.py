@@ -63,5 +63,5 @@ TABLE = Table(
     for run in (_pretrained(arm), *(_tuned(arm, task) for task in dict.fromkeys(task for task, _ in _COLUMNS.values())))
   ),
   prints=(('Yang et al. 2019 (v2, January 2020)', '6'),),
-  note='Median of five runs in the paper. Its number of pre-training updates is not printed; here those of BERT base.',
+  note="Median of five runs in the paper. Its number of pre-training updates is not printed; we take BERT base's.",
 )

@@ -27,7 +27,7 @@ ANSWERS = {  # version of SQuAD, its task with the file of the metrics, metrics
   '2.0': ('results', ('best_exact_match', 'best_f1')),
 }
 RANKING = 'ClueWeb09-B is under licence, and lmx ranks no documents'
-SERVER = Unmeasured('*/glue/test_ensemble/xlnet/*', "scored by GLUE's server alone: ensembles, some of several tasks")
+SERVER = Unmeasured('*/glue/test_ensemble/xlnet/*', "only scored by GLUE's server: ensembles, some multi-task")
 SQUAD_SERVER = 'scored by the evaluation server alone, and trained with NewsQA too'
 _README = 'xlnet/readme'
 
@@ -132,9 +132,9 @@ TABLE = Table(
   'Yang et al. 2019 (arXiv 1906.08237, version 1), tables 1 to 5, and the README of zihangdai/xlnet',
   rows=(*rows('v1', 'xlnet/large'), *_rows),
   runs=(imported('xlnet_large'), *all_tuned('xlnet/large', 'imported/xlnet_large'), *_runs),
-  note='The released weights are those of version 1. GLUE: validation split, single models. SQuAD 1.1 is answered by '
-  'the model of 2.0, as in the paper. Neither paper nor code has settings for six tasks of GLUE, nor for the sets of '
-  "Zhang et al. (2015) but Yelp's five stars: see experiments/xlnet/tasks.py.",
+  note="The released weights are version 1's. GLUE: validation split, single models. The 2.0 model answers SQuAD "
+  "1.1, as in the paper. Neither paper nor code has settings for six GLUE tasks, nor for Zhang et al.'s sets "
+  "(2015) except Yelp's five stars: see experiments/xlnet/tasks.py.",
   prints=(*((V1, str(number)) for number in range(1, 6)), (CODE, 'text')),
   context=(
     *(f'xlnet/v1/race/{system}/*' for system in ('gpt', 'bert*')),

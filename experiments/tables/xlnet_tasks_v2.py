@@ -58,7 +58,7 @@ TABLE = Table(
     *(f'xlnet/v2/clueweb09b/{system}/*' for system in ('drmm', 'knrm', 'conv', 'bert')),
   ),
   unmeasured=(
-    Unmeasured('xlnet/v2/squad*/test/xlnet_large/*', 'scored by the evaluation server alone'),
+    Unmeasured('xlnet/v2/squad*/test/xlnet_large/*', 'only scored by the evaluation server'),
     v1.SERVER,
     Unmeasured('xlnet/v2/clueweb09b/xlnet/*', v1.RANKING),
   ),

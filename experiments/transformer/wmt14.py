@@ -69,8 +69,8 @@ _RELEASED = {
 def get_config(variant, options):
   if options.row != 'base' and (variant == 'big' or options.pair != 'en_de' or options.fidelity != 'paper'):
     raise ValueError(
-      f'option "row": got "{options.row}" with {variant}; expected base, English to German, fidelity=paper, of which '
-      'table 3 varies one thing at a time; omit row or the others'
+      f'option "row": got "{options.row}" with {variant}; expected base, English to German, fidelity=paper, which '
+      'table 3 varies one at a time; omit row or the others'
     )
   size = 'base' if variant == 'tiny' else variant
   big = size == 'big'

@@ -4,7 +4,7 @@
     --config.data.manual_dir=DIR
 
 runs/xlnet is a run of XLNet, pre-trained here or imported, which gives the sizes and tokenizer. DIR holds
-train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
+train-v1.1.json and dev-v1.1.json, or version 2.0's files, or your own in the same format.
 
   variant  metrics of the validation split     published, large, all data (version 1; version 2)
   squad2   exact match and F1, '' an answer    86.12, 88.79; 87.9, 90.6; base on Wikipedia and books 78.18, 80.98
@@ -12,7 +12,7 @@ train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in
   own      your questions: train*.json(l), dev*.json(l)
   tiny     made-up questions on the embedded corpus: seconds on a CPU
 
-Rows are `passage <sep> question <sep> <cls>`. The end of an answer is scored given its start, and a layer of its own
+Rows are `passage <sep> question <sep> <cls>`. The end of an answer is scored given its start, and a separate layer
 predicts whether there is an answer (`objective.head=xlnet`, lmx/objectives/span.py). As released, the threshold above
 which '' is predicted is chosen on the validation split: pass `best_f1_threshold` of results.json as
 --config.evaluation.null_threshold.
@@ -22,9 +22,9 @@ As released, 1,000 updates of warm-up, epsilon 1e-6 and clipping at 1. No weight
 the paper; 0.01 with `recipe=v2`. Windows 128 tokens apart, questions of at most 64 tokens and answers of at most 64, as
 released.
 
-The paper's metrics of SQuAD 1.1 are those of the model of 2.0 without its prediction of whether there is an answer:
+The paper's SQuAD 1.1 metrics use the 2.0 model without its answerability prediction:
 `lmx evaluate --workdir=runs/squad2 --which=last --config=experiments/xlnet/squad.py:squad --split=valid
---config.evaluation.null_threshold=1e9 --config.data.manual_dir=DIR`. Variant `squad` trains on 1.1 alone.
+--config.evaluation.null_threshold=1e9 --config.data.manual_dir=DIR`. Variant `squad` trains only on 1.1.
 
 Option `layer_decay`: 'as_paper' multiplies the rate of layer m of N by 0.75^(N - m); 'as_released' multiplies the
 gradient before Adam, whose normalisation cancels nearly all of it; 'none'. Options `adam` (of `recipe=v2`), `epochs`

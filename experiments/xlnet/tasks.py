@@ -4,8 +4,8 @@
     --config.data.manual_dir=GLUE
 
 runs/xlnet is a run of XLNet, pre-trained here (experiments/xlnet/pretrain.py) or imported, which gives the sizes and
-tokenizer. A text is read as `a <sep> <cls>`, two as `a <sep> b <sep> <cls>`; <cls> has a segment of its own, and its
-state passes through a tanh layer, dropout and a linear layer. A question with choices is read once with each choice. As
+tokenizer. A text is read as `a <sep> <cls>`, two as `a <sep> b <sep> <cls>`; <cls> has its own segment, and its state
+passes through a tanh layer, dropout and a linear layer. A question with choices is read once with each choice. As
 released (run_race.py), a choice of RACE replaces every `_` of the question, or follows it; question and choice are
 truncated to their last 128 tokens, and the passage is truncated at its end. There is no memory.
 
@@ -29,8 +29,8 @@ truncated to their last 128 tokens, and the passage is truncated at its end. The
   own_scores  Pearson's correlation on your table with numeric scores
   tiny        topics of the embedded corpus, one text per row: seconds on a CPU
 
-GLUE's metrics are of the validation split, single models; docs/fine_tune.md has those of `own`. Table 6 (base;
-Wikipedia and books alone): RACE 66.66, MNLI 85.63, SST-2 93.35. The released weights are those of version 1.
+GLUE's metrics are of the validation split, single models; docs/fine_tune.md describes `own`. Table 6 (base; only
+Wikipedia and books): RACE 66.66, MNLI 85.63, SST-2 93.35. The released weights are version 1's.
 
 Versions of the paper, `recipe=v1` (the default, as released) and `recipe=v2`: without weight decay, and with 0.01; RACE
 (32 rows, rate 2e-5, 12,000 updates) with 640 tokens, and 512; MNLI (128 rows, 10,000 updates) with 128 tokens and 3e-5,
@@ -41,10 +41,9 @@ tokens). Neither names settings for the rest: 32 rows, 2e-5, 3 epochs, a tenth o
 dropout 0.1, epsilon 1e-6, clipping at 1, no decay of rates by layer. With weight decay the released code has no bias
 correction, which `adam=corrected` brings back; without, it is TensorFlow's Adam.
 
-Sets without a validation file (IMDb and those of Zhang et al.) are trained on with all of their training rows, and the
-parameters after the last update are evaluated.
-Options `epochs` (0 keeps the updates above), `lr` (0 keeps the rates above), and `level` of RACE: `middle` is RACE-M,
-`high` RACE-H, as in
+Sets without a validation file (IMDb, Zhang et al.'s) are trained on all training rows, and the last parameters are
+evaluated. Options `epochs` (0 keeps the updates above), `lr` (0 keeps the rates above), and `level` of RACE: `middle`
+is RACE-M, `high` RACE-H, as in
 `lmx evaluate --workdir=runs/race --config=experiments/xlnet/tasks.py:race,level=high --config.data.manual_dir=DIR`.
 """
 

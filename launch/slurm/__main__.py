@@ -50,7 +50,7 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
     except InputError as error:
       raise InputError(f'--commands: {error}') from None
   if bool(words) == bool(commands):
-    raise InputError('give either one lmx command after --, or --commands=FILE with one a line')
+    raise InputError('give either one lmx command after --, or --commands=FILE with one per line')
   for name in ('logs', 'directory', 'python'):  # the nodes see the files and the home directory of this machine
     if value := getattr(args, name):
       setattr(args, name, storage.check_path(f'--{name}', value, '' if name == 'python' else storage.FOLDER))
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--nodes', type=ranges.integer(1, 1_000_000), default=1, help='number of nodes')
   parser.add_argument('--gpus', type=ranges.integer(0, 1000), default=0, help='GPUs of a node')
   parser.add_argument(
-    '--cpus', type=ranges.integer(0, 100_000), help=f'CPU cores of a process ({CORES} a GPU; 0: as the cluster)'
+    '--cpus', type=ranges.integer(0, 100_000), help=f"CPU cores per process ({CORES} per GPU; 0: the cluster's default)"
   )
   parser.add_argument('--per_gpu', action='store_true', help='one process for each GPU rather than each node')
   for name in ('name', 'time', 'partition', 'account', 'qos', 'mem', 'constraint'):
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--python', help='the interpreter there, this one if not given')
   parser.add_argument('--setup', dest='setup_lines', action='append', default=[], help='shell to run first; repeatable')
   parser.add_argument('--sbatch', action='append', default=[], metavar='NAME=VALUE', help='further option; repeatable')
-  parser.add_argument('--commands', default='', metavar='FILE', help='lmx commands, one a line, for a job array')
+  parser.add_argument('--commands', default='', metavar='FILE', help='lmx commands, one per line, for a job array')
   parser.add_argument(
     '--jobs', type=ranges.integer(0, 1_000_000), default=0, help='elements of the array that run at once, 0 for all'
   )

@@ -74,7 +74,7 @@ class Job:
       if (getattr(self, name) or 0) < least:
         raise InputError(f'--{name}: got {getattr(self, name)}; expected at least {least}')
     if self.per_gpu and not self.gpus:
-      raise InputError('--per_gpu needs --gpus, the number of GPUs of a node')
+      raise InputError('--per_gpu needs --gpus, the number of GPUs per node')
 
   @property
   def tasks(self) -> int:

@@ -102,7 +102,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   add('--metric', default='loss', help='figure of the validation split, or results.FIGURE; :min or :max if not known')
   add('--sampler', choices=study.SAMPLERS, help='default: grid for points, tpe for a space')
   add('--sampler_seed', type=ranges.seed, default=0, help='the same seed draws the same parameters')
-  add('--pruner', choices=study.PRUNERS, default='none', help='stops what falls behind on the validation split')
+  add('--pruner', choices=study.PRUNERS, default='none', help='stop trials that fall behind on the validation split')
   add(
     '--reduction',
     type=ranges.integer(2, 1_000_000),
@@ -122,7 +122,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   add('--where', choices=('local', *wait.LAUNCHERS), default='local', help='each run a job of this launcher')
   add('--launch', default='', help='options of that launcher, as one text; {job} is the worker, as in --env')
   add('--runs', default='', help='where the work directories are that the runs see, such as gs://...; DIR/trials')
-  add('--program', default='', help='what `train ...` is given to and waits for it, such as "srun -n1 lmx"')
+  add('--program', default='', help='program that takes `train ...` and waits for it, such as "srun -n1 lmx"')
   add('--grace', type=ranges.number(0, 1e6), default=300.0, help='seconds that a run has to save before it is killed')
   add(
     '--stale',

@@ -103,7 +103,7 @@ def measure(folder: Any, metric: Metric) -> Measurement:
 def _best(folder: Any, validations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
   """Return the validation of the step that a finished run evaluates.
 
-  Results of earlier versions may have no step; then that of the best step by `train.best_by`.
+  Results of earlier versions may have no step; then the best step by `train.best_by` counts.
   """
   results = records.read_results(folder)
   if evaluated := [record for record in validations if record['step'] == results.get('step')]:

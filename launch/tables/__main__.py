@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('table', nargs='?', help='name of a table')
   parser.add_argument('--list', action='store_true', help='show all tables, or the rows of one')
   parser.add_argument(
-    '--feasible', choices=tuple(needs.HARDWARE), help='show the rows that this hardware can run, and what they need'
+    '--feasible', choices=tuple(needs.HARDWARE), help='show the rows that this hardware can run, and their needs'
   )
   parser.add_argument('--decks', action='store_true', help='show the tables of the decks as printed')
   parser.add_argument(
@@ -105,8 +105,8 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at once on this machine')
   parser.add_argument('--where', default='local', help='local, or a launcher: slurm, gke, tpu_vm')
   parser.add_argument('--launch', default='', help='options of that launcher, as one text')
-  parser.add_argument('--again', action='store_true', help='pass to the launcher again what was passed before')
-  parser.add_argument('--collect', action='store_true', help='run nothing, only render what there is')
+  parser.add_argument('--again', action='store_true', help='submit again to the launcher what was submitted before')
+  parser.add_argument('--collect', action='store_true', help='only render existing results')
   parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
   parser.add_argument('--options', default='', help="added to every experiment's argument, such as epochs=6")
   parser.add_argument('--output', default='', help='directory of the rendered table (default: DIR/tables)')
@@ -131,7 +131,7 @@ def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
     if not equals:
       text = storage.check_path('--data', text, storage.FOLDER)
       if not pathlib.Path(text).is_dir():
-        raise InputError(f'--data={text}: there is no such directory')
+        raise InputError(f'--data={text}: the directory does not exist')
       data |= {key: str(pathlib.Path(text, key)) for key in DATA if pathlib.Path(text, key).exists()}
     elif name not in DATA:
       raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')

@@ -217,8 +217,8 @@ def submit(todo: Sequence[Task], where: str, options: str, notify: Callable[[str
     for command in task.commands[:1] if trains else task.commands:
       if command.proof.name in before and not again:
         notify(
-          f'{task.title}: {command.proof.name} was passed to {before[command.proof.name]["where"]} at '
-          f'{before[command.proof.name]["time"]}; --again does it once more'
+          f'{task.title}: {command.proof.name} was submitted to {before[command.proof.name]["where"]} at '
+          f'{before[command.proof.name]["time"]}; --again submits it again'
         )
         continue
       code = subprocess.run(launcher_command(where, options, command.words)).returncode

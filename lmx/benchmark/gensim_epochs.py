@@ -1,6 +1,6 @@
 """Epochs of gensim's word2vec, run by another interpreter, for `lmx bench --preset=word2vec_...`.
 
-It imports nothing from lmx; its interpreter needs gensim. Protocol: that of peer_protocol.py with these requests.
+It imports nothing from lmx; its interpreter needs gensim. Protocol: peer_protocol.py's, with these requests.
 
 1. A model and its text, one sentence per line:
    {"kind": "word2vec", "file": "train.txt", "sg": 1, "hs": 0, "threads": 2}

@@ -151,7 +151,7 @@ def measure_all(model: str, names: Sequence[str]) -> list[dict[str, Any]]:
 
   from lmx.reporting import run_log
 
-  print(f'time of a token of the training step on {run_log.device()}, and its exponent', flush=True)
+  print(f'training time per token on {run_log.device()}, and its exponent', flush=True)
   rows = []
   all_models = models(model)
   for one in all_models:

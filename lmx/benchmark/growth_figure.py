@@ -1,4 +1,4 @@
-"""Plot of the growth of the time per token: one panel per model, one line per size (`lmx bench --growth --picture`)."""
+"""Plot of time per token by size: one panel per model, one line per size (`lmx bench --growth --picture`)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class RandomTokens(Absent):
     return {'kind': self.kind, 'tokens': self.tokens}
 
   def _error(self) -> InputError:
-    return InputError('random tokens are those of no text; prepare the data with `lmx prepare`')
+    return InputError('random tokens; prepare the data with `lmx prepare` for real ones')
 
 
 def vocabulary(tokenizer: str) -> int:

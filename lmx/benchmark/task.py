@@ -89,6 +89,6 @@ def resolve_length(task: Any, batch: int, length: int) -> int:
   limit = generate.window(task.cfg)
   if batch < 1 or length < 0 or (limit is not None and length > limit):
     raise InputError(
-      f'--batch, --length: got {batch}, {length}; expected numbers above 0, the length at most {limit or "any"}'
+      f'--batch, --length: got {batch}, {length}; expected positive integers, the length at most {limit or "any"}'
     )
   return length or limit or (_SIDE if task.unit == 'pixel' else _LENGTH)

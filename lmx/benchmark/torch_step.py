@@ -4,7 +4,7 @@ It imports nothing from lmx. Its interpreter needs torch, and transformers for g
 kinds with a memory:
   /path/to/python torch_step.py < requests.jsonl
 
-Protocol: that of peer_protocol.py with these requests.
+Protocol: peer_protocol.py's, with these requests.
 
 1. A model, which may be sent again to start over:
    {"kind": "lstm", "V": 10000, "E": 650, "D": 650, "N": 2, "batch": 20, "length": 35, "threads": 2}

@@ -249,8 +249,8 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
       ours, wait = subject.steps(steps)
       if any(step.parts != ((subject.batch, subject.length),) for step in ours):
         raise InputError(
-          'the peer reads batches of one shape, and those of this run differ; set data.batching.buckets '
-          'to (), data.batching.groups to 1 and data.batching.packed to False'
+          'the peer needs batches of one shape, but this run has several; set data.batching.buckets to (), '
+          'data.batching.groups to 1 and data.batching.packed to False'
         )
       other = process.send({'steps': steps})['seconds']
       timed += ours

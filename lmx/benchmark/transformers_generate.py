@@ -1,6 +1,6 @@
 """Generation by transformers, run by another interpreter, for `lmx bench --preset=generate_...` and `beam_4`.
 
-It imports nothing from lmx; its interpreter needs torch and transformers. Protocol: that of peer_protocol.py with these
+It imports nothing from lmx; its interpreter needs torch and transformers. Protocol: peer_protocol.py's, with these
 requests.
 
 1. A model with random weights:

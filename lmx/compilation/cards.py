@@ -122,7 +122,7 @@ def notes(text: str, total: int, card: Card) -> list[str]:
       "sizes of the workspace and residuals of cuDNN's LSTM are assumed, because cuDNN gives them on the card"
     )
   if total > RESERVED * card.memory * 2**30:
-    found.append(f'JAX reserves {RESERVED:.0%} of the memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise')
+    found.append(f'JAX reserves {RESERVED:.0%} of the memory unless XLA_PYTHON_CLIENT_MEM_FRACTION is set')
   return found
 
 

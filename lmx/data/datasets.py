@@ -392,7 +392,7 @@ DATA_SETS: dict[str, DataSet] = {
   ),
   'embedded_questions': DataSet(
     'questions',
-    'Questions generated from the embedded corpus: the missing words of a sentence of the passage.',
+    "Questions generated from the embedded corpus: a sentence's missing words, from its passage.",
     read='generated.passages',
     cite=('cpython',),
   ),
@@ -584,7 +584,7 @@ DATA_SETS: dict[str, DataSet] = {
   ),
   'ud_ewt': DataSet(
     'tags',
-    'Universal Dependencies, English Web Treebank (Silveira et al. 2014): the universal part of speech of each word.',
+    'Universal Dependencies, English Web Treebank (Silveira et al. 2014): universal part-of-speech tags.',
     read='tagged.ud_ewt',
     layout=files.Layout(
       ('', 'UD_English-EWT', 'tagging/ud_ewt'),
@@ -734,7 +734,7 @@ DATA_SETS: dict[str, DataSet] = {
     (104_743, 5_463, 5_463),
     classes={name: name for name in ('entailment', 'not_entailment')},
   ),
-  'glue/rte': _glue(  # the test file is GLUE's of 3,000 rows without labels, or that of RTE-1 to 3 with labels
+  'glue/rte': _glue(  # the test file is GLUE's with 3,000 unlabelled rows, or a labelled one of RTE-1 to 3
     'RTE',
     _PAIR,
     (2_490, 277),
@@ -775,7 +775,7 @@ DATA_SETS: dict[str, DataSet] = {
     'khot2018scitail',
   ),
   'swag': _table(
-    'SWAG (Zellers et al. 2018, arXiv 1808.05326): the correct one of four endings after a sentence.',
+    'SWAG (Zellers et al. 2018, arXiv 1808.05326): choose the correct ending of a sentence among four.',
     tables.Table(
       (('sent1',), ('sent2',), *((f'ending{i}',) for i in range(4))),
       choices=4,
@@ -796,7 +796,8 @@ DATA_SETS: dict[str, DataSet] = {
   'zhang2015/amazon_polarity': _by_class('amazon_review_polarity', _POLARITY, 3_600_000, 400_000),
   'zhang2015/amazon_full': _by_class('amazon_review_full', _STARS, 3_000_000, 650_000),
   'story_cloze': _table(
-    'The Story Cloze Test (Mostafazadeh et al. 2016, arXiv 1604.01696): the correct one of two endings of a story.',
+    'The Story Cloze Test (Mostafazadeh et al. 2016, arXiv 1604.01696): choose the correct ending of a story '
+    'among two.',
     tables.Table(  # its training stories have one ending, so the validation file is for training, as in GPT
       _choices(2),
       choices=2,
@@ -828,7 +829,7 @@ DATA_SETS: dict[str, DataSet] = {
   ),
   **{
     f'cbt/{kind}': _table(
-      "The Children's Book Test (Hill et al. 2015, arXiv 1511.02301): which of ten words is missing from a sentence.",
+      "The Children's Book Test (Hill et al. 2015, arXiv 1511.02301): choose a sentence's missing word among ten.",
       tables.Table(
         _choices(cloze.CANDIDATES),
         choices=cloze.CANDIDATES,

@@ -58,8 +58,8 @@ def create(source: Any, detokenized: bool) -> DocumentReader:
   if detokenized and not rules.detokenizer:
     supported = ', '.join(name for name, other in DATA_SETS.items() if other.detokenizer)
     raise InputError(
-      f'data.detokenize: got True with data set {source.dataset}, which has no detokenization rules; set it to False, '
-      f'or choose one of {supported}'
+      f'data.detokenize: got True with data set {source.dataset}, which has no detokenization rules; expected False, '
+      f'or one of {supported}'
     )
   count = source.documents_per_example if rules.columns.continues else 1
   return DocumentReader(detokenize.RULES[rules.detokenizer] if detokenized else None, count)

@@ -105,8 +105,8 @@ class Config(corpora.Config):
     generated = batching.get(self.batching.name).corpus is not None
     if generated != (self.dataset == 'generated'):
       raise InputError(
-        f'data.dataset: got "{self.dataset}" with data.batching "{self.batching.name}"; expected data set "generated" '
-        'with a batching that generates its rows ("algorithmic", "scenes"), and with no other'
+        f'data.dataset: got "{self.dataset}" with data.batching "{self.batching.name}"; expected data set '
+        '"generated" only with a batching that generates its rows ("algorithmic", "scenes")'
       )
     if generated:
       self._check_generated()
@@ -119,7 +119,7 @@ class Config(corpora.Config):
     if self.label_forms != 'composed' and self.dataset not in LABELLED_BY_USERS:
       raise InputError(
         f'data.label_forms: got "{self.label_forms}" with data set {self.dataset}; expected "composed", because its '
-        'labels are not those of a user; omit it'
+        'labels are not user labels; omit it'
       )
     if self.characters and self.characters < 4 or self.characters < 0:
       raise InputError(f'data.characters: got {self.characters}; expected 0 or at least 4')
@@ -142,8 +142,8 @@ class Config(corpora.Config):
     for field in (*texts, *map(_field, ('reverse', 'train_splits', 'train_documents', 'fraction'))):
       if (got := getattr(self, field.name)) != field.default:
         raise InputError(
-          f'data.{field.name}: got {got!r} with data set generated, whose rows are drawn; expected {field.default!r}, '
-          'because it is for data sets that are read; omit it'
+          f'data.{field.name}: got {got!r} with data set generated; expected {field.default!r}, because it only '
+          'applies to data sets that are read; omit it'
         )
 
   def _check_images(self) -> None:

@@ -121,8 +121,8 @@ class Config:
     check_choice('data.split_names', self.split_names, split_files.NAMES)
     if self.split_names != 'words' and self.dataset not in NAMED_SPLITS:
       raise InputError(
-        f'data.split_names: got "{self.split_names}" with data set {self.dataset}; expected "words", because its files '
-        'have names of their own; omit it'
+        f'data.split_names: got "{self.split_names}" with data set {self.dataset}; expected "words", because its '
+        'files have fixed names; omit it'
       )
     if self.documents not in DOCUMENTS:
       raise InputError(f'data.documents: unknown "{self.documents}"{nearest(self.documents, DOCUMENTS)}')

@@ -102,8 +102,8 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
       check(path, entry, whole=small)
     if blocks is None and not small:
       warnings.warn(
-        f'{path}: the manifest has no checksums of blocks, so only the size and the ids are verified; delete the '
-        f'directory {os.path.dirname(path)} to rebuild it with them',
+        f'{path}: the manifest has no block checksums, so only size and ids are verified; delete the directory '
+        f'{os.path.dirname(path)} to rebuild it',
         InputWarning,
         stacklevel=2,
       )

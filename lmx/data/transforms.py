@@ -25,8 +25,8 @@ def view(
   Args:
     corpus: result of `lmx.data.corpus.load`.
     reverse: reverse each document; its final end-of-text id stays last.
-    train_splits: the splits that together are 'train'; an empty sequence changes nothing. The text to train a language
-      model on may be that of splits whose labels are held out.
+    train_splits: the splits that together are 'train'; an empty sequence changes nothing. A language model may train on
+      the text of splits whose labels are held out.
     train_documents: largest number of training documents (rows, if rows have several); 0 is no limit. The other splits
       stay whole.
     fraction: share of the documents (rows) of each split that is used.
@@ -63,8 +63,8 @@ def view(
 def select_documents(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
   """Return the mask of the used ones of `count` documents (or pairs).
 
-  A random number is drawn per position. Used are those with a number below `fraction`, at least one, and if `most` is
-  not 0 only the `most` smallest.
+  Each position has one random value. Used are those with a number below `fraction`, at least one, and if `most` is not
+  0 only the `most` smallest.
   """
   if not count:
     return np.zeros(0, bool)
@@ -82,7 +82,7 @@ def _subset(split: Split, fraction: float, most: int, group_size: int, units: Se
   selected = np.repeat(select_documents((len(split.offsets) - 1) // group_size, fraction, most), group_size)
   sizes = np.diff(split.offsets)
   tokens = np.asarray(split.tokens)[np.repeat(selected, sizes)]
-  # Words, characters and bytes are counted per split, so those of a part are unknown, and so are metrics over them.
+  # Words, characters and bytes are counted per split, so counts and metrics of a part are unknown.
   counts = dict(split.counts) if selected.all() else {}
   return dataclasses.replace(
     split,

@@ -1,13 +1,13 @@
 """Reader of pre-trained word vectors in text files: `data.vectors`, `train.init_from` and `lmx vectors`.
 
-  GloVe      `the 0.418 0.24968 ...`, a word a line; words may contain spaces, as in glove.840B
+  GloVe      `the 0.418 0.24968 ...`, one word per line; words may contain spaces, as in glove.840B
   word2vec   the same below a line with the number of words and their width, also fastText's .vec and `lmx vectors
              --export`
   Senna      embeddings.txt has the vectors and words.lst the words (Collobert et al. 2011, arXiv 1103.0398). The path
-             is their directory, that of the release (embeddings/embeddings.txt, hash/words.lst), or embeddings.txt
+             is their directory, the release's (embeddings/embeddings.txt, hash/words.lst), or embeddings.txt
 
-The format is recognised from the content, and each file may be .gz. Fields are separated by one space or tab. The width
-is that of the first vector, whose word has no space. Files are streamed: memory holds the vectors that are looked up.
+The format is recognised from the content, and each file may be .gz. Fields are separated by one space or tab. The first
+vector, whose word has no space, sets the width. Files are streamed: memory holds the vectors that are looked up.
 
 A word is looked up as written, else in lower case, else in lower case with each digit as 0 (numbers of Senna's words;
 from memory). A word that a file repeats has its first vector, as in gensim, and the repeated lines are counted.
@@ -146,7 +146,7 @@ def _select(path: str, wanted: Collection[str], width: int, field: str) -> Itera
 
 
 def find(path: str, words: Iterable[str]) -> list[str]:
-  """Return those of `words` that have a vector, in order. Raises InputError as `read` does, except for numbers."""
+  """Return the `words` that have a vector, in order. Raises InputError as `read` does, except for numbers."""
   forms = {word: _forms(word) for word in words}
   wanted = {form for three in forms.values() for form in three}
   present = {line.word for line in _lines(path) if line.word in wanted}
@@ -222,7 +222,7 @@ def _with_words(rows: Iterable[tuple[int, str]], path: str) -> Iterator[_Line]:
       raise InputError(f'{where}, field 1: got nothing before the first space; expected a word')
     if not count and '.' in word and _is_number(word):
       raise InputError(
-        f'{where}, field 1: got the number {word}; expected a word. The words of Senna are in words.lst, beside '
+        f"{where}, field 1: got the number {word}; expected a word. Senna's words are in words.lst, next to "
         'embeddings.txt or in ../hash'
       )
     count += 1

@@ -69,7 +69,9 @@ def read(directory: Any) -> Folder:
     raise InputError(f'{path}: {error}') from None
   V = fields['V']
   if not released and 'cutoffs' not in fields and V > _WHOLE:
-    raise InputError(f'{path}: got the model alone, of {V:,} words; expected its criterion too, which has the clusters')
+    raise InputError(
+      f'{path}: got only the model, with {V:,} words; expected its criterion too, which has the clusters'
+    )
   if 'decoder.weight' in tensors and 'decoder.bias' not in tensors:  # of fast.ai 0.7
     tensors['decoder.bias'], names['decoder.bias'] = np.zeros(V, np.float32), ABSENT
   backward = released and any('bwd' in name.lower() for name in (path.name, directory.resolve().name))
@@ -144,7 +146,7 @@ def _contents(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
 def _cutoffs(path: pathlib.Path, splits: Any) -> tuple[int, ...]:
   """Return the first token of each cluster but the first; a loss of no splits is a whole softmax."""
   if not isinstance(splits, list) or not all(type(n) is int for n in splits):
-    raise InputError(f'{path}: splits of the criterion: got {splits!r:.60}; expected a list of whole numbers')
+    raise InputError(f'{path}: splits of the criterion: got {splits!r:.60}; expected a list of integers')
   return tuple(splits[1:-1])
 
 
@@ -207,7 +209,7 @@ def _sizes(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _outputs(tensors: Mapping[str, np.ndarray], i: int, cell: str) -> int:
   """Return the width of a layer; raise InputError if it is of another cell or has two directions."""
   if (reverse := f'rnns.{i}.weight_hh_l0_reverse') in tensors:
-    raise InputError(f'tensor "{reverse}": got a layer of two directions; expected one; lmx computes no other')
+    raise InputError(f'tensor "{reverse}": got a bidirectional layer; expected one direction; lmx supports no others')
   if cell == 'qrnn':
     return len(_matrix(tensors, f'rnns.{i}.linear.weight')) // 3
   rows, width = _matrix(tensors, name := f'rnns.{i}.weight_hh_l0').shape
@@ -236,13 +238,13 @@ def _vocabulary(directory: pathlib.Path, pattern: str, V: int) -> Vocabulary:
   paths = documents.match(directory, pattern)
   if len(paths) != 1:
     got = ', '.join(path.name for path in paths) or 'none'
-    raise InputError(f'{directory}: got {got}; expected one {pattern}; --tokenizer=none imports the model alone')
+    raise InputError(f'{directory}: got {got}; expected one {pattern}; --tokenizer=none imports only the model')
   content = torch_file.read(paths[0])
   for name in ('dictionary', 'idx2word') if pattern == _CORPUS else ('items', 'itos'):
     if isinstance(content, torch_file.Foreign) and isinstance(content.state, dict):
       content = content.state.get(name, content)
   if not isinstance(content, list) or not all(isinstance(word, str) for word in content):
-    raise InputError(f'{paths[0]}: got no list of words; --tokenizer=none imports the model alone')
+    raise InputError(f'{paths[0]}: got no word list; --tokenizer=none imports only the model')
   if len(content) != V:
-    raise InputError(f'{paths[0]}: got {len(content):,} words; expected {V:,}, one a row of encoder.weight')
+    raise InputError(f'{paths[0]}: got {len(content):,} words; expected {V:,}, one per row of encoder.weight')
   return Vocabulary(content, 'lines' if pattern == _CORPUS else 'fastai')

@@ -163,7 +163,9 @@ def _fields(options: Any) -> tuple[dict[str, Any], int]:
     if not (name != 'highways') <= fields[name] <= high:
       raise InputError(f'{options}: {name}: got {fields[name]}; expected a whole number up to {high:,}')
   if any(not 1 <= size <= _LARGEST for pair in fields['filters'] for size in pair):
-    raise InputError(f'{options}: char_cnn.filters: got {fields["filters"]}; expected positive widths and numbers')
+    raise InputError(
+      f'{options}: char_cnn.filters: got {fields["filters"]}; expected positive widths and filter counts'
+    )
   for field, value, supported in (
     ('char_cnn.activation', activation, ('relu',)),
     ('lstm.use_skip_connections', skip, (True,)),

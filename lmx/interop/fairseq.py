@@ -217,7 +217,7 @@ def _vocabulary(
   Raises:
     InputError: a file is missing or damaged, or the dictionaries differ and there is no `bpecodes`.
   """
-  hint = '--tokenizer=none imports the model alone'
+  hint = '--tokenizer=none imports only the model'
   languages = [str(options.get(f'{side}_lang')) for side in ('source', 'target')]
   vocabularies = []
   for language, size in zip(languages, (fields['source_V'] or fields['V'], fields['V']), strict=True):
@@ -248,8 +248,8 @@ def _codes(path: pathlib.Path) -> list[list[str]]:
     columns = line.split(' ')
     if len(columns) != 3 - named or not all(columns):
       raise InputError(
-        f'{path}, line {number}: got {show(line)}; expected two symbols and a count, or "#version: 0.2" on line 1 and '
-        'then two symbols a line'
+        f'{path}, line {number}: got {show(line)}; expected two symbols and a count, or "#version: 0.2" on line 1 '
+        'and then two symbols per line'
       )
     codes.append(columns[:2])
   return codes

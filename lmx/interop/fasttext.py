@@ -89,7 +89,7 @@ def _read(path: str, file: IO[bytes]) -> Model:
       ids[word] = i
   kept = dict(_numbers(file, 'ii') for _ in range(pruned)) if pruned >= 0 else None
   if _numbers(file, '?')[0]:
-    raise InputError(f'{path}: got a quantised model; expected one of floats, .bin; lmx reads no other')
+    raise InputError(f'{path}: got a quantised model; expected a float model, .bin; lmx reads no others')
   rows, width = _numbers(file, 'qq')
   expected = words + (about['bucket'] if kept is None else len(kept))
   if (rows, width) != (expected, about['dim']):

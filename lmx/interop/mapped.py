@@ -44,7 +44,7 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
   tensors = {}
   for name, about in header.items():
     if about['dtype'] not in _DTYPES:
-      raise InputError(f'{path}: tensor "{name}": got numbers of type {about["dtype"]}; expected floats')
+      raise InputError(f'{path}: tensor "{name}": got type {about["dtype"]}; expected floats')
     start = 8 + begin + about['data_offsets'][0]
     tensors[name] = view(path, start, about['shape'], np.dtype(_DTYPES[about['dtype']]))
   return tensors

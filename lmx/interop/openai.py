@@ -36,7 +36,7 @@ def read(directory: Any) -> Folder:
   """Read the release.
 
   Raises:
-    InputError: a file is missing or damaged, or the shapes are not those of a GPT.
+    InputError: a file is missing or damaged, or the shapes do not match a GPT.
   """
   directory = pathlib.Path(directory)
   shapes = _shapes(directory / SHAPES)
@@ -99,5 +99,5 @@ def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
     or len(shapes[1]) != 2
     or shapes[0][1] != shapes[1][1]
   ):
-    raise InputError(f'{path}: got other shapes; expected those of a GPT: positions, tokens and 12 for each layer')
+    raise InputError(f"{path}: got other shapes; expected a GPT's: positions, tokens and 12 per layer")
   return shapes

@@ -68,11 +68,11 @@ def read(path: Any) -> Any:
     if not index['truncated']:
       return content
     raise InputError(
-      f'{path}: not read: a zip file without the directory at its end: the file, of {path.stat().st_size:,} bytes, is '
-      'truncated after the numbers of its tensors'
+      f'{path}: not read: a zip file without the directory at its end: the file, of {path.stat().st_size:,} bytes, '
+      "is truncated after its tensors' values"
     )
   except (RecursionError, TypeError) as error:  # nested too deeply; a key that cannot be one
-    raise InputError(f'{path}: not read: its structure is not that of a checkpoint ({error})') from None
+    raise InputError(f"{path}: not read: its structure is not a checkpoint's ({error})") from None
 
 
 def _index(path: pathlib.Path, index: pathlib.Path) -> dict[str, Any]:
@@ -149,19 +149,19 @@ def _tensor(path: pathlib.Path, size: int, storages: Mapping[str, Any], where: S
   key, dtype_name, offset, shape, strides = where
   dtype = np.dtype(ml_dtypes.bfloat16 if dtype_name == 'bfloat16' else dtype_name)
   if key not in storages:
-    raise InputError(f'{path}: tensor "{name}": its numbers are not in the file, which may be truncated')
+    raise InputError(f'{path}: tensor "{name}": its values are not in the file, which may be truncated')
   begin, length = storages[key]
   numbers = [*shape, *strides, offset]
   if len(shape) != len(strides) or len(shape) > _AXES or not all(type(n) is int and n >= 0 for n in numbers):
     raise InputError(
-      f'{path}: tensor "{name}": got shape {show(shape)} and strides {show(strides)}; expected whole numbers from 0, '
-      f'as many strides as sizes, at most {_AXES}'
+      f'{path}: tensor "{name}": got shape {show(shape)} and strides {show(strides)}; expected integers from 0, as '
+      f'many strides as sizes, at most {_AXES}'
     )
   count, most = math.prod(n or 1 for n in shape), max(length // dtype.itemsize, _REPEATED)
   if count > most:
     raise InputError(
-      f'{path}: tensor "{name}": got shape {show(shape)}, of {count:,} numbers; expected at most {most:,}: its storage '
-      f'has {length:,} bytes'
+      f'{path}: tensor "{name}": got shape {show(shape)}, of {count:,} values; expected at most {most:,}: its '
+      f'storage has {length:,} bytes'
     )
   if 0 in shape:
     return np.zeros(shape, dtype)

@@ -125,7 +125,7 @@ def _convert(path: str, name: str, x: np.ndarray, shape: tuple[int, ...]) -> np.
   y = np.ascontiguousarray(np.transpose(np.asarray(x, np.float32), order))
   mapped.release(x)
   if not np.isfinite(y).all():
-    raise InputError(f'{path}: tensor "{name}": got NaN or infinity; expected finite numbers')
+    raise InputError(f'{path}: tensor "{name}": got NaN or infinity; expected finite values')
   if name.endswith('running_var') and (y < 0).any():
     raise InputError(f'{path}: tensor "{name}": got a variance of {y.min()}; expected none below 0')
   return y

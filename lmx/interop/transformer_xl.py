@@ -116,8 +116,8 @@ def _model(directory: pathlib.Path) -> pathlib.Path:
 
 def _missing(directory: pathlib.Path) -> word_vocabulary.Vocabulary:
   raise InputError(
-    f'{directory}: got none of {", ".join(_CACHES)}; expected one, which has the vocabulary; --tokenizer=none imports '
-    'the model alone'
+    f'{directory}: got none of {", ".join(_CACHES)}; expected one, which has the vocabulary; --tokenizer=none '
+    'imports only the model'
   )
 
 
@@ -208,7 +208,7 @@ def _with_vocabulary(folder: Folder, path: pathlib.Path, name: str) -> Folder:
   symbols, lower_case = word_vocabulary.pickled(path)
   V = folder.fields['V']
   if len(symbols) != V:
-    raise InputError(f'{path}: got {len(symbols):,} symbols; expected {V:,}, one a row of the table')
+    raise InputError(f'{path}: got {len(symbols):,} symbols; expected {V:,}, one per row of the table')
   is_bytes = all(re.fullmatch('[0-9]{1,3}', symbol) and int(symbol) < 256 for symbol in symbols)
   if is_bytes and len(set(symbols)) == V:
     fields = folder.fields | {'V': 256}

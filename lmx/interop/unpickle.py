@@ -298,7 +298,7 @@ def read_zip(path: str) -> tuple[Any, dict[str, list[int]]]:
     folder = named[0][: -len('data.pkl')]
     order = f'{folder}byteorder'
     if order in infos and archive.read(order) != b'little':
-      raise Refused('numbers in big-endian order')
+      raise Refused('values in big-endian order')
     with archive.open(named[0]) as stream:
       root = Unpickler(stream).load()
     storages = {}
@@ -382,7 +382,7 @@ def read_pickle(path: str) -> tuple[Any, dict[str, list[int]]]:
       if len(header) < 8:
         break  # the file is truncated; the tensors of the other storages are named by who reads the index
       if storage is None:
-        raise Refused('numbers of a storage that no tensor has')
+        raise Refused('values of a storage that no tensor uses')
       size = struct.unpack('<q', header)[0] * item_size(storage.dtype)
       storages[str(key)] = [file.tell(), size]
       file.seek(size, 1)

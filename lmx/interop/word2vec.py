@@ -174,5 +174,5 @@ def _check_finite(where: str, word: bytes, row: bytes) -> None:
   if not np.isfinite(numbers_D).all():
     wrong = numbers_D[~np.isfinite(numbers_D)][0]
     raise InputError(
-      f'{where}: got {wrong} in the vector of "{word.decode("utf-8", "replace")[:40]}"; expected finite numbers'
+      f'{where}: got {wrong} in the vector of "{word.decode("utf-8", "replace")[:40]}"; expected finite values'
     )

@@ -208,7 +208,7 @@ def _read_tokenizer(
           folder.tokenizer, str(directory), lower_case=bool(lower_case), special_in_text=folders.is_folder(directory)
         )
     except library_files.MissingTokenizer as error:
-      raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
+      raise InputError(f'{error}; --tokenizer=none imports only the model') from None
   lower_case = getattr(tokenizer, 'lower_case', lower_case)
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS
   return tokenizer, special_tokens, {'lower_case': bool(lower_case)}

@@ -298,7 +298,7 @@ LINEAR = dict(head=(), normalize=False, pooling='pooled')
     ('bert', task('regress', **LINEAR | {'head': (50,)}), r'objective.head: got \(50,\)'),
     ('bert', task('multiple_choice', **LINEAR | {'normalize': True}), 'objective.normalize: got True'),
     ('bert', task('tag', labels=LABELS), 'objective.crf: got True'),
-    ('bert', task('causal_lm'), 'no class in transformers with bert'),
+    ('bert', task('causal_lm'), 'objective: got "causal_lm"'),
     (
       'gpt',
       task('classify', **LINEAR | {'pooling': 'last'}),

@@ -260,7 +260,7 @@ def test_the_qrnn_of_salesforce(tmp_path):
     (lambda x: x | {'1.decoder.weight': x['0.encoder.weight'] + 1}, '"decoder.weight": got other values than enc'),
     (lambda x: x | {'1.decoder.bias': np.ones(3, np.float32)}, r'decoder.bias is \(3,\), not \(20,\)'),
     (lambda x: x | {'0.rnns.0.weight_hh_l0_raw': np.ones((27, 9), np.float32)}, r'expected \(36, 9\), an LSTM'),
-    (lambda x: x | {'0.rnns.0.module.weight_hh_l0_reverse': TWO}, 'a layer of two directions'),
+    (lambda x: x | {'0.rnns.0.module.weight_hh_l0_reverse': TWO}, 'a bidirectional layer'),
     (lambda x: ['text', x], 'expected a module of PyTorch'),
     (
       lambda x: x | {'encoder.weight': x['0.encoder.weight'] + 1},
@@ -284,7 +284,7 @@ TWO = np.ones((36, 9), np.float32)
 
 def test_words_that_do_not_fit_are_refused(tmp_path):
   tensors = fastai_names(lstm_tensors())
-  for itos, message in ((ITOS[:-1], 'got 19 words'), ({'a': 1}, 'got no list of words')):
+  for itos, message in ((ITOS[:-1], 'got 19 words'), ({'a': 1}, 'got no word list')):
     folder = write_fastai(tmp_path / 'wt103', tensors, itos)
     with pytest.raises(InputError, match=message):
       convert.import_run(folder, tmp_path / 'run')
@@ -295,7 +295,7 @@ def test_words_that_do_not_fit_are_refused(tmp_path):
 def test_a_large_salesforce_model_needs_its_criterion(tmp_path, monkeypatch):
   monkeypatch.setattr(awd_lstm, '_WHOLE', V - 1)
   torch_files.save(tmp_path / 'model.pt', lstm_tensors())
-  with pytest.raises(InputError, match='got the model alone, of 20 words'):
+  with pytest.raises(InputError, match='got only the model, with 20 words'):
     convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
 
 

@@ -341,7 +341,7 @@ def test_the_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys)
   (own / 'tokenizer.json').unlink()
   command = ['import', f'--from={own}', f'--workdir={tmp_path}/run']
   assert main.main(command) == 2
-  assert 'no tokenizer of kind wordpiece; --tokenizer=none imports the model alone' in capsys.readouterr().err
+  assert 'no tokenizer of kind wordpiece; --tokenizer=none imports only the model' in capsys.readouterr().err
   assert main.main([*command, '--tokenizer=none']) == 0
   assert 'arrays, without a tokenizer' in capsys.readouterr().out
   run = lmx.load(tmp_path / 'run')
@@ -583,7 +583,7 @@ def test_gpt_as_released(made, tmp_path):
     with pytest.raises(InputError, match=words):
       convert.import_run(str(folder), tmp_path / 'again')
   (folder / 'params_shapes.json').write_text('[[16, 8], [300, 9]]')
-  with pytest.raises(InputError, match='expected those of a GPT'):
+  with pytest.raises(InputError, match='expected a GPT'):
     convert.import_run(str(folder), tmp_path / 'again')
   release(made, tmp_path / 'other')
   np.save(tmp_path / 'other/params_0.npy', np.array([{}]), allow_pickle=True)

@@ -91,7 +91,9 @@ class BothWays(Batches):
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
     if split.sentences is None:
-      raise InputError(f'{split.title} has no sentences; data.batching "both_ways" needs a data set with sentences')
+      raise InputError(
+        f'{split.title} has no sentences; choose a data set with sentences for data.batching "both_ways"'
+      )
     self._words, self._reset_every = words, reset_every
     self._first_S, self._count_S = self._trim(np.asarray(split.sentences, np.int64), skipped)
     self._start_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and the total

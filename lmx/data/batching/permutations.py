@@ -103,7 +103,7 @@ class Permutations(Batches):
   """Batches as in the module's docstring; `next_B` is 1 if segment B is random.
 
   Attributes:
-    predictions: number of predicted tokens of a row.
+    predictions: number of predicted tokens per row.
   """
 
   stateful = True

@@ -140,7 +140,7 @@ def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ..
 
   Args:
     cfg: the `batching` section.
-    documents: number of documents of a row.
+    documents: number of documents per row.
     choices: number of choices per row; its documents are then the context, the question if any, and the choices.
   """
   if choices:

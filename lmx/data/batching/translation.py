@@ -74,8 +74,8 @@ def check(data: Any) -> None:
     )
   if data.tokenizer == 'wordpiece':
     raise InputError(
-      'data.tokenizer: got "wordpiece", which has no end-of-text for the end of a translation; expected "bpe", '
-      '"word_bpe", "unigram", "words", "characters" or "bytes"'
+      'data.tokenizer: got "wordpiece", which has no end-of-text token; expected "bpe", "word_bpe", "unigram", '
+      '"words", "characters" or "bytes"'
     )
   if 0 < cfg.tokens < cfg.rows_multiple * data.length:
     raise InputError(

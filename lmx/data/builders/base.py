@@ -152,7 +152,7 @@ def make(base: type[TextBuilder], source: Any, name: str, directory: str) -> Tex
     name: name of the config, a folder of the prepared data.
     directory: folder of the prepared data.
   """
-  attributes = {'name': source.dataset.partition('/')[0], '__module__': __name__}  # beside checksums.tsv
+  attributes = {'name': source.dataset.partition('/')[0], '__module__': __name__}  # next to checksums.tsv
   cls = types.new_class(base.__name__, (base,), {'skip_registration': True}, lambda body: body.update(attributes))
   builder: TextBuilder = cls(data_dir=directory, config=Config(name=name, source=source))
   return builder

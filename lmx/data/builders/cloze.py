@@ -70,7 +70,7 @@ def _question(lines: list[str], where: str) -> dict[str, str]:
   words = sentence.split()
   index = next((i for i, word in enumerate(words) if BLANK in word), None)
   if index is None:
-    raise InputError(f'{where}: the sentence has no {BLANK}, so no word is missing')
+    raise InputError(f'{where}: the sentence has no {BLANK} for the missing word')
   answer, choices = (rest[0].strip(), rest[-1].strip().split('|')) if len(rest) > 1 else ('', [])
   if len(choices) != CANDIDATES:
     raise InputError(

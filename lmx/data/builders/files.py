@@ -101,7 +101,7 @@ def find_tree(path: str, ending: str) -> list[str]:
 
 
 def find_texts(pattern: str, names: str = 'words') -> dict[str, list[str]]:
-  """Return {split: user's text files}; `pattern` and `names` are those of `split_files.find_splits`."""
+  """Return {split: user's text files}; see `split_files.find_splits` for `pattern` and `names`."""
   endings = TEXT_NAMES if names == 'prefixes' else (*TEXT_NAMES, *SPLIT_ENDINGS)
   splits = split_files.find_splits(pattern, endings, f'text file; expected {TEXT_KINDS}', names)
   if not splits:

@@ -37,10 +37,10 @@ def check_texts(source: Any, path: str, column: str) -> None:
 
   names = source.schema_arrow.names
   if column not in names:
-    raise InputError(f'{path}: no column "{column}"{nearest(column, names)}; name that of the text in data.column')
+    raise InputError(f'{path}: no column "{column}"{nearest(column, names)}; set data.column to the text column')
   kind = source.schema_arrow.field(column).type
   if pa.types.is_null(kind):
-    raise InputError(f'{path}: column "{column}" has no value in any row; expected texts; name another in data.column')
+    raise InputError(f'{path}: column "{column}" is empty; expected texts; choose another by data.column')
   if not _is_text(kind):
     raise InputError(f'{path}: column "{column}" has type {kind}; expected texts')
 

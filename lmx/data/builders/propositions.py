@@ -97,7 +97,7 @@ def find_target_column(path: str) -> int:
       count = len(_targets(words, target)) if target < width else 0
       raise InputError(
         f'{path}, line {number}: got {width} columns; expected {target + 1 + count}: {target + 1} up to the target '
-        f'verbs, as in the sentences before, and one of roles for each target verb, of which there are {count}'
+        f'verbs, as in earlier sentences, and one role column for each of the {count} target verbs'
       )
     fits = here if fits is None else fits & here
   if fits is None:

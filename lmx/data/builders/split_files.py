@@ -267,8 +267,8 @@ def _check_copies(paths: Sequence[str]) -> None:
   for match in filter(None, map(_COPY.fullmatch, paths)):
     if (other := match['name'] + match['rest']) in paths:
       raise InputError(
-        f'{match[0]}: got {os.path.basename(other)} in the same folder, of which it seems a copy; '
-        'expected one of them; remove one, or name the files to read in data.manual_dir'
+        f'{match[0]}: got {os.path.basename(other)} in the same folder, apparently a copy; expected one of them; '
+        'remove one, or name the files to read in data.manual_dir'
       )
 
 

@@ -142,7 +142,7 @@ def own(texts: Sequence[str], label: str, scores: bool) -> Table:
 
 
 def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:
-  """Return {split: the user's tables}; `pattern` and `names` are those of `split_files.find_splits`."""
+  """Return {split: the user's tables}; see `split_files.find_splits` for `pattern` and `names`."""
   endings = (*split_files.with_compression(cells.ENDINGS, names), *(['.parquet'] if names == 'words' else []))
   expected = f'table; expected *.parquet, {split_files.describe(cells.ENDINGS)}'
   splits = split_files.find_splits(pattern, endings, expected, names)

@@ -85,7 +85,9 @@ def train(
   if kind == 'wordpiece':
     return subword.WordPiece(subword_models.train_wordpiece(texts, vocab_size or 8192, min_count, lower_case))
   if kind in SIDES:
-    raise InputError(f'data.tokenizer: got "{kind}", which is read alone; set data.tokenizer_path to that of an import')
+    raise InputError(
+      f'data.tokenizer: got "{kind}", which cannot be trained; set data.tokenizer_path to an imported one'
+    )
   raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
 
 

@@ -42,11 +42,11 @@ def vocabulary(itos: Sequence[str]) -> list[str]:
     InputError: the list is from fast.ai 0.7, or a word is repeated.
   """
   if 'xxunk' not in itos:
-    raise InputError('got words without xxunk; expected fastai 1 or 2; --tokenizer=none imports the model alone')
+    raise InputError('got words without xxunk; expected fastai 1 or 2; --tokenizer=none imports only the model')
   tokens = [f'{_FILLER} {i}' if word == _FILLER else _OURS.get(word, word) for i, word in enumerate(itos)]
   if len(set(tokens)) < len(tokens):
     twice = next(word for word in tokens if tokens.count(word) > 1)
-    raise InputError(f'got the word "{twice}" twice; expected each once; --tokenizer=none imports the model alone')
+    raise InputError(f'got the word "{twice}" twice; expected each once; --tokenizer=none imports only the model')
   return tokens
 
 

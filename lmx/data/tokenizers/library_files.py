@@ -106,14 +106,14 @@ def _check_vocabulary(kind: str, model: hf.Tokenizer, path: str) -> None:
   tokens = model.get_vocab(with_added_tokens=False)
   special = {token.content for token in model.get_added_tokens_decoder().values() if token.special}
   if not tokens.keys() - special:
-    raise InputError(f'{path}: got a vocabulary without tokens; expected those of the model; the file may be truncated')
+    raise InputError(f"{path}: got a vocabulary without tokens; expected the model's tokens; the file may be truncated")
   subwords = model.model
   unknown = getattr(subwords, 'unk_token', None) if kind in ('wordpiece', 'gpt_bpe', 'word_bpe') else None
   unknown = '<unk>' if kind == 'unigram' else unknown
   if unknown is not None and unknown not in tokens:
     raise InputError(
-      f'{path}: got {len(tokens):,} tokens without {unknown}; expected that token, because text that no other covers '
-      'is read as it; the file may be truncated'
+      f'{path}: got {len(tokens):,} tokens without {unknown}; expected that token for unknown text; the file may be '
+      'truncated'
     )
 
 

@@ -109,7 +109,7 @@ def train_word_bpe(texts: Iterable[str], vocab_size: int, min_count: int, lower_
 
 
 def train_gpt_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.Tokenizer:
-  """Train the merges; id 0 is `<unk>`, then come the characters, each alone and at the end of a word."""
+  """Train the merges; id 0 is `<unk>`, then the characters, each by itself and at the end of a word."""
   return _train_in_words(texts, vocab_size, min_count, gpt_bpe, ('<unk>',))
 
 
@@ -260,7 +260,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, min_count: int, lower
 def _alphabet(
   texts: Iterable[str], normalizer: hf.normalizers.Normalizer | None, limit: int = 1000
 ) -> tuple[list[str], list[str]]:
-  """Return the `limit` (BERT's) most frequent characters, sorted, and those of them that continue a word."""
+  """Return the `limit` (BERT's) most frequent characters, sorted, and the word-continuing ones among them."""
   counts: collections.Counter[str] = collections.Counter()
   inner: set[str] = set()
   for text in texts:

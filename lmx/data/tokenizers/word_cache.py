@@ -2,8 +2,8 @@
 
 Text has few distinct words, so most of the time of an encoder goes to words that it has encoded before. Here a regular
 expression splits a text into the words of the library's pre-tokenizer, and a table has the ids of each word; the
-library encodes only the words that are not in the table. The result is that of the library, since the ids of a word
-do not depend on its neighbours.
+library encodes only the words that are not in the table. The result equals the library's, because a word's ids do not
+depend on its neighbours.
 
 Deviation: none. A text with a character whose class is not the same in every version of Unicode since 3.2 is encoded
 by the library itself.

@@ -153,7 +153,7 @@ def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
 
 
 def with_more_words(tokenizer: Words, texts: Iterable[str], select: Callable[[list[str]], list[str]]) -> Words:
-  """Append to the vocabulary proper those of the other words of `texts` that `select` returns."""
+  """Append the further words in `texts` that `select` returns to the vocabulary."""
   proper = tokenizer.proper
   tokens = proper.tokens + select(_other_words(proper, texts))
   return Words(tokens, proper.rule, lower_case=proper.lower_case)

@@ -219,7 +219,7 @@ def convert(
     for n, x in zip(entry.names, stored, strict=True):
       if not _is_float(x.dtype):
         given = names.get(named.given[n], named.given[n])
-        raise InputError(f'tensor "{given}": got numbers of type {x.dtype.name}; expected floats')
+        raise InputError(f'tensor "{given}": got type {x.dtype.name}; expected floats')
     node[entry.path[-1]] = _load(entry, stored)
     for n, x in zip(entry.names, stored, strict=True):
       given = names.get(named.given[n], named.given[n])

@@ -344,7 +344,7 @@ def choose(model: str, task: Task) -> str:
   if not fits:
     supported = sorted({objective for head in own.values() for objective in head.objectives})
     raise InputError(
-      f'objective: got "{task.objective}", which has no class in transformers with {model}; expected one of '
+      f'objective: got "{task.objective}", which no transformers class supports with {model}; expected one of '
       f'{", ".join(supported)}'
     )
   differ = {name: _differences(own[name].fixed_objective, task.cfg) for name in fits}

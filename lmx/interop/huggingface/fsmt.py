@@ -79,8 +79,8 @@ def config(cfg: Any) -> dict[str, Any]:
   settings = transformer.sizes_config(cfg, _MODEL, 'FSMTForConditionalGeneration')
   if not cfg.first_position:
     raise InputError(
-      'model.first_position: got 0; expected the id of padding and one, as fairseq has it; '
-      'FSMTForConditionalGeneration computes no other'
+      'model.first_position: got 0; expected the padding id plus one, as in fairseq; FSMTForConditionalGeneration '
+      'supports no others'
     )
   return settings | {
     'tie_word_embeddings': not cfg.source_V,
@@ -126,13 +126,13 @@ def write(
   else:
     raise InputError(
       f'data.tokenizer: got "{kind}"; expected "{TOKENIZER}", or "words" with {", ".join(sorted(_SPECIAL))}, because '
-      'FSMTTokenizer reads no other'
+      'FSMTTokenizer reads no others'
     )
   for vocabulary in vocabularies:
     if (pad := vocabulary.index('<pad>')) != settings['pad_token_id']:
       raise InputError(
-        f'model.first_position: got {settings["pad_token_id"] + 1}; expected {pad + 1}, the id of <pad> and one; '
-        'FSMTForConditionalGeneration computes no other'
+        f'model.first_position: got {settings["pad_token_id"] + 1}; expected {pad + 1}, the id of <pad> plus one; '
+        'FSMTForConditionalGeneration supports no others'
       )
   end = vocabularies[-1].index('</s>')
   ids = transformer.write_search(directory, evaluation, end, end, settings['pad_token_id'])

@@ -112,7 +112,7 @@ def sizes_config(cfg: Any, expected: Mapping[str, Any], computes: str) -> dict[s
   """
   for name, value in expected.items():
     if (got := getattr(cfg, name)) != value:
-      raise InputError(f'model.{name}: got {got!r}; expected {value!r}; {computes} computes no other')
+      raise InputError(f'model.{name}: got {got!r}; expected {value!r}; {computes} supports no others')
   settings: dict[str, Any] = {theirs: getattr(cfg, ours) for ours, (theirs, _) in (_SIZES | _RATES).items()}
   settings['encoder_ffn_dim'] = cfg.encoder_F or cfg.F
   settings['encoder_attention_heads'] = cfg.encoder_H or cfg.H

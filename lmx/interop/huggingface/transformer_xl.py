@@ -105,7 +105,7 @@ def _read_ties(theirs: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
   default = [False] + [switch(theirs, 'proj_share_all_but_first', True)] * (count - 1)
   ties = theirs.get('tie_projs', default)
   if not isinstance(ties, list) or len(ties) != count or not all(type(tie) is bool for tie in ties):
-    raise InputError(f'config.json: tie_projs: got {show(ties)}; expected {count} of true or false, one a cluster')
+    raise InputError(f'config.json: tie_projs: got {show(ties)}; expected {count} of true or false, one per cluster')
   alike = settings['div_val'] == 1
   if all(ties) or (alike and settings['E'] == settings['D']):  # the latter has no projections
     return 'all'
@@ -113,8 +113,8 @@ def _read_ties(theirs: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     return 'clusters' if alike and count > 1 else 'none'
   if ties != [False] + [True] * (count - 1):
     raise InputError(
-      f'config.json: tie_projs: got {show(ties)}; expected all true, all false, or the first alone false; lmx supports '
-      'no other'
+      f'config.json: tie_projs: got {show(ties)}; expected all true, all false, or only the first false; lmx '
+      'supports no others'
     )
   return 'head' if alike else 'but_first'
 
@@ -161,7 +161,7 @@ def _check(cfg: Any) -> None:
   ):
     if wrong:
       raise InputError(
-        f'model.{field}: got {getattr(cfg, field)!r}; expected {expected}; TransfoXLLMHeadModel computes no other'
+        f'model.{field}: got {getattr(cfg, field)!r}; expected {expected}; TransfoXLLMHeadModel supports no others'
       )
 
 

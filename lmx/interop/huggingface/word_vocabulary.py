@@ -84,7 +84,7 @@ def _check(settings: Mapping[str, Any], tokens: Sequence[str], where: pathlib.Pa
   if len(set(tokens)) < len(tokens):
     raise InputError(f'{source}: got a symbol twice; expected different ones')
   if '<unk>' not in tokens:
-    raise InputError(f'{source}: got no <unk>; expected one; lmx supports no other symbol of unknown words')
+    raise InputError(f'{source}: got no <unk>; expected one; lmx supports no other unknown-word symbol')
   fixed = {'delimiter': (None,), 'unk_token': ('<unk>',), 'eos_token': ('<eos>',)}
   for key, values in fixed.items():
     value = settings.get(key)
@@ -136,7 +136,7 @@ def pickled(path: pathlib.Path) -> tuple[list[str], bool | None]:
     raise InputError(f'{path}: idx2sym: got {show(symbols)}; expected a list of symbols')
   ids = state.get('sym2idx') or {}
   if ids and ids != {symbol: i for i, symbol in enumerate(symbols)}:
-    raise InputError(f'{path}: sym2idx: got other ids than the places of symbols in idx2sym; expected the same')
+    raise InputError(f'{path}: sym2idx: got ids that differ from the positions in idx2sym; expected the same')
   unknown = state.get('unk_idx')
   if unknown is not None and symbols[unknown : unknown + 1] != ['<unk>']:
     raise InputError(f'{path}: unk_idx: got {unknown}, which is not <unk>; lmx supports no other')

@@ -143,7 +143,7 @@ def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
     assert runner.submit(todo, 'slurm', '--time=24:00:00', said.append, again=False) == 0
   assert len(handed) == 1 and handed[0][1:5] == ['-m', 'launch.slurm', '--time=24:00:00', '--']
   assert handed[0][5:7] == ['train', '--config=experiments/awd_lstm/ptb.py:paper']
-  assert 'waits for awd_lstm/ptb_paper' in said[0] and 'results.json was passed to slurm at' in said[1]
+  assert 'waits for awd_lstm/ptb_paper' in said[0] and 'results.json was submitted to slurm at' in said[1]
   assert runner.submit(todo, 'slurm', '', said.append, again=True) == 0 and len(handed) == 2
 
 
