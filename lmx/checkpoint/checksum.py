@@ -44,7 +44,7 @@ def _checksum(x: jax.Array) -> jax.Array:
 
 
 def _on_host(x: np.ndarray, dtype: np.dtype) -> int:
-  """Return the same checksum for an array in host memory, of its numbers as `dtype`.
+  """Return the same checksum for an array in host memory, with its values as `dtype`.
 
   A 64-bit number counts as two 32-bit words. Numbers of another type are converted chunk by chunk.
   """

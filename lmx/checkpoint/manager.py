@@ -5,9 +5,9 @@ differ from their checksums, is never used: `restore` warns, names it and falls 
 Retention deletes only after a newer commit is complete. So at least `keep_last` finished checkpoints exist at any
 time once that many were written.
 
-A checkpoint is planned if its step alone triggered the save, and interim if the clock or a signal did. Interim
-checkpoints do not displace planned ones, so an interrupted run leaves the same planned checkpoints as an
-uninterrupted one.
+A checkpoint is planned if only its step triggered the save, and interim if the clock or a signal did. Interim
+checkpoints do not displace planned ones, so an interrupted run leaves the same planned checkpoints as an uninterrupted
+one.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[Entry, str]]:
-  """Return the checkpoints to try, in process 0's order, and for 'best' those of unknown metric with the reason."""
+  """Return the checkpoints to try, in process 0's order, and for 'best' the ones without a metric, with the reason."""
   entries = orbax_format.entries(directory)
   unknown: dict[Entry, str] = {}
   newest = entries[::-1]
@@ -389,9 +389,9 @@ class Checkpoints:
     """Return (state, meta, step) of the first intact checkpoint.
 
     Args:
-      abstract_state: pytree of arrays or ShapeDtypeStructs with the state's structure. They give shapes,
-        dtypes and shardings, which may be those of another number of devices. Or a function that returns it from the
-        shapes of the saved arrays by name, for a state that may be saved in another layout (lmx/layout.py).
+      abstract_state: pytree of arrays or ShapeDtypeStructs with the state's structure. They give shapes, dtypes and
+        shardings, which may be for another number of devices. Or a function that returns it from the shapes of the
+        saved arrays by name, for a state that may be saved in another layout (lmx/layout.py).
       which: 'last' tries the newest, then the one before, and so on; 'best' the lowest metric, then
         the next; a step tries that step only.
 

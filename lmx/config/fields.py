@@ -55,12 +55,12 @@ TOP = Section(
 
 
 def section(name: str, cls: Any, defaults: Mapping[str, Any] | None = None) -> Section:
-  """Return the section whose fields are those of a dataclass.
+  """Return the section with a dataclass's fields.
 
   Args:
     name: such as 'data.batching'.
     cls: the dataclass.
-    defaults: defaults in place of those of the dataclass.
+    defaults: defaults instead of the dataclass's.
   """
   helps, hints, defaults = attributes(cls), typing.get_type_hints(cls), defaults or {}
   fields = []

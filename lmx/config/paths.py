@@ -106,7 +106,7 @@ def _read(workdir: Any) -> dict[str, tuple[str, str]]:
     given, absolute = (documents.field(record, name, str, f'{where}: {key}') for name in ('given', 'absolute'))
     inside = os.path.relpath(absolute, before)
     moved = os.path.normpath(os.path.join(os.path.abspath(path.parent), inside))
-    is_inside = not inside.startswith(os.pardir)  # of the work directory, which may have been moved alone
+    is_inside = not inside.startswith(os.pardir)  # of the work directory, which may have been moved without its data
     if not storage.is_remote(path) and (is_inside or not _exist(key, absolute) and _exist(key, moved)):
       absolute = moved
     found[key] = given, absolute

@@ -94,11 +94,11 @@ class Evaluation:
     compounds: pairs whose tokenised BLEU splits hyphenated words: 'en_de' (English-German), 'always' or 'never'.
     n_best: number of best starts, ends and spans of a question (lmx/prediction/question_answering.py).
     answer_length: most tokens of an answer.
-    null_threshold: no answer is predicted if its score exceeds that of the best span by more than this.
+    null_threshold: the null answer is predicted if its score exceeds the best span's by more than this.
     baselines: also evaluate unigram and interpolated Kneser-Ney models on the same split and vocabulary.
     order: the order n of the Kneser-Ney model.
-    mixture: also evaluate the mean of the model's probabilities and those of an n-gram model on the same tokens:
-      'trigram' (interpolated, lmx/metrics/interpolated_trigram.py), 'kneser_ney' (of `order`) or '' for none.
+    mixture: also evaluate the mean of the model's and an n-gram model's probabilities on the same tokens: 'trigram'
+      (interpolated, lmx/metrics/interpolated_trigram.py), 'kneser_ney' (of `order`) or '' for none.
     mixture_weight: the model's weight in that mean.
     batch_size: rows of a batch, and so the number of streams of a split; 0 is that of the validation.
     stride: tokens from one window to the next; 0 is data.batching.stride, 1 a window for every token.

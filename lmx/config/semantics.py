@@ -1,8 +1,8 @@
 """Numbered rules of computation, so that no run changes its rules between its first update and its last.
 
-A fix that changes what a config computes is a `Rule` here. A resolved config lists the numbers of the rules that it
-uses under `semantics`; a config written before the fix lists none, which is number 0. A new run gets the current
-rule. An older one keeps its own if a setting restores the old rule (`Rule.old`); else it cannot be resumed.
+A fix that changes what a config computes is a `Rule` here. A resolved config lists the rules that it uses by number
+under `semantics`; a config written before the fix lists none, which is number 0. A new run gets the current rule. An
+older one keeps its own if a setting restores the old rule (`Rule.old`); else it cannot be resumed.
 """
 
 from __future__ import annotations

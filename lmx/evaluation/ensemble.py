@@ -40,7 +40,7 @@ def evaluate(
     overrides: overrides of each run, see there.
 
   Returns:
-    Metrics as in `evaluate.compute_results`, with those of each run under 'members', and the translations or answers.
+    Metrics as in `evaluate.compute_results`, with each run's under 'members', and the translations or answers.
 
   Raises:
     InputError: the runs do not predict the same tokens, labels or answers, or there is no ensemble of their objective.

@@ -1,4 +1,4 @@
-"""n-gram models on a run's data, alone and mixed with the run's model (Bengio et al. 2003, section 4.2).
+"""n-gram models on a run's data, by themselves and mixed with the run's model (Bengio et al. 2003, section 4.2).
 
 Names of n-gram models:
 - 'trigram': interpolated (interpolated_trigram.py), its weights estimated on the validation split;

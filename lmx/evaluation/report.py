@@ -131,7 +131,7 @@ def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
 
 
 def summary(metrics: Mapping[str, Any], objective: Objective) -> str:
-  """Return the main metrics of an objective as lines of text, with those of the baselines."""
+  """Return an objective's main metrics as lines of text, with the baselines' metrics."""
   part, headline = parts.get(objective.EVALUATION), metrics['metric']
   rows = [(metrics['model'], metrics[headline])]
   if 'cache' in metrics:

@@ -35,7 +35,7 @@ def macro_f1(classes: Mapping[str, Mapping[str, float]]) -> float:
 
 
 def undefined(one: Mapping[str, Any]) -> set[str]:
-  """Return those of 'precision', 'recall' and 'f1' that divide by 0 in a row of `table`."""
+  """Return which of 'precision', 'recall' and 'f1' divide by 0 in a row of `table`."""
   is_predicted = one.get('predicted', 1)  # results of earlier versions have no number of predictions
   empty = {'precision': not is_predicted, 'recall': not one['count'], 'f1': not is_predicted and not one['count']}
   return {name for name, is_empty in empty.items() if is_empty}

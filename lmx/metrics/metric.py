@@ -1,7 +1,7 @@
 """Declaration of a metric: its name in the results, which values are better, and how reports show it.
 
 An objective lists the metrics of its evaluation as `METRICS`, the headline first. Whatever selects, sorts or prints a
-metric reads its declaration there. Functions that several objectives share declare their metrics beside the code that
+metric reads its declaration there. Functions that several objectives share declare their metrics next to the code that
 computes them, such as `language.METRICS`.
 """
 
@@ -17,7 +17,7 @@ class Metric:
   """A metric of an evaluation.
 
   Attributes:
-    name: its key in the results; `*` matches any text, as in accuracy_class_*, whose numbers are those of the labels.
+    name: its key in the results; `*` matches any text, as in accuracy_class_*, numbered by label.
     higher_is_better: None if neither direction is better, such as for a threshold.
     format: format specification of its value in reports.
     headline: format specification as the headline.
@@ -42,7 +42,7 @@ ERROR_PERCENT = Metric('error_percent', False, shown=False)
 
 
 def find(metrics: Iterable[Metric], name: str) -> Metric | None:
-  """Return the declaration of a metric among those of an objective, None if there is none."""
+  """Return a metric's declaration in an objective, None if there is none."""
   return next((metric for metric in (*metrics, LOSS) if fnmatch.fnmatchcase(name, metric.name)), None)
 
 

@@ -3,7 +3,7 @@
 Labels are BIO of roles: B-A0, I-A0, B-R-A1, ... A span of the role C-X continues the last argument X before it, so
 that both are one argument; without one before it, it is itself an argument X. A predicted argument is right if some
 true one has its role and all of its spans, and no others. V, which is given as the predicate, does not count, nor does
-C-V. Other roles, such as R-X, are roles of their own. Spans are those of lmx/metrics/spans.py.
+C-V. Other roles, such as R-X, are separate roles. Spans are defined in lmx/metrics/spans.py.
 
 Axes: S positions of the row, as T.
 """
@@ -72,7 +72,7 @@ def _arguments(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> _Arguments:
 
 
 def count_arguments(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> Array:
-  """Return the numbers of arguments of each role that are right, predicted and true, (3, R) float32; V has none.
+  """Return the counts of correct, predicted and true arguments per role, (3, R) float32; V has none.
 
   Args:
     kinds: from `scheme`.

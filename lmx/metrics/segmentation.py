@@ -1,4 +1,4 @@
-"""Pixel accuracy and intersection over union of semantic segmentation, from numbers of pixels.
+"""Pixel accuracy and intersection over union of semantic segmentation, from pixel counts.
 
 Numbers of a class c over a whole split: intersection (predicted c and c in truth), predicted and true, all of labelled
 pixels only. IoU_c = intersection / (predicted + true - intersection); mIoU is its mean over the classes that are in the

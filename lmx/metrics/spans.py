@@ -1,10 +1,10 @@
 """Spans in a sequence of labels, evaluated as in CoNLL (Tjong Kim Sang and De Meulder 2003, conlleval).
 
-Labels are 'O', 'B-type' and 'I-type'. A span starts at a B, and at an I that does not continue a span of its own
-type; it ends before the next label that is not an I of its type. A predicted span is right if some true span has the
-same first and last position and type. That is seqeval's default mode, not its strict one, where a span needs its B. So
-IOB1 and IOB2 labels are evaluated alike; schemes that also mark ends (BIOES) are not supported. All
-counts are computed on arrays, so that they can be summed over batches and devices.
+Labels are 'O', 'B-type' and 'I-type'. A span starts at a B, and at an I that does not continue a span of the same type;
+it ends before the next label that is not an I of its type. A predicted span is right if some true span has the same
+first and last position and type. That is seqeval's default mode, not its strict one, where a span needs its B. So IOB1
+and IOB2 labels are evaluated alike; schemes that also mark ends (BIOES) are not supported. All counts are computed on
+arrays, so that they can be summed over batches and devices.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def find_spans(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> tuple[Array,
 
 
 def count_spans(kinds: Scheme, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> Array:
-  """Return the numbers of spans of each type that are right, predicted and true, (3, R) float32.
+  """Return the counts of correct, predicted and true spans per type, (3, R) float32.
 
   Args:
     kinds: from `scheme`.

@@ -63,8 +63,8 @@ def compute_metrics(predictions: Mapping[str, str], truths: Mapping[str, Sequenc
     truths: reference answers of each question, () for none.
 
   Returns:
-    {'exact_match', 'f1', 'questions'}; if some questions are unanswerable also those of the answered and of the
-    unanswered ones.
+    {'exact_match', 'f1', 'questions'}; if some questions are unanswerable, also for answerable and unanswerable
+      questions separately.
   """
   scores = {'exact_match': _scores(predictions, truths, exact_match), 'f1': _scores(predictions, truths, f1)}
   kinds = {'': list(truths)}

@@ -7,8 +7,8 @@ the parameters it is always 1, which is the plain average of TensorFlow's `Expon
 `Mean` is the plain mean of averaged SGD (Polyak & Juditsky 1992) from some update on: the first, or the one at which
 the validation loss stops falling (NT-ASGD: Merity et al. 2018, arXiv 1708.02182, algorithm 1; `is_triggered` is its
 condition). Before that it equals the parameters. `lag` reproduces torch.optim.ASGD(t0=0, lambd=0), which the
-released code uses: the factor of the rate and the weight of the mean are those of the previous update. So a window's
-rate applies to the next window, and the parameters after the first update are removed from the mean again.
+released code uses: the learning rate factor and the mean's weight come from the previous update. So a window's rate
+applies to the next window, and the parameters after the first update are removed from the mean again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def init_mean(params: Params, *, begun: bool) -> Mean:
 
 
 def factor(average: State, now: Array, lag: bool) -> Array:
-  """Return the factor of the rate of this update: `now`, or with `lag` that of the previous update.
+  """Return the factor of the rate of this update: `now`, or with `lag` the previous update's.
 
   Args:
     average: before the update.

@@ -95,7 +95,7 @@ class Config:
     unfreeze_every: epochs after which one more layer from the top is trained, initially only the head; 0 trains
       all from the start (lmx/optim/unfreeze.py).
     stages: gradual unfreezing with a 'slanted_triangular' schedule per stage: (groups trained from the top, 0 for all,
-      -n for the n-th alone; epochs, 0 for the rest of the run; factor of `lr`; cut_fraction).
+      -n for only the n-th; epochs, 0 for the rest of the run; factor of `lr`; cut_fraction).
     ema: decay of the average of the parameters used in evaluation; 0 disables it.
     ema_debias: initialise that average at zero and correct its bias, instead of at the first parameters.
     asgd: averaged SGD: 'off'; 'triggered' averages the parameters once the validation loss has not fallen below

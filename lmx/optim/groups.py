@@ -10,8 +10,8 @@ Layer-wise decay multiplies the rate by a power of `layer_decay`, by depth of N 
   as_released  0            N - n                  0       gradients, after clipping (zihangdai/xlnet, model_utils.py);
                                                            Adam's normalisation cancels it
 
-`top` is the highest depth with a matrix: N + 1 under a head, and N where the output matrix is the embedding, whose bias
-is not a layer of its own. The last layer then has the full rate. `by_depth_of_biases` has N + 1 instead of `top`.
+`top` is the highest depth with a matrix: N + 1 under a head, and N if the output matrix is the embedding, whose bias is
+not a separate layer. The last layer then has the full rate. `by_depth_of_biases` has N + 1 instead of `top`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@ after another, from the output downwards, within one run.
 
 A group is a depth: the objective's head and the model's output matrix are group 0, the last layer is group 1, the
 embeddings are the last group. Where the output matrix is the embedding, the last layer is group 0, with the output's
-bias. A stage may also train one group alone (chain-thaw: Felbo et al. 2017, arXiv 1708.00524). A frozen group does not
-change: its gradient is excluded from the clipping norm and from its
-moments, and weight decay does not apply. Moments and Adam's count of updates are stored per group. So those of a
-group start at its first update, as PyTorch's do, and continue when the next group is unfrozen.
+bias. A stage may also train a single group (chain-thaw: Felbo et al. 2017, arXiv 1708.00524). A frozen group does not
+change: its gradient is excluded from the clipping norm and from its moments, and weight decay does not apply. Moments
+and Adam's count of updates are stored per group. So those of a group start at its first update, as PyTorch's do, and
+continue when the next group is unfrozen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lmx.optim import schedules
 from lmx.optim.groups import Depth, level_of
 from lmx.types import Array, Params
 
-# Groups trained (0: all; -n: the n-th from the top alone), epochs (0: to the end), factor of lr, cut_fraction.
+# Groups trained (0: all; -n: only the n-th from the top), epochs (0: to the end), factor of lr, cut_fraction.
 Stage = Annotated[
   tuple[
     Annotated[int, ranges.SIGNED],
@@ -34,7 +34,7 @@ Stage = Annotated[
   ],
   ranges.Record(('groups', 'epochs', 'learning-rate factor', 'cut_fraction')),
 ]
-Trained = Callable[[Array], Array]  # number of the update -> number of groups that it trains, or -n of a stage
+Trained = Callable[[Array], Array]  # update -> number of groups that it trains, or -n of a stage
 
 
 def groups(params: Params, depth: Depth, n_layers: int, top: int) -> Params:
@@ -69,7 +69,7 @@ def stage_lengths(begin: Sequence[int], total_steps: int) -> list[int]:
 
 
 def by_stage(stages: Sequence[Stage], steps_per_epoch: int) -> Trained:
-  """Return the number of groups that the stage of an update trains, or -n for the n-th alone."""
+  """Return the number of groups that an update's stage trains, or -n for only the n-th."""
   begin = jnp.asarray(stage_starts(stages, steps_per_epoch))
   count = jnp.asarray([stage[0] or jnp.iinfo(jnp.int32).max for stage in stages])
   return lambda step: count[jnp.searchsorted(begin, jnp.asarray(step), side='right') - 1]
@@ -124,7 +124,7 @@ def by_group(
 
 
 def _is_trained(group: int, count: Array) -> Array:
-  """Return whether an update that trains `count` groups, or group -count - 1 alone, trains `group`."""
+  """Return whether an update that trains `count` groups, or only group -count - 1, trains `group`."""
   return jnp.where(count < 0, group == -count - 1, group < count)
 
 

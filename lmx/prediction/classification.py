@@ -25,8 +25,9 @@ ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv', '.parquet')
 
 
 def label_names(loaded: RestoredRun) -> list[str]:
-  """Return the labels of a classifier in the order of its logits: for multiple choice the numbers of the choices, for a
-  regression none."""
+  """Return the labels of a classifier in the order of its logits: for multiple choice the choice indices, for a
+  regression none.
+  """
   return loaded.labels or [str(choice) for choice in range(_choices(loaded))]
 
 
@@ -105,8 +106,8 @@ def text_columns(loaded: RestoredRun) -> tuple[str, ...]:
 def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row]:
   """Return the rows of a file.
 
-  A .txt file has a text a line. Other files are tables (`lmx.data.builders.cells`) with the columns of `text_columns`
-  and optionally that of the label.
+  A .txt file has a text a line. Other files are tables (`lmx.data.builders.cells`) with the columns `text_columns` and
+  optionally the label column.
 
   Args:
     path: the file.
@@ -165,7 +166,7 @@ def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
 
 
 def _missing_label(path: str, loaded: RestoredRun) -> tuple[str, ...]:
-  """Return a note if a table without labels has columns besides its texts, one of which may be that of the labels."""
+  """Return a note if a table without labels has further columns, one of which may be the label column."""
   name, texts = loaded.run.data.label, text_columns(loaded)
   row = {} if documents.ending(path) == '.txt' else next(cells.read(path))[1]
   if name in row or {*row} <= {*texts}:

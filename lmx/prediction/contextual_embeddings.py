@@ -1,7 +1,7 @@
 """Contextual word embeddings: the outputs of every layer of a model on lines of text.
 
 BERT and XLNet were trained on rows with special tokens, [CLS] text [SEP] and text <sep> <cls>. So a line is read as
-such a row, with the segments of one text; other models read its tokens alone.
+such a row, with the segments of one text; other models read only its tokens.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reade
   Args:
     loaded: the run.
     special_tokens: of BERT and XLNet, 'read' reads the special tokens of a row and returns the vectors of the text,
-      'return' returns those of the special tokens too, 'none' reads the text alone.
+      'return' also returns the special tokens' vectors, 'none' reads only the text.
   """
   check_choice('special_tokens', special_tokens, SPECIAL_TOKENS)
   tokenizer, limit = loaded.tokenizer, generate.window(loaded.cfg)

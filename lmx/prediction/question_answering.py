@@ -3,10 +3,10 @@
 BERT's head follows google-research/bert's run_squad.py. Candidates are the `n_best` start and end positions of each
 window; a start counts only in its window of maximum context. Spans have at most `answer_length` tokens and are scored
 by start plus end logit. The null score, of no answer, is the minimum over the windows' [CLS] scores; the null odds are
-its difference to the best span's score. XLNet's head follows zihangdai/xlnet: spans are those of `predict`, by the same
-rules, and the null odds are the minimum over the windows. If the training data has questions without an answer, ''
-is predicted when the null odds exceed `null_threshold`.
-An answer's text is the part of the passage between the character offsets of its first and last token.
+its difference to the best span's score. XLNet's head follows zihangdai/xlnet: spans follow `predict`'s rules, and the
+null odds are the minimum over the windows. If the training data has questions without an answer, '' is predicted when
+the null odds exceed `null_threshold`. An answer's text is the part of the passage between the character offsets of its
+first and last token.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     id: id of the question.
     text: the predicted answer, '' for none.
     best: the best non-empty answer.
-    null_odds: score of no answer minus that of the best span.
+    null_odds: null score minus the best span's score.
     candidates: the best spans, [{'text', 'probability', 'score', 'start', 'end'}], offsets in code points.
     truths: the true answers, () for none, None if they are unknown.
   """
@@ -167,7 +167,7 @@ def _answer(
 ) -> Answer:
   """Return the answer of a question from its spans.
 
-  With `null_is_odds`, `null` is already the odds of no answer, and not a score like those of the spans.
+  With `null_is_odds`, `null` is already the null odds, not a score like the spans'.
   """
   if question.context not in offsets:
     offsets.clear()  # questions on a passage follow one another

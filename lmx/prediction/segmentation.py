@@ -46,7 +46,8 @@ class Item(NamedTuple):
 
   Attributes:
     name: its name in outputs and messages.
-    read: function that returns (image as RGB, its mask or None); it raises InputError, MaskError for a bad mask alone.
+    read: function that returns (image as RGB, its mask or None); it raises InputError, or MaskError if only the mask is
+      bad.
   """
 
   name: str
@@ -89,7 +90,7 @@ class Predicted(NamedTuple):
 
 
 def classes_of(loaded: RestoredRun) -> Classes:
-  """Return the classes of a run in the order of its labels, with the colours of its data, those of VOC by default."""
+  """Return a run's classes in label order, with its data's colours, or VOC's by default."""
   data, names = run_files.read_data(loaded.workdir), loaded.labels
   palette = data.get('palette') or [image_files.format_colour(c) for c in image_files.colour_map(len(names))]
   colours = [image_files.parse_colour(str(text), f'{loaded.workdir}/data.json: palette') for text in palette]

@@ -279,7 +279,7 @@ def _rows(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str])
   if not folder.objective:
     return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
   data = _ROWS[folder.objective['name']]
-  if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows have words alone
+  if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows only have words
     form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'
     return data | {'batching': {**data['batching'], 'form': form}}
   if data['batching']['name'] != 'texts':
@@ -449,7 +449,7 @@ def _untrained(loaded: restore.RestoredRun) -> set[str]:
 
 
 def _without(params: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-  """Return parameters without those of some paths."""
+  """Return parameters without some paths."""
   leaves = flatten_dict(params)
   return {'model': {}, 'objective': {}} | unflatten_dict({k: x for k, x in leaves.items() if '/'.join(k) not in paths})
 

@@ -88,7 +88,7 @@ def _fetch(source: str, name: str, revision: str, home: pathlib.Path) -> dict[st
 
 
 def choose(files: Iterable[str]) -> list[str]:
-  """Return the files of a model that lmx reads, and its model card: of the weights safetensors alone if it has them."""
+  """Return the files of a model that lmx reads, and its model card: of the weights only safetensors if it has them."""
   patterns = [*folder.NEEDED, _CARD]
   chosen = [name for name in files if '/' not in name and any(fnmatch.fnmatch(name, p) for p in patterns)]
   if {folder.WEIGHTS, folder.INDEX} & {*chosen}:

@@ -39,7 +39,7 @@ class Progress:
   def from_dict(cls, meta: Meta) -> Progress:
     """Return the progress saved with a checkpoint."""
     best = meta['best'] if math.isfinite(meta['best'] or 0.0) else None  # earlier versions saved NaN
-    score = meta.get('best_score', best)  # earlier versions had the loss alone
+    score = meta.get('best_score', best)  # earlier versions only had the loss
     return cls(**{**meta, 'best': best, 'best_score': score, 'plateau': schedules.Plateau(**meta['plateau'])})
 
   def observe(self, loss: float, optim: build.Config, done: int, score: float | None = None) -> None:

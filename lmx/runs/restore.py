@@ -135,7 +135,9 @@ def load(
 def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], workdir: Any) -> dict[str, Any]:
   """Return the config of a run with the name, data, objective and evaluation of another."""
   replaced = {name: replacement[name] for name in ('name', 'objective', 'evaluation')}
-  if replaced['objective']['name'] == saved['objective']['name']:  # what the data determined is that of the head
+  if (
+    replaced['objective']['name'] == saved['objective']['name']
+  ):  # fields that the data determined come from the head's run
     settled = {name: saved['objective'][name] for name in ('classes', 'labels') if name in saved['objective']}
     replaced['objective'] = {**replaced['objective'], **settled}
   here = {name: saved['data'][name] for name in ('cache_dir', 'prefetch', 'workers')}

@@ -53,7 +53,7 @@ def _module(name: str) -> Any:
 
 
 def check_untrained(run: schema.Run, shapes: Params, taken: Params) -> None:
-  """Warn of parameters that are drawn anew and never trained, their rate in `optim.groups` being 0.
+  """Warn about newly initialised parameters that are never trained, because their rate in `optim.groups` is 0.
 
   Args:
     run: the run.

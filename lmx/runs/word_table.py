@@ -28,7 +28,7 @@ def add(taken: Params, run: schema.Run, shapes: Params, corpus: Corpus, key: Arr
   """Add the table of the model's WORD_TABLE, with the rows of `data.vectors`, to initial parameters.
 
   Rows of other words are the model's own. With `data.other_rows` = 'normal' they are shifted and scaled to the mean and
-  the standard deviation of all numbers of the vectors found, so they are drawn from the normal distribution of these.
+  standard deviation of all vector elements found, so they follow that normal distribution.
 
   Args:
     taken: parameters from `train.init_from`, {} without it.
@@ -116,7 +116,7 @@ def _table(
 
 
 def _words(run: schema.Run, tokenizer: Any) -> list[str]:
-  """Return the words of the table's rows; those of a tokenizer of subwords are its tokens."""
+  """Return the words of the table's rows; a subword tokenizer's words are its tokens."""
   if tokenizer.kind == 'words':
     return pipeline.words(run.data, tokenizer)
   return [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]

@@ -70,7 +70,7 @@ def check_stage(workdir: Any, config: Any, directory: str) -> list[str]:
   Args:
     workdir: work directory of the run.
     config: resolved config.
-    directory: folder that may have been moved since: paths in it are those of the run if they end alike.
+    directory: folder that may have been moved since: paths in it are the run's if they end alike.
 
   Returns:
     A line for each setting of the evaluation that differs.

@@ -1,6 +1,6 @@
 """Batches of a corpus. Each file is one kind of batching, found by its name.
 
-Its names are those of `Batching`, each optional one with a default there.
+`Batching` lists its names, with defaults for optional ones.
 """
 
 from __future__ import annotations

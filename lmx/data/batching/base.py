@@ -47,7 +47,7 @@ class Batches(abc.ABC):
     unit: name of the positions, in the plural.
   """
 
-  LEAST = 2  # smallest number of tokens of a split: one input and one target
+  LEAST = 2  # minimum number of tokens per split: one input and one target
   stateful = False
   unit = 'tokens'
   notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""One example per row, in batches of rows of similar length.
+"""One example per row, in batches of similar row length.
 
 Rows are padded on the right to the shortest bucket that fits the longest row of their global batch. So every host has
 the same shape, and one program is compiled per bucket. In training an epoch is shuffled, split into pools of batches,
@@ -110,7 +110,7 @@ class Bucketed(Batches):
     return self._positions_in_groups(batches, self._buckets)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Return the given rows of the batch of `step`."""
+    """Return the given rows of the batch at `step`."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')

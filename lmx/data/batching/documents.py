@@ -1,4 +1,4 @@
-"""Labelled documents, one per row, in batches of documents of similar length.
+"""Labelled documents, one per row, in batches of similar length.
 
 A row is the start symbol and the document without its own end-of-text. The start symbol is the tokenizer's end-of-text
 id, which a language model trained on `streams` has read before each document. Without such an id a row is the document.

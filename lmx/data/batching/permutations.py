@@ -48,7 +48,7 @@ class Config:
     bidirectional: read half of the rows in reverse.
     random_next_prob: share of rows whose segment B does not follow A, among those in which a sentence ends within reach
       of A; 0 makes every B follow.
-    unbroken: segment B of the other rows: 'random', or 'drawn' by random_next_prob as well.
+    unbroken: segment B of the other rows: 'random', or 'drawn', which also applies random_next_prob.
   """
 
   name: str = 'permutations'

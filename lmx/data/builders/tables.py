@@ -1,9 +1,9 @@
 """Tables of examples: each row has one or two texts, and a label or score to predict.
 
-Files are read by lmx/data/builders/cells.py: GLUE (Wang et al. 2019, arXiv 1804.07461) in the layout of its archives,
-SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai et al. 2017), the Story
-Cloze Test (Mostafazadeh et al. 2016), news, articles and reviews with their classes (Zhang et al. 2015), LAMBADA and
-the Children's Book Test (see cloze.py) in their own layouts, and the user's tables.
+Files are read by lmx/data/builders/cells.py: GLUE (Wang et al. 2019, arXiv 1804.07461) in its archives' layout, SNLI
+(Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai et al. 2017), the Story Cloze
+Test (Mostafazadeh et al. 2016), news, articles and reviews with their classes (Zhang et al. 2015), LAMBADA and the
+Children's Book Test (see cloze.py) in their own layouts, and the user's tables.
 
 The texts of a row with choices are a context, a question (or the start of the continuation), which may be empty, and
 the choices; its label is the number of the correct one. A row of `race/joined` has no question: it is already joined to

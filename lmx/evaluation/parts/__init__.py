@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
 
 
 class Subject(NamedTuple):
-  """Parameters and the split that they are evaluated on; the names are those of `report.evaluate_run`."""
+  """Parameters and the split that they are evaluated on; names as in `report.evaluate_run`."""
 
   run: Run
   corpus: Any
