@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmx.layers import projected_lstm
-from tests import drawn
+from tests import drawn, placed
 from tests.reference import elmo as reference
 
 T, B, E, H, P = 6, 3, 5, 7, 4
@@ -23,7 +23,8 @@ def setting(seed=0):
 
 
 def layer(params, x_TBE, carry, *more, **options):
-  return jax.jit(functools.partial(projected_lstm.layer, **options))(params, x_TBE, carry, *more)
+  with placed.on():
+    return jax.jit(functools.partial(projected_lstm.layer, **options))(params, x_TBE, carry, *more)
 
 
 @pytest.mark.parametrize('backend', ['scan', 'custom'])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.models import registry, rnn_lm
+from tests import placed
 
 torch = pytest.importorskip('torch')
 
@@ -98,7 +99,8 @@ def lmx_results(cell, params, backend):
 
     return jax.value_and_grad(loss, (0, 1), has_aux=True)(params, first)
 
-  (loss, (y_BTD, last)), (gradients, dfirst) = run(params, first)
+  with placed.on():
+    (loss, (y_BTD, last)), (gradients, dfirst) = run(params, first)
   return y_BTD, last, loss, gradients, dfirst
 
 
