@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from lmx import types
-from lmx.kernels import attention, recurrent, window_updates
+from lmx.kernels.implementations import Implementation
+
+_SETTLE = {  # field of a Config -> function that replaces its 'auto'
+  'attention': Implementation('lmx.kernels.attention.settle'),
+  'backend': Implementation('lmx.kernels.recurrent.settle'),
+  'update_kernel': Implementation('lmx.kernels.window_updates.settle'),
+}
+_UPDATES = Implementation('lmx.kernels.window_updates.choose')
 
 
 class Model(types.Model):
@@ -14,11 +21,10 @@ class Model(types.Model):
 
   def settle(self, cfg: Any, /) -> Any:
     """Return the Config with an implementation of this machine in place of 'auto', by which a run is resumed."""
-    if self.SETTLES:
-      return {'backend': recurrent.settle, 'update_kernel': window_updates.settle}[self.SETTLES](cfg)
     is_dot_product = 'attention' in self.Config.__dataclass_fields__ and not self.ATTENTION
-    return attention.settle(cfg) if is_dot_product else cfg
+    field = self.SETTLES or ('attention' if is_dot_product else '')
+    return _SETTLE[field](cfg) if field else cfg
 
   def fused_updates(self, cfg: Any, batch: types.Batch) -> Callable[..., Any] | None:
     """Return the function that makes all updates of a batch of `rows` at once, None if there is none here."""
-    return window_updates.choose(cfg, batch) if self.SETTLES == 'update_kernel' else None
+    return _UPDATES(cfg, batch) if self.SETTLES == 'update_kernel' else None
