@@ -21,7 +21,8 @@ CONFIG = '--config=experiments/word2vec/quickstart.py:tiny'
 @pytest.fixture(scope='module')
 def workdir(tmp_path_factory):
   path = tmp_path_factory.mktemp('run') / 'vectors'
-  assert main.main(['train', CONFIG, f'--workdir={path}', '--config.parallel.data=1']) == 0
+  settings = '--config.parallel.data=1', '--config.model.update_kernel=xla'  # whose step compiles ten times as fast
+  assert main.main(['train', CONFIG, f'--workdir={path}', *settings]) == 0
   return path
 
 
