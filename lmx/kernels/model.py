@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from lmx import types
-from lmx.kernels.implementations import Implementation
+from lmx.kernels import attention, recurrent, window_updates
 
 _SETTLE = {  # field of a Config -> function that replaces its 'auto'
-  'attention': Implementation('lmx.kernels.attention.settle'),
-  'backend': Implementation('lmx.kernels.recurrent.settle'),
-  'update_kernel': Implementation('lmx.kernels.window_updates.settle'),
+  'attention': attention.settle,
+  'backend': recurrent.settle,
+  'update_kernel': window_updates.settle,
 }
-_UPDATES = Implementation('lmx.kernels.window_updates.choose')
 
 
 class Model(types.Model):
@@ -27,4 +26,4 @@ class Model(types.Model):
 
   def fused_updates(self, cfg: Any, batch: types.Batch) -> Callable[..., Any] | None:
     """Return the function that makes all updates of a batch of `rows` at once, None if there is none here."""
-    return _UPDATES(cfg, batch) if self.SETTLES == 'update_kernel' else None
+    return window_updates.choose(cfg, batch) if self.SETTLES == 'update_kernel' else None
