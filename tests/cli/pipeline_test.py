@@ -20,6 +20,7 @@ from lmx.data import pipeline as data
 from lmx.data.tokenizers import characters
 from lmx.errors import InputError, NonFiniteLoss
 from lmx.evaluation import ensemble
+from lmx.objectives import regress
 from lmx.prediction import classification
 from lmx.runs import convert, origin, restore
 
@@ -271,8 +272,8 @@ def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
   path = tmp_path / 'rows.jsonl'
   path.write_text('{"text": "one two three four five six"}\n')
   about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse, characters=0)
-  run = types.SimpleNamespace(objective_name='regress', objective=None, data=about)
-  loaded = types.SimpleNamespace(run=run, tokenizer=characters.Bytes(eos=True))
+  run = types.SimpleNamespace(objective=regress.Config(), data=about)
+  loaded = types.SimpleNamespace(run=run, labels=[], tokenizer=characters.Bytes(eos=True))
   asked = classification.read_file(loaded, str(path))
   split = asked.corpus.splits[asked.split]
   other = corpora.Corpus.from_texts({'train': ['a']}, loaded.tokenizer)
@@ -280,9 +281,9 @@ def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
   assert loaded.tokenizer.decode(split.tokens[:3].tolist()) == ('xis' if reverse else 'one')
 
 
-def test_only_classifiers_predict(finished, tmp_path):
-  with pytest.raises(InputError, match='objective "causal_lm"'):
-    classification.label_names(restore.load(finished / '1_lm'))
+def test_only_classifiers_predict(finished, capsys):
+  assert main.main(['predict', f'--workdir={finished}/1_lm', '--input=x.txt']) == 2
+  assert 'objective: got "causal_lm"' in capsys.readouterr().err
 
 
 def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_path, capsys):

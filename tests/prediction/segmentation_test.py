@@ -275,8 +275,8 @@ def test_a_run_is_read_with_the_data_of_a_config(folder):
 @pytest.mark.parametrize(
   ('args', 'message'),
   [
-    (['ngrams', '--config=experiments/cfnet/own.py'], 'got "segmentation_files", which has no text'),
-    (['ngrams', '--config=experiments/ntm/quickstart.py'], 'got "generated", which has no text'),
+    (['ngrams', '--config=experiments/cfnet/own.py'], 'got "segmentation_files"'),
+    (['ngrams', '--config=experiments/ntm/quickstart.py'], 'got "generated"'),
     (['export', '--workdir={}/run', '--to={}/exported'], 'model "cfnet" has no Hugging Face format'),
     (
       ['generate', '--workdir={}/run', '--prompt=a'],
