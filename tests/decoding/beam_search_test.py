@@ -250,7 +250,7 @@ def test_length_penalty(penalty):
   [
     (dict(options=dict(size=0)), 'beam size'),
     (dict(options=dict(alpha=-1)), 'beam alpha'),
-    (dict(options=dict(alpha=100)), 'beam alpha 100 is too large'),
+    (dict(options=dict(alpha=100)), 'beam alpha: got 100'),
     (dict(options=dict(stop='late')), 'beam stop'),
     (dict(options=dict(penalty='none')), 'beam penalty'),
     (dict(options=dict(forbidden=(13,))), 'forbidden'),
