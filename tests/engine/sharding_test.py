@@ -131,9 +131,9 @@ def test_rows_of_the_only_process_are_all_rows():
 @pytest.mark.parametrize(
   ('fields', 'message'),
   [
-    ({'mode': 'pjit'}, '"jit" or "pmap"'),
-    ({'mode': 'pmap', 'fsdp': 2}, 'data parallelism only'),
-    ({'mode': 'pmap', 'tensor': 2}, 'data parallelism only'),
+    ({'mode': 'pjit'}, 'parallel.mode: got "pjit"'),
+    ({'mode': 'pmap', 'fsdp': 2}, 'parallel.mode: got'),
+    ({'mode': 'pmap', 'tensor': 2}, 'parallel.mode: got'),
     ({'fsdp': 0}, 'parallel.fsdp: got 0'),
     ({'data': 0}, 'parallel.data: got 0'),
     ({'rules': (('.*', ('model',)),)}, 'unknown axis "model"'),
@@ -171,7 +171,7 @@ def test_slices_are_along_data(fields, sizes, monkeypatch):
   assert devices.shape == sizes
   halves = devices[: sizes[0] // 2], devices[sizes[0] // 2 :]
   assert [[device.id for device in half.flat] for half in halves] == [[0, 2, 4, 6], [1, 3, 5, 7]]
-  with pytest.raises(InputError, match='expected a data that the 2 slices divide'):
+  with pytest.raises(InputError, match='parallel.data: got'):
     sharding.Engine(sharding.Config(data=1, fsdp=-1))
 
 

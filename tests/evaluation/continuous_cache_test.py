@@ -78,7 +78,7 @@ def test_the_final_measurement_has_rows_of_its_own(corpus):
 def test_missing_inputs_are_refused(corpus):
   engine = sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
   for run, message in (
-    (run_of(corpus, cache=()), 'window, lambda, theta'),
+    (run_of(corpus, cache=()), r'evaluation.cache: got \(\)'),
     (run_of(corpus, data={'batching': 'windows'}), 'reads streams'),
   ):
     with pytest.raises(InputError, match=message):

@@ -110,7 +110,7 @@ def test_a_run_that_used_numba_does_not_continue_without(monkeypatch):
   monkeypatch.setattr(native, 'is_installed', lambda: False)
   assert word2vec.settle(word2vec.Config()).update_kernel == 'xla'
   engine = sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
-  with placement.scope(engine.placement), pytest.raises(InputError, match='pip install "lmx'):
+  with placement.scope(engine.placement), pytest.raises(InputError, match='model.update_kernel: got "numba"'):
     word2vec.fused_updates(word2vec.Config(update_kernel='numba'), examples.batch_of(False, True))
 
 

@@ -105,7 +105,7 @@ def test_the_other_rows_may_be_the_model_s_own(characters, folder):
 
 def test_incompatible_settings_are_refused(folder, tmp_path):
   table = {'model': {'embed': {'table': np.zeros((3, 3))}}}
-  with pytest.raises(InputError, match='with train.init_from='):
+  with pytest.raises(InputError, match='data.vectors: got'):
     begun(folder, taken=table)
   with pytest.raises(InputError, match='model.E: got 4'):
     begun(folder, **{'model.E': 4})
@@ -121,7 +121,7 @@ def test_a_file_that_changed_since_the_vocabulary_was_made_is_refused(folder):
   corpus = pipeline.load(resolve.to_run(config).data)
   _, run = resolve.with_corpus(config, corpus)
   other = types.SimpleNamespace(manifest={'vectors': [['v.txt', 'another']]}, tokenizer=corpus.tokenizer)
-  with pytest.raises(InputError, match='of another content than that by which the vocabulary'):
+  with pytest.raises(InputError, match='data.vectors: got'):
     word_table.add({}, run, shapes_of(run), other, jax.random.key(0))
 
 
