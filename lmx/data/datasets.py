@@ -352,7 +352,7 @@ DATA_SETS: dict[str, DataSet] = {
   'embedded': DataSet(
     'prose',
     'The embedded corpus: prose of the running CPython, see `prose`.',
-    read='generated.embedded',
+    read='prose.embedded',
     cite=('cpython',),
     sentences='prose',
   ),

@@ -18,17 +18,6 @@ LEAST = 60  # minimum number of documents per package
 _EDGES = (('valid', 0.1), ('test', 0.2), ('train', 1.0))
 
 
-def embedded(split: str, paths: Any, source: Any) -> Iterator[Document]:
-  """Yield topics and docstrings, ordered by a hash of their name, which mixes packages."""
-  del paths, source
-  yield from _of_split(split)
-
-
-def _of_split(split: str) -> list[Document]:
-  chosen = [document for document in prose.documents() if prose.split_of(document[0]) == split]
-  return sorted(chosen, key=lambda document: prose.digest(document[0]))
-
-
 def topics(split: str, paths: Any, source: Any) -> Iterator[Document]:
   """Yield the documents of the large packages, ordered by a hash of their name; the label is the package."""
   del paths, source
@@ -63,7 +52,7 @@ def generate_pairs(split: str) -> list[tuple[str, str, str]]:
   The words are consecutive words of the sentence, or of the sentence that follows it.
   """
   neighbours: list[tuple[list[str], list[str]]] = []
-  for _, text, _ in _of_split(split):
+  for _, text, _ in prose.of_split(split):
     texts = [words for sentence in sentence_rules.split(text, 'prose') if 8 <= len(words := sentence.split()) <= 25]
     neighbours += zip(texts[::2], texts[1::2], strict=False)
   draw, found = random.Random(split), []
@@ -91,7 +80,7 @@ def passages(split: str, paths: Any, source: Any) -> Iterator[Document]:
 def generate_questions(split: str) -> list[questions.Question]:
   """Return the questions of a split, the same each time."""
   parts: list[list[str]] = []
-  for _, text, _ in _of_split(split):
+  for _, text, _ in prose.of_split(split):
     texts = [' '.join(s.split()) for s in sentence_rules.split(text, 'prose') if 6 <= len(s.split()) <= 30]
     parts += [texts[i : i + PASSAGE] for i in range(0, len(texts) - PASSAGE + 1, PASSAGE)]
   draw, split_questions = random.Random(split), []
@@ -122,7 +111,7 @@ def tags(split: str, paths: Any, source: Any) -> Iterator[Document]:
 
 def sentences(split: str) -> Iterator[tuple[str, list[str]]]:
   """Yield (id, words) for the sentences in an embedded corpus split with 2 to LONGEST words."""
-  for name, text, _ in _of_split(split):
+  for name, text, _ in prose.of_split(split):
     for number, sentence in enumerate(sentence_rules.split(text, 'prose')):
       tokens = [word for word in word_rules.split(sentence, 'prose') if word.strip()]
       if 1 < len(tokens) <= LONGEST:

@@ -18,6 +18,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 TOPICS = 'pydoc_data/topics.py'
 _TOPICS_MODULE = 'pydoc_data.topics'
@@ -117,6 +118,18 @@ def split_of(name: str, fraction: float = 0.05) -> str:
 def digest(name: str) -> bytes:
   """Return the SHA-256 of a name, which determines the split and the order within it."""
   return hashlib.sha256(name.encode()).digest()
+
+
+def of_split(split: str) -> list[tuple[str, str, str]]:
+  """Return the documents of a split, ordered by a hash of their name, which mixes packages."""
+  chosen = [document for document in documents() if split_of(document[0]) == split]
+  return sorted(chosen, key=lambda document: digest(document[0]))
+
+
+def embedded(split: str, paths: Any, source: Any) -> Iterator[tuple[str, str, str]]:
+  """Yield topics and docstrings of a split, see `of_split`."""
+  del paths, source
+  yield from of_split(split)
 
 
 def clean(text: str) -> list[str]:
