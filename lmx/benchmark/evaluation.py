@@ -18,9 +18,12 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmx.errors import InputError
+
+if TYPE_CHECKING:
+  from lmx.types import Array, Batch, Params, State
 
 PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # table 9: slowdown of the sliding window
 SEGMENT = 128  # tokens of a segment, as the released evaluation of the 24-layer model
@@ -126,14 +129,17 @@ def _reuse(task: Any, rows: int, segment: int) -> Callable[[], Any]:
   params = jax.jit(task.init)(jax.random.key(0))
   batch = flops.random_batch(task, rows, segment)
   batch.pop('reset_B', None)  # every segment continues the row
-  scored = jax.jit(
-    lambda *args: task.objective.score(task.objective_cfg, task.model, task.cfg, *args)[::2], donate_argnums=2
-  )
+
+  @functools.partial(jax.jit, donate_argnums=2)
+  def losses(params: Params, batch: Batch, state: State) -> tuple[Array, State]:
+    nll_BT, _, state = task.objective.score(task.objective_cfg, task.model, task.cfg, params, batch, state)
+    return nll_BT, state
+
   state = task.model.init_state(task.cfg, rows)
 
   def step() -> Any:
     nonlocal state
-    nll_BT, state = scored(params, batch, state)
+    nll_BT, state = losses(params, batch, state)
     return nll_BT, state
 
   return step

@@ -20,7 +20,7 @@ from lmx.errors import InputError, InputWarning
 from lmx.metrics import by_class, metric, ngram, writing_systems
 from lmx.models import registry
 from lmx.reporting import waiting
-from lmx.types import Params, State, Totals
+from lmx.types import Array, Batch, Params, State, Totals
 
 _SAMPLE = 20_000  # tokens that decide whether a text has spaces between words
 _LONGEST_WORD = 20  # mean characters between spaces; no language with spaces has as many
@@ -314,12 +314,17 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   positions = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
   numbered = dataclasses.replace(corpus, splits={split: positions}, tokenizer=_PositionTokenizer(len(data.tokens)))
   where = pipeline.batches(final_data(run), numbered, split, pipeline.EVAL_SEED, train=False)
-  scored = jax.jit(lambda *args: score(run.objective, model, run.measured, *args)[::2])
+
+  @jax.jit
+  def losses_of(params: Params, batch: Batch, state: State) -> tuple[Array, State]:
+    nll_BT, _, state = score(run.objective, model, run.measured, params, batch, state)
+    return nll_BT, state
+
   losses = np.full(len(data.tokens), np.nan)
   state = model.init_state(run.measured, batches.batch_size)
   for i in waiting.bar(range(batches.steps), f'{split} by token', batches.steps):
     batch, position = batches(i), where(i)
-    nll_BT, state = scored(params, batch, state)
+    nll_BT, state = losses_of(params, batch, state)
     counts_BT = batch['weights_BT'] > 0
     losses[position['targets_BT'][counts_BT]] = np.asarray(nll_BT)[counts_BT]
   return losses
