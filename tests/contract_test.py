@@ -523,15 +523,17 @@ def test_padding_of_the_source_changes_nothing(name):
   np.testing.assert_allclose(last(name, short)[0], before[1], rtol=1e-5, atol=1e-5)
 
 
-@every_encoder_decoder
-def test_the_source_reaches_every_output(name):
-  cfg = config(name)
-  batch = batch_of(cfg)
+def check_reaches_every_output(name, batch, key):
   before = last(name, batch)
   for s in (0, S - 1):
-    other = batch['source_BS'].copy()
-    other[:, s] = (other[:, s] + 1) % words(cfg)
-    assert (np.abs(last(name, {**batch, 'source_BS': other}) - before).max(-1) > 1e-7).all()
+    other = batch[key].copy()
+    other[:, s] = (other[:, s] + 1) % words(config(name))
+    assert (np.abs(last(name, {**batch, key: other}) - before).max(-1) > 1e-7).all()
+
+
+@every_encoder_decoder
+def test_the_source_reaches_every_output(name):
+  check_reaches_every_output(name, batch_of(config(name)), 'source_BS')
 
 
 @every_encoder_decoder
@@ -542,13 +544,7 @@ def test_every_leaf_of_the_state_after_the_source_leads_with_the_batch(name):
 
 @every_model_of_pairs
 def test_the_second_text_reaches_every_output(name):
-  cfg = config(name)
-  batch = whole_rows(name)
-  before = last(name, batch)
-  for s in (0, S - 1):
-    other = batch['tokens_BS'].copy()
-    other[:, s] = (other[:, s] + 1) % words(cfg)
-    assert (np.abs(last(name, {**batch, 'tokens_BS': other}) - before).max(-1) > 1e-7).all()
+  check_reaches_every_output(name, whole_rows(name), 'tokens_BS')
 
 
 @fewer_models
@@ -661,6 +657,16 @@ def test_a_model_with_rows_reads_those_and_no_others(name):
     touched = np.unique(np.concatenate([np.ravel(i) for i in jax.tree.leaves(ids)]))
     others = np.setdiff1d(np.arange(cfg.V), touched)
     assert len(others) and not np.asarray(gradients[table])[others].any()
+
+
+@every_model
+def test_values_out_of_the_range_of_a_field_are_refused(name):
+  fields = registry.get(name).Config.__dataclass_fields__
+  wrong = {field: 1.0 for field in fields if field.startswith('dropout')}
+  wrong |= {field: 'nonsense' for field, of in fields.items() if isinstance(of.default, str) and field != 'remat'}
+  for field, value in wrong.items():
+    with pytest.raises(InputError, match=f'{field}.*(got 1.0|"nonsense")'):
+      config(name, **{field: value})
 
 
 @every_model

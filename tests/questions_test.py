@@ -461,8 +461,6 @@ def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
     ('a.jsonl', '\n', 'the file has no questions'),
     ('a.json', '{"data": []}', 'the file has no questions'),
     ('a.json', '{"paragraphs": []}', 'a.json: no field "data"'),
-    ('a.jsonl', json.dumps({'context': 'x', 'qas': [{'id': 'a', 'question': ''}]}), 'line 1: question a or'),
-    ('a.jsonl', json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'line 1: question a: the answer'),
     ('a.jsonl', json.dumps({'context': 'x', 'qas': [{'question': 'Who?'}]}), 'line 1: no field "id"'),
   ],
 )
@@ -481,8 +479,6 @@ def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, me
     (json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'the answer "she" is not at'),
     (json.dumps(paragraph([('a', 'Who?', []), ('a', 'Who?', [])])), 'question a is repeated'),
     (json.dumps(paragraph([('a', ' ', [])])), 'question a or its passage is empty'),
-    ('[' * 100_000, 'line 1: got JSON nested too deep'),
-    ('{"context": ' + '9' * 5_000 + '}', 'line 1: got an integer too long'),
     ('{"context": 1, "qas": []}', 'line 1: context: got 1'),
     *(
       (json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('start": ', f'start": {value}, "x": '), said)

@@ -204,12 +204,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(run, tmp_path):
   assert len(found[0]['batch_indices']) == 4
 
 
-def test_the_command_line_has_its_own_exit_code_for_it(own, tmp_path, capsys):
-  overrides = [f'--config.{text}' for text in (*QUICK, *own, *EXPLODES)]
-  assert cli.main(['train', f'--config={BASE}', f'--workdir={tmp_path}', *overrides]) == 3
-  assert 'not finite in update' in capsys.readouterr().err
-
-
 def test_non_finite_updates_can_be_skipped_up_to_a_limit(run, tmp_path, monkeypatch):
   with pytest.raises(NonFiniteLoss, match='max_skips'):
     run(tmp_path / 'few', *EXPLODES, 'train.on_nan=skip', 'train.max_skips=2')
@@ -305,17 +299,6 @@ def test_a_run_resumes_on_any_number_of_devices(run, first, tmp_path, mode, befo
   shutil.rmtree(tmp_path / 'checkpoints' / orbax_format.name((8, 0)))
   assert run(tmp_path, f'parallel.data={after}', *more) == 0
   close_params(tmp_path, first)
-
-
-@pytest.mark.slow  # tests/engine/sharding_test.py holds it of the updates
-def test_eight_devices_train_to_the_parameters_of_one(run, tmp_path):
-  more = ('data.batch_size=16', 'data.eval_batch_size=8')
-  assert run(tmp_path / 'one', *more) == 0
-  one = last_params(tmp_path / 'one')[0]
-  for mode in ('jit', 'pmap'):
-    assert run(tmp_path / mode, *more, 'parallel.data=8', f'parallel.mode={mode}') == 0
-    eight = last_params(tmp_path / mode)[0]
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5, err_msg=mode), eight, one)
 
 
 @pytest.mark.parametrize(

@@ -6,28 +6,9 @@ import json
 
 import pytest
 
-from lmx.benchmark.task import build_task
 from lmx.cli import describe
 from lmx.cli.main import main
 from lmx.config import resolve
-
-
-@pytest.mark.parametrize(
-  ('name', 'count'),
-  [
-    ('gpt2:124m', '124,439,808'),
-    ('gpt2:355m', '354,823,168'),
-    ('gpt2:774m', '774,030,080'),
-    ('gpt2:1558m', '1,557,611,200'),
-    ('bert:base', '109,482,240'),
-    ('bert:large', '335,141,888'),
-    ('rnn_lm:large', '66,022,000'),
-    ('cfnet:resnet50', '23,508,032'),
-  ],
-)
-def test_totals(name, count):
-  task, _ = build_task(name)
-  assert describe.totals(task)[-1].split()[-1] == count
 
 
 def test_the_command_prints_the_measurement(capsys):
@@ -44,7 +25,7 @@ def test_the_report_counts_heads_on_their_own_line(capsys):
   assert main(['describe', 'bert:tiny', '--length=16']) == 0
   heads, total = capsys.readouterr().out.rstrip().split('\n')[-2:]
   assert heads.startswith('heads, not in the total (mlm ') and 'objective nsp 258' in heads  # 2 x (128 + 1)
-  assert total.startswith('total parameters')
+  assert total.startswith('total parameters') and total.endswith(' 4,385,920')
 
 
 def test_images_are_counted_by_pixels_and_running_statistics_apart(capsys):
@@ -85,20 +66,6 @@ def test_rows_of_a_batch_of_tokens():
   assert describe._rows(resolve.to_run(resolve.load('experiments/transformer/multi30k.py:tiny', changes))) == 10
 
 
-@pytest.mark.parametrize(
-  'words,message',
-  [
-    ([], 'give either MODEL, or a run'),
-    (['gpt2', '--workdir=DIR'], 'give either MODEL, or a run'),
-    (['--workdir=DIR', '--set', 'N=3'], '--set changes a field of MODEL'),
-    (['--workdir=DIR'], 'DIR holds no run'),
-  ],
-)
-def test_bad_options_are_reported(words, message, capsys):
-  assert main(['describe', *words]) == 2
-  assert message in capsys.readouterr().err
-
-
 def test_only_equal_neighbours_are_joined():
   rows = [('w', (2,), 2)]
   groups = [('layer_00', rows), ('layer_01', rows), ('layer_02', [('w', (3,), 3)]), ('layer_04', rows), ('head', rows)]
@@ -119,7 +86,10 @@ def test_only_equal_neighbours_are_joined():
     (['gpt2:tiny', '--set', 'D=wide'], 'type int'),
     (['gpt2:tiny', '--set', 'D'], 'no value'),
     (['gpt2:tiny', '--length', '65'], 'at most 64'),
-    (['gpt2:tiny', '--batch', '0'], '--batch: got 0'),
+    ([], 'give either MODEL, or a run'),
+    (['gpt2', '--workdir=DIR'], 'give either MODEL, or a run'),
+    (['--workdir=DIR', '--set', 'N=3'], '--set changes a field of MODEL'),
+    (['--workdir=DIR'], 'DIR holds no run'),
   ],
 )
 def test_bad_input(arguments, message, capsys):

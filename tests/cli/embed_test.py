@@ -71,7 +71,6 @@ def test_carried_lines_are_one_text(released):
     (['--output=out.txt'], 'expected a name that ends in .npz or .hdf5'),
     (['--input=nowhere.txt'], 'there is no file'),
     (['--workdir=nowhere'], 'holds no run'),
-    (['--batch=0'], '--batch: got 0'),
     (['--config.model.D=3'], 'model.D'),
   ],
 )

@@ -238,10 +238,7 @@ def test_predictions_of_a_file_match_the_split(finished, backward, tmp_path, cap
   [
     ('a.txt', 'one\n\ntwo\n', 'line 2: there is no text'),
     ('a.txt', '', 'the file is empty'),
-    ('a.jsonl', '{"text": "one"}\n{"txt": "two"}\n', 'line 2: no column text'),
     ('a.jsonl', '{"text": "one"\n', 'line 1: not JSON'),
-    ('a.jsonl', '{"text": " "}\n', 'line 1: column text is empty'),
-    ('a.jsonl', '{"text": "one", "label": "asynco"}\n', 'no label "asynco"; did you mean "asyncio"'),
     ('none.txt', None, 'cannot be read'),
   ],
 )
