@@ -36,8 +36,6 @@ CONTENTS = {
   'not UTF-8': b'{"name": "\xff"}',
   'a list': b'[1]',
   'null': b'null',
-  'deep': b'[' * 100_000,
-  'long': b'9' * 5000,
   'empty': b'',
   'half': b'{"name": ',
 }

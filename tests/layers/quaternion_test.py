@@ -242,17 +242,9 @@ def test_equal_settings_are_one_block():
 @pytest.mark.parametrize(
   'changes,words',
   [
-    (dict(quaternion='half'), 'model.quaternion: unknown "half"'),
-    (dict(scores='real'), 'model.scores: unknown "real"'),
-    (dict(grouping='none'), 'model.grouping: unknown "none"'),
-    (dict(initial='he'), 'model.initial: unknown "he"'),
-    (dict(norm='mid'), 'model.norm: unknown "mid"'),
     (dict(D=20), 'model.D: got 20'),
     (dict(D=15, quaternion='none'), 'model.D: got 15'),
     (dict(F=22), 'model.F: got 22'),
-    (dict(positions='learned'), 'model.positions: unknown "learned"'),
-    (dict(attention='flash'), 'model.attention: unknown "flash"'),
-    (dict(dropout_relu=1.0), 'model.dropout_relu: got 1.0'),
   ],
 )
 def test_errors_say_what_is_wrong(changes, words):

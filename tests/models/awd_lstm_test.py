@@ -299,21 +299,12 @@ def test_an_adaptive_softmax_predicts_by_clusters_of_the_output_table(tied):
   np.testing.assert_allclose(-log_p_BTV[0, 0], [score(last_BTD[0, 0], word) for word in range(cfg.V)], rtol=1e-5)
 
 
-def test_depth():
-  cfg = config(N=3)
-  names = {'embed': 0, 'layer_00': 1, 'layer_02': 3, 'output': 4}
-  assert {name: awd_lstm.depth(cfg, (name, 'bias')) for name in names} == names
-
-
 @pytest.mark.parametrize(
   'changes, message',
   [
-    ({'cell': 'lstmm'}, 'did you mean "lstm"'),
     ({'backend': 'cudn'}, 'did you mean "cudnn"'),
     ({'cell': 'qrnn', 'backend': 'cudnn'}, 'with model.cell=qrnn'),
-    ({'dropout_weight': 1.0}, 'dropout_weight: got 1.0'),
     ({'alpha': -1.0}, 'alpha: got -1.0'),
-    ({'N': 0}, 'N: got 0'),
     ({'cutoffs': (30, 10)}, 'cutoffs: got .30, 10'),
   ],
 )

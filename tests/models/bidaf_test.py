@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import numpy as np
 import pytest
@@ -135,10 +133,5 @@ def test_dropout_has_one_mask_for_all_words():
 def test_incompatible_settings_are_refused():
   with pytest.raises(InputError, match='predicts no words'):
     bidaf.nll(bidaf.Config(), {}, Features(np.zeros((B, T, 30), np.float32)), np.zeros((B, T), np.int32))
-  for changes, message in (
-    ({'cell': 'rnn'}, 'unknown "rnn"'),
-    ({'D': 0}, 'D: got 0'),
-    ({'self_attention': False}, 'no_alignment: got True with model.self_attention=False'),
-  ):
-    with pytest.raises(InputError, match=message):
-      functools.partial(bidaf.Config, **changes)()
+  with pytest.raises(InputError, match='no_alignment: got True with model.self_attention=False'):
+    bidaf.Config(self_attention=False)

@@ -212,8 +212,6 @@ def test_group_normalisation_has_no_statistics_and_rows_of_their_own():
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'head': 'encnet'}, 'model.head: unknown "encnet"'),
-    ({'temperature': 'root'}, 'model.temperature: unknown "root"'),
     ({'D': 18, 'H': 4}, 'model.D: got 18'),
     ({'std': (0.2, 0.0, 0.2)}, 'model.std: got .* expected 3 each, std above 0'),
     ({'m': 0}, 'model.m: got 0'),

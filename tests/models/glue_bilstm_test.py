@@ -92,7 +92,6 @@ def test_rows_of_another_number_of_texts_are_refused(changes, batch, message):
     ({'texts': 1}, 'attention: got True with model.texts=1'),
     ({'words': False, 'elmo': 'output'}, 'words: got False with model.elmo "output"'),
     ({'words': False}, 'char_filters: got filters'),
-    ({'N': 0}, 'N: got 0'),
   ],
 )
 def test_impossible_settings_are_refused(changes, message):

@@ -127,6 +127,5 @@ def test_errors_say_what_is_wrong():
   with pytest.raises(InputError, match='cache'):
     batch = {'tokens_BT': tokens(cfg), 'documents_BT': np.zeros((B, T), np.int32)}
     apply(batch, gpt2.init_state(cfg, B, T))
-  for change in (dict(H=5), dict(init='papers'), dict(attention='flash'), dict(dropout_residual=1.0)):
-    with pytest.raises(InputError, match=next(iter(change))):
-      config(**change)
+  with pytest.raises(InputError, match='H'):
+    config(H=5)

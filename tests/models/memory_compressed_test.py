@@ -155,13 +155,8 @@ def test_errors_say_what_is_wrong():
     dict(H=5),
     dict(pattern='LXM'),
     dict(pattern=''),
-    dict(compress='values'),
-    dict(norm='both'),
     dict(window=0),
     dict(stride=0),
-    dict(dropout=1.0),
-    dict(attention='flash'),
-    dict(F=0),
   ):
     with pytest.raises(InputError, match=next(iter(change))):
       config(**change)

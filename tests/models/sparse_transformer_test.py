@@ -144,15 +144,9 @@ def test_packed_documents_do_not_mix():
 def test_errors_say_what_is_wrong():
   for change in (
     dict(H=5),
-    dict(pattern='local'),
-    dict(merge='both'),
-    dict(fidelity='tf'),
-    dict(init='nanogpt'),
     dict(stride=0),
     dict(summary=5),
     dict(summary=3, fidelity='released'),
-    dict(dropout=1.0),
-    dict(attention='flash'),
     dict(attention='chunked'),  # with the default pattern
     dict(merge='heads', H=1),
   ):

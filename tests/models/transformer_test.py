@@ -266,15 +266,10 @@ def test_errors_say_what_is_wrong():
   for change in (
     dict(H=5),
     dict(D=9, H=3),
-    dict(norm='both'),
     dict(positions='learned'),
     dict(T=5),
     dict(K=-1),
-    dict(biases='some'),
-    dict(attention='flash'),
-    dict(dropout_relu=1.0),
     dict(decoder_layers=0),
-    dict(F=0),
     dict(eps=-1.0),
   ):
     with pytest.raises(InputError, match=next(iter(change))):
