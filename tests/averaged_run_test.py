@@ -78,7 +78,7 @@ def test_averaging_starts_at_the_trigger_and_is_evaluated(run, tmp_path):
   assert found['loss'] == pytest.approx(written['loss'], rel=1e-5)
 
 
-def test_without_a_trigger_the_mean_is_the_parameters(run, tmp_path):
+def test_without_trigger_average_equals_parameters(run, tmp_path):
   assert run(tmp_path, 'optim.nonmono=100', 'train.steps=4') == 0
   average, progress, _ = saved(tmp_path, 'ema')
   np.testing.assert_array_equal(leaves(average['mean']), leaves(saved(tmp_path, 'params')[0]))
@@ -87,7 +87,7 @@ def test_without_a_trigger_the_mean_is_the_parameters(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_stopped_before_and_after_the_trigger_continues_bit_equal(run, tmp_path, monkeypatch):
+def test_run_stopped_before_and_after_the_trigger_continues_bit_equal(run, tmp_path, monkeypatch):
   assert run(tmp_path / 'whole') == 0
   trigger = saved(tmp_path / 'whole', 'ema')[1]['trigger']
   for stop in (trigger, trigger + 1):
@@ -116,7 +116,7 @@ def test_fine_tuning_starts_from_the_mean_and_ends_at_the_trigger(run, tmp_path)
   assert int(average['updates']) == step
 
 
-def test_validation_once_an_epoch_follows_epochs_of_different_lengths(quick, tmp_path):
+def test_validation_once_per_epoch_follows_epochs_of_different_lengths(quick, tmp_path):
   epochs = ('train.eval_every=0', 'train.steps=0', 'train.epochs=2.5')
   run_config = resolve.to_run(resolve.load(BASE, [*quick, *epochs]), 300)
   corpus = pipeline.load(run_config.data)

@@ -46,25 +46,25 @@ def run(*arguments: str) -> subprocess.Popen:
   return process
 
 
-def test_a_closed_pipe_ends_a_command_without_a_log_and_without_a_traceback():
+def test_closed_pipe_ends_a_command_without_a_log_and_without_a_traceback():
   process = run()
   assert process.wait(30) == console.UNREAD and process.stderr.read() == ''
 
 
-def test_a_closed_pipe_is_continued_in_the_log(tmp_path):
+def test_output_continues_in_the_log_after_a_closed_pipe(tmp_path):
   process = run(str(tmp_path / 'run' / 'output.log'))
   assert process.wait(30) == 0 and process.stderr.read() == ''
   lines = (tmp_path / 'run' / 'output.log').read_text().splitlines()
   assert 'standard output failed (Broken pipe); it continues here' in lines[0] and lines[-1] == 'line 19999'
 
 
-def test_the_log_does_not_restore_a_folder_that_was_removed(tmp_path):
+def test_log_does_not_recreate_a_removed_folder(tmp_path):
   process = run(str(tmp_path / 'run' / 'output.log'), 'removed')
   assert process.wait(30) == 0 and process.stderr.read() == '' and not (tmp_path / 'run').exists()
 
 
 @pytest.mark.skipif(not os.path.exists('/dev/full'), reason='needs /dev/full')
-def test_a_full_disk_is_an_input_error():
+def test_full_disk_is_an_input_error():
   with open('/dev/full', 'w') as full:
     stream = console.Stream(full, 'standard output', is_required=True)
     stream.write('text')
@@ -72,7 +72,7 @@ def test_a_full_disk_is_an_input_error():
       stream.flush()
 
 
-def test_a_short_output_that_is_lost_is_no_success():
+def test_lost_output_is_a_failure():
   environment = {name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'}
   program = [sys.executable, '-m', 'lmx.cli.main']
   read, write = os.pipe()
@@ -88,7 +88,7 @@ def test_a_short_output_that_is_lost_is_no_success():
       assert message or not done.stderr
 
 
-def test_a_character_that_cannot_be_encoded_is_escaped():
+def test_character_that_cannot_be_encoded_is_escaped():
   inner = io.TextIOWrapper(io.BytesIO(), encoding='ascii')
   stream = console.Stream(inner, 'standard error')
   stream.write('Stra\u00dfe \ud800\n')
@@ -97,7 +97,7 @@ def test_a_character_that_cannot_be_encoded_is_escaped():
 
 
 @pytest.mark.parametrize(('command', 'code'), [('preflight', 0), ('list', console.UNREAD)])
-def test_a_command_that_another_depends_on_is_completed(command, code, monkeypatch):
+def test_command_that_another_depends_on_is_completed(command, code, monkeypatch):
   module = main._module(command)
   monkeypatch.setattr(module, 'run', lambda args: print('done') or 0)
   words = {'preflight': ['--config=experiments/gpt2/quickstart.py', '--workdir=w']}

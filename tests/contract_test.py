@@ -363,7 +363,7 @@ def test_shapes_and_types(name):
 
 
 @pytest.mark.parametrize('name', [n for n in MODELS if issubclass(registry.get(n).Config, word_input.Config)])
-def test_a_word_table_has_a_row_for_each_word(name):
+def test_word_table_has_one_row_per_word(name):
   """`data.vectors` gives rows of it."""
   cfg = config(name)
   table = flatten_dict(params_of(name), sep='/')[registry.get(name).WORD_TABLE]
@@ -390,7 +390,7 @@ def test_scores_and_losses_of_words_agree(name):
 
 
 @every_model
-def test_every_leaf_of_the_state_leads_with_the_batch(name):
+def test_state_leaves_have_a_leading_batch_axis(name):
   model, cfg = registry.get(name), config(name)
   for length in (0, 8):
     for leaf in jax.tree.leaves(jax.eval_shape(lambda length=length: model.init_state(cfg, 5, length))):
@@ -423,7 +423,7 @@ def test_every_parameter_gets_a_gradient(name):
 
 
 @every_kind
-def test_a_row_does_not_depend_on_its_neighbours(name):
+def test_rows_are_independent(name):
   cfg = config(name)
   batch = whole_rows(name)
   before = last(name, batch)
@@ -436,7 +436,7 @@ def test_a_row_does_not_depend_on_its_neighbours(name):
 
 
 @every_sequence
-def test_a_changed_token_reaches_only_visible_positions(name):
+def test_changed_token_reaches_only_visible_positions(name):
   """A causal model's earlier outputs stay bit-equal and later ones change; the others' outputs all change."""
   cfg = config(name)
   batch = whole_rows(name)
@@ -475,7 +475,7 @@ def test_padding_on_the_right_changes_nothing(name):
 
 
 @causal_models
-def test_state_carried_over_two_parts_equals_one_pass(name):
+def test_carried_state_equals_one_pass(name):
   cfg = config(name)
   batch = batch_of(cfg)
   whole = last(name, batch)
@@ -532,23 +532,23 @@ def check_reaches_every_output(name, batch, key):
 
 
 @every_encoder_decoder
-def test_the_source_reaches_every_output(name):
+def test_source_reaches_every_output(name):
   check_reaches_every_output(name, batch_of(config(name)), 'source_BS')
 
 
 @every_encoder_decoder
-def test_every_leaf_of_the_state_after_the_source_leads_with_the_batch(name):
+def test_encoded_source_leaves_have_a_leading_batch_axis(name):
   state = started(name, batch_of(config(name)))
   assert jax.tree.leaves(state) and all(leaf.shape[0] == B for leaf in jax.tree.leaves(state))
 
 
 @every_model_of_pairs
-def test_the_second_text_reaches_every_output(name):
+def test_second_text_reaches_every_output(name):
   check_reaches_every_output(name, whole_rows(name), 'tokens_BS')
 
 
 @fewer_models
-def test_bfloat16_is_finite_and_near(name):
+def test_bfloat16_is_finite_and_close(name):
   (exact, _), (value, gradients) = loss_and_gradient(name), loss_and_gradient(name, dtype='bfloat16')
   assert all(np.isfinite(leaf).all() and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
   assert abs(value - exact) < 0.02 * abs(exact)
@@ -578,7 +578,7 @@ def test_overfits_one_batch(name):
 
 
 @fewer_models
-def test_switches_of_the_engine_change_no_gradient(name):
+def test_remat_and_scan_change_no_gradient(name):
   fields = registry.get(name).Config.__dataclass_fields__
   plain = jax.tree.leaves(loss_and_gradient(name)[1])
   on = {f: 'full' if fields[f].default == 'none' else True for f in ('scan', 'remat') if f in fields}
@@ -592,7 +592,7 @@ def rates_of(name: str) -> dict[str, float]:
 
 
 @every_kind
-def test_every_rate_of_dropout_needs_a_key(name):
+def test_dropout_requires_a_key(name):
   """key=None is evaluation, whatever the rates; with a key, each rate alone changes what is computed."""
   rates, batch = rates_of(name), given(name, part_of(batch_of(config(name))))
 
@@ -608,7 +608,7 @@ def test_every_rate_of_dropout_needs_a_key(name):
 
 
 @few_models
-def test_dropout_is_of_the_key(name):
+def test_dropout_depends_on_the_key(name):
   """Where there is any, a key changes the output, and the same key changes it alike."""
   batch = batch_of(config(name))
   first, again, other = (last(name, batch, jax.random.key(seed), **rates_of(name)) for seed in (0, 0, 1))
@@ -631,7 +631,7 @@ def test_depth_of_every_parameter(name):
   assert set(model.HEADS) <= set(params_of(name))
 
 
-def test_parameter_count_is_the_papers():
+def test_parameter_count_matches_the_paper():
   for (name, variant), count in COUNTS.items():
     model, cfg = registry.get(name), registry.config(name, variant)
     params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
@@ -642,7 +642,7 @@ def test_parameter_count_is_the_papers():
 
 
 @pytest.mark.parametrize('name', [name for name in MODELS if registry.get(name).rows is not None])
-def test_a_model_with_rows_reads_those_and_no_others(name):
+def test_row_model_reads_only_its_rows(name):
   """The loss from `Rows` is the loss from the tables, and the gradient of every other row is zero."""
   model, cfg = registry.get(name), config(name)
   batch = given(name, batch_of(cfg))
@@ -660,7 +660,7 @@ def test_a_model_with_rows_reads_those_and_no_others(name):
 
 
 @every_model
-def test_values_out_of_the_range_of_a_field_are_refused(name):
+def test_values_out_of_the_range_of_a_field_are_rejected(name):
   fields = registry.get(name).Config.__dataclass_fields__
   wrong = {field: 1.0 for field in fields if field.startswith('dropout')}
   wrong |= {field: 'nonsense' for field, of in fields.items() if isinstance(of.default, str) and field != 'remat'}
@@ -670,7 +670,7 @@ def test_values_out_of_the_range_of_a_field_are_refused(name):
 
 
 @every_model
-def test_sizes_below_1_are_refused(name):
+def test_sizes_below_1_are_rejected(name):
   apart = {('ntm', 'H', 0), ('transformer_xl', 'E', 0)}  # no memory; the width
   apart |= {('bert', 'F', 0), ('gpt2', 'F', 0)}  # four times the width
   apart |= {('transformer', 'T', 0)}  # no learned positions

@@ -90,7 +90,7 @@ def updated(path: str, devices: int, mode: str, accumulate: int):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize('model', ['awd_lstm', 'bahdanau', 'cfnet', 'elmo', 'gpt2', 'ntm', 'ulmfit', 'word2vec'])
-def test_devices_that_do_not_divide_the_rows_make_the_updates_of_one(model):
+def test_uneven_device_count_matches_one_device(model):
   """tests/padded_rows_test.py holds it of all models and objectives, for one program of one device."""
   path, accumulate = f'experiments/{model}/quickstart.py', 1 if model == 'word2vec' else 2
   expected, whole = updated(path, 1, 'jit', accumulate)
@@ -111,7 +111,7 @@ def numbers(found, name=''):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize('path', kinds())
-def test_the_end_of_a_run_is_the_same_on_any_number_of_devices(path, tmp_path):
+def test_final_metrics_do_not_depend_on_device_count(path, tmp_path):
   expected, text = end(path, tmp_path / 'one', 1, 'jit')
   wanted = {name: x for name, x in numbers(expected) if math.isfinite(x)}
   assert 'loss' in expected and math.isfinite(expected['loss'])

@@ -35,7 +35,7 @@ def commands(text: str) -> list[list[str]]:
   return [shlex.split(c)[1:] for c in whole]
 
 
-def test_links_lead_somewhere():
+def test_links_resolve():
   for document in DOCUMENTS:
     for target in re.findall(r'\]\((?!https?:|#)([^)#]+)', (ROOT / document).read_text()):
       path = pathlib.Path(os.path.normpath((ROOT / document).parent / target))
@@ -59,7 +59,7 @@ def test_commands_parse_and_their_configs_load():
     check_commands((ROOT / path).read_text())
 
 
-def test_the_page_of_the_commands_shows_every_command_and_exit_code():
+def test_commands_page_lists_every_command_and_exit_code():
   text = (ROOT / 'docs/commands.md').read_text()
   for command in main.COMMANDS:
     assert f'| `lmx {command}' in text, command
@@ -67,7 +67,7 @@ def test_the_page_of_the_commands_shows_every_command_and_exit_code():
     assert f'| {code} |' in text, f'exit code {code}'
 
 
-def test_the_site_has_every_page_in_its_navigation():
+def test_site_has_every_page_in_its_navigation():
   text = (ROOT / 'mkdocs.yml').read_text()
   listed = set(re.findall(r'(?m)^ +- (?:.*: )?(\S+\.md)$', text))
   written = {path.removeprefix('docs/') for path in DOCUMENTS if path.startswith('docs/')}

@@ -22,10 +22,10 @@ from lmx.errors import InputError, explain, writing
     (KeyError('tokens'), 'the content has another structure (KeyError)'),
   ],
 )
-def test_a_cause_has_no_python_class_names(error, cause):
+def test_cause_has_no_python_class_names(error, cause):
   assert explain(error) == cause
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
+def test_file_that_cannot_be_written_is_reported(tmp_path):
   with pytest.raises(InputError, match=r'^--output: cannot be written \(Is a directory\)$'), writing('--output'):
     tmp_path.write_text('')

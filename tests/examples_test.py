@@ -44,7 +44,7 @@ def test_scripts_without_arguments_say_how_they_are_used(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_is_trained_from_a_config_and_its_lines_are_clustered(tmp_path):
+def test_model_is_trained_from_a_config_and_its_lines_are_clustered(tmp_path):
   done = run(
     tmp_path,
     'train.py',
@@ -59,7 +59,7 @@ def test_a_model_is_trained_from_a_config_and_its_lines_are_clustered(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_own_objective_lowers_its_loss(tmp_path):
+def test_custom_objective_trains(tmp_path):
   done = run(tmp_path, 'objective.py', changes=[('range(200)', 'range(60)')])
   assert done.returncode == 0, done.stderr
   losses = [float(text) for text in re.findall(r'([\d.]+) nats', done.stdout)]
@@ -67,13 +67,13 @@ def test_an_own_objective_lowers_its_loss(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_own_iterator_teaches_addition(tmp_path):
+def test_custom_iterator_trains_addition(tmp_path):
   done = run(tmp_path, 'iterator.py')
   assert done.returncode == 0 and done.stdout.endswith('100% of 64 new sums are right\n'), done.stderr
 
 
 @pytest.mark.slow
-def test_the_attention_of_a_translator_is_drawn(tmp_path):
+def test_translation_attention_is_plotted(tmp_path):
   quick = ['train.steps=4', 'samples.count=0', 'evaluation.beam=0', 'parallel.data=1']
   command = ['train', '--config=experiments/bahdanau/quickstart.py:tiny', f'--workdir={tmp_path}/run']
   assert main.main([*command, *(f'--config.{key}' for key in quick)]) == 0
@@ -83,7 +83,7 @@ def test_the_attention_of_a_translator_is_drawn(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_wheel_outside_of_the_checkout_trains_the_quickstart(tmp_path):
+def test_installed_wheel_trains_the_quickstart(tmp_path):
   pip = [sys.executable, '-m', 'pip', '--disable-pip-version-check']
   where = {'cwd': tmp_path, 'check': True, 'capture_output': True, 'timeout': 500}
   source = tmp_path / 'source'  # an earlier build beside the checkout would give the wheel files that it misses

@@ -208,7 +208,7 @@ def check_update(run: schema.Run) -> None:
   assert {leaf.dtype for leaf in jax.tree.leaves(after.params)} == {jnp.dtype('float32')}
 
 
-def test_a_variant_of_each_kind_builds():
+def test_variant_of_each_kind_builds():
   """One variant for each objective and optimizer, `tiny` where it has them; `slow` builds them all."""
   runs = [to_run(f'{path}:{variant}') for path, variant in variants()]
   assert all(run.train.steps or run.train.epochs for run in runs)
@@ -240,7 +240,7 @@ def test_default_is_the_first_variant():
 
 
 @pytest.mark.parametrize('folder', FOLDERS)
-def test_the_end_of_a_run_is_possible_on_any_number_of_devices(folder):
+def test_end_of_a_run_is_possible_on_any_device_count(folder):
   """Its settings can be followed, and its evaluation has rows that 1, 4 and 8 devices share; devices_test runs some."""
   for path, variant in variants(folder):
     check_end(to_run(f'{path}:{variant}'))
@@ -279,7 +279,7 @@ def evaluated_abstractly(models, named_objective, rows: int, shapes) -> None:
   assert metrics and shapes(after) == shapes(before)
 
 
-def test_tiny_needs_nothing_but_a_laptop():
+def test_tiny_variant_is_small():
   for path in FILES:
     run = to_run(f'{path}:tiny')
     assert run.variant == 'tiny' and run.data.dataset.startswith(('embedded', 'generated')), path
@@ -336,7 +336,7 @@ def test_sweep_points_build(path):
 UNPRINTED = ('quickstart/', 'ntm/bits/', 'lineage/', 'self_attention/', 'cfnet/scenes/')
 
 
-def test_table_rows_have_their_printed_figures_and_runs():
+def test_table_rows_have_published_values_and_runs():
   for name in plans.names():
     check_rows(plans.table(name))
 
@@ -355,14 +355,14 @@ def check_rows(table: tables.Table) -> None:
   assert used == set(runs), f'runs that no row is read from: {sorted(set(runs) - used)}'
 
 
-def test_a_run_of_two_tables_is_the_same_run():
+def test_run_of_two_tables_is_the_same_run():
   seen: dict = {}
   for name in plans.names():
     for run in plans.table(name).runs:
       assert seen.setdefault(run.name, run) == run, run.name
 
 
-def test_every_figure_of_a_printed_table_has_one_role():
+def test_every_published_value_has_one_role():
   for name in plans.names():
     printed.roles(plans.table(name))
 
@@ -373,7 +373,7 @@ def test_every_table_of_a_paper_is_printed_once():
   assert set(places) == {(line.paper, line.table) for line in plans.published().values()}
 
 
-def test_published_figures_contain_those_of_the_decks():
+def test_published_values_include_slide_values():
   published = plans.published()
   with (plans.FOLDER / 'deck_figures.csv').open(newline='', encoding='utf-8') as file:
     figures = list(csv.DictReader(file))
@@ -394,7 +394,7 @@ def overrides_of(run: tables.Run) -> list[str]:
   return [text for text in run.settings if '{' not in text or text.startswith('data.vectors=')]
 
 
-def test_the_config_of_each_table_run_has_the_settings_of_the_table():
+def test_config_of_each_table_run_has_the_settings_of_the_table():
   """Its commands parse too."""
   for name in plans.names():
     check_runs(plans.table(name))
@@ -578,7 +578,7 @@ def test_berts_two_phases_are_one_schedule(fidelity, start):
     assert float(later(update - 900_000)) == wanted(update)
 
 
-def test_lambda_of_elmo_is_a_tenth_in_the_tagger_of_the_paper_alone():
+def test_elmo_lambda_is_0_1_only_in_the_papers_tagger():
   paths = 'elmo/conll2003.py:elmo', 'elmo/wnut17.py:elmo', 'elmo/sst.py:elmo', 'lineage/systems.py:elmo,stage=task'
   lambdas = {path: resolve.load(f'experiments/{path}').model.mix_l2 for path in paths}
   assert lambdas == dict(zip(lambdas, (0.1, 0.0, 0.0, 0.0), strict=True))
@@ -628,14 +628,14 @@ IGNORED = (
 )
 
 
-def test_an_option_that_is_ignored_is_refused():
+def test_option_that_is_ignored_is_rejected():
   for text in IGNORED:
     option = text.rpartition(',')[2].partition('=')[0]
     with pytest.raises(InputError, match=f'option "{option}": got'):
       resolve.load(f'experiments/{text}')
 
 
-def test_an_option_that_changes_nothing_is_refused():
+def test_option_that_changes_nothing_is_rejected():
   @config.arguments(('a', 'b'), n=1, kind=('x', 'y', 'z'), loud=False)
   def get_config(variant, options):
     if options.n > 2 and variant == 'b':
@@ -656,7 +656,7 @@ def test_an_option_that_changes_nothing_is_refused():
       get_config(arg)
 
 
-def test_every_experiment_refuses_ignored_options():
+def test_every_experiment_rejects_ignored_options():
   """But lineage: options of a table are given to each of its runs, pre-training or task."""
   unchecked = {path for path in FILES if 'options = config.parse_arg(' in (ROOT / path).read_text()}
   assert unchecked == {'experiments/lineage/systems.py'}
@@ -668,7 +668,7 @@ def test_merging_keeps_what_is_not_changed():
   assert list(config.grid(a__b=[1, 2], c=[3])) == [{'a.b': 1, 'c': 3}, {'a.b': 2, 'c': 3}]
 
 
-def test_a_moved_name_gives_an_error_with_the_new_one(tmp_path):
+def test_moved_name_error_gives_the_new_name(tmp_path):
   """Experiment files of an earlier version, which import `experiments.common`."""
   file = tmp_path / 'mine.py'
   file.write_text('from experiments import common\n\n\ndef get_config(arg=""):\n  return common.config({})\n')
@@ -1315,7 +1315,7 @@ def test_every_field_of_a_batching_changes_a_batch(name):
       assert batches_with(**context) != batches_with(**{**context, field: value}), f'data.batching.{field}'
 
 
-def test_an_experiment_of_seq2seq_names_those_of_its_models():
+def test_seq2seq_experiment_points_to_its_successors():
   with pytest.raises(
     InputError, match='expected experiments/bahdanau/quickstart.py or experiments/luong/quickstart.py'
   ):

@@ -549,7 +549,7 @@ def outcome(name: str, seed: int, read: Callable[[], Any]) -> str:
 WITHOUT_WEIGHTS = ('import TensorFlow', 'import ELMo')  # which take a library to write
 
 
-def test_the_files_are_accepted_as_long_as_they_are_whole(targets, tmp_path):
+def test_intact_files_are_accepted(targets, tmp_path):
   for number, (name, target) in enumerate(targets.items()):
     place = tmp_path / str(number)
     for file, content in target.files.items():
@@ -567,7 +567,7 @@ def run(seeds: range, targets: Mapping[str, Target], folder: pathlib.Path) -> No
   assert not wrong, f'{len(wrong)} of {len(seeds)}:\n' + '\n'.join(wrong)
 
 
-def test_whatever_is_given_ends_in_an_input_error_or_a_result(targets, tmp_path):
+def test_fuzzed_input_ends_in_input_error_or_result(targets, tmp_path):
   began = time.process_time()
   run(range(800), targets, tmp_path)
   assert time.process_time() - began < 12

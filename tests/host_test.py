@@ -47,13 +47,13 @@ def test_memory_transfers_count_once(root):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != 'glibc', reason='the C library is not glibc')
-def test_settings_of_the_user_stand(root):
+def test_user_settings_are_kept(root):
   kept, pages = told(root, MALLOC_TRIM_THRESHOLD_='131072')
   assert not kept and pages > 5 * 1000
 
 
 @pytest.mark.parametrize(('text', 'expected'), [('150000 100000', 2), ('50000 100000', 1), ('max 100000', 7)])
-def test_a_containers_quota_is_read(tmp_path, monkeypatch, text, expected):
+def test_containers_quota_is_read(tmp_path, monkeypatch, text, expected):
   monkeypatch.setattr(host, 'cores', lambda: 7)
   (tmp_path / 'cpu.max').write_text(f'{text}\n')
   monkeypatch.setattr(host, '_QUOTA', str(tmp_path / 'cpu.max'))

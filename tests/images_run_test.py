@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_images_of_a_user_are_learnt_and_predicted(folder, tmp_path, capsys):
+def test_user_images_train_and_predict(folder, tmp_path, capsys):
   settings = [f'--config.{key}={value}' for key, value in (TINY | {'data.manual_dir': folder}).items()]
   config = ['--config=experiments/cfnet/own.py', *settings]
   assert main.main(['prepare', *config]) == 0

@@ -68,7 +68,7 @@ def loaded(folder):
   return functools.cache(lambda name: lmx.load(folder(name)))
 
 
-def test_a_folder_is_loaded_as_the_run_that_lmx_import_writes(folder, loaded, tmp_path):
+def test_load_equals_lmx_import(folder, loaded, tmp_path):
   source = folder('GPT2LMHeadModel')
   convert.import_run(str(source), tmp_path / 'run')
   run, imported = loaded('GPT2LMHeadModel'), lmx.load(tmp_path / 'run')
@@ -84,7 +84,7 @@ def test_a_folder_is_loaded_as_the_run_that_lmx_import_writes(folder, loaded, tm
   assert other.cfg.dtype == 'bfloat16' and run.cfg.dtype == 'float32'
 
 
-def test_its_work_directory_is_removed_with_it(folder):
+def test_temporary_work_directory_is_removed(folder):
   run = lmx.load(folder('GPT2LMHeadModel'))
   workdir = pathlib.Path(run.workdir)
   assert {path.name for path in workdir.iterdir()} == {
@@ -96,7 +96,7 @@ def test_its_work_directory_is_removed_with_it(folder):
   assert not workdir.exists()
 
 
-def test_a_release_is_loaded_by_its_folder_or_file(tmp_path):
+def test_release_is_loaded_by_its_folder_or_file(tmp_path):
   fairseq_files.save(tmp_path / 'release')
   for source in (tmp_path / 'release', tmp_path / 'release' / 'model.pt'):
     with pytest.warns(InputWarning, match='no bpecodes'):
@@ -138,16 +138,14 @@ def test_parameters_missing_from_a_folder_are_reported(folder, tmp_path):
     pytest.param('BertForQuestionAnswering', ASKED, ASKED, marks=pytest.mark.slow),
   ],
 )
-def test_inputs_in_python_are_predicted_as_the_command_does_a_file(
-  name, file, inputs, loaded, folder, tmp_path, capsys
-):
+def test_python_predictions_match_the_command(name, file, inputs, loaded, folder, tmp_path, capsys):
   (tmp_path / 'in.jsonl').write_text(json.dumps(file) + '\n')
   (predicted,) = loaded(name).predict([inputs])
   assert main.main(['predict', f'--workdir={folder(name)}', f'--input={tmp_path}/in.jsonl']) == 0
   assert json.loads(capsys.readouterr().out) == predicted
 
 
-def test_white_space_around_a_text_in_python_is_read_and_that_in_a_table_is_not(loaded, tmp_path):
+def test_python_text_keeps_surrounding_white_space(loaded, tmp_path):
   run, text = loaded('GPT2ForSequenceClassification'), 'The method\treturns'
   spaced = [f'  {text} ', f'\n{text}', text]
   (tmp_path / 'in.jsonl').write_text(''.join(json.dumps({'text': one}) + '\n' for one in spaced))
@@ -162,7 +160,7 @@ def test_white_space_around_a_text_in_python_is_read_and_that_in_a_table_is_not(
     run.predict([' \t'])
 
 
-def test_inputs_of_another_form_are_named(loaded, tmp_path):
+def test_malformed_inputs_are_reported(loaded, tmp_path):
   run = loaded('BertForSequenceClassification')
   with pytest.raises(InputError, match='inputs, line 2: got 2 texts'):
     run.predict(['one', ('one', 'two')])
@@ -218,24 +216,24 @@ def translator(tmp_path_factory):
 
 @pytest.mark.filterwarnings('ignore:.*bpecodes')
 @pytest.mark.parametrize(('name', 'method', 'arguments', 'options', 'message'), CALLS)
-def test_wrong_arguments_are_named(name, method, arguments, options, message, loaded, request):
+def test_wrong_arguments_are_reported(name, method, arguments, options, message, loaded, request):
   run = request.getfixturevalue('translator') if name == 'translator' else loaded(name)
   with pytest.raises(InputError, match=f'^{message}'):
     list(getattr(run, method)(*arguments, **options))
 
 
-def test_numbers_of_numpy_are_numbers(loaded):
+def test_numpy_scalars_are_accepted(loaded):
   options = {'tokens': np.int64(2), 'temperature': np.float32(1), 'seed': np.int32(3)}
   assert len(loaded('GPT2LMHeadModel').generate('The method', **options)) == 1
 
 
 @pytest.mark.parametrize('source', [None, 5, b'x', ['x']])
-def test_a_source_that_is_no_path_is_named(source):
+def test_source_that_is_no_path_is_reported(source):
   with pytest.raises(InputError, match='^source: got'):
     lmx.load(source)
 
 
-def test_what_a_run_cannot_do_is_refused_with_what_it_can(loaded):
+def test_unsupported_task_lists_the_supported_ones(loaded):
   bert, gpt2 = loaded('BertForSequenceClassification'), loaded('GPT2LMHeadModel')
   assert bert.abilities() == ['predict', 'embed'] and gpt2.abilities() == ['generate', 'embed']
   for method, reason in (('generate', 'reads in both directions'), ('translate', 'reads no source text')):
@@ -249,7 +247,7 @@ def test_what_a_run_cannot_do_is_refused_with_what_it_can(loaded):
     gpt2.generate('text', top_p=2.0)
 
 
-def test_models_of_other_inputs_embed_nothing():
+def test_embed_needs_a_text_model():
   def able(name):
     module = registry.get(name)
     return [m for m in inference.METHODS if not inference.obstacle(module, name, module.OBJECTIVE, m)]
@@ -258,7 +256,7 @@ def test_models_of_other_inputs_embed_nothing():
   assert able('rnn_lm') == ['generate', 'embed'] and able('xlnet') == able('bert') == ['embed']
 
 
-def test_the_examples_of_the_page_run(folder):
+def test_examples_of_the_page_run(folder):
   examples = re.findall(
     r"(?:^run = lmx.load\('(?:GPT2|BERT|CLASSIFIER)'\).*\n)(?:^[^`\n].*\n)+", PAGE.read_text(), re.M
   )

@@ -42,7 +42,7 @@ def blocked(handler: str) -> subprocess.Popen:
   )
 
 
-def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_handler():
+def test_second_ctrl_c_ends_native_code_at_once():
   process = blocked("interrupts.Stop(lambda: 'step 7 is saved')")
   try:
     assert process.stdout.readline() == 'ready\n'
@@ -57,7 +57,7 @@ def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_h
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGHUP, 75), (signal.SIGINT, 130)])
-def test_the_first_signal_requests_a_stop_and_decides_the_exit_code(number, code, request):
+def test_first_signal_requests_a_stop_and_decides_the_exit_code(number, code, request):
   before = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
   request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, before)))
   with interrupts.Stop(lambda: '') as told:
@@ -71,7 +71,7 @@ def test_the_first_signal_requests_a_stop_and_decides_the_exit_code(number, code
 
 @pytest.mark.parametrize(('number', 'error'), [(signal.SIGTERM, signals.Stopped), (signal.SIGINT, KeyboardInterrupt)])
 @pytest.mark.parametrize('early', [True, False])
-def test_a_signal_raises_after_the_save(number, error, early):
+def test_signal_raises_after_the_save(number, error, early):
   with pytest.raises(error), interrupts.Stop() as told:
     if early:
       os.kill(os.getpid(), number)
@@ -79,7 +79,7 @@ def test_a_signal_raises_after_the_save(number, error, early):
     os.kill(os.getpid(), number)
 
 
-def test_a_second_ctrl_c_within_another_program_raises():
+def test_second_ctrl_c_within_another_program_raises():
   with pytest.raises(KeyboardInterrupt), interrupts.Stop() as told:
     os.kill(os.getpid(), signal.SIGINT)
     assert told.requested(1)
@@ -87,7 +87,7 @@ def test_a_second_ctrl_c_within_another_program_raises():
 
 
 @pytest.mark.parametrize('number', [signal.SIGHUP, signal.SIGINT])
-def test_an_ignored_signal_stays_ignored(number):
+def test_ignored_signal_stays_ignored(number):
   """SIGHUP is ignored under nohup, SIGINT by commands in the background of a script."""
   before = signal.signal(number, signal.SIG_IGN)
   try:
@@ -101,7 +101,7 @@ def test_an_ignored_signal_stays_ignored(number):
 @pytest.mark.parametrize(
   ('number', 'code', 'message'), [(signal.SIGTERM, 75, signals.STOPPED), (signal.SIGINT, 130, 'interrupted')]
 )
-def test_a_signal_before_the_training_ends_a_process_that_runs_no_handler(number, code, message):
+def test_signal_before_the_training_ends_a_process_that_runs_no_handler(number, code, message):
   process = blocked('signals.StartUp(seconds=0.1)')
   try:
     assert process.stdout.readline() == 'ready\n'
@@ -112,7 +112,7 @@ def test_a_signal_before_the_training_ends_a_process_that_runs_no_handler(number
   assert process.returncode == code and text.endswith(f'lmx: {message}\n')
 
 
-def test_a_second_signal_before_the_training_ends_the_process_at_once(monkeypatch):
+def test_second_signal_before_the_training_ends_the_process_at_once(monkeypatch):
   monkeypatch.setattr(os, '_exit', sys.exit)
   with signals.StartUp(seconds=60) as start_up:
     start_up._received(signal.SIGCHLD)
@@ -122,7 +122,7 @@ def test_a_second_signal_before_the_training_ends_the_process_at_once(monkeypatc
 
 
 @pytest.mark.parametrize(('number', 'error'), [(signal.SIGTERM, signals.Stopped), (signal.SIGINT, KeyboardInterrupt)])
-def test_a_signal_before_the_training_raises(number, error):
+def test_signal_before_the_training_raises(number, error):
   before = signal.getsignal(number)
   with pytest.raises(error), signals.StartUp():
     try:
@@ -133,7 +133,7 @@ def test_a_signal_before_the_training_raises(number, error):
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_signal_that_a_callback_has_lost_is_handled_by_the_training(number, code):
+def test_signal_that_a_callback_has_lost_is_handled_by_the_training(number, code):
   with signals.StartUp():
     with contextlib.suppress(signals.Stopped, KeyboardInterrupt):
       os.kill(os.getpid(), number)
@@ -141,7 +141,7 @@ def test_a_signal_that_a_callback_has_lost_is_handled_by_the_training(number, co
       assert told.requested(1) and told.code == code
 
 
-def test_a_training_that_is_starting_ends_with_75(tmp_path):
+def test_training_that_is_starting_ends_with_75(tmp_path):
   (tmp_path / 'slow.py').write_text("import time\nprint('reading', flush=True)\ntime.sleep(60)\n")
   command = [sys.executable, '-m', 'lmx.cli.main', 'train', f'--config={tmp_path}/slow.py', f'--workdir={tmp_path}/run']
   process = subprocess.Popen(

@@ -39,7 +39,7 @@ def environment(process: int, processes: int, port: int) -> dict[str, str]:
 @pytest.mark.parametrize(
   ('processes', 'cases'), [(2, CASES[5:]), *(pytest.param(n, CASES, marks=pytest.mark.slow) for n in (2, 4))]
 )
-def test_processes_are_one(tmp_path, processes, cases):
+def test_several_processes_match_one(tmp_path, processes, cases):
   # One test for all cases, so that test workers do not start a pair of processes each.
   out, first = str(tmp_path / 'results.npz'), str(tmp_path / 'start.npz')
   engine_cases.save_start(first, {case.partition(':')[0] for case in cases})
@@ -101,7 +101,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not pathlib.Path('/proc/self/task').exists(), reason='looks for the processes in /proc')
-def test_a_killed_process_has_all_started_again_and_the_end_is_the_same(root, tmp_path):
+def test_killed_process_has_all_started_again_and_the_end_is_the_same(root, tmp_path):
   ended(training(root, tmp_path / 'whole', 2))
   launcher, log = training(root, tmp_path / 'killed', 2, '--restarts=2'), tmp_path / 'killed/metrics.jsonl'
   for victim, steps in ((1, 12), (0, 26)):  # the one that waits for the other, and the one that saves
@@ -114,7 +114,7 @@ def test_a_killed_process_has_all_started_again_and_the_end_is_the_same(root, tm
 
 
 @pytest.mark.slow
-def test_a_training_of_several_processes_matches_one(root, tmp_path):
+def test_training_of_several_processes_matches_one(root, tmp_path):
   for processes in (1, 2, 4):
     ended(training(root, tmp_path / str(processes), processes))
   for processes in (2, 4):

@@ -51,7 +51,7 @@ def imported(module: str, name: str) -> Any:
 
 
 @pytest.mark.parametrize('path', NOTEBOOKS)
-def test_the_output_has_only_the_generated_text(path):
+def test_output_has_only_the_generated_text(path):
   notebook = json.loads((ROOT / path).read_text())
   assert notebook['metadata'] == {
     'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'},
@@ -94,7 +94,7 @@ def test_code_parses_and_takes_only_public_names_that_exist(path):
 
 
 @pytest.mark.parametrize('path', NOTEBOOKS)
-def test_it_checks_what_it_says_and_says_what_it_is(path):
+def test_notebook_states_and_checks_its_result(path):
   first, *_ = cells(path, 'markdown')
   assert first.startswith('# '), first
   if path not in ON_A_RUN:

@@ -105,13 +105,13 @@ COSTLY = (
 @pytest.mark.parametrize(
   'objective', [pytest.param(name, marks=[pytest.mark.slow] if name in COSTLY else []) for name in objectives.names()]
 )
-def test_rows_of_padding_change_no_update(objective):
+def test_padding_rows_change_no_update(objective):
   check(to_run(f'experiments/{CASES[objective]}'), objective)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', registry.names())
-def test_rows_of_padding_change_no_update_of_any_model(name):
+def test_padding_rows_change_no_update_of_any_model(name):
   of_model = {kind: case for kind, case in kinds().items() if kind[1] == name}
   for (objective, *_), case in of_model.items():
     check(to_run(case), objective)

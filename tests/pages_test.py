@@ -31,7 +31,7 @@ LONG = ('runs/reviews', 'optim.lr=3e-3', 'optim.lr=1e30', 'model.F=', 'JAX_PLATF
 
 
 @pytest.mark.parametrize('command, message', [p for p in PRINTED if not any(name in p[0] for name in LONG)])
-def test_a_mistake_gets_the_message_of_the_page(command, message, tmp_path, monkeypatch, capsys):
+def test_error_message_matches_the_page(command, message, tmp_path, monkeypatch, capsys):
   (tmp_path / 'bad.csv').write_text('text,labell\na,b\n')
   (tmp_path / 'data/two').mkdir(parents=True)
   for name in ('train.txt', 'train.txt.gz'):
@@ -57,7 +57,7 @@ def run(command: str, folder: pathlib.Path, **variables: str) -> subprocess.Comp
 
 @pytest.mark.slow
 @pytest.mark.parametrize('command, message', [p for p in PRINTED if any(name in p[0] for name in LONG)])
-def test_a_failed_run_gets_the_message_of_the_page(command, message, tmp_path):
+def test_failed_run_message_matches_the_page(command, message, tmp_path):
   if 'runs/reviews' in command:
     assert run('lmx train --config=experiments/bert/tasks.py:tiny --workdir=runs/reviews', tmp_path).returncode == 0
   elif 'lr=3e-3' in command:
@@ -132,7 +132,7 @@ def test_programs_of_the_pages_parse():
   assert seen == {'local', 'slurm', 'tpu_vm', 'gke', 'sweep', 'tables'}
 
 
-def test_a_notebook_becomes_a_page():
+def test_notebook_becomes_a_page():
   pytest.importorskip('latex2mathml', reason='needs the extra "docs"')
   source = {'cells': [
     {'cell_type': 'markdown', 'source': ['# Title\n', 'With $x_i$.']},
@@ -149,7 +149,7 @@ def test_a_notebook_becomes_a_page():
 
 
 @pytest.mark.slow
-def test_a_notebook_is_shown_with_its_outputs(monkeypatch):
+def test_notebook_is_shown_with_its_outputs(monkeypatch):
   for name in ('nbclient', 'nbformat', 'ipykernel'):
     pytest.importorskip(name, reason='needs the extra "notebooks"')
   monkeypatch.setenv('XLA_FLAGS', '')  # one device, as a reader of the notebook has
@@ -175,7 +175,7 @@ def code(word: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(1_500)
 @pytest.mark.parametrize('model', ['bert', *OTHERS])
-def test_the_page_of_own_labels_runs_as_it_stands(model, tmp_path, monkeypatch):
+def test_page_of_own_labels_runs_as_it_stands(model, tmp_path, monkeypatch):
   """All but the import by name, which needs a network; LMX_TRANSFORMERS is a Python that has transformers."""
   monkeypatch.chdir(tmp_path)
   exec(code('import csv'), {})
@@ -231,7 +231,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_site_fetches_nothing_of_others(site):
+def test_site_fetches_nothing_of_others(site):
   for page in site.rglob('*.html'):
     text = page.read_text()
     assert not re.search(r'<script[^>]+src="https?:|<link[^>]+stylesheet[^>]+href="https?:|fonts\.g', text), page
@@ -239,7 +239,7 @@ def test_the_site_fetches_nothing_of_others(site):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('page', ['index.html', 'notebooks/xlnet_permutations.html'])
-def test_a_page_opens_in_a_browser_without_errors(site, page, tmp_path):
+def test_page_opens_in_a_browser_without_errors(site, page, tmp_path):
   chromium = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
   if not chromium:
     pytest.skip('needs Chromium')

@@ -73,7 +73,7 @@ def test_no_objective_drops_the_penalties_of_any_model(name, most):
   assert fitting
 
 
-def test_an_objective_without_features_refuses_penalties():
+def test_objective_without_features_rejects_penalties():
   objective = copy.copy(objectives.get('classify'))
   objective.__name__ = 'lmx.objectives.blind'
   objective.loss = lambda *args, **more: classify.loss(*args, **more)._replace(features=None)
@@ -135,7 +135,7 @@ def test_activation_penalties_of_a_classifier_are_means_over_what_is_pooled(bptt
   assert mean['slowness'] == pytest.approx(1.0 * changes.mean(), rel=1e-5)
 
 
-def test_rows_of_padding_have_no_activation_penalty():
+def test_padding_rows_have_no_activation_penalty():
   """Of batches that do not tell which positions are valid."""
   cfg = contract_test.config('awd_lstm', alpha=2.0, beta=1.0)
   x_BTD = jnp.asarray(np.random.default_rng(0).normal(size=(B, T, 4)))
@@ -151,7 +151,7 @@ def test_rows_of_padding_have_no_activation_penalty():
     assert found == {name: pytest.approx(float(x), rel=1e-5) for name, x in expected.items()}
 
 
-def test_penalties_of_choices_are_over_all_of_them():
+def test_choice_penalties_cover_all_choices():
   two = {key.replace('_BT', '_BGT'): np.stack([x, x], 1) for key, x in batch_of().items() if key.endswith('_BT')}
   rest = {key: x for key, x in batch_of().items() if not key.endswith('_BT')}
   cfg = contract_test.config('awd_lstm', alpha=2.0, beta=1.0)
@@ -185,7 +185,7 @@ def test_lambda_of_elmos_mixes_changes_the_gradient_of_a_classifier():
   np.testing.assert_allclose(found, 2000 * np.array([1.0, 2.0, 3.0]), rtol=1e-6)
 
 
-def test_a_run_that_began_without_its_penalties_continues_without(tmp_path):
+def test_run_that_started_without_its_penalties_continues_without(tmp_path):
   given = {
     'model': {'name': 'awd_lstm', 'variant': 'tiny', 'alpha': 2.0, 'beta': 1.0},
     'objective': {'name': 'classify'},

@@ -41,7 +41,7 @@ def test_heads_are_sharded_over_tensor():
   assert here.row_shards == 2 and here.devices == 8
 
 
-def test_a_compiled_function_is_traced_again_for_another_placement():
+def test_compiled_function_is_traced_again_for_another_placement():
   traced = []
 
   def function(n, x):
@@ -68,7 +68,7 @@ def test_chunks_of_a_loss_belong_to_the_platform():
     assert chunks() == -(-8 * 4000 // chunked_loss.CHUNK)
 
 
-def test_a_cpu_compiles_with_fewer_passes_unless_xla_flags_says(monkeypatch):
+def test_cpu_compiles_with_fewer_passes_unless_xla_flags_says(monkeypatch):
   monkeypatch.setenv('XLA_FLAGS', '--xla_force_host_platform_device_count=8')
   assert engine_devices.compiler_options('cpu') == {'xla_backend_optimization_level': '1'}
   assert engine_devices.compiler_options('gpu') == engine_devices.compiler_options('tpu') == {}
@@ -76,7 +76,7 @@ def test_a_cpu_compiles_with_fewer_passes_unless_xla_flags_says(monkeypatch):
   assert engine_devices.compiler_options('cpu') == {}
 
 
-def test_a_function_is_compiled_once_with_the_options_of_the_platform(monkeypatch):
+def test_function_is_compiled_once_with_the_options_of_the_platform(monkeypatch):
   seen, traced = [], []
   monkeypatch.setattr(engine_devices, 'compiler_options', lambda platform: seen.append(platform) or {})
 

@@ -156,7 +156,7 @@ def rows_of(batches):
   return rows
 
 
-def test_a_question_is_apart_from_its_passage(tmp_path):
+def test_question_and_passage_are_separate_inputs(tmp_path):
   corpus, batches = load(put(tmp_path), tokenizer='words', characters=12, length=40, vocab_size=9, batching=APART)
   assert batches.examples == 16 and 'truncated to 5 tokens' in batches.notes[0]
   spelled = batches._words
@@ -209,7 +209,7 @@ def test_windows_of_a_passage_with_its_question_apart(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_of_words_learns_the_answers_and_answers_a_file(tmp_path, capsys):
+def test_run_of_words_learns_the_answers_and_answers_a_file(tmp_path, capsys):
   """Bidirectional attention flow: words of the file that the training data does not have are read by their letters."""
   settings = {
     'data.manual_dir': put(tmp_path),
@@ -304,7 +304,7 @@ def run(tmp_path_factory):
   return folder / 'run'
 
 
-def test_a_run_learns_the_answers_and_leaves_them(run):
+def test_run_learns_the_answers_and_leaves_them(run):
   found = json.loads((run / 'results.json').read_text())
   said = json.loads((run / 'predictions.json').read_text())
   assert len(said) == found['questions'] == 16 and found['metric'] == 'f1'
@@ -319,7 +319,7 @@ def test_a_run_learns_the_answers_and_leaves_them(run):
 
 
 @pytest.mark.slow
-def test_a_run_with_the_head_of_xlnet_learns_the_answers(tmp_path):
+def test_run_with_the_head_of_xlnet_learns_the_answers(tmp_path):
   """Those that are none have the greatest odds of it, so that the best threshold leaves every question right."""
   tiny = {
     'model.variant': 'tiny',
@@ -360,7 +360,7 @@ def test_thresholds_and_lengths_are_obeyed(run, capsys):
   assert json.loads(capsys.readouterr().out)['f1'] == json.loads((run / 'results.json').read_text())['f1']
 
 
-def test_an_ensemble_has_the_mean_of_the_scores(run, monkeypatch):
+def test_ensemble_has_the_mean_of_the_scores(run, monkeypatch):
   load, alone = restore.load, json.loads((run / 'results.json').read_text())
   single = question_answering.answer((loaded := load(run)).run, loaded.corpus(), loaded.params, 'valid')
   same = ensemble.evaluate([run, run], 'valid')
@@ -379,7 +379,7 @@ def test_an_ensemble_has_the_mean_of_the_scores(run, monkeypatch):
     assert (mean.id, mean.best) == (one.id, one.best) and mean.null_odds == pytest.approx(2 * one.null_odds, rel=1e-4)
 
 
-def test_a_file_is_answered_as_the_split_it_is(run, tmp_path, capsys):
+def test_file_is_answered_as_the_split_it_is(run, tmp_path, capsys):
   results = json.loads((run / 'results.json').read_text())
   paragraphs = [json.loads(line) for line in (run.parent / 'dev.jsonl').read_text().splitlines()]
   (tmp_path / 'dev.json').write_text(json.dumps({'data': [{'title': 'x', 'paragraphs': paragraphs}]}))
@@ -464,7 +464,7 @@ def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
     ('a.jsonl', json.dumps({'context': 'x', 'qas': [{'question': 'Who?'}]}), 'line 1: no field "id"'),
   ],
 )
-def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, message):
+def test_invalid_questions_are_rejected(run, tmp_path, capsys, name, content, message):
   (tmp_path / name).write_text(content)
   command = ['predict', f'--workdir={run}', f'--input={tmp_path}/{name}', f'--output={tmp_path}/out']
   assert main.main(command) == 2
@@ -495,13 +495,13 @@ def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, me
     ),
   ],
 )
-def test_bad_files_are_named(content, message, tmp_path):
+def test_bad_files_are_reported(content, message, tmp_path):
   (tmp_path / 'train.jsonl').write_text(content + '\n')
   with pytest.raises(InputError, match=message):
     list(questions.read(str(tmp_path / 'train.jsonl')))
 
 
-def test_incompatible_settings_are_refused(tmp_path):
+def test_incompatible_settings_are_rejected(tmp_path):
   put(tmp_path)
   with pytest.raises(InputError, match='data.tokenizer: got "bytes"'):
     corpora.load(

@@ -19,7 +19,7 @@ def test_every_module_is_followed_except_kernels():
   assert not reading_length.is_kernel(reading_length.ROOT / 'lmx/kernels/mixed_product.py')
 
 
-def test_the_fast_paths_behind_are_those_of_the_operations():
+def test_fast_paths_behind_are_those_of_the_operations():
   files = reading_length.kernels({reading_length.ROOT / 'lmx/ops/attention.py'})
   assert {'lmx/kernels/attention.py', 'lmx/kernels/row_attention.py'} <= relative(files)
   assert 'lmx/kernels/chunked_loss.py' not in relative(files)

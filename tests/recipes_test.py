@@ -92,7 +92,7 @@ def shapes_of(run: schema.Run):
 
 
 @pytest.mark.parametrize('variant', ['imdb', 'tiny'])
-def test_the_released_rates_of_ulmfits_language_model_fit_its_layers(variant):
+def test_released_rates_of_ulmfits_language_model_fit_its_layers(variant):
   run = recipe(f'ulmfit/lm.py:{variant},fidelity=fastai')
   rates = {name: group[1] for name, group in groups.assign(run.optim.groups, shapes_of(run)).items()}
   layers = range(run.model.N)
@@ -100,7 +100,7 @@ def test_the_released_rates_of_ulmfits_language_model_fit_its_layers(variant):
   assert rates['model/embed/table'] == rates['model/output/bias'] == 0.5
 
 
-def test_the_last_layer_of_ulmfits_language_model_has_the_full_rate():
+def test_last_layer_of_ulmfits_language_model_has_the_full_rate():
   """Section 3.2: eta of the last layer, a factor of 1 / 2.6 for each below; the softmax is the embedding."""
   run = recipe('ulmfit/lm.py:imdb')
   depth = functools.partial(awd_lstm.depth, run.model)
@@ -112,7 +112,7 @@ def test_the_last_layer_of_ulmfits_language_model_has_the_full_rate():
 @pytest.mark.parametrize(
   ('name', 'rule'), [('ulmfit/lm.py:imdb', 'tied_rates'), ('xlnet/pretrain.py:base', 'unbroken_rows')]
 )
-def test_a_run_from_before_a_fix_keeps_its_rule(name, rule):
+def test_run_from_before_a_fix_keeps_its_rule(name, rule):
   full = resolve.load(f'experiments/{name}')
   assert full.semantics[rule] == 1
   old = {key: value for key, value in full.to_dict().items() if key != 'semantics'}

@@ -88,7 +88,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize('damage', DAMAGES)
-def test_a_damaged_run_is_a_row_among_the_others(good, bad, damage, capsys):
+def test_damaged_run_is_a_row_among_the_others(good, bad, damage, capsys):
   name, content, message = DAMAGES[damage]
   (bad / name).write_text(content)
   assert main.main(['runs', str(good.parent)]) == 0
@@ -115,7 +115,7 @@ def test_damaged_results_are_in_no_mean(good, bad, damage, tmp_path, capsys):
       read(bad)
 
 
-def test_a_folder_in_place_of_a_record(good, bad, capsys):
+def test_folder_in_place_of_a_record(good, bad, capsys):
   for name in ('results.json', 'metrics.jsonl'):
     shutil.copy(good / name, bad)
     (bad / name).unlink()
@@ -152,7 +152,7 @@ def test_strings_of_numbers_that_json_lacks_are_numbers_but_names_stay(good):
   assert math.isnan(found['accuracy']) and found['nested'] == {'x': [-math.inf]} and found['labels'] == ['NaN', 'b']
 
 
-def test_an_averaging_that_has_not_begun_is_no_damage(good):
+def test_averaging_that_has_not_started_is_no_damage(good):
   (good / 'results.json').write_text(json.dumps(RESULTS | {'trigger_step': None}))
   assert records.read_results(good)['trigger_step'] is None
   (good / 'results.json').write_text(json.dumps(RESULTS | {'trigger_step': '3'}))
@@ -169,7 +169,7 @@ def test_null_is_no_value_of_an_optional_field(good):
     records.read_results(good, ['metric'])
 
 
-def test_the_step_is_the_last_logged_or_saved_one_of_all(good, bad, capsys):
+def test_step_is_the_last_logged_or_saved_one_of_all(good, bad, capsys):
   (bad / 'results.json').unlink()
   (bad / 'checkpoints/step_000000017').mkdir(parents=True)
   (bad / 'checkpoints/step_000000030.orbax-checkpoint-tmp').mkdir()  # not finished
@@ -188,13 +188,13 @@ def test_the_step_is_the_last_logged_or_saved_one_of_all(good, bad, capsys):
   assert 'damaged' in shown()
 
 
-def test_a_finished_run_that_ended_early_shows_its_total(good, capsys):
+def test_finished_run_that_ended_early_shows_its_total(good, capsys):
   (good / 'config.json').write_text(json.dumps(CONFIG | {'train': {'steps': 100}}))
   main.main(['runs', str(good)])
   assert 'finished  6 of 100 ' in capsys.readouterr().out
 
 
-def test_a_sweep_does_not_rank_by_a_damaged_log(bad):
+def test_sweep_does_not_rank_by_a_damaged_log(bad):
   (bad / 'metrics.jsonl').write_text(lines_of([*LINES, 3]))
   with pytest.raises(InputError, match='metrics.jsonl, line 7: got 3'):
     sweep.measure(bad, sweep.Metric.parse('loss'))
@@ -205,7 +205,7 @@ def test_a_sweep_does_not_rank_by_a_damaged_log(bad):
     sweep.measure(bad, sweep.Metric.parse('loss'))
 
 
-def test_a_damaged_journal_is_named(tmp_path):
+def test_damaged_journal_is_reported(tmp_path):
   pytest.importorskip('optuna', reason='needs the extra `sweep`')
   open_study = lambda: study.Store(
     f'journal:{tmp_path}/journal', 'x', 'minimize', 'random', 0, study.Identity('here', 'me'), 1
@@ -230,7 +230,7 @@ def test_tables_name_a_record_that_they_cannot_read(good, bad):
     runner._read_submitted(bad / 'seed0.submitted')
 
 
-def test_a_damaged_record_of_a_job_is_named(tmp_path):
+def test_damaged_record_of_a_job_is_reported(tmp_path):
   path = tmp_path / 'job.record'
   for content, message in (('{"na', 'not JSON'), ('{"name": 3}', 'name: got 3'), ('{"code": 0}', 'no field "name"')):
     path.write_text(content)

@@ -42,7 +42,7 @@ def test_secrets_of_urls_are_masked(text, masked):
   assert redaction.redact({'a': [text, 3]}) == {'a': [masked, 3]}
 
 
-def test_a_config_is_shown_and_recorded_without_its_password(tmp_path, capsys):
+def test_config_is_shown_and_recorded_without_its_password(tmp_path, capsys):
   config = resolve.resolve(SMALL, [f'log.mlflow_uri={URI}', 'log.to=mlflow'])
   assert config.log.mlflow_uri == URI  # the running process has it
   run_files.write(tmp_path / 'run', config.to_dict(), {'hash': '', 'imported_from': 'x'}, build.train('bytes', ['a']))
@@ -58,12 +58,12 @@ def test_a_config_is_shown_and_recorded_without_its_password(tmp_path, capsys):
   assert MASKED in shown.out and 'hunter2' not in shown.out + shown.err
 
 
-def test_a_masked_address_is_refused_before_a_training(tmp_path):
+def test_masked_address_is_rejected_before_a_training(tmp_path):
   with pytest.raises(InputError, match='log.mlflow_uri: got .*masked.*MLFLOW_TRACKING_PASSWORD'):
     trackers.check(trackers.Config(to=('mlflow',), mlflow_uri=MASKED), tmp_path)
 
 
-def test_launchers_refuse_a_command_with_a_password_and_print_none(capsys):
+def test_launchers_reject_a_command_with_a_password_and_print_none(capsys):
   with pytest.raises(InputError, match='log.mlflow_uri.*--secret') as error:
     launched.Run(('train', f'--config.log.mlflow_uri={URI}'))
   assert 'hunter2' not in str(error.value)

@@ -138,7 +138,7 @@ def killed_again_and_again(root, model, workdir, *more, kills, seed, devices=(1,
   finish(start(root, model, workdir, *more, devices=devices[kills % len(devices)]))
 
 
-def test_a_killed_run_ends_bit_equal(root, tmp_path):
+def test_killed_run_ends_bit_equal(root, tmp_path):
   # Only the run that is killed needs a process of its own; on a text this small, reading and scoring take no time.
   draw = random.Random(0)
   rows = (' '.join(draw.choices(('one', 'two', 'three', 'four'), k=9)) for _ in range(200))
@@ -163,7 +163,7 @@ def test_a_killed_run_ends_bit_equal(root, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize('model', EXPERIMENTS)
-def test_a_run_killed_ten_times_ends_bit_equal(root, tmp_path, model):
+def test_run_killed_ten_times_ends_bit_equal(root, tmp_path, model):
   finish(start(root, model, tmp_path / 'whole'))
   killed_again_and_again(root, model, tmp_path / 'killed', kills=10, seed=1)
   (whole, step), (again, same_step) = params(tmp_path / 'whole'), params(tmp_path / 'killed')
@@ -174,7 +174,7 @@ def test_a_run_killed_ten_times_ends_bit_equal(root, tmp_path, model):
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize('model', EXPERIMENTS)
-def test_a_run_restarted_on_other_numbers_of_devices_ends_equal_within_1e_6(root, tmp_path, model):
+def test_run_restarted_on_other_device_counts_ends_equal_within_1e_6(root, tmp_path, model):
   stable = STABLE.get(model, ('--config.optim.eps=1e-4',))
   finish(start(root, model, tmp_path / 'whole', *stable))
   killed_again_and_again(root, model, tmp_path / 'killed', *stable, kills=4, seed=2, devices=(1, 4, 2))

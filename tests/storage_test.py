@@ -36,7 +36,7 @@ def names(directory):
   return {path.name for path in directory.iterdir()}
 
 
-def test_a_log_continues_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch):
+def test_log_continues_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   for workdir in (bucket, tmp_path / 'disk'):
     local = session(workdir, 6)
@@ -51,7 +51,7 @@ def test_a_log_continues_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch)
     assert json.loads((workdir / 'results.json').read_text())['loss'] == 0.5
 
 
-def test_the_file_that_says_that_a_run_is_finished_is_sent_last(bucket, monkeypatch):
+def test_file_that_says_that_a_run_is_finished_is_sent_last(bucket, monkeypatch):
   sent = []
   monkeypatch.setattr(storage, 'copy', lambda path, to: sent.append(path.name))
   session(bucket, 2)
@@ -73,14 +73,14 @@ def test_only_what_has_changed_is_sent(bucket, monkeypatch):
   assert not kept.local.exists()
 
 
-def test_a_tokenizer_comes_back_from_a_bucket(bucket):
+def test_tokenizer_comes_back_from_a_bucket(bucket):
   tokenizer = build.train('words', ['the cat saw the dog'])
   storage.write_directory(bucket / 'tokenizer', tokenizer.save)
   again = build.load(storage.local_copy(bucket / 'tokenizer'))
   assert again.hash == tokenizer.hash
 
 
-def test_a_disk_is_used_as_it_is(tmp_path):
+def test_disk_is_used_as_it_is(tmp_path):
   kept = storage.Mirror(tmp_path)
   assert kept.local == pathlib.Path(tmp_path)
   (tmp_path / 'x').write_text('1')
@@ -118,18 +118,18 @@ def test_paths_that_cannot_be_used_name_the_option(path, message, tmp_path, monk
     storage.path('--workdir', path, storage.FOLDER)
 
 
-def test_a_file_and_a_folder_are_told_apart(tmp_path):
+def test_file_and_a_folder_are_told_apart(tmp_path):
   assert storage.path('--workdir', tmp_path, storage.FOLDER) == epath.Path(tmp_path)
   with pytest.raises(InputError, match=f'^--output: got {tmp_path}, a folder'):
     storage.path('--output', tmp_path, storage.FILE)
 
 
-def test_a_tilde_is_the_home_directory(monkeypatch, tmp_path):
+def test_tilde_is_the_home_directory(monkeypatch, tmp_path):
   monkeypatch.setenv('HOME', str(tmp_path))
   assert storage.check_path('x', '~/run') == f'{tmp_path}/run' and storage.check_path('x', './~/run') == './~/run'
 
 
-def test_a_bucket_without_its_library_names_the_extra(monkeypatch):
+def test_bucket_without_its_library_names_the_extra(monkeypatch):
   import fsspec
 
   def missing(name):

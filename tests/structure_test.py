@@ -72,7 +72,7 @@ def test_no_grab_bags_stubs_or_todos():
     assert not found, f'{name(path)}: {found.group(0)}'
 
 
-def test_docstrings_begin_with_a_verb_or_a_noun():
+def test_docstrings_start_with_a_verb_or_a_noun():
   """Their first word is neither a question word nor a verb in the third person: "Return the mask", not "What hides"."""
   wrong = re.compile(r'(What|Which|How|Whether|Where|When|Why|Who|Returns|Raises|Yields|Writes)\b')
   for path in CODE:
@@ -195,14 +195,14 @@ def test_optional_names_of_parts_have_a_default_in_their_interface():
     assert not found, f'{name(path)}: {found[0]}'
 
 
-def test_an_editable_install_is_a_line_of_the_path():
+def test_editable_install_is_a_line_of_the_path():
   """Without `package_dir` setuptools installs an import hook, which Python asks after the folders of sys.path."""
   setup = configparser.ConfigParser()
   setup.read(ROOT / 'setup.cfg')
   assert setup['options']['package_dir'].split() == ['=', '.']
 
 
-def test_an_editable_install_wins_over_the_folder_above_a_clone(tmp_path):
+def test_editable_install_wins_over_the_folder_above_a_clone(tmp_path):
   """`git clone ... lmx` makes a folder lmx, which is an empty namespace package in the folder above it."""
   site = pathlib.Path(sysconfig.get_paths()['purelib'])
   if not list(site.glob('__editable__*lmx*')):

@@ -96,7 +96,7 @@ def said(command, capsys):
   return [json.loads(line) for line in out.splitlines()], err
 
 
-def test_a_classifier_writes_its_metrics_and_confusions(classifier):
+def test_classifier_writes_its_metrics_and_confusions(classifier):
   found = json.loads((classifier / 'results.json').read_text())
   counts = np.array(found['confusion'])
   assert found['labels'] == ['other', 'same']
@@ -118,7 +118,7 @@ def test_a_classifier_writes_its_metrics_and_confusions(classifier):
   assert (classifier / 'confusion.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_the_best_checkpoint_is_that_with_the_best_headline(classifier):
+def test_best_checkpoint_is_that_with_the_best_headline(classifier):
   found = json.loads((classifier / 'results.json').read_text())
   valid = {row['step']: row['f1'] for row in run_log.read_metrics(classifier) if row['split'] == 'valid'}
   loss = {row['step']: row['loss'] for row in run_log.read_metrics(classifier) if row['split'] == 'valid'}
@@ -130,7 +130,7 @@ def test_the_best_checkpoint_is_that_with_the_best_headline(classifier):
 
 
 @pytest.mark.slow
-def test_a_regression_leaves_both_correlations(regression):
+def test_regression_leaves_both_correlations(regression):
   found = json.loads((regression / 'results.json').read_text())
   loaded = restore.load(regression)
   made = classification.compute_outputs(loaded.run, pipeline.load(loaded.run.data), loaded.params, 'valid')
@@ -144,7 +144,7 @@ def test_a_regression_leaves_both_correlations(regression):
   ('which', 'measured', 'step', 'expected'),
   [('best', 'last', 99, True), ('last', 'last', 99, False), ('best', 'best', 99, False), ('best', 'last', 4, False)],
 )
-def test_a_checkpoint_that_the_results_did_not_measure_is_named(which, measured, step, expected, tmp_path):
+def test_checkpoint_that_the_results_did_not_measure_is_reported(which, measured, step, expected, tmp_path):
   evaluation = types.SimpleNamespace(which=measured)
   loaded = types.SimpleNamespace(workdir=tmp_path, step=4, run=types.SimpleNamespace(evaluation=evaluation))
   assert restore.checkpoint_note(loaded, which) == ''  # not finished
@@ -179,7 +179,7 @@ def test_rows_without_labels_are_predicted_and_not_measured(classifier, regressi
     assert '11 rows without a label' in capsys.readouterr().err
 
 
-def test_a_table_whose_labels_are_in_another_column_is_named(classifier, tmp_path, capsys):
+def test_table_whose_labels_are_in_another_column_is_reported(classifier, tmp_path, capsys):
   file = tmp_path / 'in.csv'
   file.write_text('one,two,Label\nba be,ba,same\n')
   found, err = said([f'--workdir={classifier}', f'--input={file}'], capsys)
@@ -191,7 +191,7 @@ def test_a_table_whose_labels_are_in_another_column_is_named(classifier, tmp_pat
   assert 'no column' not in said([f'--workdir={classifier}', f'--input={file}'], capsys)[1]
 
 
-def test_rows_of_the_validation_split_without_a_label_are_named(folder, tmp_path, capsys):
+def test_rows_of_the_validation_split_without_a_label_are_reported(folder, tmp_path, capsys):
   (tmp_path / 'train.jsonl').write_text((folder / 'train.jsonl').read_text())
   lines = [{**row, 'label': '' if i in (1, 4) else row['label']} for i, row in enumerate(rows(6, 3))]
   write(tmp_path / 'valid.jsonl', lines)
@@ -203,7 +203,7 @@ def test_rows_of_the_validation_split_without_a_label_are_named(folder, tmp_path
   assert not (tmp_path / 'run').exists()
 
 
-def test_an_evaluation_checks_its_objective_as_training_does(classifier, capsys):
+def test_evaluation_checks_its_objective_as_training_does(classifier, capsys):
   command = ['evaluate', f'--workdir={classifier}', '--split=valid', '--json']
   assert main.main([*command, '--config.objective.positive=sam']) == 2
   assert 'objective.positive: the data set has no label "sam"; did you mean "same"?' in capsys.readouterr().err
@@ -232,7 +232,7 @@ def test_scores_in_rows_are_compared_with_those_predicted(regression, tmp_path, 
   assert 'line 1' in (err := capsys.readouterr().err) and 'high' in err
 
 
-def test_unpredictable_inputs_are_refused(classifier, tmp_path, capsys):
+def test_unpredictable_inputs_are_rejected(classifier, tmp_path, capsys):
   for name, content, message in (
     ('a.txt', 'one\n', 'rows have 2 texts, one and two; give a .jsonl'),
     ('a.jsonl', '{"one": "ba"}\n', 'line 1: no column two'),
@@ -269,7 +269,7 @@ def test_rows_of_race_are_joined_as_those_of_its_files_are(tmp_path):
 
 
 @pytest.mark.parametrize('kind', ['bert/tasks', 'gpt/tasks', 'xlnet/tasks', 'ulmfit/classifier'])
-def test_the_settings_that_a_warning_of_scores_names_work(kind, tmp_path):
+def test_settings_that_a_warning_of_scores_names_work(kind, tmp_path):
   (tmp_path / 'train.jsonl').write_text('{"text": "a b", "label": 1.5}\n{"text": "b", "label": 2}\n')
   settings = [
     'objective.name=regress',
@@ -323,7 +323,7 @@ def test_submissions_have_the_labels_of_glues_files():
     classification.submission(Loaded, None, [])
 
 
-def test_a_training_table_of_one_class_is_named(tmp_path, capsys):
+def test_training_table_of_one_class_is_reported(tmp_path, capsys):
   write(tmp_path / 'train.jsonl', [{**row, 'label': 'same'} for row in rows(20, 1)])
   write(tmp_path / 'valid.jsonl', rows(20, 2))
   words = ["data.texts=('one','two')", f'data.manual_dir={tmp_path}', 'data.vocab_size=300', 'train.steps=1']

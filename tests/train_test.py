@@ -100,7 +100,7 @@ def test_the_same_command_on_a_finished_run_changes_nothing(run, finished):
   assert before == ((finished / 'results.json').read_bytes(), (finished / 'metrics.jsonl').read_bytes())
 
 
-def test_a_work_directory_that_is_deleted_during_a_save_is_named(run, tmp_path, monkeypatch):
+def test_work_directory_that_is_deleted_during_a_save_is_reported(run, tmp_path, monkeypatch):
   start = orbax_format.Writer.start
 
   def delete(self, *args):
@@ -113,7 +113,7 @@ def test_a_work_directory_that_is_deleted_during_a_save_is_named(run, tmp_path, 
   assert not (tmp_path / 'run').exists()
 
 
-def test_a_disk_that_fails_during_the_run_is_named(run, tmp_path, monkeypatch):
+def test_disk_that_fails_during_the_run_is_reported(run, tmp_path, monkeypatch):
   def fail(*_):
     raise OSError(errno.EROFS, 'Read-only file system')
 
@@ -122,7 +122,7 @@ def test_a_disk_that_fails_during_the_run_is_named(run, tmp_path, monkeypatch):
     run(tmp_path)
 
 
-def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(run, tmp_path, monkeypatch):
+def test_run_that_ended_while_finishing_is_completed_by_the_next_start(run, tmp_path, monkeypatch):
   more = ('samples.count=1', 'samples.tokens=2')
 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match='step 8 is saved, the same call resumes'):
@@ -143,14 +143,14 @@ def samples(workdir) -> str:
   return file.read_text() if file.exists() else ''
 
 
-def test_a_start_of_a_finished_run_removes_half_deleted_checkpoints(run, finished):
+def test_start_of_a_finished_run_removes_half_deleted_checkpoints(run, finished):
   left = finished / 'checkpoints' / 'deleted_step_000000003'
   left.mkdir()
   assert run(finished) == 0
   assert not left.exists()
 
 
-def test_a_start_of_a_finished_run_removes_checkpoints_that_a_kill_left_beyond_retention(run, tmp_path, monkeypatch):
+def test_start_of_a_finished_run_removes_checkpoints_that_a_kill_left_beyond_retention(run, tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(manager.Checkpoints, '_prune', lambda *_: None)
     assert run(tmp_path, 'checkpoint.every_steps=2', 'train.best_by=loss') == 0
@@ -160,13 +160,13 @@ def test_a_start_of_a_finished_run_removes_checkpoints_that_a_kill_left_beyond_r
   assert manager.Checkpoints(tmp_path / 'checkpoints').steps() == sorted({best, 6, 8})
 
 
-def test_a_finished_run_says_that_another_evaluation_is_not_measured(run, finished, capsys):
+def test_finished_run_says_that_another_evaluation_is_not_measured(run, finished, capsys):
   assert run(finished, 'evaluation.which=last') == 0
   line = "evaluation.which: got 'last', where the run began with 'best'; results.json stays as it is, `lmx evaluate`"
   assert line in capsys.readouterr().err
 
 
-def test_a_missing_newest_checkpoint_is_named_by_what_reads_an_older_one(run, finished, capsys):
+def test_missing_newest_checkpoint_is_named_by_what_reads_an_older_one(run, finished, capsys):
   shutil.rmtree(finished / 'checkpoints' / 'step_000000008')
   message = 'reads step 4; results.json is of 8 updates, whose last checkpoint is missing'
   with pytest.warns(InputWarning, match=message):
@@ -175,7 +175,7 @@ def test_a_missing_newest_checkpoint_is_named_by_what_reads_an_older_one(run, fi
   assert message in capsys.readouterr().err and last_params(finished)[1] == 8
 
 
-def test_a_checkpoint_of_another_run_is_refused(run, finished):
+def test_checkpoint_of_another_run_is_rejected(run, finished):
   other = json.loads((finished / 'checksums.json').read_text()) | {'run': 'another'}
   (finished / 'checksums.json').write_text(json.dumps(other))
   with pytest.raises(InputError, match='step 8 is a checkpoint of another run .run: got'):
@@ -195,7 +195,7 @@ def test_two_processes_do_not_train_in_one_directory(run, tmp_path):
   assert run(tmp_path) == 0
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(run, tmp_path):
+def test_non_finite_loss_stops_the_run_and_reports_the_step(run, tmp_path):
   with pytest.raises(NonFiniteLoss) as error:
     run(tmp_path, *EXPLODES)
   found = [json.loads(line) for line in (tmp_path / 'nonfinite.jsonl').read_text().splitlines()]
@@ -223,7 +223,7 @@ def test_non_finite_updates_can_be_skipped_up_to_a_limit(run, tmp_path, monkeypa
   assert results['skipped_updates'] == len(written) == 2
 
 
-def test_a_validation_loss_that_is_not_finite_ends_the_run(own, tmp_path, capsys):
+def test_validation_non_finite_loss_ends_the_run(own, tmp_path, capsys):
   """Also where such updates are left out: no checkpoint is kept that looks like the best, and no results."""
   overrides = [f'--config.{text}' for text in (*QUICK, *own, *EXPLODES, 'train.on_nan=skip')]
   assert cli.main(['train', f'--config={BASE}', f'--workdir={tmp_path}', *overrides]) == 3
@@ -232,7 +232,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(own, tmp_path, capsys
   assert [r['step'] for r in run_log.read_metrics(tmp_path) if r['split'] == 'valid'] == [4]
 
 
-def test_parameters_that_are_not_finite_are_named(finished, capsys):
+def test_non_finite_parameters_are_reported(finished, capsys):
   checkpoints = finished / 'checkpoints'
   params, meta, step = manager.restore_params(checkpoints, None, 'last')
   params['model']['output']['bias'] = np.full_like(params['model']['output']['bias'], np.nan)
@@ -246,7 +246,7 @@ def test_parameters_that_are_not_finite_are_named(finished, capsys):
     restore.load(finished, 'last')
 
 
-def test_a_damaged_last_checkpoint_is_named_and_the_one_before_taken(run, tmp_path, capsys):
+def test_damaged_last_checkpoint_is_named_and_the_one_before_taken(run, tmp_path, capsys):
   overrides = ('checkpoint.every_steps=2', 'train.eval_every=100')
   assert run(tmp_path, *overrides) == 0
   whole, _ = last_params(tmp_path)
@@ -270,7 +270,7 @@ def test_patience_ends_a_run_early_and_for_good(run, tmp_path, capsys):
   assert last_params(tmp_path)[1] == 3
 
 
-def test_a_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(run, tmp_path):
+def test_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(run, tmp_path):
   overrides = ('optim.schedule=plateau', 'optim.warmup_steps=0', 'optim.lr=1e-30', 'train.eval_every=2')
   assert run(tmp_path, *overrides) == 0
   rates = [r['lr'] for r in run_log.read_metrics(tmp_path) if r['split'] == 'train']
@@ -291,7 +291,7 @@ def test_devices_that_do_not_divide_the_rows_train_to_the_parameters_of_one(run,
 @pytest.mark.slow
 @pytest.mark.parametrize('mode', ['jit', 'pmap'])
 @pytest.mark.parametrize(('before', 'after'), [(8, 1), (1, 8), (3, 8)])
-def test_a_run_resumes_on_any_number_of_devices(run, first, tmp_path, mode, before, after):
+def test_run_resumes_on_any_device_count(run, first, tmp_path, mode, before, after):
   """Its checkpoints have four rows, whatever the devices pad them to."""
   more = (f'parallel.mode={mode}', 'checkpoint.every_steps=5')  # between two validations
   assert run(tmp_path, f'parallel.data={before}', *more) == 0
@@ -309,7 +309,7 @@ def test_a_run_resumes_on_any_number_of_devices(run, first, tmp_path, mode, befo
     (['train', 'valid', 'test'], 'data.length=4000', 'fewer|too few|tokens'),
   ],
 )
-def test_unmeasurable_settings_are_refused_before_training(run, tmp_path, files, override, message):
+def test_unmeasurable_settings_are_rejected_before_training(run, tmp_path, files, override, message):
   (tmp_path / 'text').mkdir()
   for name in files:
     (tmp_path / 'text' / f'{name}.txt').write_text('the cat sat on the mat\n\n' * (2000 if name == 'train' else 20))
@@ -338,7 +338,7 @@ def test_unmeasurable_settings_are_refused_before_training(run, tmp_path, files,
     (VECTORS, ["samples.prompts=('cat','list')"], 'samples.prompts: got "list"'),
   ],
 )
-def test_a_setting_of_the_end_that_cannot_be_followed_ends_a_run_before_it_begins(tmp_path, base, overrides, message):
+def test_invalid_final_evaluation_is_rejected_before_training(tmp_path, base, overrides, message):
   with pytest.raises(InputError, match=message):
     train.train(resolve.load(base, [*QUICK, 'samples.count=1', *own_text(tmp_path), *overrides]), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
@@ -351,7 +351,7 @@ def own_text(folder) -> list[str]:
   return ['data.dataset=text_files', f'data.manual_dir={folder / "text"}']
 
 
-def test_a_prompt_of_a_recipe_that_the_text_does_not_have_is_skipped(tmp_path, capsys):
+def test_prompt_of_a_recipe_that_the_text_does_not_have_is_skipped(tmp_path, capsys):
   """With one that it has, and where it has none of them."""
   own = [*QUICK, 'samples.count=1', *own_text(tmp_path)]
   for name, prompts in (('some', 'cat,list'), ('none', 'list,error')):
@@ -373,14 +373,14 @@ def test_held_out_sizes_are_reported(run, tmp_path, capsys):
   assert [int(count) for count in said.groups()] == [len(corpus.split(s).offsets) - 1 for s in ('valid', 'test')]
 
 
-def test_a_metric_that_validations_lack_is_refused_before_the_first_update(run, tmp_path):
+def test_metric_that_validations_lack_is_rejected_before_the_first_update(run, tmp_path):
   with pytest.raises(InputError, match='train.best_by: got "acuracy"'):
     run(tmp_path / 'run', 'train.best_by=acuracy')
   assert not (tmp_path / 'run').exists()
 
 
 @pytest.mark.slow
-def test_a_run_can_begin_from_the_parameters_of_another(run, first, tmp_path):
+def test_run_can_start_from_the_parameters_of_another(run, first, tmp_path):
   begin = (f'train.init_from={first}', 'optim.lr=0', 'train.steps=1')
   assert run(tmp_path / 'second', *begin) == 0
   best, _, _ = manager.restore_params(first / 'checkpoints', None, 'best')
@@ -431,7 +431,7 @@ def test_fewer_microbatches_are_proposed_where_they_need_less_padding():
   assert training.divide((480,), 1, 5, 8).notes == training.divide((480,), 1, 5, 96).notes == ()
 
 
-def test_a_memory_of_another_length_is_measured(own, tmp_path, capsys):
+def test_memory_of_another_length_is_measured(own, tmp_path, capsys):
   """The run's own figure is that of `evaluation.model`, and `lmx evaluate` takes another."""
   base = 'experiments/transformer_xl/quickstart.py:tiny'
   small = (

@@ -35,7 +35,7 @@ def test_required_names_and_those_that_a_module_defines_are_checked():
     ('lmx.objectives', 'causal_lm', 'state: State, key: Array | None = None', 'state: State', 'loss'),
   ],
 )
-def test_a_module_that_breaks_the_contract_is_refused(package, file, before, after, name, tmp_path, monkeypatch):
+def test_module_that_breaks_the_contract_is_rejected(package, file, before, after, name, tmp_path, monkeypatch):
   api = pytest.importorskip('mypy.api')
   text = (ROOT / f'{package.replace(".", "/")}/{file}.py').read_text()
   assert before in text

@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_stopped_twice_is_bit_equal(whole, tmp_path, monkeypatch):
+def test_run_stopped_twice_is_bit_equal(whole, tmp_path, monkeypatch):
   run(tmp_path / 'run', (3, 7), monkeypatch)
   jax.tree.map(np.testing.assert_array_equal, at(tmp_path / 'run', 8), at(whole, 8))
 
@@ -75,7 +75,7 @@ def test_layers_join_one_after_another(whole):
   assert not np.array_equal(head(1)['norm']['mean'], head(3)['norm']['mean'])
 
 
-def test_the_paper_s_recipe_ends_with_epochs_of_all_layers():
+def test_paper_s_recipe_ends_with_epochs_of_all_layers():
   """Howard and Ruder 2018, section 3.3: the groups are the head, the layers and the embeddings."""
   for variant in set(classifier.VARIANTS) - {'tiny'}:
     cfg = classifier.get_config(variant)

@@ -41,14 +41,14 @@ def test_rows_are_lines_without_the_blank_ones_at_the_end(tmp_path):
     ('a.txt.gz', gzip.compress(b'complete', mtime=0)[:-5], 'got damaged gzip data'),
   ],
 )
-def test_a_damaged_file_is_named_with_the_line(tmp_path, name, content, said):
+def test_damaged_file_is_named_with_the_line(tmp_path, name, content, said):
   path = tmp_path / name
   path.write_bytes(content)
   with pytest.raises(InputError, match=f'{name}.*{said}'):
     documents.read_text(path)
 
 
-def test_files_that_are_missing_or_directories_are_named(tmp_path):
+def test_files_that_are_missing_or_directories_are_reported(tmp_path):
   with pytest.raises(InputError, match=r'none\.txt: cannot be read'):
     documents.read_bytes(tmp_path / 'none.txt')
   with pytest.raises(InputError, match='cannot be read'):
@@ -137,14 +137,14 @@ def test_zstd_with_a_window_of_two_gigabytes_is_read(tmp_path):
 
 
 @pytest.mark.parametrize('path', ['/dev/zero', '/dev/null'])
-def test_devices_are_refused(path, tmp_path):
+def test_devices_are_rejected(path, tmp_path):
   (tmp_path / 'link.txt').symlink_to(path)
   for name in (path, str(tmp_path / 'link.txt')):
     with pytest.raises(InputError, match='got a device'):
       list(documents.read_lines(name))
 
 
-def test_endless_lines_and_files_are_refused(tmp_path, monkeypatch):
+def test_endless_lines_and_files_are_rejected(tmp_path, monkeypatch):
   monkeypatch.setattr(documents, 'LONGEST', 3 << 20)
   path = tmp_path / 'train.txt'
   path.write_bytes(b'a\n' + b'b' * (5 << 20))

@@ -37,6 +37,6 @@ def test_training_gpt2_imports_no_part_of_other_tasks():
 
 
 @pytest.mark.slow
-def test_the_walk_stays_within_its_bounds(tmp_path):
+def test_walk_stays_within_its_bounds(tmp_path):
   found = walk_length.walk(tmp_path)
   assert len(found['entered']) <= walk_length.ENTERED and len(found['imported']) <= walk_length.IMPORTED

@@ -45,19 +45,19 @@ def assert_same(found, expected, name: str = '') -> None:
     assert found == expected, name
 
 
-def test_it_evaluates_to_the_same_metrics(workdir):
+def test_old_run_evaluates_to_the_same_metrics(workdir):
   assert cli.main(['evaluate', f'--workdir={workdir}', '--split=test', '--which=last', '--output=found.json']) == 0
   assert_same(json.loads(pathlib.Path('found.json').read_text()), EXPECTED['evaluate'])
 
 
 @pytest.mark.parametrize('kind, option', [('greedy', '--greedy'), ('sampled', '--seed=1')])
-def test_it_generates_the_same_text(workdir, capsys, kind, option):
+def test_old_run_generates_the_same_text(workdir, capsys, kind, option):
   prompt = ['--prompt=three and four are', '--tokens=16', option]
   assert cli.main(['generate', f'--workdir={workdir}', '--which=last', *prompt]) == 0
   assert capsys.readouterr().out == EXPECTED[kind]
 
 
-def test_it_resumes_to_the_same_parameters_and_results(workdir, tmp_path_factory, monkeypatch):
+def test_old_run_resumes_to_the_same_parameters(workdir, tmp_path_factory, monkeypatch):
   assert cli.main(['train', f'--config={workdir}/config.json', f'--workdir={workdir}']) == 0
   results = json.loads((workdir / 'results.json').read_text())
   assert_same({name: results[name] for name in EXPECTED['resume']}, EXPECTED['resume'])

@@ -87,29 +87,29 @@ def applicable():
 
 @pytest.mark.parametrize('name', ['bag', pytest.param('bag_gated', marks=pytest.mark.slow)])
 @pytest.mark.parametrize('function, more', applicable())
-def test_the_contract(name, function, more):
+def test_worked_example_contract(name, function, more):
   function(name, *more)
 
 
-def test_the_contract_is_all_there():
+def test_contract_is_all_there():
   names = [case.id for case in applicable()]
-  assert len(names) >= 17 and {'test_overfits_one_batch', 'test_sizes_below_1_are_refused'} <= set(names)
+  assert len(names) >= 17 and {'test_overfits_one_batch', 'test_sizes_below_1_are_rejected'} <= set(names)
 
 
 @pytest.mark.parametrize('name', ['bag', 'bag_gated'])
-def test_its_form(name, folder, monkeypatch):
+def test_generated_model_file_form(name, folder, monkeypatch):
   monkeypatch.setattr(structure_test, 'ROOT', folder)
   (folder / 'lmx/objectives').mkdir(exist_ok=True)
   (folder / 'lmx/objectives/causal_lm.py').touch()
   structure_test.test_model_file_has_the_contract(name)
 
 
-def test_its_own_test(folder):
+def test_worked_example_test_passes(folder):
   runpy.run_path(str(folder / 'tests/models/bag_test.py'))['test_equals_numpy']()
 
 
 @pytest.mark.parametrize('name', ['bag', pytest.param('bag_gated', marks=pytest.mark.slow)])
-def test_a_tiny_training(name, folder, tmp_path):
+def test_worked_example_trains(name, folder, tmp_path):
   changes = ('train.steps=2', 'train.eval_every=2', 'data.fraction=0.05', 'parallel.data=1', 'samples.tokens=2')
   loaded = resolve.load(f'{folder}/experiments/{name}/quickstart.py:tiny', changes)
   assert loaded.model.V == 0
@@ -119,7 +119,7 @@ def test_a_tiny_training(name, folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_text(root, tmp_path):
+def test_commands_of_the_text(root, tmp_path):
   """In a copy of the repository: the line of the table too, and both commands as they are printed."""
   for part in ('lmx', 'experiments', 'launch', 'tests', 'README.md', 'docs', 'setup.cfg', 'constraints.txt'):
     copy = shutil.copytree if (root / part).is_dir() else shutil.copy

@@ -83,7 +83,7 @@ def test_perplexity_per_word_counts_original_words(run, scores, tmp_path):
   assert 'detokenised, counted by the units of the original' in found['protocol'] and 'baselines' not in found
 
 
-def test_last_words_match_the_restatement(run, scores, tmp_path):
+def test_last_words_matches_reference(run, scores, tmp_path):
   """Among them words that are predicted with and without the filter, and words of several pieces."""
   rng, texts = np.random.default_rng(1), []
   stops = stop_words.token_ids(run.tokenizer)
@@ -105,7 +105,7 @@ def test_last_words_match_the_restatement(run, scores, tmp_path):
   assert any(len(word) > 1 for _, word in rows)
 
 
-def test_answers_of_the_childrens_book_test_match_the_restatement(run, scores, tmp_path):
+def test_answers_of_the_childrens_book_test_matches_reference(run, scores, tmp_path):
   rng, questions = np.random.default_rng(2), ''
   for _ in range(12):
     lines = [f'{n} {sentence(rng, 2)} .' for n in range(1, 21)]
@@ -150,7 +150,7 @@ def test_undefined_metrics_name_their_reason(run, tmp_path, capsys):
   assert 'did you mean "lambada"' in capsys.readouterr().err
 
 
-def test_a_model_that_sees_the_end_is_refused():
+def test_model_that_sees_the_end_is_rejected():
   bert, objective = registry.get('bert'), objectives.get('last_word')
   cfg = registry.config('bert', 'tiny')
   batch = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), objective.shapes(objective.Config(), 2, 8))

@@ -7,7 +7,7 @@ import pytest
 from lmx.benchmark import attention
 
 
-def test_a_table_beyond_memory_is_planned_and_not_run(monkeypatch):
+def test_benchmark_beyond_memory_is_planned_but_not_run(monkeypatch):
   monkeypatch.setattr(attention, 'MOST', 10)
   found = attention.measure_one('dense', 64, 1)
   assert found['seconds'] is None and found['planned_bytes'] > 64 * 64

@@ -10,7 +10,7 @@ from lmx.benchmark import evaluation
 from lmx.benchmark import task as task_lib
 
 
-def test_what_is_timed_is_a_memory_of_the_length_and_a_window_of_it():
+def test_timing_covers_context_and_sliding_window():
   task, _ = task_lib.build_task('transformer_xl:tiny', ['N=1', 'M=3'])
   remembering, windowed = evaluation.build_configs(task.cfg, 6)
   assert (remembering.M, remembering.same_length, windowed.M, windowed.positions) == (6, True, 0, 'absolute')

@@ -56,21 +56,21 @@ def test_convolution():
   assert flops.flops(convolve, _shape(2, 10, 3), _shape(4, 3, 6)) == 2 * (2 * 7 * 6) * 4 * 3
 
 
-def test_a_function_of_one_shard_counts_once_a_shard():
+def test_shard_map_function_counts_once_per_shard():
   mesh = jax.make_mesh((4, 2), ('a', 'b'), axis_types=(AxisType.Auto,) * 2)
   rows, whole = PartitionSpec('a'), PartitionSpec()
   sharded = jax.shard_map(lambda a, b: a @ b, mesh=mesh, in_specs=(rows, whole), out_specs=rows, axis_names={'a'})
   assert flops.flops(sharded, _shape(8, 5), _shape(5, 3)) == 2 * 8 * 5 * 3
 
 
-def test_recomputation_counts_in_training():
+def test_rematerialised_flops_are_counted():
   f = lambda w, x: jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ w))
   plain = flops.flops(jax.grad(f), _shape(5, 5), _shape(3, 5))
   again = flops.flops(jax.grad(jax.checkpoint(f)), _shape(5, 5), _shape(3, 5))
   assert plain == 5 * 150 and again > plain  # 2 forward, 2 for the weights, 1 for the inner input
 
 
-def test_gpt2_by_formula():
+def test_gpt2_flops_match_formula():
   task = _task('gpt2')
   cfg, T = task.cfg, 16
   # Per layer 4 D^2 (attention) + 8 D^2 (feed-forward), the scores and their sum 2 T D, and the output V D.
@@ -80,14 +80,14 @@ def test_gpt2_by_formula():
 
 
 @pytest.mark.parametrize(('cell', 'gates'), [('rnn', 1), ('gru', 3), ('lstm', 4)])
-def test_rnn_by_formula(cell, gates):
+def test_rnn_flops_match_formula(cell, gates):
   task = _task('rnn_lm', cell=cell, E=16, D=16)
   multiply = task.cfg.N * gates * 2 * 16**2 + 16 * task.cfg.V
   assert flops.flops_per_token(task, 3, 5, training=False) == 2 * multiply
   assert flops.flops_per_token(task, 3, 5, training=True) == pytest.approx(6 * multiply, rel=0.01)
 
 
-def test_convolutions_by_formula():
+def test_convolution_flops_match_formula():
   """Of a pixel, as a pixel is a position of an image."""
   task = _task('cfnet', head='fcn', pool=False, auxiliary_width=0, blocks=(1, 1), widths=(4, 4), block='basic')
   task = dataclasses.replace(task, objective_cfg=dataclasses.replace(task.objective_cfg, auxiliary=0.0))
@@ -99,7 +99,7 @@ def test_convolutions_by_formula():
   assert flops.flops_per_token(task, 3, 32, training=False) == 2 * multiply
 
 
-def test_looping_over_layers_costs_the_same():
+def test_scan_over_layers_has_equal_flops():
   task = _task('gpt2')
   looped = dataclasses.replace(task, cfg=dataclasses.replace(task.cfg, scan=True))
   count = lambda task: flops.flops(jax.value_and_grad(task.loss), *task.arguments(2, 16))
@@ -107,7 +107,7 @@ def test_looping_over_layers_costs_the_same():
 
 
 @pytest.mark.parametrize('name', ['bert', 'gpt2', 'rnn_lm'])
-def test_memory_of_what_is_there(name):
+def test_memory_counts_live_arrays(name):
   task = _task(name)
   params = task.shapes()
   found = flops.memory(task, 3, 8)
@@ -139,12 +139,12 @@ class _Squares(Objective):
     return Output({'nll': jnp.sum(y)}, {}, ())
 
 
-def test_activations_are_what_the_backward_pass_reads():
+def test_activation_memory_counts_residuals():
   # x (5 wide), tanh(x W) (7 wide) and nothing else; the parameters are counted elsewhere.
   assert flops.activations(flops.Task(_Toy(), None, _Squares(), None), 2, 4) in (4 * 2 * 4 * n for n in (12, 19))
 
 
-def test_activations_grow_with_the_batch_and_shrink_with_recomputation():
+def test_activation_memory_grows_with_batch_and_shrinks_with_remat():
   plain = flops.activations(_task('gpt2'), 4, 32)
   assert 1.9 < plain / flops.activations(_task('gpt2'), 2, 32) < 2.1
   assert flops.activations(_task('gpt2', remat='full'), 4, 32) < 0.8 * plain
@@ -173,7 +173,7 @@ def test_random_batches_fit_the_loss():
     ('cpu', None),
   ],
 )
-def test_peaks(kind, peak):
+def test_peak_flops_by_device(kind, peak):
   assert flops.peak_flops(kind) == peak
 
 

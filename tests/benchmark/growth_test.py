@@ -16,7 +16,7 @@ QUICK = ('cfnet', 'elmo', 'gpt2', 'ntm', 'rnn_encdec')
 @pytest.mark.parametrize(
   'model', [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in registry.names()]
 )
-def test_every_model_has_the_sizes_that_apply_to_it(model):
+def test_every_model_scales_its_applicable_sizes(model):
   sizes = [name for name in growth.VALUES if not growth.inapplicable(model, name)]
   shapes = {}
   for name in ('', *sizes):
@@ -32,7 +32,7 @@ def test_every_model_has_the_sizes_that_apply_to_it(model):
   assert set(growth.VALUES) - set(sizes) == missing
 
 
-def test_the_exponent_of_each_size(monkeypatch):
+def test_scaling_exponent_of_each_size(monkeypatch):
   seen = []
 
   def seconds(presets):
@@ -47,7 +47,7 @@ def test_the_exponent_of_each_size(monkeypatch):
   assert 'exponent  2.00' in growth.format_line(length) and 'reads no tokens' in growth.format_line(absent)
 
 
-def test_time_of_a_token(monkeypatch):
+def test_time_per_token(monkeypatch):
   steps = {'a': iter([9.0, 4.0, 8.0]), 'b': iter([9.0, 6.0, 5.0])}  # the first is not timed
   task = type('Task', (), {'positions': staticmethod(lambda length: length)})
   subject = lambda name: type(
@@ -60,7 +60,7 @@ def test_time_of_a_token(monkeypatch):
   assert growth.token_seconds(presets) == {1: 4.0 / 8, 2: 5.0 / 5}
 
 
-def test_a_failing_model_loses_only_its_own_rows(monkeypatch, capsys):
+def test_failing_model_drops_only_its_rows(monkeypatch, capsys):
   def seconds(presets):
     if any(preset.model.startswith('gpt2') for preset in presets.values()):
       raise ValueError('no room')
@@ -75,7 +75,7 @@ def test_a_failing_model_loses_only_its_own_rows(monkeypatch, capsys):
     growth.measure_all('gpt2', ['batch'])
 
 
-def test_class_names_are_those_of_the_data_set(monkeypatch):
+def test_class_names_match_the_data_set(monkeypatch):
   assert growth.parse('length, batch') == ['length', 'batch']
   with pytest.raises(InputError, match='did you mean "width"'):
     growth.parse('widht')
@@ -84,7 +84,7 @@ def test_class_names_are_those_of_the_data_set(monkeypatch):
     growth.models('gpt22')
 
 
-def test_the_picture_has_a_panel_a_model(tmp_path):
+def test_plot_has_one_panel_per_model(tmp_path):
   row = lambda model, slope: {
     'model': model,
     'size': 'length',

@@ -19,14 +19,14 @@ def test_counts_operations_and_bytes(monkeypatch, name, size, unit, work):
   assert found['ours']['median'] == pytest.approx(work / 1e9 / 2e-3)
 
 
-def test_measured_operations_match_those_counted(monkeypatch):
+def test_measured_operations_match_counts(monkeypatch):
   monkeypatch.setitem(machine.PRESETS, 'product', 32)
   assert machine._xla('product')() > 0
 
 
 @pytest.mark.peer
 @pytest.mark.parametrize('name', list(machine.PRESETS))
-def test_the_peer_does_the_same(monkeypatch, peer, name):
+def test_peer_does_the_same_work(monkeypatch, peer, name):
   monkeypatch.setitem(machine.PRESETS, name, 64)
   (found,) = table.measure(name, table.Options(rounds=1, peers=peer))
   assert found['theirs']['median'] > 0 and found['missing'] == ''

@@ -17,7 +17,7 @@ def test_words_are_distinct_and_the_frequent_ones_short():
   assert np.mean(lengths[:500]) < np.mean(lengths[-500:]) - 0.5
 
 
-def test_words_follow_the_law_of_zipf():
+def test_word_frequencies_follow_zipfs_law():
   lines = list(itertools.islice(made_up_text.lines(1000, 50), 1000))
   assert lines == list(itertools.islice(made_up_text.lines(1000, 50), 1000))
   assert lines != list(itertools.islice(made_up_text.lines(1000, 50, seed=1), 1000))
@@ -28,7 +28,7 @@ def test_words_follow_the_law_of_zipf():
   assert -1.1 < slope < -0.9
 
 
-def test_sentences_of_a_size(tmp_path):
+def test_generated_text_has_requested_size(tmp_path):
   file = tmp_path / 'text.txt'
   size = made_up_text.write_sentences(file, 300_000, types=2000)
   text = file.read_text()

@@ -10,7 +10,7 @@ from lmx.benchmark import made_up_text, peer, whole_process
 from lmx.errors import InputError
 
 
-def test_errors_are_answered_and_the_peak_is_reported():
+def test_script_reports_errors_and_peak_memory():
   with peer.Peer(sys.executable, 'torch_step.py') as process, pytest.raises(InputError, match='send a model first'):
     process.send({'steps': 1})
 
@@ -35,7 +35,7 @@ def test_gensim_trains_for_epochs(tmp_path):
 
 @pytest.mark.peer
 @pytest.mark.parametrize('kind', ['gpt2', 'marian'])
-def test_transformers_generate_as_many_tokens_as_asked(kind):
+def test_transformers_generates_requested_token_count(kind):
   pytest.importorskip('torch')
   pytest.importorskip('transformers')
   sizes = {'V': 50, 'T': 32, 'D': 8, 'F': 16, 'H': 2, 'N': 1, 'batch': 2, 'length': 3, 'lengths': [2, 3], 'beams': 2}

@@ -10,7 +10,7 @@ from lmx.benchmark import peer as peer_lib
 from lmx.errors import InputError
 
 
-def test_the_first_interpreter_that_has_the_packages_is_chosen(tmp_path):
+def test_first_interpreter_with_the_packages_is_chosen(tmp_path):
   bare = tmp_path / 'bare'
   bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without installed packages
   bare.chmod(0o755)

@@ -7,7 +7,7 @@ import pytest
 from lmx.benchmark import row
 
 
-def test_the_ratio_is_above_one_where_lmx_is_ahead():
+def test_ratio_above_one_means_lmx_is_faster():
   seconds = row.make('a', 's', [1.0, 2.0, 4.0], [2.0, 2.0, 4.0])
   assert seconds['ratio_of_rounds'] == [2.0, 1.0, 1.0] and seconds['ratio'] == 1.0
   rates = row.make('b', 'words/s', [300.0, 100.0, 400.0], [100.0, 100.0, 200.0])
@@ -32,7 +32,7 @@ def test_runs_combine_to_medians_and_ranges():
   assert 'Times as fast (runs)' in row.markdown([a, b])
 
 
-def test_the_table_says_what_is_missing_and_what_failed():
+def test_table_lists_missing_and_failed_runs():
   rows = [
     row.make('a', 's', [0.25], [0.5], peaks=(2**20, None), compile_seconds=1.25),
     row.make('b', 'words/s', [1234.4], missing='gensim'),

@@ -32,7 +32,7 @@ def test_batches_have_the_declared_shapes(name):
     assert all(0 <= x.min() and x.max() < 500 for x in ids) and max(len(np.unique(x)) for x in ids) > 20
 
 
-def test_tokens_are_as_frequent_as_words():
+def test_synthetic_tokens_follow_word_frequencies():
   data = pipeline.Config('embedded', tokenizer='bpe', batching='windows')
   corpus = synthetic.corpus(data, 1000)
   counts = np.bincount(corpus.split('train').tokens, minlength=1000)[corpus.tokenizer.special :]
@@ -40,12 +40,12 @@ def test_tokens_are_as_frequent_as_words():
   assert counts[-1] > 20
 
 
-def test_labels_are_not_made_up():
+def test_synthetic_batches_reject_labels():
   data = pipeline.Config('imdb', tokenizer='wordpiece', batching='documents')
   with pytest.raises(InputError, match='the data of imdb are not prepared on this machine'):
     synthetic.corpus(data, 500)
 
 
-def test_a_vocabulary_of_special_tokens_alone_is_refused():
+def test_vocabulary_with_only_special_tokens_is_rejected():
   with pytest.raises(InputError, match='data.vocab_size: got 6'):
     synthetic.corpus(pipeline.Config('embedded', tokenizer='bpe', batching='windows'), 6)

@@ -19,7 +19,7 @@ def test_every_notation_is_registered_by_name():
     table.parse('prepare,beam_5')
 
 
-def test_a_failing_preset_loses_only_its_own_row(tmp_path, monkeypatch, capsys):
+def test_failing_preset_drops_only_its_row(tmp_path, monkeypatch, capsys):
   program = tmp_path / 'python'
   lines = [
     f'#!{sys.executable} -S',
@@ -40,7 +40,7 @@ def test_a_failing_preset_loses_only_its_own_row(tmp_path, monkeypatch, capsys):
   assert '[2 of 3] beam_4' in said and 'beam_4: failed: no room' in said
 
 
-def test_a_preset_without_peer_packages_measures_only_lmx(peer, monkeypatch):
+def test_preset_without_peer_packages_measures_only_lmx(peer, monkeypatch):
   calls = []
 
   def measure(name, rounds, python):
@@ -55,7 +55,7 @@ def test_a_preset_without_peer_packages_measures_only_lmx(peer, monkeypatch):
   assert table.measure('beam_4', table.Options())[0]['missing'] == '' and calls[2] == (3, None)
 
 
-def test_what_is_no_table_is_not_combined(tmp_path):
+def test_non_table_files_are_not_combined(tmp_path):
   good, bad = tmp_path / 'good.json', tmp_path / 'bad.json'
   good.write_text(json.dumps([row.make('a', 's', [1.0]), {'name': 'b', 'error': 'x'}]))
   bad.write_text(json.dumps([{'name': 'a', 'step_seconds': 1.0}]))

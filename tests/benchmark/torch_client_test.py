@@ -46,7 +46,7 @@ def test_peer_limitations_are_reported(peer):
       program.send({'steps': 1})
 
 
-def test_the_peer_is_as_wide_as_the_model_and_ties_its_output():
+def test_peer_has_model_width_and_tied_output():
   spec = lambda *changes: torch_client.spec(
     train_step.Subject('x', task_lib.build_task('gpt2:tiny', changes)[0], 1, 8, 'adamw', 1.0, 1, None, None)
   )
@@ -55,7 +55,7 @@ def test_the_peer_is_as_wide_as_the_model_and_ties_its_output():
     spec('tied=False')
 
 
-def test_unequal_dropout_has_no_counterpart():
+def test_unequal_dropout_has_no_peer():
   task, _ = task_lib.build_task('gpt2:tiny', ['dropout_residual=0.1'])
   subject = train_step.Subject('x', task, 1, 8, 'adamw', 1.0, 1, None, None)
   with pytest.raises(ValueError, match='expected one rate'):

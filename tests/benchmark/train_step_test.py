@@ -9,7 +9,7 @@ from lmx.benchmark import train_step
 from lmx.errors import InputError
 
 
-def test_the_peer_reads_batches_of_one_shape(peer):
+def test_peer_requires_batches_of_one_shape(peer):
   task, _ = task_lib.build_task('gpt2:tiny', [])
   for parts in ([((2, 4),), ((2, 8),)], [((1, 4), (1, 8))]):  # of the batches, and in groups within a batch
     steps = lambda k, parts=parts: ([train_step.Step(1.0, each) for each in parts], 0.0)

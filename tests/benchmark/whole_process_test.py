@@ -12,7 +12,7 @@ from lmx.errors import InputError
 MANY = 'import time; x = b"x" * 80_000_000; time.sleep(0.4)'
 
 
-def test_memory_of_a_process_and_of_those_it_starts():
+def test_peak_memory_includes_child_processes():
   alone = whole_process.run([sys.executable, '-S', '-c', f'{MANY}; print(1); print("{{}}")'])
   assert 0.4 < alone.seconds < 30 and 80e6 < alone.peak_bytes < 120e6 and alone.answer() == {}
   program = f'import subprocess, sys; p = [subprocess.Popen([sys.executable, "-S", "-c", {MANY!r}]) for _ in range(2)]'
@@ -20,7 +20,7 @@ def test_memory_of_a_process_and_of_those_it_starts():
   assert 160e6 < several.peak_bytes < 240e6
 
 
-def test_a_process_that_fails_is_an_error_with_its_output():
+def test_failed_process_raises_with_its_output():
   with pytest.raises(InputError, match='(?s)ended with status 3.*broken'):
     whole_process.run([sys.executable, '-S', '-c', 'import sys; print("broken", file=sys.stderr); sys.exit(3)'])
   with pytest.raises(InputError, match='cannot run /no/such'):

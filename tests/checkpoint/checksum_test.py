@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from lmx.checkpoint import checksum
 
 
-def test_equals_a_plain_restatement():
+def test_equals_a_plain_reference():
   def plain(words: np.ndarray) -> int:
     total = 0
     for position, word in enumerate(words.tolist()):
@@ -34,7 +34,7 @@ def test_equals_a_plain_restatement():
   ]
 
 
-def test_a_checksum_depends_on_values_and_not_on_sharding():
+def test_checksum_depends_on_values_not_sharding():
   x = np.random.default_rng(0).normal(size=(16, 24)).astype(np.float32)
   changed = [x]
   for bit in (0, 13, 31):

@@ -74,7 +74,7 @@ def finish(process: subprocess.Popen) -> str:
 
 
 @pytest.mark.parametrize('concrete', [True, False])
-def test_everything_comes_back_bit_by_bit(tmp_path, concrete):
+def test_round_trip_is_bit_equal(tmp_path, concrete):
   state = state_of(3)
   meta = {'config': {'lr': 1e-3, 'none': None}, 'best': 0.1 + 0.2, 'list': [1, 'a']}
   with manager.Checkpoints(tmp_path / 'new' / 'folder') as checkpoints:
@@ -88,7 +88,7 @@ def test_everything_comes_back_bit_by_bit(tmp_path, concrete):
   assert jnp.array_equal(jax.random.normal(found['key']), jax.random.normal(state['key']))
 
 
-def test_last_and_best_are_kept(tmp_path):
+def test_keeps_last_and_best(tmp_path):
   save_steps(tmp_path, 1, 2, 3, 4, 5, step1=3.0, step2=1.0, step3=2.0, step4=float('nan'))
   with manager.Checkpoints(tmp_path) as checkpoints:
     assert checkpoints.steps() == [2, 4, 5]
@@ -100,7 +100,7 @@ def test_last_and_best_are_kept(tmp_path):
   assert manager.read_meta(tmp_path, 'best') == {'step': 2}
 
 
-def test_a_metric_that_is_not_a_number_is_never_the_best(tmp_path):
+def test_nan_metric_is_never_best(tmp_path):
   with manager.Checkpoints(tmp_path) as checkpoints:
     checkpoints.save(1, {'x': jnp.ones(3)}, {}, metric=float('nan'))
     checkpoints.save(2, {'x': jnp.ones(3)}, {}, metric=float('-inf'))
@@ -109,7 +109,7 @@ def test_a_metric_that_is_not_a_number_is_never_the_best(tmp_path):
 
 
 @pytest.mark.parametrize('which', ['last', 'best', 7])
-def test_a_copied_checkpoint_under_another_step_is_refused(tmp_path, which):
+def test_checkpoint_renamed_to_another_step_is_rejected(tmp_path, which):
   with manager.Checkpoints(tmp_path) as checkpoints:
     checkpoints.save(3, {'x': jnp.ones(3)}, {}, metric=1.0)
   shutil.copytree(tmp_path / 'step_000000003', tmp_path / 'step_000000007')
@@ -119,14 +119,14 @@ def test_a_copied_checkpoint_under_another_step_is_refused(tmp_path, which):
     manager.planned_steps(tmp_path)
 
 
-def test_the_best_checkpoint_is_kept_only_on_request(tmp_path):
+def test_best_checkpoint_is_kept_only_on_request(tmp_path):
   with manager.Checkpoints(tmp_path, manager.Config(keep_best=False, keep_last=3)) as checkpoints:
     for step in range(5):
       checkpoints.save(step, {'x': jnp.ones(3)}, {}, metric=step)
   assert checkpoints.steps() == [2, 3, 4]
 
 
-def test_interim_ones_take_no_planned_ones_place(tmp_path):
+def test_interim_checkpoints_do_not_evict_scheduled_ones(tmp_path):
   with manager.Checkpoints(tmp_path / 'mixed', manager.Config(keep_last=3)) as checkpoints:
     for step in (10, 20, 30, 34, 40, 50, 52, 53):
       checkpoints.save(step, {'x': jnp.ones(3)}, {}, planned=step % 10 == 0)
@@ -138,7 +138,7 @@ def test_interim_ones_take_no_planned_ones_place(tmp_path):
   assert checkpoints.steps() == manager.planned_steps(tmp_path / 'interim') == [3, 4]
 
 
-def test_two_proven_checkpoints_are_there_during_a_write(tmp_path, monkeypatch):
+def test_two_verified_checkpoints_exist_during_a_write(tmp_path, monkeypatch):
   save_steps(tmp_path, 1, 2)
   seen = []
   write = orbax_format.Writer._sign
@@ -152,7 +152,7 @@ def test_two_proven_checkpoints_are_there_during_a_write(tmp_path, monkeypatch):
   assert seen == [['step_000000001', 'step_000000002'], ['step_000000002', 'step_000000003']]
 
 
-def test_a_repeated_step_and_a_rewound_run_are_plotted_once(tmp_path):
+def test_repeated_steps_are_plotted_once(tmp_path):
   with manager.Checkpoints(tmp_path) as checkpoints:
     for number, step in enumerate((1, 2, 2, 2)):
       checkpoints.save(step, {'x': jnp.float32(number)}, {'number': number})
@@ -177,7 +177,7 @@ def test_arrays_may_be_donated_once_save_has_returned(tmp_path):
   assert np.all(np.asarray(found['x']) == 3.0)
 
 
-def test_saving_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+def test_save_is_asynchronous(tmp_path, monkeypatch):
   released = threading.Event()
   write = orbax_format.Writer._sign
   monkeypatch.setattr(orbax_format.Writer, '_sign', lambda self: (released.wait(20), write(self)))
@@ -211,7 +211,7 @@ def damages(path: pathlib.Path):
     file.write_bytes(old)
 
 
-def test_damage_to_any_file_is_seen_and_the_one_before_is_taken(tmp_path, capfd):
+def test_damaged_checkpoint_falls_back_to_the_previous(tmp_path, capfd):
   save_steps(tmp_path, 1, 2)
   wanted, number = bits(state_of(1)), 0
   for what in damages(tmp_path / 'step_000000002'):
@@ -229,7 +229,7 @@ def test_damage_to_any_file_is_seen_and_the_one_before_is_taken(tmp_path, capfd)
 
 
 @pytest.mark.parametrize('which, named, used', [('best', 2, 3), ('last', 3, 2), (3, 3, None)])
-def test_damaged_metadata_is_named_and_the_choice_is_stated(tmp_path, which, named, used):
+def test_damaged_metadata_and_fallback_are_reported(tmp_path, which, named, used):
   with manager.Checkpoints(tmp_path, manager.Config(keep_last=4)) as checkpoints:
     for step, metric in ((1, 4.0), (2, 2.7), (3, 3.2)):
       checkpoints.save(step, state_of(step), {}, metric)
@@ -249,7 +249,7 @@ def test_damaged_metadata_is_named_and_the_choice_is_stated(tmp_path, which, nam
 
 @pytest.mark.parametrize('file', ['meta/metadata', 'files.json'])
 @pytest.mark.parametrize('content', ['[' * 100_000, '{"body": ' + '[' * 100_000, '[]'])
-def test_json_of_any_content_is_damage(tmp_path, file, content):
+def test_malformed_json_counts_as_damage(tmp_path, file, content):
   (tmp_path / 'meta').mkdir()
   (tmp_path / file).write_text(content)
   read = orbax_format.read_document if file == 'meta/metadata' else orbax_format.check_files
@@ -257,7 +257,7 @@ def test_json_of_any_content_is_damage(tmp_path, file, content):
     read(epath.Path(tmp_path))
 
 
-def test_a_damaged_best_is_named_when_old_ones_are_deleted(tmp_path):
+def test_damaged_best_is_reported_during_retention(tmp_path):
   warnings = []
   with manager.Checkpoints(tmp_path, warn=warnings.append) as checkpoints:
     checkpoints.save(1, state_of(1), {}, 1.0, block=True)
@@ -268,7 +268,7 @@ def test_a_damaged_best_is_named_when_old_ones_are_deleted(tmp_path):
   assert manager.Checkpoints(tmp_path).steps() == [2, 3]
 
 
-def test_wrong_bits_from_the_reader_are_seen_by_the_checksum(tmp_path, monkeypatch):
+def test_checksum_detects_flipped_bits(tmp_path, monkeypatch):
   save_steps(tmp_path, 1, 2)
   monkeypatch.setattr(orbax_format, 'check_files', lambda path: None)
   restore, calls = orbax_format.ocp.Checkpointer.restore, []
@@ -289,7 +289,7 @@ def test_wrong_bits_from_the_reader_are_seen_by_the_checksum(tmp_path, monkeypat
   assert 'array params/model/layer_00/w' in warnings[0]
 
 
-def test_a_directory_that_is_deleted_during_a_save_is_an_input_error(tmp_path, monkeypatch):
+def test_directory_that_is_deleted_during_a_save_is_an_input_error(tmp_path, monkeypatch):
   sign = orbax_format.Writer._sign
   monkeypatch.setattr(orbax_format.Writer, '_sign', lambda self: (shutil.rmtree(tmp_path), sign(self)))
   with manager.Checkpoints(tmp_path) as checkpoints:
@@ -297,7 +297,7 @@ def test_a_directory_that_is_deleted_during_a_save_is_an_input_error(tmp_path, m
       checkpoints.save(1, state_of(1), {}, block=True)
 
 
-def test_retention_at_a_start_waits_for_a_newer_one_where_some_are_damaged(tmp_path, monkeypatch):
+def test_retention_waits_for_newer_checkpoint_if_some_are_damaged(tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(manager.Checkpoints, '_prune', lambda *_: None)
     save_steps(tmp_path, 1, 2, 3, 4)
@@ -312,7 +312,7 @@ def test_retention_at_a_start_waits_for_a_newer_one_where_some_are_damaged(tmp_p
     assert checkpoints.steps() == [3, 4]
 
 
-def test_a_deleted_directory_is_made_again_but_not_the_one_above_it(tmp_path):
+def test_deleted_directory_is_recreated_but_not_its_parent(tmp_path):
   with manager.Checkpoints(tmp_path / 'run' / 'checkpoints') as checkpoints:
     checkpoints.save(1, {'x': jnp.ones(3)}, {}, block=True)
     shutil.rmtree(tmp_path / 'run' / 'checkpoints')
@@ -324,7 +324,7 @@ def test_a_deleted_directory_is_made_again_but_not_the_one_above_it(tmp_path):
   assert not (tmp_path / 'run').exists()
 
 
-def test_damaged_ones_do_not_count_as_proven(tmp_path):
+def test_damaged_checkpoints_do_not_count_as_verified(tmp_path):
   save_steps(tmp_path, 1, 2)
   (tmp_path / 'step_000000002' / 'meta' / 'metadata').write_text('{}')
   with manager.Checkpoints(tmp_path, warn=lambda text: None) as checkpoints:
@@ -333,7 +333,7 @@ def test_damaged_ones_do_not_count_as_proven(tmp_path):
     assert checkpoints.steps() == [1, 3]
 
 
-def test_all_damaged_and_none_at_all_are_input_errors(tmp_path):
+def test_no_usable_checkpoint_is_an_input_error(tmp_path):
   save_steps(tmp_path, 1, 2)
   for step in (1, 2):
     (tmp_path / f'step_00000000{step}' / 'state' / 'manifest.ocdbt').write_bytes(b'')
@@ -360,7 +360,7 @@ def test_all_damaged_and_none_at_all_are_input_errors(tmp_path):
     (lambda s: {k: v for k, v in s.items() if k != 'flag'}, r'has flag \(shape \[\]\)'),
   ],
 )
-def test_a_state_of_another_form_is_an_input_error(tmp_path, change, message):
+def test_mismatched_state_structure_is_an_input_error(tmp_path, change, message):
   save_steps(tmp_path, 1, 2)
   with manager.Checkpoints(tmp_path, warn=pytest.fail) as checkpoints:
     with pytest.raises(InputError, match=message):
@@ -393,7 +393,7 @@ def failing(error: Exception):
 
 
 @pytest.mark.parametrize('block', [True, False])
-def test_full_disk_stops_clearly_and_the_last_good_one_survives(tmp_path, monkeypatch, block):
+def test_full_disk_raises_and_keeps_last_good_checkpoint(tmp_path, monkeypatch, block):
   save_steps(tmp_path, 1)
   with manager.Checkpoints(tmp_path) as checkpoints:
     with monkeypatch.context() as patch:
@@ -406,7 +406,7 @@ def test_full_disk_stops_clearly_and_the_last_good_one_survives(tmp_path, monkey
     assert checkpoints.steps() == [1, 4]
 
 
-def test_a_really_full_file_system(tmp_path):
+def test_full_file_system_raises(tmp_path):
   mount = tmp_path / 'small'
   mount.mkdir()
   command = ['mount', '-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', str(mount)]
@@ -429,7 +429,7 @@ def test_a_really_full_file_system(tmp_path):
     subprocess.run(['umount', str(mount)], check=True)
 
 
-def test_an_error_of_an_asynchronous_save_is_never_lost(tmp_path, monkeypatch):
+def test_asynchronous_save_errors_are_raised(tmp_path, monkeypatch):
   monkeypatch.setattr(orbax_format, '_file_sums', failing(OSError(errno.EACCES, 'Permission denied')))
   for notice in ('wait', 'close'):
     checkpoints = manager.Checkpoints(tmp_path)
@@ -442,13 +442,13 @@ def test_an_error_of_an_asynchronous_save_is_never_lost(tmp_path, monkeypatch):
     checkpoints.save(1, {'x': jnp.ones(3)}, {}, block=True)
 
 
-def test_a_directory_that_cannot_be_made_is_an_input_error(tmp_path):
+def test_uncreatable_directory_is_an_input_error(tmp_path):
   (tmp_path / 'file').write_text('')
   with pytest.raises(InputError, match='a part of it is a file'):
     manager.Checkpoints(tmp_path / 'file' / 'below')
 
 
-def test_killed_again_and_again_while_writing(tmp_path):
+def test_repeated_kills_during_save_keep_a_good_checkpoint(tmp_path):
   rng, partial, last, kills = random.Random(3), False, 0, 0
   being_written = lambda: any('tmp' in path.name for path in tmp_path.iterdir())
   while kills < 2 or not partial:
@@ -475,7 +475,7 @@ def test_killed_again_and_again_while_writing(tmp_path):
   assert all(orbax_format._NAME.fullmatch(p.name) for p in tmp_path.iterdir())  # leftovers are swept away
 
 
-def test_another_number_of_devices(tmp_path):
+def test_restores_on_another_device_count(tmp_path):
   array = jnp.arange(64 * 3, dtype=jnp.float32).reshape(64, 3)
   devices = jax.devices()
   placed = lambda n: NamedSharding(jax.make_mesh((n,), ('d',), devices=devices[:n]), PartitionSpec('d'))
@@ -488,7 +488,7 @@ def test_another_number_of_devices(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_process_of_another_number_of_devices(tmp_path):
+def test_restores_in_another_process_with_other_device_count(tmp_path):
   with manager.Checkpoints(tmp_path) as checkpoints:
     checkpoints.save(5, {'x': jnp.arange(64 * 3, dtype=jnp.float32).reshape(64, 3)}, {}, block=True)
   assert finish(child('restore_here', tmp_path, devices=4)) == 'restored 5 4\n'
@@ -520,12 +520,12 @@ def test_checkpoints_are_due_by_steps_or_minutes(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
   'fields', [{'keep_last': 1}, {'every_steps': 0}, {'every_seconds': -1}, {'timeout_seconds': 0}]
 )
-def test_bad_config(fields):
+def test_invalid_config_is_rejected(fields):
   with pytest.raises(InputError, match='checkpoint'):
     manager.Config(**fields)
 
 
-def test_leftovers_of_a_name_with_the_characters_of_a_pattern_are_removed(tmp_path):
+def test_partial_files_with_glob_characters_are_removed(tmp_path):
   for name in ('**', '[a]', 'other'):
     (tmp_path / f'{name}.orbax-checkpoint-tmp-1').mkdir()
   for name in ('**', '[a]', 'absent'):
@@ -533,6 +533,6 @@ def test_leftovers_of_a_name_with_the_characters_of_a_pattern_are_removed(tmp_pa
   assert [path.name for path in tmp_path.iterdir()] == ['other.orbax-checkpoint-tmp-1']
 
 
-def test_a_limit_of_file_sizes_is_named_where_the_library_hides_its_number():
+def test_file_size_limit_is_reported():
   error = ValueError('OUT_OF_RANGE: Error writing "x" in OCDBT database: Failed writing: File too large')
   assert orbax_format.file_system_error(error) == 'File too large; raise the limit of file sizes (ulimit -f)'

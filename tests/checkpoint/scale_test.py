@@ -46,7 +46,7 @@ def train(root, workdir, text, processes, devices, *settings):
 
 
 @pytest.mark.slow
-def test_every_host_writes_its_share_and_another_mesh_and_layout_reads_it(root, tmp_path, monkeypatch):
+def test_sharded_checkpoint_restores_on_another_mesh_and_layout(root, tmp_path, monkeypatch):
   monkeypatch.chdir(root)
   text = small_text.settings(tmp_path, lines=20)
   first, other = tmp_path / 'first', tmp_path / 'other'

@@ -16,7 +16,7 @@ from tests import small_text
 TINY = ['bench', 'rnn_lm:tiny', '--batch=2', '--length=4', '--steps=3', '--warmup=1']
 
 
-def test_a_model_is_described(tmp_path, capsys):
+def test_describe_reports_the_model(tmp_path, capsys):
   file = tmp_path / 'out.json'
   assert main([*TINY, f'--json={file}']) == 0
   assert 'tokens a second' in capsys.readouterr().out
@@ -28,7 +28,7 @@ def test_a_model_is_described(tmp_path, capsys):
     assert found[name] > 0, name
 
 
-def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
+def test_bench_run_with_several_batch_shapes(tmp_path, capsys):
   file = tmp_path / 'out.json'
   words = [
     'bench',
@@ -53,7 +53,7 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_groups_of_rows_are_counted_as_they_are_cut(tmp_path):
+def test_row_groups_are_counted_after_truncation(tmp_path):
   file, path = tmp_path / 'out.json', 'experiments/transformer/quickstart.py:tiny'
   changes = [*small_text.numbers(tmp_path), 'data.batching.buckets=(10,)', 'data.batching.groups=2', 'parallel.data=1']
   changes += ['data.batch_size=16', 'model.encoder_layers=1', 'model.decoder_layers=1']
@@ -81,7 +81,7 @@ def test_attention_by_length(tmp_path, capsys):
   assert growth['strided'] < 1.75 < growth['dense']
 
 
-def test_turns_with_the_peer(peer, tmp_path, capsys):
+def test_rounds_alternate_with_the_peer(peer, tmp_path, capsys):
   file = tmp_path / 'out.json'
   assert main([*TINY, f'--peer={peer}', '--rounds=2', f'--json={file}']) == 0
   assert 'times as fast' in capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_tables_are_combined(tmp_path, capsys):
   assert text == capsys.readouterr().out and '| `prepare` | 1.5 MB/s | 4.0 MB/s | 0.38 (0.25, 0.50) |' in text
 
 
-def test_growth_of_time_with_length_is_fitted(tmp_path, monkeypatch):
+def test_time_exponent_in_length_is_fitted(tmp_path, monkeypatch):
   monkeypatch.setattr(growth, 'token_seconds', lambda presets: {key: one.batch**-0.5 for key, one in presets.items()})
   file, picture = tmp_path / 'out.json', tmp_path / 'out.png'
   assert main(['bench', '--growth', 'cfnet', f'--json={file}', f'--picture={picture}']) == 0
@@ -118,7 +118,7 @@ def test_growth_of_time_with_length_is_fitted(tmp_path, monkeypatch):
 DATA = ['bench', '--data', '--config=experiments/xlnet/pretrain.py:tiny', '--steps=2', '--rounds=2', '--warmup=1']
 
 
-def test_host_batches_contain_what_a_step_reads(tmp_path, capsys):
+def test_host_batches_contain_step_inputs(tmp_path, capsys):
   file, report = tmp_path / 'out.json', tmp_path / 'report.json'
   words = [*DATA, f'--config.data.cache_dir={tmp_path}', '--config.data.batch_size=8', '--hosts=2', f'--json={file}']
   assert main([*words, '--step_seconds=0.5']) == 0
@@ -175,13 +175,13 @@ def test_host_batches_contain_what_a_step_reads(tmp_path, capsys):
     (['--preset=transformer_xl', '--evaluation=8'], 'times MODEL alone'),
   ],
 )
-def test_bad_input(arguments, message, capsys):
+def test_invalid_input_is_rejected(arguments, message, capsys):
   assert main(['bench', *arguments]) == 2
   assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_memory_with_windows_is_refused(tmp_path, capsys):
+def test_memory_with_sliding_windows_is_rejected(tmp_path, capsys):
   file = tmp_path / 'out.json'
   small = [f'--set={change}' for change in ('N=1', 'D=16', 'H=2', 'F=16')]
   words = ['bench', 'transformer_xl:tiny', *small, '--evaluation=6,800', '--batch=1', '--length=4', '--warmup=0']

@@ -23,18 +23,18 @@ def shown(capsys, *arguments):
   return capsys.readouterr().out
 
 
-def test_a_key_is_shown_with_its_default_and_help(capsys):
+def test_key_is_shown_with_its_default_and_help(capsys):
   text = shown(capsys, QUICKSTART, 'optim.lr')
   assert '  optim.lr=0.002  (default 0.0003)\n      peak learning rate' in text
   assert 'optim.clip_norm' not in text and 'train' not in text
 
 
-def test_a_section_and_overrides(capsys):
+def test_section_and_overrides(capsys):
   text = shown(capsys, QUICKSTART, 'optim', 'seed', '--config.optim.clip_norm=7')
   assert 'optim.clip_norm=7.0  (default 0.0)' in text and '  seed=0\n' in text and 'model.' not in text
 
 
-def test_the_changed_keys_match_the_experiment(capsys):
+def test_changed_keys_match_the_experiment(capsys):
   text = shown(capsys, QUICKSTART, '--changed')
   keys = re.findall(r'^  ([\w.]+)=', text, re.MULTILINE)
   assert {'train.steps', 'optim.lr', 'model.tied'} <= set(keys) and 'optim.b1' not in keys
@@ -42,7 +42,7 @@ def test_the_changed_keys_match_the_experiment(capsys):
 
 
 @pytest.mark.parametrize('name', [QUICKSTART, *NAMED])
-def test_what_is_shown_is_what_the_command_line_takes(name, capsys):
+def test_shown_values_parse_on_the_command_line(name, capsys):
   config = resolve.load(name)
   keys = [line.strip() for line in shown(capsys, name).split('\n') if re.match(r'  [\w.]+=', line)]
   overrides = [re.sub(r'  \(default .*\)$', '', key) for key in keys]
@@ -56,7 +56,7 @@ def note(text, key):
   return found[1] if found else ''
 
 
-def test_values_that_are_chosen_when_a_run_begins_are_named(capsys, tmp_path):
+def test_values_chosen_at_start_are_listed(capsys, tmp_path):
   text = shown(capsys, 'experiments/bert/tasks.py:own', '--config.model.dropout_hidden=0')
   for key in ('matmul_precision', 'model.dtype', 'model.variant', 'model.D', 'data.tokenizer'):
     assert 'copied from train.init_from, which is not set' in note(text, key), key
@@ -72,7 +72,7 @@ def test_values_that_are_chosen_when_a_run_begins_are_named(capsys, tmp_path):
   assert not note(shown(capsys, str(tmp_path)), 'model.attention')  # of a run: what it has
 
 
-def test_the_kernel_of_this_machine_is_the_one_of_a_run(capsys):
+def test_shown_kernel_matches_a_run(capsys):
   config = resolve.load('experiments/gpt2/quickstart.py')
   chosen = deferred.settle(resolve.to_run(config, 99)).attention
   assert chosen != 'auto'
@@ -89,7 +89,7 @@ def test_differences_of_two_configs(capsys, tmp_path):
   assert re.search(f'^model.cell +lstm +{command._MISSING}$', other, re.MULTILINE)
 
 
-def test_a_run_has_the_config_that_it_began_with(capsys, tmp_path):
+def test_run_shows_its_initial_config(capsys, tmp_path):
   config = resolve.load(QUICKSTART, ['train.steps=5']).to_dict()
   (tmp_path / 'config.json').write_text(json.dumps(config | {'semantics': {}}))  # of an earlier version
   assert 'train.steps=5' in shown(capsys, str(tmp_path), 'train')
@@ -97,7 +97,7 @@ def test_a_run_has_the_config_that_it_began_with(capsys, tmp_path):
   assert re.search('^train.steps +2400 +5$', text, re.MULTILINE) and '\nsemantics.' in text
 
 
-def test_an_unknown_key_is_refused(capsys):
+def test_unknown_key_is_rejected(capsys):
   assert main.main(['config', QUICKSTART, 'optim.lrr']) == 2
   assert 'did you mean "optim.lr"' in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from lmx.cli.main import main
 from lmx.config import resolve
 
 
-def test_the_command_prints_the_measurement(capsys):
+def test_command_prints_the_measurement(capsys):
   assert main(['describe', 'gpt2:124m', '--batch=2', '--length=64']) == 0
   lines = capsys.readouterr().out.rstrip().split('\n')
   assert lines[-1].endswith(' 124,439,808')
@@ -21,14 +21,14 @@ def test_the_command_prints_the_measurement(capsys):
     assert any(word in line for line in lines), word
 
 
-def test_the_report_counts_heads_on_their_own_line(capsys):
+def test_report_counts_heads_on_their_own_line(capsys):
   assert main(['describe', 'bert:tiny', '--length=16']) == 0
   heads, total = capsys.readouterr().out.rstrip().split('\n')[-2:]
   assert heads.startswith('heads, not in the total (mlm ') and 'objective nsp 258' in heads  # 2 x (128 + 1)
   assert total.startswith('total parameters') and total.endswith(' 4,385,920')
 
 
-def test_images_are_counted_by_pixels_and_running_statistics_apart(capsys):
+def test_image_model_counts_pixels_and_running_statistics(capsys):
   assert main(['describe', 'cfnet:tiny', '--length=24', '--batch=2']) == 0
   lines = capsys.readouterr().out.rstrip().split('\n')
   assert 'operations a pixel, images of 24 x 24' in lines and 'memory for batch 2 x 24 x 24' in lines
@@ -36,14 +36,14 @@ def test_images_are_counted_by_pixels_and_running_statistics_apart(capsys):
   assert f'running statistics {2 * (6 + 40 + 60 + 80 + 48 + 8)}' in lines[-2]
 
 
-def test_all_layers_and_changes(capsys):
+def test_all_layers_with_overrides(capsys):
   assert main(['describe', 'gpt2:tiny', '--all', '--set', 'N=3', '--set', 'scan=true', '--length=8']) == 0
   text = capsys.readouterr().out
   assert 'N=3' in text and 'scan=True' in text
   assert all(f'\nlayer_0{i} ' in text for i in range(3)) and 'equal layers' not in text
 
 
-def test_a_run_is_described_with_its_training(tmp_path, capsys):
+def test_run_description_includes_training(tmp_path, capsys):
   """Products of the LSTM and the output, by hand: forward once, backward twice."""
   changes = ['model.V=61', 'train.steps=3', 'data.batch_size=4', 'data.length=8']
   given = resolve.load('experiments/rnn_lm/quickstart.py:tiny', changes)
@@ -61,12 +61,12 @@ def test_a_run_is_described_with_its_training(tmp_path, capsys):
   assert main(words) == 0 and json.loads((tmp_path / 'out.json').read_text())['updates'] == 2
 
 
-def test_rows_of_a_batch_of_tokens():
+def test_rows_per_token_batch():
   changes = ['model.V=97', 'data.batching.tokens=240', 'data.length=24']
   assert describe._rows(resolve.to_run(resolve.load('experiments/transformer/multi30k.py:tiny', changes))) == 10
 
 
-def test_only_equal_neighbours_are_joined():
+def test_only_equal_adjacent_layers_are_merged():
   rows = [('w', (2,), 2)]
   groups = [('layer_00', rows), ('layer_01', rows), ('layer_02', [('w', (3,), 3)]), ('layer_04', rows), ('head', rows)]
   assert [(name, times) for name, times, _ in describe._collapse(groups)] == [
@@ -92,6 +92,6 @@ def test_only_equal_neighbours_are_joined():
     (['--workdir=DIR'], 'DIR holds no run'),
   ],
 )
-def test_bad_input(arguments, message, capsys):
+def test_invalid_input_is_rejected(arguments, message, capsys):
   assert main(['describe', *arguments]) == 2
   assert message in capsys.readouterr().err

@@ -31,7 +31,7 @@ def run(directory, name, *more):
   return code, out
 
 
-def test_every_line_has_its_words_and_all_layers(released, capsys):
+def test_every_line_has_words_and_all_layers(released, capsys):
   directory, params = released
   code, out = run(directory, 'out.npz', '--batch=2')
   assert code == 0 and '3 lines, 6 tokens' in capsys.readouterr().out
@@ -45,7 +45,7 @@ def test_every_line_has_its_words_and_all_layers(released, capsys):
     np.testing.assert_allclose(found['2'], np.stack(apply())[:, 0], rtol=1e-5, atol=1e-5)
 
 
-def test_hdf5_holds_the_same(released):
+def test_hdf5_output_matches(released):
   h5py = pytest.importorskip('h5py')
   directory, _ = released
   with np.load(run(directory, 'a.npz')[1], allow_pickle=False) as a, h5py.File(run(directory, 'a.hdf5')[1]) as b:
@@ -57,7 +57,7 @@ def test_hdf5_holds_the_same(released):
         np.testing.assert_array_equal(a[name], b[name][...])
 
 
-def test_carried_lines_are_one_text(released):
+def test_lines_with_carried_state_are_one_text(released):
   directory, _ = released
   with np.load(run(directory, 'fresh.npz')[1]) as fresh, np.load(run(directory, 'one.npz', '--carry')[1]) as carried:
     np.testing.assert_allclose(carried['0'], fresh['0'], rtol=1e-5, atol=1e-6)
@@ -74,7 +74,7 @@ def test_carried_lines_are_one_text(released):
     (['--config.model.D=3'], 'model.D'),
   ],
 )
-def test_mistakes_are_named_and_leave_no_file(released, tmp_path, capsys, monkeypatch, arguments, message):
+def test_errors_leave_no_output_file(released, tmp_path, capsys, monkeypatch, arguments, message):
   directory, _ = released
   monkeypatch.chdir(tmp_path)
   given = {'--workdir': directory, '--input': directory / 'text.txt', '--output': 'out.npz'}

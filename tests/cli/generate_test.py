@@ -47,7 +47,7 @@ def test_streaming_changes_nothing(loaded, capsys):
   assert streamed != _write(capsys, '--prompt=The', '--samples=2', '--seed=5')
 
 
-def test_changes_of_the_config_reach_the_run(loaded, capsys):
+def test_config_overrides_reach_the_run(loaded, capsys):
   _write(capsys, '--prompt=The', '--config.model.dtype=bfloat16')
   assert loaded.asked == [['model.dtype=bfloat16']]
 
@@ -63,19 +63,19 @@ def test_prompt_from_standard_input(loaded, capsys, monkeypatch):
   assert from_stdin == _write(capsys, '--prompt=The')
 
 
-def test_a_prompt_of_bytes_that_are_no_utf8(loaded, capsys, monkeypatch):
+def test_non_utf8_prompt_is_rejected(loaded, capsys, monkeypatch):
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'a\xff'), 'utf-8'))
   assert _write(capsys).startswith('a\ufffd')
 
 
-def test_empty_prompt_begins_after_the_end_of_a_text(loaded, capsys):
+def test_empty_prompt_starts_after_end_of_text(loaded, capsys):
   assert generate.prompt_ids(loaded.tokenizer, '').tolist() == [256]
   assert _write(capsys, '--prompt=')
   with pytest.raises(InputError, match='no end-of-text token'):
     generate.prompt_ids(characters.Bytes(), '')
 
 
-def test_what_cannot_write_text_is_refused_before_the_prompt_is_shown(loaded, capsys):
+def test_non_generative_model_is_rejected_before_prompting(loaded, capsys):
   loaded.run = dataclasses.replace(loaded.run, model=registry.get('bert'), cfg=registry.config('bert', 'tiny', V=260))
   loaded.run.run.model_name = 'bert'
   for more in ([], ['--samples=2']):
@@ -96,17 +96,17 @@ def test_what_cannot_write_text_is_refused_before_the_prompt_is_shown(loaded, ca
     ('--top_p=1 --top_p_form=paper', 'top_p_form: got paper with top_p=1, which keeps all tokens'),
   ],
 )
-def test_bad_input(loaded, option, message, capsys):
+def test_invalid_input_is_rejected(loaded, option, message, capsys):
   assert main(['generate', '--workdir=w', '--prompt=a', *option.split()]) == 2
   assert message in capsys.readouterr().err
 
 
-def test_generation_without_a_run_is_refused(tmp_path, capsys):
+def test_generation_without_a_run_is_rejected(tmp_path, capsys):
   assert main(['generate', f'--workdir={tmp_path}', '--prompt=a']) == 2
   assert 'holds no run' in capsys.readouterr().err
 
 
-def test_padding_and_unknown_words_are_not_drawn():
+def test_padding_and_unk_are_not_sampled():
   tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, eos_id=2, vocab_size=5)
   assert text.Options().sampler(tokenizer, 7).forbidden == (0, 1, 5, 6)
   assert text.Options(allow_unk=True).sampler(tokenizer, 5).forbidden == (0,)
@@ -114,7 +114,7 @@ def test_padding_and_unknown_words_are_not_drawn():
   assert text.Options(allow_unk=True).sampler(tokenizer, 5).forbidden == ()
 
 
-def test_the_defaults_of_the_command_match_the_method(capsys):
+def test_defaults_of_the_command_match_the_method(capsys):
   assert text.Options(**command.given(parse(['generate', '--workdir=w']))) == text.Options()
   assert {*command._OPTIONS} == {field.name for field in dataclasses.fields(text.Options)}
   with pytest.raises(SystemExit):
@@ -125,7 +125,7 @@ def test_the_defaults_of_the_command_match_the_method(capsys):
     assert option[: option.index(')')].endswith(f'(default {getattr(text.Options(), name)}')
 
 
-def test_unfinished_characters_are_held_back():
+def test_incomplete_utf8_is_buffered():
   tokenizer = characters.Bytes(eos=True)
   prompt_T = np.frombuffer(b'a', np.uint8)
   drawn = list('é→b'.encode())
@@ -134,12 +134,12 @@ def test_unfinished_characters_are_held_back():
   assert list(text.decode_stream(tokenizer, prompt_T, drawn[:1])) == ['a', '\ufffd']
 
 
-def test_a_line_end_after_the_prompt_is_not_part_of_it():
+def test_trailing_newline_is_not_part_of_the_prompt():
   lines = types.SimpleNamespace(encode=lambda text: [5, 6, 2], eos_id=2)
   assert generate.prompt_ids(lines, 'a line').tolist() == [5, 6]
 
 
-def test_more_samples_than_can_be_written_together_are_refused(tmp_path, capsys):
+def test_too_many_parallel_samples_are_rejected(tmp_path, capsys):
   options = ('--samples=100000', '--tokens=1000000', '--no-stream')
   assert main(['generate', f'--workdir={tmp_path}', *options]) == 2
   assert '--samples, --tokens: got 100,000 x 1,000,000 = 100,000,000,000 tokens' in capsys.readouterr().err

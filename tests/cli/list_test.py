@@ -51,13 +51,13 @@ def test_models_and_experiments(capsys):
 
 
 @pytest.mark.slow
-def test_the_file_of_parameters_has_the_counts():
+def test_parameter_counts_file_is_current():
   known, counted = json.loads(list_command.PARAMETERS.read_text()), list_command.count_all()
   current = {name: known[name] for name in known if name not in uncounted()}
   assert current == {name: counted[name] for name in current} and len(current) > 20, 'run python -m lmx.cli.list'
 
 
-def test_a_model_that_has_changed_is_counted(capsys, monkeypatch, tmp_path):
+def test_changed_model_is_recounted(capsys, monkeypatch, tmp_path):
   known = json.loads(list_command.PARAMETERS.read_text())
   known['nplm'] = {'digest': '', 'variants': {'tiny': 1}}
   monkeypatch.setattr(list_command, 'PARAMETERS', tmp_path / 'parameters.json')
@@ -74,6 +74,6 @@ def test_digest_depends_only_on_fields_and_constants():
     assert (list_command.digest(ast.parse(text.replace(old, new))) == digest) == same
 
 
-def test_summary_ends_with_the_sentence():
+def test_summary_ends_with_a_full_sentence():
   assert list_command.summary('GPT-2 (Radford et al. 2019) in small. More.') == 'GPT-2 (Radford et al. 2019) in small'
   assert list_command.summary(None) == ''

@@ -36,18 +36,18 @@ def texts(tmp_path, content: bytes = b'one two three\n' * 400) -> list[str]:
   return ['--config.data.dataset=text_files', f'--config.data.manual_dir={directory}']
 
 
-def test_an_unknown_command_and_an_unknown_option_get_the_nearest(capsys):
+def test_unknown_command_or_option_suggests_the_nearest(capsys):
   assert 'did you mean "train"' in refused(capsys, 'trian')
   assert 'did you mean "--workdir"' in refused(capsys, 'train', f'--config={TINY}', '--workdir=x', '--workdri=3')
 
 
 @pytest.mark.parametrize('command', [['list'], ['describe', 'gpt2:tiny'], ['export', '--workdir=x', '--to=y']])
-def test_a_change_for_a_command_without_a_config(capsys, command):
+def test_override_without_config_is_rejected(capsys, command):
   message = refused(capsys, *command, '--config.model.D=8')
   assert f'lmx {command[0]} changes no config' in message and '--config.model.D=8' in message
 
 
-def test_warnings_of_its_own_are_shown_as_messages(capsys, monkeypatch):
+def test_lmx_warnings_are_printed_as_messages(capsys, monkeypatch):
   usual = warnings.formatwarning
 
   def run(args):
@@ -62,7 +62,7 @@ def test_warnings_of_its_own_are_shown_as_messages(capsys, monkeypatch):
   assert warnings.formatwarning is usual
 
 
-def test_memory_is_tuned_in_its_own_process_alone(capsys, monkeypatch):
+def test_allocator_is_tuned_only_in_its_own_process(capsys, monkeypatch):
   calls = []
   monkeypatch.setattr(cli.host, 'keep_heap', lambda: calls.append(1))
   assert cli.main(['list', 'experiments']) == 0 and not calls
@@ -72,16 +72,16 @@ def test_memory_is_tuned_in_its_own_process_alone(capsys, monkeypatch):
   assert cli.main() == 2 and calls == [1]  # threads learn its vocabulary, for which one heap is slow
 
 
-def test_an_unknown_config_key_gets_the_nearest(capsys, tmp_path):
+def test_unknown_config_key_suggests_the_nearest(capsys, tmp_path):
   message = refused(capsys, *train(tmp_path, '--config.optim.weight_decy=0.1'))
   assert 'optim.weight_decy' in message and 'did you mean "weight_decay"' in message
 
 
-def test_a_value_of_the_wrong_type(capsys, tmp_path):
+def test_value_of_wrong_type_is_rejected(capsys, tmp_path):
   assert 'expected type int' in refused(capsys, *train(tmp_path, '--config.train.steps=few'))
 
 
-def test_a_config_file_that_is_not_there(capsys, tmp_path):
+def test_missing_config_file_is_rejected(capsys, tmp_path):
   message = refused(capsys, 'train', '--config=nothing.py', f'--workdir={tmp_path}')
   assert 'there is no config file nothing.py' in message
   for path in ('rnn_lm/quickstart.py', 'experiments/rnn_lm/quikstart.py'):
@@ -89,7 +89,7 @@ def test_a_config_file_that_is_not_there(capsys, tmp_path):
     assert f'{path}; did you mean "experiments/rnn_lm/quickstart.py"?' in message
 
 
-def test_without_a_command_or_a_config_the_experiments_are_listed(capsys):
+def test_no_arguments_list_the_experiments(capsys):
   for argv, code in (([], 0), (['train', '--workdir=x'], 2), (['pipeline'], 2)):
     with pytest.raises(SystemExit) as end:
       cli.main(argv)
@@ -99,22 +99,22 @@ def test_without_a_command_or_a_config_the_experiments_are_listed(capsys):
     assert 'experiments/translation.py' not in text
 
 
-def test_a_variant_that_the_experiment_does_not_have(capsys, tmp_path):
+def test_unknown_variant_is_rejected(capsys, tmp_path):
   message = refused(capsys, 'train', '--config=experiments/rnn_lm/quickstart.py:ful', f'--workdir={tmp_path}')
   assert 'did you mean "full"' in message
 
 
 @pytest.mark.parametrize('content', [b'', b'\n\n \n', b'\x00\x01\xff\xfe binary \x00' * 50])
-def test_an_empty_or_binary_text_file(capsys, tmp_path, content):
+def test_empty_or_binary_text_file_is_rejected(capsys, tmp_path, content):
   assert 'train.txt' in refused(capsys, *train(tmp_path / 'run', *texts(tmp_path, content)))
 
 
-def test_a_vocabulary_smaller_than_the_ids_of_the_data(capsys, tmp_path):
+def test_vocabulary_smaller_than_data_ids_is_rejected(capsys, tmp_path):
   more = (*texts(tmp_path), '--config.model.V=3')
   assert 'vocabulary size of the tokenizer' in refused(capsys, *train(tmp_path / 'run', *more))
 
 
-def test_a_truncated_cache(capsys, tmp_path, monkeypatch):
+def test_truncated_cache_is_reported(capsys, tmp_path, monkeypatch):
   monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'cache'))
   data = texts(tmp_path)
   assert cli.main(['prepare', f'--config={TINY}', *data]) == 0
@@ -124,29 +124,29 @@ def test_a_truncated_cache(capsys, tmp_path, monkeypatch):
     assert cli.main(['prepare', f'--config={TINY}', *data]) == 0
 
 
-def test_what_needs_no_preparing(capsys):
+def test_data_without_preparation_is_accepted(capsys):
   assert cli.main(['prepare', '--config=experiments/ntm/quickstart.py:tiny']) == 0
   assert capsys.readouterr().out == 'data set generated is generated on the fly; there is nothing to prepare\n'
 
 
-def test_a_work_directory_of_another_config(capsys, tmp_path):
+def test_work_directory_with_another_config_is_rejected(capsys, tmp_path):
   data = texts(tmp_path)
   assert cli.main(train(tmp_path / 'run', *data, '--config.train.steps=2')) == 0
   message = refused(capsys, *train(tmp_path / 'run', *data, '--config.train.steps=3'))
   assert 'train.steps: 2 in the run, 3 in this config' in message
 
 
-def test_a_split_too_small_for_one_batch(capsys, tmp_path):
+def test_split_smaller_than_one_batch_is_rejected(capsys, tmp_path):
   data = texts(tmp_path, b'one two three\n' * 5)
   assert 'tokens' in refused(capsys, *train(tmp_path / 'run', *data))
 
 
-def test_a_work_directory_that_holds_no_run(capsys, tmp_path):
+def test_work_directory_without_a_run_is_rejected(capsys, tmp_path):
   for command in ('evaluate', 'generate'):
     assert 'holds no run' in refused(capsys, command, f'--workdir={tmp_path}')
 
 
-def test_a_run_leaves_its_files_and_can_be_evaluated_and_loaded(capsys, tmp_path):
+def test_finished_run_can_be_evaluated_and_loaded(capsys, tmp_path):
   import lmx
 
   workdir = tmp_path / 'run'
@@ -178,7 +178,7 @@ def failing(monkeypatch, fail) -> None:
 
 
 @pytest.mark.parametrize('command', [['phrases', '--output=x', '--input=--'], ['describe', '--workdir=--']])
-def test_two_dashes_are_no_value(capsys, command):
+def test_double_dash_is_not_a_value(capsys, command):
   assert f'{command[-1][:-3]}: got --, which ends the options' in refused(capsys, *command)
 
 
@@ -203,7 +203,7 @@ def test_missing_memory_is_reported(error, capsys, monkeypatch):
     ('EISDIR', 'use another path'),
   ],
 )
-def test_a_disk_that_fails_is_reported(number, advice, capsys, monkeypatch):
+def test_disk_failure_is_reported(number, advice, capsys, monkeypatch):
   def fail(*_):
     raise OSError(getattr(errno, number), 'reason', 'a/file')
 
@@ -212,7 +212,7 @@ def test_a_disk_that_fails_is_reported(number, advice, capsys, monkeypatch):
   assert message.startswith('lmx: a/file: cannot be read or written (reason); ') and advice in message
 
 
-def test_other_errors_of_the_system_keep_their_traceback(monkeypatch):
+def test_other_os_errors_keep_their_traceback(monkeypatch):
   def fail(*_):
     raise FileNotFoundError(errno.ENOENT, 'reason', 'a/file')
 
@@ -221,7 +221,7 @@ def test_other_errors_of_the_system_keep_their_traceback(monkeypatch):
     cli.main(['list'])
 
 
-def test_a_missing_device_is_reported(capsys, monkeypatch):
+def test_missing_device_is_reported(capsys, monkeypatch):
   """JAX fails so where JAX_PLATFORMS names a device that it lacks; elsewhere an assertion is a defect."""
   scope: dict = {}
   for file in ('jax/_src/xla_bridge.py', 'jax/_src/core.py'):

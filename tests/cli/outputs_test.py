@@ -28,7 +28,7 @@ def files(tmp_path, monkeypatch):
   return tmp_path
 
 
-def test_an_output_that_is_an_input_is_refused(files):
+def test_output_that_is_an_input_is_rejected(files):
   for output in ('rows.csv', './rows.csv', 'link.csv', str(files / 'rows.csv')):
     assert '--output: got' in refused(input='rows.csv', output=output)
   assert 'the file of --input' in refused(input='other.txt,link.csv', output='rows.csv')
@@ -38,17 +38,17 @@ def test_an_output_that_is_an_input_is_refused(files):
   assert 'the file of --reference' in refused(reference='rows.csv', metrics='rows.csv')
 
 
-def test_two_outputs_in_one_file_are_refused(files):
+def test_two_outputs_in_one_file_are_rejected(files):
   message = '--null_odds: got both.json, the file of --output; expected two files'
   assert message in refused(output='./both.json', null_odds='both.json')
 
 
 @pytest.mark.parametrize('name', ['config.json', 'results.json', 'checkpoints/x/y.json', 'tokenizer/a'])
-def test_records_of_a_run_are_refused(files, name):
+def test_run_records_are_rejected_as_output(files, name):
   assert f'--output: got run/{name}, a record of the run' in refused(output=f'run/{name}')
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_the_work(files):
+def test_output_that_cannot_be_written_is_rejected_before_the_work(files):
   assert 'rows.csv is a file' in refused(output='rows.csv/folder/x.json')
   if os.getuid():  # the superuser writes everywhere
     (files / 'run').chmod(0o500)

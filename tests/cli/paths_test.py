@@ -42,7 +42,7 @@ def expand(command, action, value):
   outputs.expand(args, [action])
 
 
-def test_an_option_refuses_what_can_be_no_path():
+def test_option_rejects_invalid_paths():
   for command, action in OPTIONS.values():
     check_option(command, action)
 
@@ -61,7 +61,7 @@ def check_option(command: str, action: argparse.Action) -> None:
       expand(command, action, value)
 
 
-def test_options_are_complete():
+def test_every_path_option_is_checked():
   """An option whose help or placeholder names a file or folder is checked."""
   named = {'config', 'file', 'diff'}  # checked by experiment.split
   for command in cli.COMMANDS:
@@ -82,7 +82,7 @@ def test_config_names_its_option(option, capsys):
     assert message.startswith(f'lmx: {option}: ') or 'there is no config file' in message, message
 
 
-def test_a_key_refuses_what_can_be_no_path():
+def test_config_key_rejects_invalid_paths():
   for key, kind in paths.KINDS.items():
     section, _, name = key.partition('.')
     for title, value in bad_paths.BAD.items():
@@ -92,7 +92,7 @@ def test_a_key_refuses_what_can_be_no_path():
         paths.check({section: {name: value}}, [key])
 
 
-def test_a_variable_refuses_what_can_be_no_path(monkeypatch):
+def test_environment_variable_rejects_invalid_paths(monkeypatch):
   for title, value in bad_paths.BAD.items():
     if title in ('zero byte', 'surrogate'):
       continue  # an environment cannot have it

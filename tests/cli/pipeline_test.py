@@ -64,7 +64,7 @@ def backward(finished, tmp_path_factory):
   return directory
 
 
-def test_a_pipeline_continues_where_it_stopped_and_ends_with_a_table(finished, capsys):
+def test_pipeline_continues_where_it_stopped_and_ends_with_a_table(finished, capsys):
   before = {path: path.stat().st_mtime_ns for path in finished.glob('*/results.json')}
   left = finished / '1_lm' / 'checkpoints' / 'deleted_step_000000001'
   left.mkdir()
@@ -80,7 +80,7 @@ def test_a_pipeline_continues_where_it_stopped_and_ends_with_a_table(finished, c
   assert config['train']['init_from'] == f'{finished}/1_lm' and config['train']['init_parts'] == ['model']
 
 
-def test_a_stage_of_other_settings_is_refused_before_any_stage_runs(finished, tmp_path, capsys):
+def test_stage_of_other_settings_is_rejected_before_any_stage_runs(finished, tmp_path, capsys):
   directory = shutil.copytree(finished, tmp_path / 'moved')
   run = lambda *more: main.main(['pipeline', f'--config={CONFIG}', f'--workdir={directory}', *SHORT, *more])
   shutil.rmtree(directory / '1_lm')
@@ -99,7 +99,7 @@ def test_a_stage_of_other_settings_is_refused_before_any_stage_runs(finished, tm
   )
 
 
-def test_an_ensemble_of_runs_that_were_trained_again_is_refused(finished, tmp_path):
+def test_ensemble_of_retrained_runs_is_rejected(finished, tmp_path):
   directory = pathlib.Path(shutil.copytree(finished, tmp_path / 'moved'))
   stage = {'name': '3_ensemble', 'ensemble': ('1_lm', '2_classifier'), 'which': 'best'}
   origin.write(directory / '3_ensemble', [directory / '1_lm', directory / '2_classifier'])
@@ -135,7 +135,7 @@ def test_every_stage_of_the_tiny_pipeline_is_small_and_offline(tmp_path, more):
   assert all(one.model.D == 16 and one.train.steps == 20 for one in loaded)
 
 
-def test_the_pipeline_takes_a_table_of_the_user(tmp_path):
+def test_pipeline_accepts_user_table(tmp_path):
   given = [f"{stage}.data.texts=('review',)" for stage in ('2_lm', '3_classifier')] + ['3_classifier.data.label=stars']
   stages = pipeline.plan('experiments/ulmfit/classifier.py:own,general=wikitext2', tmp_path, given)
   _, lm, classifier = (resolve.load(stage['config'], stage['overrides']) for stage in stages)
@@ -144,7 +144,7 @@ def test_the_pipeline_takes_a_table_of_the_user(tmp_path):
   assert classifier.objective.name == 'classify' and classifier.objective.metric == 'accuracy'
 
 
-def test_an_ensemble_is_measured_on_the_split_of_its_members(tmp_path):
+def test_ensemble_is_measured_on_the_split_of_its_members(tmp_path):
   stage = {'name': '4_ensemble', 'ensemble': ('a', 'b'), 'which': 'best'}
   assert ' --split=test ' in pipeline.command(stage, tmp_path)
   (tmp_path / 'a').mkdir()
@@ -152,7 +152,7 @@ def test_an_ensemble_is_measured_on_the_split_of_its_members(tmp_path):
   assert ' --split=valid ' in pipeline.command(stage, tmp_path)
 
 
-def test_the_stages_are_commands(capsys, tmp_path):
+def test_pipeline_stages_are_commands(capsys, tmp_path):
   arguments = ['--config.3_full.optim.lr=0.5', '--config.seed=3', '--dry_run']
   config = 'experiments/ulmfit/classifier.py:trec,size=small,general=small,table'
   assert main.main(['pipeline', f'--config={config}', f'--workdir={tmp_path}', *arguments]) == 0
@@ -175,7 +175,7 @@ def test_the_stages_are_commands(capsys, tmp_path):
   assert list(pathlib.Path(tmp_path).iterdir()) == []
 
 
-def test_the_stages_are_a_group_of_the_trackers(tmp_path, monkeypatch):
+def test_pipeline_stages_share_a_tracker_group(tmp_path, monkeypatch):
   monkeypatch.delenv('MLFLOW_TRACKING_URI', raising=False)
   config, directory = 'experiments/ulmfit/quickstart.py', tmp_path / 'mine'
 
@@ -192,7 +192,7 @@ def test_the_stages_are_a_group_of_the_trackers(tmp_path, monkeypatch):
   assert added('log.to=mlflow')[0] == ['log.to=mlflow', group]
 
 
-def test_files_without_stages_are_refused(capsys, tmp_path):
+def test_files_without_stages_are_rejected(capsys, tmp_path):
   for arguments, message in (
     (['--config=experiments/rnn_lm/quickstart.py'], 'has no stages'),
     ([f'--config={CONFIG}', '--until=3_lm'], 'no stage "3_lm"; did you mean "1_lm"'),
@@ -242,7 +242,7 @@ def test_predictions_of_a_file_match_the_split(finished, backward, tmp_path, cap
     ('none.txt', None, 'cannot be read'),
   ],
 )
-def test_files_that_cannot_be_predicted(finished, tmp_path, capsys, name, content, message):
+def test_unpredictable_files_are_rejected(finished, tmp_path, capsys, name, content, message):
   if content is not None:
     (tmp_path / name).write_text(content)
   assert main.main(['predict', f'--workdir={finished}/2_classifier', f'--input={tmp_path / name}']) == 2
@@ -250,7 +250,7 @@ def test_files_that_cannot_be_predicted(finished, tmp_path, capsys, name, conten
 
 
 @pytest.mark.parametrize('call', ['write', 'flush'])
-def test_predictions_that_cannot_be_written(monkeypatch, call):
+def test_unwritable_predictions_are_reported(monkeypatch, call):
   for error, wanted, message in (
     (BrokenPipeError(errno.EPIPE, 'Broken pipe'), BrokenPipeError, 'Broken pipe'),  # as of a reader that wants no more
     (OSError(errno.ENOSPC, 'No space left'), InputError, 'standard output: cannot be written .No space left'),
@@ -265,7 +265,7 @@ def test_predictions_that_cannot_be_written(monkeypatch, call):
 
 
 @pytest.mark.parametrize('reverse', [False, True])
-def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
+def test_file_argument_is_a_path_not_a_split(tmp_path, reverse):
   path = tmp_path / 'rows.jsonl'
   path.write_text('{"text": "one two three four five six"}\n')
   about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse, characters=0)
@@ -283,7 +283,7 @@ def test_only_classifiers_predict(finished, capsys):
   assert 'objective: got "causal_lm"' in capsys.readouterr().err
 
 
-def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_path, capsys):
+def test_ensemble_averages_probabilities(finished, backward, tmp_path, capsys):
   one, output = finished / '2_classifier', tmp_path / 'ensemble.json'
   command = ['evaluate', f'--workdir={one}', f'--ensemble={backward}', '--split=valid', f'--output={output}']
   assert main.main(command) == 0
@@ -313,7 +313,7 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
 
 
 @pytest.mark.parametrize('truth', [{}, {'truth': np.array([1, -1])}])
-def test_rows_without_a_label_are_not_measured(monkeypatch, truth):
+def test_unlabelled_rows_are_not_scored(monkeypatch, truth):
   monkeypatch.setattr(classification, 'compute_outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
   data = types.SimpleNamespace(dataset='embedded')
   loaded = types.SimpleNamespace(run=types.SimpleNamespace(data=data), params=None)
@@ -322,7 +322,7 @@ def test_rows_without_a_label_are_not_measured(monkeypatch, truth):
 
 
 @pytest.mark.parametrize('logit', [np.nan, np.inf])
-def test_probabilities_that_are_not_finite_are_not_measured(monkeypatch, logit):
+def test_non_finite_probabilities_are_not_scored(monkeypatch, logit):
   found = {'logits_BC': np.array([[0.0, 1.0], [logit, 0.0]]), 'truth': np.array([0, 1])}
   monkeypatch.setattr(classification, 'compute_outputs', lambda *_: found)
   loaded = types.SimpleNamespace(run=None, params={'model': {'bias': np.array([logit])}}, workdir='runs/a')
@@ -331,7 +331,7 @@ def test_probabilities_that_are_not_finite_are_not_measured(monkeypatch, logit):
     classification.compute_probabilities(loaded, None, 'test')
 
 
-def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, tmp_path, monkeypatch):
+def test_ensemble_members_may_order_labels_differently(finished, tmp_path, monkeypatch):
   one, turned = finished / '2_classifier', tmp_path / 'turned'
   shutil.copytree(one, turned)
   about = json.loads((turned / 'data.json').read_text())

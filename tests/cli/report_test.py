@@ -143,7 +143,7 @@ def page(finished):
   return Page(write(finished))
 
 
-def test_a_finished_run_has_every_section(page):
+def test_finished_run_has_every_section(page):
   expected = 'Curves Results Classes Confusion_matrix Samples Config Environment'.split()
   assert page.text['nav'].split('\n')[-2] == ''.join(expected).replace('_', ' ')
   assert {'curves', 'results', 'classes', 'confusion', 'samples', 'config', 'environment'} < {*page.text}
@@ -152,7 +152,7 @@ def test_a_finished_run_has_every_section(page):
   assert page.column('environment')['jax'] == ['0.10.2']
 
 
-def test_the_numbers_match_the_files(page):
+def test_report_values_match_the_files(page):
   metrics = {row[0]: row[1:] for row in page.rows['results']}
   head = page.rows['results'][0]
   assert head == ['metric', 'embedded/test', 'validation, step 30', 'Kneser-Ney 5-gram']
@@ -168,7 +168,7 @@ def test_the_numbers_match_the_files(page):
   assert 'not above the majority-class baseline' in page.text['results']
 
 
-def test_the_curves_match_the_log(page):
+def test_report_curves_match_the_log(page):
   charts = {chart['title']: chart for chart in json.loads(page.scripts[0])}
   by_name = {one['name']: one['points'] for one in charts['Loss']['series']}
   assert by_name['training'] == [[r['step'], r['loss']] for r in records() if r['split'] == 'train']
@@ -179,14 +179,14 @@ def test_the_curves_match_the_log(page):
   assert [int(a['data-chart']) for a in drawn] == list(range(len(charts)))
 
 
-def test_texts_of_files_are_no_markup(finished, page):
+def test_text_from_files_is_escaped(finished, page):
   assert page.tags['script'] == 2 and page.tags['img'] == 0  # the data and the page's own
   assert HOSTILE in page.text['samples'] and HOSTILE in page.text['classes'] and HOSTILE in page.text['confusion']
   policy = (finished / 'report.html').read_text()
   assert "default-src 'none'" in policy and not re.search(r'(src|href)="(?!#|data:)', policy)
 
 
-def test_the_newest_sample_is_first_and_open(page):
+def test_newest_sample_is_first_and_expanded(page):
   found = [a for tag, a in page.attributes['samples'] if tag == 'details']
   assert ['open' in a for a in found] == [True, False, False]
   order = [page.text['samples'].index(text) for text in ('step 40', 'step 30', 'without a step', 'a line of mine')]
@@ -194,7 +194,7 @@ def test_the_newest_sample_is_first_and_open(page):
   assert [row for row in page.rows['samples'] if row[0] == '2'] == [['2', 'second']]
 
 
-def test_the_config_is_whole_and_marks_what_is_changed(page):
+def test_report_marks_changed_config_keys(page):
   keys = resolve.flatten(resolve.load('experiments/rnn_lm/quickstart.py:tiny'))
   rows = {row[0]: row[1:] for row in page.rows['config']}
   assert {key for key in keys if not key.startswith('semantics')} <= {*rows}
@@ -205,7 +205,7 @@ def test_the_config_is_whole_and_marks_what_is_changed(page):
   assert sum(a.get('class') == 'changed' for a in marked.values()) > 3
 
 
-def test_a_run_that_is_not_finished_is_described(tmp_path):
+def test_unfinished_run_is_described(tmp_path):
   workdir = put(tmp_path / 'run')
   with (workdir / 'metrics.jsonl').open('a') as file:
     file.write('{"step": 41, "spl')  # cut by a kill
@@ -219,7 +219,7 @@ def test_a_run_that_is_not_finished_is_described(tmp_path):
   assert 'step 0 of 64' in Page(write(workdir)).text['results']
 
 
-def test_a_run_that_a_process_trains(tmp_path, monkeypatch):
+def test_running_run_is_described(tmp_path, monkeypatch):
   monkeypatch.setattr(runs, 'is_locked', lambda workdir: True)
   page = Page(write(put(tmp_path / 'run')))
   assert 'running' in page.text['header'] and 'is at step 40 of 64' in page.text['results']
@@ -288,7 +288,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize('name, content, message', DAMAGES)
-def test_a_damaged_file_is_named(name, content, message, tmp_path, capsys):
+def test_damaged_file_is_reported(name, content, message, tmp_path, capsys):
   workdir = put(tmp_path / 'run', results=RESULTS)
   (workdir / name).write_text(content)
   assert main.main(['report', str(workdir)]) == 2
@@ -296,7 +296,7 @@ def test_a_damaged_file_is_named(name, content, message, tmp_path, capsys):
   assert not (workdir / 'report.html').exists()
 
 
-def test_a_file_of_others_is_not_replaced(tmp_path, capsys):
+def test_foreign_file_is_not_overwritten(tmp_path, capsys):
   workdir = put(tmp_path / 'run')
   write(workdir), write(workdir)  # its own page is
   (workdir / 'report.html').write_text('<p>mine')
@@ -313,7 +313,7 @@ def test_a_file_of_others_is_not_replaced(tmp_path, capsys):
   assert 'holds no run' in capsys.readouterr().err
 
 
-def test_an_attention_map_names_the_tokens(finished):
+def test_attention_map_shows_tokens(finished):
   from lmx.cli import report
 
   weights = np.asarray([[0.75, 0.25], [0.125, 0.875]])
@@ -324,7 +324,7 @@ def test_an_attention_map_names_the_tokens(finished):
   assert tips == ['c → <a>: 0.750', 'c → b: 0.250', 'd → <a>: 0.125', 'd → b: 0.875']
 
 
-def test_a_run_on_a_bucket_is_described(finished, bucket):
+def test_run_on_a_bucket_is_described(finished, bucket):
   bucket.mkdir(parents=True)
   for path in finished.iterdir():
     (bucket / path.name).write_text(path.read_text())
@@ -335,7 +335,7 @@ def test_a_run_on_a_bucket_is_described(finished, bucket):
 
 
 @pytest.mark.slow
-def test_a_browser_opens_it(finished, tmp_path):
+def test_report_opens_in_a_browser(finished, tmp_path):
   write(finished)
   with browser.browser(tmp_path) as tab:
     colours = []

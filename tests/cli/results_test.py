@@ -53,7 +53,7 @@ def test_f1_names_its_class(tmp_path, capsys):
   assert ' f1 of duplicate ' in capsys.readouterr().out
 
 
-def test_a_correlation_with_constant_predictions_is_shown_as_nan(tmp_path, capsys):
+def test_correlation_with_constant_predictions_is_shown_as_nan(tmp_path, capsys):
   runs = [put(tmp_path / 'a', 0, 'NaN'), put(tmp_path / 'b', 1, 'Infinity'), put(tmp_path / 'c', 2, 0.5)]
   for some in (runs[:1], runs):
     assert main.main(['results', *some]) == 0
@@ -65,7 +65,7 @@ def rows_of(tmp_path, *runs):
   return json.loads((tmp_path / 'table.json').read_text())['rows']
 
 
-def test_other_settings_are_other_rows_with_their_directories(tmp_path, capsys):
+def test_different_settings_are_separate_rows(tmp_path, capsys):
   runs = [put(tmp_path / 'a0', 0, 0.5), put(tmp_path / 'a1', 1, 0.7), put(tmp_path / 'b', 0, 0.9, lr=1e-2)]
   rows = rows_of(tmp_path, *runs)
   assert [(row['runs'], row['mean'], row['workdirs']) for row in rows] == [
@@ -78,14 +78,14 @@ def test_other_settings_are_other_rows_with_their_directories(tmp_path, capsys):
   assert 'same seed' in capsys.readouterr().out
 
 
-def test_other_data_of_equal_settings_is_another_row(tmp_path, capsys):
+def test_different_data_is_a_separate_row(tmp_path, capsys):
   """Two tables of the user's have one name, data set and config."""
   runs = [put(tmp_path / 'news', 0, 0.901), put(tmp_path / 'sick', 1, 0.801, data_hash='b' * 64)]
   assert [row['mean'] for row in rows_of(tmp_path, *runs)] == [0.901, 0.801]
   assert f'{runs[0]}: data aaaaaaaa\n' in (out := capsys.readouterr().out) and f'{runs[1]}: data bbbbbbbb\n' in out
 
 
-def test_another_protocol_or_an_unknown_config_is_another_row(tmp_path):
+def test_other_protocol_or_unknown_config_is_a_separate_row(tmp_path):
   runs = [put(tmp_path / 'a', 0, 0.5, protocol='batch 1'), put(tmp_path / 'b', 1, 0.6, protocol='batch 2')]
   for i in range(2):
     runs.append(put(tmp_path / f'c{i}', i, 0.7))
@@ -99,18 +99,18 @@ def test_model_names_do_not_split_groups(tmp_path):
 
 
 @pytest.mark.parametrize('which, count', [('average', 2), ('best', 1)])
-def test_averages_of_checkpoints_further_apart_are_other_settings(tmp_path, which, count):
+def test_checkpoint_spacing_separates_averaged_runs(tmp_path, which, count):
   configs = [{'evaluation': {'which': which}, 'checkpoint': {'every_steps': every}} for every in (600, 1500)]
   runs = [put(tmp_path / str(i), 0, 0.5, config=config) for i, config in enumerate(configs)]
   assert len(rows_of(tmp_path, *runs)) == count
 
 
-def test_what_computes_nothing_else_is_the_same_config(tmp_path):
+def test_keys_without_effect_do_not_split_groups(tmp_path):
   configs = [{'parallel': {'fsdp': n}, 'data': {'manual_dir': f'd{n}'}, 'train': {'log_every': n}} for n in range(2)]
   assert rows_of(tmp_path, *(put(tmp_path / f'a{i}', i, 0.5, config=c) for i, c in enumerate(configs)))[0]['runs'] == 2
 
 
-def test_fine_tunings_from_seeds_of_one_pretraining_are_one_row(tmp_path):
+def test_fine_tuned_pretraining_seeds_are_one_row(tmp_path):
   def fine_tuning(name, start):
     return put(tmp_path / name, len(list(tmp_path.iterdir())), 0.5, config={'train': {'init_from': str(start)}})
 
@@ -122,7 +122,7 @@ def test_fine_tunings_from_seeds_of_one_pretraining_are_one_row(tmp_path):
   assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [2, 1, 1, 1]
 
 
-def test_unfinished_runs_are_refused(tmp_path, capsys):
+def test_unfinished_runs_are_rejected(tmp_path, capsys):
   run = put(tmp_path / 'a', 0, 0.5)
   (tmp_path / 'c').mkdir()
   for arguments, message in (
@@ -140,7 +140,7 @@ def curve(folder, values, every=10):
   (folder / 'metrics.jsonl').write_text(''.join(json.dumps(record) + '\n' for record in records))
 
 
-def test_seeds_are_one_curve_with_a_band_and_other_settings_another(tmp_path, monkeypatch):
+def test_seeds_are_plotted_as_one_curve_with_a_band(tmp_path, monkeypatch):
   from matplotlib.axes import Axes
 
   drawn, bands = {}, []
@@ -167,7 +167,7 @@ def test_seeds_are_one_curve_with_a_band_and_other_settings_another(tmp_path, mo
   assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_metrics_that_were_not_measured_are_not_drawn(tmp_path, capsys):
+def test_missing_metrics_are_not_plotted(tmp_path, capsys):
   runs = [put(tmp_path / f'a{i}', i, 0.5) for i in range(2)]
   curve(tmp_path / 'a0', [0.1, 0.2])
   for arguments, message in (

@@ -61,13 +61,13 @@ def test_runs_are_listed_the_newest_last(folder, capsys):
   assert third[:-1] == [f'{folder}/b', 'rnn_lm tiny', 'finished', '16', '2.5', 'accuracy', '0.75']
 
 
-def test_a_metric_is_chosen_and_written(folder, capsys, tmp_path):
+def test_metric_option_selects_the_column(folder, capsys, tmp_path):
   main.main(['runs', str(folder), '--metric=accuracy', f'--output={tmp_path}/out.json'])
   rows = json.loads((tmp_path / 'out.json').read_text())['rows']
   assert [row['value'] for row in rows] == [0.5, None, 0.75]
 
 
-def test_a_run_that_a_process_trains_is_running(folder, capsys):
+def test_run_that_a_process_trains_is_running(folder, capsys):
   lock = folder / 'sweep/trials/0001/.lock'
   holder = subprocess.Popen(
     [sys.executable, '-c', HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -80,7 +80,7 @@ def test_a_run_that_a_process_trains_is_running(folder, capsys):
     pass
 
 
-def test_a_damaged_run_does_not_hide_the_others(folder, capsys):
+def test_damaged_run_does_not_hide_the_others(folder, capsys):
   (folder / 'c/config.json').write_text('{"model"')
   (folder / 'loop').symlink_to('.')
   rows = cells(capsys, folder)[1:]
@@ -88,7 +88,7 @@ def test_a_damaged_run_does_not_hide_the_others(folder, capsys):
   assert rows[3][0].startswith(f'{folder}/c: ') and 'config.json' in rows[3][0]
 
 
-def test_no_folder_and_no_runs(tmp_path, capsys):
+def test_missing_folder_and_missing_runs_are_reported(tmp_path, capsys):
   assert main.main(['runs', str(tmp_path / 'no')]) == 2
   assert f'{tmp_path}/no is missing' in capsys.readouterr().err
   assert table(capsys, tmp_path) == [[f'no runs in {tmp_path}']]
@@ -114,7 +114,7 @@ def test_runs_of_a_bucket_show_their_steps(folder, bucket, capsys):
     ('config.json', '{"model": {"name": "x"}, "train": {"steps": "many"}}'),
   ],
 )
-def test_a_damaged_record_is_a_row_and_the_other_runs_are_shown(tmp_path, name, content, capsys):
+def test_damaged_record_is_a_row_and_the_other_runs_are_shown(tmp_path, name, content, capsys):
   for run in ('bad', 'good'):
     (tmp_path / run).mkdir()
     config = json.dumps({'model': MODEL, 'train': {'steps': 9}})

@@ -96,7 +96,7 @@ def test_without_options_the_search_matches_the_run(workdir, text, capsys, monke
   assert found == [(4, 0.9, 'power', 'full', 3), (3, 0.9, 'power', 'full', 3), (2, 0.0, 'power', 'current', 3)]
 
 
-def test_a_line_separator_ends_a_line(workdir, text, capsys, tmp_path):
+def test_line_separator_ends_a_line(workdir, text, capsys, tmp_path):
   found, _ = _write(capsys, workdir, f'--input={text}')
   assert len(found) == 4 and [bool(line) for line in found] == [True, False, True, True]
   assert _write(capsys, workdir, f'--input={text}', '--lines=1')[0] == found
@@ -104,7 +104,7 @@ def test_a_line_separator_ends_a_line(workdir, text, capsys, tmp_path):
   assert (tmp_path / 'out.txt').read_text().splitlines() == found
 
 
-def test_standard_input_is_a_stream(workdir, text, capsys, monkeypatch):
+def test_standard_input_is_streamed(workdir, text, capsys, monkeypatch):
   expected, _ = _write(capsys, workdir, f'--input={text}')
   (stdin, given), (answers, stdout) = os.pipe(), os.pipe()
   monkeypatch.setattr(sys, 'stdin', os.fdopen(stdin))
@@ -130,19 +130,19 @@ def test_columns_of_several_translations_with_scores(workdir, text, capsys):
   assert [row.split('\t')[3] for row in scored] == best
 
 
-def test_an_ensemble_of_equal_runs_translates_as_one(workdir, text, capsys):
+def test_ensemble_of_equal_runs_translates_as_one(workdir, text, capsys):
   expected, _ = _write(capsys, workdir, f'--input={text}', '--scores')
   found, _ = _write(capsys, workdir, f'--input={text}', '--scores', f'--ensemble={workdir}')
   assert [row.split('\t')[3] for row in found] == [row.split('\t')[3] for row in expected]
 
 
-def test_draws_follow_the_seed(workdir, text, capsys):
+def test_samples_depend_on_the_seed(workdir, text, capsys):
   options = (f'--input={text}', '--sample', '--temperature=2')
   first, second = (_write(capsys, workdir, *options, f'--seed={seed}')[0] for seed in (1, 2))
   assert first != second and first == _write(capsys, workdir, *options, '--seed=1', '--lines=1')[0]
 
 
-def test_scores_pictures_and_alignments(workdir, text, capsys, tmp_path):
+def test_writes_scores_plots_and_alignments(workdir, text, capsys, tmp_path):
   reference, gold = tmp_path / 'reference.txt', tmp_path / 'gold.txt'
   reference.write_text('3 1 2\n\n5\n6 0 0 0 1\n')
   gold.write_text('0-0 1p1\n\n0-0\n0-0\n')
@@ -170,7 +170,7 @@ def test_scores_pictures_and_alignments(workdir, text, capsys, tmp_path):
   assert 'wrote 3 pictures' in own[0]
 
 
-def test_pictures_of_a_model_without_attention_are_refused_before_translating(workdir, text, capsys, monkeypatch):
+def test_attention_plots_need_an_attention_model(workdir, text, capsys, monkeypatch):
   model, cfg = registry.get('rnn_encdec'), registry.config('rnn_encdec', 'tiny', V=300)
   params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
   monkeypatch.setattr(
@@ -182,7 +182,7 @@ def test_pictures_of_a_model_without_attention_are_refused_before_translating(wo
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram', 'words', 'characters'])
-def test_links_are_between_words(kind):
+def test_alignments_are_between_words(kind):
   lines = ('ab bcd', 'efg hij ab')
   tokenizer = build.train(kind, ['ab bcd efg hij ab'] * 9, vocab_size=500, rule='prose')
   source, text = (np.append(tokenizer.encode(line), 0) for line in lines)
@@ -209,7 +209,7 @@ def test_links_are_between_words(kind):
 
 @pytest.mark.parametrize('kind', ['bpe', 'bpe with a space first', 'unigram', 'words', 'characters', 'word_bpe'])
 @pytest.mark.parametrize('line', [' ab  bcd', 'ab   bcd', 'ab bcd '])
-def test_words_are_found_whatever_stands_between_them(kind, line):
+def test_words_are_split_at_any_white_space(kind, line):
   kind, _, first = kind.partition(' ')
   tokenizer = build.train(kind, ['ab bcd'] * 9, vocab_size=500, rule='prose', prefix_space=bool(first))
   ids = tokenizer.encode(line.strip())
@@ -218,13 +218,13 @@ def test_words_are_found_whatever_stands_between_them(kind, line):
   assert tokenizer.decode(ids[np.flatnonzero(starts)[1] :]).strip() == 'bcd'
 
 
-def test_words_that_share_a_piece_cannot_be_aligned():
+def test_words_sharing_a_subword_are_not_aligned():
   tokenizer = build.train('words', ['a b'], rule='prose')
   with pytest.raises(InputError, match='words cannot be aligned'):
     translate.word_starts(tokenizer, 'a b', tokenizer.encode('a b b'))
 
 
-def test_labels_show_where_words_continue():
+def test_plot_labels_mark_word_continuations():
   tokenizer = build.train('bpe', ['gr\u00fcn'], vocab_size=257)  # bytes alone
   ids = np.append(tokenizer.encode('ab cd'), tokenizer.eos_id)
   assert translate.token_labels(tokenizer, ids) == ['a', '\u00b7b', '', 'c', '\u00b7d', '<eos>']
@@ -247,7 +247,7 @@ def test_labels_show_where_words_continue():
     (['--workdir=/nowhere'], 'holds no run'),
   ],
 )
-def test_bad_options_are_refused(workdir, text, capsys, tmp_path, options, message):
+def test_invalid_options_are_rejected(workdir, text, capsys, tmp_path, options, message):
   (tmp_path / 'three').write_text('1\n2\n3\n')
   options = [option.replace('LINES3', str(tmp_path / 'three')) for option in options]
   given = [option for option in (f'--input={text}',) if option.split('=')[0] not in str(options)]
@@ -256,7 +256,7 @@ def test_bad_options_are_refused(workdir, text, capsys, tmp_path, options, messa
   assert message in said.err and not said.out  # before anything is translated
 
 
-def test_references_are_counted_also_at_the_end_of_a_stream(workdir, text, capsys, tmp_path):
+def test_missing_references_at_stream_end_are_reported(workdir, text, capsys, tmp_path):
   (tmp_path / 'three').write_text('1\n2\n3\n')
   more = ['--beam=1', '--max_extra=1', f'--input={text}', '--lines=2', f'--reference={tmp_path / "three"}']
   assert main(['translate', f'--workdir={workdir}', *more]) == 2
@@ -274,13 +274,13 @@ def test_references_are_counted_also_at_the_end_of_a_stream(workdir, text, capsy
     ('--seed=0', 'give --sample too'),
   ],
 )
-def test_what_is_refused_before_the_run_is_loaded(capsys, option, message):
+def test_invalid_options_are_rejected_before_loading(capsys, option, message):
   assert main(['translate', '--workdir=/nowhere', *option.split()]) == 2
   assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('name', ['input', 'reference', 'alignments'])
-def test_the_output_is_no_file_that_is_read(text, capsys, tmp_path, name):
+def test_output_must_not_be_an_input(text, capsys, tmp_path, name):
   (tmp_path / 'other').symlink_to(text)
   given = {'reference': '/nowhere/x', name: text}  # alignments need a reference
   options = [f'--{name}={path}' for name, path in given.items()]
@@ -289,7 +289,7 @@ def test_the_output_is_no_file_that_is_read(text, capsys, tmp_path, name):
   assert text.read_text().splitlines() == LINES
 
 
-def test_a_pipe_is_read_and_written_as_a_file_is(monkeypatch, tmp_path):
+def test_pipes_are_read_and_written_like_files(monkeypatch, tmp_path):
   written = b'gr\xc3\xbcn\rblau\n\xff\n'
   text = b'\xef\xbb\xbf' + written  # as some editors mark UTF-8
   (tmp_path / 'in').write_bytes(text)
@@ -307,7 +307,7 @@ def test_a_pipe_is_read_and_written_as_a_file_is(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize('path', ['-', '/dev/full'])
-def test_a_full_disk_is_named(monkeypatch, path):
+def test_full_disk_is_reported(monkeypatch, path):
   class Full(io.StringIO):
     def flush(self):
       raise OSError(errno.ENOSPC, 'No space left on device')
@@ -318,19 +318,19 @@ def test_a_full_disk_is_named(monkeypatch, path):
     out.flush()
 
 
-def test_a_closed_stream_is_named(monkeypatch):
+def test_closed_stream_is_reported(monkeypatch):
   for name, use in (('stdin', cli._open_input), ('stdout', cli._open_output)):
     monkeypatch.setattr(sys, name, None)  # as after `<&-`
     with pytest.raises(InputError, match=f'standard {name[3:]}put is closed'), use('-'):
       pass
 
 
-def test_a_closed_reader_is_no_error():
+def test_closed_reader_is_not_an_error():
   with pytest.raises(BrokenPipeError), cli._open_output('-'):
     raise BrokenPipeError
 
 
-def test_long_lines_are_refused_or_truncated_with_a_warning(workdir, capsys, monkeypatch):
+def test_long_lines_are_rejected_or_truncated_with_a_warning(workdir, capsys, monkeypatch):
   monkeypatch.setattr(translate.generate, 'window', lambda cfg: 6)
   text = b'five\none two three four five six seven\n'
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
@@ -341,7 +341,7 @@ def test_long_lines_are_refused_or_truncated_with_a_warning(workdir, capsys, mon
     assert main(['translate', f'--workdir={workdir}', '--beam=1', '--truncate']) == 0
 
 
-def test_the_method_gives_what_the_command_writes(workdir, text, capsys):
+def test_python_method_matches_the_command(workdir, text, capsys):
   run = lmx.load(workdir)
   assert run.abilities() == ['translate']
   translations = run.translate(LINES, beam=2, max_extra=3)
@@ -358,7 +358,7 @@ def test_the_method_gives_what_the_command_writes(workdir, text, capsys):
     run.generate('a')
 
 
-def test_a_sentence_that_never_ends_is_refused(monkeypatch):
+def test_endless_sentence_is_rejected(monkeypatch):
   monkeypatch.setattr(documents, 'LONGEST', 10)
   assert list(cli._bounded(io.StringIO('123456789\n12\n'), '-')) == ['123456789\n', '12\n']
   with pytest.raises(InputError, match='-, line 2: got more than 10 characters'):
@@ -366,6 +366,6 @@ def test_a_sentence_that_never_ends_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize('path', ['/dev/zero', '/dev/null'])
-def test_devices_are_no_input(path):
+def test_device_files_are_rejected_as_input(path):
   with pytest.raises(InputError, match='got a device'), cli._open_input(path):
     pass

@@ -32,7 +32,7 @@ def command(capsys, *argv):
   return code, captured.out, captured.err
 
 
-def test_a_run_leaves_nearest_words_and_an_honest_headline(workdir):
+def test_run_reports_nearest_words_and_headline(workdir):
   results = json.loads((workdir / 'results.json').read_text())
   assert results['metric'] == 'loss' and results['loss'] > 0
   assert not any('perplexity' in key for key in results)
@@ -41,7 +41,7 @@ def test_a_run_leaves_nearest_words_and_an_honest_headline(workdir):
   assert [line.split(':')[0] for line in lines] == ['list', 'error', 'returns', 'file', 'class', 'integer']
 
 
-def test_evaluate_says_what_its_loss_is(workdir, capsys):
+def test_evaluate_names_its_loss(workdir, capsys):
   assert main.main(['evaluate', f'--workdir={workdir}', '--split=valid']) == 0
   out = capsys.readouterr().out
   assert 'loss of a pair' in out and 'perplexity' not in out
@@ -85,7 +85,7 @@ def test_vectors_gives_metrics_neighbours_and_files(workdir, tmp_path, capsys):
   assert code == 0 and json.loads(again)['nearest']['list'] == found['nearest']['list']
 
 
-def test_mistakes_are_named(workdir, tmp_path, capsys):
+def test_errors_name_the_input(workdir, tmp_path, capsys):
   for argv, message in (
     (['--nearest=lst'], '"lst" has no vector'),
     (['--analogy=a,b'], 'three words'),
@@ -108,7 +108,7 @@ def loaded(embed, kind='words', **data):
 
 
 @pytest.mark.parametrize('name', ['table', 'tokens'])
-def test_a_language_model_of_words_has_vectors(name):
+def test_word_language_model_has_vectors(name):
   of = loaded({name: np.arange(20.0).reshape(10, 2)})
   vectors = word_vectors.from_run(of)
   assert vectors.words[:2] == ['a', 'b'] and sorted(vectors.words) == [',', 'a', 'b', 'c']
@@ -117,7 +117,7 @@ def test_a_language_model_of_words_has_vectors(name):
   )
 
 
-def test_a_run_without_word_vectors_is_refused():
+def test_run_without_word_vectors_is_rejected():
   table = {'table': np.zeros((9, 2))}
   for of, message in (
     (loaded({'positions': np.zeros((9, 2))}), 'no table of word vectors in the model'),

@@ -85,7 +85,7 @@ def test_equal_hosts_are_ready(hosts, tmp_path):
     ('python', 'use one Python'),
   ],
 )
-def test_another_version_is_named(hosts, monkeypatch, name, advice):
+def test_another_version_is_reported(hosts, monkeypatch, name, advice):
   true = preflight.versions()
   other = lambda: {**true, name: '0.0.7'} if hosts.here.process else true
   monkeypatch.setattr(preflight, 'versions', other)
@@ -96,25 +96,25 @@ def test_another_version_is_named(hosts, monkeypatch, name, advice):
   assert not hosts.said
 
 
-def test_another_config_is_named(hosts):
+def test_another_config_is_reported(hosts):
   hosts.given[1]['overrides'] = ['optim.lr=0.5']
   error = hosts.check()
   assert 'host b (process 1): config is ' in error and 'give the same command' in error
 
 
-def test_a_config_that_cannot_be_read_is_named(hosts):
+def test_config_that_cannot_be_read_is_reported(hosts):
   hosts.given[1]['config'] = 'no/such.py'
   assert 'host b (process 1): --config: there is no config file no/such.py' in hosts.check()
 
 
-def test_a_work_directory_of_its_own_is_named(hosts, tmp_path):
+def test_unshared_work_directory_is_reported(hosts, tmp_path):
   hosts.given[1]['workdir'] = str(tmp_path / 'elsewhere')
   error = hosts.check()
   assert 'host a (process 0): cannot read in work' in error and 'the files of host b (process 1)' in error
   assert 'host b (process 1): cannot read in work' in error and 'a bucket (gs://...)' in error
 
 
-def test_a_work_directory_that_cannot_be_one_is_named(hosts, tmp_path):
+def test_invalid_work_directory_is_reported(hosts, tmp_path):
   (tmp_path / 'file').write_text('')
   hosts.given[1]['workdir'] = str(tmp_path / 'file')
   error = hosts.check()
@@ -122,7 +122,7 @@ def test_a_work_directory_that_cannot_be_one_is_named(hosts, tmp_path):
   assert 'host a' not in error
 
 
-def test_missing_data_is_named(hosts, tmp_path):
+def test_missing_data_is_reported(hosts, tmp_path):
   for given in hosts.given:
     given.update(prepare=False)
   hosts.given[1]['overrides'] = [f'data.cache_dir={tmp_path}/empty']
@@ -131,7 +131,7 @@ def test_missing_data_is_named(hosts, tmp_path):
   assert f'lmx prepare --config={CONFIG}' in hosts.errors[0]
 
 
-def test_other_data_is_named(hosts, tmp_path):
+def test_other_data_is_reported(hosts, tmp_path):
   for name in 'ab':
     (tmp_path / name).mkdir()
     (tmp_path / name / 'train.txt').write_text(f'the text of {name}\n' * 200)
@@ -141,7 +141,7 @@ def test_other_data_is_named(hosts, tmp_path):
   assert re.search(r'host b \(process 1\): other data \(hash \w{12}\) than on host a', error)
 
 
-def test_wrong_number_of_processes(monkeypatch):
+def test_wrong_process_count_is_reported(monkeypatch):
   monkeypatch.delenv('LMX_COORDINATOR', raising=False)
   with pytest.raises(InputError, match='--processes: got 2'):
     preflight.check(preflight.Setup(CONFIG, (), 'x', processes=2), print)
@@ -158,7 +158,7 @@ def test_settings_of_launchers(monkeypatch):
   assert distributed.read_settings() == ('', 1, 0)
 
 
-def test_records_over_devices(monkeypatch):
+def test_records_are_gathered_over_devices(monkeypatch):
   """Two processes whose devices give back what both put there."""
   others = [{'host': 'b'}, {'text': 'ä' * 100}]
 
@@ -177,7 +177,7 @@ def test_records_over_devices(monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_processes_that_jax_finds(tmp_path):
+def test_two_processes_detected_by_jax(tmp_path):
   """Slurm's variables are those that JAX reads."""
   command = [sys.executable, '-m', 'lmx.cli.main', 'preflight', f'--config={CONFIG}', f'--workdir={tmp_path}/run']
   slurm = {'SLURM_JOB_ID': str(local.free_port()), 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_NTASKS': '2'}
@@ -202,7 +202,7 @@ def run(*argv, **environment):
   return subprocess.run(argv, cwd=root, env=env, capture_output=True, text=True, check=False)
 
 
-def test_two_processes_of_the_command(tmp_path):
+def test_two_processes_started_by_the_command(tmp_path):
   train = ['train', f'--config={CONFIG}', f'--workdir={tmp_path}', '--config.train.steps=3']
   found = run(sys.executable, '-m', 'launch.preflight', '--processes=2', '--devices=2', '--timeout=200', '--', *train)
   assert found.returncode == 0, found.stderr
@@ -220,7 +220,7 @@ def test_too_few_devices_end_the_command(tmp_path):
   assert re.search(r'host \S+ \(process 0\): expected 3 devices, but JAX has 1 x cpu \(cpu\)', few.stderr)
 
 
-def test_a_missing_process_is_named(tmp_path, monkeypatch, capsys):
+def test_missing_process_is_reported(tmp_path, monkeypatch, capsys):
   alone = dict(LMX_COORDINATOR=f'localhost:{local.free_port()}', LMX_NUM_PROCESSES='2', LMX_PROCESS_ID='0')
   for name, value in {**alone, 'LMX_HOSTS': 'here,there'}.items():
     monkeypatch.setenv(name, value)
@@ -228,7 +228,7 @@ def test_a_missing_process_is_named(tmp_path, monkeypatch, capsys):
   assert '1 of 2 processes connected within 1 s; missing: host there (process 1)' in capsys.readouterr().err
 
 
-def test_words_equal_those_of_the_training():
+def test_error_messages_match_training():
   train = ('train', '--config=a.py:x', '--workdir', 'b c', '--config.optim.lr=1', '--config.model.N', '2')
   assert launcher.words(train, processes=4, devices=8) == (
     'preflight',
@@ -246,7 +246,7 @@ def test_words_equal_those_of_the_training():
   assert launcher.words(('evaluate', '--workdir=a')) == ()
 
 
-def test_the_launcher_says_what_is_wrong_and_shows_what_it_would_run(capsys):
+def test_launcher_reports_errors_and_dry_run_commands(capsys):
   assert launcher.main(['--', 'evaluate', '--workdir=a']) == 2
   assert 'needs no preflight' in capsys.readouterr().err
   assert launcher.main([]) == 2

@@ -42,7 +42,7 @@ def test_hosts_exchange_their_records(count):
   assert all(found[p] == wanted for p in range(count))
 
 
-def test_missing_processes_are_named():
+def test_missing_processes_are_reported():
   found = together(4, lambda m: None, present=(0, 2), timeout=1.0, names=('h0', 'far', 'h2'))
   assert set(found) == {0, 2}
   for error in found.values():
@@ -57,12 +57,12 @@ def test_process_0_missing_is_named_with_its_address():
   assert time.monotonic() - start < 10
 
 
-def test_two_of_one_number_are_named():
+def test_duplicate_process_ids_are_reported():
   found = together(3, lambda m: None, present=(0, 1, 1), timeout=5.0)
   assert 'host h1 (process 1) and host h1 both are process 1' in str(found[0])
 
 
-def test_other_numbers_of_processes_are_named():
+def test_mismatched_process_counts_are_reported():
   address, errors = f'localhost:{free_port()}', []
 
   def one(process, processes):
@@ -79,7 +79,7 @@ def test_other_numbers_of_processes_are_named():
   assert errors == ['host h1 expects 3 processes, and process 0 expects 2'] * 2
 
 
-def test_a_process_that_ends_or_says_nothing_is_named():
+def test_exited_or_silent_process_is_reported():
   def ends(meeting):
     if meeting.process == 1:
       return None

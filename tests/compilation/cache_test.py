@@ -52,7 +52,7 @@ def place(tmp_path, monkeypatch):
   return tmp_path / 'compiled'
 
 
-def test_a_program_from_the_cache_is_the_one_that_was_compiled(root, tmp_path):
+def test_cached_program_equals_compiled_one(root, tmp_path):
   environment = {name: x for name, x in os.environ.items() if not name.startswith(('JAX_', 'XLA_'))}
   environment |= {'PYTHONPATH': str(root), 'LMX_CACHE': str(tmp_path), 'JAX_PLATFORMS': 'cpu'}
   done = subprocess.run([sys.executable, '-c', PROGRAM], env=environment, capture_output=True, text=True, check=True)
@@ -60,7 +60,7 @@ def test_a_program_from_the_cache_is_the_one_that_was_compiled(root, tmp_path):
   assert not done.stderr
 
 
-def test_code_of_another_processor_is_in_another_folder(place, tmp_path, monkeypatch):
+def test_cache_folder_depends_on_the_processor(place, tmp_path, monkeypatch):
   folders, read = [cache.prepare()], cache.processor
   assert 'flags' in read() or 'CPU part' in read() or not os.path.exists('/proc/cpuinfo')
   listed = tmp_path / 'cpuinfo'
@@ -78,7 +78,7 @@ def test_code_of_another_processor_is_in_another_folder(place, tmp_path, monkeyp
   assert cache.prepare() == folders[-1]
 
 
-def test_a_folder_that_cannot_be_used_is_no_error(place, tmp_path, monkeypatch):
+def test_unusable_cache_folder_is_not_an_error(place, tmp_path, monkeypatch):
   directory = cache.prepare()
   assert os.stat(directory).st_mode & 0o777 == 0o700
   os.chmod(directory, 0o770)  # others could put programs there, which would be run
@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_used_is_no_error(place, tmp_path, monkeypatch):
   assert os.path.dirname(cache.prepare()) == str(tmp_path / 'other')
 
 
-def test_another_users_folder_is_left_alone(place, monkeypatch):
+def test_other_users_cache_folder_is_not_used(place, monkeypatch):
   cache.prepare()
   user = os.getuid()
   monkeypatch.setattr(cache, '_user', lambda: str(user))  # the same name, as if another user had made it
@@ -119,13 +119,13 @@ def test_incomplete_programs_and_unused_folders_are_removed(place):
   assert set(os.listdir(place)) == {os.path.basename(directory), f'{cache._user()}-new', 'mine'}
 
 
-def test_a_cache_of_the_environment_is_kept(place, monkeypatch):
+def test_cache_set_by_environment_is_kept(place, monkeypatch):
   monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', 'elsewhere')
   assert cache.enable() == '' and not place.exists()
 
 
 @pytest.mark.parametrize(['command', 'times'], [('evaluate', 1), ('list', 0)])
-def test_the_command_keeps_programs_of_its_own_process_only(command, times, monkeypatch, tmp_path, capsys):
+def test_command_caches_only_its_own_programs(command, times, monkeypatch, tmp_path, capsys):
   calls = []
   monkeypatch.setattr(cache, 'enable', lambda: calls.append(1))
   monkeypatch.setattr(main.host, 'keep_heap', lambda: True)

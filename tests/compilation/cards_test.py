@@ -87,51 +87,51 @@ backend_config={"known_trip_count":{"n":"12"}}
 
 
 @pytest.mark.parametrize('text', ['h100x8', 'h100x1', 'a100x4'])
-def test_a_server_is_read(text):
+def test_server_is_read(text):
   server = slices.parse(text)
   assert isinstance(server, cards.Server) and str(server) == text and server.chips == int(text[-1])
 
 
 @pytest.mark.parametrize('text', ['h100', 'h100-8', 'h100x3', 'h100x16', 'a1000x8', 'h100x8\n'])
-def test_another_server_is_refused(text):
+def test_another_server_is_rejected(text):
   with pytest.raises(InputError, match='one of h100, a100 and x1, x2, x4 or x8') as error:
     slices.parse(text)
   assert ('did you mean "a100"?' in str(error.value)) == text.startswith('a1000')
 
 
-def test_without_the_compiler_the_extra_is_named(monkeypatch):
+def test_without_the_compiler_the_extra_is_reported(monkeypatch):
   monkeypatch.setattr(topology, 'is_installed', lambda name: name != 'nvidia.cudnn')
   with pytest.raises(InputError, match=r"nvidia.cudnn not installed.*pip install 'lmx\[cuda12-aot\]'"):
     topology.devices(slices.parse('h100x8'))
 
 
-def test_the_attention_kernel_is_named_and_counted():
+def test_attention_kernel_is_named_and_counted():
   program = hlo.Program(ATTENTION)
   assert program.attention() == {'__cudnn$fmhaScaleBiasSoftmax': 1, '__cudnn$fmhaSoftmaxBackward': 1}
   scores = 2 * 3 * 8 * 12
   assert program.products() == {'bf16': (2 + 5) * 2 * scores * 16}
 
 
-def test_a_product_of_cublas_is_counted():
+def test_cublas_product_is_counted():
   assert hlo.Program(CUBLAS).products() == {'f32': 2 * 8 * 6 * 5}
   assert hlo.Program(CUBLAS).attention() == {'plain products': 1}
   chunked = CUBLAS.replace('BTHK,BSHK->BHTS', f'{chunked_attention.SCOPE}/BQHK,BCHK->BHQC')
   assert hlo.Program(chunked).attention() == {'products of chunked_attention': 1}
 
 
-def test_the_lstm_is_counted_forward_once_and_backward_twice():
+def test_lstm_counts_one_forward_and_two_backward():
   assert hlo.Program(LSTM).products() == {'f32': 3 * 2 * (2 * 7) * (4 * 3) * (5 + 3)}
   assert not hlo.Program(LSTM).attention()
 
 
-def test_choices_that_need_the_card_are_reported():
+def test_autotuned_choices_are_reported():
   card = cards.CARDS['h100']
   few, many = (cards.notes(text, n, card) for text, n in ((LSTM, 2**30), (ATTENTION, 70 * 2**30)))
   assert any('LSTM are assumed' in note for note in few) and not any('MEM_FRACTION' in note for note in few)
   assert any('workspace of cuDNN' in note for note in many) and any('MEM_FRACTION' in note for note in many)
 
 
-def test_the_least_time_is_set_by_products_or_used_arrays():
+def test_roofline_time_is_bound_by_flops_or_bytes():
   """Of stacked arrays a loop reads and writes one layer at a time."""
   square, scalar = 64 * 64, 4
   card = dataclasses.replace(cards.CARDS['h100'], bandwidth=1.0, peak=1e30)

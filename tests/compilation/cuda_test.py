@@ -19,7 +19,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize('server', ['h100x8', 'a100x1'])
-def test_gpt2_has_a_fused_attention(server, tmp_path):
+def test_gpt2_compiles_to_fused_attention(server, tmp_path):
   report, _ = compiled(tmp_path, 'gpt2/webtext.py:124m', server, '--config.model.N=2', '--config.optim.accumulate=1')
   assert report['fits'] and report['chips'] == int(server[-1]) and report['dtype'] == 'bfloat16'
   assert report['attention'] == {'__cudnn$fmhaSoftmax': 2, '__cudnn$fmhaSoftmaxBackward': 2}
@@ -35,13 +35,13 @@ def test_gpt2_has_a_fused_attention(server, tmp_path):
 @pytest.mark.parametrize(
   'rate, kernel', [(0.1, 'products of chunked_attention'), (0.0, '__cudnn$fmhaScaleBiasSoftmax')]
 )
-def test_the_dropout_of_bert_decides_its_attention(rate, kernel, tmp_path):
+def test_bert_attention_kernel_depends_on_dropout(rate, kernel, tmp_path):
   options = ['--config.model.N=1', f'--config.model.dropout_attention={rate}']
   report, _ = compiled(tmp_path, 'bert/pretrain.py:large', 'h100x8', *options)
   assert kernel in report['attention'] and len(report['attention']) == (1 if rate else 2)
 
 
-def test_cudnn_reads_and_writes_the_lstm_in_the_order_of_axes(tmp_path):
+def test_cudnn_lstm_operands_are_row_major(tmp_path):
   report, program = compiled(tmp_path, 'awd_lstm/ptb.py', 'h100x1')
   calls = 0
   for instructions in program.computations.values():

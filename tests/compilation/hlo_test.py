@@ -47,7 +47,7 @@ ENTRY %main (x: f32[4,6]) -> f32[8,32] {
 """
 
 
-def test_a_loop_counts_as_often_as_it_runs():
+def test_loop_body_counts_trip_count_times():
   program = hlo.Program(TEXT)
   assert program.runs['body'] == program.runs['fused'] == 12 and program.runs['main'] == 1
   assert program.unknown_loops == 0
@@ -56,24 +56,24 @@ def test_a_loop_counts_as_often_as_it_runs():
   assert program.cycles()['f/dot'] == 1200
 
 
-def test_the_trip_count_that_xla_gives_is_used():
+def test_known_trip_count_is_used():
   given = TEXT.replace('body=%body', 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
   assert hlo.Program(given).runs['body'] == 5
 
 
-def test_a_loop_of_unknown_length_counts_once_and_is_reported():
+def test_loop_of_unknown_length_counts_once_and_is_reported():
   program = hlo.Program(TEXT.replace('constant(12)', 'add(%i.1, %i.1)'))
   assert program.runs['body'] == 1 and program.unknown_loops == 1
 
 
-def test_a_collective_counts_its_larger_side_once_a_channel():
+def test_collective_counts_its_larger_side_once_per_channel():
   reduce, gather = hlo.Program(TEXT).collectives()
   assert (reduce.kind, reduce.count, reduce.size, reduce.total) == ('all-reduce', 12, 1024, 12 * 1024)
   assert reduce.op_name == 'f/psum'
   assert (gather.kind, gather.count, gather.size) == ('all-gather', 1, 640)  # 16 x 10, not with its operand
 
 
-def test_parts_of_one_collective_count_once_and_two_of_one_channel_twice():
+def test_split_collective_counts_once():
   two = TEXT.replace(
     '  ROOT %tuple.1',
     '  %all-reduce.2 = f32[8,32]{1,0} all-reduce(%all-reduce.1), channel_id=1, to_apply=%add\n  ROOT %tuple.1',
@@ -95,7 +95,7 @@ def test_equal_collectives_of_a_partitioned_program_count_once():
   assert [one.count for one in again.collectives(merged=True)] == [12, 1]
 
 
-def test_an_all_reduce_fused_with_the_slice_of_its_result_is_a_reduce_scatter():
+def test_all_reduce_fused_with_the_slice_of_its_result_is_a_reduce_scatter():
   fused = TEXT.replace('%body', '%all-reduce-scatter.1').replace('all-reduce-scatter.1, x', 'body, x')
   assert [one.kind for one in hlo.Program(fused).collectives()] == ['reduce-scatter', 'all-gather']
   two = fused.replace('ROOT %result', '%again = f32[8,32]{1,0} fusion(%x), calls=%all-reduce-scatter.2\n  ROOT %result')
@@ -123,11 +123,11 @@ def test_an_all_reduce_fused_with_the_slice_of_its_result_is_a_reduce_scatter():
     ('replica_groups={}, dimensions={0}', ()),
   ],
 )
-def test_groups_of_devices(text, wanted):
+def test_replica_groups(text, wanted):
   assert hlo.groups(text) == wanted
 
 
-def test_what_slices_send_one_another_is_reported_apart():
+def test_cross_slice_traffic_is_reported_separately():
   """Two slices of 4 chips. All 8 reduce 1,024 bytes: a chip sends on a quarter; those of a slice gather 640."""
   groups = ('{0,1,2,3,4,5,6,7}', '{0,1,2,3},{4,5,6,7}')
   text = TEXT
@@ -150,7 +150,7 @@ def test_what_slices_send_one_another_is_reported_apart():
   assert of('2xv5e-4', compiled)['collectives'].keys() == {'all-gather'}
 
 
-def test_arrays_are_those_that_are_stored():
+def test_only_materialised_arrays_count():
   arrays = hlo.Program(TEXT).arrays()
   assert arrays[0][:2] == (64 * 128 * 2, 'bf16[64,128]{1,0}')
   assert (1024, 'f32[8,32]{1,0:T(8)}', 'f/dot') in arrays
@@ -162,11 +162,11 @@ def test_arrays_are_those_that_are_stored():
   'text, size',
   [('bf16[3,5]', 30), ('(f32[2], s8[4])', 12), ('pred[7]', 7), ('f8e4m3fn[10]', 10), ('c64[2]', 16), ('u32[]', 4)],
 )
-def test_sizes_of_types(text, size):
+def test_type_sizes(text, size):
   assert hlo.size(text) == size
 
 
-def test_a_convolution_counts_the_pairs_that_meet():
+def test_convolution_counts_overlapping_pairs():
   """Of a window of 3 over 8 positions padded by 1, the two at the ends meet 2 inputs."""
   x, kernel = jnp.zeros((2, 8, 5)), jnp.zeros((3, 5, 7))
   convolve = lambda x, k: jax.lax.conv_general_dilated(x, k, (1,), 'SAME', dimension_numbers=('NWC', 'WIO', 'NWC'))
@@ -174,7 +174,7 @@ def test_a_convolution_counts_the_pairs_that_meet():
   assert hlo.Program(text).products() == {'f32': 2 * 2 * 7 * 5 * (3 * 8 - 2)}
 
 
-def test_a_sharded_program_compiled_here():
+def test_locally_compiled_sharded_program():
   """The shapes are those of one device; the sum over 8 shards of a contraction is one all-reduce."""
   mesh = jax.make_mesh((8,), ('data',), axis_types=(AxisType.Auto,))
   rows = NamedSharding(mesh, PartitionSpec('data'))

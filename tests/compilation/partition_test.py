@@ -27,14 +27,14 @@ def compiler(tmp_path, monkeypatch, text):
   monkeypatch.setenv('PIDS', str(tmp_path / 'pids'))
 
 
-def test_every_process_of_the_compilation_is_ended(tmp_path, monkeypatch):
+def test_compilation_ends_every_child_process(tmp_path, monkeypatch):
   compiler(tmp_path, monkeypatch, COMPILER)
   assert partition.text(['compile']) == 'program\n'
   state = f'/proc/{int((tmp_path / "pids").read_text())}/stat'
   assert not os.path.exists(state) or open(state).read().split()[2] in 'XZ'
 
 
-def test_a_compilation_that_fails_is_an_input_error(tmp_path, monkeypatch):
+def test_compilation_that_fails_is_an_input_error(tmp_path, monkeypatch):
   compiler(tmp_path, monkeypatch, '#!/bin/sh\necho "lmx: model.V: got 0" >&2\nexit 2\n')
   with pytest.raises(InputError, match='^model.V: got 0$'):
     partition.text(['compile'])

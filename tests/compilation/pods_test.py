@@ -14,7 +14,7 @@ from tests.experiments_test import variants
 
 
 @pytest.mark.slow
-def test_every_variant_runs_on_a_pod(root, capsys):
+def test_every_variant_compiles_for_a_pod(root, capsys):
   flags = f'--xla_force_host_platform_device_count={max(pods.CHIPS)}'
   environment = {**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(root)}
   command = [sys.executable, '-m', 'tests.compilation.pods']

@@ -28,7 +28,7 @@ def batch_of(step):
 
 
 @pytest.mark.parametrize('mode', ['jit', 'pmap'])
-def test_prepared_data_give_the_batches_of_the_training(mode, monkeypatch):
+def test_prepared_data_gives_training_batches(mode, monkeypatch):
   tokens = ('data.batching.tokens=256', 'data.batching.rows_multiple=3', 'data.batching.groups=1', 'data.length=32')
   config = load('transformer', '', *tokens, 'data.batching.buckets=(8,16)', f'parallel.mode={mode}')
   corpus = corpus_of(resolve.to_run(config).data)
@@ -50,7 +50,7 @@ def test_prepared_data_give_the_batches_of_the_training(mode, monkeypatch):
 
 
 @pytest.mark.slow
-def test_data_that_are_not_prepared_stay_so(tmp_path):
+def test_compilation_does_not_prepare_data(tmp_path):
   config = load('rnn_lm', tmp_path / 'cache', 'data.batch_size=6')
   with pytest.raises(InputError, match=r'prepare them \(lmx prepare\) or give it with --vocabulary'):
     program.build(config, jax.devices())
@@ -67,7 +67,7 @@ def test_data_that_are_not_prepared_stay_so(tmp_path):
   assert read.notes[0] == 'batches of the prepared data'
 
 
-def test_rows_of_padding_are_no_work(tmp_path):
+def test_padding_rows_count_no_flops(tmp_path):
   flops = [
     program.build(load('gpt2', tmp_path, f'data.batch_size={rows}'), jax.devices(), vocabulary=97).model_flops
     for rows in (6, 8)
@@ -85,7 +85,7 @@ def test_model_flops_match_the_loss_in_training():
   assert few.model_flops < all_.model_flops / 2
 
 
-def test_tables_that_are_read_by_row_are_row_major_and_sharded_by_rows():
+def test_embedding_tables_are_row_major_and_row_sharded():
   config = load('word2vec', '', 'parallel.fsdp=-1', 'parallel.pad_vocabulary=8')
   state = program.build(config, jax.devices(), vocabulary=97).arguments[0]
   for part in ('embed', 'output'):

@@ -14,7 +14,7 @@ def test_pages_print_the_record():
     assert path.read_text() == text, f'{path}: run python -m benchmarks.slices'
 
 
-def test_the_record_has_the_pods_and_each_fits():
+def test_every_recorded_pod_fits():
   recorded = {f'experiments/{row["config"]}' for row in slices.rows()}
   absent = {
     'experiments/awd_lstm/ptb.py:released,pod',  # described with wikitext2.py
@@ -26,7 +26,7 @@ def test_the_record_has_the_pods_and_each_fits():
     to_run(f'experiments/{row["config"]}')
 
 
-def test_a_table_is_replaced_and_nothing_else():
+def test_only_the_table_is_replaced():
   text = 'a\n  head x\n  1\n  2\n\nb\n  3\n'
   assert slices.replace_table(text, '  head', ['  head y', '  4']) == 'a\n  head y\n  4\n\nb\n  3\n'
   page = 'a\n| head x |\n|---|\n| 1 |\n\n| b |\n'

@@ -22,7 +22,7 @@ from lmx.errors import InputError
     ('v5p:4x8x12', 'v5p', (4, 8, 12)),
   ],
 )
-def test_a_slice_is_read_and_two_of_it(text, generation, layout):
+def test_one_and_two_slices_are_parsed(text, generation, layout):
   parsed = slices.parse(text)
   assert (parsed.generation, parsed.layout) == (generation, layout)
   assert slices.parse(f'{generation}:{"x".join(map(str, layout))}') == parsed
@@ -52,18 +52,18 @@ def test_a_slice_is_read_and_two_of_it(text, generation, layout):
     ('v5e-two', 'one of 1, 4'),
   ],
 )
-def test_another_slice_is_refused(text, expected):
+def test_another_slice_is_rejected(text, expected):
   with pytest.raises(InputError, match=expected):
     slices.parse(text)
 
 
-def test_the_peaks_match_the_clock():
+def test_peak_flops_match_clock_rate():
   """A v5e has 4 arrays of 128 x 128 multipliers: peak = 2 x multipliers x clock."""
   assert slices.CHIPS['v5e'].peak == pytest.approx(2 * 4 * 128**2 * slices.CHIPS['v5e'].clock, rel=0.01)
   assert slices.CHIPS['v5p'].peak == pytest.approx(2 * 8 * 128**2 * slices.CHIPS['v5p'].clock, rel=0.01)
 
 
-def test_without_libtpu_the_extra_is_named(monkeypatch):
+def test_without_libtpu_the_extra_is_reported(monkeypatch):
   real = builtins.__import__
 
   def without(name, *args, **named):

@@ -47,7 +47,7 @@ def compiled(tmp_path, config, topology, *options):
 
 @pytest.mark.parametrize('chips', [16, 256])
 @pytest.mark.parametrize('config', CONFIGS)
-def test_a_slice_shares_the_rows(config, chips, tmp_path):
+def test_rows_are_sharded_over_the_slice(config, chips, tmp_path):
   batch = [f'--config.data.batch_size={ROWS * chips}', '--config.optim.accumulate=1', '--partition']
   report, program = compiled(tmp_path, config, f'v5e-{chips}', *batch, *CONFIGS[config])
   assert report['rows'] == ROWS * chips and report['chips'] == chips
@@ -66,7 +66,7 @@ def test_a_slice_shares_the_rows(config, chips, tmp_path):
   ],
   ids=['data, microbatches', 'data, microbatches, bfloat16', 'fsdp'],
 )
-def test_a_step_communicates_what_its_shardings_need(options, tmp_path):
+def test_step_collectives_match_its_shardings(options, tmp_path):
   """Compiled whole, because XLA moves the reduction out of the loop over microbatches after partitioning."""
   sizes = ('model.N=1', 'model.D=512', 'model.H=8', 'data.vocab_size=8000', 'data.length=256', 'model.dtype=bfloat16')
   overrides = [f'--config.{option}' for option in (*sizes, *options)]
@@ -75,7 +75,7 @@ def test_a_step_communicates_what_its_shardings_need(options, tmp_path):
 
 
 @pytest.mark.parametrize('row', slices.rows(), ids=lambda row: f'{row["config"]} {row["topology"]}')
-def test_the_record_is_what_is_compiled(row):
+def test_record_matches_the_compiled_program(row):
   """To 2%, in minutes each."""
   again = slices.compile_row(row)
   assert again['mesh'] == row['mesh']
@@ -83,7 +83,7 @@ def test_the_record_is_what_is_compiled(row):
     assert float(again[name].replace(',', '')) == pytest.approx(float(row[name].replace(',', '')), rel=0.02), name
 
 
-def test_one_chip_is_compiled_whole(tmp_path):
+def test_one_chip_program_compiles(tmp_path):
   sizes = ('data.batch_size=4', 'optim.accumulate=1', 'model.N=1', 'data.length=256')
   options = [f'--config.{size}' for size in sizes]
   report, program = compiled(tmp_path, 'gpt2/webtext.py:124m', 'v5e-1', *options)
@@ -103,7 +103,7 @@ def test_one_chip_is_compiled_whole(tmp_path):
     ('gpt2/webtext.py:124m', 2048, ['splash_mha_dkv_no_residuals', 'splash_mha_fwd_residuals']),
   ],
 )
-def test_attention_stores_no_scores(config, length, kernels, tmp_path):
+def test_attention_materialises_no_scores(config, length, kernels, tmp_path):
   sizes = ('data.batch_size=4', f'data.length={length}', 'model.N=1', 'model.dtype=bfloat16', 'optim.accumulate=1')
   sizes += ('model.T=2048',) if length > 1024 else ('model.remat=none',)
   report, program = compiled(tmp_path, config, 'v5e-1', *[f'--config.{size}' for size in sizes])
@@ -112,7 +112,7 @@ def test_attention_stores_no_scores(config, length, kernels, tmp_path):
 
 
 @pytest.mark.parametrize('options', [[], ['--config.parallel.fsdp=4'], ['--config.parallel.tensor=4']])
-def test_a_table_that_is_read_by_row_is_not_copied(options, tmp_path):
+def test_embedding_table_is_not_copied(options, tmp_path):
   """Its width is no multiple of 128, so by a TPU's default layout it would be transposed twice in each step."""
   vocabulary = 692_000
   report, program = compiled(tmp_path, 'word2vec/news.py:neg5', 'v5e-4', f'--vocabulary={vocabulary}', *options)

@@ -57,12 +57,12 @@ RULE = r'expected \(regex, mesh axis of each dimension\)'
     ('optim.stages=[(1, 1, 1, 2), (0, 0, 1, 0.1)]', r'optim.stages\[0\]: .*cut_fraction: got 2'),
   ],
 )
-def test_a_nested_value_that_breaks_its_schema_is_refused(override, message):
+def test_invalid_nested_value_is_rejected(override, message):
   with pytest.raises(InputError, match=message):
     resolve.resolve(SMALL, [override])
 
 
-def test_a_plateau_does_not_raise_the_rate():
+def test_plateau_factor_above_one_is_rejected():
   with pytest.raises(InputError, match='optim.min_lr: got 2.0'):
     resolve.resolve(SMALL, ['optim.schedule=plateau', 'optim.lr=0.5', 'optim.min_lr=2'])
 
@@ -89,11 +89,11 @@ def test_valid_nested_values_survive_a_round_trip():
   assert resolve.resolve(json.loads(json.dumps(full.to_dict()))).to_dict() == full.to_dict()
 
 
-def test_true_is_a_text_where_one_is_expected():
+def test_true_stays_a_string_in_a_string_field():
   assert cast.cast('objective.positive', str, cast.parse('true')) == 'True' == cast.cast('data.label', str, True)
   assert cast.cast('data.texts', tuple[str, ...], 1) == ('1',)
 
 
-def test_unknown_rules_in_a_config_are_refused():
+def test_unknown_rules_in_a_config_are_rejected():
   with pytest.raises(InputError, match='unknown config key "semantics.x"'):
     resolve.resolve({**SMALL, 'semantics': {'x': 1}})

@@ -51,7 +51,7 @@ def test_help_matches_the_nearest_class():
   assert section.fields[1] == fields.Field('x.b', 'int', 5, 'two lines.')
 
 
-def test_the_sections_of_a_config_have_its_keys_and_defaults():
+def test_sections_of_a_config_have_its_keys_and_defaults():
   config = resolve.load('experiments/esim/pairs.py:mrpc')
   found = {field.key: field for section in fields.sections(config) for field in section.fields}
   flat = resolve.flatten(config)

@@ -8,7 +8,7 @@ from lmx.config import paths
 from lmx.errors import InputWarning
 
 
-def test_data_that_were_moved_with_the_run_are_found(tmp_path, monkeypatch):
+def test_data_moved_with_the_run_is_found(tmp_path, monkeypatch):
   (tmp_path / 'before/data').mkdir(parents=True)
   (tmp_path / 'before/runs/a').mkdir(parents=True)
   monkeypatch.chdir(tmp_path / 'before')

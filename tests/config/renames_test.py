@@ -22,7 +22,7 @@ NEW = {'bahdanau': 'bahdanau', 'luong': 'luong', 'cho': 'rnn_encdec', 'sutskever
 
 
 @pytest.mark.parametrize('design', NEW)
-def test_a_run_of_seq2seq_is_read_as_the_model_of_its_design(design):
+def test_seq2seq_run_loads_as_its_new_model(design):
   section = {**OLD, 'design': design, 'name': 'seq2seq', 'variant': 'luong_small' if design == 'luong' else 'tiny'}
   with pytest.warns(InputWarning, match=f'read as {NEW[design]}:{section["variant"]}'):
     run = resolve.to_run(resolve.resolve({'model': section, 'train': {'steps': 1}}, saved=True))
@@ -36,13 +36,13 @@ def test_a_run_of_seq2seq_is_read_as_the_model_of_its_design(design):
 
 
 @pytest.mark.parametrize('variant', ['rnnsearch', 'rnnencdec_small', 'luong', 'tiny'])
-def test_the_variants_of_seq2seq_keep_their_names(variant):
+def test_variants_of_seq2seq_keep_their_names(variant):
   with pytest.warns(InputWarning, match='set model.name='):
     section = renames.model({'name': 'seq2seq', 'variant': variant, 'D': 8})
   assert registry.config(section.pop('name'), section.pop('variant'), **section).D == 8
 
 
-def test_another_design_than_the_variants_names_its_model():
+def test_other_design_selects_its_model():
   with pytest.raises(InputError, match='got "seq2seq" with design "cho".*rnn_encdec'):
     resolve.resolve({'model': {'name': 'seq2seq', 'variant': 'tiny', 'design': 'cho'}, 'train': {'steps': 1}})
 
@@ -61,6 +61,6 @@ def test_other_models_keep_their_section():
     ('rnn_encdec', 'score', 'model.name=bahdanau or luong'),
   ],
 )
-def test_a_field_that_went_to_another_model_is_named(name, field, setting):
+def test_field_moved_to_another_model_is_reported(name, field, setting):
   with pytest.raises(InputError, match=f'^model.{field}: got a field that {name} does not have'):
     resolve.resolve({'model': {'name': name, field: 1}, 'train': {'steps': 1}})

@@ -36,7 +36,7 @@ def test_left_to_right_needs_a_causal_model():
 
 
 @pytest.mark.parametrize(('old', 'new'), [(True, 'full'), (False, 'none')])
-def test_a_switch_of_rematerialisation_is_read_as_a_policy(old, new):
+def test_boolean_remat_is_read_as_a_policy(old, new):
   small = {'model': {'name': 'gpt2', 'variant': 'tiny'}, 'train': {'steps': 3}}
   saved = {**small, 'model': {**small['model'], 'remat': old}}
   assert resolve.resolve(saved).model.remat == resolve.resolve(small, [f'model.remat={old}']).model.remat == new
@@ -63,13 +63,13 @@ def test_a_switch_of_rematerialisation_is_read_as_a_policy(old, new):
     ('seed', 'got no value'),
   ],
 )
-def test_a_wrong_override_is_refused_with_advice(override, message):
+def test_wrong_override_is_rejected_with_a_hint(override, message):
   with pytest.raises(InputError) as error:
     resolve.resolve(SMALL, [override])
   assert message in str(error.value)
 
 
-def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
+def test_batching_accepts_a_name_or_a_section():
   base = resolve.load('experiments/word2vec/quickstart.py')
   assert base.data.batching.name == 'skipgrams' and base.data.batching.window == 5
   changed = resolve.load('experiments/word2vec/quickstart.py', ['data.batching.window=3'])
@@ -87,7 +87,7 @@ def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching.window=wide'])
 
 
-def test_one_text_or_number_is_a_tuple_of_one():
+def test_scalar_becomes_a_one_element_tuple():
   own = ['data.dataset=table_files', 'data.texts=premise']
   loaded = resolve.resolve(SMALL, [*own, 'samples.prompts=The cat, and', 'optim.milestones=0.5'])
   assert loaded.data.texts == ('premise',) and loaded.samples.prompts == ('The cat, and',)
@@ -96,13 +96,13 @@ def test_one_text_or_number_is_a_tuple_of_one():
     resolve.resolve(SMALL, ['optim.groups=.*'])
 
 
-def test_whole_floats_are_integers_and_integers_are_floats():
+def test_integral_floats_and_integers_convert():
   full = resolve.resolve(SMALL, ['train.steps=1e3', 'optim.lr=1'])
   assert full.train.steps == 1000 and isinstance(full.train.steps, int)
   assert full.optim.lr == 1.0 and isinstance(full.optim.lr, float)
 
 
-def test_a_vocabulary_smaller_than_the_tokenizer_is_refused():
+def test_vocabulary_smaller_than_the_tokenizer_is_rejected():
   full = resolve.resolve(SMALL, ['model.V=10'])
   with pytest.raises(InputError, match='model.V: got 10'):
     resolve.to_run(full, vocab_size=11)
@@ -117,13 +117,13 @@ def test_a_vocabulary_smaller_than_the_tokenizer_is_refused():
     ('bert', 'bits', 'got bits with model bert, which does not read vectors; expected masked_lm'),
   ],
 )
-def test_an_objective_and_a_model_of_other_inputs_are_refused(model, objective, message):
+def test_incompatible_objective_and_model_are_rejected(model, objective, message):
   sections = {'model': {'name': model, 'variant': 'tiny'}, 'objective': {'name': objective}}
   with pytest.raises(InputError, match=f'objective.name: {message}'):
     resolve.to_run(resolve.resolve({**SMALL, **sections}))
 
 
-def test_the_digest_follows_what_is_computed_and_nothing_else():
+def test_digest_depends_only_on_what_is_computed():
   base = resolve.resolve(SMALL)
   assert resolve.digest(base) == resolve.digest(resolve.resolve(SMALL, ['train.log_every=3', 'data.cache_dir=x']))
   assert resolve.digest(base) != resolve.digest(resolve.resolve(SMALL, ['optim.lr=0.5']))
@@ -137,7 +137,7 @@ def test_the_digest_follows_what_is_computed_and_nothing_else():
   assert len(digests) == 2 and resolve.digest(resolve.resolve(SMALL, vectors[:1])) not in digests
 
 
-def test_a_work_directory_of_another_config_is_refused_by_the_keys_that_differ():
+def test_config_mismatch_names_the_differing_keys():
   base, other = resolve.resolve(SMALL), resolve.resolve(SMALL, ['optim.lr=0.5', 'train.log_every=2'])
   with pytest.raises(InputError) as error:
     resolve.check_same(base, other, 'DIR')
@@ -145,7 +145,7 @@ def test_a_work_directory_of_another_config_is_refused_by_the_keys_that_differ()
   resolve.check_same(base, resolve.resolve(SMALL, ['train.log_every=2']), 'DIR')
 
 
-def test_an_experiment_file_that_is_missing_or_has_no_config(tmp_path):
+def test_experiment_file_without_config_is_rejected(tmp_path):
   with pytest.raises(InputError, match='there is no config file'):
     resolve.load(str(tmp_path / 'none.py'))
   (tmp_path / 'empty.py').write_text('x = 1\n')
@@ -153,7 +153,7 @@ def test_an_experiment_file_that_is_missing_or_has_no_config(tmp_path):
     resolve.load(str(tmp_path / 'empty.py'))
 
 
-def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
+def test_sizes_and_tokenizer_come_from_the_initial_run(tmp_path):
   tuned = {
     'model': {'name': 'bert', 'variant': 'base'},
     'train': {'epochs': 1, 'like_init': True},
@@ -199,7 +199,7 @@ def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
     resolve.resolve(tuned, [f'train.init_from={tmp_path}'])
 
 
-def test_fields_of_the_model_that_differ_where_it_is_measured():
+def test_model_mismatch_in_evaluation_is_reported():
   path = 'experiments/transformer_xl/quickstart.py'
   run = resolve.to_run(resolve.load(path, ['evaluation.model.M=100']), 4096)
   assert (run.model.M, run.measured.M, run.measured.clamp, run.measured.D) == (64, 100, 128, run.model.D)
@@ -216,7 +216,7 @@ def test_fields_of_the_model_that_differ_where_it_is_measured():
     ('evaluation.model.dtype=half', 'evaluation.model.dtype: unknown "half"'),
   ],
 )
-def test_a_model_cannot_be_measured_with_other_parameters(override, message):
+def test_evaluation_rejects_other_parameters(override, message):
   with pytest.raises(InputError, match=message):
     resolve.to_run(resolve.load('experiments/transformer_xl/quickstart.py', [override]), 4096)
 
@@ -242,7 +242,7 @@ def labelled(texts=1, **splits):
     'xlnet/squad',
   ],
 )
-def test_own_data_are_evaluated_on_the_test_file(experiment):
+def test_user_data_is_evaluated_on_the_test_file(experiment):
   loaded = resolve.load(f'experiments/{experiment}.py:own')
   run = resolve.to_run(loaded, 260)
   assert resolve.measured_split(run, labelled(train=[0, 1], valid=[1], test=[0])) == 'test'
@@ -267,7 +267,7 @@ def test_own_data_are_evaluated_on_the_test_file(experiment):
     ('def get_config(arg):\n  raise ValueError("no size x")\n', 'no size x'),
   ],
 )
-def test_an_experiment_with_an_error_is_named_with_its_line(code, message, tmp_path):
+def test_experiment_with_an_error_is_named_with_its_line(code, message, tmp_path):
   path = tmp_path / 'own.py'
   path.write_text(code)
   with pytest.raises(InputError, match=f'^{path}(, |: ){message}'):

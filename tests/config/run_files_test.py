@@ -43,7 +43,7 @@ CONTENTS = {
 
 @pytest.mark.parametrize('content', CONTENTS)
 @pytest.mark.parametrize('summed', [True, False])
-def test_config_of_another_form_is_named(run, content, summed):
+def test_malformed_config_is_reported(run, content, summed):
   if not summed:
     (run / 'checksums.json').unlink()
   (run / 'config.json').write_bytes(CONTENTS[content])
@@ -63,7 +63,7 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize('content', OBJECTS)
-def test_a_tokenizer_is_not_read_beside_data_that_do_not_verify_it(run, content):
+def test_unverified_tokenizer_is_not_read(run, content):
   (run / 'checksums.json').unlink()
   written, message = OBJECTS[content]
   (run / 'data.json').write_text(json.dumps(written))
@@ -82,7 +82,7 @@ def test_unverified_files_of_an_imported_run_are_reported(run, recwarn):
     run_files.read_tokenizer(imported)
 
 
-def test_an_earlier_run_gets_checksums_when_resumed(run):
+def test_earlier_run_gets_checksums_when_resumed(run):
   made = corpus.Corpus.from_texts({'train': ['a b c the']}, build.train('words', ['a b c the']))
   before = json.loads((run / 'checksums.json').read_text())
   del before['run']  # the name that its checkpoints would have
@@ -97,7 +97,7 @@ def test_an_earlier_run_gets_checksums_when_resumed(run):
 
 
 @pytest.mark.parametrize('content', [*CONTENTS, 'no hash'])
-def test_data_of_another_form_is_named(run, content):
+def test_malformed_data_record_is_reported(run, content):
   (run / 'checksums.json').unlink()
   (run / 'data.json').write_bytes(CONTENTS.get(content, b'{"label_names": []}'))
   for read in (run_files.read_data, run_files.read_labels, run_files.read_tokenizer):
@@ -113,7 +113,7 @@ def test_data_of_another_form_is_named(run, content):
     ('tokenizer/vocabulary.json', run_files.read_tokenizer),
   ],
 )
-def test_one_flipped_bit_is_named(run, name, read):
+def test_one_flipped_bit_is_reported(run, name, read):
   content = (run / name).read_text()
   old = {'config.json': '"steps": 1', 'data.json': '"words"', 'tokenizer/vocabulary.json': '"the"'}[name]
   assert old in content
@@ -158,7 +158,7 @@ def test_overrides_of_another_type_or_out_of_range_are_input_errors(overrides):
     resolve.to_run(resolve.resolve(SMALL, overrides))
 
 
-def test_a_work_directory_that_is_a_file(tmp_path):
+def test_work_directory_must_not_be_a_file(tmp_path):
   (tmp_path / 'file').write_text('x')
   for read in (restore.load, lambda run: train.train(resolve.resolve(SMALL), run)):
     with pytest.raises(InputError, match=f'--workdir: got {tmp_path}/file, a file'):

@@ -36,7 +36,7 @@ def old_run(workdir):
   return saved
 
 
-def test_a_new_run_has_the_current_rules_that_it_uses(rules):
+def test_new_run_records_the_current_rules(rules):
   full = resolve.resolve(SMALL)
   assert full.semantics.to_dict() == {'kept': 1, 'lost': 1}
   assert resolve.resolve(SMALL, ['optim.optimizer=sgd', 'optim.momentum=0.5']).semantics.to_dict() == {'apart': 1}
@@ -44,7 +44,7 @@ def test_a_new_run_has_the_current_rules_that_it_uses(rules):
   assert resolve.resolve(old).to_dict() == full.to_dict()  # `lmx train --config=DIR/config.json` begins a new run
 
 
-def test_an_older_run_keeps_a_configurable_rule(rules, tmp_path):
+def test_older_run_keeps_a_configurable_rule(rules, tmp_path):
   saved = resolve.resolve(old_run(tmp_path), saved=True)
   assert saved.optim.b1 == 0.5 and saved.semantics.to_dict() == {'kept': 0, 'lost': 0}
   assert resolve.resolve(saved.to_dict(), ['optim.b1=0.6'], saved=True).optim.b1 == 0.6
@@ -52,7 +52,7 @@ def test_an_older_run_keeps_a_configurable_rule(rules, tmp_path):
   assert run_files.read_config(tmp_path)['optim']['b1'] == resolve.resolve(SMALL).optim.b1
 
 
-def test_an_older_run_is_not_resumed_under_another_rule(rules, tmp_path):
+def test_older_run_is_not_resumed_under_another_rule(rules, tmp_path):
   old_run(tmp_path)
   with pytest.raises(InputError, match='the second moment is read'):
     work_directory.resume_config(resolve.resolve(SMALL), tmp_path)
@@ -63,13 +63,13 @@ def test_an_older_run_is_not_resumed_under_another_rule(rules, tmp_path):
   resolve.check_same(resolve.resolve(run_files.read_config(tmp_path), saved=True), full, tmp_path)
 
 
-def test_a_finished_run_of_an_earlier_rule_is_finished(rules, tmp_path):
+def test_finished_run_of_an_earlier_rule_is_finished(rules, tmp_path):
   old_run(tmp_path)
   (tmp_path / 'results.json').write_text('{}')
   assert work_directory.resume_config(resolve.resolve(SMALL), tmp_path)[1] == []
 
 
-def test_an_evaluation_names_the_rules_that_decide_it(rules, tmp_path):
+def test_evaluation_reports_its_rules(rules, tmp_path):
   notes = semantics.evaluation_notes(resolve.resolve(old_run(tmp_path), saved=True), 'cpu')
   assert len(notes) == 1 and 'beta1 is read' in notes[0] and 'its own' in notes[0]
 
@@ -89,7 +89,7 @@ def test_rules_cannot_be_set():
     ('gpt2/quickstart.py:tiny', 'numba_attention', 'model.attention', 'blocked', 'blocked'),
   ],
 )
-def test_an_earlier_run_keeps_its_rounding(tmp_path, path, rule, setting, begun, kept):
+def test_earlier_run_keeps_its_rounding(tmp_path, path, rule, setting, begun, kept):
   now = resolve.load(f'experiments/{path}', [f'{setting}={begun}'] if begun else [])
   old = now.to_dict()
   assert (rule in now.semantics) == (begun != kept)
@@ -104,11 +104,11 @@ def test_an_earlier_run_keeps_its_rounding(tmp_path, path, rule, setting, begun,
   assert resolve.digest(continued) == resolve.digest(old)  # by which trackers know the run
 
 
-def test_relative_attention_has_no_rule_of_numba():
+def test_relative_attention_has_no_numba_rule():
   assert 'numba_attention' not in resolve.load('experiments/transformer_xl/quickstart.py:tiny').semantics
 
 
-def test_a_run_that_translates_keeps_its_tokens_of_bleu():
+def test_translation_run_keeps_its_bleu_tokenizer():
   german, french = (resolve.load(f'experiments/transformer/wmt14.py:base,pair={pair}') for pair in ('en_de', 'en_fr'))
   assert 'compounds' not in german.semantics and french.semantics.compounds == 1
   untranslated = resolve.load('experiments/transformer/wmt14.py:base,pair=en_fr', ['evaluation.beam=0'])
@@ -118,7 +118,7 @@ def test_a_run_that_translates_keeps_its_tokens_of_bleu():
   assert other.semantics.compounds == 1  # its source is the other language
 
 
-def test_a_resumed_run_averages_checkpoints_as_far_apart_and_names_a_changed_evaluation():
+def test_resumed_run_keeps_checkpoint_spacing():
   now = resolve.load('experiments/transformer/wmt14.py:big')
   began = resolve.resolve(now.to_dict(), ['checkpoint.every_steps=1500', 'evaluation.alpha=0.1'])
   with pytest.raises(InputError, match='checkpoint.every_steps: 1500 in the run, 600 in this config'):
@@ -128,7 +128,7 @@ def test_a_resumed_run_averages_checkpoints_as_far_apart_and_names_a_changed_eva
   assert resolve.evaluation_changes(began, now) == ['evaluation.alpha: got 0.6, where the run began with 0.1']
 
 
-def test_a_rule_of_accelerators_is_named_on_accelerators():
+def test_accelerator_rule_is_reported_on_accelerators():
   began = resolve.resolve({**resolve.resolve(SMALL).to_dict(), 'semantics': {}}, saved=True)
   assert not semantics.evaluation_notes(began, 'cpu')
   assert 'matmul_precision' in semantics.evaluation_notes(began, 'tpu')[0]

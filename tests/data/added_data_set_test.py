@@ -8,7 +8,7 @@ import textwrap
 from lmx.data import datasets, sources
 
 
-def test_the_rows_and_the_test_of_the_guide(root, tmp_path, monkeypatch):
+def test_added_data_set_of_the_guide_works(root, tmp_path, monkeypatch):
   text = (root / 'docs/add_data_set.md').read_text()
   blocks = [textwrap.dedent(block) for block in re.findall(r'^ *```python\n(.*?)^ *```', text, re.S | re.M)]
   rows = eval('{' + ''.join(block for block in blocks if block.startswith("'")) + '}', vars(datasets))

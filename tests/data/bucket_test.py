@@ -29,7 +29,7 @@ def cfg(tmp_path, bucket, monkeypatch):
   )
 
 
-def test_a_corpus_of_a_bucket_has_the_batches_of_the_local_one(cfg, tmp_path, monkeypatch):
+def test_corpus_of_a_bucket_has_the_batches_of_the_local_one(cfg, tmp_path, monkeypatch):
   made = pipeline.load(cfg)
   name = os.path.basename(made.dir)
   assert (epath.Path('gs://b/cache/tokens') / name / 'manifest.json').exists()
@@ -48,7 +48,7 @@ def test_a_corpus_of_a_bucket_has_the_batches_of_the_local_one(cfg, tmp_path, mo
   assert isinstance(ids, buckets.Ids) and len(ids._blocks) <= 3
 
 
-def test_any_index_reads_what_an_array_would(tmp_path, monkeypatch):
+def test_indexing_matches_numpy(tmp_path, monkeypatch):
   monkeypatch.setattr(buckets, '_BLOCK', 64)
   x = np.arange(1000, dtype=np.uint16)
   path = epath.Path(tmp_path / 'x')
@@ -69,7 +69,7 @@ def test_any_index_reads_what_an_array_would(tmp_path, monkeypatch):
     ids[np.array([1000])]
 
 
-def test_a_damaged_object_is_named(cfg, tmp_path, monkeypatch):
+def test_damaged_object_is_reported(cfg, tmp_path, monkeypatch):
   made = pipeline.load(cfg)
   path = epath.Path('gs://b/cache/tokens') / os.path.basename(made.dir) / 'train.tokens'
   content = bytearray(path.read_bytes())

@@ -122,7 +122,7 @@ def test_prepared_and_read_without_tensorflow(name, tmp_path, little_prose, monk
   assert 'tensorflow' not in sys.modules
 
 
-def test_a_builder_leaves_nothing_in_the_temporary_directory(tmp_path, monkeypatch):
+def test_builder_leaves_nothing_in_the_temporary_directory(tmp_path, monkeypatch):
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'tmp'))
   (tmp_path / 'tmp').mkdir()
   put_files('ptb', tmp_path / 'in')
@@ -151,19 +151,19 @@ def test_every_download_has_a_checksum():
     'brown_stream-ed72f0f4f117545a',
   ],
 )
-def test_what_earlier_versions_have_downloaded_and_prepared_is_found(name):
+def test_data_of_earlier_versions_is_found(name):
   dataset = name.rpartition('-')[0]
   assert os.path.basename(sources.prepared_directory(sources.Config(dataset=dataset))) == name
 
 
-def test_articles_lose_nothing():
+def test_articles_are_complete():
   lines = ARTICLES.splitlines(keepends=True)
   found = list(wikitext.articles(iter(lines)))
   assert ''.join(found) == ARTICLES
   assert [text.split(' = ')[1] for text in found] == ['One', 'Two']
 
 
-def test_streams_are_cut_between_words(monkeypatch, tmp_path):
+def test_streams_are_split_between_words(monkeypatch, tmp_path):
   monkeypatch.setattr(streams, 'EXAMPLE_SIZE', 10)
   write(tmp_path / 'text8', 'ab cde fghi ' * 20)
   parts = list(streams.read_range(str(tmp_path / 'text8'), 7, 200))
@@ -172,7 +172,7 @@ def test_streams_are_cut_between_words(monkeypatch, tmp_path):
   assert ''.join(streams.join_lines(iter(['abc\n'] * 9))) == 'abc\n' * 9
 
 
-def test_a_split_character_is_not_lost(tmp_path):
+def test_split_character_is_not_lost(tmp_path):
   text = ('é' * 101).encode()
   write(tmp_path / 'enwik8', text)
   source = sources.Config(dataset='enwik8', manual_dir=str(tmp_path), check_sizes=False)
@@ -184,7 +184,7 @@ def test_a_split_character_is_not_lost(tmp_path):
 @pytest.mark.parametrize(
   'name', ['ptb', 'ptb_characters', 'wikitext2', 'wikitext103', 'text8', 'brown', 'brown_stream']
 )
-def test_wrong_sizes_say_what_was_expected_and_found(name, tmp_path):
+def test_wrong_sizes_are_reported(name, tmp_path):
   put_files(name, tmp_path / 'in')
   with pytest.raises(InputError, match=rf'data set {name}.*got [\d,]+ \w+ in'):
     sources.open_splits(
@@ -229,7 +229,7 @@ def test_brown_with_an_index_that_does_not_fit(old, new, message, tmp_path):
     stream_of(tmp_path / 'in', tmp_path / 'cache')
 
 
-def test_brown_stream_without_an_index_says_what_is_missing(tmp_path):
+def test_brown_stream_requires_an_index(tmp_path):
   put_files('brown', tmp_path)
   with pytest.raises(InputError, match='does not hold brown.train.txt, .*index.tsv'):
     stream_of(tmp_path, tmp_path / 'cache')
@@ -290,7 +290,7 @@ def test_embedded_cleaning():
   ]
 
 
-def test_embedded_reads_source_and_imports_nothing():
+def test_embedded_corpus_reads_sources_without_importing():
   assert any(name.startswith('turtle:') for name, _, _ in prose.documents())
   assert 'turtle' not in sys.modules
 
@@ -380,7 +380,7 @@ def test_files_are_put_into_splits_by_name():
       assert files.split_of(f'in/{name}') == split, name
 
 
-def test_files_of_a_folder_that_are_no_data_are_named_and_skipped(tmp_path):
+def test_non_data_files_are_reported_and_skipped(tmp_path):
   for name in ('train.TXT', 'valid.txt', 'README.txt', 'notes.txt', '._train.txt', 'train.txt~', 'Thumbs.db'):
     write(tmp_path / name, 'text\n')
   write(tmp_path / 'more' / 'x.txt', 'text\n')
@@ -400,14 +400,14 @@ def test_files_of_a_folder_that_are_no_data_are_named_and_skipped(tmp_path):
 
 
 @pytest.mark.parametrize('other', ['train.txt.gz', 'train.jsonl', 'train.parquet'])
-def test_two_files_of_one_name_are_refused(tmp_path, other):
+def test_two_files_of_one_name_are_rejected(tmp_path, other):
   for name in ('train.txt', other):
     write(tmp_path / name, 'text\n')
   with pytest.raises(InputError, match='in the same folder'):
     files.find_texts(str(tmp_path))
 
 
-def test_hidden_files_of_a_tree_are_no_data(tmp_path):
+def test_hidden_files_are_ignored(tmp_path):
   for name in ('a.gold_conll', '._a.gold_conll', '__MACOSX/a.gold_conll~'):
     write(tmp_path / name, 'x')
   assert files.find_tree(str(tmp_path), files.GOLD) == [str(tmp_path / 'a.gold_conll')]

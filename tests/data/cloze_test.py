@@ -41,7 +41,7 @@ def test_lambada_from_json_lines_and_from_plain_ones(tmp_path):
     rows('lambada', tmp_path, 'test', check_sizes=True)
 
 
-def test_a_question_of_the_childrens_book_test(tmp_path):
+def test_question_of_the_childrens_book_test(tmp_path):
   (tmp_path / 'cbtest_NE_valid_2000ex.txt').write_text(question() + question('thing3', 'XXXXX ran .'))
   one, two = rows('cbt/ne', tmp_path, 'valid')
   texts = [text for _, text, _ in one]
@@ -50,7 +50,7 @@ def test_a_question_of_the_childrens_book_test(tmp_path):
   assert len(texts) == 12 and one[0][2] == '9' and two[0][2] == '3' and two[5][1] == 'thing3 ran .'
 
 
-def test_a_corpus_of_questions_reads_them_as_written(tmp_path):
+def test_corpus_of_questions_reads_them_as_written(tmp_path):
   (tmp_path / 'cbtest_CN_valid_2000ex.txt').write_text(question())
   options = {'manual_dir': str(tmp_path), 'check_sizes': False, 'cache_dir': str(tmp_path / 'cache')}
   found = corpora.load(
@@ -72,7 +72,7 @@ def test_a_corpus_of_questions_reads_them_as_written(tmp_path):
     ('{"text": \n', 'line 1: not JSON'),
   ],
 )
-def test_lambada_that_cannot_be_read(tmp_path, text, message):
+def test_malformed_lambada_is_rejected(tmp_path, text, message):
   path = tmp_path / 'lambada_test.jsonl'
   path.write_text(text)
   with pytest.raises(InputError, match=message):
@@ -91,14 +91,14 @@ def test_lambada_that_cannot_be_read(tmp_path, text, message):
     (question() + '1 It was .\n', 'ends after 1 of the 21 lines'),
   ],
 )
-def test_questions_that_cannot_be_read(tmp_path, text, message):
+def test_malformed_questions_are_rejected(tmp_path, text, message):
   path = tmp_path / 'cbtest_V_valid_2000ex.txt'
   path.write_text(text)
   with pytest.raises(InputError, match=message):
     list(cloze.children(str(path)))
 
 
-def test_missing_files_are_named(tmp_path):
+def test_missing_files_are_reported(tmp_path):
   for name, wanted in (('lambada', 'lambada_test.jsonl'), ('cbt/p', 'cbtest_P_valid_2000ex.txt')):
     with pytest.raises(InputError, match=f'data set {name}: .* does not hold {wanted}'):
       rows(name, tmp_path, 'valid')

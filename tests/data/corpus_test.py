@@ -79,7 +79,7 @@ def test_labels(folder):
   assert made.splits['valid'].labels.dtype == np.int32
 
 
-def test_a_stream_is_one_document_with_an_eos_a_line(tmp_path):
+def test_stream_is_one_document_with_an_eos_a_line(tmp_path):
   made = ptb(tmp_path)
   split = made.splits['train']
   assert made.tokenizer.ids_to_tokens(split.tokens[:6]) == ['a', 'b', '<unk>', '<eos>', 'c', '<eos>']
@@ -133,7 +133,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize('name', ['train.tokens', 'valid.offsets.npy', 'vocabulary.json', 'manifest.json'])
 @pytest.mark.parametrize('damage', DAMAGES)
-def test_a_damaged_file_is_named_and_the_cache_rebuilt(name, damage, folder):
+def test_damaged_file_is_named_and_the_cache_rebuilt(name, damage, folder):
   made = load(folder)
   path = pathlib.Path(made.dir, name)
   content = path.read_bytes()
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_named_and_the_cache_rebuilt(name, damage, folder):
   assert os.listdir(folder / 'cache' / 'tokens') == [os.path.basename(made.dir)]
 
 
-def test_a_large_token_file_is_verified_block_by_block_when_first_read(folder, monkeypatch):
+def test_large_token_file_is_verified_block_by_block_when_first_read(folder, monkeypatch):
   monkeypatch.setattr(token_file, 'BLOCK', 64)
   monkeypatch.setattr(token_file, 'WHOLE', 0)
   made = load(folder)
@@ -164,7 +164,7 @@ def test_a_large_token_file_is_verified_block_by_block_when_first_read(folder, m
 
 
 @pytest.mark.parametrize('read', [np.asarray, lambda x: x + 1, lambda x: x[np.ones(len(x), bool)], lambda x: x[64]])
-def test_no_way_to_read_a_token_file_passes_by_the_checksums(read, folder, monkeypatch):
+def test_every_read_of_a_token_file_is_verified(read, folder, monkeypatch):
   monkeypatch.setattr(token_file, 'WHOLE', 0)
   made = load(folder)
   _flip(pathlib.Path(made.dir, 'train.tokens'))
@@ -172,7 +172,7 @@ def test_no_way_to_read_a_token_file_passes_by_the_checksums(read, folder, monke
     read(load(folder).splits['train'].tokens)
 
 
-def test_a_manifest_without_checksums_is_verified_by_size_and_ids_with_a_warning(folder, monkeypatch):
+def test_manifest_without_checksums_is_verified_by_size_and_ids_with_a_warning(folder, monkeypatch):
   made = load(folder)
   path = pathlib.Path(made.dir, 'manifest.json')
   manifest = json.loads(path.read_text())
@@ -188,7 +188,7 @@ def test_a_manifest_without_checksums_is_verified_by_size_and_ids_with_a_warning
     split.tokens[:]
 
 
-def test_a_full_disk_leaves_nothing(folder, monkeypatch):
+def test_full_disk_leaves_nothing(folder, monkeypatch):
   def full(*_, **__):
     raise OSError(errno.ENOSPC, 'No space left on device')
 
@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_nothing(folder, monkeypatch):
 
 
 @pytest.mark.parametrize('there', ['file', 'file/below', 'cache', 'x' * 300])
-def test_a_cache_directory_that_cannot_be_one(there, folder):
+def test_invalid_cache_directory_is_rejected(there, folder):
   (folder / 'file').write_text('')
   (folder / 'cache').mkdir()
   (folder / 'cache' / 'tokens').write_text('')
@@ -209,14 +209,14 @@ def test_a_cache_directory_that_cannot_be_one(there, folder):
     corpus.load(corpus.Config(dataset='embedded', cache_dir=str(folder / there)))
 
 
-def test_an_id_beyond_the_vocabulary_is_an_error():
+def test_id_beyond_the_vocabulary_is_an_error():
   tokenizer = build.train('words', ['a b'])
   tokenizer.vocab_size = 2
   with pytest.raises(InputError, match='token id 2 in the data, but the vocabulary has 2 tokens'):
     corpus.Corpus.from_texts({'train': ['a b']}, tokenizer)
 
 
-def test_a_split_without_tokens_is_an_error(folder):
+def test_split_without_tokens_is_an_error(folder):
   path = folder / 'vocab.txt'
   path.write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']))
   (folder / 'in' / 'test.txt').write_text('\u200b\n')
@@ -274,7 +274,7 @@ def test_processes_at_once_build_one_cache(folder):
   assert hashes == {load(folder).hash} and len(os.listdir(folder / 'cache' / 'tokens')) == 1
 
 
-def test_sigkill_while_building_leaves_nothing_that_is_taken(folder):
+def test_killed_build_leaves_no_usable_cache(folder):
   code = (
     'import numpy as np, time, sys\n'
     'from lmx.data import corpus\n'

@@ -37,14 +37,14 @@ LINES = {  # rules -> (tokens of a line, the line as it is written)
 
 
 @pytest.mark.parametrize('name', sorted(LINES))
-def test_tricky_lines_are_written_as_people_do_and_come_back(name):
+def test_detokenization_of_tricky_lines_round_trips(name):
   for line, text in LINES[name]:
     assert detokenize.detokenize(RULES[name], line) == text
     assert detokenize.tokenize(RULES[name], text) == ' '.join(line.split())
 
 
 @pytest.mark.parametrize('name', sorted(RULES))
-def test_any_line_comes_back(name):
+def test_any_line_round_trips(name):
   """Lines drawn from marks and pieces of words in any order, among them what no tokenizer would leave."""
   rng = np.random.default_rng(0)
   rules = RULES[name]
@@ -63,7 +63,7 @@ def test_line_ends_are_kept_and_trailing_blanks_removed():
 @pytest.mark.real_data
 @pytest.mark.parametrize('rules, folder', [('ptb', 'ptb'), ('wikitext', 'wikitext2')])
 @pytest.mark.parametrize('split', ['valid', 'test'])
-def test_every_line_of_the_real_files_comes_back(data_dir, rules, folder, split):
+def test_every_real_line_round_trips(data_dir, rules, folder, split):
   escaped = words = 0
   with gzip.open(data_dir / 'lm' / folder / f'{split}.txt.gz', 'rt') as file:
     for line in file:
@@ -75,7 +75,7 @@ def test_every_line_of_the_real_files_comes_back(data_dir, rules, folder, split)
   assert escaped < 1e-4 * words  # tokens that are marked as whole are rare
 
 
-def test_a_corpus_reads_what_is_written_and_counts_the_original(tmp_path):
+def test_detokenized_corpus_counts_original_words(tmp_path):
   for split in ('train', 'valid', 'test'):
     (tmp_path / f'ptb.{split}.txt').write_text(" it was n't mr. x 's \n no \n")
   options = {'manual_dir': str(tmp_path), 'check_sizes': False, 'cache_dir': str(tmp_path / 'cache')}
@@ -89,14 +89,14 @@ def test_a_corpus_reads_what_is_written_and_counts_the_original(tmp_path):
   assert {**split.counts, 'tokens': 0} == {**plain.splits['test'].counts, 'tokens': 0}
 
 
-def test_detokenizing_other_data_is_refused(tmp_path):
+def test_detokenizing_other_data_is_rejected(tmp_path):
   with pytest.raises(InputError, match='got True with data set brown'):
     corpora.Config(dataset='brown', tokenizer='bpe', detokenize=True).data_set()
   with pytest.raises(InputError, match='data.detokenize: got'):
     corpora.Config(dataset='ptb', tokenizer='words', detokenize=True)
 
 
-def test_texts_of_a_row_continue_where_the_first_ends():
+def test_detokenization_continues_across_texts_of_a_row():
   rows = [('0', '`` I went', ''), ('1', "home , '' she said .", ''), ('2', "'s , I", '')]
   raw = document_reader.DocumentReader(None, 3)
   assert [read for _, read, _ in raw(rows)] == ['`` I went', " home , '' she said .", " 's , I"]

@@ -26,7 +26,7 @@ class Split:
   token_labels: np.ndarray | None = None
 
 
-def test_labels_get_the_numbers_of_a_run_and_none_stays_none():
+def test_label_ids_match_the_run_and_missing_stays_missing():
   manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b', 'c']}
   corpus = Corpus(manifest, {'train': Split(np.array([0, 1, 2, -1])), 'test': Split()})
   found = labels.renumber(corpus, ['c', 'a', 'z', 'b'])
@@ -37,7 +37,7 @@ def test_labels_get_the_numbers_of_a_run_and_none_stays_none():
     labels.renumber(corpus, ['a', 'b'])
 
 
-def test_labels_of_words_too():
+def test_tag_labels_match_the_run():
   manifest = {'dataset': {'name': 'x'}, 'label_names': [], 'token_label_names': ['B', 'O']}
   corpus = Corpus(manifest, {'train': Split(token_labels=np.array([1, -1, 0]))})
   found = labels.renumber(corpus, ['O', 'B'])
@@ -49,7 +49,7 @@ def test_names_of_labels():
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram', 'wordpiece'])
-def test_an_answer_is_trained_on_as_its_characters_and_not_as_the_sentence(kind):
+def test_answer_label_is_its_characters(kind):
   tokenizer = build.train(kind, ['the cat sat in'] * 9, vocab_size=600)
   passage = 'the cat 今天在大阪 sat'
   ((_, _, label), _) = labels.TokenSpans([('a', passage, '11:13'), ('b', 'the', '')], tokenizer)
@@ -58,7 +58,7 @@ def test_an_answer_is_trained_on_as_its_characters_and_not_as_the_sentence(kind)
   assert (spans[first][0], spans[last][1]) == (11, 13) and passage[11:13] == '大阪'
 
 
-def test_labels_that_no_training_example_has_are_named_with_their_number():
+def test_labels_unseen_in_training_are_reported_with_counts():
   manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b', 'c']}
   splits = {'train': Split(np.array([0, 0, -1])), 'valid': Split(np.array([1, 1, 2, 0])), 'test': Split(np.array([0]))}
   assert labels.untaught(Corpus(manifest, splits)) == ('labels of "valid" that no training example has: b (2), c (1)',)
@@ -69,13 +69,13 @@ def test_labels_that_no_training_example_has_are_named_with_their_number():
   assert found == ('labels of "test" that no training example has: B (1)',)
 
 
-def test_a_long_list_of_labels_is_abbreviated():
+def test_long_list_of_labels_is_abbreviated():
   manifest = {'dataset': {'name': 'x'}, 'label_names': [f'{i:02d}' for i in range(23)]}
   splits = {'train': Split(np.array([0])), 'valid': Split(np.arange(23))}
   assert labels.untaught(Corpus(manifest, splits))[0].endswith('20 (1) and 2 more')
 
 
-def test_training_examples_of_one_label_are_refused_with_their_file():
+def test_training_examples_of_one_label_are_rejected_with_their_file():
   manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b']}
   splits = {'train': Split(np.array([0, 0, -1])), 'valid': Split(np.array([0, 1]))}
   with pytest.raises(InputError, match='^DIR/train.csv: got only the label "a" .*--config.data.label='):
@@ -99,7 +99,7 @@ def test_labels_of_earlier_versions_are_known(now, before, numbers):
   assert found.splits['train'].labels.tolist() == numbers and found.manifest['label_names'] == before
 
 
-def test_labels_in_two_unicode_forms_are_one_class_but_in_runs_begun_before(tmp_path):
+def test_unicode_forms_of_a_label_are_one_class(tmp_path):
   names = ['caf\u00e9', 'cafe\u0301', 'tea', 'Tea'] * 10
   (tmp_path / 'train.csv').write_text('text,label\n' + ''.join(f'a b {i},{name}\n' for i, name in enumerate(names)))
   settings = [

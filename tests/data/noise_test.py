@@ -32,7 +32,7 @@ def masked(tokens_BT, lengths_B, candidates_BT, seed=0, P=20, **changes):
   return noise.mask_tokens(tokens_BT, lengths_B, candidates_BT, uniform_BU, **options)
 
 
-def test_generators_depend_on_every_argument_and_nothing_else():
+def test_random_streams_depend_on_every_argument():
   base = noise.generator(3, 'mask', 5, 7).random(4)
   np.testing.assert_array_equal(base, noise.generator(3, 'mask', 5, 7).random(4))
   others = [(4, 'mask', 5, 7), (3, 'pairs', 5, 7), (3, 'mask', 6, 7), (3, 'mask', 5, 8), (3, 'mask', 7, 5)]
@@ -44,7 +44,7 @@ def test_generators_depend_on_every_argument_and_nothing_else():
 
 @pytest.mark.parametrize('T, P', [(5, 1), (16, 3), (64, 10), (128, 20), (512, 77)])
 @pytest.mark.parametrize('whole', [False, True])
-def test_numbers_positions_and_padding_of_predictions(T, P, whole):
+def test_prediction_counts_positions_and_padding(T, P, whole):
   tokens_BT, lengths_B, candidates_BT = rows(40, T)
   starts_BT = tokens_BT % 3 != 0 if whole else None
   out = masked(tokens_BT, lengths_B, candidates_BT, P=P, starts_BT=starts_BT)
@@ -67,7 +67,7 @@ def within(count, n, p):
 
 
 @pytest.mark.parametrize('mask_share, random_share', [(1.0, 0.0), (0.8, 0.2), (0.0, 0.8), (0.8, 0.0)])
-def test_shares_of_masked_and_random_tokens(mask_share, random_share):
+def test_mask_and_random_token_fractions(mask_share, random_share):
   tokens_BT = np.full((400, 64), 9, np.int32)
   everywhere = np.ones(tokens_BT.shape, bool)
   out = masked(tokens_BT, np.full(400, 64), everywhere, mask_share=mask_share, random_share=random_share)
@@ -87,7 +87,7 @@ def test_from_left_to_right_every_token_is_predicted_at_the_one_before():
     np.testing.assert_array_equal(out['positions_BP'][b], np.arange(15))
 
 
-def test_eighty_ten_ten_and_every_candidate_alike():
+def test_masking_is_80_10_10_and_uniform_over_candidates():
   tokens_BT, _, _ = rows(1, 64)
   B = 4000
   tokens_BT = np.repeat(np.where(tokens_BT == 0, 9, tokens_BT), B, axis=0)
@@ -110,7 +110,7 @@ def test_eighty_ten_ten_and_every_candidate_alike():
   assert all(within(chosen_T[t], B, 10 / 62) for t in range(1, 63)) and chosen_T[0] == chosen_T[63] == 0
 
 
-def test_random_tokens_can_be_kept_to_a_set():
+def test_random_tokens_can_be_restricted():
   tokens_BT, lengths_B, candidates_BT = rows(300, 64)
   allowed = np.arange(5, V)
   out = masked(tokens_BT, lengths_B, candidates_BT, replacements=allowed)
@@ -119,7 +119,7 @@ def test_random_tokens_can_be_kept_to_a_set():
 
 
 @pytest.mark.parametrize('whole', [False, True])
-def test_same_statistics_as_the_plain_rules(whole):
+def test_statistics_match_the_reference(whole):
   T, B = 48, 1500
   tokens_BT, lengths_B, candidates_BT = rows(B, T, seed=1)
   starts_BT = tokens_BT % 3 != 0 if whole else None
@@ -160,7 +160,7 @@ def test_whole_words_stay_whole():
       assert all(len(set(hidden_BT[b, word])) == 1 for word in words)
 
 
-def test_a_word_beyond_the_character_limit_is_skipped():
+def test_word_beyond_the_character_limit_is_skipped():
   tokens_BT = np.arange(5, 17, dtype=np.int32)[None]
   starts_BT = np.isin(np.arange(12), [0, 5, 6])[None]  # words of 5, 1 and 6 tokens, two may be hidden
   for seed in range(10):

@@ -117,7 +117,7 @@ def test_languages_are_picked_by_name(tmp_path):
     sources.Config(dataset='ptb', target='de')
 
 
-def test_missing_files_are_named(tmp_path):
+def test_missing_files_are_reported(tmp_path):
   multi30k(tmp_path)
   (tmp_path / 'val.de').unlink()
   with pytest.raises(InputError, match=r'split valid: .* does not hold val.en, val.de \(each also as .gz\)'):
@@ -129,7 +129,7 @@ def test_missing_files_are_named(tmp_path):
     read('multi30k', tmp_path / 'none', tmp_path)
 
 
-def test_multi30k_is_downloaded_where_no_directory_is_named(tmp_path, monkeypatch):
+def test_multi30k_is_downloaded_where_no_directory_is_reported(tmp_path, monkeypatch):
   multi30k(tmp_path / 'web', compressed=True)
   asked = []
 
@@ -144,7 +144,7 @@ def test_multi30k_is_downloaded_where_no_directory_is_named(tmp_path, monkeypatc
   assert all(url.endswith(('.fr.gz', '.en.gz')) for url in asked)
 
 
-def test_files_of_different_lengths_are_refused_with_both_counts(tmp_path):
+def test_files_of_different_lengths_are_rejected_with_both_counts(tmp_path):
   multi30k(tmp_path)
   for language, counts in (('de', '4 lines and .*train.de has 7'), ('en', '9 lines and .*train.de has 7')):
     write(tmp_path, 'train', 7 if language == 'de' else 9, language)
@@ -153,7 +153,7 @@ def test_files_of_different_lengths_are_refused_with_both_counts(tmp_path):
 
 
 @pytest.mark.filterwarnings('ignore:.*are skipped:UserWarning')  # again, where it is read again
-def test_a_pair_with_an_empty_side_is_excluded_from_training_and_refused_elsewhere(tmp_path):
+def test_pair_with_an_empty_side_is_excluded_from_training_and_rejected_elsewhere(tmp_path):
   multi30k(tmp_path)
   (tmp_path / 'train.de').write_text('eins\n \ndrei\nvier\n')
   (tmp_path / 'train.en').write_text('one\ntwo\n\nfour\n')
@@ -188,7 +188,7 @@ def test_own_files_with_their_splits(tmp_path):
 
 
 @pytest.mark.parametrize(('count', 'held_out'), [(400, None), (40, 2)])
-def test_what_no_file_is_named_for_is_held_out(tmp_path, count, held_out):
+def test_missing_splits_are_held_out(tmp_path, count, held_out):
   write(tmp_path / 'in', 'corpus', count, 'xx', 'yy')
   made = read('parallel_files', tmp_path / 'in', tmp_path, source='xx', target='yy')
   found = {split: pairs(made, split) for split in ('train', 'valid', 'test')}
@@ -220,7 +220,7 @@ def test_tables(tmp_path):
     read('parallel_files', table, tmp_path)
 
 
-def test_own_files_that_cannot_be_used(tmp_path):
+def test_unusable_user_files_are_rejected(tmp_path):
   sides = {'source': 'en', 'target': 'de'}
   own = lambda **options: read('parallel_files', tmp_path / 'in', tmp_path, **(sides | options))
   with pytest.raises(InputError, match='neither a directory nor a .tsv file'):
@@ -328,7 +328,7 @@ def test_numbers_in_words_and_digits(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('kind', ['bytes', 'characters', 'words', 'bpe', 'word_bpe', 'unigram'])
-def test_a_vocabulary_is_of_both_sides_and_every_side_ends(tmp_path, kind):
+def test_vocabulary_covers_both_sides(tmp_path, kind):
   folder = tmp_path / 'in'
   folder.mkdir()
   for split in ('train', 'valid', 'test'):
@@ -356,7 +356,7 @@ def test_a_vocabulary_is_of_both_sides_and_every_side_ends(tmp_path, kind):
     assert not [piece for piece in pieces if piece.startswith('<0x')]
 
 
-def test_nothing_is_warned_of_where_nothing_is_skipped(tmp_path):
+def test_no_warning_without_skipped_pairs(tmp_path):
   multi30k(tmp_path)
   with warnings.catch_warnings():
     warnings.simplefilter('error')
@@ -364,7 +364,7 @@ def test_nothing_is_warned_of_where_nothing_is_skipped(tmp_path):
 
 
 @pytest.mark.real_data
-def test_the_files_of_multi30k(data_dir):
+def test_files_of_multi30k(data_dir):
   for sides in (('en', 'de'), ('de', 'en'), ('en', 'fr')):
     found = parallel.find('multi30k', str(data_dir), sides)
     sizes = {split: sum(1 for _ in parallel.read(paths, sides, drop=False)) for split, paths in found.items()}

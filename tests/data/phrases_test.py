@@ -14,7 +14,7 @@ LINES = ['new york is big', 'in new york city', 'the city is new', 'york is old'
 SENTENCES = [line.split() for line in LINES * 4]
 
 
-def test_the_score_is_the_papers_times_the_words():
+def test_score_matches_the_papers_times_word_count():
   found = phrases.learn(SENTENCES, threshold=0.0, discount=2.0, min_count=2)
   words = sum(map(len, SENTENCES))
   assert found.scores['new', 'york'] == pytest.approx((12 - 2) / (16 * 16) * words)
@@ -23,14 +23,14 @@ def test_the_score_is_the_papers_times_the_words():
   assert ('big', 'is') not in found.scores
 
 
-def test_threshold_discount_and_count_leave_pairs_out():
+def test_threshold_discount_and_count_filter_pairs():
   score = phrases.learn(SENTENCES, threshold=0.0, discount=2.0, min_count=2).scores['new', 'york']
   assert ('new', 'york') not in phrases.learn(SENTENCES, threshold=score, discount=2.0, min_count=2).scores
   assert ('new', 'york') in phrases.learn(SENTENCES, threshold=score - 0.01, discount=2.0, min_count=2).scores
   assert ('new', 'york') not in phrases.learn(SENTENCES, threshold=0.0, min_count=13).scores
 
 
-def test_a_word_is_in_one_pair_of_a_pass():
+def test_word_joins_one_pair_per_pass():
   found = phrases.Phrases({('a', 'b'): 1.0, ('b', 'c'): 1.0, ('c', 'c'): 1.0}, '_')
   assert found.apply('x a b c c c y'.split()) == ['x', 'a_b', 'c_c', 'c', 'y']
   assert found.apply([]) == []
@@ -42,7 +42,7 @@ def test_later_passes_join_phrases():
   assert joined == ['in_new_york_city']
 
 
-def test_the_command_prints_the_measurement(tmp_path, capsys):
+def test_command_prints_the_measurement(tmp_path, capsys):
   source, target = tmp_path / 'text.txt.gz', tmp_path / 'out.txt'
   with gzip.open(source, 'wt') as file:
     file.write('\n'.join(' '.join(s) for s in SENTENCES) + '\n')
@@ -57,6 +57,6 @@ def test_the_command_prints_the_measurement(tmp_path, capsys):
   assert main.main(['phrases', f'--input={tmp_path}/none', f'--output={target}']) == 2
 
 
-def test_negative_thresholds_are_refused():
+def test_negative_thresholds_are_rejected():
   with pytest.raises(InputError, match='threshold'):
     phrases.learn(SENTENCES, threshold=-1.0)

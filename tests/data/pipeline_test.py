@@ -151,7 +151,7 @@ class Slow:
     return {'index_B': np.arange(4)[rows]}
 
 
-def test_waiting_is_measured_and_work_hides_it():
+def test_data_wait_time_is_hidden_by_compute():
   with pipeline.prefetch(Slow(0.02), 0, 10) as stream:
     for _ in stream:
       pass
@@ -173,7 +173,7 @@ def test_batches_are_made_ahead_but_no_further_than_the_buffer():
 
 
 @pytest.mark.parametrize('buffer', [0, 4])
-def test_an_error_in_the_background_comes_out_at_its_step(buffer):
+def test_background_errors_are_raised_at_their_step(buffer):
   stream = pipeline.prefetch(Slow(fails=3), 0, 10, buffer=buffer)
   assert [next(stream)[0] for _ in range(3)] == [0, 1, 2]
   with pytest.raises(InputError, match='token id 9 in step 3'):
@@ -240,7 +240,7 @@ def test_description_counts_tokens_steps_and_padding():
     ({'dataset': 'embeded'}, 'did you mean "embedded"'),
   ],
 )
-def test_a_wrong_field_is_refused(changes, message):
+def test_wrong_field_is_rejected(changes, message):
   with pytest.raises(InputError) as error:
     pipeline.Config(**changes)
   assert message in str(error.value)
@@ -258,14 +258,14 @@ def test_a_wrong_field_is_refused(changes, message):
   ],
 )
 @pytest.mark.parametrize('name', ['algorithmic', 'scenes'])
-def test_settings_of_data_that_are_read_are_refused_where_rows_are_drawn(name, changes):
+def test_data_file_settings_are_rejected_for_generated_rows(name, changes):
   given = {'dataset': 'generated', 'tokenizer': 'bytes', 'batching': name, 'length': 64}
   assert pipeline.Config(**given)
   with pytest.raises(InputError, match=rf'data.{next(iter(changes))}: got .* data set generated'):
     pipeline.Config(**given, **changes)
 
 
-def test_unknown_splits_and_seeds_are_refused():
+def test_unknown_splits_and_seeds_are_rejected():
   with pytest.raises(InputError, match='did you mean "valid"'):
     make('streams', 'validation')
   with pytest.raises(InputError, match='seed: got -1'):

@@ -78,7 +78,7 @@ def rows_of(made, split):
 
 
 @pytest.mark.parametrize('kept', [(0, 1, 2, 3, 4, 5), (0, 1, 5), (0, 5)])
-def test_rows_of_2005_whatever_stands_between_word_and_target(kept, tmp_path):
+def test_conll_2005_rows_accept_any_columns(kept, tmp_path):
   for name in NAMES_2005[:3]:
     (tmp_path / name).write_text(columns(SENTENCES, *kept))
   (tmp_path / 'test-brown.gz').write_bytes(gzip.compress(columns(SENTENCES.split('\n\n')[0], *kept).encode()))
@@ -124,7 +124,7 @@ def test_rows_of_2012_come_from_a_tree_or_one_file(tmp_path):
     load(tree, 'conll2012')
 
 
-def test_a_sentence_of_2012_without_a_predicate_may_have_a_column(tmp_path):
+def test_sentence_of_2012_without_a_predicate_may_have_a_column(tmp_path):
   (tmp_path / 'a').write_text(gold('Yes UH * * - - *\n'))
   assert list(propositions.read_2012(str(tmp_path / 'a'))) == []
 
@@ -186,7 +186,7 @@ def test_two_columns_of_2012_for_a_predicate(tmp_path):
     list(propositions.read_2012(str(path)))
 
 
-def test_the_predicate_of_a_row_is_in_its_batch(tmp_path):
+def test_predicate_of_a_row_is_in_its_batch(tmp_path):
   for name in NAMES_2005:
     (tmp_path / name).write_text(SENTENCES)
   for tokenizer, form in (('words', 'plain'), ('wordpiece', 'bert')):

@@ -265,7 +265,7 @@ def test_errors_name_the_file(spoil, message, tmp_path):
 
 
 @pytest.mark.parametrize('name', ['nothing', 'empty'])
-def test_a_folder_of_another_layout_is_refused(name, tmp_path):
+def test_folder_of_another_layout_is_rejected(name, tmp_path):
   (tmp_path / 'empty').mkdir()
   with pytest.raises(InputError, match='segmentation_files'):
     pipeline.load(config(tmp_path / name))
@@ -308,14 +308,14 @@ def test_grey_masks_of_few_bits_keep_their_indices(depth):
   np.testing.assert_array_equal(found, values_YX)
 
 
-def test_a_mask_of_colours_with_16_bits_is_refused():
+def test_mask_of_colours_with_16_bits_is_rejected():
   rows = np.array([[0, 0, 0, 0, 0, 200, 0, 0, 0, 0, 0, 100]])  # two blues of upper bits 0
   classes = image_files.Classes(('sky', 'sea'), image_files.colour_map(2))
   with pytest.raises(InputError, match='mask.png: got RGB with 16 bits for each channel'):
     image_files.open_mask(encode((2, 1), 16, 2, rows), 'mask.png', classes)
 
 
-def test_a_palette_in_another_order_is_refused(tmp_path):
+def test_palette_in_another_order_is_rejected(tmp_path):
   put_mask(tmp_path / 'mask.png', mask(), 'P')
   colours = image_files.colour_map()[[0, 2, 1]]
   classes = image_files.Classes(('ground', 'sea', 'sky'), colours, is_coloured=True)
@@ -347,6 +347,6 @@ def test_colours_match_voc():
     ({'length': 10_000}, r'data.length: got 10000'),
   ],
 )
-def test_settings_of_texts_are_refused(fields, message):
+def test_settings_of_texts_are_rejected(fields, message):
   with pytest.raises(InputError, match=message):
     pipeline.Config(**{'dataset': 'segmentation_files', 'batching': 'images'} | fields)

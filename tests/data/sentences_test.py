@@ -20,7 +20,7 @@ def test_prose_is_cut_at_sentence_ends_only():
 
 @pytest.mark.parametrize('mode', ['lines', 'prose', 'wrapped'])
 @pytest.mark.parametrize('space_leads', [True, False])
-def test_parts_add_up_and_none_is_blank(mode, space_leads):
+def test_sentences_join_to_the_text_and_none_is_blank(mode, space_leads):
   text = ' \n = A Title = \n \n One here . Two there . \n\n\nThree. Four!  \n '
   pieces = sentences.split(text, mode, space_leads=space_leads)
   assert ''.join(pieces) == text
@@ -28,7 +28,7 @@ def test_parts_add_up_and_none_is_blank(mode, space_leads):
   assert len(pieces) == {'lines': 3, 'prose': 5, 'wrapped': 5}[mode]
 
 
-def test_wrapped_lines_are_no_boundary():
+def test_line_wraps_are_not_sentence_ends():
   assert sentences.split('one two\nthree. Four\nfive', 'wrapped') == ['one two\nthree. ', 'Four\nfive']
 
 

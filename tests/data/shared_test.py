@@ -70,7 +70,7 @@ def config(folder: pathlib.Path, cache: pathlib.Path, tokenizer: str = 'bpe', **
 
 @pytest.mark.parametrize('tokenizer', TOKENIZERS)
 @pytest.mark.parametrize('kind', ['documents', 'long'])
-def test_the_corpus_does_not_depend_on_the_parts(kind, tokenizer, tmp_path, small_parts):
+def test_corpus_does_not_depend_on_the_parts(kind, tokenizer, tmp_path, small_parts):
   folder = write(tmp_path / 'in', kind)
   alone = corpus.load(config(folder, tmp_path / 'alone', tokenizer), processes=1)
   together = corpus.load(config(folder, tmp_path / 'shared', tokenizer), processes=2)
@@ -96,7 +96,7 @@ def test_prepared_records_are_shared_too(tmp_path, small_parts, monkeypatch):
   assert together.hash == alone.hash and len(plans[0]) > 6 and len(together.splits['train'].offsets) == 2
 
 
-def test_a_faulty_part_is_an_input_error_and_the_others_stay(tmp_path, small_parts, monkeypatch):
+def test_bad_part_is_an_input_error_and_others_are_kept(tmp_path, small_parts, monkeypatch):
   folder = write(tmp_path / 'in', 'documents')
   (folder / 'b.jsonl').write_text('{"text": "fine"}\n')
   cfg = config(folder, tmp_path / 'cache', split_fraction=0.0)
@@ -120,7 +120,7 @@ def test_a_faulty_part_is_an_input_error_and_the_others_stay(tmp_path, small_par
   assert resumed.hash == corpus.load(config(folder, tmp_path / 'alone', split_fraction=0.0), processes=1).hash
 
 
-def test_the_vocabulary_is_learned_by_a_process_whose_errors_are_shown(tmp_path, monkeypatch):
+def test_vocabulary_is_learned_by_a_process_whose_errors_are_shown(tmp_path, monkeypatch):
   monkeypatch.setattr(shared, 'LEAST', 0)
   folder = write(tmp_path / 'in', 'documents')
   started = []
@@ -143,7 +143,7 @@ def test_the_vocabulary_is_learned_by_a_process_whose_errors_are_shown(tmp_path,
 
 
 @pytest.mark.parametrize('during', ['vocabulary', 'parts'])
-def test_a_killed_process_is_named_and_the_next_call_continues(during, tmp_path, small_parts, monkeypatch):
+def test_killed_process_is_named_and_the_next_call_continues(during, tmp_path, small_parts, monkeypatch):
   folder = write(tmp_path / 'in', 'documents')
   cfg = config(folder, tmp_path / 'cache')
 
@@ -167,7 +167,7 @@ def test_a_killed_process_is_named_and_the_next_call_continues(during, tmp_path,
     (OSError(errno.ENOSPC, 'No space left on device'), 'No space left on device'),
   ],
 )
-def test_a_process_without_memory_or_disk_says_so(error, message, tmp_path, small_parts, monkeypatch):
+def test_process_without_memory_or_disk_is_reported(error, message, tmp_path, small_parts, monkeypatch):
   def fail(*_):
     raise error
 
@@ -182,7 +182,7 @@ def run_main(directory):
   return contextlib.nullcontext([_Ended()])
 
 
-def test_a_claim_belongs_to_one_process_until_it_ends(tmp_path):
+def test_claim_belongs_to_one_process_until_it_ends(tmp_path):
   path = str(tmp_path / 'x.claim')
   first = shared.claim(path)
   assert first and shared.claim(path) is None

@@ -48,7 +48,7 @@ def test_names_and_options_are_checked(tmp_path):
     sources.Config(dataset='ptb', manual_dir=str(tmp_path / 'none')).identity()
 
 
-def test_identity_follows_the_content(tmp_path):
+def test_identity_depends_on_content(tmp_path):
   path = tmp_path / 'a.txt'
   path.write_text('one\n')
   source = sources.Config(dataset='text_files', manual_dir=str(tmp_path))
@@ -60,7 +60,7 @@ def test_identity_follows_the_content(tmp_path):
   assert sources.Config(dataset='wikitext2').identity()['downloads']
 
 
-def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
+def test_failed_download_suggests_a_fix(tmp_path, monkeypatch):
   def fail(self, urls):
     raise OSError('no network')
 
@@ -69,7 +69,7 @@ def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
     sources.open_splits(sources.Config(dataset='ptb', cache_dir=str(tmp_path)))
 
 
-def test_lm1b_without_a_prepared_copy_says_what_to_do(tmp_path):
+def test_unprepared_lm1b_suggests_a_fix(tmp_path):
   with pytest.raises(InputError, match=r'lmx\[tf\]'):
     sources.open_splits(sources.Config(dataset='lm1b', manual_dir=str(tmp_path), cache_dir=str(tmp_path)))
 
@@ -98,7 +98,7 @@ def put_ptb(folder):
   return {'dataset': 'ptb', 'manual_dir': str(folder), 'check_sizes': False}
 
 
-def test_a_killed_preparation_is_not_taken_as_complete(tmp_path, monkeypatch):
+def test_killed_preparation_is_not_taken_as_complete(tmp_path, monkeypatch):
   source = sources.Config(**put_ptb(tmp_path / 'in'))
   rename = os.rename
 
@@ -172,7 +172,7 @@ def test_full_or_read_only_disks_are_input_errors(number, tmp_path):
   assert list((tmp_path / 'x').iterdir()) == []
 
 
-def test_a_benchmark_reports_the_faster_process(tmp_path):
+def test_benchmark_reports_the_faster_process(tmp_path):
   target = tmp_path / 'x'
 
   def make(directory):
@@ -184,7 +184,7 @@ def test_a_benchmark_reports_the_faster_process(tmp_path):
   assert not cache.build(str(target), lambda directory: pytest.fail('built twice'))
 
 
-def test_the_cache_directory_is_chosen(monkeypatch, tmp_path):
+def test_cache_directory_is_chosen(monkeypatch, tmp_path):
   monkeypatch.setenv('LMX_CACHE', str(tmp_path))
   assert cache.root() == str(tmp_path) and cache.root('/elsewhere') == '/elsewhere'
   monkeypatch.delenv('LMX_CACHE')

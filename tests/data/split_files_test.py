@@ -45,7 +45,7 @@ def found(paths_of, root):
     ('latest.txt', ''),
   ],
 )
-def test_a_split_is_a_word_at_an_end_of_the_name_or_between_dots(name, split):
+def test_split_is_a_word_at_an_end_of_the_name_or_between_dots(name, split):
   assert split_files.named_split(f'test/{name}') == split
 
 
@@ -75,20 +75,20 @@ def test_folders_named_as_splits_give_the_split_of_their_files(tmp_path):
     files.find_texts(str(tmp_path))
 
 
-def test_a_folder_that_a_pattern_matches_gives_the_split(tmp_path):
+def test_folder_that_a_pattern_matches_gives_the_split(tmp_path):
   write(tmp_path, 'train/0.txt', 'test/0.txt')
   assert found(files.find_texts(f'{tmp_path}/*/*.txt'), tmp_path) == {'train': ['train/0.txt'], 'test': ['test/0.txt']}
   # The name of the given folder says nothing: a user may work in ~/test.
   assert found(files.find_texts(f'{tmp_path}/test/*.txt'), tmp_path) == {'train': ['test/0.txt']}
 
 
-def test_a_folder_with_the_ending_of_a_file_is_no_file(tmp_path):
+def test_folder_with_a_file_suffix_is_not_a_file(tmp_path):
   write(tmp_path, 'a.txt', 'x.txt/y.txt')
   with pytest.warns(InputWarning, match='not read as data: x.txt/;'):
     assert found(files.find_texts(str(tmp_path)), tmp_path) == {'train': ['a.txt']}
 
 
-def test_without_data_the_folders_that_have_some_are_named(tmp_path):
+def test_without_data_the_folders_that_have_some_are_reported(tmp_path):
   write(tmp_path, 'data/en/a.txt', 'logo.png')
   with pytest.raises(InputError, match='got no text file, but data/, logo.png'):
     files.find_texts(str(tmp_path))
@@ -105,7 +105,7 @@ def test_shards_are_complete_and_in_the_order_of_their_numbers(tmp_path):
   assert len(tables.find_own(','.join(str(tmp_path / name) for name in names if '-7-' not in name))['train']) == 10
 
 
-def test_links_to_no_file_and_special_files_are_refused(tmp_path):
+def test_broken_links_and_special_files_are_rejected(tmp_path):
   write(tmp_path, 'train.txt')
   (tmp_path / 'valid.txt').symlink_to(tmp_path / 'fetched-later')
   with pytest.raises(InputError, match='valid.txt: got a link to no file'):
@@ -158,7 +158,7 @@ def test_tables_questions_and_translations_follow_the_same_names(tmp_path):
   }
 
 
-def test_a_run_begun_by_an_earlier_version_keeps_its_files(tmp_path):
+def test_run_started_by_an_earlier_version_keeps_its_files(tmp_path):
   write(tmp_path, 'train.txt', 'train.txt.gz', 'README.txt', 'Devil in the White City.txt', 'testimonials.txt', 'B.TXT')
   settings = ['data.dataset=text_files', f'data.manual_dir={tmp_path}', 'data.tokenizer_path=']
   new = resolve.resolve(SMALL, settings)
@@ -181,14 +181,14 @@ def test_files_found_by_both_rules_are_one_cache(tmp_path):
   assert identity('words') == identity('prefixes')
 
 
-def test_a_folder_lists_its_files_by_split(tmp_path):
+def test_folder_lists_its_files_by_split(tmp_path):
   write(tmp_path, *(f'train-{i}.txt' for i in range(7)), 'valid.txt')
   (note,) = sources.Config(dataset=TEXT, manual_dir=str(tmp_path)).file_notes()
   names = ', '.join(f'train-{i}.txt' for i in range(5))
   assert note == f'files of {tmp_path}: train 7 ({names} and 2 more); valid 1 (valid.txt)'
 
 
-def test_a_socket_is_refused(tmp_path, monkeypatch):
+def test_socket_is_rejected(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)  # the path of a socket is short
   with socket.socket(socket.AF_UNIX) as server:
     server.bind('train.txt')
@@ -278,7 +278,7 @@ def test_parquet_with_large_and_string_view_texts(tmp_path):
 
 @pytest.mark.parametrize('unit', ['blank_line', 'file', 'line'])
 @pytest.mark.parametrize('ending', ['', '.gz', '.xz', '.zst'])
-def test_text_that_never_ends_is_refused_before_the_memory_is_full(tmp_path, monkeypatch, unit, ending):
+def test_endless_text_is_rejected_before_memory_is_full(tmp_path, monkeypatch, unit, ending):
   monkeypatch.setattr(documents, 'LONGEST', 3 << 20)
   compress = {'': bytes, '.gz': gzip.compress, '.xz': lzma.compress, '.zst': documents._import_zstd().compress}[ending]
   path = tmp_path / f'train.txt{ending}'
@@ -292,7 +292,7 @@ def test_text_that_never_ends_is_refused_before_the_memory_is_full(tmp_path, mon
     list(prepare('text_files', tmp_path, split_fraction=0.0, documents=unit)['train'])
 
 
-def test_a_cell_that_never_ends_is_refused(tmp_path, monkeypatch):
+def test_endless_cell_is_rejected(tmp_path, monkeypatch):
   monkeypatch.setattr(cells, '_CELL', 1000)
   for text in ('text\n"' + 'a' * 2000 + '"\n', 'text\n"' + 'a\n' * 2000):
     write(tmp_path, 'train.csv', text=text)
@@ -300,7 +300,7 @@ def test_a_cell_that_never_ends_is_refused(tmp_path, monkeypatch):
       list(cells.read(str(tmp_path / 'train.csv')))
 
 
-def test_a_tree_with_a_file_both_plain_and_compressed_is_refused(tmp_path):
+def test_tree_with_a_file_both_plain_and_compressed_is_rejected(tmp_path):
   write(tmp_path, 'a/x.gold_conll', 'b/y.gold_conll.gz', 'b/x.gold_conll', '.git/z.gold_conll')
   assert [os.path.relpath(path, tmp_path) for path in files.find_tree(str(tmp_path), files.GOLD)] == [
     'a/x.gold_conll',
@@ -312,7 +312,7 @@ def test_a_tree_with_a_file_both_plain_and_compressed_is_refused(tmp_path):
     files.find_tree(str(tmp_path), files.GOLD)
 
 
-def test_hidden_files_are_no_change_of_the_imdb_data(tmp_path):
+def test_hidden_files_do_not_change_imdb_identity(tmp_path):
   write(
     tmp_path,
     *(f'{split}/{name}' for split in ('train', 'test') for name in ('urls_pos.txt', 'pos/0_9.txt', 'neg/1_1.txt')),
@@ -333,7 +333,7 @@ def test_hidden_files_are_no_change_of_the_imdb_data(tmp_path):
     (('train_1.txt', 'train_2.txt', 'train (3).txt'), ''),
   ],
 )
-def test_a_gap_in_numbered_parts_and_a_copy_are_refused(names, message, tmp_path):
+def test_gap_in_numbered_parts_and_a_copy_are_rejected(names, message, tmp_path):
   write(tmp_path, *names)
   if not message:
     assert len(files.find_texts(str(tmp_path))['train']) == len(names)

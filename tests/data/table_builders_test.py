@@ -97,7 +97,7 @@ def read(name, folder, **changes):
 
 
 @pytest.mark.parametrize('name', GLUE)
-def test_glue_as_its_archives_have_it(name, tmp_path):
+def test_glue_from_its_archives(name, tmp_path):
   put(name, tmp_path)
   found = read(f'glue/{name}', tmp_path)
   texts, label = GLUE[name][2]
@@ -111,7 +111,7 @@ def test_glue_as_its_archives_have_it(name, tmp_path):
     read(f'glue/{name}', tmp_path, check_sizes=True)
 
 
-def test_a_prepared_table_is_a_tfds_data_set_without_tensorflow(tmp_path):
+def test_prepared_table_is_a_tfds_data_set_without_tensorflow(tmp_path):
   put('rte', tmp_path)
   source = sources.Config(
     dataset='glue/rte', manual_dir=str(tmp_path), check_sizes=False, cache_dir=str(tmp_path / 'c')
@@ -176,13 +176,13 @@ def test_news_articles_and_reviews_with_their_classes(tmp_path):
     ([NEWS, '"","Title","Text"'], r'train.csv: 1 training rows have no label \(line 2\)'),
   ],
 )
-def test_a_broken_row_of_news_is_refused(rows, words, tmp_path):
+def test_broken_row_of_news_is_rejected(rows, words, tmp_path):
   write(tmp_path / 'train.csv', *rows)
   with pytest.raises(InputError, match=words):
     list(tables.read(DATA_SETS['zhang2015/ag_news'].layout, str(tmp_path / 'train.csv'), 'train'))
 
 
-def test_a_row_of_news_or_reviews_that_is_no_utf_8_or_no_class_is_named(tmp_path):
+def test_bad_news_or_review_row_is_reported(tmp_path):
   (tmp_path / 'train.csv').write_bytes(f'{NEWS}\n"1","Caf'.encode() + b'\xe9","Text"\n')
   with pytest.raises(InputError, match='train.csv, line 2: not UTF-8 text'):
     list(tables.read(DATA_SETS['zhang2015/ag_news'].layout, str(tmp_path / 'train.csv'), 'train'))
@@ -236,7 +236,7 @@ def test_own_tables_in_three_forms(tmp_path):
   assert found['valid'] == [('A', 'yes'), ('B', '')] and found['test'] == [('A', ''), ('B', '')]
 
 
-def test_parts_without_a_file_are_cut_by_a_hash_of_the_texts(tmp_path):
+def test_missing_splits_are_held_out_by_text_hash(tmp_path):
   lines = [json.dumps({'text': f'row {i}', 'label': 'ab'[i % 2]}) for i in range(400)]
   write(tmp_path / 'rows.jsonl', *lines)
   found = read('table_files', tmp_path, split_fraction=0.1)
@@ -258,7 +258,7 @@ def test_parts_without_a_file_are_cut_by_a_hash_of_the_texts(tmp_path):
     ('', ['valid', 'test'], {'hold_out_test': False}),
   ],
 )
-def test_rows_are_cut_for_what_no_file_is_named_for(tmp_path, named, cut, options):
+def test_rows_are_held_out_for_missing_splits(tmp_path, named, cut, options):
   for name in filter(None, ('train', named)):
     write(tmp_path / f'{name}.tsv', 'text\tlabel', *(f'{name} {i}\ta' for i in range(200)))
   found, source = (
@@ -297,7 +297,7 @@ def test_labels_are_stripped_and_whole_numbers_are_one_label(tmp_path):
 
 
 @pytest.mark.parametrize('cell', ['1_000', '\uff11', '3,5', 'inf', 'nan', '1 2', '0x1', '1e400'])
-def test_scores_are_numbers_of_one_rule(tmp_path, cell):
+def test_scores_follow_one_number_format(tmp_path, cell):
   for name, line in (('a.tsv', f'text\tlabel\nb\t{cell}\n'), ('a.jsonl', json.dumps({'text': 'b', 'label': cell}))):
     with pytest.raises(InputError, match=rf', line \d: label: got "{cell}"'):
       rows(tmp_path, name, line, scores=True)
@@ -315,7 +315,7 @@ def test_one_label_in_two_formats_is_one_class(tmp_path):
   assert [label for _, _, label in splits['train']] == labels
 
 
-def test_null_is_no_label_and_no_text(tmp_path):
+def test_null_is_neither_label_nor_text(tmp_path):
   lines = '{"text": "a", "label": null}\n{"text": "b"}\n{"text": "c", "label": NaN}\n{"text": "d", "label": "x"}'
   assert [label for _, label in rows(tmp_path, 'a.jsonl', lines, 'test')] == ['', '', '', 'x']
   with pytest.raises(InputError, match=r'a.jsonl, line 2: no column label'):
@@ -343,7 +343,7 @@ def test_csv_cells_are_of_any_length_and_lines_end_in_lone_carriage_returns(tmp_
     assert rows(tmp_path, 'a.tsv', end.join(['text\tlabel', 'one\tx', 'two\ty'])) == [('one', 'x'), ('two', 'y')]
 
 
-def test_an_open_quote_does_not_swallow_rows(tmp_path):
+def test_open_quote_does_not_swallow_rows(tmp_path):
   for rest, wrong in (
     ('', 'is not closed'),
     ('"b, c",x\n', 'has text after its closing quote in line 5'),
@@ -373,7 +373,7 @@ def test_quotes_of_a_csv_cell(cell, text, tmp_path):
   assert rows(tmp_path, 'a.csv', f'text,label\n{cell},x\nb,{cell}\n') == [(text, 'x'), ('b', text)]
 
 
-def test_a_comma_in_quotes_after_a_space_separates_cells(tmp_path):
+def test_comma_in_quotes_after_a_space_separates_cells(tmp_path):
   with pytest.raises(InputError, match='line 2: 3 cells instead of 2'):
     rows(tmp_path, 'a.csv', 'text,label\na, "b, c"\n')
 
@@ -415,7 +415,7 @@ def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):
     (['text\tlabel'], r'train.*: the file has no rows'),
   ],
 )
-def test_bad_rows_are_named(lines, words, tmp_path):
+def test_bad_rows_are_reported(lines, words, tmp_path):
   write(tmp_path / 'train.tsv', *lines)
   with pytest.raises(InputError, match=words):
     read('table_files', tmp_path, split_fraction=0)
@@ -443,7 +443,7 @@ def test_bad_files_and_labels(tmp_path):
 
 
 @pytest.mark.real_data
-def test_the_published_rows_of_glue(data_dir, tmp_path):
+def test_published_rows_of_glue(data_dir, tmp_path):
   counts = {'cola': (8_551, 1_043), 'sst2': (67_349, 872), 'rte': (2_490, 277), 'stsb': (5_749, 1_500)}
   for name, (train, valid) in counts.items():
     found = sources.open_splits(

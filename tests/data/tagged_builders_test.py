@@ -47,7 +47,7 @@ def test_words_and_labels_of_wnut(names, tmp_path):
   assert again.hash == made.hash and again.splits['train'].token_labels.tolist() == [3, 0, 2]
 
 
-def test_a_line_that_is_no_word_and_label(tmp_path):
+def test_malformed_tag_line_is_rejected(tmp_path):
   put(tmp_path, TABLES, ('A O\n', *CONLL[1:]))
   with pytest.raises(InputError, match='train.conll, line 1: expected "word<TAB>label"'):
     read(tmp_path, 'wnut17')
@@ -124,13 +124,13 @@ def test_phrases_and_classes_of_trees(name, texts, labels, tmp_path):
     ('(3 (2 It) (', '"the end" after'),
   ],
 )
-def test_a_malformed_tree_names_its_line(line, message, tmp_path):
+def test_malformed_tree_names_its_line(line, message, tmp_path):
   put(tmp_path, ('train.txt', 'dev.txt', 'test.txt'), (f'(2 film)\n{line}\n', *TREES[1:]))
   with pytest.raises(InputError, match=f'train.txt, line 2: .*{message}'):
     list(sst.read_trees(str(tmp_path / 'train.txt')))
 
 
-def test_names_of_programs_are_marked():
+def test_program_names_are_tagged():
   words = 'The os.path module and sys.argv my_name or CamelCase , e.g. this'.split()
   found = dict(zip(words, generated.tags_of(words), strict=True))
   assert {w for w, label in found.items() if label != 'O'} >= {'os.path', 'sys.argv', 'my_name', 'CamelCase'}
@@ -173,7 +173,7 @@ def test_parts_of_speech_of_syntactic_words(tmp_path):
 
 
 @pytest.mark.parametrize('kind', ['wordpiece', 'bpe', 'characters'])
-def test_the_first_subword_of_a_word_has_its_label(kind, tmp_path):
+def test_first_subword_of_a_word_has_its_label(kind, tmp_path):
   text = 'unbelievable\tB-x\nU.S.\tI-x\nnews\tO\n\nnews\tO\n'
   put(tmp_path, TABLES, [text] * 3)
   size = {'wordpiece': 40, 'bpe': 300}.get(kind, 0)
@@ -196,7 +196,7 @@ def sentences_of(path, text):
   return [[cells for _, cells in words] for words in tagged.sentences(str(path))]
 
 
-def test_a_line_has_as_many_columns_as_the_first(tmp_path):
+def test_line_has_as_many_columns_as_the_first(tmp_path):
   path = tmp_path / 'train.conll'
   with pytest.raises(InputError, match='train.conll, line 4: got 1 columns'):
     sentences_of(path, 'EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nlonely\n')
@@ -204,7 +204,7 @@ def test_a_line_has_as_many_columns_as_the_first(tmp_path):
     sentences_of(path, 'a O\n\n# b O\nc O\n'.replace('# b', 'b b'))
 
 
-def test_a_word_that_is_a_number_sign_is_no_comment(tmp_path):
+def test_number_sign_word_is_not_a_comment(tmp_path):
   path = tmp_path / 'train.conll'
   assert sentences_of(path, '# NN O\nb NN O\n') == [[['#', 'NN', 'O'], ['b', 'NN', 'O']]]
   assert sentences_of(path, '# a note\nb O\n\n# another of them\n# O\n') == [[['b', 'O']], [['#', 'O']]]

@@ -112,7 +112,7 @@ def test_parts_have_the_documents_of_the_file(size, unit, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize('divide', ['before', 'after'])
-def test_a_long_document_is_divided_at_line_ends(divide, tmp_path, monkeypatch):
+def test_long_document_is_divided_at_line_ends(divide, tmp_path, monkeypatch):
   monkeypatch.setattr(text_files, '_BLOCK', 50)
   path = tmp_path / 'a.txt'
   path.write_text('\n   '.join(made_up(5, 1, 200)[0].split('\n')) + '\n\nshort\n')
@@ -136,7 +136,7 @@ def test_errors_of_parts_name_the_line(fault, tmp_path):
   assert str(part.value) == str(whole.value) and 'line 101' in str(whole.value)
 
 
-def test_a_blank_file_has_no_text_and_empty_parts_are_none(tmp_path):
+def test_blank_file_is_rejected_and_empty_parts_are_skipped(tmp_path):
   path = tmp_path / 'a.txt'
   for content, message in (('', 'the file is empty'), (' \n\n', 'the file has no text')):
     path.write_text(content)

@@ -30,7 +30,7 @@ def words(made, split) -> list[str]:
   return [made.tokenizer.id_to_token(int(i)) for i in made.splits[split].tokens]
 
 
-def test_an_empty_selection_keeps_the_corpus():
+def test_empty_selection_keeps_the_corpus():
   made = corpus()
   assert transforms.view(made) is made
 
@@ -57,7 +57,7 @@ def test_other_splits_to_train_on():
     transforms.view(corpus(), train_splits=('train', 'tset'))
 
 
-def test_a_data_fraction_is_deterministic():
+def test_data_fraction_is_deterministic():
   made = corpus()
   half, fifth = transforms.view(made, fraction=0.5), transforms.view(made, fraction=0.2)
   texts = lambda made: {
@@ -124,7 +124,7 @@ def test_documents_of_a_row_stay_together(pairs):
     assert 0 < len(places) < 50
 
 
-def test_the_section_reaches_the_view(monkeypatch):
+def test_data_section_selects_the_view(monkeypatch):
   monkeypatch.setattr(corpora, 'load', lambda cfg, processes: corpus())
   view = {'reverse': True, 'train_splits': ('test',), 'train_documents': 9, 'fraction': 0.5}
   cfg = pipeline.Config(**view)

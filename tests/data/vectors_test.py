@@ -40,7 +40,7 @@ def test_glove_has_words_with_spaces(name, tmp_path):
   check(write(tmp_path / name, [line.replace('k ', 'k\t').replace('t 7', 't\t7') for line in LINES]))
 
 
-def test_white_space_of_any_script_around_a_number_does_not_count(tmp_path):
+def test_unicode_white_space_around_values_is_stripped(tmp_path):
   check(write(tmp_path / 'glove.txt', [*LINES[:3], LINES[3].replace(' 9', ' \xa09')]))
 
 
@@ -67,7 +67,7 @@ def test_senna_has_its_words_in_another_file(files, given, tmp_path):
   assert [name for name, _ in vectors.digest(str(tmp_path / given))] == [file.split('/')[-1] for file in files]
 
 
-def test_a_word_is_looked_up_as_written_then_in_lower_case_then_with_digits_as_zeros(tmp_path):
+def test_lookup_falls_back_to_lower_case_and_zero_digits(tmp_path):
   names = ['the', 'The', 'b0b', 'b1b', 'x00', '5']
   path = write(tmp_path / 'v.txt', [f'{name} {i} 0.5' for i, name in enumerate(names)])
   words = ['The', 'THE', 'B1b', 'b2B', 'X42', '7', '5', 'cat']
@@ -84,7 +84,7 @@ def test_a_word_is_looked_up_as_written_then_in_lower_case_then_with_digits_as_z
   assert vectors.find(str(path), words) == ['The', 'THE', 'B1b', 'b2B', 'X42', '5']
 
 
-def test_a_repeated_word_has_its_first_vector(tmp_path):
+def test_repeated_word_has_its_first_vector(tmp_path):
   path = write(tmp_path / 'v.txt', [*LINES, 'cat 4 5 6', 'cat 7 8 9', 'other 1 1 1', 'other 2 2 2'])
   read = vectors.read(str(path), ['cat'], 3)
   np.testing.assert_array_equal(read.rows_KE, ROWS[[1]])
@@ -113,7 +113,7 @@ def test_a_repeated_word_has_its_first_vector(tmp_path):
     ('d\0g 1 2 3', 'v.txt, line 3: got a zero byte'),
   ],
 )
-def test_a_line_at_fault_is_named(line, message, tmp_path):
+def test_malformed_line_is_reported(line, message, tmp_path):
   path = write(tmp_path / 'v.txt', [*LINES[:2], line, *LINES[2:]])
   with pytest.raises(InputError, match=message):
     vectors.read(str(path), ['mat', 'dog', 'hot dog'], 3)
@@ -133,7 +133,7 @@ def test_a_line_at_fault_is_named(line, message, tmp_path):
     (['the  1 2 3', 'cat 1 2 3'], 'v.txt, line 1: "the" and 4 fields'),
   ],
 )
-def test_a_file_at_fault_is_named(lines, message, tmp_path):
+def test_malformed_file_is_reported(lines, message, tmp_path):
   with pytest.raises(InputError, match=message):
     vectors.read(str(write(tmp_path / 'v.txt', lines)), ['the'], 3)
 
@@ -147,14 +147,14 @@ def test_a_file_at_fault_is_named(lines, message, tmp_path):
     (['1 2 3', '4 y 6'], ['a', 'b'], 'embeddings.txt, line 2, field 2: got "y"'),
   ],
 )
-def test_files_of_senna_at_fault_are_named(rows, words, message, tmp_path):
+def test_malformed_senna_files_are_reported(rows, words, message, tmp_path):
   write(tmp_path / 'embeddings.txt', rows)
   write(tmp_path / 'words.lst', words)
   with pytest.raises(InputError, match=message):
     vectors.read(str(tmp_path), ['a'], 3)
 
 
-def test_a_path_without_vectors_is_named(tmp_path):
+def test_path_without_vectors_is_reported(tmp_path):
   with pytest.raises(InputError, match='data.vectors: got .*/no.txt'):
     vectors.digest(str(tmp_path / 'no.txt'))
   with pytest.raises(InputError, match='data.vectors: got .*, a directory without embeddings.txt and words.lst'):
@@ -175,7 +175,7 @@ def config(text, **options):
 
 
 @pytest.mark.parametrize('characters', [0, 8])
-def test_the_vocabulary_also_has_the_words_of_all_splits_that_have_a_vector(characters, text):
+def test_vocabulary_also_has_the_words_of_all_splits_that_have_a_vector(characters, text):
   """Below `min_count` too: `The` by its lower case, `zebra` not."""
   plain, more = (corpus.load(config(text, characters=characters, **{'vectors': v})) for v in ('', str(text / 'v.txt')))
   known = lambda made: made.tokenizer.tokens[: made.tokenizer.known]
@@ -214,12 +214,12 @@ def test_without_the_file_the_data_are_read_with_a_warning(text):
     ({'other_rows': 'zero'}, 'data.other_rows: unknown "zero"'),
   ],
 )
-def test_runs_without_vectors_are_refused(options, message, text):
+def test_runs_without_vectors_are_rejected(options, message, text):
   with pytest.raises(InputError, match=message):
     config(text, **options)
 
 
-def test_vectors_of_a_device_or_a_pipe_are_refused(tmp_path):
+def test_vectors_of_a_device_or_a_pipe_are_rejected(tmp_path):
   os.mkfifo(tmp_path / 'pipe')
   for path, kind in (('/dev/zero', 'a device'), (str(tmp_path / 'pipe'), 'a pipe')):
     with pytest.raises(InputError, match=f'^{path}: got {kind}'):

@@ -91,7 +91,7 @@ def _hypotheses(found, row):
     dict(size=3, alpha=1.2, forbidden=(0, 3), renormalise=True, first=4, force_end=True, min_length=(0, 3, 0, 0)),
   ],
 )
-def test_equals_the_plain_restatement(options):
+def test_matches_reference(options):
   names = {'size': 4, 'alpha': 0.6, 'penalty': 'gnmt', 'stop': 'bound'} | options
   plain = {'form' if name == 'penalty' else name: value for name, value in names.items()}
   least = plain.pop('min_length', (0, 0, 0, 0))
@@ -106,7 +106,7 @@ def test_equals_the_plain_restatement(options):
     assert found.counts_BK[3, 0] == 1  # its limit
 
 
-def test_the_options_differ_on_these_rows():
+def test_options_change_the_result_on_test_rows():
   # Else the comparison above would show less than it seems to.
   options = {
     'bound': dict(alpha=1.2),
@@ -123,7 +123,7 @@ def test_the_options_differ_on_these_rows():
 
 
 @pytest.mark.parametrize('alpha', [0.0, 1.0])
-def test_a_beam_of_everything_is_exhaustive_search(alpha):
+def test_full_beam_is_exhaustive_search(alpha):
   cfg = tiny.Config(V=4, T=9)
   params = _init(cfg, jax.random.key(5))
   source = {'source_BS': SOURCE_BS[:2] % 4, 'source_valid_BS': SOURCE['source_valid_BS'][:2]}
@@ -141,7 +141,7 @@ def test_a_beam_of_everything_is_exhaustive_search(alpha):
     np.testing.assert_allclose(found.scores_BK[row], [h[2] for h in every[:200]], atol=1e-4)
 
 
-def test_a_beam_of_one_is_greedy():
+def test_beam_of_one_is_greedy():
   found = _search(dict(size=1, alpha=0.0), limits=20)
   greedy = generate.generate(
     tiny,
@@ -167,7 +167,7 @@ def test_log_probabilities_match_teacher_forcing():
       assert found.log_p_BK[row, k] == pytest.approx(sum(each), abs=1e-4)
 
 
-def test_best_first_distinct_and_frozen_after_the_end():
+def test_hypotheses_are_sorted_distinct_and_frozen_after_eos():
   found = _search(dict(size=4))
   for row in range(3):
     texts = _hypotheses(found, row)
@@ -182,7 +182,7 @@ def test_best_first_distinct_and_frozen_after_the_end():
 
 
 @pytest.mark.parametrize(('stop', 'seed', 'rows'), [('bound', 1, (0, 2)), ('current', 9, (1,))])
-def test_a_row_depends_on_no_other_row_and_on_no_padding(stop, seed, rows):
+def test_rows_are_independent_of_others_and_padding(stop, seed, rows):
   options = dict(size=3, alpha=1.2, stop=stop)
   whole = _search(options, seed=seed)
   wide = {
@@ -231,7 +231,7 @@ def test_continues_prompts_of_a_causal_model(name):
     np.testing.assert_allclose(found.scores_BK[row], [h[2] for h in expected], atol=1e-4)
 
 
-def test_the_window_bounds_the_continuation():
+def test_window_bounds_the_continuation():
   found = _search(dict(size=4), limits=99, least=99)
   assert np.all(found.counts_BK == CFG.T)
   again = _search(dict(size=4), limits=20, least=99)
@@ -260,6 +260,6 @@ def test_length_penalty(penalty):
     (dict(source={name: np.tile(x, (1, 5)) for name, x in SOURCE.items()}), 'only T = 40'),
   ],
 )
-def test_bad_input(change, message):
+def test_invalid_input_is_rejected(change, message):
   with pytest.raises(InputError, match=message):
     _search(**(dict(options={}) | change))

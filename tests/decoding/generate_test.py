@@ -68,7 +68,7 @@ def test_cached_decoding_equals_teacher_forcing(name):
 
 
 @pytest.mark.parametrize('name', MODELS)
-def test_ended_rows_freeze_streams_are_the_same_and_rows_do_not_depend_on_neighbours(name, monkeypatch):
+def test_finished_rows_freeze_and_rows_are_independent(name, monkeypatch):
   monkeypatch.setattr(mixed_product, 'LEAST_KERNEL', 1)  # the loop of `generate` reads kernels by outputs, `stream` not
   first = _generated(name)
   eos_id = int(first.tokens_BT[1, 4])
@@ -91,7 +91,7 @@ def test_ended_rows_freeze_streams_are_the_same_and_rows_do_not_depend_on_neighb
     np.testing.assert_array_equal(alone.tokens_BT[0], found.tokens_BT[b])
 
 
-def test_generation_beyond_the_window_rereads_its_last_half():
+def test_generation_beyond_the_window_reencodes_its_last_half():
   module, cfg, params = _model('gpt2')
   context = 8
   keys = jax.random.split(KEY, 2)
@@ -109,7 +109,7 @@ def test_generation_beyond_the_window_rereads_its_last_half():
         seen = seen[-context // 2 :]
 
 
-def test_the_whole_window_can_be_filled_and_passed():
+def test_generation_passes_the_window_length():
   module, cfg, params = _model('gpt2')
   options = dict(key=KEY, sampler=generate.Sampler())
   prompt_BT = np.tile(PROMPT_BT, (1, 7))[:, :60]
@@ -118,7 +118,7 @@ def test_the_whole_window_can_be_filled_and_passed():
   np.testing.assert_array_equal(passes.tokens_BT[:, : cfg.T - 60], fits.tokens_BT)
 
 
-def test_a_long_prompt_keeps_its_end():
+def test_long_prompt_is_truncated_on_the_left():
   module, cfg, params = _model('gpt2')
   options = dict(steps=3, key=KEY, sampler=generate.Sampler(greedy=True))
   long_BT = np.random.default_rng(1).integers(0, cfg.V, (1, cfg.T + 30))
@@ -128,7 +128,7 @@ def test_a_long_prompt_keeps_its_end():
   np.testing.assert_array_equal(found.tokens_BT, end.tokens_BT)
 
 
-def test_forbidden_ids_never_come():
+def test_forbidden_ids_are_never_sampled():
   module, cfg, params = _model('rnn_lm')
   sampler = generate.Sampler(forbidden=tuple(range(0, cfg.V, 2)))
   found = generate.generate(module, cfg, params, PROMPT_BT, steps=30, key=KEY, sampler=sampler)
@@ -148,7 +148,7 @@ def test_forbidden_ids_never_come():
     (dict(key=jax.random.split(KEY, 2)), r'key: got shape \(2,\) for 3 rows'),
   ],
 )
-def test_bad_input(change, message):
+def test_invalid_input_is_rejected(change, message):
   module, cfg, params = _model('gpt2')
   options = dict(prompt_BT=PROMPT_BT, lengths_B=None, steps=2, key=KEY, sampler=generate.Sampler()) | change
   with pytest.raises(InputError, match=message):
@@ -156,12 +156,12 @@ def test_bad_input(change, message):
 
 
 @pytest.mark.parametrize('change', [dict(temperature=-1), dict(top_k=-1), dict(top_p=0), dict(top_p_form='x')])
-def test_bad_sampler(change):
+def test_invalid_sampler_is_rejected(change):
   with pytest.raises(InputError):
     generate.Sampler(**change)
 
 
-def test_generation_refuses_a_bidirectional_model():
+def test_generation_rejects_a_bidirectional_model():
   cfg = registry.config('bert', 'tiny')
   with pytest.raises(InputError, match='both directions'):
     generate.generate(registry.get('bert'), cfg, {}, PROMPT_BT, steps=1, key=KEY, sampler=generate.Sampler())

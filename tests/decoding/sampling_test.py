@@ -32,7 +32,7 @@ def test_top_k_keeps_k():
     (1.0, [0, 1, 2, 3], [0, 1, 2, 3]),
   ],
 )
-def test_top_p_and_the_token_that_crosses(p, paper, released):
+def test_top_p_includes_the_crossing_token(p, paper, released):
   # In another order, so that sorting has to be undone.
   order = np.array([2, 0, 3, 1])
   logits = np.log(P[:, order])
@@ -40,7 +40,7 @@ def test_top_p_and_the_token_that_crosses(p, paper, released):
   assert sorted(order[_kept(sampling.top_p(logits, p, 'released'))]) == released
 
 
-def test_filters_come_one_after_another():
+def test_filters_apply_in_order():
   # Top-p looks at what temperature and top-k left: 0.16 and 0.09 become 0.64 and 0.36.
   logits = jnp.log(P)
   sampler = sampling.Sampler(temperature=0.5, top_k=2, top_p=0.6)
@@ -49,7 +49,7 @@ def test_filters_come_one_after_another():
   assert _kept(sampling.filter_logits(sampling.Sampler(greedy=True, forbidden=(0,)), logits)) == [1]
 
 
-def test_draws_have_the_right_frequencies():
+def test_sample_frequencies_match_probabilities():
   keys = jax.random.split(KEY, 20_000)
   sample = jax.jit(sampling.sample, static_argnums=0)
   drawn = sample(sampling.Sampler(forbidden=(3,)), np.log(np.broadcast_to(P, (20_000, 4))), keys)
@@ -57,7 +57,7 @@ def test_draws_have_the_right_frequencies():
   np.testing.assert_allclose(found, [4 / 9, 3 / 9, 2 / 9, 0], atol=0.015)
 
 
-def test_the_most_probable_token_is_the_first_allowed_one():
+def test_most_probable_token_is_the_first_allowed_one():
   logits_BV = jnp.array([[1.0, 3.0, 2.0, 2.0], [4.0, 0.0, 1.0, 1.0]])
   for sampler in (
     sampling.Sampler(greedy=True, forbidden=(1,)),

@@ -101,7 +101,7 @@ def _with_unknown(name):
 
 
 @pytest.mark.parametrize('name', ['luong_global', pytest.param('rnnsearch', marks=pytest.mark.slow)])
-def test_unknown_words_and_coverage_go_by_the_attention(name, tmp_path):
+def test_unk_replacement_and_coverage_use_attention(name, tmp_path):
   translator, _ = _with_unknown(name)
   lines = [*LINES, '', 'w3 nowhere w4 w5']
   plain = Options(beam=4, max_extra=6, allow_unk=True)
@@ -144,7 +144,7 @@ def test_unknown_words_and_coverage_go_by_the_attention(name, tmp_path):
     ({'dictionary': {'a': 'b'}}, 'dictionary: got one without replace_unknown'),
   ],
 )
-def test_options_that_need_others_are_refused(options, message):
+def test_options_missing_their_prerequisite_are_rejected(options, message):
   with pytest.raises(InputError, match=message):
     Options(**options)
 
@@ -182,7 +182,7 @@ def test_sources_are_read_as_in_training():
       np.testing.assert_array_equal(source[name][row], made[name][i])
 
 
-def test_a_long_line_is_reported_or_truncated():
+def test_long_line_is_reported_or_truncated():
   translator = _translator()
   long = ' '.join(WORDS[:30])
   with pytest.raises(InputError, match='line 12 has 30 tokens.*30 positions'):
@@ -192,7 +192,7 @@ def test_a_long_line_is_reported_or_truncated():
   assert found == translate.translate(translator, [' '.join(WORDS[:29])], Options(beam=2))
 
 
-def test_a_score_of_positions_bounds_the_source_alone():
+def test_positional_score_bounds_only_the_source():
   cfg = registry.config('bahdanau', 'tiny', V=TOKENIZER.vocab_size, score='location', S=10)
   params = drawn.params(registry.get('bahdanau').init, cfg)
   translator = translate.Translator(registry.get('bahdanau'), cfg, params, TOKENIZER)
@@ -219,7 +219,7 @@ def test_unknown_words_are_written_only_on_request():
     assert any('<unk>' in h[0].text for h in found) == allowed
 
 
-def test_a_translation_without_a_score_is_an_error():
+def test_translation_without_a_score_is_an_error():
   translator = _translator()
   astray = dataclasses.replace(translator, params=jax.tree.map(lambda x: np.full_like(x, np.nan), translator.params))
   with pytest.raises(InputError, match='scores are not finite'):
@@ -269,7 +269,7 @@ def _with_end(translator, score):
   return dataclasses.replace(translator, params={**translator.params, 'bias': bias})
 
 
-def test_lengths_are_bound_by_the_source_as_in_2015():
+def test_length_limit_follows_the_2015_paper():
   translator = _translator()
   words = np.array([len(line.split()) for line in LINES])
 
@@ -305,13 +305,13 @@ def test_alignments_sum_to_one_and_padding_does_not_change_them(name):
   np.testing.assert_allclose(alone, together[1], atol=1e-5)
 
 
-def test_padded_lengths_are_few():
+def test_few_padded_lengths():
   assert [translate.padded_length(n, None) for n in (1, 8, 9, 64, 65, 100, 300)] == [8, 8, 16, 64, 80, 112, 320]
   assert translate.padded_length(9, 12) == 12
   assert len({translate.padded_length(n, None) for n in range(1, 1000)}) < 40
 
 
-def test_a_source_is_needed_and_only_where_it_is_read():
+def test_source_is_required_only_by_encoder_decoders():
   translator = _translator()
   options = dict(steps=2, key=jax.random.key(0), sampler=generate.Sampler())
   with pytest.raises(InputError, match='needs a source'):
@@ -325,7 +325,7 @@ def test_a_source_is_needed_and_only_where_it_is_read():
 
 
 @pytest.mark.parametrize('name', ['beam', 'alpha', 'max_extra', 'min_ratio', 'max_ratio', 'tokens', 'temperature'])
-def test_bad_options(name):
+def test_invalid_options_are_rejected(name):
   with pytest.raises(InputError, match=name):
     Options(**{name: -1})
   with pytest.raises(InputError, match='min_ratio: got 2'):

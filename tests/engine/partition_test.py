@@ -40,7 +40,7 @@ def of_all_rows(compiled):
 
 @pytest.mark.parametrize('mode', [pytest.param(m, marks=pytest.mark.slow) if m == 'fsdp' else m for m in OVERRIDES])
 @pytest.mark.parametrize('model', [m if m == 'gpt2' else pytest.param(m, marks=pytest.mark.slow) for m in MODELS])
-def test_no_device_has_the_rows_of_all(model, mode):
+def test_rows_are_sharded_over_devices(model, mode):
   step, compiled = partitioned(model, mode)
   assert not of_all_rows(compiled)
   least = sum(bound.of_step(step).values())  # 0 under tensor
@@ -49,7 +49,7 @@ def test_no_device_has_the_rows_of_all(model, mode):
 
 
 @pytest.mark.parametrize('mode', ['data', 'fsdp'])
-def test_the_gradients_of_a_tied_table_are_added_before_they_are_reduced(mode):
+def test_tied_table_gradients_are_added_before_reduction(mode):
   _, compiled = partitioned('gpt2', mode)
   reduced = [one.shape for one in compiled.collectives() if one.kind == 'all-reduce']
   assert ''.join(reduced).count('f32[97,32]') == 1
@@ -74,13 +74,13 @@ def test_gradients_are_reduced_once_in_the_configured_type(options):
   assert default == exact and 'bf16' not in default
 
 
-def test_rows_that_are_gathered_are_not_reduced():
+def test_gathered_rows_are_not_reduced():
   config = resolve.load('experiments/word2vec/quickstart.py:tiny', ['parallel.reduce_dtype=bfloat16'])
   with pytest.raises(InputError, match='parallel.reduce_dtype: got "bfloat16"'):
     program.build(config, jax.devices(), vocabulary=97)
 
 
-def test_a_step_whose_rows_are_not_sharded_is_seen():
+def test_unsharded_rows_are_detected():
   """Without constraints the same step has arrays of all rows under fsdp: the test above can fail."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr('lmx.placement.Placement.spec', lambda self, shape, axes: jax.sharding.PartitionSpec())

@@ -58,16 +58,16 @@ def lowered(name: str, mode: str, *options: str) -> list[str]:
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (('gpt2', 'pmap'), ('elmo', 'jit'))),
   ],
 )
-def test_every_product_of_both_steps_is_of_float32(name, mode):
+def test_every_product_of_both_steps_is_float32(name, mode):
   assert [precisions(text) for text in lowered(name, mode)] == [{'HIGHEST'}] * 2
 
 
-def test_the_precision_of_a_run_decides():
+def test_run_precision_is_used():
   assert [precisions(text) for text in lowered('rnn_lm', 'jit', 'tensorfloat32')] == [{'HIGH'}] * 2
   assert [precisions(text) for text in lowered('rnn_lm', 'jit', 'default')] == [{'DEFAULT'}] * 2
 
 
-def test_generation_without_a_run_is_of_float32():
+def test_generation_without_a_run_uses_float32():
   model, cfg = registry.get('gpt2'), registry.config('gpt2', 'tiny', V=61)
   params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
   tokens = jax.ShapeDtypeStruct((1, 3), np.int32)
@@ -75,7 +75,7 @@ def test_generation_without_a_run_is_of_float32():
   assert precisions(jax.jit(apply).trace(params, tokens).lower(lowering_platforms=('tpu',)).as_text()) == {'HIGHEST'}
 
 
-def test_the_default_follows_the_type_that_the_model_computes_in():
+def test_default_precision_follows_compute_type():
   given = {'model': {'name': 'gpt2', 'variant': 'tiny'}, 'train': {'steps': 1}}
   assert resolve.resolve(given).matmul_precision == 'float32'
   assert resolve.resolve(given, ['model.dtype=bfloat16']).matmul_precision == 'default'

@@ -28,7 +28,7 @@ TOLERANCE = 1e-5
 
 
 @pytest.mark.parametrize('name,mode', [case for mode, names in ON_EIGHT.items() for case in models(names, mode)])
-def test_eight_devices_compute_the_update_of_one(name, mode):
+def test_eight_devices_match_one_device(name, mode):
   found = engine_cases.flat(engine_cases.train(name, sharding.Config(mode), evaluate=name == 'rnn_lm'))
   assert engine_cases.deviation(engine_cases.one_device(name), found) < TOLERANCE
 
@@ -47,7 +47,7 @@ def test_gradients_reduced_in_bfloat16_match_float32_rounded():
 
 
 @pytest.mark.parametrize('name', models(IN_PIECES))
-def test_sharded_parameters_are_whole_ones(name):
+def test_sharded_parameters_equal_unsharded(name):
   result = engine_cases.train(name, sharding.Config(data=2, fsdp=2, tensor=2))
   assert engine_cases.deviation(engine_cases.one_device(name), engine_cases.flat(result)) < TOLERANCE
   moments = [path for path in result['sharded'] if path.startswith('[1]')]
@@ -65,7 +65,7 @@ def specs(cfg, devices=8):
   return {jax.tree_util.keystr(p): s.spec for p, s in jax.tree_util.tree_leaves_with_path(found)}
 
 
-def test_fsdp_divides_the_largest_axis_that_can_be_divided():
+def test_fsdp_shards_the_largest_divisible_axis():
   found = specs(sharding.Config(data=1, fsdp=8))
   kernel = "['model']['layer_00']['kernel']"
   assert found[f"['params']{kernel}"] == sharding.PartitionSpec(None, 'fsdp')
@@ -76,7 +76,7 @@ def test_fsdp_divides_the_largest_axis_that_can_be_divided():
   assert not any(small[f"['params']{kernel}"])
 
 
-def test_rules_come_first_and_must_fit():
+def test_sharding_rules_take_precedence_and_must_divide():
   rules = ((r'^model/layer_\d+/kernel$', ('tensor', None)),)
   found = specs(sharding.Config(data=1, fsdp=4, tensor=2, rules=rules))
   for where in ("['params']", "['opt_state'][0]['mu']"):
@@ -90,7 +90,7 @@ def test_rules_come_first_and_must_fit():
       specs(sharding.Config(data=1, fsdp=4, tensor=2, rules=rules))
 
 
-def test_rules_of_stacked_layers_are_rules_of_every_layer():
+def test_rules_of_stacked_layers_apply_to_every_layer():
   state = {'model': {'layers_00_02': {'kernel': jax.ShapeDtypeStruct((3, 64, 128), np.float32)}}, 'objective': {}}
   config = lambda regex: sharding.Config(data=1, fsdp=4, tensor=2, rules=((regex, ('tensor', None)),))
   found = sharding.Engine(config(r'layer_\d+/kernel')).shardings(state)['model']['layers_00_02']['kernel']
@@ -100,7 +100,7 @@ def test_rules_of_stacked_layers_are_rules_of_every_layer():
 
 
 @pytest.mark.parametrize(('cfg', 'devices'), [({}, 8), ({'mode': 'pmap'}, 8), ({'fsdp': 2, 'tensor': 4}, 2)])
-def test_rows_that_the_devices_do_not_divide_must_be_padded(cfg, devices):
+def test_indivisible_rows_are_padded(cfg, devices):
   engine = sharding.Engine(sharding.Config(**cfg))
   for rows in (0, devices - 1, 4 * devices + 1):
     with pytest.raises(InputError, match=f'got {rows} rows'):
@@ -108,7 +108,7 @@ def test_rows_that_the_devices_do_not_divide_must_be_padded(cfg, devices):
 
 
 @pytest.mark.parametrize('mode', ['jit', 'pmap'])
-def test_a_checkpoint_has_no_rows_of_padding(mode):
+def test_checkpoint_has_no_padding_rows(mode):
   """The state of 6 rows that 8 devices pad to 8, sharded by the first axis that they divide, else whole."""
   engine = sharding.Engine(sharding.Config(mode=mode))
   create = lambda: {'a': 1.0 + jnp.arange(8 * 16).reshape(8, 16), 'b': 1.0 + jnp.arange(8)}
@@ -123,7 +123,7 @@ def test_a_checkpoint_has_no_rows_of_padding(mode):
     np.testing.assert_array_equal(again[name], np.where(np.arange(8).reshape((8,) + (1,) * (x.ndim - 1)) < 6, x, 0))
 
 
-def test_rows_of_the_only_process_are_all_rows():
+def test_single_process_owns_all_rows():
   for cfg in (sharding.Config(), sharding.Config('pmap'), sharding.Config(fsdp=2, tensor=4)):
     assert sharding.Engine(cfg).process_rows(16) == slice(0, 16)
 
@@ -142,7 +142,7 @@ def test_rows_of_the_only_process_are_all_rows():
     ({'reduce_dtype': 'bfloat16', 'tensor': 2}, 'parallel.reduce_dtype: got "bfloat16"'),
   ],
 )
-def test_bad_config_is_an_input_error(fields, message):
+def test_invalid_config_is_an_input_error(fields, message):
   with pytest.raises(InputError, match=message):
     sharding.Config(**fields)
 
@@ -157,7 +157,7 @@ def test_bad_config_is_an_input_error(fields, message):
     ({'data': 2, 'fsdp': 2}, (2, 2, 1)),
   ],
 )
-def test_an_axis_of_minus_one_takes_the_devices_that_the_others_leave(fields, sizes):
+def test_axis_of_minus_one_takes_remaining_devices(fields, sizes):
   engine = sharding.Engine(sharding.Config(**fields))
   assert tuple(engine.mesh.shape.values()) == sizes and engine.row_shards == sizes[0] * sizes[1]
 
@@ -175,7 +175,7 @@ def test_slices_are_along_data(fields, sizes, monkeypatch):
     sharding.Engine(sharding.Config(data=1, fsdp=-1))
 
 
-def test_the_rows_of_a_host_follow_one_another():
+def test_host_rows_are_contiguous():
   """TPUs are numbered along the slice, not by host: here two hosts of 2 x 2 chips in a slice of 2 x 4."""
 
   class Chip:
@@ -189,7 +189,7 @@ def test_the_rows_of_a_host_follow_one_another():
   assert [chip.process_index for chip in mesh.devices.flat] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_the_state_of_the_optimizer_is_sharded_over_data():
+def test_state_of_the_optimizer_is_sharded_over_data():
   """Parameters are not: every device computes with all of them."""
   leaf = jax.ShapeDtypeStruct((64, 48), np.float32)
   odd, small = jax.ShapeDtypeStruct((9, 1001), np.float32), jax.ShapeDtypeStruct((8,), np.float32)
@@ -210,12 +210,12 @@ def test_the_state_of_the_optimizer_is_sharded_over_data():
 
 
 @pytest.mark.parametrize('fields', [{'data': 9}, {'fsdp': 3}, {'tensor': 16}])
-def test_axes_that_do_not_fit_the_devices(fields):
+def test_mismatched_mesh_axes_are_rejected(fields):
   with pytest.raises(InputError, match='but there are 8'):
     sharding.Engine(sharding.Config(**fields))
 
 
-def test_initialize_does_nothing_alone_and_refuses_half_a_setting(monkeypatch):
+def test_initialize_rejects_partial_settings(monkeypatch):
   for name in ('LMX_COORDINATOR', 'LMX_NUM_PROCESSES', 'LMX_PROCESS_ID'):
     monkeypatch.delenv(name, raising=False)
   assert not distributed.initialize()

@@ -157,7 +157,7 @@ def test_one_update_matches_the_mean_loss():
   assert float(jnp.abs(rows['h_BD']).max()) > 0
 
 
-def test_the_average_follows_the_parameters():
+def test_average_follows_the_parameters():
   toy = plain_toy()
   first, rows, _ = toy.run(0)
   second, _, _ = toy.run(1, state=first, rows=rows)
@@ -165,7 +165,7 @@ def test_the_average_follows_the_parameters():
   close(averaging.value(second.ema, second.params), wanted)
 
 
-def test_lr_scale_reaches_update_and_metric():
+def test_lr_scale_scales_update_and_metric():
   toy = Toy(optimizer='sgd', schedule='linear')
   half = dataclasses.replace(toy.state, lr_scale=toy.engine.replicate(np.float32(0.5)))
   whole, _, metrics = toy.run(0)
@@ -185,7 +185,7 @@ def selecting_toy():
   return toy
 
 
-def test_one_cpu_updates_as_others_do():
+def test_one_cpu_update_matches_other_devices():
   seen = []
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(jax.lax, 'cond', lambda *args, cond=jax.lax.cond: seen.append(1) or cond(*args))
@@ -199,7 +199,7 @@ def test_one_cpu_updates_as_others_do():
 
 @pytest.mark.parametrize('make', [plain_toy, selecting_toy])
 @pytest.mark.parametrize('where', ['loss', 'gradient'])
-def test_a_non_finite_update_is_skipped(where, make):
+def test_non_finite_update_is_skipped(where, make):
   toy = make()
   state, rows, _ = toy.run(0, 1)
   weights_BT = batch(2)['weights_BT']
@@ -218,19 +218,19 @@ def test_a_non_finite_update_is_skipped(where, make):
   assert int(after.step) == int(state.step) + 1
 
 
-def test_an_empty_batch_has_no_loss():
+def test_empty_batch_has_no_loss():
   _, _, metrics = plain_toy().run(0, change={'weights_BT': np.zeros((ROWS, LENGTH), np.float32)})
   assert float(metrics['loss']) == 0.0 and bool(metrics['finite'])
 
 
-def test_accumulation_is_the_plain_step():
+def test_accumulation_equals_one_step():
   plain, split = plain_toy().run(0, 1, 2), Toy(accumulate=4).run(0, 1, 2)
   close(split[0].params, plain[0].params)
   close(split[1], plain[1])  # the rows' state comes back in order
   close(split[2], plain[2], atol=1e-4)
 
 
-def test_statistics_match_rows_that_are_not_padding():
+def test_statistics_ignore_padding_rows():
   """Of microbatches of 2, 1 and no rows."""
 
   def gradient(params, weights, data, rows, key):
@@ -267,7 +267,7 @@ def test_dropout_differs_by_step_and_microbatch_and_not_by_run():
   assert np.abs(rows['h_BD'][0::2] - rows['h_BD'][1::2]).max() > 0.1
 
 
-def test_dropout_does_not_depend_on_the_number_of_devices_under_jit():
+def test_dropout_does_not_depend_on_the_device_count_under_jit():
   one = Toy(dropout=0.5).run(0, 1)
   eight = Toy(dropout=0.5, engine=sharding.Engine(sharding.Config())).run(0, 1)
   close(one[0].params, eight[0].params)
@@ -281,7 +281,7 @@ def test_dropout_differs_between_devices_under_pmap():
   assert len(np.unique(np.asarray(rows['h_BD'])[::2], axis=0)) == 8
 
 
-def test_accumulation_under_pmap_takes_the_same_rows():
+def test_accumulation_under_pmap_uses_the_same_rows():
   plain = plain_toy().run(0, 1)
   toy = Toy(accumulate=2, engine=sharding.Engine(sharding.Config('pmap')))
   state, rows, _ = toy.run(0, 1)
@@ -301,7 +301,7 @@ def test_donation_frees_the_old_state_and_changes_nothing(mode):
 
 
 @pytest.mark.parametrize('mode', ['jit', 'pmap'])
-def test_batches_without_what_the_objective_reads_are_refused(mode):
+def test_batch_missing_objective_inputs_is_rejected(mode):
   toy = Toy(engine=sharding.Engine(sharding.Config(mode)))
   evaluate = toy.engine.compile_eval(step_lib.make_eval_step(TOY, toy.model_cfg, *toy.objective))
   part = toy.engine.put_batch({k: x for k, x in batch().items() if k != 'weights_BT'})
@@ -368,7 +368,7 @@ def test_bfloat16_is_finite_and_close():
     ),
   ],
 )
-def test_groups_of_like_length_change_nothing(name, mode, devices, groups, lengths):
+def test_length_groups_change_nothing(name, mode, devices, groups, lengths):
   """A source that may be the longer side; labels and characters of each place; two sequences a row with an auxiliary
   loss; batch normalisation, for which all devices must take the same length."""
   cfg = sharding.Config(mode, data=devices)

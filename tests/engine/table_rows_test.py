@@ -71,7 +71,7 @@ def trained(devices, by_row, axes=(), scale=1.0):
 
 
 @pytest.mark.parametrize(('devices', 'axes'), [(1, ()), (8, (('data', 4), ('fsdp', 2)))])
-def test_rows_get_the_updates_of_whole_tables(devices, axes):
+def test_row_updates_match_full_table_updates(devices, axes):
   expected, metrics = trained(1, False)
   found, own = trained(devices, True, axes)
   for a, b in zip(found, expected, strict=True):
@@ -82,14 +82,14 @@ def test_rows_get_the_updates_of_whole_tables(devices, axes):
   assert S < (changed != before).any(1).sum() < V / 2
 
 
-def test_a_loss_that_is_not_finite_changes_nothing():
+def test_non_finite_loss_changes_nothing():
   leaves, metrics = trained(1, True, scale=np.inf)
   assert not metrics['finite'] and all(np.isfinite(x).all() for x in leaves)
   start = given()[0]['model']['softmax']['table']
   assert any(np.array_equal(x, start) for x in leaves)
 
 
-def test_a_table_meets_gathers_and_scatters_alone():
+def test_table_is_used_only_in_gathers_and_scatters():
   params, batch = given()
   tx, train_step = build_step(params, True)
   start = jax.eval_shape(lambda params: state.create(params, tx), params)
@@ -99,6 +99,6 @@ def test_a_table_meets_gathers_and_scatters_alone():
 
 
 @pytest.mark.parametrize('changes', [{'optimizer': 'adam'}, {'weight_decay': 0.1}, {'ema': 0.9}, {'asgd': 'start'}])
-def test_what_moves_every_row_updates_whole_tables(changes):
+def test_optimizers_that_move_every_row_use_dense_updates(changes):
   assert build.is_by_row(SECTION)
   assert not build.is_by_row(build.Config(**{'optimizer': 'adagrad', **changes}))

@@ -74,7 +74,7 @@ def test_strided_layers_see_block_summaries():
   np.testing.assert_allclose(found, [expected], rtol=2e-5, atol=2e-5)
 
 
-def test_a_window_is_what_segments_over_an_empty_memory_give():
+def test_window_equals_segments_over_empty_memory():
   """Read by segments of 3 over a memory of 9 that begins empty, the 9 tokens before give the same loss."""
   model, cfg, params = made('transformer_xl', M=9)
 
@@ -89,7 +89,7 @@ def test_a_window_is_what_segments_over_an_empty_memory_give():
   np.testing.assert_allclose(found[0, 0], by_segments(), rtol=2e-5)
 
 
-def test_a_carry_from_before_is_not_seen():
+def test_earlier_state_is_not_used():
   model, cfg, params = made('rnn_lm')
   other = TOKENS.copy()
   other[:33] = (other[:33] + 1) % 61
@@ -145,7 +145,7 @@ def runs(tmp_path_factory):
   return [folder / 'far', folder / 'near']
 
 
-def test_the_command_prints_the_measurement(runs, tmp_path, capsys):
+def test_command_prints_the_measurement(runs, tmp_path, capsys):
   words = ['context', f'--workdirs={runs[0]},{runs[1]}', '--lengths=3:9:3', '--tokens=40', '--split=test']
   assert main([*words, f'--output={tmp_path}/new/far.json', '--shares=0.2,1']) == 0
   said = capsys.readouterr().out
@@ -176,7 +176,7 @@ def test_the_command_prints_the_measurement(runs, tmp_path, capsys):
   assert 'r = 0.2' in said and 'perplexity per token by context length' in said
 
 
-def test_what_models_are_measured_with_can_be_changed(runs, capsys):
+def test_evaluation_settings_can_be_overridden(runs, capsys):
   ask = lambda workdir, *given: context_length.measure([workdir], 'test', [4, 8], tokens=20, overrides=given)['models'][
     0
   ]
@@ -196,13 +196,13 @@ def test_what_models_are_measured_with_can_be_changed(runs, capsys):
     (['--lengths=100:200:50'], 'too few for 1 with 200'),
   ],
 )
-def test_bad_options(runs, tmp_path, capsys, options, message):
+def test_invalid_options_are_rejected(runs, tmp_path, capsys, options, message):
   given = ['context', f'--workdirs={runs[0]}', f'--output={tmp_path}', '--lengths=3:6:3', *options]
   assert main(given) == 2
   assert message in capsys.readouterr().err
 
 
-def test_runs_that_cannot_be_compared(runs, tmp_path, monkeypatch, capsys):
+def test_incomparable_runs_are_rejected(runs, tmp_path, monkeypatch, capsys):
   both = [str(workdir) for workdir in runs]
   ask = lambda workdirs: context_length.measure(workdirs, 'test', [3, 6], tokens=10)
   with pytest.raises(InputError, match='named twice'):

@@ -42,7 +42,7 @@ def params_of(run):
 
 
 @pytest.mark.parametrize('cutoffs', [(), (4, 9)], ids=['softmax', 'adaptive softmax'])
-def test_the_whole_split_equals_the_definition(corpus, cutoffs):
+def test_whole_split_equals_the_definition(corpus, cutoffs):
   """With an adaptive softmax too, which evaluates the targets' probabilities alone."""
   run = run_of(corpus, model={'cutoffs': cutoffs})
   params = params_of(run)
@@ -58,7 +58,7 @@ def test_the_whole_split_equals_the_definition(corpus, cutoffs):
   assert (found['window'], found['lambda'], found['theta']) == (30, 0.2, 0.7)
 
 
-def test_a_window_longer_than_the_split_keeps_all_of_it(corpus):
+def test_window_longer_than_the_split_keeps_all_of_it(corpus):
   found = []
   for window in (len(corpus.splits['valid'].tokens), 2**30):
     run = run_of(corpus, cache=(window, 0.2, 0.7))
@@ -67,7 +67,7 @@ def test_a_window_longer_than_the_split_keeps_all_of_it(corpus):
   assert found[1]['window'] == 2**30 and found[0]['loss'] == pytest.approx(found[1]['loss'], rel=1e-6)
 
 
-def test_the_final_measurement_has_rows_of_its_own(corpus):
+def test_final_evaluation_sets_its_own_batch_rows(corpus):
   run = run_of(corpus)
   assert (run.data.eval_batch_size, evaluate.final_data(run).eval_batch_size) == (3, 1)
   assert evaluate.final_data(run_of(corpus, batch_size=0)).eval_batch_size == 3
@@ -75,7 +75,7 @@ def test_the_final_measurement_has_rows_of_its_own(corpus):
   assert rows == [3, 1]
 
 
-def test_missing_inputs_are_refused(corpus):
+def test_missing_inputs_are_rejected(corpus):
   engine = sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
   for run, message in (
     (run_of(corpus, cache=()), r'evaluation.cache: got \(\)'),

@@ -50,7 +50,7 @@ def probabilities(loaded, ids):
   return special.softmax(logits_TV.astype(np.float64), axis=-1)[np.arange(len(ids) - 1), ids[1:]]
 
 
-def test_a_language_models_ensemble_is_the_mean_of_the_probabilities(runs, tmp_path, capsys):
+def test_language_models_ensemble_is_the_mean_of_the_probabilities(runs, tmp_path, capsys):
   output = tmp_path / 'ensemble.json'
   command = ['evaluate', f'--workdir={runs[0]}', f'--ensemble={runs[1]}', '--split=valid', f'--output={output}']
   assert main.main(command) == 0
@@ -82,7 +82,7 @@ def test_a_language_models_ensemble_is_the_mean_of_the_probabilities(runs, tmp_p
     ({'objective_name': 'translation'}, 'add --config.evaluation.beam=12'),
   ],
 )
-def test_an_objective_without_an_ensemble_is_refused(changes, message, monkeypatch):
+def test_objective_without_an_ensemble_is_rejected(changes, message, monkeypatch):
   evaluation = types.SimpleNamespace(cache=changes.get('cache', ()), mixture='', beam=0)
   run = types.SimpleNamespace(
     evaluation=evaluation,
@@ -95,7 +95,7 @@ def test_an_objective_without_an_ensemble_is_refused(changes, message, monkeypat
     ensemble.evaluate(['a', 'b'], 'test')
 
 
-def test_runs_that_differ_are_refused(runs, monkeypatch, capsys):
+def test_runs_that_differ_are_rejected(runs, monkeypatch, capsys):
   assert main.main(['evaluate', f'--workdir={runs[0]}', f'--ensemble={runs[1]}', '--cache=5,0.1,1']) == 2
   assert 'omit it with --ensemble' in capsys.readouterr().err
   load = restore.load
@@ -133,7 +133,7 @@ def _translator(seed):
   return translate.Translator(tiny, cfg, drawn.params(tiny.init, cfg, seed=seed, std=0.6), TOKENIZER)
 
 
-def test_the_beam_searches_the_mean_of_the_probabilities():
+def test_beam_searches_the_mean_of_the_probabilities():
   one, two = _translator(0), _translator(1)
   both = translate.combine([one, two])
   options = translate.Options(beam=3, max_extra=5)

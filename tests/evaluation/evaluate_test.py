@@ -68,7 +68,7 @@ def test_correlations_do_not_depend_on_the_mean(monkeypatch, offset):
 
 
 @pytest.mark.parametrize('mode', ['jit', 'pmap'])
-def test_correlations_do_not_depend_on_the_batch_or_the_devices(monkeypatch, mode):
+def test_correlations_do_not_depend_on_batch_or_devices(monkeypatch, mode):
   given = drawn(50_000)
   expected = measured(monkeypatch, *given, 57, sharding.Config())
   for batch_size, devices in ((1, 1), (8, 4), (64, 8)):
@@ -99,7 +99,7 @@ def test_classes_are_shown_by_their_labels():
 
 
 @pytest.mark.parametrize(('positives', 'message'), [(0, 'has no row of class "b"'), (4, 'has only rows of class "b"')])
-def test_f1_names_its_class_and_is_warned_of_where_undefined(positives, message):
+def test_f1_names_its_class_and_warns_if_undefined(positives, message):
   objective = classify.Config(classes=2, positive_index=1)
   run = types.SimpleNamespace(objective_name='classify', objective=objective)
   assert evaluate.metric_captions(run, {'label_names': ['a', 'b']}, {'f1': 0.0})['f1'] == 'f1 of b'
@@ -109,7 +109,7 @@ def test_f1_names_its_class_and_is_warned_of_where_undefined(positives, message)
   assert 'split test has no spans' in note
 
 
-def test_an_astronomical_perplexity_per_word_is_not_shown():
+def test_overflowing_word_perplexity_is_hidden():
   run = types.SimpleNamespace(objective_name='causal_lm', objective=None)
   figures = {'perplexity_per_word': 3e13, 'bits_per_character': 7.5}
   assert evaluate.metric_captions(run, {}, figures) == {'perplexity_per_word': ''}
@@ -164,7 +164,7 @@ def streams():
 @pytest.mark.parametrize(
   ('devices', 'cfg'), [(4, {}), (8, {'fsdp': 2}), (4, {'mode': 'pmap'}), (8, {'tensor': 2, 'fsdp': 4})]
 )
-def test_rows_that_do_not_divide_among_the_devices_are_measured_exactly(streams, devices, cfg):
+def test_indivisible_rows_are_evaluated_exactly(streams, devices, cfg):
   totals, expected = streams
   found = totals(devices, **cfg)
   assert found['nll'][1] == expected['nll'][1] == 1759

@@ -32,7 +32,7 @@ def run(tmp_path_factory):
     yield folder / 'run'
 
 
-def test_a_new_metric_selects_the_checkpoint_and_is_in_the_results(run):
+def test_new_metric_selects_the_checkpoint_and_is_in_the_results(run):
   log = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
   rates = {record['step']: record['miss_rate'] for record in log if record['split'] == 'valid'}
   results = json.loads((run / 'results.json').read_text())
@@ -41,7 +41,7 @@ def test_a_new_metric_selects_the_checkpoint_and_is_in_the_results(run):
   assert sweep.measure(run, sweep.Metric('miss_rate', 'maximize')).value == pytest.approx(rates[2])
 
 
-def test_a_new_metric_is_in_the_reports(run, tmp_path, capsys):
+def test_new_metric_is_in_the_reports(run, tmp_path, capsys):
   rate = json.loads((run / 'results.json').read_text())['miss_rate']
   assert main.main(['evaluate', f'--workdir={run}', '--no-baselines']) == 0
   assert f'  {"miss rate":24} {rate:12.1%}\n' in capsys.readouterr().out
@@ -51,7 +51,7 @@ def test_a_new_metric_is_in_the_reports(run, tmp_path, capsys):
   assert f'>{rate:.1%}</data>' in (tmp_path / 'report.html').read_text()
 
 
-def test_a_metric_without_a_declaration_is_refused(run, monkeypatch):
+def test_metric_without_a_declaration_is_rejected(run, monkeypatch):
   objective = objectives.get('causal_lm')
   monkeypatch.setattr(objective, 'METRICS', tuple(one for one in objective.METRICS if one.name != 'miss_rate'))
   with pytest.raises(ValueError, match='miss_rate'):

@@ -14,7 +14,7 @@ from lmx.evaluation import report
   'accuracy, majority, warns',
   [(0.6, 0.6, True), (0.58, 0.6, True), (0.0, 0.6, True), (0.61, 0.6, False), (1.0, 1.0, False)],
 )
-def test_a_classifier_no_better_than_its_majority_class_is_warned_of(accuracy, majority, warns):
+def test_majority_class_baseline_warning(accuracy, majority, warns):
   figures = {
     'model': 'bert:tiny',
     'metric': 'accuracy',

@@ -38,7 +38,7 @@ def run_and_params():
 
 
 @pytest.mark.parametrize('has_attention', [True, False])
-def test_segmented_images_are_drawn_with_the_attention_of_one_pixel(tmp_path, monkeypatch, has_attention):
+def test_segmentation_samples_show_one_pixels_attention(tmp_path, monkeypatch, has_attention):
   model = complete(Model, tiny_segmenter)
   if has_attention:  # two heads, of 64 positions to every second row and column; T sees S only where S is T / 4
     model.attention = lambda cfg, params, batch: (

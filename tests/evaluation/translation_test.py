@@ -66,7 +66,7 @@ def saved(workdir, step):
   return jax.tree.map(np.asarray, params)
 
 
-def test_the_end_of_a_run_translates_the_split(run):
+def test_end_of_a_run_translates_the_split(run):
   found = figures(run)
   written = (run / 'translations.txt').read_text().splitlines()
   run_cfg = resolve.to_run(json.loads((run / 'config.json').read_text()))
@@ -93,7 +93,7 @@ def test_the_end_of_a_run_translates_the_split(run):
   assert [one[0].text for one in again] == written
 
 
-def test_the_search_matches_the_evaluation_section():
+def test_search_matches_the_evaluation_section():
   chosen = {'evaluation.beam': 3, 'evaluation.alpha': 0.9, 'evaluation.penalty': 'power', 'evaluation.stop': 'full'}
   run_cfg = resolve.load(BASE, [f'{name}={value}' for name, value in chosen.items()])
   found = translation.decoding_options(run_cfg)
@@ -103,7 +103,7 @@ def test_the_search_matches_the_evaluation_section():
     resolve.load(BASE, ['evaluation.stop=soon'])
 
 
-def test_the_parameters_measured_are_the_mean_of_the_checkpoints(run, tmp_path, capsys):
+def test_parameters_measured_are_the_mean_of_the_checkpoints(run, tmp_path, capsys):
   assert figures(run)['averaged_steps'] == [2, 4, 6]
   trees = [saved(run, step) for step in (2, 4, 6)]
   loaded = lmx.load(run, 'average')
@@ -133,7 +133,7 @@ def _at(tree, path):
   return tree
 
 
-def test_the_mean_skips_a_damaged_checkpoint(run, tmp_path, capsys):
+def test_mean_skips_a_damaged_checkpoint(run, tmp_path, capsys):
   copy = tmp_path / 'copy'
   shutil.copytree(run, copy)
   (entry,) = [path for path in (copy / 'checkpoints').iterdir() if '4' in path.name]
@@ -146,7 +146,7 @@ def test_the_mean_skips_a_damaged_checkpoint(run, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
+def test_evaluate_measures_another_split_and_plots(run, tmp_path, capsys):
   call = ['evaluate', f'--workdir={run}', '--which=last', '--config.evaluation.beam=1', '--json']
   texts, picture = tmp_path / 'valid.txt', tmp_path / 'picture.png'
   assert main([*call, '--split=valid', f'--translations={texts}', '--config.evaluation.penalty=power']) == 0
@@ -167,7 +167,7 @@ def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
   assert 'mean of 3 checkpoints: 2, 4, 6' in capsys.readouterr().out
 
 
-def test_a_path_that_cannot_be_written_is_refused_before_the_measurement(run, tmp_path, monkeypatch, capsys):
+def test_path_that_cannot_be_written_is_rejected_before_the_measurement(run, tmp_path, monkeypatch, capsys):
   monkeypatch.delattr(report, 'evaluate_restored')
   call = ['evaluate', f'--workdir={run}', '--which=last', '--config.evaluation.beam=1']
   assert main([*call, f'--translations={tmp_path / "nowhere" / "x.txt"}']) == 2
@@ -199,7 +199,7 @@ def test_runs_on_a_bucket_are_read(bucket, tmp_path):
     (['evaluation.average=0'], 'evaluation.average'),
   ],
 )
-def test_bad_settings(overrides, message):
+def test_invalid_settings_are_rejected(overrides, message):
   with pytest.raises(InputError, match=message):
     resolve.to_run(resolve.load(BASE, [*QUICK, *overrides]))
 
@@ -247,7 +247,7 @@ def test_options_of_translations_reach_the_search(tmp_path):
       resolve.to_run(resolve.load(BASE, ['evaluation.beam=0', f'evaluation.{text}']))
 
 
-def test_figures_of_a_german_text_have_the_papers_scores():
+def test_german_metrics_match_the_paper():
   texts = ['Der Hund läuft - schnell.', 'Ein Auto-Rennen beginnt heute Abend.']
   found = translation.compute_scores(texts, texts, ['a dog runs', 'a race'], ('en', 'de'))
   assert found['bleu'] == found['bleu_tokenised'] == pytest.approx(100) and found['exact_match'] == 1
@@ -271,7 +271,7 @@ def test_figures_of_a_german_text_have_the_papers_scores():
     ('evaluation.alpha=1', ('a', 'b'), None, 'no end-of-text token'),
   ],
 )
-def test_bad_inputs_are_refused_before_translating(override, sides, eos_id, message):
+def test_invalid_inputs_are_rejected_before_translating(override, sides, eos_id, message):
   run = resolve.to_run(resolve.load(BASE, [override, 'evaluation.penalty=power', 'evaluation.max_length=10000']), 300)
   corpus = types.SimpleNamespace(manifest={'sides': sides}, tokenizer=types.SimpleNamespace(eos_id=eos_id))
   with pytest.raises(InputError, match=message):

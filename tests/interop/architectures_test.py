@@ -120,7 +120,7 @@ def test_export_and_import_restore_the_run(name):
     ('XLNetForQuestionAnswering', (), 'span'),
   ],
 )
-def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objective, make, tmp_path, capsys):
+def test_import_and_export_round_trip_the_folder(name, marks, objective, make, tmp_path, capsys):
   made, cfg, params = make(name, marks)
   assert main.main(['import', f'--from={made}', f'--workdir={tmp_path}/run']) == 0
   out = capsys.readouterr().out
@@ -149,7 +149,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objectiv
     assert written['pad_token_id'] == run.tokenizer.token_id('_start_')
 
 
-def test_a_folder_selects_its_transformers_class():
+def test_folder_selects_its_transformers_class():
   ones = lambda *shape: np.ones(shape, np.float32)
   pooler = {'bert.pooler.dense.weight': ones(8, 8)}
   for named, tensors, found in (
@@ -214,7 +214,7 @@ def test_labels_and_objectives_of_a_config():
     ),
   ],
 )
-def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, words, make, tmp_path):
+def test_bad_folders_are_rejected_before_writing(changes, tensors, words, make, tmp_path):
   made, *_ = make('BertForSequenceClassification', **changes)
   change(made, **tensors)
   for word in words:
@@ -230,7 +230,7 @@ def said(tmp_path, name, content, capsys, *options):
   return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_an_imported_classifier_labels_texts_and_pairs(make, tmp_path, capsys):
+def test_imported_classifier_labels_texts_and_pairs(make, tmp_path, capsys):
   made, *_ = make('BertForSequenceClassification')
   convert.import_run(str(made), tmp_path / 'run')
   found = said(tmp_path, 'in.txt', 'a name\nthe method\n', capsys)
@@ -239,7 +239,7 @@ def test_an_imported_classifier_labels_texts_and_pairs(make, tmp_path, capsys):
   assert said(tmp_path, 'in.jsonl', pairs, capsys, names)[0]['probabilities'] != found[0]['probabilities']
 
 
-def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tmp_path, capsys):
+def test_labels_are_matched_by_name_in_training_and_evaluation(make, tmp_path, capsys):
   """The data numbers labels by the alphabet: down, strange, up."""
   made, *_ = make('BertForSequenceClassification')
   convert.import_run(str(made), tmp_path / 'run')
@@ -269,7 +269,7 @@ def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tm
   assert 'got labels other; expected those of the run, up, down, strange' in capsys.readouterr().err
 
 
-def test_an_imported_model_of_choices_chooses(make, tmp_path, capsys):
+def test_imported_multiple_choice_model_predicts(make, tmp_path, capsys):
   made, *_ = make('GPT2DoubleHeadsModel')
   convert.import_run(str(made), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run').run
@@ -308,7 +308,7 @@ LINEAR = dict(head=(), normalize=False, pooling='pooled')
     ('bert', task('span', head='xlnet'), "objective.head: got 'xlnet'"),
   ],
 )
-def test_what_no_class_computes_is_not_written(model, given, words):
+def test_unsupported_models_are_not_exported(model, given, words):
   with pytest.raises(InputError, match=words):
     architectures.choose(model, given)
 
@@ -340,7 +340,7 @@ def test_rows_read_both_ways_around_are_not_written(make, tmp_path):
     ('xlnet/squad.py:squad2', 'XLNetForQuestionAnswering'),
   ],
 )
-def test_what_lmx_fine_tunes_has_a_class(experiment, name):
+def test_every_fine_tuned_objective_has_a_class(experiment, name):
   run = config_lib.to_run(config_lib.load(f'experiments/{experiment}'))
   assert architectures.choose(run.model_name, architectures.Task(run.objective_name, run.objective)) == name
 
@@ -364,7 +364,7 @@ def test_without_a_next_sentence_head_it_is_a_masked_language_model():
     ('gpt_bpe', {}, 'OpenAIGPTTokenizerFast'),
   ],
 )
-def test_a_tokenizer_with_other_parts_than_its_class_is_of_a_class_that_reads_them(kind, options, name, tmp_path):
+def test_custom_tokenizer_exports_as_generic_class(kind, options, name, tmp_path):
   """Version 5 of transformers builds the parts of GPT-2's class anew, whatever is in tokenizer.json."""
   made = build.train(kind, TEXTS, vocab_size=300, **options)
   folder._write_tokenizer(tmp_path, made.content(), 64, options.get('lower_case', False), ())
@@ -374,7 +374,7 @@ def test_a_tokenizer_with_other_parts_than_its_class_is_of_a_class_that_reads_th
     np.testing.assert_array_equal(again.encode(text), made.encode(text))
 
 
-def test_other_splitting_than_that_of_gpt2_is_of_a_class_that_reads_it():
+def test_custom_splitting_exports_as_generic_class():
   state = build.train('bpe', TEXTS, vocab_size=300).content()['model']
   assert folder._class('bpe', state) == 'GPT2TokenizerFast'
   whole = state | {'pre_tokenizer': state['pre_tokenizer'] | {'use_regex': False}}

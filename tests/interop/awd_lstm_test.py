@@ -116,7 +116,7 @@ def whole(tensors):
 
 
 @pytest.mark.parametrize('kind', ['fwd', 'bwd'])
-def test_an_imported_run_is_written_back(tmp_path, kind):
+def test_imported_run_exports_unchanged(tmp_path, kind):
   """fastai 2.8 saves these names, without the stale matrices of fastai 1."""
   content = {name: x for name, x in fastai_names(lstm_tensors()).items() if not name.endswith('module.weight_hh_l0')}
   folder = write_fastai(tmp_path / 'theirs', content, name=f'lstm_{kind}')
@@ -137,7 +137,7 @@ def test_an_imported_run_is_written_back(tmp_path, kind):
     ({'tied': False}, 'model.tied: got False'),
   ],
 )
-def test_what_fastai_does_not_compute_is_not_written(tmp_path, changes, message):
+def test_models_unsupported_by_fastai_are_not_exported(tmp_path, changes, message):
   cfg = registry.config('awd_lstm', 'tiny', **{'E': 6, 'D': 9, **changes})
   with pytest.raises(InputError, match=message):
     awd_lstm.write(tmp_path / 'to', cfg, {}, [], False)
@@ -145,7 +145,7 @@ def test_what_fastai_does_not_compute_is_not_written(tmp_path, changes, message)
 
 
 @pytest.mark.parametrize('backward', [False, True])
-def test_fastai_gives_the_same_numbers(tmp_path, backward, capsys):
+def test_outputs_match_fastai(tmp_path, backward, capsys):
   tensors, kind = lstm_tensors(), 'bwd' if backward else 'fwd'
   content = fastai_names(tensors)
   content = {'model': content, 'opt': {'state': []}} if backward else content
@@ -160,7 +160,7 @@ def test_fastai_gives_the_same_numbers(tmp_path, backward, capsys):
 
 
 @pytest.mark.slow
-def test_it_is_stage_one_of_ulmfit(tmp_path, capfd):
+def test_import_starts_ulmfit(tmp_path, capfd):
   folder = write_fastai(tmp_path / 'wt103', fastai_names(lstm_tensors()))
   convert.import_run(folder, tmp_path / 'run')
   sizes = [f'--config.model.{name}={size}' for name, size in (('E', E), ('D', D), ('N', N))]
@@ -169,7 +169,7 @@ def test_it_is_stage_one_of_ulmfit(tmp_path, capfd):
   assert 'vocabulary rows matched' in ''.join(capfd.readouterr())
 
 
-def test_names_of_fastai_before_two(tmp_path):
+def test_fastai_1_parameter_names(tmp_path):
   """0.7: the embedding's copy has another name, and the output no bias."""
   tensors = lstm_tensors()
   content = fastai_names(tensors | {'decoder.bias': np.zeros(V, np.float32)})
@@ -191,7 +191,7 @@ def test_names_of_fastai_before_two(tmp_path):
 
 
 @pytest.mark.parametrize('splits', [(), (4, 9, 15)])
-def test_salesforce_gives_the_same_numbers(tmp_path, splits):
+def test_outputs_match_salesforce(tmp_path, splits):
   tensors, rng = lstm_tensors(), np.random.default_rng(2)
   if splits:
     draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
@@ -226,7 +226,7 @@ def _clusters(tensors, splits):
   return output
 
 
-def test_a_state_dict_with_an_output_of_its_own(tmp_path):
+def test_state_dict_with_untied_output(tmp_path):
   tensors = lstm_tensors(last=D)
   tensors['decoder.weight'] = np.random.default_rng(4).normal(size=(V, D)).astype(np.float32)
   torch_files.save(tmp_path / 'model.pt', tensors)
@@ -236,7 +236,7 @@ def test_a_state_dict_with_an_output_of_its_own(tmp_path):
   assert not assert_computes(tmp_path / 'run', tensors, whole(tensors)).cfg.tied
 
 
-def test_the_qrnn_of_salesforce(tmp_path):
+def test_qrnn_of_salesforce(tmp_path):
   rng = np.random.default_rng(0)
   draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
   tensors = {'encoder.weight': draw(V, E), 'decoder.bias': draw(V)}
@@ -272,7 +272,7 @@ def test_the_qrnn_of_salesforce(tmp_path):
     ),
   ],
 )
-def test_what_is_not_an_awd_lstm_is_named(tmp_path, change, message):
+def test_other_models_are_rejected(tmp_path, change, message):
   folder = write_fastai(tmp_path / 'wt103', change(fastai_names(lstm_tensors())))
   with pytest.raises(InputError, match=message):
     convert.import_run(folder, tmp_path / 'run')
@@ -282,7 +282,7 @@ def test_what_is_not_an_awd_lstm_is_named(tmp_path, change, message):
 TWO = np.ones((36, 9), np.float32)
 
 
-def test_words_that_do_not_fit_are_refused(tmp_path):
+def test_words_that_do_not_fit_are_rejected(tmp_path):
   tensors = fastai_names(lstm_tensors())
   for itos, message in ((ITOS[:-1], 'got 19 words'), ({'a': 1}, 'got no word list')):
     folder = write_fastai(tmp_path / 'wt103', tensors, itos)
@@ -292,14 +292,14 @@ def test_words_that_do_not_fit_are_refused(tmp_path):
     library_files.of_words([*ITOS, 'the'], 'fastai')
 
 
-def test_a_large_salesforce_model_needs_its_criterion(tmp_path, monkeypatch):
+def test_large_salesforce_model_needs_its_criterion(tmp_path, monkeypatch):
   monkeypatch.setattr(awd_lstm, '_WHOLE', V - 1)
   torch_files.save(tmp_path / 'model.pt', lstm_tensors())
   with pytest.raises(InputError, match='got only the model, with 20 words'):
     convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
 
 
-def test_a_truncated_file_names_the_tensor(tmp_path):
+def test_truncated_file_names_the_tensor(tmp_path):
   folder = write_fastai(tmp_path / 'wt103', {})
   torch_files.save(tmp_path / 'wt103' / 'lstm_fwd.pth', fastai_names(lstm_tensors()), legacy=True)
   path = tmp_path / 'wt103' / 'lstm_fwd.pth'
@@ -308,7 +308,7 @@ def test_a_truncated_file_names_the_tensor(tmp_path):
     convert.import_run(folder, tmp_path / 'run')
 
 
-def test_a_bound_method_is_of_a_foreign_object_alone(tmp_path):
+def test_bound_methods_only_of_foreign_objects(tmp_path):
   (tmp_path / 'x.pkl').write_bytes(b'cbuiltins\ngetattr\n(cbuiltins\nlist\nS"append"\ntR.')
   with pytest.raises(InputError, match='nothing of it was run: an attribute of something else'):
     torch_file.read(tmp_path / 'x.pkl')

@@ -76,7 +76,7 @@ def read(directory, weights, options=OPTIONS):
   return cfg, huggingface.from_hf('elmo', cfg, folder.tensors)['model']
 
 
-def test_forward_equals_the_restatement_on_the_released_layout(tmp_path):
+def test_forward_matches_reference_on_the_released_layout(tmp_path):
   weights = random_weights()
   cfg, params = read(tmp_path, weights)
   T = max(map(len, SENTENCES))
@@ -118,7 +118,7 @@ def test_training_streams_read_the_backward_text_in_its_own_order(tmp_path):
     np.testing.assert_allclose(found[:, 6 * d : 6 * d + 6], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_imported_release_is_a_run_that_is_written_back(tmp_path, capsys):
+def test_imported_release_exports_unchanged(tmp_path, capsys):
   """Vectors of the run are those of the release, a task model takes its biLM, and the arrays come back bit for bit."""
   weights, words = random_weights(), ['the', ',', 'naïve']
   (release := tmp_path / 'release').mkdir()
@@ -149,7 +149,7 @@ def test_an_imported_release_is_a_run_that_is_written_back(tmp_path, capsys):
   assert (tmp_path / 'back' / 'vocab.txt').read_text('utf-8').split() == ['<S>', '</S>', '<UNK>', *words]
 
 
-def test_a_release_without_a_vocabulary_needs_none(tmp_path):
+def test_release_without_a_vocabulary_needs_none(tmp_path):
   write(tmp_path, random_weights(), changed(char_cnn={'max_characters_per_token': 30}))
   convert.import_run(str(tmp_path), tmp_path / 'run')
   loaded = restore.load(tmp_path / 'run')
@@ -164,7 +164,7 @@ def test_a_release_without_a_vocabulary_needs_none(tmp_path):
     (['the', 'a'], r"got \['the', 'a'\] first"),
   ],
 )
-def test_a_damaged_vocabulary_is_named(tmp_path, lines, message):
+def test_damaged_vocabulary_is_reported(tmp_path, lines, message):
   write(tmp_path, random_weights())
   (tmp_path / 'vocab.txt').write_text('\n'.join(lines) + '\n')
   with pytest.raises(InputError, match=message):
@@ -191,7 +191,7 @@ def changed(**parts) -> dict:
     (changed(lstm={'n_layers': 1}), 'unknown: .*RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, '),
   ],
 )
-def test_files_of_another_model_are_named(tmp_path, options, message):
+def test_files_of_another_model_are_reported(tmp_path, options, message):
   with pytest.raises(InputError, match=message):
     read(tmp_path, random_weights(), options)
 

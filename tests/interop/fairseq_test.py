@@ -60,7 +60,7 @@ def test_logits_match_fsmt(case, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_translates_as_fsmt_searches(tmp_path):
+def test_command_translates_as_fsmt_searches(tmp_path):
   save(tmp_path / 'release', **CASES[SEARCHED])
   assert main.main(['import', f'--from={tmp_path / "release" / "model.pt"}', f'--workdir={tmp_path / "run"}']) == 0
   loaded = restore.load(tmp_path / 'run')
@@ -72,7 +72,7 @@ def test_the_command_translates_as_fsmt_searches(tmp_path):
   np.testing.assert_allclose([one.score for one in found], expected()[SEARCHED]['scores'], atol=1e-4)
 
 
-def test_every_number_is_read(tmp_path, capsys):
+def test_every_tensor_is_read(tmp_path, capsys):
   model = save(tmp_path / 'release', before=True)
   assert main.main(['import', f'--from={tmp_path / "release"}', f'--workdir={tmp_path / "run"}']) == 0
   printed, loaded = capsys.readouterr().out, restore.load(tmp_path / 'run')
@@ -84,7 +84,7 @@ def test_every_number_is_read(tmp_path, capsys):
   assert loaded.cfg.dropout_relu == 0.05
 
 
-def test_stacked_and_apart_are_the_same_parameters(tmp_path):
+def test_stacked_and_separate_projections_are_equal(tmp_path):
   stacked = fairseq_files.tensors(stacked=True)
   apart = {}
   for name, x in stacked.items():
@@ -115,14 +115,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize('name', REFUSED)
-def test_what_lmx_does_not_compute_is_refused(name, tmp_path, capsys):
+def test_unsupported_options_are_rejected(name, tmp_path, capsys):
   changes, message = REFUSED[name]
   save(tmp_path / 'release', **changes)
   imports.check_refused(tmp_path / 'release', message, capsys)
 
 
 @pytest.mark.parametrize('name', ['decoder.layers.0.encoder_attn.in_proj_weight', 'encoder.embed_tokens.weight'])
-def test_a_renamed_tensor_is_named(name, tmp_path):
+def test_renamed_tensor_is_reported(name, tmp_path):
   content = fairseq_files.tensors(stacked=True)
   content['decoder.other'] = content.pop(name)
   save(tmp_path / 'release', content=content)
@@ -131,7 +131,7 @@ def test_a_renamed_tensor_is_named(name, tmp_path):
     convert.import_run(str(tmp_path / 'release'), tmp_path / 'run')
 
 
-def test_two_tensors_of_one_parameter_are_refused_unless_they_are_equal(tmp_path):
+def test_two_tensors_of_one_parameter_are_rejected_unless_they_are_equal(tmp_path):
   content = fairseq_files.tensors(stacked=False)
   name, other = 'encoder.layers.0.self_attn_layer_norm.weight', 'encoder.layers.0.layer_norms.0.weight'
   save(tmp_path / 'one', content=content | {other: content[name] + 1})
@@ -141,7 +141,7 @@ def test_two_tensors_of_one_parameter_are_refused_unless_they_are_equal(tmp_path
   assert [row.note for row in fairseq.read(tmp_path / 'two').unused if row.name == other] == [f'repeats {name}']
 
 
-def test_a_truncated_checkpoint_is_refused(tmp_path):
+def test_truncated_checkpoint_is_rejected(tmp_path):
   save(tmp_path / 'release', stacked=True)
   path = tmp_path / 'release' / 'model.pt'
   whole = path.read_bytes()
@@ -150,7 +150,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path):
     assert main.main(['import', f'--from={tmp_path / "release"}', f'--workdir={tmp_path / "run"}']) == 2
 
 
-def test_an_ensemble_asks_for_one(tmp_path):
+def test_ensemble_requires_one_checkpoint(tmp_path):
   save(tmp_path / 'release')
   (tmp_path / 'release' / 'model2.pt').write_bytes((tmp_path / 'release' / 'model.pt').read_bytes())
   with pytest.raises(InputError, match=r'got model\.pt, model2\.pt'):

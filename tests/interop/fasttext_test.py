@@ -50,7 +50,7 @@ def select(path, words):
   return dict(fasttext.select(str(path), fasttext.read(str(path)), words))
 
 
-def test_a_word_is_the_mean_of_its_row_and_its_n_grams(tmp_path):
+def test_word_is_the_mean_of_its_row_and_its_n_grams(tmp_path):
   x_RE = matrix(len(WORDS) + 5)
   (tmp_path / 'm.bin').write_bytes(model(x_RE))
   found = select(tmp_path / 'm.bin', ['the', 'é', 'xy', '</s>'])
@@ -70,7 +70,7 @@ def test_single_letters_are_words_but_special_tokens_are_not(tmp_path):
   np.testing.assert_allclose(select(tmp_path / 'm.bin', ['ab'])['ab'], x_RE[rows].mean(axis=0), rtol=1e-6)
 
 
-def test_models_without_n_grams_and_with_labels_know_their_words_alone(tmp_path):
+def test_models_without_ngrams_know_only_their_words(tmp_path):
   x_RE = matrix(len(WORDS) + 5)
   (tmp_path / 'm.bin').write_bytes(model(x_RE, labels=('__label__a',), version=11, kind=3))
   found = select(tmp_path / 'm.bin', ['the', 'unseen', '__label__a'])
@@ -101,7 +101,7 @@ def test_n_grams_that_were_removed_do_not_count(tmp_path):
   ],
   ids=['matrix', 'word', 'head', 'quantised', 'version', 'rows', 'finite'],
 )
-def test_damaged_and_other_models_are_named(tmp_path, content, message):
+def test_damaged_and_other_models_are_reported(tmp_path, content, message):
   (tmp_path / 'm.bin').write_bytes(content)
   with pytest.raises(InputError, match=message):
     select(tmp_path / 'm.bin', ['the'])
@@ -121,7 +121,7 @@ json.dump({word: found[word].tolist() for word in words}, open('m.json', 'w'))
 
 
 @pytest.mark.peer
-def test_a_model_of_gensim_has_its_vectors(tmp_path):
+def test_gensim_model_vectors_match(tmp_path):
   """LMX_GENSIM names a Python that has gensim."""
   python = os.environ.get('LMX_GENSIM', '')
   if not python:

@@ -127,7 +127,7 @@ def wrong(draw, name, files):
 
 
 @pytest.mark.parametrize('count', [60, pytest.param(2000, marks=pytest.mark.slow)])
-def test_wrong_folders_are_read_or_refused(count, contents, tmp_path, monkeypatch):
+def test_wrong_folders_are_read_or_rejected(count, contents, tmp_path, monkeypatch):
   monkeypatch.setattr(convert, 'write', lambda *_: None)
   draw = random.Random(0)
   refused = 0

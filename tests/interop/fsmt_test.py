@@ -100,7 +100,7 @@ def test_hypotheses_match_generate(run, name):
   check_search(translator(run[1]), options, SEARCHES[name], expected()['separate']['searches'][name], LINES)
 
 
-def test_the_options_of_the_folder_match_the_search(tmp_path, run):
+def test_options_of_the_folder_match_the_search(tmp_path, run):
   options = translation.decoding_options(run[1].run)
   assert (options.beam, options.alpha, options.penalty, options.stop) == (4, 1.1, 'power', 'current')
   assert (options.max_length, options.forced_end, options.forbidden) == (11, True, (1,))
@@ -110,7 +110,7 @@ def test_the_options_of_the_folder_match_the_search(tmp_path, run):
 
 
 @pytest.mark.parametrize('case', ['separate', 'shared', 'other ids'])
-def test_an_exported_folder_is_the_same(case, tmp_path):
+def test_exported_folder_is_the_same(case, tmp_path):
   save(tmp_path / 'own', **CASES[case])
   for source, run, to in (('own', 'run', 'to'), ('to', 'again', 'third')):
     assert main.main(['import', f'--from={tmp_path / source}', f'--workdir={tmp_path / run}']) == 0
@@ -142,7 +142,7 @@ def fairseq_release(folder, **case):
 
 
 @pytest.mark.parametrize('case', [dict(stacked=True, shared=True), dict(more=11, activation='gelu')])
-def test_a_checkpoint_of_fairseq_is_exported(case, tmp_path, capsys):
+def test_checkpoint_of_fairseq_is_exported(case, tmp_path, capsys):
   fairseq_release(tmp_path / 'release', **case)
   loaded = imported(tmp_path / 'release', tmp_path / 'run')
   assert main.main(['export', f'--workdir={tmp_path / "run"}', f'--to={tmp_path / "to"}']) == 0
@@ -185,7 +185,7 @@ UNWRITTEN = {
 
 
 @pytest.mark.parametrize('name', UNWRITTEN)
-def test_what_no_class_computes_is_not_written(name, run, tmp_path):
+def test_unsupported_models_are_not_exported(name, run, tmp_path):
   changes, message = UNWRITTEN[name]
   loaded = run[1]
   write = functools.partial(folders.write, tmp_path / 'to', 'transformer')
@@ -196,7 +196,7 @@ def test_what_no_class_computes_is_not_written(name, run, tmp_path):
   assert not (tmp_path / 'to').exists()
 
 
-def test_a_tokenizer_or_search_that_the_class_lacks_is_not_written(run, tmp_path):
+def test_tokenizer_or_search_that_the_class_lacks_is_not_written(run, tmp_path):
   loaded, task = run[1], architectures.Task('translation', run[1].run.objective)
   write = functools.partial(folders.write, tmp_path / 'to', 'transformer', loaded.cfg, loaded.params, task)
   with pytest.raises(InputError, match='data.tokenizer: got "bytes"'):
@@ -252,7 +252,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize('name', REFUSED)
-def test_what_lmx_does_not_compute_is_refused(name, tmp_path, capsys):
+def test_unsupported_options_are_rejected(name, tmp_path, capsys):
   changes, message = REFUSED[name]
   save(tmp_path / 'folder', **changes)
   imports.check_refused(tmp_path / 'folder', message, capsys)
@@ -275,7 +275,7 @@ TENSORS = {
 
 
 @pytest.mark.parametrize('name', TENSORS)
-def test_a_wrong_tensor_is_named(name, tmp_path, capsys):
+def test_wrong_tensor_is_reported(name, tmp_path, capsys):
   save(tmp_path / 'folder')
   path = tmp_path / 'folder' / 'model.safetensors'
   tensors = safetensors.numpy.load_file(path)
@@ -285,7 +285,7 @@ def test_a_wrong_tensor_is_named(name, tmp_path, capsys):
   assert re.search(TENSORS[name][1], capsys.readouterr().err)
 
 
-def test_a_truncated_file_is_refused(tmp_path, capsys):
+def test_truncated_file_is_rejected(tmp_path, capsys):
   save(tmp_path / 'folder')
   path = tmp_path / 'folder' / 'model.safetensors'
   path.write_bytes(path.read_bytes()[:-100])
@@ -293,7 +293,7 @@ def test_a_truncated_file_is_refused(tmp_path, capsys):
   assert 'model.safetensors' in capsys.readouterr().err
 
 
-def test_of_a_pair_of_symbols_that_is_there_twice_the_later_counts(tmp_path):
+def test_later_duplicate_merge_wins(tmp_path):
   save(tmp_path / 'folder', files={'merges.txt': '#version: 0.2\nt h\nh e</w>\nt h\n'})
   tokenizer = library_files.read('moses', str(tmp_path / 'folder'))
   assert tokenizer.content()['codes'] == [['h', 'e</w>'], ['t', 'h']]

@@ -56,7 +56,7 @@ def test_export_and_import_restore_the_run(name, changes):
 
 
 @pytest.mark.parametrize('name', SIZES)
-def test_an_untied_output_matrix_scores(name):
+def test_untied_output_matrix_scores(name):
   """Scores are the rows of the file's own matrix, times what a tied model multiplies its embedding with."""
   model = registry.get(name)
   cfg, params = make(name)
@@ -87,7 +87,7 @@ def test_an_untied_output_matrix_scores(name):
 
 
 @pytest.mark.parametrize('name', SIZES)
-def test_a_tied_matrix_that_differs_is_refused(name):
+def test_tied_matrix_that_differs_is_rejected(name):
   cfg, params = make(name)
   tensors = huggingface.to_hf(name, cfg, params)
   with pytest.raises(InputError, match=f'{OUTPUTS[name]}: got other values than {EMBEDDINGS[name]}.*"tie_word_embedd'):
@@ -139,7 +139,7 @@ TWINS = [  # family, name in the file, the other that is the same parameter
 
 
 @pytest.mark.parametrize(('name', 'one', 'other'), TWINS)
-def test_two_tensors_of_one_parameter_are_refused_unless_they_are_equal(name, one, other):
+def test_two_tensors_of_one_parameter_are_rejected_unless_they_are_equal(name, one, other):
   cfg, params = make(name)
   tensors = huggingface.to_hf(name, cfg, params)
   for given in (tensors | {other: tensors[one] + 1}, {other: tensors[one] + 1} | tensors):
@@ -152,7 +152,7 @@ def test_two_tensors_of_one_parameter_are_refused_unless_they_are_equal(name, on
 
 
 @pytest.mark.parametrize('dtype', ['int32', 'bool', 'uint8', 'complex64'])
-def test_numbers_that_are_no_floats_are_refused(dtype):
+def test_non_float_tensors_are_rejected(dtype):
   cfg, params = make('gpt2')
   tensors = huggingface.to_hf('gpt2', cfg, params)
   tensors['transformer.ln_f.weight'] = tensors['transformer.ln_f.weight'].astype(dtype)
@@ -160,7 +160,7 @@ def test_numbers_that_are_no_floats_are_refused(dtype):
     huggingface.from_hf('gpt2', cfg, tensors)
 
 
-def test_numbers_beyond_float32_are_reported():
+def test_values_beyond_float32_are_reported():
   cfg, params = make('gpt2')
   tensors = huggingface.to_hf('gpt2', cfg, params)
   tensors['transformer.ln_f.weight'] = np.full(8, 1e300)
@@ -243,7 +243,7 @@ def test_half_a_next_sentence_head_is_an_error():
     huggingface.from_hf('bert', cfg, tensors)
 
 
-def test_wrong_parameters_are_named():
+def test_wrong_parameters_are_reported():
   cfg, params = make('gpt2')
   broken = {'model': {**params['model'], 'embed': {'tokens': params['model']['embed']['tokens']}}}
   with pytest.raises(InputError, match='model/embed/positions is missing'):
@@ -253,13 +253,13 @@ def test_wrong_parameters_are_named():
     huggingface.to_hf('gpt2', cfg, broken)
 
 
-def test_other_models_have_no_such_form():
+def test_unsupported_models_are_rejected():
   with pytest.raises(InputError, match='did you mean "gpt2"'):
     huggingface.from_hf('gpt2x', None, {})
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'gpt_bpe'])
-def test_tokenizers_of_gpt_give_no_types_of_tokens(kind, tmp_path):
+def test_gpt_tokenizers_have_no_token_types(kind, tmp_path):
   """Their classes in transformers would add the embedding of token 0 to every position."""
   state = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE({'<|endoftext|>': 0, 'a': 1}, [])).to_str())
   folder._write_tokenizer(tmp_path, {'kind': kind, 'model': state}, 8, False, ('_start_',))

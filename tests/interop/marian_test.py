@@ -109,12 +109,12 @@ def check_search(translator, options, given, found, lines=LINES):
     np.testing.assert_allclose([one.score for one in hypotheses], found[1], atol=1e-4)
 
 
-def test_the_searches_differ():
+def test_searches_differ():
   found = [json.dumps(sequences) for sequences, _ in expected()['shared']['searches'].values()]
   assert len(set(found)) == len(found) - 1  # 'limit' and its probabilities without renormalisation
 
 
-def test_the_command_translates_text_to_text(imported, tmp_path, capsys):
+def test_command_translates_text_to_text(imported, tmp_path, capsys):
   (tmp_path / 'in.txt').write_text('\n'.join(LINES) + '\n')
   assert main.main(['translate', f'--workdir={imported[0]}', f'--input={tmp_path / "in.txt"}', '--n_best=4']) == 0
   lines = [line.split('\t') for line in capsys.readouterr().out.splitlines()]
@@ -123,7 +123,7 @@ def test_the_command_translates_text_to_text(imported, tmp_path, capsys):
   np.testing.assert_allclose([float(line[1]) for line in lines], scores, atol=1e-4)
 
 
-def test_an_exported_folder_has_the_same_files(imported, tmp_path):
+def test_exported_folder_has_the_same_files(imported, tmp_path):
   assert main.main(['export', f'--workdir={imported[0]}', f'--to={tmp_path / "to"}']) == 0
   own = imported[0].parent / 'folder'
   for name in ('source.spm', 'target.spm'):
@@ -162,7 +162,7 @@ def test_two_vocabularies_are_read_and_measured(tmp_path):
   assert tuple(pairs[1]) != tuple(loaded.tokenizer.encode('Ein Hund.'))
 
 
-def test_a_data_set_is_read_by_both_tokenizers(imported, tmp_path):
+def test_data_set_is_read_by_both_tokenizers(imported, tmp_path):
   lines = {'source': 'A dog runs.\nTwo men\n', 'target': 'Ein Hund.\nZwei\n'}
   for split in ('train', 'valid', 'test'):
     for side, text in lines.items():
@@ -215,14 +215,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize('name', REFUSED)
-def test_what_lmx_does_not_compute_is_refused(name, tmp_path, capsys):
+def test_unsupported_options_are_rejected(name, tmp_path, capsys):
   changes, message = REFUSED[name]
   save(tmp_path / 'folder', **changes)
   imports.check_refused(tmp_path / 'folder', message, capsys)
 
 
 @pytest.mark.parametrize('name', ['model.decoder.layers.1.encoder_attn.k_proj.bias', 'model.shared.weight'])
-def test_a_renamed_tensor_is_named(name, tmp_path):
+def test_renamed_tensor_is_reported(name, tmp_path):
   _, tensors = save(tmp_path / 'folder')
   tensors['model.other'] = tensors.pop(name)
   safetensors.numpy.save_file(tensors, tmp_path / 'folder' / 'model.safetensors')
@@ -230,7 +230,7 @@ def test_a_renamed_tensor_is_named(name, tmp_path):
     convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
 
 
-def test_an_option_that_generate_lacks_is_not_exported(imported, tmp_path):
+def test_option_that_generate_lacks_is_not_exported(imported, tmp_path):
   loaded = imported[1]
   evaluation = dataclasses.replace(loaded.run.evaluation, min_ratio=0.5)
   with pytest.raises(InputError, match='evaluation.min_ratio: got 0.5'):
@@ -265,7 +265,7 @@ def test_transformers_agrees(case, tmp_path):
     check_search(translator(loaded), options, given, found['searches'][name])
 
 
-def test_an_untied_table_with_the_rows_of_the_source_is_read(tmp_path):
+def test_untied_table_with_the_rows_of_the_source_is_read(tmp_path):
   """So saves transformers 4.57.6 a target that has fewer tokens than the source."""
   codes = len(marian_folders.vocabularies(separate=True)[0]) + 9
   cfg, tensors = save(tmp_path / 'folder', separate=True, tied=False, source_V=codes)
@@ -315,7 +315,7 @@ def test_rows_beyond_the_tokenizer_take_part_in_the_search(shift, tmp_path):
 
 @pytest.mark.peer
 @pytest.mark.parametrize('shift', PADDED)
-def test_a_padded_table_is_searched_as_transformers_does(shift, tmp_path):
+def test_padded_table_is_searched_as_transformers_does(shift, tmp_path):
   python = imports.transformers_python()
   save(tmp_path / 'folder', V=padded_size(), padded=shift)
   convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
@@ -325,7 +325,7 @@ def test_a_padded_table_is_searched_as_transformers_does(shift, tmp_path):
     check_search(translator(loaded), translation.decoding_options(loaded.run), given, found[name])
 
 
-def test_an_option_that_is_given_replaces_those_of_the_folder(imported):
+def test_option_that_is_given_replaces_those_of_the_folder(imported):
   run = lmx.load(imported[0])
   pad = run.tokenizer.pad_id
   assert (run.search().max_length, run.search().forbidden) == (23, (pad,))
@@ -334,7 +334,7 @@ def test_an_option_that_is_given_replaces_those_of_the_folder(imported):
   assert (forbidden(), forbidden(allow_unk=False)) == ((pad,), (run.tokenizer.unk_id, pad))
 
 
-def test_texts_are_cleaned_where_the_folder_says_so(tmp_path):
+def test_text_is_cleaned_if_the_folder_requires_it(tmp_path):
   for clean in (False, True):
     save(tmp_path / str(clean), settings={'clean_up_tokenization_spaces': clean})
     target = library_files.read('marian', str(tmp_path / str(clean))).target
@@ -343,7 +343,7 @@ def test_texts_are_cleaned_where_the_folder_says_so(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['lstrip', 'rstrip', 'single_word'])
-def test_white_space_of_a_special_token_is_refused(name, tmp_path):
+def test_white_space_of_a_special_token_is_rejected(name, tmp_path):
   decoder = {'0': {'content': '</s>', 'special': True, name: True}}
   save(tmp_path / 'folder', settings={'added_tokens_decoder': decoder})
   with pytest.raises(InputError, match=f'added token "</s>": {name}: got true'):

@@ -10,7 +10,7 @@ def table(*rows):
   return [line.split() for line in tensor_table.lines(rows)]
 
 
-def test_layers_are_one_line_and_their_numbers_are_counted():
+def test_layers_are_folded_into_one_line():
   rows = [Row(READ, f'h.{i}.{name}.weight', (2, 3), 'float16') for i in range(12) for name in ('ln_1', 'ln_2')]
   assert table(*rows) == [
     ['tensor', 'shape', 'type', 'numbers'],
@@ -20,7 +20,7 @@ def test_layers_are_one_line_and_their_numbers_are_counted():
   ]
 
 
-def test_what_differs_is_not_folded():
+def test_different_layers_are_not_folded():
   rows = [Row(READ, f'h.{i}.w', (2 + i // 2,), dtype) for i, dtype in enumerate(['float32', 'float16', 'float16'])]
   assert [line[1] for line in table(*rows)[1:-1]] == ['h.0.w', 'h.1.w', 'h.2.w']
   rows = [Row(RENAMED, f'layer_{i}/k', (2,), 'float32', f'layer.{i}.{kind}') for i, kind in enumerate('ab')]
@@ -33,7 +33,7 @@ def test_numbers_out_of_sequence_are_listed():
   assert fold(*range(0, 20, 2)) == 'a{0,2..18}'
 
 
-def test_the_statuses_are_in_order_with_their_notes():
+def test_statuses_are_in_order_with_their_notes():
   rows = [
     Row(NEW, 'model/pooler', (2, 2), 'float32'),
     Row(UNUSED, 'mask', (4,), 'uint8', 'a constant'),

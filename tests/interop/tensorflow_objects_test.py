@@ -245,7 +245,7 @@ def test_older_names_of_the_attention_and_flat_kernels_are_read(release):
   np.testing.assert_array_equal(folder.tensors['bert.encoder.layer.0.attention.output.dense.weight'], kernel.T)
 
 
-def test_other_variables_name_themselves_and_nothing_is_written(release, tmp_path):
+def test_unknown_variables_are_reported_before_writing(release, tmp_path):
   arrays, names = file()
   key = f'model/layer_with_weights-5/_output_dense/kernel{VALUE}'
   changes = (
@@ -312,7 +312,7 @@ def _models():
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_files_of_the_model_garden_give_its_numbers(tmp_path):
+def test_outputs_match_the_model_garden(tmp_path):
   rng, compared = np.random.default_rng(0), []
   tokens_BT = rng.integers(5, V, (3, T)).astype(np.int32)
   types_BT = np.where(np.arange(T) > 6, 1, 0).astype(np.int32) * np.ones((3, 1), np.int32)

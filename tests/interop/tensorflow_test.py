@@ -179,7 +179,7 @@ def test_variables_match_the_same_weights(name, architecture, outputs, make, giv
   assert {row.name for row in rows if row.status == 'unused'} == {v for v in variables if 'adam' in v or 'step' in v}
 
 
-def test_bad_checkpoints_list_names_and_nothing_is_written(make, given, tmp_path):
+def test_bad_checkpoints_are_rejected_before_writing(make, given, tmp_path):
   _, release, variables = make('bert')
   variables['bert/embeddings/LayerNorm/gamma'] = np.ones(9, np.float32)
   variables['bert/more'] = variables.pop('bert/pooler/dense/bias')
@@ -193,7 +193,7 @@ def test_bad_checkpoints_list_names_and_nothing_is_written(make, given, tmp_path
   assert not (tmp_path / 'run').exists()
 
 
-def test_a_truncated_checkpoint_names_the_variable(make, given, tmp_path, monkeypatch):
+def test_truncated_checkpoint_names_the_variable(make, given, tmp_path, monkeypatch):
   _, release, variables = make('bert')
   given(variables)
   whole = Reader.get_tensor
@@ -215,7 +215,7 @@ def test_a_truncated_checkpoint_names_the_variable(make, given, tmp_path, monkey
     ('gpt2', 'model/wte', 'model/wte/weight'),
   ],
 )
-def test_two_variables_of_one_parameter_are_refused_unless_they_are_equal(name, one, other, make, given, tmp_path):
+def test_two_variables_of_one_parameter_are_rejected_unless_they_are_equal(name, one, other, make, given, tmp_path):
   _, release, variables = make(name)
   given(variables | {other: variables[one] + 1})
   with pytest.raises(InputError, match=f'tensors "{one}" and "{other}": got other values in each'):
@@ -231,7 +231,7 @@ def test_capitals_in_the_vocabulary_mean_cased_text(make, given, tmp_path):
   assert not assert_same_runs(tmp_path, folder, release).run.data.lower_case
 
 
-def test_the_case_of_a_vocabulary_may_be_set_if_no_file_says_it(make, given, tmp_path):
+def test_case_of_a_vocabulary_may_be_set_if_no_file_says_it(make, given, tmp_path):
   folder, release, variables = make('bert')
   given(variables)
   convert.import_run(str(release), tmp_path / 'cased', ['data.lower_case=False'])
@@ -244,7 +244,7 @@ def test_the_case_of_a_vocabulary_may_be_set_if_no_file_says_it(make, given, tmp
     convert.import_run(str(folder), tmp_path / 'run', ['data.lower_case=False'])
 
 
-def test_the_checkpoint_file_selects_the_checkpoint(tmp_path):
+def test_checkpoint_file_selects_the_checkpoint(tmp_path):
   with pytest.raises(InputError, match='no checkpoint'):
     tensorflow._prefix(tmp_path)
   for step in (0, 900, 1000):
@@ -255,7 +255,7 @@ def test_the_checkpoint_file_selects_the_checkpoint(tmp_path):
   assert tensorflow._prefix(tmp_path).name == 'model.ckpt-900'
 
 
-def test_without_tensorflow_the_extra_is_named(make, tmp_path, monkeypatch):
+def test_without_tensorflow_the_extra_is_reported(make, tmp_path, monkeypatch):
   _, release, _ = make('gpt2')
   (release / 'model.ckpt.index').touch()
   monkeypatch.setitem(sys.modules, 'tensorflow', None)

@@ -33,7 +33,7 @@ class Runs:
 
 
 @pytest.mark.parametrize('legacy', [False, True])
-def test_tensors_are_those_written(tmp_path, legacy):
+def test_tensors_round_trip(tmp_path, legacy):
   content = collections.OrderedDict(
     a=TABLE,
     turned=TABLE.T,
@@ -57,7 +57,7 @@ def test_tensors_are_those_written(tmp_path, legacy):
 
 
 @pytest.mark.parametrize('legacy', [False, True])
-def test_a_module_saved_whole_gives_its_tensors(tmp_path, legacy):
+def test_pickled_module_gives_its_tensors(tmp_path, legacy):
   inner = torch_files.Module({'weight': TABLE, 'bias': None})
   outer = torch_files.Module({'scale': TABLE[0]}, {'rnn': inner, 'none': None}, ninp=4)
   torch_files.save(tmp_path / 'm.pt', [outer, argparse.Namespace(lr=1)], legacy=legacy)
@@ -71,7 +71,7 @@ def test_a_module_saved_whole_gives_its_tensors(tmp_path, legacy):
     torch_file.tensors(options)
 
 
-def test_circles_and_shared_containers_stay_what_they_are(tmp_path):
+def test_cycles_and_shared_containers_are_kept(tmp_path):
   shared = ['a']
   whole = {'left': shared, 'right': shared}
   whole['whole'] = whole
@@ -92,7 +92,7 @@ def test_circles_and_shared_containers_stay_what_they_are(tmp_path):
     (print, (), 'builtins.print'),
   ],
 )
-def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol, function, args, named):
+def test_malicious_pickle_is_rejected_and_not_run(tmp_path, protocol, function, args, named):
   mark = tmp_path / 'ran'
   args = tuple(a.format(mark) if isinstance(a, str) else a for a in args)
   if function is subprocess.Popen:
@@ -113,7 +113,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol, function,
   assert not mark.exists()
 
 
-def test_a_truncated_file_names_the_tensor(tmp_path):
+def test_truncated_file_names_the_tensor(tmp_path):
   path = tmp_path / 'x.pt'
   torch_files.save(path, {'first': TABLE, 'last': np.ones(50, np.float32)}, legacy=True)
   whole = path.read_bytes()
@@ -163,7 +163,7 @@ def _in_process(path):
   raise InputError('a storage is not in the file')
 
 
-def test_a_tensor_beyond_its_storage_is_refused(tmp_path):
+def test_tensor_beyond_its_storage_is_rejected(tmp_path):
   path = tmp_path / 'x.pt'
   torch_files.save(path, {'w': TABLE})
   with zipfile.ZipFile(path) as archive:
@@ -198,7 +198,7 @@ def _pickled_tensor(shape, strides, offset=0):
     ([1] * 65, [0] * 65, 'at most 32'),
   ],
 )
-def test_a_malformed_shape_names_the_tensor(tmp_path, shape, strides, expected):
+def test_malformed_shape_names_the_tensor(tmp_path, shape, strides, expected):
   with zipfile.ZipFile(tmp_path / 'x.pt', 'w') as archive:
     archive.writestr('archive/data.pkl', _pickled_tensor(shape, strides))
     archive.writestr('archive/data/0', np.arange(4, dtype=np.float32).tobytes())
@@ -206,7 +206,7 @@ def test_a_malformed_shape_names_the_tensor(tmp_path, shape, strides, expected):
     torch_file.read(tmp_path / 'x.pt')
 
 
-def test_a_tensor_that_repeats_a_number_is_read(tmp_path):
+def test_tensor_that_repeats_a_number_is_read(tmp_path):
   """Expanded tensors have strides of zero; the stride of an axis of one number is not used."""
   with zipfile.ZipFile(tmp_path / 'x.pt', 'w') as archive:
     archive.writestr('archive/data.pkl', _pickled_tensor([1, 3, 2], [2**62, 0, 1], 2))
@@ -214,7 +214,7 @@ def test_a_tensor_that_repeats_a_number_is_read(tmp_path):
   np.testing.assert_array_equal(torch_file.read(tmp_path / 'x.pt')['w'], [[[2, 3]] * 3])
 
 
-def test_keys_that_take_forever_to_hash_are_given_up(tmp_path, monkeypatch):
+def test_slow_hash_keys_time_out(tmp_path, monkeypatch):
   monkeypatch.setattr(torch_file, '_PROCESSOR', 1)
   path = tmp_path / 'x.bin'
   path.write_bytes(b'\x80\x02}N' + b'2\x86' * 60 + b'K\x01s.')  # {(((..), (..)), ((..), (..))): 1}, 2^60 hashes
@@ -222,7 +222,7 @@ def test_keys_that_take_forever_to_hash_are_given_up(tmp_path, monkeypatch):
     torch_file.read(path)
 
 
-def test_a_pickle_that_grows_is_stopped(tmp_path):
+def test_growing_pickle_is_stopped(tmp_path):
   tree = 'x' * 1000
   for _ in range(14):
     tree = [tree] * 10  # 10^14 strings if shared lists were copied
@@ -242,14 +242,14 @@ def test_a_pickle_that_grows_is_stopped(tmp_path):
     torch_file.read(tmp_path / 'big.pkl')
 
 
-def test_the_program_imports_nothing_of_lmx():
+def test_program_imports_nothing_of_lmx():
   names = f'import sys; sys.argv = ["x"]; import runpy; runpy.run_path({unpickle.__file__!r}); '
   names += 'print([m for m in sys.modules if m.split(".")[0] in ("lmx", "jax", "numpy", "torch")])'
   done = subprocess.run([sys.executable, '-I', '-c', names], capture_output=True, text=True, check=True)
   assert done.stdout.strip() == '[]'
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_written_file_round_trips(tmp_path):
   """PyTorch itself reads it too, also with weights_only."""
   rng = np.random.default_rng(0)
   content = {'a': rng.normal(size=(3, 4)).astype(np.float32), 'é': {'b': [rng.normal(size=5).astype(np.float32), 'x']}}

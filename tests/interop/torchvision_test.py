@@ -161,7 +161,7 @@ def test_errors_name_the_tensor(spoil, message, tmp_path):
     torchvision.read(str(tmp_path / 'a.safetensors'), shapes_of(SMALL))
 
 
-def test_files_that_are_no_backbone(tmp_path):
+def test_non_backbone_files_are_rejected(tmp_path):
   for name, content in {'a.bin': b'', 'a.safetensors': b'\0' * 20, 'a.pth': b'no file'}.items():
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
@@ -191,7 +191,7 @@ for name, dilated in (('resnet18', None), ('resnet50', [False, True, True])):
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_torchvision_computes_the_same(tmp_path):
+def test_outputs_match_torchvision(tmp_path):
   python = os.environ.get('LMX_TORCHVISION', '')
   if not python:
     pytest.skip('set LMX_TORCHVISION to an interpreter with torchvision')

@@ -89,7 +89,7 @@ def test_sizes_are_read_as_they_are_written(case):
   assert found == cfg
 
 
-def test_a_folder_is_imported_exported_and_imported_again(tmp_path):
+def test_folder_is_imported_exported_and_imported_again(tmp_path):
   cfg, params = save(tmp_path / 'folder', E=16, div_val=4, tie_projections='but_first', same_length=True, clamp=3)
   lines = convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
   assert '30 tokens of words' in lines[0] and 'Moses' in lines[-1]
@@ -109,7 +109,7 @@ def test_a_folder_is_imported_exported_and_imported_again(tmp_path):
     np.testing.assert_array_equal(after[name], tensor, err_msg=name)
 
 
-def test_an_imported_run_is_evaluated_on_a_split_of_text(tmp_path, capsys):
+def test_imported_run_is_evaluated_on_a_split_of_text(tmp_path, capsys):
   save(tmp_path / 'folder', E=16, div_val=4, tie_projections='but_first')
   text = 'the w1 w2 nothing\n\nw3 the\n' * 20
   for split in ('train', 'valid', 'test'):
@@ -140,7 +140,7 @@ def test_an_imported_run_is_evaluated_on_a_split_of_text(tmp_path, capsys):
     ({'architectures': ['TransfoXLForSequenceClassification']}, 'unknown TransfoXLForSequenceClassification'),
   ],
 )
-def test_fields_of_config_that_are_not_supported_are_named(changes, words, tmp_path):
+def test_fields_of_config_that_are_not_supported_are_reported(changes, words, tmp_path):
   save(tmp_path / 'folder', config=changes, E=16, div_val=4, tie_projections='but_first')
   with pytest.raises(InputError, match=words):
     folders.read(tmp_path / 'folder')
@@ -155,13 +155,13 @@ def test_fields_of_config_that_are_not_supported_are_named(changes, words, tmp_p
     ({'crit.out_projs.1': np.zeros((8, 4), np.float32)}, 'crit.out_projs.1: got other values than transformer.word'),
   ],
 )
-def test_tensors_that_do_not_fit_are_named(tensors, words, tmp_path):
+def test_tensors_that_do_not_fit_are_reported(tensors, words, tmp_path):
   save(tmp_path / 'folder', tensors=tensors, E=16, div_val=4, tie_projections='but_first')
   with pytest.raises(InputError, match=words):
     convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
 
 
-def test_shared_biases_that_differ_in_a_layer_are_refused(tmp_path):
+def test_shared_biases_that_differ_in_a_layer_are_rejected(tmp_path):
   other = {'transformer.layers.1.dec_attn.r_r_bias': np.zeros((2, 4), np.float32)}
   save(tmp_path / 'folder', tensors=other, untie=False)
   with pytest.raises(InputError, match='layers.1.dec_attn.r_r_bias: got other values than transformer.r_r_bias'):
@@ -244,7 +244,7 @@ def test_ids_match_the_file(files, tmp_path):
   assert found.encode('The w4 no\n\nw3').tolist() == [1, 7, 2, 0, 0, 6]
 
 
-def test_a_file_of_torch_save_and_a_vocabulary_without_eos(tmp_path):
+def test_file_of_torch_save_and_a_vocabulary_without_eos(tmp_path):
   torch_files.save(tmp_path / 'vocab.bin', dict(STATE, lower_case=False))
   assert tokenizer(tmp_path).encode('The the\n').tolist() == [2, 1, 0]
   (tmp_path / 'vocab.bin').unlink()
@@ -253,7 +253,7 @@ def test_a_file_of_torch_save_and_a_vocabulary_without_eos(tmp_path):
   assert word_vocabulary.read(tmp_path) is None
 
 
-def test_a_vocabulary_that_is_not_built_is_by_count(tmp_path):
+def test_vocabulary_that_is_not_built_is_by_count(tmp_path):
   counter = collections.Counter({'b': 2, '<unk>': 5, 'a': 2, 'c': 1, '<eos>': 1})
   state = dict(STATE, counter=counter, idx2sym=[], sym2idx={}, min_freq=2)
   assert vocabulary(tmp_path, {'vocab.pkl': torch_files.pickled(state)}).tokens == ['<eos>', '<unk>', 'b', 'a']

@@ -118,7 +118,7 @@ def test_variables_become_the_parameters(case, given, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, back, params)
 
 
-def test_two_tensors_of_one_parameter_are_refused_unless_they_are_equal(given, tmp_path):
+def test_two_tensors_of_one_parameter_are_rejected_unless_they_are_equal(given, tmp_path):
   cfg, params = made()
   (tmp_path / 'corpus-info.json').write_text(corpus(cfg, 'x'))
   found = variables(cfg, params)
@@ -230,13 +230,13 @@ def test_modules_become_the_parameters(sizes, tmp_path):
     ({'tensors': {'r_w_bias': np.zeros(3)}}, r'tensor "transformer.r_w_bias": got shape \(3,\)'),
   ],
 )
-def test_other_modules_are_named(changes, message, tmp_path):
+def test_other_modules_are_reported(changes, message, tmp_path):
   torch_files.save(tmp_path / 'model.pt', module(*made(**TORCH), **changes))
   with pytest.raises(InputError, match=message):
     convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
 
 
-def test_other_files_are_named(given, tmp_path):
+def test_other_files_are_reported(given, tmp_path):
   cfg, params = made(cutoffs=())
   given(variables(cfg, params))
   (tmp_path / 'corpus-info.json').write_text(corpus(cfg, 'wt103'))

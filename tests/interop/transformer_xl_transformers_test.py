@@ -90,7 +90,7 @@ def expected(module, tokens_BL):
 
 
 @pytest.mark.parametrize('case', CASES)
-def test_both_give_the_same_probabilities_and_files(case, tmp_path):
+def test_probabilities_and_files_match(case, tmp_path):
   pickled = list(CASES).index(case) % 2 == 0 or 'untie_r' in CASES[case]  # shared u and v are not saved otherwise
   module = save(tmp_path / 'folder', pickled=pickled, **CASES[case])
   convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
@@ -116,7 +116,7 @@ def test_both_give_the_same_probabilities_and_files(case, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, again.params, run.params)
 
 
-def test_the_vocabulary_has_the_ids_of_theirs(tmp_path):
+def test_vocabulary_ids_match(tmp_path):
   save(tmp_path / 'folder', div_val=4, d_embed=32)
   assert (tmp_path / 'folder' / 'vocab.pkl').exists()
   convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')

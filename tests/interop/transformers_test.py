@@ -93,7 +93,7 @@ def outputs(name, module, tokens_BT):
 
 
 @pytest.mark.parametrize('name', SIZES)
-def test_what_transformers_saved_gives_the_same_numbers_after_import_and_export(name, folders, tmp_path):
+def test_transformers_model_round_trips(name, folders, tmp_path):
   convert.import_run(str(folders[name]), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   tokens_BT = np.random.default_rng(0).integers(0, run.cfg.V, (3, T)).astype(np.int32)
@@ -139,7 +139,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize('layout', LAYOUTS)
 @pytest.mark.parametrize('name', SIZES)
-def test_layouts_of_files_give_the_same_numbers_after_import_and_export(name, layout, folders, tmp_path):
+def test_file_layouts_round_trip(name, layout, folders, tmp_path):
   """Feed-forward width of BERT 40, not 96; both directions bit by bit."""
   dtype, file, changes, old = LAYOUTS[layout]
   size = {'vocab_size': json.loads((folders[name] / 'config.json').read_text())['vocab_size']}
@@ -375,7 +375,7 @@ def ours_of(run, batch):
 
 
 @pytest.mark.parametrize('case', HEADS)
-def test_heads_give_the_same_numbers_after_import_and_export(case, heads, tmp_path):
+def test_task_heads_round_trip(case, heads, tmp_path):
   kind, name, _ = HEADS[case]
   lines = convert.import_run(str(heads[case]), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
@@ -402,7 +402,7 @@ def test_heads_give_the_same_numbers_after_import_and_export(case, heads, tmp_pa
 
 
 @pytest.mark.parametrize('name,kind', [('bert', 'BertModel'), ('gpt', 'OpenAIGPTModel'), ('gpt2', 'GPT2Model')])
-def test_a_bare_model_is_the_same_after_import_and_export(name, kind, folders, tmp_path):
+def test_bare_model_round_trips(name, kind, folders, tmp_path):
   """Its tensors have no prefix; heads that it lacks are newly initialised and exported beside it."""
   module = getattr(transformers, kind).from_pretrained(folders[name])
   (tmp_path / 'bare').mkdir()
@@ -503,7 +503,7 @@ TRAINED = {  # experiment -> class, further settings
 
 @pytest.mark.slow
 @pytest.mark.parametrize('experiment', TRAINED)
-def test_what_lmx_trained_is_what_transformers_loads(experiment, tmp_path):
+def test_transformers_loads_lmx_trained_model(experiment, tmp_path):
   kind, settings = TRAINED[experiment]
   settings = ('train.steps=4', 'train.eval_every=4', 'data.batch_size=8', *settings)
   command = ['train', f'--config=experiments/{experiment}', f'--workdir={tmp_path}/run']

@@ -25,7 +25,7 @@ def read(path):
   return found.words, found.raw_VD
 
 
-def test_the_bytes_of_both_formats(tmp_path):
+def test_bytes_of_both_formats(tmp_path):
   vectors = np.array([[1.0, -0.5], [0.1, 3e-8]], np.float32)
   word2vec.write(str(tmp_path / 'v.txt'), ['a', 'é'], vectors)
   assert (tmp_path / 'v.txt').read_bytes() == '2 2\na 1 -0.5\né 0.100000001 2.99999989e-08\n'.encode()
@@ -35,7 +35,7 @@ def test_the_bytes_of_both_formats(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['v.txt', 'v.bin', 'v.txt.gz', 'v.bin.gz'])
-def test_a_round_trip_is_exact(tmp_path, name):
+def test_round_trip_is_exact(tmp_path, name):
   path = str(tmp_path / name)
   word2vec.write(path, WORDS, table(), binary='.bin' in name)
   words, found = read(path)
@@ -44,7 +44,7 @@ def test_a_round_trip_is_exact(tmp_path, name):
   assert name.endswith('.gz') == (gzip.GzipFile(path).readable() and open(path, 'rb').read(2) == b'\x1f\x8b')
 
 
-def test_the_format_is_seen_from_the_content(tmp_path):
+def test_format_is_detected_from_content(tmp_path):
   for binary in (True, False):
     path = str(tmp_path / f'vectors{binary}')
     word2vec.write(path, WORDS, table(5), binary=binary)
@@ -59,7 +59,7 @@ def test_binary_without_line_ends_is_read_too(tmp_path):
   np.testing.assert_array_equal(found, table())
 
 
-def test_damaged_files_are_named(tmp_path):
+def test_damaged_files_are_reported(tmp_path):
   path = tmp_path / 'v.bin'
   word2vec.write(str(path), WORDS, table(), binary=True)
   path.write_bytes(path.read_bytes()[:-8])
@@ -89,7 +89,7 @@ def test_words_with_spaces_are_read_from_text(tmp_path):
   ('line', 'message'),
   [('a  1 2', 'line 3, field 2: got nothing between two spaces'), (' b 3 4', 'line 3, field 1: got nothing before')],
 )
-def test_more_spaces_beside_a_word_are_refused(tmp_path, line, message):
+def test_extra_spaces_around_a_word_are_rejected(tmp_path, line, message):
   (tmp_path / 'v').write_text(f'2 2\nx 1 2\n{line}\n')
   with pytest.raises(InputError, match=message):
     read(str(tmp_path / 'v'))
@@ -113,7 +113,7 @@ def test_glove_without_a_first_line_of_counts_is_read(tmp_path):
   assert words == ['the', 'new york'] and found.tolist() == [[1.5, 2], [3, 4]]
 
 
-def test_the_content_decides_and_not_the_name(tmp_path):
+def test_content_decides_and_not_the_name(tmp_path):
   word2vec.write(str(tmp_path / 'v.bin'), WORDS, table())
   np.testing.assert_array_equal(read(str(tmp_path / 'v.bin'))[1], table())
   word2vec.write(str(tmp_path / 'v.txt'), WORDS, table(), binary=True)
@@ -161,13 +161,13 @@ def test_every_byte_belongs_to_a_word(tmp_path, content, message):
     read(str(tmp_path / 'v'))
 
 
-def test_vectors_that_are_not_finite_are_not_written(tmp_path):
+def test_non_finite_vectors_are_not_written(tmp_path):
   with pytest.raises(InputError, match='got nan in the vector of "b"'):
     word2vec.write(str(tmp_path / 'v'), ['a', 'b'], np.float32([[1], [np.nan]]))
   assert not (tmp_path / 'v').exists()
 
 
-def test_a_damaged_gzip_is_named(tmp_path):
+def test_damaged_gzip_is_reported(tmp_path):
   path = tmp_path / 'v.txt.gz'
   word2vec.write(str(path), WORDS, table())
   data = bytearray(path.read_bytes())

@@ -111,7 +111,7 @@ def test_export_and_import_restore_the_run(untie):
       huggingface.from_hf('xlnet', cfg, tensors, CLASS)
 
 
-def test_imported_it_is_a_run_and_exported_the_same_folder(make, tmp_path, capsys):
+def test_import_and_export_round_trip_the_folder(make, tmp_path, capsys):
   folder, *_ = make(mem_len=6, reuse_len=4, clamp_len=5, dropout=0.2)
   assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
   assert 'xlnet with' in capsys.readouterr().out
@@ -189,14 +189,14 @@ def test_variants_are_recognised_by_their_sizes():
     ({'bi_data': True}, 'bi_data: got True'),
   ],
 )
-def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, words, make, tmp_path):
+def test_bad_folders_are_rejected_before_writing(changes, words, make, tmp_path):
   folder, *_ = make(**changes)
   with pytest.raises(InputError, match=words):
     convert.import_run(str(folder), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
 
-def test_a_folder_needs_a_vocabulary_that_the_model_has_room_for(make, tmp_path):
+def test_folder_needs_a_vocabulary_that_the_model_has_room_for(make, tmp_path):
   folder, *_ = make()
   (folder / 'spiece.model').rename(tmp_path / 'spiece.model')
   with pytest.raises(InputError, match='got no tokenizer of kind unigram'):
@@ -283,7 +283,7 @@ def same_fine_tuned(tmp_path, folder, release, objective):
 
 
 @pytest.mark.parametrize('kind,last,outputs,objective', FINE_TUNED)
-def test_what_the_scripts_fine_tuned_is_read(kind, last, outputs, objective, make, tmp_path, monkeypatch):
+def test_fine_tuned_release_is_read(kind, last, outputs, objective, make, tmp_path, monkeypatch):
   folder, release, variables = make()
   variables = fine_tuned(kind, last, outputs, folder, variables)
   monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
@@ -294,7 +294,7 @@ def test_what_the_scripts_fine_tuned_is_read(kind, last, outputs, objective, mak
     convert.import_run(str(release), tmp_path / 'again')
 
 
-def test_an_uncased_release_is_recognised_by_its_subwords(make, tmp_path, monkeypatch):
+def test_uncased_release_is_recognised_by_its_subwords(make, tmp_path, monkeypatch):
   pieces = [(piece, score) for piece, score in sentencepiece_test.learned() if piece == piece.lower()]
   _, release, variables = make(pieces)
   monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
@@ -316,7 +316,7 @@ def test_an_uncased_release_is_recognised_by_its_subwords(make, tmp_path, monkey
     ('logits/kernel', np.zeros((8, 1)), 'unknown: logits.weight'),
   ],
 )
-def test_other_variables_are_named(name, value, words, make, tmp_path, monkeypatch):
+def test_other_variables_are_reported(name, value, words, make, tmp_path, monkeypatch):
   _, release, variables = make()
   variables = {**variables, name: value} if value is not None else {k: x for k, x in variables.items() if k != name}
   monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
@@ -331,7 +331,7 @@ def test_other_variables_are_named(name, value, words, make, tmp_path, monkeypat
 
 @pytest.mark.peer
 @pytest.mark.parametrize('untie', [True, False])
-def test_a_checkpoint_that_tensorflow_wrote(untie, make, tmp_path):
+def test_checkpoint_that_tensorflow_wrote(untie, make, tmp_path):
   folder, release, variables = make(untie=untie)
   save(release / 'xlnet_model.ckpt', variables)
   same_runs(tmp_path, folder, release, untie)
@@ -339,12 +339,12 @@ def test_a_checkpoint_that_tensorflow_wrote(untie, make, tmp_path):
 
 @pytest.mark.peer
 @pytest.mark.parametrize('kind,last,outputs,objective', FINE_TUNED)
-def test_a_fine_tuned_checkpoint_that_tensorflow_wrote(kind, last, outputs, objective, make, tmp_path):
+def test_fine_tuned_checkpoint_that_tensorflow_wrote(kind, last, outputs, objective, make, tmp_path):
   folder, release, variables = make()
   save(release / 'model.ckpt-900', fine_tuned(kind, last, outputs, folder, variables))
   same_fine_tuned(tmp_path, folder, release, objective)
 
 
-def test_a_spiece_file_alone_may_be_named_as_tokenizer(make, tmp_path):
+def test_spiece_file_alone_may_be_named_as_tokenizer(make, tmp_path):
   folder, *_ = make()
   assert library_files.read('unigram', str(folder / 'spiece.model')).kind == 'unigram'

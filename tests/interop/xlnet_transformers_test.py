@@ -114,7 +114,7 @@ def theirs_of(module, batches):
   return found
 
 
-def test_what_transformers_saved_gives_the_same_numbers_after_import_and_export(folder, run, tmp_path):
+def test_transformers_model_round_trips(folder, run, tmp_path):
   """Two segments with orders, the second with the first in memory; and the token that is most likely at each place."""
   batches = [parity._batch(seed, padded=False) for seed in range(2)]
   expected = theirs_of(transformers.XLNetLMHeadModel.from_pretrained(folder), batches)
@@ -147,7 +147,7 @@ def test_rows_without_an_order_and_with_padding_give_the_same_numbers(folder, ru
   np.testing.assert_allclose(ours[real], expected[real], rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def test_the_bare_model_is_read_and_its_output_newly_initialised(folder, tmp_path):
+def test_bare_model_is_read_and_its_output_newly_initialised(folder, tmp_path):
   module = transformers.XLNetModel.from_pretrained(folder)
   (tmp_path / 'bare').mkdir()
   for path in folder.iterdir():
@@ -192,7 +192,7 @@ def test_exported_pairs_have_final_special_tokens(folder, run, tmp_path):
     assert tokenizer.padding_side == 'left' and (tokenizer.bos_token_id, tokenizer.eos_token_id) == (1, 2)
 
 
-def test_a_spiece_file_gives_the_subwords_of_the_other_files(folder, run, pieces, tmp_path):
+def test_spiece_file_gives_the_subwords_of_the_other_files(folder, run, pieces, tmp_path):
   """Without tokenizer.json, as the release reads text; sentencepiece_test.py compares with SentencePiece."""
   for path in folder.iterdir():
     if path.name != 'tokenizer.json':
@@ -252,7 +252,7 @@ def said(kind, module, batch, theirs):
 
 
 @pytest.mark.parametrize('kind', FINE_TUNED)
-def test_fine_tuned_models_say_the_same_after_import_and_export(kind, pieces, tmp_path):
+def test_fine_tuned_models_round_trip(kind, pieces, tmp_path):
   build(pieces, False).save(str(tmp_path / 'tokenizer.json'))
   cfg = transformers.XLNetConfig(
     vocab_size=len(pieces), d_model=24, n_head=3, n_layer=2, d_inner=40, mem_len=None, dropout=0.0, **FINE_TUNED[kind]

@@ -100,7 +100,7 @@ def test_attend_equals_the_equation_by_every_backend():
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, err_msg=backend)
 
 
-def test_auto_takes_blocked_for_long_rows_on_one_cpu():
+def test_auto_selects_blocked_for_long_rows_on_one_cpu():
   choice = lambda T: kernels.choose(
     'auto', jnp.zeros((1, T, 1, 8)), jnp.zeros((1, T, 1, 8)), masks.AttentionMask(), 0.0
   )
@@ -122,7 +122,7 @@ def test_auto_takes_blocked_for_long_rows_on_one_cpu():
     (dict(mask=masks.AttentionMask(pattern=patterns.Compressed(3))), 'no masks by a pattern'),
   ],
 )
-def test_an_unsupported_cudnn_lstm_names_its_reason(change, words):
+def test_unsupported_cudnn_lstm_names_its_reason(change, words):
   given = dict(dtype='bfloat16', rate=0.0, K=64, T=8, mask=masks.AttentionMask()) | change
   x = jnp.zeros((1, given['T'], 2, given['K']), given['dtype'])
   with placed.on('gpu'):
@@ -131,13 +131,13 @@ def test_an_unsupported_cudnn_lstm_names_its_reason(change, words):
     assert kernels.choose('auto', x, x, given['mask'], given['rate']) == ('chunked' if given['rate'] else 'xla')
 
 
-def test_cudnn_is_taken_where_it_can_serve():
+def test_cudnn_is_selected_where_supported():
   x = jnp.zeros((1, 7, 2, 64), jnp.bfloat16)
   with placed.on('gpu'):
     assert kernels.choose('auto', x, x, masks.AttentionMask(), 0.0) == 'cudnn'
 
 
-def test_a_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):
+def test_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):
   def missing(*_, **__):
     raise NotImplementedError('needs cuDNN 9')
 

@@ -24,7 +24,7 @@ def draw():
 close = functools.partial(jax.tree.map, functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5))
 
 
-def test_each_equals_the_loss_of_all_tokens_and_so_do_gradients():
+def test_loss_and_gradients_match_unchunked():
   x_BTD, table_VD, bias_V, targets_BT, weights_BT = draw()
   nll = lambda x, targets, table_VD: softmax.cross_entropy(softmax.tied_logits(x, table_VD, bias_V), targets)
 
@@ -83,7 +83,7 @@ def test_sum_formed_with_its_gradient_equals_the_sum_of_chunks(chunk):
   jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), without, values)
 
 
-def test_sum_keeps_the_gradient_alone_for_the_backward_pass():
+def test_sum_stores_only_the_gradient_for_the_backward_pass():
   x_BTD, table_VD, _, targets_BT, weights_BT = draw()
 
   def total(x_BTD, table_VD):

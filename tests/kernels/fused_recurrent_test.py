@@ -22,7 +22,7 @@ from tests.layers.recurrent_test import B, D, T, case, every_cell
     *(pytest.param(cell, 'double', False, marks=pytest.mark.slow) for cell in sorted(rnn.CELLS) if cell != 'lstm'),
   ],
 )
-def test_custom_derivative_equals_that_of_the_scan(cell, bias, padded):
+def test_custom_derivative_matches_the_scan(cell, bias, padded):
   *inputs, valid_TB = case(cell, bias, padded)
   found, expected = jax.jit(lambda *args: [gradients_of(b, *args, valid_TB, cell) for b in ('custom', 'scan')])(*inputs)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)

@@ -16,7 +16,7 @@ def lowbias32(x: np.ndarray) -> np.ndarray:
   return x ^ (x >> 16)
 
 
-def test_value_and_gradient_equal_the_restatement():
+def test_value_and_gradient_matches_reference():
   x, weight = np.random.default_rng(0).standard_normal((2, 4, 5, 64), np.float32)
   rate = 0.3
 
@@ -61,7 +61,7 @@ def test_bits_are_independent_along_rows_columns_and_keys():
   assert 0.8 < x.reshape(-1, shape[-1]).mean(0).std() * np.sqrt(shape[0] * shape[1]) < 1.2
 
 
-def test_rows_of_padding_change_no_mask():
+def test_padding_rows_change_no_mask():
   """The rows of a batch, its leading axis, keep their mask whatever follows them."""
   seed_2 = dropout.seed(jax.random.key(0))
   whole = dropout.mask_like(jnp.zeros((8, 3, 16)), 0.5, seed_2)

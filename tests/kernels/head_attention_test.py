@@ -108,7 +108,7 @@ def test_rematerialised_and_mapped_attention_has_the_same_gradient():
 
 
 @needs_numba
-def test_scores_far_apart_are_as_exact():
+def test_widely_spread_scores_are_accurate():
   q, k, v = draw(1, 12, 40, 1, 8, 8)
   for found, expected in zip(*(jax.tree.leaves(run(name, [40 * q, k, v])) for name in ('numba', 'xla')), strict=True):
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
@@ -117,7 +117,7 @@ def test_scores_far_apart_are_as_exact():
 @needs_numba
 @pytest.mark.parametrize('value', [np.nan, np.inf])
 @pytest.mark.parametrize('which', [0, 1, 2])
-def test_numbers_that_are_not_finite_are_not_lost(which, value):
+def test_non_finite_values_propagate(which, value):
   arrays = draw(1, 5, 5, 2, 4, 4)
   arrays[which][0, 1, 0, 2] = value
   for rate in (0.0, 0.3):
@@ -130,14 +130,14 @@ def test_numbers_that_are_not_finite_are_not_lost(which, value):
 
 
 @needs_numba
-def test_a_query_without_keys_gives_finite_numbers():
+def test_query_without_keys_is_finite():
   arrays, group = draw(1, 4, 4, 1, 4, 4), np.zeros((1, 4), np.int32)
   mask = masks.AttentionMask(None, group, group + masks.PADDING)
   for x in jax.tree.leaves(run('numba', arrays, mask, rate=0.3)):
     assert np.isfinite(x).all()
 
 
-def test_without_a_gradient_it_is_as_without_numba_and_needs_none(monkeypatch):
+def test_inference_needs_no_numba(monkeypatch):
   monkeypatch.setattr(native, 'has_products', lambda: False)
   arrays = draw(1, 6, 6, 2, 4, 4)
   with placement.scope(devices.of_process()):
@@ -148,7 +148,7 @@ def test_without_a_gradient_it_is_as_without_numba_and_needs_none(monkeypatch):
   np.testing.assert_array_equal(one, other)
 
 
-def test_training_without_numba_says_so(monkeypatch):
+def test_training_without_numba_warns(monkeypatch):
   native.load.cache_clear()
   monkeypatch.setattr(native, 'has_products', lambda: False)
   with pytest.raises(InputError, match=r'model.attention: got "numba"'):
@@ -179,7 +179,7 @@ def test_numba_is_for_rows_of_float32_on_one_cpu(monkeypatch):
 
 
 @pytest.mark.parametrize('model', [bert, gpt2, quaternion_text, transformer])
-def test_a_run_records_the_attention_that_it_has(monkeypatch, model):
+def test_run_records_its_attention_kernel(monkeypatch, model):
   for found, backend in ((True, 'numba'), (False, 'without_numba')):
     monkeypatch.setattr(native, 'has_products', lambda found=found: found)
     assert model.settle(model.Config()).attention == backend

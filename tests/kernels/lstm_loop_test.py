@@ -76,7 +76,7 @@ def test_rematerialised_layers_have_the_same_gradient():
 
 @needs_numba
 @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_not_lost(value):
+def test_non_finite_values_propagate(value):
   params, x_TBE, carry, _ = case(3, 4, 2, 7)
   inputs = params, x_TBE.at[1, 2].set(value), carry, None
   (found, (h_TBD, _)), gradients = gradients_of('numba', *inputs)
@@ -89,7 +89,7 @@ def test_numbers_that_are_not_finite_are_not_lost(value):
 
 
 @needs_numba
-def test_steps_that_do_not_count_pass_no_gradient_whatever_they_read():
+def test_masked_steps_pass_no_gradient():
   params, x_TBE, carry, _ = case(4, 3, 2, 6)
   valid_TB = np.ones((4, 3), bool)
   valid_TB[1, 2] = valid_TB[3, 0] = False
@@ -101,7 +101,7 @@ def test_steps_that_do_not_count_pass_no_gradient_whatever_they_read():
 
 
 @needs_numba
-def test_a_mask_of_numbers_and_weights_of_another_type_are_read_as_by_the_scan():
+def test_mask_of_numbers_and_weights_of_another_type_are_read_as_by_the_scan():
   params, x_TBE, carry, _ = case(3, 4, 2, 7)
   valid_T1 = np.array([[1.0], [0.0], [0.3]], np.float32)
   params = {**params, 'recurrent': params['recurrent'].astype(jnp.bfloat16)}
@@ -144,7 +144,7 @@ def test_without_a_gradient_the_loop_is_the_definition_and_needs_no_numba(monkey
   jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def test_training_without_numba_says_so(monkeypatch):
+def test_training_without_numba_warns(monkeypatch):
 
   native.load.cache_clear()
   monkeypatch.setattr(native, 'has_products', lambda: False)
@@ -164,7 +164,7 @@ def test_numba_is_for_a_float32_lstm_on_one_cpu():
 
 
 @pytest.mark.parametrize('name', ['rnn_lm', 'awd_lstm'])
-def test_a_run_records_the_loop_that_it_has(monkeypatch, name):
+def test_run_records_its_lstm_kernel(monkeypatch, name):
   model = registry.get(name)
   for found, backend in ((True, 'numba'), (False, 'xla')):
     monkeypatch.setattr(native, 'has_products', lambda found=found: found)

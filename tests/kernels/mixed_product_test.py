@@ -62,7 +62,7 @@ def test_bfloat16_multiplies_only_bfloat16_and_adds_in_float32(axes):
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_the_gradient_of_a_float32_kernel_is_accumulated_in_float32(dtype):
+def test_gradient_of_a_float32_kernel_is_accumulated_in_float32(dtype):
   rng = np.random.default_rng(0)
   x_RHK = jnp.asarray(rng.standard_normal((6, 4, 5)), dtype)
   kernel_HKD, weights_RD = (rng.standard_normal(shape, np.float32) for shape in ((4, 5, 7), (6, 7)))
@@ -97,7 +97,7 @@ def attention_gradient(project, vectors):
 
 
 @pytest.mark.parametrize('mesh', [dict(data=8), dict(fsdp=8), dict(fsdp=4, tensor=2)], ids=str)
-def test_kernels_of_a_memory_and_of_shared_rows_are_reduced_once(mesh):
+def test_shared_kernels_are_reduced_once(mesh):
   """The values are those of the plain products; no vector of the 23 shared rows is communicated."""
   rng = np.random.default_rng(1)
   x_BTX, *kernels = (rng.standard_normal(shape, np.float32) for shape in ((8, 3, 16), (16, 4, 5), (16, 4, 5)))
@@ -144,7 +144,7 @@ def test_kernels_stored_by_outputs_give_the_same_in_a_loop(monkeypatch, x, kerne
 
 
 @pytest.mark.parametrize('change', ['rows', 'kernel', 'bytes', 'dtype', 'platform', 'outside'])
-def test_other_products_of_a_loop_are_as_they_were(monkeypatch, change):
+def test_other_loop_products_are_unchanged(monkeypatch, change):
   monkeypatch.setattr(mixed_product, 'LEAST_KERNEL', 100 if change == 'kernel' else 1)
   monkeypatch.setattr(mixed_product, 'MOST_BYTES', 1 if change == 'bytes' else 2**31)
   monkeypatch.setattr(mixed_product, '_dot_by_outputs', lambda *args, **named: pytest.fail('stored by outputs'))

@@ -26,7 +26,7 @@ def test_summaries_are_the_columns_of_every_block(stride, summary, start):
 @pytest.mark.parametrize(
   'pattern', [patterns.Compressed(3), patterns.Summaries(8, 4, 2), patterns.BlockAndSummaries(6, 3, 4)]
 )
-def test_a_name_has_all_of_a_pattern_and_no_query_attends_beyond_its_keys(pattern):
+def test_named_patterns_are_complete_and_causal(pattern):
   assert patterns.parse(f'jit(step)/{patterns.name(pattern)}/splash_mha_fwd') == pattern
   assert patterns.parse('jit(step)/causal_attention/splash_mha_fwd') is None
   seen = pattern(np.arange(24)[:, None], np.arange(60)[None])

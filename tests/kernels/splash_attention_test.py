@@ -88,7 +88,7 @@ def test_each_device_computes_its_rows_and_heads():
     (dict(platform='gpu'), 'needs a TPU'),
   ],
 )
-def test_an_unsupported_attention_names_its_reason(change, words):
+def test_unsupported_attention_names_its_reason(change, words):
   given = dict(rate=0.0, mask=masks.AttentionMask(), rows=2, devices=1, platform='tpu') | change
   x = jax.ShapeDtypeStruct((given['rows'], 256, H, K), jnp.float32)
   with placed.on(given['platform'], devices=given['devices']):

@@ -12,7 +12,7 @@ from tests import placed
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_lookup_and_gradient_match_the_plain_one(dtype):
+def test_lookup_and_gradient_match_indexing(dtype):
   rng = np.random.default_rng(0)
   table_VD = rng.standard_normal((11, 8), np.float32)
   ids_BT = np.asarray([[0, 3, 3, 12], [10, -1, 3, 5]] * 2)  # ids outside the table are clipped
@@ -32,7 +32,7 @@ def test_lookup_and_gradient_match_the_plain_one(dtype):
   np.testing.assert_allclose(found[1], plain[1], rtol=tolerance, atol=tolerance)
 
 
-def test_product_of_few_rows_is_the_plain_one():
+def test_product_of_few_rows_matches_einsum():
   rng = np.random.default_rng(0)
   x_B1D, table_VD = rng.standard_normal((3, 1, 64), np.float32), rng.standard_normal((table.LEAST_TABLE // 64, 64))
   table_VD = jnp.asarray(table_VD, jnp.float32)

@@ -64,7 +64,7 @@ def test_updates_match_the_sparse_step(architecture, tree, gradient, B, D):
 
 
 @pytest.mark.parametrize('tree', [False, True])
-def test_the_number_of_threads_changes_no_bit(tree, monkeypatch):
+def test_number_of_threads_changes_no_bit(tree, monkeypatch):
   batch = examples.batch_of(tree, True, batch_size=4, length=24)
   given = examples.tables(examples.corpus().tokenizer.vocab_size, 20)
   found = []
@@ -76,7 +76,7 @@ def test_the_number_of_threads_changes_no_bit(tree, monkeypatch):
 
 
 @pytest.mark.parametrize('tree', [False, True])
-def test_a_loss_that_is_not_finite_stops_the_updates_of_the_step(tree):
+def test_non_finite_loss_stops_the_updates_of_the_step(tree):
   batch = examples.batch_of(tree, True, batch_size=1, length=24, sample=0.0)
   given = examples.tables(examples.corpus().tokenizer.vocab_size)
   first = {k: v[:, :1] if v.ndim > 1 else v for k, v in batch.items()}
@@ -105,7 +105,7 @@ def test_other_forms_and_devices_are_left_to_xla():
     assert word2vec.fused_updates(word2vec.Config(dtype='bfloat16'), shared) is None
 
 
-def test_a_run_that_used_numba_does_not_continue_without(monkeypatch):
+def test_run_that_used_numba_does_not_continue_without(monkeypatch):
   assert word2vec.settle(word2vec.Config()).update_kernel == 'numba'
   monkeypatch.setattr(native, 'is_installed', lambda: False)
   assert word2vec.settle(word2vec.Config()).update_kernel == 'xla'
@@ -115,7 +115,7 @@ def test_a_run_that_used_numba_does_not_continue_without(monkeypatch):
 
 
 @pytest.mark.parametrize('tree', [False, True])
-def test_a_loss_whose_sum_over_the_rows_is_not_finite_stops_them_too(tree):
+def test_loss_whose_sum_over_the_rows_is_not_finite_stops_them_too(tree):
   batch = examples.batch_of(tree, True, batch_size=4, length=6, sample=0.0)
   given = examples.tables(examples.corpus().tokenizer.vocab_size)
   given['embed']['table'][:], given['output']['table'][:] = 1e18, 1.0

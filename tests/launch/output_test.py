@@ -33,7 +33,7 @@ SHORT = {
 
 
 @pytest.mark.parametrize('name', SHORT)
-def test_a_short_output_that_is_lost_is_no_success(name, unread, tmp_path, monkeypatch, capsys):
+def test_lost_output_is_a_failure(name, unread, tmp_path, monkeypatch, capsys):
   main, words = SHORT[name]
   if name == 'sweep':
     pytest.importorskip('optuna', reason='needs the extra `sweep`')

@@ -42,7 +42,7 @@ OPTIONS = [  # launcher, option, other words, the wrong kind
   OPTIONS,
   ids=[f'{one[0].__name__.split(".")[1]} {one[1]}' for one in OPTIONS],
 )
-def test_an_option_refuses_what_can_be_no_path(launcher, option, words, wrong, tmp_path, monkeypatch, capsys):
+def test_option_rejects_invalid_paths(launcher, option, words, wrong, tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   bad_paths.make(tmp_path)
   for title, value in {**bad_paths.BAD, **({'other kind': wrong} if wrong else {})}.items():
@@ -56,7 +56,7 @@ def test_an_option_refuses_what_can_be_no_path(launcher, option, words, wrong, t
   assert bad_paths.is_untouched(tmp_path)
 
 
-def test_a_device_is_refused_as_a_record():
+def test_device_is_rejected_as_a_record():
   with pytest.raises(InputError, match='^/dev/zero: got a device'):
     open_record(pathlib.Path('/dev/zero'), {}).__enter__()
   assert not os.path.exists('/dev/zero.lock')

@@ -44,7 +44,7 @@ def hidden(seed=0):
 
 
 @every_size
-def test_each_words_probability_matches_its_cluster_times_that_within_it(name):
+def test_word_probability_is_cluster_times_within_cluster(name):
   sizes, x_BTD = SIZES[name], hidden()
   given, output = draw(sizes)
 
@@ -70,7 +70,7 @@ def test_each_words_probability_matches_its_cluster_times_that_within_it(name):
     pytest.param('one cluster', 1, 4, marks=pytest.mark.slow),
   ],
 )
-def test_the_loss_and_its_gradients_match_all_probabilities(monkeypatch, name, shards, block):
+def test_loss_and_its_gradients_match_all_probabilities(monkeypatch, name, shards, block):
   """Whatever words come, in however many blocks: no position is dropped, and none counts twice."""
   if block:
     monkeypatch.setattr(kernels, 'block_size', lambda positions, classes, _: min(block, positions))
@@ -124,6 +124,6 @@ def test_embeddings_are_the_rows_of_the_words(name):
     (dict(tie_projections='al'), 'did you mean "all"'),
   ],
 )
-def test_sizes_that_cannot_be_are_refused(wrong, words):
+def test_invalid_sizes_are_rejected(wrong, words):
   with pytest.raises(InputError, match=words):
     adaptive_embedding.Sizes(V, D, D, **wrong)

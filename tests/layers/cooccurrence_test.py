@@ -36,7 +36,7 @@ def run(params, x_BYXD, **options):
 @pytest.mark.parametrize(
   ('m', 'pooled', 'temperature'), [(1, True, 'released'), (2, True, 'released'), (4, False, 'split')]
 )
-def test_it_is_the_papers_module(m, pooled, temperature):
+def test_matches_the_papers_module(m, pooled, temperature):
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params_of(m))
   found = run(params_of(m), features(), pooled=pooled, temperature=temperature)
   for row, x_YXD in zip(found, features().astype(np.float64), strict=True):
@@ -65,7 +65,7 @@ def test_one_component_is_scaled_dot_product_attention_of_shared_queries_and_key
   np.testing.assert_allclose(run(params, x_BYXD, pooled=False).reshape(2, 30, D), y_BTD + x_BTD, rtol=1e-5, atol=1e-5)
 
 
-def test_the_sizes_of_the_released_module():
+def test_sizes_of_the_released_module():
   """Without running statistics, which PyTorch does not count."""
   for m, wanted in ((1, 788_480), (4, 1_577_472)):
     leaves = jax.tree_util.tree_leaves_with_path(drawn.shapes(cooccurrence.init, NORM, 512, 8, m))
@@ -80,7 +80,7 @@ def test_initial_deviations():
   assert 0.99 / 16 < np.abs(params['out']['kernel']).max() <= 1 / 16
 
 
-def test_dropout_is_of_the_softmaxes():
+def test_dropout_applies_to_the_softmaxes():
   """Rate 0 keeps them; their mean over many keys is that without dropout."""
   x_BTD, keys_BSD = features().reshape(2, 30, D), cooccurrence.keys(features(), True)
   plain = cooccurrence.weights(params_of(2), x_BTD, keys_BSD)

@@ -38,7 +38,7 @@ SOURCE_BSD = np.random.default_rng(2).standard_normal((B, S, D), np.float32)
 
 
 @pytest.mark.parametrize('norm', ['pre', 'post'])
-def test_block_with_a_source_equals_restatement_and_so_do_keys_made_before(norm):
+def test_cross_attention_block_matches_reference(norm):
   block = make(norm)
   (params,), x_BTD = draw(block, 1)
   run = lambda x: block.apply({'params': params}, x_BTD, AttentionMask(), source=Source(x, SOURCE_MASK))[0]
@@ -59,7 +59,7 @@ def test_block_with_a_source_equals_restatement_and_so_do_keys_made_before(norm)
   np.testing.assert_allclose(before, found, rtol=1e-6, atol=1e-6)
 
 
-def test_biases_of_keys_of_a_source_get_no_gradient():
+def test_cross_attention_key_biases_get_no_gradient():
   """They add the same to every score, so that what back-propagation would find is noise."""
   block = make('pre', bias=True)
   (params,), x_BTD = draw(block, 1)

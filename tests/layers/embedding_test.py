@@ -9,7 +9,7 @@ import numpy as np
 from lmx.layers import embedding
 
 
-def test_lookup_takes_rows_and_sums_gradients():
+def test_lookup_gathers_rows_and_sums_gradients():
   table = jnp.arange(12.0).reshape(4, 3)
   ids = jnp.array([[1, 3], [1, 0]])
   np.testing.assert_array_equal(embedding.lookup(table, ids, 'float32'), np.asarray(table)[np.asarray(ids)])

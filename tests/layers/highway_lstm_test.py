@@ -30,7 +30,7 @@ def test_equations():
   assert np.abs(h_BTD).max() > 0.5 and run(dtype='bfloat16') == pytest.approx(h_BTD, abs=0.05)
 
 
-def test_one_mask_of_a_row_drops_what_is_put_out_and_what_the_next_step_reads():
+def test_one_dropout_mask_covers_output_and_recurrence():
   h_BTD = run(0.5, jax.random.key(1))
   mask_BD = np.where(np.all(h_BTD[:, :4] == 0, axis=1), 0.0, 2.0)  # a dropped cell is 0 in all steps
   assert 0 < (mask_BD == 0).sum() < mask_BD.size and (mask_BD[0] != mask_BD[2]).any()

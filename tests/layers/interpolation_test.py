@@ -20,12 +20,12 @@ PRINTED = {  # torch.nn.functional.interpolate(mode='bilinear')
 
 
 @pytest.mark.parametrize('align_corners,size', PRINTED)
-def test_a_map_is_interpolated_as_in_torch(align_corners, size):
+def test_interpolation_matches_torch(align_corners, size):
   found = interpolation.bilinear(MAP_YX[None, :, :, None], size, align_corners=align_corners)
   np.testing.assert_allclose(np.ravel(found), PRINTED[align_corners, size], rtol=1e-6)
 
 
-def test_channels_and_rows_are_apart_and_a_map_of_its_own_size_is_unchanged():
+def test_interpolation_to_the_same_size_is_identity():
   x_BYXC = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
   found = interpolation.bilinear(x_BYXC, (7, 9), align_corners=True)
   one = interpolation.bilinear(x_BYXC[1:, ..., 2:3], (7, 9), align_corners=True)
@@ -35,7 +35,7 @@ def test_channels_and_rows_are_apart_and_a_map_of_its_own_size_is_unchanged():
 
 @pytest.mark.peer
 @pytest.mark.parametrize('align_corners', [True, False])
-def test_torch_gives_the_same(align_corners):
+def test_outputs_match_torch(align_corners):
   torch = pytest.importorskip('torch')
   x_BYXC = np.random.default_rng(1).normal(size=(2, 12, 7, 3)).astype(np.float32)
   for size in ((96, 50), (12, 3), (5, 13), (1, 1)):

@@ -46,7 +46,7 @@ def test_evaluation_uses_the_running_statistics():
   np.testing.assert_allclose(batch_norm(params, x_BD[3:4], weights_B[3:4], training=False)[0][0], y_BD[3])
 
 
-def test_the_running_variance_does_not_depend_on_the_mean():
+def test_running_variance_does_not_depend_on_the_mean():
   params, x_BD, weights_B = case()
   for offset in (0, 1_000, 10_000):
     _, new = batch_norm(params, x_BD + np.float32(offset), weights_B, training=True)
@@ -98,7 +98,7 @@ def test_statistics_of_bfloat16_are_float32():
   jax.tree.map(np.testing.assert_array_equal, new, wanted)
 
 
-def test_group_normalisation_is_the_papers():
+def test_group_normalisation_matches_the_paper():
   rng = np.random.default_rng(3)
   x_BYXD = rng.normal(2.0, 3.0, (2, 4, 3, D)).astype(np.float32)
   params = {k: rng.normal(size=D).astype(np.float32) for k in ('scale', 'bias')}

@@ -23,7 +23,7 @@ def case():
   return x_BTD, kept_BT, [x_BTD[b, begin[b] : end[b]] for b in range(B)]
 
 
-def test_each_kind_is_its_plain_form():
+def test_each_pooling_matches_its_definition():
   x_BTD, kept_BT, rows = case()
   plain = {
     'concat': ulmfit.concat_pool,
@@ -48,6 +48,6 @@ def test_padding_tokens_change_nothing(kind):
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_a_row_without_tokens_is_zero(kind):
+def test_row_without_tokens_is_zero(kind):
   found = pool(kind, np.ones((1, T, D), np.float32), np.zeros((1, T), bool))
   np.testing.assert_array_equal(found, 0.0)

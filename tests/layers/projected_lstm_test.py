@@ -28,7 +28,7 @@ def layer(params, x_TBE, carry, *more, **options):
 
 
 @pytest.mark.parametrize('backend', ['scan', 'custom'])
-def test_equals_the_restatement_with_both_clips(backend):
+def test_matches_reference_with_both_clips(backend):
   params, x_TBE, carry = setting()
   h_TBP, (h_BP, c_BH) = layer(params, x_TBE, carry, cell_clip=0.8, proj_clip=0.5, backend=backend)
   weights = {'x/W_0': params['kernel'], 'x/B': params['bias'], 'x/W_P_0': params['projection']}

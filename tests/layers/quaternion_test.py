@@ -21,7 +21,7 @@ from tests.reference import quaternion as reference
 T, H, D = 5, 2, 16
 
 
-def test_the_rules_are_hamiltons():
+def test_product_follows_hamiltons_rules():
   e = dict(zip(reference.UNITS, np.eye(4), strict=True))
   p, q, r = np.random.default_rng(0).normal(size=(3, 4))
   times = lambda *factors: functools.reduce(reference.product, factors)
@@ -45,7 +45,7 @@ def test_product_signs_follow_hamilton():
 
 
 @pytest.mark.parametrize('X,Y', [(1, 1), (3, 2), (4, 5)])
-def test_the_real_matrix_is_the_product_of_quaternions(X, Y):  # noqa: N803, axes
+def test_real_matrix_is_the_product_of_quaternions(X, Y):  # noqa: N803, axes
   rng = np.random.default_rng(0)
   w_CXY, x_B = rng.normal(size=(4, X, Y)).astype(np.float32), rng.normal(size=(3, 4 * X)).astype(np.float32)
   matrix = np.asarray(jax.jit(quaternion.real)(w_CXY))
@@ -54,7 +54,7 @@ def test_the_real_matrix_is_the_product_of_quaternions(X, Y):  # noqa: N803, axe
     np.testing.assert_allclose(x @ matrix, reference.linear(w_CXY, x), rtol=1e-5, atol=1e-5)
 
 
-def test_the_norm_of_a_product_is_the_product_of_the_norms():
+def test_norm_of_a_product_is_the_product_of_the_norms():
   rng = np.random.default_rng(0)
   w_C11, q_B4 = rng.standard_normal((4, 1, 1), np.float32), rng.standard_normal((9, 4), np.float32)
   found = np.linalg.norm(q_B4 @ np.asarray(jax.jit(quaternion.real)(w_C11)), axis=1)
@@ -76,7 +76,7 @@ def run_block(made, params, x_BTD, source_BSD):
 
 
 @pytest.mark.parametrize('kind', quaternion.KINDS)
-def test_a_quarter_of_the_weights_to_the_last(kind):
+def test_quaternion_layers_have_a_quarter_of_the_weights(kind):
   shapes = lambda **changes: jax.eval_shape(lambda: decoder_block.init_block(block(**changes), D, jax.random.key(0)))
   params = shapes(quaternion=kind)
   dense = {
@@ -105,7 +105,7 @@ def test_a_quarter_of_the_weights_to_the_last(kind):
     for j, grouping in enumerate(quaternion.GROUPINGS)
   ],
 )
-def test_attention_of_a_block_is_the_restatement(scores, grouping):
+def test_attention_of_a_block_matches_reference(scores, grouping):
   """The whole of a block, with its own tokens and with a source, from the weights to what comes out."""
   made = block(scores=scores, grouping=grouping, norm='post')
   params, rng = params_of(made), np.random.default_rng(1)
@@ -247,7 +247,7 @@ def test_equal_settings_are_one_block():
     (dict(F=22), 'model.F: got 22'),
   ],
 )
-def test_errors_say_what_is_wrong(changes, words):
+def test_invalid_settings_are_rejected(changes, words):
   with pytest.raises(InputError, match=words):
     block(**changes)
 

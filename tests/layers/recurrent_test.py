@@ -99,13 +99,13 @@ def test_parameters_are_uniform_and_the_forget_gate_starts_higher():
   assert {k: v.shape for k, v in params.items()} == {'input': (40, 200), 'recurrent': (50, 200), 'bias': (200,)}
 
 
-def test_an_unknown_cell_is_refused_with_the_nearest_name():
+def test_unknown_cell_is_rejected_with_the_nearest_name():
   with pytest.raises(InputError, match='did you mean "lstm"'):
     rnn.get('lsmt')
 
 
 @pytest.mark.parametrize('backend', ['cudnn', 'numba'])
-def test_backends_of_the_lstm_refuse_other_cells(backend):
+def test_backends_of_the_lstm_reject_other_cells(backend):
   rnn.check_backend(backend, 'lstm')
   for model, cell in (('rnn_lm', 'gru'), ('bahdanau', 'gru'), ('rnn_encdec', 'gru_paper')):
     with pytest.raises(InputError, match='model.backend'):

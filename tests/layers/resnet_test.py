@@ -45,7 +45,7 @@ PLANS = {  # of each stage: stride, dilation of the convolution with the stride,
 
 
 @pytest.mark.parametrize(('block', 'stem', 'stride'), [('basic', 'deep', 8), ('bottleneck', '7x7', 16)])
-def test_it_is_the_papers_network(block, stem, stride):
+def test_matches_the_papers_network(block, stem, stride):
   cfg = config(block=block, stem=stem, stride=stride)
   params, images_BYXC = params_of(cfg), images(1, 29, 34)
   wanted = reference.network(
@@ -88,7 +88,7 @@ def test_no_pixel_beyond_the_receptive_field_has_a_gradient():
   assert not reached_YX.any()
 
 
-def test_the_sizes_of_torchvision():
+def test_sizes_match_torchvision():
   """Without running statistics, which PyTorch does not count."""
   for blocks, wanted in (((3, 4, 6, 3), 23_508_032), ((3, 4, 23, 3), 42_500_160)):
     shapes = drawn.shapes(resnet.init, resnet.Config(blocks=blocks))
@@ -136,6 +136,6 @@ def test_remat_and_padding_change_nothing():
     (dict(blocks=(3,), widths=(3,)), 'model.blocks: .* at least 2 stages'),
   ],
 )
-def test_wrong_sizes_are_refused(changes, message):
+def test_wrong_sizes_are_rejected(changes, message):
   with pytest.raises(InputError, match=message):
     config(**changes)

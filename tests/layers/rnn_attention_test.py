@@ -72,7 +72,7 @@ def test_weights_equal_the_equations_and_hidden_keys_get_nothing(name, window):
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
 
 
-def test_a_row_without_keys_gets_zeros_and_finite_gradients():
+def test_row_without_keys_gets_zeros_and_finite_gradients():
   params, q_BTD, k_BSE, valid_BS = case('additive', 'local_p')
   valid_BS[1] = False
 
@@ -107,7 +107,7 @@ def test_gradients_of_local_p_are_finite_differences():
       np.testing.assert_allclose(slope, (along[0] - along[1]) / (2 * step), rtol=1e-6, atol=1e-8)
 
 
-def test_draws_follow_the_weights_and_know_their_probability():
+def test_samples_follow_the_weights_with_log_probabilities():
   a_S = np.array([0.5, 0.0, 0.3, 0.2], np.float32)
   a_BTS = np.broadcast_to(a_S, (4000, 1, 4))
   sample = jax.jit(lambda key: rnn_attention.draw(a_BTS, rnn_attention.noise(key, a_BTS.shape)))
@@ -121,7 +121,7 @@ def test_draws_follow_the_weights_and_know_their_probability():
   np.testing.assert_allclose(log_p[0, 0], np.log(0.5), rtol=1e-5)
 
 
-def test_a_draw_has_no_gradient_but_its_probability_has():
+def test_sample_has_no_gradient_but_its_probability_has():
   scores, seen = np.random.default_rng(2).standard_normal((B, T, S), np.float32), np.ones((B, T, S), bool)
 
   @jax.jit
@@ -162,7 +162,7 @@ def test_concat_of_two_halves_is_additive_without_a_bias():
 
 
 @pytest.mark.parametrize('name', ['cosine_plain', 'dot', 'scaled_dot'])
-def test_widths_that_differ_are_refused(name):
+def test_widths_that_differ_are_rejected(name):
   with pytest.raises(InputError, match='model.score: got'):
     rnn_attention.shapes(name, 'global', UNEVEN)
 
@@ -173,6 +173,6 @@ def test_location_scores_are_limited_to_s_positions():
     rnn_attention.get('location')(params, q_BTD, k_BSE)
 
 
-def test_an_unknown_score_names_the_nearest():
+def test_unknown_score_names_the_nearest():
   with pytest.raises(InputError, match='did you mean "additive"'):
     rnn_attention.get('aditive')

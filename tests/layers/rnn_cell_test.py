@@ -29,7 +29,7 @@ def case(cell):
   return params, draw(T, B, 6), (draw(B, D),)
 
 
-def test_the_papers_gru_equals_its_equations():
+def test_papers_gru_equals_its_equations():
   params, x_TBE, carry = case('gru_paper')
   run = jax.jit(functools.partial(rnn_cell.layer, 'gru_paper'))
   h_TBD, (last_BD,) = run(params, x_TBE, carry, VALID_TB)
@@ -42,7 +42,7 @@ def test_the_papers_gru_equals_its_equations():
     np.testing.assert_allclose(last_BD[b], state[0], rtol=1e-5, atol=1e-5)
 
 
-def test_the_two_grus_differ_in_where_the_reset_gate_is():
+def test_two_grus_differ_in_where_the_reset_gate_is():
   params, x_TBE, carry = case('gru')
   run = jax.jit(rnn_cell.layer, static_argnums=0)
   assert not np.allclose(run('gru', params, x_TBE, carry)[0], run('gru_paper', params, x_TBE, carry)[0], atol=1e-3)
@@ -53,7 +53,7 @@ def test_the_two_grus_differ_in_where_the_reset_gate_is():
   )
 
 
-def test_turning_is_its_own_inverse_and_derivative():
+def test_reversal_is_its_own_inverse_and_derivative():
   x_TBD = np.random.default_rng(0).standard_normal((T, B, D), np.float32)
 
   @jax.jit
@@ -72,6 +72,6 @@ def test_turning_is_its_own_inverse_and_derivative():
   np.testing.assert_array_equal(ours, pulled)
 
 
-def test_an_unknown_cell_names_the_nearest():
+def test_unknown_cell_names_the_nearest():
   with pytest.raises(InputError, match='did you mean "gru_paper"'):
     rnn_cell.gates('gru_papers')

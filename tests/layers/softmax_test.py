@@ -20,7 +20,7 @@ def draw():
 
 
 @pytest.mark.parametrize(('with_bias', 'platform'), [(True, 'cpu'), (False, 'cpu'), (True, 'gpu')])
-def test_equals_restatement_with_gradients(with_bias, platform):
+def test_matches_reference_with_gradients(with_bias, platform):
   x_BTD, table_VD, bias_V, targets_BT, weight_BT = draw()
   x, e, b = (np.asarray(a, np.float64) for a in (x_BTD, table_VD, bias_V * with_bias))
   scores = x @ e.T + b
@@ -45,7 +45,7 @@ def test_equals_restatement_with_gradients(with_bias, platform):
   close(grads[2], d.sum((0, 1)) * with_bias)
 
 
-def test_scores_are_float32_whatever_goes_in():
+def test_logits_are_float32_for_any_input_type():
   x_BTD, table_VD, *_ = draw()
   scores = jax.jit(softmax.tied_logits)(x_BTD.astype(jnp.bfloat16), table_VD)
   assert scores.dtype == jnp.float32

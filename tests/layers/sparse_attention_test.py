@@ -79,7 +79,7 @@ EDGES = [
 ]
 
 
-def test_a_stride_of_one_and_columns_as_wide_as_the_block():
+def test_stride_of_one_and_columns_as_wide_as_the_block():
   for plan in EDGES:
     qkv = draw(10)
     np.testing.assert_allclose(
@@ -98,7 +98,7 @@ def test_attention_excludes_other_documents_and_padding(plan):
 
 
 @every_plan
-def test_a_position_sees_its_set_and_nothing_else(plan):
+def test_position_attends_only_to_its_set(plan):
   """Values that are the rows of an identity put out the probabilities themselves."""
   T = 14
   q, k, _ = draw(T, batch=1, width=T)
@@ -131,7 +131,7 @@ def test_gradients_match_the_masked_softmax(plan):
 
 
 @every_plan
-def test_the_cache_gives_the_same_for_any_positions(plan):
+def test_cache_gives_the_same_for_any_positions(plan):
   """Rows at positions of their own, more queries than the stride, and places of the cache not yet written."""
   T, qkv = 18, draw(18)
   whole = np.asarray(attend(*qkv, AttentionMask(), plan))
@@ -174,7 +174,7 @@ def largest(program) -> int:
 
 
 @pytest.mark.parametrize('pattern', sparse_attention.PATTERNS)
-def test_no_array_of_t_times_t_is_made(pattern):
+def test_no_t_by_t_array_is_materialised(pattern):
   for sets in ('merged', 'second'):
     plan = sparse_attention.Plan(pattern, sets, 64, 8, 'released')
     program = compiled(lambda q, k, v, plan=plan: sparse_attention.attend(q, k, v, AttentionMask(), plan))
@@ -233,7 +233,7 @@ def test_kernels_and_chunks_equal_the_products(monkeypatch, plan, platform):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_long_texts_take_the_kernel_on_a_tpu_and_chunks_on_a_gpu(monkeypatch):
+def test_long_texts_use_tpu_kernel_or_gpu_chunks(monkeypatch):
   plan, x = sparse_attention.Plan('fixed', 'merged', 128, 32, 'released'), jnp.zeros((1, 1024, 2, 8))
   monkeypatch.setattr(sparse_kernels, 'SCORES', 2**18)
 

@@ -17,14 +17,14 @@ def texts():
   return rng.standard_normal((B, T, D)), rng.standard_normal((B, S, D)), np.arange(S) < np.array(LENGTHS)[:, None]
 
 
-def test_a_position_reads_the_mean_of_the_other_text_under_its_dot_products():
+def test_position_reads_the_mean_of_the_other_text_under_its_dot_products():
   x_BTD, y_BSD, valid_BS = texts()
   found = jax.jit(text_alignment.context)(x_BTD.astype(np.float32), y_BSD.astype(np.float32), valid_BS)
   for b, n in enumerate(LENGTHS):
     np.testing.assert_allclose(found[b], reference.context(x_BTD[b], y_BSD[b, :n]), rtol=1e-5, atol=1e-5)
 
 
-def test_an_empty_text_gives_zeros_and_a_finite_gradient():
+def test_empty_text_gives_zeros_and_a_finite_gradient():
   x_BTD, y_BSD, valid_BS = (np.asarray(a, np.float32) if a.dtype != bool else a for a in texts())
   total = lambda x, y: text_alignment.context(x, y, valid_BS).sum()
   for gradient_BTD in jax.jit(jax.grad(total, argnums=(0, 1)))(x_BTD, y_BSD):

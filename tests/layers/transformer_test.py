@@ -38,7 +38,7 @@ def run_stack(block, params, x_BTD, key=None, **options):
   return transformer.stack(block, params, x_BTD, AttentionMask(), key=key, **options)[0]
 
 
-def test_layer_norm_equals_restatement_far_from_zero():
+def test_layer_norm_matches_reference_far_from_zero():
   x = 50.0 + np.random.default_rng(0).standard_normal((B, T, D), np.float32)
   params = {'scale': np.linspace(0.5, 2, D), 'bias': np.linspace(-1, 1, D)}
   found = jax.jit(transformer.layer_norm, static_argnums=3)(x, params['scale'], params['bias'], 1e-5)
@@ -46,7 +46,7 @@ def test_layer_norm_equals_restatement_far_from_zero():
 
 
 @pytest.mark.parametrize('form', ['tanh', 'erf', 'sigmoid'])
-def test_gelu_equals_restatement(form):
+def test_gelu_matches_reference(form):
   x = np.linspace(-6, 6, 101)
   found = jax.jit(transformer.ACTIVATIONS[f'gelu_{form}'])(x)
   np.testing.assert_allclose(found, reference.gelu(x, form), rtol=1e-5, atol=1e-6)
@@ -67,7 +67,7 @@ def test_deviations_by_fan_in():
 
 
 @pytest.mark.parametrize('norm,causal', [('pre', True), ('post', False)])
-def test_block_equals_restatement(norm, causal):
+def test_block_matches_reference(norm, causal):
   block = make(norm=norm, causal=causal)
   (params,), x_BTD = draw(block, 1)
   found, _ = jax.jit(block.apply)({'params': params}, x_BTD, AttentionMask())
@@ -103,7 +103,7 @@ def test_scan_and_remat_change_nothing():
       np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=str(options))
 
 
-def test_the_backward_pass_reads_what_the_policy_keeps():
+def test_backward_pass_reads_what_the_policy_keeps():
   block, F = make(), 24
   params, x_BTD = draw(block)
 
@@ -124,7 +124,7 @@ def test_the_backward_pass_reads_what_the_policy_keeps():
 
 
 @pytest.mark.parametrize('scan', [False, True])
-def test_cache_gives_what_one_pass_gives(scan):
+def test_cached_decoding_equals_one_pass(scan):
   block = make()
   params, x_BTD = draw(block)
   whole_BTD = run_stack(block, params, x_BTD)
@@ -142,7 +142,7 @@ def test_cache_gives_what_one_pass_gives(scan):
   np.testing.assert_allclose(np.concatenate(parts, 1), whole_BTD, rtol=1e-5, atol=1e-5)
 
 
-def test_write_puts_rows_at_their_positions_and_drops_what_is_beyond():
+def test_write_sets_positions_and_drops_overflow():
   empty = np.zeros((2, 4, 1, 1), np.float32)
   new = np.arange(1, 5, dtype=np.float32).reshape(2, 2, 1, 1)
   k, v = map(np.asarray, jax.jit(kv_cache.write)((empty, empty), new, -new, np.array([[0, 1], [3, 4]])))

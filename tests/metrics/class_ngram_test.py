@@ -37,7 +37,7 @@ def _bigram_likelihood(tokens, class_of):
   return sum(each), sum(n * np.log(n) for n in words.values())
 
 
-def test_the_objective_is_the_likelihood_up_to_a_constant():
+def test_objective_is_the_likelihood_up_to_a_constant():
   tokens = _text(200)
   for seed in range(3):
     class_of = np.random.default_rng(seed).integers(0, 4, V)
@@ -45,7 +45,7 @@ def test_the_objective_is_the_likelihood_up_to_a_constant():
     assert class_ngram.objective(tokens, class_of) == pytest.approx(likelihood - constant)
 
 
-def test_a_gain_is_the_change_of_the_objective():
+def test_gain_is_the_change_of_the_objective():
   tokens, class_of = _text(300), np.arange(V) % 4
   tokens[::7] = 3  # a word that also follows itself
   for word in range(V - 1):
@@ -57,7 +57,7 @@ def test_a_gain_is_the_change_of_the_objective():
     np.testing.assert_allclose(gain - gain[0], np.array(moved) - moved[0], atol=1e-8)
 
 
-def test_exchange_finds_the_kinds_and_keeps_its_counts():
+def test_exchange_recovers_word_classes():
   tokens = _text(600)
   found = class_ngram.exchange(tokens, V, 3)
   assert [len({found[w] for w in kind}) for kind in ([0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8])] == [1, 1, 1]
@@ -74,7 +74,7 @@ def test_exchange_finds_the_kinds_and_keeps_its_counts():
   np.testing.assert_array_equal(search.pairs, fresh.pairs)
 
 
-def test_the_model_is_classes_times_words():
+def test_model_is_classes_times_words():
   tokens, test = _text(400), np.append(_text(50, seed=1), [11, 0])
   class_of = class_ngram.exchange(tokens, V, 4)
   total, nll = class_ngram.score(class_ngram.fit(tokens, class_of, 3), test)
@@ -89,6 +89,6 @@ def test_the_model_is_classes_times_words():
 
 
 @pytest.mark.parametrize('count', [0, V + 1])
-def test_a_number_of_classes_that_cannot_be(count):
+def test_invalid_class_count_is_rejected(count):
   with pytest.raises(InputError, match=f'classes: got {count}'):
     class_ngram.exchange(_text(50), V, count)

@@ -14,7 +14,7 @@ LENGTHS = [32, 64, 96, 128, 160]
 
 @pytest.mark.parametrize('share', [0.1, 0.5, 1.0])
 @pytest.mark.parametrize('seed', range(5))
-def test_the_metric_equals_its_equations(share, seed):
+def test_metric_equals_its_equations(share, seed):
   rng = np.random.default_rng(seed)
   fall = np.cumsum(rng.uniform(-0.01, 0.06, (3, len(LENGTHS), 1)), axis=1)
   losses = rng.gamma(2.0, 2.0, 37) + rng.normal(0, 0.1, (3, len(LENGTHS), 37)) - fall
@@ -35,7 +35,7 @@ def constant(*rows):
   return np.asarray(rows, float)[..., None] * np.ones(10)
 
 
-def test_a_gain_counts_only_below_the_best_of_the_group():
+def test_gain_counts_only_below_the_best_of_the_group():
   first = [5.0, 4.9, 4.8, 4.8, 4.8]  # gains up to 96
   second = [9.0, 8.0, 7.0, 6.0, 5.0]  # gains more by itself, but never reaches what the first knows already
   losses = constant(first, second)
@@ -49,7 +49,7 @@ def test_a_gain_counts_only_below_the_best_of_the_group():
   ]  # alone in its group it is its own baseline
 
 
-def test_a_harmful_longer_context_counts_no_loss():
+def test_harmful_longer_context_counts_no_loss():
   """A model whose loss rises is taken at the baseline: its gain is 0 and not negative."""
   gains = context_length.gains(constant([5.0, 6.0], [5.5, 5.2]), 1.0)
   np.testing.assert_array_equal(gains.relative_GL, [[0], [0]])
@@ -62,7 +62,7 @@ def test_hard_tokens_may_use_longer_contexts():
   assert context_length.recl(losses, LENGTHS, 1.0, threshold=0.05) == [(32, False)]
 
 
-def test_the_threshold_itself_is_a_gain():
+def test_threshold_itself_is_a_gain():
   losses = constant([5.0, 4.9, 4.9])
   gain = float(context_length.gains(losses, 1.0).relative_GL[0, 0])
   assert context_length.recl(losses, [1, 2, 3], 1.0, threshold=gain) == [(2, False)]
@@ -83,6 +83,6 @@ def test_the_threshold_itself_is_a_gain():
     (np.zeros((1, 2, 4)), [1, 2], 1.5, 'share of the hardest'),
   ],
 )
-def test_bad_input(losses, lengths, share, message):
+def test_invalid_input_is_rejected(losses, lengths, share, message):
   with pytest.raises(InputError, match=message):
     context_length.recl(losses, lengths, share)

@@ -74,7 +74,7 @@ def test_rows_of_a_batch_do_not_attend_to_each_other():
     ((5, 1.0, 1.0), 'below 1'),
   ],
 )
-def test_impossible_settings_are_refused(values, message):
+def test_invalid_settings_are_rejected(values, message):
   with pytest.raises(InputError, match=message):
     continuous_cache.config(values)
   assert continuous_cache.config(()) is None and continuous_cache.config((5.0, 0.1, 1.0)) == (5, 0.1, 1.0)

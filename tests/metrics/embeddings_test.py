@@ -54,7 +54,7 @@ def test_similarity_is_spearmans_with_ties_and_unknown_words_skipped():
     ([('w1', 'w2', 1.0), ('w1', 'w3', 1.0)], 'the 2 ratings of known pairs are all 1'),
   ],
 )
-def test_an_undefined_similarity_has_a_reason(pairs, reason):
+def test_undefined_similarity_has_a_reason(pairs, reason):
   with pytest.warns(InputWarning, match=f'^f.tsv: correlations are NaN: {reason}$'):
     assert np.isnan(vectors().similarity(pairs, where='f.tsv: ').spearman)
 
@@ -161,7 +161,7 @@ def test_ratings_are_read_by_one_rule(tmp_path, text, pairs):
 
 
 @pytest.mark.real_data
-def test_the_published_files_are_whole(data_dir):
+def test_published_files_are_whole(data_dir):
   folder = data_dir / 'embed'
   questions = list(embeddings.read_questions(str(folder / 'questions-words.txt.gz')))
   assert len(questions) == 19_544 and len({section for section, _ in questions}) == 14

@@ -25,7 +25,7 @@ def _restated(model, train, held_out, test):
 
 
 @pytest.mark.parametrize('words', [30, 400])
-def test_equals_the_restatement(words):
+def test_matches_reference(words):
   train, held_out, test = _text(0, words), _text(1, words // 2), np.append(_text(2, 50), [8, 8, 0, 1])
   model = interpolated_trigram.fit(train, held_out, V)
   slow, expected = _restated(model, train, held_out, test)
@@ -62,7 +62,7 @@ def test_contexts_that_were_seen_often_trust_the_trigram_more():
   assert model.weights[0, 3] > 0.6 > model.weights[-1, 3]  # a low class is a frequent context
 
 
-def test_a_class_missing_from_held_out_text_takes_the_nearest_weight():
+def test_class_missing_from_held_out_text_takes_the_nearest_weight():
   np.testing.assert_array_equal(
     interpolated_trigram._nearest(np.array([2, 6, 7]), np.array([0, 2, 3, 4, 5, 6, 9])), [0, 0, 0, 0, 1, 1, 2]
   )
@@ -70,7 +70,7 @@ def test_a_class_missing_from_held_out_text_takes_the_nearest_weight():
 
 
 @pytest.mark.parametrize('tokens', [[], [0, V], [-1], [[0, 1]]])
-def test_bad_input(tokens):
+def test_invalid_input_is_rejected(tokens):
   with pytest.raises(InputError):
     interpolated_trigram.fit(np.array(tokens, int), np.array([0, 1]), V)
 

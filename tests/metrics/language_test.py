@@ -20,7 +20,7 @@ def test_each_score_has_its_own_denominator():
   }
 
 
-def test_what_is_not_counted_gives_no_score():
+def test_zero_count_gives_no_score():
   assert set(language.report(1.0, 5, {'words': 0})) == {'loss', 'perplexity_per_token'}
 
 

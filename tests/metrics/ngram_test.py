@@ -29,7 +29,7 @@ def _flat(texts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize('modified', [False, True])
 @pytest.mark.parametrize('boundaries', ['stream', 'document'])
 @pytest.mark.parametrize('backoff, minimum', [(False, 1), (True, 1), (True, 2), (False, 2)])
-def test_equals_the_restatement(order, modified, boundaries, backoff, minimum):
+def test_matches_reference(order, modified, boundaries, backoff, minimum):
   train, test = _texts(0, 40), _texts(1, 6) + [[6, 6, 0, 1]]
   x, offsets = _flat(train)
   y, test_offsets = _flat(test)
@@ -59,7 +59,7 @@ def test_probabilities_sum_to_one_after_every_context(backoff, count):
     assert np.exp(-last).sum() == pytest.approx(1, abs=1e-12), context
 
 
-def test_a_context_with_every_word_does_not_back_off():
+def test_context_with_every_word_does_not_back_off():
   x = np.array([0, 0, 1, 0, 0, 1, 1, 1, 0, 1])  # after 0 and after 1 both words were seen
   model = ngram.kneser_ney(x, 2, order=2, backoff=True)
   slow = reference.BackOff([x.tolist()], 2, 2, True)
@@ -116,7 +116,7 @@ def test_baselines_normalise_by_what_the_text_has():
     lambda: ngram.unigram(np.array([9]), 9),
   ],
 )
-def test_bad_input(call):
+def test_invalid_input_is_rejected(call):
   with pytest.raises(InputError):
     call()
 
@@ -131,7 +131,7 @@ def _words(path, vocabulary: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.real_data
-def test_penn_treebank_is_as_published(data_dir):
+def test_penn_treebank_matches_published(data_dir):
   vocabulary: dict[str, int] = {}
   x, offsets = _words(data_dir / 'lm/ptb/train.txt.gz', vocabulary)
   y, test_offsets = _words(data_dir / 'lm/ptb/test.txt.gz', vocabulary)
@@ -142,7 +142,7 @@ def test_penn_treebank_is_as_published(data_dir):
 
 
 @pytest.mark.real_data
-def test_wikitext2_keeps_its_figure(data_dir):
+def test_wikitext2_metric_is_unchanged(data_dir):
   vocabulary: dict[str, int] = {}
   x, _ = _words(data_dir / 'lm/wikitext2/train.txt.gz', vocabulary)
   y, _ = _words(data_dir / 'lm/wikitext2/test.txt.gz', vocabulary)

@@ -17,7 +17,7 @@ def test_answers_are_compared_without_articles_punctuation_and_case():
   assert squad.f1('', '') == 1 and squad.f1('', 'x') == 0 and squad.f1('x', '') == 0 and squad.f1('the', '') == 1
 
 
-def test_the_best_of_the_answers_counts_and_no_answer_is_one():
+def test_best_of_the_answers_counts_and_no_answer_is_one():
   truths = {'a': ('a dog', 'cat'), 'b': (), 'c': ('the', 'bird')}  # 'the' alone is nothing, so it is left out
   found = squad.compute_metrics({'a': 'the cat', 'b': '', 'c': 'blue bird'}, truths)
   assert found['exact_match'] == pytest.approx(200 / 3) and found['questions'] == 3
@@ -38,7 +38,7 @@ def best_by_trying(said, truths, odds, measure):
 
 
 @pytest.mark.parametrize('seed', range(5))
-def test_the_best_threshold_is_the_best_of_all(seed):
+def test_best_threshold_is_the_best_of_all(seed):
   draw = np.random.default_rng(seed)
   words = list('wxyz')
   truths = {str(i): () if draw.random() < 0.4 else (' '.join(draw.choice(words, 2)),) for i in range(40)}

@@ -172,7 +172,7 @@ def test_alignments_are_read_from_files_and_from_attention(tmp_path):
   assert translation.links(words) == {(0, 0), (0, 1)}
 
 
-def test_every_figure_of_a_corpus():
+def test_every_corpus_metric():
   found = translation.compute_metrics(GERMAN, OTHERS, sides=('en', 'de'), sources=['a ' * n for n in (5, 15, 25)])
   assert found['bleu'] == translation.bleu(GERMAN, OTHERS).score
   assert 'case:lc' in found['bleu_lower_signature'] and found['bleu_lower'] == found['bleu']
@@ -195,7 +195,7 @@ def test_every_figure_of_a_corpus():
     (('en', 'de'), 'never', False),
   ],
 )
-def test_compounds_are_split_from_english_to_german_alone(sides, compounds, split):
+def test_compounds_are_split_only_for_english_german(sides, compounds, split):
   found = translation.compute_metrics(GERMAN, OTHERS, sides=sides, compounds=compounds)
   plain = translation.tokenised_bleu(GERMAN, OTHERS, language=sides[1], split_compounds=split)
   assert (found['bleu_tokenised'], found['bleu_tokenised_signature']) == plain[:2]
@@ -244,13 +244,13 @@ def test_references_without_text_are_counted():
     translation.compute_metrics(CATS, ['', CATS[1]])
 
 
-def test_an_unknown_word_is_one_token():
+def test_unknown_word_is_one_token():
   assert translation.moses('the <unk> of <unk>, 3 < 4', 'de') == 'the <unk> of <unk> , 3 < 4'
   found = translation.tokenised_bleu(['the <unk> sat on it now'], ['the cat sat on it now'])
   assert found.precisions[0] == pytest.approx(500 / 6) and found.ratio == 1
 
 
-def test_bad_input_is_named(tmp_path):
+def test_invalid_input_is_reported(tmp_path):
   for score in (translation.bleu, translation.tokenised_bleu, translation.chrf):
     for bad, message in (
       ((['a'], ['a', 'b']), '1 translations for 2 references'),

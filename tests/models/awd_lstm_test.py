@@ -158,7 +158,7 @@ def test_input_dropout_is_locked(monkeypatch):
   np.testing.assert_array_equal(kernel, plain)
 
 
-def test_hidden_dropout_is_locked_and_between_the_layers_alone(monkeypatch):
+def test_hidden_dropout_is_locked_and_only_between_layers(monkeypatch):
   (noisy, features), (clean, quiet) = through_the_input(config(D=200, dropout_hidden=0.25), monkeypatch)
   (noisy_TBD, _), (clean_TBD, _) = noisy[1], clean[1]
   kept_TBD = noisy_TBD != 0
@@ -194,7 +194,7 @@ def test_embedding_dropout_leaves_the_output_matrix_whole():
   np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-5)
 
 
-def test_weight_dropout_changes_the_recurrent_kernel_alone_with_one_mask_for_all_steps(monkeypatch):
+def test_weight_dropout_masks_only_the_recurrent_kernel(monkeypatch):
   cfg = config(D=64, dropout_weight=0.5)
   (noisy, features), (clean, quiet) = through_the_input(cfg, monkeypatch)
   for (_, kernel), (_, plain) in zip(noisy, clean, strict=True):
@@ -216,7 +216,7 @@ def assert_same_without(cfg, name):
   np.testing.assert_array_equal(features.last_BTD, quiet.last_BTD)
 
 
-def test_the_gradient_reaches_only_the_recurrent_weights_that_were_kept():
+def test_gradient_reaches_only_the_recurrent_weights_that_were_kept():
   cfg = config(D=64, dropout_weight=0.5)
 
   @jax.jit
@@ -278,7 +278,7 @@ def test_penalties_are_in_the_training_loss_only():
 
 
 @pytest.mark.parametrize('tied', [True, False])
-def test_an_adaptive_softmax_predicts_by_clusters_of_the_output_table(tied):
+def test_adaptive_softmax_predicts_by_clusters_of_the_output_table(tied):
   """As `nll`, the log-probabilities of all words are those of a restatement of Grave et al. 2017."""
   cfg = config(cutoffs=(10, 30), tied=tied)
   params, targets_BT = params_of(cfg), batch_of(cfg)['targets_BT']
@@ -308,7 +308,7 @@ def test_an_adaptive_softmax_predicts_by_clusters_of_the_output_table(tied):
     ({'cutoffs': (30, 10)}, 'cutoffs: got .30, 10'),
   ],
 )
-def test_impossible_settings_are_refused(changes, message):
+def test_invalid_settings_are_rejected(changes, message):
   with pytest.raises(InputError, match=message):
     registry.config('awd_lstm', 'tiny', **changes)
 

@@ -72,7 +72,7 @@ def inputs(cfg, params):
 
 
 @pytest.mark.parametrize('texts', [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_the_network_is_its_equations(texts):
+def test_network_is_its_equations(texts):
   cfg = config(texts=texts)
   params = params_of(cfg)
   found = jax.device_get(run(cfg, params, texts_of(texts)))
@@ -111,7 +111,7 @@ def test_padding_and_an_empty_second_text_change_nothing():
 
 
 @pytest.mark.parametrize('head', ['relu', 'maxout'])
-def test_the_classifiers_are_their_equations(head):
+def test_classifiers_are_their_equations(head):
   cfg = config(elmo='none', char_filters=())
   change = {} if head == 'relu' else {'activation': 'maxout', 'pieces': 2, 'normalize': True}
   fields = {**bcn.OBJECTIVE_FIELDS, 'head': (7, 5), 'dropout_pooled': 0.0, 'dropout_head': 0.0, **change}
@@ -138,7 +138,7 @@ def test_the_classifiers_are_their_equations(head):
   assert params['objective']['block_2']['kernel'].shape[last[0]] == 3
 
 
-def test_the_classifier_matches_elmos_paper_unless_the_config_has_another():
+def test_classifier_matches_elmos_paper_unless_the_config_has_another():
   assert classify.Config(**bcn.OBJECTIVE_FIELDS).activation == 'relu'
   shapes = drawn.shapes(classify.init, classify.Config(classes=5, **bcn.OBJECTIVE_FIELDS), bcn, bcn.Config())
   assert [shapes[f'block_{i}']['kernel'].shape for i in range(3)] == [(2400, 1200), (1200, 600), (600, 5)]
@@ -146,14 +146,14 @@ def test_the_classifier_matches_elmos_paper_unless_the_config_has_another():
 
 
 @pytest.mark.parametrize('texts', [1, 2])
-def test_another_number_of_texts_is_refused(texts):
+def test_another_number_of_texts_is_rejected(texts):
   cfg = config(texts=texts)
   with pytest.raises(InputError, match=f'model.texts: got {texts} with rows of {3 - texts}'):
     jax.eval_shape(lambda p: bcn.apply(cfg, p, texts_of(3 - texts), ()), drawn.shapes(bcn.init, cfg))
 
 
 @pytest.mark.parametrize(('texts', 'elmo'), [(1, 'none'), (1, 'both'), (2, 'input')])
-def test_the_sizes_match_the_released_classifier(texts, elmo):
+def test_sizes_match_the_released_classifier(texts, elmo):
   """AllenNLP: feed-forward 300 (+ 1,024) -> 300, biLSTMs of 300 from 300 and 1,800; pooled 600 (+ 1,024)."""
   shapes = drawn.shapes(bcn.init, bcn.Config(texts=texts, elmo=elmo))
   at = lambda place: 1024 * (elmo in (place, 'both'))
@@ -164,13 +164,13 @@ def test_the_sizes_match_the_released_classifier(texts, elmo):
   assert set(shapes['layer_01']) == set(shapes['pool']) == set(bcn.SIDES[:texts])
 
 
-def test_a_second_text_is_declared():
+def test_second_text_is_declared():
   rows = {'tokens_BT': jax.ShapeDtypeStruct((2, 3), jnp.int32)}
   assert set(bcn.read_shapes(config(), rows)) == {'tokens_BT', 'characters_BTC'}
   assert {'tokens_BS', 'valid_BS', 'characters_BSC'} <= set(bcn.read_shapes(config(texts=2), rows))
 
 
-def test_it_says_that_it_predicts_no_words():
+def test_has_no_word_logits():
   with pytest.raises(InputError, match='predicts no words'):
     bcn.logits(config(), params_of(config()), Features(np.zeros((B, T, 30), np.float32)))
   for changes, message in (

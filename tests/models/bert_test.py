@@ -40,7 +40,7 @@ def encode(cfg, params, batch):
 
 
 @pytest.mark.parametrize('attention,gelu', [('xla', 'tanh'), ('blocked', 'erf')])
-def test_equals_the_restatement_padded_rows_too(gelu, attention):
+def test_matches_reference_padded_rows_too(gelu, attention):
   cfg = bert.Config(**SIZE, gelu=gelu, attention=attention)
   params, batch = params_of(cfg), batch_of(cfg)
   features, scores = encode(cfg, params, batch)
@@ -52,7 +52,7 @@ def test_equals_the_restatement_padded_rows_too(gelu, attention):
     np.testing.assert_allclose(features.pooled_BD[b], pooled, rtol=1e-5, atol=1e-5)
 
 
-def test_a_causal_model_sees_no_later_token():
+def test_causal_model_sees_no_later_token():
   cfg = bert.Config(**SIZE | {'N': 1}, causal=True)
   params, batch = params_of(cfg), batch_of(cfg)
   changed = {**batch, 'tokens_BT': batch['tokens_BT'].copy()}
@@ -95,7 +95,7 @@ def test_pooler_and_head_lie_above_the_last_layer():
   assert bert.depth(cfg, ('pooler', 'kernel')) == bert.depth(cfg, ('mlm', 'bias')) == 3
 
 
-def test_errors_say_what_is_wrong():
+def test_invalid_settings_are_rejected():
   cfg = bert.Config(**SIZE)
   with pytest.raises(InputError, match='17 tokens .* T = 16'):
     bert.apply(cfg, params_of(cfg), {'tokens_BT': np.zeros((1, 17), np.int32)}, ())

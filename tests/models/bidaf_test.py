@@ -31,7 +31,7 @@ single = lambda tree: jax.tree.map(lambda x: np.asarray(x, np.float32), tree)
 double = lambda tree: jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
 
 
-def test_the_score_is_w_times_both_vectors_and_their_product():
+def test_score_is_w_times_both_vectors_and_their_product():
   found = jax.jit(bidaf.scores)(*single((WEIGHTS, H_BTD, U_BSD)))
   expected = [[[reference.score(WEIGHTS, h, u) for u in us] for h in hs] for hs, us in zip(H_BTD, U_BSD, strict=True)]
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -50,7 +50,7 @@ def test_attention_flow_reads_only_words_of_both_texts():
 
 
 @pytest.mark.parametrize('nothing', [None, 0.3])
-def test_a_word_attends_to_other_words_and_a_null_position(nothing):
+def test_word_attends_to_other_words_and_a_null_position(nothing):
   params = {'attention': WEIGHTS} | ({} if nothing is None else {'nothing': np.float64(nothing)})
   found = np.asarray(jax.jit(bidaf.self_attention)(*single((params, H_BTD)), VALID_BT))
   for b, t in enumerate(LENGTHS):
@@ -67,7 +67,7 @@ def test_a_word_attends_to_other_words_and_a_null_position(nothing):
     {'self_attention': False, 'no_alignment': False, 'cell': 'lstm'},
   ],
 )
-def test_the_model_matches_the_papers(changes):
+def test_model_matches_the_papers(changes):
   cfg = registry.config('bidaf', 'tiny', elmo='none', char_filters=(), **changes)
   params = drawn.params(bidaf.init, cfg, std=drawn.by_size(2))
   run = jax.jit(lambda params: bidaf.apply(cfg, params, BATCH, (), all_layers=True)[0])
@@ -107,7 +107,7 @@ def count(variant: str, **changes) -> int:
   return sum(x.size for name, part in params.items() if name != 'bilm' for x in jax.tree.leaves(part))
 
 
-def test_the_sizes_match_the_papers():
+def test_sizes_match_the_papers():
   gru = lambda width, cells: 2 * 3 * cells * (width + cells + 2)
   lstm = lambda width, cells: 2 * 4 * cells * (width + cells + 1)
   characters = lambda width: 261 * width + 5 * width * 100 + 100
@@ -130,7 +130,7 @@ def test_dropout_has_one_mask_for_all_words():
   np.testing.assert_array_equal(dropped_BTD[0], np.broadcast_to(dropped_BTD[0, :1], dropped_BTD[0].shape))
 
 
-def test_incompatible_settings_are_refused():
+def test_incompatible_settings_are_rejected():
   with pytest.raises(InputError, match='predicts no words'):
     bidaf.nll(bidaf.Config(), {}, Features(np.zeros((B, T, 30), np.float32)), np.zeros((B, T), np.int32))
   with pytest.raises(InputError, match='no_alignment: got True with model.self_attention=False'):

@@ -58,7 +58,7 @@ def contextual(cfg, params):
   )[0]
 
 
-def test_a_layer_is_an_lstm_each_way_over_the_words_of_the_row():
+def test_layer_is_an_lstm_each_way_over_the_words_of_the_row():
   cfg = config(elmo='none', char_filters=())
   params = jax.tree.map(lambda x: np.asarray(x, np.float64), params_of(cfg))
   found = jax.device_get(run(cfg, params_of(cfg)))
@@ -152,14 +152,14 @@ def moved(before, after):
   return jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), after, before))
 
 
-def test_a_frozen_bilm_does_not_move_at_all_while_its_mixes_learn():
+def test_frozen_bilm_does_not_move_at_all_while_its_mixes_learn():
   before, after, _ = updated(FROZEN, HELD)
   jax.tree.map(np.testing.assert_array_equal, after['model']['bilm'], before['model']['bilm'])
   for name in ('mix_input', 'mix_output', 'layer_00', 'embed'):
     assert min(moved(before['model'][name], after['model'][name])) > 1e-4, name
 
 
-def test_a_trained_bilm_follows_its_parameter_groups():
+def test_trained_bilm_follows_its_parameter_groups():
   groups = (('^model/bilm/embed/', 0.0, 0.0), ('^model/bilm/', 0.01, 0.0), ('.*', 1.0, 0.0))
   before, after, _ = updated(config(frozen=False, bilm_layers=1), groups)
   before, after = before['model']['bilm'], after['model']['bilm']
@@ -190,7 +190,7 @@ def test_lambda_is_a_term_of_the_loss_in_training_only():
 
 
 @pytest.mark.parametrize(('elmo', 'width'), [('none', 178), ('input', 1202)])
-def test_the_sizes_match_the_released_tagger(elmo, width):
+def test_sizes_match_the_released_tagger(elmo, width):
   """AllenNLP's ner.jsonnet and ner_elmo.jsonnet: inputs of 50 + 128 and 50 + 128 + 1024 columns."""
   shapes = drawn.shapes(bilstm.init, bilstm.Config(elmo=elmo))
   assert shapes['layer_00']['forward']['input'].shape == (width, 800)
@@ -207,7 +207,7 @@ def test_without_a_projection_a_word_is_the_maxima_of_its_filters():
   assert spelt.shape == (B, T, 5) and np.min(spelt) == 0 < np.max(spelt)  # after the ReLU
 
 
-def test_it_says_that_it_predicts_no_words():
+def test_has_no_word_logits():
   with pytest.raises(InputError, match='predicts no words'):
     bilstm.logits(config(), params_of(config()), Features(np.zeros((B, T, 30), np.float32)))
   wrong = (

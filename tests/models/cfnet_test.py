@@ -74,7 +74,7 @@ def test_features_are_in_rows_of_the_grid():
   np.testing.assert_allclose(moved[8:13, 8:13], plain[7:12, 6:11], rtol=1e-4, atol=1e-5)
 
 
-def test_the_pooled_half_of_the_features_is_of_the_whole_image():
+def test_pooled_half_of_the_features_is_of_the_whole_image():
   cfg, local = config(head='fcn'), config(**LOCAL)
   features = evaluated(cfg, params_of(cfg), images(2, 32, 40)).last_BTD
   x_BTD = features[..., :16]
@@ -169,7 +169,7 @@ def close(found, wanted):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, wanted)
 
 
-def test_batch_statistics_are_of_the_real_rows_on_any_number_of_devices():
+def test_batch_statistics_are_of_the_real_rows_on_any_device_count():
   cfg = config(**SHALLOW)
   batch = {'images_BYXC': images(8, 24, 32), 'row_weights_B': np.array([1, 1, 0, 1, 1, 1, 0, 1], np.float32)}
   wanted = jax.jit(training(cfg))(params_of(cfg), batch)
@@ -217,11 +217,11 @@ def test_group_normalisation_has_no_statistics_and_rows_of_their_own():
     ({'m': 0}, 'model.m: got 0'),
   ],
 )
-def test_wrong_settings_are_refused(changes, message):
+def test_wrong_settings_are_rejected(changes, message):
   with pytest.raises(InputError, match=message):
     config(**changes)
 
 
-def test_it_predicts_no_words():
+def test_has_no_word_logits():
   with pytest.raises(InputError, match='model cfnet predicts no words'):
     cfnet.nll(config(), {}, None, np.zeros((1, 1)))

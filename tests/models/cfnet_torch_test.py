@@ -135,7 +135,7 @@ def torch_name(path):
     ('resnet101', {'blocks': (3, 4, 23, 3)}, 44_549_160),
   ],
 )
-def test_the_backbone_is_torchvisions(name, changes, count, tmp_path):
+def test_backbone_is_torchvisions(name, changes, count, tmp_path):
   cfg = resnet.Config(**changes)
   params = drawn.params(resnet.init, cfg, std=by_inputs)
   images_BYXC = np.random.default_rng(0).standard_normal((2, 65, 48, 3)).astype(np.float32)
@@ -174,7 +174,7 @@ def as_convolution(path, x, width):
 
 
 @pytest.mark.parametrize(('m', 'pooled', 'count'), [(1, True, 788_480), (4, True, 1_577_472), (2, False, 0)])
-def test_the_module_is_one_in_pytorch(m, pooled, count, tmp_path):
+def test_module_is_one_in_pytorch(m, pooled, count, tmp_path):
   width, heads = (512, 8) if count else (24, 3)
   cfg = normalization.Config()
   params = drawn.params(cooccurrence.init, cfg, width, heads, m, std=lambda shape: 0.05 if shape[1:] else 0.2)

@@ -41,7 +41,7 @@ def run(cfg, params, tokens_BT, key=None):
 @pytest.mark.parametrize(
   'changes', [{}, {'norm': 'pre', 'attention': 'blocked', 'scan': True}, {'positions': 'sinusoids'}], ids=str
 )
-def test_losses_of_every_layer_and_target_equal_the_restatement(changes):
+def test_losses_of_every_layer_and_target_matches_reference(changes):
   cfg = config(**changes, N=2)
   params, tokens_BT, targets_BT = params_of(cfg), tokens(cfg), tokens(cfg, seed=1)
   constants = (np.full((B, T), 0, np.int32), np.full((B, T), 7, np.int32))
@@ -72,7 +72,7 @@ def test_losses_of_every_layer_and_target_equal_the_restatement(changes):
   np.testing.assert_allclose(nll_BT, last_BT, rtol=1e-6)
 
 
-def test_each_layer_has_positions_of_its_own():
+def test_each_layer_has_its_own_positions():
   """Those of layer i reach the outputs from layer i on, at their own place of the window and (causally) behind it."""
   cfg = config()
   params, tokens_BT = params_of(cfg), tokens(cfg)
@@ -87,7 +87,7 @@ def test_each_layer_has_positions_of_its_own():
 
 
 @pytest.mark.parametrize(('variant', 'trained', 'used'), [('t12', 44, 41), ('t64', 235, 219)])
-def test_the_papers_counts_are_those_with_and_without_the_auxiliary_classifiers(variant, trained, used):
+def test_papers_counts_are_those_with_and_without_the_auxiliary_classifiers(variant, trained, used):
   cfg = registry.config('character_transformer', variant)
   params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
   count = lambda tree: sum(leaf.size for leaf in jax.tree.leaves(tree))
@@ -100,7 +100,7 @@ def test_the_papers_counts_are_those_with_and_without_the_auxiliary_classifiers(
   assert f'{everything:,}' in model.__doc__ and f'{everything - count(params["output"]) + kept:,}' in model.__doc__
 
 
-def test_dropout_is_in_attention_and_relu_alone():
+def test_dropout_applies_only_to_attention_and_relu():
   """Of one layer whose attention and feed-forward network add nothing, dropout therefore changes nothing."""
   cfg = config(N=1, dropout=0.5)
   params, tokens_BT = params_of(cfg), tokens(cfg)
@@ -118,7 +118,7 @@ def test_dropout_is_in_attention_and_relu_alone():
     assert np.abs(last(one, keys[0]) - last(one, keys[1])).max() > 1e-2
 
 
-def test_a_text_longer_than_the_window_is_written_on_but_not_read_at_once():
+def test_generation_continues_beyond_the_window():
   cfg = config()
   params = params_of(cfg)
   with pytest.raises(InputError, match='13 tokens in a row, but the model has T = 12'):
@@ -136,7 +136,7 @@ def test_a_text_longer_than_the_window_is_written_on_but_not_read_at_once():
     text.append(int(token))
 
 
-def test_incompatible_settings_are_refused():
+def test_incompatible_settings_are_rejected():
   with pytest.raises(InputError, match='an even number divisible'):
     config(D=15)
   cfg = config()

@@ -54,7 +54,7 @@ def run(cfg, params):
 
 
 @pytest.mark.parametrize('elmo', ['none', 'both'])
-def test_a_pair_is_composed_as_in_the_paper(elmo):
+def test_pair_is_composed_as_in_the_paper(elmo):
   cfg = config(elmo=elmo)
   found, words, mixed = jax.device_get(run(cfg, params_of(cfg)))
   params = jax.tree.map(lambda x: np.asarray(x, np.float64), params_of(cfg))
@@ -73,7 +73,7 @@ def test_a_pair_is_composed_as_in_the_paper(elmo):
 
 
 @pytest.mark.parametrize('locked', [True, False])
-def test_a_locked_mask_is_one_for_all_words_of_a_text(locked, monkeypatch):
+def test_locked_mask_is_one_for_all_words_of_a_text(locked, monkeypatch):
   monkeypatch.setattr(bidirectional, 'layer', lambda params, x_BTD, valid_BT, **sizes: x_BTD)
   x_BTD = np.ones((B, T, 40), np.float32)
   y_BTD = np.asarray(esim._layer(config(dropout=0.5, locked=locked), {}, x_BTD, BATCH['valid_BT'], jax.random.key(0)))
@@ -103,7 +103,7 @@ def test_scores_of_pairs_can_be_learned_too():
   assert jax.eval_shape(loss, jax.random.key(0)).sums['squared_error'].shape == ()
 
 
-def test_incompatible_settings_are_refused():
+def test_incompatible_settings_are_rejected():
   one = {name: x for name, x in BATCH.items() if 'BS' not in name}
   with pytest.raises(InputError, match='got rows of one text'):
     esim.apply(config(), {}, one, ())

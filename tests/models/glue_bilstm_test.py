@@ -45,7 +45,7 @@ def config(**changes):
   ],
   ids=['attention', 'independent', 'single', 'elmo_alone', 'elmo_and_words'],
 )
-def test_a_row_is_the_papers_vector(changes):
+def test_pair_vector_matches_the_paper(changes):
   cfg = config(**changes)
   batch = PAIRS if cfg.texts == 2 else SINGLES
   params = drawn.params(glue_bilstm.init, cfg, std=drawn.by_size(2))
@@ -79,7 +79,7 @@ def test_a_row_is_the_papers_vector(changes):
     ({'attention': False, 'texts': 1}, PAIRS, r'texts: got 1 with rows of 2 text\(s\).*texts=2'),
   ],
 )
-def test_rows_of_another_number_of_texts_are_refused(changes, batch, message):
+def test_rows_of_another_number_of_texts_are_rejected(changes, batch, message):
   cfg = config(**changes)
   with pytest.raises(InputError, match=message):
     jax.eval_shape(lambda p: glue_bilstm.apply(cfg, p, batch, ())[0], drawn.shapes(glue_bilstm.init, cfg))
@@ -94,11 +94,11 @@ def test_rows_of_another_number_of_texts_are_refused(changes, batch, message):
     ({'words': False}, 'char_filters: got filters'),
   ],
 )
-def test_impossible_settings_are_refused(changes, message):
+def test_invalid_settings_are_rejected(changes, message):
   with pytest.raises(InputError, match=message):
     config(**changes)
 
 
-def test_it_says_that_it_predicts_no_words():
+def test_has_no_word_logits():
   with pytest.raises(InputError, match='predicts no words'):
     glue_bilstm.nll(config(), {}, Features(np.zeros((B, T, 8), np.float32)), PAIRS['tokens_BT'])

@@ -36,7 +36,7 @@ logits = functools.partial(compiled.logits, gpt2)
 
 
 @pytest.mark.parametrize('attention', ['xla', 'blocked'])
-def test_equals_the_restatement_padded_rows_too(attention):
+def test_matches_reference_padded_rows_too(attention):
   cfg = config(attention=attention)
   params, tokens_BT = params_of(cfg), tokens(cfg)
   valid_BT = np.arange(T) < np.array([[T], [6]])
@@ -69,7 +69,7 @@ def test_deviations_of_each_initialisation(init, positions, residual):
   assert not np.array_equal(params['layer_00']['mlp']['in']['kernel'], params['layer_01']['mlp']['in']['kernel'])
 
 
-def test_packed_documents_are_read_as_if_alone():
+def test_packed_documents_are_independent():
   cfg = config()
   params, tokens_BT = params_of(cfg), tokens(cfg, (1, T))
   run = jax.jit(lambda batch: gpt2.apply(cfg, params, batch, ())[0].last_BTD)
@@ -100,7 +100,7 @@ def test_cache_advances_each_row_by_its_valid_tokens_and_starts_again():
   np.testing.assert_allclose(found[1], whole[1, 8:], rtol=1e-5, atol=1e-5)
 
 
-def test_a_prompt_padded_beyond_the_cache_keeps_its_real_tokens():
+def test_prompt_padded_beyond_the_cache_keeps_its_real_tokens():
   cfg = config(N=1)
   params, tokens_BT = params_of(cfg), tokens(cfg, (1, 8))
   state = gpt2.init_state(cfg, 1, 6)
@@ -119,7 +119,7 @@ def test_cache_is_in_the_compute_type():
   assert gpt2.init_state(config(), 2) == ()
 
 
-def test_errors_say_what_is_wrong():
+def test_invalid_settings_are_rejected():
   cfg = config()
   apply = functools.partial(gpt2.apply, cfg, params_of(cfg))
   with pytest.raises(InputError, match='65 tokens .* T = 64'):

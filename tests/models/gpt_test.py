@@ -31,7 +31,7 @@ def tokens(cfg, shape=(B, T), seed=0):
 
 
 @pytest.mark.parametrize('fidelity', gpt.FIDELITY)
-def test_equals_the_restatement_padded_rows_too(fidelity):
+def test_matches_reference_padded_rows_too(fidelity):
   cfg = config(fidelity=fidelity)
   params, tokens_BT, targets_BT = params_of(cfg), tokens(cfg), tokens(cfg, seed=1)
   valid_BT = np.arange(T) < np.array([[T], [6]])
@@ -93,7 +93,7 @@ def test_initial_deviations():
     assert abs(np.std(kernel) / 0.02 - 1) < 0.03
 
 
-def test_errors_say_what_is_wrong():
+def test_invalid_settings_are_rejected():
   cfg = config()
   with pytest.raises(InputError, match='65 tokens .* T = 64'):
     gpt.apply(cfg, params_of(cfg), {'tokens_BT': tokens(cfg, (1, 65))}, ())

@@ -43,7 +43,7 @@ def logits(cfg, batch, state=()):
     ('ML', 'post', 'input', 'blocked'),
   ],
 )
-def test_equals_the_restatement(pattern, norm, compress, attention):
+def test_matches_reference(pattern, norm, compress, attention):
   """Of texts of one token, less than a block, and several blocks."""
   cfg = config(pattern=pattern, norm=norm, compress=compress, attention=attention)
   texts = [tokens(cfg, (B, length)) for length in (1, 2, T)]
@@ -69,7 +69,7 @@ def seen_from(cfg, t):
   return np.flatnonzero((after != before).any(-1)).tolist()
 
 
-def test_a_local_layer_sees_its_own_block_up_to_itself():
+def test_local_layer_sees_its_own_block_up_to_itself():
   cfg = config(pattern='L')  # blocks of 4
   assert seen_from(cfg, 6) == [4, 5, 6]
   assert seen_from(cfg, 8) == [8]
@@ -77,7 +77,7 @@ def test_a_local_layer_sees_its_own_block_up_to_itself():
 
 
 @pytest.mark.parametrize('compress', ['keys', 'input'])
-def test_a_compressed_layer_sees_the_first_token_and_blocks_that_end_before_it(compress):
+def test_compressed_layer_sees_the_first_token_and_blocks_that_end_before_it(compress):
   cfg = config(pattern='M', compress=compress)  # blocks of 3
   assert seen_from(cfg, 0) == [0]
   assert seen_from(cfg, 2) == [0, 2]  # itself by the residual connection
@@ -108,7 +108,7 @@ def test_cache_gives_what_one_pass_gives_in_parts_of_any_size(compress):
   np.testing.assert_array_equal(state['position_B'], [5, 11])
 
 
-def test_a_prompt_padded_beyond_the_cache_keeps_its_real_tokens():
+def test_prompt_padded_beyond_the_cache_keeps_its_real_tokens():
   cfg = config(pattern='LM')
   tokens_BT = tokens(cfg, (1, 12))
   valid_BT = np.arange(12)[None] < 5
@@ -139,7 +139,7 @@ def test_cache_of_a_compressed_layer_is_as_much_shorter():
   assert memory_compressed.init_state(config(), 2) == ()
 
 
-def test_numbers_of_parameters():
+def test_parameter_counts():
   for variant, expected in (('t_d', 35_286_016), ('t_dmca', 35_283_456)):
     cfg = registry.config('memory_compressed', variant)
     D, F = cfg.D, cfg.F
@@ -150,7 +150,7 @@ def test_numbers_of_parameters():
     assert sum(x.size for x in jax.tree.leaves(params)) == expected
 
 
-def test_errors_say_what_is_wrong():
+def test_invalid_settings_are_rejected():
   for change in (
     dict(H=5),
     dict(pattern='LXM'),

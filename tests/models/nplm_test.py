@@ -46,7 +46,7 @@ def params_of(cfg):
 
 
 @pytest.mark.parametrize('variant', [v for v in nplm.VARIANTS if v != 'tiny'])
-def test_parameter_counts_are_the_papers_formula(variant):
+def test_parameter_counts_match_the_papers_formula(variant):
   cfg = registry.config('nplm', variant)
   V, n, m, h = cfg.V, cfg.n, cfg.m, cfg.h
   count = sum(x.size for x in jax.tree.leaves(drawn.shapes(nplm.init, cfg)))
@@ -86,7 +86,7 @@ def test_equals_numpy(changes):
 
 
 @pytest.mark.parametrize('changes', SHAPES)
-def test_a_word_reaches_the_n_minus_1_predictions_after_it_and_no_others(changes):
+def test_word_reaches_the_n_minus_1_predictions_after_it_and_no_others(changes):
   cfg = config(**changes)
   tokens_BT = np.random.default_rng(2).integers(0, cfg.V, (B, T)).astype(np.int32)
   state = nplm.init_state(cfg, B)
@@ -131,7 +131,7 @@ def updates(cfg, params, batches, rate, decrease=0.01):
 
 
 @pytest.mark.parametrize('changes', [{'n': 4}, {'n': 5, 'direct': False}, {'n': 3, 'h': 0}])
-def test_training_is_the_papers_gradient_ascent(changes):
+def test_training_matches_the_papers_gradient_ascent(changes):
   """Example after example, with the rate of section 4.1 and a decay that spares the biases."""
   cfg = config(**changes)
   params = params_of(cfg)
@@ -147,7 +147,7 @@ def test_training_is_the_papers_gradient_ascent(changes):
       np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-def test_a_batch_at_b_times_the_rate_is_near_b_examples_one_by_one():
+def test_batch_at_b_times_the_rate_is_near_b_examples_one_by_one():
   """The difference falls with the square of the rate, so the two have the same limit."""
   cfg, size = config(n=4), 16
   params = params_of(cfg)
@@ -186,6 +186,6 @@ def test_depth():
     ({'h': 0, 'direct': False}, 'model.direct: got false without hidden units'),
   ],
 )
-def test_impossible_settings_are_refused(changes, message):
+def test_invalid_settings_are_rejected(changes, message):
   with pytest.raises(InputError, match=message):
     config(**changes)

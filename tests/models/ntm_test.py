@@ -68,7 +68,7 @@ def test_trace_shows_the_steps():
   assert set(jax.eval_shape(functools.partial(ntm.trace, cfg), params, {'inputs_BTI': inputs_BTI})) == {'logits_BTO'}
 
 
-def test_a_network_without_memory_carries_its_state():
+def test_network_without_memory_carries_its_state():
   """The contract tests see the machine; here the stack of LSTMs, in one pass, in two, and with a step left out."""
   cfg, params, inputs_BTI = made(H=0, N=3)
   whole, _ = scores(cfg, params, inputs_BTI)
@@ -135,7 +135,7 @@ def test_heads_and_widths_match_the_tables():
   ]
 
 
-def test_data_of_another_width_is_refused():
+def test_data_of_another_width_is_rejected():
   cfg, params, inputs_BTI = made()
   with pytest.raises(InputError, match='model.I: got 6'):
     ntm.apply(cfg, params, {'inputs_BTI': inputs_BTI[..., :3]}, ntm.init_state(cfg, 2))

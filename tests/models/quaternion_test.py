@@ -132,7 +132,7 @@ def test_without_quaternions_it_is_the_transformer():
     ('quaternion_text', 'encoder_full', 98_304, '100K'),
   ],
 )
-def test_printed_numbers_of_parameters(name, variant, matrices, printed):
+def test_printed_parameter_counts(name, variant, matrices, printed):
   """Millions are cut off, thousands rounded to hundreds; only matrices are of that size."""
   cfg = registry.config(name, variant)
   shapes = drawn.shapes(registry.get(name).init, cfg)
@@ -155,7 +155,7 @@ def encoder(**changes):
 
 
 @pytest.mark.parametrize('scores', quaternion.SCORES)
-def test_the_encoder_sees_all_of_its_row_and_no_padding(scores):
+def test_encoder_sees_all_of_its_row_and_no_padding(scores):
   cfg = encoder(scores=scores)
   params = params_of('quaternion_text', cfg)
   tokens_BT = batch_of(cfg)['source_BS']
@@ -168,7 +168,7 @@ def test_the_encoder_sees_all_of_its_row_and_no_padding(scores):
   np.testing.assert_array_equal(last[1, :3], before[1, :3])
 
 
-def test_the_encoder_has_no_next_token():
+def test_encoder_has_no_next_token():
   cfg = encoder()
   params = params_of('quaternion_text', cfg)
   batch = {'tokens_BT': batch_of(cfg)['tokens_BT']}
@@ -183,7 +183,7 @@ def test_the_encoder_has_no_next_token():
       refused()
 
 
-def test_packed_documents_are_read_alone_and_refused_with_a_cache():
+def test_packed_documents_are_independent_without_a_cache():
   cfg = registry.config('quaternion_text', 'tiny', **QUIET)
   params = params_of('quaternion_text', cfg)
   tokens_BT = batch_of(cfg)['source_BS']

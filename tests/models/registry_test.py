@@ -21,6 +21,6 @@ from lmx.models import registry
     ('word2vec', 'skipgram', {'V': 50, 'D': 4}, 'word2vec, 400'),
   ],
 )
-def test_the_variant_is_named_only_where_the_sizes_are_its_own(name, variant, changes, label):
+def test_variant_is_named_only_where_the_sizes_are_its_own(name, variant, changes, label):
   cfg = dataclasses.replace(registry.config(name, variant), **changes)
   assert registry.label(name, variant, cfg) == label

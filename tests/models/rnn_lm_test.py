@@ -92,7 +92,7 @@ def test_every_parameter_starts_uniform():
     assert abs(np.mean(x)) < cfg.init_scale / 4, name
 
 
-def test_dropout_is_on_the_way_in_between_layers_and_out_but_not_through_time():
+def test_dropout_is_not_applied_to_recurrent_connections():
   cfg = registry.config('rnn_lm', 'tiny', dropout=0.5, D=400, E=400)
   params, batch, state = drawn.params(rnn_lm.init, cfg, std=drawn.by_size(4)), batch_of(cfg), state_of(cfg)
   del batch['valid_BT']
@@ -128,6 +128,6 @@ def test_dropout_applies_to_the_input_of_a_middle_layer():
   assert np.abs(outputs[0].layers[2] - outputs[1].layers[2]).max() > 0.01
 
 
-def test_a_tied_table_of_other_sizes_is_refused():
+def test_tied_table_of_other_sizes_is_rejected():
   with pytest.raises(InputError, match='E = 12 and D = 16'):
     registry.config('rnn_lm', 'tiny', tied=True)

@@ -117,7 +117,7 @@ def test_equals_torch(cell, backend):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE), got, expected)
 
 
-def test_the_variants_are_the_size_of_torchs_model():
+def test_variants_are_the_size_of_torchs_model():
   cfg = registry.config('rnn_lm', 'small', bias='double')
   body = torch.nn.LSTM(cfg.E, cfg.D, num_layers=cfg.N)
   others = cfg.V * (cfg.E + cfg.D + 1)

@@ -162,7 +162,7 @@ def test_luong_has_as_many_parameters_as_its_equations():
   assert found == 2 * K * n + stacks + looking + K * n + K == 222_083_000
 
 
-def test_initial_values_are_those_of_the_paper():
+def test_initial_values_match_the_paper():
   paper, spread = config(init='paper', V=500, E=40), config(init_scale=0.1)
   both = jax.jit(lambda key: (bahdanau.init(paper, key), bahdanau.init(spread, key)))
   params, uniform = jax.device_get(both(jax.random.key(0)))
@@ -226,7 +226,7 @@ def test_hard_attention_samples_one_position_for_each_key():
   assert not np.asarray(mean.choice_BT).any()
 
 
-def test_the_penalty_covers_attended_positions():
+def test_penalty_covers_attended_positions():
   cfg = config(doubly_stochastic=0.7)
   params, batch = params_of(bahdanau, cfg), batch_of(cfg)
 
@@ -307,6 +307,6 @@ def test_every_parameter_has_gradients_through_the_decoder(score):
     (rnn_encdec, {'init_scale': -0.1}, 'model.init_scale: got -0.1'),
   ],
 )
-def test_impossible_configs_are_refused(model, changes, message):
+def test_invalid_configs_are_rejected(model, changes, message):
   with pytest.raises(InputError, match=message):
     config(model, **changes)

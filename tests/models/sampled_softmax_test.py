@@ -36,7 +36,7 @@ def within(values, expected, errors=5.0):
   np.testing.assert_array_less(np.abs(values.mean(0) - expected), errors * error + 1e-6)
 
 
-def test_classes_are_different_and_drawn_as_often_as_rejection_does():
+def test_classes_are_distinct_with_expected_frequency():
   """Against the procedure of TensorFlow itself: draw from the log-uniform distribution until S are found."""
   found = draws()
   assert all(len(set(row)) == S for row in found[:200])
@@ -99,7 +99,7 @@ def test_at_the_true_distribution_the_expected_gradient_vanishes():
   within(right[:, :4], 0.0, errors=6)
 
 
-def test_a_target_among_those_drawn_counts_once():
+def test_sampled_target_counts_once():
   x, table, bias, _ = setting()
 
   @jax.jit

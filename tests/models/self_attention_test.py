@@ -101,7 +101,7 @@ def test_every_score_learns_to_look_at_the_first_word(score):
   assert losses[-20:].mean() < 0.75 * alone < alone < losses[:5].mean()
 
 
-def test_impossible_settings_are_refused():
+def test_invalid_settings_are_rejected():
   for field, value, message in (
     ('D', 7, 'model.D: got 7'),
     ('reach', 0, 'model.reach: got 0'),

@@ -42,7 +42,7 @@ def logits(cfg, batch, state=()):
   'pattern,merge,fidelity',
   [('strided', 'alternate', 'paper'), ('fixed', 'merged', 'released'), ('fixed', 'heads', 'paper')],
 )
-def test_equals_the_restatement_and_in_parts_of_any_size(pattern, merge, fidelity):
+def test_matches_reference_and_in_parts_of_any_size(pattern, merge, fidelity):
   cfg = config(pattern=pattern, merge=merge, fidelity=fidelity, N=2 if merge == 'alternate' else 1)
   tokens_BT = tokens(cfg)
   found, _ = logits(cfg, {'tokens_BT': tokens_BT})
@@ -141,7 +141,7 @@ def test_packed_documents_do_not_mix():
   assert (np.abs(after - before)[:, 3:6].max(-1) > 1e-6).all()
 
 
-def test_errors_say_what_is_wrong():
+def test_invalid_settings_are_rejected():
   for change in (
     dict(H=5),
     dict(stride=0),

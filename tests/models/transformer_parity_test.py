@@ -136,7 +136,7 @@ def test_equals_marian(attention):
 
 
 @pytest.mark.parametrize('size,alpha', [(1, 1.0), (4, 1.0), (4, 0.6), (4, 0.0)])
-def test_beams_write_what_generate_writes(size, alpha):
+def test_beam_search_matches_generate(size, alpha):
   """Padded rows of four lengths, hypotheses of many.
 
   The last gain has mean 0, as a shared table makes a random model repeat its input else, and a bias favours the end.

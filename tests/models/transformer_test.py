@@ -77,7 +77,7 @@ def restated(cfg, batch, b):
 
 
 @every_case
-def test_equals_the_restatement_padded_rows_too(case):
+def test_matches_reference_padded_rows_too(case):
   cfg, batch, found = outputs(case)
   for b in range(B):
     expected, seen = restated(cfg, batch, b)
@@ -97,7 +97,7 @@ def test_alignment_is_the_last_layers_unless_asked_and_sums_to_one_over_the_sour
 
 
 @every_case
-def test_attention_matches_every_head_of_the_restatement(case, monkeypatch):
+def test_attention_matches_every_head_of_the_reference(case, monkeypatch):
   cfg, batch, found = outputs(case)
   seen, heads = [], reference.heads
   monkeypatch.setattr(reference, 'heads', lambda *given: seen.append(heads(*given)) or seen[-1])
@@ -194,7 +194,7 @@ def test_parameters_of_table_3(changes, millions):
     assert count(dataclasses.replace(cfg, H=H)) == by_equations(cfg)
 
 
-def test_printed_numbers_of_parameters():
+def test_printed_parameter_counts():
   for variant, vocabulary, exact, millions in (
     ('base', 41_100, 65_144_832, 65),
     ('big', 36_000, 213_147_648, 213),
@@ -262,7 +262,7 @@ def test_state_holds_what_the_decoder_reads_in_the_compute_type():
   assert transformer.init_state(cfg, 2, 5) == ()
 
 
-def test_errors_say_what_is_wrong():
+def test_invalid_settings_are_rejected():
   for change in (
     dict(H=5),
     dict(D=9, H=3),

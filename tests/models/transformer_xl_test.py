@@ -70,7 +70,7 @@ def test_equals_the_papers_equations(changes):
   np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_tf_memory_starts_as_visible_zeros():
+def test_tf_memory_starts_as_visible_zeros():
   params, tokens_BL = params_of(SMALL), tokens(SMALL, 4)
   x_LD = np.sqrt(SMALL.D) * params['embed']['tokens'][tokens_BL[0]].astype(np.float64)
   biases = params['bias']['u_HK'], params['bias']['v_HK']
@@ -85,7 +85,7 @@ def test_the_tf_memory_starts_as_visible_zeros():
 
 @pytest.mark.parametrize('layers', [1, 3])
 @pytest.mark.parametrize('T, M', [(4, 4), (5, 2), (2, 6)])
-def test_a_token_depends_on_exactly_what_the_memory_reaches(layers, T, M):  # noqa: N803
+def test_token_depends_on_exactly_what_the_memory_reaches(layers, T, M):  # noqa: N803
   """In each layer, position p of a segment from s on reads positions s - M to p; N layers compose."""
   cfg = dataclasses.replace(SMALL, N=layers, M=M)
   params, L = params_of(cfg), 16
@@ -100,7 +100,7 @@ def test_a_token_depends_on_exactly_what_the_memory_reaches(layers, T, M):  # no
 
 
 @pytest.mark.parametrize('layers', [1, 3])
-def test_a_segment_with_its_memory_is_the_end_of_a_longer_window(layers):
+def test_segment_with_its_memory_is_the_end_of_a_longer_window(layers):
   """Of one layer whatever came before the memory; of several where the memory holds all that came."""
   cfg = dataclasses.replace(SMALL, N=layers, M=6)
   params, text = params_of(cfg), tokens(cfg, 16, rows=2)
@@ -155,7 +155,7 @@ def test_evaluation_may_use_a_longer_memory_than_training():
   [dict(M=0), dict(M=6), dict(M=0, positions='absolute'), dict(M=0, positions='layers', clamp=5)],
   ids=str,
 )
-def test_keys_and_values_kept_match_one_pass(changes):
+def test_cached_keys_and_values_match_one_pass(changes):
   """Decoding keeps keys and values instead of what they are made of; a text as long as the memory, token by token."""
   cfg = dataclasses.replace(SMALL, **changes)
   params, text = params_of(cfg), tokens(cfg, 6, rows=2)
@@ -186,7 +186,7 @@ def test_positions_of_each_layer_are_added_to_its_input():
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_gains_and_the_kernel_of_the_clusters_begin_as_released():
+def test_gains_and_the_kernel_of_the_clusters_start_as_released():
   cfg = dataclasses.replace(SMALL, cutoffs=(10, 20))
 
   @functools.partial(jax.jit, static_argnums=0)
@@ -203,7 +203,7 @@ def test_gains_and_the_kernel_of_the_clusters_begin_as_released():
 @pytest.mark.parametrize(
   ('changes', 'eps'), [(dict(fidelity='tf'), 1e-12), (dict(), 1e-5), (dict(fidelity='tf', eps=1e-5), 1e-5)], ids=str
 )
-def test_epsilon_of_layer_normalisation_matches_the_release(changes, eps):
+def test_layer_norm_epsilon_matches_the_release(changes, eps):
   cfg = dataclasses.replace(SMALL, N=1, **changes)
   params = params_of(cfg)
   layer = params['layer_00'] = jax.tree.map(np.zeros_like, params['layer_00'])
@@ -236,12 +236,12 @@ def test_sizes_are_about_what_the_paper_prints(variant, millions):
     (dict(fidelity='torch'), 'did you mean "pytorch"'),
   ],
 )
-def test_settings_that_cannot_be_are_refused(wrong, words):
+def test_invalid_settings_are_rejected(wrong, words):
   with pytest.raises(InputError, match=words):
     dataclasses.replace(SMALL, **wrong)
 
 
-def test_packed_documents_are_refused():
+def test_packed_documents_are_rejected():
   batch = {'tokens_BT': tokens(SMALL, 4), 'documents_BT': np.zeros((1, 4), np.int32)}
   with pytest.raises(InputError, match='packed documents'):
     model.apply(SMALL, params_of(SMALL), batch, model.init_state(SMALL, 1))

@@ -66,7 +66,7 @@ CASES = [*itertools.product(('cbow',), OUTPUTS, ('c', 'mean')), *itertools.produ
 
 
 @pytest.mark.parametrize(('architecture', 'output', 'cbow_gradient'), CASES)
-def test_loss_and_gradients_are_the_restatements(architecture, output, cbow_gradient):
+def test_loss_and_gradients_are_the_references(architecture, output, cbow_gradient):
   tree = output == 'hierarchical'
   batch = batch_of(tree, output == 'negative')
   V = corpus().tokenizer.vocab_size
@@ -154,7 +154,7 @@ def test_sparse_updates_are_dense_updates_one_after_the_other(architecture, outp
   assert metrics['lr'] == np.float32(RATE) and metrics['grad_norm'] > 0
 
 
-def test_a_step_reads_rows_and_nothing_of_the_size_of_the_table():
+def test_step_reads_rows_and_nothing_of_the_size_of_the_table():
   """In the traced step, only gather, scatter and the loop that carries them see an array with V rows."""
   V = 4099
   batch = batch_of(False, True)
@@ -179,7 +179,7 @@ def equations(jaxpr):
           yield from equations(inner.jaxpr)
 
 
-def test_a_loss_that_is_not_finite_stops_the_updates_of_the_step():
+def test_non_finite_loss_stops_the_updates_of_the_step():
   batch = batch_of(False, True)
   begin, sparse = steps('skipgram', corpus().tokenizer.vocab_size)
   given = tables(corpus().tokenizer.vocab_size)
@@ -205,7 +205,7 @@ def on_one_device():
 
 
 @pytest.mark.parametrize('mode', ['jit', 'pmap'])
-def test_eight_devices_compute_the_update_of_one(mode):
+def test_eight_devices_match_one_device(mode):
   """Rows of the batch on eight devices: the same parameters."""
   many = trained(sharding.Engine(sharding.Config(mode), jax.devices()[:8]))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), on_one_device(), many)
@@ -244,7 +244,7 @@ def trained(engine, sharded=False):
     ({'accumulate': 2}, 'accumulate'),
   ],
 )
-def test_what_needs_whole_tables_is_refused(changes, message):
+def test_options_needing_dense_tables_are_rejected(changes, message):
   with pytest.raises(InputError, match=message):
     sparse_step.is_sparse(word2vec, build.Config(optimizer='sgd', **changes))
 
@@ -253,7 +253,7 @@ def test_other_optimizers_take_the_dense_step():
   assert not sparse_step.is_sparse(word2vec, build.Config(optimizer='adamw'))
 
 
-def test_start_values_are_word2vecs():
+def test_initial_values_match_word2vec():
   params = jax.device_get(jax.jit(word2vec.init, static_argnums=0)(word2vec.Config(V=5000, D=8), jax.random.key(0)))
   table = params['embed']['table']
   assert abs(np.abs(table).max() - 0.5 / 8) < 1e-3 and abs(table.mean()) < 1e-3

@@ -43,7 +43,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize('order', ORDERS)
-def test_a_prediction_depends_on_exactly_the_tokens_before_it_in_the_order(order):
+def test_prediction_depends_on_exactly_the_tokens_before_it_in_the_order(order):
   """Every position is changed in turn; in two layers too, and never its own token reaches the query stream."""
   params, order_T = params_of(SMALL), ORDERS[order].astype(np.int32)
   predicted = np.flatnonzero(order_T)
@@ -62,7 +62,7 @@ def test_a_prediction_depends_on_exactly_the_tokens_before_it_in_the_order(order
   np.testing.assert_array_equal(moved('last_BTD'), order_T[None] <= order_T[:, None])
 
 
-def test_the_two_streams_are_the_papers_equations():
+def test_two_streams_match_the_papers_equations():
   """Appendix A.2, token by token, over two segments with a memory, three segments of text, one row read backward."""
   cfg = dataclasses.replace(SMALL, M=6)
   params, state = params_of(cfg), model.init_state(cfg, 2)
@@ -88,7 +88,7 @@ def test_the_two_streams_are_the_papers_equations():
       np.testing.assert_allclose(features.query_BPD[b], g, rtol=1e-4, atol=1e-5)
 
 
-def test_the_released_memory_starts_as_visible_zeros():
+def test_released_memory_starts_as_visible_zeros():
   batch = {'tokens_BT': tokens()}
   cfg = dataclasses.replace(SMALL, M=5)
   params = params_of(cfg)
@@ -100,7 +100,7 @@ def test_the_released_memory_starts_as_visible_zeros():
   assert np.abs(np.asarray(found.last_BTD) - paper.last_BTD).max() > 1e-2
 
 
-def test_the_first_reuse_positions_are_remembered_without_a_gradient():
+def test_first_reuse_positions_are_remembered_without_a_gradient():
   cfg = dataclasses.replace(SMALL, M=6, reuse=4)
   params = params_of(cfg)
   features, state = run(cfg, params, {'tokens_BT': tokens()}, model.init_state(cfg, 1))
@@ -131,7 +131,7 @@ def test_segment_scores_depend_only_on_a_difference():
   assert np.abs(first - one).max() > 1e-3
 
 
-def test_a_text_read_from_its_end_is_the_text():
+def test_reversed_text_gives_the_same_losses():
   """Reversed tokens with negated distances: the same outputs, reversed."""
   params, text = params_of(SMALL), tokens()
   last = lambda tokens_BT, **more: np.asarray(run(SMALL, params, {'tokens_BT': tokens_BT, **more})[0].last_BTD)
@@ -161,12 +161,12 @@ def test_biases_may_be_shared():
 @pytest.mark.parametrize(
   'wrong, words', [(dict(D=18, H=4), 'divisible by model.H = 4'), (dict(fidelity='release'), 'did you mean "released"')]
 )
-def test_settings_that_cannot_be_are_refused(wrong, words):
+def test_invalid_settings_are_rejected(wrong, words):
   with pytest.raises(InputError, match=words):
     dataclasses.replace(SMALL, **wrong)
 
 
-def test_packed_documents_are_refused():
+def test_packed_documents_are_rejected():
   batch = {'tokens_BT': tokens(), 'documents_BT': np.zeros((1, T), np.int32)}
   with pytest.raises(InputError, match='packed documents'):
     model.apply(SMALL, params_of(SMALL), batch, ())

@@ -60,7 +60,7 @@ def test_each_direction_is_scored_against_its_own_targets():
     assert float(found[way]) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_sampled_loss_is_called_one_and_never_a_perplexity():
+def test_sampled_loss_is_called_one_and_never_a_perplexity():
   trained, measured = run(SAMPLED, KEY), run(SAMPLED)
   assert set(trained.metrics) == {'sampled_nll_forward', 'sampled_nll_backward'}
   assert set(measured.metrics) == set(trained.sums) == {'forward', 'backward'} == set(objective.terms(SAMPLED))
@@ -71,7 +71,7 @@ def test_a_sampled_loss_is_called_one_and_never_a_perplexity():
     objective.report(SAMPLED, trained.metrics, {})
 
 
-def test_the_report_has_both_perplexities_and_their_average():
+def test_report_has_both_perplexities_and_their_average():
   found = objective.report(FULL, {'forward': (10 * math.log(8), 10), 'backward': (10 * math.log(2), 10)}, {})
   assert found == pytest.approx(
     {'loss': math.log(16), 'perplexity_forward': 8.0, 'perplexity_backward': 2.0, 'perplexity_average': 4.0}
@@ -91,7 +91,7 @@ def test_padding_counts_nothing():
   assert float(objective.weights(FULL, short)['backward']) == B * 3
 
 
-def test_the_state_is_carried_and_rows_start_again():
+def test_state_is_carried_and_rows_start_again():
   first = run()
   carried = run(state=first.state).sums
   assert abs(carried['backward'] - first.sums['backward']) > 1e-4
@@ -105,7 +105,7 @@ def test_the_state_is_carried_and_rows_start_again():
   assert max(np.abs(x).max() for x in jax.tree.leaves(gradient)) == 0
 
 
-def test_a_curve_of_sampled_losses_has_no_axis_of_perplexities(tmp_path, monkeypatch):
+def test_curve_of_sampled_losses_has_no_axis_of_perplexities(tmp_path, monkeypatch):
   axes = []
   monkeypatch.setattr(loss_curve, '_draw_perplexity', axes.append)
   records = [{'step': i, 'split': 'train', 'loss': 5.0 - i, 'sampled_nll_forward': 2.5} for i in (1, 2)]
@@ -118,7 +118,7 @@ def test_a_curve_of_sampled_losses_has_no_axis_of_perplexities(tmp_path, monkeyp
   assert axes
 
 
-def test_untaggable_inputs_are_refused():
+def test_untaggable_inputs_are_rejected():
   with pytest.raises(InputError, match='no labels of words'):
     tag.resolve(tag.Config(), {'dataset': {'name': 'ptb'}})
   manifest = {'dataset': {'name': 'x'}, 'token_label_names': ['B-x', 'O']}

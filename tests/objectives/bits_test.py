@@ -60,7 +60,7 @@ def test_metrics_equal_their_definition():
   assert bits.weights(options, batch) == {'nll': 3.0}
 
 
-def test_training_measures_the_loss_alone():
+def test_training_measures_only_the_loss():
   cfg, params, batch = case()
 
   def run(key):

@@ -73,7 +73,7 @@ def mean(cfg, batch, **progress):
   ],
   ids=str,
 )
-def test_equals_the_restatement(switches):
+def test_matches_reference(switches):
   """Of each row of the ablations, at the start, after half of one layer's time, and when the last layer is alone."""
   cfg = objective.Config(**dict(zip(SWITCHES, switches, strict=True)), second_weight=0.5 if switches[0] else 0.3)
   given, tokens = batch()
@@ -209,7 +209,7 @@ def _scorer(cfg):
 
 
 @pytest.mark.parametrize('stride', [0, 1, 3])
-def test_the_measurement_equals_a_plain_loop_over_windows(stride):
+def test_measurement_equals_a_plain_loop_over_windows(stride):
   """Stride 1: each token by the window that ends before it, the first ones with what there is; and so it is said."""
   run = run_of(stride, corpus(), batch_size=5)
   engine = sharding.Engine(run.parallel, jax.devices()[:1])
@@ -232,7 +232,7 @@ def test_the_measurement_equals_a_plain_loop_over_windows(stride):
   assert words[stride] in found['protocol']
 
 
-def test_the_stride_of_the_measurement_is_checked():
+def test_stride_of_the_measurement_is_checked():
   made = corpus()
   assert evaluate.final_data(run_of(2, made)).batching.stride == 2 and run_of(2, made).data.batching.stride == 0
   assert run_of(0, made).data == evaluate.final_data(run_of(0, made))

@@ -126,7 +126,7 @@ def gradient(cfg, batch):
   return jax.device_get(differentiated(cfg)(start('rnn_lm', cfg), batch))
 
 
-def test_the_gradient_goes_into_pooled_windows_only():
+def test_gradient_goes_into_pooled_windows_only():
   """Tokens of windows that are not pooled get no gradient, though the state read from them reaches the logits."""
   batch = batch_of(lengths=(23, 22, 23, 21))
   batch['tokens_BT'] = (np.arange(T) + np.zeros((B, 1))).astype(np.int32)  # a token for each position
@@ -139,7 +139,7 @@ def test_the_gradient_goes_into_pooled_windows_only():
   assert not np.allclose(logits_of(other, cfg, 'rnn_lm'), logits_of(batch, cfg, 'rnn_lm'), atol=1e-6)
 
 
-def test_the_state_is_carried_without_a_gradient():
+def test_state_is_carried_without_a_gradient():
   """With pooling 'last' the gradient stays inside the last window, where one window has all of them."""
   batch = batch_of(lengths=(24, 24, 24, 24), length=T)
   batch['tokens_BT'] = (np.arange(T) + np.zeros((B, 1))).astype(np.int32)
@@ -194,7 +194,7 @@ def test_every_model_can_be_classified_with(name, pooling):
   assert head['block_0']['kernel'].shape == ((3 if pooling == 'concat' else 1) * model_cfg.D, C)
 
 
-def test_impossible_values_are_refused():
+def test_invalid_values_are_rejected():
   model, model_cfg = model_of('rnn_lm')
   with pytest.raises(InputError, match='got 0 labels'):
     classify.resolve(classify.Config(), {**LABELS, 'label_names': []})
@@ -213,7 +213,7 @@ def test_impossible_values_are_refused():
     classify.predict(config(), gpt2, cfg, params, batch_of(), ())
 
 
-def test_the_majority_class_and_the_confusions():
+def test_majority_class_and_the_confusions():
   logits_IC = np.eye(3)[[0, 1, 1, 1]]
   found = classify.summarize(classify.Config(classes=3), {'logits_BC': logits_IC, 'truth': np.array([0, 1, 1, 2])})
   assert found == {'majority_class': 1, 'majority_accuracy': 0.5, 'confusion': [[1, 0, 0], [0, 2, 0], [0, 1, 0]]}

@@ -68,7 +68,7 @@ def test_tokens_after_the_end_change_nothing():
   np.testing.assert_array_equal(viterbi(PARAMS, noise, VALID), viterbi(PARAMS, X, VALID))
 
 
-def test_the_best_path_is_the_best_of_all():
+def test_best_path_is_the_best_of_all():
   moves, starts = RNG.random((L, L)) < 0.6, np.array([True, False, True])
   moves |= np.eye(L, dtype=bool)
   for allowed in (None, (moves, starts)):

@@ -74,7 +74,7 @@ def gradients(name: str):
 
 
 @pytest.mark.parametrize('name', HEADS)
-def test_an_lstm_over_a_frozen_model_is_trained_alone(name):
+def test_lstm_over_a_frozen_model_is_trained_alone(name):
   params, loss, grads = gradients(name)
   lstm = params['objective']['lstm']
   assert (
@@ -94,17 +94,17 @@ def test_an_lstm_over_a_frozen_model_is_trained_alone(name):
     ('span', {'features': 'sum_last_5'}, 'did you mean "sum_last_4"'),
   ],
 )
-def test_options_that_do_not_fit_are_refused(name, changes, message):
+def test_options_that_do_not_fit_are_rejected(name, changes, message):
   with pytest.raises(InputError, match=message):
     objectives.get(name).Config(**changes)
 
 
-def test_a_model_with_too_few_layers_is_refused():
+def test_model_with_too_few_layers_is_rejected():
   with pytest.raises(InputError, match='objective.features: got'):
     head_input.sizes(head_input.Config('sum_last_4'), FEATURES._replace(layers=LAYERS[1:]))
 
 
-def test_heads_of_the_first_token_refuse_a_causal_model():
+def test_heads_of_the_first_token_reject_a_causal_model():
   """It sees no other token."""
   bert, causal = registry.get('bert'), registry.config('bert', 'tiny', V=20, T=8, D=8, H=2, N=1, causal=True)
   masked, pooled = objectives.get('masked_lm'), objectives.get('classify')

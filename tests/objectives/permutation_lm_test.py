@@ -31,7 +31,7 @@ def found(task, params, batch):
   return task.objective.loss(task.objective_cfg, task.model, task.cfg, params, batch, state)
 
 
-def test_the_term_matches_the_last_state_through_the_summary(made):
+def test_term_matches_the_last_state_through_the_summary(made):
   task, params, batch = made
 
   @jax.jit

@@ -157,7 +157,7 @@ def test_f1_and_matthews_match_the_counts():
   assert classify.binary_metrics(0.0, 0.0, 0.3) == {'f1': 0.0, 'matthews': 0.0}
 
 
-def test_the_positive_class_is_named():
+def test_positive_class_is_reported():
   names = {'dataset': {'name': 'x'}, 'label_names': ['equivalent', 'not_equivalent']}
   cfg = classify.resolve(classify.Config(positive='equivalent', metric='f1'), names)
   assert cfg.positive_index == 0 and classify.headline(cfg, {}) == 'f1'
@@ -206,7 +206,7 @@ def test_choices_of_a_row_may_have_one_dropout_mask(one_mask):
   assert alike == one_mask
 
 
-def test_impossible_settings_are_refused():
+def test_invalid_settings_are_rejected():
   with pytest.raises(InputError, match='objective.lm_weight: got'):
     classify.Config(lm_weight=0.5)
   with pytest.raises(InputError, match='objective.lm_weight: got'):

@@ -174,7 +174,7 @@ def test_scales_and_mirrored_images_are_averaged():
     ({'auxiliary': -0.1}, 'objective.auxiliary: got'),
   ],
 )
-def test_options_that_cannot_be_are_refused(fields, message):
+def test_invalid_options_are_rejected(fields, message):
   with pytest.raises(InputError, match=message):
     segment.Config(**fields)
 

@@ -39,7 +39,7 @@ def compiled(function, cfg):
   return jax.jit(functools.partial(function, cfg, MODEL, None))
 
 
-def test_the_loss_is_the_mean_over_both_span_ends():
+def test_loss_is_the_mean_over_both_span_ends():
   out = compiled(span.loss, span.Config())(PARAMS, BATCH, ())
   expected = 0.0
   for b, (start, end) in enumerate(((2, 3), (0, 0))):
@@ -58,7 +58,7 @@ def test_the_loss_is_the_mean_over_both_span_ends():
   assert (np.asarray(scores)[~VALID] == span.NEVER).all()
 
 
-def test_data_without_answers_is_refused():
+def test_data_without_answers_is_rejected():
   with pytest.raises(InputError, match='has no answers that are spans'):
     span.resolve(span.Config(), {'dataset': {'name': 'x'}})
 
@@ -96,7 +96,7 @@ def xlnet_case():
   return {'model': {}, 'objective': head}, jax.tree.map(lambda x: np.asarray(x, np.float64), head), batch
 
 
-def test_the_head_of_xlnet_scores_the_end_given_the_beginning():
+def test_head_of_xlnet_scores_the_end_given_the_beginning():
   params, exact, batch = xlnet_case()
   cfg = span.Config(head='xlnet', null_weight=0.25)
   out, nll, null, known = compiled(span.loss, cfg)(params, batch, ()), 0.0, 0.0, 0
@@ -114,7 +114,7 @@ def test_the_head_of_xlnet_scores_the_end_given_the_beginning():
   np.testing.assert_allclose(span.report(cfg, totals, None)['loss'], (nll + null) / 2, rtol=1e-5)
 
 
-def test_the_head_of_xlnet_tries_the_best_beginnings():
+def test_head_of_xlnet_tries_the_best_beginnings():
   params, exact, batch = xlnet_case()
   cfg = span.Config(head='xlnet', begins=2, ends=3)
   found = jax.device_get(compiled(span.predict, cfg)(params, batch, ())[0])

@@ -66,7 +66,7 @@ def test_without_transitions_both_losses_are_the_softmax_at_each_word(crf):
   assert float(tag.weights(cfg, BATCH)['nll']) == 6
 
 
-def test_decoding_follows_the_tagging_scheme_only_on_request():
+def test_decoding_enforces_the_tagging_scheme_on_request():
   x = np.zeros((1, 3, 3), np.float32)
   x[0, 1] = [2.0, 5.0, 0.0]  # an I after O would be best
   x[0, 0, 2] = x[0, 2, 2] = 9.0
@@ -144,7 +144,7 @@ def test_every_leaf_of_the_head_says_where_its_labels_are():
 
 
 @pytest.mark.parametrize(('scorer', 'count'), [('conlleval', 3), ('srl_eval', 2)])
-def test_the_predicate_is_no_argument_for_the_scorer_of_roles(scorer, count):
+def test_predicate_is_no_argument_for_the_scorer_of_roles(scorer, count):
   cfg = tag.Config(labels=('B-A0', 'B-V', 'O'), crf=False, scorer=scorer)
   sure = 9 * np.eye(3, dtype=np.float32)[BATCH['labels_BT']]
   metrics = loss(cfg, params(False), {**BATCH, 'x': sure}).metrics

@@ -72,7 +72,7 @@ def test_smoothed_in_training_and_not_in_evaluation(form):
 
 
 @pytest.mark.parametrize('form', translation.FORMS)
-def test_the_smoothed_loss_of_validation_where_it_is_requested(form):
+def test_smoothed_loss_of_validation_where_it_is_requested(form):
   options = {'smoothing': 0.1, 'smoothing_form': form, 'validation': 'smoothed'}
   cfg, (smoothed, plain) = translation.Config(**options), (_expected(eps, form) for eps in (0.1, 0.0))
   assert translation.terms(cfg) == tuple(translation.weights(cfg, BATCH)) == ('smoothed',)
@@ -118,7 +118,7 @@ def test_blocks_change_neither_loss_nor_gradient(form):
     np.testing.assert_allclose(part[0][0], whole[0][0], rtol=1e-6)
 
 
-def test_bad_input():
+def test_invalid_input_is_rejected():
   with pytest.raises(InputError, match='smoothing'):
     translation.Config(smoothing=1.0)
   with pytest.raises(InputError, match='objective.smoothing_form: unknown "other"'):
@@ -153,7 +153,7 @@ def _read(params, batch, key):
   return features.alignment_BTS, features.choice_BT, nll_BT
 
 
-def test_reinforce_is_the_advantage_times_the_log_probability_of_what_was_drawn():
+def test_reinforce_is_advantage_times_sample_log_probability():
   options, key = {'reinforce': 0.7, 'entropy': 0.2, 'baseline_decay': 0.8}, jax.random.key(3)
   params = _hard_params()
   before = float(params['objective']['baseline'])

@@ -31,7 +31,7 @@ def draw(B=2, T=11, H=2, K=8, S=None):
 
 @pytest.mark.parametrize('causal', [True, False])
 @pytest.mark.parametrize('mask', MASKS)
-def test_equals_the_restatement(causal, mask):
+def test_matches_reference(causal, mask):
   q, k, v = draw()
   batch, allowed = MASKS[mask]
   both = lambda b, t, s: allowed(b, t, s) and (not causal or s <= t)

@@ -45,7 +45,7 @@ def test_equals_definition_whole_and_in_blocks(causal, valid, documents):
   np.testing.assert_array_equal(np.broadcast_to(block, (B, 3, 3)), expected[:, 2:5, 1:4])
 
 
-def test_a_query_at_its_own_position_sees_the_keys_up_to_there():
+def test_query_at_its_own_position_sees_the_keys_up_to_there():
   mask = masks.AttentionMask(query_position_BT=jnp.array([[1, 2], [4, 5]]))
   found = mask.allowed(True, (0, 2), (0, 5))
   np.testing.assert_array_equal(found, [[[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]], [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]])

@@ -16,7 +16,7 @@ def double(x):
   return 2 * x
 
 
-def test_the_last_implementation_of_the_placement_replaces_the_equation():
+def test_last_implementation_of_the_placement_replaces_the_equation():
   plain = dataclasses.replace(placed.at(), implementations=())
   found = [double(3)]
   for pairs in ((), ((double, lambda x: -x),), ((double, lambda x: -x), (double, lambda x: x + 1))):

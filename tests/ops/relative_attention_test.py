@@ -70,7 +70,7 @@ def test_segment_scores_depend_on_whether_the_segments_differ():
     np.testing.assert_allclose(scores[b, :, t, key], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_mask_hides_later_keys_far_keys_and_an_empty_memory():
+def test_mask_hides_later_keys_far_keys_and_an_empty_memory():
   T, M = 3, 4
   mask = np.asarray(relative_attention.causal(T, M + T, jnp.array([4, 1, 0]), 3).mask())
   for b, filled in enumerate((4, 1, 0)):
@@ -98,7 +98,7 @@ def test_dropout_drops_its_share():
   np.testing.assert_allclose(run(None), 1, rtol=1e-6)
 
 
-def test_the_memory_keeps_the_last_real_positions():
+def test_memory_keeps_the_last_real_positions():
   memory = np.arange(8, dtype=np.float32).reshape(2, 4, 1)
   new = 100 + np.arange(6, dtype=np.float32).reshape(2, 3, 1)
   update = jax.jit(update_memory)

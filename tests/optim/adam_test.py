@@ -153,7 +153,7 @@ def test_adagrad(accumulator):
   close(ours(optimizer='adagrad', accumulator=accumulator, clip_norm=2.0), p)
 
 
-def test_a_loss_ten_times_smaller_needs_a_hundredth_of_the_accumulator():
+def test_loss_ten_times_smaller_needs_a_hundredth_of_the_accumulator():
   """Why ELMo's experiments have 0.01 and 1 where the released code, on a loss 10 times ours, has 1 and 10."""
   released = ours(optimizer='adagrad', accumulator=1.0, clip_norm=2.0)
   tenth = build.Config(lr=0.1, optimizer='adagrad', accumulator=0.01, clip_norm=0.2)

@@ -59,7 +59,7 @@ def test_trajectory_and_mean_match_numpy(lag):
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_the_two_fidelities_differ_in_rate_and_mean():
+def test_two_fidelities_differ_in_rate_and_mean():
   (path, mean), (path_released, mean_released) = ours(config()), ours(config(asgd_lag=True))
   np.testing.assert_allclose(path[0], path_released[0])
   assert np.abs(path[1] - path_released[1]).max() > 1e-2  # the second update is made at the first one's rate
@@ -101,7 +101,7 @@ def test_trajectory_matches_torch():
   np.testing.assert_allclose(restated, (path, means), rtol=1e-6)  # torch keeps the rate in float32
 
 
-def test_the_update_compiles_once_for_before_and_after():
+def test_update_compiles_once_for_before_and_after():
   update = jax.jit(functools.partial(averaging.update, lag=True))
   params = {'w': jnp.arange(3.0)}
   average = averaging.init_mean(params, begun=False)
@@ -128,6 +128,6 @@ def test_trigger_matches_the_released_loop():
     ({'nonmono': -1}, 'nonmono: got -1'),
   ],
 )
-def test_impossible_settings_are_refused(changes, message):
+def test_invalid_settings_are_rejected(changes, message):
   with pytest.raises(InputError, match=message):
     config(**changes)

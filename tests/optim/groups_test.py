@@ -25,7 +25,7 @@ def depth(path):
   return {'embed': 0, 'output': 3}.get(path[0], int(path[0][-2:]) + 1 if '_' in path[0] else 3)
 
 
-def test_the_first_match_counts():
+def test_first_match_counts():
   found = groups.assign((('bias$', 1.0, 0.0), ('layer_', 0.5, 1.0), ('.*', 1.0, 1.0)), PARAMS)
   assert found['model/layer_00/bias'][2] == 0.0
   assert found['model/layer_00/kernel'][1] == 0.5
@@ -33,13 +33,13 @@ def test_the_first_match_counts():
   assert len(found) == 7
 
 
-def test_uncovered_parameters_are_named():
+def test_uncovered_parameters_are_reported():
   with pytest.raises(InputError, match='model/embed/table, objective/nsp/kernel'):
     groups.assign((('bias$', 1.0, 0.0), ('layer_', 1.0, 1.0)), PARAMS)
 
 
 @pytest.mark.parametrize('dead', ['layernorm', 'layer_00/bias'])
-def test_a_group_without_parameters_is_named(dead):
+def test_group_without_parameters_is_reported(dead):
   # The second is found in a name, but an earlier group has taken it.
   with pytest.raises(InputError, match=f'"{dead}" is not the first match of any parameter'):
     groups.assign((('bias$', 1.0, 0.0), (dead, 1.0, 1.0), ('.*', 1.0, 1.0)), PARAMS)
@@ -60,7 +60,7 @@ def test_layer_decay_multiplies_by_depth():
 TIED = {'model': PARAMS['model'], 'objective': {}}  # the output matrix is the embedding
 
 
-def test_the_last_layer_of_a_tied_language_model_has_the_full_rate():
+def test_last_layer_of_a_tied_language_model_has_the_full_rate():
   """Howard and Ruder 2018, section 3.2: eta of the last layer, a factor of 1 / 2.6 for each layer below."""
   powers = groups.exponents('by_depth', TIED, depth, 2)['model']
   assert powers['layer_01']['kernel'] == powers['output']['bias'] == 0
@@ -70,7 +70,7 @@ def test_the_last_layer_of_a_tied_language_model_has_the_full_rate():
   assert groups.exponents('by_depth_of_biases', PARAMS, depth, 2) == groups.exponents('by_depth', PARAMS, depth, 2)
 
 
-def test_unfreezing_of_a_tied_language_model_begins_with_its_last_layer():
+def test_unfreezing_of_a_tied_language_model_starts_with_its_last_layer():
   cfg = build.Config(optimizer='sgd', lr=1.0, unfreeze_every=1.0)
   tx = build.make(cfg, TIED, depth, 2, 10, 5)
   updates, _ = tx.update(TIED, tx.init(TIED), TIED, step=0)

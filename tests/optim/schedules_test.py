@@ -115,7 +115,7 @@ def test_slanted_triangular_is_ulmfit_equation_3():
 
 
 @pytest.mark.parametrize('stages', [(), ((0, 0.0, 1.0, 0.1),)])
-def test_a_short_slanted_triangle_rises_for_one_update(stages):
+def test_short_slanted_triangle_rises_for_one_update(stages):
   cfg = build.Config(lr=2.0, schedule='slanted_triangular', stages=stages)
   rate = build.rate(cfg, 9, 9)
   p = [0.0] + [1 - (t - 1) / 9 for t in range(1, 9)]
@@ -177,7 +177,7 @@ def test_plateau_survives_json():
     ({'schedule': 'inverse_sqrt', 'warmup_steps': 3, 'width': -512}, 'optim.width: got -512'),
   ],
 )
-def test_bad_config_is_an_input_error(fields, message):
+def test_invalid_config_is_an_input_error(fields, message):
   with pytest.raises(InputError, match=message):
     build.Config(**fields)
 

@@ -63,7 +63,7 @@ DEFAULT = (('adamw', 'unfreeze_every'), ('sgd', 'stages'))
     for how in ({'unfreeze_every': 1.0}, {'stages': STAGES, 'schedule': 'slanted_triangular'})
   ],
 )
-def test_a_frozen_group_does_not_move_at_all(optimizer, how):
+def test_frozen_group_does_not_move_at_all(optimizer, how):
   cfg = build.Config(optimizer=optimizer, lr=0.1, weight_decay=0.1, clip_norm=0.5, momentum=0.9, **how)
   seen, _ = run(cfg, 40)
   first = {'head': 0, 'layer_01': EPOCH, 'layer_00': 2 * EPOCH, 'embed': 2 * EPOCH if 'stages' in how else 3 * EPOCH}
@@ -84,7 +84,7 @@ def test_chain_thaw_trains_one_group_at_a_time_and_then_all():
 
 
 @pytest.mark.parametrize('optimizer', ['adam', 'bert_adam', 'sgd'])
-def test_an_unfrozen_group_starts_with_fresh_optimizer_state(optimizer):
+def test_unfrozen_group_starts_with_fresh_optimizer_state(optimizer):
   """Its moments and its count of updates are its own: the first update of Adam has the size of the rate."""
   cfg = build.Config(optimizer=optimizer, lr=0.1, b1=0.7, b2=0.99, momentum=0.9, unfreeze_every=1.0)
   gradual, _ = run(cfg, 30)
@@ -130,7 +130,7 @@ def test_slanted_triangle_is_equation_3():
 
 
 @pytest.mark.parametrize('how', ['every', 'stages'])
-def test_the_rate_of_every_group_and_step(how):
+def test_rate_of_every_group_and_step(how):
   """With unit gradients and plain SGD an update is the rate itself."""
   fields = {'unfreeze_every': 1.0} if how == 'every' else {'stages': STAGES, 'ratio': 8.0}
   cfg = build.Config(optimizer='sgd', lr=0.01, layer_decay=1 / 2.6, schedule='slanted_triangular', **fields)
@@ -163,6 +163,6 @@ def test_the_rate_of_every_group_and_step(how):
     ({'stages': STAGES, 'unfreeze_every': 1.0}, 'and optim.unfreeze_every=0'),
   ],
 )
-def test_bad_config_is_an_input_error(fields, message):
+def test_invalid_config_is_an_input_error(fields, message):
   with pytest.raises(InputError, match=message):
     build.Config(**{'schedule': 'slanted_triangular', **fields})

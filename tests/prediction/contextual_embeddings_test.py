@@ -31,7 +31,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize('special_tokens', contextual_embeddings.SPECIAL_TOKENS)
-def test_a_runs_layers_match_apply(special_tokens, run):
+def test_runs_layers_match_apply(special_tokens, run):
   """BERT reads [CLS] line [SEP], and of 'read' the vectors of the line alone are returned."""
   reader = contextual_embeddings.from_run(run, special_tokens)
   found = list(contextual_embeddings.vectors(reader, LINES, size=2))
@@ -71,7 +71,7 @@ def test_xlnet_reads_its_special_tokens_at_the_end_in_a_segment_of_its_own(tmp_p
     contextual_embeddings.from_run(run, 'all')
 
 
-def test_a_line_beyond_the_positions_is_refused(run):
+def test_line_beyond_the_positions_is_rejected(run):
   with pytest.raises(InputError, match=r'line 2 has \d+ tokens, but the model has only'):
     list(contextual_embeddings.vectors(contextual_embeddings.from_run(run), ['list', 'list ' * 600]))
 

@@ -50,7 +50,7 @@ def loaded(run):
   return restore.load(run)
 
 
-def test_a_sentence_is_labelled_for_the_predicate_given(run, tmp_path, capsys):
+def test_sentence_is_labelled_for_the_predicate_given(run, tmp_path, capsys):
   rows = [{'tokens': SENTENCES[0], 'predicate': 2}, {'tokens': SENTENCES[0], 'predicate': 0}]
   (tmp_path / 'a.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
   capsys.readouterr()
@@ -78,7 +78,7 @@ def test_a_sentence_is_labelled_for_the_predicate_given(run, tmp_path, capsys):
     ('a.jsonl', json.dumps({'tokens': ['a'] * 9, 'predicate': 1}), 'line 1: got a sentence of 9 tokens'),
   ],
 )
-def test_sentences_that_cannot_be_labelled(loaded, tmp_path, name, content, message):
+def test_unlabelable_sentences_are_rejected(loaded, tmp_path, name, content, message):
   (tmp_path / name).write_text(content)
   with pytest.raises(InputError, match=re.escape(message)):
     tagging.read_file(loaded, str(tmp_path / name))

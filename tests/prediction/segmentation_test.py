@@ -114,7 +114,7 @@ def test_masks_have_the_size_of_the_images(loaded, folder, colours):
   assert {*colours} == {(2, 16, 16, 3)}  # one program for images of four sizes
 
 
-def test_an_image_read_at_its_own_size_has_each_pixel_right(loaded, folder, colours):
+def test_image_read_at_its_own_size_has_each_pixel_right(loaded, folder, colours):
   rng = np.random.default_rng(0)
   labels_YX = rng.integers(0, 3, (16, 16))
   (row,) = loaded.predict(COLOURS[labels_YX])
@@ -152,7 +152,7 @@ def test_python_takes_paths_and_arrays(loaded, folder, colours, tmp_path):
     loaded.predict()
 
 
-def test_the_model_itself_predicts(loaded, folder):
+def test_model_itself_predicts(loaded, folder):
   found = loaded.predict(str(folder / 'data/images/valid/a.png'))
   assert found[0]['mask'].shape == (12, 20) and found[0]['mask'].max() < 3
 
@@ -162,7 +162,7 @@ def run(*args, capsys):
   return code, *capsys.readouterr()
 
 
-def test_a_folder_of_masks_with_a_legend(folder, tmp_path, colours, capsys):
+def test_folder_of_masks_with_a_legend(folder, tmp_path, colours, capsys):
   (tmp_path / 'in').mkdir()
   (tmp_path / 'in/notes.txt').write_text('')
   for name in SIZES:
@@ -205,7 +205,7 @@ def test_lines_of_json_without_an_output(folder, colours, capsys):
   assert {*rows[0]} == {'image', 'width', 'height', 'shares'} and 'in 4 images are right' in notes
 
 
-def test_a_broken_image_is_named_and_no_other_is_lost(folder, tmp_path, colours, capsys):
+def test_broken_image_is_named_and_no_other_is_lost(folder, tmp_path, colours, capsys):
   (tmp_path / 'in').mkdir()
   content = (folder / 'data/images/valid/a.png').read_bytes()
   for name in ('1', '3'):
@@ -221,7 +221,7 @@ def test_a_broken_image_is_named_and_no_other_is_lost(folder, tmp_path, colours,
   assert code == 2 and len(printed.splitlines()) == 2 and 'in/2.png' in error
 
 
-def test_an_image_with_a_bad_true_mask_is_predicted_and_not_scored(folder, tmp_path, colours, capsys):
+def test_image_with_a_bad_true_mask_is_predicted_and_not_scored(folder, tmp_path, colours, capsys):
   (tmp_path / 'masks').mkdir()
   for name in SIZES:
     (tmp_path / f'masks/{name}.png').write_bytes((folder / f'data/masks/valid/{name}.png').read_bytes())
@@ -252,7 +252,7 @@ def test_an_image_with_a_bad_true_mask_is_predicted_and_not_scored(folder, tmp_p
     ({'a.png': (4, 4)}, ('--n_best=3',), '--n_best is for texts'),
   ],
 )
-def test_bad_inputs_are_refused(files, args, message, folder, tmp_path, monkeypatch, colours, capsys):
+def test_invalid_inputs_are_rejected(files, args, message, folder, tmp_path, monkeypatch, colours, capsys):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'in').mkdir()
   put(tmp_path / 'masks/a.png', truth((20, 12)))
@@ -262,7 +262,7 @@ def test_bad_inputs_are_refused(files, args, message, folder, tmp_path, monkeypa
   assert code == 2 and message in error
 
 
-def test_a_run_is_read_with_the_data_of_a_config(folder):
+def test_run_is_read_with_the_data_of_a_config(folder):
   config = resolve.load(
     'experiments/cfnet/own.py', [f'data.manual_dir={folder / "data"}', f'data.cache_dir={folder / "cache"}']
   )
@@ -284,7 +284,7 @@ def test_a_run_is_read_with_the_data_of_a_config(folder):
     ),
   ],
 )
-def test_commands_for_texts_refuse_images(args, message, folder, capsys):
+def test_text_commands_reject_image_runs(args, message, folder, capsys):
   assert main.main([arg.format(folder) for arg in args]) == 2
   assert message in capsys.readouterr().err
 
@@ -296,7 +296,7 @@ def test_pixels_without_a_class_are_not_scored(loaded):
   assert segmentation.describe_score([areas_C3]).startswith('mIoU 0.5000, 66.67% of 3 labelled pixels in 1 images')
 
 
-def test_true_masks_have_the_numbers_of_the_data_set(loaded, folder, monkeypatch):
+def test_true_masks_use_data_set_class_ids(loaded, folder, monkeypatch):
   record = segmentation.run_files.read_data(folder / 'run')
   record = record | {'dataset': record['dataset'] | {'first': 1}}  # as ADE20K's, whose index 0 has no class
   del record['palette']
@@ -383,7 +383,7 @@ def test_squares_of_an_evaluation_have_the_same_areas_in_predictions(evaluation,
     ('vectors', 'expected a model with one table of embeddings'),
   ],
 )
-def test_commands_of_text_refuse_a_run_on_images(folder, tmp_path, capsys, command, message):
+def test_text_commands_reject_an_image_run(folder, tmp_path, capsys, command, message):
   (tmp_path / 'text').write_text('the sea\n')
   name, *options = command.format(out=tmp_path / 'out', text=tmp_path / 'text').split()
   assert main.main([name, f'--workdir={folder}/run', *options]) == 2

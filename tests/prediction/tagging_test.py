@@ -104,7 +104,7 @@ def test_metrics_of_predict_equal_those_of_evaluate(run, folder, tmp_path, capsy
     assert 30 < found['span_f1'] < 100
 
 
-def test_labels_in_another_field_are_named(loaded, tmp_path):
+def test_labels_in_another_field_are_reported(loaded, tmp_path):
   path = tmp_path / 'a.jsonl'
   for row, notes in (
     (
@@ -189,20 +189,20 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
     ('none.txt', None, 'cannot be read'),
   ],
 )
-def test_files_that_cannot_be_tagged(loaded, tmp_path, name, content, message):
+def test_untaggable_files_are_rejected(loaded, tmp_path, name, content, message):
   if content is not None:
     (tmp_path / name).write_text(content)
   with pytest.raises(InputError, match=re.escape(message)):
     tagging.read_file(loaded, str(tmp_path / name))
 
 
-def test_a_split_with_a_label_that_the_run_does_not_know_is_named(loaded, monkeypatch):
+def test_split_with_a_label_that_the_run_does_not_know_is_reported(loaded, monkeypatch):
   monkeypatch.setattr(tagging.pipeline, 'examples', lambda cfg, split: [('0', 'the', 'O'), ('1', 'of ano', 'O B-pre')])
   with pytest.raises(InputError, match='split test, line 2: the tagger has no label "B-pre"; did you mean "B-per"'):
     tagging.read_split(loaded, 'test')
 
 
-def test_forms_of_others_are_refused(run, tmp_path, capsys):
+def test_forms_of_others_are_rejected(run, tmp_path, capsys):
   (tmp_path / 'a.txt').write_text('the\n')
   command = ['predict', f'--workdir={run}', f'--input={tmp_path}/a.txt', f'--output={tmp_path}/out']
   for option, message in (
@@ -220,7 +220,7 @@ def test_forms_of_others_are_refused(run, tmp_path, capsys):
   assert 'no split "tset"; did you mean "test"' in capsys.readouterr().err
 
 
-def test_columns_with_a_word_that_looks_like_a_remark(tmp_path):
+def test_comment_like_word_is_kept_in_columns(tmp_path):
   path = tmp_path / 'a.conll'
   path.write_text('# id 1 of 2\nthe X\n# X\n-DOCSTART- X\n\n# id 2\n# id 3 of 3\nof Y\n')
   found = [(one.words, one.tags, one.lines) for one in tagged.read(str(path))]

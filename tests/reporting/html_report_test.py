@@ -38,7 +38,7 @@ def chart(points, **more):
   return charts.Chart('Loss', '', [charts.Curve('training', points, 0, False)], {}, **more)
 
 
-def test_the_first_fall_of_a_loss_does_not_hide_the_rest():
+def test_first_fall_of_a_loss_does_not_hide_the_rest():
   points = [(step, 1000.0 if step < 2 else 2 + 0.01 * (step % 10)) for step in range(200)]
   data = charts.draw(chart(points), 0).data
   assert data['y'][0] < 2 and data['y'][1] < 3
@@ -55,13 +55,13 @@ def test_long_curves_keep_their_extremes():
   assert thin == sorted(thin)
 
 
-def test_a_value_that_is_not_finite_is_a_gap():
+def test_non_finite_value_is_a_gap():
   drawing = charts.draw(chart([(1, 1.0), (2, math.inf), (3, 2.0), (4, 1.0)]), 0)
   lines = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--c0\)', drawing.pictures[0][0])
   assert [line.count('M') for line in lines] == [2] and drawing.note == '1 value not finite, at step 2'
 
 
-def test_a_chart_has_the_colours_of_the_page_and_no_date():
+def test_chart_has_the_colours_of_the_page_and_no_date():
   one = chart([(1, 1.0), (2, 3.0)])._replace(levels={'$\\frac$ & <b>': 2.0})
   first, again, other = (charts.draw(one, i, wide=True).pictures for i in (0, 0, 1))
   assert first == again
@@ -74,7 +74,7 @@ def test_a_chart_has_the_colours_of_the_page_and_no_date():
   }
 
 
-def test_a_number_keeps_its_value():
+def test_number_formatting_is_exact():
   assert formats.number(0.25, is_share=True) == '<data value="0.25">25.0%</data>'
 
 
@@ -179,7 +179,7 @@ def test_extreme_values_are_drawn():
     assert all(map(math.isfinite, (*drawing.data['x'], *drawing.data['y'])))
 
 
-def test_a_wheel_has_the_files_of_the_pages():
+def test_wheel_has_the_files_of_the_pages():
   metadata = configparser.ConfigParser()
   metadata.read(ROOT / 'setup.cfg')
   listed = {key: value.split(', ') for key, value in metadata['options.package_data'].items()}

@@ -32,7 +32,7 @@ def test_smoothing():
 @pytest.mark.parametrize(
   'records', [[], [{'step': 1, 'split': 'train', 'loss': math.nan}], [{'step': 3, 'split': 'valid', 'loss': 90.0}]]
 )
-def test_a_plot_of_few_points_is_drawn(tmp_path, records):
+def test_plot_of_few_points_is_drawn(tmp_path, records):
   loss_curve.draw(records, tmp_path / 'loss.png', {}, '8 tokens')
   assert image.imread(tmp_path / 'loss.png').std() > 0.01
 
@@ -47,7 +47,7 @@ def test_right_axis_is_perplexity_and_only_where_the_loss_is_per_token(tmp_path,
   assert texts == ['loss (nats per token)']
 
 
-def test_plot_marks_where_averaging_begins(tmp_path):
+def test_plot_marks_where_averaging_starts(tmp_path):
   pictures = {}
   for trigger in (None, 20, 40):  # at 40 the run ended
     results = {'model': 'm', 'dataset': 'd', 'split': 'test', 'metric': 'masked_perplexity', 'masked_perplexity': 2.0}

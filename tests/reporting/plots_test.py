@@ -29,7 +29,7 @@ def test_one_episode_of_each_length_shortest_first():
 
 
 @pytest.mark.parametrize('H', [0, 2])
-def test_a_picture_is_drawn(tmp_path, H):
+def test_plot_is_written(tmp_path, H):
   from matplotlib import image
 
   cfg = registry.config('ntm', 'tiny', H=H)
@@ -44,7 +44,7 @@ def test_a_picture_is_drawn(tmp_path, H):
   assert sizes[1][1] > sizes[0][1] and sizes[0][0] == sizes[1][0]  # wider with more steps
 
 
-def test_an_unknown_format_is_named_and_leaves_the_file_as_it_was(tmp_path):
+def test_unknown_format_is_named_and_leaves_the_file_as_it_was(tmp_path):
   path = tmp_path / 'scores.xyz'
   path.write_text('kept')
   with pytest.raises(InputError, match='scores.xyz'):
@@ -52,7 +52,7 @@ def test_an_unknown_format_is_named_and_leaves_the_file_as_it_was(tmp_path):
   assert path.read_text() == 'kept'
 
 
-def test_a_picture_of_a_long_text_has_fewer_dots_to_the_inch(tmp_path):
+def test_picture_of_a_long_text_has_fewer_dots_to_the_inch(tmp_path):
   from matplotlib import figure, image
 
   for inches, wide in ((2, 240), (600, 8000)):  # 600: of some 2,000 words

@@ -73,7 +73,7 @@ def test_records(tmp_path):
   assert 'tokens_per_second' not in records[0] and records[1]['tokens_per_second'] > 0
 
 
-def test_a_killed_run_reads_as_one_never_killed(tmp_path):
+def test_killed_run_reads_as_one_never_killed(tmp_path):
   run(tmp_path / 'whole', 0, 40)
   run(tmp_path / 'killed', 0, 23)
   with (tmp_path / 'killed' / 'metrics.jsonl').open('a') as file:
@@ -91,7 +91,7 @@ def test_a_killed_run_reads_as_one_never_killed(tmp_path):
   assert [r['step'] for r in run_log.read_metrics(tmp_path / 'killed')] == [1, 5]
 
 
-def test_a_measurement_repeated_counts_once(tmp_path):
+def test_measurement_repeated_counts_once(tmp_path):
   with run_log.Logger(tmp_path, 10, tokens_per_step=1) as logger:
     logger.evaluation(4, 'valid', {'loss': 2.0})
     logger.evaluation(4, 'test', {'loss': 3.0})
@@ -99,7 +99,7 @@ def test_a_measurement_repeated_counts_once(tmp_path):
   assert [(r['split'], r['loss']) for r in run_log.read_metrics(tmp_path)] == [('test', 3.0), ('valid', 1.0)]
 
 
-def test_nan_and_infinity_are_strict_json(tmp_path):
+def test_nan_and_infinity_are_written_as_strict_json(tmp_path):
   with run_log.Logger(tmp_path, 1, tokens_per_step=1) as logger:
     logger.train(1, {'loss': jnp.float32(math.nan), 'norm': jnp.float32(math.inf), 'pair': (1.0, 0.0)})
     logger.evaluation(1, 'valid', {'loss': -math.inf})
@@ -117,7 +117,7 @@ def test_nan_and_infinity_are_strict_json(tmp_path):
   assert train['norm'] == math.inf and valid['loss'] == -math.inf
 
 
-def test_the_step_just_dispatched_is_not_waited_for(tmp_path, monkeypatch):
+def test_step_just_dispatched_is_not_waited_for(tmp_path, monkeypatch):
   fetched = []
   get = jax.device_get
   monkeypatch.setattr(run_log.jax, 'device_get', lambda tree: fetched.append(int(tree['step'])) or get(tree))
@@ -168,7 +168,7 @@ def test_rates_leave_out_the_compilation_of_further_shapes(tmp_path, monkeypatch
   assert [r.get('tokens_per_second', 100) for r in records] == pytest.approx([100] * 4)
 
 
-def test_a_finished_run_names_its_files(tmp_path):
+def test_finished_run_names_its_files(tmp_path):
   (tmp_path / 'checkpoints').mkdir()
   with run_log.Logger(f'{tmp_path}/', 30, tokens_per_step=50) as logger:
     logger.results({'name': 'x'})
@@ -252,7 +252,7 @@ def points(workdir) -> dict[tuple[str, int], float]:
   return {key: value.simple_value for key, value in summaries(workdir).items()}
 
 
-def test_tensorboard_holds_the_same_numbers(tmp_path):
+def test_tensorboard_matches_the_log(tmp_path):
   run(tmp_path, 0, 10, total=10)
   found = points(tmp_path)
   assert found['train/loss', 5] == 2.0
@@ -328,7 +328,7 @@ def test_samples(tmp_path):
   )
 
 
-def test_a_failure_closes_the_files_and_is_not_hidden(tmp_path, capsys):
+def test_failure_closes_the_files_and_is_not_hidden(tmp_path, capsys):
   with pytest.raises(RuntimeError, match='the reason'):
     with run_log.Logger(tmp_path, 10, tokens_per_step=1, every=1) as logger:
       logger.train(1, {'loss': jnp.float32(1.0)})
@@ -347,7 +347,7 @@ class _Broken:
     raise ValueError('device failure')
 
 
-def test_what_is_logged_outlives_a_kill(tmp_path):
+def test_logged_lines_survive_a_kill(tmp_path):
   program = (
     'import os, signal, sys; from lmx.reporting import run_log\n'
     'logger = run_log.Logger(sys.argv[1], 9, tokens_per_step=1, every=1)\n'
@@ -392,7 +392,7 @@ def test_plot(tmp_path):
   assert has(second, blue) > 500 and has(second, grey) > 800  # the baseline's line
 
 
-def test_figures_are_written_through_a_link_and_to_a_pipe(tmp_path):
+def test_plots_are_written_through_links_and_pipes(tmp_path):
   link, pipe = tmp_path / 'link', tmp_path / 'pipe'
   link.symlink_to('file')
   os.mkfifo(pipe)

@@ -104,7 +104,7 @@ def test_only_committed_steps_are_logged(tmp_path, server):
   assert server.rows[-1][1]['valid/loss'] == 0.4
 
 
-def test_a_killed_run_has_every_step_once_under_one_id(tmp_path, server):
+def test_killed_run_has_every_step_once_under_one_id(tmp_path, server):
   session(tmp_path, 0, 4, [])  # before its first checkpoint
   session(tmp_path, 0, 9, [5, 8])
   session(tmp_path, 8, 11, [5, 8])
@@ -116,7 +116,7 @@ def test_a_killed_run_has_every_step_once_under_one_id(tmp_path, server):
   assert server.run.settings == {'seed': 1} and server.run.about['config_hash'] == 'digest'
 
 
-def test_a_damaged_checkpoint_of_a_later_step_commits_nothing(tmp_path, server):
+def test_damaged_checkpoint_of_a_later_step_commits_nothing(tmp_path, server):
   server.broken = {'open'}
   session(tmp_path, 0, 9, [5, 8])
   server.broken = set()
@@ -136,7 +136,7 @@ def test_results_and_files_of_a_finished_run_are_logged_once(tmp_path, server):
   assert len(server.ids) == 2
 
 
-def test_a_complete_run_is_not_opened_again(tmp_path, server):
+def test_complete_run_is_not_opened_again(tmp_path, server):
   session(tmp_path, 0, 20, [20], killed=False, finished=True)
   with run_log.Logger(tmp_path, 20, start_step=20, tokens_per_step=1) as logger:
     for to, opened in ((('wandb',), 1), (('wandb', 'mlflow'), 2)):  # a tracker named later gets the whole run
@@ -146,7 +146,7 @@ def test_a_complete_run_is_not_opened_again(tmp_path, server):
 
 
 @pytest.mark.parametrize('call', ['open', 'log', 'finish'])
-def test_a_failure_warns_once_and_the_next_session_catches_up(tmp_path, server, capsys, call):
+def test_failure_warns_once_and_the_next_session_catches_up(tmp_path, server, capsys, call):
   server.broken = {call}
   session(tmp_path, 0, 20, [5, 10, 15, 20], killed=False, finished=True)
   output = capsys.readouterr().err
@@ -159,7 +159,7 @@ def test_a_failure_warns_once_and_the_next_session_catches_up(tmp_path, server, 
   assert server.rows == rows_of(tmp_path) and server.results['accuracy'] == 0.5
 
 
-def test_a_failed_or_interrupted_session_has_its_state(tmp_path, server):
+def test_failed_or_interrupted_session_has_its_state(tmp_path, server):
   for error, state in ((RuntimeError, 'failed'), (KeyboardInterrupt, 'stopped'), (None, 'stopped')):
     with run_log.Logger(tmp_path, 20, tokens_per_step=1) as logger:
       one = trackers.Trackers(trackers.Config(to=('wandb',)), logger, 'name', {}, 'digest')
@@ -198,7 +198,7 @@ def test_training_logs_at_each_checkpoint(tmp_path, server, monkeypatch):
   assert server.rows == rows_of(tmp_path / 'run') and server.states == ['finished', 'finished']
 
 
-def test_the_section_is_no_part_of_a_run():
+def test_section_is_no_part_of_a_run():
   plain, logged = (resolve.load(CONFIG, more) for more in ((), ("log.to=('wandb','mlflow')", 'log.project=p')))
   assert resolve.digest(plain) == resolve.digest(logged)
   resolve.check_same(plain, logged, 'somewhere')
@@ -206,7 +206,7 @@ def test_the_section_is_no_part_of_a_run():
   assert resolve.resolve(earlier, saved=True).log.to == ()
 
 
-def test_unknown_trackers_and_missing_packages_are_refused_before_anything_is_written(tmp_path, capsys, monkeypatch):
+def test_unknown_trackers_and_missing_packages_are_rejected_before_anything_is_written(tmp_path, capsys, monkeypatch):
   find = importlib.util.find_spec
   monkeypatch.setattr(trackers.importlib.util, 'find_spec', lambda name: None if name == 'wandb' else find(name))
   words = ['train', f'--config={CONFIG}', f'--workdir={tmp_path / "run"}']
@@ -282,7 +282,7 @@ def logged_by_mlflow(workdir: pathlib.Path) -> tuple[list[trackers.Row], dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', TRACKERS)
-def test_a_run_killed_at_random_moments_has_every_step_once(name, tmp_path, root):
+def test_run_killed_at_random_moments_has_every_step_once(name, tmp_path, root):
   workdir = tmp_path / 'run'
   options = ['--config.train.steps=40', '--config.train.log_every=1', '--config.checkpoint.every_steps=3']
   words = [*QUIET, *options, '--config.train.eval_every=15', f'--config.log.to={name}', '--config.parallel.data=1']
@@ -311,7 +311,7 @@ def test_a_run_killed_at_random_moments_has_every_step_once(name, tmp_path, root
 
 @pytest.mark.slow
 @needs('mlflow')
-def test_runs_that_begin_at_once_share_an_experiment_of_mlflow(tmp_path):
+def test_runs_that_start_at_once_share_an_experiment_of_mlflow(tmp_path):
   """In a store of files, which has no lock of its own."""
   code = """
 import pathlib, sys, time
@@ -341,7 +341,7 @@ one.close('stopped')
 
 @pytest.mark.slow
 @needs('wandb')
-def test_an_offline_file_of_wandb_is_read_up_to_where_a_kill_cut_it_off(tmp_path, monkeypatch):
+def test_offline_file_of_wandb_is_read_up_to_where_a_kill_cut_it_off(tmp_path, monkeypatch):
   from lmx.reporting.trackers import wandb
 
   monkeypatch.setenv('WANDB_MODE', 'offline')

@@ -29,7 +29,7 @@ def test_durations():
   ]
 
 
-def test_lines_tell_the_time_left_without_that_of_the_first_update(clock, capsys):
+def test_time_left_excludes_the_first_update(clock, capsys):
   with waiting.Bar(50, 'valid', ' batches', terminal=False) as bar:
     clock[0] += 60  # compiles
     bar.update(1)
@@ -51,7 +51,7 @@ def test_short_work_and_work_without_a_title_are_not_shown(clock, capsys):
   assert capsys.readouterr() == ('', '')
 
 
-def test_a_progress_bar_shows_the_time_left(capsys):
+def test_progress_bar_shows_the_time_left(capsys):
   with waiting.Bar(3, 'valid', terminal=True) as bar:
     bar.update(1)
     time.sleep(0.2)
@@ -65,7 +65,7 @@ def test_items_are_yielded_in_order():
   assert list(waiting.bar(iter('abc'), '', 3)) == ['a', 'b', 'c']
 
 
-def test_a_long_wait_is_reported_and_a_short_one_is_not(monkeypatch, capsys):
+def test_long_wait_is_reported_and_a_short_one_is_not(monkeypatch, capsys):
   monkeypatch.setattr(waiting, 'DELAY', 0.05)
   with waiting.waiting('compiling (step 1 of 9)'):
     time.sleep(0.3)
@@ -77,7 +77,7 @@ def test_a_long_wait_is_reported_and_a_short_one_is_not(monkeypatch, capsys):
   assert capsys.readouterr().err == ''
 
 
-def test_a_wait_in_a_terminal_is_shown_and_taken_away_also_after_an_error():
+def test_wait_in_a_terminal_is_shown_and_taken_away_also_after_an_error():
   shown = []
   with pytest.raises(KeyError), waiting.waiting('compiling', shown.append):
     time.sleep(0.05)
@@ -85,7 +85,7 @@ def test_a_wait_in_a_terminal_is_shown_and_taken_away_also_after_an_error():
   assert shown == ['compiling, 0 s', '']
 
 
-def test_a_terminal_without_a_column_gets_lines(monkeypatch):
+def test_terminal_without_a_column_gets_lines(monkeypatch):
   monkeypatch.setattr(waiting.sys.stderr, 'isatty', lambda: True)
   monkeypatch.setattr(waiting.sys.stderr, 'fileno', lambda: 2)
   for columns in (0, 80):

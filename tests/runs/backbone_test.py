@@ -62,19 +62,19 @@ def test_every_leaf_of_the_backbone_and_no_head_is_taken(path):
     ({'widths': (4, 8)}, (), 'tensor "layer2.0.conv1.weight": got shape'),
   ],
 )
-def test_settings_that_do_not_fit_the_file_are_refused(changes, parts, message, path):
+def test_settings_that_do_not_fit_the_file_are_rejected(changes, parts, message, path):
   cfg = dataclasses.replace(CFG, **changes)
   with pytest.raises(InputError, match=message):
     backbone.take(run_with(path, cfg, parts), shapes_of(cfg))
 
 
-def test_a_file_is_a_backbone_only_for_models_of_images(path):
+def test_file_is_a_backbone_only_for_models_of_images(path):
   run = run_with(path)
   of_words = types.SimpleNamespace(model_name='gpt2', train=run.train)
   assert (start._source(run), start._source(of_words)) == ('backbone', 'word_table')
 
 
-def test_a_run_begins_from_the_file(path, monkeypatch):
+def test_run_starts_from_the_file(path, monkeypatch):
   monkeypatch.setattr(start, 'check_untrained', lambda *args: None)
   run = run_with(path)
   run.data = types.SimpleNamespace(vectors='')

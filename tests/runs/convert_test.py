@@ -56,7 +56,7 @@ def copy(folder, to):
   return to
 
 
-def test_tensors_that_are_not_finite_are_named(made, tmp_path):
+def test_non_finite_tensors_are_reported(made, tmp_path):
   folder = copy(made['gpt2'][0], tmp_path / 'folder')
   tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
   name = next(name for name in tensors if name.endswith('ln_f.weight'))
@@ -88,7 +88,7 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
 
 
 @pytest.mark.parametrize('name,other', [('gpt', 'gpt2'), ('gpt2', 'gpt'), ('gpt2', 'bert'), ('bert', 'gpt2')])
-def test_a_model_with_the_tokenizer_of_another_comes_and_goes(name, other, made, tmp_path):
+def test_model_with_another_tokenizer_round_trips(name, other, made, tmp_path):
   """As where a GPT was trained on bytes: its export names the class that reads its tokenizer."""
   _, cfg, params, _ = made[name]
   tokenizer = made[other][3]
@@ -143,7 +143,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize('name', BROKEN)
-def test_a_vocabulary_without_its_tokens_is_refused(name, made, tmp_path, capsys):
+def test_vocabulary_without_its_tokens_is_rejected(name, made, tmp_path, capsys):
   model, files, message = BROKEN[name]
   folder = copy(made[model][0], tmp_path / 'folder')
   (folder / 'tokenizer.json').unlink()
@@ -156,7 +156,7 @@ def test_a_vocabulary_without_its_tokens_is_refused(name, made, tmp_path, capsys
   assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_short_vocabulary_and_a_repeated_token_are_reported(made, tmp_path, capsys):
+def test_short_vocabulary_and_a_repeated_token_are_reported(made, tmp_path, capsys):
   folder, V = copy(made['bert'][0], tmp_path / 'folder'), made['bert'][1].V
   (folder / 'tokenizer.json').unlink()
   tokens = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', 'b', 'a', 'the']
@@ -171,7 +171,7 @@ def test_a_short_vocabulary_and_a_repeated_token_are_reported(made, tmp_path, ca
   assert tokenizer.decode(ids) == 'a b the' and tokenizer.id_to_token(5) == ''
 
 
-def test_an_import_prints_what_became_of_each_tensor_and_a_dry_run_writes_nothing(made, tmp_path, capsys):
+def test_import_prints_what_became_of_each_tensor_and_a_dry_run_writes_nothing(made, tmp_path, capsys):
   folder = copy(made['bert'][0], tmp_path / 'folder')
   tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
   tensors = {n.removeprefix('bert.'): x for n, x in tensors.items() if 'predictions' not in n and 'pooler' not in n}
@@ -203,13 +203,13 @@ def test_an_import_prints_what_became_of_each_tensor_and_a_dry_run_writes_nothin
   assert 'damaged or truncated' in capsys.readouterr().err
 
 
-def test_an_imported_model_is_described_by_its_sizes(made, tmp_path, capsys):
+def test_imported_model_is_described_by_its_sizes(made, tmp_path, capsys):
   convert.import_run(str(made['bert'][0]), tmp_path / 'run')
   assert main.main(['describe', f'--workdir={tmp_path}/run']) == 0
   assert capsys.readouterr().out.splitlines()[0].startswith('bert 2x8, ')
 
 
-def test_an_imported_model_is_measured(made, tmp_path):
+def test_imported_model_is_measured(made, tmp_path):
   folder, *_ = made['gpt2']
   convert.import_run(str(folder), tmp_path / 'run')
   arguments = ['evaluate', f'--workdir={tmp_path}/run', '--split=valid', '--no-baselines', '--config.data.length=16']
@@ -219,7 +219,7 @@ def test_an_imported_model_is_measured(made, tmp_path):
   assert abs(found['loss'] - np.log(registry.get('gpt2').Config(V=300).V)) < 0.3  # it knows nothing yet
 
 
-def test_without_heads_they_are_drawn_and_named(made, tmp_path):
+def test_missing_heads_are_initialised_and_reported(made, tmp_path):
   folder, _, params, _ = made['bert']
   bare = copy(folder, tmp_path / 'bare')
   tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
@@ -233,7 +233,7 @@ def test_without_heads_they_are_drawn_and_named(made, tmp_path):
   assert np.std(run.params['model']['pooler']['kernel']) > 0.01
 
 
-def test_a_bare_model_is_exported_as_one(made, tmp_path, capsys):
+def test_bare_model_is_exported_as_one(made, tmp_path, capsys):
   folder, cfg, params, _ = made['bert']
   for pooled in (True, False):
     bare = copy(folder, tmp_path / f'bare{pooled}')
@@ -265,7 +265,7 @@ def test_what_was_neither_read_nor_trained_is_named_in_an_export(made, tmp_path,
   assert 'newly initialised, neither read nor trained: model/pooler; ' in capsys.readouterr().out
 
 
-def test_an_imported_run_has_the_current_rules_for_every_data_set(made, tmp_path):
+def test_imported_run_has_the_current_rules_for_every_data_set(made, tmp_path):
   convert.import_run(str(made['gpt2'][0]), tmp_path / 'run')
   saved = json.loads((tmp_path / 'run/config.json').read_text())
   config = resolve.resolve(saved, ['data.dataset=text_files'], saved=True)
@@ -293,7 +293,7 @@ def test_shards_and_half_precision_are_read(made, tmp_path):
 
 
 @pytest.mark.parametrize('name', KINDS)
-def test_an_untied_output_matrix_and_another_width_come_and_go(name, made, tmp_path):
+def test_untied_output_and_other_width_round_trip(name, made, tmp_path):
   folder, cfg, params, _ = made[name]
   changed = dataclasses.replace(cfg, tied=False, **({} if name == 'gpt' else {'F': 12}))
   model = registry.get(name)
@@ -316,7 +316,7 @@ def test_an_untied_output_matrix_and_another_width_come_and_go(name, made, tmp_p
     np.testing.assert_array_equal(back[key], tensors[key])
 
 
-def test_settings_of_a_tokenizer_come_and_go(made, tmp_path):
+def test_tokenizer_settings_round_trip(made, tmp_path):
   folder, _, _, tokenizer = made['bert']
   own = copy(folder, tmp_path / 'own')
   (own / 'tokenizer.json').unlink()
@@ -335,7 +335,7 @@ def test_settings_of_a_tokenizer_come_and_go(made, tmp_path):
     assert run.tokenizer.pad_id == 0
 
 
-def test_the_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys):
+def test_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys):
   folder, cfg, params, tokenizer = made['bert']
   own = copy(folder, tmp_path / 'own')
   (own / 'tokenizer.json').unlink()
@@ -442,7 +442,7 @@ def _other_tensors(folder):
     (_other_tensors, [r'ln_f\.weight is \(9,\), not \(8,\)', r'missing: transformer\.h\.1\.ln_1\.bias', r'\.more']),
   ],
 )
-def test_bad_folders_say_what_is_wrong_and_nothing_is_written(break_it, words, made, tmp_path):
+def test_bad_folders_are_rejected_before_writing(break_it, words, made, tmp_path):
   folder = copy(made['gpt2'][0], tmp_path / 'folder')
   break_it(folder)
   for word in words:
@@ -451,14 +451,14 @@ def test_bad_folders_say_what_is_wrong_and_nothing_is_written(break_it, words, m
   assert [path.name for path in tmp_path.iterdir()] == ['folder']
 
 
-def test_a_file_of_a_folder_asks_for_the_folder(made, tmp_path):
+def test_file_of_a_folder_asks_for_the_folder(made, tmp_path):
   path = made['gpt2'][0] / 'model.safetensors'
   with pytest.raises(InputError, match='model.safetensors is a file'):
     convert.import_run(str(path), tmp_path / 'run')
 
 
 @pytest.mark.parametrize('form', ['zip', 'legacy', 'shards'])
-def test_a_folder_with_a_pickle_is_imported_as_one_with_safetensors(form, made, tmp_path):
+def test_folder_with_a_pickle_is_imported_as_one_with_safetensors(form, made, tmp_path):
   folder = copy(made['gpt2'][0], tmp_path / 'folder')
   convert.import_run(str(folder), tmp_path / 'one')
   tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
@@ -485,7 +485,7 @@ def test_a_folder_with_a_pickle_is_imported_as_one_with_safetensors(form, made, 
       convert.import_run(str(folder), tmp_path / 'three')
 
 
-def test_a_tensor_of_two_shards_is_refused_unless_it_is_equal_in_both(made, tmp_path):
+def test_tensor_of_two_shards_is_rejected_unless_it_is_equal_in_both(made, tmp_path):
   folder = copy(made['gpt2'][0], tmp_path / 'folder')
   tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
   (folder / 'model.safetensors').rename(folder / 'a.safetensors')

@@ -103,7 +103,7 @@ def server(files, tmp_path, monkeypatch):
     made.shutdown()
 
 
-def test_a_name_is_imported_and_the_second_time_asks_no_server(server, files, tmp_path, capsys):
+def test_second_import_needs_no_server(server, files, tmp_path, capsys):
   assert main.main(['import', '--from=hub:some/model', f'--workdir={tmp_path}/run']) == 0
   shown = capsys.readouterr()
   assert f'hub:some/model: commit {COMMITS["main"]}, licence: apache-2.0 (downloaded' in shown.err
@@ -118,7 +118,7 @@ def test_a_name_is_imported_and_the_second_time_asks_no_server(server, files, tm
   assert run.generate('The method', tokens=3)[0].startswith('The method')
 
 
-def test_a_revision_is_a_commit_of_its_own(server, capsys):
+def test_revision_is_a_commit_of_its_own(server, capsys):
   assert hub.download('hub:some/model@v1').endswith(COMMITS['v1'])
   assert hub.download('hub:some/model').endswith(COMMITS['main'])
   with pytest.raises(InputError, match=r'hub:some/model@v2: not found at http://127.*expected hub:NAME'):
@@ -127,7 +127,7 @@ def test_a_revision_is_a_commit_of_its_own(server, capsys):
     hub.download('hub:other/model')
 
 
-def test_a_broken_connection_is_resumed_and_whole_files_are_not_fetched_again(server, files, monkeypatch):
+def test_broken_connection_is_resumed_and_whole_files_are_not_fetched_again(server, files, monkeypatch):
   monkeypatch.setattr('huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE', 1000)
   monkeypatch.setattr('huggingface_hub.file_download.time.sleep', lambda seconds: None)
   server.cut, server.cuts = 500, 100  # less than a chunk
@@ -143,7 +143,7 @@ def test_a_broken_connection_is_resumed_and_whole_files_are_not_fetched_again(se
   assert 'bytes=1000-' in [span for _, span in fetched] and 'tokenizer.json' not in [name for name, _ in fetched]
 
 
-def test_without_a_server_or_the_library_the_message_says_what_to_do(server, tmp_path, monkeypatch, capsys):
+def test_missing_server_or_library_suggests_a_fix(server, tmp_path, monkeypatch, capsys):
   server.shutdown()
   server.server_close()
   arguments = ['import', '--from=hub:some/model', f'--workdir={tmp_path}/run']
@@ -154,7 +154,7 @@ def test_without_a_server_or_the_library_the_message_says_what_to_do(server, tmp
   assert "pip install 'lmx[hub]'" in capsys.readouterr().err and not (tmp_path / 'run').exists()
 
 
-def test_a_model_of_other_files_is_refused(server):
+def test_model_of_other_files_is_rejected(server):
   server.files = {'README.md': b'# no front matter', 'model.gguf': b'x'}
   with pytest.raises(InputError, match='hub:some/model: .*without config.json'):
     hub.download('hub:some/model')
@@ -171,7 +171,7 @@ def test_a_model_of_other_files_is_refused(server):
     (None, 'not in the model card'),
   ],
 )
-def test_the_licence_matches_the_model_card(card, licence, tmp_path):
+def test_licence_matches_the_model_card(card, licence, tmp_path):
   if card is not None:
     (tmp_path / 'README.md').write_text(card)
   assert hub.licence(tmp_path / 'README.md') == licence

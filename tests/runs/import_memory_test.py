@@ -100,7 +100,7 @@ def test_one_tensor_is_in_memory_at_a_time(form, dtype, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize('dtype', ['float32', 'float16'])
 @pytest.mark.parametrize('form', ['whole', 'shards', 'bin'])
-def test_an_import_takes_little_more_memory_than_the_file(form, dtype, tmp_path):
+def test_import_takes_little_more_memory_than_the_file(form, dtype, tmp_path):
   N = 12 if dtype == 'float32' else 36  # files of about 500 MB
   size = write(tmp_path / 'folder', form, dtype, V=50_257, T=1024, D=768, H=12, N=N)
   arguments = [sys.executable, '-c', PROGRAM, str(tmp_path / 'folder'), str(tmp_path / 'run')]

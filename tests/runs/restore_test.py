@@ -96,7 +96,7 @@ def test_words_of_a_model_of_characters_keep_their_rows_where_other_words_are_sp
   assert '6 of 7 vocabulary rows matched' in note
 
 
-def test_data_may_have_other_words_where_they_are_spelled(monkeypatch):
+def test_character_model_accepts_other_words(monkeypatch):
   own = words.Words(['the', '<unk>', 'cat', 'spelled'], 'prose', known=3)
   run = types.SimpleNamespace(data=types.SimpleNamespace(characters=8))
   loaded = types.SimpleNamespace(run=run, tokenizer=own, model=registry.get('gpt2'))
@@ -112,7 +112,7 @@ def test_data_may_have_other_words_where_they_are_spelled(monkeypatch):
     restore.RestoredRun.corpus(loaded)
 
 
-def test_other_images_than_those_of_the_run_are_named(monkeypatch):
+def test_other_images_than_those_of_the_run_are_reported(monkeypatch):
   texts = [words.Words([name, '<unk>'], 'prose') for name in ('a', 'b')]
   corpus = types.SimpleNamespace(tokenizer=texts[0], manifest={'dataset': {'name': 'generated'}})
   monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
@@ -123,12 +123,12 @@ def test_other_images_than_those_of_the_run_are_named(monkeypatch):
     restore.RestoredRun.corpus(loaded)
 
 
-def test_a_missing_start_is_no_file_or_directory(tmp_path):
+def test_missing_initial_run_is_reported(tmp_path):
   with pytest.raises(InputError, match='nofile.pth holds no run: .* there is no such file or directory'):
     restore.load(tmp_path / 'nofile.pth')
 
 
-def test_a_part_is_taken_and_the_rest_is_drawn(first, tmp_path):
+def test_partial_restore_initialises_the_rest(first, tmp_path):
   short = ('data.length=16', 'data.batching.buckets=()', f'data.tokenizer_path={first}/tokenizer')
   more = (f'train.init_from={first}', "train.init_parts=('model',)")
   found = begun(tmp_path / 'run', *short, *more, path=CLASSIFIER)
@@ -141,7 +141,7 @@ def shapes_of(params):
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
 
 
-def test_a_tensor_may_map_to_another_path(first):
+def test_tensor_may_map_to_another_path(first):
   loaded = restore.load(first)
   model = loaded.params['model']
   wanted = {'model': {'encoder': shapes_of(model), 'top': {'kernel': jax.ShapeDtypeStruct((2, 2), jnp.float32)}}}
@@ -157,7 +157,7 @@ def test_a_tensor_may_map_to_another_path(first):
   assert whole['model']['top']['kernel'].min() == 1 and whole['model']['encoder']['layer_00']['recurrent'].max() == 0
 
 
-def test_mismatched_tensors_are_named(first):
+def test_mismatched_tensors_are_reported(first):
   loaded = restore.load(first)
   assert restore.load(first, str(loaded.step)).step == loaded.step  # as a command line gives it
   wanted = shapes_of(loaded.params)
@@ -180,7 +180,7 @@ def test_mismatched_tensors_are_named(first):
     transfer.copy(first, wanted, ('model',), strange)
 
 
-def test_a_resumed_run_continues_its_state(text, first, tmp_path, capsys):
+def test_resumed_run_continues_its_state(text, first, tmp_path, capsys):
   more = (*SHORT, *text, 'data.vocab_size=300', f'train.init_from={first}', "train.init_parts=('model',)")
   assert train.train(resolve.load(LM, more), tmp_path / 'run') == 0
   assert 'initialised from step' in capsys.readouterr().err
@@ -190,7 +190,7 @@ def test_a_resumed_run_continues_its_state(text, first, tmp_path, capsys):
   assert json.loads((tmp_path / 'run' / 'results.json').read_text())['steps'] == 2
 
 
-def test_positions_are_cut_or_repeated(monkeypatch):
+def test_positions_are_truncated_or_repeated(monkeypatch):
   small = lambda T: registry.config('gpt', 'tiny', V=11, T=T, N=1)
   params = jax.jit(lambda: gpt.init(small(8), jax.random.key(0)))()
   tokenizer = types.SimpleNamespace(hash='one', vocab_size=11)
@@ -225,7 +225,7 @@ NONE = 'the last one; no validation has a finite score (train.best_by=pearson)'
     ([None] * 3, 0, 'best', ''),
   ],
 )
-def test_a_missing_checkpoint_is_named(metrics, removed, which, note, tmp_path):
+def test_missing_checkpoint_is_reported(metrics, removed, which, note, tmp_path):
   finite = [metric for metric in metrics if metric is not None and math.isfinite(metric)]
   with manager.Checkpoints(tmp_path / 'checkpoints', manager.Config(keep_last=3)) as checkpoints:
     for step, metric in enumerate(metrics, 1):
@@ -239,7 +239,7 @@ def test_a_missing_checkpoint_is_named(metrics, removed, which, note, tmp_path):
   assert restore.missing_note(epath.Path(tmp_path), which, step, 'pearson') == note
 
 
-def test_the_log_of_a_run_without_results_tells_that_its_newest_checkpoint_is_missing(tmp_path):
+def test_log_of_a_run_without_results_tells_that_its_newest_checkpoint_is_missing(tmp_path):
   with manager.Checkpoints(tmp_path / 'checkpoints', manager.Config(keep_last=3)) as checkpoints:
     checkpoints.save(2, {'params': {'x': jnp.ones(1)}}, {})
   line = json.dumps({'step': 3, 'split': 'train', 'loss': 1.0})

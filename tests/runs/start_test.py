@@ -25,7 +25,7 @@ def check(taken=None, **sections):
   return start.check_untrained(run, shapes, shapes if taken else {})
 
 
-def test_a_frozen_part_of_a_run_that_is_not_named_is_refused():
+def test_frozen_part_of_a_run_that_is_not_named_is_rejected():
   parts = {'init_parts': ('model=model/bilm',)}
   with pytest.raises(InputError, match=r'train.init_from: got none'):
     check(optim={'groups': FROZEN}, train=parts)

@@ -83,7 +83,7 @@ def rows_of(words, table_VE):
   return others, table_VE[others]
 
 
-def test_rows_match_the_file_and_the_others_have_their_mean_and_deviation(folder):
+def test_missing_rows_get_the_mean_and_deviation_of_the_file(folder):
   words, params, own, note = begun(folder, taken={'model': {'bilm': {'x': np.ones(2)}}})
   assert words[:3] == ['<S>', '</S>', '<unk>'] and 'zebra' not in words and set(KNOWN) < set(words)
   others, rows = rows_of(words, params['embed']['table'])
@@ -96,14 +96,14 @@ def test_rows_match_the_file_and_the_others_have_their_mean_and_deviation(folder
 
 
 @pytest.mark.parametrize('characters', [0, 8])
-def test_the_other_rows_may_be_the_model_s_own(characters, folder):
+def test_other_rows_may_be_the_model_s_own(characters, folder):
   words, params, own, _ = begun(folder, **{'data.other_rows': 'model', 'data.characters': characters})
   others, rows = rows_of(words, params['embed']['table'])
   assert ('<S>' in words) == (characters > 0) and len(others) >= 3
   np.testing.assert_array_equal(rows, own[others])
 
 
-def test_incompatible_settings_are_refused(folder, tmp_path):
+def test_incompatible_settings_are_rejected(folder, tmp_path):
   table = {'model': {'embed': {'table': np.zeros((3, 3))}}}
   with pytest.raises(InputError, match='data.vectors: got'):
     begun(folder, taken=table)
@@ -116,7 +116,7 @@ def test_incompatible_settings_are_refused(folder, tmp_path):
     resolve.to_run(resolve.load('experiments/rnn_lm/ptb.py:tiny', ['data.vectors=V']))
 
 
-def test_a_file_that_changed_since_the_vocabulary_was_made_is_refused(folder):
+def test_file_that_changed_since_the_vocabulary_was_made_is_rejected(folder):
   config = resolve.load(CONFIG, settings(folder))
   corpus = pipeline.load(resolve.to_run(config).data)
   _, run = resolve.with_corpus(config, corpus)
@@ -125,7 +125,7 @@ def test_a_file_that_changed_since_the_vocabulary_was_made_is_refused(folder):
     word_table.add({}, run, shapes_of(run), other, jax.random.key(0))
 
 
-def test_a_model_of_elmo_vectors_alone_has_no_table(folder):
+def test_model_with_only_elmo_vectors_has_no_table(folder):
   config = resolve.load(CONFIG, settings(folder))
   corpus = pipeline.load(resolve.to_run(config).data)
   _, run = resolve.with_corpus(config, corpus)
@@ -167,7 +167,7 @@ def written(folder, kind):
 
 
 @pytest.mark.parametrize('kind', ['glove', 'text', 'text.gz', 'binary', 'binary.gz', 'fasttext'])
-def test_a_run_begins_from_a_file_of_vectors(kind, language_model, tmp_path):
+def test_run_starts_from_a_file_of_vectors(kind, language_model, tmp_path):
   run, corpus = language_model
   taken, note = word_table.take(beginning_from(run, written(tmp_path, kind)), shapes_of(run), corpus, jax.random.key(3))
   table_VE, words = taken['model']['embed']['table'], corpus.tokenizer.tokens
@@ -178,7 +178,7 @@ def test_a_run_begins_from_a_file_of_vectors(kind, language_model, tmp_path):
   assert table_VE.shape == own.shape and f'2 of {len(words)} rows found in' in note
 
 
-def test_a_file_of_vectors_that_does_not_fit_is_refused(language_model, tmp_path):
+def test_file_of_vectors_that_does_not_fit_is_rejected(language_model, tmp_path):
   run, corpus = language_model
   take = lambda run: word_table.take(run, shapes_of(run), corpus, jax.random.key(3))
   with pytest.raises(InputError, match=r'train.init_parts: got model with train.init_from='):
@@ -216,7 +216,7 @@ def trained(folder, tmp_path, capsys):
   return options, tmp_path / 'run', capsys.readouterr().err
 
 
-def test_a_run_begins_from_the_file_and_needs_it_no_more(trained, tmp_path, capsys):
+def test_run_starts_from_the_file_and_needs_it_no_more(trained, tmp_path, capsys):
   options, run, log = trained
   assert 'model/embed/table: 6 of ' in log
   loaded = lmx.load(run)
@@ -234,7 +234,7 @@ def test_a_run_begins_from_the_file_and_needs_it_no_more(trained, tmp_path, caps
 
 
 @pytest.mark.slow
-def test_a_run_resumes_and_is_evaluated_without_the_file(trained, capsys):
+def test_run_resumes_and_is_evaluated_without_the_file(trained, capsys):
   options, run, _ = trained
   params, step = last(run)
   (run / 'results.json').unlink()

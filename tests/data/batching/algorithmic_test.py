@@ -34,7 +34,7 @@ def rows(task: str, **fields):
     yield int(n), *(batch[k][b, :t] for k in ('inputs_BTI', 'target_bits_BTO', 'weights_BT'))
 
 
-def test_the_copy_task_repeats_its_input():
+def test_copy_task_repeats_its_input():
   for n, x, y, w in rows('copy'):
     assert len(x) == 2 * n + 3 and x.shape[1] == 10 and y.shape[1] == 9
     assert x[0].tolist() == [0] * 8 + [1, 0] and x[n + 1].tolist() == [0] * 8 + [0, 1]
@@ -77,7 +77,7 @@ def test_priority_sort():
     assert -1 <= x[:20, 8].min() < 0 < x[:20, 8].max() <= 1
 
 
-def test_dynamic_ngrams_and_the_best_that_can_be_done():
+def test_dynamic_ngrams_optimal_predictor():
   """The estimator of equation 10 is the mean over all tables of Beta(1/2, 1/2): here by integration over a grid."""
   batch = batches('ngrams', rows=4)(0)
   angle = (np.arange(20_000) + 0.5) / 20_000 * np.pi / 2
@@ -114,7 +114,7 @@ def test_training_draws_all_lengths_and_tests_use_the_configured_ones():
   assert repeated['weights_BT'].sum(1).tolist() == [4 * 13 + 1] * 2
 
 
-def test_an_episode_depends_only_on_seed_split_epoch_and_number():
+def test_episode_depends_only_on_seed_split_epoch_and_index():
   made = batches('copy', rows=8, sequences=24)
   whole, part = made(1), made(1, slice(2, 5))
   for key, array in whole.items():
@@ -132,7 +132,7 @@ def test_an_episode_depends_only_on_seed_split_epoch_and_number():
   assert len(set(different)) == len(different)
 
 
-def test_facts_of_an_epoch():
+def test_epoch_statistics():
   made = batches('copy', rows=8, sequences=4000)
   facts = pipeline.describe(made)
   assert facts['steps_per_epoch'] == 500 and facts['tokens_per_epoch'] == 4000 * 24  # 2 * 10.5 + 3
@@ -140,14 +140,14 @@ def test_facts_of_an_epoch():
   assert abs(real - 24) < 1.0
 
 
-def test_tokens_of_an_epoch_are_of_every_number_of_copies():
+def test_epoch_tokens_average_over_copy_counts():
   made = batches('repeat_copy', rows=100, sequences=4000)
   assert made.tokens_per_epoch == 4000 * (5.5 + 2 + 5.5 * 5.5 + 1)  # both means are 5.5
   real = np.mean([made(i)['valid_BT'].sum(1).mean() for i in range(40)])
   assert abs(real - made.tokens_per_epoch / 4000) < 1.5
 
 
-def test_impossible_settings_are_refused():
+def test_invalid_settings_are_rejected():
   for task, fields, message in (
     ('copy', {'test_lengths': (0,)}, 'data.batching: got'),
     ('recall', {'min_length': 1}, 'data.batching: got'),

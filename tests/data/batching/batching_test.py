@@ -57,7 +57,7 @@ SIZES = list(itertools.product([2, 3, 17, 64, 65, 66, 129, 200], [1, 3, 4], [1, 
 
 
 @pytest.mark.parametrize('kind', ['streams', 'windows'])
-def test_evaluation_predicts_every_token_but_the_first_once(kind):
+def test_evaluation_predicts_each_token_after_the_first_once(kind):
   for n, B, T in SIZES:
     batches = make(kind, split(n), B, T, train=False)
     assert sorted(counted(batches)) == [(i, i + 1) for i in range(n - 1)], (n, B, T)
@@ -106,14 +106,14 @@ def test_streams_continue_from_step_to_step_and_lose_no_token_in_training():
     np.testing.assert_array_equal(epoch[0]['tokens_BT'], epoch[-1]['tokens_BT'])
 
 
-def test_streams_lay_rows_out_in_order():
+def test_stream_rows_are_in_order():
   batch = make('streams', split(41), 4, 5, train=True)(1)
   np.testing.assert_array_equal(batch['tokens_BT'], [[5, 6, 7, 8, 9], *(np.arange(5) + [[15], [25], [35]])])
   np.testing.assert_array_equal(batch['targets_BT'], batch['tokens_BT'] + 1)
   np.testing.assert_array_equal(batch['index_B'], [4, 5, 6, 7])
 
 
-def test_windows_of_an_epoch_are_disjoint_in_a_new_order_with_moving_borders():
+def test_windows_are_disjoint_shuffled_and_shifted_each_epoch():
   n, B, T = 203, 4, 8
   batches = make('windows', split(n), B, T, train=True)
   offsets, orders = set(), []
@@ -132,7 +132,7 @@ def test_windows_of_an_epoch_are_disjoint_in_a_new_order_with_moving_borders():
   assert counted(plain) == [(i, i + 1) for i in range(plain.steps * B * T)]
 
 
-def test_windows_use_every_token_over_some_epochs():
+def test_windows_cover_every_token_over_epochs():
   n, B, T = 150, 4, 8
   batches = make('windows', split(n), B, T, train=True)
   seen = {target for _, target in counted(batches, range(25 * batches.steps))}
@@ -141,7 +141,7 @@ def test_windows_use_every_token_over_some_epochs():
 
 @pytest.mark.parametrize('method', ['best_fit', 'split'])
 @pytest.mark.parametrize('start', [None, 777_777])
-def test_packed_documents_are_predicted_once_and_kept_apart(method, start):
+def test_packed_documents_are_predicted_once_and_isolated(method, start):
   draw = np.random.default_rng(0)
   for T, B, most in itertools.product([1, 4, 16], [1, 3], [1, 5, 40]):
     offsets = np.append(0, np.cumsum(draw.integers(0, most + 1, 15)))
@@ -168,7 +168,7 @@ def check_packed_rows(batch, offsets, T):
       np.testing.assert_array_equal(tokens[piece][1:], targets[piece][:-1])
 
 
-def test_splitting_wastes_no_position_and_best_fit_keeps_documents_whole():
+def test_best_fit_packing_keeps_documents_whole():
   data = documents(200)
   cut = make('packed', data, 1, 64, train=False, method='split', start_id=5)
   whole = make('packed', data, 1, 64, train=False, method='best_fit', start_id=5)
@@ -180,7 +180,7 @@ def test_splitting_wastes_no_position_and_best_fit_keeps_documents_whole():
   assert n / (whole.steps * 64) > 0.97
 
 
-def test_best_fit_takes_the_fullest_row_with_room():
+def test_best_fit_uses_the_fullest_row_that_fits():
   rows = packed.best_fit(np.array([6, 5, 4, 3, 2]), 10)
   np.testing.assert_array_equal(rows, [0, 1, 0, 1, 1])
   draw = np.random.default_rng(0)
@@ -203,7 +203,7 @@ KINDS = [
 
 @pytest.mark.parametrize('kind, options', KINDS)
 @pytest.mark.parametrize('train', [True, False])
-def test_a_batch_depends_only_on_step_and_row(kind, options, train):
+def test_batch_depends_only_on_step_and_row(kind, options, train):
   data = documents()
   batches = make(kind, data, 6, 16, train=train, **options)
   steps = list(range(2 * batches.steps if train else batches.steps))[-40:]
@@ -219,14 +219,14 @@ def test_a_batch_depends_only_on_step_and_row(kind, options, train):
 
 
 @pytest.mark.parametrize('kind, options', [k for k in KINDS if k[0] != 'streams'])
-def test_the_seed_changes_training(kind, options):
+def test_seed_changes_training(kind, options):
   data = documents()
   a, b = (make(kind, data, 6, 16, train=True, seed=seed, **options)(0)['tokens_BT'] for seed in (1, 2))
   assert not np.array_equal(a, b)
 
 
 @pytest.mark.parametrize('kind, options', [k for k in KINDS if k[0] in ('packed', 'pairs')])
-def test_an_epoch_uses_every_example_once_and_evaluation_fills_up_with_weight_0(kind, options):
+def test_evaluation_pads_with_zero_weight_rows(kind, options):
   batches = make(kind, documents(), 7, 16, train=True, **options)
   seen = np.concatenate([batches(step)['index_B'] for step in range(batches.steps, 2 * batches.steps)])
   assert len(set(seen.tolist())) == len(seen) == batches.examples // 7 * 7 and seen.min() >= 0
@@ -243,7 +243,7 @@ def test_an_epoch_uses_every_example_once_and_evaluation_fills_up_with_weight_0(
     batches(batches.steps)
 
 
-def test_bert_rows_are_two_marked_segments():
+def test_bert_rows_have_two_segments():
   data = documents()
   batches = make('pairs', data, 8, 32, train=True)
   for step in range(12):
@@ -289,7 +289,7 @@ def plain_documents(data):
   return [[texts[s] for s in cuts if low <= s < high] for low, high in itertools.pairwise(data.offsets.tolist())]
 
 
-def test_pairs_have_the_distribution_of_the_plain_rules():
+def test_sentence_pairs_match_the_reference_distribution():
   length, data = 48, documents(150)
   texts, draw, plain, ours = plain_documents(data), random.Random(0), [], []
   for seed in range(6):
@@ -309,7 +309,7 @@ def test_pairs_have_the_distribution_of_the_plain_rules():
     assert (np.abs(a - b) <= 5 * np.sqrt(a + b + 1)).all()
 
 
-def test_without_random_draws_pairs_match_the_plain_rules():
+def test_deterministic_sentence_pairs_match_the_reference():
   """With one aim and no random next, chunks are fixed: only where A ends within them is drawn."""
   data = documents(80, most=6)
   texts = plain_documents(data)
@@ -350,7 +350,7 @@ def test_long_pairs_are_truncated_on_the_longer_side():
       assert abs(start.mean() - (n - kept) / 2) <= 5 * ((n - kept) / 4 / 400) ** 0.5
 
 
-def test_too_small_splits_say_what_is_there_and_what_is_needed():
+def test_too_small_split_is_rejected():
   cases = [
     ('streams', 40, '40 tokens; .* 41'),
     ('windows', 49, '49 tokens; .* 50'),
@@ -379,7 +379,7 @@ def test_pairs_need_sentences_documents_and_special_tokens():
 
 @pytest.mark.parametrize('kind', ['streams', 'windows', 'packed', 'pairs'])
 @pytest.mark.parametrize('bad', [V, -1])
-def test_an_id_outside_the_vocabulary_is_refused_with_its_position(kind, bad):
+def test_id_outside_the_vocabulary_is_rejected_with_its_position(kind, bad):
   data = documents()
   ids = data.tokens.astype(np.int32)
   ids[137] = bad

@@ -50,7 +50,7 @@ def test_each_subword_of_a_continuation_is_predicted_from_all_before_it():
     assert all(said == before + ''.join(piece for _, piece in steps[:n]) for n, (said, _) in enumerate(steps))
 
 
-def test_choices_are_sequences_of_a_row_and_rows_that_fill_up_count_nothing():
+def test_choices_share_a_row_and_padding_rows_have_no_weight():
   made = corpus(ROWS, choices=2, labels=[1, -1, -1, -1, 0, -1, -1, -1])
   batch = batches(made, rows=3)(0)
   assert batch['tokens_BGT'].shape[:2] == (3, 2) and 'stops_BW' not in batch
@@ -84,12 +84,12 @@ def test_long_contexts_are_truncated_at_the_beginning():
     (['a b', ''], 'row 1: it has nothing to predict'),
   ],
 )
-def test_rows_that_cannot_be_predicted_are_refused(texts, message):
+def test_rows_that_cannot_be_predicted_are_rejected(texts, message):
   with pytest.raises(InputError, match=message):
     batches(corpus(texts))
 
 
-def test_other_data_is_refused():
+def test_other_data_is_rejected():
   made = corpus(TEXTS)
   with pytest.raises(InputError, match='needs rows of a context and its continuation'):
     batches(dataclasses.replace(made, manifest={**made.manifest, 'texts': 1}))
@@ -103,7 +103,7 @@ def test_stop_words_are_single_subwords():
   np.testing.assert_array_equal(batch['stops_BW'][1], stop_words.token_ids(made.tokenizer))
 
 
-def test_ends_of_documents_are_read_and_not_predicted():
+def test_document_ends_are_input_but_not_predicted():
   tokenizer = build.train('bpe', TEXTS, vocab_size=300)
   made = Corpus.from_texts({'test': ['The old man', 'went', 'A']}, tokenizer)
   data = pipeline.Config(batching={'name': 'windows', 'ends': False}, batch_size=2, length=4)

@@ -35,7 +35,7 @@ def text(made, tokens) -> str:
   return ' '.join(made.tokenizer.id_to_token(int(i)) for i in tokens)
 
 
-def test_a_row_is_the_start_symbol_and_the_document():
+def test_row_is_start_token_and_document():
   found, made = batches(train=False)
   for step in range(found.steps):
     batch = found(step)
@@ -49,7 +49,7 @@ def test_a_row_is_the_start_symbol_and_the_document():
       assert batch['valid_BT'][b].argmin() in (0, len(tokens))  # padding on the right
 
 
-def test_an_evaluation_has_every_document_once_and_training_an_epoch_likewise():
+def test_each_epoch_has_every_document_once():
   found, _ = batches(train=False)
   index = np.concatenate([found(s)['index_B'] for s in range(found.steps)])
   assert sorted(index[index >= 0]) == list(range(37)) and found.steps == 10
@@ -63,7 +63,7 @@ def test_an_evaluation_has_every_document_once_and_training_an_epoch_likewise():
   np.testing.assert_array_equal(plain(1)['index_B'], [4, 5, 6, 7])
 
 
-def test_rows_are_padded_to_the_bucket_of_the_longest_row_of_all_hosts():
+def test_rows_are_padded_to_the_longest_bucket_of_all_hosts():
   found, _ = batches()
   lengths = set()
   for step in range(3 * found.steps):
@@ -79,7 +79,7 @@ def test_rows_are_padded_to_the_bucket_of_the_longest_row_of_all_hosts():
   assert lengths == {8, 16, 24}
 
 
-def test_a_host_reads_only_its_rows(monkeypatch):
+def test_host_reads_only_its_rows(monkeypatch):
   found, _ = batches()
   rows_read = []
   read = lambda self, position: rows_read.append(len(position)) or self._tokens[position].astype(np.int32)
@@ -88,7 +88,7 @@ def test_a_host_reads_only_its_rows(monkeypatch):
   assert sum(rows_read) == 2
 
 
-def test_documents_of_like_length_come_together():
+def test_documents_are_bucketed_by_length():
   documents = [' '.join(['w1'] * (1 + i % 40)) for i in range(400)]
   made = corpus(documents)
   drawn = batches(made=made, batch_size=8, length=64, buckets=())[0]
@@ -100,7 +100,7 @@ def test_documents_of_like_length_come_together():
   assert pipeline.describe(evaluated)['padding'] == pytest.approx(1 - np.mean([2 + i % 40 for i in range(400)]) / 64)
 
 
-def test_a_long_document_keeps_its_end_with_a_warning():
+def test_long_document_keeps_its_end_with_a_warning():
   note = '27 of 37 documents of split train are longer than 6 and keep only their end'
   with pytest.warns(InputWarning, match=note):
     found, made = batches(train=False, length=6, buckets=())
@@ -121,7 +121,7 @@ def test_reversed_text_is_generated_backwards():
   np.testing.assert_array_equal(forward(0)['labels_B'], batch['labels_B'])
 
 
-def test_a_tokenizer_without_an_end_of_text_gives_the_document_alone():
+def test_tokenizer_without_eos_gives_only_the_document():
   tokenizer = build.train('wordpiece', DOCUMENTS, vocab_size=60)
   labels = {'train': [0] * 37}
   made = corpora.Corpus.from_texts({'train': DOCUMENTS}, tokenizer, labels=labels)
@@ -131,7 +131,7 @@ def test_a_tokenizer_without_an_end_of_text_gives_the_document_alone():
     np.testing.assert_array_equal(batch['tokens_BT'][b][batch['valid_BT'][b]], wanted)
 
 
-def test_bad_options_are_refused():
+def test_invalid_options_are_rejected():
   with pytest.raises(InputError, match=r'1 documents without a label \(number 2 is the first\)'):
     batches(made=corpus(labels=[0, -1] + [0] * 35))
   held_out, _ = batches(made=corpus(labels=[0, -1] + [0] * 35), train=False)
@@ -147,7 +147,7 @@ def test_bad_options_are_refused():
     batches(train=False)[0](10)
 
 
-def test_rows_of_two_texts_are_refused():
+def test_text_pairs_are_rejected():
   _, made = batches(train=False)
   pairs = dataclasses.replace(made, manifest={**made.manifest, 'texts': 2})
   with pytest.raises(InputError, match='data.batching: got'):

@@ -30,7 +30,7 @@ def batches(cfg, some=None, *, train=True, seed=0):
   return pipeline.batches(cfg, some or corpus(), 'train' if train else 'valid', seed, train=train)
 
 
-def test_a_batch_is_a_function_of_seed_step_and_row():
+def test_batch_depends_only_on_seed_step_and_row():
   stream, other = batches(data()), batches(data())
   for step in (0, 3, 7):
     whole, rows = stream(step), other(step, slice(1, 2))
@@ -43,7 +43,7 @@ def test_a_batch_is_a_function_of_seed_step_and_row():
   assert len({*np.concatenate(seen).tolist()}) == 4
 
 
-def test_labels_follow_the_pixels():
+def test_labels_are_transformed_with_the_pixels():
   """The mask says of every pixel whether it is dark; where both are interpolated, only borders may differ."""
   stream = batches(data(length=8, batching={'scales': (1.0, 1.0), 'base': 12}))
   for step in range(6):
@@ -83,7 +83,7 @@ def test_scales_flips_and_crops_have_the_released_distributions():
   assert 5 < sum(bright) < 80  # crops begin anywhere
 
 
-def test_blur_changes_images_but_no_mask():
+def test_blur_leaves_masks_unchanged():
   some = corpus()
   plain, blurred = (batches(data(batching={'blur': blur}), some) for blur in (False, True))
   changed = 0
@@ -113,7 +113,7 @@ def test_whole_images_are_padded():
   assert (tall(0)['labels_BYX'][0][:, 3:] == -1).all()
 
 
-def test_labels_are_numbered_as_those_of_a_run():
+def test_label_ids_match_the_run():
   renumbered = labels.renumber(corpus(), ['other', 'right', 'left'])
   batch = batches(data(batching={'evaluation': 'whole'}), renumbered, train=False)(0)
   assert batch['labels_BYX'][0, 0].tolist() == [2] * 3 + [1] * 5
@@ -138,7 +138,7 @@ def test_sizes_match_pixels():
     ({'base': -1}, 'data.batching'),
   ],
 )
-def test_bad_settings_are_refused(fields, message):
+def test_invalid_settings_are_rejected(fields, message):
   with pytest.raises(InputError, match=message):
     images.Config(**fields)
 
@@ -150,14 +150,14 @@ def test_bad_settings_are_refused(fields, message):
     (480, {'scales': (1.0, 16.0)}, 'data.batching.base: got 520, 13/12 of data.length'),
   ],
 )
-def test_images_are_not_scaled_beyond_memory(length, batching, message):
+def test_oversized_scaling_is_rejected(length, batching, message):
   with pytest.raises(InputError, match=message):
     data(length=length, batching=batching)
   assert data(length=480, batching={'base': 4096}).batching.base == 4096
 
 
 @pytest.mark.parametrize('size', [(1, 9_000), (9_000, 1), (3, 20_001)])
-def test_the_centre_of_a_long_image_is_read_without_scaling_the_rest(size, monkeypatch):
+def test_only_the_crop_of_a_long_image_is_scaled(size, monkeypatch):
   rng = np.random.default_rng(0)
   image = Image.fromarray(rng.integers(0, 256, (*size[::-1], 3), np.uint8))
   mask = Image.fromarray(rng.integers(0, 9, size[::-1], np.uint8))

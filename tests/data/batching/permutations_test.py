@@ -49,7 +49,7 @@ def test_segment_memory_carries_over_to_the_next_batch():
   assert batches(batches.steps)['reset_B'].all()  # the next epoch begins anew
 
 
-def test_a_row_has_two_segments_with_special_tokens():
+def test_row_has_two_segments_with_special_tokens():
   batches = make(dataclasses.replace(CFG, random_next_prob=0.5))
   follows = []
   for step in range(20):
@@ -70,7 +70,7 @@ def test_a_row_has_two_segments_with_special_tokens():
 
 
 @pytest.mark.parametrize('spans', permutations.SPANS)
-def test_what_is_predicted_and_who_sees_whom(spans):
+def test_predicted_positions_and_attention_order(spans):
   batches = make(dataclasses.replace(CFG, spans=spans))
   for step in range(10):
     batch = batches(step)
@@ -91,7 +91,7 @@ def test_what_is_predicted_and_who_sees_whom(spans):
       assert placed[at].all() and (at < 32).sum() == 5
 
 
-def test_orders_are_any_and_those_of_chunks_stay_in_their_chunk():
+def test_chunked_orders_stay_in_their_chunk():
   found = np.stack([noise.factorization_order(6, 6, noise.generator(0, 'x', i)) for i in range(400)])
   assert len({tuple(row) for row in found}) > 250  # of 720
   assert (np.sort(found, axis=1) == np.arange(6)).all()
@@ -100,7 +100,7 @@ def test_orders_are_any_and_those_of_chunks_stay_in_their_chunk():
   assert (chunked // 4 == np.arange(12) // 4).all()
 
 
-def test_a_span_is_n_long_with_a_probability_in_proportion_to_1_over_n():
+def test_span_length_probability_is_proportional_to_1_over_n():
   """Of a text so long that no token is drawn by itself."""
   lengths = np.zeros(6)
   for i in range(200):
@@ -112,7 +112,7 @@ def test_a_span_is_n_long_with_a_probability_in_proportion_to_1_over_n():
 
 
 @pytest.mark.parametrize('starts', [False, True])
-def test_spans_are_as_many_as_requested_short_ones_more_often(starts):
+def test_span_count_matches_and_short_spans_are_more_frequent(starts):
   starts_T = np.arange(300) % 3 == 0 if starts else None
   lengths, total = np.zeros(6), 0
   for i in range(100):
@@ -130,7 +130,7 @@ def test_spans_are_as_many_as_requested_short_ones_more_often(starts):
   assert noise.choose_spans(10, 10, noise.generator(0, 'x')).all()
 
 
-def test_released_spans_begin_at_words_punctuation_and_special_tokens():
+def test_released_spans_start_at_words():
   """Words here are of 100 tokens; the token after one that a span may begin with follows it in the text."""
   pieces = ['x'] * TOKENIZER.vocab_size
   pieces[::10], pieces[5::10] = [','] * len(pieces[::10]), ['<0x41>'] * len(pieces[5::10])
@@ -156,7 +156,7 @@ def test_released_spans_begin_at_words_punctuation_and_special_tokens():
   assert kinds.any(axis=1).mean() > 0.9 and (kinds.mean(axis=0)[1:] > 0.3).all(), kinds.mean(axis=0)
 
 
-def test_a_batch_depends_only_on_seed_and_step():
+def test_batch_depends_only_on_seed_and_step():
   batches = make()
   whole = batches(5)
   for name, x in make()(5, slice(2, 4)).items():
@@ -166,7 +166,7 @@ def test_a_batch_depends_only_on_seed_and_step():
 
 
 @pytest.mark.parametrize('unbroken', ['random', 'drawn'])
-def test_without_a_border_in_reach_the_second_segment_begins_elsewhere(unbroken):
+def test_without_nearby_boundary_second_segment_is_random(unbroken):
   """zihangdai/xlnet, data_utils.py, _split_a_and_b: no cut points, label 0."""
   batches = make(dataclasses.replace(CFG, unbroken=unbroken), sentences=False)
   next_B = np.concatenate([batches(step)['next_B'] for step in range(batches.steps)])
@@ -175,13 +175,13 @@ def test_without_a_border_in_reach_the_second_segment_begins_elsewhere(unbroken)
   assert not never(3)['next_B'].any()
 
 
-def test_rows_with_borders_are_as_before():
+def test_rows_with_boundaries_are_unchanged():
   old, new = make(dataclasses.replace(CFG, unbroken='drawn')), make()
   for key, value in old(3).items():
     np.testing.assert_array_equal(new(3)[key], value)
 
 
-def test_borders_and_spans_are_the_draws_of_plain_numpy():
+def test_boundaries_and_spans_match_numpy():
   """So that a run of an earlier version resumes with the rows that it would have had."""
   draw, batches = np.random.default_rng(0), make()
   for i in range(300):
@@ -218,18 +218,18 @@ def test_evaluation_ends_with_the_text():
     (dict(batching=CFG, batch_size=3), 'even data.batch_size'),
   ],
 )
-def test_sections_that_do_not_suit_are_refused(changes, words):
+def test_incompatible_sections_are_rejected(changes, words):
   data = types.SimpleNamespace(**dict(length=T, eval_length=0, batch_size=B, eval_batch_size=0) | changes)
   with pytest.raises(InputError, match=words):
     permutations.check(data)
 
 
-def test_a_tokenizer_without_special_tokens_is_refused():
+def test_tokenizer_without_special_tokens_is_rejected():
   bare = types.SimpleNamespace(vocab_size=N, cls_id=None, sep_id=None, token_id=lambda name: None)
   with pytest.raises(InputError, match='data.batching: got'):
     permutations.special_token_id(bare, 'cls')
 
 
-def test_a_text_too_short_is_refused():
+def test_text_too_short_is_rejected():
   with pytest.raises(InputError, match='too small'):
     make(length=2048, cfg=dataclasses.replace(CFG, reuse=1024))

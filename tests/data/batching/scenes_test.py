@@ -41,7 +41,7 @@ def parts(scene: scenes.Scene) -> list[tuple[np.ndarray, int, int]]:
   return found
 
 
-def test_each_area_has_one_object_which_its_class_follows():
+def test_each_area_has_one_object_that_sets_its_class():
   seen = set()
   for scene in drawn()[:60]:
     pairs = parts(scene)
@@ -60,7 +60,7 @@ def test_shuffled_objects_carry_no_information():
   assert len({image(scene) for scene in (*drawn()[:20], *drawn(shuffled=True)[:20])}) == 40
 
 
-def test_distances_are_those_to_the_nearest_object():
+def test_distances_are_to_the_nearest_object():
   scene = drawn()[7]
   objects = np.argwhere(scene.labels >= BOAT)
   for y, x in np.ndindex(SIDE, SIDE):
@@ -82,7 +82,7 @@ def right(scene: scenes.Scene, chance: dict[int, float]) -> np.ndarray:
   return found
 
 
-def test_the_set_of_objects_is_right_at_three_of_four_pixels():
+def test_object_set_predicts_three_quarters_of_pixels():
   """At best: where both objects are of a kind, the class is known, and else a coin is tossed."""
   total = np.zeros(2)
   for scene in drawn():
@@ -99,7 +99,7 @@ def colour(scene: scenes.Scene, where_YX: np.ndarray) -> np.ndarray:
   return scene.image[where_YX].astype(float).mean(axis=0)
 
 
-def test_the_texture_around_the_objects_finds_that_of_a_pixel_far_away():
+def test_object_texture_matches_its_distant_area():
   """By colour alone, of a window of 7 x 7 pixels."""
   total = np.zeros(2)
   for scene in drawn()[:40]:
@@ -116,7 +116,7 @@ def test_the_texture_around_the_objects_finds_that_of_a_pixel_far_away():
   assert total[1] > 500 and total[0] / total[1] > 0.99
 
 
-def test_the_texture_of_an_area_does_not_depend_on_its_class():
+def test_texture_of_an_area_does_not_depend_on_its_class():
   hues = {SEA: [], WATER: []}
   for scene in drawn():
     for area_YX, area, _ in parts(scene):
@@ -127,7 +127,7 @@ def test_the_texture_of_an_area_does_not_depend_on_its_class():
     assert abs(sea.mean() - water.mean()) < 3.5 * error and sea.std() == pytest.approx(water.std(), rel=0.15)
 
 
-def test_a_picture_depends_only_on_seed_split_epoch_and_number():
+def test_image_depends_only_on_seed_split_epoch_and_index():
   made = batches(rows=4, examples=12)
   whole, part = made(1), made(1, slice(1, 3))
   for key, array in whole.items():
@@ -145,7 +145,7 @@ def test_a_picture_depends_only_on_seed_split_epoch_and_number():
   assert len(set(different)) == len(different)
 
 
-def test_rows_of_padding_have_no_labels_and_the_unit_is_the_pixel():
+def test_padding_rows_have_no_labels():
   made = batches('test', train=False, rows=4, eval_examples=6)
   last = made(1)
   assert (
@@ -159,7 +159,7 @@ def test_rows_of_padding_have_no_labels_and_the_unit_is_the_pixel():
   ] == ['land', 'sea', 'water', 'boat', 'duck']
 
 
-def test_small_pictures_have_small_objects():
+def test_small_images_have_small_objects():
   scene = batches(length=32, size=8, rows=1)
   for i in range(30):
     assert {area for _, area, _ in parts(scene.draw(0, i))} <= {SEA, WATER}

@@ -51,7 +51,7 @@ def pairs_of(batch):
   return found
 
 
-def test_every_word_is_a_centre_once_an_epoch_and_windows_stay_in_the_sentence():
+def test_every_word_is_a_centre_once_per_epoch():
   batches, data = made(window=1), corpus()
   unk = data.tokenizer.unk_id
   split = data.splits['train']
@@ -66,7 +66,7 @@ def test_every_word_is_a_centre_once_an_epoch_and_windows_stay_in_the_sentence()
     assert found == expected  # with window 1 the windows are no draw
 
 
-def test_widths_of_windows_are_uniform_and_new_each_epoch():
+def test_window_widths_are_uniform_and_resampled_each_epoch():
   batches = made()
   widths = [np.concatenate([b['window_BJT'].ravel() for b in epoch_of(batches, e)]) for e in (0, 1)]
   live = widths[0][widths[0] > 0]
@@ -74,7 +74,7 @@ def test_widths_of_windows_are_uniform_and_new_each_epoch():
   assert not np.array_equal(*widths)
 
 
-def test_thinning_is_word2vecs():
+def test_subsampling_matches_word2vec():
   counts = np.array([0, 9000, 900, 90, 10])
   keep = skipgrams.keep_probability(counts, 1e-2)
   for word in range(1, 5):  # word2vec.c: ran = (sqrt(cn / (sample * train_words)) + 1) * (sample * train_words) / cn
@@ -85,7 +85,7 @@ def test_thinning_is_word2vecs():
   np.testing.assert_array_equal(skipgrams.keep_probability(counts, 0.0), counts > 0)
 
 
-def test_words_are_kept_as_often_as_thinning_says():
+def test_keep_rate_matches_subsampling():
   batches = made(sample=0.01)
   counts = skipgrams.count_words(corpus(), False)
   keep = np.minimum(skipgrams.keep_probability(counts, 0.01), 1.0)
@@ -99,7 +99,7 @@ def test_words_are_kept_as_often_as_thinning_says():
   assert (np.abs(found - epochs * counts * keep) < 5 * deviation).all()
 
 
-def test_noise_follows_the_counts_to_the_power():
+def test_noise_distribution_is_counts_to_the_power():
   for shared in (6, 0):
     batches = made(noise_power=0.75, shared_negatives=shared)
     name = 'negatives_BJM' if shared else 'pair_negatives_BJTWK'
@@ -114,7 +114,7 @@ def test_noise_follows_the_counts_to_the_power():
   np.testing.assert_allclose(batch['weights_BJM'], 2 / 6)
 
 
-def test_a_batch_depends_only_on_seed_step_and_row():
+def test_batch_depends_only_on_seed_step_and_row():
   batches, again = made(sample=0.01), made(sample=0.01)
   steps = [batches.steps + 1, 0, 3]
   whole = {s: batches(s) for s in sorted(steps)}
@@ -127,7 +127,7 @@ def test_a_batch_depends_only_on_seed_step_and_row():
   assert not np.array_equal(other['tokens_BJS'], whole[0]['tokens_BJS'])
 
 
-def test_an_evaluation_has_every_centre_once_in_blocks_of_any_size(monkeypatch):
+def test_evaluation_has_every_centre_once(monkeypatch):
   whole = sum((pairs_of(b) for b in epoch_of(made(train=False, window=1))), collections.Counter())
   monkeypatch.setattr(skipgrams, 'BLOCK', 64)
   batches = made(train=False, window=1)
@@ -137,7 +137,7 @@ def test_an_evaluation_has_every_centre_once_in_blocks_of_any_size(monkeypatch):
   assert sum(cut.values()) < sum(whole.values()) and not cut - whole  # only windows over the end of a block are lost
 
 
-def test_the_tree_is_word2vecs():
+def test_huffman_tree_matches_word2vec():
   rng = np.random.default_rng(0)
   for counts in ([5, 3, 2, 1], [4, 4, 4, 4, 4], np.sort(rng.integers(1, 50, 57))[::-1].tolist(), [7, 1]):
     tree = huffman.build(np.array(counts))
@@ -154,7 +154,7 @@ def test_words_without_a_count_are_not_in_the_tree():
   assert np.diff(tree.starts_V).tolist() == [0, 1, 0, 2, 2]
 
 
-def test_ways_of_a_batch_are_the_trees():
+def test_batch_paths_match_the_tree():
   batches = made(negative=0, top_nodes=3, path_slots=2)
   tree = huffman.build(skipgrams.count_words(corpus(), False))
   live = 0
@@ -171,7 +171,7 @@ def test_ways_of_a_batch_are_the_trees():
   assert any(0 < n < 8 for batch in epoch_of(batches) for n in (batch['window_BJT'] > 0).sum(-1).ravel())
 
 
-def test_words_only_leaves_punctuation_out():
+def test_words_only_skips_punctuation():
   text = 'a b , c . a b c\n' * 20
   data = corpora.Corpus.from_texts({'train': [text]}, build.train('words', [text]))
   counts = skipgrams.count_words(data, True)
@@ -180,7 +180,7 @@ def test_words_only_leaves_punctuation_out():
   assert {',', '.'} < {data.tokenizer.tokens[i] for i in np.flatnonzero(skipgrams.count_words(data, False))}
 
 
-def test_bad_settings_are_input_errors():
+def test_invalid_settings_are_input_errors():
   with pytest.raises(InputError, match='data.length: got 20'):
     made(length=20)
   with pytest.raises(InputError, match='needs words'):

@@ -25,7 +25,7 @@ def epoch_of(batches, epoch):
 
 
 @pytest.mark.parametrize('multiple', [0, 8])
-def test_every_token_is_predicted_once_and_rows_continue(multiple):
+def test_stream_predicts_every_token_once(multiple):
   n = 1000
   batches = make(n, multiple=multiple)
   for epoch in range(3):
@@ -46,14 +46,14 @@ def test_every_token_is_predicted_once_and_rows_continue(multiple):
     assert sorted(found) == list(range(1, n))
 
 
-def test_the_rate_follows_the_length_or_not():
+def test_learning_rate_scales_with_length_if_set():
   with_rate, without = make()(3), make(scale_rate=False)(3)
   assert 'rate_B' not in without and with_rate.keys() - without.keys() == {'rate_B'}
   for name in without:
     np.testing.assert_array_equal(with_rate[name], without[name])
 
 
-def test_shapes_are_few_and_no_draw_is_cut_by_them():
+def test_few_shapes_without_truncating_lengths():
   plain, few = make(), make(multiple=8)
   assert {plain(s)['tokens_BT'].shape for s in range(60)} == {(B, T + streams.MARGIN)}
   shapes = {few(s)['tokens_BT'].shape[1] for s in range(200)}
@@ -65,7 +65,7 @@ def test_shapes_are_few_and_no_draw_is_cut_by_them():
     assert width - few(s)['valid_BT'].sum(1).max() < 8
 
 
-def test_a_batch_depends_only_on_seed_and_step():
+def test_batch_depends_only_on_seed_and_step():
   first, second = make(), make()
   for s in (250, 3, 0, 90):  # in any order, from any start
     whole = first(s)
@@ -75,7 +75,7 @@ def test_a_batch_depends_only_on_seed_and_step():
   assert any(make(seed=2)(s)['rate_B'][0] != first(s)['rate_B'][0] for s in range(5))
 
 
-def test_rows_of_padding_have_no_weight_and_the_same_rate():
+def test_padding_rows_have_no_weight():
   batches, padded = make(multiple=8), make(multiple=8).pad_rows(4)
   for s in (0, 250):
     whole = padded(s)
@@ -87,7 +87,7 @@ def test_rows_of_padding_have_no_weight_and_the_same_rate():
     assert len(set(whole['rate_B'])) == len(set(whole['reset_B'])) == 1
 
 
-def test_epochs_have_their_own_cuts_and_counts_add_up():
+def test_segment_lengths_are_resampled_each_epoch():
   batches = make()
   ends = [batches.steps_in(e) for e in range(7)]
   counts = np.diff(ends)
@@ -100,7 +100,7 @@ def test_epochs_have_their_own_cuts_and_counts_add_up():
     batches(-1)
 
 
-def test_lengths_follow_the_rule_of_the_paper():
+def test_segment_lengths_follow_the_paper():
   cuts = streams.window_offsets(noise.generator(0, 'lengths', 0), 2_000_000, 70)
   lengths = np.diff(cuts)[:-1]
   assert cuts[0] == 0 and cuts[-1] == 2_000_000 and lengths.min() >= 5
@@ -115,7 +115,7 @@ def test_lengths_follow_the_rule_of_the_paper():
     assert drawn.max() < length + streams.MARGIN  # nothing near the limit
 
 
-def test_facts_of_an_epoch():
+def test_epoch_statistics():
   batches = make(multiple=8)
   epoch = epoch_of(batches, 0)
   assert batches.positions() == sum(b['tokens_BT'].size for b in epoch)
@@ -132,7 +132,7 @@ def test_only_the_last_predictions_of_a_window_count_in_training(counted, column
   np.testing.assert_array_equal(batch['tokens_BT'], plain['tokens_BT'])
 
 
-def test_a_measurement_counts_every_prediction():
+def test_evaluation_counts_every_prediction():
   corpus = types.SimpleNamespace(
     splits={'train': Split('train', np.arange(500, dtype=np.uint32), np.array([0, 500]), None, None, {'tokens': 500})},
     tokenizer=types.SimpleNamespace(vocab_size=10**6),

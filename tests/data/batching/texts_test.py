@@ -89,7 +89,7 @@ def test_bert_reads_one_text(folder):
 
 @pytest.mark.filterwarnings('ignore:8 of 30 rows')
 @pytest.mark.parametrize('characters', [0, 6])
-def test_separate_texts_are_arrays_of_their_own(folder, characters):
+def test_separate_texts_are_separate_arrays(folder, characters):
   own = {'tokenizer': 'words', 'special_tokens': (), 'vocab_size': 0, 'characters': characters, 'length': 8}
   corpus, batches = load(folder, 'separate', train=False, **own)
   found, whole = by_index(batches), corpus.tokenizer.tokens
@@ -111,7 +111,7 @@ def test_separate_texts_are_arrays_of_their_own(folder, characters):
 
 
 @pytest.mark.parametrize('field', [{'both_orders': True}, {'second_length': 4}])
-def test_separate_texts_are_no_one_row(folder, field):
+def test_separate_texts_are_not_joined(folder, field):
   with pytest.raises(InputError, match='form "separate"'):
     load(folder, 'separate', tokenizer='words', special_tokens=(), batching=field)
 
@@ -137,7 +137,7 @@ def test_gpt_reads_start_delimiter_classify(folder):
   ],
 )
 @pytest.mark.filterwarnings('ignore:2 of 2 rows')
-def test_a_pair_with_an_empty_second_text_is_one_text(form, empty_second, wanted, types, tmp_path):
+def test_pair_with_an_empty_second_text_is_one_text(form, empty_second, wanted, types, tmp_path):
   row = {'one': 'a ' * 9, 'two': '', 'label': 'yes'}
   (tmp_path / 'train.jsonl').write_text(json.dumps(row) + '\n' + json.dumps({**row, 'two': 'a'}) + '\n')
   own = {} if form != 'xlnet' else dict(special_tokens=('<cls>', '<sep>'))
@@ -157,7 +157,7 @@ def test_a_pair_with_an_empty_second_text_is_one_text(form, empty_second, wanted
     ('gpt', ['_start_ a _delimiter_ _classify_', '_start_ _delimiter_ a _classify_']),
   ],
 )
-def test_both_orders_of_one_text_are_that_text(form, wanted, tmp_path):
+def test_both_orders_of_one_text_are_identical(form, wanted, tmp_path):
   (tmp_path / 'train.jsonl').write_text(json.dumps({'one': 'a', 'two': '', 'label': 'yes'}) + '\n')
   own = {} if form != 'xlnet' else dict(special_tokens=('<cls>', '<sep>'))
   batching = {'both_orders': True, 'buckets': ()}
@@ -170,7 +170,7 @@ def test_both_orders_of_one_text_are_that_text(form, wanted, tmp_path):
 
 
 @pytest.mark.parametrize('columns', [('one', 'two'), ('one',)])
-def test_xlnet_has_its_special_tokens_at_the_end(columns, folder):
+def test_xlnet_special_tokens_are_at_the_end(columns, folder):
   corpus, batches = load(folder, 'xlnet', columns, train=False, tokenizer='bpe', special_tokens=('<cls>', '<sep>'))
   cls, sep = (corpus.tokenizer.token_id(name) for name in ('<cls>', '<sep>'))
   for i, row in enumerate(rows()):
@@ -215,7 +215,7 @@ def test_both_orders(folder):
 
 
 @pytest.mark.parametrize('most', [3, 4, 7, 12])
-def test_the_longer_text_loses_its_end_as_in_the_released_code(most):
+def test_longer_text_is_truncated_as_released(most):
   for a, b in itertools.product(range(1, 15), range(1, 15)):
     first, second = ['a'] * a, ['b'] * b
     while len(first) + len(second) > most:  # create_pretraining_data.py and run_classifier.py
@@ -239,7 +239,7 @@ def choices(folder, form, **changes):
 
 
 @pytest.mark.parametrize('form', ['bert', 'gpt'])
-def test_a_question_is_read_once_with_each_choice(form, folder):
+def test_question_is_read_once_with_each_choice(form, folder):
   corpus, batches, table = choices(folder, form)
   found = by_index(batches)
   encode = lambda text: [corpus.tokenizer.id_to_token(int(i)) for i in corpus.tokenizer.encode(text)]
@@ -255,7 +255,7 @@ def test_a_question_is_read_once_with_each_choice(form, folder):
         assert read == [MARKS[0], *encode(context), *encode(question), MARKS[1], *encode(ending), MARKS[2]]
 
 
-def test_a_composed_text_truncates_its_first_part(folder):
+def test_composed_text_truncates_its_first_part(folder):
   with pytest.warns(InputWarning, match='rows of split train are longer than 9 and truncated'):
     corpus, batches, table = choices(folder, 'gpt', length=9)
   row = by_index(batches)[3]
@@ -268,7 +268,7 @@ def test_a_composed_text_truncates_its_first_part(folder):
   assert len(tokens) == kept.sum() + 3
 
 
-def test_the_last_tokens_of_question_and_choice_are_kept_and_the_context_makes_room(folder):
+def test_context_is_truncated_before_question_and_choice(folder):
   """zihangdai/xlnet, run_race.py: max_qa_length, then max_seq_length at the cost of the passage."""
   with pytest.warns(InputWarning, match='rows of split train are longer than 8 and truncated'):
     corpus, batches, table = choices(
@@ -323,7 +323,7 @@ def test_unsorted_batches_mix_lengths(folder):
   assert len(set(seen.tolist())) == len(seen) == 28
 
 
-def test_padding_of_groups_is_cut_in_the_step(folder):
+def test_group_padding_is_trimmed_in_the_step(folder):
   """Batches have one shape, and their positions are counted as the step will cut them."""
   buckets = {'pool': 0, 'buckets': (8, 12, 16)}
   _, alike = load(folder, batching=buckets, batch_size=6)
@@ -377,12 +377,12 @@ def test_choices_of_a_question_can_be_packed(folder):
   np.testing.assert_array_equal(np.sort(place_PT[place_PT >= 0]), np.flatnonzero(batch['valid_BGT']))
 
 
-def test_texts_apart_cannot_be_packed(folder):
+def test_separate_texts_cannot_be_packed(folder):
   with pytest.raises(InputError, match='data.batching.packed: got True with form "separate"'):
     load(folder, batching={'packed': True}, form='separate', tokenizer='words')
 
 
-def test_a_data_fraction_keeps_both_texts_of_a_row(folder):
+def test_data_fraction_keeps_both_texts_of_a_row(folder):
   corpus, batches = load(folder, train=False, fraction=0.5)
   some = by_index(batches)
   assert 5 < len(some) < 25
@@ -390,7 +390,7 @@ def test_a_data_fraction_keeps_both_texts_of_a_row(folder):
   assert {tuple(pieces(corpus, row)) for row in some.values()} < whole
 
 
-def test_incompatible_settings_are_refused(folder):
+def test_incompatible_settings_are_rejected(folder):
   with pytest.raises(InputError, match='"bert" needs .CLS'):
     load(folder, tokenizer='bpe')
   with pytest.raises(InputError, match='three data.special_tokens'):
@@ -421,7 +421,7 @@ def test_rows_without_labels_are_read_but_not_trained_on(folder):
     load(folder)
 
 
-def test_a_corpus_records_the_number_of_texts_in_a_row(folder):
+def test_corpus_records_the_number_of_texts_in_a_row(folder):
   corpus, _ = load(folder)
   assert corpus.manifest['texts'] == 2
   assert (

@@ -59,7 +59,7 @@ def indices(found, number=0) -> list[int]:
 
 @pytest.mark.parametrize('tokens', [0, 192])
 @pytest.mark.parametrize('train', [True, False])
-def test_a_row_is_a_pair(train, tokens):
+def test_row_is_a_pair(train, tokens):
   found, made = batches(train, batching={'tokens': tokens})
   for batch in epoch(found):
     S, T = batch['source_BS'].shape[1], batch['tokens_BT'].shape[1]
@@ -89,7 +89,7 @@ def test_a_row_is_a_pair(train, tokens):
 
 
 @pytest.mark.parametrize('tokens', [0, 192, 400])
-def test_every_pair_is_there_once_in_an_evaluation_and_in_an_epoch(tokens):
+def test_every_pair_appears_once_per_epoch(tokens):
   for train in (True, False):
     found, _ = batches(train, batching={'tokens': tokens})
     assert sorted(indices(found)) == list(range(len(PAIRS))) and found.examples == len(PAIRS)
@@ -124,7 +124,7 @@ def test_shapes_are_few_and_hold_as_many_tokens():
   assert evaluated.row_counts() == (5,)
 
 
-def test_batches_of_an_epoch_come_in_a_drawn_order_of_lengths():
+def test_batch_lengths_are_shuffled():
   found, _ = batches()
   lengths = [batch['source_BS'].shape[1] for batch in epoch(found)]
   assert lengths != sorted(lengths) and lengths != [batch['source_BS'].shape[1] for batch in epoch(found, 1)]
@@ -135,7 +135,7 @@ def test_batches_of_an_epoch_come_in_a_drawn_order_of_lengths():
   assert lengths == sorted(lengths) and indices(plain) == indices(plain, 1)
 
 
-def test_rows_that_fill_up_a_batch_of_groups_are_positions():
+def test_grouped_batches_pad_with_positions():
   found, _ = batches(made=corpus(PAIRS[:34]), batching={'groups': 4})
   last = min(epoch(found), key=lambda batch: batch['index_B'].min())
   assert (last['index_B'] >= 0).sum() == 2 and found.batch_size == 8
@@ -188,7 +188,7 @@ def test_every_batch_can_be_put_on_eight_devices(mode):
       np.testing.assert_array_equal(np.asarray(put[key]).reshape(array.shape), array)
 
 
-def test_rows_that_the_hosts_cannot_divide_are_refused():
+def test_rows_that_the_hosts_cannot_divide_are_rejected():
   found, _ = batches(batching={'tokens': 200, 'rows_multiple': 3})
   assert found.row_counts() == (6, 12, 24)
   bad, step = slice(0, 3), next(s for s in range(found.steps) if found(s)['index_B'].size == 6)
@@ -207,7 +207,7 @@ def test_long_pairs_are_excluded_from_training_and_counted():
     batches(length=1, batching={'buckets': ()})
 
 
-def test_an_evaluation_leaves_nothing_out():
+def test_evaluation_skips_nothing():
   found, _ = batches(train=False, length=6, batching={'buckets': ()})
   assert {batch['source_BS'].shape[1] for batch in epoch(found)} == {6, 12, 24} and found.length == 24
   assert sorted(indices(found)) == list(range(503))
@@ -224,7 +224,7 @@ def test_an_evaluation_leaves_nothing_out():
       assert index < 0 or text(made, batch['targets_BT'][b][batch['valid_BT'][b]]) == wanted
 
 
-def test_a_part_of_the_data_is_of_whole_pairs():
+def test_data_fraction_keeps_pairs_whole():
   found, made = batches(train=False, fraction=0.3)
   assert 100 < found.examples < 200
   split = made.splits['train']
@@ -235,7 +235,7 @@ def test_a_part_of_the_data_is_of_whole_pairs():
   assert joined.examples == 543
 
 
-def test_a_pair_may_have_an_empty_side():
+def test_pair_may_have_an_empty_side():
   made = corpus([('', 'a'), ('b', ''), *PAIRS[:8]])
   batch = batches(train=False, made=made, batch_size=10)[0](0)
   eos = made.tokenizer.eos_id
@@ -243,7 +243,7 @@ def test_a_pair_may_have_an_empty_side():
   assert sides[0][0][0] == eos and sides[1][1][0] == eos
 
 
-def test_bad_options_are_refused():
+def test_invalid_options_are_rejected():
   with pytest.raises(InputError, match='data.reverse: got True.*both sides.*model.reverse'):
     section(reverse=True)
   with pytest.raises(InputError, match='data.tokenizer: got "wordpiece"'):
@@ -274,7 +274,7 @@ def test_bad_options_are_refused():
 
 
 @pytest.mark.parametrize('name,sizes', [('gpt2', {'T': 20}), ('bahdanau', {'S': 20, 'score': 'location'})])
-def test_rows_beyond_the_positions_of_a_model_are_refused(name, sizes):
+def test_rows_beyond_the_positions_of_a_model_are_rejected(name, sizes):
   made = corpus()
 
   def settle(**data):

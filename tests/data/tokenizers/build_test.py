@@ -21,7 +21,7 @@ def trained(request):
   return build.train(request.param, PROSE, vocab_size=320 if request.param == 'bpe' else 0)
 
 
-def test_round_trip(trained):
+def test_encode_decode_round_trips(trained):
   for text in PROSE:
     ids = trained.encode(text)
     assert ids.dtype == np.int32 and ids.max() < trained.vocab_size
@@ -36,12 +36,12 @@ def test_round_trip(trained):
       assert back == text
 
 
-def test_batch_is_the_same_as_one_by_one(trained):
+def test_batch_encoding_matches_single(trained):
   for ids, text in zip(trained.encode_batch(PROSE), PROSE, strict=True):
     np.testing.assert_array_equal(ids, trained.encode(text))
 
 
-def test_training_is_deterministic_and_files_keep_it(trained, tmp_path):
+def test_training_is_deterministic_and_saved(trained, tmp_path):
   size = 320 if trained.kind == 'bpe' else 0
   again = build.train(trained.kind, iter(PROSE), vocab_size=size)
   assert again.hash == trained.hash
@@ -63,7 +63,7 @@ def test_ids_outside_the_vocabulary_are_an_error(trained, bad):
     trained.decode([0, bad])
 
 
-def test_starts_word_groups_subwords_to_words(trained):
+def test_starts_word_groups_subwords(trained):
   text = 'The cat sat on the mat'
   ids = trained.encode(text)
   starts = trained.starts_word(ids)
@@ -74,7 +74,7 @@ def test_starts_word_groups_subwords_to_words(trained):
 
 
 @pytest.mark.parametrize('kind', ['bytes', 'characters', 'bpe'])
-def test_a_line_end_is_followed_by_a_word(kind):
+def test_line_end_is_followed_by_a_word(kind):
   made = build.train(kind, ['ab\ncd'], vocab_size=300 if kind == 'bpe' else 0)
   np.testing.assert_array_equal(made.starts_word(made.encode('ab\ncd')), [True, False, True, True, False])
 
@@ -91,7 +91,7 @@ def test_bpe_of_words_marks_their_ends(tmp_path):
     build.train('gpt_bpe', ['lowest'], vocab_size=12)
 
 
-def test_a_compound_ends_with_its_word_subword():
+def test_compound_ends_with_its_word_subword():
   text = ['der hut, die hütte, die fischerhütte <unk>.\n"ein rot-weißes z.b. t-shirt"'] * 3
   made = build.train('word_bpe', text, vocab_size=100, lower_case=True)
   assert made.ids_to_tokens([made.eos_id, made.unk_id]) == ['<|endoftext|>', '<unk>']
@@ -109,13 +109,13 @@ def test_a_compound_ends_with_its_word_subword():
 
 
 @pytest.mark.parametrize('kind', ['words', 'word_bpe'])
-def test_marks_and_joiners_are_in_words(kind):
+def test_combining_marks_and_joiners_are_word_characters(kind):
   text = 'हिन्दी भाषा, ที่นี่ e\u0301te\u0301 می\u200cخواهم क्\u200dष.'
   made = build.train(kind, [text] * 3)
   assert made.decode(made.encode(text)) == text and len(made.encode(text)) == 8
 
 
-def test_a_hyphen_that_hangs_on_a_word_is_a_part_of_it_in_bpe_of_words():
+def test_word_bpe_keeps_attached_hyphens():
   text = 'Obst- und Gemüse, Innen-, (-außen) 3- bis 4-mal „neu“ -alt - x--y -- ein T-Shirt.'
   made = build.train('word_bpe', [text] * 3)
   assert made.decode(made.encode(text)) == text.replace('x--y', 'x -- y')
@@ -182,7 +182,7 @@ def test_word_rules_split_as_documented(rule, text, pieces):
   assert made.eos_id is None if rule == 'space' else made.id_to_token(made.eos_id) == '<eos>'
 
 
-def test_vocabulary_is_by_falling_frequency_and_the_rest_is_unk():
+def test_vocabulary_is_sorted_by_frequency_with_unk():
   texts = ['b b b a a c d <unk>\n']
   full = build.train('words', texts, rule='lines')
   assert full.tokens == ['b', 'a', '<eos>', '<unk>', 'c', 'd']
@@ -192,7 +192,7 @@ def test_vocabulary_is_by_falling_frequency_and_the_rest_is_unk():
   assert few.ids_to_tokens(few.encode('a b zebra\n')) == ['<unk>', 'b', '<unk>', '<eos>']
 
 
-def test_characters_have_unk_only_where_it_is_needed():
+def test_character_vocabulary_has_unk_only_if_needed():
   assert build.train('characters', ['aab'], others=['ba'], document_eos=False).tokens == ['a', 'b']
   made = build.train('characters', ['aab'], others=['bc'])
   assert made.tokens == ['<eos>', '<unk>', 'a', 'b']
@@ -220,7 +220,7 @@ def test_bpe_preserves_bytes_of_split_characters():
 
 
 @pytest.mark.parametrize('kind', ['word_bpe', 'gpt_bpe', 'unigram', 'wordpiece', 'bpe'])
-def test_half_of_a_surrogate_pair_is_a_character_that_is_not_known(kind):
+def test_lone_surrogate_is_unknown(kind):
   made = build.train(kind, ['ab cd ab'] * 3, vocab_size=400)
   for text in ('ab \ud83d cd', 'ab \udcff cd'):  # of JSON that was cut, and a byte that is no UTF-8
     if kind == 'bpe' and '\udcff' in text:
@@ -230,7 +230,7 @@ def test_half_of_a_surrogate_pair_is_a_character_that_is_not_known(kind):
       np.testing.assert_array_equal(ids, made.encode(known))
 
 
-def test_prose_reads_well():
+def test_decoded_prose_has_normal_spacing():
   text = 'The "quick" fox (or `dog`), isn\'t it? No: it\'s 3.5 at os.path.join!\nNext line.'
   assert words.join(words.split(text, 'prose')) == text
   for text in (
@@ -243,7 +243,7 @@ def test_prose_reads_well():
     assert words.join(words.split(text, 'prose')) == text
 
 
-def test_wordpiece_cuts_words_and_lowers(tmp_path):
+def test_wordpiece_splits_and_lower_cases(tmp_path):
   vocabulary = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'un', '##aff', '##able', 'naive', '!']
   (tmp_path / 'vocab.txt').write_text('\n'.join(vocabulary) + '\n')
   made = library_files.read('wordpiece', str(tmp_path), lower_case=True)
@@ -265,7 +265,7 @@ def test_bpe_reads_gpt2_files(tmp_path):
   np.testing.assert_array_equal(made.starts_word(made.encode('ab cab')), [True, True, False])
 
 
-def test_bad_requests_name_the_fault(tmp_path):
+def test_invalid_options_are_reported(tmp_path):
   with pytest.raises(InputError, match='did you mean "words"'):
     build.train('word', [])
   with pytest.raises(InputError, match='data.vocab_size: got 2'):
@@ -287,7 +287,7 @@ def test_bad_requests_name_the_fault(tmp_path):
   'text',
   [' leading and  double spaces ', 'tab\tand\nend\r\n', '日本語 ☃ — naïve', '<|endoftext|> <unk> <0x41> </s>', '', ' '],
 )
-def test_subwords_give_any_text_back(kind, text):
+def test_subwords_decode_to_any_text(kind, text):
   made = build.train(kind, PROSE, vocab_size=380)
   ids = made.encode(text)
   assert made.decode(ids) == text and not {made.eos_id, made.unk_id} & set(ids.tolist())

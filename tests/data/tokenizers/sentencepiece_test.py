@@ -141,7 +141,7 @@ MORE = {
 MORE |= {'\u0915': -4.0, '\u093f': -4.0, 'e': -4.0, 'b': -4.0}
 
 
-def test_a_map_of_characters_is_applied_as_sentencepiece_does(tmp_path):
+def test_map_of_characters_is_applied_as_sentencepiece_does(tmp_path):
   file = write(tmp_path / 'spiece.model', learned(more=MORE), characters=compiled(RULES))
   made = library_files.read('unigram', str(file))
   tokens = lambda text: made.ids_to_tokens(made.encode(text))
@@ -160,7 +160,7 @@ def test_a_map_of_characters_is_applied_as_sentencepiece_does(tmp_path):
       library_files.read('unigram', str(tmp_path))
 
 
-def test_a_sigma_that_ends_a_word_is_lower_cased_as_by_python(file):
+def test_final_sigma_is_lower_cased_like_python(file):
   normalizer = library_files.read('unigram', str(file), lower_case=True)._model.normalizer
   for text in ('ΣΑΣ', "ΣΑΣ'Α ΣΑΣ' Σ", 'ΑΣ.Α', 'ΑΣ-Α', '1Σ', 'aΣ'):
     assert normalizer.normalize_str(text) == text.lower()
@@ -171,7 +171,7 @@ def unigram(content):
   return Unigram(hf.Tokenizer.from_str(json.dumps(content['model'])), None, content['split_commas'])
 
 
-def test_a_number_and_its_comma_are_encoded_again(tmp_path):
+def test_number_and_its_comma_are_encoded_again(tmp_path):
   """Expected: encode_pieces of zihangdai/xlnet, worked out by hand from the subwords in MORE."""
   made = library_files.read('unigram', str(write(tmp_path / 'spiece.model', learned(more=MORE))))
   again = build.load(tmp_path) if made.save(str(tmp_path)) else None
@@ -191,7 +191,7 @@ def test_a_number_and_its_comma_are_encoded_again(tmp_path):
 
 
 @pytest.mark.parametrize('field,part', [('add_dummy_prefix', 'normalizer_spec'), ('byte_fallback', 'trainer_spec')])
-def test_files_with_which_text_is_read_otherwise_are_refused(field, part, file, tmp_path):
+def test_unsupported_normalization_is_rejected(field, part, file, tmp_path):
   proto = sentencepiece_model_pb2.ModelProto.FromString(file.read_bytes())
   setattr(getattr(proto, part), field, not getattr(getattr(proto, part), field))
   (tmp_path / 'spiece.model').write_bytes(proto.SerializeToString())
@@ -199,7 +199,7 @@ def test_files_with_which_text_is_read_otherwise_are_refused(field, part, file, 
     library_files.read('unigram', str(tmp_path))
 
 
-def test_what_is_no_map_of_characters_is_refused(tmp_path):
+def test_invalid_character_map_is_rejected(tmp_path):
   """A map is a trie that SentencePiece compiles; the test by SentencePiece below has one."""
   with pytest.raises(InputError, match='not a unigram tokenizer'):
     library_files.read('unigram', str(write(tmp_path / 'spiece.model', learned(), characters=b'\x01')))
@@ -213,14 +213,14 @@ def test_what_is_no_map_of_characters_is_refused(tmp_path):
     (None, r'spiece.model cannot be read|got no tokenizer of kind unigram'),
   ],
 )
-def test_bad_files_say_what_is_wrong(content, words, tmp_path):
+def test_bad_files_are_rejected(content, words, tmp_path):
   if content is not None:
     (tmp_path / 'spiece.model').write_bytes(content)
   with pytest.raises(InputError, match=words):
     library_files.read('unigram', str(tmp_path))
 
 
-def test_other_models_of_sentencepiece_are_refused(file, tmp_path):
+def test_other_models_of_sentencepiece_are_rejected(file, tmp_path):
   with pytest.raises(InputError, match='model_type: got 2'):
     sentencepiece.read(write(tmp_path / 'a', learned(), kind=2))
   with pytest.raises(InputError, match='unk_id 9999'):
@@ -238,7 +238,7 @@ def test_case_is_inferred_from_ordinary_subwords(tmp_path):
   assert not sentencepiece.has_capitals(write(tmp_path / 'b', [(p, s) for p, s in learned() if p == p.lower()]))
 
 
-def test_an_own_vocabulary_starts_with_special_tokens():
+def test_trained_vocabulary_starts_with_special_tokens():
   made = build.train('unigram', PROSE, vocab_size=400, marks='xlnet')
   assert made.ids_to_tokens(range(9)) == list(subword_models.XLNET_SPECIALS) and made.vocab_size <= 400
   ids = (made.unk_id, made.cls_id, made.sep_id, made.pad_id, made.mask_id, made.eos_id, made.eop_id)
@@ -254,7 +254,7 @@ def test_an_own_vocabulary_starts_with_special_tokens():
     corpus.Config(dataset='embedded', tokenizer='unigram', marks='xlnt')
 
 
-def test_a_saved_vocabulary_keeps_special_tokens_and_names_its_cache(tmp_path):
+def test_saved_vocabulary_keeps_special_tokens_and_names_its_cache(tmp_path):
   texts = tmp_path / 'text.txt'
   texts.write_text('\n\n'.join(PROSE))
   options = dict(manual_dir=str(texts), cache_dir=str(tmp_path / 'cache'), vocab_size=420, split_fraction=0.2)

@@ -35,7 +35,7 @@ def tokens(path, text, **options):
   return tokenizer.ids_to_tokens(tokenizer.encode(text))
 
 
-def test_options_of_berts_cleaning_decide_the_tokens(folder):
+def test_bert_cleaning_options_change_tokens(folder):
   lower = {'lower_case': True}
   assert tokens(folder(), 'The café', **lower) == ['the', 'cafe']
   path = folder(tokenizer_config={'do_lower_case': True, 'strip_accents': False})
@@ -116,12 +116,12 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
     ([], 'expected an object'),
   ],
 )
-def test_what_changes_tokens_otherwise_is_an_error(given, words, folder):
+def test_unsupported_tokenizer_settings_are_rejected(given, words, folder):
   with pytest.raises(InputError, match=words):
     library_files.read('wordpiece', folder(tokenizer_config=given))
 
 
-def test_keys_that_change_no_token_are_not_read(folder):
+def test_keys_without_effect_are_ignored(folder):
   given = {
     'model_max_length': 512,
     'init_inputs': [],
@@ -190,7 +190,7 @@ def test_options_and_special_tokens_of_gpt2(tmp_path):
 
 
 @pytest.mark.parametrize('there', [True, False])
-def test_the_first_space_of_gpt2_matches_its_class_or_of_both_files(there, tmp_path):
+def test_first_space_of_gpt2_matches_its_class_or_of_both_files(there, tmp_path):
   model = hf.Tokenizer.from_str(build.train('bpe', ['a name is a name'] * 9, vocab_size=270)._model.to_str())
   model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=there)
   model.save(str(tmp_path / 'tokenizer.json'))
@@ -207,7 +207,7 @@ def test_the_first_space_of_gpt2_matches_its_class_or_of_both_files(there, tmp_p
     read()
 
 
-def test_options_of_xlnet(tmp_path):
+def test_xlnet_options(tmp_path):
   for given, words in (
     ({'remove_space': False}, 'remove_space: got false'),
     ({'sep_token': '[SEP]'}, 'expected <sep>'),

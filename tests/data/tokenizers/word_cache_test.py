@@ -37,13 +37,13 @@ def same(found, expected):
     assert one.dtype == np.int32
 
 
-def test_texts_have_the_ids_of_the_library(tokenizer):
+def test_ids_match_the_library(tokenizer):
   same(encoded_by_words(tokenizer, TEXT), tokenizer._encode_by_library(TEXT))
   same(encoded_by_words(tokenizer, TEXT[::-1]), tokenizer._encode_by_library(TEXT[::-1]))
   assert encoded_by_words(tokenizer, []) == []
 
 
-def test_any_mixture_of_characters_has_the_ids_of_the_library(tokenizer):
+def test_ids_of_random_characters_match_the_library(tokenizer):
   draw = random.Random(0)
   known = [c for c in map(chr, range(0x3100)) if tokenizer._words.knows(c)]
   pools = [" \n\t'stvemlrd", "ab1. '", known, ' é½東²’–\xa0']
@@ -52,7 +52,7 @@ def test_any_mixture_of_characters_has_the_ids_of_the_library(tokenizer):
 
 
 @pytest.mark.slow
-def test_every_character_that_is_known_splits_words_as_the_library_does(tokenizer):
+def test_word_splitting_matches_the_library(tokenizer):
   known = [c for c in map(chr, range(0x110000)) if tokenizer._words.knows(c)]
   assert len(known) > 90_000
   texts = [f'a{c}b {c}1{c} {c}{c}!{c}\n{c} {c}' for c in known]
@@ -69,7 +69,7 @@ def test_characters_of_other_scripts_match_the_library(character, tokenizer, mon
   same(tokenizer.encode_batch(texts), tokenizer._encode_by_library(texts))
 
 
-def test_a_full_table_starts_again(tokenizer, monkeypatch):
+def test_full_cache_is_cleared(tokenizer, monkeypatch):
   cache = word_cache.WordCache(
     *word_cache.byte_level(), lambda found: [e.ids for e in tokenizer._model.encode_batch_fast(found)]
   )
@@ -79,7 +79,7 @@ def test_a_full_table_starts_again(tokenizer, monkeypatch):
     assert len(cache._index) > 5
 
 
-def test_only_gpt2s_splitting_is_by_words(tokenizer):
+def test_word_cache_needs_gpt2_splitting(tokenizer):
   assert tokenizer._words is not None
   assert build.train('bpe', TEXT * 3, vocab_size=400, lower_case=True)._words is None
   assert build.train('bpe', TEXT * 3, vocab_size=400, prefix_space=True)._words is None

@@ -45,7 +45,7 @@ def test_words_are_spelled_as_released():
   assert found[3].tolist() == [259, 260, 261, 261, 261, 261]
 
 
-def test_a_word_outside_the_vocabulary_keeps_its_letters_and_is_unknown_as_a_target():
+def test_word_outside_the_vocabulary_keeps_its_letters_and_is_unknown_as_a_target():
   data, spelled = made()
   tokens = np.asarray(data.splits['valid'].tokens)
   assert [word_of(row) for row in spelled.character_ids(tokens)] == ['the', 'zebra', 'ran', '</S>']
@@ -62,7 +62,7 @@ def test_a_word_outside_the_vocabulary_keeps_its_letters_and_is_unknown_as_a_tar
   assert again.hash == data.tokenizer.hash != Words(data.tokenizer.tokens, 'lines').hash
 
 
-def test_the_vocabulary_is_kept_by_saving(tmp_path):
+def test_saved_vocabulary_round_trips(tmp_path):
   data, _ = made()
   data.tokenizer.save(str(tmp_path))
   assert build.load(str(tmp_path)).known == 5
@@ -116,7 +116,7 @@ def test_both_streams_hold_every_sentence_whole_and_in_order(shape):
   assert read('backward_', *shape) == backward
 
 
-def test_a_training_stream_continues_where_it_ended():
+def test_training_stream_continues_where_it_ended():
   _, _, train = batches(train=True)
   words = [len(line.split()) + 1 for text in TEXTS['train'] for line in text.splitlines()]
   assert train.stateful and train.tokens_per_epoch == sum(words)
@@ -125,7 +125,7 @@ def test_a_training_stream_continues_where_it_ended():
   np.testing.assert_array_equal(train(1, slice(1, 2))['targets_BT'], train(1)['targets_BT'][1:])
 
 
-def test_rows_begin_from_an_empty_state_in_turn_if_asked():
+def test_rows_can_reset_state_in_turn():
   data, spelled = made()
   build_with = lambda train, every: both_ways.build(
     pipeline.Config(
@@ -168,7 +168,7 @@ def test_sentences_come_with_the_label_of_each_word():
   assert seen == {0: ('abc', [0, 1, 2], [3, 4, 2]), 1: ('d', [1], [2]), 2: ('ea', [2, 0], [2, 3])}
 
 
-def test_missing_labels_or_characters_are_refused():
+def test_missing_labels_or_characters_are_rejected():
   data = labelled()
   with pytest.raises(InputError, match='data.length: got 2'):
     pipeline.batches(pipeline.Config(batching='tagged', length=2, batch_size=1), data, 'train', 0, train=False)

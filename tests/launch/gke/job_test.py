@@ -75,7 +75,7 @@ def test_every_accelerator_has_a_manifest():
     assert chips == machine.chips
 
 
-def test_the_schema_refuses_what_is_wrong():
+def test_schema_rejects_what_is_wrong():
   SCHEMA.check_schema(SCHEMA.schema)
   text = job.manifest_yaml(job_of(), run_of())
   for wrong in (
@@ -92,7 +92,7 @@ def test_the_schema_refuses_what_is_wrong():
 
 
 @pytest.mark.parametrize('accelerator', ['v6e-16', 'h100-80gb-8'])
-def test_words_come_through_yaml_kubernetes_and_the_shell(accelerator, tmp_path):
+def test_arguments_survive_yaml_kubernetes_and_shell(accelerator, tmp_path):
   env = {'NOTE': '\n'.join(NASTY)}
   found = check(job.manifest_yaml(job_of(accelerator=accelerator), run_of('list', *NASTY, env=env)))
   python = tmp_path / 'python3'
@@ -104,7 +104,7 @@ def test_words_come_through_yaml_kubernetes_and_the_shell(accelerator, tmp_path)
   assert ran.stdout.split('\0')[:-1] == ['-m', 'lmx.cli.main', 'list', *NASTY, '\n'.join(NASTY)]
 
 
-def test_processes_know_one_another(tmp_path):
+def test_processes_get_coordinator_address(tmp_path):
   text = job.shell(job_of(accelerator='h100-80gb-8', nodes=4), run_of())
   assert 'LMX_COORDINATOR=gpt2-slice-0-0.gpt2:8476 LMX_NUM_PROCESSES=4' in text
   assert 'LMX_PROCESS_ID="$JOB_COMPLETION_INDEX"' in text
@@ -115,7 +115,7 @@ def test_processes_know_one_another(tmp_path):
   assert 'preflight' not in job.shell(job_of(), run_of(preflight=False))
 
 
-def test_codes_that_begin_again_match_the_launchers():
+def test_restart_exit_codes_match_the_launchers():
   spec = job.manifest(job_of(), run_of())['spec']['replicatedJobs'][0]['template']['spec']
   rule = spec['podFailurePolicy']['rules'][1]
   again = rule['onExitCodes']['values']
@@ -154,6 +154,6 @@ def test_xpk(capsys, tmp_path):
   assert '--device-type=h100-80gb-8' in gpu and '--num-nodes=4' in gpu
 
 
-def test_a_zero_byte_is_refused():
+def test_zero_byte_is_rejected():
   with pytest.raises(InputError, match='zero byte'):
     run_of('a\0b')

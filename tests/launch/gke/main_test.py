@@ -19,7 +19,7 @@ def play(folder, name, code=0):
   path.chmod(0o755)
 
 
-def test_secrets_go_by_name(monkeypatch, capsys):
+def test_secrets_are_passed_by_name(monkeypatch, capsys):
   monkeypatch.setenv('WANDB_API_KEY', 'hidden-value')
   argv = ['--name=a', '--image=i', '--accelerator=v6e-4', '--secret=WANDB_API_KEY', '--secrets_of=keys']
   assert main([*argv, '--dry_run', '--', 'list']) == 0
@@ -31,7 +31,7 @@ def test_secrets_go_by_name(monkeypatch, capsys):
   assert 'use kubectl' in capsys.readouterr().err
 
 
-def test_a_table_lists_its_commands(tmp_path, monkeypatch, capsys):
+def test_table_lists_its_commands(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
   play(tmp_path, 'kubectl')
   play(tmp_path, 'xpk', 1)
@@ -61,7 +61,7 @@ def test_a_table_lists_its_commands(tmp_path, monkeypatch, capsys):
     (['--accelerator=v6e-1', '--through=xpk', '--cluster=c'], 'there is no `xpk` here: run `pip install xpk`'),
   ],
 )
-def test_bad_input_is_reported(argv, message, capsys, monkeypatch):
+def test_invalid_input_is_reported(argv, message, capsys, monkeypatch):
   monkeypatch.setenv('PATH', '/nowhere')
   assert main(['--name=a', '--image=i', *argv, '--', 'list']) == 2
   assert message in capsys.readouterr().err

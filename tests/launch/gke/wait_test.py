@@ -94,7 +94,7 @@ def test_waiting_ends_as_lmx_ends(cluster):
   assert all(argv[1:3] == ['-n', 'lab'] for verb in ('get', 'delete', 'logs') for argv in calls(cluster, verb))
 
 
-def test_a_waiting_launcher_that_was_killed_takes_up_its_jobset_and_passes_a_signal_on(cluster):
+def test_waiting_launcher_that_was_killed_takes_up_its_jobset_and_passes_a_signal_on(cluster):
   first = waiter(cluster, 'wait')
   saying(first, 'waiting')
   check((cluster / 'gpt2.json').read_text())
@@ -115,7 +115,7 @@ def test_a_waiting_launcher_that_was_killed_takes_up_its_jobset_and_passes_a_sig
   assert not (cluster / 'gpt2.state').exists()
 
 
-def test_a_second_signal_ends_it_at_once_and_one_that_was_deleted_is_not_wanted_again(cluster):
+def test_second_signal_ends_at_once(cluster):
   deaf, gone = waiter(cluster, 'deaf', name='deaf'), waiter(cluster, 'wait', name='gone')
   saying(deaf, 'waiting')
   saying(gone, 'waiting')
@@ -129,7 +129,7 @@ def test_a_second_signal_ends_it_at_once_and_one_that_was_deleted_is_not_wanted_
   assert deaf.returncode == 75 and not (cluster / 'deaf.state').exists()
 
 
-def test_a_name_that_is_taken_and_a_record_that_is_held_are_reported(cluster):
+def test_taken_name_and_locked_record_are_reported(cluster):
   one = waiter(cluster, 'wait')
   saying(one, 'waiting')
   other = waiter(cluster / 'bin', 'wait')
@@ -142,7 +142,7 @@ def test_a_name_that_is_taken_and_a_record_that_is_held_are_reported(cluster):
   assert one.returncode == 75
 
 
-def test_the_exit_code_that_no_restart_fixes_wins_over_pods():
+def test_exit_code_that_no_restart_fixes_wins_over_pods():
   def pod(index, code, **more):
     state = {'terminated': {'exitCode': code}} if code is not None else {'running': {}}
     return {'metadata': {'name': f'p{index}'}, 'status': {'containerStatuses': [{'state': state}], **more}}
@@ -164,7 +164,7 @@ def test_times_of_kubectl_are_compared_as_times():
   assert sorted(times, key=_time) == times
 
 
-def test_a_waiting_launcher_whose_output_is_gone_waits_for_its_job(cluster, unread, root):
+def test_waiting_launcher_whose_output_is_gone_waits_for_its_job(cluster, unread, root):
   words = [sys.executable, '-m', 'launch.gke', '--name=a', '--image=i', '--accelerator=v6e-4', '--poll=0.2']
   words += [f'--wait={cluster}/record', '--no-preflight', '--', 'exit', '3']
   assert subprocess.run(words, cwd=root, stdout=unread, stderr=unread).returncode == 3

@@ -64,7 +64,7 @@ def test_bash_can_read_the_scripts(name):
   subprocess.run(['bash', '-n', GOLDEN / name], check=True)
 
 
-def test_words_come_through_the_shell_as_they_are(tmp_path):
+def test_arguments_survive_the_shell(tmp_path):
   text = script(job_of(directory=str(tmp_path)), run_of(*NASTY, env={'NOTE': '\n'.join(NASTY)}))
   text = text[: text.index('told=')] + 'printf "%s\\0" "${command[@]}" "$NOTE"'
   found = subprocess.run(['bash', '-c', text], capture_output=True, text=True, check=True).stdout.split('\0')
@@ -96,7 +96,7 @@ def test_processes_get_the_cores_that_the_job_has(cores, given, tmp_path):
     ({'cpus': 3}, 3),
   ],
 )
-def test_a_gpu_job_requests_cpu_cores(fields, cores):
+def test_gpu_job_requests_cpu_cores(fields, cores):
   job = job_of(**fields)
   found = [line for line in directives(job, run_of('list'), 0) if 'cpus-per-task' in line]
   assert found == [f'--cpus-per-task={cores}'] * (cores > 0)
@@ -132,7 +132,7 @@ def test_jobs_end_as_lmx_ends(cluster, project):
 
 
 @pytest.mark.slow
-def test_a_job_goes_back_into_the_queue_as_often_as_asked(cluster, project):
+def test_job_goes_back_into_the_queue_as_often_as_asked(cluster, project):
   again, often = submit(project, 'again', '2'), submit(project, 'again', '9')
   assert cluster.ended(again) == 'COMPLETED 0:0 2'
   assert output(project, again).count('back into the queue') == 2
@@ -155,7 +155,7 @@ def test_notice_is_passed_on_and_the_job_continues_and_a_cancelled_one_does_not(
 
 
 @pytest.mark.slow
-def test_an_array_runs_a_command_in_each_element(cluster, project):
+def test_array_runs_a_command_in_each_element(cluster, project):
   commands = [('exit', str(code), *NASTY) for code in (0, 3, 0)]
   job = submit(project, commands=commands, jobs=2)
   found = [cluster.ended(f'{job}_{i}') for i in range(3)]
@@ -165,7 +165,7 @@ def test_an_array_runs_a_command_in_each_element(cluster, project):
 
 
 @pytest.mark.slow
-def test_a_training_of_two_nodes_matches_one(cluster, project, root):
+def test_training_of_two_nodes_matches_one(cluster, project, root):
   """The real thing: preflight, two processes, and the parameters of one process."""
   import jax
   import numpy as np

@@ -10,7 +10,7 @@ import pytest
 from launch.slurm.__main__ import main
 
 
-def test_secrets_go_by_name_and_are_requested(monkeypatch, capsys):
+def test_secrets_are_passed_by_name_and_required(monkeypatch, capsys):
   monkeypatch.setenv('WANDB_API_KEY', 'hidden-value')
   assert main(['--secret=WANDB_API_KEY', '--dry_run', '--', 'list']) == 0
   text = capsys.readouterr().out
@@ -56,7 +56,7 @@ def test_secrets_go_by_name_and_are_requested(monkeypatch, capsys):
     (['--', 'list'], 'there is no `sbatch` here: run this on a login node'),
   ],
 )
-def test_bad_input_is_reported(argv, message, capsys, monkeypatch):
+def test_invalid_input_is_reported(argv, message, capsys, monkeypatch):
   monkeypatch.setenv('PATH', '/nowhere')
   assert main(argv) == 2
   assert message in capsys.readouterr().err
@@ -67,7 +67,7 @@ def test_starts_without_jax(root):
   assert subprocess.run([sys.executable, '-c', code], cwd=root, check=False).returncode == 0
 
 
-def test_a_tilde_is_expanded_here_in_options_and_there_in_the_command(tmp_path, monkeypatch, capsys):
+def test_tilde_is_expanded_here_in_options_and_there_in_the_command(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv('HOME', str(tmp_path))
   (tmp_path / 'commands').write_text('train --config=a.py --workdir=~/run\n')
   for words in (['--', 'train', '--config=a.py', '--workdir=~/run'], ['--commands=~/commands']):

@@ -12,12 +12,12 @@ from launch.slurm.job import Job
 from tests.launch.slurm.cluster import NASTY, run_of, stand_in
 
 
-def test_what_submitit_tells_lmx_of_the_others(monkeypatch):
+def test_submitit_sets_process_environment(monkeypatch):
   assert submitit_job.cluster({'SLURM_NTASKS': '1'}, False) == {}
   assert submitit_job.cluster({'SLURM_NTASKS': '8'}, True) == {'LMX_COORDINATOR': 'auto'}
 
 
-def test_a_task_of_a_job_queued_by_an_earlier_version_is_read():
+def test_task_of_a_job_queued_by_an_earlier_version_is_read():
   """Its pickle refers to the class by this name."""
   assert submitted.Task is submitit_job.Task
 

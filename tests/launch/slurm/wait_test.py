@@ -67,7 +67,7 @@ time.sleep(120)
 
 @pytest.mark.slow
 @pytest.mark.parametrize('through', ['sbatch', 'submitit'])
-def test_a_waiting_launcher_that_was_killed_takes_up_its_job_and_passes_a_signal_on(cluster, project, root, through):
+def test_waiting_launcher_that_was_killed_takes_up_its_job_and_passes_a_signal_on(cluster, project, root, through):
   own = [f'--through={through}']
   if through == 'submitit':
     pytest.importorskip('submitit', reason='submitit is not installed: pip install lmx[slurm]')
@@ -91,7 +91,7 @@ def test_a_waiting_launcher_that_was_killed_takes_up_its_job_and_passes_a_signal
 
 
 @pytest.mark.slow
-def test_what_slurm_ends_has_a_code_too(cluster, project):
+def test_slurm_states_map_to_exit_codes(cluster, project):
   """Cancelled by hand, cancelled while it waits in the queue, deaf to the first signal, and gone from the cluster."""
   hand, deaf = waiter(project, 'wait', wait='a'), waiter(project, 'deaf', wait='b')
   queued = waiter(project, 'exit', '0', wait='c', own=['--sbatch=begin=now+600'])
@@ -130,7 +130,7 @@ def sweep():
 
 
 @pytest.mark.slow
-def test_a_sweep_of_jobs_that_is_killed_runs_every_trial_once(cluster, project, root):
+def test_sweep_of_jobs_that_is_killed_runs_every_trial_once(cluster, project, root):
   """SIGKILL to the sweep, and to one of the launchers that wait for its jobs."""
   pytest.importorskip('optuna', reason='needs the extra `sweep`')
   (project / 'bar.py').write_text(EXPERIMENT)

@@ -66,7 +66,7 @@ def test_runs_as_jobsets_of_their_workers(place, cluster, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, cluster):
+def test_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, cluster):
   text = HEAD + '  yield from config.grid(optim__lr=[0.01, 1.0])\n'
   more = ('--pruner=asha', '--reduction=2')
   assert sweep.main(through(place, text, '--trials=1', *more, steps=4, seconds=0.3)) == 0
@@ -106,7 +106,7 @@ def test_options_of_a_launcher_are_tried_first(place, cluster, capsys, launch, m
 
 
 @pytest.mark.parametrize(('where', 'program'), [('slurm', 'sbatch'), ('gke', 'kubectl'), ('tpu_vm', 'gcloud')])
-def test_a_launcher_without_its_program_is_reported(place, capsys, monkeypatch, where, program):
+def test_launcher_without_its_program_is_reported(place, capsys, monkeypatch, where, program):
   monkeypatch.setattr(shutil, 'which', lambda name: None)
   argv = [word for word in place.argv(GRID) if not word.startswith('--program')]
   assert sweep.main([*argv, f'--where={where}']) == 2

@@ -27,7 +27,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(('more', 'message'), BAD)
-def test_bad_input_is_reported_before_anything_runs(place, capsys, monkeypatch, more, message):
+def test_invalid_input_is_reported_before_anything_runs(place, capsys, monkeypatch, more, message):
   monkeypatch.setattr(shutil, 'which', lambda name: None)
   assert place.run(SPACE, *more) == 2
   assert message in capsys.readouterr().err and not (place.dir / 'trials').exists()
@@ -40,7 +40,7 @@ def test_bad_arguments_exit_with_2(place, capsys, more):
   assert error.value.code == 2 and 'usage' in capsys.readouterr().err
 
 
-def test_a_tilde_is_the_home_directory_of_this_machine(tmp_path, monkeypatch):
+def test_tilde_is_the_home_directory_of_this_machine(tmp_path, monkeypatch):
   monkeypatch.setenv('HOME', str(tmp_path))
   args = sweep.parse(['--config=a.py', '--workdir=~/sweep', '--runs=~/runs', '--where=slurm'])
   assert (args.workdir, args.runs) == (f'{tmp_path}/sweep', f'{tmp_path}/runs')
@@ -57,7 +57,7 @@ def test_a_tilde_is_the_home_directory_of_this_machine(tmp_path, monkeypatch):
     (['--workdir=x', '--config=/'], '--config: got /, a folder; expected a file'),
   ],
 )
-def test_paths_that_cannot_be_used_are_named(capsys, words, message):
+def test_paths_that_cannot_be_used_are_reported(capsys, words, message):
   assert sweep.main(['--config=experiments/rnn_lm/quickstart.py', *words]) == 2
   assert message in capsys.readouterr().err
 
@@ -71,13 +71,13 @@ def test_no_such_file_no_sweep_and_too_many_points(place, capsys):
   assert 'has 9 points' in capsys.readouterr().err
 
 
-def test_what_lmx_would_refuse_is_refused_at_once(place, capsys):
+def test_invalid_lmx_options_are_rejected_early(place, capsys):
   argv = ['--config=experiments/rnn_lm/quickstart.py:tiny', f'--workdir={place.dir}', '--trials=3']
   assert sweep.main([*argv, '--config.optim.lrr=1']) == 2
   assert 'unknown config key "optim.lrr"; did you mean "lr"' in capsys.readouterr().err and not place.dir.exists()
 
 
-def test_another_sweep_in_the_same_directory_is_refused(place, capsys):
+def test_another_sweep_in_the_same_directory_is_rejected(place, capsys):
   place.child(steps=2, seconds=0)
   assert place.run(GRID, '--trials=1') == 0
   held = jobs.lock(next(place.dir.glob('.sweep-*')))
@@ -88,7 +88,7 @@ def test_another_sweep_in_the_same_directory_is_refused(place, capsys):
   assert "overrides: [] there, ['train.steps=3'] now" in capsys.readouterr().err
 
 
-def test_without_optuna_the_extra_is_named(place, capsys, monkeypatch):
+def test_without_optuna_the_extra_is_reported(place, capsys, monkeypatch):
   monkeypatch.setitem(sys.modules, 'optuna', None)
   assert place.run(GRID) == 2
   assert 'install the extra, pip install "lmx[sweep]"' in capsys.readouterr().err
@@ -112,7 +112,7 @@ def test_dry_run_prints_commands_and_makes_nothing(place, capsys):
   assert len(lines) == 6 and lines[3].endswith(end) and not place.dir.exists()
 
 
-def test_a_password_is_hidden_in_errors_and_kept_from_runs(place, capsys, monkeypatch):
+def test_password_is_hidden_in_errors_and_kept_from_runs(place, capsys, monkeypatch):
   url = 'postgresql://me:s3cret%2Fword@127.0.0.1:1/db'
   assert place.run(GRID, f'--storage={url}') == 2
   said = capsys.readouterr().err
@@ -123,7 +123,7 @@ def test_a_password_is_hidden_in_errors_and_kept_from_runs(place, capsys, monkey
   assert place.begun(0)[0].split()[-1] == 'False'
 
 
-def test_a_sweep_whose_output_is_gone_is_completed(place, unread, root):
+def test_sweep_whose_output_is_gone_is_completed(place, unread, root):
   place.child(steps=2, seconds=0)
   grid = HEAD + '  yield from config.grid(optim__lr=[0.1, 0.01])\n'
   code = (

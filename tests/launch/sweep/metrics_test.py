@@ -21,7 +21,7 @@ from lmx.records import read_setting
 pytest.importorskip('optuna', reason='needs the extra `sweep`')
 
 
-def test_a_metric_says_which_way_is_better():
+def test_metric_has_a_direction():
   assert Metric.parse('perplexity_per_word') == Metric('perplexity_per_word', 'minimize')
   assert Metric.parse('accuracy') == Metric('accuracy', 'maximize')
   assert Metric.parse('results.bleu') == Metric('bleu', 'maximize', True)
@@ -31,7 +31,7 @@ def test_a_metric_says_which_way_is_better():
       Metric.parse(text)
 
 
-def test_the_metric_matches_the_parameters_that_a_run_measures(tmp_path):
+def test_metric_matches_the_parameters_that_a_run_measures(tmp_path):
   looks = [(2, 3.0, 0.5), (4, 'NaN', 'NaN'), (6, 2.0, 0.6), (8, 2.5, 0.7)]
   lines = [{'step': s, 'split': 'valid', 'loss': loss, 'accuracy': a, 'seconds': 10.0 * s} for s, loss, a in looks]
   lines.append({'step': 9, 'split': 'train', 'loss': 0.1, 'seconds': 91.0})
@@ -59,7 +59,7 @@ def test_headline_without_a_validation_matches_the_evaluated_step(tmp_path):
   assert measure(tmp_path, Metric.parse('loss'))[:2] == (1.0, 4)
 
 
-def test_the_progress_of_a_run(tmp_path):
+def test_progress_of_a_run(tmp_path):
   assert progress(tmp_path) == 'begins'
   lines = [{'step': 5, 'split': 'valid', 'loss': 3.0}, {'step': 1200, 'split': 'train', 'loss': 2.5}]
   (tmp_path / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n{"step": 1300, "spl')
@@ -68,7 +68,7 @@ def test_the_progress_of_a_run(tmp_path):
   assert progress(tmp_path) == 'step 1,200 of 2,400, train 2.5, valid 3'
 
 
-def test_a_run_on_a_bucket_is_followed(bucket):
+def test_run_on_a_bucket_is_followed(bucket):
   assert file_version(bucket / 'metrics.jsonl') is None and not has_ended(bucket)
   assert read_records(bucket) == [] and read_setting(bucket, 'train', 'steps') is None
   lines = [json.dumps({'step': step, 'split': 'valid', 'loss': 3.0 - step, 'seconds': 1.0}) for step in (1, 2)]

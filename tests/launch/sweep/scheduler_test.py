@@ -23,7 +23,7 @@ from tests.launch.sweep.place import GRID, SPACE, count, start, states, wait_for
 pytest.importorskip('optuna', reason='needs the extra `sweep`')
 
 
-def test_a_grid_runs_every_point_once_in_its_order(place, capsys, monkeypatch):
+def test_grid_runs_every_point_once_in_its_order(place, capsys, monkeypatch):
   monkeypatch.setattr(scheduler, 'SHOWN', 0.0)
   assert place.run(GRID, '--jobs=3') == 0
   rows = sorted(place.table(), key=lambda row: row['trial'])
@@ -44,7 +44,7 @@ def test_a_grid_runs_every_point_once_in_its_order(place, capsys, monkeypatch):
   assert [place.begun(number) for number in range(9)] == before and len(place.study().trials) == 9
 
 
-def test_a_grid_may_grow_and_its_settings_may_be_given(place):
+def test_grid_may_grow_and_its_settings_may_be_given(place):
   assert place.run(GRID, '--trials=2') == 0 and states(place) == ['done'] * 2
   assert place.run(GRID, '--trials=3') == 0 and states(place) == ['done'] * 3
   assert [len(place.begun(number)) for number in range(3)] == [1, 1, 1]
@@ -54,7 +54,7 @@ def test_a_grid_may_grow_and_its_settings_may_be_given(place):
   assert search.points == ({'optim.lr': '0.1'}, {'optim.lr': '0.01'}, {'optim.lr': '0.001'})
 
 
-def test_a_sweep_with_fewer_trials_keeps_the_finished_ones_in_its_report(place):
+def test_sweep_with_fewer_trials_keeps_the_finished_ones_in_its_report(place):
   assert place.run(GRID, '--trials=4') == 0  # trial 3 is the best
   best = (place.dir / 'best.json').read_text()
   assert place.run(GRID, '--trials=2') == 0
@@ -80,7 +80,7 @@ def test_jobs_run_side_by_side_each_with_its_own_environment(place):
   assert set(slots) == {'gpu0', 'gpu1', 'gpu2'} and len(set(slots[:3])) == 3
 
 
-def test_a_trial_goes_back_to_its_worker(place):
+def test_trial_goes_back_to_its_worker(place):
   place.child(steps=2, seconds=0)
   place.dir.mkdir()
   here, argv = study.Identity.create(place.dir), (GRID, '--trials=2', '--jobs=2', '--env=SLOT={job}')
@@ -97,7 +97,7 @@ def test_a_trial_goes_back_to_its_worker(place):
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
-def test_a_sweep_that_is_told_to_stop_lets_its_runs_save(place, number):
+def test_stopped_sweep_lets_runs_save(place, number):
   place.child(steps=20, seconds=0.1)
   process = start(place, '--jobs=2', '--trials=2', text=GRID)
   wait_for(lambda: count(place, 'metrics.jsonl') == 2, process)
@@ -158,7 +158,7 @@ def test_killed_three_times_it_ends_with_20_trials_none_run_twice(place):
 
 
 @pytest.mark.slow
-def test_the_same_with_sqlite(place):
+def test_killed_sweep_resumes_with_sqlite(place):
   place.child(steps=9, seconds=0.03)
   process = start(place, '--trials=6', '--jobs=2', '--storage=sqlite')
   wait_for(lambda: count(place, 'metrics.jsonl') >= 3, process)
@@ -177,7 +177,7 @@ def test_it_waits_for_a_run_that_a_killed_sweep_was_just_starting(place):
   assert place.run(GRID, '--trials=2') == 0
 
 
-def test_a_trial_pruned_before_a_kill_stays_pruned(place):
+def test_trial_pruned_before_a_kill_stays_pruned(place):
   place.child(steps=2, seconds=0)
   assert place.run(SPACE, '--trials=1') == 0
   here = study.Identity.create(place.dir)
@@ -217,7 +217,7 @@ def test_two_machines_share_a_study(place, postgres, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_sweep_of_lmx_and_a_run_from_its_best_config(tmp_path, root, capsys, monkeypatch):
+def test_sweep_of_lmx_and_a_run_from_its_best_config(tmp_path, root, capsys, monkeypatch):
   monkeypatch.chdir(root)
   folder = tmp_path / 'sweep'
   argv = [

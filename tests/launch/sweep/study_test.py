@@ -37,7 +37,7 @@ def test_random_draws_depend_on_the_seed_and_not_on_the_jobs(place):
   assert all(1e-4 <= float(lr) <= 1 and 0 <= float(dropout) <= 0.5 for lr, dropout in one)
 
 
-def test_tpe_draws_where_it_was_good(place, monkeypatch):
+def test_tpe_samples_near_good_trials(place, monkeypatch):
   monkeypatch.setattr(report, 'draw', DRAW)
   place.child(steps=2, seconds=0)
   assert place.run(SPACE, '--trials=30', '--jobs=3', '--sampler=tpe') == 0
@@ -67,7 +67,7 @@ def test_whole_ranges_and_corners():
     spaces.log_range(0, 1)
 
 
-def test_a_worker_elsewhere_is_gone_when_its_pulse_stops(tmp_path):
+def test_worker_elsewhere_is_gone_when_its_pulse_stops(tmp_path):
   url, search = f'sqlite:///{tmp_path}/x.db', study.Search.create(spaces.space(optim__lr=[0.1, 0.2]))
   one = study.Store(url, 'x', 'minimize', 'random', 0, study.Identity('one:/a', 's1'), 60)
   two = study.Store(url, 'x', 'minimize', 'random', 0, study.Identity('two:/a', 's2'), 0.5)
@@ -90,7 +90,7 @@ def test_a_worker_elsewhere_is_gone_when_its_pulse_stops(tmp_path):
   assert again.claim(2, set()).number == 0  # of the same place, which one sweep holds: at once
 
 
-def test_the_last_claim_of_a_trial_wins(tmp_path, monkeypatch):
+def test_last_claim_of_a_trial_wins(tmp_path, monkeypatch):
   url, search = f'sqlite:///{tmp_path}/x.db', study.Search.create(spaces.space(optim__lr=[0.1, 0.2]))
   one, two = (study.Store(url, 'x', 'minimize', 'random', 0, study.Identity('one:/a', session), 60) for session in 'ab')
   one.shared = two.shared = True

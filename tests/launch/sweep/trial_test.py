@@ -14,7 +14,7 @@ pytest.importorskip('optuna', reason='needs the extra `sweep`')
 
 
 @pytest.mark.parametrize('pruner', ['asha', 'hyperband', 'median'])
-def test_what_falls_behind_is_told_to_save_and_stop(place, pruner):
+def test_pruned_trial_saves_and_stops(place, pruner):
   place.child(steps=12, seconds=0.01, linger=4)
   assert place.run(SPACE, '--trials=12', '--jobs=2', f'--pruner={pruner}', '--reduction=2', '--sampler=random') == 0
   by_state = {state: [row for row in place.table() if row['state'] == state] for state in ('done', 'pruned')}
@@ -36,7 +36,7 @@ def test_nothing_is_pruned_before_min_steps(place):
   assert pruned and min(pruned) >= 6
 
 
-def test_a_rising_metric_is_followed(place):
+def test_rising_metric_is_followed(place):
   place.child(seconds=0)
   assert place.run(GRID, '--metric=accuracy', '--trials=4') == 0
   assert place.table()[0]['optim.lr'] == '0.01' and float(place.table()[0]['accuracy']) == pytest.approx(0.9)
@@ -63,7 +63,7 @@ def test_seeds_of_other_data_are_not_averaged(place):
   assert 'got other data (0, 1)' in place.study().trials[0].user_attrs['error']
 
 
-def test_a_failed_trial_keeps_its_error_and_the_others_continue(place, capsys):
+def test_failed_trial_keeps_its_error_and_the_others_continue(place, capsys):
   place.child(fail='--config.optim.lr=0.01')
   assert place.run(GRID, '--jobs=2') == 0
   assert states(place) == ['done'] * 3 + ['failed'] * 3 + ['done'] * 3
@@ -76,7 +76,7 @@ def test_a_failed_trial_keeps_its_error_and_the_others_continue(place, capsys):
   assert place.run(GRID) == 0 and place.begun(3) == before
 
 
-def test_a_preempted_run_is_resumed(place):
+def test_preempted_run_is_resumed(place):
   place.child(preempt=4)
   assert place.run(GRID, '--trials=1') == 0
   assert states(place) == ['done'] and len(place.begun(0)) == 2
@@ -84,7 +84,7 @@ def test_a_preempted_run_is_resumed(place):
   assert place.study().trials[0].user_attrs['restarts'] == 1
 
 
-def test_a_run_without_progress_fails(place, capsys):
+def test_run_without_progress_fails(place, capsys):
   program = place.folder / 'never.sh'
   program.write_text('#!/bin/sh\nexit 75\n')
   program.chmod(0o755)
@@ -93,12 +93,12 @@ def test_a_run_without_progress_fails(place, capsys):
   assert place.study().trials[0].user_attrs['error'] == 'exit code 75, 5 times without progress'
 
 
-def test_a_command_without_results_fails(place):
+def test_command_without_results_fails(place):
   assert place.run(GRID, '--trials=1', '--program=true') == 1
   assert place.study().trials[0].user_attrs['error'] == 'exit code 0, without results.json'
 
 
-def test_a_run_that_ignores_sigterm_is_killed(place):
+def test_run_that_ignores_sigterm_is_killed(place):
   place.child(deaf=True, linger=15)
   text = HEAD + '  yield from config.grid(optim__lr=[0.01, 1.0])\n'
   assert place.run(text, '--pruner=asha', '--reduction=2', '--grace=0.3') == 0
@@ -139,7 +139,7 @@ def test_runs_of_a_sweep_are_a_group_of_the_trackers(place, capsys, monkeypatch)
   assert 'mlflow_uri' not in commands('--config.log.to=mlflow')[0]
 
 
-def test_the_best_run_trained_again_is_none_of_the_sweep(place):
+def test_retrained_best_run_is_not_in_the_sweep(place):
   assert place.run(GRID, '--trials=1') == 0
   log = {'to': ['wandb'], 'project': 'mine', 'run': '0000', 'group': 'sweep'}
   path = place.run_of(0) / 'config.json'

@@ -12,7 +12,7 @@ from launch.tables.__main__ import main
 from tests.launch.tables.runs import SMALL, make_tries, put, rows_of, run
 
 
-def test_work_directories_are_known_by_what_they_are(tmp_path, program):
+def test_work_directories_are_identified_by_config(tmp_path, program):
   """Copied from elsewhere under other names, each is found for its row and seed, and nothing is run."""
   assert run(tmp_path / 'runs', '--seeds=2', '--rows=small/*,large/*') == 0
   copy = tmp_path / 'copied/from a cluster'
@@ -38,7 +38,7 @@ def test_runs_with_another_start_are_not_merged(tmp_path):
 
 
 @pytest.mark.parametrize(('vectors', 'cell'), [('D/senna', '80.00 (1 seed)'), ('', 'not counted')])
-def test_a_file_of_the_user_may_be_anywhere_but_not_missing(tmp_path, vectors, cell):
+def test_file_of_the_user_may_be_anywhere_but_not_missing(tmp_path, vectors, cell):
   put(tmp_path, 'elmo/conll2003', 'results', span_f1=80.0, split='test')
   file = tmp_path / 'elmo/conll2003/seed0/config.json'
   config = json.loads(file.read_text())
@@ -84,7 +84,7 @@ def test_seeds_of_other_data_or_settings_are_not_averaged(tmp_path, program, cap
   assert ('not counted' if message else '116.1') in rows_of(runs)[1]
 
 
-def test_a_truncated_file_is_reported(tmp_path, program, capsys):
+def test_truncated_file_is_reported(tmp_path, program, capsys):
   runs = tmp_path / 'runs'
   assert run(runs, SMALL) == 0
   (runs / 'rnn_lm/ptb_small/seed0/valid.json').write_text('{"perplexity_per_tok')
@@ -93,7 +93,7 @@ def test_a_truncated_file_is_reported(tmp_path, program, capsys):
   assert '| not counted |' in rows_of(runs)[0] and '115.6 (1 seed)' in rows_of(runs)[1]
 
 
-def test_a_figure_of_another_split_is_not_taken(tmp_path, capsys):
+def test_metric_of_another_split_is_not_used(tmp_path, capsys):
   put(tmp_path, 'bert/nvidia_squad', 'results', f1=91.0, exact_match=84.0, split='test')
   assert main(['bert_nvidia', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=bert/nvidia_seeds/squad*']) == 2
   assert 'is of the split test; bert/nvidia_seeds/squad_large/em is of valid' in capsys.readouterr().err
@@ -124,7 +124,7 @@ def test_records_of_a_group_of_runs_are_picked_by_their_model(tmp_path):
   assert cells == [['500', '500 (1 seed)'], ['300', '300 (1 seed)']]
 
 
-def test_the_trial_of_lowest_validation_loss_counts(tmp_path):
+def test_trial_of_lowest_validation_loss_counts(tmp_path):
   """In the mean over seeds, and not the one of the best figure."""
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, list(table.rows[:1]), plan)[0]
@@ -132,7 +132,7 @@ def test_the_trial_of_lowest_validation_loss_counts(tmp_path):
   assert report.lines([found])[0].cells[1] == 'high'
 
 
-def test_the_trial_of_highest_metric_counts_on_the_measured_split(tmp_path):
+def test_trial_of_highest_metric_counts_on_the_measured_split(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0]
   assert (found.run, found.state, found.mean) == ('low', collection.DONE, pytest.approx(85.0))
@@ -148,14 +148,14 @@ def test_no_trial_is_chosen_before_all_are_done(tmp_path):
   assert [task.key for task in todo] == [('high', 1)]
 
 
-def test_a_trial_without_a_validation_loss_is_reported(tmp_path):
+def test_trial_without_a_validation_loss_is_reported(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   (tmp_path / 'low/seed0/results.json').write_text('{"accuracy": 0.5}')
   found = collection.collect(table, list(table.rows[:1]), plan)[0]
   assert found.state == collection.WRONG and 'has no validation loss' in found.problems[0]
 
 
-def test_a_run_of_a_model_that_was_renamed_is_found(tmp_path, capsys):
+def test_run_of_a_model_that_was_renamed_is_found(tmp_path, capsys):
   """As an earlier lmx wrote it: below seq2seq/, with `seq2seq` and its fields in config.json."""
   put(tmp_path, 'luong/wmt14_luong', 'results', bleu_tokenised=19.5, split='test')
   old = (tmp_path / 'luong').rename(tmp_path / 'seq2seq')

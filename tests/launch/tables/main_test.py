@@ -29,7 +29,7 @@ from launch.tables.__main__ import main
     (['rnn_lm_ptb', '--output=/dev/null', '--collect'], '--output: got /dev/null, a file; expected a folder'),
   ],
 )
-def test_what_is_wrong_says_what_to_do(tmp_path, capsys, words, message):
+def test_errors_suggest_a_fix(tmp_path, capsys, words, message):
   assert main([f'--runs={tmp_path}', *words]) == 2
   assert message in capsys.readouterr().err
 
@@ -53,7 +53,7 @@ def test_dry_run_prints_the_commands_in_order(tmp_path, program, capsys):
   assert '--config.train.init_from=R/awd_lstm/ptb_paper/seed0' in lines[2]
 
 
-def test_a_tilde_is_expanded_where_the_path_is_read(tmp_path, program, monkeypatch, capsys):
+def test_tilde_is_expanded_where_the_path_is_read(tmp_path, program, monkeypatch, capsys):
   monkeypatch.setenv('HOME', str(tmp_path))
   words = ['awd_lstm_words', '--runs=R', '--rows=awd_lstm/ptb/finetuned/test', '--dry_run', '--data=ptb=~/ptb']
   for where, path in (('local', f'{tmp_path}/ptb'), ('tpu_vm', '~/ptb')):
@@ -87,7 +87,7 @@ def test_feasible_rows_match_the_hardware(capsys):
   assert capsys.readouterr().out.startswith('quickstart: ')
 
 
-def test_a_closed_reader_is_no_success(root):
+def test_closed_reader_is_a_failure(root):
   words = [sys.executable, '-m', 'launch.tables', '--list', 'quickstart']
   environment = {name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'}
   with subprocess.Popen(words, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:
@@ -100,7 +100,7 @@ def test_starts_without_jax(root):
   subprocess.run([sys.executable, '-c', code], cwd=root, check=True, stdout=subprocess.DEVNULL)
 
 
-def test_a_table_that_cannot_be_written_names_its_folder(tmp_path, program, capsys):
+def test_table_that_cannot_be_written_names_its_folder(tmp_path, program, capsys):
   (tmp_path / 'quickstart.md').mkdir()
   assert main([f'--runs={tmp_path}', 'quickstart', '--collect', f'--output={tmp_path}']) == 2
   assert f'--output={tmp_path}: cannot be written (Is a directory)' in capsys.readouterr().err

@@ -43,7 +43,7 @@ def test_every_line_can_be_read_and_measured_again():
   assert not wrong
 
 
-def test_a_figure_is_recorded_once():
+def test_metric_is_recorded_once():
   keys = [(one.id, one.split, one.metric, one.differs, one.protocol) for one in measured.measurements()]
   assert len(keys) > 400 and len(set(keys)) == len(keys)
 
@@ -69,5 +69,5 @@ GOOD = measured.Measurement(
     ({'id': 'rnn_lm/own', 'differs': 'other data'}, 'differs from no printed figure'),
   ],
 )
-def test_what_is_wrong_with_a_line_is_found(change, problem):
+def test_malformed_lines_are_reported(change, problem):
   assert problems(GOOD._replace(**change)) == ([problem] if problem else [])

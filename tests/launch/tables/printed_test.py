@@ -28,7 +28,7 @@ def squad(**changes):
   return TABLE._replace(**changes)
 
 
-def test_each_figure_has_one_role():
+def test_each_value_has_one_role():
   role = printed.roles(TABLE)
   assert len(role) == 26
   assert [role[key] for key in ('bert/squad1.1/base/dev_em', 'bert/squad1.1/nlnet_ens/test_em')] == [
@@ -48,7 +48,7 @@ def test_each_figure_has_one_role():
     ({'prints': (SQUAD, ('Devlin et al. 2019', '22'))}, 'published.csv has no table'),
   ],
 )
-def test_a_figure_without_a_role_is_refused(changes, message):
+def test_value_without_a_role_is_rejected(changes, message):
   with pytest.raises(InputError, match=message):
     printed.roles(squad(**changes))
 
@@ -57,7 +57,7 @@ def blocks_of(paper: str, table: str) -> list[printed.Block]:
   return printed.blocks(printed.figures_of((paper, table)))
 
 
-def test_rows_and_columns_are_the_papers():
+def test_rows_and_columns_match_the_paper():
   [block] = blocks_of(*SQUAD)
   assert block.caption == 'squad1.1' and block.columns == ('dev, EM', 'dev, F1', 'test, EM', 'test, F1')
   assert [row.label for row in block.rows][:3] == ['Human', '#1 Ensemble - nlnet', '#2 Ensemble - QANet']
@@ -103,7 +103,7 @@ def test_every_printed_figure_is_shown_once():
       assert all(len(row.remarks) in (0, len(row.ids)) for row in block.rows)
 
 
-def test_what_lmx_measured_stands_below_its_row(monkeypatch, tmp_path):
+def test_measured_values_follow_their_row(monkeypatch, tmp_path):
   line = dict.fromkeys(measured.Measurement._fields, '') | {'id': 'bert/squad1.1/base/dev_em', 'seeds': '2'}
   one = measured.Measurement(**line | {'value': '80.5', 'spread': '0.2', 'differs': 'a smaller model'})
   other = one._replace(value='80.9', spread='', seeds='1', differs='')
@@ -131,7 +131,7 @@ def test_rows_are_connected_through_other_rows():
   assert [[label for label, _ in part] for part in printed._connected(rows)] == [['a', 'b', 'd'], ['c']]
 
 
-def test_a_row_needs_what_its_runs_start_from():
+def test_row_needs_what_its_runs_start_from():
   runs = {
     'start': Run('start', settings=('data.manual_dir={data.squad}',), seeds=0, needs=POD, gpu_hours=100),
     'run': Run('run', settings=('train.init_from={start}',), seeds=3, needs=GPU, gpu_hours=2),

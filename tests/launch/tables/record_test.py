@@ -50,12 +50,12 @@ def test_metrics_are_recorded_and_replaced(tmp_path, file, capsys):
     (['--pages=/dev/null/pages'], '--pages: got /dev/null/pages; expected a path of folders'),
   ],
 )
-def test_options_that_do_not_go_together_are_refused(capsys, words, message):
+def test_options_that_do_not_go_together_are_rejected(capsys, words, message):
   assert main(words) == 2
   assert message in capsys.readouterr().err
 
 
-def test_a_broken_file_is_named(file, capsys):
+def test_broken_file_is_reported(file, capsys):
   file.write_text(file.read_text() + 'a,b\n')
   assert main(['--decks']) == 2
   assert f'{file}, line 2: got 2 cells; expected 15' in capsys.readouterr().err
@@ -64,7 +64,7 @@ def test_a_broken_file_is_named(file, capsys):
   assert main(['--decks']) == 0
 
 
-def test_what_an_older_record_says_more_is_kept(tmp_path, file):
+def test_extra_fields_of_older_records_are_kept(tmp_path, file):
   words = ['rnn_lm_ptb', f'--runs={tmp_path}', '--rows=small/*', '--collect', '--seeds=1', '--record']
   put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.8, split='test', commit='abc', protocol='long')
   assert main(words) == 0

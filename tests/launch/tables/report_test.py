@@ -12,7 +12,7 @@ from launch.tables.__main__ import main
 from tests.launch.tables.runs import make_tries, put, rows_of, run
 
 
-def test_a_table_says_what_was_not_run_and_how_each_row_is_measured(tmp_path, program):
+def test_table_lists_missing_runs_and_protocols(tmp_path, program):
   assert run(tmp_path, '--collect') == 0 and not program()
   assert all('| not run' in line for line in rows_of(tmp_path)) and len(rows_of(tmp_path)) == 21
   text = (tmp_path / 'tables/rnn_lm_ptb.md').read_text()
@@ -26,7 +26,7 @@ def test_a_table_says_what_was_not_run_and_how_each_row_is_measured(tmp_path, pr
   assert 'Published: Zaremba et al. 2014, table 1 (checked' in text
 
 
-def test_a_table_of_which_nothing_is_published_compares_nothing(tmp_path):
+def test_table_of_which_nothing_is_published_compares_nothing(tmp_path):
   assert main(['quickstart', f'--runs={tmp_path}', '--rows=*gpt2*', '--collect']) == 0
   text, page = ((tmp_path / f'tables/quickstart.{end}').read_text() for end in ('md', 'html'))
   for word in ('Published', 'Difference', 'In spreads', 'band'):
@@ -46,7 +46,7 @@ def test_differences_are_in_units_of_the_published_spread(tmp_path):
   assert (tmp_path / 'tables/bert_nvidia.png').read_bytes()[:4] == b'\x89PNG'
 
 
-def test_what_was_measured_otherwise_is_shown_and_not_compared(tmp_path, capsys):
+def test_other_protocols_are_shown_but_not_compared(tmp_path, capsys):
   for rate, matthews in (('', 0.571), ('_3e-5', 0.583), ('_4e-5', 0.58), ('_5e-5', 0.575)):
     put(tmp_path, f'bert/base_cola{rate}', 'results', matthews=matthews, validation_loss=0.5, split='valid')
   assert main(['bert_glue', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=glue_test/base/cola']) == 0
@@ -58,7 +58,7 @@ def test_what_was_measured_otherwise_is_shown_and_not_compared(tmp_path, capsys)
   )
 
 
-def test_a_table_with_curves_draws_them(tmp_path):
+def test_table_with_curves_draws_them(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, list(table.rows), plan)
   axes, *others = report._curves(table, found).axes
@@ -75,7 +75,7 @@ def test_a_table_with_curves_draws_them(tmp_path):
   assert (tmp_path / 'empty.png').exists()
 
 
-def test_numbers_of_parameters_are_whole_and_what_reads_no_data_says_so(tmp_path):
+def test_parameter_counts_are_integers(tmp_path):
   rows = {'copy': ('lstm_controller', 65_817), 'repeat_copy': ('lstm_baseline', 5_312_007)}
   for task, (network, count) in rows.items():
     folder = tmp_path / f'ntm/described_{task}_{network.partition("_")[2].replace("controller", "lstm")}'

@@ -36,7 +36,7 @@ def test_missing_runs_are_started_and_compared_with_the_paper(tmp_path, program)
 
 
 @pytest.mark.parametrize('seeds', [0, 3])
-def test_an_ensemble_needs_the_seeds_that_it_names(tmp_path, seeds):
+def test_ensemble_needs_the_seeds_that_it_names(tmp_path, seeds):
   name, member = 'rnn_lm/ptb_5_medium', 'rnn_lm/ptb_medium'
   runs = {run.name: run for run in plans.table('rnn_lm_ptb').runs}
   plan = plans.Plan(runs=(tmp_path,), seeds=seeds)
@@ -97,14 +97,14 @@ def test_killed_and_started_again_it_continues(tmp_path, program, root, last):
   assert 'ptb_medium/seed0' in program()[-1]
 
 
-def test_a_run_that_was_stopped_by_its_machine_is_started_again(tmp_path, program, monkeypatch):
+def test_run_that_was_stopped_by_its_machine_is_started_again(tmp_path, program, monkeypatch):
   monkeypatch.setenv('MODE', 'preempt')
   monkeypatch.setenv('WHICH', 'small')
   assert run(tmp_path / 'runs', SMALL) == 0
   assert [line.split()[0] for line in program()] == ['train', 'train', 'evaluate']
 
 
-def test_an_input_error_of_one_seed_is_not_repeated_by_the_others(tmp_path, program, monkeypatch, capsys):
+def test_input_error_of_one_seed_is_not_repeated_by_the_others(tmp_path, program, monkeypatch, capsys):
   monkeypatch.setenv('MODE', 'refuse')
   monkeypatch.setenv('WHICH', 'small')
   assert run(tmp_path / 'runs', '--rows=small/*,medium/*', '--seeds=3') == 1
@@ -114,7 +114,7 @@ def test_an_input_error_of_one_seed_is_not_repeated_by_the_others(tmp_path, prog
   assert 'seed 1: not begun: ' in (said.out + said.err) and 'input error, which no seed changes' in said.out + said.err
 
 
-def test_a_failed_run_does_not_stop_the_others_and_what_needs_it_is_left(tmp_path, program, monkeypatch, capsys):
+def test_failed_run_skips_only_its_dependents(tmp_path, program, monkeypatch, capsys):
   monkeypatch.setenv('MODE', 'fail')
   monkeypatch.setenv('WHICH', 'paper')
   words = ['awd_lstm_words', f'--runs={tmp_path}/runs', '--rows=awd_lstm/ptb/finetuned/test,lstm_ptb/base/test']
@@ -148,7 +148,7 @@ def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_row_is_measured(tmp_path, monkeypatch, root):
+def test_row_is_measured(tmp_path, monkeypatch, root):
   """A model trained for two updates comes into the table, and not into that of another protocol."""
   monkeypatch.setenv('PYTHONPATH', str(root))
   monkeypatch.delenv('XLA_FLAGS', raising=False)
@@ -164,7 +164,7 @@ def test_a_row_is_measured(tmp_path, monkeypatch, root):
 ASCII = {'LC_ALL': 'C', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0', 'PYTHONIOENCODING': 'ascii'}
 
 
-def test_a_table_whose_output_is_gone_is_completed(tmp_path, program, unread, root):
+def test_table_whose_output_is_gone_is_completed(tmp_path, program, unread, root):
   code = 'import sys; from launch import local; from launch.tables import report, __main__; from tests.launch.tables '
   code += 'import runs; local.PROGRAM = runs.STAND_IN; report.draw = lambda *_: None; sys.exit(__main__.main())'
   words = [sys.executable, '-c', code, 'rnn_lm_ptb', f'--runs={tmp_path}', SMALL, '--seeds=1']

@@ -19,7 +19,7 @@ def words_of(file):
   return file.read_text().split('\0')[:-1]
 
 
-def test_a_run_installs_a_new_machine(cloud, capfd):
+def test_run_installs_a_new_machine(cloud, capfd):
   launch = cloud.launch('exit', '0', *NASTY, NOTE="a $(b) '")
   assert launch.run_to_end() == 0
   assert cloud.calls() == ['tpu-vm describe', 'tpu-vm create', 'tpu-vm describe', 'tpu-vm scp'] + ['tpu-vm ssh'] * 5
@@ -35,7 +35,7 @@ def test_a_run_installs_a_new_machine(cloud, capfd):
   assert not any('hidden-value' in text for text in written)  # neither in an argument, nor in a file of a host
 
 
-def test_a_second_run_takes_up_the_machine_and_what_is_installed(cloud):
+def test_second_run_takes_up_the_machine_and_what_is_installed(cloud):
   assert cloud.launch('exit', '0').run_to_end() == 0
   before = len(cloud.calls())
   assert cloud.launch('exit', '3').run_to_end() == 3  # and what no restart mends is not begun again
@@ -44,7 +44,7 @@ def test_a_second_run_takes_up_the_machine_and_what_is_installed(cloud):
   assert not (cloud.folder / 'started-0-2').exists()
 
 
-def test_code_75_begins_again_on_the_same_machine(cloud, capfd):
+def test_code_75_starts_again_on_the_same_machine(cloud, capfd):
   assert cloud.launch('again').run_to_end() == 0
   assert cloud.calls().count('tpu-vm create') == 1
   assert {path.name for path in cloud.folder.glob('started-*')} == {f'started-{i}-{j}' for i in (0, 1) for j in (0, 1)}
@@ -53,20 +53,20 @@ def test_code_75_begins_again_on_the_same_machine(cloud, capfd):
   assert len(list(cloud.folder.glob('started-0-*'))) == 4
 
 
-def test_a_failure_of_one_host_stops_the_others_and_is_the_code(cloud, capfd):
+def test_failure_of_one_host_stops_the_others_and_is_the_code(cloud, capfd):
   assert cloud.launch('fail').run_to_end() == 2
   assert 'stopped' in capfd.readouterr().out.splitlines()
   assert len(list(cloud.folder.glob('started-0-*'))) == 1
 
 
-def test_a_preempted_machine_is_replaced(cloud, capfd):
+def test_preempted_machine_is_replaced(cloud, capfd):
   assert cloud.launch('preempted').run_to_end() == 0
   calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
   assert calls == ['tpu-vm create', 'tpu-vm delete', 'tpu-vm create']
   assert 'the machine is gone; starting again (3 left)' in capfd.readouterr().err
 
 
-def test_a_broken_connection_is_made_again_and_no_line_lost_or_doubled(cloud, capfd):
+def test_broken_connection_is_made_again_and_no_line_lost_or_doubled(cloud, capfd):
   (cloud.folder / 'hosts').write_text('1')
   (cloud.folder / 'break-0').write_text('1')
   assert cloud.launch('count').run_to_end() == 0
@@ -75,7 +75,7 @@ def test_a_broken_connection_is_made_again_and_no_line_lost_or_doubled(cloud, ca
   assert not (cloud.folder / 'break-0').exists() and len(list(cloud.folder.glob('started-*'))) == 1
 
 
-def test_a_launcher_that_was_ended_takes_up_the_run(cloud, capfd):
+def test_launcher_that_was_ended_takes_up_the_run(cloud, capfd):
   (cloud.folder / 'hosts').write_text('1')
   first = cloud.launch('count')
   first.wait_until_ready()
@@ -87,7 +87,7 @@ def test_a_launcher_that_was_ended_takes_up_the_run(cloud, capfd):
   assert 'line 20' in capfd.readouterr().out
 
 
-def test_a_queued_resource_is_waited_for_and_one_that_was_suspended_requested_again(cloud):
+def test_queued_resource_is_waited_for_and_one_that_was_suspended_requested_again(cloud):
   (cloud.folder / 'queued').write_text('SUSPENDED')
   assert cloud.launch('exit', '0', machine=machine_of(queued=True, spot=True)).run_to_end() == 0
   calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
@@ -100,7 +100,7 @@ def test_a_queued_resource_is_waited_for_and_one_that_was_suspended_requested_ag
   assert 'tpu-vm create' not in calls
 
 
-def test_a_queued_resource_that_failed_is_an_error(cloud):
+def test_queued_resource_that_failed_is_an_error(cloud):
   (cloud.folder / 'queued').write_text('FAILED')
   with pytest.raises(InputError, match='Google refused a v5litepod-16 in us-central1-a'):
     cloud.launch('exit', '0', machine=machine_of(queued=True)).run_to_end()
@@ -112,7 +112,7 @@ def test_another_machine_of_the_name_is_not_taken(cloud):
     cloud.launch('exit', '0', machine=machine_of(accelerator='v6e-8')).run_to_end()
 
 
-def test_a_cache_on_a_bucket_matches_the_hosts_too(capsys, monkeypatch):
+def test_cache_on_a_bucket_matches_the_hosts_too(capsys, monkeypatch):
   monkeypatch.setenv('PATH', '/nowhere')
   for value, passed in (('gs://bucket/jax', True), ('/cache/jax', False), ('redis://:word@host', False)):
     monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', value)

@@ -24,7 +24,7 @@ def on_a_host(folder, text, **programs):
 
 
 @pytest.mark.parametrize('released', [True, False])
-def test_a_released_python_is_used_and_the_lock_of_apt_is_waited_for(released, tmp_path):
+def test_released_python_is_used_and_the_lock_of_apt_is_waited_for(released, tmp_path):
   text = INSTALL.format(folder='code')
   (tmp_path / 'code').mkdir()
   venv = 'mkdir -p code/.venv/bin; printf "#!/bin/bash\\n" > code/.venv/bin/pip; chmod +x code/.venv/bin/pip\n'

@@ -11,7 +11,7 @@ import pytest
 from launch.tpu_vm.__main__ import main
 
 
-def test_the_command_line_deletes_at_the_end(cloud, capfd):
+def test_command_line_deletes_at_the_end(cloud, capfd):
   argv = ['--name=tpu', '--zone=z', '--project=p', '--accelerator=v5litepod-16', '--poll=0.05']
   assert main([*argv, '--delete', '--', 'exit', '3']) == 3
   assert cloud.calls()[-1] == 'tpu-vm delete' and not (cloud.folder / 'vm').exists()
@@ -40,7 +40,7 @@ def test_changes_that_are_in_no_commit_are_not_skipped_unseen(cloud, capfd):
     (['--accelerator=v6e-8'], 'there is no `gcloud` here: install the Google Cloud CLI'),
   ],
 )
-def test_bad_input_is_reported(argv, message, capsys, monkeypatch):
+def test_invalid_input_is_reported(argv, message, capsys, monkeypatch):
   monkeypatch.setenv('PATH', '/nowhere')
   assert main(['--name=tpu', '--zone=z', *argv, '--', 'list']) == 2
   assert message in capsys.readouterr().err

@@ -35,7 +35,7 @@ def starts(cloud):
   return {path.name for path in cloud.folder.glob('started-*')}
 
 
-def test_a_waiting_launcher_that_was_killed_takes_up_its_run_and_passes_a_signal_on(cloud, root):
+def test_waiting_launcher_that_was_killed_takes_up_its_run_and_passes_a_signal_on(cloud, root):
   first = waiter(cloud, root, 'wait')
   saying(first, 'waiting', '[1] waiting')
   first.kill()
@@ -51,7 +51,7 @@ def test_a_waiting_launcher_that_was_killed_takes_up_its_run_and_passes_a_signal
   assert cloud.calls().count('tpu-vm create') == 1
 
 
-def test_a_run_that_ended_while_nobody_waited_is_not_begun_again(cloud, root):
+def test_run_that_ended_while_nobody_waited_is_not_started_again(cloud, root):
   first = waiter(cloud, root, 'count')
   saying(first, 'line 1')
   first.kill()
@@ -69,7 +69,7 @@ def test_a_run_that_ended_while_nobody_waited_is_not_begun_again(cloud, root):
   assert starts(cloud) == {f'started-{i}-{j}' for i in range(2) for j in range(2)}
 
 
-def test_a_second_signal_ends_it_at_once_and_another_run_waits_for_the_machine(cloud, root, capfd):
+def test_second_signal_ends_it_at_once_and_another_run_waits_for_the_machine(cloud, root, capfd):
   deaf = waiter(cloud, root, 'deaf', wait='a')
   saying(deaf, 'waiting', '[1] waiting')
   other = waiter(cloud, root, 'exit', '3', wait='b')
@@ -85,7 +85,7 @@ def test_a_second_signal_ends_it_at_once_and_another_run_waits_for_the_machine(c
   assert (deaf.returncode, other.returncode) == (75, 3) and 'waiting for its end' in errors
 
 
-def test_a_signal_before_the_machine_exists_starts_nothing(cloud, root):
+def test_signal_before_the_machine_exists_starts_nothing(cloud, root):
   (cloud.folder / 'vm').write_text('CREATING')
   process = waiter(cloud, root, 'exit', '0')
   while not (cloud.folder / 'calls').exists():
