@@ -220,14 +220,11 @@ REFUSED = {
   'a shared table': (dict(config={'tie_word_embeddings': True}), 'tgt_vocab_size: got'),
   'no padding': (dict(config={'pad_token_id': -1}), 'pad_token_id'),
   'another class': (dict(config={'architectures': ['FSMTForSpeech']}), 'unknown FSMTForSpeech'),
-  'no repeats': (dict(generation={'no_repeat_ngram_size': 3}), 'no_repeat_ngram_size'),
-  'unknown option': (dict(generation={'num_beam': 3}), 'unknown option "num_beam".*num_beams'),
   'another start': (dict(generation={'decoder_start_token_id': 0}), 'decoder_start_token_id: got 0; expected .*2'),
   'another end': (
     dict(generation={'eos_token_id': 5, 'forced_eos_token_id': None, 'decoder_start_token_id': 5}),
     'eos_token_id: got 5',
   ),  # fmt: skip
-  'a word beyond': (dict(generation={'bad_words_ids': [[10**6]]}), 'bad_words_ids.*got 1000000'),
   'no merges.txt': (dict(files={'merges.txt': None}), 'merges.txt: missing'),
   'no vocab-tgt.json': (dict(files={'vocab-tgt.json': None}), 'vocab-tgt.json: missing'),
   'merges.txt cut': (dict(files={'merges.txt': 't h 9\nth'}), 'merges.txt: got a last line'),
@@ -258,13 +255,9 @@ def test_unsupported_options_are_rejected(name, tmp_path, capsys):
   imports.check_refused(tmp_path / 'folder', message, capsys)
 
 
-FIRST = 'model.decoder.layers.1.encoder_attn.k_proj.bias'
-ENCODER, DECODER = (f'model.{side}.embed_tokens.weight' for side in ('encoder', 'decoder'))
+DECODER = 'model.decoder.embed_tokens.weight'
 OUTPUT, POSITIONS = 'model.decoder.output_projection.weight', 'model.encoder.embed_positions.weight'
 TENSORS = {
-  'renamed': (lambda x: {'model.other': x.pop(FIRST)}, rf'missing: {FIRST}.*unknown: model\.other'),
-  'missing': (lambda x: {ENCODER: None}, f'missing: {ENCODER}'),
-  'of another shape': (lambda x: {FIRST: x[FIRST][1:]}, rf'{FIRST} is \(15,\), not \(16,\)'),
   'an output of its own': (
     lambda x: {OUTPUT: x[OUTPUT] + 1},
     f'{OUTPUT}: got other values than {DECODER}.*; remove it',
@@ -283,14 +276,6 @@ def test_wrong_tensor_is_reported(name, tmp_path, capsys):
   safetensors.numpy.save_file({name: x for name, x in tensors.items() if x is not None}, path)
   assert main.main(['import', f'--from={tmp_path / "folder"}', f'--workdir={tmp_path / "run"}']) == 2
   assert re.search(TENSORS[name][1], capsys.readouterr().err)
-
-
-def test_truncated_file_is_rejected(tmp_path, capsys):
-  save(tmp_path / 'folder')
-  path = tmp_path / 'folder' / 'model.safetensors'
-  path.write_bytes(path.read_bytes()[:-100])
-  assert main.main(['import', f'--from={tmp_path / "folder"}', f'--workdir={tmp_path / "run"}']) == 2
-  assert 'model.safetensors' in capsys.readouterr().err
 
 
 def test_later_duplicate_merge_wins(tmp_path):

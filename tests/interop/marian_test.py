@@ -221,15 +221,6 @@ def test_unsupported_options_are_rejected(name, tmp_path, capsys):
   imports.check_refused(tmp_path / 'folder', message, capsys)
 
 
-@pytest.mark.parametrize('name', ['model.decoder.layers.1.encoder_attn.k_proj.bias', 'model.shared.weight'])
-def test_renamed_tensor_is_reported(name, tmp_path):
-  _, tensors = save(tmp_path / 'folder')
-  tensors['model.other'] = tensors.pop(name)
-  safetensors.numpy.save_file(tensors, tmp_path / 'folder' / 'model.safetensors')
-  with pytest.raises(InputError, match=rf'missing: {name}.*unknown: model\.other'):
-    convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
-
-
 def test_option_that_generate_lacks_is_not_exported(imported, tmp_path):
   loaded = imported[1]
   evaluation = dataclasses.replace(loaded.run.evaluation, min_ratio=0.5)
