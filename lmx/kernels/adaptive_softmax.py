@@ -20,7 +20,7 @@ from lmx.kernels import devices
 from lmx.types import Array, Copies
 
 CPU_LOGITS, LOGITS = 2**24, 2**28  # maximum number of logits in a block, on a CPU and elsewhere
-LEAST = 128  # minimum positions of a block, where possible: with fewer, reading the table dominates
+LEAST = 128  # minimum block size in positions: below it, reading the table dominates
 
 Loss = Callable[
   [Any, Array, Array, Array], Array
@@ -28,7 +28,7 @@ Loss = Callable[
 
 
 def block_size(positions: int, classes: int, block: int = 0) -> int:
-  """Return the positions in a block of a group with this number of positions.
+  """Return the block size, in positions, for a group of this many positions.
 
   `block` is the size; 0: a 16th of the positions, at least `LEAST`, within `CPU_LOGITS` or `LOGITS`.
   """
@@ -49,7 +49,7 @@ def selected_losses(
 
 
 def _by_group(loss: Loss, table: Any, groups: int) -> tuple[Loss, Any]:
-  """Return the loss with parameters of each group, so that the loop over blocks reduces no gradient over devices."""
+  """Return the loss with per-group parameters, so that the block loop reduces no gradient over devices."""
   is_copies = lambda x: isinstance(x, Copies)
   if groups == 1 or devices.copies(jnp.zeros(())) is None:
     return loss, jax.tree.map(lambda x: x.values_SVD[0] if is_copies(x) else x, table, is_leaf=is_copies)

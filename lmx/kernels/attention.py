@@ -1,17 +1,17 @@
 """Implementations of scaled dot-product attention, all equal to `lmx.ops.attention.attend`.
 
 - 'xla': the equation, over all rows and heads. It stores the (B, H, T, S) probabilities for the backward pass.
-- 'blocked': a loop over rows, heads and blocks of queries, so that the scores fit a CPU's cache. The
+- 'blocked': a loop over rows, heads and query blocks, so that the scores fit a CPU's cache. The
   backward pass recomputes them from the saved log-normalisers (Rabe & Staats 2021, arXiv 2112.05682; Dao et al. 2022,
-  arXiv 2205.14135). Blocks of keys after all of a block's queries are skipped. Because rows are sequential,
+  arXiv 2205.14135). Key blocks after all of a block's queries are skipped. Because rows are sequential,
   it is for one device; 'xla' is for a batch that is sharded over devices.
 - 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`, within the limits of `cudnn_obstacle`.
 - 'splash': JAX's kernel for TPUs (lmx/kernels/splash_attention.py), within the limits of `splash_obstacle`.
 - 'rows': a kernel for TPUs with dropout (lmx/kernels/row_attention.py), within the limits of `rows_obstacle`.
-- 'chunked': a loop over chunks of queries, of all rows and heads at once (lmx/kernels/chunked_attention.py). Its memory
+- 'chunked': a loop over query chunks, each for all rows and heads (lmx/kernels/chunked_attention.py). Its memory
   is linear in the length, for every mask, type and width; for GPUs and TPUs where no kernel serves.
 - 'numba': operations that Numba compiles (lmx/kernels/head_attention.py), in float32 on a single CPU device, where
-  there is a gradient and at least `NUMBA_FROM` scores a head; else as 'without_numba', so that what was trained on a
+  there is a gradient and at least `NUMBA_FROM` scores per head; else as 'without_numba', so that what was trained on a
   CPU can be used elsewhere.
 - 'without_numba': the first of 'cudnn' on a GPU, 'rows' and 'splash' on a TPU from `KERNEL_FROM` queries on, within
   limits; 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; 'chunked' on other platforms for
@@ -19,7 +19,7 @@
 - 'auto': as 'without_numba'; a run begins with one of 'numba' and 'without_numba' in its place (`settle`).
 
 'xla', 'rows', 'blocked', 'chunked' and 'numba' have dropout of the probabilities, with the same mask
-(lmx/ops/dropout.py). cuDNN's dropout has a mask of its own and no public interface in JAX.
+(lmx/ops/dropout.py). cuDNN's dropout uses another mask and has no public interface in JAX.
 
 Axes: G rows x heads, Q and C queries and keys of a block.
 """
@@ -42,14 +42,14 @@ from lmx.types import Array
 
 AUTOMATIC = ('auto', 'numba', 'without_numba')  # select by device and shapes
 TPU_KERNELS = ('rows', 'splash')
-BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' selects 'blocked' on a CPU
-NUMBA_FROM = 2**12  # scores of a head from which 'numba' is faster than XLA
-CHUNKED_FROM = 2**20  # scores of a head from which 'auto' selects 'chunked' on other platforms
-KERNEL_FROM = 256  # queries from which 'auto' selects a kernel on a TPU
-ROWS_TO = 1024  # keys to which 'rows' serves: a block of whole rows of scores fits the chip
+BLOCKED_FROM = 2**16  # 'auto' selects 'blocked' on a CPU from this many scores (T x S) per head
+NUMBA_FROM = 2**12  # 'numba' is faster than XLA from this many scores per head
+CHUNKED_FROM = 2**20  # 'auto' selects 'chunked' on other platforms from this many scores per head
+KERNEL_FROM = 256  # 'auto' selects a TPU kernel from this many queries
+ROWS_TO = 1024  # maximum number of keys of 'rows': a block of whole score rows fits on chip
 _QUERIES = 64  # minimum number of queries in a block
 
-Block = tuple[int, int]  # first and end of the positions of a block
+Block = tuple[int, int]  # first and end position of a block
 
 
 def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: AttentionMask, rate: float) -> str:
@@ -84,7 +84,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
 
 
 def settle(cfg: Any) -> Any:
-  """Return a model's config with the backend by which a run is resumed: of 'auto', 'numba' where a CPU can run it.
+  """Return a model's config with the backend that a resumed run keeps: for 'auto', 'numba' where a CPU can run it.
 
   Else it is 'without_numba'.
   """
@@ -95,20 +95,20 @@ def settle(cfg: Any) -> Any:
 
 
 def _elsewhere(platform: str) -> str | None:
-  """Return that the current placement is not on a platform, as an obstacle."""
+  """Return the obstacle that the current placement is on another platform, or None."""
   here = devices.placed().platform
   return None if here == platform else f'needs a {platform.upper()}, and the device here is {here}'
 
 
 def splash_obstacle(q_BTHK: Array, mask: AttentionMask, rate: float) -> str | None:
-  """Return the reason why the splash kernel cannot run, as words after its name; None if it can."""
+  """Return why the splash kernel cannot run, as a clause for the error message; None if it can."""
   return (
     f'has no dropout of the attention probabilities, but the rate is {rate}' if rate else _tpu_obstacle(q_BTHK, mask)
   )
 
 
 def rows_obstacle(q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: AttentionMask) -> str | None:
-  """Return the reason why the kernel of whole rows cannot run, as words after its name; None if it can."""
+  """Return why the row kernel cannot run, as a clause for the error message; None if it can."""
   S = k_BSHK.shape[1]
   return f'needs at most {ROWS_TO} keys, not {S}' if S > ROWS_TO else _tpu_obstacle(q_BTHK, mask)
 
@@ -122,7 +122,7 @@ def _tpu_obstacle(q_BTHK: Array, mask: AttentionMask) -> str | None:
 
 
 def cudnn_obstacle(q_BTHK: Array, mask: AttentionMask, rate: float) -> str | None:
-  """Return the reason why cuDNN's fused attention cannot run, as words after its name; None if it can."""
+  """Return why cuDNN's fused attention cannot run, as a clause for the error message; None if it can."""
   K = q_BTHK.shape[3]
   if not devices.is_platform('gpu'):
     return _elsewhere('gpu')
@@ -160,7 +160,7 @@ def attend(
   if choice == 'cudnn':
     try:
       return cudnn(*arguments, causal=causal)
-    except RuntimeError as error:  # a release of cuDNN, or a GPU, without the kernel
+    except RuntimeError as error:  # this cuDNN release or GPU lacks the kernel
       if backend == 'cudnn':
         raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
       return chunked_attention.attention(*arguments, causal=causal)
@@ -211,7 +211,7 @@ class Plan(NamedTuple):
 
   def blocks(self, mask: AttentionMask, T: int, S: int) -> list[tuple[Block, Block]]:
     """Return (first, end) of the queries of each block and of the keys that it may attend to."""
-    size = max(_QUERIES, -(-T // 8))  # few blocks, because each is compiled separately
+    size = max(_QUERIES, -(-T // 8))  # few blocks, because each one is compiled separately
     spans = [(t, min(t + size, T)) for t in range(0, T, size)]
     return [(span, (0, reach(mask, self.causal, span[1], S))) for span in spans]
 
@@ -226,7 +226,7 @@ def blocked(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Compute attention by heads and blocks of queries."""
+  """Compute attention head by head and query block by query block."""
   B, T, H, _ = q_BTHK.shape
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], -1)
   seed_2 = dropout.seed(key) if key is not None and rate else None
@@ -243,7 +243,7 @@ def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: AttentionMask,
 
 
 def _factor(plan: Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: Block) -> Array:
-  """Return dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
+  """Return a block's dropout factors, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
   keep_QC = dropout.mask(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)

@@ -1,10 +1,10 @@
-"""Attention by a loop over chunks of queries, each of all rows and heads at once, for GPUs and TPUs without a kernel.
+"""Attention by a loop over query chunks, each for all rows and heads, for GPUs and TPUs without a kernel.
 
-The scores of a chunk are (B, H, Q, S), so memory is linear in the number of queries. The backward pass computes them
-again from the saved log-normalisers (Rabe & Staats 2021, arXiv 2112.05682). The mask of dropout is the hash of
-lmx/ops/dropout.py. All of it is plain XLA, for every mask, type, head width, and sharding of rows and heads.
+The scores of a chunk are (B, H, Q, S), so memory is linear in the number of queries. The backward pass recomputes them
+from the saved log-normalisers (Rabe & Staats 2021, arXiv 2112.05682). The dropout mask is the hash of
+lmx/ops/dropout.py. It is plain XLA and supports every mask, type, head width, and sharding of rows and heads.
 
-Axes: Q queries of a chunk, C the first keys, which are those that a chunk may attend to.
+Axes: Q queries of a chunk, C the first keys, to which a chunk may attend.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ from lmx.types import Array
 
 SCORES = 2**25  # of a chunk on a device, 128 MiB in float32
 LEAST = 128  # queries of a chunk
-SEGMENTS = (
-  4  # parts of the queries that are compiled for different numbers of keys: causal ones compute 5/8 of the scores
-)
+SEGMENTS = 4  # query segments compiled for different key counts: causal attention computes 5/8 of the scores
 SCOPE = 'chunked_attention'  # name of its operations
 
 
@@ -48,7 +46,7 @@ class Plan(NamedTuple):
   size: int
 
   def segments(self, mask: Any, T: int, S: int) -> list[tuple[Array, int]]:
-    """Return (first query of each chunk, number of keys) of each segment."""
+    """Return (first query of each chunk, number of keys) for each segment."""
     chunks = T // self.size
     step = -(-chunks // SEGMENTS)
     ends = [min(i + step, chunks) for i in range(0, chunks, step)]
@@ -62,13 +60,13 @@ class Plan(NamedTuple):
 
 
 def count(scores: int, length: int, least: int, most: int) -> int:
-  """Return the number of chunks of a loop.
+  """Return the loop's number of chunks.
 
   Args:
     scores: scores on a device of each element.
     length: number of elements.
-    least: elements of a chunk at least, even if they have more scores than `most`.
-    most: scores of a chunk on a device.
+    least: minimum elements per chunk, even if they have more scores than `most`.
+    most: maximum scores per chunk and device.
   """
   return -(-length // max(least, most // scores))
 
@@ -101,7 +99,7 @@ def _attention(plan: Plan, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: An
 
 
 def _of_queries(mask: Any, function: Callable[[Array], Array]) -> Any:
-  """Return an `AttentionMask` with a function applied to its arrays of queries, (B, T)."""
+  """Apply a function to an `AttentionMask`'s query arrays, (B, T)."""
   arrays = {name: getattr(mask, name) for name in ('query_position_BT', 'query_group_BT')}
   return dataclasses.replace(mask, **{name: function(x) for name, x in arrays.items() if x is not None})
 
@@ -120,8 +118,8 @@ def _scores(plan: Plan, q_BQHK: Array, k_BCHK: Array, mask: Any, first: Array) -
 
 
 def _factor(plan: Plan, a_BHQC: Array, first: Array, seed_2: Array) -> Array:
-  """Return dropout's factors of the probabilities of a chunk: 0 or 1 / (1 - rate)."""
-  # Indices of the whole shape would be computed before the loop, and read in it.
+  """Return a chunk's dropout factors: 0 or 1 / (1 - rate)."""
+  # XLA would hoist full-shape indices out of the loop and read them from memory.
   B, H, Q, C = a_BHQC.shape
   head_BH1 = (jnp.arange(B, dtype=jnp.uint32)[:, None] * H + jnp.arange(H, dtype=jnp.uint32))[..., None]
   row_BHQ = head_BH1 * jnp.uint32(plan.queries) + first.astype(jnp.uint32) + jnp.arange(Q, dtype=jnp.uint32)

@@ -20,15 +20,15 @@ from lmx.kernels import devices
 from lmx.ops import softmax_loss
 from lmx.types import Array
 
-CPU_CHUNK = 512  # tokens in one chunk on a CPU, the best of 83 to 4096 at V = 8k, 16k and 50k
+CPU_CHUNK = 512  # tokens per chunk on a CPU: fastest of 83 to 4096 at V = 8k, 16k and 50k
 CHUNK = 8192  # elsewhere: 1.6 GB of logits at V = 50k
 
 
 def target_logits(logits_BTV: Array, targets_BT: Array) -> Array:
   """Compute `softmax_loss.target_logits`.
 
-  The gradient of this gather is a scatter-add into zeros. On a GPU that would be a pass of its own over the logits, so
-  there it is a comparison of ids, which XLA fuses with the gradient of the log-sum-exp.
+  The gradient of this gather is a scatter-add into zeros. On a GPU that costs another pass over the logits, so there
+  ids are compared instead, which XLA fuses with the log-sum-exp gradient.
   """
   return (_compared if devices.is_platform('gpu') else softmax_loss.target_logits.equation)(logits_BTV, targets_BT)
 
@@ -63,7 +63,7 @@ def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
 
 
 def map_chunks(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, chunk: int | None = None) -> Any:
-  """Return `softmax_loss.token_losses` from the losses of every chunk of time, which the backward pass computes again.
+  """Compute `softmax_loss.token_losses` in chunks along time, which the backward pass recomputes.
 
   Args:
     score, x_BTD, targets_BT: as there.
@@ -94,7 +94,7 @@ def _split(chunk: int | None, *arrays_BT: Array) -> tuple[Array, ...]:
   steps = -(-T // size)
 
   def split(x_BT: Array) -> Array:
-    # Time, not rows, becomes the leading axis: rows may be sharded over devices.
+    # Time becomes the leading axis instead of rows, because rows may be sharded over devices.
     x_padded = jnp.pad(x_BT, ((0, 0), (0, steps * size - T)) + ((0, 0),) * (x_BT.ndim - 2))
     return x_padded.reshape(B, steps, size, *x_BT.shape[2:]).swapaxes(0, 1)
 
@@ -102,7 +102,7 @@ def _split(chunk: int | None, *arrays_BT: Array) -> tuple[Array, ...]:
 
 
 def _join(tree: Any, shape: tuple[int, ...]) -> Any:
-  """Concatenate chunks of time to (B, T, ...)."""
+  """Concatenate time chunks to (B, T, ...)."""
   B, T = shape
   return jax.tree.map(lambda y: y.swapaxes(0, 1).reshape(B, -1, *y.shape[3:])[:, :T], tree)
 
@@ -120,7 +120,7 @@ def weighted_sum(
   products, where `map_chunks` has four, and only the gradient is stored.
 
   Args:
-    score, x_BTD, targets_BT, weights_BT: as there; parameters that `score` closes over have gradients too.
+    score, x_BTD, targets_BT, weights_BT: as there; parameters in the closure of `score` get gradients too.
     chunk: as in `map_chunks`.
   """
   xs = _split(chunk, x_BTD, targets_BT, weights_BT)

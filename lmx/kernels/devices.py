@@ -1,4 +1,4 @@
-"""Questions about the current placement, by which kernels are chosen and arrays are copied to its devices."""
+"""Queries on the current placement, which select kernels and copy arrays to its devices."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lmx.placement import Placement, constrain, current
 
 
 def placed() -> Placement:
-  """Return the current placement, under which an implementation is computed."""
+  """Return the current placement."""
   here = current()
   if here is None:
-    raise RuntimeError('a kernel was called without a placement; enter one, or call the operation of lmx/ops')
+    raise RuntimeError('kernel called without a placement; enter one, or call the operation in lmx/ops')
   return here
 
 
@@ -32,7 +32,7 @@ def is_one_device(name: str) -> bool:
 
 
 def row_shards(rows: int) -> int:
-  """Return the number of devices that share an array of these rows, each with as many; 1 if they do not divide it."""
+  """Return the number of devices that share these rows evenly; 1 if they do not divide them."""
   placement = current()
   return placement.row_shards if placement is not None and rows % placement.row_shards == 0 else 1
 
@@ -47,10 +47,9 @@ def shards(shape: Sequence[int], axes: str) -> int:
 
 
 def copies(x: jax.Array, axes: str = '') -> jax.Array | None:
-  """Return a copy of an array for each shard of the rows, on its devices: (S, ...); None without such shards.
+  """Return one copy of an array per row shard, (S, ...); None if rows are not sharded.
 
-  Under fsdp it is gathered. Under tensor it is not: it stays sharded by the letters of its axes, and without them there
-  are no copies.
+  Under fsdp it is gathered. Under tensor it stays sharded by its axis letters; without them there are no copies.
   """
   placement = current()
   if placement is None or placement.mapped or placement.row_shards == 1:

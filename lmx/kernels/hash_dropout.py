@@ -1,4 +1,4 @@
-"""Dropout whose mask is not stored for the backward pass, which computes it again."""
+"""Dropout that recomputes its mask in the backward pass instead of storing it."""
 
 from __future__ import annotations
 

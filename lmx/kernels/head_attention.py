@@ -1,9 +1,9 @@
-"""Attention in training by operations that Numba compiles (lmx/kernels/native/attention.py): on one CPU, in float32.
+"""Training attention compiled by Numba (lmx/kernels/native/attention.py), for one CPU and float32.
 
-XLA computes the products of attention, which are small, at a third of the speed of large ones, and writes scores and
-probabilities to memory. Here a head's scores stay in the cache of its core. Nothing of the size (T, S) is stored: the
-backward pass computes the probabilities again from the largest score of each query and the sum. The mask of dropout is
-that of lmx/ops/dropout.py, as in all implementations.
+XLA computes attention's small products at a third of the speed of large ones, and writes scores and probabilities to
+memory. Here a head's scores stay in the cache of its core. Nothing of the size (T, S) is stored: the backward pass
+recomputes the probabilities from each query's maximum score and sum. The dropout mask is the one of lmx/ops/dropout.py,
+as in all implementations.
 
 Axes: those of lmx/kernels/attention.py.
 """
@@ -72,7 +72,7 @@ def _operations() -> Any:
 
 
 def _call(name: str, plan: Plan, shapes: list[tuple[int, ...]], size: int, *inputs: Any) -> Any:
-  """Run an operation; `size` numbers of memory are given to each thread."""
+  """Run an operation; each thread gets a workspace of `size` values."""
   q_BTHK, k_BSHK, v_BSHK, mask, seed_2, *more = inputs
   (B, T, H, K), S = q_BTHK.shape, k_BSHK.shape[1]
   groups = mask.query_group_BT, mask.key_group_BS
@@ -82,7 +82,7 @@ def _call(name: str, plan: Plan, shapes: list[tuple[int, ...]], size: int, *inpu
   spread = lambda x, length: jnp.broadcast_to(x, (B, length)).astype(jnp.int32)
   query_group_BT, key_group_BS = spread(groups[0], T), spread(groups[1], S)
   threads = native.count_threads(B * H)
-  least = np.uint32(min(round(plan.rate * 2**32), 2**32 - 1)).astype(np.int32)  # kept is a hash from it on
+  least = np.uint32(min(round(plan.rate * 2**32), 2**32 - 1)).astype(np.int32)  # hashes from this value on are kept
   integers = jnp.array([threads, B, H, plan.causal, is_grouped, least], jnp.int32)
   integers = jnp.concatenate([integers, jax.lax.bitcast_convert_type(seed_2, jnp.int32)])
   numbers = jnp.array([[K**-0.5, 1.0 / (1.0 - plan.rate)]], jnp.float32)

@@ -1,6 +1,6 @@
 """Fast implementations of the operations of lmx/ops, which the engine's placements carry (lmx/placement.py).
 
-Each serves every platform and shape: it chooses a kernel, or computes the operation's equation.
+Each supports every platform and shape: it selects a kernel or computes the operation's equation.
 """
 
 from __future__ import annotations

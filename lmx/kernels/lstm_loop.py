@@ -1,8 +1,8 @@
-"""The LSTM's loop over time by operations that Numba compiles (lmx/kernels/native/lstm.py): on one CPU, in float32.
+"""The LSTM's time loop compiled by Numba (lmx/kernels/native/lstm.py), for one CPU and float32.
 
-XLA's product copies the recurrent matrix at each step to the order in which it reads it, and the gates are many
-small operations. Here the loop is one operation, and the matrix is copied once. Products outside the loop are XLA's, as
-in lmx/kernels/fused_recurrent.py, which has the same gradient.
+XLA repacks the recurrent matrix at each step, and the gates are many small operations. Here the loop is one operation,
+and the matrix is copied once. Products outside the loop are XLA's, as in lmx/kernels/fused_recurrent.py, which has the
+same gradient.
 
 Axes: as in lmx/ops/rnn.py.
 """
@@ -37,7 +37,7 @@ def _operations() -> Any:
 
 
 def _call(name: str, shapes: list[tuple[int, ...]], panels: int, B: int, *inputs: Array) -> Any:
-  """Run an operation, whose first result may take the place of its first argument."""
+  """Run an operation, whose first result may reuse its first argument's buffer."""
   lstm = _operations()
   threads = native.count_threads(panels * -(-B // lstm.ROWS))
   results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]

@@ -38,7 +38,7 @@ def einsum(axes: str, x: Array, y: Array) -> Array:
 def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
   """Compute `dense.dot`; the gradient of the kernel is accumulated and returned in the kernel's type.
 
-  So of float32 parameters the gradient is reduced over devices in float32, though the operands are bfloat16.
+  So gradients of float32 parameters are reduced over devices in float32, although the operands are bfloat16.
   """
   product = _dot if x_RX.dtype == kernel_XY.dtype else _mixed_dot
   return checkpoint_name(product(x_RX, kernel_XY, axes), PROJECTION)
@@ -47,9 +47,9 @@ def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
 def for_decoding(params: Params) -> Placement | None:
   """Return the current placement for a decoding loop: `dense.dot` of a few rows reads kernels stored by their outputs.
 
-  It is for a CPU. The kernels are the left operand (`of_few_rows`): with 8 rows and GPT-2's kernels twice as fast, with
-  one row or 32 no faster. XLA transposes them once, before the loop. So these kernels are in memory twice, and
-  parameters of more than MOST_BYTES are left as they are.
+  For CPUs only. The kernels become the left operand (`of_few_rows`): with GPT-2's kernels this is twice as fast for 8
+  rows, and equal for 1 or 32. XLA transposes them once, before the loop, so they are in memory twice; parameters above
+  MOST_BYTES are not transposed.
   """
   here = placement.current()
   size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
@@ -72,12 +72,12 @@ def dot_with_memory(memory_BMX: Array | None, x_BTX: Array, kernel_XY: Array) ->
 def dot_per_shard(x_RX: Array, kernel_XY: Array, axes: str) -> Array:
   """Return x · kernel in the type of x, a copy for each of G shards of the batch's rows: (G, R, ...).
 
-  It is for an x that the rows of the batch share, and that has no gradient. Were the product shared too, XLA would
-  reduce its gradient over devices, once for each use. Now it reduces only the kernel's, in the kernel's type. Under
-  fsdp the kernel is gathered in the type of x.
+  For an x that all rows of the batch share and that has no gradient. If the product were shared too, XLA would reduce
+  its gradient over devices at each use. This way it reduces only the kernel gradient, in the kernel's type. Under fsdp
+  the kernel is gathered in the type of x.
 
   Args:
-    x_RX: rows that are not the batch's.
+    x_RX: rows shared by the batch.
     kernel_XY: kernel, contracted over its first axis.
     axes: letters of the kernel's axes, for the copies (`devices.copies`).
   """
@@ -95,7 +95,7 @@ def affine(x: Array, kernel_XY: Array, bias_Y: Array | None, axes: int) -> Array
 
 
 def split_affine(x: Array, kernel_XCY: Array, bias_CY: Array | None, axes: int, idle: int | None) -> tuple[Array, ...]:
-  """Compute `dense.split_affine`; on a TPU one by one, because it would copy parts of a result."""
+  """Compute `dense.split_affine`; on a TPU as separate products, because splitting one result would copy it."""
   count = kernel_XCY.shape[axes]
   part = lambda array, axis, i: jax.lax.index_in_dim(array, i, axis, keepdims=False)
   biases: Any = [None] * count if bias_CY is None else dense.split_biases(bias_CY, idle)
@@ -114,14 +114,14 @@ def _has_few_rows(x_RX: Array, kernel_XY: Array, axes: int) -> bool:
 def of_few_rows(x_RX: Array, kernel_YX: Array) -> Array:
   """Return x · kernel, (R, Y) float32, for a few rows and a kernel stored by its outputs.
 
-  A CPU copies the right operand of a product into blocks before it multiplies, here x instead of the kernel. XLA would
-  exchange the operands again if it saw the transposition.
+  A CPU packs a product's right operand before multiplying: here x instead of the kernel. XLA would swap the operands
+  back if it saw the transpose.
   """
   return jax.lax.optimization_barrier(einsum('YX,RX->YR', kernel_YX, x_RX)).T
 
 
 def _dot_by_outputs(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
-  """Return `_dot`; behind the barrier the kernel is transposed once, before the loop."""
+  """Return `_dot`; the barrier makes XLA transpose the kernel once, before the loop."""
   X, Y = kernel_XY.shape[:axes], kernel_XY.shape[axes:]
   kernel_YX = jax.lax.optimization_barrier(kernel_XY.reshape(math.prod(X), math.prod(Y)).T)
   y_RY = of_few_rows(x_RX.reshape(-1, math.prod(X)), kernel_YX)
@@ -130,7 +130,7 @@ def _dot_by_outputs(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
 
 def _dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
   if devices.is_one_device('cpu'):
-    # As matrices: of more axes, XLA on a CPU transposes the kernel for the gradient of x, and the kernel's gradient.
+    # As matrices, because with more axes XLA on a CPU transposes the kernel and its gradient.
     rows, X, Y = x_RX.shape[: x_RX.ndim - axes], kernel_XY.shape[:axes], kernel_XY.shape[axes:]
     y_RY = x_RX.reshape(math.prod(rows), math.prod(X)) @ kernel_XY.reshape(math.prod(X), math.prod(Y))
     return y_RY.reshape((*rows, *Y))
@@ -215,7 +215,8 @@ _dot_per_shard.defvjp(_shard_forward, _shard_backward)
 def _operands(*arrays: Array) -> tuple[Array, ...]:
   """Return the operands of a product that is accumulated in float32.
 
-  On a CPU XLA has such products of some shapes only. There they are converted first, which is exact.
+  On a CPU, XLA supports such products only for some shapes. For others the operands are converted first, which is
+  exact.
   """
   if devices.is_platform('tpu') or devices.is_platform('gpu'):
     return arrays

@@ -1,4 +1,4 @@
-"""Defaults of a model that depend on the kernels of a machine."""
+"""Model defaults that depend on the machine's kernels."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SETTLE = {  # field of a Config -> function that replaces its 'auto'
 
 
 class Model(types.Model):
-  """Model whose kernels this machine chooses."""
+  """Model with the kernels that suit this machine."""
 
   def settle(self, cfg: Any, /) -> Any:
-    """Return the Config with an implementation of this machine in place of 'auto', by which a run is resumed."""
+    """Return the Config with 'auto' replaced by this machine's implementation, which a resumed run keeps."""
     is_dot_product = 'attention' in self.Config.__dataclass_fields__ and not self.ATTENTION
     field = self.SETTLES or ('attention' if is_dot_product else '')
     return _SETTLE[field](cfg) if field else cfg
 
   def fused_updates(self, cfg: Any, batch: types.Batch) -> Callable[..., Any] | None:
-    """Return the function that makes all updates of a batch of `rows` at once, None if there is none here."""
+    """Return the function that applies all updates of a batch of `rows` at once; None if this machine has none."""
     return window_updates.choose(cfg, batch) if self.SETTLES == 'update_kernel' else None

@@ -1,8 +1,8 @@
-"""Neighbour sums (lmx/ops/neighbours.py) with their gradients, which XLA on a CPU must not fuse with others.
+"""Neighbour sums (lmx/ops/neighbours.py) and their gradients, which XLA on a CPU must not fuse with other operations.
 
-As a product of matrices either sum multiplies each of T centres with S slots, of which at most W are neighbours: with
-32 centres 10 of 42. As W multiplications of neighbouring rows in one pass, they take 13 and 16 microseconds on a core,
-not 57 and 41 (8 rows of 32 centres, D 100).
+As a matrix product, either sum multiplies each of T centres with S slots, at most W of which are neighbours (with 32
+centres 10 of 42). As W multiplications of neighbouring rows in one pass, they take 13 and 16 microseconds on a core
+instead of 57 and 41 (8 rows of 32 centres, D 100).
 
 Axes: as in lmx/ops/neighbours.py.
 """
@@ -33,7 +33,7 @@ def spread(near_BWT: Array, y_BTD: Array) -> Array:
 
 
 def _unfused(f: Callable[..., Any], *args: Any) -> Any:
-  """Apply a function on a CPU as a separate call, which XLA does not fuse: fused it would be recomputed."""
+  """Apply a function on a CPU as a separate call, which XLA cannot fuse; fused, it would be recomputed."""
   if not devices.is_one_device('cpu'):
     return f(*args)
   with xla_metadata.set_xla_metadata(inlineable='false'):

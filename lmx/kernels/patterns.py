@@ -1,4 +1,4 @@
-"""Patterns of kernels (lmx/ops/patterns.py): keys within reach, and their names in a compiled program.
+"""Mask patterns of kernels (lmx/ops/patterns.py): visible keys, and their names in a compiled program.
 
 Queries at and after T, and keys at and after S, are the padding of a kernel; a query before T attends to no such key.
 """
@@ -65,7 +65,7 @@ class BlockAndSummaries(NamedTuple):
 
 
 def reach(mask: Any, causal: bool, end: int, length: int) -> int:
-  """Return a number n such that queries before `end` attend to none but the first n of `length` keys.
+  """Return n such that queries before `end` attend only to the first n of `length` keys.
 
   Args:
     mask: an `AttentionMask`.
@@ -88,11 +88,11 @@ def name(pattern: Pattern) -> str:
 
 
 def parse(text: str) -> Pattern | None:
-  """Return the pattern whose name is in a text, None if there is none."""
+  """Return the pattern named in a text, or None."""
   match = re.search(rf'\b({"|".join(_KINDS)})((?:_\d+)+)', text)
   return _KINDS[match.group(1)](*map(int, match.group(2)[1:].split('_'))) if match else None
 
 
 def _divide(x: Any, n: int) -> Any:
-  """Return x // n for x >= 0, by a shift if n is a power of 2: the cores of a TPU have no division."""
+  """Return x // n for x >= 0, by a shift if n is a power of 2, because TPU cores have no division."""
   return x >> (n.bit_length() - 1) if n & (n - 1) == 0 else x // n

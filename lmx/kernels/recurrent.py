@@ -3,7 +3,7 @@
 `fused_recurrent` computes the gradients of the matrices after the backward loop. `cudnn` is NVIDIA's kernel for a whole
 layer of the LSTM (jax.experimental.rnn) on one GPU, and `lstm_loop` the LSTM's loop on a CPU by Numba.
 
-JAX's interface to cuDNN is float32 only: `rnn.lstm` reads and writes float32 arrays, and refuses bfloat16 products. In
+JAX's interface to cuDNN is float32 only: `rnn.lstm` reads and writes float32 arrays, and rejects bfloat16 products. In
 bfloat16 `cudnn` therefore passes float32 arrays, whose products are TF32, with 10 bits of fraction to bfloat16's 7.
 'auto' leaves bfloat16 to `fused_recurrent`: a step of awd_lstm on an H100 took 9.5 ms, with the float32 kernel 17.7 ms.
 JAX has no interface to cuDNN's other cells (GRU, projected LSTM). docs/notes/gpu.md lists the models that use it.
@@ -40,7 +40,7 @@ def loop(
 
 
 def settle(cfg: Any) -> Any:
-  """Return a Config with a definite `backend`: of a float32 LSTM 'numba' where this machine has it, else 'xla'."""
+  """Return a Config with `backend` resolved: 'numba' for a float32 LSTM where this machine has it, else 'xla'."""
   if cfg.backend != 'auto' or cfg.cell != 'lstm':
     return cfg
   backend = 'numba' if cfg.dtype == 'float32' and native.has_products() else 'xla'
@@ -52,7 +52,7 @@ def choose(backend: str, cell: str, dtype: str) -> str:
 
   'xla' and 'auto' are cuDNN for a float32 LSTM if the only device is an NVIDIA GPU: a program over several devices
   would gather all rows for the kernel. Else they are 'custom'. 'numba' is for a float32 LSTM on one CPU, and else as
-  'xla', so that what was trained on a CPU can be used elsewhere.
+  'xla', so that models trained on a CPU run elsewhere.
 
   Raises:
     InputError: cuDNN cannot run on the device.
@@ -77,10 +77,10 @@ def cudnn_weights(weights: Weights) -> Array:
 
 
 def row_major(arrays: Any) -> Any:
-  """Return arrays that XLA stores in the order of their axes, and so their gradients.
+  """Constrain arrays and their gradients to row-major layout.
 
-  `rnn.lstm` does not state this of its operands. Without it XLA transposes an operand only by a change of its layout,
-  and cuDNN reads it in the wrong order.
+  `rnn.lstm` does not constrain its operands. XLA could then transpose an operand by changing its layout, and cuDNN
+  would read it in the wrong order.
   """
   return jax.tree.map(lambda x: layout.with_layout_constraint(x, layout.Layout(tuple(range(x.ndim)))), arrays)
 
@@ -94,7 +94,7 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
   count_B = jnp.full(B, T, jnp.int32) if valid_TB is None else jnp.sum(valid_TB, axis=0, dtype=jnp.int32)
   exact = jax.default_matmul_precision.value in ('float32', 'highest')
   inputs = row_major((x_TBE.swapaxes(0, 1), h_BD[None], c_BD[None], cudnn_weights(weights)))
-  # Every row has at least one step; its result is discarded for empty rows.
+  # Every row gets at least one step; the result of empty rows is discarded.
   outputs = jax_rnn.lstm(
     *inputs,
     jnp.maximum(count_B, 1),

@@ -1,6 +1,6 @@
 """Gradient of `rnn.scan` whose matrix gradients are computed after the backward loop, as in fused_recurrent.py.
 
-It serves loops whose step has more than a cell, such as a decoder with attention between its products.
+For loops with more than a cell per step, such as a decoder with attention between its products.
 
 Axes: as in lmx/ops/rnn.py.
 """
@@ -46,7 +46,7 @@ def _run(
   fixed: tuple[Any, Any],
   extra: dict[str, Array],
 ) -> tuple[Any, Any, dict[str, Array]]:
-  """Return (carry, outputs, the input of each product); `extra` is added to the products."""
+  """Return (carry, outputs, each product's input); `extra` is added to the products."""
   matrices = {name: w.astype(dtype) for name, w in matrices.items()}
 
   def step(carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, dict[str, Array]]]:
@@ -84,7 +84,7 @@ def _forward(
     return (carry, ys), product_inputs
 
   out, pull, product_inputs = jax.vjp(run, shared, carry, xs, extra, has_aux=True)
-  # The gradient needs only the types of the matrices: arrays without elements.
+  # The gradient needs only the matrices' types, so these arrays are empty.
   return out, (pull, product_inputs, {name: jnp.zeros((0,) * w.ndim, w.dtype) for name, w in matrices.items()})
 
 

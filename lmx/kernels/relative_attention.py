@@ -1,7 +1,7 @@
 """Implementations of relative attention (lmx/ops/relative_attention.py).
 
 - 'xla': the equation, over all rows and heads. It stores the (B, H, T, S) probabilities for the backward pass.
-- 'blocked': a loop over rows, heads and blocks of queries, so that the scores fit a CPU's cache. The
+- 'blocked': a loop over rows, heads and query blocks, so that the scores fit a CPU's cache. The
   backward pass recomputes them from the saved log-normalisers, as in lmx/kernels/attention.py. For one device.
 - 'rows': a kernel for TPUs (lmx/kernels/relative_rows.py), within the limits of `obstacle`.
 - 'scan': the equation, for one block of queries after another. The backward pass recomputes a block's scores, so memory
@@ -66,7 +66,7 @@ def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True)
 
 
 def obstacle(B: int, S: int) -> str | None:  # noqa: N803
-  """Return the reason why the kernel of rows cannot run, as words after its name; None if it can."""
+  """Return why the row kernel cannot run, as a clause for the error message; None if it can."""
   here = devices.placed()
   if here.platform != 'tpu':
     return f'needs a TPU, and the device here is {here.platform}'
@@ -120,7 +120,7 @@ def _by_parts(r_RHK: Any) -> Array:
 
 
 def _for_rows(r_RHK: Any, B: int) -> Array:  # noqa: N803
-  """Return `_by_parts`, only the first part if their number does not divide that of the rows."""
+  """Return `_by_parts`, or only the first part if the number of parts does not divide the rows."""
   r_GRHK = _by_parts(r_RHK)
   return r_GRHK[:1] if B % len(r_GRHK) else r_GRHK
 
@@ -193,7 +193,7 @@ def _scan(
   rate: float,
   key: Array | None,
 ) -> Array:
-  """Compute attention by blocks of queries; arguments as in `relative_rows.attention`."""
+  """Compute attention query block by query block; arguments as in `relative_rows.attention`."""
   (B, X, H, K), S = q_BXHK.shape, k_BSHK.shape[1]
   T = X - (0 if positions_BP is None else positions_BP.shape[1])
   row_1X = jnp.arange(X, dtype=jnp.int32)[None]
@@ -240,7 +240,7 @@ def _scan(
 
 
 def _pad_streams(x_BX: Array, streams: int, more: int) -> Array:
-  """Return an array of the queries of all streams with `more` positions of padding after each."""
+  """Pad each stream's queries by `more` positions."""
   x_BNT = x_BX.reshape(x_BX.shape[0], streams, -1, *x_BX.shape[2:])
   x_BNT = jnp.pad(x_BNT, [(0, more) if axis == 2 else (0, 0) for axis in range(x_BNT.ndim)])
   return x_BNT.reshape(x_BX.shape[0], -1, *x_BX.shape[2:])
@@ -253,7 +253,7 @@ def _unshift(g_TS: Array, R: int) -> Array:
   return g_RT.reshape(T, R + 1)[:, 1:]
 
 
-Block = tuple[int, int]  # first and end of the positions of a block
+Block = tuple[int, int]  # first and end position of a block
 
 
 class _Plan(NamedTuple):
@@ -265,7 +265,7 @@ class _Plan(NamedTuple):
 
   def blocks(self, T: int) -> list[tuple[Block, int]]:
     """Return ((first, end) of the queries, number of keys up to the last of them) for each block."""
-    size = max(64, -(-T // 8))  # few blocks, because each is compiled separately
+    size = max(64, -(-T // 8))  # few blocks, because each one is compiled separately
     ends = [(t, min(t + size, T)) for t in range(0, T, size)]
     return [(queries, self.memory + queries[1]) for queries in ends]
 
@@ -307,7 +307,7 @@ def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, vis
 
 
 def _factor(plan: _Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: int) -> Array:
-  """Return dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
+  """Return a block's dropout factors, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
   keep_QC = dropout.mask(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)

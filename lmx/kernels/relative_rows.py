@@ -5,9 +5,8 @@ queries are one product with the vectors of W = S + Q distances, of which row j 
 the chip does that in one operation. The gradient needs the inverse rotation. As the chip rotates later rows further to
 the right only, a product with a permutation puts the gradient's rows in reverse order first.
 
-Queries at positions of their own, P of them after the T others, are put among empty rows at these positions, on the
-chip, by a product with a matrix of zeros and ones. So they are rotated like the others. All blocks of positions pass
-for each block of such queries.
+The P queries at given positions, after the T others, are scattered to these positions on chip, by a product with a 0/1
+matrix. So they are rotated like the others. Each block of such queries visits all position blocks.
 
 Axes: positions are the minor axis of all operands, (B, H, K, X), X = T + P. R = T + S are the distances that blocks of
 queries meet, of padded lengths, from the farthest downwards.
@@ -38,7 +37,7 @@ class Plan(NamedTuple):
     segments: there are segment scores.
     blocks: number of blocks of the T positions.
     queries: number of queries, X, without padding of the last block.
-    placed: there are queries at positions of their own.
+    placed: there are queries at given positions.
     rate: dropout rate of the probabilities.
     heads: number of heads on all devices.
     rows: number of rows of a head in dropout's mask.
@@ -141,7 +140,7 @@ def _pad_first(x_BX: Array, T: int, more: int) -> Array:  # noqa: N803
 
 
 def operations(op_name: str, shapes: Any) -> float:
-  """Return the operations of one call of a kernel, see `splash_attention.operations`."""
+  """Return the operations of one kernel call, see `splash_attention.operations`."""
   (*heads, K, X), (*_, S), _, (*_, R) = shapes[:4]
   rows = _steps((R - S) // LANES, X) * LANES
   of_keys, of_distances = (5 + LANES / K, 3) if BACKWARD in op_name else (2, 1)
@@ -149,7 +148,7 @@ def operations(op_name: str, shapes: Any) -> float:
 
 
 def _steps(blocks: int, X: int) -> int:  # noqa: N803
-  """Return the number of blocks of queries that are computed: those of T positions, and as many for each later one."""
+  """Return the number of computed query blocks: those of T positions, and as many for each later block."""
   return blocks + blocks * (-(-X // LANES) - blocks)
 
 
@@ -175,7 +174,7 @@ FORWARD, BACKWARD = 'relative_rows_forward', 'relative_rows_backward'
 def _call(
   body: Any, name: str, plan: Plan, arrays: tuple[Array, ...], integers: Integers, outputs: tuple[Array, ...]
 ) -> list[Array]:
-  """Run a kernel over heads, rows and blocks of queries; gradients that these share are added up."""
+  """Run a kernel over heads, rows and query blocks; shared gradients are summed."""
   (B, H, K, X), S, (G, _, _, R) = arrays[0].shape, arrays[1].shape[3], arrays[3].shape
   n = plan.blocks
   queries = pl.BlockSpec((1, 1, K, LANES), lambda h, b, i: (b, h, 0, _of_step(plan, i)))
@@ -205,7 +204,7 @@ def _call(
 
 
 class _Block(NamedTuple):
-  """Values of a block of queries that both passes compute.
+  """Values of a query block that both passes compute.
 
   Attributes:
     queries: scaled queries of content, position and segment scores.
@@ -276,18 +275,18 @@ def _forward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: 
 
 
 def _known(plan: Plan, Q: int) -> Array:  # noqa: N803
-  """Return the number of columns of the block that hold queries; the others hold arbitrary values."""
+  """Return the number of the block's columns with queries; the others are arbitrary."""
   return plan.queries - _of_step(plan, pl.program_id(2)) * Q
 
 
 def _of_step(plan: Plan, step: Any) -> Any:
-  """Return the block of queries of a step: those of T positions once, each later one for each of these."""
+  """Return a step's query block: those of T positions once, each later one once per position block."""
   n = plan.blocks
   return jnp.where(step < n, step, n + jax.lax.div(step - n, n)) if plan.placed else step
 
 
 def _place(plan: Plan, x_KQ: Array, at_QQ: Array | None) -> Array:
-  """Return values of the queries at their positions."""
+  """Scatter query values to their positions."""
   if at_QQ is None:
     return x_KQ
   is_query_1Q = jax.lax.broadcasted_iota(jnp.int32, (1, x_KQ.shape[1]), 1) < _known(plan, x_KQ.shape[1])
@@ -296,12 +295,12 @@ def _place(plan: Plan, x_KQ: Array, at_QQ: Array | None) -> Array:
 
 
 def _back(x_KQ: Array, at_QQ: Array | None) -> Array:
-  """Return values at positions for their queries, 0 for those at others."""
+  """Gather the values at the queries' positions; 0 for queries at others."""
   return x_KQ if at_QQ is None else dot(x_KQ, at_QQ.astype(x_KQ.dtype), (1, 1)).astype(x_KQ.dtype)
 
 
 def _write(block: _Block, output: Any, x_KQ: Array) -> None:
-  """Write values of the queries, of which each block of positions has some."""
+  """Write the queries' values, some of which are in each position block."""
 
   @pl.when(block.is_first)
   def begin() -> None:
@@ -313,7 +312,7 @@ def _write(block: _Block, output: Any, x_KQ: Array) -> None:
 
 
 def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: Any) -> None:
-  """Write the gradients; that of the distances is of all rows of a part, those of the biases are of all rows."""
+  """Write the gradients, summed over a part's rows for the distances and over all rows for the biases."""
   n = 5 + plan.segments
   arrays, do, gradients, (total_dk, total_dv) = refs[:n], refs[n], refs[n + 1 : -2], refs[-2:]
   q, k, v, r, _, *e = arrays

@@ -1,9 +1,9 @@
 """Attention on a TPU, with dropout, by a Pallas kernel that holds whole rows of scores on the chip.
 
 Each program computes all scores of a block of queries of one head, so the softmax is the equation's. The backward pass
-computes them again from queries and keys. Nothing of the size (T, S) is stored, and the mask of dropout is the hash of
-lmx/ops/dropout.py, computed where it is used. For rows that do not fit the chip there is splash attention
-(lmx/kernels/splash_attention.py), which skips blocks that are masked but has no dropout.
+recomputes them from queries and keys. Nothing of size (T, S) is stored, and the dropout mask is the hash of
+lmx/ops/dropout.py, computed in place. Rows that do not fit on chip need splash attention
+(lmx/kernels/splash_attention.py), which skips masked blocks but has no dropout.
 
 Axes: positions are the minor axis of all operands, (B, H, K, T), so that heads narrower than the 128 lanes are not
 padded. Q are the queries of a block, C the components of the arrays below.
@@ -29,7 +29,7 @@ from lmx.ops.visible import MASKED
 from lmx.types import Array
 
 LANES = 128  # lengths are padded to a multiple of them
-SCORES = 2**18  # of a block: a few arrays of them, in float32, fit the chip
+SCORES = 2**18  # of a block: a few such float32 arrays fit on chip
 PADDED = -2  # group of padded positions; `masks.PADDING` is -1
 
 
@@ -95,12 +95,12 @@ def attention(
 
 
 def pad_group(group_BT: Array, rows: int, more: int) -> Array:
-  """Return the groups of all rows, with positions of padding, which are a group of their own."""
+  """Return the groups of all rows, with padding positions as a separate group."""
   return jnp.pad(jnp.broadcast_to(group_BT, (rows, group_BT.shape[1])), ((0, 0), (0, more)), constant_values=PADDED)
 
 
 def operations(op_name: str, shapes: Any) -> float:
-  """Return the operations of one call of a kernel, see `splash_attention.operations`."""
+  """Return the operations of one kernel call, see `splash_attention.operations`."""
   (*heads, K, T), (*_, S) = shapes[:2]
   return 2.0 * (2 if FORWARD in op_name else 5) * math.prod(heads) * K * T * S
 
@@ -108,7 +108,7 @@ def operations(op_name: str, shapes: Any) -> float:
 def sharded(
   attend: Callable[..., Array], arrays: tuple[Array, ...], integers: tuple[Array, ...], seed_2: Array
 ) -> Array:
-  """Return `attend(arrays, words, *integers)`, each device of its shard of rows and heads.
+  """Run `attend(arrays, words, *integers)` on each device's shard of rows and heads.
 
   Args:
     attend: function of one device.
@@ -133,7 +133,7 @@ def sharded(
 
 
 def dropout_factors(rate: float, words: Any, head: Any, row_Q1: Array, columns: int) -> Array:
-  """Return dropout's factors of the probabilities of a block, (Q, S): 0 or 1 / (1 - rate).
+  """Return a block's dropout factors, (Q, S): 0 or 1 / (1 - rate).
 
   Args:
     rate: dropout rate.
@@ -170,7 +170,7 @@ FORWARD, BACKWARD = 'row_attention_forward', 'row_attention_backward'
 def _call(
   body: Any, name: str, plan: Plan, arrays: tuple[Array, ...], inputs: Inputs, outputs: list[Array]
 ) -> list[Array]:
-  """Run a kernel over rows, heads and blocks of queries; blocks of keys' gradients are added up over the last."""
+  """Run a kernel over rows, heads and query blocks; key gradients are summed over the query blocks."""
   (B, H, K, T), S = arrays[0].shape, arrays[1].shape[3]
   block = max(n for n in range(LANES, T + 1, LANES) if T % n == 0 and (n * S <= SCORES or n == LANES))
   queries = pl.BlockSpec((1, 1, K, block), lambda b, h, i: (b, h, 0, i))
@@ -197,7 +197,7 @@ def _call(
 
 
 def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
-  """Return the product over one axis of each, accumulated in float32."""
+  """Contract one axis of each operand, accumulated in float32."""
   exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
   dimensions = ((contracted[0],), (contracted[1],)), ((), ())
   return jax.lax.dot_general(a, b, dimensions, precision=exact, preferred_element_type=jnp.float32)

@@ -1,7 +1,7 @@
 """Factorized attention (lmx/ops/sparse_attention.py) on a GPU or TPU.
 
-A loop over blocks computes the scores of long texts, and again in the backward pass. On a TPU attention to summary
-columns is a kernel's, whose keys are these columns and, in 'merged', all positions after them
+A loop over blocks computes the scores of long texts and recomputes them in the backward pass. On a TPU a kernel
+computes attention to summary columns; its keys are these columns and, in 'merged', all positions after them
 (lmx/kernels/patterns.py).
 
 Axes: J blocks, Q offsets in a block, S keys of a query.
@@ -49,12 +49,12 @@ def _has_kernel(plan: Plan, q_BTHK: Array, mask: AttentionMask, backend: str) ->
 def _by_kernel(
   q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, plan: Plan, heads: np.ndarray, backend: str
 ) -> Array:
-  """Return attention to summary columns, and in 'merged' to the own block, by a softmax over a `Pattern` of keys."""
+  """Attend to summary columns, and in 'merged' to the query's block, by a softmax over a `Pattern` of keys."""
   start_H = plan.columns(heads)
   is_alike = plan.sets == 'merged' and mask.query_group_BT is None or len(set(start_H.tolist())) == 1
   if is_alike:
     return _to_columns(q_BTHK, k_BTHK, v_BTHK, mask, plan, start_H, backend)
-  # The mask depends on the columns: a call for the heads of each.
+  # The mask depends on the columns, so heads with equal columns share a call.
   outputs = [
     _to_columns(q_BTHK[:, :, h], k_BTHK[:, :, h], v_BTHK[:, :, h], mask, plan, start_H[h], backend)
     for h in (np.flatnonzero(start_H == start) for start in np.unique(start_H))
@@ -84,7 +84,8 @@ def _to_columns(
 
 
 def softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
-  """Compute `sparse_attention.softmax`; on a GPU or TPU by a loop over blocks, whose scores are computed again."""
+  """Compute `sparse_attention.softmax`; on a GPU or TPU by a loop over blocks that recomputes scores in the backward
+  pass."""
   B, J, Q, H, _ = q_BJQHK.shape
   keys = sum(part.k.shape[part.axes.index('S')] for part in parts)
   chunks = chunked_attention.count(B * H * Q * keys // devices.shards((B, H), 'BH'), J, 1, SCORES)

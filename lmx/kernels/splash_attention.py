@@ -2,7 +2,7 @@
 
 It stores no (T, S) array: scores are computed block by block, and blocks without an unmasked score are skipped (Dao et
 al. 2022, arXiv 2205.14135). Groups of `AttentionMask` are its segment ids, and its pattern is computed in the kernel.
-Lengths are padded to whole blocks, whose keys are a group of their own or outside the pattern. Under `shard_map` each
+Lengths are padded to whole blocks; padding keys are a separate group or outside the pattern. Under `shard_map` each
 device runs it on its own rows and heads.
 """
 
@@ -28,7 +28,7 @@ from lmx.types import Array
 
 BLOCK = 512
 BACKWARD_BLOCK = 1024
-FUSED = 4  # blocks of keys to which one kernel computes all gradients; it stores the queries' gradient for each
+FUSED = 4  # key blocks per kernel, which stores one partial query gradient for each
 CAUSAL = 'causal_attention'  # name of the calls
 
 
@@ -73,7 +73,7 @@ def _block(length: int) -> int:
 
 
 def _backward_block(length: int, block: int) -> int:
-  """Return the number of keys of a block of the backward pass, a divisor of the length.
+  """Return the backward pass's key block size, a divisor of the length.
 
   It writes the queries' gradient once for each such block and then sums them, so the block is as large as fits.
   """
@@ -111,14 +111,14 @@ def _kernel(
   arrays: tuple[Array, ...],
   groups: tuple[Array, ...],
 ) -> Array:
-  """Return the output of the rows and heads of one device: (B, H, T, K)."""
+  """Return one device's output, (B, H, T, K)."""
   q_BHTK, k_BHSK, _ = arrays
   shape = q_BHTK.shape[2], k_BHSK.shape[2]
   mask: splash_mask.Mask = splash_mask.CausalMask(shape) if causal else splash_mask.FullMask(shape)
   if pattern is not None:
     mask = PatternMask(pattern, shape)
   q_block, k_block = blocks
-  # Positions are the minor axis of its operands, so that heads narrower than the lanes are not padded.
+  # Positions are the minor axis of its operands, so heads narrower than the lanes are not padded.
   layout = splash.QKVLayout.SEQ_MINOR
   backward_block = _backward_block(shape[1], k_block)
   fused = shape[1] <= FUSED * backward_block
@@ -137,7 +137,7 @@ def _kernel(
       k_layout=layout,
       v_layout=layout,
     ),
-    residual_checkpoint_name='BTHK',  # so a policy that keeps the output keeps what its gradient needs
+    residual_checkpoint_name='BTHK',  # so that a policy that saves the output also saves its gradient's residuals
     interpret=interpret,
   )
   run = lambda arrays, groups: kernel(*arrays, splash.SegmentIds(*groups) if groups else None)
@@ -147,7 +147,7 @@ def _kernel(
 
 
 def operations(op_name: str, shapes: Sequence[tuple[int, ...]]) -> float:
-  """Return the operations of one call of the kernel, of the blocks that it computes.
+  """Return the operations of one kernel call, over the blocks that it computes.
 
   Args:
     op_name: name of the call in a compiled program, with those of the functions around it.
@@ -177,7 +177,7 @@ def _blocks(pattern: Any, causal: bool, shape: tuple[int, int], block: tuple[int
 
 
 def _sharded(function: Any, arrays: tuple[Array, ...], groups: tuple[Array, ...]) -> Array:
-  """Return `function(arrays, groups)`, each device on its shard of rows and heads."""
+  """Run `function(arrays, groups)` on each device's shard of rows and heads."""
   where = placement.current()
   if where is None or where.mapped or where.devices == 1:
     return function(arrays, groups)

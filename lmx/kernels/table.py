@@ -1,8 +1,8 @@
-"""Lookup in a table and product with it, where devices share the table or each has a copy (`types.Copies`).
+"""Table lookup and product, for a table that is sharded over devices or copied to each (`types.Copies`).
 
-The copies are sharded as the rows. Rows that the copies do not divide evenly use the first one. A table that is sharded
-over 'fsdp' is gathered once before the lookup; otherwise XLA looks up the rows of the whole batch in every device's
-columns, and exchanges the results.
+Copies are sharded like the rows. Rows that they do not divide evenly use the first copy. A table sharded over 'fsdp' is
+gathered once before the lookup; otherwise XLA would look up the whole batch in every device's columns and exchange the
+results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lmx.ops import table
 from lmx.placement import constrain
 from lmx.types import Array, Copies, ReadRows, Table
 
-MOST_ROWS, LEAST_TABLE = 64, 2**22  # of one position's product: rows, and elements of the table
+MOST_ROWS, LEAST_TABLE = 64, 2**22  # limits of a one-position product: rows and table elements
 
 
 def take(table_VD: Table | ReadRows, ids: Array, dtype: str, axes: str) -> Array:
@@ -86,7 +86,7 @@ _take_gathered.defvjp(_forward, _backward)
 
 
 def product(x_BTD: Array, table_VD: Table) -> Array:
-  """Compute `table.product`; on a CPU the product of one position of a few rows, as in decoding, by `of_few_rows`."""
+  """Compute `table.product`; on a CPU, decoding a few rows uses `of_few_rows`."""
   if not isinstance(table_VD, Copies):
     is_one_position = x_BTD.ndim == 3 and x_BTD.shape[1] == 1 and 2 <= len(x_BTD) <= MOST_ROWS
     if is_one_position and table_VD.size >= LEAST_TABLE and is_platform('cpu'):

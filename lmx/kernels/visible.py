@@ -1,4 +1,4 @@
-"""Rows and positions of the keys that queries of relative attention attend to (lmx/ops/visible.py)."""
+"""Visible keys of relative attention (lmx/ops/visible.py): one row, and unique positions per block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def of_row(visible: Visible, b: Array) -> Visible:
 
 
 def at_positions(positions_BP: Array, block: int) -> Array:
-  """Return the positions, -1 for all but the first of several queries at one in each block of queries."""
+  """Return the positions; in each query block, all but the first of several queries at a position are -1."""
   same_BPP = jnp.tril(positions_BP[:, :, None] == positions_BP[:, None], -1)
   number_P = jnp.arange(positions_BP.shape[1]) // block
   same_BPP &= number_P[:, None] == number_P

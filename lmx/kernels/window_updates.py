@@ -1,6 +1,6 @@
-"""word2vec's updates by operations that Numba compiles (lmx/kernels/native): on one CPU, with the extra `lmx[numba]`.
+"""word2vec updates compiled by Numba (lmx/kernels/native), for one CPU, with the extra `lmx[numba]`.
 
-XLA makes some 90 operations of an update, of a few microseconds each. Here all updates of a batch are one operation,
+XLA runs an update as about 90 operations of a few microseconds each. Here all updates of a batch are one operation,
 whose threads share the rows of an update. Losses and gradients are as in lmx/objectives/skipgram.py, and
 updates as in lmx/engine/sparse_step.py; the tests compare both.
 """
@@ -28,18 +28,18 @@ _ARRAYS = {
 
 
 def settle(cfg: Any) -> Any:
-  """Return a Config with a definite `update_kernel`: 'numba' if this machine has it, else 'xla'."""
+  """Return a Config with `update_kernel` resolved: 'numba' if this machine has it, else 'xla'."""
   kernel = 'numba' if native.is_installed() else 'xla'
   return dataclasses.replace(cfg, update_kernel=kernel) if cfg.update_kernel == 'auto' else cfg
 
 
 def choose(cfg: Any, batch: Batch) -> Callable[..., Any] | None:
-  """Return `apply` if it is to compute the updates of a batch here, else None.
+  """Return `apply` if this machine can compute a batch's updates with it, else None.
 
-  It can on one CPU, in float32, with shared noise words or a tree.
+  It needs one CPU, float32, and shared noise words or a tree.
 
   Raises:
-    InputError: it is to, and Numba is missing.
+    InputError: it is configured, and Numba is missing.
   """
   is_possible = devices.is_one_device('cpu') and cfg.dtype == 'float32' and 'pair_negatives_BJTWK' not in batch
   if settle(cfg).update_kernel == 'xla' or not is_possible:
@@ -62,7 +62,7 @@ def _register(tree: bool) -> str:
 
 
 def apply(cfg: Any, tables: dict[str, Array], batch: Batch, lr: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-  """Apply the updates of a batch, one after the other; those from the first with a loss that is not finite on are not.
+  """Apply a batch's updates in order, up to the first with a non-finite loss.
 
   Args:
     cfg: the model's Config.
@@ -78,7 +78,7 @@ def apply(cfg: Any, tables: dict[str, Array], batch: Batch, lr: Array) -> tuple[
   inputs = [batch[name] for name in _ARRAYS[is_tree]]
   B, D = inputs[0].shape[0], tables['embed/table'].shape[-1]
   is_cbow = cfg.architecture == 'cbow'
-  # A centre of CBOW has few scores: with a tree two threads were no faster, and slower while batches are built.
+  # A CBOW centre has few scores: with a tree, two threads were no faster, and slower while batches are built.
   threads = 1 if is_cbow and is_tree else native.count_threads(B)
   flags = jnp.array([is_cbow, cfg.cbow_gradient == 'mean', threads], jnp.int32)
   shapes = [jax.ShapeDtypeStruct(table.shape, table.dtype) for table in tables.values()]
@@ -93,7 +93,7 @@ def apply(cfg: Any, tables: dict[str, Array], batch: Batch, lr: Array) -> tuple[
 
 
 def _memory(batch: Batch, W: int) -> list[jax.ShapeDtypeStruct]:
-  """Return the shapes of what the threads of an update share; XLA has the memory."""
+  """Return the shapes of the workspace that an update's threads share, which XLA allocates."""
   B, _, S = batch['tokens_BJS'].shape
   T = batch['window_BJT'].shape[-1]
   sizes: list[tuple[int, ...]]

@@ -1,9 +1,9 @@
-"""Operations of XLA on a CPU that Numba compiles, with the extra `lmx[numba]`: loops that XLA runs as many small ones.
+"""XLA CPU operations compiled by Numba (extra `lmx[numba]`): loops that XLA would run as many small operations.
 
-`frame` reads what XLA passes to such an operation, `threads` shares its work, `elementary` and `product` have what
-several need. `windows` has the loops of word2vec, `lstm` those of the LSTM, `attention` those of attention. All import
-Numba; whoever offers them (lmx/kernels/window_updates.py, lmx/kernels/lstm_loop.py, lmx/kernels/head_attention.py)
-imports them when they are used.
+`frame` reads the arguments that XLA passes, `threads` divides the work, `elementary` and `product` are shared.
+`windows` has the loops of word2vec, `lstm` those of the LSTM, `attention` those of attention. All import Numba; their
+callers (lmx/kernels/window_updates.py, lmx/kernels/lstm_loop.py, lmx/kernels/head_attention.py) imports them when they
+are used.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from lmx.errors import InputError
 
 
 def is_installed() -> bool:
-  """Return True if Numba is there, and a system with POSIX threads."""
+  """Return True if Numba is installed and the system has POSIX threads."""
   return os.name == 'posix' and importlib.util.find_spec('numba') is not None
 
 
 @functools.cache
 def has_products() -> bool:
-  """Return True if Numba is there, and the processor has the instructions of `product`."""
+  """Return True if Numba is installed and the processor supports the instructions of `product`."""
   if not is_installed():
     return False
   from lmx.kernels.native import product
@@ -59,5 +59,5 @@ def load(name: str, setting: str, other: str) -> Any:
 
 
 def count_threads(parts: int) -> int:
-  """Return the number of threads for work in so many parts: they wait in loops, so each needs a core to itself."""
+  """Return the thread count for this many parts of work: threads spin while waiting, so each needs its own core."""
   return max(1, min(parts, host.cores(), host.quota()))

@@ -1,9 +1,9 @@
 """Attention and its gradient (the equation is in lmx/ops/attention.py), whose scores stay in the cache of a core.
 
-A thread takes one head of a row of the batch after another. For a strip of a few queries it computes the scores of all
-keys, panel by panel, and the softmax of whole rows of them. The backward pass computes the probabilities again. What
-the strips of a block of queries give to the gradients of keys and values is added up by products over its queries.
-Panels of keys that a causal mask hides from a whole strip are left out.
+Each thread processes one head of one row at a time. For a strip of a few queries it computes the scores of all keys,
+panel by panel, and the softmax of whole score rows. The backward pass recomputes the probabilities. Key and value
+gradients of a query block are products over its queries. Key panels that a causal mask hides from a whole strip are
+skipped.
 
 Axes: those of lmx/kernels/attention.py; W components of a value, H heads. Arrays are matrices of the positions of all
 rows of the batch by the components of all heads, (B T, H K).
@@ -35,10 +35,10 @@ _forward_thread = threads.named(FORWARD)
 _backward_thread = threads.named(BACKWARD)
 
 _INLINE: dict[str, Any] = OPTIONS | {'inline': 'always'}  # of what is called once
-_STRIPS = 8  # of a block: its probabilities of some hundred keys, and their gradient, fit the second cache
+_STRIPS = 8  # queries per block: the probabilities of a few hundred keys and their gradient fit the L2 cache
 _QUERIES = _STRIPS * ROWS
 _BLOCK = ROWS * COLUMNS
-_MASKED = np.float32(-1e30)  # score of masked keys, and of the columns of a panel after the last key
+_MASKED = np.float32(-1e30)  # score of masked keys and of a panel's columns after the last key
 
 
 class Call(NamedTuple):
@@ -68,7 +68,7 @@ class Call(NamedTuple):
 
 
 class Parts(NamedTuple):
-  """Memory of the backward pass of a head: panels, strips and, turned by 90 degrees, blocks of its arrays, and sums."""
+  """Workspace of a head's backward pass: panels, strips and transposed blocks of its arrays, and sums."""
 
   k_panels: Any
   v_panels: Any
@@ -92,13 +92,13 @@ def _wide(width: Any) -> Any:
 
 
 def forward_size(S: int, K: int, W: int) -> int:
-  """Return the number of float32 values of a thread's memory in `forward`."""
+  """Return the size of a thread's workspace in `forward`, in float32 values."""
   wide = _wide.py_func
   return wide(S) * K + wide(W) * S + wide(K) * ROWS + wide(S) * ROWS + 2 * _BLOCK
 
 
 def backward_size(S: int, K: int, W: int) -> int:
-  """Return the number of float32 values of a thread's memory in `backward`."""
+  """Return the size of a thread's workspace in `backward`, in float32 values."""
   wide = _wide.py_func
   inputs = wide(S) * (K + W) + wide(K) * S + (wide(K) + wide(W)) * ROWS + (K + W) * _QUERIES
   return inputs + 2 * wide(S) * _QUERIES + wide(S) * (K + W) + 2 * _BLOCK
@@ -117,7 +117,7 @@ def _read(frame: Any) -> Any:
 
 @njit(**OPTIONS)
 def _ask(x: Any, row: Any, count: Any, first: Any, width: Any) -> None:
-  """Ask for columns of some rows, which are read from memory meanwhile."""
+  """Prefetch columns of some rows."""
   for t in range(count):
     prefetch(x, row + t, first, first + width)
 
@@ -151,7 +151,7 @@ def _copy_strip(x: Any, row: Any, rows: Any, first: Any, width: Any, factor: Any
 
 @njit(**OPTIONS)
 def _copy_turned(x: Any, row: Any, count: Any, first: Any, width: Any, packed: Any) -> None:
-  """Copy columns of `count` rows, turned by 90 degrees, as the packed rows of a product."""
+  """Copy columns of `count` rows, transposed, as packed rows of a product."""
   strips = blocks(width)
   for i in range(strips):
     low, high = i * width // strips, (i + 1) * width // strips
@@ -202,7 +202,7 @@ def _sum_panels(rows: Any, x: Any, stride: Any, panels: Any, columns: Any, count
 
 @njit(**OPTIONS)
 def _add_turned(turned: Any, count: Any, width: Any, start: Any, panel: Any, sums: Any) -> None:
-  """Add to sums, (width COLUMNS,), what `_copy_turned` made of `count` rows, times a panel, from row `start` on."""
+  """Add to the sums, (width COLUMNS,), the transposed rows of `_copy_turned` times a panel, from row `start` on."""
   strips = blocks(width)
   for i in range(strips):
     low, high = i * width // strips, (i + 1) * width // strips
@@ -258,7 +258,7 @@ def _mix(x: Any) -> Any:
 
 @njit(**SINGLE)
 def _mark_dropped(call: Any, block: Any, rows: Any, line: Any, key: Any) -> None:
-  """Change the sign of the probabilities that are dropped; `line` is the number of the first row of all scores."""
+  """Negate dropped probabilities; `line` is the index of the first score row."""
   least, word, other_word = call.dropout
   for r in range(rows):
     row = block[r * COLUMNS : (r + 1) * COLUMNS]
@@ -376,13 +376,13 @@ def _forward_head(call: Any, head: Any, o: Any, stats: Any, work: Any) -> None:
 
 @njit(**OPTIONS)
 def _cut(work: Any, size: Any) -> Any:
-  """Return the first values of a thread's memory, and the rest."""
+  """Split off the first values of a thread's workspace."""
   return work[:size], work[size:]
 
 
 @cfunc('int64(int64)', **ENTRY)
 def _forward(shared: Any) -> Any:
-  """Do a thread's part of `forward`."""
+  """Run one thread's share of `forward`."""
   thread, _, frame = enter(shared)
   call, o, stats = _read(frame), matrix(frame, RESULTS, 0, F32), matrix(frame, RESULTS, 1, F32)
   work, heads = matrix(frame, RESULTS, 2, F32)[thread], call.sizes[0] * call.sizes[1]
@@ -396,7 +396,7 @@ def _forward(shared: Any) -> Any:
 
 @njit(**SINGLE)
 def _differentiate(call: Any, p: Any, dp: Any, rows: Any, line: Any, key: Any, stats: Any, lanes: Any) -> None:
-  """Replace a block of scores by probabilities, and add to `lanes` their products with the gradient.
+  """Replace a score block by probabilities, and add their products with the gradient to `lanes`.
 
   Args:
     call: the arguments.
@@ -422,7 +422,7 @@ def _differentiate(call: Any, p: Any, dp: Any, rows: Any, line: Any, key: Any, s
 
 @njit(**SINGLE)
 def _to_scores(call: Any, p: Any, dp: Any, rows: Any, mean: Any) -> None:
-  """Replace the gradient of a block of probabilities by its scores' gradient, and the probabilities by what is kept.
+  """Replace a block's probability gradient by its score gradient, and drop its probabilities.
 
   Args:
     call: the arguments.
@@ -441,7 +441,7 @@ def _to_scores(call: Any, p: Any, dp: Any, rows: Any, mean: Any) -> None:
 
 @njit(**_INLINE)
 def _backward_strip(call: Any, head: Any, place: Any, stats: Any, do: Any, dq: Any, ones: Any, parts: Any) -> None:
-  """Compute the gradient of a strip's queries, and its probabilities and the gradient of its scores.
+  """Compute a strip's query gradient, its probabilities and its score gradient.
 
   Args:
     call: the arguments.
@@ -493,7 +493,7 @@ def _backward_head(call: Any, head: Any, stats: Any, do: Any, gradients: Any, on
     top, bottom = begin * T // strips, end * T // strips
     _copy_turned(call.q, b * T + top, bottom - top, h * K, K, parts.q_turned)
     _copy_turned(do, b * T + top, bottom - top, h * W, W, parts.do_turned)
-    done = 0  # panels whose sums begin at an earlier strip
+    done = 0  # panels whose sums started in an earlier strip
     for i in range(begin, end):
       first, last = i * T // strips, (i + 1) * T // strips
       _backward_strip(call, head, (top, first, last), stats, do, dq, ones, parts)
@@ -514,7 +514,7 @@ def _backward_head(call: Any, head: Any, stats: Any, do: Any, gradients: Any, on
 
 @njit(**_INLINE)
 def _parts(call: Any, work: Any) -> Any:
-  """Divide a thread's memory."""
+  """Partition a thread's workspace."""
   _, _, _, S, K, W = call.sizes
   k_panels, work = _cut(work, _wide(S) * K)
   v_panels, work = _cut(work, _wide(S) * W)
@@ -534,7 +534,7 @@ def _parts(call: Any, work: Any) -> Any:
 
 @cfunc('int64(int64)', **ENTRY)
 def _backward(shared: Any) -> Any:
-  """Do a thread's part of `backward`."""
+  """Run one thread's share of `backward`."""
   thread, _, frame = enter(shared)
   call, stats, do = _read(frame), matrix(frame, ARGUMENTS, 7, F32), matrix(frame, ARGUMENTS, 8, F32)
   gradients = matrix(frame, RESULTS, 0, F32), matrix(frame, RESULTS, 1, F32), matrix(frame, RESULTS, 2, F32)

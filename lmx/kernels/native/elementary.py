@@ -1,4 +1,4 @@
-"""Functions that a processor has no instruction for, and the options by which loops are compiled.
+"""Elementary functions without a processor instruction, and the compiler options of loops.
 
 Sums may be reordered and products contracted; NaN and infinities keep their meaning.
 """
@@ -13,10 +13,10 @@ from numba import njit
 from lmx.kernels.native.frame import ENTRY, OPTIONS
 
 COMPILED = ENTRY | {'fastmath': {'contract', 'reassoc', 'nsz'}}  # of cfunc
-# Of njit. A function with a name of its own would be compiled apart and again with its caller, and which of the two is
-# called, whose sums may differ in their order, would depend on what Numba has kept.
+# Of njit. A separately named function would be compiled twice, alone and inlined in its caller. Their summation orders
+# may differ, and which one runs would depend on Numba's cache.
 FAST = COMPILED | OPTIONS | {'inline': 'always'}
-# Of njit, for functions of single elements: with no sum to reorder, they are the same wherever they are compiled.
+# Of njit, for elementwise functions: without a sum to reorder, they give the same bits wherever they are compiled.
 SINGLE: dict[str, Any] = OPTIONS | {'fastmath': {'contract', 'nsz'}}
 
 

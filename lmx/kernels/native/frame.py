@@ -1,4 +1,4 @@
-"""The arrays that XLA passes to an operation compiled by Numba, and how such an operation is registered.
+"""Arrays that XLA passes to an operation compiled by Numba, and the registration of such an operation.
 
 XLA calls it with the address of a call frame, in which the pointers and shapes of its arrays are: the typed interface
 for foreign functions, in C the header xla/ffi/api/c_api.h of jaxlib, whose structures are read here as words of 8
@@ -26,14 +26,15 @@ from lmx import storage
 
 ARGUMENTS, RESULTS = 9, 14  # words of the frame: the pointers to the arguments, and to the results
 _DATA, _RANK, _DIMS = 3, 4, 5  # words of an array
-_EXTENSION, _METADATA = 1, 3  # words of the frame and of its extension, by which XLA asks for a version
-_ASKS_VERSION, _MAJOR, _MINOR = 1, 0, 1  # nothing is read here that was not in the first version
+_EXTENSION, _METADATA = 1, 3  # words of the frame and of its extension, through which XLA queries the version
+_ASKS_VERSION, _MAJOR, _MINOR = 1, 0, 1  # only fields of the first version are read
 
 F32, I32, I8 = np.float32(0), np.int32(0), np.int8(0)  # elements, for `matrix`
 
 
 def _keep() -> bool:
-  """Keep machine code where JAX keeps programs, in a folder of these sources; return False if JAX keeps none."""
+  """Cache machine code in JAX's compilation cache, in a folder per source version; return False without such a
+  cache."""
   folder = getattr(jax.config, 'jax_compilation_cache_dir', None)
   if not folder or storage.is_remote(folder):
     return False
@@ -66,7 +67,7 @@ def _words(address: Any, count: Any) -> Any:
 
 @njit(**OPTIONS)
 def is_question(frame: Any) -> Any:
-  """Return True if XLA asked for the interface's version, which is then answered, and for nothing else."""
+  """Answer XLA's query for the interface version; return True if it was one."""
   extension = _words(frame, 2)[_EXTENSION]
   if extension == 0 or np.int32(_words(extension, 2)[1]) != _ASKS_VERSION:
     return False
@@ -110,16 +111,16 @@ def _prefetch(typing: Any, address: Any) -> Any:
 
 @njit(**OPTIONS)
 def prefetch(table_VD: Any, row: Any, first: Any, last: Any) -> None:
-  """Ask for columns `first` to `last` - 1 of a row of a table, which is read from memory meanwhile."""
+  """Prefetch columns `first` to `last` - 1 of a table row."""
   address = table_VD.ctypes.data + 4 * np.int64(row) * table_VD.shape[1]
   for at in range(address + 4 * first, address + 4 * last, 64):
     _prefetch(at)
 
 
 def once(name: str, signature: str) -> Callable[[Callable[..., Any]], Any]:
-  """Return the decorator of a function that is compiled once, and that others then call by its name.
+  """Return a decorator that compiles a function once; others then call it by name.
 
-  A function of `njit` is compiled again with each that calls it, and with those that call these.
+  An `njit` function is compiled again with each of its direct and indirect callers.
 
   Args:
     name: name for all of the process.
@@ -135,7 +136,7 @@ def once(name: str, signature: str) -> Callable[[Callable[..., Any]], Any]:
   return decorate
 
 
-_KEPT: list[Any] = []  # what `once` has compiled, which lives as long as it may be called
+_KEPT: list[Any] = []  # functions compiled by `once`, kept alive as long as they may be called
 
 
 def register(name: str, operation: Any) -> None:

@@ -39,7 +39,7 @@ def _list_nodes(top_TR: Any, path_M: Any, owner_M: Any, sign_M: Any, node_L: Any
   """List the nodes of each centre's path, and 1 where the path goes left, else 0; count those of each centre."""
   T, R = top_TR.shape
   M = owner_M.size
-  # The places of each centre below the top, as a list: its first, and the next of every place.
+  # Linked list of each centre's positions below the top: its first, and the successor of each.
   begin_T, next_M = np.full(T, -1, np.int32), np.empty(M, np.int32)
   for m in range(M - 1, -1, -1):
     if sign_M[m] != 0:
@@ -107,7 +107,7 @@ def _score(output_VD: Any, node_L: Any, count_T: Any, spans: Any, h_QW: Any, is_
             b += x * output_VD[f, j]
             c += x * output_VD[g, j]
             d += x * output_VD[h, j]
-          # In this order, since the next scores are set later.
+          # In this order, because the next scores are set later.
           score_P[p + k], score_P[p + k + 1], score_P[p + k + 2], score_P[p + k + 3] = a, b, c, d
         p += K
     at += K
@@ -126,7 +126,7 @@ def _add_to_vectors(
     if first_T[t] != last_T[t]:
       low, high = (t, t) if is_cbow else (first_T[t], last_T[t])
       for q in range(low, high + 1):
-        for k in range(0, K, 4):  # nodes that there are not have slope 0
+        for k in range(0, K, 4):  # missing nodes have slope 0
           e, f, g, h = _four(node_L, at + k, at + K - 1)
           a, b = slope_P[p + k], slope_P[p + k + 1] if k + 1 < K else zero
           c, d = slope_P[p + k + 2] if k + 2 < K else zero, slope_P[p + k + 3] if k + 3 < K else zero
@@ -170,7 +170,7 @@ def _add_to_nodes(
             a = scale * slope_P[slope]
             for j in range(D):
               output_VD[node, j] += a * h_QW[q, j]
-          else:  # vectors that there are not have slope 0
+          else:  # missing vectors have slope 0
             r, i = min(q + 2, high), min(q + 3, high)
             a, b = scale * slope_P[slope], scale * slope_P[slope + K]
             c = scale * slope_P[slope + 2 * K] if q + 2 <= high else zero
@@ -235,7 +235,7 @@ def _differentiate(
 
 @cfunc('int64(int64)', **COMPILED)
 def _work(block: Any) -> Any:
-  """Do a thread's part of `operation`."""
+  """Run one thread's share of `operation`."""
   thread, count, frame = enter(block)
   embed_VD, output_VD = matrix(frame, RESULTS, 0, F32), matrix(frame, RESULTS, 1, F32)
   tokens, documents = matrix(frame, ARGUMENTS, 2, I32), matrix(frame, ARGUMENTS, 3, I32)

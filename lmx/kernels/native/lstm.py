@@ -2,7 +2,7 @@
 
 A thread computes its own units of the state: their gates in the forward loop, whose matrix U it packs, and the gradient
 of the state in the backward loop, whose matrix is U transposed. The threads meet once a step, when all of the state, or
-the gradient of all gates, is known; what they read of a step is kept until the next step is done.
+the gradient of all gates, is known; a step's inputs are kept until the next step is done.
 
 Axes: as in lmx/ops/rnn.py; arrays are matrices whose rows are steps and rows of the batch, (T B, .).
 """
@@ -24,7 +24,7 @@ FORWARD, BACKWARD = 'lmx_lstm_forward', 'lmx_lstm_backward'
 _forward_thread = threads.named(FORWARD)
 _backward_thread = threads.named(BACKWARD)
 
-# A thread's workspace holds these parts for some rows and units of the state, (ROWS, COLUMNS) each, side by side.
+# Parts of a thread's workspace for some rows and units of the state, (ROWS, COLUMNS) each, side by side.
 _BLOCK = ROWS * COLUMNS
 _I, _F, _G, _O = (k * _BLOCK for k in range(4))  # the gates: U h + b, then activated, or their gradient
 _X = 4 * _BLOCK  # W x of the four gates
@@ -33,7 +33,7 @@ _C, _H, _DC, _DH, _DY, _VALID, _END = (k * _BLOCK for k in range(8, 15))  # DY i
 
 @njit(**OPTIONS)
 def _get(x: Any, row: Any, first: Any, last: Any, work: Any, at: Any) -> None:
-  """Copy a part of a row to the workspace."""
+  """Copy part of a row to the workspace."""
   source, target = x[row, first:last], work[at : at + COLUMNS]
   for j in range(source.size):
     target[j] = source[j]
@@ -41,7 +41,7 @@ def _get(x: Any, row: Any, first: Any, last: Any, work: Any, at: Any) -> None:
 
 @njit(**OPTIONS)
 def _put(work: Any, at: Any, x: Any, row: Any, first: Any, last: Any) -> None:
-  """Copy a part of the workspace to a part of a row."""
+  """Copy part of the workspace to a row."""
   source, target = work[at : at + COLUMNS], x[row, first:last]
   for j in range(target.size):
     target[j] = source[j]
@@ -56,7 +56,7 @@ def _part(part: Any, R: Any, B: Any, D: Any) -> Any:
 
 @njit(**FAST)
 def _activate(work: Any, place: Any, is_valid: Any, gates: Any, h: Any, c: Any, B: Any, packed: Any) -> None:
-  """Set gates and state of a block of rows and units after a step.
+  """Set a block's gates and state after a step.
 
   Args:
     work: the workspace, at its beginning U h + b of the block, gate by gate.
@@ -93,7 +93,7 @@ def _activate(work: Any, place: Any, is_valid: Any, gates: Any, h: Any, c: Any, 
 
 @cfunc('int64(int64)', **COMPILED)
 def _forward(block: Any) -> Any:
-  """Do a thread's part of `forward`."""
+  """Run one thread's share of `forward`."""
   thread, count, frame = enter(block)
   u_DG, b = matrix(frame, ARGUMENTS, 1, F32), matrix(frame, ARGUMENTS, 2, F32)
   h_BD, c_BD = matrix(frame, ARGUMENTS, 3, F32), matrix(frame, ARGUMENTS, 4, F32)
@@ -135,7 +135,7 @@ def _forward(block: Any) -> Any:
 def _differentiate(
   work: Any, place: Any, is_valid: Any, gates: Any, c: Any, dh_step: Any, dh_BD: Any, dc_BD: Any, packed: Any
 ) -> None:
-  """Replace the gates of a block of rows and units by the gradient of their sums, and the state's gradient.
+  """Replace a block's gates by their pre-activation gradient, and update the state gradient.
 
   Args:
     work: the workspace.
@@ -182,7 +182,7 @@ def _differentiate(
 
 @cfunc('int64(int64)', **COMPILED)
 def _backward(block: Any) -> Any:
-  """Do a thread's part of `backward`: in each turn the product of a step, and the gates of the step before it."""
+  """Run one thread's share of `backward`: each turn computes a step's product and the previous step's gates."""
   thread, count, frame = enter(block)
   c, dh_step = matrix(frame, ARGUMENTS, 1, F32), matrix(frame, ARGUMENTS, 2, F32)
   last_dh_BD, last_dc_BD = matrix(frame, ARGUMENTS, 3, F32), matrix(frame, ARGUMENTS, 4, F32)

@@ -1,7 +1,7 @@
 """word2vec's updates with shared noise words (the loss is in lmx/objectives/skipgram.py).
 
-The threads of an update compute the gradients of its rows, whichever row is next; then they meet, and each adds the
-gradients to its own rows of both tables, in the order of the batch. So the result is the same with any number of them.
+Threads claim an update's rows one by one and compute their gradients. After a barrier, each thread adds the gradients
+to its own rows of both tables, in batch order. So the result does not depend on the number of threads.
 
 Axes: as in windows.py; P pairs of a row.
 """
@@ -117,7 +117,7 @@ def _differentiate(vectors: Any, ids: Any, spans: Any, gradients: Any, is_cbow: 
 
 @cfunc('int64(int64)', **COMPILED)
 def _work(block: Any) -> Any:
-  """Do a thread's part of `operation`."""
+  """Run one thread's share of `operation`."""
   thread, count, frame = enter(block)
   embed_VD, output_VD = matrix(frame, RESULTS, 0, F32), matrix(frame, RESULTS, 1, F32)
   tokens, documents = matrix(frame, ARGUMENTS, 2, I32), matrix(frame, ARGUMENTS, 3, I32)

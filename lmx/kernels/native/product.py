@@ -1,10 +1,10 @@
 """Products of small matrices with one large matrix that is reused, as in a loop over time.
 
-A library's product first copies its matrices to the order in which it reads them, at each step of a loop again. Here
-the large matrix is packed once, into panels of COLUMNS columns, and the small one where it is computed, into blocks of
+A library's product repacks its matrices at every step of a loop. Here
+the large matrix is packed once, into panels of COLUMNS columns, and the small one when it is computed, into blocks of
 at most ROWS rows. A block times a panel is summed in the registers of the processor (Goto & van de Geijn 2008, "Anatomy
-of High-Performance Matrix Multiplication", sections 4 and 6). Each element is one sum in the order of K, so that the
-result does not depend on the blocks, nor on the threads that share them.
+of High-Performance Matrix Multiplication", sections 4 and 6). Each element is one sum in the order of K, so the result
+depends neither on the blocks nor on the threads.
 
 Axes: M rows, K summed, N columns.
 """
@@ -30,7 +30,7 @@ ROWS = 12 if LANES == 16 or _IS_ARM else 6  # 2 ROWS sums, a row of a panel and 
 
 
 def is_supported() -> bool:
-  """Return True if the processor multiplies and adds in one instruction, which the sums here need."""
+  """Return True if the processor has fused multiply-add, which these sums need."""
   return _IS_ARM or bool(_FEATURES.get('fma') and _FEATURES.get('avx2'))
 
 
@@ -39,7 +39,7 @@ _VECTOR = ir.VectorType(_FLOAT, LANES)
 
 
 def _emit(builder: Any, rows: int, is_packed: bool, args: Any, end: Any) -> None:
-  """Write the code of a product for a block of `rows` rows; then go to `end`."""
+  """Generate LLVM code of a product for a block of `rows` rows, ending in a jump to `end`."""
   a, b, c, K = args
 
   def at(base: Any, offset: Any, kind: Any) -> Any:
@@ -153,7 +153,7 @@ def blocks(M: Any) -> Any:
 
 @njit(**OPTIONS)
 def pack_rows(part: Any, rows: Any, columns: Any, packed: Any) -> None:
-  """Copy some columns of a block of rows, (at least rows, COLUMNS), to their place in packed rows."""
+  """Copy some columns of a row block, (at least rows, COLUMNS), to their position in packed rows."""
   for j in range(columns):
     column = packed[j * rows : j * rows + rows]
     for r in range(rows):
@@ -162,7 +162,7 @@ def pack_rows(part: Any, rows: Any, columns: Any, packed: Any) -> None:
 
 @njit(**OPTIONS)
 def pack_panel(w_KN: Any, first: Any, last: Any, panel: Any) -> None:
-  """Copy columns `first` to `last` - 1 to a panel, and zeros to the rest of it."""
+  """Copy columns `first` to `last` - 1 to a panel; fill the rest with zeros."""
   for k in range(w_KN.shape[0]):
     row, source = panel[k * COLUMNS : (k + 1) * COLUMNS], w_KN[k, first:last]
     for j in range(source.size):
@@ -173,7 +173,7 @@ def pack_panel(w_KN: Any, first: Any, last: Any, panel: Any) -> None:
 
 @intrinsic
 def _transposition(typing: Any, source: Any, rows: Any, target: Any, columns: Any) -> Any:
-  """Transpose LANES x LANES numbers from address `source` to `target`, whose rows are so many numbers apart."""
+  """Transpose LANES x LANES values from address `source` to `target`, with the given row strides."""
 
   def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     def place(base: Any, stride: Any, row: int) -> Any:
@@ -185,7 +185,7 @@ def _transposition(typing: Any, source: Any, rows: Any, target: Any, columns: An
       vectors.append(builder.load(place(args[0], args[1], i)))
       vectors[-1].align = 4
     span = 1
-    while span < LANES:  # exchange the off-diagonal squares of `span` numbers of each pair of rows
+    while span < LANES:  # exchange the off-diagonal squares of `span` values of each pair of rows
       upper = [e if not e & span else LANES + e - span for e in range(LANES)]
       lower = [e + span if not e & span else LANES + e for e in range(LANES)]
       masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), mask) for mask in (upper, lower)]
@@ -207,7 +207,7 @@ def _transpose(source: Any, rows: Any, target: Any, columns: Any) -> None:
 
 @njit(**OPTIONS)
 def pack_transposed(x: Any, row: Any, rows: Any, first: Any, width: Any, panel: Any) -> None:
-  """Copy a part of a matrix, transposed, to a panel, and zeros to the rest of it.
+  """Copy part of a matrix, transposed, to a panel; fill the rest with zeros.
 
   Args:
     x: the matrix.

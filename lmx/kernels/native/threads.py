@@ -1,11 +1,11 @@
-"""Threads within an operation compiled by Numba: they share its loops and wait for each other, without Python.
+"""Threads within an operation compiled by Numba: they share its loops and synchronise without Python.
 
-XLA runs an operation in one thread. `share` starts others (POSIX threads), which last as long as the operation, some
-milliseconds. They divide work in two ways: a thread takes the next piece when it has done one (`claim`), and all
-of them meet before anything is read that another has written (`meet`). Waiting is a loop, since it takes less than a
-microsecond where every thread has a core; where not, the thread lets others have its core.
+XLA runs an operation in one thread. `share` starts further POSIX threads for the duration of the operation, a few
+milliseconds. A thread claims the next work item when it is done (`claim`); `meet` is a barrier before reading what
+another thread has written. Waiting spins, which takes less than a microsecond if every thread has a core; after many
+turns a thread yields its core.
 
-What they share is a block of integers.
+They share a block of integers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from numba.extending import intrinsic
 
 from lmx.kernels.native.frame import OPTIONS
 
-# Integers of the block: the counters in cache lines of their own, and last those of `claim`, one for each loop.
+# Layout of the block: each counter in its own cache line; last the counters of `claim`, one per loop.
 _FRAME, _THREADS, _ENTERED, _MET, _MODE, _CLAIMS = 0, 1, 8, 16, 24, 32
-_SPINS = 20_000  # turns of a waiting loop, some 20 microseconds, before others may have the core
+_SPINS = 20_000  # turns of a waiting loop, about 20 microseconds, before it yields the core
 
 _create = types.ExternalFunction('pthread_create', types.int32(types.int64, types.int64, types.int64, types.int64))
 _join = types.ExternalFunction('pthread_join', types.int32(types.int64, types.int64))
-# The mode of floating-point numbers, 32 bytes or fewer: XLA takes the smallest numbers for 0, and so must every thread.
+# Floating-point environment, at most 32 bytes: XLA flushes denormals to 0, and so must every thread.
 _get_mode = types.ExternalFunction('fegetenv', types.int32(types.int64))
 _set_mode = types.ExternalFunction('fesetenv', types.int32(types.int64))
 _yield = types.ExternalFunction('sched_yield', types.int32())
@@ -35,14 +35,14 @@ _yield = types.ExternalFunction('sched_yield', types.int32())
 
 @intrinsic
 def _add(typing: Any, block: Any, index: Any, value: Any) -> Any:
-  """Add to an integer of the block that all threads see; return the value before."""
+  """Atomically add to an integer of the block; return its previous value."""
   build = lambda context, builder, signature, args: builder.atomic_rmw('add', _place(builder, args), args[2], 'seq_cst')
   return types.int64(types.int64, types.int64, types.int64), build
 
 
 @intrinsic
 def _load(typing: Any, block: Any, index: Any) -> Any:
-  """Return an integer of the block as the other threads left it."""
+  """Atomically read an integer of the block."""
   build = lambda context, builder, signature, args: builder.load_atomic(_place(builder, args), 'acquire', 8)
   return types.int64(types.int64, types.int64), build
 
@@ -63,7 +63,7 @@ def _await(block: Any, index: Any, value: Any) -> None:
 
 @njit(**OPTIONS)
 def enter(block: Any) -> Any:
-  """Return (number of this thread, from 0; number of threads; address of the call frame) when all were started."""
+  """Return (index of this thread, thread count, address of the call frame) once all have started."""
   thread = _add(block, _ENTERED, 1)
   _await(block, _THREADS, 1)
   _set_mode(block + 8 * _MODE)
@@ -72,13 +72,13 @@ def enter(block: Any) -> Any:
 
 @njit(**OPTIONS)
 def claim(block: Any, loop: Any) -> Any:
-  """Return the next number of a loop, from 0; no other thread gets it."""
+  """Return a loop's next index, from 0; no other thread gets it."""
   return _add(block, _CLAIMS + loop, 1)
 
 
 @njit(**OPTIONS)
 def meet(block: Any, threads: Any, index: Any) -> None:
-  """Wait until every thread is here; `index` counts the meetings from 0."""
+  """Wait at a barrier for every thread; `index` counts the barriers from 0."""
   _add(block, _MET, 1)
   _await(block, _MET, (index + 1) * threads)
 
@@ -86,7 +86,7 @@ def meet(block: Any, threads: Any, index: Any) -> None:
 def named(name: str) -> Any:
   """Return the Numba function () -> the address of a thread's function, to which `define` gives this name.
 
-  By its name a function is compiled once, not again with each that calls it.
+  A named function is compiled once, not again with each caller.
   """
 
   @intrinsic
@@ -119,12 +119,12 @@ def _call(typing: Any, function: Any, block: Any) -> Any:
 
 @njit(**OPTIONS)
 def share(frame: Any, function: Any, threads: Any, loops: Any) -> None:
-  """Do the work of an operation by several threads, of which this is one.
+  """Run an operation in several threads, including this one.
 
   Args:
     frame: address of the call frame, for `enter`.
     function: address from `named`.
-    threads: number of all threads; there are fewer if the system starts no more.
+    threads: requested number of threads; the system may start fewer.
     loops: number of loops of `claim`.
   """
   block, handle = np.zeros(_CLAIMS + loops, np.int64), np.empty(threads, np.int64)

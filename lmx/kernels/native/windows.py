@@ -1,4 +1,4 @@
-"""Loops that both losses of word2vec need: its windows, its rows, small products, and the logistic function.
+"""Loops shared by both word2vec losses: windows, table rows, small products, and the logistic function.
 
 Arrays are matrices. Vectors are copied to be next to each other, in rows that zeros pad to W columns.
 
@@ -15,7 +15,7 @@ from numba import njit
 from lmx.kernels.native.elementary import FAST, exp
 from lmx.kernels.native.frame import prefetch
 
-AHEAD = 8  # rows of a table that are asked for before they are read
+AHEAD = 8  # number of table rows prefetched ahead
 
 
 @njit(**FAST)
@@ -59,7 +59,7 @@ def add_product(g_QK: Any, y_KD: Any, dx_QD: Any) -> None:
 
 @njit(**FAST)
 def clear(rows: Any, first: Any, last: Any) -> None:
-  """Set rows `first` to `last` - 1 to 0; assigning to a slice would take Numba seconds to compile."""
+  """Zero rows `first` to `last` - 1; a slice assignment would take Numba seconds to compile."""
   for i in range(first, last):
     for j in range(rows.shape[1]):
       rows[i, j] = 0
@@ -78,7 +78,7 @@ def take(table_VD: Any, ids: Any, out: Any) -> None:
 
 @njit(**FAST)
 def add_rows(table_VD: Any, ids: Any, scale: Any, rows: Any, thread: Any, count: Any) -> None:
-  """Add `scale` times rows to the rows `ids` of a table, as far as they are a thread's: one of every `count`."""
+  """Add `scale` times rows to the rows `ids` of a table that this thread owns, one of every `count`."""
   for i in range(ids.size):
     row = ids[i]
     if row % count == thread:
@@ -138,7 +138,7 @@ def spread(dh_TD: Any, first_T: Any, last_T: Any, is_mean: Any, dx_SD: Any) -> N
 
 @njit(**FAST)
 def record(sums_B5: Any, b: Any, loss: Any, uses: Any) -> None:
-  """Record the loss of row b in this update, and add it and its number of pairs or centres to those of all updates."""
+  """Record row b's loss in this update, and add it and its number of pairs or centres to the totals."""
   sums_B5[b, 0] = loss
   sums_B5[b, 1] += loss
   sums_B5[b, 2] += uses
