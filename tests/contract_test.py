@@ -36,14 +36,11 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('bert', 'mini'): 11_170_560,
   ('bert', 'small'): 28_763_648,
   ('bert', 'medium'): 41_373_184,
-  ('rnn_lm', 'small'): 4_651_600,
   ('elmo', 'original'): 93_600_848,
   ('elmo', 'medium'): 28_027_728,
   ('elmo', 'small'): 13_593_296,
   # 10,000 words and the predicate's bit of 100 each, 6 (E + 1) D + 5 D^2 of a layer: 811,800 of the first, 991,800 of 7
   ('srl_lstm', 'base'): 8_754_600,
-  ('rnn_lm', 'medium'): 19_775_200,
-  ('rnn_lm', 'large'): 66_022_000,
   # 2 layers of 2 (600 x 1,200 + 1,200), F of 2,400 x 300 + 300, embeddings; with ELMo inputs of 1,324, 4 (600 + 1,024)
   # enhanced, two mixes of 4 and the biLM
   ('esim', 'base'): 6_605_100,
@@ -60,11 +57,7 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('ntm', 'repeat_baseline'): 5_312_007,
   ('ntm', 'recall_baseline'): 1_344_518,
   ('ntm', 'ngrams_baseline'): 331_905,
-  ('awd_lstm', 'ptb'): 24_221_600,
-  ('awd_lstm', 'wt2'): 33_556_078,
   ('awd_lstm', 'wt103_qrnn'): 153_886_638,  # printed: 151M, which a window of 1 in the first layer gives
-  ('transformer', 'base'): 65_144_832,
-  ('transformer', 'big'): 213_147_648,
   ('transformer_xl', 'wt103_base'): 151_107_538,
   ('transformer_xl', 'enwik8_12l'): 41_055_436,
   ('transformer_xl', 'enwik8_24l'): 277_231_820,  # 277M

@@ -70,7 +70,6 @@ def test_lines_with_carried_state_are_one_text(released):
   [
     (['--output=out.txt'], 'expected a name that ends in .npz or .hdf5'),
     (['--input=nowhere.txt'], 'there is no file'),
-    (['--workdir=nowhere'], 'holds no run'),
     (['--config.model.D=3'], 'model.D'),
   ],
 )

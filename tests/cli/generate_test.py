@@ -101,11 +101,6 @@ def test_invalid_input_is_rejected(loaded, option, message, capsys):
   assert message in capsys.readouterr().err
 
 
-def test_generation_without_a_run_is_rejected(tmp_path, capsys):
-  assert main(['generate', f'--workdir={tmp_path}', '--prompt=a']) == 2
-  assert 'holds no run' in capsys.readouterr().err
-
-
 def test_padding_and_unk_are_not_sampled():
   tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, eos_id=2, vocab_size=5)
   assert text.Options().sampler(tokenizer, 7).forbidden == (0, 1, 5, 6)

@@ -77,10 +77,6 @@ def test_unknown_config_key_suggests_the_nearest(capsys, tmp_path):
   assert 'optim.weight_decy' in message and 'did you mean "weight_decay"' in message
 
 
-def test_value_of_wrong_type_is_rejected(capsys, tmp_path):
-  assert 'expected type int' in refused(capsys, *train(tmp_path, '--config.train.steps=few'))
-
-
 def test_missing_config_file_is_rejected(capsys, tmp_path):
   message = refused(capsys, 'train', '--config=nothing.py', f'--workdir={tmp_path}')
   assert 'there is no config file nothing.py' in message
@@ -114,26 +110,9 @@ def test_vocabulary_smaller_than_data_ids_is_rejected(capsys, tmp_path):
   assert 'vocabulary size of the tokenizer' in refused(capsys, *train(tmp_path / 'run', *more))
 
 
-def test_truncated_cache_is_reported(capsys, tmp_path, monkeypatch):
-  monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'cache'))
-  data = texts(tmp_path)
-  assert cli.main(['prepare', f'--config={TINY}', *data]) == 0
-  largest = max((tmp_path / 'cache').rglob('train.tokens'), key=lambda p: p.stat().st_size)
-  largest.write_bytes(largest.read_bytes()[:-7])
-  with pytest.warns(InputWarning, match=f'{largest.name}: .*rebuilt'):
-    assert cli.main(['prepare', f'--config={TINY}', *data]) == 0
-
-
 def test_data_without_preparation_is_accepted(capsys):
   assert cli.main(['prepare', '--config=experiments/ntm/quickstart.py:tiny']) == 0
   assert capsys.readouterr().out == 'data set generated is generated on the fly; there is nothing to prepare\n'
-
-
-def test_work_directory_with_another_config_is_rejected(capsys, tmp_path):
-  data = texts(tmp_path)
-  assert cli.main(train(tmp_path / 'run', *data, '--config.train.steps=2')) == 0
-  message = refused(capsys, *train(tmp_path / 'run', *data, '--config.train.steps=3'))
-  assert 'train.steps: 2 in the run, 3 in this config' in message
 
 
 def test_split_smaller_than_one_batch_is_rejected(capsys, tmp_path):

@@ -244,7 +244,6 @@ def test_plot_labels_mark_word_continuations():
     (['--input=/nowhere/x'], '/nowhere/x: cannot be read'),
     (['--output=/nowhere/x'], '/nowhere/x: cannot be written'),
     (['--reference=LINES3'], 'has 3 lines for 4'),
-    (['--workdir=/nowhere'], 'holds no run'),
   ],
 )
 def test_invalid_options_are_rejected(workdir, text, capsys, tmp_path, options, message):

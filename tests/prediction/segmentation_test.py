@@ -272,21 +272,10 @@ def test_run_is_read_with_the_data_of_a_config(folder):
   assert other.corpus().manifest['label_names'] == other.labels
 
 
-@pytest.mark.parametrize(
-  ('args', 'message'),
-  [
-    (['ngrams', '--config=experiments/cfnet/own.py'], 'got "segmentation_files"'),
-    (['ngrams', '--config=experiments/ntm/quickstart.py'], 'got "generated"'),
-    (['export', '--workdir={}/run', '--to={}/exported'], 'model "cfnet" has no Hugging Face format'),
-    (
-      ['generate', '--workdir={}/run', '--prompt=a'],
-      'reads images; expected a model that reads one text; this run can predict',
-    ),
-  ],
-)
-def test_text_commands_reject_image_runs(args, message, folder, capsys):
-  assert main.main([arg.format(folder) for arg in args]) == 2
-  assert message in capsys.readouterr().err
+def test_ngrams_reject_data_without_text(capsys):
+  for config, name in (('cfnet/own', 'segmentation_files'), ('ntm/quickstart', 'generated')):
+    assert main.main(['ngrams', f'--config=experiments/{config}.py']) == 2
+    assert f'got "{name}"' in capsys.readouterr().err
 
 
 def test_pixels_without_a_class_are_not_scored(loaded):

@@ -10,7 +10,6 @@ import warnings
 import numpy as np
 import pytest
 
-from lmx.data import corpus as corpora
 from lmx.data import pipeline
 from lmx.data.batching import texts
 from lmx.errors import InputError, InputWarning
@@ -424,19 +423,4 @@ def test_rows_without_labels_are_read_but_not_trained_on(folder):
 def test_corpus_records_the_number_of_texts_in_a_row(folder):
   corpus, _ = load(folder)
   assert corpus.manifest['texts'] == 2
-  assert (
-    len(
-      corpora.load(
-        corpora.Config(
-          dataset='table_files',
-          tokenizer='words',
-          manual_dir=str(folder),
-          cache_dir=str(folder / 'cache'),
-          texts=('one',),
-        )
-      )
-      .splits['train']
-      .offsets
-    )
-    == 31
-  )
+  assert len(load(folder, columns=('one',))[0].splits['train'].offsets) == 31
