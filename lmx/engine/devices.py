@@ -1,4 +1,4 @@
-"""Placements of this process's devices, and XLA's options for their platform."""
+"""Placements on this process's devices, and their platform's XLA options."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def of_process() -> Placement:
 
 
 def compiler_options(platform: str) -> dict[str, str]:
-  """Return XLA's options for a platform: on a CPU fewer passes of LLVM, unless XLA_FLAGS says.
+  """Return XLA's options for a platform: fewer LLVM passes on a CPU, unless XLA_FLAGS sets them.
 
-  Programs are compiled in three quarters of the time and are as fast: most of their work is in products, which are a
-  library's. Random numbers are equal to the bit.
+  Compilation takes three quarters of the time, and programs are as fast, because most work is in library matrix
+  products. Random numbers are bit-equal.
   """
   level = 'xla_backend_optimization_level'
   return {level: '1'} if platform == 'cpu' and level not in os.environ.get('XLA_FLAGS', '') else {}

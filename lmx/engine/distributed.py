@@ -39,7 +39,7 @@ def initialize(
     return False
   if jax.distributed.is_initialized():
     return jax.process_count() > 1
-  # XLA's own CPU client has no collectives between processes.
+  # XLA's CPU client has no cross-process collectives by default.
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   try:
     if coordinator == 'auto':

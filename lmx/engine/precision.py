@@ -1,4 +1,4 @@
-"""Scope in which a run's functions are traced: the precision of its products, and its placement.
+"""Tracing scope of a run's functions: matrix product precision and placement.
 
 The products are matrix products and convolutions of float32 arrays.
 

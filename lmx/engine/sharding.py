@@ -1,11 +1,11 @@
 """A step on many devices: sharded arrays on a mesh under `jit`, or the same step under `pmap`.
 
 `jit` is the default. The mesh has the axes 'data', 'fsdp' and 'tensor'. Rows of a batch are sharded over data x fsdp;
-parameters (with the optimizer's moments and the average) over fsdp and tensor, by rules on their names. Slices of TPUs
-are along 'data': only gradients and the optimizer's shards cross the network between them.
-XLA inserts the collectives. `pmap` is data-parallel only: every device holds all parameters, and the step reduces
-with `psum`. Both start from and return the same global arrays (`to_global`, `from_global`), so a checkpoint
-is independent of the mode and of the number of devices.
+parameters (with the optimizer's moments and the average) over fsdp and tensor, by rules on their names. TPU slices are
+along 'data': only gradients and optimizer shards cross the network between them. XLA inserts the collectives. `pmap` is
+data-parallel only: every device holds all parameters, and the step reduces with `psum`. Both start from and return the
+same global arrays (`to_global`, `from_global`), so a checkpoint is independent of the mode and of the number of
+devices.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Rule = Annotated[
 ROWS = PartitionSpec(('data', 'fsdp'))
 
 # Shoeybi et al. 2019, arXiv 1909.08053, section 3: the first matrix of a pair is sharded along its outputs, the second
-# along its inputs, attention along its heads, and embedding and output along the vocabulary. A dimension that the axis
-# does not divide is replicated, and so are recurrent layers, whose loop would communicate at every time step.
+# along its inputs, attention along heads, and embedding and output along the vocabulary. Dimensions that the axis does
+# not divide are replicated. So are recurrent layers, which would communicate at every time step.
 TENSOR_RULES: tuple[Rule, ...] = (
   (r'attention/qkv(/kernel)?$', (None, None, 'tensor', None)),
   (r'attention/qkv/bias$', (None, 'tensor', None)),
@@ -77,8 +77,8 @@ class Config:
       -1 is then the number of TPU slices.
     tensor: devices along the axis that shards parameters and replicates rows.
     rules: (regular expression, mesh axis or None for each dimension) for parameters, before the built-in rules; the
-      first that matches in a parameter's name ('model/layer_00/...') applies. One of a single layer needs
-      stack_layers=False where the layers are stacked.
+      first that matches in a parameter's name ('model/layer_00/...') applies. A rule for a single layer needs
+      stack_layers=False if layers are stacked.
     min_size: matrices with fewer elements are not sharded over 'fsdp' unless a rule applies.
     stack_layers: store the layers that `model.scan` loops over as one tree of arrays, which is not copied in every step
       (lmx/layout.py); not with gradual unfreezing, which has a state for each layer.
@@ -184,7 +184,7 @@ class Engine:
     self.placement = of_devices(devices, self.mesh, mapped=cfg.mode == 'pmap')
     self._whole = NamedSharding(self.mesh, PartitionSpec())
     self._rows = NamedSharding(self.mesh, ROWS)
-    # pmap's arrays belong to one process; with this initial placement they are neither copied nor traced twice.
+    # pmap's arrays are process-local; with this initial placement they are neither copied nor traced twice.
     self._local = [d for d in self.mesh.devices.flat if d.process_index == jax.process_index()]
     local_mesh = Mesh(np.array(self._local), ('data',), axis_types=(AxisType.Auto,))
     self._pmap_whole = NamedSharding(local_mesh, PartitionSpec())
@@ -296,7 +296,7 @@ class Engine:
     return self._whole if axis is None else NamedSharding(self.mesh, PartitionSpec(*(None,) * axis, *ROWS))
 
   def _resize_rows(self, model_state: Any, rows: int) -> Any:
-    """Return the first `rows` rows of a global model state, with rows of zeros if it has fewer."""
+    """Truncate or zero-pad a global model state to `rows` rows."""
 
     def resize_leaf(x: Any) -> Any:
       x = resize(x, rows)
@@ -325,7 +325,7 @@ class Engine:
     return *self.abstract(state, model_state), rows, place(key, self._whole)
 
   def replicate(self, tree: Any) -> Any:
-    """Put host values (the run's key, the scale of the learning rate) on every device."""
+    """Replicate host values (the run's key, the learning rate scale) on every device."""
     if self.cfg.mode == 'pmap':
       return jax.tree.map(jnp.asarray, tree)
     return jax.tree.map(self._replicate_leaf, tree)
@@ -352,7 +352,7 @@ class Engine:
     return jax.jit(create, out_shardings=self.formats(shapes), compiler_options=options)(*args)
 
   def place(self, params: Any) -> Any:
-    """Return parameters that are on this host in their sharding; those that have it already are not copied."""
+    """Shard parameters of this host; those already in their sharding are not copied."""
     if self.cfg.mode == 'pmap' or jax.process_count() > 1:
       return self.build(lambda tree: tree, params)
     return jax.device_put(params, self.formats(jax.eval_shape(lambda tree: tree, params)))
@@ -482,8 +482,8 @@ class Engine:
   def _compiler_options(self) -> dict[str, str]:
     """Return XLA's options for the training step.
 
-    On a TPU a product whose result is reduced over chips is not computed in windows, one for each chip: at the widths
-    of these models a window is too narrow for the matrix unit.
+    On a TPU, disables windowed products (one window per chip) for results reduced over chips: at these model widths a
+    window is too narrow for the matrix unit.
     """
     if self.placement.platform != 'tpu':
       return compiler_options(self.placement.platform)
@@ -494,16 +494,16 @@ class Engine:
 
 
 def _slice(device: jax.Device) -> int:
-  """Return the slice of a TPU; every other device is in slice 0."""
+  """Return a TPU's slice index; 0 for every other device."""
   return int(getattr(device, 'slice_index', 0) or 0) if device.platform == 'tpu' else 0
 
 
 def _mesh(mode: str, devices: Sequence[jax.Device], shape: tuple[int, ...]) -> Mesh:
-  """Return a mesh in which slices are along 'data' and the rows of a process follow one another (`process_rows`).
+  """Return a mesh with slices along 'data' and contiguous rows per process (`process_rows`).
 
   `jax.make_mesh` follows the links of a slice instead, which divides the chips of a host.
   """
-  if mode == 'jit':  # `pmap` fixes the order of devices, so rows keep their device when they become global
+  if mode == 'jit':  # `pmap` fixes the device order, so rows keep their device when they become global
     devices = sorted(devices, key=lambda device: (_slice(device), device.process_index, device.id))
   return Mesh(np.array(devices).reshape(shape), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
@@ -534,7 +534,7 @@ def _stacked_axes(name: str) -> int:
 def _stacked_spec(
   cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]
 ) -> PartitionSpec:
-  """Return the mesh axis that shards each dimension of an array over stacked layers, which must be equal for each."""
+  """Return the mesh axis of each dimension of an array of stacked layers, which must agree on it."""
   stack = next(part for part in name.split('/') if stack_range(part))
   names = [name.replace(stack, layer_name(i), 1) for i in stack_range(stack)]
   for regex, _ in cfg.rules:

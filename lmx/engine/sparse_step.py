@@ -5,9 +5,9 @@ axes begin with BJ are split along J. An update gathers its rows, differentiates
 (the sum over the update, not the mean: word2vec's rate is per pair), and adds -rate times the gradient to the
 rows; repeated rows accumulate. The rest of a table is untouched: no dense gradient, no copy, no average.
 
-On a CPU the two halves of an update's rows are differentiated apart, then added one after the other: an operation is
-too small to share between cores, but XLA computes two that do not depend on each other at the same time. A model may
-export `fused_updates` that computes all updates of a batch in one operation instead.
+On a CPU the two halves of an update's rows are differentiated separately, then added in order: an operation is too
+small to split over cores, but XLA runs two independent ones concurrently. A model may export `fused_updates` that
+computes all updates of a batch in one operation instead.
 
 The tables are carried through a loop and updated in place, so an update with a non-finite loss cannot be undone
 afterwards: it and the later ones of the step are skipped, the earlier ones remain.
@@ -125,7 +125,7 @@ def make(
 
 
 def _fused_step(parts: _Parts, fused: Any, state: TrainState, batch: Batch, lr: Array, model_state: State) -> Any:
-  """Return what `train_step` returns, by one operation for all updates (`fused_updates` of the model)."""
+  """Compute `train_step` by one operation for all updates (the model's `fused_updates`)."""
   flat = flatten_dict(dict(state.params['model']), sep='/')
   tables, sums = fused(parts.model_cfg, {name: flat[name] for name in parts.model.ROW_TABLES}, batch, lr)
   params = {'model': unflatten_dict(flat | tables, sep='/'), 'objective': state.params['objective']}
@@ -158,7 +158,7 @@ def _update(
     sums = (loss, metrics) if sums is None else jax.tree.map(jnp.add, sums, (loss, metrics))
   loss, metrics = sum_over(axis, sums)
   is_finite &= jnp.isfinite(loss)
-  # The rate scales the cotangent, because small arrays are cheaper to multiply than rows.
+  # The learning rate scales the cotangent, because small arrays are cheaper to multiply than rows.
   changes = [(ids, derive(jnp.where(is_finite, -lr, 0.0))[0]) for ids, derive in derivatives]
   for ids, change in changes:
     for name in change:
@@ -170,7 +170,7 @@ def _update(
           i, rows = (jax.lax.all_gather(x, axis, tiled=True) for x in (i, rows))
         tables = tables | {name: tables[name].at[i].add(rows, mode='promise_in_bounds')}
   read_ids, *parts_of_rows = jax.tree.leaves(changes[0][0]), *(jax.tree.leaves(change) for _, change in changes)
-  # Rows that do not belong to one row of the batch, such as the top of a tree, have one gradient.
+  # Table rows shared by the batch, such as the top of a tree, have one gradient.
   gradients = [sum(x) if i.ndim == 1 else x for i, *x in zip(read_ids, *parts_of_rows, strict=True)]
   return tables, gradients, metrics, is_finite
 
@@ -180,7 +180,7 @@ def _read(table_VD: Array, ids: Array) -> Array:
 
 
 def _halves(batch: Batch) -> list[Batch]:
-  """Return the two halves of the rows on one CPU, else the batch; XLA computes them at the same time, on two cores."""
+  """Split the rows into halves on one CPU, which XLA computes concurrently on two cores; else return the batch."""
   is_rows = {name: name.rpartition('_')[2].startswith('B') for name in batch}
   size = next(batch[name].shape[0] for name in batch if is_rows[name])
   if not devices.is_one_device('cpu') or size % 2:

@@ -53,7 +53,7 @@ def create(params: Params, tx: optax.GradientTransformation, ema: Any = None) ->
 
 
 def leaf_name(path: Sequence[Any]) -> str:
-  """Return a leaf's name from 'model' or 'objective' on, so that Adam's moments have their parameter's name."""
+  """Return a leaf's name from 'model' or 'objective' on, so that Adam moments are named like their parameter."""
   parts = [str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path]
   for start, part in enumerate(parts):
     if part in ('model', 'objective'):
@@ -67,14 +67,14 @@ def nonfinite(tree: Params) -> list[str]:
 
 
 def _is_finite(x: Any) -> bool:
-  """Return True for an array without NaN and infinity; host arrays are checked by NumPy, which compiles nothing."""
+  """Return True if an array is finite; host arrays are checked by NumPy, without compilation."""
   if isinstance(x, jax.Array) and not (x.is_fully_addressable and x.platform() == 'cpu'):
     return bool(jnp.isfinite(x).all())
   return bool(np.isfinite(np.asarray(x)).all())
 
 
 def warn_nonfinite(source: object, tensors: Params, stacklevel: int = 3) -> None:
-  """Warn of the tensors of `source` that contain NaN or infinity, by name."""
+  """Warn about tensors of `source` that contain NaN or infinity, by name."""
   if names := nonfinite(tensors):
     warnings.warn(f'{source}: tensors with NaN or infinity: {format_names(names)}', InputWarning, stacklevel=stacklevel)
 

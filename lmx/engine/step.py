@@ -113,7 +113,7 @@ def make_train_step(
   def reduced(
     wrap: Wrap, params: Params, updates: Array, key: Array, batch: Batch, model_state: State, *, axis: str | None
   ) -> Any:
-    """Return what `_gradient` does, summed over `axis`."""
+    """Return the result of `_gradient`, summed over `axis`."""
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
     weights = sum_over(axis, training_weights(*parts, batch))
@@ -334,10 +334,10 @@ def _truncate(
   key: Array,
 ) -> Any:
   """Compute `gradient` of the batch without positions that are padding in all rows, as far as `lengths` allow."""
-  # The axis to truncate, by the letters of the name: T, or S for a second text or the source of a translation.
+  # The axis to truncate, by the key's letters: T, or S for a second text or a translation source.
   axes = {name: max(map(name.rpartition('_')[2].find, 'TS')) for name in batch}
   steps, longest = _truncation_lengths(batch, lengths), jnp.max(_lengths(batch))
-  if axis is not None:  # all devices take the same branch, because it may contain collectives
+  if axis is not None:  # all devices must take the same branch, because it may contain collectives
     longest = jax.lax.pmax(longest, axis)
 
   def branch(length: int) -> Any:
@@ -371,7 +371,7 @@ def _replace(params: Params, leaves: Params) -> Params:
 
 def _if(condition: Array, update: Callable[[TrainState], TrainState], state: TrainState) -> TrainState:
   """Return the updated state if the condition holds, else the state."""
-  if devices.is_one_device('cpu'):  # there a selection, which is not in place, takes half as long again
+  if devices.is_one_device('cpu'):  # there a select, which is not in place, takes 1.5 times as long
     return jax.lax.cond(condition, update, lambda state: state, state)
   return _where(condition, update(state), state)
 

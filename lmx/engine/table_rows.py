@@ -1,11 +1,12 @@
-"""Restriction of a training state to the rows of its tables that a batch reads.
+"""Restriction of a training state to the table rows that a batch reads.
 
 A sampled softmax reads few rows of its output layer. Where the optimizer leaves a row without a gradient as it is
 (`optim.build.is_by_row`), an update needs these rows only: of the parameters, of the gradient and of the optimizer's
 state. So there is no gradient of a table's size, on one device or between devices. A table with at most twice as many
 rows is updated as a whole, and so is every table with microbatches or under `pmap`, where each part reads other rows.
 
-Axes: R ids that a batch reads, repeated ones included. Of equal ids one row has the gradient, and only it is written.
+Axes: R ids that a batch reads, repeated ones included. For equal ids, one row has the whole gradient, and only it is
+  written.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def restrict(whole: TrainState, ids: Mapping[str, Array]) -> Restriction:
 
 
 def _places(ids_R: Array, rows: int) -> Array:
-  """Return the place among the ids of each row of a table, (V,) int32; of equal ids the first."""
+  """Return each table row's index among the ids, (V,) int32; for equal ids the first."""
   places_R = jnp.arange(len(ids_R), dtype=jnp.int32)
   return jnp.full(rows, len(ids_R), jnp.int32).at[ids_R].min(places_R, mode='promise_in_bounds')
 

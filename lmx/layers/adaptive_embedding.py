@@ -61,7 +61,7 @@ class Sizes:
 
   @property
   def tables(self) -> tuple[tuple[str, int, int], ...]:
-    """(name suffix, rows, columns) of each table: one without a suffix where all are equally wide."""
+    """(name suffix, rows, columns) of each table; a single one without suffix if all widths are equal."""
     if self.div_val == 1:
       return (('', self.V, self.E),)
     edges = adaptive_softmax.bounds(self.cutoffs, self.V)
@@ -126,7 +126,7 @@ def lookup(sizes: Sizes, embedding: Params, ids_BT: Array, dtype: str) -> Array:
 
 
 def clusters(sizes: Sizes, embedding: Params, output: Params) -> list[Cluster]:
-  """Return the clusters of the tied output: the head, with the classes of the others at its end, and the tails."""
+  """Return the tied output's clusters: the head, ending in the classes of the other clusters, and the tails."""
   projection = lambda name: output.get(name, embedding.get(name))
   if sizes.div_val == 1:
     edges = adaptive_softmax.bounds(sizes.cutoffs, sizes.V)

@@ -3,7 +3,7 @@
 The vocabulary, sorted by frequency, is partitioned into clusters. The head has the tokens of the first cluster and one
 class for each other: p(token) = p(cluster) p(token | cluster). Without cutoffs it is the usual softmax.
 
-`nll` needs the logits of a tail only at positions whose target is in its cluster.
+`nll` computes a tail's logits only at positions whose target is in its cluster.
 
 Axes: I tokens of a cluster, J width of its table.
 """
@@ -56,7 +56,7 @@ def bounds(cutoffs: Sequence[int], V: int) -> list[int]:
 def split_table(
   rows_VJ: Table, bias_V: Array, edges: Sequence[int], projection_JD: Array | None = None
 ) -> list[Cluster]:
-  """Return the clusters of a table that is equally wide for all tokens; rows after the last edge are padding."""
+  """Split a table of one width into clusters; rows after the last cutoff are padding."""
   lengths = [b - a for a, b in zip(edges, edges[1:], strict=False)]
   parts = zip(split(rows_VJ, lengths), jax.lax.split(bias_V[: edges[-1]], lengths), strict=True)
   return [Cluster(rows_IJ, bias_I, projection_JD) for rows_IJ, bias_I in parts]

@@ -1,4 +1,4 @@
-"""Bidirectional recurrent layers over the valid positions of each row, which come first."""
+"""Bidirectional recurrent layers over each row's valid positions, which come first."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Sizes:
 
 
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-# The sizes of the release, by its file names. Ours are 'mini', for a machine without accelerator, and 'tiny'.
+# Released sizes by file name. 'mini' (for machines without accelerators) and 'tiny' are lmx's.
 SIZES: dict[str, dict[str, Any]] = {
   'original': dict(filters=_FILTERS, characters=16, highways=2, cells=4096, projection=512, layers=2),
   'medium': dict(filters=_FILTERS, characters=16, highways=1, cells=2048, projection=256, layers=2),
@@ -93,7 +93,7 @@ def init_state(sizes: Sizes, batch_size: int) -> State:
 def _run(
   sizes: Sizes, params: Params, direction: str, x_BTP: Array, valid_BT: Array | None, state: State, key: Array | None
 ) -> tuple[list[Array], list[projected_lstm.Carry]]:
-  """Run one direction: ([x, layer 1, .. layer N], each (B, T, P), [carry of each layer])."""
+  """Run one direction; return ([x, layer 1, .. layer N], each (B, T, P), [each layer's carry])."""
   x_TBP = x_BTP.swapaxes(0, 1)
   valid_TB = None if valid_BT is None else valid_BT.T
 
@@ -126,7 +126,7 @@ def _run(
 def _run_both(
   sizes: Sizes, params: Params, inputs: tuple[Array, Array], valid_BT: Array | None, state: State, key: Array | None
 ) -> tuple[dict[str, list[Array]], State]:
-  """Run both directions, each over its own input: ({direction: outputs}, state)."""
+  """Run both directions, each over its own input; return ({direction: outputs}, state)."""
   runs = {
     direction: _run(sizes, params, direction, x_BTP, valid_BT, state, k)
     for direction, x_BTP, k in zip(DIRECTIONS, inputs, split(key, 2), strict=True)
@@ -164,7 +164,7 @@ def add_boundaries(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array
 
 
 def reorder(x_BTD: Array, index_BT: Array) -> Array:
-  """Return the positions of each row in the order of `index_BT`."""
+  """Reorder each row's positions by `index_BT`."""
   return jnp.take_along_axis(x_BTD, index_BT[..., None], axis=1)
 
 

@@ -1,4 +1,4 @@
-"""The Transformer's layer (Vaswani et al. 2017, arXiv 1706.03762, section 3.1), pre-norm or post-norm."""
+"""Transformer layer (Vaswani et al. 2017, arXiv 1706.03762, section 3.1), pre-norm or post-norm."""
 
 from __future__ import annotations
 

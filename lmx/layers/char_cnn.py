@@ -5,8 +5,8 @@ initialisation of ELMo's release (Peters et al. 2018, arXiv 1802.05365). Max-poo
 released; for a non-decreasing activation the result is equal. The first highway gate multiplies the transformed
 input, although the release names its parameters "carry".
 
-Each word has C character ids: 0 is no word, and byte b of the UTF-8 form is b + 1. The table of 261 rows (256 bytes
-and five special tokens) is indexed with id - 1, and id 0 gives zeros. That is the release's `n_characters`, 261 in
+Each word has C character ids: 0 is padding, and UTF-8 byte b has id b + 1. The table of 261 rows (256 bytes
+and five special tokens) is indexed with id - 1, and id 0 gives zeros. The release's `n_characters` is therefore 261 in
 training and 262 in prediction.
 
 Axes: C characters, E width of a character, F filters of all widths, D width of the result.

@@ -10,7 +10,7 @@ arguments.
   and to every block that ends before t (tensor2tensor: the last token of a block does not attend to the block).
   Incomplete blocks have no key.
 
-The convolution is linear, so the cache of a block is a sum to which each token adds its part.
+The convolution is linear, so a block's cache entry is a sum to which each token adds its term.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LocalAttention(SelfAttention):
       block_BS = jnp.broadcast_to(jnp.arange(cache[0].shape[1], dtype=jnp.int32) // W, (B, cache[0].shape[1]))
       mask = AttentionMask(position_BT, position_BT // W, block_BS)
       o_BTHK = attend(q_BTHK, *cache, mask)
-    else:  # padding is on the right; no real token attends to it
+    else:  # padding is on the right, so no real token attends to it
       blocks = -(-T // W)
       width = T if blocks == 1 else W
       pad = lambda x_BTHK: jnp.pad(x_BTHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0)))
@@ -73,7 +73,7 @@ class CompressedAttention(SelfAttention):
   def __call__(
     self, x_BTD: Array, mask: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
-    del mask  # padding is on the right; no real token attends to it
+    del mask  # padding is on the right, so no real token attends to it
     B, T, D = x_BTD.shape
     H, K, R = self.heads, D // self.heads, self.stride
     q_BTHK = self.project((D,), (H, K), name='q')(x_BTD)
@@ -96,7 +96,7 @@ class CompressedAttention(SelfAttention):
       part_BTCHK = finish(part_BTCE) - finish(jnp.zeros_like(part_BTCE))  # without the biases
       cache = _add(cache, part_BTCHK, position_BT // R + 1)
       cache = _add(cache, kv_BTCHK, jnp.where(position_BT == 0, 0, cache[0].shape[1]))
-      constant_CHK = finish(bias_CE[None, None])[0, 0]  # the biases' part of every block
+      constant_CHK = finish(bias_CE[None, None])[0, 0]  # the bias term of every block
       is_block_1S11 = (jnp.arange(cache[0].shape[1]) > 0)[None, :, None, None]
       k_BSHK, v_BSHK = (x + jnp.where(is_block_1S11, constant_CHK[c], 0) for c, x in enumerate(cache))
     else:
@@ -117,7 +117,8 @@ class CompressedAttention(SelfAttention):
 
 
 def slots(length: int, stride: int) -> int:
-  """Return the cache length for `length` tokens: the first token, and one slot per `stride`, the last maybe partial."""
+  """Return the cache length for `length` tokens: the first token, and one slot per `stride`; the last may be
+  partial."""
   return 1 + -(-length // stride)
 
 

@@ -12,11 +12,12 @@ divide the query's width m K:
 a_ts is the probability of the co-occurrent feature s at the target t, a mixture of softmaxes (Yang et al. 2018, arXiv
 1711.03953) whose prior pi is of the whole image. With m = 1 there is no prior.
 
-Of the released code (`ACFModule` in zhanghang1989/PyTorch-Encoding), because its paper's equations leave them open: the
-sizes (K = D / H for values, m K for queries and keys), biases of both maps and none of U, one prior matrix for all
-heads, the average without positions of the padding, dropout 0.1 on the softmaxes before they are mixed, and the root of
-the whole width m K. `temperature` 'split' divides by the root of K, the width that the product is over. W and V are
-normal with variance 2 / (D + width of a head), the prior uniform in +-1/sqrt(m), all else uniform in +-1/sqrt(inputs).
+The paper's equations leave these choices open; they follow the released code (`ACFModule` in
+zhanghang1989/PyTorch-Encoding): the sizes (K = D / H for values, m K for queries and keys), biases of both maps and
+none of U, one prior matrix for all heads, the average without positions of the padding, dropout 0.1 on the softmaxes
+before they are mixed, and the root of the whole width m K. `temperature` 'split' divides by the square root of K, the
+width of the dot product. W and V are normal with variance 2 / (D + width of a head), the prior uniform in +-1/sqrt(m),
+all else uniform in +-1/sqrt(inputs).
 
 Axes: H heads, M mixture components, K width of a component and of a value, T positions of the queries, S of the keys.
 """
@@ -58,7 +59,7 @@ def init(cfg: normalization.Config, D: int, H: int, m: int, key: Array) -> Param
 
 
 def average_pool(x_BYXD: Array) -> Array:
-  """Return the mean over 3x3 positions at every second one; positions outside are not counted."""
+  """Average-pool 3x3 positions with stride 2; padding is not counted."""
   return nn.avg_pool(x_BYXD, (3, 3), (2, 2), ((1, 1), (1, 1)), count_include_pad=False)
 
 
@@ -67,7 +68,7 @@ def _project(params: Params, x_BTD: Array) -> Array:
 
 
 def positions(x_BYXD: Array) -> Array:
-  """Return feature maps row by row, (B, T, D)."""
+  """Flatten feature maps to (B, T, D)."""
   return x_BYXD.reshape(x_BYXD.shape[0], -1, x_BYXD.shape[-1])
 
 
@@ -112,7 +113,7 @@ def weights(
 
 
 def keys(x_BYXD: Array, pooled: bool) -> Array:
-  """Return the features that keys and values are maps of, (B, S, D): the averages if `pooled`."""
+  """Return the input features of keys and values, (B, S, D), averaged if `pooled`."""
   return positions(average_pool(x_BYXD) if pooled else x_BYXD)
 
 

@@ -1,6 +1,6 @@
-"""The Transformer's decoder layer (Vaswani et al. 2017, arXiv 1706.03762, section 3.1), with cross-attention.
+"""Transformer decoder layer (Vaswani et al. 2017, arXiv 1706.03762, section 3.1), with cross-attention.
 
-Its source is the encoder's output, or the keys and values computed from it once (`source_keys`).
+Its source is the encoder's output, or keys and values precomputed from it (`source_keys`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CrossAttention(SelfAttention):
     return self.to_kv(source_BSD.shape[-1], name='kv')(source_BSD)
 
   def source_keys(self, params: Params, source_BSD: Array) -> Cache:
-    """Return what `project_kv` returns, by the module's parameters."""
+    """Apply `project_kv` with the module's parameters."""
     to_kv: Any = self.to_kv(source_BSD.shape[-1], parent=None)
     return to_kv.apply({'params': params['kv']}, source_BSD)
 

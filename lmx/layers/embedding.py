@@ -23,7 +23,7 @@ def table(key: Array, rows: int, width: int, std: float, *, truncated: bool = Fa
 def lookup(table_VD: Table | Rows, ids_BT: Any, dtype: str, axes: str = 'B') -> Any:
   """Return the rows of a table in `dtype`, with the first `axes`; a tuple of ids gives a tuple.
 
-  A step that has already gathered the rows passes them as `Rows` instead of the table.
+  A sparse step passes the gathered `Rows` instead of the table.
   """
   if isinstance(table_VD, Rows):
     return jax.tree.map(lambda x: x.astype(dtype), table_VD.values)

@@ -41,10 +41,10 @@ class Net(NamedTuple):
     scan: compile one layer of the encoder and one of the decoder and loop over them.
     remat: activations that are kept for the backward pass, see lmx/ops/rematerialisation.py.
     longest: T, rows of each table of learned positions.
-    key_width: width of a head's keys; 0 is that of its values, D / H.
+    key_width: width of a head's keys; 0 is D / H, the width of its values.
     source_size: rows of the source's own table; 0 shares the target's.
     scale: embeddings are multiplied by sqrt(D).
-    first: number of the first position, from which the sinusoids are counted.
+    first: index of the first position of the sinusoids.
   """
 
   encoder: Block
@@ -118,7 +118,7 @@ def embed(
     side: 'source' or 'target'.
 
   Raises:
-    InputError: more positions than the table of learned ones has.
+    InputError: more positions than the learned position table has.
   """
   longest = length or tokens_BT.shape[1]
   if net.positions == 'learned':
@@ -138,7 +138,7 @@ def embed(
 
 
 def _final_norm(block: Block, params: Params, name: str, x_BTD: Array) -> Array:
-  """Apply the normalisation after the last layer, which only pre-norm has."""
+  """Apply the final normalisation, which only pre-norm has."""
   if block.norm == 'post':
     return x_BTD
   return transformer.layer_norm(x_BTD, params[name]['scale'], params[name]['bias'], block.eps).astype(block.dtype)
@@ -247,7 +247,7 @@ def apply(
 
 
 def alignment(net: Net, params: Params, batch: Batch, layer: int) -> Array:
-  """Return the cross-attention of one decoder layer, averaged over its heads, as an alignment (B, T, S).
+  """Return one decoder layer's cross-attention, averaged over its heads, as an alignment (B, T, S).
 
   Args:
     net: description of the model.

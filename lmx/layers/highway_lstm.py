@@ -1,7 +1,7 @@
 """LSTM with a highway connection from its input to its output, and dropout of its output (He et al. 2017, section 2.1).
 
 The input, forget, output and highway gates i, f, o, r = s(W x + U h + b), g = tanh(W_g x + U_g h + b_g);
-c' = f (.) c + i (.) g, h' = z (.) (r (.) o (.) tanh(c') + (1 - r) (.) (W_k x + b_k)), with one mask z of a row for all
+c' = f (.) c + i (.) g, h' = z (.) (r (.) o (.) tanh(c') + (1 - r) (.) (W_k x + b_k)), with one mask z per row for all
 steps (Gal and Ghahramani 2016, arXiv 1512.05287). The highway connection is from Zhang et al. 2016 and Srivastava et
 al. 2015 (arXiv 1507.06228). b_k is in the released code (luheng/deep_srl, layer.py), not in the equations.
 
@@ -49,7 +49,7 @@ def layer(
     params: from `init`.
     x_TBE: inputs, time first.
     valid_TB: bool; an invalid step leaves the carry unchanged and outputs h again.
-    rate: dropout rate of the output, which is also what the next step reads.
+    rate: dropout rate of the output, which is also the next step's input.
     key: PRNG key of dropout; None disables it.
     dtype: type of the products.
 

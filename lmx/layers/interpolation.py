@@ -1,8 +1,8 @@
 """Bilinear interpolation of images and feature maps to another size, as in PyTorch's `interpolate`.
 
-Rows and columns are interpolated one after the other, each by a matrix of at most two weights a row. With
+Rows and columns are interpolated in turn, each by a matrix with at most two nonzero weights per row. With
 `align_corners` the centres of the corner pixels of both sizes coincide; without it their outer edges do, and positions
-outside the outermost centres take the nearest pixel. Nothing is smoothed where an image becomes smaller.
+outside the outermost centres take the nearest pixel. Downsampling applies no antialiasing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lmx.types import Array
 
 
 def weights(size: int, new: int, *, align_corners: bool) -> np.ndarray:
-  """Return the weight of each of `size` pixels of a line in each of the `new` ones, (new, size) float32."""
+  """Return the interpolation matrix of a line from `size` to `new` pixels, (new, size) float32."""
   if align_corners:
     position = np.arange(new) * ((size - 1) / max(new - 1, 1))
   else:
@@ -28,7 +28,7 @@ def weights(size: int, new: int, *, align_corners: bool) -> np.ndarray:
 
 
 def bilinear(x_BYXC: Array, size: tuple[int, int], *, align_corners: bool) -> Array:
-  """Return a map or image at `size` (rows, columns), in its own type; the same array if it has this size already."""
+  """Resize a feature map or image to `size` (rows, columns), in its own type; a no-op at equal size."""
   for axis, new in ((1, size[0]), (2, size[1])):
     if x_BYXC.shape[axis] != new:
       matrix = jnp.asarray(weights(x_BYXC.shape[axis], new, align_corners=align_corners), x_BYXC.dtype)

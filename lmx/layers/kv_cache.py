@@ -67,7 +67,7 @@ class Start(NamedTuple):
 
 
 def begin(name: str, batch: Batch, state: State) -> Start:
-  """Return the layers' inputs for a batch on its own, or for one that continues a cache, each row at its own position.
+  """Return the layers' inputs for a batch, which may continue a cache, each row at its own position.
 
   Args:
     name: name of the model, for messages.

@@ -9,7 +9,7 @@ from lmx.types import Array
 
 
 def locked_dropout(x: Array, rate: float, key: Array | None, axis: int = 1) -> Array:
-  """Zero each element with probability `rate`, alike at all positions of `axis`; key=None returns x."""
+  """Zero each element with probability `rate`, with the same mask at all positions of `axis`; key=None returns x."""
   if key is None or rate == 0.0:
     return x
   return x * dropout(jnp.ones((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype), rate, key)

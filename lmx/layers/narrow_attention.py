@@ -1,4 +1,4 @@
-"""Multi-head attention with queries and keys of another width than values (Vaswani et al. 2017, table 3, rows B).
+"""Multi-head attention whose queries and keys differ in width from its values (Vaswani et al. 2017, table 3, rows B).
 
 Queries, keys and values have a kernel each: q and k (D, H, K), v (D, H, D / H). Keys have no bias, which would add a
 constant to all scores of a query.
@@ -56,7 +56,7 @@ class CrossAttention(_Narrow, decoder_block.CrossAttention):
     return self.project_one('k', D)(source_BSD), self.project_one('v', D)(source_BSD)
 
   def source_keys(self, params: Params, source_BSD: Array) -> Cache:
-    """Return what `project_kv` returns, by the module's parameters."""
+    """Apply `project_kv` with the module's parameters."""
     k, v = (self.project_one(part, source_BSD.shape[-1], parent=None) for part in 'kv')
     apply: Any = lambda projection, part: projection.apply({'params': params[part]}, source_BSD)
     return apply(k, 'k'), apply(v, 'v')

@@ -70,7 +70,7 @@ def content_weights(key_BHW: Array, strength_BH: Array, memory_BSW: Array, eps: 
 
 
 def interpolate(content_BHS: Array, before_BHS: Array, gate_BH: Array) -> Array:
-  """Interpolate between content (gate 1) and the previous step's weighting (gate 0): equation 7."""
+  """Interpolate between content weighting (gate 1) and the previous weighting (gate 0): equation 7."""
   return before_BHS + gate_BH[..., None] * (content_BHS - before_BHS)
 
 

@@ -1,8 +1,8 @@
-"""Rows of texts laid end to end in fewer sequences, so that a model computes little padding.
+"""Packing of text rows into fewer sequences, to reduce padding.
 
-`packed_PT` of a batch has for each position of P sequences the place of its token in the rows, and -1 for padding
-(lmx/data/batching/bucketed.py). A token keeps its position in its row, and attends to tokens of its row alone. So a
-model that reads packed documents computes the same features of every token.
+`packed_PT` of a batch has the index into the rows of each token of P sequences, and -1 for padding
+(lmx/data/batching/bucketed.py). A token keeps its position in its row and attends only to its row, so a model that
+supports packed documents computes the same features for every token.
 
 Axes: (B, T) are the rows and (P, T) the sequences, which may be of other lengths.
 """
@@ -31,7 +31,7 @@ def pack(batch: Batch) -> Batch:
 
 
 def unpack(model: Any, model_params: Any, features: Features, batch: Batch) -> Features:
-  """Return the features of the rows of `batch`, from those of the packed ones.
+  """Unpack features to the rows of `batch`.
 
   Args:
     model: exports `pool(params, first_BD)`, which computes `Features.pooled_BD`.

@@ -1,4 +1,4 @@
-"""Pooling of a row's valid positions to one vector."""
+"""Pooling over a row's valid positions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def pool(kind: str, x_BTD: Array, pooled_BT: Array) -> Array:
     kind: 'concat' is [last; max; mean] (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), the others are its
       parts, the vector of the 'first' position, and 'min'.
     x_BTD: vectors.
-    pooled_BT: bool, True at pooled positions, which are contiguous. A row without any gives zeros.
+    pooled_BT: bool, True at pooled positions, which are contiguous. A row without any is zero.
 
   Returns:
     float32 (B, D), for 'concat' (B, 3D).

@@ -1,4 +1,4 @@
-"""Parts of layers with relative attention (lmx/ops/relative_attention.py): vectors of distances, and the memory.
+"""Relative-attention layer parts (lmx/ops/relative_attention.py): distance vectors and segment memory.
 
 Dai et al. 2019, arXiv 1901.02860, sections 3.2 and 3.3.
 """

@@ -1,14 +1,14 @@
-"""Residual networks on images (He et al. 2016, arXiv 1512.03385), dilated so that their output keeps a resolution.
+"""Residual networks for images (He et al. 2016, arXiv 1512.03385), dilated to a given output stride.
 
 A block is y = relu(F(x) + x), with a projection of x by a 1x1 convolution where the shapes differ (section 3.3, option
 B). F is two 3x3 convolutions ('basic') or 1x1, 3x3 and 1x1 ('bottleneck', figure 5), each normalised, all but the last
-with a ReLU after it. Where a block has a stride, it is that of its first 3x3 convolution, as torchvision and the
-released code of CFNet have it; the paper puts it into the first 1x1.
+with a ReLU after it. A block's stride is in its first 3x3 convolution, as in torchvision and CFNet's released code; the
+paper puts it in the first 1x1.
 
-Dilation (Yu, Koltun and Funkhouser 2017, arXiv 1705.09914): once the resolution is that of `stride`, a stage has stride
-1 and its convolutions twice the dilation. The convolution that loses its stride keeps the dilation of the stage before.
-So at every second position, the output is that of the network with the strides. torchvision's
-`replace_stride_with_dilation` and the released code (without multi-grid) do the same for bottlenecks.
+Dilation (Yu, Koltun and Funkhouser 2017, arXiv 1705.09914): beyond output stride `stride`, a stage has stride 1 and
+doubles the dilation. The convolution that loses its stride keeps the previous stage's dilation. So every second output
+position equals the strided network's. torchvision's `replace_stride_with_dilation` and the released code (without
+multi-grid) do the same for bottlenecks.
 
 The stem is a 7x7 convolution of stride 2, or 'deep', three 3x3 convolutions of which the last is twice as wide (the
 nets named resnet50s, resnet101s of the released code), and a maximum over 3x3 of stride 2. Convolutions have no bias
@@ -49,8 +49,8 @@ class Config(normalization.Config):
     widths: channels of the 3x3 convolutions of each stage.
     stem: '7x7' or 'deep'.
     stem_width: channels of the stem; the last convolution of a deep one has twice as many.
-    stride: pixels between positions of the output: 4, 8, 16 or 32; later stages are dilated.
-    remat: compute the activations of each block again in the backward pass.
+    stride: output stride in pixels: 4, 8, 16 or 32; later stages are dilated.
+    remat: recompute each block's activations in the backward pass.
     dtype: compute type.
   """
 
@@ -79,13 +79,13 @@ class Config(normalization.Config):
 
 
 class Convolution(NamedTuple):
-  """A convolution, or a maximum over a window.
+  """Convolution or max-pooling layer.
 
   Attributes:
     size: rows and columns of its kernel, odd.
-    stride: positions of its input between those of its output.
-    dilation: positions of its input between those that it reads.
-    width: channels of its output.
+    stride: input positions per output position.
+    dilation: distance between the input positions of a kernel.
+    width: output channels.
   """
 
   size: int
@@ -95,7 +95,7 @@ class Convolution(NamedTuple):
 
   @property
   def padding(self) -> int:
-    """Positions of zeros on each side, so that an output is centred where it reads."""
+    """Zero padding per side, which centres each output on its input window."""
     return self.dilation * (self.size - 1) // 2
 
 
@@ -118,7 +118,7 @@ def stem(cfg: Config) -> tuple[Convolution, ...]:
 
 
 def stages(cfg: Config) -> list[list[Block]]:
-  """Return the blocks of each stage."""
+  """Return each stage's blocks."""
   width_in, total, dilation, found = stem(cfg)[-1].width, 4, 1, []
   for i, (count, width) in enumerate(zip(cfg.blocks, cfg.widths, strict=True)):
     before, stride = dilation, 1
@@ -136,7 +136,7 @@ def stages(cfg: Config) -> list[list[Block]]:
 
 
 def _block(kind: str, width: int, stride: int, first: int, dilation: int) -> tuple[Convolution, ...]:
-  """Return the convolutions of a block, whose first 3x3 convolution has the stride and the dilation `first`."""
+  """Return a block's convolutions; the first 3x3 has the stride and the dilation `first`."""
   convolution = Convolution(3, stride, first, width)
   if kind == 'basic':
     return convolution, Convolution(3, 1, dilation, width)
@@ -144,12 +144,13 @@ def _block(kind: str, width: int, stride: int, first: int, dilation: int) -> tup
 
 
 def path(cfg: Config, last: int | None = None) -> list[Convolution]:
-  """Return the convolutions from image to output in order, without shortcuts; with `last`, those before that stage."""
+  """Return the convolutions from image to output in order, without shortcuts; with `last`, only those before that
+  stage."""
   return [*stem(cfg), POOL, *(c for blocks in stages(cfg)[:last] for block in blocks for c in block.convolutions)]
 
 
 def size(convolutions: Iterable[Convolution], positions: int) -> int:
-  """Return the number of positions after some convolutions, of a number before them."""
+  """Return the output size of some convolutions for an input size."""
   for c in convolutions:
     positions = (positions - 1) // c.stride + 1
   return positions
@@ -196,7 +197,7 @@ def init(cfg: Config, key: Array) -> dict[str, Any]:
 
 
 def convolve(kernel_YXIO: Array, x_BYXI: Array, convolution: Convolution) -> Array:
-  """Convolve feature maps in their type; outside there are zeros."""
+  """Convolve feature maps in their type, with zero padding."""
   c = convolution
   return jax.lax.conv_general_dilated(
     x_BYXI,
@@ -216,7 +217,7 @@ def unit(cfg: Config, convolution: Convolution, params: Params, x_BYXI: Array, r
 
 
 def max_pool(x_BYXD: Array) -> Array:
-  """Return the maximum over 3x3 positions at every second one."""
+  """Max-pool 3x3 positions with stride 2."""
   return nn.max_pool(x_BYXD, (3, 3), (2, 2), ((1, 1), (1, 1)))
 
 

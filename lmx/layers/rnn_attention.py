@@ -1,6 +1,6 @@
 """Attention scores of the RNN models, local windows, and soft and hard attention.
 
-A score rates how well each source position fits a query. `SCORES` has them by name, one class each.
+A score function compares each source position with a query. `SCORES` maps names to classes.
 
 Additive and concat are one family of functions with two parameterisations. Bahdanau has a matrix for each side, its own
 width and a bias. The query is the state BEFORE the step, the keys are of both directions, and v starts at 0. Luong has
@@ -15,7 +15,7 @@ source local_m stays at its last position, where the paper's window would be emp
 Reading: 'soft' is the mean under the weights, 'hard' one sampled position (Xu et al. 2015, arXiv 1502.03044,
 sections 4.1 and 4.2).
 
-Weights are float32 in every compute type. Masked keys get exactly 0, and a fully masked row gets zeros.
+Weights are float32 in every compute type. Masked keys get weight exactly 0, also in fully masked rows.
 
 Axes: T queries, S keys; D width of a query, E of a key, A of the alignment, X of the compared vectors.
 """
@@ -72,7 +72,7 @@ def similarity(query_BTE: Array, keys_BSE: Array) -> Array:
 
 
 class Score:
-  """Score in three parts, so that a loop over queries computes the products with the keys once, before it.
+  """Score in three parts, so that key products are computed once, before the loop over queries.
 
   Attributes:
     needs_equal_widths: query and key must be equally wide.
@@ -94,7 +94,7 @@ class Score:
     return {}
 
   def keys(self, params: Params, keys_BSE: Array) -> Array:
-    """Return keys_BSX, which queries are compared with."""
+    """Return the projected keys keys_BSX."""
     return keys_BSE
 
   def matrix(self, params: Params, D: int) -> Array:
@@ -102,7 +102,7 @@ class Score:
     return params['query']
 
   def compare(self, params: Params, query_BTX: Array, keys_BSX: Array) -> Array:
-    """Return the scores (B, T, S) without a matrix-sized product: here the dot products."""
+    """Return the scores (B, T, S) from projected queries and keys: here their dot products."""
     wide = jnp.promote_types(query_BTX.dtype, jnp.float32)
     return jnp.einsum('BTX,BSX->BTS', query_BTX, keys_BSX, preferred_element_type=wide)
 
@@ -161,7 +161,7 @@ class Cosine(Score):
 class Additive(Score):
   """v tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2).
 
-  The text omits the bias "to increase readability".
+  The paper omits the bias "to increase readability".
   """
 
   has_matrix = True
@@ -174,7 +174,7 @@ class Additive(Score):
     return product(keys_BSE, params['key']) + params['bias'].astype(keys_BSE.dtype)[None, None]
 
   def compare(self, params: Params, query_BTX: Array, keys_BSX: Array) -> Array:
-    # A product and a sum instead of an einsum: XLA fuses them with tanh, whose output is then never stored.
+    # A product and a sum instead of an einsum, so that XLA fuses them with tanh and never stores its output.
     energy_X = params['energy'].astype(keys_BSX.dtype)[None, None, None]
     t_BTSX = jnp.tanh(query_BTX[:, :, None] + keys_BSX[:, None])
     return jnp.sum(_wide(t_BTSX * energy_X), axis=-1)
@@ -308,7 +308,7 @@ def align(
 
 
 def noise(key: Array, shape: tuple[int, ...]) -> Array:
-  """Return Gumbel noise; the argmax of log weights plus noise is a sample from them."""
+  """Return Gumbel noise: the argmax of log weights plus noise is a sample from the weights."""
   return jax.random.gumbel(key, shape, jnp.float32)
 
 

@@ -1,4 +1,4 @@
-"""Recurrent decoders with attention at every step: one loop for the designs of Bahdanau and Luong.
+"""Recurrent decoders with attention at every step: one loop for Bahdanau's and Luong's designs.
 
 `attends_before` (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2): the query is the state before the step, and
 the context is part of the first layer's input. Otherwise (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3) the
@@ -40,7 +40,7 @@ class Config(rnn_translation.Config):
     window: source positions that attention covers, one of lmx.layers.rnn_attention.WINDOWS.
     reach: positions on either side of the centre of a local window, the D of Luong's section 3.2.
     reading: 'soft' or 'hard' attention.
-    expected: hard: share of the rows that in training use the mean instead of a sampled position (Xu, section 4.1).
+    expected: hard: fraction of training rows that use the mean instead of a sampled position (Xu, section 4.1).
     doubly_stochastic: weight of the penalty for a source position whose attention does not sum to 1 (Xu, equation 14).
     remat: recompute the scores in the backward pass instead of storing them.
   """
@@ -94,7 +94,7 @@ class EncoderDecoder(rnn_translation.EncoderDecoder):
 
 
 def score_shapes(cfg: Config) -> rnn_attention.Shapes:
-  """Return the shapes of the parameters of the score and its window."""
+  """Return the parameter shapes of the score and its window."""
   return rnn_attention.shapes(cfg.score, cfg.window, rnn_attention.Sizes(cfg.D, cfg.H, cfg.A, cfg.S))
 
 
@@ -110,7 +110,7 @@ def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> 
 
 
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return the number of rows that have a target; {} without the penalty."""
+  """Return the penalty's weight, the number of rows with a target; {} without the penalty."""
   rows = jnp.sum(jnp.max(batch['weights_BT'], axis=1) > 0, dtype=jnp.float32)
   return {'evenness': rows} if cfg.doubly_stochastic else {}
 
@@ -182,7 +182,7 @@ def _body(
 def _matrices(
   cfg: Config, layers: Sequence[Params], score: Params, state: Mapping[str, Any], E: int
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-  """Return (the matrices of the loop, the small parameters that every step reads)."""
+  """Return (the loop's matrices, the small parameters read by every step)."""
   matrices = {'values': state['values_BSH']}
   shared = {name: p for name, p in score.items() if p.ndim == 1} | {'keys_BSX': state['keys_BSX']}
   for i, layer in enumerate(layers):
@@ -241,7 +241,7 @@ def run(
 
 
 def _output_names(cfg: Config, outputs: Sequence[str]) -> tuple[str, ...]:
-  """Return `outputs` with those that hard attention and the penalty need."""
+  """Add the outputs that hard attention and the penalty need."""
   names = set(outputs)
   if cfg.reading == 'hard':
     names |= {'alignment', 'choice'}

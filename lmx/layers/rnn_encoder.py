@@ -24,7 +24,7 @@ Ends = Mapping[str, Carry]  # by direction
 
 @jax.custom_vjp
 def reorder(x_SBE: Array, index_SB: Array) -> Array:
-  """Reorder each row by its index, which must be its own inverse (`reversal`); so is the gradient."""
+  """Reorder each row by its index, a self-inverse permutation (`reversal`), which also reorders the gradient."""
   return jnp.take_along_axis(x_SBE, index_SB[..., None], axis=0)
 
 

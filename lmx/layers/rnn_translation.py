@@ -115,7 +115,7 @@ class Config:
 
 
 class EncoderDecoder(NamedTuple):
-  """A model by its two parts.
+  """Model made of an encoder and a decoder.
 
   Attributes:
     encode: (cfg, params, batch, key) -> the decoder's state after the source, a dict with 'layers', the carries, and
@@ -128,7 +128,7 @@ class EncoderDecoder(NamedTuple):
   decode: Callable[..., tuple[Features, State]]
 
   def begin(self, cfg: Config, params: Params, batch: Batch, length: int) -> State:
-    """Return the state after the source and before the target; it has one size for any `length`."""
+    """Return the state after the source and before the target; its size does not depend on `length`."""
     del length
     return self.encode(cfg, params, batch, None)
 

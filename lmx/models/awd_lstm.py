@@ -114,7 +114,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'wt2': dict(V=33_278, dropout_input=0.65, dropout_hidden=0.2),
   'ptb_qrnn': dict(V=10_000, cell='qrnn', D=1550, N=4, dropout_hidden=0.3, dropout_weight=0.1),  # its README
   'wt2_qrnn': dict(V=33_278, cell='qrnn', D=1550, N=4, dropout_hidden=0.2, dropout_weight=0.1),
-  # Its README and main.py; the LSTM of Grave et al. 2017 (arXiv 1612.04426), of which only D and dropout are printed.
+  # Its README and main.py; the LSTM of Grave et al. 2017 (arXiv 1612.04426), which prints only D and dropout.
   'wt103_qrnn': dict(**_WT103, cell='qrnn', D=2500, N=4, **_plain(0.1, dropout_hidden=0.1)),
   'wt103_lstm': dict(**_WT103, E=1024, D=1024, N=1, tied=False, init_range=0.05, **_plain(0.25)),
   'enwik8': dict(

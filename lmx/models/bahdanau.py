@@ -74,7 +74,7 @@ class Config(rnn_decoder.Config):
 
 VARIANTS: dict[str, dict[str, Any]] = {
   'rnnsearch': {},  # appendix A.2.3 and section 4.2
-  # For data sets of a few ten thousand sentences on two cores.
+  # For data sets of a few tens of thousands of sentences on two cores.
   'rnnsearch_small': dict(E=256, D=256, A=256, maxout=256, init='uniform', init_scale=0.08, cell='gru'),
   'tiny': dict(V=61, E=12, D=16, A=10, S=16, maxout=8, init='uniform', init_scale=0.3, reach=2),
 }

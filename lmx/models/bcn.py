@@ -50,7 +50,7 @@ OBJECTIVE_FIELDS: dict[str, Any] = {
   'bptt': 0,
   'head': (1200, 600),
   'normalize': False,
-  'dropout_pooled': 0.1,  # AllenNLP, as the next, the rate of its first layer; its second has 0.3
+  'dropout_pooled': 0.1,  # AllenNLP, like the next field; rate of its first layer, the second has 0.3
   'dropout_head': 0.2,
 }
 READS = 'characters'

@@ -92,7 +92,7 @@ class Config(word_input.Config):
 VARIANTS: dict[str, dict[str, Any]] = {
   'base': {},
   **word_input.elmo_variants('both'),
-  'seo': {  # section 4; E, characters and their filters from memory
+  'seo': {  # section 4; E, characters and filters are quoted from memory
     'E': 100,
     'char_characters': 8,
     'D': 100,

@@ -77,7 +77,7 @@ class Config(word_input.Config):
   dropout: float = 0.5
   locked: bool = True
   dropout_attention: float = 0.0
-  dropout_elmo: float = 0.0  # AllenNLP's esim_elmo.jsonnet: `dropout` includes the vectors at the input
+  dropout_elmo: float = 0.0  # AllenNLP's esim_elmo.jsonnet: `dropout` also applies to the input vectors
 
   N = 2  # encoding and composition
 
@@ -129,9 +129,7 @@ def apply(
     InputError: the rows have one text.
   """
   if 'tokens_BS' not in batch:
-    raise InputError(
-      'model esim: got rows of one text; expected two; name them in data.texts, with data.batching.form=separate'
-    )
+    raise InputError('model esim: got one text per row; expected two; set data.texts and data.batching.form=separate')
   texts = _as_rows(batch)
   valid_BT, (B, T) = texts['valid_BT'], batch['tokens_BT'].shape
   bilm_key, elmo_key, encoding_key, attention_key, composition_key = split(key, 5)

@@ -78,7 +78,8 @@ class Config(rnn_decoder.Config):
 _NO_DROPOUT: dict[str, Any] = dict(dropout_embedding=0.0, dropout_hidden=0.0, dropout_output=0.0)
 VARIANTS: dict[str, dict[str, Any]] = {
   'luong': {},  # section 4.1
-  # For data sets of a few ten thousand sentences on two cores. A range of 0.2 for 256 units corresponds to the paper's
+  # For data sets of a few tens of thousands of sentences on two cores. A range of 0.2 for 256 units corresponds to the
+  # paper's
   # 0.1 for 1,000.
   'luong_small': dict(**_NO_DROPOUT, V=30_000, E=256, D=256, layers=1, init_scale=0.2),
   'tiny': dict(**_NO_DROPOUT, V=61, E=12, D=16, layers=1, A=10, S=16, init_scale=0.3, reach=2),

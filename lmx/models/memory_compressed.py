@@ -178,7 +178,7 @@ def apply(
   """
   if 'documents_BT' in batch:
     raise InputError(
-      'memory_compressed: packed documents (documents_BT) would be mixed by the convolution; set another data.batching'
+      'memory_compressed: the convolution would mix packed documents (documents_BT); set another data.batching'
     )
   embed_key, *keys = dropout.split(key, cfg.N + 1)
   position_BT, length = None, 0

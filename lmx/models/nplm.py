@@ -80,7 +80,7 @@ class Config:
     return (self.n - 1) * self.m
 
 
-VARIANTS = {  # table 1; in every second row the previous one is mixed with the trigram
+VARIANTS = {  # table 1; every second row mixes the previous model with the trigram
   'mlp1': dict(n=5, h=50, m=60, direct=True),
   'mlp3': dict(n=5, h=0, m=60, direct=True),
   'mlp5': dict(n=5, h=50, m=30, direct=True),
@@ -109,7 +109,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """Return the n - 2 words before the row, (B, S) int32, -1 where there is none; () for a bigram model."""
-  del length  # the context has one size for any length
+  del length  # the context size does not depend on the length
   return () if cfg.n == 2 else {'context_BS': jnp.full((batch_size, cfg.n - 2), -1, jnp.int32)}
 
 

@@ -97,7 +97,7 @@ class Config:
       )
 
 
-_IO = {  # (inputs, outputs): these give the LSTM networks the parameter counts of table 3
+_IO = {  # (inputs, outputs) that give the LSTM networks table 3's parameter counts
   'copy': (10, 9),
   'repeat': (8, 7),
   'recall': (8, 6),

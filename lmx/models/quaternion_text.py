@@ -24,7 +24,7 @@ from lmx.layers import embedding, kv_cache, quaternion, sinusoids, softmax, tran
 from lmx.ops import dropout
 from lmx.types import Array, Batch, Features, Params, State
 
-CAUSAL = True  # except `causal=False`, which has neither a state nor next-token logits
+CAUSAL = True  # with `causal=False` there is neither a state nor next-token logits
 OBJECTIVE = 'causal_lm'
 HEADS = ('embed',)  # not included in the paper's counts
 VOCABULARY = ('embed/tokens',)

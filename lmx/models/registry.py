@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lmx.errors import InputError, check_choice, nearest
 from lmx.registry import Registry
 
-if TYPE_CHECKING:  # it imports JAX, which a list of the models does not need
+if TYPE_CHECKING:  # imports JAX, which listing the models does not need
   from lmx.types import Model
 
 
@@ -73,7 +73,7 @@ def label(name: str, variant: str, cfg: Any) -> str:
 
 
 def _shapes(name: str, cfg: Any) -> Any:
-  import jax  # here, so that listing the models does not need it
+  import jax  # imported here, because listing the models does not need it
 
   return jax.eval_shape(functools.partial(get(name).init, cfg), jax.random.key(0))
 

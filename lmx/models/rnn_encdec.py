@@ -94,7 +94,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     dropout_hidden=0.2,
     dropout_output=0.2,
   ),
-  # For data sets of a few ten thousand sentences on two cores.
+  # For data sets of a few tens of thousands of sentences on two cores.
   'rnnencdec_small': dict(E=256, D=256, maxout=256, init='uniform', init_scale=0.08, cell='gru'),
   'tiny': dict(V=61, E=12, D=16, maxout=8, init='uniform', init_scale=0.3),
 }

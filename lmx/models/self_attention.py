@@ -85,7 +85,7 @@ class Config:
   def __post_init__(self) -> None:
     check_least('model', self, D=1, F=1, N=1, A=1, S=1, reach=1)
     if self.D % 2:
-      raise InputError(f'model.D: got {self.D}; expected an even number, as half of the sinusoids are cosines')
+      raise InputError(f'model.D: got {self.D}; expected an even number, because half of the sinusoids are cosines')
     rnn_attention.get(self.score)
     check_choice('model.window', self.window, rnn_attention.WINDOWS)
     for name in ('dropout', 'dropout_attention'):
@@ -168,7 +168,7 @@ def init(cfg: Config, key: Array) -> Params:
 def _mask(batch: Batch) -> AttentionMask:
   if 'documents_BT' in batch:
     raise InputError(
-      'self_attention: got packed documents (documents_BT), whose words would mix; set another data.batching'
+      'self_attention: got packed documents (documents_BT), which would attend to each other; set another data.batching'
     )
   return masks.from_batch(batch)
 

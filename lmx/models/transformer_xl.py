@@ -172,7 +172,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'enwik8_24l': dict(V=204, **_LARGE),
   'text8_24l': dict(V=27, **_LARGE),
   'ptb': dict(V=10_000, D=400, F=900, H=10, N=13, M=70),  # the paper prints only 24M
-  # The paper's base model: 20 layers and F = 6144 by issue 69 of the released code, whose script has 18 and 4096.
+  # The paper's base model: 20 layers and F = 6144 according to issue 69 of the released code; its script has 18 and
+  # 4096.
   'lm1b_base': dict(**_LM1B, D=1024, F=6144, H=8, N=20),
   'lm1b_large': dict(**_LM1B, D=1280, F=8192, H=16, N=24, dropout=0.05, dropout_attention=0.05, init_std=0.005),
   'tiny': dict(

@@ -141,7 +141,7 @@ def near(batch: Batch) -> Array:
     for offset in range(-window, window + 1)
     if offset
   ]
-  # The barrier keeps XLA from recomputing this inside every loop that reads it, which took half of a step.
+  # The barrier keeps XLA from recomputing this in every loop that reads it, which took half of the step time.
   return jax.lax.optimization_barrier(jnp.stack(near_WBJT, axis=-2).astype(jnp.float32))
 
 

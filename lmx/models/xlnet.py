@@ -49,7 +49,7 @@ OBJECTIVE = 'permutation_lm'
 HEADS = ('output',)
 VOCABULARY = ('embed/tokens', 'output/bias')
 TIED = ('embed/tokens',)
-# The classification token is a segment of its own.
+# The classification token has its own segment.
 SPECIAL_TOKENS: tuple[dict[str, int], dict[str, int]] = ({}, {'sep_id': 0, 'cls_id': 2})
 EPS = 1e-12  # epsilon of layer normalisation, released code
 GELU = ('tanh', 'erf')
@@ -209,7 +209,7 @@ class TwoStreamAttention(nn.Module):
       r_RHK = relative_attention.choose_vectors(inputs.backward_B, to_r(inputs.encoding_RD * sign_D), r_RHK)
     types_2HK = param('types', 2, H, K)
     segments = inputs.segments and Segments(biases['s'], types_2HK, *inputs.segments)
-    # The first tokens of the order may have no visible key.
+    # The first tokens in the order may have no visible key.
     o_BXHK = relative_attention.attend(
       *(q_BXHK, k_BSHK, value_BSHK, r_RHK, biases['u'], biases['v'], inputs.visible),
       segments=segments,

@@ -35,7 +35,7 @@ def default(model: Model, manifest: Any) -> tuple[Objective, Any]:
 
 
 def metrics() -> dict[str, Metric]:
-  """Return the metrics of all objectives by their names; those of one name agree on the direction."""
+  """Return all objectives' metrics by name; metrics of one name agree on the direction."""
   return {metric.name: metric for name in names() for metric in (LOSS, *get(name).METRICS)}
 
 
@@ -45,11 +45,11 @@ def mean(pair: tuple[float, float]) -> float:
 
 
 def begin(stateful: bool, model: Model, model_cfg: Any, batch: Batch, state: State) -> State:
-  """Return the state that a batch starts from: the carried one without a gradient; a fresh one for rows of `reset_B`,
-  without `stateful`, and where none is carried ('()')."""
+  """Return a batch's initial state: the carried one, without gradient; a fresh one for rows in `reset_B`, without
+  `stateful`, or if none is carried ('()')."""
   if stateful and 'reset_B' not in batch:
     return jax.lax.stop_gradient(state)
-  fresh = model.init_state(model_cfg, len(jax.tree.leaves(batch)[0]))  # every key leads with the rows
+  fresh = model.init_state(model_cfg, len(jax.tree.leaves(batch)[0]))  # rows are the leading axis of every key
   if not stateful or not jax.tree.leaves(state):
     return fresh
 

@@ -60,7 +60,7 @@ def terms(cfg: Config) -> tuple[str, ...]:
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   """Return the number of words predicted in each direction."""
   del cfg
-  count = jnp.sum(batch['weights_BT'], dtype=jnp.float32)  # a row's two streams are equally long
+  count = jnp.sum(batch['weights_BT'], dtype=jnp.float32)  # a row's two streams have equal length
   return dict.fromkeys(_WAYS, count)
 
 

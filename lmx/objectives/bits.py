@@ -37,7 +37,7 @@ class Config(row_objective.Terms):
   """Options of the objective.
 
   Attributes:
-    lengths: sequence lengths, in items, that an evaluation also reports separately.
+    lengths: sequence lengths that evaluation also reports separately.
   """
 
   lengths: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()

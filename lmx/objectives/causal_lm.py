@@ -83,7 +83,7 @@ def headline(cfg: Config, metrics: Mapping[str, float]) -> str:
 
 
 def captions(cfg: Config, metrics: Mapping[str, float], labels: Sequence[str]) -> dict[str, str]:
-  """Return '' for an astronomical perplexity per word, usual for a byte-level model early in training."""
+  """Return '' for an overflowing word perplexity, as byte-level models have early in training."""
   del cfg, labels
   return {'perplexity_per_word': ''} if language.is_astronomical(metrics) else {}
 
@@ -101,11 +101,11 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
     words.append('state carried over the whole split')
   stride = getattr(data.batching, 'stride', 0)
   if stride == 1:
-    words.append('a window ending at every token, of which the last position is predicted (of the first window all)')
+    words.append('a window ending at every token, which predicts its last position (the first window all)')
   elif stride:
     words.append(f'a window every {stride} tokens, each token predicted once')
   if not getattr(data.batching, 'ends', True):
-    words.append('ends of documents not predicted')
+    words.append('document ends not predicted')
   if data.detokenize:
     words.append('detokenised, counted by the units of the original')
   return words

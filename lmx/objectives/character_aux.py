@@ -1,6 +1,6 @@
 """Auxiliary losses of the character Transformer: Al-Rfou et al. 2018 (arXiv 1808.04444), section "Auxiliary losses".
 
-Each switch is a row of the paper's table of ablations:
+Each switch is a row of the paper's ablation table:
 - every position: all positions of a window predict; otherwise only the last one;
 - every layer: the layers below the last predict too. Layer l of N stops after l / (2N) of the training, so that in
   the second half only the last layer predicts;
@@ -9,12 +9,11 @@ Each switch is a row of the paper's table of ablations:
 The loss is the sum over layers and targets of the means over positions. Evaluation is that of causal_lm: every
 position, the last layer, the next character.
 
-The paper also prints that a layer is dropped every 62,500 updates of 4 million, for 64 layers. That is l / N and would
-not end half-way; the rule above is the one that it states first and the one that does. That lower layers contribute
-"less and less" is read as fewer and fewer layers that contribute, because section 3 drops them one after another.
+The paper also prints that a layer is dropped every 62,500 updates of 4 million, for 64 layers. That would be l / N and
+not end half-way; we follow the rule above, which it states first. We read "less and less" as fewer and fewer
+contributing layers, because section 3 drops them one by one.
 
-The number of the update, an integer (`progress`), determines which layers still predict; the others are
-not computed.
+The update number (`progress`) determines which layers still predict; the others are not computed.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def _training_targets(cfg: Config, batch: Batch) -> tuple[Array, Array, Array]:
     weights_BT = weights_BT * (to_come_BT == 1)
   if 'second_BT' in batch:
     second_BT = batch['second_BT']
-  else:  # from the targets of the same row
+  else:  # taken from the same row's targets
     there_BT = batch['weights_BT'][:, 1:] > 0
     second_BT = jnp.pad(jnp.where(there_BT, batch['targets_BT'][:, 1:], -1), ((0, 0), (0, 1)), constant_values=-1)
   return weights_BT, jnp.maximum(second_BT, 0), weights_BT * (second_BT >= 0)

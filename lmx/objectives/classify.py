@@ -81,7 +81,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   """Return the config completed by the labels of a data set; warn of labels that are scores.
 
   Raises:
-    InputError: the data set has no labels, or other ones than the config names.
+    InputError: the data set has no labels, or they differ from the config's.
   """
   names = row_objective.resolve_classes(cfg, manifest, 'classify')
   if _are_scores(names):
@@ -106,7 +106,7 @@ def _positive_index(positive: str, names: Sequence[str]) -> int:
 
 
 def _warn_alike(names: Sequence[str]) -> None:
-  """Warn of labels that differ only in case or Unicode form, such as True and true of two files."""
+  """Warn about labels that differ only in case or Unicode form, such as True and true in two files."""
   if alike := documents.labels_alike(names):
     shown = f'{", ".join(alike[:6])}{", ..." if len(alike) > 6 else ""}'
     note = f'data.label: got labels that differ only in case or Unicode form, which are different classes: {shown}'
@@ -114,7 +114,7 @@ def _warn_alike(names: Sequence[str]) -> None:
 
 
 def _are_scores(names: Sequence[str]) -> bool:
-  """Return True if labels are numbers on a scale: all are numbers, and one is not whole or there are over 20."""
+  """Return True if labels are scores: all are numbers, and one is fractional or there are over 20."""
   try:
     numbers = [float(name) for name in names]
   except ValueError:

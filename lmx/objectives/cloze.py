@@ -1,4 +1,4 @@
-"""Choice between several endings of a text: the one with the highest probability.
+"""Cloze questions: choose the ending with the highest probability.
 
 For the Children's Book Test an ending is a candidate for the missing word and the rest of its sentence (Radford et al.
 2019, section 3.2). There is no head: probabilities are those of the language model, not divided by an ending's length.

@@ -1,4 +1,4 @@
-"""Shared parts of objectives on the ending of a row (data.batching "continuations"): logits of its tokens.
+"""Shared by objectives on row endings (data.batching "continuations"): logits of an ending's tokens.
 
 The model runs over whole sequences, and its output layer only over the ending's positions. With 50,257 words and
 contexts of a thousand tokens the logits would dominate the memory.

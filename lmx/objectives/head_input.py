@@ -1,4 +1,4 @@
-"""The input of an objective's head: layers of the model, and bidirectional LSTM layers over them.
+"""Input of an objective's head: model layers, and optional bidirectional LSTM layers over them.
 
 Devlin et al. 2019 (arXiv 1810.04805): features from a frozen model for a tagger (section 5.3, table 7), "a randomly
 initialized two-layer 768-dimensional BiLSTM before the classification layer", and a BiLSTM on top of a left-to-right

@@ -1,4 +1,4 @@
-"""The last word of a text given all before it: LAMBADA (Paperno et al. 2016) as in Radford et al. (2019, section 3.3).
+"""Prediction of a text's last word: LAMBADA (Paperno et al. 2016) as in Radford et al. (2019, section 3.3).
 
 Perplexity is that of whole words: the product of the likelihoods of a word's tokens. A word counts as predicted if each
 of its tokens is the most probable one given those before it. A second accuracy excludes tokens that are stop words
@@ -59,7 +59,7 @@ def loss(
 
 
 def _is_correct(logits_BPV: Array, batch: Batch) -> Array:
-  """Return True where all tokens of a row's last word are the most probable ones, (B,)."""
+  """Return True where every token of a row's last word is the most probable one, (B,)."""
   right_BP = softmax_loss.is_best(logits_BPV, batch['targets_BP'])
   return jnp.all((right_BP > 0) | (batch['weights_BP'] == 0), axis=1)
 

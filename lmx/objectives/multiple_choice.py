@@ -45,7 +45,7 @@ class Config(rows.Config):
 
 
 def resolve(cfg: Config, manifest: Any) -> Config:
-  """Return the config with the data set's number of choices; raise InputError if it has none, or another number."""
+  """Set the data set's number of choices in the config; raise InputError if it has none, or if they differ."""
   choices = manifest.get('choices', 0)
   if not choices:
     raise InputError(

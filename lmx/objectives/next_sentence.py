@@ -13,7 +13,7 @@ from lmx.metrics.metric import Metric
 from lmx.types import Array, Batch, Params
 
 ACCURACY = Metric('nsp_accuracy', True, '.1%')
-SHAPES = {'next_B': jnp.int32, 'row_weights_B': jnp.float32}  # the keys that it reads of a batch
+SHAPES = {'next_B': jnp.int32, 'row_weights_B': jnp.float32}  # batch keys that it reads
 
 
 def init(D: int, std: float, key: Array) -> Params:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError
 from lmx.types import Array, Batch, Output, State
 
-MOST_BY_CLASS = 50  # largest number of classes with a metric of each
+MOST_BY_CLASS = 50  # maximum number of classes with per-class metrics
 
 
 class Terms:
@@ -54,7 +54,7 @@ def check_classes(cfg: Any) -> int:
 
 
 def labels(cfg: Any, recorded: Callable[[], list[str]]) -> list[str]:
-  """Return the labels that a run has recorded, in the order of the logits."""
+  """Return a run's recorded labels, in logit order."""
   del cfg
   return recorded()
 
@@ -140,6 +140,6 @@ def protocol(cfg: Any, data: Any, batches: Any) -> list[str]:
 
 
 def named(counts: Sequence[Sequence[float]], names: Sequence[str] | None) -> dict[str, list[float]]:
-  """Return {label: (right, predicted, true)} by the names of the labels, None for their numbers."""
+  """Return {label: (right, predicted, true)} by label name; None uses label indices."""
   names = [str(c) for c in range(len(counts))] if names is None else names
   return {name: list(three) for name, three in zip(names, counts, strict=True)}

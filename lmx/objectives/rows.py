@@ -19,9 +19,9 @@ activation='maxout', head=(1200, 600). Their kernels are (D, pieces, width).
 A row may be several sequences, keys with an axis G after the rows (`tokens_BGT`): both orders of two texts, whose
 vectors are summed, or the choices of a question, which are scored separately.
 
-Batch normalisation couples the rows, so these objectives have ACROSS_ROWS, and `axis` is the `pmap` axis over
-which a batch is sharded. A microbatch (`optim.accumulate`) is normalised separately. The running statistics are
-leaves of params['objective'], see lmx/layers/normalization.py.
+Batch normalisation couples rows, so these objectives set ACROSS_ROWS, and `axis` is the `pmap` axis over which a batch
+is sharded. A microbatch (`optim.accumulate`) is normalised separately. The running statistics are leaves of
+params['objective'], see lmx/layers/normalization.py.
 
 Deviation: PyTorch has another random generator for dropout.
 """
@@ -53,7 +53,7 @@ class Config(head_input.Config, row_objective.Terms):
     pooling: 'concat', 'last', 'max', 'mean', 'first', or 'pooled' (the model's own summary of the row).
     head: widths of the head's hidden layers, 0 for the width of the pooled features; () is one linear layer.
     activation: 'relu' or 'tanh', between the head's layers, or 'maxout', of all of them, the last included.
-    pieces: linear functions that a maxout unit is the maximum of.
+    pieces: number of linear functions per maxout unit.
     normalize: batch normalisation before each linear layer.
     head_bias: use biases in linear layers.
     init_std: standard deviation of the head's kernels (normal), with biases 0; 0 initialises both as PyTorch does.
@@ -93,12 +93,10 @@ class Config(head_input.Config, row_objective.Terms):
     check_choice('objective.pooling', self.pooling, (*POOLINGS, 'pooled'))
     if not self.is_last_layer and self.pooling == 'pooled':
       raise InputError(
-        'objective.pooling: got "pooled", which is of the last layer; expected another with these layers'
+        'objective.pooling: got "pooled", which needs the last layer; set another pooling for these features'
       )
     if not self.is_last_layer and self.bptt:
-      raise InputError(
-        'objective.bptt: got rows divided into windows; the layers above the model need objective.bptt=0'
-      )
+      raise InputError('objective.bptt: got rows split into windows; LSTM layers above the model need objective.bptt=0')
     for name in ('dropout_pooled', 'dropout_head'):
       check_range(f'objective.{name}', getattr(self, name), 0, 1)
     check_least('objective', self, pieces=1, bptt=0, pooled_length=0, init_std=0, lm_weight=0)
@@ -108,7 +106,7 @@ class Config(head_input.Config, row_objective.Terms):
     if self.activation != 'maxout' and self.pieces != Config.pieces:
       raise InputError(f'objective.pieces: got {self.pieces} with activation "{self.activation}"; expected "maxout"')
     if self.lm_weight and self.bptt:
-      raise InputError('objective.lm_weight: got a value above 0 with rows divided into windows; set objective.bptt=0')
+      raise InputError('objective.lm_weight: got a value above 0 with rows split into windows; set objective.bptt=0')
 
 
 class Read(NamedTuple):
@@ -193,7 +191,7 @@ def _windows(cfg: Config, batch: Batch) -> tuple[Batch, int]:
 
 
 def _over_time(key: str) -> bool:
-  """Return True if a key of a batch has positions as its second axis: tokens_BT, characters_BTC."""
+  """Return True if a batch key's second axis is positions: tokens_BT, characters_BTC."""
   return key.rpartition('_')[2].startswith('BT')
 
 
@@ -257,7 +255,7 @@ def pool_rows(
       raise InputError('objective.pooling: got "pooled", but the model has no summary of the row (or bptt divides it)')
     if getattr(model_cfg, 'causal', False):
       raise InputError(
-        'objective.pooling: got "pooled" with a causal model, whose first token sees no other; set "last"'
+        'objective.pooling: got "pooled" with a causal model, whose first token attends to no other; set "last"'
       )
     return pooled_BD.astype(jnp.float32), row_features, features
   return pooling.pool(cfg.pooling, x_BTD, _pooled_positions(cfg, valid_BT)), row_features, features
@@ -283,7 +281,7 @@ def model_batch(cfg: Config, batch: Batch) -> Batch:
 def _head(
   cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None, share: int
 ) -> Any:
-  """Return (logits, running statistics of each block, or None); `share` neighbours share a dropout mask."""
+  """Return (logits, running statistics of each block, or None); every `share` adjacent rows share a dropout mask."""
   statistics_by_block: dict[str, Any] = {}
   for i, block_key in enumerate(split(key, len(cfg.head) + 1)):
     block = params[f'block_{i}']

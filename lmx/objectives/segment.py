@@ -1,17 +1,17 @@
 """Semantic segmentation: the class of every pixel of an image, as trained by Zhang, Zhang, Wang and Xie 2019.
 
-The features of the model's map are classified by a 1x1 convolution, and their logits are interpolated to the size of
-the image. The loss is the cross-entropy of the labelled pixels plus `auxiliary` times that of a second classifier of an
-earlier layer's features, which is used for nothing else (0.2 in the released recipe). Pixels of label -1, and rows of
-weight 0, are neither trained on nor measured. The weight counts pixels.
+A 1x1 convolution classifies the feature map, and its logits are interpolated to the image size. The loss is the
+cross-entropy of the labelled pixels plus `auxiliary` times the loss of a second classifier on an earlier layer, used
+only in training (0.2 in the released recipe). Pixels with label -1 and rows of weight 0 are ignored. The weight counts
+pixels.
 
-Metrics are from exact numbers of pixels of each class and image, see lmx/metrics/segmentation.py.
+Metrics use exact pixel counts per class and image, see lmx/metrics/segmentation.py.
 
 An evaluation at several `scales` averages the classes' probabilities of all. At each scale the image is resized, its
-logits are averaged with those of the mirrored image (`flip`) and interpolated back, and a softmax normalises them. As
-released (zhanghang1989/PyTorch-Encoding, MultiEvalModule), with these deviations: scales are relative to the side of
-the image, the whole image is read at each scale and not in windows, and the released code adds the exponentials of the
-logits, without normalisation.
+logits are averaged with those of the mirrored image (`flip`) and interpolated back, and a softmax normalises them. This
+follows the release (zhanghang1989/PyTorch-Encoding, MultiEvalModule), except that scales are relative to the image
+side, the whole image is evaluated instead of windows, and probabilities are averaged where the release sums
+unnormalised exponentials.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ METRICS = (
 PREDICTION, SAMPLES = 'segmentation', 'segmentations'
 UNIT = 'pixels'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
-_EXCLUDED = -1e9  # logit of a class that is not predicted
+_EXCLUDED = -1e9  # logit of an excluded class
 terms, labels = row_objective.terms, row_objective.labels
 
 
@@ -61,9 +61,9 @@ class Config(row_objective.Terms):
       their outer edges do.
     background: 'in', or 'out': pixels of class 0 are neither trained on, predicted nor measured. The report then adds
       `miou_with_background`, whose IoU of class 0 is 0, for papers that count it.
-    scales: sizes of an image at evaluation, as shares of its own.
+    scales: image sizes at evaluation, relative to its own size.
     flip: also evaluate the mirrored image.
-    distances: of ambiguous pixels, also report the accuracy of those farther than each from any object, in pixels.
+    distances: also report the accuracy of ambiguous pixels farther than each distance from any object, in pixels.
   """
 
   classes: int = 0
@@ -139,13 +139,13 @@ def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return for each term the number of labelled pixels."""
+  """Return the number of labelled pixels for each term."""
   count = jnp.sum(_labels(cfg, batch) >= 0, dtype=jnp.float32)
   return dict.fromkeys(terms(cfg), count)
 
 
 def _labels(cfg: Config, batch: Batch) -> Array:
-  """Return the class of each pixel, -1 where it is neither trained on nor measured, (B, Y, X)."""
+  """Return the class of each pixel, (B, Y, X); -1 marks ignored pixels."""
   labels_BYX = jnp.where(batch['row_weights_B'][:, None, None] > 0, batch['labels_BYX'], -1)
   return jnp.where(labels_BYX == 0, -1, labels_BYX) if cfg.background == 'out' else labels_BYX
 
@@ -153,8 +153,8 @@ def _labels(cfg: Config, batch: Batch) -> Array:
 def _class_logits(
   cfg: Config, model: Model, model_cfg: Any, params: Params, name: str, x_BTD: Array, size: tuple[int, int]
 ) -> Array:
-  """Return the logits of one classifier at the size of the image, (B, Y, X, C) float32; without background that of
-  class 0 is about minus infinity."""
+  """Return one classifier's logits at image size, (B, Y, X, C) float32; without background, class 0 gets about minus
+  infinity."""
   head, dtype = params['objective'][name], model_cfg.dtype
   logits_BTC = jnp.matmul(x_BTD.astype(dtype), head['kernel'].astype(dtype), preferred_element_type=jnp.float32)
   y, x = (model.auxiliary_grid if name == 'auxiliary' else model.grid)(model_cfg, *size)
@@ -177,7 +177,7 @@ def _read(
   axis: str | None,
 ) -> tuple[dict[str, Array], Features]:
   """Return (logits of each term at the size of the images, features)."""
-  apply: Any = model.apply  # of a model of images, which takes `axis`
+  apply: Any = model.apply  # of an image model, which takes `axis`
   batch = {'images_BYXC': images_BYXC, 'row_weights_B': row_weights_B}
   features, _ = apply(model_cfg, params['model'], batch, (), key, axis=axis)
   _, *size, _ = images_BYXC.shape

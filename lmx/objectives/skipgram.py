@@ -29,7 +29,7 @@ from lmx.objectives import mean
 from lmx.ops import neighbours
 from lmx.types import Array, Batch, Output, Params, State
 
-METRICS = (LOSS,)  # of a pair or a centre, noise words included: comparable only at equal settings
+METRICS = (LOSS,)  # per pair or centre, noise words included: comparable only at equal settings
 SAMPLES = 'neighbours'
 Vectors = tuple[Array, Array, Array]  # hidden vectors, and the output vectors of `rows`
 
@@ -121,7 +121,7 @@ def _loss(score: Array, weight: Array, positive: Array) -> Array:
 
 
 def _loss_forward(score: Any, weight: Any, positive: Any) -> Any:
-  # log(1 + e^x) from the logistic function that the gradient needs anyway: a third of jax.nn.softplus's time.
+  # log(1 + e^x) from the logistic function that the gradient needs anyway, in a third of jax.nn.softplus's time.
   other = jax.nn.sigmoid(-score)
   softplus = jnp.maximum(score, -jnp.log(jnp.maximum(other, jnp.finfo(score.dtype).tiny)))
   total = jnp.sum(weight * softplus - positive * score, dtype=jnp.float32)
@@ -129,7 +129,7 @@ def _loss_forward(score: Any, weight: Any, positive: Any) -> Any:
 
 
 def _loss_backward(slope: Any, cotangent: Any) -> Any:
-  # A skipped update has cotangent 0, and must get gradient 0 even where the scores are not finite.
+  # A skipped update has cotangent 0 and must get gradient 0 even for non-finite scores.
   return jax.lax.optimization_barrier(jnp.where(cotangent == 0, 0.0, cotangent * slope)), None, None
 
 
@@ -170,7 +170,7 @@ def _cbow_negative(model: Any, model_cfg: Any, batch: Batch, vectors: Vectors, l
 
 
 def _pair_noise(ids_BJTWK: Array, h_BJTWD: Array, y_BJTWKD: Array, uses_BJTW: Array, centre_BJT: Array) -> Array:
-  """Return the term of the noise, with separate samples for each pair."""
+  """Return the noise term, with separate samples for each pair."""
   score_BJTWK = _score(h_BJTWD, y_BJTWKD, '...TWD,...TWKD->...TWK')
   weight_BJTWK = uses_BJTW[..., None] * (ids_BJTWK != centre_BJT[..., None, None])
   return _loss(score_BJTWK, weight_BJTWK, jnp.float32(0))
@@ -193,7 +193,7 @@ def _cbow_tree(batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:
   weight_BJTR = jnp.abs(top_BJTR) * live_BJT[..., None]
   left_BJTR = jnp.maximum(top_BJTR, 0.0) * live_BJT[..., None]
   total = _loss(_score(h_BJTD, top_RD, '...TD,RD->...TR'), weight_BJTR, left_BJTR)
-  # One gather from a matrix of rows: XLA's gather along an inner axis is many times slower.
+  # One gather of matrix rows, because XLA's gather along an inner axis is many times slower.
   T = live_BJT.shape[-1]
   first_BJ1 = T * jnp.arange(live_BJT.size // T).reshape(live_BJT.shape[:-1] + (1,))
   take = lambda rows: rows.at[batch['owner_BJM'] + first_BJ1].get(mode='promise_in_bounds')

@@ -118,7 +118,7 @@ def _gather(x_BTD: Array, position_BK: Array) -> Array:
 
 
 def _answer_mask(batch: Batch) -> Array:
-  """Return True at positions where an answer may start and end: those of the passage, and [CLS]."""
+  """Return True where an answer may start or end: in the passage and at [CLS]."""
   position_T = jnp.arange(batch['tokens_BT'].shape[1])
   return batch['valid_BT'] & (batch['passage_BT'] | (position_T == batch['null_B'][:, None]))
 

@@ -1,4 +1,4 @@
-"""Sequence labelling with any model: a linear layer, and a CRF over its logits or a softmax at each word.
+"""Sequence labelling with any model: a linear layer, then a CRF or a softmax per word.
 
 As in the named-entity models of Peters et al. 2018 (arXiv 1802.05365, appendix A.6) and Lample et al. 2016 (arXiv
 1603.01360): linear-chain CRF (Lafferty et al. 2001; Huang et al. 2015, arXiv 1508.01991) in training, Viterbi in
@@ -6,7 +6,7 @@ decoding. If the labels mark spans (O, B-, I-), spans are
 evaluated as in CoNLL, and decoding may be restricted to sequences in which an I follows its own type. If they mark the
 roles of a predicate, `scorer` counts its arguments as the script of the task does.
 
-The loss is per word: the negative log-likelihoods of all rows are divided by all words, not each by its length. If
+The loss is per word: the summed negative log-likelihood is divided by the total number of words, not per row. If
 words are split into subwords, the first subword represents the word, and the CRF and the spans are over these only
 (Devlin et al. 2019, arXiv 1810.04805, section 5.3, with a softmax and dropout of 0.1 before the linear layer).
 """
@@ -34,7 +34,7 @@ METRICS = (ERROR_PERCENT, ACCURACY, MACRO_F1, *spans.METRICS)
 PREDICTION = 'tagging'
 SCORERS = ('conlleval', 'srl_eval')
 _COUNTED = ('right', 'predicted', 'true')
-_NEVER = -1e9  # score of a forbidden transition: finite, so that no difference of two is NaN
+_NEVER = -1e9  # score of a forbidden transition; finite, so that differences are not NaN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
 
 
 def count_spans(cfg: Config, predicted_BT: Array, true_BT: Array, valid_BT: Array) -> Array:
-  """Return the numbers of each type (right, predicted, true) that precision, recall and F1 are of, by `scorer`."""
+  """Return the counts (right, predicted, true) of each type for precision, recall and F1, by `scorer`."""
   if cfg.scorer == 'srl_eval':
     return roles.count_arguments(roles.scheme(cfg.labels), predicted_BT, true_BT, valid_BT)
   return spans.count_spans(spans.scheme(cfg.labels), predicted_BT, true_BT, valid_BT)
@@ -153,7 +153,7 @@ def _scores(cfg: Config, params: Params, features: Features, batch: Batch, key: 
 
 
 def _gather_words(counted_BT: Array, *arrays: Array) -> tuple[Array, ...]:
-  """Move the positions that represent words to the front of each row: return (True at words, the arrays reordered)."""
+  """Move word positions to the front of each row; return (True at words, the reordered arrays)."""
   order_BT = jnp.argsort(~counted_BT, axis=1, stable=True)
   pick = lambda x: jnp.take_along_axis(x, order_BT.reshape(order_BT.shape + (1,) * (x.ndim - 2)), axis=1)
   return (pick(counted_BT), *(pick(x) for x in arrays))
@@ -190,7 +190,7 @@ def loss(
   begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
   body_key, head_key = (key, None) if not cfg.dropout else dropout.split(key, 2)
   features, _ = head_input.apply(cfg, model, model_cfg, params, batch, begin, body_key)
-  counted_BT, x_BTL, labels_BT = _gather_words(  # a row of padding is no sentence
+  counted_BT, x_BTL, labels_BT = _gather_words(  # a padding row is not a sentence
     batch['weights_BT'] > 0, _scores(cfg, params, features, batch, head_key), batch['labels_BT']
   )
   weights_BT = counted_BT.astype(jnp.float32)

@@ -5,7 +5,7 @@ so the likelihood without it is reported, also in training. `validation` selects
 (`train.patience`) and the best checkpoint; fairseq, with which many published results were obtained, uses the
 smoothed one. Stateless: pairs are independent.
 
-Hard attention samples source positions, through which no gradient flows. `reinforce` adds that of the expected
+Hard attention samples source positions, through which no gradient flows. `reinforce` adds the gradient of the expected
 likelihood (Xu et al. 2015, arXiv 1502.03044, section 4.1, by Williams' REINFORCE), with a moving average as the
 baseline and the entropy of the positions: - lambda_r (R - b) sum_t log p(s_t) - lambda_e sum_t H_t. Deviation: the
 reward R of a row is the mean of its tokens' log-probabilities, not their sum, so that one baseline suits all lengths.
@@ -87,12 +87,12 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   del key
   if model.READS != 'source':
     raise InputError(f'model.name: got {model.name}; expected an encoder-decoder, which objective "translation" needs')
-  # The reward of a model with uniform predictions.
+  # The reward of uniform predictions.
   return {'baseline': jnp.full((), -math.log(model_cfg.V), jnp.float32)} if cfg.is_hard else {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """Return the name of the one term, by `validation`."""
+  """Return the loss term's name, by `validation`."""
   return (cfg.validation,)
 
 
@@ -217,7 +217,7 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
   """Return the loss (nats a target token, without smoothing), perplexity and accuracy per target token, and
   'smoothed_loss' if `validation` selects it."""
-  del counts  # the split's counts are of both sides
+  del counts  # the split's counts cover both sides
   smoothed = {'smoothed_loss': objectives.mean(totals['smoothed'])} if cfg.validation == 'smoothed' else {}
   return language.report(*totals['nll'], {}) | {'token_accuracy': objectives.mean(totals['accuracy'])} | smoothed
 

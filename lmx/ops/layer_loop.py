@@ -1,4 +1,4 @@
-"""Loop over the layers of a stack: each is compiled, or one for all.
+"""Loop over a stack of layers, which compiles each layer or one for all.
 
 `init` and `apply` trace equal modules once.
 """

@@ -64,11 +64,11 @@ class AttentionMask:
     return a_BHTS if mask_BTS is None else jnp.where(mask_BTS[:, None], a_BHTS, MASKED)
 
   def explicit(self) -> bool:
-    """Return True if more than the keys after each query is masked."""
+    """Return True if the mask is more than causal."""
     return self.query_position_BT is not None or self.query_group_BT is not None or self.pattern is not None
 
   def aligned(self) -> bool:
-    """Return True if query t is at position t."""
+    """Return True if every query t is at position t."""
     return self.query_position_BT is None
 
 

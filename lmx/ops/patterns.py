@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Pattern(Protocol):
-  """Pattern of causal attention; hashable, of integers alone, so that `name` has all of it."""
+  """Pattern of causal attention; hashable, with only integer fields, so that `name` is complete."""
 
   def __call__(self, query: Any, key: Any) -> Any:
     """Return True where a query attends to a key; int32 indices of any shapes that broadcast."""
 
   def keys(self, end: int) -> int:
-    """Return a number n such that queries before `end` attend to none but the first n keys."""
+    """Return n such that queries before `end` attend only to the first n keys."""
 
 
 class Compressed(NamedTuple):

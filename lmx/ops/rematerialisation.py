@@ -1,8 +1,7 @@
 """Rematerialisation of layers: which activations are kept for the backward pass (Chen et al. 2016, arXiv 1604.06174).
 
 A policy keeps the input of each layer and the activations of some names (`jax.ad_checkpoint.checkpoint_name`). The
-backward pass computes all others again. `placement.constrain` names an activation by its axes, `dense.dot` by
-PROJECTION.
+backward pass recomputes all others. `placement.constrain` names an activation by its axes, `dense.dot` by PROJECTION.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _KEPT: dict[Policy, tuple[str, ...]] = {
 
 
 def layer(function: Callable[..., Any], policy: Policy, scan: bool) -> Callable[..., Any]:
-  """Return a function of a layer whose backward pass computes again what the policy does not keep.
+  """Wrap a layer so that its backward pass recomputes what the policy does not keep.
 
   Args:
     function: the layer.
     policy: 'none' keeps all activations.
-    scan: the layer is the body of a loop, in which XLA cannot merge the two computations.
+    scan: the layer is a loop body, where XLA cannot merge forward pass and recomputation.
   """
   if policy == 'none':
     return function
