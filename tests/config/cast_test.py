@@ -10,8 +10,6 @@ from lmx.config import cast, resolve
 from lmx.errors import InputError
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
-GROUP = r'expected \(regex, learning-rate factor, weight-decay factor\)'
-RULE = r'expected \(regex, mesh axis of each dimension\)'
 
 
 @pytest.mark.parametrize(

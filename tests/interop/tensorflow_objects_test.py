@@ -18,7 +18,6 @@ from lmx.interop import huggingface, tensorflow, tensorflow_objects
 from lmx.interop.tensor_table import UNUSED
 from lmx.models import registry
 from lmx.runs import convert
-from tests.interop.tensorflow_test import Reader
 
 os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')  # of which the Model Garden's classes are
 
@@ -115,13 +114,11 @@ def write(folder):
 
 
 @pytest.fixture
-def release(tmp_path, monkeypatch):
+def release(tmp_path, given):
   """Writes a release whose variables TensorFlow is not needed for."""
 
   def put(arrays, names):
-    monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
-    variables = arrays | {tensorflow_objects.GRAPH: graph(names)}
-    monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+    given(arrays | {tensorflow_objects.GRAPH: graph(names)})
     return write(tmp_path / 'release') if not (tmp_path / 'release').exists() else tmp_path / 'release'
 
   return put

@@ -99,36 +99,6 @@ def make(tmp_path):
   return write
 
 
-@pytest.fixture
-def given(monkeypatch):
-  """Puts variables in the place of those that TensorFlow reads."""
-
-  def put(variables):
-    monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
-    return monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
-
-  return put
-
-
-class Reader:
-  """As much of TensorFlow as reads a checkpoint."""
-
-  class errors:  # noqa: N801
-    OpError = KeyError
-
-  def __init__(self, variables):
-    self.train, self._variables = self, variables
-
-  def load_checkpoint(self, prefix):
-    return self
-
-  def get_variable_to_shape_map(self):
-    return {name: np.shape(x) for name, x in self._variables.items()}
-
-  def get_tensor(self, name):
-    return self._variables[name]
-
-
 def save(prefix, variables):
   """Has TensorFlow write a checkpoint; the test is skipped without it."""
   tf = pytest.importorskip('tensorflow', reason="TensorFlow is not installed: pip install 'lmx[tf]'")
@@ -195,15 +165,15 @@ def test_bad_checkpoints_are_rejected_before_writing(make, given, tmp_path):
 
 def test_truncated_checkpoint_names_the_variable(make, given, tmp_path, monkeypatch):
   _, release, variables = make('bert')
-  given(variables)
-  whole = Reader.get_tensor
+  reader = given(variables)
+  whole = reader.get_tensor
 
-  def cut(self, name):
+  def cut(name):
     if name == 'bert/pooler/dense/bias':
       raise IndexError('Read fewer bytes than requested')
-    return whole(self, name)
+    return whole(name)
 
-  monkeypatch.setattr(Reader, 'get_tensor', cut)
+  monkeypatch.setattr(reader, 'get_tensor', cut)
   with pytest.raises(InputError, match='truncated: variable "bert/pooler/dense/bias": Read fewer bytes'):
     convert.read(str(release), tmp_path / 'run')
 

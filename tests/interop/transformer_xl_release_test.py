@@ -12,12 +12,11 @@ import pytest
 import lmx
 from lmx.cli import main
 from lmx.errors import InputError
-from lmx.interop import huggingface, tensorflow
+from lmx.interop import huggingface
 from lmx.interop import transformer_xl as release
 from lmx.models import transformer_xl
 from lmx.runs import convert
 from tests.interop import torch_files
-from tests.interop.tensorflow_test import Reader
 
 V, D = 30, 8
 SIZES = dict(V=V, D=D, F=12, H=2, N=2, fidelity='tf', cutoffs=(10, 20), untie=True)
@@ -82,17 +81,6 @@ def variables(cfg, params):
     found[theirs] = np.stack(layers) if cfg.untie else params['bias'][f'{ours}_HK']
   optimizer = {f'transformer/{name}/Adam': x for name, x in found.items()} | {'global_step': np.int64(7)}
   return {f'transformer/{name}': x for name, x in found.items()} | optimizer
-
-
-@pytest.fixture
-def given(monkeypatch):
-  """Puts variables in the place of those that TensorFlow reads."""
-
-  def put(found):
-    monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
-    monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(found))
-
-  return put
 
 
 def corpus(cfg, dataset):

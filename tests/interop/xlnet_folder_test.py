@@ -18,13 +18,13 @@ from lmx.cli import main
 from lmx.data.tokenizers import build, library_files
 from lmx.data.tokenizers.subword import with_special
 from lmx.errors import InputError
-from lmx.interop import huggingface, tensorflow
+from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 from lmx.runs import convert
 from tests.data.tokenizers import sentencepiece_test
-from tests.interop.tensorflow_test import Reader, save
+from tests.interop.tensorflow_test import save
 
 XLNET = registry.get('xlnet')
 SIZES = {'D': 8, 'F': 12, 'H': 2, 'N': 2, 'dropout_attention': 0.1}
@@ -222,10 +222,9 @@ def same_runs(tmp_path, folder, release, untie):
 
 
 @pytest.mark.parametrize('untie', [True, False])
-def test_variables_of_the_release_match_the_same_weights(untie, make, tmp_path, monkeypatch):
+def test_variables_of_the_release_match_the_same_weights(untie, make, given, tmp_path):
   folder, release, variables = make(untie=untie)
-  monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
-  monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+  given(variables)
   run = same_runs(tmp_path, folder, release, untie)
   assert ('bias' in run.params['model']) == (not untie)
 
@@ -283,22 +282,20 @@ def same_fine_tuned(tmp_path, folder, release, objective):
 
 
 @pytest.mark.parametrize('kind,last,outputs,objective', FINE_TUNED)
-def test_fine_tuned_release_is_read(kind, last, outputs, objective, make, tmp_path, monkeypatch):
+def test_fine_tuned_release_is_read(kind, last, outputs, objective, make, given, tmp_path):
   folder, release, variables = make()
   variables = fine_tuned(kind, last, outputs, folder, variables)
-  monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
-  monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+  given(variables)
   same_fine_tuned(tmp_path, folder, release, objective)
   variables['model/classification_qnli/logit/kernel'] = variables['model/regression_rte/logit/kernel'] = np.ones((8, 2))
   with pytest.raises(InputError, match='got several heads, .*classification_qnli'):
     convert.import_run(str(release), tmp_path / 'again')
 
 
-def test_uncased_release_is_recognised_by_its_subwords(make, tmp_path, monkeypatch):
+def test_uncased_release_is_recognised_by_its_subwords(make, given, tmp_path):
   pieces = [(piece, score) for piece, score in sentencepiece_test.learned() if piece == piece.lower()]
   _, release, variables = make(pieces)
-  monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
-  monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+  given(variables)
   convert.import_run(str(release), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   assert run.run.data.lower_case
@@ -316,11 +313,10 @@ def test_uncased_release_is_recognised_by_its_subwords(make, tmp_path, monkeypat
     ('logits/kernel', np.zeros((8, 1)), 'unknown: logits.weight'),
   ],
 )
-def test_other_variables_are_reported(name, value, words, make, tmp_path, monkeypatch):
+def test_other_variables_are_reported(name, value, words, make, given, tmp_path):
   _, release, variables = make()
   variables = {**variables, name: value} if value is not None else {k: x for k, x in variables.items() if k != name}
-  monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
-  monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+  given(variables)
   with pytest.raises(InputError, match=words):
     convert.import_run(str(release), tmp_path / 'run')
   (release / 'xlnet_config.json').write_text('{"d_model": 8}')

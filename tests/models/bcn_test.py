@@ -173,10 +173,5 @@ def test_second_text_is_declared():
 def test_has_no_word_logits():
   with pytest.raises(InputError, match='predicts no words'):
     bcn.logits(config(), params_of(config()), Features(np.zeros((B, T, 30), np.float32)))
-  for changes, message in (
-    ({'texts': 3}, 'texts: got 3'),
-    ({'F': 0}, 'F: got 0'),
-    ({'dropout_feed_forward': 1.0}, 'below 1'),
-  ):
-    with pytest.raises(InputError, match=message):
-      bcn.Config(**changes)
+  with pytest.raises(InputError, match='texts: got 3'):
+    bcn.Config(texts=3)
