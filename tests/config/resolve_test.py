@@ -57,7 +57,6 @@ def test_boolean_remat_is_read_as_a_policy(old, new):
     ('train.on_nan=ignore', '"stop" or "skip"'),
     ('model.variant=huge', 'no variant "huge"'),
     ('model.dtype=bf16', 'model.dtype: unknown "bf16"; did you mean "bfloat16"'),
-    ('model.dtype=int8', 'model.dtype: unknown "int8"'),
     ('model.name=gpt2x', 'did you mean "gpt2"'),
     ('objective.name=causal', 'did you mean "causal_lm"'),
     ('seed', 'got no value'),

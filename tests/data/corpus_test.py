@@ -311,20 +311,16 @@ def test_embedded_corpus():
 
 
 @pytest.mark.real_data
-def test_penn_treebank_has_the_published_size(data_dir, tmp_path):
-  made = corpus.load(corpus.Config(dataset='ptb', manual_dir=str(data_dir / 'lm' / 'ptb'), cache_dir=str(tmp_path)))
-  assert made.tokenizer.vocab_size == 10_000
-  assert [s.counts['tokens'] for s in made.splits.values()] == [929_589, 73_760, 82_430]
-
-
-@pytest.mark.real_data
-def test_wikitext2_has_the_published_size(data_dir, tmp_path):
-  made = corpus.load(
-    corpus.Config(dataset='wikitext2', manual_dir=str(data_dir / 'lm' / 'wikitext2'), cache_dir=str(tmp_path))
-  )
-  assert made.tokenizer.vocab_size == 33_278
-  assert [s.counts['tokens'] for s in made.splits.values()] == [2_088_628, 217_646, 245_569]
-  assert [s.counts['documents'] for s in made.splits.values()] == [600, 60, 60]
+@pytest.mark.parametrize(
+  ('name', 'words', 'tokens'),
+  [('ptb', 10_000, [929_589, 73_760, 82_430]), ('wikitext2', 33_278, [2_088_628, 217_646, 245_569])],
+)
+def test_words_have_the_published_size(name, words, tokens, data_dir, tmp_path):
+  made = corpus.load(corpus.Config(dataset=name, manual_dir=str(data_dir / 'lm' / name), cache_dir=str(tmp_path)))
+  assert made.tokenizer.vocab_size == words
+  assert [s.counts['tokens'] for s in made.splits.values()] == tokens
+  if name == 'wikitext2':
+    assert [s.counts['documents'] for s in made.splits.values()] == [600, 60, 60]
 
 
 @pytest.mark.real_data

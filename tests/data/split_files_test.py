@@ -214,11 +214,6 @@ def prepare(dataset, root, **options):
     ('text_files', {'train.txt': ' \n'}, 'train.txt: the file has no text'),
     ('text_files', {'train.jsonl': ''}, 'train.jsonl: the file is empty'),
     (
-      'trec',
-      {'train.tsv': 'label\ttext\n', 'test.tsv': 'label\ttext\n'},
-      r'split train: got no examples in .*train.tsv',
-    ),
-    (
       'sst2',
       {f'{n}.tsv': 'label\tsentence\n' for n in ('train_sentences', 'dev', 'test')},
       r'got no examples in .*dev.tsv',

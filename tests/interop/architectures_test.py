@@ -198,11 +198,6 @@ def test_labels_and_objectives_of_a_config():
   'changes,tensors,words',
   [
     ({}, {'classifier.bias': None}, ['1 tensors missing: classifier.bias']),
-    (
-      {},
-      {'bert.pooler.dense.weight': None, 'bert.pooler.dense.bias': None},
-      ['missing: bert.pooler.dense.weight, bert.pooler.dense.bias'],
-    ),
     ({}, {'cls.seq_relationship.bias': np.zeros(2, np.float32)}, ['1 tensors unknown: cls.seq_relationship.bias']),
     ({'id2label': {'0': 'a', '1': 'b'}}, {}, [r'classifier.weight is \(3, 8\), not \(2, 8\)', r'classifier.bias is']),
     ({'architectures': ['BertForQuestionAnswering']}, {}, ['missing: qa_outputs.weight, qa_', 'unknown: classifier']),
