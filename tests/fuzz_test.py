@@ -34,6 +34,7 @@ from lmx.errors import InputError
 from lmx.interop import elmo, huggingface, openai, word2vec
 from lmx.metrics import embeddings
 from lmx.models import registry
+from lmx.objectives import classify
 from lmx.prediction import classification, question_answering
 from lmx.runs import convert
 
@@ -165,7 +166,7 @@ def replaced(rng: random.Random, tree: Any) -> Any:
 
 RUN: Any = types.SimpleNamespace(
   objective_name='classify',
-  objective=types.SimpleNamespace(),
+  objective=classify.Config(),
   data=types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', characters=0),
 )
 LOADED: Any = types.SimpleNamespace(run=RUN, labels=['a', 'b'], tokenizer=build.train('bytes', ()))

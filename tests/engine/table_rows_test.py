@@ -14,7 +14,9 @@ from lmx.engine import sharding, state, step
 from lmx.models import elmo
 from lmx.objectives import bidirectional_lm
 from lmx.optim import build
-from lmx.types import Output
+from lmx.registry import complete
+from lmx.types import Model, Objective, Output
+from tests import placed
 
 V, D, B, T, S = 1008, 4, 8, 3, 20
 SECTION = build.Config(optimizer='adagrad', lr=0.3, accumulator=0.01, clip_norm=0.5)
@@ -31,8 +33,8 @@ def loss(cfg, model, model_cfg, params, batch, state, key=None):
   return Output(sums, {}, state)
 
 
-OBJECTIVE = types.SimpleNamespace(loss=loss, weights=bidirectional_lm.weights, __name__='toy')
-MODEL = types.SimpleNamespace(draw=elmo.draw, ROW_TABLES=elmo.ROW_TABLES, depth=lambda cfg, path: 0, __name__='toy')
+OBJECTIVE = complete(Objective, types.SimpleNamespace(loss=loss, weights=bidirectional_lm.weights))
+MODEL = complete(Model, types.SimpleNamespace(draw=elmo.draw, ROW_TABLES=elmo.ROW_TABLES))
 PARTS = (MODEL, types.SimpleNamespace(V=V), OBJECTIVE, bidirectional_lm.Config(samples=S))
 
 
@@ -93,7 +95,8 @@ def test_table_is_used_only_in_gathers_and_scatters():
   params, batch = given()
   tx, train_step = build_step(params, True)
   start = jax.eval_shape(lambda params: state.create(params, tx), params)
-  jaxpr = jax.make_jaxpr(train_step)(start, (), batch, jax.random.key(0)).jaxpr
+  with placed.on():
+    jaxpr = jax.make_jaxpr(train_step)(start, (), batch, jax.random.key(0)).jaxpr
   of_tables = lambda eqn: any((V, D) == getattr(v.aval, 'shape', ()) for v in (*eqn.invars, *eqn.outvars))
   assert {eqn.primitive.name for eqn in jaxpr.eqns if of_tables(eqn)} == {'gather', 'scatter'}
 

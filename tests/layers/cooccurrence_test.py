@@ -59,7 +59,7 @@ def test_one_component_is_scaled_dot_product_attention_of_shared_queries_and_key
   x_BTD = x_BYXD.reshape(2, 30, D)
   q_BTHK = np.einsum('BTD,DHMK->BTHK', x_BTD, params['query']['kernel']) + params['query']['bias'][:, 0]
   v_BTHK = np.einsum('BTD,DHK->BTHK', x_BTD, params['value']['kernel']) + params['value']['bias']
-  context_BTHK = attention.attention(q_BTHK, q_BTHK, v_BTHK, masks.AttentionMask(), causal=False)
+  context_BTHK = attention.attend(q_BTHK, q_BTHK, v_BTHK, masks.AttentionMask(), causal=False)
   y_BTD = np.einsum('BTHK,HKD->BTD', context_BTHK, params['out']['kernel'])
   y_BTD, _ = normalization.normalize(NORM, params['out']['norm'], y_BTD, EVALUATION)
   np.testing.assert_allclose(run(params, x_BYXD, pooled=False).reshape(2, 30, D), y_BTD + x_BTD, rtol=1e-5, atol=1e-5)
