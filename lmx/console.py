@@ -124,7 +124,7 @@ class Stream:
     """Return the error to raise for the first failed write."""
     if isinstance(self.error, BrokenPipeError):
       return ReaderGone(self.error.errno, self.error.strerror)
-    return InputError(f'{self.title}: cannot be written ({_reason(self.error)}); free the disk, or give an --output')
+    return InputError(f'{self.title}: cannot be written ({_reason(self.error)}); free disk space, or give an --output')
 
 
 def _reason(error: Any) -> str:

@@ -99,7 +99,7 @@ def _refuse(path: Any, kinds: Iterable[int]) -> None:
   except (OSError, ValueError):  # missing, or on a bucket: opening it says so
     return
   if kind in kinds:
-    raise InputError(f'{path}: got {_SPECIAL[kind]}; expected a file; copy its content to a file and name that')
+    raise InputError(f'{path}: got {_SPECIAL[kind]}; expected a regular file; copy its content to a file and give that')
 
 
 def read_blocks(path: Any) -> Iterator[bytes]:

@@ -50,7 +50,7 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '', *, hub
   """Return the text of what `path` returns; with `hub` also 'hub:NAME'."""
   value = os.fspath(value)
   if not value:
-    raise InputError(f'{field}: got no path; expected one; name a {kind or "file or folder"}')
+    raise InputError(f'{field}: got no path; expected one; give a {kind or "file or folder"}')
   if '\0' in value:
     raise InputError(f'{field}: got a zero byte in {value!r}; expected a path')
   scheme, separator, _ = value.partition('://')
@@ -74,11 +74,11 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '', *, hub
   except FileNotFoundError:
     return expanded
   except NotADirectoryError:
-    raise InputError(f'{field}: got {value}; expected a path of folders; a part of it is a file') from None
+    raise InputError(f'{field}: got {value}; expected a path of folders, but a part of it is a file') from None
   except (OSError, UnicodeEncodeError) as error:
-    raise InputError(f'{field}: got {value!r}, which cannot be read ({explain(error)}); name another path') from None
+    raise InputError(f'{field}: got {value!r}, which cannot be read ({explain(error)}); give another path') from None
   if kind and is_folder != (kind == FOLDER):
-    raise InputError(f'{field}: got {value}, a {FOLDER if is_folder else FILE}; expected a {kind}; name another path')
+    raise InputError(f'{field}: got {value}, a {FOLDER if is_folder else FILE}; expected a {kind}; give another path')
   return expanded
 
 
@@ -95,7 +95,7 @@ def _check_bucket(field: str, value: str, scheme: str) -> None:
   try:
     fsspec.get_filesystem_class('gcs')
   except ImportError:
-    raise InputError(f'{field}: got {value}; expected the extra for buckets; pip install ".[gcs]"') from None
+    raise InputError(f'{field}: got {value}; expected the extra "gcs" for buckets; pip install ".[gcs]"') from None
 
 
 def _check_length(field: str, value: str) -> None:

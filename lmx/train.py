@@ -302,8 +302,8 @@ class Session:
     patience, since = self.run.train.patience, self.progress.since_best
     if self.done < self.total_steps and 0 < patience <= since:
       logger.note(
-        f'stops after update {self.done} of {self.total_steps}: the last {since} validations were not better by '
-        f'{self.best_by} (train.patience={patience})'
+        f'stopping after update {self.done} of {self.total_steps}: the last {since} validations did '
+        f'not improve {self.best_by} (train.patience={patience})'
       )
 
   def _is_validation_due(self) -> bool:
@@ -358,7 +358,7 @@ class Session:
         'before that update. Lower optim.lr, set optim.clip_norm, or skip such updates with train.on_nan=skip.'
       )
     if self.progress.skipped > self.run.train.max_skips:
-      raise NonFiniteLoss(f'{where}: {self.progress.skipped} updates were skipped, more than train.max_skips')
+      raise NonFiniteLoss(f'{where}: {self.progress.skipped} updates were skipped; expected at most train.max_skips')
 
   def finish(self, checkpoints: manager.Checkpoints, logger: run_log.Logger, command: Sequence[str]) -> dict[str, Any]:
     """Evaluate the parameters of `evaluation.which` and write the results of the run; return them."""

@@ -243,7 +243,7 @@ class Model:
 
   def alignment(self, cfg: Any, params: Params, batch: Batch) -> Array:
     """Return the attention of each output to the source, (B, T, S)."""
-    raise InputError(f'model "{self.name}" has no attention, and so no alignments')
+    raise InputError(f'model "{self.name}" has no attention, so it has no alignments')
 
 
 class Loss(Protocol):

@@ -170,10 +170,10 @@ def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn,
   def note(entry: Entry, reason: str) -> None:
     if entry not in reasons:
       reasons[entry] = f'{directory / orbax_format.name(entry)}: {reason}'
-      warn(f'checkpoint {directory / orbax_format.name(entry)} is damaged and is not used ({reason})')
+      warn(f'checkpoint {directory / orbax_format.name(entry)} is damaged and ignored ({reason})')
 
   for entry, reason in unknown.items():
-    note(entry, f'{reason}; its metric is unknown, it may have been the best')
+    note(entry, f'{reason}; its metric is unknown, so it may have been the best')
   for entry in order:
     path = directory / orbax_format.name(entry)
 
@@ -187,7 +187,7 @@ def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn,
       result, reason = _attempt(functools.partial(read, path, body))
       if not reason:
         if reasons:
-          warn(f'checkpoint {which}: step {entry[0]} is used (metric {body["metric"]}), the first intact one')
+          warn(f'checkpoint {which}: using step {entry[0]} (metric {body["metric"]}), the first intact one')
         return result, [*reasons]
     note(entry, reason)
   raise AllDamaged('every checkpoint is damaged; none can be restored:\n  ' + '\n  '.join(reasons.values()))

@@ -91,7 +91,7 @@ def _tuple(key: str, args: tuple[Any, ...], rules: list[Any], value: Any) -> tup
   """Return a tuple of converted elements; `args` are their types."""
   is_uniform = args[-1] is Ellipsis
   if is_uniform and isinstance(value, str) and _TUPLE.fullmatch(value):
-    raise InputError(f"{key}: got {_short(value)}; expected a tuple of Python, such as ('a', 'b'), with quotes")
+    raise InputError(f"{key}: got {_short(value)}; expected a Python tuple with quotes, such as ('a', 'b')")
   if is_uniform and _unwrap(args[0])[0] in (str, int, float) and isinstance(value, (str, int, float)):
     return (cast(key, args[0], value),)
   record = next((rule for rule in rules if isinstance(rule, ranges.Record)), None)

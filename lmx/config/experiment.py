@@ -33,9 +33,9 @@ def find(path: str) -> pathlib.Path:
   local = pathlib.Path(path)
   file = local if local.is_file() else pathlib.Path(__file__).parents[2] / path
   if (new := _MOVED.get(pathlib.Path(path).as_posix())) and not file.is_file():
-    raise InputError(f'--config: got {path}; expected {new}; the models of seq2seq have a file each')
+    raise InputError(f'--config: got {path}; expected {new}; each seq2seq model now has its own file')
   if not file.is_file():
-    raise InputError(f'--config: there is no config file {path}{_nearest(path)}')
+    raise InputError(f'--config: config file {path} not found{_nearest(path)}')
   return file
 
 

@@ -137,7 +137,7 @@ def _override(settings: dict[str, Any], overrides: Iterable[str]) -> None:
     if not equals:
       raise InputError(f'override "{text}": got no value; expected section.key=value')
     if path.split('.')[0] == 'semantics':
-      raise InputError(f'override "{text}": the date when a run began determines its rules; they cannot be set')
+      raise InputError(f'override "{text}": got a rule; rules follow from the run\'s start date and cannot be set')
     experiment.set_value(settings, path.split('.'), value)
 
 

@@ -174,8 +174,9 @@ class Engine:
       raise InputError(f'parallel: got {sizes} devices, but there are {len(devices)}')
     if data % slices:
       raise InputError(
-        f'parallel.data: got {sizes} devices; expected a data that the {slices} slices divide, because parameters are '
-        'not sharded over slices; set parallel.data=-1, and fsdp and tensor to divisors of the chips of a slice'
+        f'parallel.data: got {sizes} devices; expected a multiple of the {slices} slices, because parameters '
+        'are not sharded over slices; set parallel.data=-1, and fsdp and tensor to divisors of the chips per '
+        'slice'
       )
     if needed != len(devices) and jax.process_count() > 1:
       raise InputError(f'parallel: got {sizes} devices; expected all {len(devices)} of the processes')
@@ -201,8 +202,8 @@ class Engine:
     """
     if batch_size < 1 or batch_size % self.row_shards:
       raise InputError(
-        f'batch: got {batch_size} rows; expected a multiple of the {self.row_shards} devices that share them; pad it '
-        'with rows of weight 0 (Batches.pad_rows)'
+        f'batch: got {batch_size} rows; expected a multiple of {self.row_shards}, the number of devices that '
+        'share them; pad it with rows of weight 0 (Batches.pad_rows)'
       )
     spans = {
       index[0].indices(batch_size)[:2]
@@ -541,8 +542,8 @@ def _stacked_spec(
     matches = [layer for layer in names if re.search(regex, layer)]
     if 0 < len(matches) < len(names):
       raise InputError(
-        f'parallel.rules "{regex}": got a rule of {matches[0]}, which is stored with the other layers in {stack}; set '
-        'parallel.stack_layers=false, or a rule of every layer'
+        f'parallel.rules "{regex}": got a rule for {matches[0]}, which is stacked with other layers in {stack}; '
+        'set parallel.stack_layers=false, or use a rule for every layer'
       )
   return PartitionSpec(None, *_spec(cfg, sizes, names[0], shape[1:], used))
 

@@ -89,8 +89,8 @@ def nonfinite_error(subject: str, params: Params) -> NonFiniteLoss:
   names = nonfinite(params)
   cause = f'parameters with NaN or infinity: {format_names(names)}' if names else 'all parameters are finite'
   return NonFiniteLoss(
-    f'{subject} not finite; {cause}. Train again with a lower optim.lr or with optim.clip_norm, or '
-    'measure an earlier checkpoint (--which)'
+    f'{subject} not finite; {cause}. Train again with a lower optim.lr or with optim.clip_norm, or evaluate an '
+    'earlier checkpoint (--which)'
   )
 
 

@@ -60,8 +60,8 @@ def explain_missing_arrays(step: Callable[..., Any]) -> Callable[..., Any]:
       if key in batch or not re.fullmatch(r'[a-z_]+_[A-Z]+', str(key)):
         raise
       raise InputError(
-        f'data.batching: got batches of {", ".join(sorted(batch))}, but the model or its objective reads "{key}"; set '
-        'data.batching to one for this objective'
+        f'data.batching: got batches with {", ".join(sorted(batch))}, but the model or its objective reads "{key}"; '
+        'set data.batching to one for this objective'
       ) from error
 
   return run
@@ -220,8 +220,8 @@ def training_loss(
     return out
   if out.features is None:
     raise InputError(
-      f'objective.name: got {objective.name}, which takes no penalties; expected an objective that adds '
-      f'{", ".join(weights)} to its loss; fix the objective, or set their factors in model to 0'
+      f'objective.name: got {objective.name}, which ignores penalties; expected an objective that adds '
+      f'{", ".join(weights)} to its loss; fix the objective, or set their weights in model to 0'
     )
   sums = model.penalties(model_cfg, params['model'], out.features, model_batch)
   metrics = {name: (total, weights[name]) for name, total in sums.items()}

@@ -5,8 +5,7 @@ A sampled softmax reads few rows of its output layer. Where the optimizer leaves
 state. So there is no gradient of a table's size, on one device or between devices. A table with at most twice as many
 rows is updated as a whole, and so is every table with microbatches or under `pmap`, where each part reads other rows.
 
-Axes: R ids that a batch reads, repeated ones included. For equal ids, one row has the whole gradient, and only it is
-  written.
+Axes: R ids that a batch reads, repeated ones included. For equal ids, only one row has the gradient and is written.
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ class Sizes:
     adaptive_softmax.bounds(self.cutoffs, self.V)
     if self.E // self.div_val ** len(self.cutoffs) < 1:
       count = len(self.cutoffs) + 1
-      raise InputError(
-        f'model.div_val: got {self.div_val}; the table of the last of {count} clusters has width 0; lower it'
-      )
+      raise InputError(f'model.div_val: got {self.div_val}; the last of {count} clusters would have width 0; lower it')
 
   @property
   def tables(self) -> tuple[tuple[str, int, int], ...]:

@@ -90,8 +90,7 @@ class Config:
     check_choice('model.fidelity', self.fidelity, FIDELITY)
     if not self.tied and self.fidelity == 'released':
       raise InputError(
-        "model.tied: got False with model.fidelity 'released', which scores rows of the embedding; "
-        "set model.fidelity='paper'"
+        "model.tied: got False with model.fidelity 'released', which always ties the output; set model.fidelity='paper'"
       )
     check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):

@@ -80,8 +80,8 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """
   if length and not cfg.causal:
     raise InputError(
-      'quaternion_text: got model.causal=false, with which every token attends to later ones; generation needs a '
-      'causal model; set model.causal=true'
+      'quaternion_text: got model.causal=false, so tokens attend to later ones; generation needs a causal '
+      'model; set model.causal=true'
     )
   return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
@@ -126,8 +126,8 @@ def apply(
 def _next_token(cfg: Config) -> None:
   if not cfg.causal:
     raise InputError(
-      'quaternion_text: got model.causal=false, with which a position attends to the token that it predicts; train it '
-      'with the objective "classify", "regress", "tag" or "span", or set model.causal=true'
+      'quaternion_text: got model.causal=false, so positions attend to the token that they predict; train it '
+      'with objective "classify", "regress", "tag" or "span", or set model.causal=true'
     )
 
 

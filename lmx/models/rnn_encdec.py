@@ -67,8 +67,9 @@ class Config(rnn_translation.Config):
     if self.design == 'sutskever' and (self.bidirectional or self.encoder_layers != self.decoder_layers):
       raise InputError(
         f"model.design: got 'sutskever' with bidirectional={self.bidirectional}, {self.encoder_layers} and "
-        f'{self.decoder_layers} layers; expected bidirectional=False and as many layers in both, because each layer of '
-        'the encoder starts one of the decoder; set model.bidirectional, model.encoder_layers or model.decoder_layers'
+        f'{self.decoder_layers} layers; expected bidirectional=False and equally many layers, because each '
+        'encoder layer initialises a decoder layer; set model.bidirectional, model.encoder_layers or '
+        'model.decoder_layers'
       )
 
   @property

@@ -108,8 +108,8 @@ class Config:
     alone = {'strided': ('rows', 'splash', 'chunked'), 'fixed': ('chunked',)}.get(self.pattern, ())
     if self.attention in alone:
       raise InputError(
-        f'model.attention: got "{self.attention}" with model.pattern="{self.pattern}", whose sets it does not compute; '
-        'set model.attention to "auto"'
+        f'model.attention: got "{self.attention}" with model.pattern="{self.pattern}", which it does not '
+        'support; set model.attention to "auto"'
       )
     check_range('model.summary', self.summary, 1, self.stride + 1)
     check_range('model.dropout', self.dropout, 0, 1)

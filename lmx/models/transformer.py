@@ -124,13 +124,14 @@ class Config:
     check_choice('model.positions', self.positions, (*sinusoids.LAYOUTS, 'learned'))
     if (self.positions == 'learned') != (self.T > 0):
       raise InputError(
-        f'model.T: got {self.T} with positions "{self.positions}"; expected the number of learned positions, and 0 '
-        'with sinusoids; set model.T or model.positions'
+        f'model.T: got {self.T} with positions "{self.positions}"; expected the number of learned positions, or '
+        '0 with sinusoids; set model.T or model.positions'
       )
     check_choice('model.attention', self.attention, attention_lib.BACKENDS)
     if self.first_position and self.positions == 'learned':
       raise InputError(
-        f'model.first_position: got {self.first_position} with learned positions; expected 0; it shifts sinusoids'
+        f'model.first_position: got {self.first_position} with learned positions; expected 0, because it shifts '
+        'sinusoids'
       )
     check_least('model', self, source_V=0, encoder_F=0, encoder_H=0, first_position=0)
     check_least('model', self, F=1, K=0, T=0, encoder_layers=1, decoder_layers=1, gain_qkv=0, eps=0)

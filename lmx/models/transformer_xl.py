@@ -132,8 +132,8 @@ class Config:
       raise InputError(f'model.clamp: got 0 with model.positions="{self.positions}"; expected {what}; set model.clamp')
     if self.positions != 'sinusoids' and self.attention in ('rows', 'scan'):
       raise InputError(
-        f'model.attention: got "{self.attention}" with model.positions="{self.positions}", which only the equation '
-        'computes; set model.attention to "auto"'
+        f'model.attention: got "{self.attention}" with model.positions="{self.positions}", which it does not '
+        'support; set model.attention to "auto"'
       )
     if self.positions in ('absolute', 'layers') and self.M:
       raise InputError(

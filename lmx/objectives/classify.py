@@ -86,7 +86,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   names = row_objective.resolve_classes(cfg, manifest, 'classify')
   if _are_scores(names):
     warnings.warn(
-      f'data.label: got {len(names):,} labels that are numbers, such as {names[-1]}; expected classes; for scores on a '
+      f'data.label: got {len(names):,} numeric labels, such as {names[-1]}; expected classes; for scores on a '
       'scale set objective.name=regress, objective.metric=pearson and data.scores=True',
       InputWarning,
       stacklevel=2,

@@ -26,8 +26,7 @@ def features(
   """
   if not model.CAUSAL or not model.WORDS or model.READS != 'tokens':
     raise InputError(
-      f'model.name: got {model.name}; expected a model that reads tokens from left to right, to predict '
-      'the end of a text'
+      f'model.name: got {model.name}; expected a left-to-right model of tokens, to predict the end of a text'
     )
   flat, G = rows.sequences(batch)
   state = model.init_state(model_cfg, flat['tokens_BT'].shape[0])

@@ -78,7 +78,7 @@ def sizes(cfg: Config, features: Features) -> tuple[int, int, int]:
   """Return (width of the head's input, width of the model's layers, their number without the embeddings)."""
   width, layers = features.last_BTD.shape[-1], len(features.layers or ()) - 1
   if cfg.features in ('sum_last_4', 'concat_last_4') and layers < 4:
-    raise InputError(f'objective.features: got "{cfg.features}" of a model with {layers} layers; expected at least 4')
+    raise InputError(f'objective.features: got "{cfg.features}" with {layers} layers; expected a model with at least 4')
   if cfg.features != 'last':
     width = (features.layers or ())[-1].shape[-1]
   read = width * (4 if cfg.features == 'concat_last_4' else 1)

@@ -72,7 +72,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
   names = tuple(manifest.get('token_label_names', ()))
   if len(names) < 2:
     raise InputError(
-      f'data set {manifest["dataset"]["name"]} has no labels of words; objective "tag" needs a set such as wnut17'
+      f'data set {manifest["dataset"]["name"]} has no word labels; objective "tag" needs one such as wnut17'
     )
   if cfg.labels not in ((), names):
     raise InputError(f'objective.labels: got {", ".join(cfg.labels)}, but the data set has {", ".join(names)}')

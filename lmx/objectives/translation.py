@@ -148,7 +148,7 @@ def _hard_attention_terms(
   """Return (terms of hard attention (B, T), entropy (B, T), the baseline after the batch)."""
   if features.choice_BT is None or features.alignment_BTS is None:
     raise InputError(
-      'objective.reinforce and objective.entropy are for hard attention, which this model lacks; set '
+      'objective.reinforce and objective.entropy need hard attention, which this model lacks; set '
       'model.reading=hard (bahdanau, luong), or both to 0'
     )
   count_B = jnp.sum(weights_BT, axis=1)

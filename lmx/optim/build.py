@@ -191,7 +191,7 @@ class Config:
       raise InputError(f'optim.min_lr: got {self.min_lr}; expected at most optim.lr = {self.lr}')
     if self.ema and self.asgd != 'off':
       raise InputError(
-        'optim.ema: got a value above 0 with optim.asgd; expected one average of the parameters; set one of the two'
+        'optim.ema: got a value above 0 with optim.asgd; expected only one parameter average; set one of the two'
       )
     check_range('optim.unfreeze_every', self.unfreeze_every, 0)
     if problem := unfreeze.check(self.stages):

@@ -87,7 +87,9 @@ def check_suffix(path: str, suffixes: Iterable[str], what: str) -> str:
   found = documents.ending(path)
   suffix = next((suffix for suffix in suffixes if suffix == found), None)
   if suffix is None:
-    raise InputError(f'{path}: {what} are read from files whose names end in {", ".join(suffixes)}')
+    raise InputError(
+      f'{path}: got an unknown format; {what} are read from files whose names end in {", ".join(suffixes)}'
+    )
   documents.check_regular(path)
   if not pathlib.Path(path).is_file():
     raise InputError(f'{path}: cannot be read (there is no such file)')

@@ -149,7 +149,7 @@ def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
     raise InputError(f'{path}: rows have {len(columns)} texts, {names}; give a .jsonl, .tsv or .csv file')
   for number, line in documents.read_rows(path):
     if not line.strip():
-      raise InputError(f'{path}, line {number}: there is no text to classify')
+      raise InputError(f'{path}, line {number}: got no text; expected a text to classify')
     yield number, line
 
 
@@ -222,7 +222,7 @@ def submission(loaded: RestoredRun, inputs: Inputs | None, predictions: Sequence
   """
   name = loaded.run.data.dataset
   if not name.startswith('glue/'):
-    raise InputError(f'{loaded.workdir} was trained on {name}, which is no task of GLUE')
+    raise InputError(f'{loaded.workdir} was trained on {name}, which is not a GLUE task')
   names = {label: cell for cell, label in sources.DATA_SETS[name].columns.classes.items()}
   cell_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else names[row['label']]
   return 'index\tprediction\n' + ''.join(f'{i}\t{cell_of(row)}\n' for i, row in enumerate(predictions))

@@ -285,7 +285,7 @@ def _null_odds(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mappin
   """Return the file for --na-prob-file of that evaluation: higher values mean no answer."""
   del inputs
   if not all('null_odds' in row for row in predictions):
-    raise InputError(f'{loaded.workdir} was trained on questions that all have an answer, so it has no null odds')
+    raise InputError(f'{loaded.workdir} was trained only on questions with an answer, so it has no null odds')
   return _json({row['id']: row['null_odds'] for row in predictions})
 
 

@@ -112,9 +112,11 @@ def read_file(loaded: RestoredRun, path: str, masks: str = '') -> Inputs:
   elif not os.path.isfile(path):
     raise InputError(f'{path}: cannot be read (there is no such file or folder)')
   elif not path.lower().endswith(image_files.IMAGES):
-    raise InputError(f'{path}: images are read from files whose names end in {", ".join(image_files.IMAGES)}')
+    raise InputError(
+      f'{path}: got an unknown format; images are read from files whose names end in {", ".join(image_files.IMAGES)}'
+    )
   if not paths:
-    raise InputError(f'{path}: the folder has no image; expected {", ".join(image_files.IMAGES)}')
+    raise InputError(f'{path}: got a folder without images; expected {", ".join(image_files.IMAGES)}')
   notes = (f'{others:,} files and folders of {path} are no images and are not read',) if others else ()
   classes = classes_of(loaded)
   return _inputs([_file_item(classes, one, masks) for one in paths], notes)
@@ -161,7 +163,9 @@ def _inputs(items: Sequence[Item], notes: tuple[str, ...] = ()) -> Inputs:
   for item in items:
     stem = os.path.splitext(item.name)[0]
     if stem in stems:
-      raise InputError(f'images: got both {stems[stem]} and {item.name}; expected different names, those of the masks')
+      raise InputError(
+        f'images: got both {stems[stem]} and {item.name}; expected different names, because masks are matched by name'
+      )
     stems[stem] = item.name
   return Inputs(None, '', items, notes)
 
@@ -378,7 +382,7 @@ def write(loaded: RestoredRun, inputs: Inputs, folder: str) -> tuple[str, Broken
     raise InputError(f'--output: {folder} exists already; expected a missing or empty folder; choose another')
   stems = [os.path.splitext(item.name)[0] for item in inputs.items]
   if LEGEND in stems:
-    raise InputError(f'images: got one with the name "{LEGEND}"; expected another, because {LEGEND}.png is the legend')
+    raise InputError(f'images: got one named "{LEGEND}"; expected another name, because {LEGEND}.png is the legend')
   classes, areas = classes_of(loaded), []
   broken = Broken({}, {})
   pixels_C = np.zeros(len(classes.names), np.int64)

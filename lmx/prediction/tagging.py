@@ -81,8 +81,8 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
   with_predicates = data.rules.predicates
   if with_predicates and (lacking := next((one for one in sentences if one.predicate is None), None)):
     raise InputError(
-      f'{where}, line {lacking.lines[0]}: got no predicate; expected lines of JSON with "tokens" and "predicate", the '
-      'index of a word from 0, because the run labels the roles of a predicate'
+      f'{where}, line {lacking.lines[0]}: got no predicate; expected JSON lines with "tokens" and "predicate", '
+      "a word index from 0, because the run labels a predicate's roles"
     )
   words = [[tagged.plain(word) for word in one.words] for one in sentences]
   tokenizer = batched.tokenizer(loaded, map(' '.join, words))
@@ -93,18 +93,19 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
     sentence_parts = _split_sentence([ids[:limit] for ids in word_ids], limit)
     if with_predicates and len(sentence_parts) > 1:
       raise InputError(
-        f'{where}, line {one.lines[0]}: got a sentence of {sum(map(len, word_ids))} tokens; expected at most {limit} '
-        'with a predicate; set data.length to that number'
+        f'{where}, line {one.lines[0]}: got a sentence of {sum(map(len, word_ids))} tokens; expected at most '
+        f'{limit} with a predicate; raise data.length'
       )
     parts += sentence_parts
     long += [len(sentence_parts)] if len(sentence_parts) > 1 else []
   notes: list[str] = []
   if long:
     notes.append(
-      f'{len(long):,} of {len(sentences):,} sentences have more than {limit} tokens and are read in {sum(long):,} parts'
+      f'{len(long):,} of {len(sentences):,} sentences have more than {limit} tokens and are split into '
+      f'{sum(long):,} parts'
     )
   if truncated:
-    notes.append(f'{truncated:,} words have more than {limit} tokens and are read by their first {limit}')
+    notes.append(f'{truncated:,} words have more than {limit} tokens and are truncated to their first {limit}')
   split = _split(where, parts, tokenizer.eos_id, [one.predicate for one in sentences] if with_predicates else None)
   corpus = corpora.Corpus(tokenizer, {where: split}, {'dataset': {'name': 'sentences'}}, hash='')
   return Inputs(corpus, where, sentences, tuple(notes))

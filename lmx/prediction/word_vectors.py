@@ -48,7 +48,7 @@ def _table(params: Params) -> np.ndarray:
   embed = params.get('embed', {})
   tables = [embed[name] for name in ('table', 'tokens') if np.ndim(embed.get(name, 0)) == 2]
   if not tables:
-    raise InputError(f'no table of word vectors in the model; {_EXPECTED}')
+    raise InputError(f'the model has no word vector table; {_EXPECTED}')
   return np.asarray(tables[0])
 
 

@@ -33,13 +33,13 @@ def take(run: schema.Run, shapes: Params, corpus: Any = None, key: Any = None) -
   path = os.path.expanduser(run.train.init_from)
   if run.train.init_parts:
     raise InputError(
-      f'train.init_parts: got {", ".join(run.train.init_parts)} with train.init_from={path}, a file of a backbone; '
+      f'train.init_parts: got {", ".join(run.train.init_parts)} with train.init_from={path}, a backbone file; '
       'expected none; set train.init_parts=()'
     )
   if run.model.norm != 'batch':
     raise InputError(
-      f'train.init_from: got {path} with model.norm "{run.model.norm}"; expected "batch", the normalisation of the '
-      'file; set model.norm=batch'
+      f'train.init_from: got {path} with model.norm "{run.model.norm}"; expected "batch", the file\'s '
+      'normalisation; set model.norm=batch'
     )
   ours = {'/'.join(leaf): tuple(x.shape) for leaf, x in flatten_dict(dict(shapes['model'])).items()}
   wanted = {leaf: shape for leaf, shape in ours.items() if leaf.startswith(_PARTS)}

@@ -321,9 +321,7 @@ def _describe_vocabulary(folder: folders.Folder, directory: str, tokenizer: Any,
   for number, line in enumerate(documents.read_lines(os.path.join(directory, file)), 1):
     token = line.rstrip()
     if token in numbers:
-      lines.append(
-        f'{file}, line {number}: "{token}" is in line {numbers[token]} too; its id is that of the later line'
-      )
+      lines.append(f'{file}, line {number}: "{token}" is repeated in line {numbers[token]}; its id is the later line')
     numbers[token] = number
   return lines
 
@@ -337,10 +335,11 @@ def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:
   lines = [about + (f', labels {", ".join(names)}' if names else '')]
   if run.data.dataset == 'table_files':
     lines.append(
-      f"rows have texts {', '.join(run.data.texts)}; name others with --config.data.texts=\"('premise','hypothesis')\""
+      f'rows have texts {", ".join(run.data.texts)}; to change them, set '
+      "--config.data.texts=\"('premise','hypothesis')\""
     )
   if DATA_SETS[run.data.dataset].columns.choices:
-    lines.append(f'rows have the columns of {run.data.dataset}; name others with --config.data.dataset')
+    lines.append(f'rows have the columns of {run.data.dataset}; to change them, set --config.data.dataset')
   return lines
 
 
@@ -428,18 +427,16 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
   lines = [f'wrote {", ".join(names)} to {to}']
   if bare:
     lines.append(
-      f'not written: {_parts(untrained)}: the files of the import did not have them, and no update trained them; '
-      f'so the class is {bare}'
+      f'not written: {_parts(untrained)}: they were neither in the imported files nor trained; so the class is {bare}'
     )
   elif drawn := untrained & folders.parameters(run.model_name, cfg, task):
-    lines.append(
-      f'newly initialised, neither read nor trained: {_parts(drawn)}; the files of the import did not have them, and '
-      'no update was made'
-    )
+    lines.append(f'newly initialised and never trained: {_parts(drawn)}; the imported files did not have them')
   if 'tokenizer_config.json' not in names:
-    lines.append(f'not written: transformers has no format for a tokenizer of kind {loaded.tokenizer.kind}')
+    lines.append(f'not written: transformers has no format for a {loaded.tokenizer.kind} tokenizer')
   elif content['kind'] == 'moses' and content.get('rules') != 'fsmt':
-    lines.append('FSMTTokenizer normalises punctuation and removes controls before it splits a text; this run does not')
+    lines.append(
+      'FSMTTokenizer normalises punctuation and removes control characters before tokenization; this run does not'
+    )
   return lines
 
 

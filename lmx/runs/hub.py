@@ -71,7 +71,7 @@ def _fetch(source: str, name: str, revision: str, home: pathlib.Path) -> dict[st
     about = huggingface_hub.HfApi(endpoint=server).model_info(name, revision=revision)
     wanted = choose(file.rfilename for file in about.siblings or ())
     if folder.CONFIG not in wanted:
-      raise InputError(f'{source}: got files without {folder.CONFIG}; expected a model of transformers')
+      raise InputError(f'{source}: got files without {folder.CONFIG}; expected a transformers model')
     given: dict[str, Any] = {'revision': about.sha, 'cache_dir': home, 'endpoint': server}
     paths = [huggingface_hub.hf_hub_download(name, file, **given) for file in wanted]
   except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError) as error:
@@ -80,8 +80,8 @@ def _fetch(source: str, name: str, revision: str, home: pathlib.Path) -> dict[st
     ) from None
   except (OSError, errors.HTTPError) as error:
     raise InputError(
-      f'{source}: cannot be downloaded from {server} ({_short(error)}); the same command fetches what is '
-      'missing; without a network, give a folder with its files instead'
+      f'{source}: cannot be downloaded from {server} ({_short(error)}); repeat the command to resume; '
+      'without a network, give a folder with its files instead'
     ) from None
   directory = pathlib.Path(paths[0]).parent
   return {'folder': str(directory), 'commit': str(about.sha), 'licence': licence(directory / _CARD)}

@@ -67,7 +67,7 @@ class RestoredRun:
       if self.model.READS == 'images':
         name = corpus.manifest['dataset']['name']
         raise InputError(f'data set {name} has other classes or images than the run ({self.workdir}) was trained on')
-      raise InputError(f"the data is tokenised by another tokenizer than the run's ({self.workdir}/tokenizer)")
+      raise InputError(f"the data was tokenised by another tokenizer than the run's ({self.workdir}/tokenizer)")
     return corpus
 
   @property
@@ -273,9 +273,9 @@ def average(
     raise InputError(f'no intact checkpoint in {directory}')
   if len(steps) < count:
     warn(
-      f'{len(steps)} checkpoints are averaged instead of {count}, those of steps '
+      f'averaging {len(steps)} checkpoints instead of {count}, steps '
       f'{", ".join(map(str, sorted(steps)))}: {directory} has no more'
     )
   elif damaged:
-    warn(f'checkpoint average: the mean of steps {", ".join(map(str, sorted(steps)))} is used, the newest intact ones')
+    warn(f'checkpoint average: using the mean of steps {", ".join(map(str, sorted(steps)))}, the newest intact ones')
   return jax.tree.map(lambda x: x / np.float32(len(steps)), total), tuple(sorted(steps))

@@ -71,11 +71,13 @@ def check_untrained(run: schema.Run, shapes: Params, taken: Params) -> None:
   about = f'{missing[0]} and {len(missing) - 1:,} more' if len(missing) > 1 else missing[0]
   if run.train.init_parts and not run.train.init_from:
     raise InputError(
-      f'train.init_from: got none; expected a run for {", ".join(run.train.init_parts)} of train.init_parts: {about} '
-      'would be random and never trained; set train.init_from=RUN, or choose a variant without them'
+      f'train.init_from: got none; expected a run that provides {", ".join(run.train.init_parts)} of '
+      f'train.init_parts: {about} would be random and never trained; set train.init_from=RUN, or '
+      'choose a variant without them'
     )
   warnings.warn(
-    f'optim.groups: rate 0 for {about}, without pre-trained values (train.init_from, data.vectors): they stay random',
+    f'optim.groups: learning rate 0 for {about}, which have no pre-trained values (train.init_from, '
+    'data.vectors) and stay random',
     InputWarning,
     stacklevel=2,
   )

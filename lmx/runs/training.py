@@ -55,7 +55,7 @@ def divide(row_counts: Sequence[int], groups: int, accumulate: int, row_shards: 
   notes = [f'batches are padded with rows of weight 0 for {parts}: {", ".join(sums)} rows'] if sums else []
   fewest = min(range(1, accumulate + 1), key=lambda k: (sum(round_up(n, row_shards * k) for n in row_counts), -k))
   if sum(padded) > 1.1 * sum(row_counts) and fewest < accumulate:
-    notes.append(f'optim.accumulate: got {accumulate}; {fewest} needs fewer rows of padding on these devices')
+    notes.append(f'optim.accumulate: got {accumulate}; {fewest} needs fewer padding rows on these devices')
   return Division(unit, accumulate * groups, tuple(notes))
 
 

@@ -144,8 +144,8 @@ def _by_label(x: np.ndarray, axes: Sequence[int], loaded: restore.RestoredRun, l
   """Return a leaf of a head with its label axes in the order of `labels`."""
   if sorted(labels) != sorted(loaded.labels):
     raise InputError(
-      f'train.init_from: the labels of {loaded.workdir} are {", ".join(loaded.labels)}, those of this '
-      f'run {", ".join(labels) or "none"}; take the model alone: train.init_parts=("model",)'
+      f'train.init_from: {loaded.workdir} has labels {", ".join(loaded.labels)}, this run '
+      f'{", ".join(labels) or "none"}; to take only the model, set train.init_parts=("model",)'
     )
   order = [loaded.labels.index(label) for label in labels]
   for axis in axes:

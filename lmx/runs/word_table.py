@@ -48,13 +48,14 @@ def add(taken: Params, run: schema.Run, shapes: Params, corpus: Corpus, key: Arr
   leaves = flatten_dict(dict(taken), sep='/')
   if name in leaves:
     raise InputError(
-      f'data.vectors: got {path} with train.init_from={run.train.init_from}, which gives {name} too; expected one of '
-      "them; set train.init_parts to parts without it, or data.vectors to ''"
+      f'data.vectors: got {path} with train.init_from={run.train.init_from}, which also provides '
+      f'{name}; expected one of them; set train.init_parts to parts without it, or data.vectors to '
+      "''"
     )
   if vectors.digest(path) != corpus.manifest['vectors']:
     raise InputError(
-      f'data.vectors: got {path} of another content than that by which the vocabulary of this run was made; restore '
-      'the file, or start in another --workdir'
+      f"data.vectors: got {path}, which has changed since this run's vocabulary was built from it; "
+      'restore the file, or start in another --workdir'
     )
   table, note = _table('data.vectors', path, run, shapes, corpus, key, run.data.other_rows)
   return unflatten_dict(leaves | table, sep='/'), note
@@ -80,8 +81,8 @@ def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[P
   """
   if run.train.init_parts:
     raise InputError(
-      f'train.init_parts: got {", ".join(run.train.init_parts)} with train.init_from={run.train.init_from}, a file of '
-      'word vectors; expected none; set train.init_parts=()'
+      f'train.init_parts: got {", ".join(run.train.init_parts)} with train.init_from={run.train.init_from}, '
+      'a word vector file; expected none; set train.init_parts=()'
     )
   path = os.path.expanduser(run.train.init_from)
   table, note = _table('train.init_from', path, run, shapes, corpus, key, 'model')
@@ -108,7 +109,7 @@ def _table(
   width = 'model.E' if hasattr(run.model, 'E') else 'model.D'
   known = _read(path, words, table_VE.shape[1], width)
   if not len(known.found):
-    raise InputError(f'{field}: got {path} without a vector of any of the {len(words):,} words; expected some')
+    raise InputError(f'{field}: got {path} without a vector for any of the {len(words):,} words; expected some')
   if other_rows == 'normal':
     table_VE = (table_VE - table_VE.mean()) / table_VE.std() * known.rows_KE.std() + known.rows_KE.mean()
   table_VE[known.found] = known.rows_KE

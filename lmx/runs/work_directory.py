@@ -31,8 +31,9 @@ def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
   fixed = semantics.fixed_since(saved)
   if fixed and not finished:
     raise InputError(
-      f'--workdir: {workdir} holds a run that began before a fix of what it computes: {"; ".join(fixed)}. It cannot '
-      'continue under another rule; start a new run in another --workdir, or finish it with the lmx that began it'
+      f'--workdir: {workdir} holds a run that started before a fix of its computation: '
+      f'{"; ".join(fixed)}. It cannot continue under another rule; start a new run in another '
+      '--workdir, or finish it with the lmx version that started it'
     )
   notes = [
     f'continues under its earlier rule "{name}" (since then: {rule.fix})'
@@ -137,7 +138,7 @@ def lock(workdir: Any) -> Iterator[None]:
         stack.enter_context(filelock.FileLock(workdir / '.lock', blocking=False))
       except filelock.Timeout:
         raise InputError(
-          f'{workdir} is in use by another process that trains there; wait for its end, or choose another --workdir'
+          f'{workdir} is in use by another training process; wait until it ends, or choose another --workdir'
         ) from None
       except (OSError, RuntimeError):
         pass  # a file system without locks

@@ -47,8 +47,8 @@ def load(name: str, setting: str, other: str) -> Any:
   """
   if not has_products():
     raise InputError(
-      f'{setting}: got "numba"; expected Numba to be installed and a processor with AVX2 and FMA, or of ARM; '
-      f'pip install "lmx[numba]", which a run that began with it needs; in another, set {setting}={other}'
+      f'{setting}: got "numba"; expected Numba to be installed and a processor with AVX2 and FMA, or ARM; pip '
+      f'install "lmx[numba]", which a run that began with it needs; in a new run, set {setting}={other}'
     )
   from lmx.kernels.native import frame
 
