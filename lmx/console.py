@@ -18,7 +18,7 @@ from typing import Any, TextIO, cast
 from lmx.errors import InputError, ReaderGone
 
 LOG = 'output.log'  # in the work directory
-UNREAD = 141  # exit code of a command whose reader closed the pipe, as if SIGPIPE had ended it
+UNREAD = 141  # exit code of a command whose reader closed the pipe, as after SIGPIPE
 
 
 @dataclasses.dataclass
@@ -89,7 +89,7 @@ class Stream:
       self._replace(error)
       if self.is_required:
         raise self.failure() from None
-      if getattr(self._inner, 'write_through', False):  # otherwise the stream still holds the text
+      if getattr(self._inner, 'write_through', False):  # otherwise the stream would keep the text buffered
         action()
 
   def _replace(self, error: OSError | ValueError) -> None:
@@ -175,11 +175,11 @@ class Console:
 
 
 def _open_descriptors() -> None:
-  """Open closed descriptors 0 to 2, because a data file under such a number would get the messages of libraries."""
+  """Open closed descriptors 0 to 2, because a data file with such a descriptor would receive library messages."""
   for number, name in enumerate(('stdin', 'stdout', 'stderr')):
     try:
       os.fstat(number)
     except OSError:
-      os.open(os.devnull, os.O_RDONLY)  # the lowest free number is this one; a write to it fails
+      os.open(os.devnull, os.O_RDONLY)  # the lowest free descriptor is this one; writes to it fail
       if number:
         setattr(sys, name, open(number, 'w', encoding='utf-8', errors='backslashreplace', closefd=False))

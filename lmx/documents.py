@@ -2,7 +2,7 @@
 
 Every fault of a file (missing, damaged, not UTF-8, not JSON, nested too deep, another type, out of range) raises an
 InputError that names the file, the line and the field. So does a device or a socket, and a line, or a file that is read
-whole, of more than `LONGEST` bytes. Paths may be `str` or have an `open` of their own (epath).
+whole, of more than `LONGEST` bytes. Paths may be `str` or have an `open` method (epath).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lmx.errors import InputError, explain, nearest
 
 _FORMATS = {'.gz': 'gzip', '.xz': 'xz', '.zst': 'zstd'}
 COMPRESSED = tuple(_FORMATS)
-LONGEST = 1 << 30  # bytes of a line, or of a file that is read whole; an endless one would fill the memory
+LONGEST = 1 << 30  # maximum bytes of a line, or of a file read at once; an endless one would fill memory
 _BLOCK = 1 << 20  # bytes
-_WINDOW_LOG = 31  # largest window that zstd writes, 2 GiB (--long=31)
+_WINDOW_LOG = 31  # maximum zstd window, 2 GiB (--long=31)
 _SHOWN = 60  # characters of a value in a message
 _SPECIAL = {stat.S_IFCHR: 'a device', stat.S_IFBLK: 'a device', stat.S_IFSOCK: 'a socket', stat.S_IFIFO: 'a pipe'}
 _LEFT_BEHIND = re.compile(r'\..*|__macosx|thumbs\.db|desktop\.ini|.*~|#.*#|.*\.sw[op]', re.IGNORECASE | re.DOTALL)
@@ -52,7 +52,7 @@ _KINDS = {
 
 
 def list_names(folder: Any) -> list[str]:
-  """Return the sorted names in a folder, without hidden ones and those that systems and editors leave behind.
+  """Return the sorted names in a folder, without hidden files and those left by systems and editors.
 
   Raises:
     InputError: the folder cannot be read.
@@ -65,7 +65,7 @@ def list_names(folder: Any) -> list[str]:
 
 
 def is_left_behind(name: str) -> bool:
-  """Return True for a hidden name, and for names such as __MACOSX, Thumbs.db, x.txt~ and x.swp: they are no data."""
+  """Return True for names that are not data: hidden ones, and __MACOSX, Thumbs.db, x.txt~ or x.swp."""
   return _LEFT_BEHIND.fullmatch(name) is not None
 
 
@@ -77,7 +77,7 @@ def match(folder: Any, pattern: str) -> list[pathlib.Path]:
 
 
 def ending(path: Any) -> str:
-  """Return the ending of a name in lower case, without that of its compression: `.csv` of `A.CSV.gz`."""
+  """Return a name's extension in lower case, without the compression's: `.csv` for `A.CSV.gz`."""
   stem, last = os.path.splitext(os.fspath(path).lower())
   return os.path.splitext(stem)[1] if last in _FORMATS else last
 
@@ -96,7 +96,7 @@ def _refuse(path: Any, kinds: Iterable[int]) -> None:
   """Raise InputError if a local path is a special file of one of these kinds."""
   try:
     kind = stat.S_IFMT(os.stat(path).st_mode)
-  except (OSError, ValueError):  # missing, or on a bucket: opening it says so
+  except (OSError, ValueError):  # missing, or in a bucket: opening it reports this
     return
   if kind in kinds:
     raise InputError(f'{path}: got {_SPECIAL[kind]}; expected a regular file; copy its content to a file and give that')
@@ -139,7 +139,7 @@ def _decompressed(file: IO[bytes], kind: str) -> Any:
 
 
 def _import_zstd() -> Any:
-  """Return the standard library's module of Python 3.14, or its backport."""
+  """Return Python 3.14's standard module, or its backport."""
   return importlib.import_module('compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd')
 
 
@@ -304,7 +304,7 @@ def _repeated_key(text: str, key: str, where: str) -> str:
       _Locating().decode(text)
     except _RepeatedKey as error:
       line = f' in the object that begins in line {text.count(chr(10), 0, error.begin) + 1}'
-    except RecursionError:  # Python's own decoder nests less deep
+    except RecursionError:  # Python's decoder has a lower nesting limit
       pass
   return f'{where}: got the key {show(key)} twice{line}; expected each key once; remove or rename one'
 
@@ -329,7 +329,7 @@ def parse_json(text: str, where: str) -> Any:
     raise InputError(f'{where}: not JSON ({error.msg} at {at})') from None
   except RecursionError:
     raise InputError(f'{where}: got JSON nested too deep to read; expected lists and objects of a few levels') from None
-  except ValueError:  # Python's limit of digits
+  except ValueError:  # Python's digit limit
     raise InputError(f'{where}: got an integer too long to read; expected numbers of at most 4,300 digits') from None
   if '\\u' in text and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
     raise InputError(f'{where}: got half a surrogate pair (\\ud800 to \\udfff); expected whole characters')
@@ -421,7 +421,7 @@ def compose(text: str) -> str:
 
 
 def labels_alike(names: Sequence[str]) -> list[str]:
-  """Return the labels that differ from another one only in case or Unicode form, and so look alike."""
+  """Return the labels that differ from another only in case or Unicode form."""
   forms = [unicodedata.normalize('NFKC', name).casefold() for name in names]
   return [name for name, form in zip(names, forms, strict=True) if forms.count(form) > 1]
 

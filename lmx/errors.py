@@ -1,6 +1,6 @@
 """Errors that a user can fix. The command line prints only their message and exits with code 2.
 
-Of a warning it also prints only the message, and continues.
+For a warning it also prints only the message, and continues.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 _LONGEST = 5_000  # maximum characters of a message
 _SHOWN = 60  # maximum characters of a value in a message
-_NUMBER = re.compile(r'\[Errno -?\d+\] ?')  # of an OSError, in the text of other errors
+_NUMBER = re.compile(r'\[Errno -?\d+\] ?')  # matches an OSError quoted in another error's text
 _DISK = {  # error number -> how to fix it
   errno.ENOSPC: 'free some space, or use another disk',
   errno.EDQUOT: 'free some space, or ask for a larger quota',
@@ -39,7 +39,7 @@ class InputError(ValueError):
 
 
 class InputWarning(UserWarning):
-  """Input to lmx that is changed, such as a truncated text; the message gives what and how much."""
+  """Changed input, such as truncated text; the message says what changed and how much."""
 
 
 class ReaderGone(BrokenPipeError):
@@ -74,12 +74,12 @@ def check_range(where: str, value: float, low: float, high: float | None = None)
 
 
 def check_type(where: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
-  """Raise InputError with the argument `where` unless the value is of one of `kinds`; a truth value is no number.
+  """Raise InputError with the argument `where` unless the value is of one of `kinds`; a bool is not a number.
 
   Args:
     where: the argument, as the user writes it.
     value: its value.
-    kinds: as of `isinstance`; numbers of NumPy are numbers, and an integer is a float.
+    kinds: as for `isinstance`; NumPy scalars are numbers, and integers are accepted as floats.
     expected: what is expected, for the message.
   """
   kinds = kinds if isinstance(kinds, tuple) else (kinds,)
@@ -128,8 +128,8 @@ def disk_fault(error: BaseException, name: str = '') -> str:
 
 
 def explain(error: BaseException) -> str:
-  """Return the cause in an error, for a message: without Python's number of it, and without the path."""
-  if isinstance(error, (TypeError, LookupError, AttributeError)):  # of a parser, in its own words
+  """Return an error's cause for a message, without errno and path."""
+  if isinstance(error, (TypeError, LookupError, AttributeError)):  # a parser's own message
     return f'the content has another structure ({type(error).__name__})'
   cause = getattr(error, 'reason', None)  # of urllib
   if isinstance(cause, OSError):
@@ -145,7 +145,7 @@ def disk_advice(number: int | None, text: str) -> str:
 
 @contextlib.contextmanager
 def writing(name: str) -> Iterator[None]:
-  """Turn an OSError while writing the file `name` into an InputError, and that of a closed pipe into ReaderGone."""
+  """Convert an OSError while writing the file `name` to an InputError, or to ReaderGone for a closed pipe."""
   try:
     yield
   except BrokenPipeError as error:

@@ -14,7 +14,7 @@ import sys
 
 # Parameters of glibc's mallopt (malloc.h): M_TRIM_THRESHOLD, M_TOP_PAD in bytes, M_MMAP_MAX, M_ARENA_MAX.
 _GLIBC = {-1: 2**31 - 1, -2: 2**26, -4: 0, -8: 1}
-_QUOTA = '/sys/fs/cgroup/cpu.max'  # microseconds of each period that may be used, and the period
+_QUOTA = '/sys/fs/cgroup/cpu.max'  # CPU quota and period, in microseconds
 
 
 def cores() -> int:
@@ -25,7 +25,7 @@ def cores() -> int:
 def quota() -> int:
   """Return the number of cores whose time a container may use (cgroup's cpu.max, rounded up); `cores` without a limit.
 
-  XLA and Python do not heed it.
+  XLA and Python ignore this limit.
   """
   try:
     with open(_QUOTA, encoding='ascii') as file:
@@ -48,7 +48,7 @@ def peak_memory(process: int) -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-  """Return True if there is a process of this number on this host."""
+  """Return True if a process with this id exists on this host."""
   try:
     os.kill(pid, 0)
   except ProcessLookupError:

@@ -1,6 +1,6 @@
 """Signals that end training: the first lets the current update finish and the run save, a second Ctrl-C exits at once.
 
-SIGTERM (a scheduler, `kill`) and SIGHUP (a closed terminal, a lost ssh) are the same.
+SIGTERM (a scheduler, `kill`) and SIGHUP (a closed terminal, a lost ssh) are handled alike.
 
 Before the first update `lmx.signals` handles them. The first Ctrl-C gets a message, and the second takes effect, at any
 moment, also while XLA compiles.

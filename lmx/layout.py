@@ -2,8 +2,8 @@
 
 A model initialises `layer_00`, `layer_01`, ... and tables of V rows, which readers, importers and exporters see. A run
 may store equal layers as one tree `layers_00_11` of arrays with a leading axis: a scan reads them without copying, and
-they are compiled, sharded and saved as few arrays. It may store tables with rows of zeros, up to a number that devices
-divide.
+they are compiled, sharded and saved as few arrays. It may store tables padded with rows of zeros, to a number that the
+devices divide.
 
 `Layout.store` and `Layout.view` convert any tree that contains parameters, such as a whole training state, because an
 optimizer's moments have the names of their parameters. So the same seed gives the same parameters in every layout.
@@ -66,7 +66,7 @@ def layers(params: Mapping[str, Any], indices: Sequence[int]) -> Sequence[Any]:
 
 
 def resize(x: Any, rows: int) -> Any:
-  """Return the first `rows` rows of an array, with rows of zeros if it has fewer."""
+  """Truncate or zero-pad an array to `rows` rows."""
   return jnp.pad(x[:rows], ((0, max(rows - x.shape[0], 0)), *((0, 0),) * (x.ndim - 1)))
 
 
@@ -109,7 +109,7 @@ class Layout:
     return lambda tree: tree if self == other else other.store(self.view(tree))
 
   def factors(self, tree: Any) -> Any:
-    """Return a number for each stored array, from one for each array of `init`; an array (N,) where layers differ."""
+    """Return a factor for each stored array, from the factors of `init`'s arrays; an array (N,) where layers differ."""
     return _map_params(lambda model: self._stack(model, _stack_numbers), tree)
 
   def detect(self, shapes: Mapping[str, tuple[int, ...]]) -> Layout:

@@ -1,4 +1,4 @@
-"""Devices that a computation is compiled for: their mesh, the sharding of activations, and the fast implementations.
+"""Devices that a computation is compiled for: mesh, activation sharding, and fast implementations.
 
 The engine enters one `Placement` around each function that it compiles. Only `constrain` and operations
 (lmx/ops/operation.py) read it. Nothing else asks which devices the process has, so a step can be compiled for devices
@@ -24,7 +24,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 MESH_AXES = ('data', 'fsdp', 'tensor')
-Rules = tuple[tuple[str, tuple[str, ...]], ...]  # letter of an axis, the mesh axes that shard it
+Rules = tuple[tuple[str, tuple[str, ...]], ...]  # axis letter -> the mesh axes that shard it
 RULES: Rules = (
   ('B', ('data', 'fsdp')),  # rows
   ('H', ('tensor',)),  # heads
@@ -64,7 +64,7 @@ class Placement:
 
   @property
   def row_shards(self) -> int:
-    """Number of shards of the rows of an array that is traced here."""
+    """Number of row shards of an array traced here."""
     return 1 if self.mapped else math.prod(self.mesh.shape[axis] for axis in dict(self.rules).get('B', ()))
 
   def spec(self, shape: Sequence[int], axes: str) -> PartitionSpec:
@@ -105,7 +105,7 @@ def jit(function: Callable[..., Any], static: int) -> Callable[..., Any]:
   """Return `jax.jit` of a function whose first `static` arguments are static; its cache distinguishes placements."""
 
   def traced(placement: Placement | None, *args: Any, **named: Any) -> Any:
-    del placement  # the current one, which is part of the cache's key
+    del placement  # the current one, which is part of the cache key
     return function(*args, **named)
 
   traced.__name__ = traced.__qualname__ = function.__name__

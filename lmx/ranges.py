@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-SEEDS = 2**32  # JAX gives larger seeds the same keys as smaller ones
+SEEDS = 2**32  # in JAX, larger seeds give the same keys as smaller ones
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:

@@ -64,7 +64,7 @@ def read_if_exists(path: Any) -> Record:
 
 
 def exists(path: Any) -> bool:
-  """Return whether a path exists. Raises InputError if the file system does not tell."""
+  """Return True if a path exists. Raises InputError if the file system cannot be read."""
   try:
     return path.exists()
   except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
@@ -238,7 +238,7 @@ def parse_metrics(text: str, path: str, on_fault: Callable[[str], None] | None =
       on_fault(str(error))
       continue
     key = (record['step'], record['split'])
-    records.pop(key, None)  # so that the last record is also last in order
+    records.pop(key, None)  # so that the last record also comes last
     records[key] = record
   return list(records.values())
 
@@ -258,7 +258,7 @@ def _record(line: str, where: str) -> Record:
 
 
 def read_total(workdir: Any) -> int | None:
-  """Return the number of updates of the whole run, None if only its data give it and no session has recorded it."""
+  """Return the run's total updates; None if they depend on the data and no session has recorded them."""
   if total := read_setting(workdir, 'train', 'steps'):
     return int(total)
   path = workdir / PROGRESS

@@ -1,4 +1,4 @@
-"""Registry of modules with one file each, such as models: found by listing their folder."""
+"""Registry of one-file modules, such as models, found by listing their folder."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Registry(Generic[Interface]):
   Args:
     package: its dotted name.
     what: name of one module in a message.
-    defaults: class, or another function that returns an object, with the defaults of names that a module may omit.
+    defaults: class or function whose result has the defaults of optional names.
     excluded: modules of the package that are excluded.
   """
 
   def __init__(self, package: str, what: str, defaults: Callable[[], Interface], excluded: tuple[str, ...] = ()):
     self._package, self._what, self._defaults, self._excluded = package, what, defaults, excluded
-    self._parts: dict[str, Interface] = {}  # given before, because listing a folder takes longer than all else
+    self._parts: dict[str, Interface] = {}  # checked first, because listing a folder takes most of the time
 
   def names(self) -> list[str]:
     """Return their names, in alphabetical order."""

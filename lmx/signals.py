@@ -62,7 +62,7 @@ class Wakeups:
 
 
 class StartUp:
-  """Context of a command, in which its signals end the process outside of `Stop`: Ctrl-C with code 130, others with 75.
+  """Context of a command, in which signals end the process outside `Stop`: Ctrl-C with code 130, others with 75.
 
   The first raises KeyboardInterrupt or Stopped. The process exits at the second, and if the first is without effect
   after some seconds: during a compilation, or because a callback of a library has lost the exception.
@@ -93,7 +93,7 @@ class StartUp:
     for number, handler in self._before.items():
       signal.signal(number, handler)
     if self._signal and error is not None and not isinstance(error, (Stopped, KeyboardInterrupt)):
-      raise self._exception() from error  # a library has made its own error of it
+      raise self._exception() from error  # a library has replaced it by its own error
 
   def _exception(self) -> BaseException:
     return KeyboardInterrupt() if self._signal == signal.SIGINT else Stopped()
@@ -102,7 +102,7 @@ class StartUp:
     self._signal = number
     while frame is not None:
       if frame.f_code.co_filename.startswith('<frozen importlib'):
-        self._exit()  # modules in C show a traceback of an exception while they are imported, or lose it
+        self._exit()  # C modules print or lose an exception during their import
       frame = frame.f_back
     raise self._exception()
 

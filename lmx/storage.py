@@ -23,8 +23,8 @@ from lmx import host
 from lmx.errors import InputError, explain
 
 FILE, FOLDER = 'file', 'folder'
-HUB = 'hub:'  # begins the name of published weights
-_ADDRESS = re.compile(rf'{HUB}|[A-Za-z][A-Za-z0-9+.-]+:/')  # of a model, or of a scheme without one of its slashes
+HUB = 'hub:'  # prefix of published weights' names
+_ADDRESS = re.compile(rf'{HUB}|[A-Za-z][A-Za-z0-9+.-]+:/')  # matches a model name, or a scheme that lacks a slash
 _SURROGATE = re.compile('[\ud800-\udfff]')  # of a byte that is not UTF-8
 _LONGEST_NAME = 255  # bytes of a file's name
 _LONGEST_PATH = 4095  # bytes of an absolute path
@@ -32,7 +32,7 @@ _DAY = 86400.0  # seconds
 
 
 def path(field: str, value: str | os.PathLike[str], kind: str = '') -> epath.Path:
-  """Return a path of a user, checked and with `~` expanded; every other module makes its `epath.Path` by this function.
+  """Check a user's path and expand `~`; all other modules create `epath.Path` only through this function.
 
   Args:
     field: the option or key, as the user types it.
@@ -66,7 +66,7 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '', *, hub
     raise InputError(f'{field}: got {value}; expected a user of this machine after ~; write ./{value} for a folder')
   if kind == FOLDER and '**' in expanded:
     raise InputError(f'{field}: got {value}; expected a name without **, which Orbax takes for a pattern; rename it')
-  if kind == FOLDER and _SURROGATE.search(expanded):  # libraries that write in it take names in UTF-8 only
+  if kind == FOLDER and _SURROGATE.search(expanded):  # libraries that write to it accept only UTF-8 names
     raise InputError(f'{field}: got {value!r}; expected a name in UTF-8; rename it, or set PYTHONUTF8=1')
   try:
     _check_length(field, expanded)
@@ -83,7 +83,7 @@ def check_path(field: str, value: str | os.PathLike[str], kind: str = '', *, hub
 
 
 def expand(value: str) -> str:
-  """Return a path with `~` expanded, as it is where there is no such user."""
+  """Return a path with `~` expanded; unchanged if there is no such user."""
   return os.path.expanduser(value)
 
 
@@ -113,7 +113,7 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def part(path: epath.Path) -> epath.Path:
-  """Return the path at which this process makes a folder that it then renames to `path`.
+  """Return the temporary path of a folder that this process later renames to `path`.
 
   The folders that killed processes of this host have left there are removed. Earlier versions did not name the host:
   theirs are removed after a day.
@@ -173,7 +173,7 @@ class Mirror:
 
 
 def copy(path: pathlib.Path, to: epath.Path) -> None:
-  """Copy a file to a bucket; readers never see part of it."""
+  """Copy a file to a bucket atomically."""
   to.parent.mkdir(parents=True, exist_ok=True)
   to.write_bytes(path.read_bytes())
 

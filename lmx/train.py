@@ -81,7 +81,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   work_directory.check(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
   evaluate.check(run, session.validation)
-  # Prepared before the first update: a split that is missing or too small fails now, not after the training.
+  # Prepared before the first update, so that a missing or too small split fails now and not after training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   about_data = [
     *run.data.file_notes(),
@@ -135,9 +135,9 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
 
 
 def load_corpus(run: schema.Run, workdir: Any = None) -> Any:
-  """Return the tokenised data of a run; of several processes the first prepares it.
+  """Return a run's tokenised data; with several processes, process 0 prepares it.
 
-  A run that is in `workdir` already has its own words, so that the file of data.vectors is not needed again.
+  A run that has started in `workdir` has its vocabulary there, so it no longer needs the data.vectors file.
   """
   data = run.data if workdir is None else run_files.with_own_words(run.data, workdir)
   recorded = {} if data is run.data else run_files.read_data(workdir)
@@ -165,7 +165,7 @@ class Session:
     self.rows = engine.process_rows(self.batches.padded_rows)
     self.validation = pipeline.batches(run.data, corpus, 'valid', pipeline.EVAL_SEED, train=False)
     self.progress, self.done = Progress(), 0
-    self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
+    self.averaged: tuple[int, ...] = ()  # steps of the averaged checkpoints
     self.trackers: trackers.Trackers | None = None
     self._unchecked: tuple[int, Any] | None = None
     self._build(jax.random.key(run.seed))
@@ -241,8 +241,8 @@ class Session:
   ) -> None:
     """Save all that the run needs to resume from this update; see `checkpoint.manager.Checkpoints.save`."""
     if not run_files.exists(self.workdir):
-      raise FileNotFoundError(f'no config.json in {self.workdir}')  # no run resumes from a checkpoint alone
-    logger.flush()  # so that the log of a resumed run has the line of this step
+      raise FileNotFoundError(f'no config.json in {self.workdir}')  # resuming also needs config.json
+    logger.flush()  # so that a resumed run's log has this step
     logger.mirror.send()
     meta = {
       'progress': dataclasses.asdict(self.progress),
@@ -298,7 +298,7 @@ class Session:
     return True
 
   def _note_end(self, logger: run_log.Logger) -> None:
-    """Tell the reason if the training ends before its last update."""
+    """Report the reason if training ends before its last update."""
     patience, since = self.run.train.patience, self.progress.since_best
     if self.done < self.total_steps and 0 < patience <= since:
       logger.note(
@@ -314,7 +314,7 @@ class Session:
     return self.done % every == 0 if every else self.batches.epoch_of(self.done)[1] == 0
 
   def _validate(self, logger: run_log.Logger) -> float:
-    """Validate and return the score, the lower the better: the loss unless `train.best_by` says otherwise.
+    """Validate and return the score, lower is better: the loss, or the metric `train.best_by`.
 
     Raises NonFiniteLoss, also if `train.on_nan` is 'skip'.
     """
@@ -349,7 +349,7 @@ class Session:
     (index, metrics), self._unchecked = self._unchecked, None
     if bool(metrics['finite']):
       return
-    batch = self.batches(index)  # the global batch: a function of its step
+    batch = self.batches(index)  # the global batch, a function of its step
     where = nonfinite.record(self.workdir, index + 1, metrics, batch)
     self.progress.skipped += 1
     if self.run.train.on_nan == 'stop':

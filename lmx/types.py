@@ -16,7 +16,7 @@ import jax
 from lmx import layout
 from lmx.errors import InputError
 
-# Operands of a float32 product stay float32 on every device, unless JAX_DEFAULT_MATMUL_PRECISION or a run's
+# Float32 products have float32 operands on every device, unless JAX_DEFAULT_MATMUL_PRECISION or a run's
 # `matmul_precision` (lmx/engine/precision.py) is set.
 if jax.config.values['jax_default_matmul_precision'] is None:
   jax.config.update('jax_default_matmul_precision', 'float32')
@@ -25,7 +25,7 @@ Array = jax.Array
 Params = Mapping[str, Any]  # nested dict of float32 arrays
 Batch = Mapping[str, Array]  # see docs/batch_keys.md for the keys
 State = Any  # pytree; every leaf has the batch as its leading axis; () for a stateless model
-Totals = dict[str, Any]  # metrics of a whole split, in float64: name -> (sum, weight), or the rows of an array
+Totals = dict[str, Any]  # a split's metrics in float64: name -> (sum, weight), or an array with one row per example
 
 
 class Features(NamedTuple):
@@ -72,7 +72,7 @@ class ReadRows(NamedTuple):
 
   Attributes:
     values_RD: the rows, an array or `Copies`; (R,) of a bias.
-    place_V: place of each row of the table among them; out of range for rows that are not read.
+    place_V: index of each table row among them; out of range for unread rows.
   """
 
   values_RD: Any
@@ -80,10 +80,10 @@ class ReadRows(NamedTuple):
 
 
 class Copies(NamedTuple):
-  """Copies of an array, one for each shard of the rows, such as of a table among the parameters (`lmx.engine.step`).
+  """Copies of an array, one per row shard, such as of an embedding table (`lmx.engine.step`).
 
-  A lookup and an output layer that share a table each have a gradient. The gradients are added shard by shard, so
-  that only their sum is reduced over devices.
+  A shared table gets a gradient from the lookup and one from the output layer. They are added per shard, so that only
+  their sum is reduced over devices.
 
   Attributes:
     values_SVD: equal copies, S of them.
@@ -116,7 +116,7 @@ class Output(NamedTuple):
 
 
 class Apply(Protocol):
-  """Forward pass of a model; `key=None` is evaluation. A model of images also takes `axis`."""
+  """Forward pass of a model; `key=None` is evaluation. An image model also takes `axis`."""
 
   def __call__(
     self, cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
@@ -184,7 +184,7 @@ class Model:
 
   readouts: Callable[[Any, Params, Features], Sequence[Any]] | None = None
 
-  # Functions that objectives of one kind need; the models of that kind have them.
+  # Functions needed by only some objectives; the models that support them define them.
   readout_nll: Callable[[Any, Any, Array, str], Array]
   grid: Callable[[Any, int, int], tuple[int, int]]  # rows and columns of the feature map of an image
   auxiliary_grid: Callable[[Any, int, int], tuple[int, int]]  # and of `Features.auxiliary_BTD`
@@ -198,7 +198,7 @@ class Model:
     return self.__name__.rpartition('.')[2]
 
   def settle(self, cfg: Any, /) -> Any:
-    """Return the Config with a backend of this machine in place of 'auto', by which a run is resumed."""
+    """Return the Config with 'auto' replaced by this machine's backend, which a resumed run keeps."""
     return cfg
 
   def init_state(self, cfg: Any, batch_size: int, length: int = 0) -> State:
@@ -222,7 +222,7 @@ class Model:
     return shapes
 
   def penalties(self, cfg: Any, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-    """Return the sums of further terms of the training loss, which the step adds for every objective."""
+    """Return the sums of further training loss terms, which the step adds for every objective."""
     return {}
 
   def penalty_weights(self, cfg: Any, batch: Batch) -> dict[str, Array]:
@@ -230,11 +230,11 @@ class Model:
     return {}
 
   def without_memory(self, cfg: Any) -> Any:
-    """Return the Config with which the model sees nothing before a segment, of the same parameters."""
+    """Return the Config, with the same parameters, in which the model sees nothing before a segment."""
     return cfg
 
   def fused_updates(self, cfg: Any, batch: Batch) -> Callable[..., Any] | None:
-    """Return the function that makes all updates of a batch of `rows` at once, None if there is none here."""
+    """Return the function that applies all updates of a batch of `rows` at once; None if this machine has none."""
     return None
 
   def begin(self, cfg: Any, params: Params, batch: Batch, length: int) -> State:
@@ -325,7 +325,7 @@ class Objective:
     return {}
 
   def positive(self, cfg: Any, labels: Sequence[str]) -> str:
-    """Return the label of the class that the metric 'f1' is of; '' if it is of no class."""
+    """Return the label of the class of metric 'f1'; '' if it has none."""
     return ''
 
   def undefined(self, cfg: Any, totals: Any, labels: Sequence[str], split: str) -> list[str]:
@@ -341,7 +341,7 @@ class Objective:
     return {}
 
   def protocol(self, cfg: Any, data: Any, batches: Any) -> list[str]:
-    """Return phrases that describe the evaluation beyond the batches."""
+    """Return phrases that describe the evaluation protocol beyond its batches."""
     return []
 
   def labels(self, cfg: Any, recorded: Callable[[], list[str]]) -> list[str]:
@@ -357,5 +357,5 @@ class Objective:
     return {}
 
   def model_batch(self, cfg: Any, batch: Batch) -> Batch:
-    """Return the batch with a row for each row of `Output.features`, for the model's penalties."""
+    """Return the batch with a row per row of `Output.features`, for the model's penalties."""
     return batch

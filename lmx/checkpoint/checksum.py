@@ -1,4 +1,4 @@
-"""Checksums of arrays, computed where the arrays are.
+"""Checksums of arrays, computed on the arrays' devices.
 
 Arrays in this host's memory are summed by NumPy, because XLA would compile a program for every shape. Arrays on an
 accelerator or sharded over several hosts are summed by XLA.
@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 _GOLDEN, _FIRST, _SECOND = (np.uint32(x) for x in (0x9E3779B9, 0x85EBCA6B, 0xC2B2AE35))
-_CHUNK = 1 << 16  # numbers; a chunk stays in a core's cache
-_HALVED = ('int4', 'uint4', 'int2', 'uint2')  # some devices pack several of these into a byte
+_CHUNK = 1 << 16  # values per chunk, which stays in a core's cache
+_HALVED = ('int4', 'uint4', 'int2', 'uint2')  # some devices pack several values into a byte
 
 
 @jax.jit
@@ -44,9 +44,9 @@ def _checksum(x: jax.Array) -> jax.Array:
 
 
 def _on_host(x: np.ndarray, dtype: np.dtype) -> int:
-  """Return the same checksum for an array in host memory, with its values as `dtype`.
+  """Return the same checksum for an array in host memory, with values converted to `dtype`.
 
-  A 64-bit number counts as two 32-bit words. Numbers of another type are converted chunk by chunk.
+  A 64-bit value counts as two 32-bit words. Values of another type are converted chunk by chunk.
   """
   dtype = np.dtype(np.int8) if dtype.name in _HALVED else dtype
   word = np.dtype({1: np.uint8, 2: np.uint16}.get(dtype.itemsize, np.uint32))
@@ -71,11 +71,11 @@ def _in_memory(x: Any) -> bool:
 
 
 def checksums(leaves: Iterable[Any], dtypes: Iterable[Any] | None = None) -> list[int]:
-  """Return the checksum of each JAX or NumPy array; all those on devices are computed before the first is fetched.
+  """Return each JAX or NumPy array's checksum; all device checksums are computed before the first is fetched.
 
   Args:
     leaves: the arrays.
-    dtypes: the type of each as which its numbers count; without them its own.
+    dtypes: type of each array's values in the checksum; by default the array's own.
   """
   leaves = list(leaves)
   types = [leaf.dtype for leaf in leaves] if dtypes is None else dtypes

@@ -1,7 +1,7 @@
-"""Checkpoints of a run: saving, restoring, retention, and failures of writes and reads.
+"""Checkpoints of a run: saving, restoring, retention, and handling of failed writes and reads.
 
 Each save is one atomic commit (lmx/checkpoint/orbax_format.py). A checkpoint that cannot be read, or whose arrays
-differ from their checksums, is never used: `restore` warns, names it and falls back to the one before.
+differ from their checksums, is never used: `restore` warns, names it and falls back to the previous one.
 Retention deletes only after a newer commit is complete. So at least `keep_last` finished checkpoints exist at any
 time once that many were written.
 
@@ -38,7 +38,7 @@ Warn = Callable[[str], None]
 Read = Callable[[epath.Path, dict[str, Any]], Any]  # takes a checkpoint's path and JSON
 
 _TRASH = 'deleted_'
-_BROADCAST = 64  # checkpoints that process 0 can announce to the others
+_BROADCAST = 64  # maximum number of checkpoints that process 0 broadcasts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[Entry, str]]:
-  """Return the checkpoints to try, in process 0's order, and for 'best' the ones without a metric, with the reason."""
+  """Return the checkpoints to try, in process 0's order; for 'best' also those without a metric, with the reason."""
   entries = orbax_format.entries(directory)
   unknown: dict[Entry, str] = {}
   newest = entries[::-1]
@@ -155,7 +155,7 @@ def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
     raise
   except orbax_format.Damaged as e:
     reason = str(e)
-  except Exception as e:  # whatever the file format's reader raises for broken files
+  except Exception as e:  # any exception that the reader raises for broken files
     reason = f'cannot be read: {orbax_format.short(e)}'
   if _all_agree(not reason):
     return result, ''
@@ -163,7 +163,7 @@ def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn, read: Read) -> tuple[Any, list[Entry]]:
-  """Return the result of `read` on the first intact checkpoint, and the damaged ones; warn of both."""
+  """Return the result of `read` on the first intact checkpoint, and the damaged ones; warn about both."""
   order, unknown = _candidates(directory, which)
   reasons: dict[Entry, str] = {}
 
@@ -199,7 +199,7 @@ def read_meta(directory: str | os.PathLike[str], which: Which = 'last', warn: Wa
 
 
 def newest_step(directory: str | os.PathLike[str]) -> int:
-  """Return the step of the newest checkpoint, a damaged one too; -1 without any."""
+  """Return the step of the newest checkpoint, even if damaged; -1 without any."""
   return max((step for step, _ in orbax_format.entries(_absolute(directory))), default=-1)
 
 
@@ -423,7 +423,7 @@ class Checkpoints:
     self._prune(committed)
 
   def prune(self) -> None:
-    """Apply retention to what is there, since a kill may come between a save and its retention.
+    """Apply retention to existing checkpoints, because a kill may come between a save and its retention.
 
     Damaged checkpoints stay, with all others, until a newer one is complete.
     """

@@ -155,7 +155,7 @@ def read_document(path: epath.Path) -> dict[str, Any]:
   """Return the JSON part of a checkpoint.
 
   Raises:
-    Damaged: it is not exactly as written.
+    Damaged: it differs from what was written.
     InputError: the folder is named after another step, so it was renamed or copied.
   """
   try:
@@ -334,14 +334,14 @@ def remove_partial(path: epath.Path) -> None:
 
 
 def _parts(path: epath.Path) -> list[epath.Path]:
-  """Return the temporary folders of unfinished writes of `path`, whose name may have the characters of a pattern."""
+  """Return the temporary folders of unfinished writes of `path`, whose name may contain glob characters."""
   folder = path.parent
   names = folder.iterdir() if folder.is_dir() else ()
   return [one for one in names if one.name.startswith(f'{path.name}.orbax-checkpoint-tmp')]
 
 
 def is_partial(path: epath.Path) -> bool:
-  """Return True if a path is an unfinished write of lmx's."""
+  """Return True if a path is an unfinished write by lmx."""
   return path.name.startswith('step_') and not ocp.utils.is_checkpoint_finalized(path)
 
 
@@ -363,7 +363,7 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
   sharding = getattr(leaf, 'sharding', None)
   if sharding is None:
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-  elif leaf.format.layout is not None:  # the memory layout of a table, from `Engine.formats`
+  elif leaf.format.layout is not None:  # a table's memory layout, from `Engine.formats`
     sharding = leaf.format
   return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=True)
 
@@ -373,7 +373,7 @@ def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[
   if not flat:
     return []
   raw = {key: _raw(leaf) for key, leaf in flat.items()}
-  # Arrays are held twice while they are read: a gigabyte of them at once, or one if it is larger.
+  # Arrays are held twice while they are read: at most a gigabyte at once, or a single larger array.
   largest = max(leaf.size * leaf.dtype.itemsize for leaf in raw.values())
   with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(restore_concurrent_gb=1 + largest // 10**9)) as reader:
     nested = reader.restore(

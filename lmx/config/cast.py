@@ -16,19 +16,19 @@ from lmx.errors import InputError, nearest
 
 _LARGEST = 3.4028234663852886e38  # of float32, in which parameters are stored
 
-_UNUSABLE = re.compile('[\0\ud800-\udfff]')  # in a text: a zero byte, or half of a character
-_TUPLE = re.compile(r'\s*(\(.*\)|\[.*\])\s*', re.DOTALL)  # in a text: a tuple that is no Python, such as (a,b)
+_UNUSABLE = re.compile('[\0\ud800-\udfff]')  # in a string: a zero byte or a lone surrogate
+_TUPLE = re.compile(r'\s*(\(.*\)|\[.*\])\s*', re.DOTALL)  # in a string: a tuple that is not valid Python, such as (a,b)
 
 
 def convert(section: str, cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-  """Return `values` with each one converted to the type of its field of `cls`; `section` is for messages."""
+  """Convert each of `values` to the type of its field of `cls`; `section` is for messages."""
   hints = _hints(cls)
   return {k: cast(f'{section}.{k}', hints[k], v) for k, v in values.items()}
 
 
 @functools.cache
 def _hints(cls: Any) -> dict[str, Any]:
-  """Return the types of the fields of a dataclass; reading them is two fifths of loading a config."""
+  """Return a dataclass's field types; cached, because reading them takes two fifths of loading a config."""
   return typing.get_type_hints(cls, include_extras=True)
 
 
@@ -109,7 +109,7 @@ def _tuple(key: str, args: tuple[Any, ...], rules: list[Any], value: Any) -> tup
 
 
 def _element(name: str, hint: Any, value: Any) -> Any:
-  """Return a converted element of a tuple, in which a number is not text, unlike on a command line."""
+  """Convert an element of a tuple, where a number is not a string, unlike on a command line."""
   if _unwrap(hint)[0] is str and not isinstance(value, str):
     raise InputError(f'{name}: got {_short(value)}; expected text in quotes')
   return cast(name, hint, value)
@@ -141,7 +141,7 @@ def _scalar(key: str, hint: Any, value: Any, bound: int) -> Any:
 
 
 def _choose(key: str, choices: tuple[str, ...], value: Any) -> str:
-  """Return one of the choices; true and false of an earlier version are 'full' and 'none'."""
+  """Return one of the choices; true and false of earlier versions become 'full' and 'none'."""
   if isinstance(value, bool) and {'none', 'full'} <= set(choices):
     return 'full' if value else 'none'
   if isinstance(value, str) and value in choices:
@@ -151,7 +151,7 @@ def _choose(key: str, choices: tuple[str, ...], value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-  """Return a value as text for a message; Python itself refuses to print an integer of 5,000 digits."""
+  """Format a value for a message; Python itself refuses to print an integer of 5,000 digits."""
   if isinstance(value, int) and abs(value) > _LARGEST:
     return f'an integer of {value.bit_length():,} bits'
   text = repr(value)

@@ -1,4 +1,4 @@
-"""Values of a config that are chosen only when its run begins, by the data, the devices or `train.init_from`."""
+"""Config values that are determined only when a run starts, by its data, devices or `train.init_from`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import of experiment files and changes of their settings. Without jax, so that launchers start at once."""
+"""Import of experiment files and overrides of their settings, without jax, so that launchers start fast."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load(path: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def running(path: str) -> Iterator[None]:
-  """Turn an error of the code of an experiment file into an InputError that names its line."""
+  """Convert an exception in an experiment file into an InputError that names its line."""
   try:
     yield
   except InputError:

@@ -1,6 +1,6 @@
 """The keys that a config may set, each with its type, default and help.
 
-They are the fields of the dataclasses of each part; the help stands in `Attributes:` of their docstrings.
+They are dataclass fields of each part; the help is in `Attributes:` of their docstrings.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOP = Section(
   'The run as a whole',
   [
     Field('name', 'str', None, "name of the run; by default the model's."),
-    Field('seed', 'int', 0, 'parameters, dropout and the order of the data follow from it.'),
+    Field('seed', 'int', 0, 'determines parameters, dropout and data order.'),
     Field('matmul_precision', 'str', 'float32', 'precision of products, see lmx/engine/precision.py.'),
   ],
 )

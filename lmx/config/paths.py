@@ -1,4 +1,4 @@
-"""Paths in a config: checked as the user gives them, and found again from another directory or by another user.
+"""Paths in a config: checked as given, and resolved from another directory or by another user.
 
 config.json has each path as it was given, because the digest of a config depends on some of them. paths.json has it
 with its absolute path. A run whose path is not in the current directory reads the absolute one.
@@ -63,7 +63,7 @@ def write(workdir: Any, config: Mapping[str, Any], at: Any = None, *, only_exist
     workdir: directory to write to.
     config: config of the run.
     at: where the directory will be; None for `workdir`.
-    only_existing: leave out paths that are not in the current directory, which need not be where the run began.
+    only_existing: omit paths missing in the current directory, which need not be where the run started.
   """
   absolute = lambda text: os.path.abspath(storage.expand(text))
   found = {
@@ -78,7 +78,7 @@ def write(workdir: Any, config: Mapping[str, Any], at: Any = None, *, only_exist
 
 
 def _values(config: Mapping[str, Any]) -> dict[str, str]:
-  """Return {key: value} of the paths of this machine in a config."""
+  """Return {key: value} of a config's local paths."""
   found = {}
   for key in KINDS:
     section, _, name = key.partition('.')

@@ -36,7 +36,7 @@ _REPLACEMENTS = {  # field of seq2seq -> setting for it now
 
 
 def check_fields(name: str, fields: Iterable[str], names: Iterable[str]) -> None:
-  """Raise InputError with the present setting if a model of `seq2seq` is given a field that it does not have."""
+  """Raise InputError with the current setting if a former `seq2seq` model gets a field that it lacks."""
   names = set(names)
   for field in fields:
     if name in _DESIGNS.values() and field not in names and field in _REPLACEMENTS:

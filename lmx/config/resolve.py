@@ -184,7 +184,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
 
 
 def _seed(value: Any) -> int:
-  """Return a seed; those below 2**32 give different random numbers in JAX and in the data."""
+  """Return a seed; seeds below 2**32 give distinct random numbers in JAX and in the data."""
   seed = fields_lib.cast('seed', int, value, bound=ranges.SEEDS)
   check_range('seed', seed, 0)
   return seed
@@ -209,11 +209,11 @@ def with_saved_rules(config: ml_collections.ConfigDict, saved: ml_collections.Co
   return ml_collections.ConfigDict(settings, convert_dict=True).lock()
 
 
-# What a run sets in place of "auto" by what it finds where it begins; another run finds its own.
+# Settings whose "auto" each run resolves on its own machine.
 _FOUND = {'attention': ('numba', 'without_numba'), 'backend': ('numba', 'xla'), 'update_kernel': ('numba', 'xla')}
 
 
-# Settings of a vocabulary, which a run takes with the tokenizer of the one that it begins from.
+# Vocabulary settings, which a run takes with the tokenizer of its initial run.
 _VOCABULARY = ('tokenizer', 'lower_case', 'vocab_size', 'min_count', 'prefix_space', 'marks')
 
 
@@ -360,7 +360,7 @@ def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
-  """Raise InputError if checkpoints to average would be missing, or if a model that reads no source would translate."""
+  """Raise InputError if checkpoints to average would be missing, or if a model without a source would translate."""
   evaluation, optim, data = sections['evaluation'], sections['optim'], sections['data']
   if evaluation.which == 'average':
     if sections['checkpoint'].keep_last < evaluation.average:
@@ -382,7 +382,7 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
 
 
 def _check_inputs(model: str, objective: str, cfg: Any) -> None:
-  """Raise InputError if an objective of images or vectors has a model of text, or one of text a model of these."""
+  """Raise InputError if the objective's input (text, images or vectors) differs from the model's."""
   module = registry.get(model)
   reads, own = module.READS, module.OBJECTIVE
   keys = objectives.get(objective).shapes(cfg, 1, 8).keys()
@@ -393,7 +393,7 @@ def _check_inputs(model: str, objective: str, cfg: Any) -> None:
 
 
 def _check_direction(model_cfg: Any, data: Any) -> None:
-  """Raise InputError if tokens are predicted from left to right by a model that sees those after them."""
+  """Raise InputError if left-to-right prediction uses a model that sees later tokens."""
   if getattr(data.batching, 'masking', '') == 'left_to_right' and not getattr(model_cfg, 'causal', False):
     raise InputError(
       'data.batching.masking: got "left_to_right" with a model that sees the tokens it predicts; set model.causal=true'
@@ -436,7 +436,7 @@ def with_records(config: Mapping[str, Any], saved: Mapping[str, Any], workdir: A
   chosen = vars(deferred.settle(run))
   kernels = {name: saved['model'][name] for name, value in vars(run.model).items() if chosen[name] != value}
   with warnings.catch_warnings():
-    warnings.simplefilter('ignore', InputWarning)  # shown when the run began
+    warnings.simplefilter('ignore', InputWarning)  # shown when the run started
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, **kernels))
     return _settle(full, run, run_files.read_data(workdir))[0]
 
@@ -458,7 +458,7 @@ def measured_split(run: schema.Run, corpus: Any) -> str:
 
 
 def _check_longest(run: schema.Run, corpus: Any) -> None:
-  """Raise InputError if rows of the data have more positions than the model; JAX would not notice."""
+  """Raise InputError if data rows exceed the model's positions, which JAX would not detect."""
   module = batching.get(run.data.batching.name)
   field, bound = ('T', run.model.T) if hasattr(run.model, 'T') else ('S', getattr(run.model, 'longest', None))
   if bound and (longest := module.longest(run.data, corpus)) > bound:
@@ -472,9 +472,9 @@ def digest(config: Mapping[str, Any]) -> str:
   """Return twelve hexadecimal digits that depend on every setting that changes what is computed."""
   flat = flatten(config)
   computed = {k: v for k, v in flat.items() if not _is_free(k, flat)}
-  if computed.get('model.remat') in ('none', 'full'):  # false and true in earlier versions, whose digests stay
+  if computed.get('model.remat') in ('none', 'full'):  # false and true in earlier versions, whose digests stay valid
     computed['model.remat'] = computed['model.remat'] == 'full'
-  if not computed.get('data.vectors'):  # earlier versions had none, and the digests of such configs stay
+  if not computed.get('data.vectors'):  # earlier versions had none, and their digests stay valid
     computed = {k: v for k, v in computed.items() if k not in ('data.vectors', 'data.other_rows')}
   if computed.get('train.best_by') == 'loss':  # nor this one
     del computed['train.best_by']
@@ -482,9 +482,9 @@ def digest(config: Mapping[str, Any]) -> str:
     del computed['data.column']
   if computed.get('optim.schedule') != 'poly':  # nor this one
     computed.pop('optim.power', None)
-  if not computed.get('semantics.split_names'):  # names give no splits, or as in earlier versions
+  if not computed.get('semantics.split_names'):  # file names give no splits, or as in earlier versions
     computed.pop('data.split_names', None)
-  if not computed.get('semantics.label_forms'):  # no labels of a user, or their forms are as in earlier versions
+  if not computed.get('semantics.label_forms'):  # no user labels, or their Unicode forms are as in earlier versions
     computed.pop('data.label_forms', None)
   rules = ('label_forms', 'numba_attention', 'numba_loops', 'numba_updates', 'packed_rows', 'split_names')
   later: dict[str, Any] = {f'semantics.{rule}': 0 for rule in rules}
@@ -528,9 +528,9 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_free(key: str, config: Mapping[str, Any]) -> bool:
-  """Return True if a setting of a flat config may differ when a run is resumed."""
+  """Return True if a setting may change when a run is resumed."""
   if key == 'checkpoint.every_steps' and config['evaluation.which'] == 'average':
-    return False  # it sets which checkpoints are averaged
+    return False  # it determines which checkpoints are averaged
   return key in _FREE or key.split('.')[0] in _FREE
 
 

@@ -89,7 +89,7 @@ def _write_checksums(workdir: epath.Path, contents: Mapping[str, bytes], more: M
 
 
 def read_run_id(workdir: Any) -> str:
-  """Return the random name of a run, which its checkpoints have too; '' if none is recorded. Raises InputError."""
+  """Return a run's random name, also stored in its checkpoints; '' if none is recorded. Raises InputError."""
   path = _path(workdir) / _SUMS
   return documents.field(records.read_if_exists(path), _RUN, str, str(path), '')
 
@@ -140,7 +140,7 @@ def read_tokenizer(workdir: Any) -> Tokenizer:
     return tokenizer
   record = documents.field(data, 'tokenizer', dict, str(workdir / _DATA))
   recorded = documents.field(record, 'hash', str, f'{workdir / _DATA}: tokenizer')
-  # A later release of the library may serialise the same content differently.
+  # A later library release may serialise the same content differently.
   if recorded not in (digest(content), tokenizer.hash):
     raise InputError(
       f'{path}: got a tokenizer that is not the one in {_DATA}; expected hash {recorded}; restore the file from a copy'
@@ -149,7 +149,7 @@ def read_tokenizer(workdir: Any) -> Tokenizer:
 
 
 def with_own_words(data: pipeline.Config, workdir: Any) -> pipeline.Config:
-  """Return the `data` of a run, with the tokenizer of `workdir` in place of `vectors` if the run has begun there."""
+  """Return a run's `data`; if the run has started in `workdir`, its tokenizer replaces `vectors`."""
   if not data.vectors or not exists(workdir):
     return data
   return dataclasses.replace(data, vectors='', tokenizer_path=storage.local_copy(_path(workdir) / 'tokenizer'))

@@ -25,18 +25,17 @@ class Train:
     epochs: passes over the training split, used if `steps` is 0; may be a fraction.
     eval_every: updates between two validations; 0 validates once an epoch.
     log_every: updates between two lines of metrics.
-    on_nan: effect of a loss that is not finite: 'stop' ends the run, 'skip' skips that update.
+    on_nan: effect of a non-finite loss: 'stop' ends the run, 'skip' skips that update.
     max_skips: skipped updates after which the run stops with an error.
     init_from: work directory of a finished run whose best parameters initialise this run, a file of word vectors
-      for its word table (GloVe, word2vec, fastText; lmx/runs/word_table.py), or for a model of images a file of a
-      ResNet of torchvision for its backbone (.safetensors or .pth; lmx/interop/torchvision.py); '' initialises
-      randomly.
+      for its word table (GloVe, word2vec, fastText; lmx/runs/word_table.py), or for an image model a torchvision ResNet
+      file for its backbone (.safetensors or .pth; lmx/interop/torchvision.py); '' initialises randomly.
     init_parts: parts of its parameters to copy, such as 'model' (without the objective's head) or
       'model=model/encoder' (origin=target); () copies all, which requires the same parameters in both runs.
     like_init: copy the model's sizes and the tokenizer from init_from too, unless the config names them. Rows are then
       at most as long as its positions. Another value on the command line for a setting of that vocabulary, for
       model.variant or for a longer row is refused. No effect without init_from.
-    patience: validations without a better one after which the run stops; 0 never stops it.
+    patience: validations without improvement after which the run stops; 0 never stops it.
     best_by: metric of the validations by which one is better, for `patience` and evaluation.which=best: 'loss',
       'headline' (the objective's own), or the name of a metric that the log shows, such as accuracy or span_f1.
   """
@@ -77,33 +76,33 @@ class Evaluation:
     alpha: exponent of its length penalty.
     penalty: 'gnmt': ((5 + n) / 6)^alpha for n tokens (Wu et al. 2016, equation 14), or 'power': n^alpha.
     stop: stopping criterion of the search, 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
-    max_extra: a translation has at most this many tokens more than its source.
-    min_ratio: least tokens of a translation per source token, see lmx/decoding/translate.py; 0 for no such bound.
-    max_ratio: most tokens of a translation per source token, in place of `max_extra`; 0 for `max_extra`.
-    max_length: most tokens of a translation, in place of both; 0 for these.
+    max_extra: maximum tokens of a translation beyond its source's length.
+    min_ratio: minimum translation tokens per source token, see lmx/decoding/translate.py; 0 for no such bound.
+    max_ratio: maximum translation tokens per source token, instead of `max_extra`; 0 uses `max_extra`.
+    max_length: maximum translation tokens, instead of both; 0 uses these.
     allow_unk: whether a translation may contain the unknown word.
     forbidden: ids that no translation contains; None forbids padding, the unknown word without `allow_unk`, and rows of
       the model's table beyond the tokenizer's ids.
-    renormalise: the search adds log-probabilities among the allowed tokens, in place of those among all.
-    forced_first: id with which the search begins every translation; None for no such token.
-    forced_end: the search ends a translation at its limit with the end of text.
+    renormalise: renormalise log-probabilities over the allowed tokens.
+    forced_first: id of every translation's first token; None for none.
+    forced_end: force the end-of-text token at the length limit.
     replace_unknown: replace it by the source word with the most attention; needs a model with attention.
-    dictionary: file of a source word and its translation a line, which then replaces the copied word; '' copies.
+    dictionary: file with a source word and its translation per line, used instead of copying; '' copies.
     coverage_penalty: beta of the coverage penalty, see lmx/decoding/translate.py; 0 for none.
     known_only: translate only the pairs without an unknown word on either side.
     compounds: pairs whose tokenised BLEU splits hyphenated words: 'en_de' (English-German), 'always' or 'never'.
     n_best: number of best starts, ends and spans of a question (lmx/prediction/question_answering.py).
-    answer_length: most tokens of an answer.
+    answer_length: maximum tokens of an answer.
     null_threshold: the null answer is predicted if its score exceeds the best span's by more than this.
     baselines: also evaluate unigram and interpolated Kneser-Ney models on the same split and vocabulary.
     order: the order n of the Kneser-Ney model.
     mixture: also evaluate the mean of the model's and an n-gram model's probabilities on the same tokens: 'trigram'
       (interpolated, lmx/metrics/interpolated_trigram.py), 'kneser_ney' (of `order`) or '' for none.
     mixture_weight: the model's weight in that mean.
-    batch_size: rows of a batch, and so the number of streams of a split; 0 is that of the validation.
+    batch_size: rows per batch, and so the number of streams; 0 is the validation's.
     stride: tokens from one window to the next; 0 is data.batching.stride, 1 a window for every token.
     cache: (window, lambda, theta) also evaluates the model with a continuous cache (continuous_cache.py); () does not.
-    model: fields of the model that differ in every evaluation, such as a longer memory; parameters may depend on none.
+    model: model fields that differ in every evaluation, such as a longer memory; they must not change parameters.
   """
 
   split: str = 'test'

@@ -1,4 +1,4 @@
-"""Numbered rules of computation, so that no run changes its rules between its first update and its last.
+"""Numbered computation rules, so that no run changes its rules half-way.
 
 A fix that changes what a config computes is a `Rule` here. A resolved config lists the rules that it uses by number
 under `semantics`; a config written before the fix lists none, which is number 0. A new run gets the current rule. An

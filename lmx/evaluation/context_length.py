@@ -111,7 +111,7 @@ def token_nll(
     for l, T in enumerate(read):
       rows = min(max(1, window_tokens // T), len(first_I))
       for i in range(0, len(first_I), rows):
-        # The last batch repeats a row, so that a length has one shape.
+        # The last batch repeats a row, so that each length has only one shape.
         indices = np.arange(i, i + rows).clip(max=len(first_I) - 1)
         window = tokens[first_I[indices, None] + stride + np.arange(-T - 1, 0)].astype(np.int32)
         losses[l, indices] = nll(params, window[:, :-1], window[:, T - stride + 1 :])
@@ -254,7 +254,7 @@ def compute_metrics(
 
 
 def _names(workdirs: Sequence[Any]) -> list[str]:
-  """Return the names of the models: the last part of each path, or the whole path if two end alike."""
+  """Return the models' names: the last part of each path, or the whole path if two are equal."""
   short = [pathlib.PurePath(str(workdir)).name for workdir in workdirs]
   names = [str(workdir) if short.count(name) > 1 else name for name, workdir in zip(short, workdirs, strict=True)]
   if len(set(names)) < len(names):

@@ -23,7 +23,7 @@ def make_step(run: Run, cfg: continuous_cache.Config) -> Any:
   `reset_B` empties the cache of the rows that begin a new document.
   """
   model, score = registry.get(run.model_name), objectives.get(run.objective_name).score
-  assert score is not None  # `check` has refused others
+  assert score is not None  # `check` has rejected others
 
   def step(params: Any, state: Any, batch: Any, *, axis: Any = None) -> Any:
     rows, cache = state
@@ -66,7 +66,7 @@ def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Eng
   model = registry.get(run.model_name)
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   check(run, batches)
-  # A stream has `steps * length` outputs: a larger window would hold the same ones and waste memory.
+  # A stream has `steps * length` outputs, so a larger window would only waste memory.
   cache_cfg = cfg._replace(window=min(cfg.window, batches.steps * batches.length))
 
   def begin(count: int) -> Any:

@@ -71,7 +71,7 @@ def load_others(
 
 
 def _check_options(run: schema.Run) -> None:
-  """Raise InputError for an evaluation that an ensemble has not."""
+  """Raise InputError for an evaluation that ensembles do not support."""
   if run.evaluation.cache or run.evaluation.mixture:
     raise InputError(
       'evaluation.cache, evaluation.mixture: an ensemble is evaluated without them; omit --cache and --mixture, or add '
@@ -80,7 +80,7 @@ def _check_options(run: schema.Run) -> None:
 
 
 def _check_alike(first: RestoredRun, other: RestoredRun) -> None:
-  """Raise InputError if two runs have other objectives, heads or tokenizers."""
+  """Raise InputError if two runs differ in objective, head or tokenizer."""
   for name, one, two in (
     ('objective', first.run.objective_name, other.run.objective_name),
     ('head', *(getattr(loaded.run.objective, 'head', '') for loaded in (first, other))),

@@ -22,9 +22,9 @@ from lmx.models import registry
 from lmx.reporting import waiting
 from lmx.types import Array, Batch, Params, State, Totals
 
-_SAMPLE = 20_000  # tokens that decide whether a text has spaces between words
-_LONGEST_WORD = 20  # mean characters between spaces; no language with spaces has as many
-_SMALL = 1024  # rows of a batch that are allowed for any split
+_SAMPLE = 20_000  # number of tokens that decides whether a text has spaces between words
+_LONGEST_WORD = 20  # mean characters between spaces; more than in any language with spaces
+_SMALL = 1024  # batch rows that are allowed for any split
 
 
 def measure(
@@ -106,7 +106,7 @@ def check(run: Run, batches: Any) -> None:
 
 
 def _check_labels(batches: Any, run: Run | None = None) -> None:
-  """Raise InputError if rows have no label: these can be predicted but not evaluated; a `run` names their lines."""
+  """Raise InputError if rows have no label and so cannot be evaluated; with `run` the message gives their lines."""
   if not batches.unlabelled:
     return
   lines, column = '', ''

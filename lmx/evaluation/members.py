@@ -1,4 +1,4 @@
-"""Members of an ensemble: their records in its results, and what they must share."""
+"""Ensemble members: their records in the results, and their compatibility."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def describe(loaded: RestoredRun, **metrics: float) -> dict[str, Any]:
 def complete(
   metrics: dict[str, Any], what: str, averaged: str, loaded: RestoredRun, split: str, members: list[dict[str, Any]]
 ) -> dict[str, Any]:
-  """Return the metrics of an ensemble with its name, data, protocol and members."""
+  """Return an ensemble's metrics with its name, data, protocol and members."""
   protocol = '; '.join(filter(None, (metrics.get('protocol'), f'mean of the {averaged} of {len(members)} runs')))
   about = {
     'name': 'ensemble',

@@ -69,7 +69,7 @@ def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
   engine = training.make_engine(run)
   corpus = loaded.corpus()
   corpus = labels.renumber(corpus, loaded.labels) if loaded.labels else corpus
-  # As in training: labels that an override names are known, and numbered.
+  # As in training: labels in an override are known and indexed.
   run = dataclasses.replace(run, objective=loaded.objective.resolve(run.objective, corpus.manifest))
   evaluation = evaluate_run(run, corpus, engine.place(loaded.params), engine, split)
   checkpoint = {'step': loaded.step, 'config_hash': resolve.digest(loaded.config)}

@@ -118,7 +118,7 @@ def compute_scores(
 
 
 def _plain(text: str, unspaced: bool) -> str:
-  """Return the text without white space around it; without any in a language that is written without."""
+  """Strip surrounding white space; remove all white space in a language written without spaces."""
   return ''.join(text.split()) if unspaced else text.strip()
 
 
@@ -201,7 +201,7 @@ def write_files(workdir: Any, results: Mapping[str, Any], translations: Sequence
 
 
 def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) -> None:
-  """Draw BLEU by source length, of one evaluation and of other runs to compare it with.
+  """Plot BLEU by source length for one evaluation and for other runs.
 
   Args:
     path: image file to write.

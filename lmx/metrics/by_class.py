@@ -35,14 +35,14 @@ def macro_f1(classes: Mapping[str, Mapping[str, float]]) -> float:
 
 
 def undefined(one: Mapping[str, Any]) -> set[str]:
-  """Return which of 'precision', 'recall' and 'f1' divide by 0 in a row of `table`."""
-  is_predicted = one.get('predicted', 1)  # results of earlier versions have no number of predictions
+  """Return the undefined metrics (division by 0) among 'precision', 'recall' and 'f1' in a row of `table`."""
+  is_predicted = one.get('predicted', 1)  # results of earlier versions lack the number of predictions
   empty = {'precision': not is_predicted, 'recall': not one['count'], 'f1': not is_predicted and not one['count']}
   return {name for name, is_empty in empty.items() if is_empty}
 
 
 def lines(classes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-  """Return the table as lines of text in columns, with - for a share of nothing."""
+  """Format the table as aligned text, with - for undefined metrics."""
   width = max(len(name) for name in (*classes, 'class'))
   head = f'  {"class":{width}}  precision  recall      F1   count'
   rows = []

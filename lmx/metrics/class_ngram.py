@@ -80,7 +80,7 @@ def exchange(tokens: np.ndarray, vocab_size: int, classes: int, *, passes: int =
 
 
 def objective(tokens: np.ndarray, class_of: np.ndarray) -> float:
-  """Return F of the module's docstring."""
+  """Return the objective F of the module's docstring."""
   size = int(class_of.max()) + 1
   c = class_of[np.asarray(tokens)]
   pairs = np.bincount(c[:-1] * size + c[1:], minlength=size**2).reshape(size, size)
@@ -92,7 +92,7 @@ def _f(n: np.ndarray) -> np.ndarray:
 
 
 class _Search:
-  """State of the exchange: counts of pairs of classes, and of the neighbours of each word."""
+  """State of the exchange algorithm: class bigram counts, and neighbour counts of each word."""
 
   def __init__(self, tokens: np.ndarray, class_of: np.ndarray, classes: int):
     V = len(class_of)
@@ -101,7 +101,7 @@ class _Search:
     self._first, self._second = packed // V, packed % V
     self._by_second = np.argsort(self._second, kind='stable')
     ids = np.arange(V + 1)
-    self._after = np.searchsorted(self._first, ids)  # start of the pairs that begin with each word
+    self._after = np.searchsorted(self._first, ids)  # start index of the pairs with each first word
     self._before = np.searchsorted(self._second[self._by_second], ids)
     a, b = class_of[self._first], class_of[self._second]
     self.pairs = np.bincount(a * classes + b, self._count, classes**2).reshape(classes, classes).astype(np.int64)
@@ -123,7 +123,7 @@ class _Search:
     self.pairs[c, c] += sign * pair_count
 
   def move(self, word: int) -> bool:
-    """Move a word to its best class; return True if that is another one."""
+    """Move a word to its best class; return True if it changed."""
     before, after, pair_count = self._neighbours(word)
     home = int(self.class_of[word])
     if not before.any() and not after.any():
@@ -131,7 +131,7 @@ class _Search:
     self._update(home, before, after, pair_count, -1)
     gain = self._gains(before, after, pair_count)
     best = int(np.argmax(gain))
-    # A gain within rounding is no move, so that the search ends.
+    # A gain within rounding error does not count as a move, so the search terminates.
     best = best if gain[best] > gain[home] + 1e-6 else home
     self._update(best, before, after, pair_count, 1)
     self.class_of[word] = best
@@ -143,10 +143,10 @@ class _Search:
     from_left, to_right = pairs[rows], pairs[:, columns]
     gain = (_f(from_left + before[rows, None]) - _f(from_left)).sum(0)
     gain += (_f(to_right + after[columns]) - _f(to_right)).sum(1)
-    # Within the class itself both sides fall into one cell.
+    # For pairs within the class, both sides are the same cell.
     inner = np.diagonal(pairs)
     gain += _f(inner + before + after + pair_count) + _f(inner) - _f(inner + before) - _f(inner + after)
-    # Whichever class the word joins, its pairs return to the totals of its neighbours' classes.
+    # The totals of the neighbours' classes regain the word's pairs, whichever class it joins.
     for total, added in (
       (pairs.sum(0) + after, before.sum() + pair_count),
       (pairs.sum(1) + before, after.sum() + pair_count),

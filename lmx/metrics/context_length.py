@@ -49,7 +49,7 @@ class EffectiveLength(NamedTuple):
 
 
 def hardest_tokens(baseline_T: np.ndarray, share: float) -> np.ndarray:
-  """Return the indices of the share of tokens where the baseline is largest, at least one token."""
+  """Return the indices of the tokens with the largest baseline loss, a given share but at least one."""
   if not 0 < share <= 1:
     raise InputError(f'share of the hardest tokens: got {share}; expected more than 0 and at most 1')
   return np.argsort(-baseline_T, kind='stable')[: max(1, round(share * len(baseline_T)))]
@@ -74,7 +74,7 @@ def gains(nll_GLT: np.ndarray, share: float) -> Gains:
   for shorter_GT, longer_GT in zip(nll_GLT[:, :-1].swapaxes(0, 1), nll_GLT[:, 1:].swapaxes(0, 1), strict=True):
     baseline_T = shorter_GT.min(axis=0)
     indices = hardest_tokens(baseline_T, share)
-    # f_i(c, c) is the mean baseline for every model, because no loss at c is below it.
+    # f_i(c, c) is the mean baseline for every model, because no loss at c is lower.
     rows = np.concatenate([baseline_T[None], np.minimum(baseline_T, longer_GT)])[:, indices].mean(axis=1)
     short.append(rows[0])
     long.append(rows[1:])

@@ -31,7 +31,7 @@ def correlations(
     names: of the arrays, for the warning.
     where: its beginning, such as 'file: '.
   """
-  from scipy import stats  # takes a second, which other objectives do not need
+  from scipy import stats  # takes a second to import, and other objectives do not need it
 
   a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
   for name, x in zip(names, (a, b), strict=True):

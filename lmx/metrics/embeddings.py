@@ -136,7 +136,7 @@ class Vectors:
     return Analogies(sections, skipped)
 
   def _first(self, word: str, restrict: int) -> int:
-    """Return the most frequent word that equals this one but for case; -1 if it is not among the first `restrict`."""
+    """Return the most frequent word that equals this one ignoring case; -1 if it is not among the first `restrict`."""
     rows = self._cases.get(word.upper())
     return rows[0] if rows and rows[0] < restrict else -1
 

@@ -107,7 +107,7 @@ def score(model: Trigram, tokens: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _windows(tokens: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Return (each word, its previous word, its packed previous two); before the text they are the id V."""
+  """Return (each word, its previous word, its packed previous two); words before the text have id V."""
   tokens = np.asarray(tokens)
   if tokens.ndim != 1 or not tokens.size:
     raise InputError(f'tokens: got shape {tokens.shape}; expected a 1-D array with at least one word')
@@ -144,7 +144,7 @@ def _probabilities(model: Trigram, tokens: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _nearest(classes: np.ndarray, q: np.ndarray) -> np.ndarray:
-  """Return the index of the class nearest to each q, the lower one of two."""
+  """Return the index of the class nearest to each q, the lower one on ties."""
   if len(classes) == 1:
     return np.zeros_like(q)
   above = np.clip(np.searchsorted(classes, q), 1, len(classes) - 1)

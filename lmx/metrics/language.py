@@ -19,7 +19,7 @@ METRICS = (
   Metric('bits_per_character', False, headline=',.3f'),
   Metric('bits_per_byte', False),
 )
-MAX_SHOWN_PERPLEXITY = 1e6  # per word; above, no vocabulary is so large, and bits per character are more useful
+MAX_SHOWN_PERPLEXITY = 1e6  # word perplexity limit: beyond it, bits per character are more informative
 
 
 def perplexity(nll: float, count: float) -> float:
@@ -65,7 +65,7 @@ def is_astronomical(metrics: Mapping[str, float]) -> bool:
 
 
 def headline(metrics: Mapping[str, float]) -> str:
-  """Return the metric that is comparable between tokenizers: without readable perplexities per word, bits per
+  """Return the metric that is comparable between tokenizers: if the word perplexity is too large, bits per
   character, and without a count of characters the perplexity per token."""
   if 'perplexity_per_word' in metrics and not is_astronomical(metrics):
     return 'perplexity_per_word'

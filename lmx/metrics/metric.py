@@ -53,6 +53,6 @@ def orient(metrics: Iterable[Metric], name: str, value: float) -> float:
 
 
 def class_captions(metrics: Iterable[Metric], labels: Iterable[str]) -> dict[str, str]:
-  """Return captions such as 'accuracy of World' for metrics of each class, whose names have the label's number."""
+  """Return captions such as 'accuracy of World' for per-class metrics, whose names have the label index."""
   stems = [metric.name.removesuffix('_class_*') for metric in metrics if metric.name.endswith('_class_*')]
   return {f'{stem}_class_{i}': f'{stem} of {label}' for stem in stems for i, label in enumerate(labels)}

@@ -109,15 +109,14 @@ def _discounts(counts: np.ndarray, modified: bool) -> tuple[float, float, float]
   if not n3:
     return _FALLBACK
   estimates = (1 - 2 * Y * n2 / n1, 2 - 3 * Y * n3 / n2, 3 - 4 * Y * n4 / n3)
-  # Counts of real text fall with rank; otherwise the estimates can leave their range.
+  # In natural text, counts of counts decrease; otherwise the estimates can leave their range.
   return estimates if all(0 < D <= i for i, D in enumerate(estimates, 1)) else _FALLBACK
 
 
 def _smooth(counts: np.ndarray, context: np.ndarray, contexts: int, modified: bool, minimum: int = 1) -> Any:
   """Return (share of each n-gram, rest of each context, discounts)."""
   discounts = _discounts(counts, modified)
-  # A discount cannot exceed the count: the fallback for a count of 1 is below it, and so are the
-  # estimates.
+  # No discount exceeds its count: both the fallback for a count of 1 and the estimates are lower.
   discount = np.array((0.0, *discounts))[np.minimum(counts, 3)]
   discount = np.where(counts < minimum, counts, discount)
   total = np.bincount(context, counts, contexts)
@@ -156,7 +155,7 @@ def kneser_ney(
     raise InputError(f'order: got {order}; expected at least 1')
   V = vocab_size
   x = _with_starts(tokens, offsets, boundaries, V)
-  gram = x  # dense id of the k-gram that ends at each position; -1 if it would cross a boundary
+  gram = x  # dense id of the k-gram that ends at each position; -1 if it crosses a boundary
   starts = x == V
   keys, raw = np.arange(V + 1), np.bincount(x, minlength=V + 1)
   begins = np.arange(V + 1) == V

@@ -81,7 +81,7 @@ def compute_metrics(predictions: Mapping[str, str], truths: Mapping[str, Sequenc
 def counts_characters(truths: Mapping[str, Sequence[str]]) -> bool:
   """Return True if F1 counts characters instead of words."""
   answers = [answer for some in truths.values() for answer in some]
-  found = writing_systems.separate(' '.join(answers)).split()  # short answers have few spaces in any language
+  found = writing_systems.separate(' '.join(answers)).split()  # short answers have few spaces in every language
   return bool(answers) and 2 * sum(map(writing_systems.is_character, found)) > len(found)
 
 

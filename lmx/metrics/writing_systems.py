@@ -34,7 +34,7 @@ def code(language: str) -> str:
 
 
 def is_unspaced(texts: Iterable[str], language: str = '') -> bool:
-  """Return True for a language written without spaces, or texts that are: by their characters and spaces."""
+  """Return True for a language, or texts judged by characters and spaces, written without spaces."""
   if code(language) in _LANGUAGES:
     return True
   sample: list[str] = []

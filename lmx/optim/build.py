@@ -2,8 +2,8 @@
 
 The order inside one update: clip by the global norm, then by value, L2 into the gradient ('adam', 'sgd'), moments or
 momentum, decoupled decay ('adamw': Loshchilov and Hutter 2019, arXiv 1711.05101; 'bert_adam': released BERT, where the
-rate multiplies the decay too), factors of the groups, rate. Only `rate` counts updates: the transformation is given
-the number of the step, so a resumed or partly skipped run cannot drift from its schedule.
+rate multiplies the decay too), factors of the groups, rate. Only `rate` counts updates: the transformation receives the
+step, so a resumed or partly skipped run cannot drift from its schedule.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Sched
 
 
 def notes(cfg: Config, total_steps: int, steps_per_epoch: int) -> list[str]:
-  """Return a line for each slanted triangle that is too short to rise over `cut_fraction` of its updates."""
+  """Warn about each slanted triangle that is too short to rise over `cut_fraction` of its updates."""
   if cfg.schedule != 'slanted_triangular':
     return []
   triangles = [(total_steps, cfg.cut_fraction)]
@@ -289,7 +289,7 @@ def average(cfg: Config, params: Params) -> averaging.State:
 
 
 def is_by_row(cfg: Config) -> bool:
-  """Return True if an update leaves a row of a table as it is where its gradient is zero, and changes no average."""
+  """Return True if an update leaves table rows with zero gradient unchanged and there is no average."""
   plain, whole = Config(), ('momentum', 'weight_decay', 'ema', 'asgd', 'stages', 'unfreeze_every')
   return cfg.optimizer in ('adagrad', 'sgd') and all(getattr(cfg, name) == getattr(plain, name) for name in whole)
 
@@ -303,7 +303,7 @@ def make(
   steps_per_epoch: int,
   layout: Layout | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-  """Build the transformation from the gradient of the global loss to the change of the parameters.
+  """Build the transformation from the global gradient to the parameter update.
 
   Its `update` takes two further keyword arguments: `step`, the number of the update, and `lr_scale`, a factor of
   the scheduled rate (default 1).
@@ -369,7 +369,7 @@ def _moments(cfg: Config, eps: float) -> optax.GradientTransformation | None:
 
 
 def _trained_groups(cfg: Config, steps_per_epoch: int) -> unfreeze.Trained | None:
-  """Return the function to the number of groups that an update trains; None if it is always all."""
+  """Return the function from an update to its number of trained groups; None if it always trains all."""
   if cfg.stages:
     return unfreeze.by_stage(cfg.stages, steps_per_epoch)
   return unfreeze.by_epoch(cfg.unfreeze_every, steps_per_epoch) if cfg.unfreeze_every else None

@@ -1,5 +1,5 @@
-"""Gradual unfreezing (Howard and Ruder 2018, arXiv 1801.06146, section 3.3): groups of parameters become trainable one
-after another, from the output downwards, within one run.
+"""Gradual unfreezing (Howard and Ruder 2018, arXiv 1801.06146, section 3.3): parameter groups become trainable one by
+one, from the output downwards, within one run.
 
 A group is a depth: the objective's head and the model's output matrix are group 0, the last layer is group 1, the
 embeddings are the last group. Where the output matrix is the embedding, the last layer is group 0, with the output's
@@ -34,7 +34,7 @@ Stage = Annotated[
   ],
   ranges.Record(('groups', 'epochs', 'learning-rate factor', 'cut_fraction')),
 ]
-Trained = Callable[[Array], Array]  # update -> number of groups that it trains, or -n of a stage
+Trained = Callable[[Array], Array]  # update -> number of trained groups, or -n for a stage that trains only group n
 
 
 def groups(params: Params, depth: Depth, n_layers: int, top: int) -> Params:
@@ -124,7 +124,7 @@ def by_group(
 
 
 def _is_trained(group: int, count: Array) -> Array:
-  """Return whether an update that trains `count` groups, or only group -count - 1, trains `group`."""
+  """Return True if an update that trains `count` groups, or only group -count - 1, trains `group`."""
   return jnp.where(count < 0, group == -count - 1, group < count)
 
 
@@ -133,7 +133,7 @@ def _zero_frozen(updates: Params, group: Params, count: Array) -> Params:
 
 
 def check(stages: Sequence[Sequence[float]]) -> str:
-  """Return the error in stages given by a user; '' if they are valid."""
+  """Return the error message for invalid stages; '' if they are valid."""
   for i, stage in enumerate(stages):
     if len(stage) != 4:
       return f'each has four numbers (groups, epochs, factor of lr, cut_fraction), not {tuple(stage)}'

@@ -72,7 +72,7 @@ def predict(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple
 
 
 def tokenizer(loaded: RestoredRun, texts: Iterable[str]) -> Any:
-  """Return the tokenizer of new texts: with `data.characters` it spells words that the vocabulary does not have."""
+  """Return the tokenizer for new texts; with `data.characters` it spells out-of-vocabulary words."""
   return with_all_words(loaded.tokenizer, texts) if loaded.run.data.characters else loaded.tokenizer
 
 
@@ -83,7 +83,7 @@ def check_count(number: int, texts: Sequence[str], names: Sequence[str]) -> None
 
 
 def check_suffix(path: str, suffixes: Iterable[str], what: str) -> str:
-  """Return the ending of a file's name, before its compression. Raises InputError if it is none of `suffixes`."""
+  """Return a file's extension, without the compression's. Raises InputError if it is not one of `suffixes`."""
   found = documents.ending(path)
   suffix = next((suffix for suffix in suffixes if suffix == found), None)
   if suffix is None:

@@ -134,7 +134,7 @@ def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row
 
 
 def _name_label(row: Row, known: Mapping[str, str], path: str) -> Row:
-  """Return a row whose label has its name in the run. Raises InputError if the run has no such label."""
+  """Return a row with the run's name for its label. Raises InputError if the run has no such label."""
   label = row.label if row.label in known else documents.compose(row.label)
   if label and label not in known:
     hint = nearest(label, known.values())
@@ -166,7 +166,7 @@ def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
 
 
 def _missing_label(path: str, loaded: RestoredRun) -> tuple[str, ...]:
-  """Return a note if a table without labels has further columns, one of which may be the label column."""
+  """Return a note if a table without labels has other columns that may be the labels."""
   name, texts = loaded.run.data.label, text_columns(loaded)
   row = {} if documents.ending(path) == '.txt' else next(cells.read(path))[1]
   if name in row or {*row} <= {*texts}:
@@ -215,7 +215,7 @@ def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str
 
 
 def submission(loaded: RestoredRun, inputs: Inputs | None, predictions: Sequence[Mapping[str, Any]]) -> str:
-  """Return the file for GLUE's test server: index and prediction, with labels as in the task's files.
+  """Return the submission file for GLUE's test server: index and prediction, with the task's label names.
 
   Raises:
     InputError: the run was not trained on a GLUE task.

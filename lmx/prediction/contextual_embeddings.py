@@ -21,13 +21,13 @@ from lmx.errors import InputError, check_choice
 from lmx.runs import restore
 from lmx.types import Params
 
-_ROUND = 16  # tokens of a row are rounded up to this, so that few shapes are compiled
+_ROUND = 16  # row lengths are rounded up to a multiple of this, so that few shapes are compiled
 SPECIAL_TOKENS = ('read', 'return', 'none')
 Line = tuple[list[str], dict[str, np.ndarray]]  # tokens, and their arrays in a batch
 
 
 class Reader(NamedTuple):
-  """Model with its function from a line of text to inputs.
+  """Model and the function that reads its inputs from a line of text.
 
   Attributes:
     model: module of the model.
@@ -93,7 +93,7 @@ def vectors(
   Args:
     reader: result of `from_run`.
     lines: lines of text.
-    size: lines of a batch.
+    size: batch size in lines.
     carry: the lines are one text: each continues from the state of the line before.
 
   Raises:
@@ -111,7 +111,7 @@ def embed(
   Args:
     reader: the reader of the lines.
     lines: results of its `read`.
-    size: lines of a batch.
+    size: batch size in lines.
     carry: each line continues from the state of the line before; needs `size` 1.
   """
   model, cfg, params = reader.model, reader.cfg, reader.params

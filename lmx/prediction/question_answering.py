@@ -3,7 +3,7 @@
 BERT's head follows google-research/bert's run_squad.py. Candidates are the `n_best` start and end positions of each
 window; a start counts only in its window of maximum context. Spans have at most `answer_length` tokens and are scored
 by start plus end logit. The null score, of no answer, is the minimum over the windows' [CLS] scores; the null odds are
-its difference to the best span's score. XLNet's head follows zihangdai/xlnet: spans follow `predict`'s rules, and the
+its difference from the best span's score. XLNet's head follows zihangdai/xlnet: spans follow `predict`'s rules, and the
 null odds are the minimum over the windows. If the training data has questions without an answer, '' is predicted when
 the null odds exceed `null_threshold`. An answer's text is the part of the passage between the character offsets of its
 first and last token.
@@ -170,7 +170,7 @@ def _answer(
   With `null_is_odds`, `null` is already the null odds, not a score like the spans'.
   """
   if question.context not in offsets:
-    offsets.clear()  # questions on a passage follow one another
+    offsets.clear()  # questions on the same passage are consecutive
     offsets[question.context] = corpus.tokenizer.encode_spans(question.context)[1]
   spans_T2 = offsets[question.context]
   candidates: dict[str, tuple[float, int]] = {}
@@ -260,7 +260,7 @@ def _to_json(one: Answer) -> dict[str, Any]:
 def score(loaded: RestoredRun, inputs: Inputs, predictions: Sequence[Mapping[str, Any]]) -> str:
   """Return a sentence with exact match and F1 over the questions whose answers are known.
 
-  If some of these have no answer, both kinds follow apart. A question with `"answers": []` is one without an answer.
+  If some are unanswerable, both kinds are also reported separately. `"answers": []` marks an unanswerable question.
   """
   del loaded
   truths = {one.id: [text for text, _ in one.answers] for one in inputs.items if one.answers is not None}

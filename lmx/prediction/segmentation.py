@@ -3,9 +3,9 @@
 An image is read at the size of the run's evaluation. With data.batching.evaluation 'crop' its shorter side has
 `data.eval_length` pixels (or `data.length`), with 'whole' its longer side; images of other batchings keep their size.
 It is padded with black on the right and below to one of a few sizes, so that one program serves many images. A square
-of `data.eval_length` is not padded, because an evaluation reads the same pixels and both give the same metrics. The
-probabilities of the classes that are the most probable ones anywhere in it are interpolated to the image's own size,
-and the most probable class of each pixel is the prediction.
+of `data.eval_length` is not padded, because an evaluation reads the same pixels and both give the same metrics.
+Probabilities are interpolated to the original size, only for classes that are the most probable one at some pixel. The
+prediction is the most probable class per pixel.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from lmx.runs.restore import RestoredRun
 
 IMAGES = True
 LEGEND, ROWS = 'legend', 'predictions.jsonl'
-_LONGEST = 4  # longest side that is read, in lengths of the run
+_LONGEST = 4  # maximum side of an input image, relative to the run's length
 _NUMBERS = 1 << 27  # probabilities in memory at once
-_WINDOW = 4  # batches of images that are read at once, to put images of one size together
+_WINDOW = 4  # batches read ahead, to group images of equal size
 
 
 class Item(NamedTuple):
@@ -55,16 +55,16 @@ class Item(NamedTuple):
 
 
 class MaskError(InputError):
-  """The true mask of a readable image cannot be read, or has another size."""
+  """The true mask of a readable image is unreadable or has another size."""
 
   def __init__(self, message: str, image: Image.Image):
-    """Keep the image, which can be predicted all the same."""
+    """Keep the image, which can still be predicted."""
     super().__init__(message)
     self.image = image
 
 
 class Broken(NamedTuple):
-  """Files that are left out.
+  """Skipped files.
 
   Attributes:
     images: name -> message of images that cannot be read, which have no prediction.
@@ -98,7 +98,7 @@ def classes_of(loaded: RestoredRun) -> Classes:
 
 
 def read_file(loaded: RestoredRun, path: str, masks: str = '') -> Inputs:
-  """Return the images of a folder, without those in folders below, or a file; `masks` is a folder of their masks.
+  """Return a folder's images (not recursively), or a single file; `masks` is the folder of their masks.
 
   Raises:
     InputError: there is no image, two have one name, or an image has no mask.
@@ -106,7 +106,7 @@ def read_file(loaded: RestoredRun, path: str, masks: str = '') -> Inputs:
   paths, others = [path], 0
   if os.path.isdir(path):
     entries = [os.path.join(path, name) for name in documents.list_names(path)]
-    is_file = lambda entry: os.path.isfile(entry) or not os.path.exists(entry)  # a link to no file is unreadable
+    is_file = lambda entry: os.path.isfile(entry) or not os.path.exists(entry)  # a dangling link is unreadable
     paths = [entry for entry in entries if entry.lower().endswith(image_files.IMAGES) and is_file(entry)]
     others = len(entries) - len(paths)
   elif not os.path.isfile(path):
@@ -203,7 +203,7 @@ def _corpus_item(examples: image_corpus.Images, number: int, label_V: np.ndarray
 
 
 def _generated(loaded: RestoredRun, corpus: Any, split: str) -> Iterator[Item]:
-  """Yield the images of a batching that generates them."""
+  """Yield the images of a generated data set."""
   batches = batched.batches(loaded.run, corpus, split)
   make = functools.lru_cache(1)(batches)
   for number in range(batches.examples):
@@ -221,7 +221,7 @@ def _to_mask(labels_YX: np.ndarray) -> np.ndarray:
 
 
 def sizes(data: pipeline.Config, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-  """Return ((width, height) at which an image of `size` is read, the same with padding)."""
+  """Return ((width, height) to which an image of `size` is resized, the same with padding)."""
   length = data.eval_length or data.length
   evaluation = getattr(data.batching, 'evaluation', '')
   if evaluation == 'whole':
@@ -275,7 +275,7 @@ def predictions(loaded: RestoredRun, items: Sequence[Item], broken: Broken | Non
 
 
 def _batch(run: schema.Run, some: Sequence[Image.Image], padded: tuple[int, int], rows: int) -> dict[str, np.ndarray]:
-  """Return a batch of images; its rows are a power of two, so that a few programs serve every number of images."""
+  """Return a batch of images, padded to a power of two, so that few programs are compiled."""
   count = min(rows, 1 << (len(some) - 1).bit_length())
   images_BYXC = np.zeros((count, padded[1], padded[0], 3), np.uint8)
   for b, image in enumerate(some):
@@ -417,7 +417,7 @@ def print_rows(loaded: RestoredRun, inputs: Inputs) -> tuple[str, Broken]:
 
 
 def draw_legend(legend: Sequence[Mapping[str, Any]]) -> Image.Image:
-  """Return a picture of the classes: colour, index, name, and share of the pixels."""
+  """Return an image of the legend: colour, index, name and pixel share of each class."""
   font, height = ImageFont.load_default(14), 22
   texts = [f'{entry["index"]}  {entry["name"]}  {entry["share"]:.1%}' for entry in legend]
   width = 48 + max(int(font.getlength(text)) for text in texts)

@@ -39,14 +39,14 @@ def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
   sentences, names = list(tagged.read(path)), loaded.run.objective.labels
   if not sentences:
     raise InputError(f'{path}: the file has no sentences')
-  if spans.is_scheme(names):  # IOB1 is converted to BIO, as in data sets
+  if spans.is_scheme(names):  # IOB1 is converted to BIO, as in training data
     sentences = [one._replace(tags=one.tags and tuple(tagged.bio(one.tags))) for one in sentences]
   inputs = _build_inputs(loaded, sentences, path)
   return inputs._replace(notes=(*inputs.notes, *_missing_tags(path, sentences)))
 
 
 def _missing_tags(path: str, sentences: Sequence[Sentence]) -> tuple[str, ...]:
-  """Return a note if no line of JSON has tags, but other lists, one of which may be the labels."""
+  """Return a note if JSON lines have no tags, but other lists that may be the labels."""
   if documents.ending(path) != '.jsonl' or any(one.tags is not None for one in sentences):
     return ()
   row = next(documents.read_json_lines(path))[1]
@@ -63,7 +63,7 @@ def line(loaded: RestoredRun, one: Any, number: int) -> Mapping[str, Any]:
 def read_split(loaded: RestoredRun, split: str) -> Inputs:
   """Return the sentences of a split of the run's data set."""
   rows = [(text.split(), label.split()) for _, text, label in pipeline.examples(loaded.run.data, split)]
-  first = int(loaded.run.data.rules.predicates)  # their index is before the tags
+  first = int(loaded.run.data.rules.predicates)  # predicate index, before the tags
   sentences = [
     Sentence(tuple(words), tuple(tags[first:]), (i,) * len(words), int(tags[0]) if first else None)
     for i, (words, tags) in enumerate(rows, 1)

@@ -44,7 +44,7 @@ class Task:
   predict: Callable[[RestoredRun, Inputs], list[dict[str, Any]]]
 
   def read_inputs(self, loaded: RestoredRun, inputs: Any) -> Inputs:
-    """Return the inputs of a file, or of a list, which is read as a file of JSON lines is.
+    """Return the inputs of a file, or of a list, which is read like a file of JSON lines.
 
     Texts of a list keep the white space around them, which a byte-level BPE reads.
     """
@@ -84,7 +84,7 @@ class Predictions(list[dict[str, Any]]):
   """
 
   def __init__(self, loaded: RestoredRun, inputs: Inputs, rows: Sequence[dict[str, Any]]):
-    """Keep what the formats need."""
+    """Store the predictions with what the formats need."""
     super().__init__(rows)
     self._task, self._given = get(loaded), (loaded, inputs, list(rows))
     self.notes = inputs.notes

@@ -1,4 +1,4 @@
-"""First values of the backbone of a model of images: a file of torchvision's ResNets in `train.init_from`."""
+"""Initialisation of an image model's backbone from a torchvision ResNet file in `train.init_from`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lmx.errors import InputError
 from lmx.interop import torchvision
 from lmx.types import Params
 
-_PARTS = ('stem', 'layer_')  # first names of a backbone's leaves
+_PARTS = ('stem', 'layer_')  # top-level names of a backbone's parameters
 
 
 def take(run: schema.Run, shapes: Params, corpus: Any = None, key: Any = None) -> tuple[Params, str]:

@@ -38,9 +38,9 @@ from lmx.runs import hub, init, restore
 
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
-_UNREAD = 'newly_initialised'  # in data.json: paths of the parameters that the files did not have
-_RELEASES = (openai, tensorflow, fairseq, transformer_xl, awd_lstm, elmo)  # formats other than a folder of transformers
-# Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
+_UNREAD = 'newly_initialised'  # in data.json: paths of the parameters missing in the imported files
+_RELEASES = (openai, tensorflow, fairseq, transformer_xl, awd_lstm, elmo)  # formats other than a transformers folder
+# Objective -> section `data`: a data set with suitable rows; its files are needed only for evaluation.
 _ROWS: dict[str, dict[str, Any]] = {
   'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},
   'regress': {'dataset': 'table_files', 'scores': True, 'batching': {'name': 'texts'}},
@@ -123,7 +123,7 @@ def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRu
 
 
 class _Temporary:
-  """A directory for weights of `source`, which is removed with this object or when the process ends."""
+  """Temporary directory for weights of `source`, removed with this object or when the process ends."""
 
   def __init__(self, source: str) -> None:
     """Create it."""
@@ -132,7 +132,7 @@ class _Temporary:
 
 
 def _put_on_device(params: dict[str, Any]) -> None:
-  """Replace the arrays of a nested dict one by one by float32, so that memory holds one of them twice."""
+  """Convert a nested dict's arrays to float32 one by one, so that memory holds only one of them twice."""
   for name, x in params.items():
     if isinstance(x, dict):
       _put_on_device(x)
@@ -141,7 +141,7 @@ def _put_on_device(params: dict[str, Any]) -> None:
 
 
 def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> Imported:
-  """Read published weights for a work directory, and write nothing; see `import_run`."""
+  """Read published weights for a work directory without writing; see `import_run`."""
   workdir = storage.path('--workdir', workdir, storage.FOLDER)
   source = storage.check_path('--from', source, hub=True)
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
@@ -215,7 +215,7 @@ def _read_tokenizer(
 
 
 def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case: bool) -> Any:
-  """Return the tokenizer for text of the case that the user sets; raise InputError if its files leave no choice."""
+  """Return the tokenizer with the user's case setting; raise InputError if its files fix another case."""
   other = tokenizer
   if not folder.vocabulary:
     whole = folders.is_folder(directory)
@@ -247,7 +247,7 @@ def write(imported: Imported, workdir: Any) -> None:
 
 
 def _saved_config(imported: Imported) -> dict[str, Any]:
-  """Return the content of config.json, which has the current rules of every data set: an evaluation names its own."""
+  """Return the content of config.json with the current rules of every data set, because evaluations name their own."""
   rules = {name: rule.number for name, rule in sorted(semantics.RULES.items())}
   return imported.config.to_dict() | {'semantics': rules}
 
@@ -279,7 +279,7 @@ def _rows(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str])
   if not folder.objective:
     return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
   data = _ROWS[folder.objective['name']]
-  if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows only have words
+  if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows have only words
     form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'
     return data | {'batching': {**data['batching'], 'form': form}}
   if data['batching']['name'] != 'texts':
@@ -327,7 +327,7 @@ def _describe_vocabulary(folder: folders.Folder, directory: str, tokenizer: Any,
 
 
 def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:
-  """Return lines on what a fine-tuned model predicts, and from which rows."""
+  """Describe a fine-tuned model's predictions and input rows."""
   if not folder.objective:
     return []
   names = objectives.get(run.objective_name).labels(run.objective, lambda: list(folder.labels))
@@ -353,12 +353,12 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
     return params_read, []
 
   @jax.jit
-  def initialise(key: jax.Array) -> list[jax.Array]:  # compiled, so that no other parameter takes memory
+  def initialise(key: jax.Array) -> list[jax.Array]:  # compiled, so that XLA allocates no other parameter
     params = flatten_dict(init.init_params(run, key))
     return [params[path] for path in missing]
 
   new = {path: np.asarray(x) for path, x in zip(missing, initialise(key), strict=True)}
-  params = {path: new[path] if path in new else leaves[path] for path in shapes}  # in the order of the model
+  params = {path: new[path] if path in new else leaves[path] for path in shapes}  # in model order
   rows = [Row(NEW, '/'.join(path), shapes[path].shape, shapes[path].dtype.name) for path in missing]
   return {'model': {}, 'objective': {}} | unflatten_dict(params), rows
 
@@ -446,15 +446,15 @@ def _untrained(loaded: restore.RestoredRun) -> set[str]:
 
 
 def _without(params: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-  """Return parameters without some paths."""
+  """Return parameters without the given paths."""
   leaves = flatten_dict(params)
   return {'model': {}, 'objective': {}} | unflatten_dict({k: x for k, x in leaves.items() if '/'.join(k) not in paths})
 
 
 def _parts(paths: Iterable[str]) -> str:
-  """Return the parts of the model that parameters belong to."""
+  """Return the model parts that parameters belong to."""
   return ', '.join(sorted({'/'.join(path.split('/')[:2]) for path in paths}))
 
 
-# Models that transformers has no class for -> writer of the files of another library.
+# Models without a transformers class -> writer of another library's files.
 _EXPORTS = {'elmo': _export_elmo, 'awd_lstm': _export_awd_lstm}

@@ -58,7 +58,7 @@ def download(source: str) -> str:
 
 
 def _fetch(source: str, name: str, revision: str, home: pathlib.Path) -> dict[str, str]:
-  """Download what is not in the cache; return the folder, the commit and the licence."""
+  """Download files missing in the cache; return the folder, the commit and the licence."""
   try:
     import huggingface_hub
     from huggingface_hub import errors
@@ -97,7 +97,7 @@ def choose(files: Iterable[str]) -> list[str]:
 
 
 def licence(card: pathlib.Path) -> str:
-  """Return the licence that the front matter of a model card names."""
+  """Return the licence in a model card's front matter."""
   text = card.read_text(encoding='utf-8', errors='replace') if card.exists() else ''
   front = re.match(r'---\s*\n(.*?)\n---', text, re.DOTALL)
   try:

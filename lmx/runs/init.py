@@ -49,6 +49,6 @@ def stored_layout(run: schema.Run, shapes: Params) -> Layout:
 
 
 def merge(params: Params, replacements: Params) -> Params:
-  """Return `params` with the leaves of `replacements`, a nested dict of some of them, in place of its own."""
+  """Return `params` with the leaves of `replacements`, a partial nested dict, substituted."""
   inner = lambda name, x: merge(x, replacements[name]) if isinstance(x, Mapping) else replacements[name]
   return {name: inner(name, x) if name in replacements else x for name, x in params.items()}

@@ -1,4 +1,4 @@
-"""nonfinite.jsonl: a line for each update whose loss is not finite."""
+"""nonfinite.jsonl: a line for each update with a non-finite loss."""
 
 from __future__ import annotations
 

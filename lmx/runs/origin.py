@@ -1,7 +1,7 @@
-"""The runs that a run began from, or that an ensemble has as members: origin.json in its work directory.
+"""Origin of a run: the runs that it started from, or an ensemble's members, in origin.json.
 
-It has an identity of each, which depends on the settings and the data that determine its parameters, and on its own
-origin. So a pipeline notices a stage that began from a run that has been trained again since.
+It stores each run's identity, which depends on the settings and data that determine its parameters, and on its origin.
+So a pipeline detects a stage that started from a run that has since been retrained.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def write(workdir: Any, sources: Sequence[Any]) -> None:
 
 
 def changed(workdir: Any, sources: Sequence[Any]) -> list[str]:
-  """Return those of `sources` that are other runs than when `workdir` began; those of unknown identity count as same.
+  """Return the `sources` that have changed since `workdir` started; unknown identities count as unchanged.
 
   Raises InputError if a record is damaged.
   """
@@ -48,6 +48,6 @@ def changed(workdir: Any, sources: Sequence[Any]) -> list[str]:
 
 
 def _read(path: Any) -> list[str]:
-  """Return the recorded identities, [] for a run of an earlier version or without an origin."""
+  """Return the recorded identities; [] for a run of an earlier version or without an origin."""
   runs = documents.field(records.read_if_exists(path / _ORIGIN), 'runs', list, str(path / _ORIGIN), [])
   return [documents.field(one, 'identity', str, str(path / _ORIGIN)) for one in runs]

@@ -1,4 +1,4 @@
-"""Progress of a training: the state that decides its schedule, its end and its best checkpoint."""
+"""Training progress: the state that determines schedule, stopping and the best checkpoint."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Progress:
   def from_dict(cls, meta: Meta) -> Progress:
     """Return the progress saved with a checkpoint."""
     best = meta['best'] if math.isfinite(meta['best'] or 0.0) else None  # earlier versions saved NaN
-    score = meta.get('best_score', best)  # earlier versions only had the loss
+    score = meta.get('best_score', best)  # earlier versions saved only the loss
     return cls(**{**meta, 'best': best, 'best_score': score, 'plateau': schedules.Plateau(**meta['plateau'])})
 
   def observe(self, loss: float, optim: build.Config, done: int, score: float | None = None) -> None:
-    """Record a validation after `done` updates: its loss, and its score if that is another."""
+    """Record a validation after `done` updates: its loss, and its score if that differs."""
     if optim.asgd != 'off' and self.trigger is None:
       self.trigger = done if averaging.is_triggered(self.losses, loss, optim.nonmono) else None
       self.losses.append(loss)
@@ -56,7 +56,7 @@ class Progress:
       self.plateau = build.plateau(optim, self.plateau, loss)
 
   def is_finished(self, done: int, total_steps: int, patience: int, optim: build.Config) -> bool:
-    """Return whether no update is left after `done`, or the validations have ceased to get better.
+    """Return True if no update is left after `done`, or validations have stopped improving.
 
     `train.patience` decides the latter, or `optim.asgd` = 'start', whose fine-tuning ends at its trigger.
     """

@@ -61,7 +61,7 @@ class RestoredRun:
     """Return the tokenised data of the run. Raises InputError if another tokenizer made it."""
     corpus = pipeline.load(self.run.data)
     data, own = corpus.tokenizer, self.tokenizer
-    if self.run.data.characters:  # words outside the vocabulary, which are spelled, may be others
+    if self.run.data.characters:  # out-of-vocabulary words, which are spelled, may differ
       data, own = data.proper, own.proper
     if data.hash != own.hash:
       if self.model.READS == 'images':
@@ -137,7 +137,7 @@ def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], 
   replaced = {name: replacement[name] for name in ('name', 'objective', 'evaluation')}
   if (
     replaced['objective']['name'] == saved['objective']['name']
-  ):  # fields that the data determined come from the head's run
+  ):  # fields determined by the data come from the head's run
     settled = {name: saved['objective'][name] for name in ('classes', 'labels') if name in saved['objective']}
     replaced['objective'] = {**replaced['objective'], **settled}
   here = {name: saved['data'][name] for name in ('cache_dir', 'prefetch', 'workers')}
@@ -158,7 +158,7 @@ def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], 
 
 
 def checkpoint_note(loaded: RestoredRun, which: str | int) -> str:
-  """Return a line if a run is read at another checkpoint than its results.json measured, '' otherwise."""
+  """Return a line if a run is loaded from another checkpoint than results.json reports; '' otherwise."""
   measured = loaded.run.evaluation.which
   if which != 'best' or measured == 'best':
     return ''
@@ -200,7 +200,7 @@ def missing_note(workdir: epath.Path, which: str | int, step: int, best_by: str)
   directory = workdir / 'checkpoints'
   try:
     results = records.read_results(workdir)
-  except InputError:  # `lmx results` names the fault
+  except InputError:  # `lmx results` reports the fault
     results = {}
   trained = results.get('steps', 0)
   newest = manager.newest_step(directory)
@@ -215,7 +215,7 @@ def _logged(workdir: epath.Path) -> int:
   """Return the last step in metrics.jsonl, 0 without one or if it is damaged."""
   try:
     return max((record['step'] for record in records.read_metrics(workdir)), default=0)
-  except InputError:  # `lmx runs` names the fault
+  except InputError:  # `lmx runs` reports the fault
     return 0
 
 
@@ -246,7 +246,7 @@ def average(
     directory: directory of the checkpoints.
     shapes: shapes of the parameters as the model initialises them.
     layout: layout of the run, see `init.stored_layout`.
-    count: number of checkpoints to average; if fewer are intact, those are, with a warning.
+    count: number of checkpoints to average; fewer, with a warning, if fewer are intact.
     warn: called with each warning.
 
   Returns:
@@ -261,7 +261,7 @@ def average(
     try:
       params, meta, _ = manager.restore_params(directory, shapes, step, layout=layout, warn=warn)
     except manager.AllDamaged:
-      damaged = True  # a warning has named it
+      damaged = True  # a warning has been printed
       continue
     check_own(workdir, step, meta)
     params = jax.tree.map(lambda x: np.asarray(x, np.float32), params)

@@ -1,4 +1,4 @@
-"""First parameters of a run: those that `train.init_from` and `data.vectors` give, the others initialised."""
+"""Initial parameters of a run: from `train.init_from` and `data.vectors`, the rest newly initialised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmx.types import Array, Params
 
 
 def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[Params, list[str]]:
-  """Return the parameters that a run does not initialise itself, and a line for the log on each source.
+  """Return the parameters that a run takes from elsewhere, and a log line for each source.
 
   Args:
     run: the run, with the vocabulary of its data.

@@ -24,7 +24,7 @@ from lmx.types import Array, Params
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-  """Division of a batch among devices and microbatches.
+  """Split of a batch over devices and microbatches.
 
   Attributes:
     multiple: the batch is padded with rows of weight 0 to a multiple of this.
@@ -38,11 +38,11 @@ class Division:
 
 
 def divide(row_counts: Sequence[int], groups: int, accumulate: int, row_shards: int) -> Division:
-  """Return the division of a run's batches.
+  """Return the split of a run's batches.
 
   Args:
     row_counts: distinct numbers of rows of the batches, see `Batches.row_counts`.
-    groups: number of groups of similar length; of more than one, the most that the devices share evenly are formed.
+    groups: number of length groups; if above one, reduced to what the devices share evenly.
     accumulate: number of microbatches without groups.
     row_shards: devices that share the rows.
   """
@@ -89,7 +89,7 @@ def plan(run: schema.Run, corpus: Any, row_shards: int) -> Plan:
       batches = batches.pack()
   division = divide(batches.row_counts(), batches.groups, run.optim.accumulate, row_shards)
   total_steps = run.train.steps or max(1, batches.steps_in(run.train.epochs))
-  check_range('train.epochs, as updates,', total_steps, 1, 2**31)  # an int32 counts them
+  check_range('train.epochs, as updates,', total_steps, 1, 2**31)  # counted in an int32
   notes = (*batches.notes, *division.notes)
   return Plan(batches.pad_rows(division.multiple), division.microbatches, total_steps, notes)
 
@@ -112,7 +112,7 @@ class Training:
 
 
 def make_engine(run: schema.Run, devices: Sequence[jax.Device] | None = None) -> sharding.Engine:
-  """Return the engine of a run's steps on these devices; None: all. Raises InputError."""
+  """Return the engine of a run on these devices; None: all. Raises InputError."""
   row_tables = registry.get(run.model_name).ROW_TABLES
   return sharding.Engine(run.parallel, devices, run.matmul_precision, row_tables)
 

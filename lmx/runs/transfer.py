@@ -94,7 +94,7 @@ def copy(
 
 
 def _sources(workdir: Any, parts: Sequence[str], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
-  """Return the leaves to take: name in the new run -> name in the finished run."""
+  """Return the parameters to take: name in the new run -> name in the finished run."""
   source: dict[str, str] = {}
   for part in parts or ('',):
     origin, equals, target = part.partition('=')
@@ -127,13 +127,13 @@ def _tokens(model: Model, tokenizer: Any) -> list[str]:
 
 
 def _rows(theirs: Sequence[str], ours: Sequence[str]) -> np.ndarray:
-  """Return for each of our tokens its row in their table, -1 if there is none."""
+  """Return the source table's row of each target token, -1 if there is none."""
   known = {token: i for i, token in enumerate(theirs)}
   return np.asarray([known.get(token, -1) for token in ours])
 
 
 def _by_word(x: np.ndarray, rows: np.ndarray, count: int, size: int) -> np.ndarray:
-  """Return the rows of `x`, `count` and padding, in our order; unknown tokens and padding rows get the mean row."""
+  """Return the rows of `x` in target order, padded after `count`; unknown tokens and padding get the mean row."""
   mean = x[:count].mean(axis=0)
   index = np.concatenate([rows, np.full(max(size - len(rows), 0), -1)])
   known = (index >= 0).reshape((-1,) + (1,) * (x.ndim - 1))
@@ -141,7 +141,7 @@ def _by_word(x: np.ndarray, rows: np.ndarray, count: int, size: int) -> np.ndarr
 
 
 def _by_label(x: np.ndarray, axes: Sequence[int], loaded: restore.RestoredRun, labels: Sequence[str]) -> np.ndarray:
-  """Return a leaf of a head with its label axes in the order of `labels`."""
+  """Permute a head parameter's label axes to the order of `labels`."""
   if sorted(labels) != sorted(loaded.labels):
     raise InputError(
       f'train.init_from: {loaded.workdir} has labels {", ".join(loaded.labels)}, this run '

@@ -1,4 +1,4 @@
-"""First rows of a model's word table from pre-trained vectors: `data.vectors`, or a file in `train.init_from`.
+"""Initialisation of a model's word table from pre-trained vectors: `data.vectors`, or a file in `train.init_from`.
 
 `data.vectors` is a text of vectors whose words also join the vocabulary (lmx/data/vectors.py). `train.init_from` may be
 such a text, the binary format of word2vec or a model of fastText, for any model with a word table; its words give rows

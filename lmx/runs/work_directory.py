@@ -19,10 +19,10 @@ from lmx.runs import origin
 
 
 def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
-  """Return the config with the rules under which the run in `workdir` began, and a line for each earlier rule.
+  """Return the config with the rules that the run in `workdir` started with, and a line for each outdated rule.
 
   Raises:
-    InputError: its next updates would follow another rule than its first ones, or its config.json is damaged.
+    InputError: its next updates would follow another rule than its first, or config.json is damaged.
   """
   saved = _read_saved_config(workdir)
   if saved is None:
@@ -71,7 +71,7 @@ def check_stage(workdir: Any, config: Any, directory: str) -> list[str]:
   Args:
     workdir: work directory of the run.
     config: resolved config.
-    directory: folder that may have been moved since: paths in it are the run's if they end alike.
+    directory: folder that may have been moved since; paths in it match if their ends match.
 
   Returns:
     A line for each setting of the evaluation that differs.
@@ -119,7 +119,7 @@ def watch(workdir: Any) -> Iterator[None]:
       raise
     for folder in (workdir / 'checkpoints', workdir):
       with contextlib.suppress(OSError, ValueError):  # ValueError: not empty
-        folder.rmdir()  # made again, and empty, by a checkpoint that was being written
+        folder.rmdir()  # recreated, empty, by a checkpoint write in progress
     raise InputError(
       f'--workdir: {workdir} was deleted during the run ({orbax_format.short(error)}); restart in another'
     ) from error

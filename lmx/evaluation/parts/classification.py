@@ -24,7 +24,7 @@ def measure(subject: Subject) -> Added:
   if not objective.labelled(run.objective):
     return Added({})
   outputs = classification.compute_outputs(run, corpus, engine.to_one_device(params), split)
-  # The labels are those of `majority_class`, accuracy_class_<i> and the confusion matrix.
+  # These label `majority_class`, accuracy_class_<i> and the confusion matrix.
   return Added(objective.summarize(run.objective, outputs) | {'labels': list(corpus.manifest['label_names'])})
 
 

@@ -1,4 +1,4 @@
-"""Samples of a finished run: text, masked tokens, nearest words, translations, pictures of a memory or of images.
+"""Samples of a finished run: text, masked tokens, nearest words, translations, memory plots or images.
 
 `SAMPLES` of an objective names a file of this folder.
 """

@@ -1,4 +1,4 @@
-"""Pictures of a memory over the steps of episodes, one for each length."""
+"""Plots of the memory over an episode's steps, one per length."""
 
 from __future__ import annotations
 

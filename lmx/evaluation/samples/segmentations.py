@@ -46,7 +46,7 @@ def segment_images(run: schema.Run, corpus: Corpus, params: Params, count: int) 
   attend = jax.jit(model.attention, static_argnums=0) if model.attention is not None else None
   pictures = []
   for b, image_YXC in enumerate(batch['images_BYXC']):
-    one = {name: x[b : b + 1] for name, x in batch.items()}  # the attention of several large images needs much memory
+    one = {name: x[b : b + 1] for name, x in batch.items()}  # attention on several large images needs much memory
     predicted, _ = jax.device_get(predict(run.objective, model, run.measured, params, one, ()))
     masks = {'truth': batch['labels_BYX'][b], 'prediction': predicted['classes_BYX'][0]}
     Y, X, _ = image_YXC.shape
@@ -64,7 +64,7 @@ def segment_images(run: schema.Run, corpus: Corpus, params: Params, count: int) 
 
 
 def _attention_of(a_TS: np.ndarray, grid: tuple[int, int], place: tuple[float, float]) -> np.ndarray:
-  """Return the attention weights of the position nearest to a place, given as shares of the side, as a map.
+  """Return the attention map of the position nearest to a point, given as fractions of the sides.
 
   The keys are the positions of the grid, or every second row and column of them.
   """
