@@ -123,7 +123,7 @@ def test_parameters_missing_from_a_folder_are_reported(folder, tmp_path):
     lmx.load(source)
   with pytest.raises(InputError, match='holds no run'):
     lmx.load(tmp_path)
-  with pytest.raises(InputError, match='a model of transformers'):
+  with pytest.raises(InputError, match='transformers model'):
     restore.load(source)
 
 
@@ -168,7 +168,7 @@ def test_malformed_inputs_are_reported(loaded, tmp_path):
     run.predict([{'txt': 'one'}])
   with pytest.raises(InputError, match='inputs and a split, or neither'):
     run.predict()
-  with pytest.raises(InputError, match='n_best is for runs that answer questions'):
+  with pytest.raises(InputError, match='--n_best'):
     run.predict(['one'], n_best=2)
   (tmp_path / 'in.txt').write_text(f'{TEXTS[0]}\n')
   label = run.predict(tmp_path / 'in.txt')[0]['label']

@@ -245,7 +245,7 @@ def test_unpredictable_inputs_are_rejected(classifier, tmp_path, capsys):
     assert main.main(['predict', f'--workdir={classifier}', f'--input={tmp_path / name}']) == 2
     assert message in capsys.readouterr().err
   assert main.main(['predict', f'--workdir={classifier}', '--split=valid', '--glue']) == 2
-  assert 'is no task of GLUE' in capsys.readouterr().err
+  assert 'is not a GLUE task' in capsys.readouterr().err
 
 
 def test_rows_of_race_are_joined_as_those_of_its_files_are(tmp_path):
@@ -319,7 +319,7 @@ def test_submissions_have_the_labels_of_glues_files():
   Loaded.run.data.dataset = 'glue/qnli'
   assert classification.submission(Loaded, None, [{'label': 'not_entailment'}]).endswith('0\tnot_entailment\n')
   Loaded.run.data.dataset = 'table_files'
-  with pytest.raises(InputError, match='no task of GLUE'):
+  with pytest.raises(InputError, match='not a GLUE task'):
     classification.submission(Loaded, None, [])
 
 

@@ -189,7 +189,7 @@ def test_checkpoint_of_another_run_is_rejected(run, finished):
 
 def test_two_processes_do_not_train_in_one_directory(run, tmp_path):
   with filelock.FileLock(tmp_path / '.lock'):
-    with pytest.raises(InputError, match='in use by another process'):
+    with pytest.raises(InputError, match='in use by another'):
       run(tmp_path)
   assert not run_log.read_metrics(tmp_path) and not list((tmp_path / 'checkpoints').glob('*'))
   assert run(tmp_path) == 0
@@ -264,7 +264,7 @@ def test_patience_ends_a_run_early_and_for_good(run, tmp_path, capsys):
   overrides = ('optim.lr=0', 'train.eval_every=1', 'train.patience=2', 'train.steps=50')
   assert run(tmp_path, *overrides) == 0
   assert last_params(tmp_path)[1] == 3
-  assert 'stops after update 3 of 50: the last 2 validations were not better by loss' in capsys.readouterr().err
+  assert 'stopping after update 3 of 50: the last 2 validations did not improve loss' in capsys.readouterr().err
   (tmp_path / 'results.json').unlink()
   assert run(tmp_path, *overrides) == 0
   assert last_params(tmp_path)[1] == 3
@@ -426,7 +426,7 @@ def test_one_device_packs_rows_and_several_group_them(tmp_path):
 def test_fewer_microbatches_are_proposed_where_they_need_less_padding():
   assert training.divide((480,), 1, 5, 256).notes == (
     'batches are padded with rows of weight 0 for 256 devices x 5 microbatches: 480 + 800 rows',
-    'optim.accumulate: got 5; 2 needs fewer rows of padding on these devices',
+    'optim.accumulate: got 5; 2 needs fewer padding rows on these devices',
   )
   assert training.divide((480,), 1, 5, 8).notes == training.divide((480,), 1, 5, 96).notes == ()
 

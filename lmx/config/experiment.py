@@ -35,7 +35,7 @@ def find(path: str) -> pathlib.Path:
   if (new := _MOVED.get(pathlib.Path(path).as_posix())) and not file.is_file():
     raise InputError(f'--config: got {path}; expected {new}; each seq2seq model now has its own file')
   if not file.is_file():
-    raise InputError(f'--config: config file {path} not found{_nearest(path)}')
+    raise InputError(f'--config: there is no config file {path}{_nearest(path)}')
   return file
 
 

@@ -242,7 +242,7 @@ def test_damaged_metadata_and_fallback_are_reported(tmp_path, which, named, used
       read()
   else:
     assert read()[2] == used
-    assert f'checkpoint {which}: step {used} is used (metric {[4.0, 2.7, 3.2][used - 1]})' in warnings[-1]
+    assert f'checkpoint {which}: using step {used} (metric {[4.0, 2.7, 3.2][used - 1]})' in warnings[-1]
   assert f'step_00000000{named} is damaged' in warnings[0] and 'meta/metadata differs from its' in warnings[0]
   assert ('may have been the best' in warnings[0]) == (which == 'best')
 

@@ -120,8 +120,8 @@ def test_word_language_model_has_vectors(name):
 def test_run_without_word_vectors_is_rejected():
   table = {'table': np.zeros((9, 2))}
   for of, message in (
-    (loaded({'positions': np.zeros((9, 2))}), 'no table of word vectors in the model'),
-    (loaded({'tokens': {'a': np.zeros((9, 2))}}), 'no table of word vectors in the model'),
+    (loaded({'positions': np.zeros((9, 2))}), 'the model has no word vector table'),
+    (loaded({'tokens': {'a': np.zeros((9, 2))}}), 'the model has no word vector table'),
     (loaded(table, 'characters'), 'got a run with the tokenizer "characters"'),
     (loaded(table, characters=8), 'got a run with data.characters'),
   ):

@@ -307,7 +307,7 @@ def test_batch_missing_objective_inputs_is_rejected(mode):
   part = toy.engine.put_batch({k: x for k, x in batch().items() if k != 'weights_BT'})
   for run in (lambda: toy.step(toy.state, toy.rows, part, toy.key), lambda: evaluate(toy.state.params, toy.rows, part)):
     with pytest.raises(
-      InputError, match='data.batching: got batches of targets_BT, tokens_BT, but .* reads "weights_BT"'
+      InputError, match='data.batching: got batches with targets_BT, tokens_BT, but .* reads "weights_BT"'
     ):
       run()
   whole = toy.engine.put_batch(batch())

@@ -164,7 +164,7 @@ def test_words_are_exported_without_a_tokenizer(tmp_path, capsys):
   fairseq_files.save(tmp_path / 'release')
   imported(tmp_path / 'release', tmp_path / 'run')
   assert main.main(['export', f'--workdir={tmp_path / "run"}', f'--to={tmp_path / "to"}']) == 0
-  assert 'no format for a tokenizer of kind words' in capsys.readouterr().out
+  assert 'no format for a words tokenizer' in capsys.readouterr().out
   assert sorted(path.name for path in (tmp_path / 'to').iterdir()) == [
     'config.json', 'generation_config.json', 'model.safetensors'
   ]  # fmt: skip

@@ -119,7 +119,7 @@ def test_curve_of_sampled_losses_has_no_axis_of_perplexities(tmp_path, monkeypat
 
 
 def test_untaggable_inputs_are_rejected():
-  with pytest.raises(InputError, match='no labels of words'):
+  with pytest.raises(InputError, match='no word labels'):
     tag.resolve(tag.Config(), {'dataset': {'name': 'ptb'}})
   manifest = {'dataset': {'name': 'x'}, 'token_label_names': ['B-x', 'O']}
   assert tag.resolve(tag.Config(), manifest).labels == ('B-x', 'O')

@@ -243,9 +243,9 @@ def test_image_with_a_bad_true_mask_is_predicted_and_not_scored(folder, tmp_path
 @pytest.mark.parametrize(
   ('files', 'args', 'message'),
   [
-    ({}, (), 'the folder has no image'),
+    ({}, (), 'got a folder without images'),
     ({'a.png': (4, 4), 'a.jpg': (4, 4)}, (), 'got both a.jpg and a.png'),
-    ({'legend.png': (4, 4)}, ('--output', 'out'), 'got one with the name "legend"'),
+    ({'legend.png': (4, 4)}, ('--output', 'out'), 'got one named "legend"'),
     ({'a.png': (4, 4)}, ('--masks', 'none'), 'none/a.png: no such file'),
     ({'a.png': (4, 4)}, ('--masks', 'masks'), 'masks/a.png: got 20 x 12 pixels; expected 4 x 4'),
     ({'a.png': (4, 4)}, ('--glue',), '--glue is for texts'),

@@ -154,7 +154,7 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
   (tmp_path / 'a.txt').write_text(' '.join(words) + '\n' + ' '.join(words[:3]) + '\n')
   (whole, short), err = said(run, tmp_path / 'a.txt', capsys, '--config.data.length=24')
   assert whole['tokens'] == words and len(whole['tags']) == len(words) and len(set(whole['tags'])) > 2
-  assert '1 of 2 sentences have more than 22 tokens and are read in' in err
+  assert '1 of 2 sentences have more than 22 tokens and are split into' in err
   count = int(err.split(' parts')[0].split()[-1])
   assert 22 * count >= len(words)
   parts = tagging._split_sentence([np.zeros(n) for n in (3, 1, 4, 1, 5, 2, 6, 5)], 9)
@@ -164,7 +164,7 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
   assert said(run, tmp_path / 'b.txt', capsys) == ([{'tokens': ['the'], 'tags': ['O']}], '')
   (tmp_path / 'c.txt').write_text(f'the {"went" * 20} saw\n')
   (row,), err = said(run, tmp_path / 'c.txt', capsys, '--config.data.length=24')
-  assert len(row['tags']) == 3 and '1 words have more than 22 tokens and are read by their first 22' in err
+  assert len(row['tags']) == 3 and '1 words have more than 22 tokens and are truncated to their first 22' in err
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_short_vocabulary_and_a_repeated_token_are_reported(made, tmp_path, caps
   assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
   printed = capsys.readouterr().out
   assert f'vocab.txt has 9 of the {V} ids of the model\n' in printed
-  assert 'vocab.txt, line 8: "a" is in line 6 too; its id is that of the later line\n' in printed
+  assert 'vocab.txt, line 8: "a" is repeated in line 6; its id is the later line\n' in printed
   tokenizer = lmx.load(tmp_path / 'run').tokenizer
   ids = tokenizer.encode('a b the').tolist()
   assert ids == [7, 6, 8] and tokenizer.vocab_size == 9  # as in transformers 4.57 and 5.23
@@ -262,7 +262,7 @@ def test_what_was_neither_read_nor_trained_is_named_in_an_export(made, tmp_path,
     'model/pooler/bias', 'model/pooler/kernel'
   ]  # fmt: skip
   assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
-  assert 'newly initialised, neither read nor trained: model/pooler; ' in capsys.readouterr().out
+  assert 'newly initialised and never trained: model/pooler; ' in capsys.readouterr().out
 
 
 def test_imported_run_has_the_current_rules_for_every_data_set(made, tmp_path):

@@ -36,5 +36,5 @@ def test_frozen_part_of_a_run_that_is_not_named_is_rejected():
 
 
 def test_random_parameters_that_are_never_trained_are_reported():
-  with pytest.warns(InputWarning, match=r'optim.groups: rate 0 for model/embed/table, without pre-trained values'):
+  with pytest.warns(InputWarning, match=r'optim.groups: learning rate 0 for model/embed/table'):
     check(optim={'groups': (('^model/embed/table$', 0.0, 0.0), ('.*', 1.0, 1.0))})

@@ -110,7 +110,7 @@ def test_incompatible_settings_are_rejected(folder, tmp_path):
   with pytest.raises(InputError, match='model.E: got 4'):
     begun(folder, **{'model.E': 4})
   (tmp_path / 'v.txt').write_text('unseen 1 2 3\n')
-  with pytest.raises(InputError, match='data.vectors: got .* without a vector of any of the'):
+  with pytest.raises(InputError, match='data.vectors: got .* without a vector for any of the'):
     begun(folder, **{'data.vectors': tmp_path / 'v.txt'})
   with pytest.raises(InputError, match=r'data.vectors: got V with model rnn_lm'):
     resolve.to_run(resolve.load('experiments/rnn_lm/ptb.py:tiny', ['data.vectors=V']))
@@ -190,7 +190,7 @@ def test_file_of_vectors_that_does_not_fit_is_rejected(language_model, tmp_path)
     with pytest.raises(InputError, match='model.E: got 3'):
       take(beginning_from(run, path))
   word2vec.write(str(tmp_path / 'other'), ['zebra'], np.ones((1, 3)), binary=True)
-  with pytest.raises(InputError, match='train.init_from: got .* without a vector of any of the'):
+  with pytest.raises(InputError, match='train.init_from: got .* without a vector for any of the'):
     take(beginning_from(run, tmp_path / 'other'))
   elmo = dataclasses.replace(run, model_name='elmo', model=registry.config('elmo', 'tiny'))
   with pytest.raises(InputError, match='train.init_from: got .* with a model without a table of words'):
