@@ -97,7 +97,7 @@ def test_character_that_cannot_be_encoded_is_escaped():
 
 
 @pytest.mark.parametrize(('command', 'code'), [('preflight', 0), ('list', console.UNREAD)])
-def test_command_that_another_depends_on_is_completed(command, code, monkeypatch):
+def test_command_with_dependents_is_completed(command, code, monkeypatch):
   module = main._module(command)
   monkeypatch.setattr(module, 'run', lambda args: print('done') or 0)
   words = {'preflight': ['--config=experiments/gpt2/quickstart.py', '--workdir=w']}

@@ -446,7 +446,7 @@ def test_changed_token_reaches_only_visible_positions(name):
 
 
 @every_padded
-def test_padding_on_the_right_changes_nothing(name):
+def test_right_padding_changes_nothing(name):
   """What stands in invalid places reaches no valid output, and a padded row is the short row, without a mask.
 
   The short row of a causal model is the beginning of the whole one. The second of two texts is padded alike, and a

@@ -431,7 +431,7 @@ def test_table_runs_build(name):
     built.add((made.model, made.objective))
 
 
-def test_docstring_says_what_to_run_and_expect():
+def test_docstring_has_command_and_expected_result():
   for path in FILES:
     text = module(path).__doc__
     assert f'lmx train --config={path}' in text
@@ -540,7 +540,7 @@ PODS = {
 }
 
 
-def test_pod_sets_what_a_slice_needs():
+def test_pod_sets_slice_settings():
   for text, wanted in PODS.items():
     run = to_run(text)
     batch_size = 0 if run.data.batching.name == 'translation' else run.data.batch_size

@@ -141,7 +141,7 @@ def test_signal_that_a_callback_has_lost_is_handled_by_the_training(number, code
       assert told.requested(1) and told.code == code
 
 
-def test_training_that_is_starting_ends_with_75(tmp_path):
+def test_signal_during_startup_exits_with_75(tmp_path):
   (tmp_path / 'slow.py').write_text("import time\nprint('reading', flush=True)\ntime.sleep(60)\n")
   command = [sys.executable, '-m', 'lmx.cli.main', 'train', f'--config={tmp_path}/slow.py', f'--workdir={tmp_path}/run']
   process = subprocess.Popen(

@@ -75,7 +75,7 @@ def test_no_absolute_path(path):
 
 
 @pytest.mark.parametrize('path', NOTEBOOKS)
-def test_code_parses_and_takes_only_public_names_that_exist(path):
+def test_notebook_code_parses_and_uses_public_names(path):
   tree = ast.parse('\n'.join(cells(path, 'code')))
   known: dict[str, Any] = {}
   for local, module, name in modules(tree):

@@ -175,7 +175,7 @@ def code(word: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(1_500)
 @pytest.mark.parametrize('model', ['bert', *OTHERS])
-def test_page_of_own_labels_runs_as_it_stands(model, tmp_path, monkeypatch):
+def test_own_labels_page_runs_unchanged(model, tmp_path, monkeypatch):
   """All but the import by name, which needs a network; LMX_TRANSFORMERS is a Python that has transformers."""
   monkeypatch.chdir(tmp_path)
   exec(code('import csv'), {})
@@ -231,7 +231,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_site_fetches_nothing_of_others(site):
+def test_site_has_no_external_requests(site):
   for page in site.rglob('*.html'):
     text = page.read_text()
     assert not re.search(r'<script[^>]+src="https?:|<link[^>]+stylesheet[^>]+href="https?:|fonts\.g', text), page

@@ -117,7 +117,7 @@ def moved(model, cfg, key):
 
 
 @pytest.mark.parametrize(('bptt', 'pooled_length'), [(0, 0), pytest.param(5, 0, marks=pytest.mark.slow), (5, 6)])
-def test_activation_penalties_of_a_classifier_are_means_over_what_is_pooled(bptt, pooled_length):
+def test_classifier_activation_penalties_average_pooled_positions(bptt, pooled_length):
   """As the released code of ULMFiT, whose `seq2seq_reg` gets the outputs of the windows that are pooled."""
   cfg, batch = contract_test.config('awd_lstm', alpha=2.0, beta=1.0), batch_of()
   objective_cfg = classify.Config(classes=2, bptt=bptt, pooled_length=pooled_length)

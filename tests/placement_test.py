@@ -68,7 +68,7 @@ def test_chunks_of_a_loss_belong_to_the_platform():
     assert chunks() == -(-8 * 4000 // chunked_loss.CHUNK)
 
 
-def test_cpu_compiles_with_fewer_passes_unless_xla_flags_says(monkeypatch):
+def test_cpu_uses_fewer_llvm_passes_unless_xla_flags_is_set(monkeypatch):
   monkeypatch.setenv('XLA_FLAGS', '--xla_force_host_platform_device_count=8')
   assert engine_devices.compiler_options('cpu') == {'xla_backend_optimization_level': '1'}
   assert engine_devices.compiler_options('gpu') == engine_devices.compiler_options('tpu') == {}

@@ -437,7 +437,7 @@ def test_questions_without_an_answer_are_counted_apart():
   )
 
 
-def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
+def test_null_odds_need_unanswerable_questions(run, tmp_path, capsys):
   about = json.loads((run / 'data.json').read_text())
   assert about['unanswered'] == 4
   loaded = restore.load(run, overrides=['evaluation.null_threshold=-1e9'])

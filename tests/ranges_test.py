@@ -57,14 +57,14 @@ def test_values_out_of_range_are_rejected(read, given):
     ['context', '--workdirs=x', '--lengths=1:2:1', '--stride=0'],
   ],
 )
-def test_command_names_the_option_and_ends_with_2(words, capsys):
+def test_command_names_the_option_and_exits_with_2(words, capsys):
   assert main.main(words) == 2
   option = words[-1].split('=')[0]
   assert f'lmx: {option}: got ' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('option', ['--nodes=0', '--restarts=-1', '--poll=nan', '--gpus=' + '9' * 20])
-def test_launcher_names_the_option_and_ends_with_2(option, capsys):
+def test_launcher_names_the_option_and_exits_with_2(option, capsys):
   with pytest.raises(SystemExit) as end:
     slurm.main([option, '--', 'list'])
   assert end.value.code == 2 and f'argument {option.split("=")[0]}: got ' in capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_last_layer_of_ulmfits_language_model_has_the_full_rate():
 @pytest.mark.parametrize(
   ('name', 'rule'), [('ulmfit/lm.py:imdb', 'tied_rates'), ('xlnet/pretrain.py:base', 'unbroken_rows')]
 )
-def test_run_from_before_a_fix_keeps_its_rule(name, rule):
+def test_old_run_keeps_its_rule(name, rule):
   full = resolve.load(f'experiments/{name}')
   assert full.semantics[rule] == 1
   old = {key: value for key, value in full.to_dict().items() if key != 'semantics'}

@@ -88,7 +88,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize('damage', DAMAGES)
-def test_damaged_run_is_a_row_among_the_others(good, bad, damage, capsys):
+def test_damaged_run_is_listed_with_the_others(good, bad, damage, capsys):
   name, content, message = DAMAGES[damage]
   (bad / name).write_text(content)
   assert main.main(['runs', str(good.parent)]) == 0
@@ -146,13 +146,13 @@ def test_only_a_last_line_without_its_end_is_skipped(good):
     records.read_metrics(good)
 
 
-def test_strings_of_numbers_that_json_lacks_are_numbers_but_names_stay(good):
+def test_nan_and_infinity_strings_are_read_as_numbers(good):
   (good / 'results.json').write_text(json.dumps(RESULTS | {'accuracy': 'NaN', 'nested': {'x': ['-Infinity']}}))
   found = records.read_results(good)
   assert math.isnan(found['accuracy']) and found['nested'] == {'x': [-math.inf]} and found['labels'] == ['NaN', 'b']
 
 
-def test_averaging_that_has_not_started_is_no_damage(good):
+def test_unstarted_averaging_is_valid(good):
   (good / 'results.json').write_text(json.dumps(RESULTS | {'trigger_step': None}))
   assert records.read_results(good)['trigger_step'] is None
   (good / 'results.json').write_text(json.dumps(RESULTS | {'trigger_step': '3'}))
@@ -160,7 +160,7 @@ def test_averaging_that_has_not_started_is_no_damage(good):
     records.read_results(good)
 
 
-def test_null_is_no_value_of_an_optional_field(good):
+def test_optional_field_rejects_null(good):
   null = dict.fromkeys(('baselines', 'validation_baselines', 'classes', 'versions', 'command', 'device', 'seconds'))
   (good / 'results.json').write_text(json.dumps(RESULTS | null))
   assert not null.keys() & records.read_results(good).keys()

@@ -51,7 +51,7 @@ def test_log_continues_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch):
     assert json.loads((workdir / 'results.json').read_text())['loss'] == 0.5
 
 
-def test_file_that_says_that_a_run_is_finished_is_sent_last(bucket, monkeypatch):
+def test_results_are_uploaded_last(bucket, monkeypatch):
   sent = []
   monkeypatch.setattr(storage, 'copy', lambda path, to: sent.append(path.name))
   session(bucket, 2)
@@ -59,7 +59,7 @@ def test_file_that_says_that_a_run_is_finished_is_sent_last(bucket, monkeypatch)
   assert {'metrics.jsonl', 'samples.txt', 'loss.png'} < set(before)
 
 
-def test_only_what_has_changed_is_sent(bucket, monkeypatch):
+def test_only_changed_files_are_uploaded(bucket, monkeypatch):
   sent = []
   monkeypatch.setattr(storage, 'copy', lambda path, to: sent.append(path.name))
   kept = storage.Mirror(bucket)
@@ -80,7 +80,7 @@ def test_tokenizer_comes_back_from_a_bucket(bucket):
   assert again.hash == tokenizer.hash
 
 
-def test_disk_is_used_as_it_is(tmp_path):
+def test_local_directory_is_used_directly(tmp_path):
   kept = storage.Mirror(tmp_path)
   assert kept.local == pathlib.Path(tmp_path)
   (tmp_path / 'x').write_text('1')
@@ -118,7 +118,7 @@ def test_paths_that_cannot_be_used_name_the_option(path, message, tmp_path, monk
     storage.path('--workdir', path, storage.FOLDER)
 
 
-def test_file_and_a_folder_are_told_apart(tmp_path):
+def test_file_and_folder_are_distinguished(tmp_path):
   assert storage.path('--workdir', tmp_path, storage.FOLDER) == epath.Path(tmp_path)
   with pytest.raises(InputError, match=f'^--output: got {tmp_path}, a folder'):
     storage.path('--output', tmp_path, storage.FILE)

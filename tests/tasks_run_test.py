@@ -170,7 +170,7 @@ def test_predictions_of_new_rows_equal_those_of_the_split(classifier, folder, tm
   ]
 
 
-def test_rows_without_labels_are_predicted_and_not_measured(classifier, regression, tmp_path, capsys):
+def test_rows_without_labels_are_predicted_but_not_scored(classifier, regression, tmp_path, capsys):
   for run, key in ((classifier, 'label'), (regression, 'score')):
     output = tmp_path / f'{key}.jsonl'
     assert main.main(['predict', f'--workdir={run}', '--split=test', f'--output={output}']) == 0

@@ -160,13 +160,13 @@ def test_start_of_a_finished_run_removes_checkpoints_that_a_kill_left_beyond_ret
   assert manager.Checkpoints(tmp_path / 'checkpoints').steps() == sorted({best, 6, 8})
 
 
-def test_finished_run_says_that_another_evaluation_is_not_measured(run, finished, capsys):
+def test_finished_run_warns_about_changed_evaluation(run, finished, capsys):
   assert run(finished, 'evaluation.which=last') == 0
   line = "evaluation.which: got 'last', where the run began with 'best'; results.json stays as it is, `lmx evaluate`"
   assert line in capsys.readouterr().err
 
 
-def test_missing_newest_checkpoint_is_named_by_what_reads_an_older_one(run, finished, capsys):
+def test_reading_an_older_checkpoint_reports_the_missing_newest(run, finished, capsys):
   shutil.rmtree(finished / 'checkpoints' / 'step_000000008')
   message = 'reads step 4; results.json is of 8 updates, whose last checkpoint is missing'
   with pytest.warns(InputWarning, match=message):
@@ -246,7 +246,7 @@ def test_non_finite_parameters_are_reported(finished, capsys):
     restore.load(finished, 'last')
 
 
-def test_damaged_last_checkpoint_is_named_and_the_one_before_taken(run, tmp_path, capsys):
+def test_damaged_last_checkpoint_falls_back_to_the_previous(run, tmp_path, capsys):
   overrides = ('checkpoint.every_steps=2', 'train.eval_every=100')
   assert run(tmp_path, *overrides) == 0
   whole, _ = last_params(tmp_path)
@@ -394,7 +394,7 @@ def test_run_can_start_from_the_parameters_of_another(run, first, tmp_path):
   ('rows', 'devices', 'accumulate', 'groups'),
   [(32, 1, 1, 4), (32, 16, 1, 2), (32, 32, 1, 1), (24, 8, 1, 3), (32, 8, 2, 2), (30, 8, 1, 4)],
 )
-def test_there_are_as_many_groups_of_rows_as_devices_share(rows, devices, accumulate, groups):
+def test_row_groups_divide_over_devices(rows, devices, accumulate, groups):
   division = training.divide((rows,), 4, accumulate, devices)
   assert division.microbatches == accumulate * groups
 

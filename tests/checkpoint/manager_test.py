@@ -166,7 +166,7 @@ def test_repeated_steps_are_plotted_once(tmp_path):
     assert checkpoints.steps() == [2]
 
 
-def test_arrays_may_be_donated_once_save_has_returned(tmp_path):
+def test_arrays_can_be_donated_after_save_returns(tmp_path):
   update = jax.jit(lambda x: x + 1.0, donate_argnums=0)
   x = jnp.zeros((500, 1000))
   with manager.Checkpoints(tmp_path) as checkpoints:

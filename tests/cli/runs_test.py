@@ -114,7 +114,7 @@ def test_runs_of_a_bucket_show_their_steps(folder, bucket, capsys):
     ('config.json', '{"model": {"name": "x"}, "train": {"steps": "many"}}'),
   ],
 )
-def test_damaged_record_is_a_row_and_the_other_runs_are_shown(tmp_path, name, content, capsys):
+def test_damaged_record_does_not_hide_other_runs(tmp_path, name, content, capsys):
   for run in ('bad', 'good'):
     (tmp_path / run).mkdir()
     config = json.dumps({'model': MODEL, 'train': {'steps': 9}})

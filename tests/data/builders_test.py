@@ -334,7 +334,7 @@ def test_text_files_are_split_by_name(tmp_path):
   assert texts_of(tmp_path, documents='file')['train'] == ['one\ntwo\n\nthree']
 
 
-def test_lone_carriage_returns_end_lines_and_null_is_no_label(tmp_path):
+def test_carriage_returns_end_lines_and_null_is_not_a_label(tmp_path):
   write(tmp_path / 'in' / 'train.txt', 'one\rtwo\r\rthree')
   lines = [{'text': 'four', 'label': None}, {'text': 'five', 'label': 2.0}, {'text': 'six', 'label': ' 2'}]
   write(tmp_path / 'in' / 'test.jsonl', '\n'.join(map(json.dumps, lines)))

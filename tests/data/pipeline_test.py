@@ -122,7 +122,7 @@ def test_prefetching_gives_the_batches_in_order_from_any_step(kind):
 
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('train', [True, False])
-def test_two_hosts_and_a_restart_see_what_one_host_sees(kind, train):
+def test_hosts_and_restarts_read_the_same_batches(kind, train):
   steps = min(8, make(kind, 'train' if train else 'valid', train=train).steps)
   split = 'train' if train else 'valid'
   whole = list(pipeline.prefetch(make(kind, split, train=train), 0, steps))

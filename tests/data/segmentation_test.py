@@ -84,7 +84,7 @@ def test_own_images_have_the_classes_of_the_file_and_keep_their_bytes(tmp_path):
   assert 'tensorflow' not in sys.modules
 
 
-def test_identity_has_the_content_of_the_files(tmp_path):
+def test_identity_depends_on_file_content(tmp_path):
   folder = put_own(tmp_path / 'own')
   before = pipeline.load(config(folder)).hash
   assert pipeline.load(config(folder)).hash == before and image_corpus.is_prepared(config(folder))
@@ -114,7 +114,7 @@ def test_missing_splits_are_held_out_of_the_training_images(tmp_path):
     pipeline.load(config(put_own(tmp_path / 'two', train=2, splits=()), split_fraction=0.4))
 
 
-def test_views_of_texts_work_for_images(tmp_path):
+def test_text_views_work_for_images(tmp_path):
   folder = put_own(tmp_path / 'own')
   corpus = pipeline.load(config(folder, train_splits=('train', 'valid')))
   assert corpus.splits['train'].tokens.tolist() == [0, 1, 2, 3]

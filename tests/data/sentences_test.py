@@ -7,7 +7,7 @@ import pytest
 from lmx.data import sentences
 
 
-def test_prose_is_cut_at_sentence_ends_only():
+def test_prose_is_split_only_at_sentence_ends():
   text = 'Mr. Smith met J. Doe (see sec. 3). "Why?" he asked. It cost 3.5 pounds, i.e. Too much! Yes.\nNew line'
   assert sentences.split(text, 'prose') == [
     'Mr. Smith met J. Doe (see sec. 3). ',

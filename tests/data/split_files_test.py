@@ -328,7 +328,7 @@ def test_hidden_files_do_not_change_imdb_identity(tmp_path):
     (('train_1.txt', 'train_2.txt', 'train (3).txt'), ''),
   ],
 )
-def test_gap_in_numbered_parts_and_a_copy_are_rejected(names, message, tmp_path):
+def test_missing_or_duplicate_shards_are_rejected(names, message, tmp_path):
   write(tmp_path, *names)
   if not message:
     assert len(files.find_texts(str(tmp_path))['train']) == len(names)

@@ -389,7 +389,7 @@ def test_lines_of_white_space_are_skipped(end, tmp_path):
 @pytest.mark.parametrize(
   'name', ['table_files', 'text_files', 'swag', 'story_cloze', 'race', 'glue/sst2', 'imdb', 'trec', 'sst2']
 )
-def test_caches_of_earlier_readers_have_other_names(name):
+def test_reader_version_changes_cache_name(name):
   assert DATA_SETS[name].reading == 2
 
 
@@ -458,7 +458,7 @@ def test_published_rows_of_glue(data_dir, tmp_path):
   assert len(scores) == 1_500 and scores.min() == 0 and scores.max() == 5 and abs(np.mean(scores) - 2.36) < 0.02
 
 
-def test_labels_of_choices_are_their_numbers_also_where_some_have_none(tmp_path):
+def test_choice_labels_are_indices(tmp_path):
   head = 'sent1,sent2,ending0,ending1,ending2,ending3,label'
   row = lambda label: f'a b,c,d e,f,g h,i,{label}'
   for split in ('train', 'val', 'test'):

@@ -145,7 +145,7 @@ def test_published_sizes(data_dir, tmp_path):
     assert tuple(made.splits[s].counts['documents'] for s in ('train', 'valid', 'test')) == sizes
 
 
-def test_conll_2003_has_bio_whatever_its_files_have(tmp_path):
+def test_conll_2003_labels_are_converted_to_bio(tmp_path):
   text = (
     '-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nUN NNP I-NP B-ORG\nsays VBZ I-VP O\nPeter NNP I-NP I-PER\n'
     'Black NNP I-NP I-PER\nBonn NNP I-NP I-LOC\n\nBIO NN O B-MISC\nis VB O I-MISC\n'

@@ -35,7 +35,7 @@ def test_empty_selection_keeps_the_corpus():
   assert transforms.view(made) is made
 
 
-def test_backwards_each_document_keeps_its_end_of_text():
+def test_reversed_documents_keep_their_eos():
   made = corpus()
   back = transforms.view(made, reverse=True)
   assert words(back, 'test') == ['z', 'y', 'x', '<eos>', 'x', '<eos>']

@@ -17,7 +17,7 @@ def _kept(logits) -> list[int]:
   return np.flatnonzero(np.isfinite(np.asarray(logits)[0])).tolist()
 
 
-def test_top_k_keeps_k():
+def test_top_k_keeps_k_tokens():
   logits = np.log(P)
   assert _kept(sampling.top_k(logits, 2)) == [0, 1]
   assert _kept(sampling.top_k(logits, 0)) == _kept(sampling.top_k(logits, 9)) == [0, 1, 2, 3]

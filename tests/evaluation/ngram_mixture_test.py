@@ -93,7 +93,7 @@ def test_every_token_keeps_its_position(corpus, length):
 
 @pytest.mark.parametrize('weight', [0.0, 0.3, 1.0])
 @pytest.mark.parametrize('kind', ['trigram', 'kneser_ney'])
-def test_mixture_is_the_mean_of_probabilities(corpus, kind, weight):
+def test_mixture_averages_probabilities(corpus, kind, weight):
   options = {'mixture': kind, 'mixture_weight': weight, 'order': 3}
   run, params = run_of(corpus, evaluation=options, batch_size=1, length=9)
   found = ngram_mixture.measure(run, corpus, params, 'test')

@@ -160,7 +160,7 @@ def test_outputs_match_fastai(tmp_path, backward, capsys):
 
 
 @pytest.mark.slow
-def test_import_starts_ulmfit(tmp_path, capfd):
+def test_imported_run_initialises_ulmfit(tmp_path, capfd):
   folder = write_fastai(tmp_path / 'wt103', fastai_names(lstm_tensors()))
   convert.import_run(folder, tmp_path / 'run')
   sizes = [f'--config.model.{name}={size}' for name, size in (('E', E), ('D', D), ('N', N))]

@@ -201,7 +201,7 @@ def test_capitals_in_the_vocabulary_mean_cased_text(make, given, tmp_path):
   assert not assert_same_runs(tmp_path, folder, release).run.data.lower_case
 
 
-def test_case_of_a_vocabulary_may_be_set_if_no_file_says_it(make, given, tmp_path):
+def test_vocabulary_case_can_be_set_if_unspecified(make, given, tmp_path):
   folder, release, variables = make('bert')
   given(variables)
   convert.import_run(str(release), tmp_path / 'cased', ['data.lower_case=False'])

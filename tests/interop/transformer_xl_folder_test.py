@@ -251,7 +251,7 @@ def test_file_of_torch_save_and_a_vocabulary_without_eos(tmp_path):
   assert word_vocabulary.read(tmp_path) is None
 
 
-def test_vocabulary_that_is_not_built_is_by_count(tmp_path):
+def test_unbuilt_vocabulary_is_sorted_by_count(tmp_path):
   counter = collections.Counter({'b': 2, '<unk>': 5, 'a': 2, 'c': 1, '<eos>': 1})
   state = dict(STATE, counter=counter, idx2sym=[], sym2idx={}, min_freq=2)
   assert vocabulary(tmp_path, {'vocab.pkl': torch_files.pickled(state)}).tokens == ['<eos>', '<unk>', 'b', 'a']
@@ -285,6 +285,6 @@ def test_vocabulary_that_is_not_built_is_by_count(tmp_path):
     ),
   ],
 )
-def test_vocabularies_that_are_not_read_name_what_is_wrong(files, words, tmp_path):
+def test_unreadable_vocabularies_are_reported(files, words, tmp_path):
   with pytest.raises(InputError, match=words):
     vocabulary(tmp_path, files)

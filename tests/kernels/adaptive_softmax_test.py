@@ -42,7 +42,7 @@ def test_selected_equals_the_loss_of_all_positions(shards):
       np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_only_the_blocks_that_are_needed_are_processed():
+def test_only_needed_blocks_are_computed():
   """Of 21 positions in blocks of 4: none for no selected position, one for 3, all six for 21."""
   for count, blocks in ((0, 0), (3, 1), (4, 1), (5, 2), (21, 6)):
     selected = np.zeros((1, 21), bool)

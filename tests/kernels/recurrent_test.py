@@ -109,7 +109,7 @@ def test_cudnn_equals_the_scan(bias, lengths):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
 
 
-def test_auto_takes_cudnn_only_where_it_can():
+def test_auto_selects_cudnn_only_where_supported():
   with placed.on('gpu', 'NVIDIA H100'):
     assert kernels.choose('auto', 'lstm', 'float32') == 'cudnn' == kernels.choose('cudnn', 'lstm', 'bfloat16')
     assert kernels.choose('auto', 'gru', 'float32') == kernels.choose('auto', 'lstm', 'bfloat16') == 'custom'

@@ -58,7 +58,7 @@ def test_gradients_have_the_type_of_their_arrays():
   assert [x.dtype for x in shapes] == ['bfloat16'] * 3
 
 
-def test_each_device_drops_what_one_device_drops():
+def test_dropout_mask_is_independent_of_sharding():
   arrays, mask, out = case(130, groups=True)
   with placed.on('tpu', data=2, fsdp=2, tensor=2):
     traced = jax.jit(lambda *x: both(x, mask, out, True, 0.3)).trace(*arrays)

@@ -93,7 +93,7 @@ def test_non_finite_loss_stops_the_updates_of_the_step(tree):
   np.testing.assert_array_equal(found['embed']['table'][others], expected['embed']['table'][others])
 
 
-def test_other_forms_and_devices_are_left_to_xla():
+def test_unsupported_forms_and_devices_use_xla():
   shared, pairs = examples.batch_of(False, True), examples.batch_of(False, False)
   cfg = word2vec.Config(update_kernel='numba')
   assert word2vec.fused_updates(cfg, shared) is None  # no device was chosen

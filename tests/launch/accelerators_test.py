@@ -28,7 +28,7 @@ def test_accelerators(name, pool, hosts, chips, devices, topology):
   assert (found.hosts, found.chips, found.devices, found.topology) == (hosts, chips, devices, topology)
 
 
-def test_every_accelerator_adds_up():
+def test_accelerator_specifications_are_consistent():
   for name in accelerators.names():
     kind, _, count = name.rpartition('-')
     if kind in accelerators.GENERATIONS:

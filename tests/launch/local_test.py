@@ -34,19 +34,19 @@ def test_environment(monkeypatch):
   assert local.environment(0, 1, 0, 12345) == {}
 
 
-def test_every_process_runs_with_its_number(capfd):
+def test_every_process_gets_its_id(capfd):
   assert local.run([sys.executable, '-c', REPORT], environments()) == 0
   assert sorted(capfd.readouterr().out.splitlines()) == ['0 2 16', '[1] 1 2 16']
 
 
-def test_line_is_one_write(monkeypatch):
+def test_each_line_is_one_write(monkeypatch):
   written = []
   monkeypatch.setattr(sys, 'stdout', types.SimpleNamespace(write=written.append, flush=lambda: None))
   command.pump([b'loss 1\n', b'loss 2'], '[3] ')
   assert written == ['[3] loss 1\n', '[3] loss 2\n']
 
 
-def test_failure_stops_the_others_and_its_code_is_returned():
+def test_failed_process_stops_the_others_and_sets_the_exit_code():
   code = 'import os, sys, time; sys.exit(7) if os.environ["LMX_PROCESS_ID"] == "1" else time.sleep(60)'
   start = time.monotonic()
   assert local.run([sys.executable, '-c', code], environments(3)) == 7
@@ -64,7 +64,7 @@ def test_process_that_ignores_sigterm_is_killed():
   assert time.monotonic() - start < 20
 
 
-def test_death_by_a_signal_has_the_shells_code():
+def test_signal_exit_code_matches_the_shell():
   code = 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)'
   assert local.run([sys.executable, '-c', code], environments(1)) == 128 + signal.SIGKILL
 
@@ -105,12 +105,12 @@ def send_to_launcher(root, prepare, *numbers):
 
 
 @pytest.mark.parametrize('number', signals.HANDLED)
-def test_signal_is_passed_on_to_every_process(root, number):
+def test_signal_is_forwarded_to_every_process(root, number):
   expected = ['', f'[1] saved {number}', f'saved {number}']
   assert send_to_launcher(root, signals.handle, number) == (75, expected)
 
 
-def test_signal_that_the_launcher_ignores_is_not_passed_on(root):
+def test_ignored_signal_is_not_forwarded(root):
   numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
   assert send_to_launcher(root, signals.ignore, *numbers) == (75, ['', '[1] saved 15', 'saved 15'])
 

@@ -54,7 +54,7 @@ def test_running_variance_does_not_depend_on_the_mean():
     np.testing.assert_allclose(new['variance'], 0.9 * params['variance'] + 0.1 * real.var(0, ddof=1), rtol=1e-4)
 
 
-def test_one_row_alone_is_finite():
+def test_single_row_batch_is_finite():
   params, x_BD, _ = case()
   y_BD, new = batch_norm(params, x_BD[:1], np.ones(1, np.float32), training=True)
   assert np.isfinite(y_BD).all() and np.isfinite(new['variance']).all()

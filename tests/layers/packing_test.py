@@ -73,7 +73,7 @@ def test_loss_and_gradient_match_rows_apart(pooling):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_choices_of_a_question_are_rows():
+def test_choices_of_a_question_are_packed_as_rows():
   model, cfg, params = bert()
   head = multiple_choice.Config(head=(), normalize=False, bptt=0, dropout_pooled=0.0, pooling='pooled')
   whole = {'model': params, 'objective': multiple_choice.init(head, model, cfg, jax.random.key(1))}

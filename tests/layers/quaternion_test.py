@@ -165,7 +165,7 @@ def test_views_give_each_component_its_own_softmax(monkeypatch):
     np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
 
 
-def test_components_differ_from_the_whole():
+def test_component_scores_differ_from_whole_scores():
   params, x_BTD = params_of(block()), np.random.default_rng(3).standard_normal((1, T, D), np.float32)
   made = (block(scores=s, grouping=g, norm='post') for s in quaternion.SCORES for g in quaternion.GROUPINGS)
   outputs = [run_block(each, params, x_BTD, x_BTD[:, :3]) for each in made]

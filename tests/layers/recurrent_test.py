@@ -67,7 +67,7 @@ def test_invalid_steps_keep_the_carry_and_repeat_the_output(cell):
   'cell',
   [c if c in ('gru', 'lstm') else pytest.param(c, marks=pytest.mark.slow) for c in sorted(rnn.CELLS)],
 )
-def test_bfloat16_is_near_float32_and_keeps_a_float32_carry(cell):
+def test_bfloat16_is_close_to_float32_with_float32_carry(cell):
   params, x_TBE, carry, valid_TB = case(cell, 'double', True)
 
   def loss(params, dtype, backend):

@@ -56,7 +56,7 @@ def test_matches_the_papers_network(block, stem, stride):
 
 
 @pytest.mark.parametrize('block', list(resnet.EXPANSION))
-def test_dilation_keeps_what_strides_compute(block):
+def test_dilated_network_matches_strided_one(block):
   """The output of stride 8 at every fourth position is that of stride 32, of the same parameters."""
   cfg = config(block=block)
   params, images_BYXC = params_of(cfg), images(2, 64, 50)
@@ -66,7 +66,7 @@ def test_dilation_keeps_what_strides_compute(block):
   np.testing.assert_allclose(dense[-2][:, ::2, ::2], sparse[-2], rtol=1e-4, atol=1e-5)
 
 
-def test_sizes_and_receptive_fields_by_hand():
+def test_sizes_and_receptive_fields_of_known_networks():
   path = resnet.path(config(block='bottleneck'))
   # 7x7, pool, 1, 1 + 1 at stride 4 and 8, 1 + 2 dilated by 1 and 2, 1 dilated by 2: the convolutions of size 3
   assert resnet.reach(path) == (3 + 2 + 4 + (4 + 8) + 8 * (1 + 2) + 8 * 2, 8)

@@ -56,7 +56,7 @@ def test_scores_equal_the_equations(name):
 
 @every_window
 @pytest.mark.parametrize('name', ['general', 'cosine'])
-def test_weights_equal_the_equations_and_hidden_keys_get_nothing(name, window):
+def test_weights_match_the_equations_and_masked_keys_get_zero(name, window):
   """Of any score: its own equation is tested above."""
   params, q_BTD, k_BSE, valid_BS = case(name, window)
   k_BSE[~valid_BS] = 50.0  # would win everything

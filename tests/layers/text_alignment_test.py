@@ -17,7 +17,7 @@ def texts():
   return rng.standard_normal((B, T, D)), rng.standard_normal((B, S, D)), np.arange(S) < np.array(LENGTHS)[:, None]
 
 
-def test_position_reads_the_mean_of_the_other_text_under_its_dot_products():
+def test_alignment_is_dot_product_attention_to_the_other_text():
   x_BTD, y_BSD, valid_BS = texts()
   found = jax.jit(text_alignment.context)(x_BTD.astype(np.float32), y_BSD.astype(np.float32), valid_BS)
   for b, n in enumerate(LENGTHS):

@@ -10,7 +10,7 @@ from lmx.metrics import by_class
 NUMBERS = {'cat': (2, 4, 8), 'dog': (0, 0, 3), 'cow': (0, 2, 0), 'elk': (0, 0, 0)}
 
 
-def test_span_f1_of_examples_by_hand():
+def test_span_f1_of_known_examples():
   table = by_class.table(NUMBERS)
   assert table['cat'] == {'precision': 0.5, 'recall': 0.25, 'f1': pytest.approx(1 / 3), 'count': 8, 'predicted': 4}
   assert table['dog'] == {'precision': 0, 'recall': 0, 'f1': 0, 'count': 3, 'predicted': 0}

@@ -92,7 +92,7 @@ def test_analogies_by_section():
   assert word == f'w{answer(made, 1, 2, 3, 40)}'
 
 
-def test_the_same_word_in_another_case_is_no_answer():
+def test_analogy_ignores_case_variants():
   table = np.array([[1, 0], [0, 1], [1, 1], [1, 1.01], [-1, 0.3]], np.float32)
   made = Vectors(['a', 'b', 'c', 'C', 'd'], table)
   found = made.analogies([('x', ['a', 'a', 'c', 'd'])], 5)  # c itself would win, then C

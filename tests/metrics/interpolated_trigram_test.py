@@ -76,7 +76,7 @@ def test_invalid_input_is_rejected(tokens):
 
 
 @pytest.mark.real_data
-def test_brown_is_near_the_papers_table(data_dir, tmp_path):
+def test_brown_perplexity_is_close_to_the_paper(data_dir, tmp_path):
   """With as many words as in the paper: it prints 352 / 336, and 334 / 323 for back-off Kneser-Ney trigrams."""
   made = corpus.load(
     corpus.Config(

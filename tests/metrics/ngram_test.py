@@ -90,7 +90,7 @@ def test_unigram_adds_one():
   np.testing.assert_allclose(ngram.unigram(np.array([0, 0, 2]), 4, add=0), [2 / 3, 0, 1 / 3, 0])
 
 
-def test_baselines_normalise_by_what_the_text_has():
+def test_baselines_normalise_by_available_counts():
   x, _ = _flat(_texts(4, 60))
   counts = {'words': 20, 'characters': 50}
   found = ngram.baselines(x[:300], V, {'test': (x[300:], counts), 'seen': (x[:300], counts)}, order=3)

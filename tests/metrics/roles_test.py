@@ -55,7 +55,7 @@ def labels(text):
     ('- - - -', '- - V -', (0, 0, 0)),
   ],
 )
-def test_span_f1_of_examples_by_hand(predicted, true, expected):
+def test_span_f1_of_known_examples(predicted, true, expected):
   pair = labels(predicted), labels(true)
   assert count([pair]) == expected
   assert srl_eval.counts([tuple(map(srl_eval.brackets, pair))]) == expected
@@ -78,6 +78,6 @@ def test_random_labels_are_counted_as_srl_eval_counts_them():
       assert tuple(numbers) == srl_eval.counts([tuple(map(srl_eval.brackets, pair)) for pair in pairs], kind)
 
 
-def test_labels_that_are_no_roles():
+def test_non_role_labels_are_rejected():
   with pytest.raises(InputError, match='expected O, B-type and I-type'):
     roles.scheme(['NOUN', 'VERB'])

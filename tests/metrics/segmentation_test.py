@@ -35,7 +35,7 @@ def test_metrics_match_sets_of_pixels():
   assert segmentation.mean_iou(counted) == pytest.approx(np.mean(expected))
 
 
-def test_classes_that_are_nowhere_are_skipped_and_those_only_predicted_are_not():
+def test_miou_skips_absent_classes_only():
   counted = areas([0, 0, 1, 3], [0, 0, 0, -1], 4)
   np.testing.assert_allclose(segmentation.iou(counted), [2 / 3, 0, math.nan, math.nan])
   assert segmentation.mean_iou(counted) == pytest.approx(1 / 3)

@@ -29,7 +29,7 @@ def count(pairs):
   return tuple(int(x) for x in by_type(pairs).sum(axis=1))
 
 
-def test_span_f1_of_examples_by_hand():
+def test_span_f1_of_known_examples():
   O, B, I, L = 'O', 'B-per', 'I-per', 'I-loc'
   assert count([([B, I, O, B], [B, I, O, B])]) == (2, 2, 2)
   assert count([([B, I, I], [B, I, O])]) == (0, 1, 1)  # another end
@@ -70,7 +70,7 @@ def test_i_labels_follow_only_their_own_type():
   assert list(starts) == [True, True, False, False, True]
 
 
-def test_labels_of_another_kind():
+def test_non_span_labels_are_rejected():
   assert not spans.is_scheme(['NOUN', 'O']) and not spans.is_scheme(['B-x', 'I-x'])
   with pytest.raises(InputError, match='NOUN'):
     spans.scheme(['NOUN', 'O'])

@@ -41,7 +41,7 @@ def plain_bleu(hypotheses, references) -> float:
   return 100 * penalty * math.exp(sum(math.log(hits[n] / totals[n]) for n in range(1, 5)) / 4)
 
 
-def test_bleu_by_hand():
+def test_bleu_of_known_example():
   found = translation.bleu(CATS[1:], MATS[1:])
   assert found.precisions == pytest.approx((500 / 6, 60, 50, 100 / 3))
   assert found.score == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
@@ -58,7 +58,7 @@ def test_bleu_by_hand():
 
 @pytest.mark.parametrize('split', [True, False])
 @pytest.mark.parametrize('lower', [True, False])
-def test_tokenised_bleu_by_hand(split, lower):
+def test_tokenised_bleu_of_known_example(split, lower):
   tokens = {
     True: 'Ein T ##AT##-##AT## Shirt ##AT##-##AT## Träger sagt : " {} , gut ! "',
     False: 'Ein T-Shirt-Träger sagt : " {} , gut ! "',
@@ -84,7 +84,7 @@ def test_hyphens_are_split_as_the_script_does():
   assert split != whole
 
 
-def test_punctuation_is_normalised_where_asked():
+def test_punctuation_is_normalised_on_request():
   assert translation.moses('„Ja“ – gut', 'de') == '„ Ja “ – gut'
   assert translation.moses('„Ja“ – gut', 'de', normalise=True) == '" Ja " - gut'
   same = translation.tokenised_bleu(['Er sagt „Ja“ .'], ['Er sagt "Ja" .'], normalise=True)
@@ -101,7 +101,7 @@ def test_tokens_of_multi30k_match_published_figures(data_dir):
     assert sum(map(len, tokens)) == wanted
 
 
-def test_chrf_by_hand():
+def test_chrf_of_known_example():
   def plain(hypothesis, reference):  # Popovic 2015: F2 of the means over character 1- to 6-grams, without spaces
     scores = []
     texts = [text.replace(' ', '') for text in (hypothesis, reference)]
@@ -147,7 +147,7 @@ def test_bleu_by_length_is_the_bleu_of_each_part():
   assert scored[0]['bleu'] == pytest.approx(translation.tokenised_bleu(GERMAN, OTHERS).score)
 
 
-def test_alignment_error_rate_by_hand():
+def test_alignment_error_rate_of_known_example():
   lines = ['0-0 1-1 1p2 2?3\n', '\n', '0-1\n']
   sure, possible = translation.parse_alignments(lines)
   assert sure == [{(0, 0), (1, 1)}, set(), {(0, 1)}]

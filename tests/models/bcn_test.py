@@ -146,7 +146,7 @@ def test_classifier_matches_elmos_paper_unless_the_config_has_another():
 
 
 @pytest.mark.parametrize('texts', [1, 2])
-def test_another_number_of_texts_is_rejected(texts):
+def test_wrong_number_of_texts_is_rejected(texts):
   cfg = config(texts=texts)
   with pytest.raises(InputError, match=f'model.texts: got {texts} with rows of {3 - texts}'):
     jax.eval_shape(lambda p: bcn.apply(cfg, p, texts_of(3 - texts), ()), drawn.shapes(bcn.init, cfg))

@@ -72,7 +72,7 @@ def test_types_are_zero_where_none_are_given():
   assert not np.allclose(zeros, given)
 
 
-def test_every_weight_is_a_normal_cut_at_two_deviations():
+def test_weights_are_truncated_normal():
   cfg = bert.Config(V=500, T=128, D=128, H=4, N=1)
   params = jax.device_get(jax.jit(bert.init, static_argnums=0)(cfg, jax.random.key(0)))
   kernels = {

@@ -168,7 +168,7 @@ def test_trained_bilm_follows_its_parameter_groups():
   assert 0 < min(others) and max(others) < 0.01 * 0.05 * 3 * 1.01
 
 
-def test_frozen_cuts_the_gradient():
+def test_frozen_stops_the_gradient():
   """Every parameter of a biLM that is not frozen moves: see the test above."""
   loss = lambda p: jnp.sum(run(FROZEN, p).last_BTD ** 2)
   gradient = jax.jit(jax.grad(loss))(params_of(FROZEN))

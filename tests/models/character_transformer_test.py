@@ -87,7 +87,7 @@ def test_each_layer_has_its_own_positions():
 
 
 @pytest.mark.parametrize(('variant', 'trained', 'used'), [('t12', 44, 41), ('t64', 235, 219)])
-def test_papers_counts_are_those_with_and_without_the_auxiliary_classifiers(variant, trained, used):
+def test_parameter_counts_match_the_paper(variant, trained, used):
   cfg = registry.config('character_transformer', variant)
   params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
   count = lambda tree: sum(leaf.size for leaf in jax.tree.leaves(tree))

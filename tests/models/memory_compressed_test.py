@@ -86,7 +86,7 @@ def test_compressed_layer_sees_the_first_token_and_blocks_that_end_before_it(com
 
 
 @pytest.mark.parametrize('compress', ['keys', 'input'])
-def test_cache_gives_what_one_pass_gives_in_parts_of_any_size(compress):
+def test_cached_decoding_in_chunks_equals_one_pass(compress):
   """Rows at positions of their own, so that blocks are filled by several calls; then a row begins anew."""
   cfg = config(compress=compress, pattern='LMF' if compress == 'keys' else 'LM')
   tokens_BT = tokens(cfg)

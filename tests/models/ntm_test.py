@@ -78,7 +78,7 @@ def test_network_without_memory_carries_its_state():
 
 
 @pytest.mark.parametrize('H', [0, 1])
-def test_steps_that_are_not_valid_leave_the_state(H):
+def test_invalid_steps_leave_the_state_unchanged(H):
   cfg, params, inputs_BTI = made(H=H)
   valid_BT = np.arange(T) < np.array([[4], [0]])
   _, after = scores(cfg, params, inputs_BTI, valid_BT=valid_BT)

@@ -49,7 +49,7 @@ def outputs(cfg, params, batch):
   ],
   ids=lambda changes: '-'.join(map(str, changes.values())),
 )
-def test_outputs_and_weights_equal_the_equations_of_each_sentence_alone(changes):
+def test_outputs_and_weights_match_the_equations_per_sentence(changes):
   cfg = config(**changes)
   params = drawn.params(self_attention.init, cfg, std=drawn.by_size(2))
   tokens_BT = np.random.default_rng(1).integers(0, cfg.V, (B, T)).astype(np.int32)
@@ -66,7 +66,7 @@ def test_outputs_and_weights_equal_the_equations_of_each_sentence_alone(changes)
 
 @pytest.mark.slow
 @pytest.mark.parametrize('score', rnn_attention.SCORES)
-def test_every_score_learns_to_look_at_the_first_word(score):
+def test_every_score_learns_to_attend_to_the_first_word(score):
   """The label of every word is the kind of the first one, which no layer but attention can know.
 
   By dot alone a position finds hardly more than itself: there queries and keys are projected.

@@ -57,7 +57,7 @@ def test_equations_of_rows_of_several_lengths(N):
   assert np.abs(found.last_BTD[VALID]).max() > 0.1 and len(found.layers) == N + 1
 
 
-def test_another_predicate_gives_other_roles():
+def test_roles_depend_on_the_predicate():
   cfg = config(**PLAIN)
   other = {**BATCH, 'predicate_BT': np.roll(BATCH['predicate_BT'], 1, axis=1)}
   difference = np.abs(run(cfg).last_BTD - run(cfg, other).last_BTD).max(-1)
@@ -80,7 +80,7 @@ def test_dropout_of_each_layer_has_one_mask_of_a_row():
   assert all(0 < mask.sum() < 8 for mask in dropped) and (dropped[0] != dropped[1]).any()
 
 
-def test_its_objective_is_a_softmax_of_each_word_with_roles_of_the_script():
+def test_objective_is_per_word_softmax_with_srl_eval_roles():
   labels = {'dataset': {'name': 'x'}, 'token_label_names': ['B-A0', 'B-V', 'I-A0', 'O']}
   tag, cfg = objectives.default(srl_lstm, labels)
   assert (cfg.crf, cfg.constrained, cfg.scorer, cfg.init_std) == (False, True, 'srl_eval', 0.01)

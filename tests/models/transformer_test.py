@@ -87,7 +87,7 @@ def test_matches_reference_padded_rows_too(case):
 
 
 @every_case
-def test_alignment_is_the_last_layers_unless_asked_and_sums_to_one_over_the_source(case):
+def test_alignment_defaults_to_the_last_layer_and_sums_to_one(case):
   cfg, batch, found = outputs(case)
   a_BTS = found['alignment']
   np.testing.assert_allclose(a_BTS, found['alignments'][-1], rtol=1e-6)
@@ -212,7 +212,7 @@ def test_printed_parameter_counts():
   assert (every[0], every[-1]) == (35_368, 36_344)
 
 
-def test_more_padding_and_other_rows_change_nothing():
+def test_padding_and_other_rows_do_not_change_outputs():
   cfg = config(norm='pre', encoder_layers=1, decoder_layers=1)
   params, batch = params_of(cfg), batch_of(cfg)
   whole, _ = logits(cfg, params, batch)

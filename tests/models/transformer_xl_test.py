@@ -217,7 +217,7 @@ def test_layer_norm_epsilon_matches_the_release(changes, eps):
   'variant, millions',
   [('wt103_128m', 128), ('enwik8_18l', 87), ('enwik8_24l', 277), ('ptb', 23), ('lm1b_base', 466), ('lm1b_large', 838)],
 )
-def test_sizes_are_about_what_the_paper_prints(variant, millions):
+def test_parameter_counts_are_close_to_the_paper(variant, millions):
   """128M, 88M, 277M, 24M, 0.46B and 0.8B (tables 2 to 6)."""
   cfg = registry.config('transformer_xl', variant)
   assert sum(math.prod(x.shape) for x in jax.tree.leaves(drawn.shapes(model.init, cfg))) // 1_000_000 == millions

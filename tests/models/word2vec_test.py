@@ -130,7 +130,7 @@ def steps(architecture, V, *, D=5):
 
 
 @pytest.mark.parametrize(('architecture', 'output'), FORMS)
-def test_sparse_updates_are_dense_updates_one_after_the_other(architecture, output):
+def test_sparse_updates_equal_sequential_dense_updates(architecture, output):
   batch, V = batch_of(output == 'hierarchical', True), corpus().tokenizer.vocab_size
   begin, sparse = steps(architecture, V)
   cfg = word2vec.Config(V=V, D=5, architecture=architecture)
@@ -211,7 +211,7 @@ def test_eight_devices_match_one_device(mode):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), on_one_device(), many)
 
 
-def test_tables_in_blocks_equal_the_whole():
+def test_blocked_tables_match_whole_tables():
   cfg = sharding.Config(data=2, fsdp=2, tensor=2)
   many = trained(sharding.Engine(cfg, row_tables=word2vec.ROW_TABLES), sharded=True)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), on_one_device(), many)

@@ -165,7 +165,7 @@ def test_targets_of_rows_that_end():
     assert float(found[name]) == pytest.approx(float(expected[name]), rel=1e-6)
 
 
-def test_evaluation_is_the_last_layer_and_the_next_token_alone():
+def test_evaluation_uses_only_last_layer_and_next_token():
   given, _ = batch()
   for cfg in (objective.Config(), objective.Config(False, False, False)):
 

@@ -126,7 +126,7 @@ def gradient(cfg, batch):
   return jax.device_get(differentiated(cfg)(start('rnn_lm', cfg), batch))
 
 
-def test_gradient_goes_into_pooled_windows_only():
+def test_gradient_flows_only_into_pooled_windows():
   """Tokens of windows that are not pooled get no gradient, though the state read from them reaches the logits."""
   batch = batch_of(lengths=(23, 22, 23, 21))
   batch['tokens_BT'] = (np.arange(T) + np.zeros((B, 1))).astype(np.int32)  # a token for each position
@@ -222,7 +222,7 @@ def test_majority_class_and_the_confusions():
 
 
 @pytest.mark.parametrize('names', [['0', '1.5'], [str(i) for i in range(21)]])
-def test_labels_that_are_scores_point_to_the_regression(names):
+def test_score_labels_suggest_regression(names):
   with pytest.warns(InputWarning, match=f'data.label: got {len(names)} labels'):
     classify.resolve(classify.Config(), {**LABELS, 'label_names': names})
   with warnings.catch_warnings():

@@ -38,7 +38,7 @@ HEADS: dict = {
 }
 
 
-def test_layers_that_are_read():
+def test_feature_layers():
   params = {'mix': {'weights': np.array([0.1, -0.4, 0.3, 0.0], np.float32), 'gamma': np.float32(2.0)}}
   share = np.exp(params['mix']['weights']) / np.exp(params['mix']['weights']).sum()
   summed = 2.0 * np.einsum('n,nbtd->btd', share, np.stack(LAYERS[1:]))
@@ -74,7 +74,7 @@ def gradients(name: str):
 
 
 @pytest.mark.parametrize('name', HEADS)
-def test_lstm_over_a_frozen_model_is_trained_alone(name):
+def test_only_the_lstm_over_a_frozen_model_is_trained(name):
   params, loss, grads = gradients(name)
   lstm = params['objective']['lstm']
   assert (

@@ -194,7 +194,7 @@ def test_choices_are_scored_each_by_itself_and_compared():
 
 
 @pytest.mark.parametrize('one_mask', [True, False])
-def test_choices_of_a_row_may_have_one_dropout_mask(one_mask):
+def test_choices_can_share_a_dropout_mask(one_mask):
   """openai/finetune-transformer-lm, train.py: noise of shape (B, 1, D) on the choices' states (B, 2, D)."""
   cfg = multiple_choice.Config(choices=2, pooling='last', one_mask=one_mask, **{**LINEAR, 'dropout_pooled': 0.5})
   pair = lambda x: np.stack([x, x], axis=1)

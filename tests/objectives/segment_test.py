@@ -118,7 +118,7 @@ def test_metrics_equal_loops_over_pixels(background):
   assert segment.by_class(cfg, found, names) == {name: areas[c].tolist() for c, name in enumerate(names) if c >= first}
 
 
-def test_numbers_of_pixels_do_not_depend_on_the_division_into_batches():
+def test_pixel_counts_do_not_depend_on_batching():
   one, whole = batch(), totals(CFG, batch())
   rows = lambda *picked: {key: x[list(picked)] for key, x in one.items()}
   parts = totals(CFG, rows(0, 3, 3), rows(1, 2, 3))

@@ -96,7 +96,7 @@ def xlnet_case():
   return {'model': {}, 'objective': head}, jax.tree.map(lambda x: np.asarray(x, np.float64), head), batch
 
 
-def test_head_of_xlnet_scores_the_end_given_the_beginning():
+def test_xlnet_head_scores_the_end_given_the_start():
   params, exact, batch = xlnet_case()
   cfg = span.Config(head='xlnet', null_weight=0.25)
   out, nll, null, known = compiled(span.loss, cfg)(params, batch, ()), 0.0, 0.0, 0
@@ -114,7 +114,7 @@ def test_head_of_xlnet_scores_the_end_given_the_beginning():
   np.testing.assert_allclose(span.report(cfg, totals, None)['loss'], (nll + null) / 2, rtol=1e-5)
 
 
-def test_head_of_xlnet_tries_the_best_beginnings():
+def test_xlnet_head_scores_ends_for_the_best_starts():
   params, exact, batch = xlnet_case()
   cfg = span.Config(head='xlnet', begins=2, ends=3)
   found = jax.device_get(compiled(span.predict, cfg)(params, batch, ())[0])

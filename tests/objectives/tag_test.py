@@ -135,7 +135,7 @@ def test_labels_that_mark_no_spans_are_counted_by_word():
   assert found['error_percent'] == pytest.approx(100 * (1 - found['accuracy']))
 
 
-def test_every_leaf_of_the_head_says_where_its_labels_are():
+def test_head_parameters_declare_label_axes():
   for crf in (True, False):
     cfg, found = tag.Config(labels=NAMES, crf=crf), params(crf)['objective']
     leaves = {'/'.join(path): x for path, x in flatten_dict(found).items()}
@@ -144,7 +144,7 @@ def test_every_leaf_of_the_head_says_where_its_labels_are():
 
 
 @pytest.mark.parametrize(('scorer', 'count'), [('conlleval', 3), ('srl_eval', 2)])
-def test_predicate_is_no_argument_for_the_scorer_of_roles(scorer, count):
+def test_role_scorer_ignores_the_predicate(scorer, count):
   cfg = tag.Config(labels=('B-A0', 'B-V', 'O'), crf=False, scorer=scorer)
   sure = 9 * np.eye(3, dtype=np.float32)[BATCH['labels_BT']]
   metrics = loss(cfg, params(False), {**BATCH, 'x': sure}).metrics

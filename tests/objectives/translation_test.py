@@ -86,7 +86,7 @@ def test_smoothed_loss_of_validation_where_it_is_requested(form):
     assert found['loss'] == pytest.approx(plain / 9, rel=1e-5)
 
 
-def test_accuracy_counts_the_targets_that_are_most_probable():
+def test_accuracy_counts_argmax_targets():
   right_BT = _log_p().argmax(-1) == BATCH['targets_BT']
   BATCH_RIGHT = BATCH | {'targets_BT': np.where(np.arange(6) < 2, _log_p().argmax(-1), BATCH['targets_BT'])}
   out = _loss(batch=BATCH_RIGHT)

@@ -51,7 +51,7 @@ def test_queries_attend_at_their_own_positions():
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_drops_probabilities_and_keeps_their_mean():
+def test_attention_dropout_preserves_the_mean():
   """Values of one: without dropout every output is 1; with it they scatter around 1."""
   q, k, _ = draw(B=4, T=32, H=4)
   mask = masks.AttentionMask()

@@ -33,7 +33,7 @@ def test_shift_brings_each_distance_to_its_key(T, R):  # noqa: N803
       np.testing.assert_array_equal(shifted[:, :, t, s], x_BHTR[:, :, t, R - 1 - distance])
 
 
-def test_shift_is_no_gather():
+def test_shift_uses_no_gather():
   """Neither is its gradient."""
   loss = lambda x: jnp.sum(jnp.square(relative_attention.shift(x)))
   compiled = jax.jit(jax.grad(loss)).lower(jnp.zeros((2, 3, 4, 9))).compile().as_text()

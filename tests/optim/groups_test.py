@@ -103,7 +103,7 @@ def test_layer_decay_of_xlnet_leaves_the_top_layer_whole(form, embed):
       np.testing.assert_allclose(x, one * factor, rtol=1e-5, err_msg=leaf)
 
 
-def test_adam_takes_out_a_decay_of_gradients():
+def test_adam_cancels_gradient_decay():
   made = {}
   for form in ('as_paper', 'as_released'):
     cfg = build.Config(optimizer='adam', lr=1.0, eps=1e-12, layer_decay=0.1, layer_decay_form=form)

@@ -48,7 +48,7 @@ def test_runs_layers_match_apply(special_tokens, run):
       np.testing.assert_allclose(np.stack(layers), np.stack(expected)[:, 0, shown], rtol=1e-4, atol=1e-5)
 
 
-def test_xlnet_reads_its_special_tokens_at_the_end_in_a_segment_of_its_own(tmp_path):
+def test_xlnet_special_tokens_are_final_with_their_own_segment(tmp_path):
   tokenizer = build.train('unigram', LINES * 20, vocab_size=400, marks='xlnet')
   model, cfg = registry.get('xlnet'), registry.config('xlnet', 'tiny', V=tokenizer.vocab_size)
   run = SimpleNamespace(

@@ -205,7 +205,7 @@ def test_lines_of_json_without_an_output(folder, colours, capsys):
   assert {*rows[0]} == {'image', 'width', 'height', 'shares'} and 'in 4 images are right' in notes
 
 
-def test_broken_image_is_named_and_no_other_is_lost(folder, tmp_path, colours, capsys):
+def test_broken_image_is_reported_and_skipped(folder, tmp_path, colours, capsys):
   (tmp_path / 'in').mkdir()
   content = (folder / 'data/images/valid/a.png').read_bytes()
   for name in ('1', '3'):

@@ -197,7 +197,7 @@ def test_split_with_a_label_that_the_run_does_not_know_is_reported(loaded, monke
     tagging.read_split(loaded, 'test')
 
 
-def test_forms_of_others_are_rejected(run, tmp_path, capsys):
+def test_formats_of_other_tasks_are_rejected(run, tmp_path, capsys):
   (tmp_path / 'a.txt').write_text('the\n')
   command = ['predict', f'--workdir={run}', f'--input={tmp_path}/a.txt', f'--output={tmp_path}/out']
   for option, message in (

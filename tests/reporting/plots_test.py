@@ -52,7 +52,7 @@ def test_unknown_format_is_named_and_leaves_the_file_as_it_was(tmp_path):
   assert path.read_text() == 'kept'
 
 
-def test_picture_of_a_long_text_has_fewer_dots_to_the_inch(tmp_path):
+def test_long_text_plot_has_lower_dpi(tmp_path):
   from matplotlib import figure, image
 
   for inches, wide in ((2, 240), (600, 8000)):  # 600: of some 2,000 words

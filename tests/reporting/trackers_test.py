@@ -198,7 +198,7 @@ def test_training_logs_at_each_checkpoint(tmp_path, server, monkeypatch):
   assert server.rows == rows_of(tmp_path / 'run') and server.states == ['finished', 'finished']
 
 
-def test_section_is_no_part_of_a_run():
+def test_log_section_is_not_part_of_the_run_identity():
   plain, logged = (resolve.load(CONFIG, more) for more in ((), ("log.to=('wandb','mlflow')", 'log.project=p')))
   assert resolve.digest(plain) == resolve.digest(logged)
   resolve.check_same(plain, logged, 'somewhere')
@@ -227,7 +227,7 @@ def test_files_of_a_tracker_need_a_disk(server):
 # ---- the trackers themselves ----
 
 
-def test_mlflow_is_where_the_config_or_the_environment_says(tmp_path, monkeypatch):
+def test_mlflow_uri_comes_from_config_or_environment(tmp_path, monkeypatch):
   from lmx.reporting.trackers import mlflow
 
   def uri(**fields):
@@ -341,7 +341,7 @@ one.close('stopped')
 
 @pytest.mark.slow
 @needs('wandb')
-def test_offline_file_of_wandb_is_read_up_to_where_a_kill_cut_it_off(tmp_path, monkeypatch):
+def test_truncated_offline_wandb_file_is_read(tmp_path, monkeypatch):
   from lmx.reporting.trackers import wandb
 
   monkeypatch.setenv('WANDB_MODE', 'offline')

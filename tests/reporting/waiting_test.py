@@ -77,7 +77,7 @@ def test_long_wait_is_reported_and_a_short_one_is_not(monkeypatch, capsys):
   assert capsys.readouterr().err == ''
 
 
-def test_wait_in_a_terminal_is_shown_and_taken_away_also_after_an_error():
+def test_terminal_wait_message_is_cleared_after_errors():
   shown = []
   with pytest.raises(KeyError), waiting.waiting('compiling', shown.append):
     time.sleep(0.05)

@@ -42,7 +42,7 @@ def path(tmp_path):
   return tmp_path / 'resnet.safetensors'
 
 
-def test_every_leaf_of_the_backbone_and_no_head_is_taken(path):
+def test_backbone_is_loaded_without_the_head(path):
   taken, note = backbone.take(run_with(path), shapes_of())
   assert {*taken} == {'model'} and {*taken['model']} == {'stem', 'layer_00', 'layer_01'}
   for name, part in taken['model'].items():

@@ -171,7 +171,7 @@ def test_short_vocabulary_and_a_repeated_token_are_reported(made, tmp_path, caps
   assert tokenizer.decode(ids) == 'a b the' and tokenizer.id_to_token(5) == ''
 
 
-def test_import_prints_what_became_of_each_tensor_and_a_dry_run_writes_nothing(made, tmp_path, capsys):
+def test_import_lists_every_tensor_and_dry_run_writes_nothing(made, tmp_path, capsys):
   folder = copy(made['bert'][0], tmp_path / 'folder')
   tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
   tensors = {n.removeprefix('bert.'): x for n, x in tensors.items() if 'predictions' not in n and 'pooler' not in n}
@@ -252,7 +252,7 @@ def test_bare_model_is_exported_as_one(made, tmp_path, capsys):
     np.testing.assert_array_equal(again.params['model']['embed']['tokens'], params['model']['embed']['tokens'])
 
 
-def test_what_was_neither_read_nor_trained_is_named_in_an_export(made, tmp_path, capsys):
+def test_export_reports_untrained_parameters(made, tmp_path, capsys):
   folder = copy(made['bert'][0], tmp_path / 'folder')
   tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
   del tensors['bert.pooler.dense.weight'], tensors['bert.pooler.dense.bias']
@@ -335,7 +335,7 @@ def test_tokenizer_settings_round_trip(made, tmp_path):
     assert run.tokenizer.pad_id == 0
 
 
-def test_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys):
+def test_model_can_be_imported_without_a_tokenizer(made, tmp_path, capsys):
   folder, cfg, params, tokenizer = made['bert']
   own = copy(folder, tmp_path / 'own')
   (own / 'tokenizer.json').unlink()

@@ -108,7 +108,7 @@ def test_import_takes_little_more_memory_than_the_file(form, dtype, tmp_path):
 
 
 @pytest.mark.parametrize('dtype', ['float16', ml_dtypes.bfloat16])
-def test_numbers_of_half_precision_are_stored_as_such_and_read_as_float32(dtype, tmp_path):
+def test_half_precision_is_stored_and_read_as_float32(dtype, tmp_path):
   write(tmp_path / 'folder', 'whole', dtype, V=64, D=16, N=1)
   imported = convert.read(str(tmp_path / 'folder'), tmp_path / 'run', with_tokenizer=False)
   assert {x.dtype for x in jax.tree.leaves(imported.params)} == {np.dtype(dtype)}

@@ -82,7 +82,7 @@ def test_words_keep_their_rows_and_new_ones_get_the_mean_row(text, first, tmp_pa
   assert f'{both // 2:,} of 500 vocabulary rows matched' in said and 200 < both // 2 <= 300
 
 
-def test_words_of_a_model_of_characters_keep_their_rows_where_other_words_are_spelled(monkeypatch):
+def test_character_model_keeps_rows_of_known_words(monkeypatch):
   """Its table has rows for the vocabulary proper alone, behind those of the ends of a sentence."""
   theirs = words.Words(['the', '<unk>', 'cat', '<eos>', 'mat', 'spelled'], 'prose', known=5)
   ours = words.Words(['mat', '<unk>', 'dog', '<eos>', 'the', 'cat', 'others'], 'prose', known=6)

@@ -96,7 +96,7 @@ def test_missing_rows_get_the_mean_and_deviation_of_the_file(folder):
 
 
 @pytest.mark.parametrize('characters', [0, 8])
-def test_other_rows_may_be_the_model_s_own(characters, folder):
+def test_other_rows_can_keep_the_models_initialisation(characters, folder):
   words, params, own, _ = begun(folder, **{'data.other_rows': 'model', 'data.characters': characters})
   others, rows = rows_of(words, params['embed']['table'])
   assert ('<S>' in words) == (characters > 0) and len(others) >= 3

@@ -323,7 +323,7 @@ def test_deterministic_sentence_pairs_match_the_reference():
   assert follows.any() and found.random_I.any()
 
 
-def test_random_next_comes_from_another_document_and_unused_sentences_are_put_back():
+def test_random_next_sentence_is_from_another_document():
   data = documents(40)
   found = spans(data, 1000, random_next=1, short=0)
   assert found.random_I.all()

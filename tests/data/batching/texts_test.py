@@ -284,7 +284,7 @@ def test_context_is_truncated_before_question_and_choice(folder):
       assert row['tokens_BGT'][g][row['valid_BGT'][g]].tolist() == wanted
 
 
-def test_choices_may_come_without_a_question():
+def test_choices_without_a_question_are_accepted():
   wanted = {'xlnet': (((0,), (1,)), ((0,), (2,))), 'gpt': (((0,), (1,)), ((0,), (2,)))}
   for form, layout in wanted.items():
     assert texts.sequences(texts.Config(form=form), 3, 2) == layout

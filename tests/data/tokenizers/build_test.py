@@ -338,7 +338,7 @@ def test_lower_case(kind):
 
 
 @pytest.mark.parametrize('lower_case', [False, True])
-def test_prefix_space_encodes_the_first_word_as_any_other(lower_case, tmp_path):
+def test_prefix_space_encodes_the_first_word_like_others(lower_case, tmp_path):
   texts = ['the cat saw the cat', 'cat and cat. the end'] * 4
   plain = build.train('bpe', texts, vocab_size=300, lower_case=lower_case)
   made = build.train('bpe', texts, vocab_size=300, lower_case=lower_case, prefix_space=True)

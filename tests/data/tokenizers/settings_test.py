@@ -47,7 +47,7 @@ def test_bert_cleaning_options_change_tokens(folder):
   assert tokens(path, '中文 café') == ['中文', 'café']
 
 
-def test_another_case_than_the_settings_is_an_error(folder):
+def test_case_mismatch_with_settings_is_an_error(folder):
   path = folder(tokenizer_config={'do_lower_case': True})
   with pytest.raises(InputError, match='data.lower_case: got False'):
     library_files.read('wordpiece', path)

@@ -45,7 +45,7 @@ def test_words_are_spelled_as_released():
   assert found[3].tolist() == [259, 260, 261, 261, 261, 261]
 
 
-def test_word_outside_the_vocabulary_keeps_its_letters_and_is_unknown_as_a_target():
+def test_oov_word_is_spelled_as_input_and_unk_as_target():
   data, spelled = made()
   tokens = np.asarray(data.splits['valid'].tokens)
   assert [word_of(row) for row in spelled.character_ids(tokens)] == ['the', 'zebra', 'ran', '</S>']

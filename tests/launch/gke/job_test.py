@@ -75,7 +75,7 @@ def test_every_accelerator_has_a_manifest():
     assert chips == machine.chips
 
 
-def test_schema_rejects_what_is_wrong():
+def test_schema_rejects_invalid_manifests():
   SCHEMA.check_schema(SCHEMA.schema)
   text = job.manifest_yaml(job_of(), run_of())
   for wrong in (

@@ -82,7 +82,7 @@ def saying(process, text):
   assert line, f'it ended without saying {text}: {process.stderr.read()}'
 
 
-def test_waiting_ends_as_lmx_ends(cluster):
+def test_launcher_exits_with_lmx_exit_code(cluster):
   ways = {'ok': ('exit', '0'), 'bad': ('exit', '2'), 'again': ('again', '2'), 'often': ('exit', '75')}
   ends = {name: waiter(cluster, *words, name=name, own=['--restarts=2']) for name, words in ways.items()}
   said = {name: process.communicate(timeout=120)[0] for name, process in ends.items()}
@@ -94,7 +94,7 @@ def test_waiting_ends_as_lmx_ends(cluster):
   assert all(argv[1:3] == ['-n', 'lab'] for verb in ('get', 'delete', 'logs') for argv in calls(cluster, verb))
 
 
-def test_waiting_launcher_that_was_killed_takes_up_its_jobset_and_passes_a_signal_on(cluster):
+def test_killed_launcher_resumes_its_jobset_and_forwards_signals(cluster):
   first = waiter(cluster, 'wait')
   saying(first, 'waiting')
   check((cluster / 'gpt2.json').read_text())

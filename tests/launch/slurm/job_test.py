@@ -114,7 +114,7 @@ def test_options_of_sbatch_cannot_break_out_of_their_line(field, value):
     script(job_of(more=(f'comment={value}',)), run_of('list'))
 
 
-def test_jobs_end_as_lmx_ends(cluster, project):
+def test_job_exits_with_lmx_exit_code(cluster, project):
   """Submitted together, so that they wait together."""
   nasty = submit(project, 'exit', '0', *NASTY)
   failed = submit(project, 'exit', '2')
@@ -132,7 +132,7 @@ def test_jobs_end_as_lmx_ends(cluster, project):
 
 
 @pytest.mark.slow
-def test_job_goes_back_into_the_queue_as_often_as_asked(cluster, project):
+def test_job_is_requeued_up_to_the_limit(cluster, project):
   again, often = submit(project, 'again', '2'), submit(project, 'again', '9')
   assert cluster.ended(again) == 'COMPLETED 0:0 2'
   assert output(project, again).count('back into the queue') == 2

@@ -59,7 +59,7 @@ def test_invalid_input_is_reported(argv, message, capsys, monkeypatch):
   assert message in capsys.readouterr().err
 
 
-def test_tilde_is_expanded_here_in_options_and_there_in_the_command(tmp_path, monkeypatch, capsys):
+def test_tilde_is_expanded_locally_in_options_only(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv('HOME', str(tmp_path))
   (tmp_path / 'commands').write_text('train --config=a.py --workdir=~/run\n')
   for words in (['--', 'train', '--config=a.py', '--workdir=~/run'], ['--commands=~/commands']):

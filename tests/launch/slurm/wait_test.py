@@ -39,7 +39,7 @@ def saying(process: subprocess.Popen, text: str) -> None:
       return
 
 
-def test_waiting_ends_as_lmx_ends(cluster, project):
+def test_launcher_exits_with_lmx_exit_code(cluster, project):
   """Two at once: one that fails, and one that goes back into the queue first."""
   failed, again = waiter(project, 'exit', '3', wait='a'), waiter(project, 'again', '1', wait='deep/b')
   (said, _), (more, _) = failed.communicate(timeout=120), again.communicate(timeout=120)
@@ -67,7 +67,7 @@ time.sleep(120)
 
 @pytest.mark.slow
 @pytest.mark.parametrize('through', ['sbatch', 'submitit'])
-def test_waiting_launcher_that_was_killed_takes_up_its_job_and_passes_a_signal_on(cluster, project, root, through):
+def test_killed_launcher_resumes_its_job_and_forwards_signals(cluster, project, root, through):
   own = [f'--through={through}']
   if through == 'submitit':
     pytest.importorskip('submitit', reason='submitit is not installed: pip install lmx[slurm]')

@@ -80,7 +80,7 @@ def test_jobs_run_side_by_side_each_with_its_own_environment(place):
   assert set(slots) == {'gpu0', 'gpu1', 'gpu2'} and len(set(slots[:3])) == 3
 
 
-def test_trial_goes_back_to_its_worker(place):
+def test_interrupted_trial_returns_to_its_worker(place):
   place.child(steps=2, seconds=0)
   place.dir.mkdir()
   here, argv = study.Identity.create(place.dir), (GRID, '--trials=2', '--jobs=2', '--env=SLOT={job}')

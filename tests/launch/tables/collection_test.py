@@ -38,7 +38,7 @@ def test_runs_with_another_start_are_not_merged(tmp_path):
 
 
 @pytest.mark.parametrize(('vectors', 'cell'), [('D/senna', '80.00 (1 seed)'), ('', 'not counted')])
-def test_file_of_the_user_may_be_anywhere_but_not_missing(tmp_path, vectors, cell):
+def test_user_file_path_may_differ_but_must_exist(tmp_path, vectors, cell):
   put(tmp_path, 'elmo/conll2003', 'results', span_f1=80.0, split='test')
   file = tmp_path / 'elmo/conll2003/seed0/config.json'
   config = json.loads(file.read_text())

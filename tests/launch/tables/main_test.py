@@ -34,7 +34,7 @@ def test_errors_suggest_a_fix(tmp_path, capsys, words, message):
   assert message in capsys.readouterr().err
 
 
-def test_data_that_must_be_given_is_requested(tmp_path, program, capsys):
+def test_missing_required_data_is_reported(tmp_path, program, capsys):
   words = ['bert_squad', f'--runs={tmp_path}', '--rows=squad1.1/base/dev_f1', '--seeds=1']
   assert main(words) == 1 and not program()
   said = capsys.readouterr().err

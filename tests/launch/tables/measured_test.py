@@ -38,7 +38,7 @@ def problems(one: measured.Measurement) -> list[str]:
   return found
 
 
-def test_every_line_can_be_read_and_measured_again():
+def test_every_record_can_be_reproduced():
   wrong = {one.id: text for one in measured.measurements() if (text := problems(one))}
   assert not wrong
 

@@ -92,7 +92,7 @@ def test_labels_of_all_combinations_are_a_matrix():
   assert plans.published()[block.rows[3].ids[5]].text == '50.4'
 
 
-def test_every_printed_figure_is_shown_once():
+def test_every_published_value_is_shown_once():
   places = dict.fromkeys((line.paper, line.table) for line in plans.published().values())
   for place in places:
     ids = printed.figures_of(place)
@@ -131,7 +131,7 @@ def test_rows_are_connected_through_other_rows():
   assert [[label for label, _ in part] for part in printed._connected(rows)] == [['a', 'b', 'd'], ['c']]
 
 
-def test_row_needs_what_its_runs_start_from():
+def test_row_requires_its_initial_runs():
   runs = {
     'start': Run('start', settings=('data.manual_dir={data.squad}',), seeds=0, needs=POD, gpu_hours=100),
     'run': Run('run', settings=('train.init_from={start}',), seeds=3, needs=GPU, gpu_hours=2),

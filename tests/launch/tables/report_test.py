@@ -26,7 +26,7 @@ def test_table_lists_missing_runs_and_protocols(tmp_path, program):
   assert 'Published: Zaremba et al. 2014, table 1 (checked' in text
 
 
-def test_table_of_which_nothing_is_published_compares_nothing(tmp_path):
+def test_table_without_published_values_compares_nothing(tmp_path):
   assert main(['quickstart', f'--runs={tmp_path}', '--rows=*gpt2*', '--collect']) == 0
   text, page = ((tmp_path / f'tables/quickstart.{end}').read_text() for end in ('md', 'html'))
   for word in ('Published', 'Difference', 'In spreads', 'band'):
@@ -90,7 +90,7 @@ def test_parameter_counts_are_integers(tmp_path):
   assert '<h2>Data</h2>' not in (tmp_path / 'tables/ntm.html').read_text()
 
 
-def test_bands_are_of_the_row_of_the_spread_or_of_the_metric():
+def test_tolerance_comes_from_row_spread_or_metric():
   printed = plans.published()
   row = next(row for row in plans.table('bert_nvidia').rows if row.id == 'bert/nvidia_seeds/squad_large/f1')
   assert report.band(row, printed[row.id]) == pytest.approx(0.32)

@@ -126,7 +126,7 @@ def test_failed_run_skips_only_its_dependents(tmp_path, program, monkeypatch, ca
   assert [line.split(' | ')[4] for line in rows_of(tmp_path / 'runs', 'awd_lstm_words')] == ['not run', '60.0 (1 seed)']
 
 
-def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
+def test_each_command_is_passed_to_the_launcher_once(tmp_path, monkeypatch):
   handed: list[list[str]] = []
 
   class Ended:

@@ -35,7 +35,7 @@ def test_run_installs_a_new_machine(cloud, capfd):
   assert not any('hidden-value' in text for text in written)  # neither in an argument, nor in a file of a host
 
 
-def test_second_run_takes_up_the_machine_and_what_is_installed(cloud):
+def test_second_run_reuses_the_machine_and_environment(cloud):
   assert cloud.launch('exit', '0').run_to_end() == 0
   before = len(cloud.calls())
   assert cloud.launch('exit', '3').run_to_end() == 3  # and what no restart mends is not begun again
@@ -53,7 +53,7 @@ def test_code_75_starts_again_on_the_same_machine(cloud, capfd):
   assert len(list(cloud.folder.glob('started-0-*'))) == 4
 
 
-def test_failure_of_one_host_stops_the_others_and_is_the_code(cloud, capfd):
+def test_failed_host_stops_the_others_and_sets_the_exit_code(cloud, capfd):
   assert cloud.launch('fail').run_to_end() == 2
   assert 'stopped' in capfd.readouterr().out.splitlines()
   assert len(list(cloud.folder.glob('started-0-*'))) == 1
@@ -75,7 +75,7 @@ def test_broken_connection_is_made_again_and_no_line_lost_or_doubled(cloud, capf
   assert not (cloud.folder / 'break-0').exists() and len(list(cloud.folder.glob('started-*'))) == 1
 
 
-def test_launcher_that_was_ended_takes_up_the_run(cloud, capfd):
+def test_restarted_launcher_resumes_the_run(cloud, capfd):
   (cloud.folder / 'hosts').write_text('1')
   first = cloud.launch('count')
   first.wait_until_ready()
@@ -87,7 +87,7 @@ def test_launcher_that_was_ended_takes_up_the_run(cloud, capfd):
   assert 'line 20' in capfd.readouterr().out
 
 
-def test_queued_resource_is_waited_for_and_one_that_was_suspended_requested_again(cloud):
+def test_queued_resource_is_awaited_and_suspended_one_requested_again(cloud):
   (cloud.folder / 'queued').write_text('SUSPENDED')
   assert cloud.launch('exit', '0', machine=machine_of(queued=True, spot=True)).run_to_end() == 0
   calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
@@ -106,7 +106,7 @@ def test_queued_resource_that_failed_is_an_error(cloud):
     cloud.launch('exit', '0', machine=machine_of(queued=True)).run_to_end()
 
 
-def test_another_machine_of_the_name_is_not_taken(cloud):
+def test_other_machine_with_the_same_name_is_not_used(cloud):
   (cloud.folder / 'vm').write_text('READY')
   with pytest.raises(InputError, match='exists with accelerator v5litepod-16'):
     cloud.launch('exit', '0', machine=machine_of(accelerator='v6e-8')).run_to_end()

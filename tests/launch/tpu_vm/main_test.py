@@ -20,7 +20,7 @@ def test_command_line_deletes_at_the_end(cloud, capfd):
   assert not (cloud.folder / 'vm').exists()
 
 
-def test_changes_that_are_in_no_commit_are_not_skipped_unseen(cloud, capfd):
+def test_uncommitted_changes_are_reported(cloud, capfd):
   pathlib.Path('constraints.txt').write_text('changed')
   argv = ['--name=tpu', '--zone=z', '--accelerator=v5litepod-16', '--poll=0.05']
   assert main([*argv, '--', 'exit', '0']) == 2

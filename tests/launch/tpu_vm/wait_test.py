@@ -35,7 +35,7 @@ def starts(cloud):
   return {path.name for path in cloud.folder.glob('started-*')}
 
 
-def test_waiting_launcher_that_was_killed_takes_up_its_run_and_passes_a_signal_on(cloud, root):
+def test_killed_launcher_resumes_its_run_and_forwards_signals(cloud, root):
   first = waiter(cloud, root, 'wait')
   saying(first, 'waiting', '[1] waiting')
   first.kill()
