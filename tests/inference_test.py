@@ -123,7 +123,7 @@ def test_parameters_missing_from_a_folder_are_reported(folder, tmp_path):
     lmx.load(source)
   with pytest.raises(InputError, match='holds no run'):
     lmx.load(tmp_path)
-  with pytest.raises(InputError, match='transformers model'):
+  with pytest.raises(InputError, match='a model of transformers'):
     restore.load(source)
 
 

@@ -101,11 +101,11 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
     words.append('state carried over the whole split')
   stride = getattr(data.batching, 'stride', 0)
   if stride == 1:
-    words.append('a window ending at every token, which predicts its last position (the first window all)')
+    words.append('a window ending at every token, of which the last position is predicted (of the first window all)')
   elif stride:
     words.append(f'a window every {stride} tokens, each token predicted once')
   if not getattr(data.batching, 'ends', True):
-    words.append('document ends not predicted')
+    words.append('ends of documents not predicted')
   if data.detokenize:
     words.append('detokenised, counted by the units of the original')
   return words

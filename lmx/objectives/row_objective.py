@@ -131,7 +131,7 @@ def protocol(cfg: Any, data: Any, batches: Any) -> list[str]:
   windows = f'in windows of {cfg.bptt} with the state carried over' if cfg.bptt else 'whole'
   words = [f'documents read {windows}, {cfg.pooling} pooling']
   if cfg.pooled_length:
-    words.append(f'pooled windows start at most {cfg.pooled_length} tokens before the end')
+    words.append(f'windows from {cfg.pooled_length} tokens before the end on pooled')
   if data.train_documents:
     words.append(f'at most {data.train_documents:,} documents trained on')
   if data.fraction < 1:

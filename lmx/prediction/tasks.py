@@ -101,7 +101,7 @@ def predict(loaded: RestoredRun, inputs: Any = None, split: str = '', n_best: in
   if (inputs is None) != bool(split):
     raise InputError('predict: got inputs and a split, or neither; expected one of the two')
   if n_best and not task.N_BEST:
-    raise InputError('--n_best is only for question-answering runs')
+    raise InputError('--n_best is for runs that answer questions')
   read = task.read_split(loaded, split) if split else task.read_inputs(loaded, inputs)
   rows = [_shorten(row, n_best) for row in task.predict(loaded, read)]
   return Predictions(loaded, read, rows)

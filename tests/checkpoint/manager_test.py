@@ -221,7 +221,7 @@ def test_damaged_checkpoint_falls_back_to_the_previous(tmp_path, capfd):
     assert (step, meta) == (1, {'step': 1}), what
     assert bits(state) == wanted, what
     assert len(warnings) == 2 and str(tmp_path / 'step_000000002') in warnings[0], (what, warnings)
-    assert 'step 1 is used' in warnings[1], (what, warnings)
+    assert 'using step 1' in warnings[1], (what, warnings)
     assert 'missing' in warnings[0] or 'files.json' in what or not what.endswith('missing'), warnings
     number += 1
   assert number > 20

@@ -223,7 +223,7 @@ def test_majority_class_and_the_confusions():
 
 @pytest.mark.parametrize('names', [['0', '1.5'], [str(i) for i in range(21)]])
 def test_score_labels_suggest_regression(names):
-  with pytest.warns(InputWarning, match=f'data.label: got {len(names)} labels'):
+  with pytest.warns(InputWarning, match=f'data.label: got {len(names)} numeric labels'):
     classify.resolve(classify.Config(), {**LABELS, 'label_names': names})
   with warnings.catch_warnings():
     warnings.simplefilter('error')
