@@ -153,6 +153,6 @@ class Local:
     return _Process(folder, process, self.is_remote)
 
   def find(self, folder: pathlib.Path) -> _Process | None:
-    """Return the command that runs in the folder, None without one."""
+    """Return the command that runs in the folder, None if there is none."""
     process = _Process(folder, is_remote=self.is_remote)
     return process if (folder / '.job').exists() and process.poll() is None else None

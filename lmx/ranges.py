@@ -78,7 +78,7 @@ class Limits:
 
 
 SIGNED = Limits(-math.inf)
-FACTOR = Limits(high=1e6)  # of a rate or a decay, and Adagrad's initial sum; larger ones train nothing, or diverge
+FACTOR = Limits(high=1e6)  # rates, decays, Adagrad's initial accumulator; training with larger ones stalls or diverges
 
 
 @dataclasses.dataclass(frozen=True)

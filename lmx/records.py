@@ -122,7 +122,7 @@ def read_config(workdir: Any) -> Record:
 
 
 def read_setting(workdir: Any, section: str, key: str) -> Any:
-  """Return a setting of a run's config.json, None without it. Raises InputError if config.json is damaged."""
+  """Return a setting of a run's config.json, None if it is not set. Raises InputError if config.json is damaged."""
   return documents.field(read_config(workdir), section, dict, str(workdir / CONFIG), {}).get(key)
 
 

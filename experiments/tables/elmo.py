@@ -10,7 +10,7 @@ _CHOSEN = 'printed: the model of the best F1 on the validation split; ours: of i
 _LOSS = 'printed: the model of the best accuracy on the validation split; ours: of its lowest loss'
 _SENNA = 'data.vectors={data.senna}'
 _GLOVE = 'data.vectors={data.glove_840b}'
-# Table 7: texts of tasks, the user's files with one sentence per line.
+# Table 7: task texts, read from the user's files with one sentence per line.
 _TEXTS = {
   'snli': 'snli_text',
   'conll2003': 'conll2003_text',
@@ -94,7 +94,7 @@ def _snli(name: str) -> Run:
   )
 
 
-# Rows of SQuAD -> run, and of that its option and settings. Tables 2 and 3 are of the validation split.
+# SQuAD row -> run, with its option and settings. Tables 2 and 3 report the validation split.
 _SQUAD = {
   'main/squad/baseline': 'base',
   'main/squad/elmo': 'elmo',

@@ -137,7 +137,7 @@ class Worker:
     self.job: jobs.Job | None = None
     self._seen: Any = None
     self._stop_time = 0.0  # time of the request to stop
-    self._idle, self._count = 0, 0  # preemptions without a new record, and records then
+    self._idle, self._count = 0, 0  # preemptions since the last record, and the number of records
 
   def advance(self) -> str:
     """Start, follow and end runs.

@@ -92,7 +92,7 @@ class Plan:
 
   @property
   def changed(self) -> str:
-    """Return the part of the command line that changes the table's protocol; '' without one."""
+    """Return the part of the command line that changes the table's protocol; '' if there is none."""
     overrides = [f'--config.{text}' for text in self.settings if not is_free(text)]
     return ' '.join([*overrides, *([f'--options={self.options}'] if self.options else [])])
 

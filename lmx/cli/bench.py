@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--rounds',
     type=ranges.integer(1, 1000),
     default=3,
-    help='rounds that alternate with the peer (default %(default)s)',
+    help='number of rounds, in which lmx and the peer alternate (default %(default)s)',
   )
   parser.add_argument(
     '--peer',

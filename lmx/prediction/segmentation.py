@@ -354,7 +354,7 @@ def score(loaded: RestoredRun, inputs: Inputs, rows: Sequence[Mapping[str, Any]]
 
 
 def describe_score(areas: Sequence[np.ndarray]) -> str:
-  """Return a sentence with the metrics of images, from the areas of each; '' without any."""
+  """Return a sentence with the metrics over images, from each image's areas; '' if there are no images."""
   if not areas:
     return ''
   areas_C3 = np.sum(areas, axis=0)

@@ -48,7 +48,7 @@ def resume_config(config: Any, workdir: Any) -> tuple[Any, list[str]]:
 
 
 def _read_saved_config(workdir: Any) -> Any:
-  """Return the resolved config of the run in `workdir`, None without one. Raises InputError if it is damaged."""
+  """Return the resolved config of the run in `workdir`, None if there is none. Raises InputError if it is damaged."""
   # Resolved, so that a run continues under a later lmx whose configs have more fields.
   return config_lib.resolve(run_files.read_config(workdir), saved=True) if run_files.exists(workdir) else None
 

@@ -1,4 +1,6 @@
-"""One Billion Word Benchmark (Chelba et al. 2013, arXiv 1312.3005) from its own files, which TFDS's `lm1b` mixes.
+"""One Billion Word Benchmark (Chelba et al. 2013, arXiv 1312.3005), read from its original files.
+
+TFDS's `lm1b` does not keep the held-out files apart.
 
 Papers test on the first of its 50 held-out files. The second validates here; the release of Transformer-XL validates
 on the first too.

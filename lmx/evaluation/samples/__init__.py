@@ -90,7 +90,7 @@ def select_prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
 
 @precision.run_scope
 def generate_samples(run: schema.Run, corpus: Corpus, params: Params, outputs: Sequence[Any], workdir: Any) -> str:
-  """Return the samples of a run as text, '' without any; see `Trained`."""
+  """Return the samples of a run as text, '' if there are none; see `Trained`."""
   samples = _samples(run)
   prompts = select_prompts(run, corpus)[0] if samples.PROMPTS else []
   return '\n\n----\n\n'.join(samples.generate(Trained(run, corpus, params, outputs, workdir, prompts)))

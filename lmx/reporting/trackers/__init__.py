@@ -255,6 +255,6 @@ class Trackers:
     run_log.write_json(str(self._path), self._state)
 
   def _results_digest(self) -> str:
-    """Return a digest of results.json; '' without one."""
+    """Return a digest of results.json; '' if there is none."""
     path = self._logger.workdir / 'results.json'
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ''
