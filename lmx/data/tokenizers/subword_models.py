@@ -75,7 +75,7 @@ def train_bpe(
 
 
 def gpt_bpe(model: hf.models.BPE) -> hf.Tokenizer:
-  """Return a model with GPT's normalization and splitting; it splits by BERT's rule, where the authors used spaCy."""
+  """Return a model with GPT's normalization; it splits words by BERT's rule, where the authors used spaCy."""
   tokenizer = hf.Tokenizer(model)
   tokenizer.normalizer = hf.normalizers.BertNormalizer(lowercase=True)
   tokenizer.pre_tokenizer = hf.pre_tokenizers.BertPreTokenizer()

@@ -32,7 +32,7 @@ _PROSE = re.compile(_rule(_MARKS + _JOINERS))
 # A hanging hyphen belongs to its word, as for Moses' tokenizer: German `Obst- und Gemüse`. For Oniguruma, which
 # counts combining characters as letters.
 HANGING = _rule(_JOINERS, hanging=True)
-# Words of a text at their place, by rule; 'double' adds some that the text does not have.
+# Pattern of the words of a text, by rule. 'double' has none: it adds words that are not in the text.
 _PLACED = {'prose': _PROSE, 'space': re.compile(r'\S+'), 'lines': re.compile(r'\n|\S+')}
 _CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
 _OPENING = frozenset('( [ { $ # @ \\'.split())

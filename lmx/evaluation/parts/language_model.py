@@ -42,7 +42,7 @@ def measure(subject: Subject) -> Added:
 
 
 def notes(metrics: Mapping[str, Any]) -> list[str]:
-  """Return the line on a mixture."""
+  """Return the line that describes the mixture with an n-gram model, if there is one."""
   return ['  ' + ngram_mixture.describe(metrics['mixture'])] if 'mixture' in metrics else []
 
 

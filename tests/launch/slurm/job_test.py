@@ -140,7 +140,7 @@ def test_job_is_requeued_up_to_the_limit(cluster, project):
 
 
 @pytest.mark.slow
-def test_notice_is_passed_on_and_the_job_continues_and_a_cancelled_one_does_not(cluster, project):
+def test_only_a_job_that_is_not_cancelled_continues_after_the_notice(cluster, project):
   told, cancelled = submit(project, 'wait', nodes=2), None
   wait(lambda: (project / f'runs/slurm/lmx-{told}.out').exists() and output(project, told).count('waiting') == 2)
   cluster.ask('scancel', '--signal=TERM', '--batch', told)  # as Slurm does near the end of the time limit
