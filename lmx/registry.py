@@ -14,10 +14,11 @@ Interface = TypeVar('Interface')
 
 
 def complete(defaults: Callable[[], Interface], module: ModuleType) -> Interface:
-  """Return the names of a module on top of the defaults of its interface."""
+  """Return the names of a module on top of the defaults of its interface, whose properties it cannot replace."""
   part = defaults()
   for name, value in vars(module).items():
-    if not (isinstance(value, ModuleType) and hasattr(part, name)):  # such as an import of lmx.layers.attention
+    is_import = isinstance(value, ModuleType) and hasattr(part, name)  # such as an import of lmx.layers.attention
+    if not is_import and not isinstance(getattr(type(part), name, None), property):
       setattr(part, name, value)
   return part
 

@@ -27,7 +27,8 @@ def named(path: pathlib.Path) -> Iterator[str]:
   for node in ast.walk(ast.parse(path.read_text())):
     if isinstance(node, ast.Import):
       yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
+    elif isinstance(node, ast.ImportFrom):
+      assert node.module and not node.level, f'{path}:{node.lineno}: expected an import by its full name'
       yield node.module
       yield from (f'{node.module}.{alias.name}' for alias in node.names)
 

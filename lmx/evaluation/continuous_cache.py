@@ -13,7 +13,7 @@ from lmx.data import pipeline
 from lmx.engine import sharding
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
-from lmx.metrics import continuous_cache
+from lmx.metrics import continuous_cache, language
 from lmx.models import registry
 
 
@@ -76,5 +76,6 @@ def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Eng
 
   eval_step = engine.compile_eval(make_step(run, cache_cfg))
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')
-  metrics = evaluate.report(run, evaluate.text_counts(corpus, split), totals)
+  total, count = totals['nll']
+  metrics = language.report(total, count, evaluate.text_counts(corpus, split))
   return {**metrics, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}

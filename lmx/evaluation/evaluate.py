@@ -231,13 +231,15 @@ def final_data(run: Run) -> pipeline.Config:
   return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
 
 
-def compute_results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[str, Any]:
+def compute_results(
+  run: Run, corpus: Any, split: str, totals: Totals, scores: dict[str, Any] | None = None
+) -> dict[str, Any]:
   """Return the metrics of a split, the number and unit of scored tokens, and the protocol."""
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]
   counts = text_counts(corpus, split)
-  scores = report(run, counts, totals)
+  scores = report(run, counts, totals) if scores is None else scores
   headline, labels = objective.headline(run.objective, scores), corpus.manifest.get('label_names', ())
   if classes := _classes(run, totals, labels):
     scores |= {'classes': classes}

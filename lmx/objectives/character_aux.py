@@ -27,11 +27,10 @@ import jax.numpy as jnp
 
 from lmx import placement
 from lmx.errors import InputError, check_range
-from lmx.metrics import language
 from lmx.objectives import causal_lm
 from lmx.types import Array, Batch, Model, Output, Params, State
 
-METRICS = language.METRICS
+METRICS = causal_lm.METRICS
 EVALUATION, SAMPLES = 'language_model', 'text'
 PROGRESS = True
 report, captions, shapes = causal_lm.report, causal_lm.captions, causal_lm.shapes

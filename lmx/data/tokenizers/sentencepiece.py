@@ -88,8 +88,16 @@ def has_capitals(path: Any) -> bool:
   return any(character.isupper() for subword in ordinary for character in subword)
 
 
-def clean(text: str, lower_case: bool, keep_accents: bool) -> tuple[str, np.ndarray]:
-  """Clean a text as XLNet's release does (`preprocess_text` of prepro_utils.py).
+def clean(text: str, lower_case: bool, keep_accents: bool) -> str:
+  """Clean a text as XLNet's release does (`preprocess_text` of prepro_utils.py)."""
+  text = ' '.join(text.split()).replace('``', '"').replace("''", '"')
+  if not keep_accents:
+    text = ''.join(c for c in unicodedata.normalize('NFKD', text) if not unicodedata.combining(c))
+  return text.lower() if lower_case else text
+
+
+def clean_spans(text: str, lower_case: bool, keep_accents: bool) -> tuple[str, np.ndarray]:
+  """Return `clean(text)` with offsets.
 
   Returns:
     (cleaned text, each character's start and end in `text`, (T, 2)).
@@ -160,15 +168,15 @@ class SentencePiece(Unigram):
     return super().content() | self._options | {'sentencepiece': base64.b64encode(self._file).decode()}
 
   def encode(self, text: str) -> np.ndarray:
-    return self.encode_spans(text)[0]
+    return self.encode_batch([text])[0]
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     if self._split:
-      return [self.encode(text) for text in texts]
-    cleaned = [clean(subword_models.SURROGATE.sub('\ufffd', text), **self._options)[0] for text in texts]
+      return [self.encode_spans(text)[0] for text in texts]
+    cleaned = [clean(subword_models.SURROGATE.sub('\ufffd', text), **self._options) for text in texts]
     rows = self._processor.EncodeAsIds(cleaned)
     return [
-      self.encode(text) if self._changed.intersection(ids) else np.asarray(ids, np.int32)
+      self.encode_spans(text)[0] if self._changed.intersection(ids) else np.asarray(ids, np.int32)
       for text, ids in zip(texts, rows, strict=True)
     ]
 
@@ -189,11 +197,11 @@ class SentencePiece(Unigram):
     A subword of a number with its comma is encoded again without the comma. The symbol of a space has no width: it has
     the offsets of the character after the space.
     """
-    cleaned, spans_T2 = clean(subword_models.SURROGATE.sub('\ufffd', text), **self._options)
+    cleaned, spans_T2 = clean_spans(subword_models.SURROGATE.sub('\ufffd', text), **self._options)
     spans_T2 = np.repeat(spans_T2, [len(character.encode()) for character in cleaned], axis=0)  # of each byte
     found: list[tuple[int, tuple[int, int]]] = []
     for piece in self._processor.EncodeAsProto(cleaned).pieces:
-      start = piece.begin + piece.surface.startswith(' ')
+      start = piece.end if piece.piece == SPACE else piece.begin + piece.surface.startswith(' ')
       parts = self._parts_of(piece.piece) if _is_number_with_comma(piece.piece) else [piece.piece]
       widths = [len(part.replace(SPACE, '').encode()) for part in parts]
       is_aligned = len(parts) > 1 and sum(widths) == piece.end - start
@@ -252,7 +260,8 @@ def convert(content: bytes, *, lower_case: bool = False, keep_accents: bool = Fa
   model.decoder = hf.decoders.Metaspace(replacement=SPACE, prepend_scheme='always')
   subwords = {subword for subword, _ in vocabulary}
   model.add_special_tokens([name for name in XLNET_SPECIALS if name in subwords])
-  return subword_models.split_special_tokens(model)
+  split = subword_models.split_special_tokens(model)
+  return hf.Tokenizer.from_str(split.to_str())  # the library reads some scores back with another last digit
 
 
 @functools.cache

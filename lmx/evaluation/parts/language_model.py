@@ -12,6 +12,7 @@ from lmx.config.schema import Run
 from lmx.errors import InputError
 from lmx.evaluation import continuous_cache, evaluate, members, ngram_mixture
 from lmx.evaluation.parts import Added, Evaluation, Members, Subject
+from lmx.metrics import language
 
 OPTIONS = ('cache', 'mixture')
 
@@ -73,6 +74,7 @@ def ensemble(runs: Members, split: str) -> Evaluation:
   total = float((np.log(len(each)) - log_sum).sum())
   totals = {'nll': (total, float(count))}
   evaluate.check_finite(loaded.run, totals, loaded.params, f'split {split}')
-  metrics = evaluate.compute_results(loaded.run, corpus, split, totals)
+  scores = language.report(*totals['nll'], evaluate.text_counts(corpus, split))
+  metrics = evaluate.compute_results(loaded.run, corpus, split, totals, scores)
   metrics = members.complete(metrics, 'language models', 'probabilities', loaded, split, each)
   return Evaluation(metrics, objectives.get(loaded.run.objective_name))

@@ -288,6 +288,9 @@ def test_ids_equal_the_releases(root, tmp_path):
       expected = _released(theirs, strings.without_surrogates(text), lower)
       np.testing.assert_array_equal(ours.encode(text), expected, err_msg=repr(text))
       np.testing.assert_array_equal(batched, expected, err_msg=repr(text))
+      np.testing.assert_array_equal(ours.encode_spans(text)[0], expected, err_msg=repr(text))
+    ours.save(str(tmp_path / str(lower)))
+    assert build.load(str(tmp_path / str(lower))).hash == ours.hash
 
 
 def _strings(count, lines):
