@@ -211,7 +211,7 @@ class Model:
 
   def nll(self, cfg: Any, params: Params, features: Features, targets: Array, /) -> Array:
     """Return the negative log-likelihood of each target in nats, (B, T) float32; raise InputError without one."""
-    raise InputError(f'model {self.name} has no loss per word; train it with objective "{self.OBJECTIVE}"')
+    raise InputError(f'model {self.name} predicts no words; train it with objective "{self.OBJECTIVE}"')
 
   def depth(self, cfg: Any, path: tuple[str, ...]) -> int:
     """Return a parameter's layer number: 0 in 'embed' and 'bias', i + 1 in layer i, N + 1 anywhere else."""

@@ -236,7 +236,7 @@ def test_predictions_of_a_file_match_the_split(finished, backward, tmp_path, cap
 @pytest.mark.parametrize(
   ('name', 'content', 'message'),
   [
-    ('a.txt', 'one\n\ntwo\n', 'line 2: there is no text'),
+    ('a.txt', 'one\n\ntwo\n', 'line 2: got no text'),
     ('a.txt', '', 'the file is empty'),
     ('a.jsonl', '{"text": "one"\n', 'line 1: not JSON'),
     ('none.txt', None, 'cannot be read'),

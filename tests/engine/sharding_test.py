@@ -95,7 +95,7 @@ def test_rules_of_stacked_layers_apply_to_every_layer():
   config = lambda regex: sharding.Config(data=1, fsdp=4, tensor=2, rules=((regex, ('tensor', None)),))
   found = sharding.Engine(config(r'layer_\d+/kernel')).shardings(state)['model']['layers_00_02']['kernel']
   assert found.spec == sharding.PartitionSpec(None, 'tensor', None)
-  with pytest.raises(InputError, match='a rule of model/layer_01/kernel'):
+  with pytest.raises(InputError, match='a rule for model/layer_01/kernel'):
     sharding.Engine(config('layer_01/kernel')).shardings(state)
 
 

@@ -256,7 +256,7 @@ def test_labels_are_matched_by_name_in_training_and_evaluation(make, tmp_path, c
   for name in ('kernel', 'bias'):
     np.testing.assert_array_equal(ours[name], np.asarray(theirs[name])[..., [1, 2, 0]])
   jax.tree.map(np.testing.assert_array_equal, taken['model'], dict(run.params['model']))
-  with pytest.raises(InputError, match='those of this run a, b, c'):
+  with pytest.raises(InputError, match='this run a, b, c'):
     transfer.copy(tmp_path / 'run', shapes, (), run.tokenizer, ('a', 'b', 'c'))
   (data / 'test.jsonl').write_text('{"text": "a", "label": "other"}\n' * 3)
   capsys.readouterr()

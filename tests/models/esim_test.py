@@ -105,7 +105,7 @@ def test_scores_of_pairs_can_be_learned_too():
 
 def test_incompatible_settings_are_rejected():
   one = {name: x for name, x in BATCH.items() if 'BS' not in name}
-  with pytest.raises(InputError, match='got rows of one text'):
+  with pytest.raises(InputError, match='got one text per row'):
     esim.apply(config(), {}, one, ())
   with pytest.raises(InputError, match='predicts no words'):
     esim.logits(config(), {}, Features(np.zeros((B, T, 16), np.float32)))
