@@ -55,7 +55,11 @@ class Placement:
 
   def implementation(self, operation: Any) -> Callable[..., Any] | None:
     """Return the function that computes an operation; None for its equation."""
-    return dict(self.implementations).get(operation)
+    return self._by_operation.get(operation)
+
+  @functools.cached_property
+  def _by_operation(self) -> dict[Any, Callable[..., Any]]:
+    return dict(self.implementations)
 
   @property
   def devices(self) -> int:

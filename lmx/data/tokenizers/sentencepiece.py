@@ -92,8 +92,12 @@ def clean(text: str, lower_case: bool, keep_accents: bool) -> str:
   """Clean a text as XLNet's release does (`preprocess_text` of prepro_utils.py)."""
   text = ' '.join(text.split()).replace('``', '"').replace("''", '"')
   if not keep_accents:
-    text = ''.join(c for c in unicodedata.normalize('NFKD', text) if not unicodedata.combining(c))
+    text = _without_accents(text)
   return text.lower() if lower_case else text
+
+
+def _without_accents(text: str) -> str:
+  return ''.join(c for c in unicodedata.normalize('NFKD', text) if not unicodedata.combining(c))
 
 
 def clean_spans(text: str, lower_case: bool, keep_accents: bool) -> tuple[str, np.ndarray]:
@@ -117,11 +121,6 @@ def clean_spans(text: str, lower_case: bool, keep_accents: bool) -> tuple[str, n
     spans_T2 = np.repeat(spans_T2, [len(character.lower()) for character in joined], axis=0)
     joined = joined.lower()
   return joined, spans_T2
-
-
-@functools.lru_cache(maxsize=4096)
-def _without_accents(character: str) -> str:
-  return ''.join(c for c in unicodedata.normalize('NFKD', character) if not unicodedata.combining(c))
 
 
 class SentencePiece(Unigram):
