@@ -366,7 +366,7 @@ def test_no_warning_without_skipped_pairs(tmp_path):
 @pytest.mark.real_data
 def test_files_of_multi30k(data_dir):
   for sides in (('en', 'de'), ('de', 'en'), ('en', 'fr')):
-    found = parallel.find('multi30k', str(data_dir), sides)
+    found = parallel.find('multi30k', DATA_SETS['multi30k'].layout, str(data_dir), sides)
     sizes = {split: sum(1 for _ in parallel.read(paths, sides, drop=False)) for split, paths in found.items()}
     assert sizes == {split: size['pairs'] for split, size in DATA_SETS['multi30k'].sizes.items()}
 
