@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -41,7 +42,6 @@ from lmx.ops.masks import AttentionMask
 from lmx.types import Array
 
 AUTOMATIC = ('auto', 'numba', 'without_numba')  # select by device and shapes
-TPU_KERNELS = ('rows', 'splash')
 BLOCKED_FROM = 2**16  # 'auto' selects 'blocked' on a CPU from this many scores (T x S) per head
 NUMBA_FROM = 2**12  # 'numba' is faster than XLA from this many scores per head
 CHUNKED_FROM = 2**20  # 'auto' selects 'chunked' on other platforms from this many scores per head
@@ -52,7 +52,12 @@ _QUERIES = 64  # minimum number of queries in a block
 Block = tuple[int, int]  # first and end position of a block
 
 
-def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: AttentionMask, rate: float) -> str:
+Implementation = Callable[..., Array]  # takes the arguments of `attention.attend` except `backend`
+
+
+def choose(
+  backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, mask: AttentionMask, rate: float
+) -> Implementation:
   """Return the implementation that `backend` selects at these shapes and the current placement.
 
   Raises:
@@ -63,7 +68,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
     alike = q_BTHK.dtype == k_BSHK.dtype == jnp.float32 and q_BTHK.shape[::2] == k_BSHK.shape[::2]
     is_plain = alike and mask.pattern is None and mask.aligned()
     fits = is_plain and devices.is_one_device('cpu') and scores >= NUMBA_FROM
-    return 'numba' if fits and backend == 'numba' else choose('auto', q_BTHK, k_BSHK, mask, rate)
+    return numba if fits and backend == 'numba' else choose('auto', q_BTHK, k_BSHK, mask, rate)
   obstacles = {
     'cudnn': cudnn_obstacle(q_BTHK, mask, rate),
     'rows': rows_obstacle(q_BTHK, k_BSHK, mask),
@@ -74,13 +79,16 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array | jax.ShapeDtypeStruct, ma
       f'model.attention: got "{backend}", which {obstacles[backend]}; set model.attention to "auto" or "xla"'
     )
   if backend != 'auto':
-    return backend
-  for name, obstacle in obstacles.items():
-    if not obstacle and (name == 'cudnn' or q_BTHK.shape[1] >= KERNEL_FROM):
-      return name
-  if here.platform != 'cpu':
-    return 'chunked' if scores >= CHUNKED_FROM or here.platform == 'gpu' and rate else 'xla'
-  return 'blocked' if devices.is_one_device('cpu') and scores >= BLOCKED_FROM else 'xla'
+    return BY_NAME[backend]
+  if not obstacles['cudnn']:
+    return cudnn_or_chunked
+  if q_BTHK.shape[1] >= KERNEL_FROM and not (obstacles['rows'] and obstacles['splash']):
+    return splash if obstacles['rows'] else rows
+  if here.platform != 'cpu' and (scores >= CHUNKED_FROM or here.platform == 'gpu' and rate):
+    return chunked_attention.attention
+  if devices.is_one_device('cpu') and scores >= BLOCKED_FROM:
+    return blocked
+  return attention.attend.equation
 
 
 def settle(cfg: Any) -> Any:
@@ -154,32 +162,50 @@ def attend(
     InputError: 'cudnn' was set and cannot run; the message gives the reason.
   """
   rate = 0.0 if key is None else rate
-  choice = choose(backend, q_BTHK, k_BSHK, mask, rate)
-  arguments = q_BTHK, k_BSHK, v_BSHK, mask
-  options: dict[str, Any] = {'causal': causal, 'rate': rate, 'key': key}
-  if choice == 'cudnn':
-    try:
-      return cudnn(*arguments, causal=causal)
-    except RuntimeError as error:  # this cuDNN release or GPU lacks the kernel
-      if backend == 'cudnn':
-        raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
-      return chunked_attention.attention(*arguments, causal=causal)
-  if choice in TPU_KERNELS:
-    from lmx.kernels import row_attention, splash_attention  # import Pallas, which takes a second
-
-    if choice == 'splash':
-      return splash_attention.attention(*arguments, causal=causal)
-    return row_attention.attention(*arguments, **options)
-  implementations: dict[str, Any] = {
-    'numba': functools.partial(head_attention.attention, attend),
-    'blocked': blocked,
-    'chunked': chunked_attention.attention,
-    'xla': attention.attend.equation,
-  }
-  return implementations[choice](*arguments, **options)
+  compute = choose(backend, q_BTHK, k_BSHK, mask, rate)
+  return compute(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
 
 
-def cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: AttentionMask, *, causal: bool) -> Array:
+def numba(*arrays: Any, **options: Any) -> Array:
+  """Compute attention by operations that Numba compiles, and by `attend` where there is no gradient."""
+  return head_attention.attention(attend, *arrays, **options)
+
+
+def rows(*arrays: Any, **options: Any) -> Array:
+  """Compute attention by the kernel for TPUs with dropout."""
+  from lmx.kernels import row_attention  # imports Pallas, which takes a second
+
+  return row_attention.attention(*arrays, **options)
+
+
+def splash(*arrays: Any, causal: bool, **_: Any) -> Array:
+  """Compute attention by JAX's kernel for TPUs, without dropout."""
+  from lmx.kernels import splash_attention  # imports Pallas, which takes a second
+
+  return splash_attention.attention(*arrays, causal=causal)
+
+
+def cudnn(*arrays: Any, causal: bool, **_: Any) -> Array:
+  """Compute attention by NVIDIA's fused kernel, without dropout.
+
+  Raises:
+    InputError: this cuDNN release or GPU lacks the kernel.
+  """
+  try:
+    return _cudnn(*arrays, causal=causal)
+  except RuntimeError as error:
+    raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
+
+
+def cudnn_or_chunked(*arrays: Any, causal: bool, **_: Any) -> Array:
+  """Compute attention by `cudnn`, or by query chunks where this cuDNN release or GPU lacks the kernel."""
+  try:
+    return _cudnn(*arrays, causal=causal)
+  except RuntimeError:
+    return chunked_attention.attention(*arrays, causal=causal)
+
+
+def _cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: AttentionMask, *, causal: bool) -> Array:
   """Compute attention by NVIDIA's fused kernel. Its gradient needs even lengths, so others are padded."""
   (B, T, *_), S, width = q_BTHK.shape, k_BSHK.shape[1], v_BSHK.shape[-1]
   mask_BTS = mask.allowed(causal, (0, T), (0, S)) if mask.explicit() else None
@@ -311,3 +337,12 @@ def _blocked_backward(plan: Plan, residuals: tuple[Any, ...], do_GTK: Array) -> 
 
 
 _blocked.defvjp(_blocked_forward, _blocked_backward)
+
+BY_NAME: dict[str, Implementation] = {  # values of model.attention that leave no choice
+  'xla': attention.attend.equation,
+  'blocked': blocked,
+  'chunked': chunked_attention.attention,
+  'cudnn': cudnn,
+  'rows': rows,
+  'splash': splash,
+}

@@ -35,8 +35,7 @@ def loop(
   cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None, backend: str = 'auto'
 ) -> tuple[Array, Carry]:
   """Compute `rnn.loop` by a backend."""
-  run = _LOOPS[choose(backend, cell, str(x_TBE.dtype))]
-  return run(cell, weights, x_TBE, carry, valid_TB)
+  return choose(backend, cell, str(x_TBE.dtype))(cell, weights, x_TBE, carry, valid_TB)
 
 
 def settle(cfg: Any) -> Any:
@@ -47,8 +46,11 @@ def settle(cfg: Any) -> Any:
   return dataclasses.replace(cfg, backend=backend)
 
 
-def choose(backend: str, cell: str, dtype: str) -> str:
-  """Return the loop of a backend: 'scan', 'custom', 'cudnn' or 'numba'.
+Loop = Callable[..., tuple[Array, Carry]]  # takes the arguments of `rnn.loop` except `backend`
+
+
+def choose(backend: str, cell: str, dtype: str) -> Loop:
+  """Return the loop that `backend` selects. 'scan' is the equation, 'custom' `fused_recurrent`.
 
   'xla' and 'auto' are cuDNN for a float32 LSTM if the only device is an NVIDIA GPU: a program over several devices
   would gather all rows for the kernel. Else they are 'custom'. 'numba' is for a float32 LSTM on one CPU, and else as
@@ -62,12 +64,12 @@ def choose(backend: str, cell: str, dtype: str) -> str:
   if backend == 'cudnn' and not nvidia:
     kind = 'an unknown device' if here is None else here.kind
     raise InputError(f'model.backend: got "cudnn" on {kind}; expected an NVIDIA GPU; set model.backend=auto')
-  if backend in ('scan', 'custom', 'cudnn'):
-    return backend
+  if backend == 'scan':
+    return rnn.loop.equation
   if backend == 'numba' and dtype == 'float32' and devices.is_one_device('cpu'):
-    return 'numba'
+    return lstm_loop.loop
   fits = cell == 'lstm' and dtype == 'float32' and nvidia and here is not None and here.devices == 1
-  return 'cudnn' if fits else 'custom'
+  return cudnn if backend == 'cudnn' or fits and backend != 'custom' else fused_recurrent.loop
 
 
 def cudnn_weights(weights: Weights) -> Array:
@@ -109,11 +111,3 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
   last_carry = where_valid(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
   h_TBD = y_BTD.swapaxes(0, 1)
   return (h_TBD if valid_TB is None else jnp.where(valid_TB[..., None], h_TBD, last_carry[0][None])), last_carry
-
-
-_LOOPS: dict[str, Callable[..., tuple[Array, Carry]]] = {
-  'scan': rnn.loop.equation,
-  'custom': fused_recurrent.loop,
-  'cudnn': cudnn,
-  'numba': lstm_loop.loop,
-}

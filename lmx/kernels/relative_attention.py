@@ -17,6 +17,7 @@ and `by_position` G are the parts of the rows that have distances of their own.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +40,10 @@ SCAN_FROM = ROWS_TO + 1  # keys from which 'auto' selects 'scan'
 _SCANNED = 256  # queries of a block of 'scan'
 
 
-def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True) -> str:  # noqa: N803
+Implementation = Callable[..., Array]  # takes the arguments of `relative_attention.attend` except `backend`
+
+
+def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True) -> Implementation:  # noqa: N803
   """Return the implementation that `backend` selects at the current placement.
 
   Args:
@@ -56,13 +60,15 @@ def choose(backend: str, shape: tuple[int, ...], S: int, *, causal: bool = True)
   if backend == 'rows' and reason:
     raise InputError(f'model.attention: got "rows", which {reason}; set model.attention to "auto" or "scan"')
   if backend != 'auto':
-    return backend
+    return BY_NAME[backend]
   if T >= KERNEL_FROM and not reason:
-    return 'rows'
+    return rows
   if T >= KERNEL_FROM and S >= SCAN_FROM and not devices.is_platform('cpu'):
-    return 'scan'
+    return scan
   least = BLOCKED_FROM if host.cores() == 1 else BLOCKED_FROM_CORES
-  return 'blocked' if causal and devices.is_one_device('cpu') and T * S >= least else 'xla'
+  if causal and devices.is_one_device('cpu') and T * S >= least:
+    return blocked
+  return relative_attention.attend.equation
 
 
 def obstacle(B: int, S: int) -> str | None:  # noqa: N803
@@ -96,15 +102,10 @@ def attend(
   """Compute `relative_attention.attend` by the implementation that `backend` selects."""
   shape = q_BTHK.shape if positions_BP is None else q_BTHK[:, : -positions_BP.shape[1]].shape
   is_causal = visible is not None and segments is None and positions_BP is None
-  choice = choose(backend, shape, k_BSHK.shape[1], causal=is_causal)
-  if choice == 'blocked' and visible is not None:
-    queries = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
-    return blocked(*queries, k_BSHK, value_BSHK, _by_parts(r_RHK)[0], visible, rate=rate, key=key)
+  compute = choose(backend, shape, k_BSHK.shape[1], causal=is_causal)
   options: dict[str, Any] = {'segments': segments, 'positions_BP': positions_BP, 'rate': rate, 'key': key}
   arrays = q_BTHK, k_BSHK, value_BSHK, r_RHK, u_HK, v_HK, visible
-  if choice in ('rows', 'scan'):
-    return fused(choice, *arrays, **options)
-  return relative_attention.attend.equation(*arrays, empty_rows=empty_rows, **options)
+  return compute(*arrays, empty_rows=empty_rows, **options)
 
 
 def distance_vectors(encoding_RD: Array, kernel_DHK: Array) -> Copies:
@@ -141,8 +142,19 @@ def distance_products(q_BTHK: Array, r_RHK: Any) -> Array:
   return scores.reshape(len(q_BTHK), *scores.shape[2:])
 
 
-def fused(
-  choice: str,
+def rows(*arrays: Any, interpret: bool = False, **options: Any) -> Array:
+  """Compute attention by a kernel for TPUs; `interpret` runs it slowly on any platform."""
+  from lmx.kernels import relative_rows  # imports Pallas, which takes a second
+
+  return relative_rows.attention(*_to_block_inputs(*arrays, **options), interpret=interpret)
+
+
+def scan(*arrays: Any, **options: Any) -> Array:
+  """Compute attention query block by query block."""
+  return _scan(*_to_block_inputs(*arrays, **options))
+
+
+def _to_block_inputs(
   q_BXHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
@@ -153,32 +165,23 @@ def fused(
   *,
   segments: Segments | None = None,
   positions_BP: Array | None = None,
+  empty_rows: bool = True,
   rate: float = 0.0,
   key: Array | None = None,
-  interpret: bool = False,
-) -> Array:
-  """Compute `relative_attention.attend` by 'rows' or 'scan', 0 for a query that sees no key.
+) -> tuple[Any, ...]:
+  """Return the arguments of `relative_rows.attention`, whose output is 0 for a query that sees no key.
 
   Queries at `positions_BP` are put at their positions among T others, a second stream, so that they are shifted like
   the first T. Of several at one position the first is computed ('rows': the first of each block).
-
-  Args:
-    choice: 'rows' or 'scan'.
-    q_BXHK, k_BSHK, value_BSHK, r_RHK, u_HK, v_HK, visible, segments, positions_BP, rate, key: as in `attend`.
-    interpret: run 'rows' on any platform, slowly.
   """
+  del empty_rows  # their output is 0 in any case
   X = q_BXHK.shape[1]
   if visible is None:
     bound_1X = jnp.zeros((1, X), jnp.int32)
     visible = Visible(jnp.zeros((1, k_BSHK.shape[1]), jnp.int32), bound_1X, bound_1X)
-  arrays = q_BXHK, k_BSHK, value_BSHK, _for_rows(r_RHK, len(q_BXHK))
   biases = (u_HK, v_HK) if segments is None else (u_HK, v_HK, segments.s_HK)
-  rate = 0.0 if key is None else rate
-  if choice == 'scan':
-    return _scan(*arrays, biases, visible, segments, positions_BP, rate, key)
-  from lmx.kernels import relative_rows  # imports Pallas, which takes a second
-
-  return relative_rows.attention(*arrays, biases, visible, segments, positions_BP, rate, key, interpret=interpret)
+  arrays = q_BXHK, k_BSHK, value_BSHK, _for_rows(r_RHK, len(q_BXHK)), biases
+  return *arrays, visible, segments, positions_BP, 0.0 if key is None else rate, key
 
 
 def _scan(
@@ -271,28 +274,28 @@ class _Plan(NamedTuple):
 
 
 def blocked(
-  content_BTHK: Array,
-  position_BTHK: Array,
+  q_BTHK: Array,
   k_BSHK: Array,
   value_BSHK: Array,
-  r_SHK: Array,
+  r_RHK: Any,
+  u_HK: Array,
+  v_HK: Array,
   visible: Visible,
   *,
-  rate: float,
-  key: Array | None,
+  rate: float = 0.0,
+  key: Array | None = None,
+  **_: Any,
 ) -> Array:
-  """Compute attention by heads, with the queries q + u for content and q + v for positions.
-
-  No query sees a key after it.
-  """
-  B, T, H, K = content_BTHK.shape
+  """Compute attention head by head; no query sees a key after it."""
+  B, T, H, K = q_BTHK.shape
   S = k_BSHK.shape[1]
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], K)
   rate = 0.0 if key is None else rate
   seed_2 = dropout.seed(key) if rate and key is not None else None
   plan = _Plan(rate, H, S - T)
-  heads = map(to_front, (content_BTHK, position_BTHK, k_BSHK, value_BSHK))
-  o_GTK = _blocked(plan, *heads, r_SHK.swapaxes(0, 1), visible, seed_2)
+  biased = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
+  heads = map(to_front, (*biased, k_BSHK, value_BSHK))
+  o_GTK = _blocked(plan, *heads, _by_parts(r_RHK)[0].swapaxes(0, 1), visible, seed_2)
   return o_GTK.reshape(B, H, T, K).swapaxes(1, 2)
 
 
@@ -386,3 +389,10 @@ def _blocked_backward(plan: _Plan, residuals: tuple[Any, ...], do_GTK: Array) ->
 
 
 _blocked.defvjp(_blocked_forward, _blocked_backward)
+
+BY_NAME: dict[str, Implementation] = {  # values of model.attention that leave no choice
+  'xla': relative_attention.attend.equation,
+  'blocked': blocked,
+  'rows': rows,
+  'scan': scan,
+}

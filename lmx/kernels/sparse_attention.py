@@ -38,12 +38,12 @@ def attend_heads(
 
 def _has_kernel(plan: Plan, q_BTHK: Array, mask: AttentionMask, backend: str) -> bool:
   """Return True if a kernel for TPUs computes attention to summary columns."""
-  if plan.pattern != 'fixed' or plan.sets == 'first' or backend not in (*kernels.AUTOMATIC, *kernels.TPU_KERNELS):
+  if plan.pattern != 'fixed' or plan.sets == 'first' or backend not in (*kernels.AUTOMATIC, 'rows', 'splash'):
     return False
   B, T, H, K = q_BTHK.shape
   S = -(-T // plan.stride) * plan.summary + (T if plan.sets == 'merged' else 0)
   keys = jax.ShapeDtypeStruct((B, S, H, K), q_BTHK.dtype)
-  return kernels.choose(backend, q_BTHK, keys, mask, 0.0) in kernels.TPU_KERNELS
+  return kernels.choose(backend, q_BTHK, keys, mask, 0.0) in (kernels.rows, kernels.splash)
 
 
 def _by_kernel(

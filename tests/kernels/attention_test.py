@@ -9,7 +9,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
-from lmx.kernels import patterns
+from lmx.kernels import chunked_attention, patterns
 from lmx.ops import attention, masks
 from tests import placed
 
@@ -106,10 +106,10 @@ def test_auto_selects_blocked_for_long_rows_on_one_cpu():
   )
   side = int(kernels.BLOCKED_FROM**0.5)
   with placed.on('cpu'):
-    assert choice(side) == 'blocked'
-    assert choice(side - 1) == 'xla'
+    assert choice(side) is kernels.blocked
+    assert choice(side - 1) is attention.attend.equation
   with placed.on('cpu', devices=8):
-    assert choice(side) == 'xla'
+    assert choice(side) is attention.attend.equation
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,14 @@ def test_unsupported_cudnn_lstm_names_its_reason(change, words):
   with placed.on('gpu'):
     with pytest.raises(InputError, match=words):
       kernels.choose('cudnn', x, x, given['mask'], given['rate'])
-    assert kernels.choose('auto', x, x, given['mask'], given['rate']) == ('chunked' if given['rate'] else 'xla')
+    without = chunked_attention.attention if given['rate'] else attention.attend.equation
+    assert kernels.choose('auto', x, x, given['mask'], given['rate']) is without
 
 
 def test_cudnn_is_selected_where_supported():
   x = jnp.zeros((1, 7, 2, 64), jnp.bfloat16)
   with placed.on('gpu'):
-    assert kernels.choose('auto', x, x, masks.AttentionMask(), 0.0) == 'cudnn'
+    assert kernels.choose('auto', x, x, masks.AttentionMask(), 0.0) is kernels.cudnn_or_chunked
 
 
 def test_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):

@@ -11,7 +11,7 @@ from lmx import placement
 from lmx.engine import devices
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
-from lmx.kernels import native, patterns
+from lmx.kernels import chunked_attention, native, patterns
 from lmx.models import registry
 from lmx.ops import attention, masks
 from tests import placed
@@ -163,19 +163,20 @@ def test_numba_is_for_rows_of_float32_on_one_cpu(monkeypatch):
     return kernels.choose(backend, q_BTHK, q_BTHK, mask or masks.AttentionMask(), 0.1)
 
   with placed.on('cpu'):
-    assert choice() == 'numba'
-    assert choice(backend='without_numba') == choice(backend='auto') == choice(T=7) == 'xla'
-    assert choice(dtype=jnp.bfloat16) == choice(mask=masks.AttentionMask(jnp.zeros((1, 8), jnp.int32))) == 'xla'
-    assert choice(mask=masks.AttentionMask(pattern=patterns.Compressed(2))) == 'xla'
+    assert choice() is kernels.numba
+    assert choice(backend='without_numba') is choice(backend='auto') is choice(T=7) is attention.attend.equation
+    assert choice(dtype=jnp.bfloat16) is attention.attend.equation
+    assert choice(mask=masks.AttentionMask(jnp.zeros((1, 8), jnp.int32))) is attention.attend.equation
+    assert choice(mask=masks.AttentionMask(pattern=patterns.Compressed(2))) is attention.attend.equation
     q_BTHK = jnp.zeros((2, 8, 2, 8))
     for other in (q_BTHK[:1], q_BTHK[:, :, :1], q_BTHK.astype(jnp.bfloat16)):  # of keys; products may broadcast
-      assert kernels.choose('numba', q_BTHK, other, masks.AttentionMask(), 0.0) == 'xla'
+      assert kernels.choose('numba', q_BTHK, other, masks.AttentionMask(), 0.0) is attention.attend.equation
     side = int(kernels.BLOCKED_FROM**0.5)
-    assert choice(T=side, backend='without_numba') == 'blocked'
+    assert choice(T=side, backend='without_numba') is kernels.blocked
   with placed.on('cpu', devices=8):
-    assert choice() == 'xla'
+    assert choice() is attention.attend.equation
   with placed.on('gpu', 'NVIDIA H100'):
-    assert choice() == choice(backend='auto') == 'chunked'
+    assert choice() is choice(backend='auto') is chunked_attention.attention
 
 
 @pytest.mark.parametrize('model', [bert, gpt2, quaternion_text, transformer])

@@ -10,7 +10,7 @@ import pytest
 from lmx import placement
 from lmx.engine import devices
 from lmx.errors import InputError
-from lmx.kernels import native
+from lmx.kernels import fused_recurrent, lstm_loop, native
 from lmx.kernels import recurrent as kernels
 from lmx.layers import recurrent
 from lmx.models import registry
@@ -154,13 +154,13 @@ def test_training_without_numba_warns(monkeypatch):
 
 def test_numba_is_for_a_float32_lstm_on_one_cpu():
   with placed.on('cpu', 'cpu'):
-    assert kernels.choose('numba', 'lstm', 'float32') == 'numba'
-    assert kernels.choose('numba', 'lstm', 'bfloat16') == kernels.choose('auto', 'lstm', 'float32') == 'custom'
-    assert kernels.choose('xla', 'lstm', 'float32') == 'custom'
+    assert kernels.choose('numba', 'lstm', 'float32') is lstm_loop.loop
+    for backend, dtype in (('numba', 'bfloat16'), ('auto', 'float32'), ('xla', 'float32')):
+      assert kernels.choose(backend, 'lstm', dtype) is fused_recurrent.loop
   with placed.on('cpu', 'cpu', devices=8):
-    assert kernels.choose('numba', 'lstm', 'float32') == 'custom'
+    assert kernels.choose('numba', 'lstm', 'float32') is fused_recurrent.loop
   with placed.on('gpu', 'NVIDIA H100'):
-    assert kernels.choose('numba', 'lstm', 'float32') == kernels.choose('xla', 'lstm', 'float32') == 'cudnn'
+    assert kernels.choose('numba', 'lstm', 'float32') is kernels.choose('xla', 'lstm', 'float32') is kernels.cudnn
 
 
 @pytest.mark.parametrize('name', ['rnn_lm', 'awd_lstm'])

@@ -13,8 +13,10 @@ from jax.experimental import rnn as jax_rnn
 from lmx import placement
 from lmx.engine import devices
 from lmx.errors import InputError
+from lmx.kernels import fused_recurrent
 from lmx.kernels import recurrent as kernels
 from lmx.layers import recurrent
+from lmx.ops import rnn
 from lmx.ops.rnn import Weights
 from tests import placed
 from tests.layers.recurrent_test import LENGTHS, B, D, E, T, case, every_bias
@@ -111,12 +113,14 @@ def test_cudnn_equals_the_scan(bias, lengths):
 
 def test_auto_selects_cudnn_only_where_supported():
   with placed.on('gpu', 'NVIDIA H100'):
-    assert kernels.choose('auto', 'lstm', 'float32') == 'cudnn' == kernels.choose('cudnn', 'lstm', 'bfloat16')
-    assert kernels.choose('auto', 'gru', 'float32') == kernels.choose('auto', 'lstm', 'bfloat16') == 'custom'
-    assert kernels.choose('scan', 'lstm', 'float32') == 'scan'
+    assert kernels.choose('auto', 'lstm', 'float32') is kernels.choose('cudnn', 'lstm', 'bfloat16') is kernels.cudnn
+    custom = ('auto', 'gru', 'float32'), ('auto', 'lstm', 'bfloat16'), ('custom', 'lstm', 'float32')
+    for backend, cell, dtype in custom:
+      assert kernels.choose(backend, cell, dtype) is fused_recurrent.loop
+    assert kernels.choose('scan', 'lstm', 'float32') is rnn.loop.equation
   several, amd = placed.on('gpu', 'NVIDIA H100', devices=8), placed.on('gpu', 'AMD Instinct')
   for scope in (several, amd, placed.on(), placement.scope(None)):
     with scope:
-      assert kernels.choose('auto', 'lstm', 'float32') == 'custom'
+      assert kernels.choose('auto', 'lstm', 'float32') is fused_recurrent.loop
   with pytest.raises(InputError, match='expected an NVIDIA GPU'):
     kernels.choose('cudnn', 'lstm', 'float32')

@@ -84,7 +84,8 @@ def compare(choice, arrays, visible, rate, types=None, positions_BP=None):
     if choice == 'xla':
       vectors = vectors[:2]
       return relative_attention.attend(q, k, value, r, *vectors, visible, empty_rows=True, backend='xla', **options)
-    return kernels.fused(choice, q, k, value, r, *vectors[:2], visible, interpret=True, **options)
+    interpret = {'interpret': True} if choice == 'rows' else {}
+    return kernels.BY_NAME[choice](q, k, value, r, *vectors[:2], visible, **interpret, **options)
 
   def run(choice, *arrays):
     def total(*arrays):
@@ -127,7 +128,7 @@ def test_each_device_computes_its_rows_and_heads(small_blocks):
   arrays, visible, types, positions_BP = streams(20, 4, 3)
   with placed.on('tpu', data=2, fsdp=2, tensor=2):
     compare('rows', arrays, visible, 0.3, types, positions_BP)
-    run = lambda *x: kernels.fused('rows', *x, None, interpret=True)
+    run = lambda *x: kernels.rows(*x, None, interpret=True)
     traced = jax.jit(run).trace(arrays[0][:, :20], *arrays[1:6])
   assert 'shard_map' in str(traced.jaxpr)
 
@@ -136,27 +137,26 @@ def test_auto_is_blocked_on_one_cpu_device_for_long_rows(monkeypatch):
   """With several cores for longer rows."""
   choose = lambda T, S, backend='auto': kernels.choose(backend, (1, T, H, K), S)
   with placed.on(devices=8):
-    assert choose(2**10, 2**10) == 'xla'
+    assert choose(2**10, 2**10) is relative_attention.attend.equation
   for cores, least in ((1, kernels.BLOCKED_FROM), (2, kernels.BLOCKED_FROM_CORES)):
     monkeypatch.setattr(host, 'cores', lambda cores=cores: cores)
     with placed.on():
-      assert choose(2, least // 2) == 'blocked'
-      assert choose(2, least // 2 - 1) == 'xla'
-      assert choose(2**10, 2**10, 'xla') == 'xla' and choose(1, 1, 'blocked') == 'blocked'
+      assert choose(2, least // 2) is choose(1, 1, 'blocked') is kernels.blocked
+      assert choose(2, least // 2 - 1) is choose(2**10, 2**10, 'xla') is relative_attention.attend.equation
 
 
 def test_auto_selects_rows_and_then_the_scan_on_accelerators():
   choose = lambda T, S, backend='auto', rows=2: kernels.choose(backend, (rows, T, H, K), S)
   with placed.on('tpu', devices=2):
-    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO) == 'rows'
-    assert choose(kernels.KERNEL_FROM - 1, kernels.ROWS_TO) == 'xla'
-    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO + 1) == 'scan'
-    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO, rows=3) == 'xla'
+    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO) is kernels.rows
+    assert choose(kernels.KERNEL_FROM - 1, kernels.ROWS_TO) is relative_attention.attend.equation
+    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO + 1) is kernels.scan
+    assert choose(kernels.KERNEL_FROM, kernels.ROWS_TO, rows=3) is relative_attention.attend.equation
     with pytest.raises(InputError, match='model.attention: got "rows"'):
       choose(kernels.KERNEL_FROM, kernels.ROWS_TO + 1, 'rows')
   with placed.on('gpu'):
-    assert choose(kernels.KERNEL_FROM, kernels.SCAN_FROM) == 'scan'
-    assert choose(kernels.KERNEL_FROM, kernels.SCAN_FROM - 1) == 'xla'
+    assert choose(kernels.KERNEL_FROM, kernels.SCAN_FROM) is kernels.scan
+    assert choose(kernels.KERNEL_FROM, kernels.SCAN_FROM - 1) is relative_attention.attend.equation
     with pytest.raises(InputError, match='model.attention: got "rows"'):
       choose(kernels.KERNEL_FROM, kernels.ROWS_TO, 'rows')
 

@@ -8,6 +8,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.kernels import attention as choice
+from lmx.kernels import chunked_attention
 from lmx.kernels import row_attention as kernels
 from lmx.ops import attention, masks
 from tests import placed
@@ -72,8 +73,9 @@ def test_auto_selects_it_on_a_tpu():
   shape = lambda T: jax.ShapeDtypeStruct((2, T, H, K), np.float32)
   chosen = lambda T, backend='auto': choice.choose(backend, shape(T), shape(T), masks.AttentionMask(), 0.1)
   with placed.on('tpu', devices=2):
-    assert chosen(choice.KERNEL_FROM) == chosen(choice.ROWS_TO) == 'rows'
-    assert chosen(choice.KERNEL_FROM - 1) == 'xla' and chosen(choice.ROWS_TO + 1) == 'chunked'
+    assert chosen(choice.KERNEL_FROM) is chosen(choice.ROWS_TO) is choice.rows
+    assert chosen(choice.KERNEL_FROM - 1) is attention.attend.equation
+    assert chosen(choice.ROWS_TO + 1) is chunked_attention.attention
     with pytest.raises(InputError, match='model.attention: got "rows"'):
       chosen(choice.ROWS_TO + 1, 'rows')
 

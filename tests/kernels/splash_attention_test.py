@@ -94,7 +94,7 @@ def test_unsupported_attention_names_its_reason(change, words):
   with placed.on(given['platform'], devices=given['devices']):
     with pytest.raises(InputError, match=f'model.attention: got "splash".*{words}'):
       choice.choose('splash', x, x, given['mask'], given['rate'])
-    assert choice.choose('auto', x, x, given['mask'], given['rate']) != 'splash'
+    assert choice.choose('auto', x, x, given['mask'], given['rate']) is not choice.splash
 
 
 def test_auto_selects_it_on_a_tpu_for_long_rows():
@@ -102,7 +102,7 @@ def test_auto_selects_it_on_a_tpu_for_long_rows():
   chosen = lambda T: choice.choose('auto', shape(T), shape(T), masks.AttentionMask(), 0.0)
   for scope in (placed.on('tpu'), placed.on('tpu', devices=2)):
     with scope:
-      assert chosen(choice.ROWS_TO + 1) == 'splash' and chosen(choice.ROWS_TO) == 'rows'
+      assert chosen(choice.ROWS_TO + 1) is choice.splash and chosen(choice.ROWS_TO) is choice.rows
 
 
 def test_operations_match_the_blocks_that_are_computed():
