@@ -106,12 +106,20 @@ def check_share(where: str, value: float) -> None:
     raise InputError(f'{where}: got {value}; expected between 0 and 1')
 
 
-def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> None:
-  """Raise InputError unless the width D of a `model` is divisible by its H heads, and even if `even`."""
+def check_heads(model: str, width: int, heads: int, *, even: bool = False, field: str = 'H') -> None:
+  """Raise InputError unless the width D of a `model` is divisible by its heads, and even if `even`.
+
+  Args:
+    model: name of the model.
+    width: D.
+    heads: number of heads.
+    even: an odd width is an error.
+    field: field of the Config with the heads.
+  """
   check_range('model.D', width, 1)
-  check_range('model.H', heads, 1)
+  check_range(f'model.{field}', heads, 1)
   if width % heads or (even and width % 2):
-    expected = f'{"an even number " if even else "a number "}divisible by model.H = {heads}'
+    expected = f'{"an even number " if even else "a number "}divisible by model.{field} = {heads}'
     raise InputError(f'model.D: got {width}; expected {expected} for {model}')
 
 

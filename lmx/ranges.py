@@ -1,7 +1,7 @@
 """Ranges of numeric command-line options and of config values.
 
 `type=` of `argparse.ArgumentParser.add_argument` is always a result of the functions here, never plain `int` or
-`float`. The type of a config key may be `Annotated[TYPE, RULE]` with the classes here, which lmx/config/cast.py checks.
+`float`. The type of a config key may be `Annotated[TYPE, RULE]` with the classes here, which lmx/cast.py checks.
 A number without `Limits` is at least 0.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -11,16 +12,35 @@ from typing import Generic, TypeVar
 from lmx.errors import InputError, nearest
 
 Interface = TypeVar('Interface')
+_ALIKE = 0.85  # similarity of two names, by difflib, from which one is a misspelling of the other
 
 
 def complete(defaults: Callable[[], Interface], module: ModuleType) -> Interface:
-  """Return the names of a module on top of the defaults of its interface, whose properties it cannot replace."""
+  """Return the names of a module on top of the defaults of its interface, whose properties it cannot replace.
+
+  Raises:
+    InputError: the module defines a public name that is nearly one of the interface.
+  """
   part = defaults()
+  _check_names(type(part), module)
   for name, value in vars(module).items():
     is_import = isinstance(value, ModuleType) and hasattr(part, name)  # such as an import of lmx.layers.attention
     if not is_import and not isinstance(getattr(type(part), name, None), property):
       setattr(part, name, value)
   return part
+
+
+def _check_names(interface: type, module: ModuleType) -> None:
+  known = {name for cls in interface.__mro__ for name in (*vars(cls), *vars(cls).get('__annotations__', ()))}
+  public = {name for name in known if not name.startswith('_')}
+  for name, value in vars(module).items():
+    is_own = name.isupper() or callable(value) and getattr(value, '__module__', '') == module.__name__
+    close = difflib.get_close_matches(name, public, n=1, cutoff=_ALIKE) if is_own and name not in public else ()
+    if close and not name.startswith('_'):
+      raise InputError(
+        f'{module.__file__}: got the name "{name}"; expected {close[0]}, or a name less like it; rename it, or begin '
+        f'it with _ if only this file uses it'
+      )
 
 
 class Registry(Generic[Interface]):

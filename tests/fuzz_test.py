@@ -25,8 +25,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from lmx import cast
 from lmx.cli import main, vectors
-from lmx.config import cast, resolve, run_files
+from lmx.config import resolve, run_files
 from lmx.data import corpus, text_files
 from lmx.data.builders import cells, cloze, parallel, questions, tables, tagged
 from lmx.data.tokenizers import build

@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments import spaces
-from lmx import documents, redaction
-from lmx.config import cast
+from lmx import cast, documents, redaction
 from lmx.errors import InputError
 
 SAMPLERS = ('grid', 'random', 'tpe')

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import typing
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from lmx import cast
 from lmx.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -42,30 +42,12 @@ def build_model(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str
   for change in changes:
     field, equals, value = change.partition('=')
     if not equals:
-      raise InputError(f'--set: "{change}" has no value; write {change}=VALUE')
+      raise InputError(f'--set: got "{change}" without a value; expected {change}=VALUE')
     if field not in hints:
-      raise InputError(f'model "{name}" has no field "{field}"{nearest(field, hints)}')
-    fields[field] = _value(field, hints[field], value)
+      raise InputError(f'--set: got "{field}"; expected a field of model "{name}"{nearest(field, hints)}')
+    fields[field] = value if hints[field] is str else cast.parse(value)
   cfg = registry.config(name, variant, **fields)
   return module, cfg, registry.label(name, variant, cfg)
-
-
-def _value(field: str, hint: Any, text: str) -> Any:
-  from lmx.config import cast
-
-  if hint is str:
-    return text
-  try:
-    value = ast.literal_eval(text.capitalize() if text in ('true', 'false') else text)
-  except (ValueError, SyntaxError):
-    value = text
-  if typing.get_origin(hint) is typing.Literal:
-    return cast.cast(f'model.{field}', hint, value)
-  if hint is float and type(value) is int:
-    return float(value)
-  if isinstance(hint, type) and type(value) is not hint:
-    raise InputError(f'field "{field}": got {text!r}; expected a value of type {hint.__name__}')
-  return value
 
 
 def build_task(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:

@@ -11,8 +11,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lmx import storage
-from lmx.config import cast
+from lmx import cast, storage
 from lmx.errors import InputError
 
 _FOLDERS = ('bahdanau', 'luong', 'rnn_encdec')  # formerly experiments/seq2seq

@@ -32,9 +32,8 @@ import jax
 import ml_collections
 from flax.traverse_util import flatten_dict
 
-from lmx import documents, objectives, ranges, records, storage
+from lmx import cast, documents, objectives, ranges, records, storage
 from lmx.checkpoint import manager
-from lmx.config import cast as fields_lib
 from lmx.config import deferred, experiment, paths, renames, run_files, schema, semantics
 from lmx.data import batching, pipeline
 from lmx.engine import precision, sharding
@@ -143,8 +142,8 @@ def _override(settings: dict[str, Any], overrides: Iterable[str]) -> None:
 
 def _saved_rules(value: Any) -> dict[str, int]:
   """Return rule -> number under which a run began, from the `semantics` of its config.json."""
-  numbers = fields_lib.cast('semantics', dict, value)
-  return {name: fields_lib.cast(f'semantics.{name}', int, number) for name, number in numbers.items()}
+  numbers = cast.cast('semantics', dict, value)
+  return {name: cast.cast(f'semantics.{name}', int, number) for name, number in numbers.items()}
 
 
 def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: Collection[str] = ()) -> dict[str, Any]:
@@ -161,17 +160,19 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
   if 'name' not in model:
     raise InputError('model.name: missing in the config; set it')
   _copy_sizes(settings, given)
-  variant = fields_lib.cast('model.variant', str, model.get('variant', 'tiny'))
+  variant = cast.cast('model.variant', str, model.get('variant', 'tiny'))
   module = registry.get(model['name'])
   fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
   names = _names(module.Config)
   renames.check_fields(model['name'], fields, names)
   _check_keys('model.', fields, ['name', 'variant', *names])
-  sized = registry.config(model['name'], variant, **fields_lib.convert('model', module.Config, fields))
+  sizes = cast.convert('model', module.Config, fields)
+  vocabulary = {'V': sizes.pop('V')} if sizes.get('V') == 0 else {}  # 0: the tokenizer's
+  sized = registry.config(model['name'], variant, **sizes)
   complete: dict[str, Any] = {
-    'name': fields_lib.cast('name', str, settings.get('name', model['name'])),
+    'name': cast.cast('name', str, settings.get('name', model['name'])),
     'seed': _seed(settings.get('seed', 0)),
-    'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized)},
+    'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized), **vocabulary},
     'objective': _objective(module, settings.get('objective', {})),
   }
   if 'V' in complete['model'] and 'V' not in fields:
@@ -185,7 +186,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
 
 def _seed(value: Any) -> int:
   """Return a seed; seeds below 2**32 give distinct random numbers in JAX and in the data."""
-  seed = fields_lib.cast('seed', int, value, bound=ranges.SEEDS)
+  seed = cast.cast('seed', int, value, bound=ranges.SEEDS)
   check_range('seed', seed, 0)
   return seed
 
@@ -194,7 +195,7 @@ def _precision(value: Any, complete: Mapping[str, Any]) -> str:
   """Return `matmul_precision`, cast from `value`, by default the one for the dtypes in which the model computes."""
   trained = complete['model'].get('dtype', 'float32')
   dtypes = [trained, complete['evaluation']['model'].get('dtype', trained)]
-  name = fields_lib.cast('matmul_precision', str, value) or precision.default(dtypes)
+  name = cast.cast('matmul_precision', str, value) or precision.default(dtypes)
   check_choice('matmul_precision', name, precision.CHOICES)
   return name
 
@@ -251,7 +252,7 @@ def _copy_sizes(settings: dict[str, Any], given: Collection[str]) -> None:
   model |= {name: 'auto' for name, found in _FOUND.items() if name in missing and model.get(name) in found}
   for name in ('length', 'eval_length'):
     if 'T' in missing and model.get('T') and name in data:  # at most as long as the model's positions
-      own, longest = fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T'])
+      own, longest = cast.cast(f'data.{name}', int, data[name]), cast.cast('model.T', int, model['T'])
       if own > longest and f'data.{name}' in given:
         raise InputError(
           f'data.{name}: got {own}; runs that begin from {start} have {longest} positions; lower it, or set model.T'
@@ -316,7 +317,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None, workdir: An
   objective = dict(plain['objective'])
   objective_name = objective.pop('name')
   objective_cls = objectives.get(objective_name).Config
-  model_cfg = registry.get(name).Config(**fields_lib.convert('model', registry.get(name).Config, model))
+  model_cfg = registry.get(name).Config(**cast.convert('model', registry.get(name).Config, model))
   sections = {name: _section(name, plain[name]) for name in SECTIONS}
   longest = max(sections['data'].length, sections['data'].eval_length)
   if 0 < getattr(model_cfg, 'T', 0) < longest:
@@ -329,7 +330,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None, workdir: An
     )
   _check_measurement(name, sections)
   _check_direction(model_cfg, sections['data'])
-  objective_cfg = objective_cls(**fields_lib.convert('objective', objective_cls, objective))
+  objective_cfg = objective_cls(**cast.convert('objective', objective_cls, objective))
   _check_inputs(name, objective_name, objective_cfg)
   return schema.Run(
     name=plain['name'],
@@ -350,7 +351,7 @@ def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
   _check_keys('evaluation.model.', changes, _names(type(cfg)))
   if not changes:
     return cfg
-  changed = dataclasses.replace(cfg, **fields_lib.convert('evaluation.model', type(cfg), changes))
+  changed = dataclasses.replace(cfg, **cast.convert('evaluation.model', type(cfg), changes))
   check_choice('evaluation.model.dtype', changed.dtype, registry.DTYPES)
   registry.check_layers(changed)
   shapes = lambda cfg: jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
@@ -557,14 +558,14 @@ def _section(name: str, fields: Mapping[str, Any]) -> Any:
   _check_keys(f'{name}.', fields, _names(cls))
   if name == 'data':
     fields = {**fields, 'batching': _batching(fields.get('batching', pipeline.Config.batching))}
-  return cls(**fields_lib.convert(name, cls, fields))
+  return cls(**cast.convert(name, cls, fields))
 
 
 def _batching(value: Any) -> Any:
   fields = batching.fields(value)
   cls = batching.get(fields['name']).Config
   _check_keys('data.batching.', fields, _names(cls))
-  return cls(**fields_lib.convert('data.batching', cls, fields))
+  return cls(**cast.convert('data.batching', cls, fields))
 
 
 def _objective(model: Any, section: Mapping[str, Any]) -> dict[str, Any]:
@@ -573,4 +574,4 @@ def _objective(model: Any, section: Mapping[str, Any]) -> dict[str, Any]:
   defaults = model.OBJECTIVE_FIELDS if name == model.OBJECTIVE else {}
   fields = {**defaults, **{k: v for k, v in section.items() if k != 'name'}}
   _check_keys('objective.', fields, ['name', *_names(cls)])
-  return {'name': name, **dataclasses.asdict(cls(**fields_lib.convert('objective', cls, fields)))}
+  return {'name': name, **dataclasses.asdict(cls(**cast.convert('objective', cls, fields)))}

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import layout
-from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.errors import InputError, check_choice, check_least
 from lmx.layers import char_cnn, projected_lstm
 from lmx.layers.reversal import reversal
 from lmx.ops.dropout import dropout, split
@@ -46,12 +46,15 @@ class Sizes:
   backend: str = 'auto'
   remat: bool = False
 
-  def __post_init__(self) -> None:
-    check_least('model', self, characters=1, cells=1, projection=1, layers=1, highways=0, cell_clip=0, proj_clip=0)
-    check_range('model.dropout', self.dropout, 0, 1)
-    check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
-    if not self.filters or any(len(f) != 2 or min(f) < 1 for f in self.filters):
-      raise InputError(f'model.filters: got {self.filters}; expected (width in characters, number) pairs')
+
+def check(cfg: Any, prefix: str = '') -> None:
+  """Raise InputError if a size in the Config of a model with a biLM is out of range; its fields start with `prefix`."""
+  check_choice('model.backend', cfg.backend, ('auto', 'scan', 'custom'))
+  least = dict(characters=1, cells=1, projection=1, highways=0, cell_clip=0, proj_clip=0)
+  check_least('model', cfg, **{f'{prefix}{name}': low for name, low in least.items()})
+  filters = getattr(cfg, f'{prefix}filters')
+  if not filters or any(len(pair) != 2 or min(pair) < 1 for pair in filters):
+    raise InputError(f'model.{prefix}filters: got {filters}; expected (width in characters, number) pairs')
 
 
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))

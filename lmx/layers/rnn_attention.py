@@ -27,7 +27,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, check_choice
 from lmx.layers.masked_softmax import masked_softmax
 from lmx.types import Array, Params
 
@@ -235,8 +235,7 @@ SCORES: dict[str, Score] = {
 
 def get(name: str) -> Score:
   """Return the score `name`; raise InputError with the nearest name if there is none."""
-  if name not in SCORES:
-    raise InputError(f'unknown score "{name}"{nearest(name, SCORES)}')
+  check_choice('model.score', name, SCORES)
   return SCORES[name]
 
 

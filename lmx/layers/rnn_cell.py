@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, nearest
+from lmx.errors import check_choice
 from lmx.layers import recurrent
 from lmx.ops import rnn
 from lmx.ops.rnn import Carry, where_valid
@@ -28,8 +28,7 @@ CELLS = (*rnn.CELLS, 'gru_paper')
 
 def gates(cell: str) -> int:
   """Return the number of gates, G / D; raise InputError if there is no such cell."""
-  if cell not in CELLS:
-    raise InputError(f'unknown recurrent cell "{cell}"{nearest(cell, CELLS)}')
+  check_choice('model.cell', cell, CELLS)
   return 3 if cell == 'gru_paper' else rnn.get(cell).gates
 
 

@@ -87,12 +87,11 @@ class Config:
     check_choice('model.mix', self.mix, ('all', 'last'))
     if self.mix == 'last' and self.mix_l2:
       raise InputError(f'model.mix_l2: got {self.mix_l2} with model.mix "last", which has no weights; set it to 0')
-    check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
-    check_least('model', self, E=1, char_characters=1, char_projection=0, mix_l2=0)
+    check_least('model', self, E=1, bilm_layers=1, char_characters=1, char_projection=0, mix_l2=0)
     for name in self.__dataclass_fields__:
       if name.startswith('dropout'):
         check_range(f'model.{name}', getattr(self, name), 0, 1)
-    bilm_sizes(self)
+    bilm.check(self, 'bilm_')
 
 
 def with_elmo(size: str, place: str = 'input') -> dict[str, Any]:

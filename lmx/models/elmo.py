@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lmx.errors import check_least, check_range
 from lmx.layers import bilm, char_cnn, softmax
 from lmx.ops.dropout import dropout, split
 from lmx.ops.table import product, select, take
@@ -75,7 +76,9 @@ class Config:
   remat: bool = False
 
   def __post_init__(self) -> None:
-    sizes(self)  # checks them
+    bilm.check(self)
+    check_least('model', self, N=1)
+    check_range('model.dropout', self.dropout, 0, 1)
 
 
 def _variant(name: str) -> dict:

@@ -6,7 +6,8 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from lmx.errors import InputError, check_choice, nearest
+from lmx import cast
+from lmx.errors import InputError, check_choice, check_range, nearest
 from lmx.registry import Registry
 
 if TYPE_CHECKING:  # imports JAX, which listing the models does not need
@@ -29,7 +30,7 @@ def config(name: str, variant: str, **changes: Any) -> Any:
   """Return `Config` of `name` at the size `variant`, with `changes` on top.
 
   Raises:
-    InputError: unknown model, variant, field or compute type.
+    InputError: unknown model, variant, field or compute type, or a value of another type or out of range.
   """
   module = get(name)
   if variant not in module.VARIANTS:
@@ -37,10 +38,11 @@ def config(name: str, variant: str, **changes: Any) -> Any:
   fields = module.Config.__dataclass_fields__
   for field in changes:
     if field not in fields:
-      raise InputError(f'model "{name}" has no field "{field}"{nearest(field, fields)}')
+      raise InputError(f'model.{field}: got a field that model "{name}" does not have{nearest(field, fields)}')
   if 'dtype' in changes:
     check_choice('model.dtype', changes['dtype'], DTYPES)
-  cfg = module.Config(**{**module.VARIANTS[variant], **changes})
+  cfg = module.Config(**{**module.VARIANTS[variant], **cast.convert('model', module.Config, changes)})
+  check_range('model.V', getattr(cfg, 'V', 1), 1)
   check_layers(cfg)
   return cfg
 

@@ -116,8 +116,9 @@ class Config:
   remat: Policy = 'none'
 
   def __post_init__(self) -> None:
-    for heads in (self.H, self.encoder_H or self.H):
-      check_heads('transformer', self.D, heads, even=True)
+    check_heads('transformer', self.D, self.H, even=True)
+    if self.encoder_H:
+      check_heads('transformer', self.D, self.encoder_H, even=True, field='encoder_H')
     check_choice('model.activation', self.activation, ('relu', 'swish', 'gelu_erf', 'gelu_tanh'))
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.biases', self.biases, ('none', 'attention', 'all'))

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lmx.errors import InputError, check_choice, nearest
+from lmx.errors import InputError, check_choice
 from lmx.ops.operation import Operation
 from lmx.placement import constrain
 from lmx.types import Array
@@ -106,8 +106,7 @@ CELLS = {
 
 def get(name: str) -> Cell:
   """Return the cell `name`; raise InputError with the nearest name if there is none."""
-  if name not in CELLS:
-    raise InputError(f'unknown recurrent cell "{name}"{nearest(name, CELLS)}')
+  check_choice('model.cell', name, CELLS)
   return CELLS[name]
 
 

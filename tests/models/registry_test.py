@@ -1,4 +1,4 @@
-"""Labels of models in results and descriptions."""
+"""Sizes of models: labels in results and descriptions, and wrong values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from lmx.errors import InputError
 from lmx.models import registry
 
 
@@ -24,3 +25,27 @@ from lmx.models import registry
 def test_variant_is_named_only_where_the_sizes_are_its_own(name, variant, changes, label):
   cfg = dataclasses.replace(registry.config(name, variant), **changes)
   assert registry.label(name, variant, cfg) == label
+
+
+@pytest.mark.parametrize(
+  'name,changes,field',
+  [
+    ('gpt2', {'V': 0}, 'V'),
+    ('gpt2', {'remat': 'nonsense'}, 'remat'),
+    ('xlnet', {'init_std': -0.1}, 'init_std'),
+    ('transformer', {'encoder_H': 3}, 'encoder_H'),
+    ('elmo', {'N': 0}, 'N'),
+    ('elmo', {'cells': 0}, 'cells'),
+    ('elmo', {'filters': ()}, 'filters'),
+    ('bidaf', {'bilm_cells': 0}, 'bilm_cells'),
+    ('bilstm', {'bilm_layers': 0}, 'bilm_layers'),
+    ('bcn', {'bilm_filters': ()}, 'bilm_filters'),
+    ('luong', {'cell': 'lstmm'}, 'cell'),
+    ('rnn_lm', {'cell': 'lstmm'}, 'cell'),
+    ('bahdanau', {'score': 'adative'}, 'score'),
+    ('gpt2', {'hidden': 3}, 'hidden'),
+  ],
+)
+def test_wrong_value_names_the_field_of_the_config(name, changes, field):
+  with pytest.raises(InputError, match=f'^model.{field}: '):
+    registry.config(name, 'tiny', **changes)

@@ -15,7 +15,7 @@ pytest.importorskip('optuna', reason='needs the extra `sweep`')
 
 
 def test_values_are_written_as_the_command_line_reads_them():
-  from lmx.config import cast
+  from lmx import cast
 
   for value in ('adam', 'a b', '10', 'true', 'None', '(1, 2)', '', 1e-4, 3, True, None, (1, 'x'), [0.5]):
     assert cast.parse(study.format_value(value)) == value and type(cast.parse(study.format_value(value))) is type(value)

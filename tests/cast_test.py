@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from lmx.config import cast, resolve
+from lmx import cast
+from lmx.config import resolve
 from lmx.errors import InputError
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
