@@ -96,11 +96,21 @@ class Row:
 
 def text_columns(loaded: RestoredRun) -> tuple[str, ...]:
   """Return the names of the text columns of the run's data set; ('text',) if it is no table."""
-  name = loaded.run.data.dataset
-  if not sources.DATA_SETS[name].table:
-    return ('text',)
-  columns = sources.DATA_SETS[name].columns.texts
-  return tuple(names[0] for names in columns) or loaded.run.data.texts
+  return tuple(names[0] for names in _table(loaded).texts)
+
+
+def _table(loaded: RestoredRun) -> tables.Table:
+  """Return the layout of a table with new rows: the one of the data set's own files, or a column of texts and labels.
+
+  Every row is kept, with its label as in the file.
+  """
+  data = loaded.run.data
+  known = sources.DATA_SETS[data.dataset]
+  texts = known.columns.texts or tuple((name,) for name in (data.texts if known.table else ('text',)))
+  labels = tuple(dict.fromkeys((data.label, *known.columns.label)))
+  whole = {'classes': {}, 'skipped': (), 'broken': False, 'read': None, 'is_own': False}
+  is_scored, choices = loaded.run.objective.is_scored, _choices(loaded)
+  return dataclasses.replace(known.columns, texts=texts, label=labels, scores=is_scored, choices=choices, **whole)
 
 
 def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row]:
@@ -119,26 +129,27 @@ def read_rows(path: str, loaded: RestoredRun, *, strip: bool = True) -> list[Row
       regression is no number.
   """
   batched.check_suffix(path, ENDINGS, 'rows')
-  names, columns, choices = label_names(loaded), text_columns(loaded), _choices(loaded)
+  names = label_names(loaded)
   if documents.ending(path) == '.txt':
-    rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
+    rows = [Row((text,), '', number) for number, text in _lines(path, text_columns(loaded))]
   else:
-    is_scored, label = loaded.run.objective.is_scored, (loaded.run.data.label,)
-    table = tables.Table(tuple((name,) for name in columns), label, scores=is_scored, choices=choices, strip=strip)
-    table = dataclasses.replace(table, prepare=sources.DATA_SETS[loaded.run.data.dataset].columns.prepare)
-    entries = tables.read(table, path, 'test')
+    entries = tables.read(dataclasses.replace(_table(loaded), strip=strip), path, 'test')
     rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in entries]
   if not rows:
     raise InputError(f'{path}: the file has no rows')
-  return [_name_label(row, labels.known_names(names), path) for row in rows] if names else rows
+  if not names:
+    return rows
+  columns, known = sources.DATA_SETS[loaded.run.data.dataset].columns, labels.known_names(names)
+  cells_of = {**columns.classes, **dict.fromkeys(columns.skipped, '')}  # as in the data set's own files
+  return [_name_label(row, known, cells_of, path) for row in rows]
 
 
-def _name_label(row: Row, known: Mapping[str, str], path: str) -> Row:
+def _name_label(row: Row, known: Mapping[str, str], cells_of: Mapping[str, str], path: str) -> Row:
   """Return a row with the run's name for its label. Raises InputError if the run has no such label."""
-  label = row.label if row.label in known else documents.compose(row.label)
+  label = row.label if row.label in known else cells_of.get(row.label, documents.compose(row.label))
   if label and label not in known:
     hint = nearest(label, known.values())
-    raise InputError(f'{path}, line {row.line}: the classifier has no label "{label}"{hint}')
+    raise InputError(f'{path}, line {row.line}: label: got "{row.label}"; expected a label of the classifier{hint}')
   return dataclasses.replace(row, label=known.get(label, ''))
 
 
@@ -167,10 +178,12 @@ def read_file(loaded: RestoredRun, path: str, *, strip: bool = True) -> Inputs:
 
 def _missing_label(path: str, loaded: RestoredRun) -> tuple[str, ...]:
   """Return a note if a table without labels has other columns that may be the labels."""
-  name, texts = loaded.run.data.label, text_columns(loaded)
-  row = {} if documents.ending(path) == '.txt' else next(cells.read(path))[1]
-  if name in row or {*row} <= {*texts}:
+  table = _table(loaded)
+  texts = [name for names in table.texts for name in names]
+  row = {} if documents.ending(path) == '.txt' else next(cells.read(path, plain=table.plain))[1]
+  if {*table.label} & {*row} or {*row} <= {*texts}:
     return ()
+  name = loaded.run.data.label
   hint = nearest(name, [column for column in row if column not in texts])
   return (f'{path}: no column {name}, so nothing is measured; it has {", ".join(row)}{hint}',)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from lmx.data import datasets
 from lmx.data.tokenizers import build, word_characters
-from lmx.objectives import regress
+from lmx.objectives import classify, regress
 from lmx.prediction import classification
 
 
@@ -28,3 +30,32 @@ def test_words_that_a_run_has_not_seen_are_spelled(characters, tmp_path):
   if characters:
     letters = word_characters.create(tokenizer, characters).character_ids(np.array([row[1] for row in rows]))
     assert not np.array_equal(letters[0], letters[1])
+
+
+def loaded_run(dataset: str, labels: list[str], objective: Any = None) -> Any:
+  data = SimpleNamespace(dataset=dataset, label='label', texts=('text',))
+  return SimpleNamespace(run=SimpleNamespace(data=data, objective=objective or classify.Config()), labels=labels)
+
+
+@pytest.mark.parametrize(
+  'dataset,content,expected',
+  [
+    ('glue/sst2', 'sentence\tlabel\nbad\t0\ngood\t1\nfine\tpositive\n', ['negative', 'positive', 'positive']),
+    ('glue/cola', 'gj04\t0\t*\tthem sat\ngj04\t1\t\tthey sat\n', ['unacceptable', 'acceptable']),
+    ('glue/qqp', 'id\tquestion1\tquestion2\tis_duplicate\n1\ta\tb\t0\n2\ta\ta\t1\n', ['not_duplicate', 'duplicate']),
+    ('snli', 'gold_label\tsentence1\tsentence2\n-\ta\tb\nneutral\ta\tc\n', ['', 'neutral']),
+    ('zhang2015/yelp_polarity', 'label\ttext\n1\tbad\n2\tgood\n', ['negative', 'positive']),
+  ],
+)
+def test_labels_are_read_as_in_the_data_sets_own_files(dataset, content, expected, tmp_path):
+  path = tmp_path / 'dev.tsv'
+  path.write_text(content)
+  classes = sorted({*datasets.DATA_SETS[dataset].columns.classes.values()})
+  rows = classification.read_rows(str(path), loaded_run(dataset, classes))
+  assert [row.label for row in rows] == expected
+
+
+def test_scores_are_read_as_in_the_data_sets_own_files(tmp_path):
+  (tmp_path / 'dev.tsv').write_text('sentence1\tsentence2\tscore\na\tb\t2.5\n')
+  rows = classification.read_rows(str(tmp_path / 'dev.tsv'), loaded_run('glue/stsb', [], regress.Config()))
+  assert [row.label for row in rows] == ['2.5']
