@@ -128,9 +128,9 @@ def load(directory: str) -> Tokenizer:
     whole = content.get('special_in_text', False)  # absent in earlier versions
     if 'sentencepiece' in content:
       options = {name: content[name] for name in ('lower_case', 'keep_accents')}
-      model_file = base64.b64decode(content['sentencepiece'], validate=True)
+      file = module('sentencepiece').File(base64.b64decode(content['sentencepiece'], validate=True))
       return module('sentencepiece').SentencePiece(
-        model, content.get('special'), content=model_file, **options, special_in_text=whole
+        model, content.get('special'), file=file, **options, special_in_text=whole
       )
     if kind == 'unigram':
       return subword.Unigram(model, content.get('special'), content.get('split_commas', False), special_in_text=whole)

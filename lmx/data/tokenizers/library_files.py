@@ -80,12 +80,13 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
     )
   whole = special_in_text and not settings.split_special
   try:
-    model = _model(kind, path, lower_case, settings)
+    file = sentencepiece.read(path) if os.path.basename(path) == sentencepiece.FILE else None
+    case = {'lower_case': lower_case, 'keep_accents': settings.keep_accents}
+    model = sentencepiece.convert(file, **case) if file else _model(kind, path, lower_case, settings)
     _check_vocabulary(kind, model, path)
     model = settings_lib.apply(model, settings, directory, special_in_text=whole)
-    if os.path.basename(path) == sentencepiece.FILE:
-      options = {'lower_case': lower_case, 'keep_accents': settings.keep_accents, 'special_in_text': whole}
-      return sentencepiece.SentencePiece(model, settings.special, content=sentencepiece.read(path), **options)
+    if file:
+      return sentencepiece.SentencePiece(model, settings.special, file=file, **case, special_in_text=whole)
     return CLASSES[kind](model, settings.special, special_in_text=whole)
   except InputError:
     raise
@@ -125,8 +126,6 @@ def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settin
   if kind == 'wordpiece':
     unknown = settings.special.get('unk', '[UNK]')
     return subword_models.wordpiece(hf.models.WordPiece.from_file(path, unk_token=unknown), lower_case)
-  if kind == 'unigram':
-    return sentencepiece.convert(sentencepiece.read(path), lower_case=lower_case, keep_accents=settings.keep_accents)
   merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
   builder = {'bpe': subword_models.bpe, 'word_bpe': subword_models.word_bpe, 'gpt_bpe': subword_models.gpt_bpe}[kind]
   model = builder(subword_models.read_bpe(path, merges, kind))

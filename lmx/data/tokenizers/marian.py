@@ -66,7 +66,7 @@ class Marian(Tokenizer):
       model = base64.b64decode(content['models'][side], validate=True)
     except binascii.Error as error:
       raise InputError(f'the SentencePiece model is damaged ({error})') from None
-    self._processor = sentencepiece.processor(model, (SOURCE, TARGET)[side])
+    self._processor = sentencepiece.File(model, (SOURCE, TARGET)[side]).processor
     pieces = range(self._processor.GetPieceSize())
     self._control = {self._processor.IdToPiece(i) for i in pieces if self._processor.IsControl(i)}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import itertools
 import pathlib
 import re
 import sys
@@ -58,32 +59,51 @@ def parse(content: bytes, path: Any) -> Any:
   return proto
 
 
-def processor(content: bytes, path: Any) -> Any:
-  """Return SentencePiece's processor for a file named `path`; raise InputError if it is damaged."""
-  parse(content, path)
-  try:
-    return library.SentencePieceProcessor(model_proto=content)
-  except (RuntimeError, OSError) as error:
-    raise InputError(f'{path}: not a SentencePiece model ({explain(error)})') from None
+class File:
+  """SentencePiece file, parsed once.
+
+  Args:
+    content: its content.
+    path: its name in messages.
+
+  Attributes:
+    content: its content.
+    proto: its `ModelProto`.
+
+  Raises:
+    InputError: it is damaged.
+  """
+
+  def __init__(self, content: bytes, path: Any = FILE):
+    self.content, self.proto, self._path = content, parse(content, path), path
+
+  @functools.cached_property
+  def processor(self) -> Any:
+    """Return SentencePiece's processor; raise InputError if the file is damaged."""
+    try:
+      return library.SentencePieceProcessor(model_proto=self.content)
+    except (RuntimeError, OSError) as error:
+      raise InputError(f'{self._path}: not a SentencePiece model ({explain(error)})') from None
 
 
-def read(path: Any) -> bytes:
-  """Return the content of XLNet's file; raise InputError if it is missing, damaged or has other options."""
+def read(path: Any) -> File:
+  """Read XLNet's file; raise InputError if it is missing, damaged or has other options."""
   try:
     content = pathlib.Path(path).read_bytes()
   except OSError as error:
     raise InputError(f'{path} cannot be read ({explain(error)})') from None
-  proto = parse(content, path)
-  for spec, options in ((proto.trainer_spec, _TRAINER), (proto.normalizer_spec, _NORMALIZER)):
+  file = File(content, path)
+  specs = (file.proto.trainer_spec, _TRAINER), (file.proto.normalizer_spec, _NORMALIZER)
+  for spec, options in specs:
     for name, expected in options.items():
       if (got := getattr(spec, name)) != expected:
         raise InputError(f'{path}: {name}: got {got}; expected {expected}, as in the release of XLNet')
-  return content
+  return file
 
 
 def has_capitals(path: Any) -> bool:
   """Return True if a vocabulary is for text with capitals: some ordinary subword has one."""
-  pieces = parse(read(path), path).pieces
+  pieces = read(path).proto.pieces
   ordinary = (piece.piece for piece in pieces if piece.type not in (UNKNOWN, CONTROL, USER_DEFINED))
   return any(character.isupper() for subword in ordinary for character in subword)
 
@@ -131,13 +151,13 @@ class SentencePiece(Unigram):
   Args:
     model: the vocabulary for the `tokenizers` library (`convert`), with its special tokens.
     special: see `Unigram`.
-    content: content of the SentencePiece file.
+    file: the SentencePiece file.
     lower_case: lower-case the text, as for an uncased vocabulary.
     keep_accents: keep accents and composed characters.
     special_in_text: see `Unigram`.
 
   Raises:
-    InputError: the file is damaged, or a token to be found in a text is a single word only.
+    InputError: a token to be found in a text is a single word only.
   """
 
   def __init__(
@@ -145,26 +165,28 @@ class SentencePiece(Unigram):
     model: hf.Tokenizer,
     special: Mapping[str, str] | None = None,
     *,
-    content: bytes,
+    file: File,
     lower_case: bool = False,
     keep_accents: bool = False,
     special_in_text: bool = False,
   ):
     super().__init__(model, special, split_commas=True, special_in_text=special_in_text)
-    self._file, self._options = content, {'lower_case': lower_case, 'keep_accents': keep_accents}
-    self._processor = processor(content, FILE)
+    self._file, self._options = file, {'lower_case': lower_case, 'keep_accents': keep_accents}
+    self._processor = file.processor
     found = [t for t in model.get_added_tokens_decoder().values() if special_in_text or not t.special]
     if words := [token.content for token in found if token.single_word]:
       raise InputError(f'added token "{words[0]}": single_word: got true; expected false')
     names = sorted((token.content for token in found), key=len, reverse=True)
     self._split = re.compile(f'({"|".join(map(re.escape, names))})') if names else None
+    spaced = [piece.piece for piece in file.proto.pieces if piece.type == USER_DEFINED and ' ' in piece.piece]
+    self._spaced = re.compile('|'.join(map(re.escape, sorted(spaced, key=len, reverse=True)))) if spaced else None
 
   def with_model(self, model: hf.Tokenizer) -> SentencePiece:
     whole = self.special_in_text
-    return SentencePiece(model, self.special, content=self._file, **self._options, special_in_text=whole)
+    return SentencePiece(model, self.special, file=self._file, **self._options, special_in_text=whole)
 
   def content(self) -> dict[str, Any]:
-    return super().content() | self._options | {'sentencepiece': base64.b64encode(self._file).decode()}
+    return super().content() | self._options | {'sentencepiece': base64.b64encode(self._file.content).decode()}
 
   def encode(self, text: str) -> np.ndarray:
     return self.encode_batch([text])[0]
@@ -199,17 +221,36 @@ class SentencePiece(Unigram):
     cleaned, spans_T2 = clean_spans(subword_models.SURROGATE.sub('\ufffd', text), **self._options)
     spans_T2 = np.repeat(spans_T2, [len(character.encode()) for character in cleaned], axis=0)  # of each byte
     found: list[tuple[int, tuple[int, int]]] = []
-    for piece in self._processor.EncodeAsProto(cleaned).pieces:
-      start = piece.end if piece.piece == SPACE else piece.begin + piece.surface.startswith(' ')
+    content, pieces = cleaned.encode(), self._processor.EncodeAsProto(cleaned).pieces
+    for piece, (begin, end) in zip(pieces, self._bounds(cleaned, pieces), strict=True):
+      start = end if piece.piece == SPACE else begin + content[begin:end].startswith(b' ')
       parts = self._parts_of(piece.piece) if _is_number_with_comma(piece.piece) else [piece.piece]
       widths = [len(part.replace(SPACE, '').encode()) for part in parts]
-      is_aligned = len(parts) > 1 and sum(widths) == piece.end - start
+      is_aligned = len(parts) > 1 and sum(widths) == end - start
       for part, width in zip(parts, widths, strict=True):
         first = min(start, len(spans_T2) - 1)
-        last = max(start + width if is_aligned else piece.end, first + 1) - 1
+        last = max(start + width if is_aligned else end, first + 1) - 1
         found.append((self._processor.PieceToId(part), (int(spans_T2[first, 0]), int(spans_T2[last, 1]))))
         start += width if is_aligned else 0
     return found
+
+  def _bounds(self, text: str, pieces: Iterable[Any]) -> list[tuple[int, int]]:
+    """Return each subword's first and end byte in a text.
+
+    SentencePiece gives every character of a user symbol with a space the position of the first. Such a symbol is never
+    a token, but its characters are not normalised.
+    """
+    symbols = list(self._spaced.finditer(text)) if self._spaced else []
+    if not symbols:
+      return [(piece.begin, piece.end) for piece in pieces]
+    _, positions = self._processor.Normalize(text, with_offsets=True)
+    for symbol in symbols:
+      same = [i for i, position in enumerate(positions) if position == symbol.start()][-len(symbol[0]) :]
+      if len(same) == len(symbol[0]):
+        positions[same[0] : same[-1] + 1] = range(*symbol.span())
+    ends = np.cumsum([0, *(len(piece.piece) for piece in pieces)])
+    byte = np.cumsum([0, *(len(character.encode()) for character in text)])
+    return [(int(byte[positions[a]]), int(byte[positions[b]])) for a, b in itertools.pairwise(ends)]
 
   @functools.lru_cache(maxsize=4096)  # noqa: B019, of few numbers
   def _parts_of(self, subword: str) -> list[str]:
@@ -229,18 +270,18 @@ def _is_number_with_comma(subword: str) -> bool:
   return len(subword) > 1 and subword[-1] == ',' and subword[-2].isdigit()
 
 
-def convert(content: bytes, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
+def convert(file: File, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
   """Return a file's vocabulary as a `tokenizers` model, with XLNet's special tokens marked as such.
 
   Args:
-    content: content of the file.
+    file: the file.
     lower_case: lower-case the text first, as for an uncased vocabulary.
     keep_accents: keep accents and composed characters.
 
   Raises:
     InputError: the character map changes the case, or composes characters whose accents are kept.
   """
-  proto = parse(content, FILE)
+  proto = file.proto
   vocabulary = [(piece.piece, piece.score) for piece in proto.pieces]
   model = hf.Tokenizer(hf.models.Unigram(vocabulary, unk_id=proto.trainer_spec.unk_id, byte_fallback=False))
   replace = lambda pattern, text: hf.normalizers.Replace(hf.Regex(pattern), text)
@@ -251,7 +292,7 @@ def convert(content: bytes, *, lower_case: bool = False, keep_accents: bool = Fa
   if lower_case:
     steps += [replace(_FINAL_SIGMA, '\u03c2'), hf.normalizers.Lowercase()]
   if proto.normalizer_spec.precompiled_charsmap:
-    steps += _character_map(content, proto.normalizer_spec.precompiled_charsmap, keep_accents)
+    steps += _character_map(file, keep_accents)
   model.normalizer = hf.normalizers.Sequence(steps)
   model.pre_tokenizer = hf.pre_tokenizers.Sequence(
     [hf.pre_tokenizers.WhitespaceSplit(), hf.pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme='always')]
@@ -274,13 +315,14 @@ def _class(codes: Iterable[int]) -> str:
   return '[' + ''.join(f'\\x{{{code:x}}}' for code in codes) + ']'
 
 
-def _character_map(content: bytes, compiled: bytes, keep_accents: bool) -> list[Any]:
+def _character_map(file: File, keep_accents: bool) -> list[Any]:
   """Return the steps that apply a character map to text in NFKD without accents.
 
   The library's own step has only the rules of single characters, so characters are composed before it. It shifts the
   offsets after a character that it removes, so these are removed before it too.
   """
-  single, normalize = hf.normalizers.Precompiled(compiled), processor(content, FILE).Normalize
+  single = hf.normalizers.Precompiled(file.proto.normalizer_spec.precompiled_charsmap)
+  normalize = file.processor.Normalize
   composes = normalize(_SYLLABLE).lstrip(SPACE) != _SYLLABLE
   if single.normalize_str('A') != 'A' or composes and keep_accents:
     problem = 'keep_accents: got true' if keep_accents else 'normalization_rule_name: got one that changes the case'

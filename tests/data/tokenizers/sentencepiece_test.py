@@ -63,6 +63,13 @@ def test_special_token_ids_match_the_release(file):
   assert made.starts_word(np.array([9, 3, 9, 4])).tolist() == [True, True, True, True]
 
 
+def test_file_is_parsed_once(file, monkeypatch):
+  parsed, parse = [], sentencepiece.parse
+  monkeypatch.setattr(sentencepiece, 'parse', lambda *given: parsed.append(given) or parse(*given))
+  library_files.read('unigram', str(file))
+  assert len(parsed) == 1
+
+
 def test_text_is_cleaned_as_the_release_does(file, tmp_path):
   made, cased = (library_files.read('unigram', str(file), lower_case=lower) for lower in (True, False))
   (tmp_path / 'spiece.model').write_bytes(file.read_bytes())
@@ -98,6 +105,21 @@ def test_offsets_refer_to_the_original_text(file):
     '``',
     "''",
   ]
+
+
+def test_offsets_within_user_symbols_that_contain_a_space(tmp_path, monkeypatch):
+  symbols = 'the cat', 'cat sat on'
+  for symbol in symbols:
+    monkeypatch.setitem(TYPES, symbol, USER_DEFINED)
+  letters = dict.fromkeys('abcdefghijklmnopqrstuvwxyzé', -4.0)
+  pieces = learned(size=60, more=dict.fromkeys(symbols, 0.0) | letters)
+  made = library_files.read('unigram', str(write(tmp_path / 'spiece.model', pieces)))
+  for text in ('the cat', 'a  the  cats sat', 'm\u00e9thod the cat sat on', 'a cat sat on the cat.'):
+    ids, spans = made.encode_spans(text)
+    np.testing.assert_array_equal(ids, made.encode(text))
+    found = [token.replace(subword_models.SPACE, '') for token in made.ids_to_tokens(ids)]
+    read = [text[start:end].replace('\u00e9', 'e') for start, end in spans.tolist()]
+    assert [(a, b) for a, b in zip(found, read, strict=True) if a and a != b] == [], text
 
 
 def compiled(rules):
