@@ -146,8 +146,8 @@ def _choose(key: str, choices: tuple[str, ...], value: Any) -> str:
     return 'full' if value else 'none'
   if isinstance(value, str) and value in choices:
     return value
-  known = ', '.join(choices)
-  raise InputError(f'{key}: got {_short(value)}; expected one of {known}{nearest(str(value), choices)}')
+  hint = nearest(str(value), choices).partition('; known')[0]  # the names are in the message
+  raise InputError(f'{key}: got {_short(value)}; expected one of {", ".join(choices)}{hint}')
 
 
 def _short(value: Any) -> str:

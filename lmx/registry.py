@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from lmx.errors import InputError, nearest
 
 Interface = TypeVar('Interface')
-_ALIKE = 0.85  # similarity of two names, by difflib, from which one is a misspelling of the other
+_ALIKE = 0.81  # similarity of two names, by difflib, from which one is a misspelling of the other
 
 
 def complete(defaults: Callable[[], Interface], module: ModuleType) -> Interface:

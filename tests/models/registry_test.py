@@ -47,5 +47,5 @@ def test_variant_is_named_only_where_the_sizes_are_its_own(name, variant, change
   ],
 )
 def test_wrong_value_names_the_field_of_the_config(name, changes, field):
-  with pytest.raises(InputError, match=f'^model.{field}: '):
+  with pytest.raises(InputError, match=rf'model\.{field}\b'):
     registry.config(name, 'tiny', **changes)
