@@ -7,6 +7,8 @@ repeats it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import io
 import json
 import math
@@ -15,7 +17,6 @@ import pathlib
 import random
 import signal
 import time
-import types
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ import pytest
 import safetensors.numpy
 
 from lmx import cast
-from lmx.cli import main, vectors
+from lmx.cli import main
 from lmx.config import resolve, run_files
 from lmx.data import corpus, text_files
 from lmx.data.builders import cells, cloze, parallel, questions, tables, tagged
@@ -35,9 +36,9 @@ from lmx.errors import InputError
 from lmx.interop import elmo, huggingface, openai, word2vec
 from lmx.metrics import embeddings
 from lmx.models import registry
-from lmx.objectives import classify
-from lmx.prediction import classification, question_answering
+from lmx.prediction import classification, question_answering, word_vectors
 from lmx.runs import convert
+from tests import untrained
 
 SECONDS = 10  # after which a case counts as a hang
 Files = Mapping[str, bytes]
@@ -165,12 +166,14 @@ def replaced(rng: random.Random, tree: Any) -> Any:
 # Readers
 
 
-RUN: Any = types.SimpleNamespace(
-  objective_name='classify',
-  objective=classify.Config(),
-  data=types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', characters=0),
-)
-LOADED: Any = types.SimpleNamespace(run=RUN, labels=['a', 'b'], tokenizer=build.train('bytes', ()))
+@functools.cache
+def untrained_run(path: str, kind: str) -> Any:
+  return untrained.load(f'experiments/{path}', tokenizer=build.train(kind, ['a b c']))
+
+
+def load(folder: pathlib.Path, path: str, kind: str) -> Any:
+  (folder / 'data.json').write_text('{"hash": "", "imported_from": "x", "label_names": ["a", "b"]}')
+  return dataclasses.replace(untrained_run(path, kind), workdir=folder)
 
 
 def table(name: str, **options: Any) -> Callable[[pathlib.Path], Any]:
@@ -179,9 +182,7 @@ def table(name: str, **options: Any) -> Callable[[pathlib.Path], Any]:
 
 
 def rows(folder: pathlib.Path, name: str) -> Any:
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(classification, 'label_names', lambda _: ['a', 'b'])
-    return classification.read_rows(str(folder / name), LOADED)
+  return classification.read_rows(str(folder / name), load(folder, 'gpt/tasks.py:own', 'bytes'))
 
 
 def texts(folder: pathlib.Path, name: str) -> Any:
@@ -189,11 +190,7 @@ def texts(folder: pathlib.Path, name: str) -> Any:
 
 
 def asked(folder: pathlib.Path) -> Any:
-  (folder / 'data.json').write_text('{"hash": "", "imported_from": "x"}')
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(question_answering.batched, 'batches', lambda *_: types.SimpleNamespace(notes=()))
-    here: Any = types.SimpleNamespace(run=RUN, tokenizer=LOADED.tokenizer, workdir=folder)
-    return question_answering.read_file(here, f'{folder}/q.json')
+  return question_answering.read_file(load(folder, 'bert/squad.py:tiny', 'wordpiece'), f'{folder}/q.json')
 
 
 SQUAD = {
@@ -255,7 +252,7 @@ def readers() -> dict[str, Target]:
     'texts': Target(lambda folder: texts(folder, 'a.txt'), {'a.txt': b'a b\n\nc\n'}),
     'texts in lines': Target(lambda folder: texts(folder, 'a.jsonl'), {'a.jsonl': TABLE['jsonl']}),
     'vectors': Target(
-      lambda folder: vectors._vectors(types.SimpleNamespace(vectors=f'{folder}/a.vec')),
+      lambda folder: word_vectors.from_file(f'{folder}/a.vec'),
       {'a.vec': b'2 3\nthe 1.5 2 3\nof 4 5e-1 -6\n'},
       2,
     ),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import types
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,10 +13,10 @@ from lmx.cli import main
 from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError
-from lmx.objectives import multiple_choice
 from lmx.prediction import classification
 from lmx.reporting import run_log
 from lmx.runs import restore
+from tests import untrained
 
 WORDS = 'ba be bi bo bu da de di do du fa fe fi fo fu'.split()
 
@@ -145,8 +143,7 @@ def test_regression_leaves_both_correlations(regression):
   [('best', 'last', 99, True), ('last', 'last', 99, False), ('best', 'best', 99, False), ('best', 'last', 4, False)],
 )
 def test_checkpoint_that_the_results_did_not_measure_is_reported(which, measured, step, expected, tmp_path):
-  evaluation = types.SimpleNamespace(which=measured)
-  loaded = types.SimpleNamespace(workdir=tmp_path, step=4, run=types.SimpleNamespace(evaluation=evaluation))
+  loaded = untrained.load('experiments/gpt/tasks.py:tiny', f'evaluation.which={measured}', workdir=tmp_path, step=4)
   assert restore.checkpoint_note(loaded, which) == ''  # not finished
   (tmp_path / 'results.json').write_text(json.dumps({'step': step}))
   note = restore.checkpoint_note(loaded, which)
@@ -253,19 +250,15 @@ def test_rows_of_race_are_joined_as_those_of_its_files_are(tmp_path):
   row = {'context': 'It rained.', 'question': '_ fell.', 'label': 3}
   row |= {f'choice_{i}': choice for i, choice in enumerate(['Rain', 'Snow', '', 'Hail'])}
   (tmp_path / 'rows.jsonl').write_text(json.dumps(row) + '\n' + json.dumps({**row, 'question': 'What?'}) + '\n')
-  data, objective = SimpleNamespace(dataset='race/joined', label='label'), multiple_choice.Config(choices=4)
-  loaded = SimpleNamespace(run=SimpleNamespace(data=data, objective=objective), labels=[])
-  first, second = classification.read_rows(str(tmp_path / 'rows.jsonl'), loaded)
+  joined, separate = (
+    untrained.load('experiments/gpt/tasks.py:race', f'data.dataset={name}', 'objective.choices=4')
+    for name in ('race/joined', 'race')
+  )
+  first, second = classification.read_rows(str(tmp_path / 'rows.jsonl'), joined)
   assert first.texts == ('It rained.', 'Rain fell.', 'Snow fell.', '- fell.', 'Hail fell.') and first.label == '3'
   assert second.texts == ('It rained.', 'What? Rain', 'What? Snow', 'What? -', 'What? Hail')
-  data.dataset = 'race'
-  assert classification.read_rows(str(tmp_path / 'rows.jsonl'), loaded)[0].texts[1:] == (
-    '_ fell.',
-    'Rain',
-    'Snow',
-    '-',
-    'Hail',
-  )
+  first, _ = classification.read_rows(str(tmp_path / 'rows.jsonl'), separate)
+  assert first.texts[1:] == ('_ fell.', 'Rain', 'Snow', '-', 'Hail')
 
 
 @pytest.mark.parametrize('kind', ['bert/tasks', 'gpt/tasks', 'xlnet/tasks', 'ulmfit/classifier'])

@@ -5,33 +5,26 @@ from __future__ import annotations
 import dataclasses
 import io
 import sys
-import types
 
-import jax
 import numpy as np
 import pytest
 
 from lmx.cli import generate as command
 from lmx.cli.main import main, parse
-from lmx.data.tokenizers import characters
+from lmx.data.tokenizers import characters, words
 from lmx.decoding import generate, text
 from lmx.errors import InputError
-from lmx.models import registry
 from lmx.runs import restore
+from tests import drawn, untrained
 
 
 @pytest.fixture(params=['gpt2', 'rnn_lm'])
-def loaded(request, monkeypatch):
-  """A run that was never trained: random parameters over bytes."""
-  model = registry.get(request.param)
-  cfg = registry.config(request.param, 'tiny', V=260)
-  params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))
-  params = {'model': jax.tree.map(lambda x: 2 * x, params), 'objective': {}}
-  config = types.SimpleNamespace(matmul_precision='float32', model_name=request.param, objective_name='causal_lm')
-  run = restore.RestoredRun(model, cfg, params, characters.Bytes(eos=True), None, config, 0, 'w')
-  made = types.SimpleNamespace(run=run, tokenizer=run.tokenizer, asked=[])
-  monkeypatch.setattr(restore, 'load', lambda workdir, which, overrides: made.asked.append(overrides) or made.run)
-  return made
+def overrides(request, monkeypatch):
+  """Overrides of each loaded run, which is over bytes and was never trained."""
+  run, given = untrained.load(f'experiments/{request.param}/quickstart.py:tiny'), []
+  run = dataclasses.replace(run, params={'model': drawn.params(run.model.init, run.cfg), 'objective': {}})
+  monkeypatch.setattr(restore, 'load', lambda workdir, which, overrides: given.append(overrides) or run)
+  return given
 
 
 def _write(capsys, *options: str) -> str:
@@ -39,7 +32,7 @@ def _write(capsys, *options: str) -> str:
   return capsys.readouterr().out
 
 
-def test_streaming_changes_nothing(loaded, capsys):
+def test_streaming_changes_nothing(overrides, capsys):
   options = ('--prompt=The', '--samples=2', '--seed=4')
   streamed = _write(capsys, *options)
   assert streamed == _write(capsys, *options, '--no-stream')
@@ -47,37 +40,36 @@ def test_streaming_changes_nothing(loaded, capsys):
   assert streamed != _write(capsys, '--prompt=The', '--samples=2', '--seed=5')
 
 
-def test_config_overrides_reach_the_run(loaded, capsys):
+def test_config_overrides_reach_the_run(overrides, capsys):
   _write(capsys, '--prompt=The', '--config.model.dtype=bfloat16')
-  assert loaded.asked == [['model.dtype=bfloat16']]
+  assert overrides == [['model.dtype=bfloat16']]
 
 
-def test_greedy_is_temperature_zero(loaded, capsys):
+def test_greedy_is_temperature_zero(overrides, capsys):
   greedy = _write(capsys, '--prompt=The', '--greedy')
   assert greedy == _write(capsys, '--prompt=The', '--temperature=0') == _write(capsys, '--prompt=The', '--top_k=1')
 
 
-def test_prompt_from_standard_input(loaded, capsys, monkeypatch):
+def test_prompt_from_standard_input(overrides, capsys, monkeypatch):
   monkeypatch.setattr(sys, 'stdin', io.StringIO('The\n'))
   from_stdin = _write(capsys)
   assert from_stdin == _write(capsys, '--prompt=The')
 
 
-def test_non_utf8_prompt_is_rejected(loaded, capsys, monkeypatch):
+def test_non_utf8_prompt_is_rejected(overrides, capsys, monkeypatch):
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'a\xff'), 'utf-8'))
   assert _write(capsys).startswith('a\ufffd')
 
 
-def test_empty_prompt_starts_after_end_of_text(loaded, capsys):
-  assert generate.prompt_ids(loaded.tokenizer, '').tolist() == [256]
+def test_empty_prompt_starts_after_end_of_text(overrides, capsys):
+  assert generate.prompt_ids(characters.Bytes(eos=True), '').tolist() == [256]
   assert _write(capsys, '--prompt=')
   with pytest.raises(InputError, match='no end-of-text token'):
     generate.prompt_ids(characters.Bytes(), '')
 
 
-def test_non_generative_model_is_rejected_before_prompting(loaded, capsys):
-  loaded.run = dataclasses.replace(loaded.run, model=registry.get('bert'), cfg=registry.config('bert', 'tiny', V=260))
-  loaded.run.run.model_name = 'bert'
+def test_non_generative_model_is_rejected_before_prompting(monkeypatch, capsys):
+  monkeypatch.setattr(restore, 'load', lambda *_: untrained.load('experiments/bert/quickstart.py:tiny'))
   for more in ([], ['--samples=2']):
     assert main(['generate', '--workdir=w', '--prompt=The', *more]) == 2
     shown = capsys.readouterr()
@@ -96,13 +88,14 @@ def test_non_generative_model_is_rejected_before_prompting(loaded, capsys):
     ('--top_p=1 --top_p_form=paper', 'top_p_form: got paper with top_p=1, which keeps all tokens'),
   ],
 )
-def test_invalid_input_is_rejected(loaded, option, message, capsys):
+def test_invalid_input_is_rejected(overrides, option, message, capsys):
   assert main(['generate', '--workdir=w', '--prompt=a', *option.split()]) == 2
   assert message in capsys.readouterr().err
 
 
 def test_padding_and_unk_are_not_sampled():
-  tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, eos_id=2, vocab_size=5)
+  tokenizer = words.Words(['<pad>', '<unk>', '<eos>', 'a', 'b'], 'space')
+  tokenizer.pad_id = 0
   assert text.Options().sampler(tokenizer, 7).forbidden == (0, 1, 5, 6)
   assert text.Options(allow_unk=True).sampler(tokenizer, 5).forbidden == (0,)
   tokenizer.pad_id = 2  # one mark for both: it must stay possible
@@ -130,8 +123,8 @@ def test_incomplete_utf8_is_buffered():
 
 
 def test_trailing_newline_is_not_part_of_the_prompt():
-  lines = types.SimpleNamespace(encode=lambda text: [5, 6, 2], eos_id=2)
-  assert generate.prompt_ids(lines, 'a line').tolist() == [5, 6]
+  lines = words.Words(['<eos>', '<unk>', 'a', 'line'], 'lines')
+  assert generate.prompt_ids(lines, 'a line\n').tolist() == lines.encode('a line').tolist() == [2, 3]
 
 
 def test_too_many_parallel_samples_are_rejected(tmp_path, capsys):

@@ -17,12 +17,11 @@ from lmx.cli import main, pipeline, predict
 from lmx.config import resolve
 from lmx.data import corpus as corpora
 from lmx.data import pipeline as data
-from lmx.data.tokenizers import characters
 from lmx.errors import InputError, NonFiniteLoss
 from lmx.evaluation import ensemble
-from lmx.objectives import regress
 from lmx.prediction import classification
 from lmx.runs import convert, origin, restore
+from tests import untrained
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 SHORT = (
@@ -268,9 +267,8 @@ def test_unwritable_predictions_are_reported(monkeypatch, call):
 def test_file_argument_is_a_path_not_a_split(tmp_path, reverse):
   path = tmp_path / 'rows.jsonl'
   path.write_text('{"text": "one two three four five six"}\n')
-  about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse, characters=0)
-  run = types.SimpleNamespace(objective=regress.Config(), data=about)
-  loaded = types.SimpleNamespace(run=run, labels=[], tokenizer=characters.Bytes(eos=True))
+  settings = 'data.dataset=table_files', 'objective.name=regress', f'data.reverse={reverse}'
+  loaded = untrained.load('experiments/ulmfit/classifier.py:tiny', *settings)
   asked = classification.read_file(loaded, str(path))
   split = asked.corpus.splits[asked.split]
   other = corpora.Corpus.from_texts({'train': ['a']}, loaded.tokenizer)
@@ -315,8 +313,7 @@ def test_ensemble_averages_probabilities(finished, backward, tmp_path, capsys):
 @pytest.mark.parametrize('truth', [{}, {'truth': np.array([1, -1])}])
 def test_unlabelled_rows_are_not_scored(monkeypatch, truth):
   monkeypatch.setattr(classification, 'compute_outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
-  data = types.SimpleNamespace(dataset='embedded')
-  loaded = types.SimpleNamespace(run=types.SimpleNamespace(data=data), params=None)
+  loaded = untrained.load('experiments/ulmfit/classifier.py:tiny')
   with pytest.raises(InputError, match=f'split test has {2 - len(truth)} rows without a label'):
     classification.compute_probabilities(loaded, None, 'test')
 
@@ -325,7 +322,8 @@ def test_unlabelled_rows_are_not_scored(monkeypatch, truth):
 def test_non_finite_probabilities_are_not_scored(monkeypatch, logit):
   found = {'logits_BC': np.array([[0.0, 1.0], [logit, 0.0]]), 'truth': np.array([0, 1])}
   monkeypatch.setattr(classification, 'compute_outputs', lambda *_: found)
-  loaded = types.SimpleNamespace(run=None, params={'model': {'bias': np.array([logit])}}, workdir='runs/a')
+  params = {'model': {'bias': np.array([logit])}}
+  loaded = untrained.load('experiments/ulmfit/classifier.py:tiny', params=params, workdir='runs/a')
   message = 'the probabilities of runs/a on split test are not finite; parameters with NaN or infinity: model/bias'
   with pytest.raises(NonFiniteLoss, match=message):
     classification.compute_probabilities(loaded, None, 'test')

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import types
 
 import numpy as np
 import pytest
 
 from lmx.cli import main
-from lmx.config import resolve
 from lmx.data import corpus
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.prediction import word_vectors
+from lmx.runs import restore
+from tests import untrained
 
 CONFIG = '--config=experiments/word2vec/quickstart.py:tiny'
 
@@ -98,18 +98,18 @@ def test_errors_name_the_input(workdir, tmp_path, capsys):
     assert code == 2 and message in err
 
 
-def loaded(embed, kind='words', **data):
-  made = corpus.Corpus.from_texts({'train': ['b a a , a b c']}, build.train(kind, ['b a a , a b c']))
-  full = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 1}, 'data': {'batching': 'streams'} | data}
-  run = resolve.to_run(resolve.resolve(full))
-  return types.SimpleNamespace(
-    run=run, params={'model': {'embed': embed}}, tokenizer=made.tokenizer, workdir='run', corpus=lambda: made
-  )
+TEXT = 'b a a , a b c'
+
+
+def loaded(embed, kind='words', *settings):
+  params, tokenizer = {'model': {'embed': embed}}, build.train(kind, [TEXT])
+  return untrained.load('experiments/rnn_lm/quickstart.py:tiny', *settings, params=params, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize('name', ['table', 'tokens'])
-def test_word_language_model_has_vectors(name):
+def test_word_language_model_has_vectors(name, monkeypatch):
   of = loaded({name: np.arange(20.0).reshape(10, 2)})
+  monkeypatch.setattr(restore.pipeline, 'load', lambda _: corpus.Corpus.from_texts({'train': [TEXT]}, of.tokenizer))
   vectors = word_vectors.from_run(of)
   assert vectors.words[:2] == ['a', 'b'] and sorted(vectors.words) == [',', 'a', 'b', 'c']
   np.testing.assert_array_equal(
@@ -123,7 +123,7 @@ def test_run_without_word_vectors_is_rejected():
     (loaded({'positions': np.zeros((9, 2))}), 'the model has no word vector table'),
     (loaded({'tokens': {'a': np.zeros((9, 2))}}), 'the model has no word vector table'),
     (loaded(table, 'characters'), 'got a run with the tokenizer "characters"'),
-    (loaded(table, characters=8), 'got a run with data.characters'),
+    (loaded(table, 'words', 'data.characters=8'), 'got a run with data.characters'),
   ):
     with pytest.raises(InputError, match=f'{message}'):
       word_vectors.from_run(of)

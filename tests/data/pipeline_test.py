@@ -5,7 +5,6 @@ import functools
 import itertools
 import threading
 import time
-import types
 
 import numpy as np
 import pytest
@@ -15,21 +14,11 @@ from lmx.data import corpus as corpora
 from lmx.data.corpus import Corpus, Split
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
-from tests import small_images
+from tests import numbered_tokens, small_images
 
 pytestmark = pytest.mark.usefixtures('little_prose')
 
-TOKENIZER = types.SimpleNamespace(
-  vocab_size=500,
-  pad_id=0,
-  unk_id=1,
-  cls_id=2,
-  sep_id=3,
-  mask_id=4,
-  eos_id=None,
-  starts_word=lambda ids: np.asarray(ids) % 3 != 0,
-  ids_to_tokens=lambda ids: ['x'] * len(ids),
-)
+TOKENIZER = numbered_tokens.wordpiece(500)
 
 
 def corpus(n_train=4000, n_valid=700):

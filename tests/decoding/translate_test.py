@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import types
 
 import jax
 import numpy as np
 import pytest
 
 from lmx.data.batching import translation as batching
-from lmx.data.tokenizers import words
+from lmx.data.corpus import Split
+from lmx.data.tokenizers import build, words
 from lmx.decoding import generate, translate
 from lmx.decoding.translate import Options
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 from lmx.registry import complete
 from lmx.types import Model
-from tests import drawn, tiny_translator
+from tests import drawn, tiny_translator, untrained
 
 tiny = complete(Model, tiny_translator)
 
@@ -155,8 +155,7 @@ def test_attention_and_words_are_needed(tmp_path):
     translate.translate(translator, LINES, options)
   with pytest.raises(InputError, match='rnn_encdec" has no attention'):
     translate.translate(translate.combine([translator, _translator('luong')]), LINES, options)
-  tokenizer = types.SimpleNamespace(kind='bpe', target=types.SimpleNamespace(start_id=0))
-  subwords = dataclasses.replace(_translator(), tokenizer=tokenizer)
+  subwords = dataclasses.replace(_translator(), tokenizer=build.train('bpe', LINES, vocab_size=300))
   with pytest.raises(InputError, match='tokenizer "bpe"'):
     translate.check_options(subwords, options)
   (tmp_path / 'pairs').write_text('a b\nc\n')
@@ -168,11 +167,10 @@ def test_attention_and_words_are_needed(tmp_path):
 
 
 def test_sources_are_read_as_in_training():
-  split = types.SimpleNamespace(name='test', title='split test')
   sources = _translator().sources(LINES[:2])
   tokens = [ids for pair in zip(sources, sources, strict=True) for ids in pair]
-  split.tokens, split.offsets = np.concatenate(tokens), np.cumsum([0, *map(len, tokens)])
-  split.counts = {'tokens': len(split.tokens)}
+  ids, offsets = np.concatenate(tokens), np.cumsum([0, *map(len, tokens)])
+  split = Split('test', ids, offsets, None, None, {'tokens': len(ids)})
   made = batching.Translation(
     split, 2, 8, start_id=0, end_id=0, buckets=(), vocab_size=TOKENIZER.vocab_size, seed=0, train=False
   )(0)
@@ -319,7 +317,7 @@ def test_source_is_required_only_by_encoder_decoders():
   with pytest.raises(InputError, match='reads no source'):
     cfg = registry.config('gpt2', 'tiny')
     generate.generate(registry.get('gpt2'), cfg, {}, np.zeros((1, 1), int), source={}, **options)
-  run = types.SimpleNamespace(model_name='gpt2')
+  run = untrained.load('experiments/gpt2/quickstart.py:tiny').run
   with pytest.raises(InputError, match='cannot translate'):
     translate.build_translator(run, {}, TOKENIZER)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import types
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from scipy import special
 
-from lmx import objectives, train
+from lmx import train
 from lmx.cli import main
 from lmx.config import resolve
-from lmx.data.tokenizers import words
+from lmx.data.tokenizers import characters, words
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import ensemble, evaluate
 from lmx.registry import complete
 from lmx.runs import restore
 from lmx.types import Model
-from tests import drawn, small_text, tiny_translator
+from tests import drawn, small_text, tiny_translator, untrained
 
 tiny = complete(Model, tiny_translator)
 
@@ -74,23 +74,16 @@ def test_language_models_ensemble_is_the_mean_of_the_probabilities(runs, tmp_pat
 
 
 @pytest.mark.parametrize(
-  ('changes', 'message'),
+  ('config', 'change', 'message'),
   [
-    ({'cache': (10, 0.1, 1.0)}, 'evaluated without them'),
-    ({'objective_name': 'masked_lm'}, 'got runs of the objective "masked_lm"'),
-    ({'objective_name': 'span'}, 'objective "span" with the head "xlnet"'),
-    ({'objective_name': 'translation'}, 'add --config.evaluation.beam=12'),
+    ('rnn_lm/quickstart.py:tiny', 'evaluation.cache=(10,0.1,1.0)', 'evaluated without them'),
+    ('bert/quickstart.py:tiny', 'evaluation.cache=()', 'got runs of the objective "masked_lm"'),
+    ('xlnet/squad.py:tiny', 'evaluation.cache=()', 'objective "span" with the head "xlnet"'),
+    ('transformer/quickstart.py:tiny', 'evaluation.beam=0', 'add --config.evaluation.beam=12'),
   ],
 )
-def test_objective_without_an_ensemble_is_rejected(changes, message, monkeypatch):
-  evaluation = types.SimpleNamespace(cache=changes.get('cache', ()), mixture='', beam=0)
-  run = types.SimpleNamespace(
-    evaluation=evaluation,
-    objective_name=changes.get('objective_name', 'causal_lm'),
-    objective=types.SimpleNamespace(head='xlnet'),
-  )
-  loaded = types.SimpleNamespace(run=run, objective=objectives.get(run.objective_name))
-  monkeypatch.setattr(restore, 'load', lambda *_: loaded)
+def test_objective_without_an_ensemble_is_rejected(config, change, message, monkeypatch):
+  monkeypatch.setattr(restore, 'load', lambda *_: untrained.load(f'experiments/{config}', change))
   with pytest.raises(InputError, match=message):
     ensemble.evaluate(['a', 'b'], 'test')
 
@@ -103,15 +96,13 @@ def test_runs_that_differ_are_rejected(runs, monkeypatch, capsys):
   def changed(field, value):
     def other(workdir, *rest):
       loaded = load(workdir, *rest)
-      if workdir == runs[1]:
-        object.__setattr__(loaded, field, value(loaded))
-      return loaded
+      return dataclasses.replace(loaded, **{field: value(loaded)}) if workdir == runs[1] else loaded
 
     return other
 
   for field, value, message in (
-    ('tokenizer', lambda _: types.SimpleNamespace(hash='0' * 20), 'has the vocabulary 000000000000'),
-    ('run', lambda one: types.SimpleNamespace(objective_name='tag', objective=None), 'has the objective tag'),
+    ('tokenizer', lambda _: characters.Bytes(), f'has the vocabulary {characters.Bytes().hash[:12]}'),
+    ('run', lambda one: dataclasses.replace(one.run, objective_name='tag'), 'has the objective tag'),
   ):
     monkeypatch.setattr(restore, 'load', changed(field, value))
     with pytest.raises(InputError, match=message):

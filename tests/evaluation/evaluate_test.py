@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 
 import jax
 import numpy as np
@@ -23,6 +22,7 @@ from lmx.evaluation import evaluate
 from lmx.metrics import language
 from lmx.models import registry
 from lmx.objectives import classify, rows, tag
+from tests import untrained
 
 regress = objectives.get('regress')
 
@@ -86,22 +86,19 @@ def test_constant_predictions_have_no_correlation(monkeypatch):
 
 
 def test_classes_are_shown_by_their_labels():
-  run = types.SimpleNamespace(objective_name='classify', objective=None)
-  manifest = {'label_names': ['World', 'Sports']}
-  assert evaluate.metric_captions(run, manifest, {}) == {
-    'accuracy_class_0': 'accuracy of World',
-    'accuracy_class_1': 'accuracy of Sports',
-  }
-  run.objective_name = 'segment'
-  assert evaluate.metric_captions(run, manifest, {}) == {'iou_class_0': 'iou of World', 'iou_class_1': 'iou of Sports'}
-  run.objective_name = 'causal_lm'
-  assert evaluate.metric_captions(run, manifest, {}) == {}
+  for path, names in (
+    ('gpt/tasks.py:tiny', {'accuracy_class_0': 'accuracy of World', 'accuracy_class_1': 'accuracy of Sports'}),
+    ('cfnet/quickstart.py:tiny', {'iou_class_0': 'iou of World', 'iou_class_1': 'iou of Sports'}),
+    ('rnn_lm/quickstart.py:tiny', {}),
+  ):
+    run = untrained.load(f'experiments/{path}').run
+    assert evaluate.metric_captions(run, {'label_names': ['World', 'Sports']}, {}) == names
 
 
 @pytest.mark.parametrize(('positives', 'message'), [(0, 'has no row of class "b"'), (4, 'has only rows of class "b"')])
 def test_f1_names_its_class_and_warns_if_undefined(positives, message):
   objective = classify.Config(classes=2, positive_index=1)
-  run = types.SimpleNamespace(objective_name='classify', objective=objective)
+  run = dataclasses.replace(untrained.load('experiments/gpt/tasks.py:tiny').run, objective=objective)
   assert evaluate.metric_captions(run, {'label_names': ['a', 'b']}, {'f1': 0.0})['f1'] == 'f1 of b'
   (note,) = classify.undefined(objective, {'is_positive': (float(positives), 4.0)}, ['a', 'b'], 'test')
   assert message in note and not classify.undefined(objective, {'is_positive': (2.0, 4.0)}, ['a', 'b'], 'test')
@@ -110,7 +107,7 @@ def test_f1_names_its_class_and_warns_if_undefined(positives, message):
 
 
 def test_overflowing_word_perplexity_is_hidden():
-  run = types.SimpleNamespace(objective_name='causal_lm', objective=None)
+  run = untrained.load('experiments/rnn_lm/quickstart.py:tiny').run
   figures = {'perplexity_per_word': 3e13, 'bits_per_character': 7.5}
   assert evaluate.metric_captions(run, {}, figures) == {'perplexity_per_word': ''}
   assert evaluate.metric_captions(run, {}, {**figures, 'perplexity_per_word': 5e3}) == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import types
+import dataclasses
 
 import jax
 import numpy as np
@@ -14,27 +14,18 @@ from lmx.models import registry
 from lmx.objectives import segment
 from lmx.registry import complete
 from lmx.types import Model
-from tests import drawn, tiny_segmenter
+from tests import drawn, tiny_segmenter, untrained
 
 tiny = complete(Model, tiny_segmenter)
 
 
 def run_and_params():
-  batching = {'name': 'scenes', 'size': 8, 'eval_examples': 3}
-  data = pipeline.Config(dataset='generated', batching=batching, length=32, eval_batch_size=8)
-  objective = segment.Config(classes=5)
-  run = types.SimpleNamespace(
-    model_name='tiny',
-    objective_name='segment',
-    measured=tiny.Config(),
-    objective=objective,
-    data=data,
-    evaluation=types.SimpleNamespace(split='test', batch_size=0, stride=0),
-    samples=types.SimpleNamespace(count=2),
-    matmul_precision='',
-  )
-  init = lambda cfg, key: {'model': tiny.init(cfg, key), 'objective': segment.init(objective, tiny, cfg, key)}
-  return run, pipeline.load(data), drawn.params(init, run.measured)
+  data = ('batching.size=8', 'batching.eval_examples=3', 'length=32', 'eval_batch_size=8')
+  options = 'samples.count=2', *(f'data.{text}' for text in data)
+  run = untrained.load('experiments/cfnet/quickstart.py:tiny', *options).run
+  run = dataclasses.replace(run, measured=tiny.Config(), objective=segment.Config(classes=5))
+  init = lambda cfg, key: {'model': tiny.init(cfg, key), 'objective': segment.init(run.objective, tiny, cfg, key)}
+  return run, pipeline.load(run.data), drawn.params(init, run.measured)
 
 
 @pytest.mark.parametrize('has_attention', [True, False])
@@ -44,8 +35,8 @@ def test_segmentation_samples_show_one_pixels_attention(tmp_path, monkeypatch, h
     model.attention = lambda cfg, params, batch: (
       jax.numpy.ones((len(batch['images_BYXC']), 2, 1, 1)) * jax.numpy.eye(16).repeat(4, axis=0)
     )
-  monkeypatch.setattr(registry, 'get', lambda name: model)
   run, corpus, params = run_and_params()
+  monkeypatch.setattr(registry, 'get', lambda name: model)
   pictures = segmentations.segment_images(run, corpus, params, 9)
   batch = pipeline.batches(run.data, corpus, 'test', 0, train=False)(0)
   assert len(pictures) == 3  # all that there are

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import types
 
 import jax
 import numpy as np
@@ -18,7 +17,8 @@ from lmx.cli import translate as cli
 from lmx.cli.main import main
 from lmx.config import resolve
 from lmx.data import pipeline
-from lmx.data.tokenizers import words
+from lmx.data.corpus import Corpus
+from lmx.data.tokenizers import characters, words
 from lmx.decoding import translate
 from lmx.errors import InputError
 from lmx.evaluation import report, translation
@@ -229,7 +229,7 @@ def test_recurrent_models_decode_as_their_papers_did(path, most):
 
 def test_pairs_without_unknown_words_are_selected():
   tokenizer = words.Words(['<eos>', '<unk>', 'a', 'b'], 'space')
-  corpus = types.SimpleNamespace(tokenizer=tokenizer)
+  corpus = Corpus(tokenizer, {}, {}, '')
   lines, references = ['a b', 'a', 'x', 'b'], ['b', 'x', 'a', 'b a']
   assert translation._select_known(corpus, lines, references) == (['a b', 'b'], ['b', 'b a'])
   with pytest.raises(InputError, match='evaluation.known_only: got unknown words in all pairs'):
@@ -264,15 +264,14 @@ def test_german_metrics_match_the_paper():
 
 
 @pytest.mark.parametrize(
-  ('override', 'sides', 'eos_id', 'message'),
+  ('override', 'sides', 'eos', 'message'),
   [
-    ('evaluation.alpha=10', ('a', 'b'), 0, 'beam alpha'),
-    ('evaluation.alpha=1', (), 0, 'has no pairs'),
-    ('evaluation.alpha=1', ('a', 'b'), None, 'no end-of-text token'),
+    ('evaluation.alpha=10', ('a', 'b'), True, 'beam alpha'),
+    ('evaluation.alpha=1', (), True, 'has no pairs'),
+    ('evaluation.alpha=1', ('a', 'b'), False, 'no end-of-text token'),
   ],
 )
-def test_invalid_inputs_are_rejected_before_translating(override, sides, eos_id, message):
+def test_invalid_inputs_are_rejected_before_translating(override, sides, eos, message):
   run = resolve.to_run(resolve.load(BASE, [override, 'evaluation.penalty=power', 'evaluation.max_length=10000']), 300)
-  corpus = types.SimpleNamespace(manifest={'sides': sides}, tokenizer=types.SimpleNamespace(eos_id=eos_id))
   with pytest.raises(InputError, match=message):
-    translation.check(run, corpus)
+    translation.check(run, Corpus.from_texts({}, characters.Bytes(eos=eos), sides=sides))

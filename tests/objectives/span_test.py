@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx.config import schema
 from lmx.errors import InputError
 from lmx.layers import span_head
 from lmx.objectives import span
@@ -142,8 +143,8 @@ def test_answers_are_chosen_among_the_tried_spans():
     'passage_BT': np.arange(10) < 8,
     'best_BT': np.arange(10) > 0,
   }
-  chosen = types.SimpleNamespace(answer_length=3, n_best=20)
+  chosen = schema.Evaluation(answer_length=3, n_best=20)
   odds, spans = question_answering._window(row, chosen)
   assert odds == 0.5 and [s[1:] for s in spans] == [(1, 3), (4, 5)]
-  assert [s[1:] for s in question_answering._window(row, types.SimpleNamespace(answer_length=2))[1]] == [(4, 5)]
+  assert [s[1:] for s in question_answering._window(row, schema.Evaluation(answer_length=2))[1]] == [(4, 5)]
   assert question_answering._window({**row, 'best_BT': np.arange(10) > 1}, chosen)[1] == spans[1:]

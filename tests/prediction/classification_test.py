@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+import json
 
 import numpy as np
 import pytest
 
 from lmx.data import datasets
 from lmx.data.tokenizers import build, word_characters
-from lmx.objectives import classify, regress
 from lmx.prediction import classification
+from tests import untrained
 
 
 @pytest.mark.parametrize('characters', [0, 8])
@@ -19,9 +18,9 @@ def test_words_that_a_run_has_not_seen_are_spelled(characters, tmp_path):
   """A model of characters tells two of them apart; without characters both are unknown."""
   path = tmp_path / 'in.txt'
   path.write_text('the zyzzyva\nthe quagga\n')
-  data = SimpleNamespace(dataset='trec', label='label', characters=characters, reverse=False)
-  run = SimpleNamespace(data=data, objective=regress.Config())
-  loaded = SimpleNamespace(run=run, labels=[], tokenizer=build.train('words', ['the cat sat'], rule='space'))
+  tokenizer = build.train('words', ['the cat sat'], rule='space')
+  settings = f'data.characters={characters}', 'objective.name=regress', 'objective.metric=pearson'
+  loaded = untrained.load('experiments/glue_bilstm/tasks.py:sst2', *settings, tokenizer=tokenizer)
   inputs = classification.read_file(loaded, str(path))
   split, tokenizer = inputs.corpus.splits[str(path)], inputs.corpus.tokenizer
   rows = np.split(np.asarray(split.tokens), split.offsets[1:-1])
@@ -30,11 +29,6 @@ def test_words_that_a_run_has_not_seen_are_spelled(characters, tmp_path):
   if characters:
     letters = word_characters.create(tokenizer, characters).character_ids(np.array([row[1] for row in rows]))
     assert not np.array_equal(letters[0], letters[1])
-
-
-def loaded_run(dataset: str, labels: list[str], objective: Any = None) -> Any:
-  data = SimpleNamespace(dataset=dataset, label='label', texts=('text',))
-  return SimpleNamespace(run=SimpleNamespace(data=data, objective=objective or classify.Config()), labels=labels)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +45,12 @@ def test_labels_are_read_as_in_the_data_sets_own_files(dataset, content, expecte
   path = tmp_path / 'dev.tsv'
   path.write_text(content)
   classes = sorted({*datasets.DATA_SETS[dataset].columns.classes.values()})
-  rows = classification.read_rows(str(path), loaded_run(dataset, classes))
-  assert [row.label for row in rows] == expected
+  (tmp_path / 'data.json').write_text(json.dumps({'hash': '', 'imported_from': 'x', 'label_names': classes}))
+  run = untrained.load('experiments/bert/tasks.py:sst2', f'data.dataset={dataset}', workdir=tmp_path)
+  assert [row.label for row in classification.read_rows(str(path), run)] == expected
 
 
 def test_scores_are_read_as_in_the_data_sets_own_files(tmp_path):
   (tmp_path / 'dev.tsv').write_text('sentence1\tsentence2\tscore\na\tb\t2.5\n')
-  rows = classification.read_rows(str(tmp_path / 'dev.tsv'), loaded_run('glue/stsb', [], regress.Config()))
+  rows = classification.read_rows(str(tmp_path / 'dev.tsv'), untrained.load('experiments/bert/tasks.py:stsb'))
   assert [row.label for row in rows] == ['2.5']

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import dataclasses
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.prediction import contextual_embeddings
-from tests import small_text
+from tests import drawn, small_text, untrained
 
 LINES = ['The list is sorted .', 'list', '', 'A new list of the sorted items is returned .']
 
@@ -50,14 +50,8 @@ def test_runs_layers_match_apply(special_tokens, run):
 
 def test_xlnet_special_tokens_are_final_with_their_own_segment(tmp_path):
   tokenizer = build.train('unigram', LINES * 20, vocab_size=400, marks='xlnet')
-  model, cfg = registry.get('xlnet'), registry.config('xlnet', 'tiny', V=tokenizer.vocab_size)
-  run = SimpleNamespace(
-    model=model,
-    cfg=cfg,
-    params={'model': jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))},
-    tokenizer=tokenizer,
-    run=SimpleNamespace(matmul_precision='float32'),
-  )
+  run = untrained.load('experiments/xlnet/quickstart.py:tiny', tokenizer=tokenizer)
+  run = dataclasses.replace(run, params={'model': drawn.params(run.model.init, run.cfg)})
   ids = tokenizer.encode(LINES[0])
   for special_tokens, shown in (('read', slice(0, -2)), ('return', slice(None))):
     reader = contextual_embeddings.from_run(run, special_tokens)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 
 import jax
 import numpy as np
@@ -15,14 +14,14 @@ from lmx.errors import InputError
 from lmx.interop import torchvision
 from lmx.models import cfnet, registry
 from lmx.runs import backbone, start
+from tests import untrained
 
 CFG = registry.config('cfnet', 'tiny', blocks=(1, 1), widths=(4, 6))
 
 
 def run_with(path, cfg=CFG, parts=()):
-  return types.SimpleNamespace(
-    model_name='cfnet', model=cfg, train=types.SimpleNamespace(init_from=str(path), init_parts=parts)
-  )
+  settings = f'train.init_from={path}', f'train.init_parts={parts}'
+  return dataclasses.replace(untrained.load('experiments/cfnet/quickstart.py:tiny', *settings).run, model=cfg)
 
 
 def shapes_of(cfg=CFG):
@@ -69,14 +68,11 @@ def test_settings_that_do_not_fit_the_file_are_rejected(changes, parts, message,
 
 
 def test_file_is_a_backbone_only_for_models_of_images(path):
-  run = run_with(path)
-  of_words = types.SimpleNamespace(model_name='gpt2', train=run.train)
-  assert (start._source(run), start._source(of_words)) == ('backbone', 'word_table')
+  words = untrained.load('experiments/gpt2/quickstart.py:tiny', f'train.init_from={path}').run
+  assert (start._source(run_with(path)), start._source(words)) == ('backbone', 'word_table')
 
 
-def test_run_starts_from_the_file(path, monkeypatch):
-  monkeypatch.setattr(start, 'check_untrained', lambda *args: None)
+def test_run_starts_from_the_file(path):
   run = run_with(path)
-  run.data = types.SimpleNamespace(vectors='')
   taken, notes = start.take(run, shapes_of(), None, None)
   assert notes == [backbone.take(run, shapes_of())[1]] and taken['model'].keys() >= {'stem', 'layer_00'}

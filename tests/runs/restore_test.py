@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
-import types
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,13 @@ from etils import epath
 from lmx import train
 from lmx.checkpoint import manager
 from lmx.config import resolve
-from lmx.data.tokenizers import build, words
+from lmx.data import pipeline
+from lmx.data.corpus import Corpus
+from lmx.data.tokenizers import base, build, words
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.runs import init, restore, transfer
-from tests import small_text
+from tests import drawn, small_text, untrained
 
 elmo = registry.get('elmo')
 gpt = registry.get('gpt')
@@ -87,7 +89,7 @@ def test_character_model_keeps_rows_of_known_words(monkeypatch):
   theirs = words.Words(['the', '<unk>', 'cat', '<eos>', 'mat', 'spelled'], 'prose', known=5)
   ours = words.Words(['mat', '<unk>', 'dog', '<eos>', 'the', 'cat', 'others'], 'prose', known=6)
   table = {'softmax': {'table': np.arange(12.0).reshape(6, 2), 'bias': np.arange(6.0)}}
-  loaded = types.SimpleNamespace(params={'model': table}, model=elmo, tokenizer=theirs, labels=(), step=7)
+  loaded = untrained.load('experiments/elmo/quickstart.py:tiny', params={'model': table}, tokenizer=theirs)
   monkeypatch.setattr(transfer.restore, 'load', lambda workdir: loaded)
   shapes = {'model': {'softmax': {'table': np.zeros((7, 2)), 'bias': np.zeros(7)}}}
   taken, note = transfer.copy('R', shapes, (), ours)
@@ -98,29 +100,25 @@ def test_character_model_keeps_rows_of_known_words(monkeypatch):
 
 def test_character_model_accepts_other_words(monkeypatch):
   own = words.Words(['the', '<unk>', 'cat', 'spelled'], 'prose', known=3)
-  run = types.SimpleNamespace(data=types.SimpleNamespace(characters=8))
-  loaded = types.SimpleNamespace(run=run, tokenizer=own, model=registry.get('gpt2'))
-  corpus = types.SimpleNamespace(tokenizer=words.Words(['the', '<unk>', 'cat', 'others'], 'prose', known=3))
+  loaded = untrained.load('experiments/elmo/quickstart.py:tiny', tokenizer=own)
+  corpus = Corpus(words.Words(['the', '<unk>', 'cat', 'others'], 'prose', known=3), {}, {}, '')
   monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
-  loaded.workdir = 'R'
-  assert restore.RestoredRun.corpus(loaded) is corpus
-  loaded.run.data.characters = 0
+  assert loaded.corpus() is corpus
+  without = dataclasses.replace(loaded, run=dataclasses.replace(loaded.run, data=pipeline.Config()))
   with pytest.raises(InputError, match='by another tokenizer'):
-    restore.RestoredRun.corpus(loaded)
-  loaded.run.data.characters, corpus.tokenizer = 8, words.Words(['the', '<unk>', 'dog', 'cat'], 'prose', known=3)
+    without.corpus()
+  corpus = Corpus(words.Words(['the', '<unk>', 'dog', 'cat'], 'prose', known=3), {}, {}, '')
   with pytest.raises(InputError, match='by another tokenizer'):
-    restore.RestoredRun.corpus(loaded)
+    loaded.corpus()
 
 
 def test_other_images_than_those_of_the_run_are_reported(monkeypatch):
   texts = [words.Words([name, '<unk>'], 'prose') for name in ('a', 'b')]
-  corpus = types.SimpleNamespace(tokenizer=texts[0], manifest={'dataset': {'name': 'generated'}})
-  monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
-  run = types.SimpleNamespace(data=types.SimpleNamespace(characters=0))
-  model = registry.get('cfnet')
-  loaded = types.SimpleNamespace(run=run, tokenizer=texts[1], model=model, workdir='R')
-  with pytest.raises(InputError, match='data set generated has other classes or images than the run'):
-    restore.RestoredRun.corpus(loaded)
+  monkeypatch.setattr(
+    restore.pipeline, 'load', lambda data: Corpus(texts[0], {}, {'dataset': {'name': 'generated'}}, '')
+  )
+  with pytest.raises(InputError, match='data set generated has other classes or images'):
+    untrained.load('experiments/cfnet/quickstart.py:tiny', tokenizer=texts[1]).corpus()
 
 
 def test_missing_initial_run_is_reported(tmp_path):
@@ -192,11 +190,10 @@ def test_resumed_run_continues_its_state(text, first, tmp_path, capsys):
 
 def test_positions_are_truncated_or_repeated(monkeypatch):
   small = lambda T: registry.config('gpt', 'tiny', V=11, T=T, N=1)
-  params = jax.jit(lambda: gpt.init(small(8), jax.random.key(0)))()
-  tokenizer = types.SimpleNamespace(hash='one', vocab_size=11)
-  loaded = types.SimpleNamespace(params={'model': params}, model=gpt, tokenizer=tokenizer, step=3)
+  params, tokenizer = drawn.params(gpt.init, small(8)), base.Absent(11)
+  loaded = untrained.load('experiments/gpt/quickstart.py:tiny', params={'model': params}, tokenizer=tokenizer)
   monkeypatch.setattr(restore, 'load', lambda workdir: loaded)
-  old = np.asarray(params['embed']['positions'])
+  old = params['embed']['positions']
   for T in (5, 8, 20):
     wanted = jax.eval_shape(lambda T=T: gpt.init(small(T), jax.random.key(0)))
     taken, note = transfer.copy('DIR', {'model': wanted}, ('model',), tokenizer)

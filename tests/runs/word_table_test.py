@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import types
 
 import jax
 import numpy as np
@@ -120,7 +119,7 @@ def test_file_that_changed_since_the_vocabulary_was_made_is_rejected(folder):
   config = resolve.load(CONFIG, settings(folder))
   corpus = pipeline.load(resolve.to_run(config).data)
   _, run = resolve.with_corpus(config, corpus)
-  other = types.SimpleNamespace(manifest={'vectors': [['v.txt', 'another']]}, tokenizer=corpus.tokenizer)
+  other = dataclasses.replace(corpus, manifest={**corpus.manifest, 'vectors': [['v.txt', 'another']]})
   with pytest.raises(InputError, match='data.vectors: got'):
     word_table.add({}, run, shapes_of(run), other, jax.random.key(0))
 

@@ -2,21 +2,20 @@
 
 import itertools
 import random
-import types
 
 import numpy as np
 import pytest
 
 from lmx.data import noise, pipeline
 from lmx.data.batching import packed, pairs, streams, windows
-from lmx.data.corpus import Split
+from lmx.data.corpus import Corpus, Split
+from lmx.data.tokenizers.words import Words
 from lmx.errors import InputError
+from tests import numbered_tokens
 from tests.reference import bert_data
 
 V = 1000
-TOKENIZER = types.SimpleNamespace(
-  vocab_size=V, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, starts_word=lambda ids: np.asarray(ids) % 3 != 0
-)
+TOKENIZER = numbered_tokens.wordpiece(V)
 
 
 def split(n, offsets=None, sentences=None, ids=None):
@@ -76,8 +75,7 @@ def test_sliding_windows_predict_every_token_once_with_context():
 
 
 def test_streams_are_evaluated_in_overlapping_windows_from_an_empty_state():
-  splits = {'test': split(66), 'train': split(66)}
-  corpus = types.SimpleNamespace(splits=splits, split=splits.get, tokenizer=TOKENIZER)
+  corpus = Corpus(TOKENIZER, {'test': split(66), 'train': split(66)}, {}, '')
   options = dict(batch_size=3, length=5, eval_length=8)
   data = pipeline.Config(batching={'name': 'streams', 'stride': 2}, **options)
   batches = pipeline.batches(data, corpus, 'test', 0, train=False)
@@ -372,7 +370,7 @@ def test_pairs_need_sentences_documents_and_special_tokens():
     make('pairs', split(50), train=False)
   with pytest.raises(InputError, match='1 document'):
     make('pairs', split(50, sentences=[0, 20, 50]), train=False)
-  words = types.SimpleNamespace(vocab_size=V, pad_id=None, unk_id=1, cls_id=None, sep_id=None, mask_id=None)
+  words = Words(['<unk>', 'a'], 'space')
   with pytest.raises(InputError, match='pad, cls, sep, mask'):
     pairs.Pairs(documents(), 4, 16, tokenizer=words, seed=0, train=False)
 

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 
 import numpy as np
 import pytest
 
-from lmx.data import noise
+from lmx.data import noise, pipeline
 from lmx.data.batching import permutations
 from lmx.data.corpus import Split
+from lmx.data.tokenizers.characters import Bytes
 from lmx.errors import InputError
+from tests import numbered_tokens
 from tests.reference import xlnet_data
 
 B, T, N = 4, 64, 4000
-CLS, SEP = N, N + 1
 CFG = permutations.Config(predictions=10)
 CHOOSE = noise.choose_spans, xlnet_data.choose_spans
-TOKENIZER = types.SimpleNamespace(
-  vocab_size=N + 2,
-  cls_id=None,
-  sep_id=None,
-  token_id={'<cls>': CLS, '<sep>': SEP}.get,
-  starts_word=lambda ids: np.asarray(ids) % 3 == 0,
-  ids_to_tokens=lambda ids: ['x'] * len(ids),
-)
+TOKENIZER = numbered_tokens.wordpiece(N + 5, N, lambda i: i % 3 == 0)
+CLS, SEP = TOKENIZER.cls_id, TOKENIZER.sep_id
 
 
 def make(cfg=CFG, *, train=True, seed=0, sentences=True, length=T):
@@ -134,13 +128,8 @@ def test_released_spans_start_at_words():
   """Words here are of 100 tokens; the token after one that a span may begin with follows it in the text."""
   pieces = ['x'] * TOKENIZER.vocab_size
   pieces[::10], pieces[5::10] = [','] * len(pieces[::10]), ['<0x41>'] * len(pieces[5::10])
-  own = types.SimpleNamespace(
-    **{
-      **vars(TOKENIZER),
-      'starts_word': lambda ids: np.asarray(ids) % 100 == 1,
-      'ids_to_tokens': lambda ids: pieces,
-    }
-  )
+  own = numbered_tokens.wordpiece(N + 5, N, lambda i: i % 100 == 1)
+  own.ids_to_tokens = lambda ids: pieces
   split = Split('train', np.arange(N, dtype=np.uint32), np.array([0, N]), None, None, {'tokens': N})
   cfg = dataclasses.replace(CFG, predictions=12)
   batches = permutations.Permutations(split, B, 256, cfg=cfg, tokenizer=own, seed=0, train=True)
@@ -219,15 +208,13 @@ def test_evaluation_ends_with_the_text():
   ],
 )
 def test_incompatible_sections_are_rejected(changes, words):
-  data = types.SimpleNamespace(**dict(length=T, eval_length=0, batch_size=B, eval_batch_size=0) | changes)
   with pytest.raises(InputError, match=words):
-    permutations.check(data)
+    permutations.check(pipeline.Config(**dict(length=T, batch_size=B) | changes))
 
 
 def test_tokenizer_without_special_tokens_is_rejected():
-  bare = types.SimpleNamespace(vocab_size=N, cls_id=None, sep_id=None, token_id=lambda name: None)
   with pytest.raises(InputError, match='data.batching: got'):
-    permutations.special_token_id(bare, 'cls')
+    permutations.special_token_id(Bytes(), 'cls')
 
 
 def test_text_too_short_is_rejected():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import types
 
 import numpy as np
 import pytest
 
-from lmx.data import noise
+from lmx.data import noise, pipeline
 from lmx.data.batching import streams
-from lmx.data.corpus import Split
+from lmx.data.corpus import Corpus, Split
+from lmx.data.tokenizers.base import Absent
 
 B, T = 3, 20
 
@@ -133,12 +133,8 @@ def test_only_the_last_predictions_of_a_window_count_in_training(counted, column
 
 
 def test_evaluation_counts_every_prediction():
-  corpus = types.SimpleNamespace(
-    splits={'train': Split('train', np.arange(500, dtype=np.uint32), np.array([0, 500]), None, None, {'tokens': 500})},
-    tokenizer=types.SimpleNamespace(vocab_size=10**6),
-  )
-  data = types.SimpleNamespace(
-    batching=streams.Config(counted=0.5), batch_size=B, length=T, eval_batch_size=0, eval_length=0
-  )
+  train = Split('train', np.arange(500, dtype=np.uint32), np.array([0, 500]), None, None, {'tokens': 500})
+  corpus = Corpus(Absent(10**6), {'train': train}, {}, '')
+  data = pipeline.Config(batching={'name': 'streams', 'counted': 0.5}, batch_size=B, length=T)
   count = lambda train: streams.build(data, corpus, 'train', 0, train=train)(0)['weights_BT'].sum()
   assert count(True) == B * T / 2 and count(False) == B * T
