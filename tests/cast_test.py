@@ -69,7 +69,7 @@ def test_filters_are_pairs_of_sizes():
   model = {'model': {'name': 'elmo', 'variant': 'tiny'}, 'train': {'steps': 3}}
   assert resolve.resolve(model, ['model.filters=[(1, 4), (2, 8)]']).model.filters == ((1, 4), (2, 8))
   for value in ('[(1, 4, 3)]', '[(0, 4)]', '[(1, 2.5)]', '[1, 2]'):
-    with pytest.raises(InputError, match=r'model.filters\[0\]: got .*\(width in characters, number of filters\)'):
+    with pytest.raises(InputError, match=r'model.filters\[0\]: got'):
       resolve.resolve(model, [f'model.filters={value}'])
 
 

@@ -647,9 +647,9 @@ def test_option_that_changes_nothing_is_rejected():
   assert get_config('b,kind=y,n=2').model.to_dict() == {'n': 2, 'kind': False}
   assert get_config('b,n=1').model.n == 1
   for arg, message in (
-    ('a,n=2', 'option "n": got 2 with a, where it changes nothing'),
-    ('a,kind=x', 'option "kind": got x with a, .*expected it with b, or left out'),  # its name alone changes
-    ('b,loud', 'option "loud": got true with b, .*expected it left out'),
+    ('a,n=2', 'option "n": got 2 with a'),
+    ('a,kind=x', 'option "kind": got x with a'),  # its name alone changes
+    ('b,loud', 'option "loud": got true with b'),
     ('b,n=3', 'too many'),
   ):
     with pytest.raises(ValueError, match=message):

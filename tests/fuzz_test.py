@@ -374,18 +374,14 @@ def literal(rng: random.Random) -> None:
 # Importers
 
 
-def importer(folder: pathlib.Path) -> Any:
+def importer(folder: pathlib.Path, **options: Any) -> Any:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(convert, 'write', lambda *_: None)
     patch.setattr(convert, '_complete', lambda run, params: (params, []))
-    return convert.import_run(str(folder), folder / 'run', with_tokenizer=False)
+    return convert.import_run(str(folder), folder / 'run', **options)
 
 
-def importer_with_tokenizer(folder: pathlib.Path) -> Any:
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(convert, 'write', lambda *_: None)
-    patch.setattr(convert, '_complete', lambda run, params: (params, []))
-    return convert.import_run(str(folder), folder / 'run')
+bare = functools.partial(importer, with_tokenizer=False)
 
 
 def zeros(name: str, **sizes: int) -> tuple[Any, Any]:
@@ -408,7 +404,7 @@ def importers() -> dict[str, Target]:
       settings |= {'architectures': [architecture], 'id2label': {'0': 'a', '1': 'b'}, 'num_labels': 2}
       tensors['score.weight'] = np.zeros((2, 8), np.float32)
     files = {'config.json': json.dumps(settings).encode(), 'model.safetensors': safetensors.numpy.save(tensors)}
-    found[f'import {name} {architecture}'] = Target(importer, files, 5)
+    found[f'import {name} {architecture}'] = Target(bare, files, 5)
     if name == 'gpt2':
       vocabulary = json.loads(tokenizer._model.to_str())
       files |= {
@@ -417,20 +413,20 @@ def importers() -> dict[str, Target]:
           {'tokenizer_class': 'GPT2Tokenizer', 'model_max_length': 8, 'add_prefix_space': False}
         ).encode(),
       }
-      found[f'import {name} {architecture} with its tokenizer'] = Target(importer_with_tokenizer, files, 3)
+      found[f'import {name} {architecture} with its tokenizer'] = Target(importer, files, 3)
   index = {'metadata': {}, 'weight_map': dict.fromkeys(tensors, 'part.safetensors')}
   sharded = {
     'config.json': files['config.json'],
     'part.safetensors': files['model.safetensors'],
     'model.safetensors.index.json': json.dumps(index).encode(),
   }
-  found['import shards'] = Target(importer, sharded, 3)
+  found['import shards'] = Target(bare, sharded, 3)
   cfg, params = zeros('bert', V=9, T=8, D=8, H=2, N=1)
   of = huggingface.family('bert')
   vocabulary = b'[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##c\nd\n'
   settings = {'model_type': 'bert', **of.config(cfg)}
   found['import vocab.txt'] = Target(
-    importer_with_tokenizer,
+    importer,
     {
       'config.json': json.dumps(settings).encode(),
       'vocab.txt': vocabulary,
@@ -464,7 +460,7 @@ def importers() -> dict[str, Target]:
     'type_vocab_size': 2,
   }
   released = {'bert_config.json': json.dumps(settings).encode(), 'vocab.txt': vocabulary}
-  found['import TensorFlow'] = Target(importer_with_tokenizer, released, 2)
+  found['import TensorFlow'] = Target(importer, released, 2)
   options = {
     'lstm': {
       'use_skip_connections': True,

@@ -239,9 +239,9 @@ def test_unsupported_task_lists_the_supported_ones(loaded):
   for method, reason in (('generate', 'reads in both directions'), ('translate', 'reads no source text')):
     with pytest.raises(InputError, match=f'Classification0: cannot {method}: model "bert" {reason}'):
       getattr(bert, method)('text')
-  with pytest.raises(InputError, match='cannot predict: objective: got "causal_lm"'):
+  with pytest.raises(InputError, match='objective: got "causal_lm"'):
     gpt2.predict(['text'])
-  with pytest.raises(InputError, match='generate: unknown option "token"; did you mean "tokens"'):
+  with pytest.raises(InputError, match='generate: unknown option "token"'):
     gpt2.generate('text', token=3)
   with pytest.raises(InputError, match='top_p'):
     gpt2.generate('text', top_p=2.0)

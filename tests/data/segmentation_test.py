@@ -145,7 +145,7 @@ def test_pascal_context_has_the_background_and_59_classes(tmp_path):
   assert labels(corpus, 'train')[0][0, 0] == 59
   (root / 'SegmentationClassContext').rename(root / 'elsewhere')
   (root / 'trainval_merged.json').write_text('{}')
-  with pytest.raises(InputError, match='trainval_merged.json: got the labels of PASCAL Context in another form'):
+  with pytest.raises(InputError, match='trainval_merged.json: got'):
     segmentation.find(str(tmp_path / 'in'))
 
 
@@ -231,13 +231,13 @@ def _classes(text):
 @pytest.mark.parametrize(
   ('spoil', 'message'),
   [
-    (_alone, r'masks/train: got masks without an image of the same name in .*: 9.png'),
-    (_unlabelled, r'images/train: got images without a mask of the same name in .*: 9.jpg'),
+    (_alone, r'masks/train: got .*: 9.png'),
+    (_unlabelled, r'images/train: got .*: 9.jpg'),
     (_size, r'masks/train/2.png: got 9 x 6 pixels'),
-    (_index, r'masks/valid/0.png: got index 3 at row 0, column 0'),
-    (_truncated, r'images/train/0.jpg: the image cannot be read'),
-    (_no_image, r'masks/train/1.png: the image cannot be read'),
-    (_colour, r'masks/train/1.png: got colour #010203 at row 0, column 0'),
+    (_index, r'masks/valid/0.png: got index 3'),
+    (_truncated, r'images/train/0.jpg: the image'),
+    (_no_image, r'masks/train/1.png: the image'),
+    (_colour, r'masks/train/1.png: got colour #010203'),
     (_empty, r'images/test: the folder is empty'),
     (_twice, r'images/train/0.png: got the name of 0.jpg too'),
     (_other, r'notes.gif: got another file type'),
@@ -311,7 +311,7 @@ def test_grey_masks_of_few_bits_keep_their_indices(depth):
 def test_mask_of_colours_with_16_bits_is_rejected():
   rows = np.array([[0, 0, 0, 0, 0, 200, 0, 0, 0, 0, 0, 100]])  # two blues of upper bits 0
   classes = image_files.Classes(('sky', 'sea'), image_files.colour_map(2))
-  with pytest.raises(InputError, match='mask.png: got RGB with 16 bits for each channel'):
+  with pytest.raises(InputError, match='mask.png: got RGB with 16 bits'):
     image_files.open_mask(encode((2, 1), 16, 2, rows), 'mask.png', classes)
 
 
@@ -319,7 +319,7 @@ def test_palette_in_another_order_is_rejected(tmp_path):
   put_mask(tmp_path / 'mask.png', mask(), 'P')
   colours = image_files.colour_map()[[0, 2, 1]]
   classes = image_files.Classes(('ground', 'sea', 'sky'), colours, is_coloured=True)
-  with pytest.raises(InputError, match='index 1 of the palette: got the colour of class "sky"'):
+  with pytest.raises(InputError, match='index 1 of the palette: got'):
     image_files.open_mask(tmp_path / 'mask.png', 'mask.png', classes)
   found = image_files.open_mask(tmp_path / 'mask.png', 'mask.png', classes._replace(is_coloured=False))
   np.testing.assert_array_equal(found, mask())
@@ -337,13 +337,13 @@ def test_colours_match_voc():
 @pytest.mark.parametrize(
   ('fields', 'message'),
   [
-    ({'tokenizer': 'bpe'}, r"data.tokenizer: got 'bpe' with data set segmentation_files"),
+    ({'tokenizer': 'bpe'}, r"data.tokenizer: got 'bpe'"),
     ({'reverse': True}, r'data.reverse: got True'),
     ({'min_count': 3}, r'data.min_count: got 3'),
     ({'documents': 'line'}, r"data.documents: got 'line'"),
     ({'batching': 'streams'}, r'data.batching: got "streams"'),
     ({'dataset': 'ptb'}, r'data.batching: got "images"'),
-    ({'dataset': 'generated'}, r'data.dataset: got "generated" with data.batching "images"'),
+    ({'dataset': 'generated'}, r'data.dataset: got "generated"'),
     ({'length': 10_000}, r'data.length: got 10000'),
   ],
 )

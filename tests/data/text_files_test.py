@@ -53,7 +53,7 @@ def test_compressed_files_are_read(ending, tmp_path):
   assert texts(read([path])) == ['one\ntwo', 'three é', *(['four'] if ending != '.gz' else [])]
   assert texts(read([path]).read(read([path]).parts(4, 'before')[0])) == texts(read([path]))
   path.write_bytes(pack(content)[:-5])
-  with pytest.raises(InputError, match=rf'a.txt{ending}: got damaged .* data .*fetch it again'):
+  with pytest.raises(InputError, match=rf'a.txt{ending}: got damaged'):
     texts(read([path]))
 
 
@@ -81,7 +81,7 @@ def test_parquet_has_a_column_of_texts(tmp_path):
   with pytest.raises(InputError, match='column "n" has type int64'):
     texts(read([path], column='n'))
   path.write_bytes(path.read_bytes()[:-9])
-  with pytest.raises(InputError, match='a.parquet: cannot be read as Parquet'):
+  with pytest.raises(InputError, match='a.parquet: cannot be read'):
     texts(documents)
 
 

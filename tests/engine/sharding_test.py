@@ -137,7 +137,7 @@ def test_single_process_owns_all_rows():
     ({'fsdp': 0}, 'parallel.fsdp: got 0'),
     ({'data': 0}, 'parallel.data: got 0'),
     ({'rules': (('.*', ('model',)),)}, 'unknown axis "model"'),
-    ({'reduce_dtype': 'bf16'}, 'parallel.reduce_dtype: unknown "bf16"; did you mean "bfloat16"'),
+    ({'reduce_dtype': 'bf16'}, 'parallel.reduce_dtype: unknown "bf16"'),
     ({'reduce_dtype': 'bfloat16', 'fsdp': -1}, 'parallel.reduce_dtype: got "bfloat16"'),
     ({'reduce_dtype': 'bfloat16', 'tensor': 2}, 'parallel.reduce_dtype: got "bfloat16"'),
   ],

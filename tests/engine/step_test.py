@@ -306,9 +306,7 @@ def test_batch_missing_objective_inputs_is_rejected(mode):
   evaluate = toy.engine.compile_eval(step_lib.make_eval_step(TOY, toy.model_cfg, *toy.objective))
   part = toy.engine.put_batch({k: x for k, x in batch().items() if k != 'weights_BT'})
   for run in (lambda: toy.step(toy.state, toy.rows, part, toy.key), lambda: evaluate(toy.state.params, toy.rows, part)):
-    with pytest.raises(
-      InputError, match='data.batching: got batches with targets_BT, tokens_BT, but .* reads "weights_BT"'
-    ):
+    with pytest.raises(InputError, match='data.batching: got .*"weights_BT"'):
       run()
   whole = toy.engine.put_batch(batch())
   with pytest.raises(KeyError, match='output'):  # of the parameters: a mistake in the code

@@ -269,5 +269,5 @@ def test_attention_lengths_are_evaluated_and_the_shortest_of_the_best_is_found(r
 def test_attention_without_a_memory_matches_overlapping_windows():
   load = lambda *changes: resolve.to_run(resolve.load('experiments/transformer_xl/quickstart.py:alone', changes), 4096)
   assert attention_length.overrides_for(load(), 100) == ['data.eval_length=115']
-  with pytest.raises(InputError, match='evaluation.stride: got 0 for transformer_xl'):
+  with pytest.raises(InputError, match='evaluation.stride: got 0'):
     attention_length.overrides_for(load('evaluation.stride=0'), 100)

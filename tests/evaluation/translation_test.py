@@ -232,7 +232,7 @@ def test_pairs_without_unknown_words_are_selected():
   corpus = Corpus(tokenizer, {}, {}, '')
   lines, references = ['a b', 'a', 'x', 'b'], ['b', 'x', 'a', 'b a']
   assert translation._select_known(corpus, lines, references) == (['a b', 'b'], ['b', 'b a'])
-  with pytest.raises(InputError, match='evaluation.known_only: got unknown words in all pairs'):
+  with pytest.raises(InputError, match='evaluation.known_only: got'):
     translation._select_known(corpus, lines[1:3], references[1:3])
 
 

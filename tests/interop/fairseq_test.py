@@ -135,7 +135,7 @@ def test_two_tensors_of_one_parameter_are_rejected_unless_they_are_equal(tmp_pat
   content = fairseq_files.tensors(stacked=False)
   name, other = 'encoder.layers.0.self_attn_layer_norm.weight', 'encoder.layers.0.layer_norms.0.weight'
   save(tmp_path / 'one', content=content | {other: content[name] + 1})
-  with pytest.raises(InputError, match=f'tensors "{name}" and "{other}": got other values in each'):
+  with pytest.raises(InputError, match=f'tensors "{name}" and "{other}": got'):
     fairseq.read(tmp_path / 'one')
   save(tmp_path / 'two', content=content | {other: content[name]})
   assert [row.note for row in fairseq.read(tmp_path / 'two').unused if row.name == other] == [f'repeats {name}']

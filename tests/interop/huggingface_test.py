@@ -93,7 +93,7 @@ def test_tied_matrix_that_differs_is_rejected(name):
   with pytest.raises(InputError, match=f'{OUTPUTS[name]}: got other values than {EMBEDDINGS[name]}.*"tie_word_embedd'):
     huggingface.from_hf(name, cfg, tensors | {OUTPUTS[name]: tensors[OUTPUTS[name]] + 1})
   if name == 'bert':
-    with pytest.raises(InputError, match='cls.predictions.decoder.bias: got other values than cls.predictions.bias'):
+    with pytest.raises(InputError, match='cls.predictions.decoder.bias: got'):
       huggingface.from_hf(name, cfg, tensors | {'cls.predictions.decoder.bias': np.ones(11, np.float32)})
 
 

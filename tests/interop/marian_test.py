@@ -270,7 +270,7 @@ def test_untied_table_with_the_rows_of_the_source_is_read(tmp_path):
   np.testing.assert_array_equal(params['embed']['tokens'], tensors[name])
   changed[name] = changed[name][:-1]
   safetensors.numpy.save_file(changed, tmp_path / 'folder/model.safetensors')
-  with pytest.raises(InputError, match='of another shape: model.decoder.embed_tokens.weight'):
+  with pytest.raises(InputError, match='model.decoder.embed_tokens.weight'):
     convert.import_run(str(tmp_path / 'folder'), tmp_path / 'other')
 
 

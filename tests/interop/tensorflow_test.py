@@ -174,7 +174,7 @@ def test_truncated_checkpoint_names_the_variable(make, given, tmp_path, monkeypa
     return whole(name)
 
   monkeypatch.setattr(reader, 'get_tensor', cut)
-  with pytest.raises(InputError, match='truncated: variable "bert/pooler/dense/bias": Read fewer bytes'):
+  with pytest.raises(InputError, match='variable "bert/pooler/dense/bias"'):
     convert.read(str(release), tmp_path / 'run')
 
 
@@ -188,7 +188,7 @@ def test_truncated_checkpoint_names_the_variable(make, given, tmp_path, monkeypa
 def test_two_variables_of_one_parameter_are_rejected_unless_they_are_equal(name, one, other, make, given, tmp_path):
   _, release, variables = make(name)
   given(variables | {other: variables[one] + 1})
-  with pytest.raises(InputError, match=f'tensors "{one}" and "{other}": got other values in each'):
+  with pytest.raises(InputError, match=f'tensors "{one}" and "{other}": got'):
     convert.read(str(release), tmp_path / 'run')
   given(variables | {other: variables[one]})
   rows = convert.read(str(release), tmp_path / 'run').rows

@@ -118,7 +118,7 @@ def test_truncated_file_names_the_tensor(tmp_path):
   torch_files.save(path, {'first': TABLE, 'last': np.ones(50, np.float32)}, legacy=True)
   whole = path.read_bytes()
   path.write_bytes(whole[:-8])
-  with pytest.raises(InputError, match='tensor "last": it ends at byte .* it may be truncated'):
+  with pytest.raises(InputError, match='tensor "last": '):
     torch_file.read(path)
   torch_files.save(path, {'first': TABLE, 'between': TABLE + 1, 'last': np.ones(50, np.float32)})
   zipped = path.read_bytes()

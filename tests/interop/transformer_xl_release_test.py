@@ -112,7 +112,7 @@ def test_two_tensors_of_one_parameter_are_rejected_unless_they_are_equal(given, 
   found = variables(cfg, params)
   one, other = 'transformer/layer_0/ff/LayerNorm/gamma', 'transformer/layer_0/ff/LayerNorm/weight'
   given(found | {other: found[one] + 1})
-  with pytest.raises(InputError, match=f'tensors "{one}" and "{other}": got other values in each'):
+  with pytest.raises(InputError, match=f'tensors "{one}" and "{other}": got'):
     release.read(tmp_path)
   given(found | {other: found[one]})
   assert [row.note for row in release.read(tmp_path).unused if row.name == other] == [f'repeats {one}']

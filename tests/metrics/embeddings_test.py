@@ -49,8 +49,8 @@ def test_similarity_is_spearmans_with_ties_and_unknown_words_skipped():
 @pytest.mark.parametrize(
   ('pairs', 'reason'),
   [
-    ([('w1', 'w2', 1.0)], 'got 1 cosines of known pairs; expected at least 2'),
-    ([('x', 'w2', 1.0)], 'got 0 cosines of known pairs; expected at least 2'),
+    ([('w1', 'w2', 1.0)], 'got 1 cosines'),
+    ([('x', 'w2', 1.0)], 'got 0 cosines'),
     ([('w1', 'w2', 1.0), ('w1', 'w3', 1.0)], 'the 2 ratings of known pairs are all 1'),
   ],
 )
@@ -141,7 +141,7 @@ def test_files_are_read(tmp_path):
     ('a\tb\t7.5\t8\t7\n', [7.5]),
     ('a;b;7.5\n', [7.5]),
     ('a,b,7,35\n', 'line 1: got 4 cells'),
-    ('w1,w2,mean\na,b,7,35\n', 'line 2: got .*expected 3 cells, as in the first line'),
+    ('w1,w2,mean\na,b,7,35\n', 'line 2: got .*expected 3'),
     ('a\tb\t7,35\n', 'line 1, cell 3: got "7,35"'),
     ('a b 7,35\n', 'line 1, cell 3: got "7,35"'),
     ('a b 1_000\n', 'line 1, cell 3: got "1_000"'),

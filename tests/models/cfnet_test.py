@@ -213,7 +213,7 @@ def test_group_normalisation_has_no_statistics_and_rows_of_their_own():
   ('changes', 'message'),
   [
     ({'D': 18, 'H': 4}, 'model.D: got 18'),
-    ({'std': (0.2, 0.0, 0.2)}, 'model.std: got .* expected 3 each, std above 0'),
+    ({'std': (0.2, 0.0, 0.2)}, 'model.std: got'),
     ({'m': 0}, 'model.m: got 0'),
   ],
 )

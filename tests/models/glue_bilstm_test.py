@@ -75,8 +75,8 @@ def test_pair_vector_matches_the_paper(changes):
 @pytest.mark.parametrize(
   ('changes', 'batch', 'message'),
   [
-    ({}, SINGLES, r'texts: got 2 with rows of 1 text\(s\).*name two in data.texts.*texts=1'),
-    ({'attention': False, 'texts': 1}, PAIRS, r'texts: got 1 with rows of 2 text\(s\).*texts=2'),
+    ({}, SINGLES, r'texts: got 2'),
+    ({'attention': False, 'texts': 1}, PAIRS, r'texts: got 1'),
   ],
 )
 def test_rows_of_another_number_of_texts_are_rejected(changes, batch, message):
@@ -89,8 +89,8 @@ def test_rows_of_another_number_of_texts_are_rejected(changes, batch, message):
   ('changes', 'message'),
   [
     ({'texts': 3}, 'texts: got 3'),
-    ({'texts': 1}, 'attention: got True with model.texts=1'),
-    ({'words': False, 'elmo': 'output'}, 'words: got False with model.elmo "output"'),
+    ({'texts': 1}, 'attention: got True'),
+    ({'words': False, 'elmo': 'output'}, 'words: got False'),
     ({'words': False}, 'char_filters: got filters'),
   ],
 )

@@ -183,7 +183,7 @@ def test_depth():
     ({'n': 1}, 'model.n: got 1'),
     ({'m': 0}, 'model.m: got 0'),
     ({'h': -1}, 'model.h: got -1'),
-    ({'h': 0, 'direct': False}, 'model.direct: got false without hidden units'),
+    ({'h': 0, 'direct': False}, 'model.direct: got false'),
   ],
 )
 def test_invalid_settings_are_rejected(changes, message):

@@ -299,7 +299,7 @@ def test_every_parameter_has_gradients_through_the_decoder(score):
   ('model', 'changes', 'message'),
   [
     (bahdanau, {'score': 'dot'}, 'queries of width 16 and keys of 32'),
-    (bahdanau, {'reverse': True}, 'model.reverse: got true with model.bidirectional'),
+    (bahdanau, {'reverse': True}, 'model.reverse: got true'),
     (rnn_encdec, {'design': 'sutskever', 'decoder_layers': 2}, 'expected bidirectional=False'),
     (bahdanau, {'tied': True}, 'got E = 12'),
     (luong, {'tied': True}, 'got E = 12'),

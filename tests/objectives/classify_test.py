@@ -198,7 +198,7 @@ def test_invalid_values_are_rejected():
   model, model_cfg = model_of('rnn_lm')
   with pytest.raises(InputError, match='got 0 labels'):
     classify.resolve(classify.Config(), {**LABELS, 'label_names': []})
-  with pytest.raises(InputError, match='objective.classes: got 5, but the data set has 3: a, b, c'):
+  with pytest.raises(InputError, match='objective.classes: got 5'):
     classify.resolve(classify.Config(classes=5), LABELS)
   assert classify.resolve(classify.Config(), LABELS).classes == 3
   with pytest.raises(InputError, match='objective.classes: got 0'):
@@ -209,7 +209,7 @@ def test_invalid_values_are_rejected():
     classify.Config(pooling='conct')
   gpt2, cfg = registry.get('gpt2'), registry.config('gpt2', 'tiny', V=61)
   params = {'model': drawn.params(gpt2.init, cfg)}
-  with pytest.raises(InputError, match='objective.bptt: got rows of several windows'):
+  with pytest.raises(InputError, match='objective.bptt: got'):
     classify.predict(config(), gpt2, cfg, params, batch_of(), ())
 
 

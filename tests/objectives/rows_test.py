@@ -166,7 +166,7 @@ def test_positive_class_is_reported():
   assert out.metrics['is_positive'] == (1.0, 3.0)  # of three real rows, one has label 0
   with pytest.raises(InputError, match='no label "equal"'):
     classify.resolve(classify.Config(positive='equal'), names)
-  with pytest.raises(InputError, match='objective.metric: got "f1" with 3 classes'):
+  with pytest.raises(InputError, match='objective.metric: got "f1"'):
     classify.resolve(classify.Config(metric='f1'), {**names, 'label_names': ['a', 'b', 'c']})
 
 
@@ -187,7 +187,7 @@ def test_choices_are_scored_each_by_itself_and_compared():
   assert multiple_choice.report(cfg, {'nll': (3.0, 3.0), 'lm': (3.0, 9.0), 'accuracy': (1.0, 3.0)})['loss'] == 4 / 3
   names = {'dataset': {'name': 'x'}, 'choices': 4}
   assert multiple_choice.resolve(multiple_choice.Config(), names).choices == 4
-  with pytest.raises(InputError, match='objective.choices: got 3, but the data set has 4'):
+  with pytest.raises(InputError, match='objective.choices: got 3'):
     multiple_choice.resolve(cfg, names)
   with pytest.raises(InputError, match='no choices.*swag'):
     multiple_choice.resolve(cfg, {'dataset': {'name': 'x'}})

@@ -193,7 +193,7 @@ def test_untaggable_files_are_rejected(loaded, tmp_path, name, content, message)
 
 def test_split_with_a_label_that_the_run_does_not_know_is_reported(loaded, monkeypatch):
   monkeypatch.setattr(tagging.pipeline, 'examples', lambda cfg, split: [('0', 'the', 'O'), ('1', 'of ano', 'O B-pre')])
-  with pytest.raises(InputError, match='split test, line 2: the tagger has no label "B-pre"; did you mean "B-per"'):
+  with pytest.raises(InputError, match='line 2: .*did you mean "B-per"'):
     tagging.read_split(loaded, 'test')
 
 

@@ -53,7 +53,7 @@ def test_backbone_is_loaded_without_the_head(path):
 @pytest.mark.parametrize(
   ('changes', 'parts', 'message'),
   [
-    ({}, ('model',), 'train.init_parts: got model with train.init_from='),
+    ({}, ('model',), 'train.init_parts: got model'),
     ({'norm': 'group'}, (), 'train.init_from: got'),
     ({'blocks': (1, 2)}, (), 'got no tensor "layer2.1.conv1.weight"'),
     ({'blocks': (1,) * 3, 'widths': (4, 6, 6)}, (), 'got no tensor "layer3.0'),

@@ -121,7 +121,7 @@ def test_second_import_needs_no_server(server, files, tmp_path, capsys):
 def test_revision_is_a_separate_commit(server, capsys):
   assert hub.download('hub:some/model@v1').endswith(COMMITS['v1'])
   assert hub.download('hub:some/model').endswith(COMMITS['main'])
-  with pytest.raises(InputError, match=r'hub:some/model@v2: not found at http://127.*expected hub:NAME'):
+  with pytest.raises(InputError, match=r'hub:some/model@v2: not found'):
     hub.download('hub:some/model@v2')
   with pytest.raises(InputError, match='hub:other/model: not found'):
     hub.download('hub:other/model')

@@ -122,7 +122,7 @@ def test_other_images_than_those_of_the_run_are_reported(monkeypatch):
 
 
 def test_missing_initial_run_is_reported(tmp_path):
-  with pytest.raises(InputError, match='nofile.pth holds no run: .* there is no such file or directory'):
+  with pytest.raises(InputError, match='nofile.pth holds no run'):
     restore.load(tmp_path / 'nofile.pth')
 
 

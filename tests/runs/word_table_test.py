@@ -111,7 +111,7 @@ def test_incompatible_settings_are_rejected(folder, tmp_path):
   (tmp_path / 'v.txt').write_text('unseen 1 2 3\n')
   with pytest.raises(InputError, match='data.vectors: got .* without a vector for any of the'):
     begun(folder, **{'data.vectors': tmp_path / 'v.txt'})
-  with pytest.raises(InputError, match=r'data.vectors: got V with model rnn_lm'):
+  with pytest.raises(InputError, match=r'data.vectors: got V'):
     resolve.to_run(resolve.load('experiments/rnn_lm/ptb.py:tiny', ['data.vectors=V']))
 
 
@@ -180,7 +180,7 @@ def test_run_starts_from_a_file_of_vectors(kind, language_model, tmp_path):
 def test_file_of_vectors_that_does_not_fit_is_rejected(language_model, tmp_path):
   run, corpus = language_model
   take = lambda run: word_table.take(run, shapes_of(run), corpus, jax.random.key(3))
-  with pytest.raises(InputError, match=r'train.init_parts: got model with train.init_from='):
+  with pytest.raises(InputError, match=r'train.init_parts: got model'):
     take(beginning_from(run, written(tmp_path, 'text'), init_parts=('model',)))
   for kind, width in (('binary', 2), ('text', 2), ('fasttext', 2)):
     (path := tmp_path / kind).write_bytes(fasttext_test.model(np.ones((1, width)), words=['the'], buckets=0))

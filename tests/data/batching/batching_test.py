@@ -385,7 +385,7 @@ def test_id_outside_the_vocabulary_is_rejected_with_its_position(kind, bad):
   options = dict(tokenizer=TOKENIZER) if kind == 'pairs' else dict(vocab_size=V)
   cls = {'streams': streams.Streams, 'windows': windows.Windows, 'packed': packed.Packed, 'pairs': pairs.Pairs}
   batches = cls[kind](data, 4, 16, seed=0, train=False, **options)
-  with pytest.raises(InputError, match=f'id {bad} at position 137, but the vocabulary has {V}'):
+  with pytest.raises(InputError, match=f'id {bad} at position 137'):
     for step in range(batches.steps):
       batches(step)
 

@@ -139,7 +139,7 @@ def test_invalid_options_are_rejected():
   unlabelled = corpora.Corpus.from_texts({'train': DOCUMENTS}, corpus().tokenizer)
   with pytest.raises(InputError, match='documents without a label'):
     batches(made=unlabelled)
-  with pytest.raises(InputError, match='too small for one batch of 64 rows: got 37 documents'):
+  with pytest.raises(InputError, match='got 37 documents'):
     batches(batch_size=64)
   with pytest.raises(InputError, match='data.batching.buckets'):
     batches(buckets=(8, 0))

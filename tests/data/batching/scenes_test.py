@@ -164,7 +164,7 @@ def test_small_images_have_small_objects():
   for i in range(30):
     assert {area for _, area, _ in parts(scene.draw(0, i))} <= {SEA, WATER}
   for fields, message in (
-    ({'length': 50}, 'data.length: got pictures of 50 pixels'),
+    ({'length': 50}, 'data.length: got'),
     ({'examples': 7}, 'data.batching.examples: got 7'),
     ({'size': 3}, 'data.batching.size: got 3'),
   ):

@@ -255,7 +255,7 @@ def test_question_is_read_once_with_each_choice(form, folder):
 
 
 def test_composed_text_truncates_its_first_part(folder):
-  with pytest.warns(InputWarning, match='rows of split train are longer than 9 and truncated'):
+  with pytest.warns(InputWarning, match='split train are longer than 9'):
     corpus, batches, table = choices(folder, 'gpt', length=9)
   row = by_index(batches)[3]
   context, question, *endings, _ = table[3]
@@ -269,7 +269,7 @@ def test_composed_text_truncates_its_first_part(folder):
 
 def test_context_is_truncated_before_question_and_choice(folder):
   """zihangdai/xlnet, run_race.py: max_qa_length, then max_seq_length at the cost of the passage."""
-  with pytest.warns(InputWarning, match='rows of split train are longer than 8 and truncated'):
+  with pytest.warns(InputWarning, match='split train are longer than 8'):
     corpus, batches, table = choices(
       folder, 'xlnet', length=8, special_tokens=('<cls>', '<sep>'), batching={'second_length': 3}
     )
@@ -377,7 +377,7 @@ def test_choices_of_a_question_can_be_packed(folder):
 
 
 def test_separate_texts_cannot_be_packed(folder):
-  with pytest.raises(InputError, match='data.batching.packed: got True with form "separate"'):
+  with pytest.raises(InputError, match='data.batching.packed: got True'):
     load(folder, batching={'packed': True}, form='separate', tokenizer='words')
 
 

@@ -203,7 +203,7 @@ def test_long_pairs_are_excluded_from_training_and_counted():
   left = len(SIZES) - len(kept)
   assert found.notes == (f'{left} of 503 pairs of split train are longer than 16 and skipped',)
   assert batches()[0].notes == ()
-  with pytest.raises(InputError, match='split train has no pair of at most 1 positions'):
+  with pytest.raises(InputError, match='split train has no pair of at most 1'):
     batches(length=1, batching={'buckets': ()})
 
 
@@ -212,7 +212,7 @@ def test_evaluation_skips_nothing():
   assert {batch['source_BS'].shape[1] for batch in epoch(found)} == {6, 12, 24} and found.length == 24
   assert sorted(indices(found)) == list(range(503))
   assert sum(batch['weights_BT'].sum() for batch in epoch(found)) == sum(target + 1 for _, target in SIZES)
-  with pytest.warns(InputWarning, match=r'pairs of split train are longer than data.eval_length 6 and truncated'):
+  with pytest.warns(InputWarning, match=r'data.eval_length 6'):
     cut, made = batches(train=False, length=24, eval_length=6, batching={'buckets': ()})
   assert sorted(indices(cut)) == list(range(503)) and {b['source_BS'].shape[1] for b in epoch(cut)} == {6}
   for batch in epoch(cut):
@@ -244,7 +244,7 @@ def test_pair_may_have_an_empty_side():
 
 
 def test_invalid_options_are_rejected():
-  with pytest.raises(InputError, match='data.reverse: got True.*both sides.*model.reverse'):
+  with pytest.raises(InputError, match='data.reverse: got True'):
     section(reverse=True)
   with pytest.raises(InputError, match='data.tokenizer: got "wordpiece"'):
     section(tokenizer='wordpiece')

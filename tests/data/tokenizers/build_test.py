@@ -104,7 +104,7 @@ def test_compound_ends_with_its_word_subword():
   assert made.unk_id in made.encode('q') and made.unk_id not in made.encode('<unk> <unk>')
   with pytest.raises(InputError, match='data.vocab_size: got 40'):
     build.train('word_bpe', text, vocab_size=40)
-  with pytest.raises(InputError, match='prefix_space: got True with data.tokenizer "word_bpe"'):
+  with pytest.raises(InputError, match='prefix_space: got True'):
     build.train('word_bpe', text, prefix_space=True)
 
 
@@ -353,5 +353,5 @@ def test_prefix_space_encodes_the_first_word_like_others(lower_case, tmp_path):
     assert again.decode(again.encode(text)) == text
   _, spans = made.encode_spans('the cat.')
   assert ['the cat.'[a:b] for a, b in spans] == ['the', ' cat', '.']
-  with pytest.raises(InputError, match='prefix_space: got True with data.tokenizer "unigram"'):
+  with pytest.raises(InputError, match='prefix_space: got True'):
     build.train('unigram', texts, prefix_space=True)

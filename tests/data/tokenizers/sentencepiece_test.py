@@ -173,7 +173,7 @@ def test_map_of_characters_is_applied_as_sentencepiece_does(tmp_path):
   ids, spans = made.encode_spans('\x07b e\u0301b')
   assert made.ids_to_tokens(ids)[-1] == 'b' and spans[-1].tolist() == [5, 6]
   for rules, settings, words in (
-    (RULES | {'A': 'a'}, {}, 'normalization_rule_name: got one that changes the case'),
+    (RULES | {'A': 'a'}, {}, 'normalization_rule_name: got'),
     (RULES, {'keep_accents': True}, 'keep_accents: got true'),
   ):
     write(file, learned(), characters=compiled(rules))
@@ -270,9 +270,9 @@ def test_trained_vocabulary_starts_with_special_tokens():
   assert made.decode([*made.encode('a'), 7]) == 'a<eod>'
   plain = build.train('unigram', PROSE, vocab_size=400)
   assert (plain.unk_id, plain.eos_id, plain.cls_id, plain.eop_id) == (1, 0, None, None)
-  with pytest.raises(InputError, match='data.marks: got "xlnet" with data.tokenizer "bpe"'):
+  with pytest.raises(InputError, match='data.marks: got "xlnet"'):
     build.train('bpe', PROSE, marks='xlnet')
-  with pytest.raises(InputError, match='data.marks: unknown "xlnt"; did you mean "xlnet"'):
+  with pytest.raises(InputError, match='data.marks: unknown "xlnt"'):
     corpus.Config(dataset='embedded', tokenizer='unigram', marks='xlnt')
 
 

@@ -203,7 +203,7 @@ def test_first_space_of_gpt2_matches_its_class_or_of_both_files(there, tmp_path)
   write(tokenizer_class='PreTrainedTokenizerFast', add_prefix_space=there)
   assert read().space_first == there
   write(tokenizer_class='PreTrainedTokenizerFast', add_prefix_space=not there)
-  with pytest.raises(InputError, match='add_prefix_space: got .* in tokenizer.json'):
+  with pytest.raises(InputError, match='add_prefix_space: got'):
     read()
 
 
