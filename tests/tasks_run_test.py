@@ -298,22 +298,15 @@ def test_choices_are_learned_and_predicted(tmp_path, capsys):
 
 
 def test_submissions_have_the_labels_of_glues_files():
-  class Loaded:
-    workdir = 'DIR'
-
-    class run:  # noqa: N801
-      class data:  # noqa: N801
-        dataset = 'glue/cola'
-
-  said_of = [{'label': 'acceptable'}, {'label': 'unacceptable'}]
-  assert classification.submission(Loaded, None, said_of) == 'index\tprediction\n0\t1\n1\t0\n'
-  Loaded.run.data.dataset = 'glue/stsb'
-  assert classification.submission(Loaded, None, [{'score': 3.14159}]) == 'index\tprediction\n0\t3.142\n'
-  Loaded.run.data.dataset = 'glue/qnli'
-  assert classification.submission(Loaded, None, [{'label': 'not_entailment'}]).endswith('0\tnot_entailment\n')
-  Loaded.run.data.dataset = 'table_files'
+  submission = lambda task, rows: classification.submission(
+    untrained.load(f'experiments/bert/tasks.py:{task}'), None, rows
+  )
+  labels = [{'label': 'acceptable'}, {'label': 'unacceptable'}]
+  assert submission('cola', labels) == 'index\tprediction\n0\t1\n1\t0\n'
+  assert submission('stsb', [{'score': 3.14159}]) == 'index\tprediction\n0\t3.142\n'
+  assert submission('qnli', [{'label': 'not_entailment'}]).endswith('0\tnot_entailment\n')
   with pytest.raises(InputError, match='not a GLUE task'):
-    classification.submission(Loaded, None, [])
+    submission('own', [])
 
 
 def test_training_table_of_one_class_is_reported(tmp_path, capsys):

@@ -66,7 +66,7 @@ def test_files_that_are_missing_or_directories_are_reported(tmp_path):
     ('{"text": 1, "label": 2, "text": 1}', 'got the key "text" twice'),
     (
       '{"data": [\n{"id": 1},\n{"id": 1,\n"text": 2, "id": 1}]}',
-      'the key "id" twice in the object that begins in line 3',
+      'the key "id" twice .*line 3',
     ),
     (f'{"[" * 600}\n{{"a": 1, "a": 2}}{"]" * 600}', 'got the key "a" twice'),
   ],

@@ -121,7 +121,7 @@ def test_translation_run_keeps_its_bleu_tokenizer():
 def test_resumed_run_keeps_checkpoint_spacing():
   now = resolve.load('experiments/transformer/wmt14.py:big')
   began = resolve.resolve(now.to_dict(), ['checkpoint.every_steps=1500', 'evaluation.alpha=0.1'])
-  with pytest.raises(InputError, match='checkpoint.every_steps: 1500 in the run, 600 in this config'):
+  with pytest.raises(InputError, match='checkpoint.every_steps: 1500 .*600'):
     resolve.check_same(began, now, 'DIR')
   best = resolve.resolve(now.to_dict(), ['checkpoint.every_steps=1500', 'evaluation.which=best'])
   resolve.check_same(best, resolve.resolve(now.to_dict(), ['evaluation.which=best']), 'DIR')

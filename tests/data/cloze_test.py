@@ -102,5 +102,5 @@ def test_missing_files_are_reported(tmp_path):
   for name, wanted in (('lambada', 'lambada_test.jsonl'), ('cbt/p', 'cbtest_P_valid_2000ex.txt')):
     with pytest.raises(InputError, match=f'data set {name}: .* does not hold {wanted}'):
       rows(name, tmp_path, 'valid')
-    with pytest.raises(InputError, match=f'data set {name} is not downloaded: set data.manual_dir'):
+    with pytest.raises(InputError, match=f'data set {name} is not downloaded'):
       sources.Config(dataset=name).identity()

@@ -34,7 +34,7 @@ def test_trec_from_its_published_files(tmp_path):
   assert len(documents(made, 'train')) == 19 and documents(made, 'train')[-1] == ('where is bogotá?', 'LOC')
   assert documents(made, 'test') == [('when?', 'NUM')]
   (tmp_path / 'TREC_10.label').write_text('NUM When ?\n')
-  with pytest.raises(InputError, match='TREC_10.label, line 1: expected "CLASS'):
+  with pytest.raises(InputError, match='TREC_10.label, line 1: '):
     read(tmp_path, 'trec')
 
 

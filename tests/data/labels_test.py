@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import types
 
 import numpy as np
@@ -10,37 +9,35 @@ import pytest
 
 from lmx.config import resolve
 from lmx.data import labels, pipeline
+from lmx.data.corpus import Corpus, Split
 from lmx.data.tokenizers import build
+from lmx.data.tokenizers.base import Absent
 from lmx.errors import InputError, InputWarning
 
 
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-  manifest: dict
-  splits: dict
+def corpus(manifest, splits):
+  return Corpus(Absent(1), splits, manifest, '')
 
 
-@dataclasses.dataclass(frozen=True)
-class Split:
-  labels: np.ndarray | None = None
-  token_labels: np.ndarray | None = None
+def split(labels=None, token_labels=None):
+  return Split('train', np.zeros(0, int), np.zeros(1, int), None, labels, {}, token_labels)
 
 
 def test_label_ids_match_the_run_and_missing_stays_missing():
   manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b', 'c']}
-  corpus = Corpus(manifest, {'train': Split(np.array([0, 1, 2, -1])), 'test': Split()})
-  found = labels.renumber(corpus, ['c', 'a', 'z', 'b'])
+  made = corpus(manifest, {'train': split(np.array([0, 1, 2, -1])), 'test': split()})
+  found = labels.renumber(made, ['c', 'a', 'z', 'b'])
   assert found.splits['train'].labels.tolist() == [1, 3, 0, -1] and found.splits['test'].labels is None
   assert labels.label_names(found.manifest) == ['c', 'a', 'z', 'b']
-  assert labels.renumber(corpus, ['a', 'b', 'c']) is corpus
+  assert labels.renumber(made, ['a', 'b', 'c']) is made
   with pytest.raises(InputError, match='data set x: got labels c'):
-    labels.renumber(corpus, ['a', 'b'])
+    labels.renumber(made, ['a', 'b'])
 
 
 def test_tag_labels_match_the_run():
   manifest = {'dataset': {'name': 'x'}, 'label_names': [], 'token_label_names': ['B', 'O']}
-  corpus = Corpus(manifest, {'train': Split(token_labels=np.array([1, -1, 0]))})
-  found = labels.renumber(corpus, ['O', 'B'])
+  made = corpus(manifest, {'train': split(token_labels=np.array([1, -1, 0]))})
+  found = labels.renumber(made, ['O', 'B'])
   assert found.splits['train'].token_labels.tolist() == [0, -1, 1] and found.manifest['label_names'] == []
 
 
@@ -60,33 +57,33 @@ def test_answer_label_is_its_characters(kind):
 
 def test_labels_unseen_in_training_are_reported_with_counts():
   manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b', 'c']}
-  splits = {'train': Split(np.array([0, 0, -1])), 'valid': Split(np.array([1, 1, 2, 0])), 'test': Split(np.array([0]))}
-  assert labels.untaught(Corpus(manifest, splits)) == ('labels of "valid" that no training example has: b (2), c (1)',)
-  assert labels.untaught(Corpus(manifest, {**splits, 'train': Split(np.array([2, 1, 0]))})) == ()
-  assert labels.untaught(Corpus({**manifest, 'label_names': []}, splits)) == ()  # scores
-  words = {'train': Split(token_labels=np.array([1, -1])), 'test': Split(token_labels=np.array([0, -1, 1]))}
-  found = labels.untaught(Corpus({**manifest, 'label_names': [], 'token_label_names': ['B', 'O']}, words))
+  splits = {'train': split(np.array([0, 0, -1])), 'valid': split(np.array([1, 1, 2, 0])), 'test': split(np.array([0]))}
+  assert labels.untaught(corpus(manifest, splits)) == ('labels of "valid" that no training example has: b (2), c (1)',)
+  assert labels.untaught(corpus(manifest, {**splits, 'train': split(np.array([2, 1, 0]))})) == ()
+  assert labels.untaught(corpus({**manifest, 'label_names': []}, splits)) == ()  # scores
+  words = {'train': split(token_labels=np.array([1, -1])), 'test': split(token_labels=np.array([0, -1, 1]))}
+  found = labels.untaught(corpus({**manifest, 'label_names': [], 'token_label_names': ['B', 'O']}, words))
   assert found == ('labels of "test" that no training example has: B (1)',)
 
 
 def test_long_list_of_labels_is_abbreviated():
   manifest = {'dataset': {'name': 'x'}, 'label_names': [f'{i:02d}' for i in range(23)]}
-  splits = {'train': Split(np.array([0])), 'valid': Split(np.arange(23))}
-  assert labels.untaught(Corpus(manifest, splits))[0].endswith('20 (1) and 2 more')
+  splits = {'train': split(np.array([0])), 'valid': split(np.arange(23))}
+  assert labels.untaught(corpus(manifest, splits))[0].endswith('20 (1) and 2 more')
 
 
 def test_training_examples_of_one_label_are_rejected_with_their_file():
   manifest = {'dataset': {'name': 'x'}, 'label_names': ['a', 'b']}
-  splits = {'train': Split(np.array([0, 0, -1])), 'valid': Split(np.array([0, 1]))}
+  splits = {'train': split(np.array([0, 0, -1])), 'valid': split(np.array([0, 1]))}
   with pytest.raises(InputError, match='^DIR/train.csv: got only the label "a"'):
-    labels.check_training(Corpus(manifest, splits), 'DIR/train.csv')
+    labels.check_training(corpus(manifest, splits), 'DIR/train.csv')
   with pytest.raises(InputError, match='^DIR/train.csv: got no label'):
-    labels.check_training(Corpus(manifest, {'train': Split(np.array([-1]))}), 'DIR/train.csv')
-  labels.check_training(Corpus(manifest, {'train': Split(np.array([0, 1]))}), 'DIR/train.csv')
-  labels.check_training(Corpus({**manifest, 'label_names': []}, splits), 'DIR/train.csv')  # scores
-  words = {'train': Split(token_labels=np.array([1, -1]))}
+    labels.check_training(corpus(manifest, {'train': split(np.array([-1]))}), 'DIR/train.csv')
+  labels.check_training(corpus(manifest, {'train': split(np.array([0, 1]))}), 'DIR/train.csv')
+  labels.check_training(corpus({**manifest, 'label_names': []}, splits), 'DIR/train.csv')  # scores
+  words = {'train': split(token_labels=np.array([1, -1]))}
   with pytest.raises(InputError, match='only the label "O"'):
-    labels.check_training(Corpus({**manifest, 'token_label_names': ['B', 'O']}, words), 'DIR/train.conllu')
+    labels.check_training(corpus({**manifest, 'token_label_names': ['B', 'O']}, words), 'DIR/train.conllu')
 
 
 @pytest.mark.parametrize(
@@ -94,7 +91,7 @@ def test_training_examples_of_one_label_are_rejected_with_their_file():
   [(['False', 'True'], ['false', 'true'], [0, 1, 0]), (['0', '1'], ['1.0', '0.0'], [1, 0, 1])],
 )
 def test_labels_of_earlier_versions_are_known(now, before, numbers):
-  made = Corpus({'label_names': now, 'dataset': {'name': 'own'}}, {'train': Split(np.asarray([0, 1, 0]))})
+  made = corpus({'label_names': now, 'dataset': {'name': 'own'}}, {'train': split(np.asarray([0, 1, 0]))})
   found = labels.renumber(made, before)
   assert found.splits['train'].labels.tolist() == numbers and found.manifest['label_names'] == before
 
@@ -114,7 +111,7 @@ def test_unicode_forms_of_a_label_are_one_class(tmp_path):
   before = pipeline.load(resolve.to_run(old, 300).data)  # the same prepared data
   assert made.manifest['label_names'] == ['Tea', 'caf\u00e9', 'tea'] and made.hash != before.hash
   assert before.manifest['label_names'] == ['Tea', 'cafe\u0301', 'caf\u00e9', 'tea']
-  counts = lambda corpus: sum(np.bincount(one.labels[one.labels >= 0], minlength=4) for one in corpus.splits.values())
+  counts = lambda made: sum(np.bincount(one.labels[one.labels >= 0], minlength=4) for one in made.splits.values())
   assert counts(made).tolist() == [10, 20, 10, 0] and counts(before).tolist() == [10, 10, 10, 10]
   found = labels.renumber(made, ['tea', 'cafe\u0301', 'Tea'])  # of an earlier version's run with one form
   assert counts(found).tolist() == [10, 20, 10, 0]

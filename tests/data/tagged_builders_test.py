@@ -67,7 +67,7 @@ def test_sentences_and_classes_of_sst(name, file, tmp_path):
 
 @pytest.mark.parametrize('name', ['sst2', 'sst5'])
 def test_sst_is_not_downloaded(name, tmp_path):
-  with pytest.raises(InputError, match=f'data set {name} is not downloaded: set data.manual_dir to the directory'):
+  with pytest.raises(InputError, match=f'data set {name} is not downloaded'):
     corpus.load(corpus.Config(dataset=name, tokenizer='words', cache_dir=str(tmp_path)))
 
 

@@ -244,6 +244,6 @@ def test_checkpoints_that_tensorflow_wrote(name, architecture, outputs, make, tm
   content = data.read_bytes()
   for damaged in (content[:100], bytes(255 - byte for byte in content)):
     data.write_bytes(damaged)
-    with pytest.raises(InputError, match='model.ckpt is not a checkpoint of TensorFlow, or damaged or truncated'):
+    with pytest.raises(InputError, match='model.ckpt is not a checkpoint'):
       convert.import_run(str(release), tmp_path / 'again')
   assert not (tmp_path / 'again').exists()

@@ -188,9 +188,9 @@ def _pickled_tensor(shape, strides, offset=0):
 @pytest.mark.parametrize(
   ('shape', 'strides', 'expected'),
   [
-    ([2**40, 2**40], [0, 0], 'of 1,208,925,819,614,629,174,706,176 values; expected at most'),
+    ([2**40, 2**40], [0, 0], 'of 1,208,925,819,614,629,174,706,176 values'),
     ([2**62, 4], [0, 0], 'values; expected at most'),
-    ([2**20, 2**12], [0, 0], 'of 4,294,967,296 values; expected at most'),
+    ([2**20, 2**12], [0, 0], 'of 4,294,967,296 values'),
     ([2**40, 0, 2**40], [0, 0, 0], 'values; expected at most'),
     ([5], [2**62], 'it ends at byte'),
     ([-2], [1], 'expected integers from 0'),
@@ -218,7 +218,7 @@ def test_slow_hash_keys_time_out(tmp_path, monkeypatch):
   monkeypatch.setattr(torch_file, '_PROCESSOR', 1)
   path = tmp_path / 'x.bin'
   path.write_bytes(b'\x80\x02}N' + b'2\x86' * 60 + b'K\x01s.')  # {(((..), (..)), ((..), (..))): 1}, 2^60 hashes
-  with pytest.raises(InputError, match='x.bin: not read.*more than 1 seconds of processor time'):
+  with pytest.raises(InputError, match='x.bin: not read.*processor time'):
     torch_file.read(path)
 
 

@@ -178,7 +178,7 @@ def test_shared_biases_that_differ_in_a_layer_are_rejected(tmp_path):
 )
 def test_models_that_the_class_does_not_compute_are_not_written(changes, field):
   cfg, _ = made(**changes)
-  with pytest.raises(InputError, match=f'model.{field}: got .*TransfoXLLMHeadModel'):
+  with pytest.raises(InputError, match=f'model.{field}: got'):
     layout.config(cfg)
 
 

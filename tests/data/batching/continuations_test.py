@@ -79,8 +79,8 @@ def test_long_contexts_are_truncated_at_the_beginning():
 @pytest.mark.parametrize(
   'texts, message',
   [
-    (['a', ' b', 'a', ' thereupon' * 9], 'row 2: it has .* tokens to predict, but data.length is 32'),
-    (['', ' b'], 'row 1: it has no context before the tokens to predict'),
+    (['a', ' b', 'a', ' thereupon' * 9], 'row 2: .*data.length is 32'),
+    (['', ' b'], 'row 1: it has no context'),
     (['a b', ''], 'row 1: it has nothing to predict'),
   ],
 )
