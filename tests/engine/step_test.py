@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,6 @@ from lmx.engine import state as state_lib
 from lmx.engine import step as step_lib
 from lmx.errors import InputError
 from lmx.optim import averaging, build
-from lmx.registry import complete
 from lmx.types import Features, Model, Objective, Output
 from tests import engine_cases
 
@@ -57,15 +55,12 @@ def toy_nll(cfg, params, features, targets_BT):
   return optax.softmax_cross_entropy_with_integer_labels(logits_BTV, targets_BT)
 
 
-TOY = complete(
-  Model,
-  types.SimpleNamespace(
-    init=toy_init,
-    init_state=lambda cfg, rows, length=0: {'h_BD': jnp.zeros((rows, D))},
-    apply=toy_apply,
-    nll=toy_nll,
-  ),
-)
+def toy_state(cfg, rows, length=0):
+  return {'h_BD': jnp.zeros((rows, D))}
+
+
+TOY = Model()
+vars(TOY).update(init=toy_init, init_state=toy_state, apply=toy_apply, nll=toy_nll)
 
 
 @functools.cache
@@ -389,7 +384,8 @@ def test_each_group_is_as_long_as_its_longest_row_needs(groups, devices):
     metrics = {'kept': jnp.sum(tokens == 7), 'places': jnp.sum(places), 'numbers': jnp.sum(batch['number_B'])}
     return Output({'nll': params['w'] * 1.0}, metrics, state)
 
-  objective = complete(Objective, types.SimpleNamespace(loss=loss, weights=lambda cfg, batch: {'nll': jnp.ones(())}))
+  objective = Objective()
+  vars(objective).update(loss=loss, weights=lambda cfg, batch: {'nll': jnp.ones(())})
   params = {'w': jnp.ones(())}
   options = build.Config(lr=0.1)
   tx = build.make(options, params, lambda path: 0, 1, 10, 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +10,10 @@ import numpy as np
 import pytest
 
 from lmx.engine import sharding, state, step
-from lmx.models import elmo
+from lmx.models import elmo, registry
 from lmx.objectives import bidirectional_lm
 from lmx.optim import build
-from lmx.registry import complete
-from lmx.types import Model, Objective, Output
+from lmx.types import Objective, Output
 from tests import placed
 
 V, D, B, T, S = 1008, 4, 8, 3, 20
@@ -33,9 +31,9 @@ def loss(cfg, model, model_cfg, params, batch, state, key=None):
   return Output(sums, {}, state)
 
 
-OBJECTIVE = complete(Objective, types.SimpleNamespace(loss=loss, weights=bidirectional_lm.weights))
-MODEL = complete(Model, types.SimpleNamespace(draw=elmo.draw, ROW_TABLES=elmo.ROW_TABLES))
-PARTS = (MODEL, types.SimpleNamespace(V=V), OBJECTIVE, bidirectional_lm.Config(samples=S))
+OBJECTIVE = Objective()
+vars(OBJECTIVE).update(loss=loss, weights=bidirectional_lm.weights)
+PARTS = (registry.get('elmo'), elmo.Config(V=V), OBJECTIVE, bidirectional_lm.Config(samples=S))
 
 
 def given():
@@ -53,7 +51,7 @@ def given():
 
 def build_step(params, by_row):
   tx = build.make(SECTION, params, lambda path: 0, 1, 10, 10)
-  rows = {'read_rows': functools.partial(bidirectional_lm.read_rows, PARTS[3], MODEL, PARTS[1])} if by_row else {}
+  rows = {'read_rows': functools.partial(bidirectional_lm.read_rows, PARTS[3], PARTS[0], PARTS[1])} if by_row else {}
   return tx, step.make_train_step(*PARTS, tx, build.rate(SECTION, 10, 10), **rows)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from lmx.errors import InputError
 from lmx.layers import span_head
 from lmx.objectives import span
 from lmx.prediction import question_answering
-from lmx.types import Features
+from lmx.types import Features, Model
 from tests import drawn
 
 X = np.random.default_rng(0).normal(size=(3, 6, 2)).astype(np.float32)
@@ -28,10 +27,8 @@ BATCH = {
   'row_weights_B': np.array([1, 1, 0], np.float32),
   'x': X,
 }
-MODEL = types.SimpleNamespace(  # its features are the scores themselves
-  init_state=lambda cfg, rows: (),
-  apply=lambda cfg, params, batch, state, key=None: (Features(jnp.asarray(batch['x'])), ()),
-)
+MODEL = Model()  # its features are the scores themselves
+MODEL.apply = lambda cfg, params, batch, state, key=None: (Features(jnp.asarray(batch['x'])), ())
 PARAMS = {'model': {}, 'objective': {'kernel': np.eye(2, dtype=np.float32), 'bias': np.zeros(2, np.float32)}}
 
 

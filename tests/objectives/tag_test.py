@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from lmx.objectives import tag
-from lmx.types import Features
+from lmx.types import Features, Model
 from tests import drawn
 
 NAMES = ('B-x', 'I-x', 'O')
@@ -26,9 +25,9 @@ BATCH = {
   'x': X,
 }
 # A model whose features are the scores themselves.
-MODEL = types.SimpleNamespace(
+MODEL = Model()
+vars(MODEL).update(
   init=lambda cfg, key: {},
-  init_state=lambda cfg, rows, length=0: (),
   apply=lambda cfg, params, batch, state, key=None: (
     Features(jnp.asarray(batch['x'] if 'x' in batch else np.zeros((1, 1, 3), np.float32))),
     state,
