@@ -49,8 +49,8 @@ def test_similarity_is_spearmans_with_ties_and_unknown_words_skipped():
 @pytest.mark.parametrize(
   ('pairs', 'reason'),
   [
-    ([('w1', 'w2', 1.0)], 'got 1 cosines'),
-    ([('x', 'w2', 1.0)], 'got 0 cosines'),
+    ([('w1', 'w2', 1.0)], 'got 1 cosines of known pairs; expected at least 2'),
+    ([('x', 'w2', 1.0)], 'got 0 cosines of known pairs; expected at least 2'),
     ([('w1', 'w2', 1.0), ('w1', 'w3', 1.0)], 'the 2 ratings of known pairs are all 1'),
   ],
 )
