@@ -28,6 +28,8 @@ QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 class Server:
   """Tracker in memory, which outlives the sessions; `broken` names the calls that fail."""
 
+  where = 'memory'
+
   def __init__(self):
     self.rows: list[trackers.Row] = []
     self.ids, self.states, self.results, self.files, self.broken = [], [], {}, [], set()
@@ -44,7 +46,7 @@ class Server:
     self.fail_if('open')
     self.run = run
     self.ids.append(run.id)
-    return types.SimpleNamespace(where='memory', log=self.log, finish=self.finish, close=self.close)
+    return self
 
   def log(self, rows):
     for step, values in rows:
