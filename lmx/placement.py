@@ -43,7 +43,7 @@ class Placement:
     mesh: mesh over MESH_AXES.
     rules: mesh axes that shard each axis of an activation; an axis without a rule is not sharded.
     mapped: each device traces its own rows (`pmap`), so there is nothing to shard.
-    implementations: pairs of an `Operation` and the function that computes it; of one operation the last counts.
+    implementation: function of an `Operation` that returns the function that computes it, None for its equation.
   """
 
   platform: str
@@ -51,15 +51,7 @@ class Placement:
   mesh: Mesh
   rules: Rules = RULES
   mapped: bool = False
-  implementations: tuple[tuple[Any, Callable[..., Any]], ...] = ()
-
-  def implementation(self, operation: Any) -> Callable[..., Any] | None:
-    """Return the function that computes an operation; None for its equation."""
-    return self._by_operation.get(operation)
-
-  @functools.cached_property
-  def _by_operation(self) -> dict[Any, Callable[..., Any]]:
-    return dict(self.implementations)
+  implementation: Callable[[Any], Callable[..., Any] | None] = lambda _: None
 
   @property
   def devices(self) -> int:

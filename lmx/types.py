@@ -148,7 +148,8 @@ class Model:
       tokenizer, each with its segment.
     STATISTICS: last names of running statistics, which have no gradient and are not counted as parameters.
     WORD_TABLE: table with a row for each word, which `data.vectors` may initialise; '' for none.
-    SETTLES: field of the Config whose 'auto' becomes an implementation of this machine when a run begins; '' for none.
+    SETTLES: file of lmx/kernels that replaces 'auto' in the Config by an implementation of this machine when a run
+      begins; '' for none.
     ATTENTION: choices of the field `attention` of the Config where it is not dot-product attention.
     rows: (cfg, batch) -> {table: ids that the batch reads} of tables that only plain SGD updates row by row, see
       lmx/engine/sparse_step.py.

@@ -7,7 +7,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from lmx import placement
-from lmx.kernels.implementations import IMPLEMENTATIONS
+from lmx.kernels import implementations
 
 
 def on(platform='cpu', kind='', devices=1, **axes):
@@ -20,4 +20,4 @@ def at(platform='cpu', kind='', devices=1, **axes):
   sizes = [axes.get(name, 1) for name in placement.MESH_AXES] if axes else [devices, 1, 1]
   devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
   mesh = Mesh(devices, placement.MESH_AXES, axis_types=(AxisType.Auto,) * 3)
-  return placement.Placement(platform, kind, mesh, implementations=IMPLEMENTATIONS)
+  return placement.Placement(platform, kind, mesh, implementation=implementations.find)

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 from lmx import placement
 from lmx.engine import devices as engine_devices
-from lmx.kernels import chunked_loss, devices
+from lmx.kernels import devices, softmax_loss
 from tests import placed
 
 X_BTD = np.arange(8 * 2 * 3, dtype=np.float32).reshape(8, 2, 3)
@@ -56,16 +56,16 @@ def test_compiled_function_is_traced_again_for_another_placement():
 
 
 def test_chunks_of_a_loss_belong_to_the_platform():
-  chunks = lambda: chunked_loss._split(None, X_BTD.repeat(2000, 1))[0].shape[0]
+  chunks = lambda: softmax_loss._split(None, X_BTD.repeat(2000, 1))[0].shape[0]
   assert chunks() == 1
   with placed.on('cpu'):
-    assert chunks() == 8 * 4000 // chunked_loss.CPU_CHUNK + 1
+    assert chunks() == 8 * 4000 // softmax_loss.CPU_CHUNK + 1
   with placed.on('tpu'):
-    assert chunks() == -(-8 * 4000 // chunked_loss.CHUNK)
+    assert chunks() == -(-8 * 4000 // softmax_loss.CHUNK)
   with placed.on('tpu', data=4, fsdp=2):
     assert chunks() == 1  # 4,000 tokens on each of 8 devices
   with placed.on('tpu', data=3):  # which do not divide 8 rows
-    assert chunks() == -(-8 * 4000 // chunked_loss.CHUNK)
+    assert chunks() == -(-8 * 4000 // softmax_loss.CHUNK)
 
 
 def test_cpu_uses_fewer_llvm_passes_unless_xla_flags_is_set(monkeypatch):

@@ -3,7 +3,7 @@
 Counted are the model's file and, whole, every lmx module that it reaches by imports, at module level or in functions.
 Not counted are lmx/types.py, errors.py, layout.py and the package's `__init__`, and files that are only a kernel: those
 that import Pallas, Numba or lmx.kernels.native. The last column has the lines of the fast paths behind: all files of
-lmx/kernels that compute the operations reached (lmx/kernels/implementations.py), kernels included.
+lmx/kernels that compute the operations reached, found by name as in lmx/kernels/implementations.py, kernels included.
 """
 
 from __future__ import annotations
@@ -69,17 +69,8 @@ def opened(path: pathlib.Path) -> set[pathlib.Path]:
 
 def kernels(files: set[pathlib.Path]) -> set[pathlib.Path]:
   """Return the files of lmx/kernels that compute the operations of these files."""
-  tree = ast.parse((ROOT / 'lmx/kernels/implementations.py').read_text())
-  modules = {
-    alias.asname or alias.name: source(f'{node.module}.{alias.name}')
-    for node in ast.walk(tree)
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-  }
-  pairs = [
-    node.elts for node in ast.walk(tree) if isinstance(node, ast.Tuple) and isinstance(node.elts[0], ast.Attribute)
-  ]
-  computed = {modules[kernel.value.id] for operation, kernel in pairs if modules[operation.value.id] in files}
+  computed = {ROOT / 'lmx/kernels' / file.name for file in files if file.parent.name == 'ops'}
+  computed = {file for file in computed if file.exists() and file.name != '__init__.py'}
   return reached(computed, lambda file: 'kernels' in file.parts)
 
 

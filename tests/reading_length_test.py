@@ -16,13 +16,13 @@ def test_every_module_is_followed_except_kernels():
   assert {'lmx/models/gpt2.py', 'lmx/ops/attention.py', 'lmx/ops/dense.py', 'lmx/placement.py'} <= names
   assert not names & {'lmx/types.py', 'lmx/layout.py'} and not any('kernels' in name for name in names)
   assert reading_length.is_kernel(reading_length.ROOT / 'lmx/kernels/row_attention.py')
-  assert not reading_length.is_kernel(reading_length.ROOT / 'lmx/kernels/mixed_product.py')
+  assert not reading_length.is_kernel(reading_length.ROOT / 'lmx/kernels/dense.py')
 
 
 def test_fast_paths_behind_are_those_of_the_operations():
   files = reading_length.kernels({reading_length.ROOT / 'lmx/ops/attention.py'})
   assert {'lmx/kernels/attention.py', 'lmx/kernels/row_attention.py'} <= relative(files)
-  assert 'lmx/kernels/chunked_loss.py' not in relative(files)
+  assert 'lmx/kernels/softmax_loss.py' not in relative(files)
 
 
 @pytest.mark.parametrize('model', reading_length.lengths())

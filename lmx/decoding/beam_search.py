@@ -40,7 +40,7 @@ from lmx import placement
 from lmx.decoding import PENALTIES, STOPS, generate
 from lmx.engine import devices
 from lmx.errors import InputError, check_choice, check_range
-from lmx.kernels.mixed_product import for_decoding
+from lmx.kernels.dense import for_decoding
 from lmx.placement import Placement
 from lmx.types import Array, Batch, Model, Params, State
 

@@ -25,7 +25,7 @@ from lmx import placement
 from lmx.decoding.sampling import Sampler, sample
 from lmx.engine import devices
 from lmx.errors import InputError, InputWarning
-from lmx.kernels.mixed_product import for_decoding
+from lmx.kernels.dense import for_decoding
 from lmx.placement import Placement
 from lmx.types import Array, Batch, Features, Model, Params, State
 

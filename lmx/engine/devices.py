@@ -11,13 +11,15 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from lmx.kernels.implementations import IMPLEMENTATIONS
+from lmx.kernels import implementations
 from lmx.placement import MESH_AXES, Placement
 
 
 def of_devices(devices: Sequence[jax.Device], mesh: Mesh, mapped: bool = False) -> Placement:
   """Return the placement on the devices of a mesh."""
-  return Placement(devices[0].platform, devices[0].device_kind, mesh, mapped=mapped, implementations=IMPLEMENTATIONS)
+  return Placement(
+    devices[0].platform, devices[0].device_kind, mesh, mapped=mapped, implementation=implementations.find
+  )
 
 
 @functools.cache

@@ -39,7 +39,7 @@ def block_size(positions: int, classes: int, block: int = 0) -> int:
 def selected_losses(
   loss: Loss, table: Any, x_BTD: Array, targets_BT: Array, selected_BT: Array, *, classes: int, block: int = 0
 ) -> Array:
-  """Compute `softmax_loss.selected_losses` only at the selected positions; `block` as in `block_size`."""
+  """Compute `adaptive_softmax.selected_losses` only at the selected positions; `block` as in `block_size`."""
   B, T = targets_BT.shape
   groups = devices.row_shards(B)
   loss, table = _by_group(loss, table, groups)

@@ -1,8 +1,6 @@
-"""Gradient of `rnn.scan` whose matrix gradients are computed after the backward loop, as in fused_recurrent.py.
+"""Gradient of `recurrent_scan.scan`: matrix gradients are computed after the backward loop, as in fused_recurrent.py.
 
-For loops with more than a cell per step, such as a decoder with attention between its products.
-
-Axes: as in lmx/ops/rnn.py.
+Axes: as in lmx/ops/recurrent_scan.py.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lmx.ops import rnn
-from lmx.ops.rnn import Matrices
+from lmx.ops import recurrent_scan
+from lmx.ops.recurrent_scan import Matrices
 from lmx.types import Array
 
 _BACKWARD = {2: 'TBX,TBY->XY', 3: 'TBX,TBY->BXY'}
@@ -32,7 +30,7 @@ def scan(
   fixed: tuple[Any, Any] = ((), ()),
   dtype: str = 'float32',
 ) -> tuple[Any, Any]:
-  """Compute `rnn.scan`."""
+  """Compute `recurrent_scan.scan`."""
   return _scan(body, dtype, dict(matrices), shared, carry, xs, fixed)
 
 
@@ -55,7 +53,7 @@ def _run(
 
     def dot(name: str, x_BX: Array) -> Array:
       inputs_of[name] = x_BX.astype(dtype)
-      return rnn.matrix_product(inputs_of[name], matrices[name]) + extra[name]
+      return recurrent_scan.matrix_product(inputs_of[name], matrices[name]) + extra[name]
 
     carry, y = body(dot, shared, fixed[0], carry, x, now)
     return carry, (y, inputs_of)
@@ -68,7 +66,7 @@ def _run(
 def _scan(
   body: Callable[..., Any], dtype: str, matrices: Matrices, shared: Any, carry: Any, xs: Any, fixed: tuple[Any, Any]
 ) -> tuple[Any, Any]:
-  return rnn.scan.equation(body, matrices, shared, carry, xs, fixed=fixed, dtype=dtype)
+  return recurrent_scan.scan.equation(body, matrices, shared, carry, xs, fixed=fixed, dtype=dtype)
 
 
 def _forward(

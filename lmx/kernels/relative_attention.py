@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from lmx import host
 from lmx.errors import InputError
-from lmx.kernels import devices, mixed_product
+from lmx.kernels import dense, devices
 from lmx.kernels.visible import at_positions, of_row
 from lmx.ops import dropout, relative_attention
 from lmx.ops.relative_attention import shift
@@ -110,7 +110,7 @@ def attend(
 
 def distance_vectors(encoding_RD: Array, kernel_DHK: Array) -> Copies:
   """Compute `relative_attention.distance_vectors`, a copy for each shard of the batch's rows."""
-  return Copies(mixed_product.dot_per_shard(encoding_RD, kernel_DHK, 'DHK'))
+  return Copies(dense.dot_per_shard(encoding_RD, kernel_DHK, 'DHK'))
 
 
 def _by_parts(r_RHK: Any) -> Array:
@@ -138,7 +138,7 @@ def distance_products(q_BTHK: Array, r_RHK: Any) -> Array:
   """Compute `relative_attention.distance_products` by the parts of the rows."""
   r_GRHK = _for_rows(r_RHK, len(q_BTHK))
   by_parts = q_BTHK.reshape(len(r_GRHK), -1, *q_BTHK.shape[1:])
-  scores = mixed_product.einsum('GBTHK,GRHK->GBHTR', by_parts, r_GRHK)
+  scores = dense.einsum('GBTHK,GRHK->GBHTR', by_parts, r_GRHK)
   return scores.reshape(len(q_BTHK), *scores.shape[2:])
 
 
@@ -219,10 +219,10 @@ def _scan(
     start = T + more - (i % ((T + more) // Q) + 1) * Q
     window = jax.lax.dynamic_slice_in_dim(r_GRHK, start, S + Q, axis=1)
     by_parts = position.reshape(len(window), -1, Q, H, K)
-    scores_BHQR = mixed_product.einsum('GBQHK,GRHK->GBHQR', by_parts, window).reshape(B, H, Q, -1)
-    scores_BHQS = mixed_product.einsum('BQHK,BSHK->BHQS', content, k_BSHK) + shift(scores_BHQR, S)
+    scores_BHQR = dense.einsum('GBQHK,GRHK->GBHQR', by_parts, window).reshape(B, H, Q, -1)
+    scores_BHQS = dense.einsum('BQHK,BSHK->BHQS', content, k_BSHK) + shift(scores_BHQR, S)
     if segments is not None:
-      scores_BHQ2 = mixed_product.einsum('BQHK,CHK->BHQC', segment[0], segments.e_2HK)
+      scores_BHQ2 = dense.einsum('BQHK,CHK->BHQC', segment[0], segments.e_2HK)
       other_BQS = segment_BQ[:, :, None] != segments.key_BS[:, None]
       scores_BHQS += jnp.where(other_BQS[:, None], scores_BHQ2[..., 1:], scores_BHQ2[..., :1])
     mask_B1QS = Visible(visible.order_BS, first_BQ, last_BQ).mask()[:, None]

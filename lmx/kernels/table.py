@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels.dense import einsum, of_few_rows
 from lmx.kernels.devices import is_parameter_sharded, is_platform
-from lmx.kernels.mixed_product import einsum, of_few_rows
 from lmx.ops import table
 from lmx.placement import constrain
 from lmx.types import Array, Copies, ReadRows, Table

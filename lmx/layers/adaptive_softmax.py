@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError
 from lmx.layers import softmax
-from lmx.ops import softmax_loss
+from lmx.ops import adaptive_softmax, softmax_loss
 from lmx.ops.dense import dot
 from lmx.ops.table import append, split
 from lmx.placement import constrain
@@ -105,7 +105,7 @@ def nll(clusters: list[Cluster], x_BTD: Array, targets_BT: Array) -> Array:
   head_nll = lambda x_BMD, targets_BM: softmax.cross_entropy(head.logits(x_BMD), targets_BM)
   nll_BT = softmax_loss.token_losses(head_nll, x_BTD, class_BT)
   for tail, local_BT, inside_BT, size in selected:
-    nll_BT += softmax_loss.selected_losses(_tail_nll, tail, x_BTD, local_BT, inside_BT, classes=size)
+    nll_BT += adaptive_softmax.selected_losses(_tail_nll, tail, x_BTD, local_BT, inside_BT, classes=size)
   return nll_BT
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from lmx.errors import check_choice
 from lmx.layers import recurrent
-from lmx.ops import rnn
+from lmx.ops import recurrent_scan, rnn
 from lmx.ops.rnn import Carry, where_valid
 from lmx.types import Array, Params
 
@@ -91,7 +91,7 @@ def layer(
   x_TBG = jnp.matmul(x_TBE, params['input'].astype(dtype), preferred_element_type=jnp.float32)
   x_TBG = x_TBG + params['bias'][None, None]
   matrices = recurrent_matrices(cell, params, 'recurrent')
-  carry, h_TBD = rnn.scan(
+  carry, h_TBD = recurrent_scan.scan(
     functools.partial(_layer_body, cell), matrices, (), carry, x_TBG.astype(dtype), fixed=((), valid_TB), dtype=dtype
   )
   return h_TBD.astype(dtype), carry

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from lmx.errors import check_choice, check_least, check_share
 from lmx.layers import rnn_attention, rnn_cell, rnn_translation
 from lmx.layers.rnn_cell import Dot
-from lmx.ops import rnn
+from lmx.ops import recurrent_scan, rnn
 from lmx.ops.dropout import dropout
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -236,7 +236,7 @@ def run(
       constant['mean_B'] = jax.random.bernoulli(mean_key, cfg.expected, (B,))
   carry = {name: state[name] for name in ('layers', 'attentional_BD') if name in state}
   body = functools.partial(_body, cfg, _output_names(cfg, outputs))
-  end, y = rnn.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=cfg.dtype)
+  end, y = recurrent_scan.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=cfg.dtype)
   return {**state, **end, 'position_B': state['position_B'] + jnp.sum(target.steps_TB, axis=0)}, y
 
 

@@ -49,7 +49,7 @@ class Config:
     init: 'uniform' is +-init_scale for all, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
     init_scale: bound of 'uniform'.
     dtype: compute type.
-    backend: implementation of layers without attention, see lmx/kernels/recurrent.py.
+    backend: implementation of layers without attention, see lmx/kernels/rnn.py.
   """
 
   V: int = 30_000

@@ -1,7 +1,7 @@
 """Softmax over a vocabulary whose output matrix is the embedding (Press & Wolf 2017, arXiv 1608.05859).
 
 Logits and loss are float32: products are in the compute type, accumulated in float32. A vocabulary of V tokens may be
-stored with more rows (lmx/layout.py). lmx/kernels/chunked_loss.py computes the loss of many tokens in chunks.
+stored with more rows (lmx/layout.py). lmx/kernels/softmax_loss.py computes the loss of many tokens in chunks.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')
 TIED = ('embed/table',)
-SETTLES = 'backend'
+SETTLES = 'rnn'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Config:
       QRNN layers in +-1/sqrt(their inputs), biases too; the output bias is 0.
     dtype: compute type.
     backend: implementation of the LSTM's loop: 'scan', 'custom', 'cudnn', 'xla' or, to train on one CPU, 'numba'
-      (`pip install "lmx[numba]"`), see lmx/kernels/recurrent.py. A run that begins with 'auto' has 'numba' or 'xla'.
+      (`pip install "lmx[numba]"`), see lmx/kernels/rnn.py. A run that begins with 'auto' has 'numba' or 'xla'.
     remat: recompute a layer's activations in the backward pass.
   """
 

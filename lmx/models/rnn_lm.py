@@ -36,7 +36,7 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')
 TIED = ('embed/table',)
-SETTLES = 'backend'
+SETTLES = 'rnn'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Config:
     forget_bias: added to the initial bias of the LSTM's forget gate.
     dtype: compute type.
     backend: implementation of the loop over time: 'scan', 'custom', 'cudnn', 'xla' or, to train on one CPU, 'numba'
-      (`pip install "lmx[numba]"`), see lmx/kernels/recurrent.py. A run that begins with 'auto' has 'numba' or 'xla'.
+      (`pip install "lmx[numba]"`), see lmx/kernels/rnn.py. A run that begins with 'auto' has 'numba' or 'xla'.
     remat: recompute a layer's activations in the backward pass.
   """
 

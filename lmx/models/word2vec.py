@@ -38,7 +38,7 @@ OBJECTIVE = 'skipgram'
 HEADS = ('output',)
 VOCABULARY = ('embed/table',)
 ROW_TABLES = ('embed/table', 'output/table')
-SETTLES = 'update_kernel'
+SETTLES = 'window_updates'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,9 +4,10 @@
   def dot(x, y):
     return x @ y
 
-Without a placement `dot(x, y)` computes the equation. A `Placement` with the pair (dot, f) among its `implementations`
-computes f(x, y), which has the same value. The engine's placements carry those of lmx/kernels/implementations.py. An
-implementation that serves only some platforms or shapes calls `dot.equation` for the others.
+Without a placement `dot(x, y)` computes the equation. In a `Placement` whose `implementation(dot)` is f it computes
+f(x, y), which has the same value. The engine's placements find f by the name of the operation
+(lmx/kernels/implementations.py). An implementation that serves only some platforms or shapes calls `dot.equation` for
+the others.
 """
 
 from __future__ import annotations

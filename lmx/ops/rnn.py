@@ -12,14 +12,13 @@ Deviations: the GRU applies r after the recurrent product (equation 8 of the pap
 old h; this is the form of cuDNN and PyTorch. Gates are concatenated in PyTorch's order: r z n; i f g o.
 
 Axes: T time is the leading axis, because the loop runs over it; E width of the input, D of the state, G all gates (1, 3
-or 4 times D); X and Y the two sides of a matrix. Gates and carry are float32 in every compute type; only the products
-are computed in it.
+or 4 times D). Gates and carry are float32 in every compute type; only the products are computed in it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -31,7 +30,7 @@ from lmx.ops.operation import Operation
 from lmx.placement import constrain
 from lmx.types import Array
 
-BACKENDS = ('auto', 'scan', 'custom', 'cudnn', 'numba', 'xla')  # implementations of `loop`: lmx/kernels/recurrent.py
+BACKENDS = ('auto', 'scan', 'custom', 'cudnn', 'numba', 'xla')  # implementations of `loop`: lmx/kernels/rnn.py
 Carry = tuple[Array, ...]  # (h_BD,), or (h_BD, c_BD) of the LSTM; float32
 
 
@@ -154,47 +153,3 @@ def loop(
 def input_product(weights: Weights, x_TBE: Array) -> Array:
   """Return W x of all steps, (T, B, G) in the type of x."""
   return constrain(dot(x_TBE, weights.w_EG.astype(x_TBE.dtype)).astype(x_TBE.dtype), 'TBG')
-
-
-Matrices = Mapping[str, Array]  # (X, Y), or (B, X, Y) with a separate matrix for each row
-
-
-@Operation
-def scan(
-  body: Callable[..., tuple[Any, Any]],
-  matrices: Matrices,
-  shared: Any,
-  carry: Any,
-  xs: Any,
-  *,
-  fixed: tuple[Any, Any] = ((), ()),
-  dtype: str = 'float32',
-) -> tuple[Any, Any]:
-  """Run `carry, y = body(dot, shared, constant, carry, x, now)` over time, such as a decoder with attention.
-
-  Args:
-    body: uses its matrices only through `dot(name, x_BX)`, each name once a step; closes over no arrays.
-    matrices: by name. A name that the body does not use is an error.
-    shared: small arrays that every step reads.
-    carry: float arrays with a leading batch axis.
-    xs: float arrays with a leading time axis.
-    fixed: (constant, per step): inputs without gradients, such as masks and keys.
-    dtype: type of the products; they are accumulated in float32.
-
-  Returns:
-    (carry, ys with a leading time axis).
-  """
-  matrices = {name: matrix.astype(dtype) for name, matrix in matrices.items()}
-  step_dot = lambda name, x_BX: matrix_product(x_BX.astype(dtype), matrices[name])
-
-  def step(carry: Any, inputs: tuple[Any, Any]) -> tuple[Any, Any]:
-    x, now = inputs
-    return body(step_dot, shared, fixed[0], carry, x, now)
-
-  return lax.scan(step, carry, (xs, fixed[1]))
-
-
-def matrix_product(x_BX: Array, matrix: Array) -> Array:
-  """Return x times a matrix (X, Y) or (B, X, Y), accumulated in float32."""
-  axes = 'BX,XY->BY' if matrix.ndim == 2 else 'BX,BXY->BY'
-  return jnp.einsum(axes, x_BX.astype(matrix.dtype), matrix, preferred_element_type=jnp.float32)

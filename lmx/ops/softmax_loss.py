@@ -37,24 +37,6 @@ def token_losses(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT:
 
 
 @Operation
-def selected_losses(
-  loss: Callable[..., Array], table: Any, x_BTD: Array, targets_BT: Array, selected_BT: Array, *, classes: int
-) -> Array:
-  """Return `loss(table, x_BTD, targets_BT, selected_BT)`, (B, T) float32.
-
-  Args:
-    loss: loss of tokens, 0 where they are not selected; it closes over no arrays.
-    table: pytree of its parameters.
-    x_BTD: last hidden layer.
-    targets_BT: classes; arbitrary where not selected.
-    selected_BT: bool.
-    classes: number of classes.
-  """
-  del classes
-  return loss(table, x_BTD, targets_BT, selected_BT)
-
-
-@Operation
 def weighted_sum(
   score: Callable[[Array, Array], tuple[Array, Any]], x_BTD: Array, targets_BT: Array, weights_BT: Array
 ) -> tuple[Array, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from lmx.decoding import generate
 from lmx.errors import InputError, InputWarning
-from lmx.kernels import mixed_product
+from lmx.kernels import dense
 from lmx.models import registry
 from lmx.types import Features
 from tests import drawn, placed
@@ -69,7 +69,7 @@ def test_cached_decoding_equals_teacher_forcing(name):
 
 @pytest.mark.parametrize('name', MODELS)
 def test_finished_rows_freeze_and_rows_are_independent(name, monkeypatch):
-  monkeypatch.setattr(mixed_product, 'LEAST_KERNEL', 1)  # the loop of `generate` reads kernels by outputs, `stream` not
+  monkeypatch.setattr(dense, 'LEAST_KERNEL', 1)  # the loop of `generate` reads kernels by outputs, `stream` not
   first = _generated(name)
   eos_id = int(first.tokens_BT[1, 4])
   options = dict(steps=15, sampler=SAMPLER, eos_id=eos_id)

@@ -11,7 +11,7 @@ from lmx import placement
 from lmx.engine import devices
 from lmx.errors import InputError
 from lmx.kernels import fused_recurrent, lstm_loop, native
-from lmx.kernels import recurrent as kernels
+from lmx.kernels import rnn as kernels
 from lmx.layers import recurrent
 from lmx.models import registry
 from tests import placed

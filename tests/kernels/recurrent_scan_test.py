@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.ops import rnn
+from lmx.ops import recurrent_scan, rnn
 from tests import placed
 
 T, B, D, S = 9, 4, 7, 4
@@ -35,7 +35,7 @@ VALID_TB = np.arange(T)[:, None] < np.array(LENGTHS)
 
 def test_outputs_and_gradients_match_the_equation():
   def loss(*args):
-    carry, (h_TBD, a_TBS) = rnn.scan(body, *args, fixed=(CONSTANT, VALID_TB))
+    carry, (h_TBD, a_TBS) = recurrent_scan.scan(body, *args, fixed=(CONSTANT, VALID_TB))
     return jnp.sum(jnp.sin(h_TBD)) + jnp.sum(a_TBS**2) + jnp.sum(jnp.cos(carry['h']))
 
   def both(*args):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.kernels import chunked_loss
+from lmx.kernels import softmax_loss
 from lmx.models import registry
 from lmx.objectives import translation
 from lmx.registry import complete
@@ -108,7 +108,7 @@ def test_blocks_change_neither_loss_nor_gradient(form):
     score = lambda x, y: translation.smoothed_cross_entropy(
       tiny.logits(CFG, PARAMS['model'], Features(x)), y, 0.1, form
     )
-    smooth_BT, nll_BT = chunked_loss.map_chunks(score, x_BTD, BATCH['targets_BT'], block)
+    smooth_BT, nll_BT = softmax_loss.token_losses(score, x_BTD, BATCH['targets_BT'], block)
     return jnp.sum(smooth_BT * BATCH['weights_BT']), nll_BT
 
   run = jax.value_and_grad(loss, has_aux=True)

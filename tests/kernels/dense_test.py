@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from lmx import placement
 from lmx.compilation import hlo
-from lmx.kernels import mixed_product
+from lmx.kernels import dense as dense_kernels
 from lmx.ops import dense
 from tests import placed
 
@@ -42,20 +42,20 @@ def plain(axes, x, y):
 
 @pytest.mark.parametrize('axes', CASES)
 def test_float32_is_the_einsum_to_the_bit(axes):
-  (fast, args), (slow, _) = (gradients(f, axes, *draw(axes, 'float32')) for f in (mixed_product.einsum, plain))
+  (fast, args), (slow, _) = (gradients(f, axes, *draw(axes, 'float32')) for f in (dense_kernels.einsum, plain))
   jax.tree.map(np.testing.assert_array_equal, fast(*args), slow(*args))
 
 
 @pytest.mark.parametrize('axes', CASES)
 def test_bfloat16_multiplies_only_bfloat16_and_adds_in_float32(axes):
-  (fast, args), (slow, _) = (gradients(f, axes, *draw(axes, 'bfloat16')) for f in (mixed_product.einsum, plain))
+  (fast, args), (slow, _) = (gradients(f, axes, *draw(axes, 'bfloat16')) for f in (dense_kernels.einsum, plain))
   found, expected = fast(*args), slow(*args)
   np.testing.assert_array_equal(found[0], expected[0])  # the forward product is the same
   for a, b in zip(found[1], expected[1], strict=True):
     assert a.dtype == jnp.bfloat16
     np.testing.assert_allclose(a.astype(jnp.float32), b.astype(jnp.float32), rtol=0.02, atol=0.05)
   with placed.on('tpu'):
-    fast, _ = gradients(mixed_product.einsum, axes, *args)
+    fast, _ = gradients(dense_kernels.einsum, axes, *args)
     products = [line for line in fast.lower(*args).as_text().splitlines() if 'dot_general' in line]
   assert len(products) == 3 and not any('f32' in line.partition(' -> ')[0].rpartition(' : ')[2] for line in products)
   assert all(line.rstrip().endswith('xf32>') for line in products)
@@ -69,7 +69,7 @@ def test_gradient_of_a_float32_kernel_is_accumulated_in_float32(dtype):
   loss = lambda f: jax.jit(
     jax.value_and_grad(lambda x, w: jnp.sum(f(x, w).astype(jnp.float32) * weights_RD), argnums=(0, 1))
   )
-  fast = loss(lambda x, w: mixed_product.dot(x, w, 2))
+  fast = loss(lambda x, w: dense_kernels.dot(x, w, 2))
   slow = loss(lambda x, w: jnp.tensordot(x, w.astype(x.dtype), 2))
   found, expected = fast(x_RHK, kernel_HKD), slow(x_RHK, kernel_HKD)
   assert found[1][1].dtype == jnp.float32
@@ -106,8 +106,8 @@ def test_shared_kernels_are_reduced_once(mesh):
     lambda encoding, kernel: jnp.tensordot(encoding, kernel, 1)[None],
   )
   expected = jax.jit(plain)(x_BTX, *kernels)
-  per_shard = functools.partial(mixed_product.dot_per_shard, axes='DHK')
-  once = attention_gradient(mixed_product.dot_with_memory, per_shard)
+  per_shard = functools.partial(dense_kernels.dot_per_shard, axes='DHK')
+  once = attention_gradient(dense_kernels.dot_with_memory, per_shard)
   here = placed.at(**mesh)
   specs = PartitionSpec(('data', 'fsdp')), *(PartitionSpec('fsdp', 'tensor'),) * 2
   shardings = tuple(NamedSharding(here.mesh, spec) for spec in specs)
@@ -132,12 +132,12 @@ SHAPES = [((3, 1, 8), (8, 6), 1), ((3, 8), (8, 2, 5), 1), ((2, 4, 3), (4, 3, 7),
 
 @pytest.mark.parametrize(('x', 'kernel', 'axes'), SHAPES)
 def test_kernels_stored_by_outputs_give_the_same_in_a_loop(monkeypatch, x, kernel, axes):
-  monkeypatch.setattr(mixed_product, 'LEAST_KERNEL', 1)
-  random, used, by_outputs = np.random.default_rng(0), [], mixed_product._dot_by_outputs
-  monkeypatch.setattr(mixed_product, '_dot_by_outputs', lambda *a, **named: used.append(1) or by_outputs(*a, **named))
+  monkeypatch.setattr(dense_kernels, 'LEAST_KERNEL', 1)
+  random, used, by_outputs = np.random.default_rng(0), [], dense_kernels._dot_by_outputs
+  monkeypatch.setattr(dense_kernels, '_dot_by_outputs', lambda *a, **named: used.append(1) or by_outputs(*a, **named))
   x, kernel = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in (x, kernel))
   plain = dense.dot(x, kernel, axes)
-  with placed.on('cpu'), placement.scope(mixed_product.for_decoding(kernel)):
+  with placed.on('cpu'), placement.scope(dense_kernels.for_decoding(kernel)):
     found = dense.dot(x, kernel, axes)
   assert used and found.shape == plain.shape
   np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
@@ -145,12 +145,12 @@ def test_kernels_stored_by_outputs_give_the_same_in_a_loop(monkeypatch, x, kerne
 
 @pytest.mark.parametrize('change', ['rows', 'kernel', 'bytes', 'dtype', 'platform', 'outside'])
 def test_other_loop_products_are_unchanged(monkeypatch, change):
-  monkeypatch.setattr(mixed_product, 'LEAST_KERNEL', 100 if change == 'kernel' else 1)
-  monkeypatch.setattr(mixed_product, 'MOST_BYTES', 1 if change == 'bytes' else 2**31)
-  monkeypatch.setattr(mixed_product, '_dot_by_outputs', lambda *args, **named: pytest.fail('stored by outputs'))
+  monkeypatch.setattr(dense_kernels, 'LEAST_KERNEL', 100 if change == 'kernel' else 1)
+  monkeypatch.setattr(dense_kernels, 'MOST_BYTES', 1 if change == 'bytes' else 2**31)
+  monkeypatch.setattr(dense_kernels, '_dot_by_outputs', lambda *args, **named: pytest.fail('stored by outputs'))
   x, kernel = jnp.ones((1 if change == 'rows' else 4, 8)), jnp.ones((8, 6), jnp.bfloat16 if change == 'dtype' else None)
   with placed.on('gpu' if change == 'platform' else 'cpu'):
-    here = placement.current() if change == 'outside' else mixed_product.for_decoding(kernel)
+    here = placement.current() if change == 'outside' else dense_kernels.for_decoding(kernel)
   with placement.scope(here):
     np.testing.assert_array_equal(dense.dot(x.astype(kernel.dtype), kernel, 1), np.full((len(x), 6), 8))
 
@@ -160,7 +160,7 @@ def test_one_cpu_multiplies_matrices(x, kernel, axes):
   random = np.random.default_rng(0)
   x, kernel = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in (x, kernel))
   weights = random.normal(size=(*x.shape[: x.ndim - axes], *kernel.shape[axes:])).astype(np.float32)
-  gradient = jax.value_and_grad(lambda x, kernel: jnp.sum(weights * mixed_product.dot(x, kernel, axes)), (0, 1))
+  gradient = jax.value_and_grad(lambda x, kernel: jnp.sum(weights * dense_kernels.dot(x, kernel, axes)), (0, 1))
   expected = gradient(x, kernel)
   with placed.on('cpu', 'cpu'):
     found, program = gradient(x, kernel), str(jax.make_jaxpr(gradient)(x, kernel))

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from lmx import placement
-from lmx.kernels import devices
+from lmx.kernels import devices, implementations
 from lmx.ops import dense
 from lmx.ops.rematerialisation import PROJECTION
 from lmx.placement import Placement
@@ -55,7 +55,11 @@ def for_decoding(params: Params) -> Placement | None:
   size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
   if here is None or here.platform != 'cpu' or size > MOST_BYTES:
     return here
-  return dataclasses.replace(here, implementations=(*here.implementations, (dense.dot, _dot_in_loop)))
+  return dataclasses.replace(here, implementation=_find_in_loop)
+
+
+def _find_in_loop(operation: Any) -> Any:
+  return _dot_in_loop if operation is dense.dot else implementations.find(operation)
 
 
 def _dot_in_loop(x_RX: Array, kernel_XY: Array, axes: int) -> Array:

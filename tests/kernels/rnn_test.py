@@ -14,7 +14,7 @@ from lmx import placement
 from lmx.engine import devices
 from lmx.errors import InputError
 from lmx.kernels import fused_recurrent
-from lmx.kernels import recurrent as kernels
+from lmx.kernels import rnn as kernels
 from lmx.layers import recurrent
 from lmx.ops import rnn
 from lmx.ops.rnn import Weights

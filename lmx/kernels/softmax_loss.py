@@ -1,7 +1,7 @@
 """Softmax losses computed in chunks along time, so that the (B, T, V) logits are never stored.
 
 Equal to the loss of all tokens at once (lmx/ops/softmax_loss.py). `weighted_sum` needs only a sum, so a chunk's
-gradient is computed together with its loss. `map_chunks` returns the loss of every token, so the backward pass
+gradient is computed together with its loss. `token_losses` returns the loss of every token, so the backward pass
 recomputes a chunk's logits, a fourth matrix product. On a CPU that is still faster than storing them, because memory is
 slower than the cores.
 """
@@ -62,7 +62,9 @@ def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
   return jnp.all(jnp.where(before_BTV, logits_BTV < own_BT1, logits_BTV <= own_BT1), axis=-1).astype(jnp.float32)
 
 
-def map_chunks(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, chunk: int | None = None) -> Any:
+def token_losses(
+  score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, chunk: int | None = None
+) -> Any:
   """Compute `softmax_loss.token_losses` in chunks along time, which the backward pass recomputes.
 
   Args:
@@ -117,11 +119,11 @@ def weighted_sum(
   """Compute `softmax_loss.weighted_sum`, with its gradient in the forward pass, so logits are computed once.
 
   The cotangent of a sum is a scalar, by which the backward pass multiplies the gradient. So there are three matrix
-  products, where `map_chunks` has four, and only the gradient is stored.
+  products, where `token_losses` has four, and only the gradient is stored.
 
   Args:
     score, x_BTD, targets_BT, weights_BT: as there; parameters in the closure of `score` get gradients too.
-    chunk: as in `map_chunks`.
+    chunk: as in `token_losses`.
   """
   xs = _split(chunk, x_BTD, targets_BT, weights_BT)
   closed, consts = jax.closure_convert(score, xs[0][0], xs[1][0])

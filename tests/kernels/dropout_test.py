@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.kernels import hash_dropout
+from lmx.kernels import dropout as kernels
 from lmx.ops import dropout
 
 
@@ -23,7 +23,7 @@ def test_value_and_gradient_matches_reference():
   @jax.jit
   def run(x, key):
     seed_2 = dropout.seed(key)
-    y, back = jax.vjp(lambda x: hash_dropout.drop(x, rate, seed_2), x)
+    y, back = jax.vjp(lambda x: kernels.drop(x, rate, seed_2), x)
     return seed_2, y, back(jnp.asarray(weight))[0]
 
   words, y, gradient = map(np.asarray, run(x, jax.random.key(3)))
@@ -45,7 +45,7 @@ def test_seed_serves_every_generator():
 def test_bits_are_independent_along_rows_columns_and_keys():
   """Correlations of 2^20 fair bits with their neighbours stay within five deviations of zero."""
   shape = (16, 64, 1024)
-  drop = jax.jit(lambda key: hash_dropout.drop(jnp.ones(shape), 0.5, dropout.seed(key)))
+  drop = jax.jit(lambda key: kernels.drop(jnp.ones(shape), 0.5, dropout.seed(key)))
   bits = lambda seed: np.asarray(drop(jax.random.key(seed))) - 1.0
   x = bits(0)
   limit = 5 / np.sqrt(x.size)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.kernels import chunked_loss
+from lmx.kernels import softmax_loss
 from lmx.layers import softmax
 
 B, T, V, D = 2, 7, 23, 5
@@ -30,7 +30,7 @@ def test_loss_and_gradients_match_unchunked():
 
   def loss(x_BTD, table_VD, chunk):
     score = lambda x, targets: nll(x, targets, table_VD)
-    nll_BT = chunked_loss.map_chunks(score, x_BTD, targets_BT, chunk) if chunk else score(x_BTD, targets_BT)
+    nll_BT = softmax_loss.token_losses(score, x_BTD, targets_BT, chunk) if chunk else score(x_BTD, targets_BT)
     return jnp.sum(weights_BT * nll_BT), nll_BT
 
   run = jax.grad(loss, argnums=(0, 1), has_aux=True)
@@ -45,7 +45,7 @@ def test_chunks_keep_no_scores_for_the_backward_pass():
 
   def largest(chunk):
     score = lambda x, targets: softmax.cross_entropy(softmax.tied_logits(x, table_VD), targets)
-    nll = lambda x: chunked_loss.map_chunks(score, x, targets_BT, chunk)
+    nll = lambda x: softmax_loss.token_losses(score, x, targets_BT, chunk)
     return max(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.vjp(nll, x_BTD)[1])))
 
   assert largest(None) >= B * T * V
@@ -60,11 +60,11 @@ def test_sum_formed_with_its_gradient_equals_the_sum_of_chunks(chunk):
     logits_BMV = softmax.tied_logits(x_BMD, table_VD, bias_V)
     nll_BM = softmax.cross_entropy(logits_BMV, targets_BM)
     cost_BM = nll_BM + 0.1 * jnp.mean(logits_BMV, axis=-1)
-    return cost_BM, (nll_BM, chunked_loss.is_best(logits_BMV, targets_BM))
+    return cost_BM, (nll_BM, softmax_loss.is_best(logits_BMV, targets_BM))
 
   def formed(x_BTD, table_VD, bias_V):
     score = functools.partial(of_chunk, table_VD, bias_V)
-    total, measured = chunked_loss.weighted_sum(score, x_BTD, targets_BT, weights_BT, chunk)
+    total, measured = softmax_loss.weighted_sum(score, x_BTD, targets_BT, weights_BT, chunk)
     return 3 * total + jnp.sum(measured[0]), (total, measured)  # no gradient comes from what is measured
 
   def plain(x_BTD, table_VD, bias_V):
@@ -88,7 +88,7 @@ def test_sum_stores_only_the_gradient_for_the_backward_pass():
 
   def total(x_BTD, table_VD):
     score = lambda x, targets: (softmax.cross_entropy(softmax.tied_logits(x, table_VD), targets), ())
-    return chunked_loss.weighted_sum(score, x_BTD, targets_BT, weights_BT, B)[0]
+    return softmax_loss.weighted_sum(score, x_BTD, targets_BT, weights_BT, B)[0]
 
   kept = [leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.vjp(total, x_BTD, table_VD)[1]))]
   assert sorted(size for size in kept if size > 1) == sorted([x_BTD.size, table_VD.size])
@@ -99,6 +99,6 @@ def test_is_best_equals_argmax_also_of_equal_scores():
   scores, targets = rng.integers(0, 4, (50, 9, 7)).astype(np.float32), rng.integers(0, 7, (50, 9))  # many are equal
   expected = np.argmax(scores, -1) == targets
   assert 0 < expected.mean() < 1
-  found = jax.jit(chunked_loss.is_best)(scores, targets)
+  found = jax.jit(softmax_loss.is_best)(scores, targets)
   np.testing.assert_array_equal(found, expected)
   assert found.dtype == jnp.float32
