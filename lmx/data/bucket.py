@@ -26,12 +26,6 @@ _BLOCK = 1 << 22  # bytes
 _HELD = 32  # blocks in memory
 
 
-def find(cache_dir: str) -> epath.Path | None:
-  """Return the bucket of `data.cache_dir`, or of LMX_CACHE; None if the cache is a directory."""
-  field, address = ('data.cache_dir', cache_dir) if cache_dir else ('LMX_CACHE', os.environ.get('LMX_CACHE', ''))
-  return storage.path(field, address) if storage.is_remote(address) else None
-
-
 def path(address: str | os.PathLike[str]) -> epath.Path:
   """Return the path of a file or folder of a cache, local or in a bucket."""
   return storage.path('data.cache_dir', address)

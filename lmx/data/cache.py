@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from etils import epath
+
 from lmx import host, storage
 from lmx.errors import InputError, explain
 
@@ -24,6 +26,12 @@ def root(cache_dir: str = '') -> str:
   given = {'data.cache_dir': cache_dir, 'LMX_CACHE': os.environ.get('LMX_CACHE', ''), 'HOME': '~/.cache/lmx'}
   field, chosen = next((name, one) for name, one in given.items() if one and not storage.is_remote(one))
   return os.path.abspath(storage.check_path(field, chosen, storage.FOLDER))
+
+
+def bucket(cache_dir: str) -> epath.Path | None:
+  """Return the bucket of `data.cache_dir`, or of LMX_CACHE; None if the cache is a directory."""
+  field, address = ('data.cache_dir', cache_dir) if cache_dir else ('LMX_CACHE', os.environ.get('LMX_CACHE', ''))
+  return storage.path(field, address) if storage.is_remote(address) else None
 
 
 def build(directory: str, make: Callable[[str], None]) -> bool:

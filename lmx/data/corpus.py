@@ -244,7 +244,7 @@ def prepare(cfg: Config, *, make: bool = True, processes: int = 0) -> str:
 
 def _make(directory: str, cfg: Config, given: Tokenizer | None, vector_files: Any, processes: int) -> None:
   """Create a cache directory, unless it exists: from the bucket of `data.cache_dir`, which gets it if it has it not."""
-  name, store = os.path.basename(directory), bucket.find(cfg.cache_dir)
+  name, store = os.path.basename(directory), cache.bucket(cfg.cache_dir)
   folder = store / 'tokens' / name if store else None
   if folder and not os.path.isdir(directory) and bucket.has(folder):
     cache.build(directory, functools.partial(bucket.download, folder))
