@@ -32,6 +32,7 @@ COMPRESSED = tuple(_FORMATS)
 LONGEST = 1 << 30  # maximum bytes of a line, or of a file read at once; an endless one would fill memory
 _BLOCK = 1 << 20  # bytes
 _WINDOW_LOG = 31  # maximum zstd window, 2 GiB (--long=31)
+LINES = 5  # maximum number of lines named in a message
 _SHOWN = 60  # characters of a value in a message
 _SPECIAL = {stat.S_IFCHR: 'a device', stat.S_IFBLK: 'a device', stat.S_IFSOCK: 'a socket', stat.S_IFIFO: 'a pipe'}
 _LEFT_BEHIND = re.compile(r'\..*|__macosx|thumbs\.db|desktop\.ini|.*~|#.*#|.*\.sw[op]', re.IGNORECASE | re.DOTALL)
@@ -439,3 +440,9 @@ def show(value: Any) -> str:
     return f'{"a list" if isinstance(value, list) else "an object"} of {len(value)}'
   text = json.dumps(value, ensure_ascii=False, default=repr)
   return text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'
+
+
+def format_lines(numbers: Sequence[int]) -> str:
+  """Return 'line 3', or 'lines 3, 5, ...' with the first few lines."""
+  first = ', '.join(map(str, numbers[:LINES]))
+  return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > LINES else ""}'

@@ -30,7 +30,7 @@ from lmx import cast
 from lmx.cli import main
 from lmx.config import resolve, run_files
 from lmx.data import corpus, text_files
-from lmx.data.builders import cells, cloze, parallel, questions, tables, tagged
+from lmx.data.builders import cells, cloze, files, parallel, questions, tables, tagged
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.interop import elmo, huggingface, openai, word2vec
@@ -177,7 +177,7 @@ def load(folder: pathlib.Path, path: str, kind: str) -> Any:
 
 
 def table(name: str, **options: Any) -> Callable[[pathlib.Path], Any]:
-  found = tables.Table((('text',),), ('label',), **options)
+  found = files.Table((('text',),), ('label',), **options)
   return lambda folder: [*tables.read(found, str(folder / name), 'train')]
 
 

@@ -8,12 +8,11 @@ checksums.tsv the SHA-256 of the downloads. No TFDS is imported here, so a compl
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from lmx.data.builders import cells, cloze, files, parallel, tables
+from lmx.data.builders import files
 
 TFDS = {  # data sets prepared by TFDS's own builders -> name and version in TFDS
   'lm1b': ('lm1b', '1.1.0'),
@@ -33,7 +32,7 @@ class DataSet:
     kind: 'prose', 'tags', 'table', 'questions', 'parallel' or 'segmentation'; '' has no builder in lmx.
     about: one-line description.
     read: function in lmx/data/builders that yields its documents, 'module.function'; '' is the kind's.
-    layout: possible locations of its files: `files.Layout`, `parallel.Layout` or `tables.Table`, by kind.
+    layout: possible locations of its files: `files.Layout`, `files.ParallelLayout` or `files.Table`, by kind.
     urls: file -> address; 'archive' is unpacked.
     sizes: split -> unit -> published size, see `lmx.data.builders.base.UNITS`.
     splits: its splits, if they differ from its files.
@@ -107,9 +106,9 @@ class DataSet:
     return importlib.import_module(f'lmx.data.{"image_corpus" if self.images else "corpus"}')
 
   @property
-  def columns(self) -> tables.Table:
+  def columns(self) -> files.Table:
     """Return the layout of a published table, an empty one for other data sets."""
-    return self.layout if isinstance(self.layout, tables.Table) else tables.Table(())
+    return self.layout if isinstance(self.layout, files.Table) else files.Table(())
 
   @property
   def document_eos(self) -> bool:
@@ -213,7 +212,7 @@ def _wmt14(about: str, languages: str, sides: tuple[str, str], *others: str) -> 
   """Return the 2014 shared task, from its unpacked archives or one file per split."""
   joined = languages.replace('-', '')
   corpora = ('europarl-v7', 'commoncrawl', 'news-commentary-v9')
-  layout = parallel.Layout(
+  layout = files.ParallelLayout(
     ('', 'training', 'dev', 'test', 'test-full', 'un', languages),
     {
       'train': ((*(f'{corpus}.{languages}' for corpus in corpora), *others), ('train',)),
@@ -234,7 +233,7 @@ _MULTI30K_FILES = {
 }
 
 
-def _table(about: str, layout: tables.Table, rows: Mapping[str, int], *cite: str) -> DataSet:
+def _table(about: str, layout: files.Table, rows: Mapping[str, int], *cite: str) -> DataSet:
   """Return a published table with its row counts, without skipped rows."""
   return DataSet(
     'table',
@@ -262,11 +261,11 @@ _RACE_ROWS = {  # level -> training, validation and test questions; 'all' is bot
 def _race(texts: tuple[tuple[str, ...], ...], level: str = 'all') -> DataSet:
   """Return RACE, or its questions from one school level."""
   below = '' if level == 'all' else f'/{level}'
-  layout = tables.Table(
+  layout = files.Table(
     texts,
     choices=4,
-    read=tables.race_cells,
-    prepare=tables.race_row,
+    read='tables.race_cells',
+    prepare='tables.race_row',
     folders=('', 'RACE', 'race'),
     files={split: (f'{name}{below}/',) for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
   )
@@ -287,23 +286,15 @@ def _by_class(
     titled: rows have a title.
     breaks: sign of a line break within a cell.
   """
-  columns = ('label', 'title', 'body') if titled else ('label', 'body')
-
-  def joined(row: cells.Cells, where: str) -> cells.Cells:
-    """Return the row with `text`, its title and body, without escapes; a row of the user has a `text`."""
-    if 'body' not in row:
-      return row
-    parts = [cells.text(row[name], f'{where}: {name}') for name in columns[1:]]
-    text = '\n'.join(filter(None, parts)).replace(breaks, '\n').replace(r'\"', '"')
-    return row | {'text': text}
-
-  layout = tables.Table(
+  joined = ('title', 'body') if titled else ('body',)
+  layout = files.Table(
     (('text',),),
     classes={str(i): name for i, name in enumerate(classes, 1)},
     folders=('', f'{folder}_csv', folder),
     files={split: (f'{split}.csv',) for split in ('train', 'test')},
-    read=functools.partial(cells.read_csv, plain=columns),
-    prepare=joined,
+    read='cells.read_csv',
+    joined=joined,
+    breaks=breaks,
   )
   about = 'Text classification (Zhang et al. 2015, arXiv 1509.01626): news, articles and reviews, one config each.'
   return _table(about, layout, {'train': train, 'test': test}, 'zhang2015character')
@@ -343,7 +334,7 @@ def _glue(
   """Return a task of GLUE; `also` are files that replace, or supplement, train.tsv, dev.tsv and test.tsv."""
   split_files = {'train': ('train.tsv',), 'valid': ('dev.tsv',), 'test': ('test.tsv',), **(also or {})}
   below = ('', folder, f'glue/{folder}', f'glue/{folder.lower().replace("-", "")}')
-  layout = tables.Table(texts, folders=below, files=split_files, **options)
+  layout = files.Table(texts, folders=below, files=split_files, **options)
   about = 'GLUE (Wang et al. 2019, arXiv 1804.07461): nine tasks on one or two sentences, one config each.'
   return _table(about, layout, dict(zip(split_files, rows, strict=False)), 'wang2019glue')
 
@@ -640,7 +631,7 @@ DATA_SETS: dict[str, DataSet] = {
   'multi30k': DataSet(
     'parallel',
     'Multi30k, task 1 (Elliott et al. 2016, 2017): translated image captions.',
-    layout=parallel.Layout(
+    layout=files.ParallelLayout(
       ('', 'multi30k', 'data/task1/raw', 'translate/multi30k'),
       {split: ((stem,),) for split, stem in _MULTI30K_FILES.items()},
       optional=('test_2017', 'test_coco'),
@@ -744,7 +735,7 @@ DATA_SETS: dict[str, DataSet] = {
   'glue/wnli': _glue('WNLI', _PAIR, (635, 71, 146), classes={'0': 'not_entailment', '1': 'entailment'}),
   'snli': _table(
     'SNLI (Bowman et al. 2015, arXiv 1508.05326): entailment, contradiction or neither between two sentences.',
-    tables.Table(
+    files.Table(
       _PAIR,
       label=('gold_label',),
       classes={name: name for name in _NLI},
@@ -760,7 +751,7 @@ DATA_SETS: dict[str, DataSet] = {
   ),
   'scitail': _table(
     'SciTail (Khot, Sabharwal & Clark 2018): entailment between scientific sentences.',
-    tables.Table(
+    files.Table(
       (('premise', 'sentence1'), ('hypothesis', 'sentence2')),
       label=('label', 'gold_label'),
       classes={'entails': 'entails', 'neutral': 'neutral', 'entailment': 'entails'},
@@ -776,7 +767,7 @@ DATA_SETS: dict[str, DataSet] = {
   ),
   'swag': _table(
     'SWAG (Zellers et al. 2018, arXiv 1808.05326): choose the correct ending of a sentence among four.',
-    tables.Table(
+    files.Table(
       (('sent1',), ('sent2',), *((f'ending{i}',) for i in range(4))),
       choices=4,
       folders=('', 'data', 'swag'),
@@ -798,10 +789,10 @@ DATA_SETS: dict[str, DataSet] = {
   'story_cloze': _table(
     'The Story Cloze Test (Mostafazadeh et al. 2016, arXiv 1604.01696): choose the correct ending of a story '
     'among two.',
-    tables.Table(  # its training stories have one ending, so the validation file is for training, as in GPT
+    files.Table(  # its training stories have one ending, so the validation file is for training, as in GPT
       _choices(2),
       choices=2,
-      read=tables.story_cells,
+      read='tables.story_cells',
       folders=('', 'story_cloze'),
       files={
         'train': ('cloze_test_val__spring2016 - cloze_test_ALL_val.csv', 'val.csv'),
@@ -813,9 +804,9 @@ DATA_SETS: dict[str, DataSet] = {
   ),
   'lambada': _table(
     'LAMBADA (Paperno et al. 2016, arXiv 1606.06031): the last word of a passage, not to be guessed from its sentence.',
-    tables.Table(
+    files.Table(
       (('context',), ('word',)),
-      read=cloze.lambada,
+      read='cloze.lambada',
       continues=True,
       needed='test',
       folders=('', 'lambada', 'lambada-dataset'),
@@ -830,10 +821,10 @@ DATA_SETS: dict[str, DataSet] = {
   **{
     f'cbt/{kind}': _table(
       "The Children's Book Test (Hill et al. 2015, arXiv 1511.02301): choose a sentence's missing word among ten.",
-      tables.Table(
-        _choices(cloze.CANDIDATES),
-        choices=cloze.CANDIDATES,
-        read=cloze.children,
+      files.Table(
+        _choices(10),
+        choices=10,
+        read='cloze.children',
         continues=True,
         needed='valid',
         folders=('', 'data', 'CBTest/data', 'cbt'),

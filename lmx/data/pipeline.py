@@ -24,11 +24,10 @@ from typing import Annotated, Any
 import grain
 import numpy as np
 
-from lmx import ranges
+from lmx import documents, ranges
 from lmx.data import batching, labels, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
-from lmx.data.builders import cells
 from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError, InputWarning, check_choice, check_least, check_range, nearest
@@ -263,13 +262,13 @@ def unlabelled_rows(cfg: Config, split: str) -> str:
     return ''
   try:
     rows = (_ROW.fullmatch(name) for name, _, label in examples(cfg, split) if not label)
-    first = list(itertools.islice(filter(None, rows), cells.SHOWN + 1))
+    first = list(itertools.islice(filter(None, rows), documents.LINES + 1))
   except InputError:  # the tokens are found without the files
     return ''
   if not first:
     return ''
   file = first[0][1]
-  lines = cells.format_lines([int(row[2]) for row in first if row[1] == file])
+  lines = documents.format_lines([int(row[2]) for row in first if row[1] == file])
   return f' ({file}, {lines})' if file else f' ({lines})'
 
 

@@ -12,7 +12,7 @@ from lmx import documents
 from lmx.config import schema
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, transforms
-from lmx.data.builders import cells, tables
+from lmx.data.builders import cells, files, tables
 from lmx.engine import state
 from lmx.errors import InputError, nearest
 from lmx.metrics import correlation
@@ -99,7 +99,7 @@ def text_columns(loaded: RestoredRun) -> tuple[str, ...]:
   return tuple(names[0] for names in _table(loaded).texts)
 
 
-def _table(loaded: RestoredRun) -> tables.Table:
+def _table(loaded: RestoredRun) -> files.Table:
   """Return the layout of a table with new rows: the one of the data set's own files, or a column of texts and labels.
 
   Every row is kept, with its label as in the file.
@@ -108,7 +108,7 @@ def _table(loaded: RestoredRun) -> tables.Table:
   known = sources.DATA_SETS[data.dataset]
   texts = known.columns.texts or tuple((name,) for name in (data.texts if known.table else ('text',)))
   labels = tuple(dict.fromkeys((data.label, *known.columns.label)))
-  whole: dict[str, Any] = {'classes': {}, 'skipped': (), 'broken': False, 'read': None, 'is_own': False}
+  whole: dict[str, Any] = {'classes': {}, 'skipped': (), 'broken': False, 'read': '', 'is_own': False}
   is_scored, choices = loaded.run.objective.is_scored, _choices(loaded)
   return dataclasses.replace(known.columns, texts=texts, label=labels, scores=is_scored, choices=choices, **whole)
 

@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, text_files
-from lmx.data.builders import tables
+from lmx.data.builders import files, tables
 from lmx.data.datasets import DATA_SETS
 from lmx.errors import InputError, InputWarning
 
@@ -274,7 +274,7 @@ def rows(folder, name, content, split='train', **options):
   """What a table of the user's with columns 'text' and 'label' is read as."""
   path = folder / name
   path.write_bytes(content.encode())
-  table = tables.Table((('text',),), **options)
+  table = files.Table((('text',),), **options)
   return [(*texts, label) for _, texts, label in tables.read(table, str(path), split)]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import os
 import pathlib
 import re
@@ -68,10 +67,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
 
   def documents(self, split: str, paths: Any) -> Iterator[Document]:
     """Yield the documents of a split, in order; `paths` is the result of `find_files`."""
-    module, _, function = self.dataset.read.partition('.')
-    documents: Iterator[Document] = getattr(importlib.import_module(f'lmx.data.builders.{module}'), function)(
-      split, paths, self.source
-    )
+    documents: Iterator[Document] = files.function(self.dataset.read)(split, paths, self.source)
     return documents
 
   def find_files(self, directory: str) -> Any:

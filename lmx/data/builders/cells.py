@@ -21,7 +21,6 @@ from lmx.errors import InputError, InputWarning
 
 Cells = dict[str, Any]  # column -> cell
 ENDINGS = ('.tsv', '.csv', '.jsonl')
-SHOWN = 5  # maximum number of lines named in a message
 _CELL = documents.LONGEST // 4  # characters of 4 bytes; Python's csv limits a cell to 131,072 by default
 _LINES = re.compile(r'[^\r]*\r|[^\r]+')
 
@@ -131,7 +130,7 @@ def _read_tsv(path: str, plain: Sequence[str], broken: bool) -> Iterator[tuple[i
       yield number, _row(names, cells, path, number)
   if skipped:
     records = 'record that breaks over lines is' if len(skipped) == 1 else 'records that break over lines are'
-    note = f'{path}: {len(skipped):,} {records} skipped ({format_lines(skipped)})'
+    note = f'{path}: {len(skipped):,} {records} skipped ({documents.format_lines(skipped)})'
     warnings.warn(note, InputWarning, stacklevel=2)
 
 
@@ -147,12 +146,6 @@ def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int, hin
   if len(cells) != len(names):
     raise InputError(f'{path}, line {number}: {len(cells)} cells instead of {len(names)}{hint}')
   return dict(zip(names, cells, strict=True))
-
-
-def format_lines(numbers: Sequence[int]) -> str:
-  """Return 'line 3', or 'lines 3, 5, ...' with the first few lines."""
-  first = ', '.join(map(str, numbers[:SHOWN]))
-  return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > SHOWN else ""}'
 
 
 def text(value: Any, where: str, *, strip: bool = True) -> str:

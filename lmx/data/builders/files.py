@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -20,7 +21,6 @@ Document = tuple[str, Any, str]  # id, text (str, or bytes for a byte stream), l
 VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
 ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', *documents.COMPRESSED)), '.parquet')
-SPLIT_ENDINGS = split_files.with_compression(('.train', '.valid', '.dev', '.test'))  # of plain text too
 TEXT_KINDS = '*.txt, *.jsonl, each also as .gz, .xz or .zst, or *.parquet'
 
 
@@ -41,7 +41,81 @@ class Layout:
   optional: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class ParallelLayout:
+  """Possible locations of a parallel data set's files.
+
+  Attributes:
+    folders: folders below the user's directory, tried in order for each file.
+    stems: split -> groups of file names without the language suffix, tried in order; the files of a group are
+      concatenated.
+    optional: splits that may be missing.
+  """
+
+  folders: tuple[str, ...]
+  stems: Mapping[str, tuple[tuple[str, ...], ...]]
+  optional: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """A table data set.
+
+  Attributes:
+    texts: possible column names for each text, tried in order.
+    label: possible names of the label column; a file without it has no labels (GLUE's test files).
+    classes: cell in the label column -> label name; {} uses the cells as names.
+    scores: True if labels are numeric scores.
+    folders: folders below the user's directory, tried in order.
+    files: split -> possible file names, tried in order, without the suffix .gz. Only the file of `needed` is required.
+    needed: the split whose file is required.
+    plain: column names of a file without a header, recognised by its number of cells.
+    skipped: cells in the label column whose rows are skipped.
+    choices: number of last texts that are choices, one of them correct.
+    continues: the other texts of a row continue where its first one ends.
+    broken: skip records that break over lines, as GLUE's own loader does.
+    read: function in lmx/data/builders that reads a special file format into (line number, cells), 'module.function'.
+    prepare: function that adds columns to a row's cells, given its location in the file; also applied to the user's
+      rows.
+    joined: columns that are joined into the column `text`, with a line break between. `read` then also takes the names
+      of all columns, of which the file has no header.
+    breaks: sign of a line break within a joined cell.
+    strip: strip texts.
+    is_own: a user's table, whose columns the config names.
+  """
+
+  texts: tuple[tuple[str, ...], ...]
+  label: tuple[str, ...] = ('label',)
+  classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  scores: bool = False
+  folders: tuple[str, ...] = ('',)
+  files: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  plain: tuple[str, ...] = ()
+  skipped: tuple[str, ...] = ()
+  choices: int = 0
+  needed: str = 'train'
+  continues: bool = False
+  broken: bool = False
+  read: str = ''
+  prepare: str = ''
+  joined: tuple[str, ...] = ()
+  breaks: str = r'\n'
+  strip: bool = True
+  is_own: bool = False
+
+  @property
+  def pairs(self) -> bool:
+    """Return True if a row has a text pair (before its choices) whose second text may be empty."""
+    return len(self.texts) == self.choices + 2
+
+
 GOLD = 'gold_conll'  # ending of CoNLL-2012's files with the annotation of people
+
+
+def function(name: str) -> Any:
+  """Return the function 'module.function' of this package, which a data set names."""
+  module, _, attribute = name.partition('.')
+  return getattr(importlib.import_module(f'lmx.data.builders.{module}'), attribute)
 
 
 def find(name: str, layout: Layout, directory: str) -> dict[str, str]:
@@ -102,7 +176,8 @@ def find_tree(path: str, ending: str) -> list[str]:
 
 def find_texts(pattern: str, names: str = 'words') -> dict[str, list[str]]:
   """Return {split: user's text files}; see `split_files.find_splits` for `pattern` and `names`."""
-  endings = TEXT_NAMES if names == 'prefixes' else (*TEXT_NAMES, *SPLIT_ENDINGS)
+  own = split_files.with_compression(('.train', '.valid', '.dev', '.test'))  # of plain text too
+  endings = TEXT_NAMES if names == 'prefixes' else (*TEXT_NAMES, *own)
   splits = split_files.find_splits(pattern, endings, f'text file; expected {TEXT_KINDS}', names)
   if not splits:
     raise InputError('data set text_files: set data.manual_dir to a directory or to text files')

@@ -5,16 +5,16 @@ No TFDS is imported here, so a complete token cache can be found without it.
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import itertools
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from lmx import documents
 from lmx.data.builders import split_files
+from lmx.data.builders.files import ParallelLayout
 from lmx.errors import InputError, InputWarning
 
 Files = tuple[str, ...]  # one file per side, or one table with both
@@ -23,23 +23,7 @@ Pair = tuple[str, str, str]  # name, source, target
 _SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE)
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-  """Possible locations of a parallel data set's files.
-
-  Attributes:
-    folders: folders below the user's directory, tried in order for each file.
-    stems: split -> groups of file names without the language suffix, tried in order; the files of a group are
-      concatenated.
-    optional: splits that may be missing.
-  """
-
-  folders: tuple[str, ...]
-  stems: Mapping[str, tuple[tuple[str, ...], ...]]
-  optional: tuple[str, ...] = ()
-
-
-def find(name: str, layout: Layout, directory: str, sides: Sequence[str], *, all_files: bool = True) -> Paths:
+def find(name: str, layout: ParallelLayout, directory: str, sides: Sequence[str], *, all_files: bool = True) -> Paths:
   """Return the files of data set `name` in `directory`.
 
   Args:

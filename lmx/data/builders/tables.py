@@ -13,63 +13,16 @@ No TFDS is imported here, so a complete token cache can be found without it.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmx import documents
 from lmx.data.builders import cells, files, split_files
+from lmx.data.builders.files import Table
 from lmx.errors import InputError, nearest
 
 Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-  """A table data set.
-
-  Attributes:
-    texts: possible column names for each text, tried in order.
-    label: possible names of the label column; a file without it has no labels (GLUE's test files).
-    classes: cell in the label column -> label name; {} uses the cells as names.
-    scores: True if labels are numeric scores.
-    folders: folders below the user's directory, tried in order.
-    files: split -> possible file names, tried in order, without the suffix .gz. Only the file of `needed` is required.
-    needed: the split whose file is required.
-    plain: column names of a file without a header, recognised by its number of cells.
-    skipped: cells in the label column whose rows are skipped.
-    choices: number of last texts that are choices, one of them correct.
-    continues: the other texts of a row continue where its first one ends.
-    broken: skip records that break over lines, as GLUE's own loader does.
-    read: reads a special file format into (line number, cells).
-    prepare: adds columns to a row's cells, given its location in the file; also applied to the user's rows.
-    strip: strip texts.
-    is_own: a user's table, whose columns the config names.
-  """
-
-  texts: tuple[tuple[str, ...], ...]
-  label: tuple[str, ...] = ('label',)
-  classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  scores: bool = False
-  folders: tuple[str, ...] = ('',)
-  files: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-  plain: tuple[str, ...] = ()
-  skipped: tuple[str, ...] = ()
-  choices: int = 0
-  needed: str = 'train'
-  continues: bool = False
-  broken: bool = False
-  read: Callable[[str], Iterator[tuple[int, cells.Cells]]] | None = None
-  prepare: Callable[[cells.Cells, str], cells.Cells] = lambda row, where: row
-  strip: bool = True
-  is_own: bool = False
-
-  @property
-  def pairs(self) -> bool:
-    """Return True if a row has a text pair (before its choices) whose second text may be empty."""
-    return len(self.texts) == self.choices + 2
 
 
 def story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
@@ -162,9 +115,9 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
   """
   unlabelled: list[int] = []
   number = 0
-  for number, row in (table.read or _own_read(table))(path):
+  for number, row in _rows(table, path):
     where = f'{path}, line {number}'
-    row = table.prepare(row, where)
+    row = _prepare(table, row, where)
     columns = [_column(table, names, row, where) for names in table.texts]
     name = next((name for name in table.label if name in row), '')
     answer = _answer(table, row.get(name), f'{where}: {name}')
@@ -184,13 +137,26 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
     raise InputError(f'{path}: the file has no rows')
   if unlabelled:
     raise InputError(
-      f'{path}: {len(unlabelled):,} training rows have no label ({cells.format_lines(unlabelled)}); '
+      f'{path}: {len(unlabelled):,} training rows have no label ({documents.format_lines(unlabelled)}); '
       'label them, or remove them'
     )
 
 
-def _own_read(table: Table) -> Callable[[str], Iterator[tuple[int, cells.Cells]]]:
-  return functools.partial(cells.read, plain=table.plain, broken=table.broken)
+def _rows(table: Table, path: str) -> Iterator[tuple[int, cells.Cells]]:
+  if table.read:
+    columns = [(*table.label, *table.joined)] if table.joined else []
+    yield from files.function(table.read)(path, *columns)
+  else:
+    yield from cells.read(path, plain=table.plain, broken=table.broken)
+
+
+def _prepare(table: Table, row: cells.Cells, where: str) -> cells.Cells:
+  """Return the row with the columns that the table adds; the user's rows have the joined `text` already."""
+  if table.joined and table.joined[-1] in row:
+    parts = [cells.text(row[name], f'{where}: {name}') for name in table.joined]
+    text = '\n'.join(filter(None, parts)).replace(table.breaks, '\n').replace(r'\"', '"')
+    row = row | {'text': text}
+  return files.function(table.prepare)(row, where) if table.prepare else row
 
 
 def _column(table: Table, names: tuple[str, ...], row: Mapping[str, Any], where: str) -> str:
