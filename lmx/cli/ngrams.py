@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx.config import resolve
   from lmx.data import pipeline
-  from lmx.evaluation import ngram_mixture
+  from lmx.evaluation.parts import mixture
   from lmx.reporting import run_log
 
   data = resolve.to_run(resolve.load(args.config, args.overrides)).data
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     raise InputError(f'data.dataset: got "{data.dataset}"; expected a text data set; choose one for n-gram models')
   corpus = pipeline.load(data)
   splits, models = args.split.split(','), args.models.split(',')
-  records = ngram_mixture.evaluate_ngrams(corpus, splits, models)
+  records = mixture.evaluate_ngrams(corpus, splits, models)
   by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in records}
   print('perplexity per token', *(f'{split:>12}' for split in splits))
   for name in models:

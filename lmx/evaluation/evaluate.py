@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from lmx.config.schema import Run
 from lmx.data import pipeline
 from lmx.engine import precision, sharding, state, step
 from lmx.errors import InputError, InputWarning
-from lmx.metrics import by_class, metric, ngram, writing_systems
+from lmx.metrics import by_class, metric, writing_systems
 from lmx.models import registry
 from lmx.reporting import waiting
 from lmx.types import Array, Batch, Params, State, Totals
@@ -181,7 +181,8 @@ def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, Any
 
 def _classes(run: Run, totals: Totals, labels: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
   """Return precision, recall and F1 of each class if the objective counts classes; without labels by number."""
-  return by_class.table(objectives.get(run.objective_name).by_class(run.objective, totals, labels))
+  counts = objectives.get(run.objective_name).by_class(run.objective, totals, labels)
+  return by_class.table(counts) if counts else {}
 
 
 def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]) -> str:
@@ -266,12 +267,6 @@ def _unspaced_note(run: Run, counts: Mapping[str, int], all_counts: Mapping[str,
   is_language_model = objectives.get(run.objective_name).score is not None
   left_out = is_language_model and 'words' in all_counts and 'words' not in counts
   return '; no perplexity per word, because the text has no spaces between words' * left_out
-
-
-def baselines(corpus: Any, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:
-  """Return split -> metrics of unigram and interpolated Kneser-Ney models."""
-  texts = {split: (np.asarray(corpus.splits[split].tokens), text_counts(corpus, split)) for split in splits}
-  return ngram.baselines(np.asarray(corpus.splits['train'].tokens), corpus.tokenizer.vocab_size, texts, order=order)
 
 
 @dataclasses.dataclass(frozen=True)

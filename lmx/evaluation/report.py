@@ -53,10 +53,13 @@ def evaluate_run(
   evaluate.check_finite(run, totals, params, f'split {split}')
   metrics = evaluate.compute_results(run, corpus, split, totals)
   subject = parts.Subject(run, corpus, params, engine, split, validation_baselines)
-  added = parts.get(objective.EVALUATION).measure(subject)
-  metrics |= added.metrics
-  metrics |= {'protocol': f'{metrics["protocol"]}; {added.protocol}'} if added.protocol else {}
-  return Evaluation(metrics, objective, added.outputs)
+  outputs: list[Any] = []
+  for part in parts.select(objective, vars(run.evaluation)):
+    added = part.measure(subject)
+    metrics |= added.metrics
+    metrics |= {'protocol': f'{metrics["protocol"]}; {added.protocol}'} if added.protocol else {}
+    outputs += added.outputs
+  return Evaluation(metrics, objective, outputs)
 
 
 def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
@@ -126,13 +129,14 @@ def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
   evaluate.check(run, batches)
   objective = objectives.get(run.objective_name)
   parts.check_options(run, objective)
-  parts.get(objective.EVALUATION).check(run, corpus, batches)
+  for part in parts.select(objective, vars(run.evaluation)):
+    part.check(run, corpus, batches)
   return samples.select_prompts(run, corpus)[1]
 
 
 def summary(metrics: Mapping[str, Any], objective: Objective) -> str:
   """Return an objective's main metrics as lines of text, with the baselines' metrics."""
-  part, headline = parts.get(objective.EVALUATION), metrics['metric']
+  selected, headline = parts.select(objective, metrics), metrics['metric']
   rows = [(metrics['model'], metrics[headline])]
   if 'cache' in metrics:
     rows.append(('with a cache of {window}'.format(**metrics['cache']), metrics['cache'][headline]))
@@ -147,13 +151,13 @@ def summary(metrics: Mapping[str, Any], objective: Objective) -> str:
   for one in objective.METRICS:
     names = fnmatch.filter(metrics, one.name) if one.shown else []
     lines += [f'  {_caption(name, metrics):24} {metrics[name]:12{one.format}}' for name in names if name != headline]
-  lines += part.lines(metrics)
+  lines += [line for part in selected for line in part.lines(metrics)]
   lines += by_class.lines(metrics['classes']) if 'classes' in metrics else []
   lines.append(f'  ({metrics["protocol"]})')
   if 'averaged_steps' in metrics:
     steps = metrics['averaged_steps']
     lines.append(f'  (mean of {len(steps)} checkpoints: {", ".join(map(str, steps))})')
-  return '\n'.join(lines + part.notes(metrics))
+  return '\n'.join([*lines, *(note for part in selected for note in part.notes(metrics))])
 
 
 def _caption(name: str, metrics: Mapping[str, Any]) -> str:

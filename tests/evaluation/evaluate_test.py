@@ -18,7 +18,8 @@ from lmx.data.corpus import Corpus
 from lmx.data.tokenizers.characters import Bytes
 from lmx.engine import sharding, step
 from lmx.errors import InputWarning
-from lmx.evaluation import evaluate
+from lmx.evaluation import evaluate, parts
+from lmx.evaluation.parts import baselines
 from lmx.metrics import language
 from lmx.models import registry
 from lmx.objectives import classify, rows, tag
@@ -126,10 +127,10 @@ def test_text_without_spaces_has_no_count_of_words(text, has_words):
   corpus = Corpus.from_texts({'test': [text] * 3}, Bytes())
   counts = evaluate.text_counts(corpus, 'test')
   assert ('words' in counts) == has_words and counts['characters'] == 3 * len(text)
-  table = evaluate.baselines(
-    dataclasses.replace(corpus, splits={'train': corpus.splits['test'], **corpus.splits}), ['test'], 2
-  )
-  assert ('perplexity_per_word' in table['test']['unigram']) == has_words
+  corpus = dataclasses.replace(corpus, splits={'train': corpus.splits['test'], **corpus.splits})
+  run = resolve.to_run(resolve.load('experiments/gpt2/quickstart.py:tiny', ['evaluation.order=2']))
+  found = baselines.measure(parts.Subject(run, corpus, {}, None, 'test')).metrics
+  assert ('perplexity_per_word' in found['baselines']['unigram']) == has_words
   headline = language.headline(language.report(1.0, 1, counts))
   assert headline == ('perplexity_per_word' if has_words else 'bits_per_character')
 

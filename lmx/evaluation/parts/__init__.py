@@ -1,6 +1,7 @@
 """Metrics that an evaluation adds to those that an objective reports from the totals of a split.
 
-`EVALUATION` of an objective names a file of this folder.
+`EVALUATION` of an objective names a file of this folder, and so do the options of the section `evaluation` that the
+file reads.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Part:
   """Interface of a file of this folder. `get` adds the defaults below to the names of the file.
 
   Attributes:
-    OPTIONS: options of the section `evaluation` that it reads, 'cache' or 'mixture'.
+    OPTIONS: options of the section `evaluation` that add the part of their name: 'baselines', 'cache', 'mixture'.
     ensemble: (members, split) -> evaluation of the mean of their predictions, where `check_ensemble` accepts them.
   """
 
@@ -93,6 +94,12 @@ _registry = Registry(__name__, 'evaluation', Part)
 def get(name: str) -> Part:
   """Return the part `name`; '' is the one that adds nothing."""
   return _registry.get(name) if name else Part()
+
+
+def select(objective: Objective, options: Mapping[str, Any]) -> list[Part]:
+  """Return the part of an objective, and the parts of those of its options that are set; '' or () is unset."""
+  part = get(objective.EVALUATION)
+  return [part, *(get(option) for option in part.OPTIONS if options.get(option))]
 
 
 def check_options(run: Run, objective: Objective) -> None:

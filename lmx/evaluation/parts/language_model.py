@@ -1,8 +1,7 @@
-"""Left-to-right language models: n-gram baselines, a continuous cache, and mixtures with n-gram models."""
+"""Left-to-right language models: their further parts, and ensembles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,41 +9,11 @@ import numpy as np
 from lmx import objectives
 from lmx.config.schema import Run
 from lmx.errors import InputError
-from lmx.evaluation import continuous_cache, evaluate, members, ngram_mixture
-from lmx.evaluation.parts import Added, Evaluation, Members, Subject
+from lmx.evaluation import evaluate, members
+from lmx.evaluation.parts import Evaluation, Members
 from lmx.metrics import language
 
-OPTIONS = ('cache', 'mixture')
-
-
-def check(run: Run, corpus: Any, batches: Any) -> None:
-  """Raise InputError if the cache or the mixture of `evaluation` could not be measured."""
-  del corpus
-  if run.evaluation.cache:
-    continuous_cache.check(run, batches)
-  if run.evaluation.mixture:
-    ngram_mixture.check(run)
-
-
-def measure(subject: Subject) -> Added:
-  """Return 'baselines', 'validation_baselines', 'cache' and 'mixture', as the options say."""
-  run, corpus, params, engine, split, validation_baselines = subject
-  metrics: dict[str, Any] = {}
-  if run.evaluation.baselines:
-    splits = {split, 'valid'} if validation_baselines else {split}
-    baselines = evaluate.baselines(corpus, splits, run.evaluation.order)
-    metrics['baselines'] = baselines[split]
-    metrics |= {'validation_baselines': baselines['valid']} if validation_baselines else {}
-  if run.evaluation.cache:
-    metrics['cache'] = continuous_cache.measure(run, corpus, params, split, engine)
-  if run.evaluation.mixture:
-    metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.to_one_device(params), split)
-  return Added(metrics)
-
-
-def notes(metrics: Mapping[str, Any]) -> list[str]:
-  """Return the line that describes the mixture with an n-gram model, if there is one."""
-  return ['  ' + ngram_mixture.describe(metrics['mixture'])] if 'mixture' in metrics else []
+OPTIONS = ('baselines', 'cache', 'mixture')
 
 
 def check_ensemble(run: Run) -> None:

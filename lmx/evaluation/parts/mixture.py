@@ -19,6 +19,7 @@ import numpy as np
 from lmx.config.schema import Run
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
+from lmx.evaluation.parts import Added, Subject
 from lmx.metrics import class_ngram, interpolated_trigram, language, ngram
 
 _NAME = re.compile(r'trigram|(i?)kn([1-9])|class([1-9])_([0-9]+)')
@@ -38,8 +39,9 @@ def evaluate_ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) ->
   return records
 
 
-def check(run: Run) -> None:
+def check(run: Run, corpus: Any, batches: Any) -> None:
   """Raise InputError if `measure` could not evaluate the mixture of `run.evaluation`."""
+  del corpus, batches
   evaluate.check_scored(run)
   _parse(_name(run))
 
@@ -49,31 +51,33 @@ def _name(run: Run) -> str:
   return f'ikn{options.order}' if options.mixture == 'kneser_ney' else options.mixture
 
 
-def measure(run: Run, corpus: Any, params: Any, split: str) -> dict[str, Any]:
+def measure(subject: Subject) -> Added:
   """Evaluate the mixture that `run.evaluation` names, on every token that the run predicts.
 
   p = weight p_run + (1 - weight) p_ngram, the mean of the two for the weight 0.5.
 
   Returns:
-    {'name', 'weight', metrics of the mixture, 'parts': {'run': ..., name: ...}} with the perplexities per token of
-    its parts on the same tokens.
+    'mixture': {'name', 'weight', metrics of the mixture, 'parts': {'run': ..., name: ...}} with the perplexities per
+    token of its parts on the same tokens.
   """
+  run, corpus, params, engine, split, _ = subject
   options = run.evaluation
   name = _name(run)
   data = corpus.split(split)
-  run_nll = evaluate.token_nll(run, corpus, params, split)
+  run_nll = evaluate.token_nll(run, corpus, engine.to_one_device(params), split)
   _, ngram_nll = _scorer(corpus, name, {})(np.asarray(data.tokens))
   scored = ~np.isnan(run_nll)
   mixed = mix(run_nll[scored], ngram_nll[scored], options.mixture_weight)
   parts = {'run': run_nll[scored], name: ngram_nll[scored]}
   count = int(scored.sum())
-  return {
+  mixture = {
     'name': name,
     'weight': options.mixture_weight,
     'tokens_counted': count,
     **language.report(float(mixed.sum()), count, evaluate.text_counts(corpus, split)),
     'parts': {key: language.perplexity(float(nll.sum()), count) for key, nll in parts.items()},
   }
+  return Added({'mixture': mixture})
 
 
 def mix(run_nll: np.ndarray, ngram_nll: np.ndarray, weight: float) -> np.ndarray:
@@ -82,13 +86,14 @@ def mix(run_nll: np.ndarray, ngram_nll: np.ndarray, weight: float) -> np.ndarray
     return -np.logaddexp(np.log(weight) - run_nll, np.log1p(-weight) - ngram_nll)
 
 
-def describe(mixture: Mapping[str, Any]) -> str:
-  """Return the line on a mixture in the summary of a run."""
+def notes(metrics: Mapping[str, Any]) -> list[str]:
+  """Return the line on the mixture in the summary of a run."""
+  mixture = metrics['mixture']
   parts = ', '.join(f'{name} {value:,.2f}' for name, value in mixture['parts'].items())
-  return (
-    f'mixed with {mixture["name"]}, weight {mixture["weight"]:g}: perplexity per token '
+  return [
+    f'  mixed with {mixture["name"]}, weight {mixture["weight"]:g}: perplexity per token '
     f'{mixture["perplexity_per_token"]:,.2f} ({parts})'
-  )
+  ]
 
 
 def _parse(name: str) -> re.Match[str]:

@@ -12,7 +12,8 @@ from lmx.data import pipeline
 from lmx.data.tokenizers import build
 from lmx.engine import sharding
 from lmx.errors import InputError
-from lmx.evaluation import continuous_cache, evaluate
+from lmx.evaluation import evaluate
+from lmx.evaluation.parts import Subject, cache
 from lmx.models import awd_lstm
 from tests import drawn
 from tests.reference import cache as reference
@@ -37,6 +38,11 @@ def run_of(corpus, **changes):
   return resolve.to_run(resolve.resolve(sections), corpus.tokenizer.vocab_size)
 
 
+def measure(run, corpus, params):
+  engine = sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
+  return cache.measure(Subject(run, corpus, params, engine, 'valid')).metrics['cache']
+
+
 def params_of(run):
   return {'model': drawn.params(awd_lstm.init, run.model, std=drawn.by_size(3)), 'objective': {}}
 
@@ -46,7 +52,7 @@ def test_whole_split_equals_the_definition(corpus, cutoffs):
   """With an adaptive softmax too, which evaluates the targets' probabilities alone."""
   run = run_of(corpus, model={'cutoffs': cutoffs})
   params = params_of(run)
-  found = continuous_cache.measure(run, corpus, params, 'valid', sharding.Engine(run.parallel, jax.devices()[:1]))
+  found = measure(run, corpus, params)
   tokens = np.asarray(corpus.splits['valid'].tokens).astype(np.int64)
   batch = {'tokens_BT': tokens[None, :-1].astype(np.int32)}
   features, _ = awd_lstm.apply(run.model, params['model'], batch, awd_lstm.init_state(run.model, 1))
@@ -62,8 +68,7 @@ def test_window_longer_than_the_split_keeps_all_of_it(corpus):
   found = []
   for window in (len(corpus.splits['valid'].tokens), 2**30):
     run = run_of(corpus, cache=(window, 0.2, 0.7))
-    engine = sharding.Engine(run.parallel, jax.devices()[:1])
-    found.append(continuous_cache.measure(run, corpus, params_of(run), 'valid', engine))
+    found.append(measure(run, corpus, params_of(run)))
   assert found[1]['window'] == 2**30 and found[0]['loss'] == pytest.approx(found[1]['loss'], rel=1e-6)
 
 
@@ -75,11 +80,7 @@ def test_final_evaluation_sets_its_own_batch_rows(corpus):
   assert rows == [3, 1]
 
 
-def test_missing_inputs_are_rejected(corpus):
-  engine = sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
-  for run, message in (
-    (run_of(corpus, cache=()), r'evaluation.cache: got \(\)'),
-    (run_of(corpus, data={'batching': 'windows'}), 'reads streams'),
-  ):
-    with pytest.raises(InputError, match=message):
-      continuous_cache.measure(run, corpus, params_of(run), 'valid', engine)
+def test_windows_without_state_are_rejected(corpus):
+  run = run_of(corpus, data={'batching': 'windows'})
+  with pytest.raises(InputError, match='evaluation.cache.*reads streams'):
+    measure(run, corpus, params_of(run))

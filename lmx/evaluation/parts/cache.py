@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from lmx import objectives
 from lmx.config.schema import Run
 from lmx.data import pipeline
-from lmx.engine import sharding
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
+from lmx.evaluation.parts import Added, Subject
 from lmx.metrics import continuous_cache, language
 from lmx.models import registry
 
@@ -38,34 +38,28 @@ def make_step(run: Run, cfg: continuous_cache.Config) -> Any:
   return step
 
 
-def check(run: Run, batches: Any) -> None:
+def check(run: Run, corpus: Any, batches: Any) -> None:
   """Raise InputError unless the run is a language model on streams."""
+  del corpus
   if objectives.get(run.objective_name).score is None or not batches.stateful:
     raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
 
 
-def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Engine) -> dict[str, Any]:
+def measure(subject: Subject) -> Added:
   """Evaluate a split with the cache of `evaluation.cache`.
 
-  Args:
-    run: the run.
-    corpus: its data.
-    params: {'model': ..., 'objective': ...} as the engine has placed them.
-    split: name of the split.
-    engine: the run's engine.
-
   Returns:
-    The objective's metrics, and 'window', 'lambda' and 'theta'.
+    'cache': the objective's metrics, and 'window', 'lambda' and 'theta'.
 
   Raises:
-    InputError: `evaluation.cache` is wrong, or the run is no language model on streams.
+    InputError: the run is no language model on streams.
   """
+  run, corpus, params, engine, split, _ = subject
   cfg = continuous_cache.config(run.evaluation.cache)
-  if cfg is None:
-    raise InputError('evaluation.cache: got (); expected (window, lambda, theta)')
+  assert cfg is not None  # a part is selected by its option
   model = registry.get(run.model_name)
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
-  check(run, batches)
+  check(run, corpus, batches)
   # A stream has `steps * length` outputs, so a larger window would only waste memory.
   cache_cfg = cfg._replace(window=min(cfg.window, batches.steps * batches.length))
 
@@ -78,4 +72,4 @@ def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Eng
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')
   total, count = totals['nll']
   metrics = language.report(total, count, evaluate.text_counts(corpus, split))
-  return {**metrics, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}
+  return Added({'cache': {**metrics, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}})

@@ -16,7 +16,8 @@ from lmx.data import pipeline
 from lmx.data.tokenizers import build
 from lmx.engine import sharding, step
 from lmx.errors import InputError
-from lmx.evaluation import evaluate, ngram_mixture
+from lmx.evaluation import evaluate
+from lmx.evaluation.parts import Subject, mixture
 from lmx.metrics import class_ngram, interpolated_trigram, ngram
 from lmx.models import registry
 from lmx.runs import init
@@ -96,7 +97,9 @@ def test_every_token_keeps_its_position(corpus, length):
 def test_mixture_averages_probabilities(corpus, kind, weight):
   options = {'mixture': kind, 'mixture_weight': weight, 'order': 3}
   run, params = run_of(corpus, evaluation=options, batch_size=1, length=9)
-  found = ngram_mixture.measure(run, corpus, params, 'test')
+  engine = sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
+  metrics = mixture.measure(Subject(run, corpus, params, engine, 'test')).metrics
+  found = metrics['mixture']
   own = evaluate.token_nll(run, corpus, params, 'test')[1:]
   train, valid, test = (np.asarray(corpus.splits[name].tokens) for name in ('train', 'valid', 'test'))
   V = corpus.tokenizer.vocab_size
@@ -110,11 +113,11 @@ def test_mixture_averages_probabilities(corpus, kind, weight):
   name = {'trigram': 'trigram', 'kneser_ney': 'ikn3'}[kind]
   assert found['parts']['run'] == pytest.approx(np.exp(own.mean()))
   assert found['parts'][name] == pytest.approx(np.exp(other[1:].mean()))
-  assert f'mixed with {name}, weight {weight:g}' in ngram_mixture.describe(found)
+  assert f'mixed with {name}, weight {weight:g}' in mixture.notes(metrics)[0]
 
 
 def test_ngrams_by_name(corpus):
-  found = ngram_mixture.evaluate_ngrams(corpus, ['valid', 'test'], ['trigram', 'kn3', 'ikn3', 'kn1'])
+  found = mixture.evaluate_ngrams(corpus, ['valid', 'test'], ['trigram', 'kn3', 'ikn3', 'kn1'])
   assert [(r['model'], r['split']) for r in found[:3]] == [('trigram', 'valid'), ('trigram', 'test'), ('kn3', 'valid')]
   train, test = (np.asarray(corpus.splits[name].tokens) for name in ('train', 'test'))
   expected = {
@@ -129,7 +132,7 @@ def test_ngrams_by_name(corpus):
 
 
 def test_class_models_by_name(corpus):
-  records = ngram_mixture.evaluate_ngrams(corpus, ['test'], ['class3_4', 'class2_4', 'class2_3'])
+  records = mixture.evaluate_ngrams(corpus, ['test'], ['class3_4', 'class2_4', 'class2_3'])
   train, test = (np.asarray(corpus.splits[name].tokens) for name in ('train', 'test'))
   for record, (order, size) in zip(records, ((3, 4), (2, 4), (2, 3)), strict=True):
     class_of = class_ngram.exchange(train, corpus.tokenizer.vocab_size, size)
@@ -139,9 +142,9 @@ def test_class_models_by_name(corpus):
 
 def test_unmeasured_programs_are_reported(corpus):
   with pytest.raises(InputError, match='unknown n-gram model "kn0"'):
-    ngram_mixture.evaluate_ngrams(corpus, ['test'], ['kn0'])
+    mixture.evaluate_ngrams(corpus, ['test'], ['kn0'])
   with pytest.raises(InputError, match='no split "exam"'):
-    ngram_mixture.evaluate_ngrams(corpus, ['exam'], ['kn2'])
+    mixture.evaluate_ngrams(corpus, ['exam'], ['kn2'])
   with pytest.raises(InputError, match='evaluation.mixture: unknown "bigram"'):
     run_of(corpus, evaluation={'mixture': 'bigram'})
   with pytest.raises(InputError, match='mixture_weight: got 1.5'):
