@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import shlex
 import sys
 import time
@@ -32,7 +33,7 @@ from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.redaction import redact
 from lmx.reporting import run_log, trackers
-from lmx.runs import init, nonfinite, restore, start, training, work_directory
+from lmx.runs import init, restore, start, training, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
 from lmx.signals import PREEMPTED, Stopped
@@ -350,7 +351,7 @@ class Session:
     if bool(metrics['finite']):
       return
     batch = self.batches(index)  # the global batch, a function of its step
-    where = nonfinite.record(self.workdir, index + 1, metrics, batch)
+    where = _record_nonfinite(self.workdir, index + 1, metrics, batch)
     self.progress.skipped += 1
     if self.run.train.on_nan == 'stop':
       raise NonFiniteLoss(
@@ -391,3 +392,24 @@ class Session:
     if self.trackers is not None:
       self.trackers.finish()
     return metrics
+
+
+def _record_nonfinite(
+  workdir: epath.Path, update: int, metrics: Mapping[str, Any], batch: Mapping[str, np.ndarray]
+) -> str:
+  """Append an update to nonfinite.jsonl; return its loss, gradient norm and learning rate as text."""
+  index_B = np.asarray(batch['index_B'])
+  values: dict[str, Any] = {
+    'step': update,
+    'loss': float(metrics['loss']),
+    'grad_norm': float(metrics['grad_norm']),
+    'learning_rate': float(metrics['lr']),
+    'batch_indices': index_B[index_B >= 0].tolist(),
+  }
+  if jax.process_index() == 0:
+    with (workdir / 'nonfinite.jsonl').open('a', encoding='utf-8') as file:
+      file.write(json.dumps({k: v if np.all(np.isfinite(v)) else str(v) for k, v in values.items()}) + '\n')
+  return (
+    f'update {update}: loss {values["loss"]}, gradient norm {values["grad_norm"]}, '
+    f'learning rate {values["learning_rate"]:.3g}'
+  )

@@ -141,7 +141,7 @@ def subject_from_preset(name: str, preset: Preset) -> Subject:
     cfg = build.Config(optimizer='sgd', lr=1e-4)  # plain SGD, as such models are trained
   tx = build.make(cfg, task.shapes(), functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
   parts = (task.model, task.cfg, task.objective, task.objective_cfg)
-  if sparse_step.is_sparse(task.model, cfg):
+  if task.model.rows is not None and sparse_step.is_sparse(cfg):
     train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
   else:
     train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)

@@ -139,7 +139,8 @@ class Evaluation:
   model: dict = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self) -> None:
-    continuous_cache.config(self.cache)
+    if self.cache:
+      continuous_cache.config(self.cache)
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
     check_choice('evaluation.penalty', self.penalty, decoding.PENALTIES)

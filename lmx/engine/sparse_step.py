@@ -33,13 +33,13 @@ from lmx.types import Array, Batch, Model, Objective, Params, Rows, State
 _DENSE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_decay', 'ema', 'asgd', 'accumulate')
 
 
-def is_sparse(model: Model, cfg: build.Config) -> bool:
-  """Return True if this model is trained by the sparse step.
+def is_sparse(cfg: build.Config) -> bool:
+  """Return True if a model that exports `rows` is trained by the sparse step.
 
   Raises:
-    InputError: model and optimizer select it, but another option needs whole tables.
+    InputError: the optimizer selects it, but another option needs whole tables.
   """
-  if model.rows is None or cfg.optimizer != 'sgd':
+  if cfg.optimizer != 'sgd':
     return False
   dense = build.Config()
   for field in _DENSE:

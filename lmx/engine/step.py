@@ -81,7 +81,7 @@ def make_train_step(
   lag: bool = False,
   total_steps: int = 0,
   reduction: Reduction | None = None,
-  read_rows: Callable[[Batch, Array], Mapping[str, Array]] = lambda batch, key: {},
+  read_rows: Callable[[Batch, Array], Mapping[str, Array]] | None = None,
 ) -> TrainStep:
   """Return `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
@@ -103,7 +103,8 @@ def make_train_step(
     lag: use the rate factor of the previous batch, see `optim.averaging`.
     total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).
     reduction: the reduction of gradients over devices, from `Engine.reduction`.
-    read_rows: function of (batch, key) to the ids of the only rows to update, see lmx/engine/table_rows.py.
+    read_rows: function of (batch, key) to the ids of the only rows to update, see lmx/engine/table_rows.py; None to
+      update whole tables.
 
   Returns:
     The step. Its metrics are 'loss', 'grad_norm' (before clipping), 'lr', 'finite' (bool) and the objective's pairs.
@@ -126,7 +127,9 @@ def make_train_step(
 
   def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
     key = jax.random.fold_in(key, state.step)
-    state, wrap, write = table_rows.restrict(state, read_rows(batch, key))
+    wrap = write = lambda tree: tree
+    if read_rows is not None:
+      state, wrap, write = table_rows.restrict(state, read_rows(batch, key))
     local = functools.partial(reduced, wrap, axis=axis)
     reduce = local if by_device is None else by_device(functools.partial(reduced, wrap))
     grads, loss, metrics, new_model_state, statistics = reduce(state.params, state.step, key, batch, model_state)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # imports JAX, which listing the models does not need
 
 
 def _defaults() -> Model:
-  from lmx.kernels import model
+  from lmx.kernels import implementations
 
-  return model.Model()
+  return implementations.Model()
 
 
 _registry = Registry('lmx.models', 'model', _defaults, excluded=('registry',))

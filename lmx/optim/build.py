@@ -194,7 +194,7 @@ class Config:
         'optim.ema: got a value above 0 with optim.asgd; expected only one parameter average; set one of the two'
       )
     check_range('optim.unfreeze_every', self.unfreeze_every, 0)
-    if problem := unfreeze.check(self.stages):
+    if self.stages and (problem := unfreeze.check(self.stages)):
       raise InputError(f'optim.stages: {problem}')
     if self.stages and (self.unfreeze_every or self.schedule != 'slanted_triangular'):
       raise InputError(
@@ -324,10 +324,11 @@ def make(
   powers = groups_lib.exponents(cfg.layer_decay_form, params, depth, n_layers)
   released = cfg.layer_decay_form == 'as_released'
   rates, decays = groups_lib.multipliers(cfg.groups, 1.0 if released else cfg.layer_decay, powers, params)
-  top = groups_lib.top(cfg.layer_decay_form, params, depth, n_layers)
   if layout is not None:
     rates, decays, powers = layout.factors(rates), layout.factors(decays), layout.factors(powers)
-  group, trained = unfreeze.groups(params, depth, n_layers, top), _trained_groups(cfg, steps_per_epoch)
+  trained = _trained_groups(cfg, steps_per_epoch)
+  if trained is not None:
+    group = unfreeze.groups(params, depth, n_layers, groups_lib.top(cfg.layer_decay_form, params, depth, n_layers))
   eps = cfg.eps or EPS.get(cfg.optimizer, 1e-8)
   parts = [] if trained is None else [unfreeze.without_frozen(group, trained)]
   if cfg.clip_norm:

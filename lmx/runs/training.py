@@ -145,7 +145,7 @@ def build_step(
     run.optim, shapes, functools.partial(model.depth, run.model), run.model.N, total_steps, steps_per_epoch, layout
   )
   rate = build.rate(run.optim, total_steps, steps_per_epoch)
-  if sparse_step.is_sparse(model, run.optim):
+  if model.rows is not None and sparse_step.is_sparse(run.optim):
     if run.parallel.reduce_dtype != 'float32':
       raise InputError(
         f'parallel.reduce_dtype: got "{run.parallel.reduce_dtype}"; expected float32, because plain SGD changes only '

@@ -125,7 +125,7 @@ def steps(architecture, V, *, D=5):
   tx = build.make(optim, {'model': tables(V, D), 'objective': {}}, lambda path: word2vec.depth(cfg, path), 0, 10, 10)
   parts = word2vec, cfg, skipgram, skipgram.Config()
   rate = build.rate(optim, 10, 10)
-  assert sparse_step.is_sparse(word2vec, optim)
+  assert sparse_step.is_sparse(optim)
   return functools.partial(state_lib.create, tx=tx), sparse_step.make(*parts, rate)
 
 
@@ -246,11 +246,11 @@ def trained(engine, sharded=False):
 )
 def test_options_needing_dense_tables_are_rejected(changes, message):
   with pytest.raises(InputError, match=message):
-    sparse_step.is_sparse(word2vec, build.Config(optimizer='sgd', **changes))
+    sparse_step.is_sparse(build.Config(optimizer='sgd', **changes))
 
 
 def test_other_optimizers_take_the_dense_step():
-  assert not sparse_step.is_sparse(word2vec, build.Config(optimizer='adamw'))
+  assert not sparse_step.is_sparse(build.Config(optimizer='adamw'))
 
 
 def test_initial_values_match_word2vec():
