@@ -23,6 +23,8 @@ OTHERS = (
   *('lmx.data.builders.questions', 'lmx.data.builders.propositions', 'lmx.interop.fasttext'),
   *('lmx.data.tokenizers.marian', 'lmx.data.tokenizers.moses', 'lmx.data.tokenizers.sentencepiece'),
   *('lmx.decoding.beam_search', 'lmx.decoding.translate', 'lmx.metrics.translation', 'lmx.metrics.squad'),
+  *('lmx.kernels.rnn', 'lmx.kernels.relative_attention', 'lmx.ops.rnn', 'lmx.ops.relative_attention'),
+  *('lmx.data.builders.tables', 'lmx.data.builders.parallel', 'lmx.data.builders.cloze', 'lmx.metrics.ngram'),
   *('lmx.runs.backbone', 'lmx.runs.word_table', 'lmx.runs.transfer', 'lmx.metrics.embeddings'),
 )
 

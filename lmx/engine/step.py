@@ -103,8 +103,7 @@ def make_train_step(
     lag: use the rate factor of the previous batch, see `optim.averaging`.
     total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).
     reduction: the reduction of gradients over devices, from `Engine.reduction`.
-    read_rows: function of (batch, key) to the ids of the only rows to update, see lmx/engine/table_rows.py; None to
-      update whole tables.
+    read_rows: function of (batch, key) to the ids of the only rows to update (lmx/engine/table_rows.py); None: all.
 
   Returns:
     The step. Its metrics are 'loss', 'grad_norm' (before clipping), 'lr', 'finite' (bool) and the objective's pairs.
@@ -127,9 +126,7 @@ def make_train_step(
 
   def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
     key = jax.random.fold_in(key, state.step)
-    wrap = write = lambda tree: tree
-    if read_rows is not None:
-      state, wrap, write = table_rows.restrict(state, read_rows(batch, key))
+    state, wrap, write = table_rows.restrict(state, read_rows(batch, key)) if read_rows else (state, _whole, _whole)
     local = functools.partial(reduced, wrap, axis=axis)
     reduce = local if by_device is None else by_device(functools.partial(reduced, wrap))
     grads, loss, metrics, new_model_state, statistics = reduce(state.params, state.step, key, batch, model_state)
@@ -140,6 +137,11 @@ def make_train_step(
     return write(new.replace(step=state.step + 1)), new_model_state, metrics
 
   return explain_missing_arrays(train_step)
+
+
+def _whole(tree: Any) -> Any:
+  """Return a tree, without a restriction to rows."""
+  return tree
 
 
 def _gradient(
