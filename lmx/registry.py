@@ -16,13 +16,8 @@ _ALIKE = 0.81  # similarity of two names, by difflib, from which one is a misspe
 
 
 def complete(defaults: Callable[[], Interface], module: ModuleType) -> Interface:
-  """Return the names of a module on top of the defaults of its interface, whose properties it cannot replace.
-
-  Raises:
-    InputError: the module defines a public name that is nearly one of the interface.
-  """
+  """Return the names of a module on top of the defaults of its interface, whose properties it cannot replace."""
   part = defaults()
-  _check_names(type(part), module)
   for name, value in vars(module).items():
     is_import = isinstance(value, ModuleType) and hasattr(part, name)  # such as an import of lmx.layers.attention
     if not is_import and not isinstance(getattr(type(part), name, None), property):
@@ -30,7 +25,8 @@ def complete(defaults: Callable[[], Interface], module: ModuleType) -> Interface
   return part
 
 
-def _check_names(interface: type, module: ModuleType) -> None:
+def check_names(interface: type, module: ModuleType) -> None:
+  """Raise InputError if a module defines a public name that is nearly one of its interface."""
   known = {name for cls in interface.__mro__ for name in (*vars(cls), *vars(cls).get('__annotations__', ()))}
   public = {name for name in known if not name.startswith('_')}
   for name, value in vars(module).items():
@@ -68,5 +64,8 @@ class Registry(Generic[Interface]):
       names = self.names()
       if name not in names:
         raise InputError(f'unknown {self._what} "{name}"{nearest(str(name), names)}')
-      self._parts[name] = complete(self._defaults, importlib.import_module(f'{self._package}.{name}'))
+      module = importlib.import_module(f'{self._package}.{name}')
+      part = complete(self._defaults, module)
+      check_names(type(part), module)
+      self._parts[name] = part
     return self._parts[name]

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from lmx.errors import InputError
-from lmx.registry import complete
+from lmx.registry import check_names
 from lmx.types import Model, Objective
 
 
@@ -23,11 +23,12 @@ def test_misspelt_names_of_an_interface_are_refused():
   cases = ('init_sate', 'init_state', Model), ('penaltys', 'penalties', Model), ('captoins', 'captions', Objective)
   for written, meant, interface in cases:
     with pytest.raises(InputError, match=f'part.py: got the name "{written}"; expected {meant}'):
-      complete(interface, module(function.format(written)))
+      check_names(interface, module(function.format(written)))
   with pytest.raises(InputError, match='part.py: got the name "VOCABULRY"; expected VOCABULARY'):
-    complete(Model, module("VOCABULRY = ('embed',)"))
+    check_names(Model, module("VOCABULRY = ('embed',)"))
 
 
 def test_names_that_only_the_file_uses_are_accepted():
-  part = complete(Model, module('def _init_sate():\n  pass\ndef attention_flow():\n  return 3\nVALIDATION = 1'))
-  assert part.attention_flow() == 3
+  source = 'def _init_sate():\n  pass\ndef attention_flow():\n  pass\nVALIDATION = 1'
+  check_names(Model, module(source))
+  check_names(Objective, module(source))
