@@ -121,7 +121,7 @@ def test_parameters_missing_from_a_folder_are_reported(folder, tmp_path):
   (source / 'model.safetensors').write_bytes(b'')
   with pytest.raises(InputError, match='damaged or truncated'):
     lmx.load(source)
-  with pytest.raises(InputError, match='holds no run'):
+  with pytest.raises(InputError, match='got no config.json'):
     lmx.load(tmp_path)
   with pytest.raises(InputError, match='a model of transformers'):
     restore.load(source)
@@ -156,7 +156,7 @@ def test_python_text_keeps_surrounding_white_space(loaded, tmp_path):
     assert [run.tokenizer.decode(row).removesuffix('<|endoftext|>') for row in rows] == expected
   first, second, third = (row['probabilities'] for row in run.predict(spaced))
   assert first != third != second
-  with pytest.raises(InputError, match='line 1: column text is empty'):
+  with pytest.raises(InputError, match='line 1: text: got an empty cell'):
     run.predict([' \t'])
 
 
@@ -164,7 +164,7 @@ def test_malformed_inputs_are_reported(loaded, tmp_path):
   run = loaded('BertForSequenceClassification')
   with pytest.raises(InputError, match='inputs, line 2: got 2 texts'):
     run.predict(['one', ('one', 'two')])
-  with pytest.raises(InputError, match='inputs, line 1: no column text'):
+  with pytest.raises(InputError, match='inputs, line 1: got no column text'):
     run.predict([{'txt': 'one'}])
   with pytest.raises(InputError, match='inputs and a split, or neither'):
     run.predict()

@@ -477,8 +477,8 @@ def test_invalid_questions_are_rejected(run, tmp_path, capsys, name, content, me
     ('{', 'line 1: not JSON'),
     (json.dumps({'context': 'x'}), 'line 1: no field "qas"'),
     (json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'the answer "she" is not at'),
-    (json.dumps(paragraph([('a', 'Who?', []), ('a', 'Who?', [])])), 'question a is repeated'),
-    (json.dumps(paragraph([('a', ' ', [])])), 'question a or its passage is empty'),
+    (json.dumps(paragraph([('a', 'Who?', []), ('a', 'Who?', [])])), 'question a: got it twice'),
+    (json.dumps(paragraph([('a', ' ', [])])), 'question a: got an empty question'),
     ('{"context": 1, "qas": []}', 'line 1: context: got 1'),
     *(
       (json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('start": ', f'start": {value}, "x": '), said)
@@ -488,7 +488,7 @@ def test_invalid_questions_are_rejected(run, tmp_path, capsys, name, content, me
         ('-3', 'is not at -3'),
       )
     ),
-    (json.dumps(paragraph([('a', 'Who?', [' '])])), 'question a: the answer at [0-9]+ is empty'),
+    (json.dumps(paragraph([('a', 'Who?', [' '])])), 'question a: got an empty answer at [0-9]+'),
     (
       json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('"is_impossible": false', '"is_impossible": true'),
       'question a: answers: got 1',
@@ -509,9 +509,9 @@ def test_incompatible_settings_are_rejected(tmp_path):
         dataset='squad_files', tokenizer='bytes', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache')
       )
     )
-  with pytest.raises(InputError, match='"bert" needs .CLS'):
+  with pytest.raises(InputError, match='data.tokenizer: got .* "bert"'):
     load(tmp_path, tokenizer='bpe')
-  with pytest.raises(InputError, match='does not hold train-v2.0.json'):
+  with pytest.raises(InputError, match='data.manual_dir: got .*train-v2.0.json'):
     questions.find('squad2', DATA_SETS['squad2'].layout, str(tmp_path))
   (tmp_path / 'train-v1.1.json').write_text((put(tmp_path, lines=False) / 'train.json').read_text())
   with pytest.raises(InputError, match=r'split train: got 16 questions'):

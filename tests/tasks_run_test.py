@@ -232,8 +232,8 @@ def test_scores_in_rows_are_compared_with_those_predicted(regression, tmp_path, 
 def test_unpredictable_inputs_are_rejected(classifier, tmp_path, capsys):
   for name, content, message in (
     ('a.txt', 'one\n', 'rows have 2 texts, one and two; give a .jsonl'),
-    ('a.jsonl', '{"one": "ba"}\n', 'line 1: no column two'),
-    ('a.jsonl', '{"one": " ", "two": "ba"}\n', 'line 1: column one is empty'),
+    ('a.jsonl', '{"one": "ba"}\n', 'line 1: got no column two'),
+    ('a.jsonl', '{"one": " ", "two": "ba"}\n', 'line 1: one: got an empty cell'),
     ('a.jsonl', '{"one": "ba", "two": null, "label": ["same"]}\n', 'line 1: label: got a list of 1'),
     ('a.jsonl', '{"one": "ba", "two": "be", "label": "some"}\n', 'label: got "some"'),
     ('a.tsv', 'one\tthree\nba\tbe\n', 'no column two'),

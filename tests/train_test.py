@@ -331,7 +331,7 @@ def test_unmeasurable_settings_are_rejected_before_training(run, tmp_path, files
     (BASE, ['evaluation.batch_size=16000000'], 'evaluation.batch_size: got 16,000,000'),
     (BASE, ['data.eval_batch_size=16000000'], 'data.eval_batch_size: got 16,000,000'),
     (BASE, ['train.init_from=/dev/null'], 'train.init_from: got /dev/null'),
-    (BASE, ['train.init_from=/no/run'], 'train.init_from: /no/run '),
+    (BASE, ['train.init_from=/no/run'], 'train.init_from: /no/run: got'),
     (VECTORS, ['evaluation.mixture=trigram'], 'evaluation.mixture: got trigram'),
     (VECTORS, ["samples.prompts=('cat','list')"], 'samples.prompts: got "list"'),
   ],

@@ -140,7 +140,7 @@ def test_answers_of_the_childrens_book_test_matches_reference(run, scores, tmp_p
 
 def test_undefined_metrics_name_their_reason(run, tmp_path, capsys):
   assert measured(run, 'lambada', tmp_path) == 2
-  assert 'does not hold lambada_test.jsonl' in capsys.readouterr().err
+  assert 'expected lambada_test.jsonl' in capsys.readouterr().err
   (tmp_path / 'lambada_test.jsonl').write_text(json.dumps({'text': 'the ' + 'cat' * 30}) + '\n')
   assert measured(run, 'lambada', tmp_path) == 2
   assert f'data.length is {T}; increase it' in capsys.readouterr().err

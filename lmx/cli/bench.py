@@ -113,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
     try:
       growth_figure.write(args.picture, metrics)
     except (OSError, ValueError) as error:  # ValueError: an unknown format
-      raise InputError(f'--picture: cannot write {args.picture}: {explain(error)}') from None
+      raise InputError(
+        f'--picture: got {args.picture}, which cannot be written ({explain(error)}); expected a writable path'
+      ) from None
   return 0
 
 
@@ -121,7 +123,9 @@ def _write(option: str, path: str, text: str) -> None:
   try:
     pathlib.Path(path).write_text(text, encoding='utf-8')
   except OSError as error:
-    raise InputError(f'{option}: cannot write {path}: {explain(error)}') from None
+    raise InputError(
+      f'{option}: got {path}, which cannot be written ({explain(error)}); expected a writable path'
+    ) from None
 
 
 def _measure(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -141,7 +145,7 @@ def _measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 def _presets(args: argparse.Namespace) -> list[dict[str, Any]]:
   """Return the rows of one preset, measured here, or of several, each measured in its own process."""
   if args.evaluation is not None:
-    raise InputError('--evaluation times MODEL alone; omit --config, --preset and --peer')
+    raise InputError('--evaluation: got --config, --preset or --peer too; expected MODEL without them; omit them')
   names = table.parse(args.preset)
   given = {name: getattr(args, name) for name in ('steps', 'warmup', 'rows', 'megabytes')}
   given = {name: value for name, value in given.items() if value is not None} | {'rounds': args.rounds}
@@ -157,11 +161,14 @@ def _check(args: argparse.Namespace) -> None:
     raise InputError('--growth: got no MODEL, or other options; expected only --growth MODEL, or all')
   if sum(x is not None for x in (args.model, args.config, args.preset, args.attention, args.combine)) != 1:
     raise InputError(
-      'nothing to time, or several; give one of MODEL[:variant], --preset=NAME, --config=FILE, --attention=T or '
-      '--combine=FILES'
+      'MODEL: got nothing to time, or several; expected one of MODEL[:variant], --preset=NAME, '
+      '--config=FILE, --attention=T or --combine=FILES'
     )
   if args.set and args.model is None:
-    raise InputError("--set changes a field of MODEL; change a run's field by --config.model.FIELD=VALUE")
+    raise InputError(
+      '--set: got it without MODEL; expected MODEL, whose fields it changes; change those of a run by '
+      '--config.model.FIELD=VALUE'
+    )
   for name, default in {'batch': 8, 'length': 0, 'optimizer': 'adamw'}.items():
     if getattr(args, name) is None:
       setattr(args, name, default)
@@ -174,8 +181,8 @@ def _check(args: argparse.Namespace) -> None:
       raise InputError(f'--{name}: got it without --preset; expected it with presets; omit it')
   if args.overrides and args.config is None:
     raise InputError(
-      f'--config.{args.overrides[0]} changes a run, but there is no --config=FILE; change a field of MODEL by '
-      '--set=FIELD=VALUE'
+      f'--config.{args.overrides[0]}: got it without --config=FILE; expected a run; change a field of '
+      'MODEL by --set=FIELD=VALUE'
     )
   _check_data(args)
 
@@ -226,7 +233,7 @@ def _step(args: argparse.Namespace, subject: Any) -> tuple[float, str] | None:
 
 def _evaluation(args: argparse.Namespace) -> list[dict[str, Any]]:
   if args.config or args.preset or args.peer:
-    raise InputError('--evaluation times MODEL alone; omit --config, --preset and --peer')
+    raise InputError('--evaluation: got --config, --preset or --peer too; expected MODEL without them; omit them')
   lengths = evaluation.parse(args.evaluation)
   segment = args.length or evaluation.SEGMENT
   task, _ = build_task(args.model, args.set)

@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   if bool(args.model) == bool(args.workdir):
-    raise InputError('give either MODEL, or a run with --workdir=DIR')
+    raise InputError('MODEL: got none, or --workdir too; expected either MODEL, or a run by --workdir=DIR')
   if args.workdir and args.set:
-    raise InputError('--set changes a field of MODEL; a run has its own')
+    raise InputError('--set: got it with --workdir; expected MODEL, whose fields it changes; a run has its own')
   run = _run(args.workdir) if args.workdir else None
   task, name = _build_task_of_run(run) if run else build_task(args.model, args.set)
   batch = args.batch if args.batch is not None else _rows(run) if run else _BATCH

@@ -67,7 +67,7 @@ def _lines(path: str) -> list[str]:
   from lmx import documents
 
   if not os.path.isfile(path):
-    raise InputError(f'--input: there is no file {path}')
+    raise InputError(f'--input: got {path}; expected an existing file')
   return [line.rstrip('\n') for line in documents.read_lines(path)]
 
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.reporting import run_log
 
   if args.beside and not args.by_length:
-    raise InputError('--beside names runs for the picture of --by_length; give that too')
+    raise InputError('--beside: got it without --by_length; expected both, because it names runs for that picture')
   if args.attention:
     return _evaluate_attention(args)
   metrics, objective, outputs = _evaluate_ensemble(args) if args.ensemble else _evaluate_run(args)
@@ -88,7 +88,7 @@ def _evaluate_ensemble(args: argparse.Namespace) -> Any:
 
   for name in ('config', 'cache', 'mixture', 'by_length'):
     if getattr(args, name):
-      raise InputError(f'--{name} is for one run; omit it with --ensemble')
+      raise InputError(f'--{name}: got it with --ensemble; expected one run; omit it')
   workdirs = [args.workdir, *args.ensemble.split(',')]
   return ensemble.evaluate(workdirs, args.split or 'test', args.which, args.overrides)
 
@@ -108,7 +108,9 @@ def _evaluate_run(args: argparse.Namespace) -> Any:
   run = restore.load(args.workdir, args.which, [*shown, *args.overrides, *baselines, *cache, *mixed], replacement)
   split = args.split or (resolve.measured_split(run.run, run.corpus()) if replacement else 'test')
   if (args.translations or args.by_length) and not run.run.evaluation.beam:
-    raise InputError('--translations and --by_length need a beam; add --config.evaluation.beam=4')
+    raise InputError(
+      '--translations: got it, or --by_length, without a beam; expected one; add --config.evaluation.beam=4'
+    )
   if args.translations:
     translation.write(args.translations, (), 'a')  # fails before the evaluation; mode 'a' keeps the content
   if note := restore.checkpoint_note(run, args.which):

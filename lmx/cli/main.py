@@ -204,7 +204,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options = [o for action in commands.choices[args.command]._actions for o in action.option_strings]
     raise InputError(f'unknown option "{unknown[0]}"{nearest(unknown[0].split("=")[0], options)}')
   if overrides and args.command in WITHOUT_CONFIG:
-    raise InputError(f'lmx {args.command} changes no config, so it cannot use --config.{overrides[0]}')
+    raise InputError(f'--config.{overrides[0]}: got it for lmx {args.command}, which changes no config; omit it')
   for action in (one for one in commands.choices[args.command]._actions if one.option_strings and one.nargs is None):
     value = getattr(args, action.dest, None)
     if value is not action.default and isinstance(value, list) and (not value or [] in value):  # argparse drops --
@@ -251,7 +251,7 @@ def split_overrides(argv: list[str]) -> tuple[list[str], list[str]]:
     if '=' not in text:
       value = next(words, None)
       if value is None:
-        raise InputError(f'option "{word}" has no value')
+        raise InputError(f'{word}: got no value; expected {word}=VALUE')
       text = f'{text}={value}'
     overrides.append(text)
   return rest, overrides

@@ -54,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
           words = one.apply(words)
         out.write(' '.join(words) + '\n')
   except OSError as error:
-    raise InputError(f'cannot write {args.output}: {explain(error)}') from None
+    raise InputError(
+      f'--output: got {args.output}, which cannot be written ({explain(error)}); expected a writable path'
+    ) from None
   return 0
 
 

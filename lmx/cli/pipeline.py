@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
   directory = pathlib.Path(args.workdir)
   stages = plan(args.config, directory, args.overrides)
   if args.until and args.until not in [stage['name'] for stage in stages]:
-    raise InputError(f'--until: no stage "{args.until}"{nearest(args.until, [stage["name"] for stage in stages])}')
+    raise InputError(f'--until: unknown "{args.until}"{nearest(args.until, [stage["name"] for stage in stages])}')
   if args.dry_run:
     for stage in stages:
       print(redact(command(stage, directory)))
@@ -63,7 +63,7 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
   path, arg = experiment.split(config)
   module = config_lib.experiment_module(path)
   if not hasattr(module, 'stages'):
-    raise InputError(f'{path} has no stages; train it with `lmx train`')
+    raise InputError(f'--config: got {path}, which has no stages; expected a pipeline; train it with `lmx train`')
   with experiment.running(path):
     stages = module.stages(arg)
   names = [stage['name'] for stage in stages]

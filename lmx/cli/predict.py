@@ -71,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
   for name in filter(None, formats.values()):
     if name not in task.FORMATS:
       raise InputError(
-        f'--{name} is for {RUNS_OF_FORMAT[name]}; {loaded.workdir} has objective "{loaded.run.objective_name}"'
+        f'--{name}: got it for {loaded.workdir} with objective "{loaded.run.objective_name}"; expected '
+        f'{RUNS_OF_FORMAT[name]}; omit it'
       )
   predictions = loaded.predict(args.input, split=args.split or '', n_best=args.n_best)
   outputs = {path: predictions.text(name) if name else _lines(predictions) for path, name in formats.items()}
@@ -90,7 +91,9 @@ def _segment(loaded: Any, args: argparse.Namespace) -> int:
   for name in ('form', 'null_odds', 'n_best'):
     if getattr(args, name):
       given = getattr(args, name) if name == 'form' else name
-      raise InputError(f'--{given} is for texts; {loaded.workdir} reads images; omit it')
+      raise InputError(
+        f'--{given}: got it for {loaded.workdir}, which reads images; expected a run that reads texts; omit it'
+      )
   if args.masks and args.split:
     raise InputError(
       f'--masks: got {args.masks} with --split, which has its own masks; expected only one of them; omit it'

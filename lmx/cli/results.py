@@ -81,7 +81,7 @@ def _find(path: pathlib.Path) -> pathlib.Path:
   """Return the results.json in a work directory, or the file itself. Raises InputError if it does not exist."""
   path = path / records.RESULTS if path.is_dir() else path
   if not records.exists(path):
-    raise InputError(f'{path}: does not exist; is the run finished?')
+    raise InputError(f'{path}: missing; expected the results of a run; is it finished?')
   return path
 
 
@@ -142,7 +142,7 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
   for one in group:
     if not records.is_number(one.get(metric)):
       numbers = [key for key, value in one.items() if records.is_number(value)]
-      raise InputError(f'{one["path"]} has no metric "{metric}"{nearest(metric, numbers)}')
+      raise InputError(f'--metric: got "{metric}", which {one["path"]} does not have{nearest(metric, numbers)}')
   values = [float(one[metric]) for one in group]
   deviation = _deviation(values)
   seeds = [one.get('seed') for one in group]
@@ -195,7 +195,9 @@ def _curve(result: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
   if not any(metric in record for record in valid):
     names = {name for record in valid for name in record} - {'step', 'split', 'seconds'}
     advice = f'{nearest(metric, names)}; choose one with --metric' if names else ''
-    raise InputError(f'{result["path"]} has no "{metric}" of the validation split during training{advice}')
+    raise InputError(
+      f'--metric: got "{metric}", which {result["path"]} does not have of the validation split during training{advice}'
+    )
   return [(record['step'], record[metric]) for record in valid if metric in record]
 
 

@@ -121,15 +121,19 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
   """Check the options, as far as possible before loading the run."""
   if args.alignments and not args.reference:
-    raise InputError('--alignments are between the source and the reference; give --reference too')
+    raise InputError(
+      '--alignments: got it without --reference; expected both, because they are between the source and the reference'
+    )
   if args.metrics and not args.reference:
-    raise InputError('--metrics are of translations against references; give --reference too')
+    raise InputError(
+      '--metrics: got it without --reference; expected both, because they compare translations with references'
+    )
   if args.language and not (args.reference and len(args.language) == 2):
     raise InputError(f'--language: got {args.language}; expected two letters, such as de, together with --reference')
   if args.first is not None and not args.alignments:
     raise InputError(f'--first: got {args.first}; expected it only with --alignments; omit it')
   if not args.sample and (args.temperature, args.seed) != (None, None):
-    raise InputError('--temperature and --seed are for sampling; give --sample too')
+    raise InputError('--temperature: got it, or --seed, without --sample; expected --sample; add it')
 
 
 def _check_most(args: argparse.Namespace, beam: int) -> None:
@@ -140,7 +144,9 @@ def _check_most(args: argparse.Namespace, beam: int) -> None:
 
 def _check_references(args: argparse.Namespace, references: Sequence[str] | None, lines: Sequence[str]) -> None:
   if references is not None and len(references) != len(lines):
-    raise InputError(f'{args.reference} has {len(references):,} lines for {len(lines):,} of the source')
+    raise InputError(
+      f'--reference: got {args.reference} of {len(references):,} lines; expected {len(lines):,}, as many as the source'
+    )
 
 
 def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> Iterator[str]:
@@ -215,7 +221,10 @@ def _read_gold(args: argparse.Namespace, references: Sequence[str] | None) -> An
     return None
   gold = metrics.read_alignments(args.alignments, first=args.first or 0)
   if references is not None and len(gold[0]) != len(references):
-    raise InputError(f'{args.alignments} has {len(gold[0]):,} lines for {len(references):,} references')
+    raise InputError(
+      f'--alignments: got {args.alignments} of {len(gold[0]):,} lines; expected {len(references):,}, as '
+      'many as the references'
+    )
   return gold
 
 

@@ -158,4 +158,6 @@ def draw(vectors: Any, words: list[str], path: str, *, pairs: bool = False) -> N
   try:
     figure.savefig(path, dpi=150)
   except (OSError, ValueError) as error:
-    raise InputError(f'cannot write {path}: {explain(error)}') from None
+    raise InputError(
+      f'--output: got {path}, which cannot be written ({explain(error)}); expected a writable path'
+    ) from None

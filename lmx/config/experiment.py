@@ -34,7 +34,7 @@ def find(path: str) -> pathlib.Path:
   if (new := _MOVED.get(pathlib.Path(path).as_posix())) and not file.is_file():
     raise InputError(f'--config: got {path}; expected {new}; each seq2seq model now has its own file')
   if not file.is_file():
-    raise InputError(f'--config: there is no config file {path}{_nearest(path)}')
+    raise InputError(f'--config: got {path}; expected a config file{_nearest(path)}')
   return file
 
 
@@ -43,7 +43,7 @@ def load(path: str) -> types.ModuleType:
   file = find(path)
   spec = importlib.util.spec_from_file_location('lmx_experiment', file)
   if spec is None or spec.loader is None:
-    raise InputError(f'{path} is not a Python file')
+    raise InputError(f'--config: got {path}; expected a Python file')
   module = importlib.util.module_from_spec(spec)
   with running(path):
     spec.loader.exec_module(module)
@@ -83,7 +83,7 @@ def set_value(tree: dict[str, Any], path: list[str], value: Any) -> None:
       tree[name] = {'name': tree[name]}
     tree = tree.setdefault(name, {})
     if not isinstance(tree, dict):
-      raise InputError(f'{".".join(path)}: "{name}" is not a section')
+      raise InputError(f'{".".join(path)}: got a key of "{name}"; expected a section, which "{name}" is not')
   tree[path[-1]] = cast.parse(value) if isinstance(value, str) else value
 
 

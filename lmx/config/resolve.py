@@ -83,7 +83,7 @@ def read(path_and_arg: str) -> Mapping[str, Any]:
   path, arg = experiment.split(str(path_and_arg))
   if path.endswith('.json'):
     if not pathlib.Path(path).is_file():
-      raise InputError(f'there is no config file {path}')
+      raise InputError(f'--config: got {path}; expected a config file')
     return records.read(path)
   module = experiment_module(path)
   with experiment.running(path):
@@ -97,7 +97,7 @@ def experiment_module(path: str) -> types.ModuleType:
   """Import an experiment file that has a `get_config`."""
   module = experiment.load(path)
   if not hasattr(module, 'get_config'):
-    raise InputError(f'{path} has no function get_config(arg)')
+    raise InputError(f'--config: got {path} without a function get_config(arg); expected an experiment; add it')
   return module
 
 
@@ -549,7 +549,7 @@ def _check_keys(prefix: str, fields: Mapping[str, Any], names: Iterable[str]) ->
   names = list(names)
   for key in fields:
     if key not in names:
-      raise InputError(f'unknown config key "{prefix}{key}"{nearest(str(key), names)}')
+      raise InputError(f'{prefix}{key}: got a key that the config does not have{nearest(str(key), names)}')
 
 
 def _section(name: str, fields: Mapping[str, Any]) -> Any:

@@ -98,11 +98,12 @@ def read_config(workdir: Any) -> dict[str, Any]:
   """Return the config of the run in a work directory. Raises InputError if it is missing or damaged."""
   if not exists(workdir):
     missing = '' if _path(workdir).exists() else ', and there is no such file or directory'
-    raise InputError(f'{workdir} holds no run: it has no {_CONFIG}{missing}')
+    raise InputError(f'{workdir}: got no {_CONFIG}{missing}; expected the work directory of a run')
   config = _read(workdir, _CONFIG)
   if 'model' not in config and 'model_type' in config:
     raise InputError(
-      f'{workdir} holds no run: its {_CONFIG} is that of a model of transformers; lmx import --from={workdir} makes one'
+      f'{workdir}: got the {_CONFIG} of a model of transformers; expected a run; make one by lmx import '
+      f'--from={workdir}'
     )
   return config
 

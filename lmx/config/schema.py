@@ -56,7 +56,7 @@ class Train:
     if self.on_nan not in ('stop', 'skip'):
       raise InputError(f'train.on_nan: got "{self.on_nan}"; expected "stop" or "skip"')
     if self.steps <= 0 and self.epochs <= 0:
-      raise InputError('a run needs train.steps or train.epochs above 0')
+      raise InputError('train.steps: got 0 with train.epochs of 0; expected one of them above 0')
     check_range('train.epochs', self.epochs, 0, 1e9)
     check_least('train', self, steps=0, eval_every=0, log_every=1, max_skips=0, patience=0)
 

@@ -68,8 +68,9 @@ def _make(directory: str) -> None:
     if is_disk_error(error):
       raise
     raise InputError(
-      f'data.cache_dir: {directory} cannot be a directory ({explain(error)}: {error.filename}); choose another one, '
-      'here or by the environment variable LMX_CACHE'
+      f'data.cache_dir: got {directory}, which cannot be a directory ({explain(error)}: '
+      f'{error.filename}); expected a folder; choose another one, here or by the environment variable '
+      'LMX_CACHE'
     ) from None
 
 
@@ -95,8 +96,8 @@ def disk_errors(directory: str) -> Iterator[Any]:
       ) from error
     if error.errno in _READ_ONLY:
       raise InputError(
-        f'{directory} is not writable ({explain(error)}); choose another cache directory '
-        '(environment variable LMX_CACHE)'
+        f'data.cache_dir: got {directory}, which is not writable ({explain(error)}); expected a '
+        'writable folder; choose another one, here or by the environment variable LMX_CACHE'
       ) from error
     raise
 

@@ -129,7 +129,9 @@ def _decode(source: Any, where: str) -> tuple[Image.Image, str]:
       image.load()
       return image, samples
   except Exception as error:  # Pillow raises every kind of error for damaged files
-    raise InputError(f'{where}: the image cannot be read: {explain(error)}; replace the file') from None
+    raise InputError(
+      f'{where}: got an image that cannot be read ({explain(error)}); expected an image; replace the file'
+    ) from None
 
 
 def _index(value_YX: np.ndarray, where: str, classes: Classes) -> np.ndarray:

@@ -126,13 +126,19 @@ class Config(corpora.Config):
     changed = self.reverse or self.train_documents or self.fraction < 1 or len(self.train_splits) > 1
     if module.SENTENCES and changed:
       raise InputError(
-        f'data.batching "{name}" needs sentences: set data.reverse, train_splits, train_documents and fraction to '
-        'their defaults'
+        f'data.batching: got "{name}" with changed data.reverse, train_splits, train_documents or '
+        'fraction; expected their defaults, because it needs sentences'
       )
     if module.CHARACTERS == 'must' and not self.characters:
-      raise InputError(f'data.batching "{name}" reads the characters of words; set data.characters (50 in the release)')
+      raise InputError(
+        f'data.characters: got 0 with data.batching "{name}", which reads the characters of words; '
+        'expected their number (50 in the release)'
+      )
     if self.characters and (self.tokenizer != 'words' or module.CHARACTERS == 'no'):
-      raise InputError('data.characters needs data.tokenizer "words" and a data.batching of words in order')
+      raise InputError(
+        f'data.characters: got {self.characters}; expected 0, or data.tokenizer "words" and a '
+        'data.batching of words in order'
+      )
     module.check(self)
 
   def _check_generated(self) -> None:

@@ -110,10 +110,13 @@ class Config:
 
   def __post_init__(self) -> None:
     if self.dataset not in DATA_SETS:
-      raise InputError(f'unknown data set "{self.dataset}"{nearest(self.dataset, DATA_SETS)}')
+      raise InputError(f'data.dataset: unknown "{self.dataset}"{nearest(self.dataset, DATA_SETS)}')
     changed = [f.name for f in dataclasses.fields(self) if f.name in OWN_TABLE and getattr(self, f.name) != f.default]
     if changed and self.dataset != 'table_files':
-      raise InputError(f'data.{changed[0]} describes the tables of data set table_files; {self.dataset} has its own')
+      raise InputError(
+        f'data.{changed[0]}: got a value with data set {self.dataset}; expected the default, because it '
+        'describes the tables of table_files'
+      )
     if self.column != 'text' and self.dataset != 'text_files':
       raise InputError(f'data.column: got "{self.column}" with data set {self.dataset}; it is a field of text_files')
     if not 1 <= len(self.texts) <= 2:
@@ -156,7 +159,9 @@ class Config:
           f'data.{field}: got data set {self.dataset}; expected one of translations ({", ".join(pairs)})'
         )
       if language and self.rules.sides and language not in self.rules.sides:
-        raise InputError(f'data.{field}: {self.dataset} has no "{language}"{nearest(language, self.rules.sides)}')
+        raise InputError(
+          f'data.{field}: got "{language}", which {self.dataset} does not have{nearest(language, self.rules.sides)}'
+        )
     if self.sides and self.sides[0] == self.sides[1]:
       raise InputError(f'data.source and data.target: got "{self.sides[0]}" for both; expected two languages')
 
@@ -266,7 +271,10 @@ class Config:
 
   def _directory(self) -> str:
     if not self.manual_dir:
-      raise InputError(f'data set {self.dataset} is not downloaded: set data.manual_dir to the directory of its files')
+      raise InputError(
+        f'data.manual_dir: got no directory of data set {self.dataset}, which is not downloaded; '
+        'expected the directory of its files'
+      )
     return self.manual_dir
 
   def _pair_identity(self) -> dict[str, Any]:

@@ -180,7 +180,10 @@ class Writer:
       label = words.pop(0) if self._predicates else ''
       count = self._size - self._offsets.last if self._tokenizer.kind == 'words' else len(self._lengths)
       if len(words) != count:
-        raise InputError(f'split {self._name}, document {len(self.labels)}: {len(words)} labels for {count} words')
+        raise InputError(
+          f'split {self._name}, document {len(self.labels)}: got {len(words)} labels; expected {count}, '
+          'one for each word'
+        )
       if self._tokenizer.kind != 'words':  # the first subword has the label of its word
         words = [
           token_label for word, n in zip(words, self._lengths, strict=True) for token_label in (word, *[''] * (n - 1))
@@ -238,8 +241,8 @@ class Writer:
   def _write(self, ids: np.ndarray) -> None:
     if ids.max() >= self._tokenizer.id_bound or ids.min() < 0:
       raise InputError(
-        f'split {self._name}: token id {ids.max()} in the data, but the vocabulary has '
-        f'{self._tokenizer.id_bound} tokens'
+        f'split {self._name}: got token id {ids.max()}; expected ids below {self._tokenizer.id_bound}, '
+        'the size of the vocabulary'
       )
     block = ids.astype(self.dtype).tobytes()
     self._file.write(block)

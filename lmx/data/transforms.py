@@ -43,7 +43,9 @@ def view(
     return corpus
   for name in train_splits:
     if name not in corpus.splits:
-      raise InputError(f'data.train_splits: the data set has no split "{name}"{nearest(name, corpus.splits)}')
+      raise InputError(
+        f'data.train_splits: got "{name}", which the data set does not have{nearest(name, corpus.splits)}'
+      )
   splits = dict(corpus.splits)
   if train_splits:
     splits['train'] = _concatenate([corpus.splits[name] for name in train_splits])

@@ -146,14 +146,14 @@ def test_host_batches_contain_step_inputs(tmp_path, capsys):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ([], 'give one of MODEL'),
+    ([], 'MODEL: got nothing'),
     (['gpt2:tiny', '--hosts=2'], '--hosts: got it without --data'),
     (['--data', '--config=experiments/gpt2/quickstart.py:tiny', '--batch=4'], '--batch: got it without MODEL'),
     (['gpt2:tiny', '--data'], '--data: got no --config'),
     ([*DATA[1:], '--peer=python'], '--data: got --peer'),
     ([*DATA[1:], '--hosts=3', '--config.data.cache_dir=absent'], '--hosts: got 3; expected a divisor of the'),
     (['--data', '--config=experiments/bert/tasks.py:mnli', '--config.data.cache_dir=absent'], 'lmx prepare'),
-    (['gpt2:tiny', '--preset=all'], 'or several; give one of'),
+    (['gpt2:tiny', '--preset=all'], 'MODEL: got nothing to time, or several'),
     (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
     (['--growth=widht', 'gpt2'], '--growth: got "widht"'),
     (['--growth', 'gpt22'], 'did you mean "gpt2"'),
@@ -162,7 +162,7 @@ def test_host_batches_contain_step_inputs(tmp_path, capsys):
     (['gpt2:tiny', '--picture=x.png'], '--picture: got it without --growth'),
     (['gpt2:tiny', '--rows=64'], '--rows: got it without --preset'),
     (['--combine=absent.json', '--rounds=2'], 'absent.json'),
-    (['--combine=a.json', '--preset=all'], 'or several; give one of'),
+    (['--combine=a.json', '--preset=all'], 'MODEL: got nothing to time, or several'),
     (['gpt2:tiny', '--markdown=x.md'], '--markdown: got it without --preset'),
     (['--preset=gpt2_124m', '--set=T=8'], '--config.model.FIELD=VALUE'),
     (['gpt2:tiny', '--config.model.T=8'], '--set=FIELD=VALUE'),
@@ -172,7 +172,7 @@ def test_host_batches_contain_step_inputs(tmp_path, capsys):
     (['gpt2:tiny', '--evaluation=8'], 'gpt2:tiny has none'),
     (['transformer_xl:tiny', '--evaluation=8,x'], '--evaluation: got "8,x"'),
     (['transformer_xl:tiny', '--evaluation=0'], '--evaluation: got "0"'),
-    (['--preset=transformer_xl', '--evaluation=8'], 'times MODEL alone'),
+    (['--preset=transformer_xl', '--evaluation=8'], '--evaluation: got'),
   ],
 )
 def test_invalid_input_is_rejected(arguments, message, capsys):

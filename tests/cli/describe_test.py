@@ -84,12 +84,12 @@ def test_only_equal_adjacent_layers_are_merged():
     (['gpt2:125m'], 'did you mean "124m"'),
     (['gpt2:tiny', '--set', 'DD=3'], 'did you mean "D"'),
     (['gpt2:tiny', '--set', 'D=wide'], 'type int'),
-    (['gpt2:tiny', '--set', 'D'], 'no value'),
+    (['gpt2:tiny', '--set', 'D'], '--set: got "D"'),
     (['gpt2:tiny', '--length', '65'], 'at most 64'),
-    ([], 'give either MODEL, or a run'),
-    (['gpt2', '--workdir=DIR'], 'give either MODEL, or a run'),
-    (['--workdir=DIR', '--set', 'N=3'], '--set changes a field of MODEL'),
-    (['--workdir=DIR'], 'DIR holds no run'),
+    ([], 'MODEL: got'),
+    (['gpt2', '--workdir=DIR'], 'MODEL: got'),
+    (['--workdir=DIR', '--set', 'N=3'], '--set: got'),
+    (['--workdir=DIR'], 'DIR: got no config.json'),
   ],
 )
 def test_invalid_input_is_rejected(arguments, message, capsys):

@@ -69,7 +69,7 @@ def test_lines_with_carried_state_are_one_text(released):
   ('arguments', 'message'),
   [
     (['--output=out.txt'], 'expected a name that ends in .npz or .hdf5'),
-    (['--input=nowhere.txt'], 'there is no file'),
+    (['--input=nowhere.txt'], '--input: got nowhere.txt'),
     (['--config.model.D=3'], 'model.D'),
   ],
 )

@@ -79,7 +79,7 @@ def test_config_names_its_option(option, capsys):
   for title, value in bad_paths.BAD.items():
     assert cli.main(['config', *first, value]) == 2, title
     message = capsys.readouterr().err
-    assert message.startswith(f'lmx: {option}: ') or 'there is no config file' in message, message
+    assert message.startswith(f'lmx: {option}: ') or 'expected a config file' in message, message
 
 
 def test_config_key_rejects_invalid_paths():

@@ -193,10 +193,13 @@ def test_pipeline_stages_share_a_tracker_group(tmp_path, monkeypatch):
 
 def test_files_without_stages_are_rejected(capsys, tmp_path):
   for arguments, message in (
-    (['--config=experiments/rnn_lm/quickstart.py'], 'has no stages'),
-    ([f'--config={CONFIG}', '--until=3_lm'], 'no stage "3_lm"; did you mean "1_lm"'),
+    (['--config=experiments/rnn_lm/quickstart.py'], 'which has no stages'),
+    ([f'--config={CONFIG}', '--until=3_lm'], '--until: unknown "3_lm"; did you mean "1_lm"'),
     ([f'--config={CONFIG}y'], 'no variant "tinyy"'),
-    ([f'--config={CONFIG}', '--config.2_classifier.data.fracton=0.1'], 'data.fracton"; did you mean "fraction"'),
+    (
+      [f'--config={CONFIG}', '--config.2_classifier.data.fracton=0.1'],
+      'data.fracton: got a key that the config does not have; did you mean "fraction"',
+    ),
   ):
     assert main.main(['pipeline', f'--workdir={tmp_path}', *arguments]) == 2
     assert message in capsys.readouterr().err
@@ -287,9 +290,9 @@ def test_ensemble_averages_probabilities(finished, backward, tmp_path, capsys):
   assert main.main(command) == 0
   assert 'mean of 2 classifiers' in capsys.readouterr().out
   assert main.main([*command, '--cache=10,0.1,1.0']) == 2
-  assert 'omit it with --ensemble' in capsys.readouterr().err
+  assert 'got it with --ensemble' in capsys.readouterr().err
   assert main.main([*command, '--by_length=x.png']) == 2
-  assert 'omit it with --ensemble' in capsys.readouterr().err
+  assert 'got it with --ensemble' in capsys.readouterr().err
   found = json.loads(output.read_text())
   assert main.main([*command[:-1], '--json', '--config.data.fraction=0.05']) == 0
   assert json.loads(capsys.readouterr().out)['tokens_counted'] < found['tokens_counted']

@@ -310,7 +310,7 @@ def test_foreign_file_is_not_overwritten(tmp_path, capsys):
   assert (workdir / 'metrics.jsonl').read_text() == before
   assert main.main(['report', str(workdir), f'--output={tmp_path}/no/report.html']) == 2
   assert main.main(['report', str(tmp_path / 'missing')]) == 2
-  assert 'holds no run' in capsys.readouterr().err
+  assert 'got no config.json' in capsys.readouterr().err
 
 
 def test_attention_map_shows_tokens(finished):

@@ -126,8 +126,8 @@ def test_unfinished_runs_are_rejected(tmp_path, capsys):
   run = put(tmp_path / 'a', 0, 0.5)
   (tmp_path / 'c').mkdir()
   for arguments, message in (
-    ([str(tmp_path / 'c')], 'is the run finished?'),
-    ([run, '--metric=accuraci'], 'has no metric "accuraci"; did you mean "accuracy"'),
+    ([str(tmp_path / 'c')], 'results.json: missing'),
+    ([run, '--metric=accuraci'], '--metric: got "accuraci"'),
     ([str(tmp_path / 'a/config.json')], 'no field "name"'),
   ):
     assert main.main(['results', *arguments]) == 2
@@ -171,8 +171,8 @@ def test_missing_metrics_are_not_plotted(tmp_path, capsys):
   runs = [put(tmp_path / f'a{i}', i, 0.5) for i in range(2)]
   curve(tmp_path / 'a0', [0.1, 0.2])
   for arguments, message in (
-    (['--metric=loss'], 'has no "loss" of the validation split during training; known: accuracy; choose one with'),
-    ([], 'a1 has no "accuracy" of the validation split during training'),
+    (['--metric=loss'], '--metric: got "loss"'),
+    ([], '--metric: got "accuracy"'),
   ):
     assert main.main(['results', *runs, f'--plot={tmp_path}/curves.png', *arguments]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / 'curves.png').exists()

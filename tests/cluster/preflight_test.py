@@ -104,7 +104,7 @@ def test_another_config_is_reported(hosts):
 
 def test_config_that_cannot_be_read_is_reported(hosts):
   hosts.given[1]['config'] = 'no/such.py'
-  assert 'host b (process 1): --config: there is no config file no/such.py' in hosts.check()
+  assert 'host b (process 1): --config: got no/such.py' in hosts.check()
 
 
 def test_unshared_work_directory_is_reported(hosts, tmp_path):

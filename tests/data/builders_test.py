@@ -217,8 +217,8 @@ def test_brown_stream_keeps_corpus_order(tmp_path):
   'old, new, message',
   [
     ('split\tfile', 'file\tsplit', 'expected the columns split, file, category'),
-    ('test\tca21\tx\t1\t2\n', '', 'holds 2 documents but .*index.tsv lists 1'),
-    ('cb10\tx\t2\t4', 'cb10\tx\t2\t5', 'document cb10 has 4 tokens, but 5 in .*'),
+    ('test\tca21\tx\t1\t2\n', '', 'got 2 documents; expected 1, as .*index.tsv'),
+    ('cb10\tx\t2\t4', 'cb10\tx\t2\t5', 'document cb10: got 4 tokens; expected 5'),
   ],
 )
 def test_brown_with_an_index_that_does_not_fit(old, new, message, tmp_path):
@@ -231,7 +231,7 @@ def test_brown_with_an_index_that_does_not_fit(old, new, message, tmp_path):
 
 def test_brown_stream_requires_an_index(tmp_path):
   put_files('brown', tmp_path)
-  with pytest.raises(InputError, match='does not hold brown.train.txt, .*index.tsv'):
+  with pytest.raises(InputError, match='data.manual_dir: got .*expected brown.train.txt, .*index.tsv'):
     stream_of(tmp_path, tmp_path / 'cache')
 
 

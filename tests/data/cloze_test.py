@@ -67,7 +67,7 @@ def test_corpus_of_questions_reads_them_as_written(tmp_path):
   'text, message',
   [
     ('{"text": "a b"}\n\n', r'lambada_test.jsonl, line 2: '),
-    ('{"text": "alone"}\n', 'line 1: "alone"'),
+    ('{"text": "alone"}\n', 'line 1: got "alone"'),
     ('{"txt": "a b"}\n', 'line 1: no field "text"'),
     ('{"text": \n', 'line 1: not JSON'),
   ],
@@ -82,13 +82,13 @@ def test_malformed_lambada_is_rejected(tmp_path, text, message):
 @pytest.mark.parametrize(
   'text, message',
   [
-    (question(candidates=['cat']), 'line 21: 1 candidates instead of 10'),
-    (question().replace('\tcat\t\t', ''), 'line 21: 0 candidates instead of 10'),
-    (question(answer='dog'), 'line 21: the answer "dog"'),
-    (question(asked='No word is missing .'), 'line 21: the sentence has no XXXXX'),
-    (question().replace('20 It', '\n20 It'), 'line 20: an empty line'),
+    (question(candidates=['cat']), 'line 21: got 1 candidates'),
+    (question().replace('\tcat\t\t', ''), 'line 21: got 0 candidates'),
+    (question(answer='dog'), 'line 21: got the answer "dog"'),
+    (question(asked='No word is missing .'), 'line 21: got a sentence without XXXXX'),
+    (question().replace('20 It', '\n20 It'), 'line 20: got an empty line'),
     (question().replace('7 It', '8 It'), 'line 7: got "8"'),
-    (question() + '1 It was .\n', 'ends after 1 of the 21 lines'),
+    (question() + '1 It was .\n', 'got 1 lines of the last question; expected 21'),
   ],
 )
 def test_malformed_questions_are_rejected(tmp_path, text, message):
@@ -100,7 +100,7 @@ def test_malformed_questions_are_rejected(tmp_path, text, message):
 
 def test_missing_files_are_reported(tmp_path):
   for name, wanted in (('lambada', 'lambada_test.jsonl'), ('cbt/p', 'cbtest_P_valid_2000ex.txt')):
-    with pytest.raises(InputError, match=f'data set {name}: .* does not hold {wanted}'):
+    with pytest.raises(InputError, match=f'data.manual_dir: got .*; expected {wanted}'):
       rows(name, tmp_path, 'valid')
-    with pytest.raises(InputError, match=f'data set {name} is not downloaded'):
+    with pytest.raises(InputError, match=f'data.manual_dir: got no directory of data set {name}'):
       sources.Config(dataset=name).identity()

@@ -48,7 +48,7 @@ def test_trec_from_tables(tmp_path):
   with pytest.raises(InputError, match='no column label'):
     read(tmp_path, 'trec')
   (tmp_path / 'test.tsv.gz').write_bytes(gzip.compress(rows.replace('question 3', 'quest\tion 3').encode()))
-  with pytest.raises(InputError, match='line 5: 4 cells instead of 3'):
+  with pytest.raises(InputError, match='line 5: got 4 cells; expected 3'):
     read(tmp_path, 'trec')
   with pytest.raises(InputError, match='got 10 documents in'):
     read(tmp_path, 'trec', check_sizes=True)

@@ -95,7 +95,7 @@ def test_sizes_of_2005_are_those_published(tmp_path):
     (tmp_path / name).write_text(SENTENCES)
   with pytest.raises(InputError, match='split train: got 3 propositions'):
     corpus.load(corpus.Config(dataset='conll2005', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'c')))
-  with pytest.raises(InputError, match='does not hold train-set, dev-set, test-wsj, test-brown'):
+  with pytest.raises(InputError, match='data.manual_dir: got .*; expected train-set, dev-set, test-wsj, test-brown'):
     load(tmp_path / '..', 'conll2005')
 
 

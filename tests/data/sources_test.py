@@ -42,9 +42,9 @@ def test_names_and_options_are_checked(tmp_path):
     sources.Config(dataset='text_files', documents='lines')
   with pytest.raises(InputError, match='split_fraction: got 0.5'):
     sources.Config(dataset='text_files', split_fraction=0.5)
-  with pytest.raises(InputError, match=r'does not hold ptb.train.txt, ptb.valid.txt, ptb.test.txt'):
+  with pytest.raises(InputError, match=r'expected ptb.train.txt, ptb.valid.txt, ptb.test.txt'):
     sources.Config(dataset='ptb', manual_dir=str(tmp_path)).identity()
-  with pytest.raises(InputError, match='is not a directory'):
+  with pytest.raises(InputError, match='data.manual_dir: got'):
     sources.Config(dataset='ptb', manual_dir=str(tmp_path / 'none')).identity()
 
 

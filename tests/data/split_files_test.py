@@ -248,7 +248,7 @@ def test_tables_in_parquet(tmp_path):
   assert [(text, label) for _, text, label in splits['test']] == [('d', '')]
   twice = pa.Table.from_arrays([pa.array(['a']), pa.array(['b']), pa.array(['no'])], ['text', 'text', 'label'])
   pq.write_table(twice, tmp_path / 'in/train.parquet')
-  with pytest.raises(InputError, match='train.parquet: two columns are named "text"'):
+  with pytest.raises(InputError, match='train.parquet: got two columns named "text"'):
     prepare('table_files', tmp_path / 'in', split_fraction=0.0)
   (tmp_path / 'in/train.parquet').write_bytes(b'PAR1')
   with pytest.raises(InputError, match='train.parquet: cannot be read'):
@@ -257,11 +257,11 @@ def test_tables_in_parquet(tmp_path):
 
 @pytest.mark.parametrize(
   ('column', 'message'),
-  [(pa.nulls(2), 'is empty; expected texts'), (pa.array([b'a', b'b']), 'has type binary; expected texts')],
+  [(pa.nulls(2), 'which is empty'), (pa.array([b'a', b'b']), 'of type binary')],
 )
 def test_parquet_without_texts(tmp_path, column, message):
   pq.write_table(pa.table({'text': column}), tmp_path / 'train.parquet')
-  with pytest.raises(InputError, match=f'train.parquet: column "text" {message}'):
+  with pytest.raises(InputError, match=f'data.column: got "text",? {message}'):
     list(prepare('text_files', tmp_path, split_fraction=0.0)['train'])
 
 

@@ -167,13 +167,13 @@ def test_news_articles_and_reviews_with_their_classes(tmp_path):
 @pytest.mark.parametrize(
   'rows,words',
   [
-    ([NEWS, '"2","No text"'], 'train.csv, line 2: 2 cells'),
+    ([NEWS, '"2","No text"'], 'train.csv, line 2: got 2 cells'),
     ([NEWS, '"5","Title","Text"'], r'train.csv, line 2: label: got "5"'),
     ([NEWS, '"0","Title","Text"'], r'train.csv, line 2: label: got "0"'),
     ([NEWS, 'label,title,text'], r'train.csv, line 2: label: got "label"'),
-    ([NEWS, '"1","",""'], 'train.csv, line 2: column text is empty'),
+    ([NEWS, '"1","",""'], 'train.csv, line 2: text: got an empty cell'),
     ([NEWS, '"1","Title","Text', NEWS], 'train.csv, line 2: a quoted cell begins here'),
-    ([NEWS, '"","Title","Text"'], r'train.csv: 1 .*\(line 2\)'),
+    ([NEWS, '"","Title","Text"'], r'train.csv: got 1 .*\(line 2\)'),
   ],
 )
 def test_broken_row_of_news_is_rejected(rows, words, tmp_path):
@@ -318,13 +318,13 @@ def test_one_label_in_two_formats_is_one_class(tmp_path):
 def test_null_is_neither_label_nor_text(tmp_path):
   lines = '{"text": "a", "label": null}\n{"text": "b"}\n{"text": "c", "label": NaN}\n{"text": "d", "label": "x"}'
   assert [label for _, label in rows(tmp_path, 'a.jsonl', lines, 'test')] == ['', '', '', 'x']
-  with pytest.raises(InputError, match=r'a.jsonl, line 2: no column label'):
+  with pytest.raises(InputError, match=r'a.jsonl, line 2: got no column label'):
     rows(tmp_path, 'a.jsonl', lines)
-  with pytest.raises(InputError, match=r'a.jsonl: 2 .*\(lines 1, 3\)'):
+  with pytest.raises(InputError, match=r'a.jsonl: got 2 .*\(lines 1, 3\)'):
     rows(tmp_path, 'a.jsonl', lines.replace('{"text": "b"}', ''))
-  with pytest.raises(InputError, match=r'a.csv: 7 .*\(lines 2, 3, 4, 5, 6,'):
+  with pytest.raises(InputError, match=r'a.csv: got 7 .*\(lines 2, 3, 4, 5, 6,'):
     rows(tmp_path, 'a.csv', 'text,label\n' + 'a,\n' * 7)
-  for value, said in (('null', 'column text is empty'), ('["a"]', 'text: got a list')):
+  for value, said in (('null', 'text: got an empty cell'), ('["a"]', 'text: got a list')):
     with pytest.raises(InputError, match=f'line 1: {said}'):
       rows(tmp_path, 'b.jsonl', f'{{"text": {value}, "label": "x"}}')
   scored = [{'text': 'a', 'label': 1}, {'text': 'b', 'label': None}]
@@ -354,7 +354,7 @@ def test_open_quote_does_not_swallow_rows(tmp_path):
   for row in ('"hi" he,"open', '"hi" he,"two\nlines"'):
     with pytest.raises(InputError, match='line 2: a quoted cell begins here and has text after .* in line 2;'):
       rows(tmp_path, 'a.csv', f'text,label\n{row}\nc,y\n')
-  with pytest.raises(InputError, match='line 1: two columns are named "label"'):
+  with pytest.raises(InputError, match='line 1: got two columns named "label"'):
     rows(tmp_path, 'a.csv', 'text,label,label\na,x,y\n')
 
 
@@ -374,7 +374,7 @@ def test_quotes_of_a_csv_cell(cell, text, tmp_path):
 
 
 def test_comma_in_quotes_after_a_space_separates_cells(tmp_path):
-  with pytest.raises(InputError, match='line 2: 3 cells instead of 2'):
+  with pytest.raises(InputError, match='line 2: got 3 cells; expected 2'):
     rows(tmp_path, 'a.csv', 'text,label\na, "b, c"\n')
 
 
@@ -400,17 +400,17 @@ def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):
   with pytest.warns(InputWarning, match=r'train.tsv: 3 .*\(lines 3, 6, 8\)'):
     found = list(tables.read(DATA_SETS['glue/qqp'].layout, str(tmp_path / 'QQP/train.tsv'), 'train'))
   assert [texts for _, texts, _ in found] == [('Who?', 'Whom?')] * 2 + [('Who?', '')]
-  with pytest.raises(InputError, match='2 cells instead of 3'):
+  with pytest.raises(InputError, match='got 2 cells; expected 3'):
     rows(tmp_path, 'a.tsv', 'text\tlabel\tid\na\tb\n')
 
 
 @pytest.mark.parametrize(
   'lines,words',
   [
-    (['text\tlabel', 'a'], r'line 2: 1 cells instead of 2'),
+    (['text\tlabel', 'a'], r'line 2: got 1 cells; expected 2'),
     (['words\tlabel', 'a\tb'], r'no column text.*it has words, label'),
     (['text\tlabels', 'a\tb'], r'no column label'),
-    (['text\tlabel', ' \tb'], r'line 2: column text is empty'),
+    (['text\tlabel', ' \tb'], r'line 2: text: got an empty cell'),
     (['text;label', 'a;b'], r'no column text'),
     (['text\tlabel'], r'train.*: the file has no rows'),
   ],
@@ -429,16 +429,16 @@ def test_bad_files_and_labels(tmp_path):
   write(tmp_path / 'STS-B/train.tsv', 'sentence1\tsentence2\tscore', 'A.\tB.\thigh')
   with pytest.raises(InputError, match='line 2: score: got "high"'):
     read('glue/stsb', tmp_path)
-  with pytest.raises(InputError, match='does not hold train.tsv or QNLI/train.tsv'):
+  with pytest.raises(InputError, match='expected train.tsv or QNLI/train.tsv'):
     read('glue/qnli', tmp_path)
   write(tmp_path / 'own/train.jsonl', '{"text": "a", "label": "b"}', '{"text": ')
   with pytest.raises(InputError, match='train.jsonl, line 2: not JSON'):
     read('table_files', tmp_path / 'own')
-  with pytest.raises(InputError, match='not downloaded: set data.manual_dir'):
+  with pytest.raises(InputError, match='data.manual_dir: got no directory'):
     sources.Config(dataset='glue/rte').identity()
   with pytest.raises(InputError, match='got no table'):
     sources.Config(dataset='table_files', manual_dir=str(tmp_path / 'none')).identity()
-  with pytest.raises(InputError, match='unknown data set "glue/colo"; did you mean "glue/cola"'):
+  with pytest.raises(InputError, match='data.dataset: unknown "glue/colo"; did you mean "glue/cola"'):
     sources.Config(dataset='glue/colo')
 
 

@@ -61,13 +61,13 @@ def test_sentences_and_classes_of_sst(name, file, tmp_path):
   assert made.manifest['label_names'] == ['negative', 'positive']
   assert made.splits['train'].labels.tolist() == [1, 0] and made.tokenizer.eos_id is None
   put(tmp_path, ('test.tsv',), ('index\tsentence\n0\tbad\n',))
-  with pytest.raises(InputError, match='has no column label'):
+  with pytest.raises(InputError, match='got no column label'):
     read(tmp_path, name)
 
 
 @pytest.mark.parametrize('name', ['sst2', 'sst5'])
 def test_sst_is_not_downloaded(name, tmp_path):
-  with pytest.raises(InputError, match=f'data set {name} is not downloaded'):
+  with pytest.raises(InputError, match=f'data.manual_dir: got no directory of data set {name}'):
     corpus.load(corpus.Config(dataset=name, tokenizer='words', cache_dir=str(tmp_path)))
 
 
@@ -156,7 +156,7 @@ def test_conll_2003_labels_are_converted_to_bio(tmp_path):
   found = [names[i] for i in made.splits['train'].token_labels]
   assert found == ['B-ORG', 'B-ORG', 'O', 'B-PER', 'I-PER', 'B-LOC', 'B-MISC', 'I-MISC']
   assert made.splits['train'].offsets.tolist() == [0, 6, 8]
-  with pytest.raises(InputError, match='not downloaded'):
+  with pytest.raises(InputError, match='data.manual_dir: got no directory'):
     corpus.load(corpus.Config(dataset='conll2003', tokenizer='words', cache_dir=str(tmp_path)))
 
 

@@ -207,7 +207,7 @@ def test_incomparable_runs_are_rejected(runs, tmp_path, monkeypatch, capsys):
   ask = lambda workdirs: context_length.measure(workdirs, 'test', [3, 6], tokens=10)
   with pytest.raises(InputError, match='named twice'):
     ask([both[0], both[0]])
-  with pytest.raises(InputError, match='holds no run'):
+  with pytest.raises(InputError, match='got no config.json'):
     ask([tmp_path])
   original, load = restore.RestoredRun.corpus, restore.load
 

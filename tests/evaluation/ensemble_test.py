@@ -90,7 +90,7 @@ def test_objective_without_an_ensemble_is_rejected(config, change, message, monk
 
 def test_runs_that_differ_are_rejected(runs, monkeypatch, capsys):
   assert main.main(['evaluate', f'--workdir={runs[0]}', f'--ensemble={runs[1]}', '--cache=5,0.1,1']) == 2
-  assert 'omit it with --ensemble' in capsys.readouterr().err
+  assert 'got it with --ensemble' in capsys.readouterr().err
   load = restore.load
 
   def changed(field, value):

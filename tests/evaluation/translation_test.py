@@ -160,7 +160,7 @@ def test_evaluate_measures_another_split_and_plots(run, tmp_path, capsys):
   said = capsys.readouterr()
   assert 'was measured on parallel_files/test' in said.err and json.loads(said.out)['split'] == 'valid'
   assert main([*call, f'--beside={run}']) == 2
-  assert 'the picture of --by_length' in capsys.readouterr().err
+  assert '--beside: got it without --by_length' in capsys.readouterr().err
   assert main([*call[:3], '--config.evaluation.beam=0', f'--translations={texts}']) == 2
   assert 'need a beam' in capsys.readouterr().err
   assert main(['evaluate', f'--workdir={run}', '--which=average', '--config.evaluation.beam=0']) == 0
@@ -267,7 +267,7 @@ def test_german_metrics_match_the_paper():
   ('override', 'sides', 'eos', 'message'),
   [
     ('evaluation.alpha=10', ('a', 'b'), True, 'beam alpha'),
-    ('evaluation.alpha=1', (), True, 'has no pairs'),
+    ('evaluation.alpha=1', (), True, '"translation" with data set'),
     ('evaluation.alpha=1', ('a', 'b'), False, 'no end-of-text token'),
   ],
 )

@@ -171,7 +171,7 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
   ('name', 'content', 'message'),
   [
     ('a.csv', 'the,O\n', 'sentences are read from files whose names end in .conll, .conllu, .jsonl, .txt'),
-    ('a.txt', 'the of\n\nsaw\n', 'a.txt, line 2: expected a sentence'),
+    ('a.txt', 'the of\n\nsaw\n', 'a.txt, line 2: got an empty line'),
     ('a.conll', '\n\n', 'the file has no sentences'),
     ('a.conll', 'the\tO\nof\n', 'a.conll, line 2: got 1 columns'),
     ('a.conll', 'the\tO\n\nof\tB-pre\n', 'line 3: the tagger has no label "B-pre"; did you mean "B-per"'),
@@ -180,7 +180,7 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
     ('a.jsonl', '{"tokens": ["the"]}\n{"words": []}\n', 'line 2: no field "tokens"'),
     ('a.jsonl', '{"tokens": []}\n', 'line 1: a sentence without words'),
     ('a.jsonl', '{"tokens": ["the", " "]}\n', 'line 1: a sentence with an empty word'),
-    ('a.jsonl', '{"tokens": ["the"], "tags": ["O", "O"]}\n', 'line 1: 2 tags for 1 tokens'),
+    ('a.jsonl', '{"tokens": ["the"], "tags": ["O", "O"]}\n', 'line 1: got 2 tags; expected 1'),
     ('a.jsonl', '{"tokens": "the"}\n', 'line 1: tokens: got "the"'),
     ('a.jsonl', '{"tokens": ["the", 1]}\n', 'line 1: tokens: got 1'),
   ],
@@ -203,7 +203,7 @@ def test_formats_of_other_tasks_are_rejected(run, tmp_path, capsys):
   for option, message in (
     ('--squad', '--squad is for runs that answer questions;'),
     ('--glue', 'for runs of a task of GLUE; '),
-    (f'--null_odds={tmp_path}/odds', 'has objective "tag"'),
+    (f'--null_odds={tmp_path}/odds', 'with objective "tag"'),
     ('--n_best=2', 'is for runs that answer questions'),
   ):
     assert main.main([*command, option]) == 2

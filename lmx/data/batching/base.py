@@ -152,8 +152,9 @@ class Batches(abc.ABC):
     if tokens.size and not (0 <= tokens.min() and tokens.max() < self._vocab_size):
       bad = np.flatnonzero((tokens.ravel() < 0) | (tokens.ravel() >= self._vocab_size))[0]
       raise InputError(
-        f'{self._title} has token id {tokens.ravel()[bad]} at position {position.ravel()[bad]}, but the '
-        f'vocabulary has {self._vocab_size} tokens: this data was tokenized by another tokenizer'
+        f'{self._title}: got token id {tokens.ravel()[bad]} at position {position.ravel()[bad]:,}; '
+        f'expected ids below {self._vocab_size:,}, the size of the vocabulary; tokenize the data with '
+        'the tokenizer of the run'
       )
     return tokens.astype(np.int32)
 

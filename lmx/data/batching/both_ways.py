@@ -92,7 +92,7 @@ class BothWays(Batches):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
     if split.sentences is None:
       raise InputError(
-        f'{split.title} has no sentences; choose a data set with sentences for data.batching "both_ways"'
+        f'data.batching: got "both_ways" with {split.title}, which has no sentences; expected a data set with sentences'
       )
     self._words, self._reset_every = words, reset_every
     self._first_S, self._count_S = self._trim(np.asarray(split.sentences, np.int64), skipped)

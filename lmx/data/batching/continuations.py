@@ -43,8 +43,8 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Cont
   documents, choices = manifest.get('texts', 1), manifest.get('choices', 0)
   if documents != (2 + choices if choices else 2) or manifest.get('scores'):
     raise InputError(
-      'data.batching "continuations" needs rows of a context and its continuation, or choices of it; '
-      f'data set {data.dataset} has none (lambada and cbt/cn have)'
+      f'data.batching: got "continuations" with data set {data.dataset}; expected rows of a context and '
+      'its continuation, or choices of it, as in lambada and cbt/cn'
     )
   stops = stop_words.token_ids(tokenizer) if cfg.stop_words and not choices else None
   return Continuations(

@@ -89,8 +89,9 @@ class Documents(bucketed.Bucketed):
     self.unlabelled = len(missing)
     if train and self.unlabelled:
       raise InputError(
-        f'{split.title} has {len(missing):,} documents without a label (number {missing[0] + 1} is the first), so it '
-        'cannot be trained on; data.batching "documents" needs one for each'
+        f'{split.title}: got {len(missing):,} documents without a label (number {missing[0] + 1} is the '
+        'first); expected a label for each in data.batching "documents"; add the labels, or remove the '
+        'documents'
       )
     self._arrange(cfg, 'documents')
 

@@ -238,7 +238,7 @@ class Pairs(Batches):
     documents = int((np.diff(split.offsets) > 0).sum())
     if split.sentences is None or documents < 2:
       what = 'no sentences' if split.sentences is None else f'{documents} document(s)'
-      raise InputError(f'{split.title} has {what}; sentence pairs need sentences and at least 2 documents')
+      raise InputError(f'{split.title}: got {what}; expected sentences and at least 2 documents for sentence pairs')
     spans = [
       pair_spans(
         split.offsets,
@@ -254,7 +254,10 @@ class Pairs(Batches):
     self._ids = {name: getattr(tokenizer, f'{name}_id') for name in ('pad', 'cls', 'sep', 'mask')}
     missing = [name for name, i in self._ids.items() if i is None]
     if missing:
-      raise InputError(f'sentence pairs need a tokenizer with the special tokens {", ".join(missing)} (wordpiece)')
+      raise InputError(
+        f'data.tokenizer: got one without the special tokens {", ".join(missing)}; expected them for '
+        'sentence pairs; set data.tokenizer=wordpiece'
+      )
     self._dynamic, self._mask_prob, self._max_predictions = dynamic, mask_prob, max_predictions
     self._left_to_right, self._shares = left_to_right, {'mask_share': mask_share, 'random_share': random_share}
     vocabulary = np.arange(tokenizer.vocab_size)

@@ -85,7 +85,10 @@ def check(data: Any) -> None:
         f'{most}, which both parts share'
       )
   if cfg.bidirectional and (data.batch_size % 2 or data.eval_batch_size % 2):
-    raise InputError('data.batching.bidirectional needs an even data.batch_size (and data.eval_batch_size)')
+    raise InputError(
+      'data.batch_size: got an odd data.batch_size or data.eval_batch_size with '
+      'data.batching.bidirectional; expected even ones'
+    )
 
 
 def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Permutations:

@@ -71,7 +71,8 @@ def check(data: Any) -> None:
   """Raise InputError if the `data` section does not fit."""
   if data.batching.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
-      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
+      f'data.tokenizer: got "{data.tokenizer}" with data.batching.form "bert"; expected "wordpiece", '
+      'with [CLS] and [SEP]'
     )
   if data.reverse:
     raise InputError('data.reverse: got True; expected False with data.batching "questions"')
@@ -81,8 +82,8 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Ques
   """Return the batches of a split according to the `data` section."""
   if not corpus.manifest.get('spans'):
     raise InputError(
-      f'data set {corpus.manifest["dataset"]["name"]} has no questions on passages; data.batching '
-      '"questions" needs one, such as squad or squad_files'
+      f'data.batching: got "questions" with data set {corpus.manifest["dataset"]["name"]}; expected '
+      'questions on passages, as in squad and squad_files'
     )
   tokenizer = corpus.tokenizer
   special_ids: tuple[int, ...]

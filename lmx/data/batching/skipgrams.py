@@ -103,7 +103,7 @@ def count_words(corpus: Any, words_only: bool) -> np.ndarray:
   """
   tokenizer = corpus.tokenizer
   if tokenizer.kind != 'words':
-    raise InputError(f'data.batching "skipgrams" needs words; data.tokenizer is "{tokenizer.kind}"')
+    raise InputError(f'data.tokenizer: got "{tokenizer.kind}" with data.batching "skipgrams"; expected "words"')
   tokens = np.asarray(corpus.splits['train'].tokens)
   counts_V = np.zeros(tokenizer.vocab_size, np.int64)
   for i in range(0, tokens.size, 1 << 24):
@@ -112,7 +112,9 @@ def count_words(corpus: Any, words_only: bool) -> np.ndarray:
     if i in (tokenizer.unk_id, tokenizer.eos_id) or not word.strip() or words_only and not any(map(str.isalnum, word)):
       counts_V[i] = 0
   if np.count_nonzero(counts_V) < 2:
-    raise InputError('the vocabulary has fewer than two words that occur in the training split')
+    raise InputError(
+      'data.batching: got fewer than two words of the vocabulary in the training split; expected at least two'
+    )
   return counts_V
 
 

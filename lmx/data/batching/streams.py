@@ -53,7 +53,7 @@ class Config:
     check_share('data.batching.counted', self.counted)
     check_range('data.batching.length_multiple', self.length_multiple, 0)
     if self.random_length and self.counted < 1:
-      raise InputError('data.batching.counted and random_length cannot be combined; choose one')
+      raise InputError('data.batching.counted: got True with data.batching.random_length; expected only one of them')
 
 
 check = windows.check

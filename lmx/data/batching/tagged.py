@@ -40,7 +40,8 @@ def check(data: Any) -> None:
   """Raise InputError if the `data` section does not fit."""
   if data.batching.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
-      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
+      f'data.tokenizer: got "{data.tokenizer}" with data.batching.form "bert"; expected "wordpiece", '
+      'with [CLS] and [SEP]'
     )
 
 
@@ -94,7 +95,9 @@ class Tagged(bucketed.Bucketed):
     shuffle: bool = True,
   ):
     if split.token_labels is None:
-      raise InputError(f'{split.title} has no word labels; data.batching "tagged" needs a data set such as wnut17')
+      raise InputError(
+        f'data.batching: got "tagged" with {split.title}, which has no word labels; expected a data set such as wnut17'
+      )
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._special_ids, self._token_labels = special_ids, np.asarray(split.token_labels)
     self._begin, end = self._documents(split, end_id)

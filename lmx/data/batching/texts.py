@@ -82,7 +82,8 @@ def check(data: Any) -> None:
   cfg = data.batching
   if cfg.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
-      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
+      f'data.tokenizer: got "{data.tokenizer}" with data.batching.form "bert"; expected "wordpiece", '
+      'with [CLS] and [SEP]'
     )
   if cfg.form == 'gpt' and len(data.special_tokens) != 3:
     raise InputError(
@@ -219,8 +220,8 @@ class Texts(bucketed.Bucketed):
     self.unlabelled = int(len(full_IN) if self._labels is None else (~is_labelled(self._labels)).sum())
     if train and self.unlabelled:
       raise InputError(
-        f'{split.title} has rows without a label, so it cannot be trained on; data.batching "texts" needs a data set '
-        'such as glue/sst2 or table_files'
+        f'{split.title}: got rows without a label; expected labels in data.batching "texts", as in '
+        'glue/sst2 and table_files'
       )
     self.packable = train and cfg.packed
     self._arrange(cfg, 'rows')

@@ -89,8 +89,8 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tran
   cfg = data.batching
   if not corpus.manifest.get('sides'):
     raise InputError(
-      f'data set {corpus.manifest["dataset"]["name"]} has no pairs; data.batching "translation" needs a data set of '
-      'translations, such as multi30k or parallel_files'
+      f'data.batching: got "translation" with data set {corpus.manifest["dataset"]["name"]}; expected '
+      'pairs, as in multi30k and parallel_files'
     )
   rows, length = sizes(data, train)
   return Translation(
@@ -172,7 +172,7 @@ class Translation(Batches):
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     if start_id is None or end_id is None:
-      raise InputError('data.batching "translation" needs a tokenizer with an end-of-text')
+      raise InputError('data.tokenizer: got one without an end-of-text; expected it in data.batching "translation"')
     self._start_id, self._end_id = start_id, end_id
     offsets = np.asarray(split.offsets, np.int64)
     if len(offsets) % 2 == 0:
@@ -198,7 +198,9 @@ class Translation(Batches):
       self._buckets = np.concatenate([self._buckets, _double_lengths(length, int(size_I.max()))])
       self.length = int(self._buckets[-1])
     if not len(self._pairs):
-      raise InputError(f'{split.title} has no pair of at most {length} positions (data.length)')
+      raise InputError(
+        f'data.length: got {length}; expected a pair of {split.title} of at most so many positions; raise data.length'
+      )
     self._size_I, counted = np.minimum(size_I, self.length), self._buckets.tolist()
     if train and groups > 1:
       self.groups, self.lengths, multiple = groups, tuple(counted), multiple * groups
@@ -250,8 +252,9 @@ class Translation(Batches):
       return rows
     if step != 1 or start * count % most or stop * count % most:
       raise InputError(
-        f'rows {start} to {stop} of {most} are not whole rows of a batch of {count}; set '
-        'data.batching.rows_multiple to a multiple of the number of devices'
+        f'data.batching.rows_multiple: got rows {start} to {stop} of {most} for a batch of {count}; '
+        'expected whole rows of a batch; set data.batching.rows_multiple to a multiple of the number '
+        'of devices'
       )
     return slice(start * count // most, stop * count // most)
 

@@ -122,7 +122,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
       return {}
     if not urls:
       raise InputError(
-        f'data set {self.source.dataset} is not downloaded: set data.manual_dir to the directory of its files'
+        f'data.manual_dir: got no directory of data set {self.source.dataset}, which is not downloaded; '
+        'expected the directory of its files'
       )
     try:
       paths = self._fetch(dl_manager)

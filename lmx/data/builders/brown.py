@@ -87,12 +87,12 @@ def _indexed(paths: dict[str, str]) -> dict[str, str]:
     listed = [row for row in rows if row[0] == split]
     if len(texts_of_split) != len(listed):
       raise InputError(
-        f'{paths[split]} holds {len(texts_of_split)} documents but {paths["index"]} lists {len(listed)} for it'
+        f'{paths[split]}: got {len(texts_of_split)} documents; expected {len(listed)}, as {paths["index"]} lists'
       )
     for text, (_, name, _, _, tokens) in zip(texts_of_split, listed, strict=True):
       if len(text.split()) != int(tokens):
         raise InputError(
-          f'{paths[split]}: document {name} has {len(text.split())} tokens, but {tokens} in {paths["index"]}'
+          f'{paths[split]}: document {name}: got {len(text.split())} tokens; expected {tokens}, as in {paths["index"]}'
         )
       texts_of[name] = text
   return texts_of

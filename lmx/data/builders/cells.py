@@ -138,13 +138,13 @@ def _names(cells: Sequence[str], path: str, number: int) -> list[str]:
   names = [cell.strip() for cell in cells]
   twice = [name for name in names if name and names.count(name) > 1]
   if twice:
-    raise InputError(f'{path}, line {number}: two columns are named "{twice[0]}"; rename one')
+    raise InputError(f'{path}, line {number}: got two columns named "{twice[0]}"; expected different names; rename one')
   return names
 
 
 def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int, hint: str = '') -> Cells:
   if len(cells) != len(names):
-    raise InputError(f'{path}, line {number}: {len(cells)} cells instead of {len(names)}{hint}')
+    raise InputError(f'{path}, line {number}: got {len(cells)} cells; expected {len(names)}{hint}')
   return dict(zip(names, cells, strict=True))
 
 

@@ -29,11 +29,11 @@ def lambada(path: str) -> Cells:
   for number, line in enumerate(documents.read_lines(path), 1):
     where = f'{path}, line {number}'
     if not line.strip():
-      raise InputError(f'{where}: the line is empty; a text is expected on each')
+      raise InputError(f'{where}: got an empty line; expected a text')
     text = documents.field(documents.parse_json(line, where), 'text', str, where) if as_json else line
     parts = text.strip().rsplit(None, 1)
     if len(parts) < 2:
-      raise InputError(f'{where}: "{text[:60]}" has no word before its last one')
+      raise InputError(f'{where}: got "{text[:60]}"; expected a word before its last one')
     yield number, {'context': parts[0], 'word': parts[1]}
 
 
@@ -50,7 +50,10 @@ def children(path: str) -> Cells:
   for number, line in enumerate(documents.read_lines(path), 1):
     if not line.strip():
       if pending:
-        raise InputError(f'{path}, line {number}: an empty line after {len(pending)} of the {SENTENCES} of a question')
+        raise InputError(
+          f'{path}, line {number}: got an empty line after {len(pending)} of the {SENTENCES} of a '
+          'question; expected the next of them'
+        )
       continue
     where = f'{path}, line {number}'
     start, _, text = line.strip().partition(' ')
@@ -61,7 +64,7 @@ def children(path: str) -> Cells:
       yield number, _question(pending, where)
       pending = []
   if pending:
-    raise InputError(f'{path}: ends after {len(pending)} of the {SENTENCES} lines of a question')
+    raise InputError(f'{path}: got {len(pending)} lines of the last question; expected {SENTENCES}')
 
 
 def _question(lines: list[str], where: str) -> dict[str, str]:
@@ -70,15 +73,15 @@ def _question(lines: list[str], where: str) -> dict[str, str]:
   words = sentence.split()
   index = next((i for i, word in enumerate(words) if BLANK in word), None)
   if index is None:
-    raise InputError(f'{where}: the sentence has no {BLANK} for the missing word')
+    raise InputError(f'{where}: got a sentence without {BLANK}; expected it for the missing word')
   answer, choices = (rest[0].strip(), rest[-1].strip().split('|')) if len(rest) > 1 else ('', [])
   if len(choices) != CANDIDATES:
     raise InputError(
-      f'{where}: {len(choices)} candidates instead of {CANDIDATES}; the sentence, a tab, the answer, '
-      'two tabs and the candidates with | between them are expected'
+      f'{where}: got {len(choices)} candidates; expected {CANDIDATES}: the sentence, a tab, the answer, '
+      'two tabs and the candidates with | between them'
     )
   if answer not in choices:
-    raise InputError(f'{where}: the answer "{answer}" is not one of the candidates {", ".join(choices)}')
+    raise InputError(f'{where}: got the answer "{answer}"; expected one of the candidates {", ".join(choices)}')
   after = ' '.join(words[index + 1 :])
   ends = {f'choice_{i}': f'{words[index].replace(BLANK, one)} {after}' for i, one in enumerate(choices)}
   context = ' '.join([*lines[:-1], *words[:index]])

@@ -121,7 +121,7 @@ def function(name: str) -> Any:
 def find(name: str, layout: Layout, directory: str) -> dict[str, str]:
   """Return {part: path} for the files of data set `name` in `directory`. Raises InputError with the expected names."""
   if not os.path.isdir(directory):
-    raise InputError(f'data set {name}: {directory} is not a directory')
+    raise InputError(f'data.manual_dir: got {directory}; expected a directory with the files of data set {name}')
   for names_of in (layout.names, *([layout.other] if layout.other else [])):
     for folder in layout.folders:
       paths = {part: first(os.path.join(directory, folder), names) for part, names in names_of.items()}
@@ -129,8 +129,8 @@ def find(name: str, layout: Layout, directory: str) -> dict[str, str]:
         return {part: path for part, path in paths.items() if path}
   wanted = [names for part, names in layout.names.items() if part not in layout.optional]
   raise InputError(
-    f'data set {name}: {directory} does not hold {", ".join(names[0] for names in wanted)} (also accepted: '
-    f'{", ".join(names[-1] for names in wanted)}; each also as .gz)'
+    f'data.manual_dir: got {directory}; expected {", ".join(names[0] for names in wanted)} of data set '
+    f'{name} (also accepted: {", ".join(names[-1] for names in wanted)}; each also as .gz)'
   )
 
 
@@ -180,7 +180,7 @@ def find_texts(pattern: str, names: str = 'words') -> dict[str, list[str]]:
   endings = TEXT_NAMES if names == 'prefixes' else (*TEXT_NAMES, *own)
   splits = split_files.find_splits(pattern, endings, f'text file; expected {TEXT_KINDS}', names)
   if not splits:
-    raise InputError('data set text_files: set data.manual_dir to a directory or to text files')
+    raise InputError('data.manual_dir: got none for data set text_files; expected a directory or text files')
   if 'train' not in splits:
     raise InputError(f'{pattern}: got only files named as validation or test text; expected training text too')
   return splits

@@ -38,7 +38,7 @@ def _table(part: str, path: str) -> Iterator[Document]:
   del part
   for number, row in labelled.read_table(path, ('label', 'id', 'text')):
     if row['label'] not in _SENTIMENT:
-      raise InputError(f'{path}, line {number}: label {row["label"]!r} is neither 0 (negative) nor 1 (positive)')
+      raise InputError(f'{path}, line {number}: label: got {row["label"]}; expected 0 (negative) or 1 (positive)')
     yield row['id'], row['text'], _SENTIMENT[row['label']]
 
 

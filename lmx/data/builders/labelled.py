@@ -31,5 +31,7 @@ def read_table(path: str, columns: Iterable[str]) -> Iterator[tuple[int, dict[st
   """Yield (line number, cells) for each row of a .tsv with 'label' and the other `columns`, the label stripped."""
   for number, row in cells.read(path):
     if missing := [name for name in columns if name not in row]:
-      raise InputError(f'{path}: the first line has no column {", ".join(missing)}; it has {", ".join(row)}')
+      raise InputError(
+        f'{path}, line 1: got no column {", ".join(missing)}, but {", ".join(row)}; expected these columns'
+      )
     yield number, row | {'label': cells.label(row['label'], path)}

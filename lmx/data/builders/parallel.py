@@ -37,7 +37,7 @@ def find(name: str, layout: ParallelLayout, directory: str, sides: Sequence[str]
     InputError: `directory` is not a directory, or files are missing; the message names them.
   """
   if not os.path.isdir(directory):
-    raise InputError(f'data set {name}: {directory} is not a directory')
+    raise InputError(f'data.manual_dir: got {directory}; expected a directory with the files of data set {name}')
   paths: Paths = {}
   for split, groups in layout.stems.items():
     tried = [{stem: _pair(directory, layout.folders, stem, sides) for stem in group} for group in groups]
@@ -47,7 +47,9 @@ def find(name: str, layout: ParallelLayout, directory: str, sides: Sequence[str]
       continue
     if missing and (all_files or len(missing) == len(chosen)):
       wanted = ', '.join(f'{stem}.{side}' for stem in missing for side in sides)
-      raise InputError(f'data set {name}, split {split}: {directory} does not hold {wanted} (each also as .gz)')
+      raise InputError(
+        f'data.manual_dir: got {directory}; expected {wanted} of data set {name}, split {split} (each also as .gz)'
+      )
     paths[split] = [pair for pair in chosen.values() if pair]
   return paths
 
@@ -84,7 +86,9 @@ def find_own(pattern: str, sides: Sequence[str], names: str = 'words') -> Paths:
     documents.check_regular(pattern)
     return {'train': [(pattern,)]}
   if not os.path.isdir(pattern):
-    raise InputError(f'data set parallel_files: {pattern or "data.manual_dir"} is neither a directory nor a .tsv file')
+    raise InputError(
+      f'data.manual_dir: got {pattern or "none"}; expected a directory or a .tsv file for data set parallel_files'
+    )
   endings = [split_files.with_compression([f'.{side.lower()}'], names) for side in sides]
   expected = f'*.{sides[0]} and *.{sides[1]}, or .tsv; set data.source and data.target to the two suffixes'
   every = (*endings[0], *endings[1], *tables)
@@ -145,7 +149,7 @@ def read(paths: Sequence[Files], sides: Sequence[str], *, drop: bool) -> Iterato
         empty += 1
       else:
         side = sides[0] if not source else sides[1]
-        raise InputError(f'{where}, line {number}: the {side} side is empty; held-out text needs both sides')
+        raise InputError(f'{where}, line {number}: got an empty {side} side; expected both sides of held-out text')
     if empty:
       warnings.warn(f'{where}: {empty:,} pairs with an empty side are skipped', InputWarning, stacklevel=2)
 
@@ -157,8 +161,8 @@ def _lines(group: Files) -> Iterator[tuple[int, str, str]]:
       rest = sum(1 for _ in sides[0 if target is None else 1])
       counts = (number - 1, number + rest) if source is None else (number + rest, number - 1)
       raise InputError(
-        f'{group[0]} has {counts[0]:,} lines and {group[1]} has {counts[1]:,}; line n of one must be the translation '
-        'of line n of the other'
+        f'{group[0]}: got {counts[0]:,} lines, and {group[1]} has {counts[1]:,}; expected as many, each '
+        'the translation of the same line of the other'
       )
     yield number, source, target
 
@@ -184,5 +188,5 @@ def _table(path: str, sides: Sequence[str]) -> Iterator[tuple[int, str, str]]:
       columns, count = (cells.index(sides[0]), cells.index(sides[1])), len(cells)
       continue
     if len(cells) != count:
-      raise InputError(f'{path}, line {number}: {len(cells)} columns instead of {count} (source TAB target)')
+      raise InputError(f'{path}, line {number}: got {len(cells)} columns; expected {count} (source TAB target)')
     yield number, cells[columns[0]], cells[columns[1]]

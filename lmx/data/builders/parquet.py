@@ -22,7 +22,7 @@ def open_file(path: str) -> Any:
   names = source.schema_arrow.names
   if twice := [name for name in names if names.count(name) > 1]:
     source.close()
-    raise InputError(f'{path}: two columns are named "{twice[0]}"; rename one')
+    raise InputError(f'{path}: got two columns named "{twice[0]}"; expected different names; rename one')
   return source
 
 
@@ -37,12 +37,14 @@ def check_texts(source: Any, path: str, column: str) -> None:
 
   names = source.schema_arrow.names
   if column not in names:
-    raise InputError(f'{path}: no column "{column}"{nearest(column, names)}; set data.column to the text column')
+    raise InputError(
+      f'data.column: got "{column}", which {path} does not have{nearest(column, names)}; set it to the text column'
+    )
   kind = source.schema_arrow.field(column).type
   if pa.types.is_null(kind):
-    raise InputError(f'{path}: column "{column}" is empty; expected texts; choose another by data.column')
+    raise InputError(f'data.column: got "{column}", which is empty in {path}; expected texts; choose another')
   if not _is_text(kind):
-    raise InputError(f'{path}: column "{column}" has type {kind}; expected texts')
+    raise InputError(f'data.column: got "{column}" of type {kind} in {path}; expected texts')
 
 
 def rows(

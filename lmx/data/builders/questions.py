@@ -89,17 +89,17 @@ def _answers(qa: Any, require_answers: bool, where: str) -> tuple[tuple[str, int
 
 def _check(question: Question, where: str, seen: set[str]) -> None:
   if question.id in seen:
-    raise InputError(f'{where}: question {question.id} is repeated')
+    raise InputError(f'{where}: question {question.id}: got it twice; expected a different id for each question')
   seen.add(question.id)
   if not question.question or not question.context.strip():
-    raise InputError(f'{where}: question {question.id} or its passage is empty')
+    raise InputError(f'{where}: question {question.id}: got an empty question or passage; expected text')
   for text, begin in question.answers or ():
     if not text.strip():
-      raise InputError(f'{where}: question {question.id}: the answer at {begin} is empty')
+      raise InputError(f'{where}: question {question.id}: got an empty answer at {begin}; expected text')
     if begin < 0 or question.context[begin : begin + len(text)] != text:
       raise InputError(
-        f'{where}: question {question.id}: the answer "{text}" is not at {begin} of the passage, which has '
-        f'{len(question.context)} characters'
+        f'{where}: question {question.id}: got the answer "{text}", which is not at {begin} of the '
+        f'passage of {len(question.context):,} characters; expected its position'
       )
 
 
@@ -125,10 +125,12 @@ def find(name: str, layout: files.Layout | None, directory: str, names: str = 'w
   if layout:
     return {part: [path] for part, path in files.find(name, layout, directory).items()}
   if not os.path.isdir(directory):
-    raise InputError(f'data set {name}: {directory} is not a directory')
+    raise InputError(f'data.manual_dir: got {directory}; expected a directory with the files of data set {name}')
   endings = split_files.with_compression(ENDINGS, names)
   expected = split_files.describe(ENDINGS)
   splits = split_files.find_splits(directory, endings, f'file of questions; expected {expected}', names)
   if 'train' not in splits:
-    raise InputError(f'data set {name}: {directory} has no training file; expected {expected}')
+    raise InputError(
+      f'data.manual_dir: got {directory} without a training file; expected {expected} of data set {name}'
+    )
   return splits

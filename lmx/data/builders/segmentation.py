@@ -126,7 +126,7 @@ def _pascal(root: str, masks: str, lists: str, names: str, kind: str, sizes: dic
       (os.path.join(root, 'JPEGImages', f'{stem}.jpg'), os.path.join(root, masks, f'{stem}.png')) for stem in stems
     ]
     if missing := [path for pair in pairs[split] for path in pair if not os.path.isfile(path)]:
-      raise InputError(f'{path}: names images whose files are missing: {_some(missing)}')
+      raise InputError(f'{path}: got names of images without files: {_some(missing)}; expected a file for each')
   return Layout(kind, _classes(names.split())._replace(is_coloured=kind == 'voc'), pairs, sizes)
 
 
@@ -169,7 +169,7 @@ def _classes(names: Sequence[str], first: int = 0) -> Classes:
 def _read_classes(path: str) -> Classes:
   """Return the classes of a file with a name on each line, and optional a tab and a colour."""
   if not os.path.isfile(path):
-    raise InputError(f'{path}: no such file; expected the name of a class on each line, the class of index 0 first')
+    raise InputError(f'{path}: missing; expected the name of a class on each line, the class of index 0 first')
   lines = [line.rstrip('\r\n') for line in documents.read_lines(path)]
   while lines and not lines[-1].strip():
     lines.pop()
@@ -216,7 +216,7 @@ def _by_stem(folder: str, endings: tuple[str, ...]) -> dict[str, str]:
       raise InputError(f'{os.path.join(folder, name)}: got the name of {by_stem[stem]} too; expected different names')
     by_stem[stem] = name
   if not by_stem:
-    raise InputError(f'{folder}: the folder is empty; expected {" or ".join("*" + ending for ending in endings)}')
+    raise InputError(f'{folder}: got an empty folder; expected {" or ".join("*" + ending for ending in endings)}')
   return by_stem
 
 
@@ -240,7 +240,7 @@ def _list(folder: str, *, folders: bool = False) -> list[str]:
       folders, or behind a broken link.
   """
   if not os.path.isdir(folder):
-    raise InputError(f'{folder}: no such folder; expected one')
+    raise InputError(f'{folder}: missing; expected a folder')
   wanted = []
   for name in documents.list_names(folder):
     path = os.path.join(folder, name)

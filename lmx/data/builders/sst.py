@@ -26,7 +26,7 @@ def rows(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
   del source
   for index, (number, row) in enumerate(labelled.read_table(paths[split], ('label', 'sentence'))):
     if row['label'] not in _CLASSES:
-      raise InputError(f'{paths[split]}, line {number}: label "{row["label"]}" is neither 0 nor 1')
+      raise InputError(f'{paths[split]}, line {number}: label: got "{row["label"]}"; expected 0 or 1')
     yield f'{split}-{index}', row['sentence'], _CLASSES[row['label']]
 
 

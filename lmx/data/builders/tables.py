@@ -33,7 +33,9 @@ def story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
       texts |= {f'choice_{i}': row[f'RandomFifthSentenceQuiz{i + 1}'] for i in range(2)}
       yield number, texts | ({'label': str(int(row['AnswerRightEnding']) - 1)} if row.get('AnswerRightEnding') else {})
     except (KeyError, ValueError) as error:
-      raise InputError(f'{path}, line {number}: not a row of the Story Cloze Test ({error})') from None
+      raise InputError(
+        f'{path}, line {number}: got no row of the Story Cloze Test ({error}); expected its columns'
+      ) from None
 
 
 def race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
@@ -80,13 +82,13 @@ def race_row(row: cells.Cells, where: str) -> cells.Cells:
 def find(name: str, table: Table, directory: str) -> dict[str, str]:
   """Return {split: file} of a data set in `directory`. Raises InputError with the expected names."""
   if not os.path.isdir(directory):
-    raise InputError(f'data set {name}: {directory} is not a directory')
+    raise InputError(f'data.manual_dir: got {directory}; expected a directory with the files of data set {name}')
   for folder in table.folders:
     paths = {split: files.first(os.path.join(directory, folder), names) for split, names in table.files.items()}
     if paths[table.needed]:
       return {split: path for split, path in paths.items() if path}
   wanted = ' or '.join(os.path.join(folder, table.files[table.needed][0]) for folder in table.folders)
-  raise InputError(f'data set {name}: {directory} does not hold {wanted} (each also as .gz)')
+  raise InputError(f'data.manual_dir: got {directory}; expected {wanted} of data set {name} (each also as .gz)')
 
 
 def own(texts: Sequence[str], label: str, scores: bool) -> Table:
@@ -100,7 +102,7 @@ def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:
   expected = f'table; expected *.parquet, {split_files.describe(cells.ENDINGS)}'
   splits = split_files.find_splits(pattern, endings, expected, names)
   if not splits:
-    raise InputError('data set table_files: set data.manual_dir to a directory or to tables')
+    raise InputError('data.manual_dir: got none for data set table_files; expected a directory or tables')
   if 'train' not in splits:
     raise InputError(f'{pattern}: got only files named as validation or test rows; expected training rows too')
   return splits
@@ -126,19 +128,19 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
     texts = tuple(cells.text(row[column], f'{where}: {column}', strip=table.strip) for column in columns)
     empty = next((i for i, text in enumerate(texts) if not text.strip() and not (i == 1 and table.pairs)), None)
     if empty is not None:
-      raise InputError(f'{where}: column {columns[empty]} is empty')
+      raise InputError(f'{where}: {columns[empty]}: got an empty cell; expected a text')
     if not answer and split == 'train':
       if not name:
         own = '; name the column of the labels by --config.data.label=' if table.is_own else ''
-        raise InputError(f'{where}: no column {" or ".join(table.label)}; it has {", ".join(row)}{own}')
+        raise InputError(f'{where}: got no column {" or ".join(table.label)}; it has {", ".join(row)}{own}')
       unlabelled.append(number)
     yield f'{split}-{number}', texts, answer
   if not number:
     raise InputError(f'{path}: the file has no rows')
   if unlabelled:
     raise InputError(
-      f'{path}: {len(unlabelled):,} training rows have no label ({documents.format_lines(unlabelled)}); '
-      'label them, or remove them'
+      f'{path}: got {len(unlabelled):,} training rows without a label '
+      f'({documents.format_lines(unlabelled)}); expected a label in each; label them, or remove them'
     )
 
 
@@ -165,7 +167,7 @@ def _column(table: Table, names: tuple[str, ...], row: Mapping[str, Any], where:
     apart = next((mark for mark in (';', '\t') if len(row) == 1 and mark in next(iter(row))), '')
     hint = f'; columns are apart by {apart!r}, expected commas (a .tsv has tabs)' if apart else nearest(names[0], row)
     own = '; name the columns of the texts by --config.data.texts=' if table.is_own and not apart else ''
-    raise InputError(f'{where}: no column {" or ".join(names)}{hint}; it has {", ".join(row)}{own}')
+    raise InputError(f'{where}: got no column {" or ".join(names)}{hint}; it has {", ".join(row)}{own}')
   return column
 
 

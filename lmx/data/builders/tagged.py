@@ -112,7 +112,7 @@ def read(path: str) -> Iterator[Sentence]:
   elif ending == '.txt':
     for number, line in documents.read_rows(path):
       if not line.split():
-        raise InputError(f'{path}, line {number}: expected a sentence')
+        raise InputError(f'{path}, line {number}: got an empty line; expected a sentence')
       yield Sentence(tuple(line.split()), None, (number,) * len(line.split()))
   else:
     yield from _columns(path, *((1, UPOS) if ending == '.conllu' else (0, -1)))
@@ -126,7 +126,7 @@ def _columns(path: str, word: int, label: int) -> Iterator[Sentence]:
   for lines in sentences(path, '\t' if tabs else None):
     words = universal(lines) if universal_tags else lines
     if not words:
-      raise InputError(f'{path}, line {lines[0][0]}: a sentence without words')
+      raise InputError(f'{path}, line {lines[0][0]}: got a sentence without words; expected a word a line')
     for number, cells in words:
       has = len(cells) >= least and cells[label] != '_'
       if labelled not in (None, has):
@@ -145,7 +145,7 @@ def _json_lines(path: str) -> Iterator[Sentence]:
     tags = documents.field(row, 'tags', list, where, default=None)
     tags = None if tags is None else tuple(map(plain, _texts(tags, f'{where}: tags')))
     if tags is not None and len(tags) != len(words):
-      raise InputError(f'{where}: {len(tags)} tags for {len(words)} tokens')
+      raise InputError(f'{where}: got {len(tags)} tags; expected {len(words)}, one for each token')
     predicate = documents.field(row, 'predicate', int, where, default=None)
     if predicate is not None and not 0 <= predicate < len(words):
       raise InputError(f'{where}: predicate: got {predicate}; expected the index of one of {len(words)} words, from 0')

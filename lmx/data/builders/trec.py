@@ -33,5 +33,5 @@ def _lines(path: str) -> Iterator[tuple[str, str]]:
     kind, space, text = line.strip().partition(' ')
     coarse, colon, _ = kind.partition(':')
     if not (space and colon):
-      raise InputError(f'{path}, line {number}: expected "CLASS:subclass " at the start')
+      raise InputError(f'{path}, line {number}: got no "CLASS:subclass " at the start; expected it before the question')
     yield coarse, text

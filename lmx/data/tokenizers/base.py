@@ -140,7 +140,9 @@ class Tokenizer(abc.ABC):
     ids = [int(i) for i in ids]
     for i in ids:
       if not 0 <= i < self.vocab_size:
-        raise InputError(f'token id {i} is outside the vocabulary of {self.vocab_size} {self.kind}')
+        raise InputError(
+          f'token id: got {i}; expected below {self.vocab_size}, the size of the vocabulary of {self.kind}'
+        )
     return ids
 
 

@@ -88,7 +88,7 @@ def train(
     raise InputError(
       f'data.tokenizer: got "{kind}", which cannot be trained; set data.tokenizer_path to an imported one'
     )
-  raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
+  raise InputError(f'data.tokenizer: unknown "{kind}"{nearest(kind, KINDS)}')
 
 
 def check_options(kind: str, marks: str, prefix_space: bool) -> None:

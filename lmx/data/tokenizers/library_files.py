@@ -53,7 +53,7 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
       settings are not supported or contradict `lower_case`.
   """
   if kind not in build.KINDS:
-    raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, build.KINDS)}')
+    raise InputError(f'data.tokenizer: unknown "{kind}"{nearest(kind, build.KINDS)}')
   directory, settings = path, settings_lib.Settings()
   if os.path.isdir(path):
     if os.path.exists(os.path.join(path, FILE)):

@@ -95,7 +95,7 @@ class WordCharacters:
 def create(tokenizer: Any, characters: int) -> WordCharacters:
   """Return the cached `WordCharacters` of a word tokenizer. Raises InputError for another tokenizer."""
   if getattr(tokenizer, 'known', None) is None:
-    raise InputError('data.characters needs data.tokenizer "words"')
+    raise InputError('data.tokenizer: got one other than "words" with data.characters; expected "words"')
   return WordCharacters(tokenizer, characters)
 
 

@@ -94,7 +94,7 @@ class Words(Tokenizer):
     self.known = known or self.vocab_size
     self._ids = {token: i for i, token in enumerate(self.tokens)}
     if '<unk>' not in self._ids:
-      raise InputError('a vocabulary of words needs <unk>')
+      raise InputError('vocabulary: got words without <unk>; expected it for unknown words')
     self.unk_id, self.eos_id = self._ids['<unk>'], self._ids.get('<eos>')
 
   @property
@@ -147,7 +147,7 @@ class Words(Tokenizer):
 def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
   """Append the other words of `texts` by decreasing frequency; raise InputError unless it is a word tokenizer."""
   if not isinstance(tokenizer, Words):
-    raise InputError(f'data.characters needs data.tokenizer "words", not "{tokenizer.kind}"')
+    raise InputError(f'data.tokenizer: got "{tokenizer.kind}" with data.characters; expected "words"')
   tokens = tokenizer.tokens + _other_words(tokenizer, texts)
   return Words(tokens, tokenizer.rule, lower_case=tokenizer.lower_case, known=tokenizer.known)
 

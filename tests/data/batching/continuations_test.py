@@ -91,7 +91,7 @@ def test_rows_that_cannot_be_predicted_are_rejected(texts, message):
 
 def test_other_data_is_rejected():
   made = corpus(TEXTS)
-  with pytest.raises(InputError, match='needs rows of a context and its continuation'):
+  with pytest.raises(InputError, match='data.batching: got "continuations"'):
     batches(dataclasses.replace(made, manifest={**made.manifest, 'texts': 1}))
 
 

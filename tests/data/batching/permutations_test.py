@@ -204,7 +204,7 @@ def test_evaluation_ends_with_the_text():
     (dict(batching=permutations.Config(chunk=40, predictions=4)), 'data.length: got'),
     (dict(batching=permutations.Config(predictions=70)), 'data.batching.predictions: got'),
     (dict(batching=permutations.Config(context=60)), 'data.batching.predictions: got'),
-    (dict(batching=CFG, batch_size=3), 'even data.batch_size'),
+    (dict(batching=CFG, batch_size=3), 'data.batch_size: got'),
   ],
 )
 def test_incompatible_sections_are_rejected(changes, words):

@@ -390,7 +390,7 @@ def test_data_fraction_keeps_both_texts_of_a_row(folder):
 
 
 def test_incompatible_settings_are_rejected(folder):
-  with pytest.raises(InputError, match='"bert" needs .CLS'):
+  with pytest.raises(InputError, match='data.tokenizer: got .* "bert"'):
     load(folder, tokenizer='bpe')
   with pytest.raises(InputError, match='three data.special_tokens'):
     load(folder, 'gpt', special_tokens=('a', 'b'))
@@ -398,7 +398,7 @@ def test_incompatible_settings_are_rejected(folder):
     load(folder, length=4)
   with pytest.raises(InputError, match='both_orders: got rows of'):
     load(folder, columns=('one',), batching={'both_orders': True})
-  with pytest.raises(InputError, match='rows without a label.*such as glue/sst2'):
+  with pytest.raises(InputError, match='got rows without a label'):
     (folder / 'plain').mkdir()
     (folder / 'plain/train.txt').write_text('ba be bi\n\n' * 30)
     load(folder, dataset='text_files', manual_dir=str(folder / 'plain'), columns=('text',))
@@ -416,7 +416,7 @@ def test_rows_without_labels_are_read_but_not_trained_on(folder):
   with pytest.raises(InputError, match='rows without a label'):
     load(folder, split='test')
   (folder / 'train.jsonl').write_text('\n'.join(lines))
-  with pytest.raises(InputError, match=r'1 training rows have no label \(line 5\)'):
+  with pytest.raises(InputError, match=r'got 1 training rows without a label \(line 5\)'):
     load(folder)
 
 

@@ -203,7 +203,7 @@ def test_long_pairs_are_excluded_from_training_and_counted():
   left = len(SIZES) - len(kept)
   assert found.notes == (f'{left} of 503 pairs of split train are longer than 16 and skipped',)
   assert batches()[0].notes == ()
-  with pytest.raises(InputError, match='split train has no pair of at most 1'):
+  with pytest.raises(InputError, match='data.length: got 1'):
     batches(length=1, batching={'buckets': ()})
 
 
@@ -258,9 +258,9 @@ def test_invalid_options_are_rejected():
     with pytest.raises(InputError, match=f'data.batching.{next(iter(fields))}'):
       section(fields)
   plain = corpora.Corpus.from_texts({'train': ['a', 'b']}, corpus().tokenizer)
-  with pytest.raises(InputError, match='data set texts has no pairs'):
+  with pytest.raises(InputError, match='data.batching: got "translation" with data set texts'):
     batches(made=plain)
-  with pytest.raises(InputError, match='needs a tokenizer with an end-of-text'):
+  with pytest.raises(InputError, match='data.tokenizer: got one without an end-of-text'):
     batches(
       made=corpora.Corpus.from_texts(
         {'train': ['a', 'b']}, build.train('bytes', [], document_eos=False), sides=('en', 'de')

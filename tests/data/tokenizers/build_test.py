@@ -59,7 +59,7 @@ def test_training_is_deterministic_and_saved(trained, tmp_path):
 
 @pytest.mark.parametrize('bad', [-1, 10**6])
 def test_ids_outside_the_vocabulary_are_an_error(trained, bad):
-  with pytest.raises(InputError, match=f'token id {bad} is outside the vocabulary of {trained.vocab_size}'):
+  with pytest.raises(InputError, match=f'token id: got {bad}; expected below {trained.vocab_size}'):
     trained.decode([0, bad])
 
 

@@ -175,7 +175,7 @@ def test_missing_labels_or_characters_are_rejected():
   plain = dataclasses.replace(data.splits['train'], token_labels=None)
   with pytest.raises(InputError, match='no word labels'):
     tagged.Tagged(plain, 1, 4, special_ids=(), end_id=None, cfg=tagged.Config(), vocab_size=9, seed=0, train=False)
-  with pytest.raises(InputError, match='set data.characters'):
+  with pytest.raises(InputError, match='data.characters: got 0'):
     pipeline.Config(batching='both_ways')
   with pytest.raises(InputError, match='tokenizer "words"'):
     pipeline.Config(characters=20, tokenizer='bytes')
@@ -191,5 +191,5 @@ def test_labels_must_be_as_many_as_words(tmp_path):
   tokenizer = Words(['<unk>', 'a'], 'space')
   writer = Writer('train', io.BytesIO(), tokenizer, False, line_words=False, token_labels=True)
   writer.add('a a', [tokenizer.encode('a a')])
-  with pytest.raises(InputError, match='1 labels for 2 words'):
+  with pytest.raises(InputError, match='got 1 labels; expected 2'):
     writer.end_document('O')

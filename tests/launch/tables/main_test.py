@@ -18,7 +18,7 @@ from launch.tables.__main__ import main
     (['bert_gleu'], 'unknown table "bert_gleu"; did you mean "bert_glue"?'),
     (['bert_glue', '--rows=bert/glue_test/base/colla'], 'did you mean "bert/glue_test/base/cola"?'),
     (['bert_glue', '--data=glu=DIR'], 'unknown data set "glu"; did you mean "glue"?'),
-    (['bert_glue', '--config.optim.lr'], 'option "--config.optim.lr" has no value'),
+    (['bert_glue', '--config.optim.lr'], '--config.optim.lr: got no value'),
     (['rnn_lm_ptb', '--where=slrum'], 'there is no launcher "slrum"'),
     (['rnn_lm_ptb', '--options=epoch=6'], 'no option'),
     (['--seeds'], 'the tables of the decks are shown by --decks'),
