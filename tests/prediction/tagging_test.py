@@ -176,7 +176,7 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
     ('a.conll', 'the\tO\nof\n', 'a.conll, line 2: got 1 columns'),
     ('a.conll', 'the\tO\n\nof\tB-pre\n', 'line 3: the tagger has no label "B-pre"; did you mean "B-per"'),
     ('a.conllu', '1\n', 'a.conllu, line 1: has no column 2'),
-    ('a.conllu', '1-2\tdu\n\n', 'a.conllu, line 1: a sentence without words'),
+    ('a.conllu', '1-2\tdu\n\n', 'a.conllu, line 1: got a sentence'),
     ('a.jsonl', '{"tokens": ["the"]}\n{"words": []}\n', 'line 2: no field "tokens"'),
     ('a.jsonl', '{"tokens": []}\n', 'line 1: a sentence without words'),
     ('a.jsonl', '{"tokens": ["the", " "]}\n', 'line 1: a sentence with an empty word'),
