@@ -49,10 +49,13 @@ def toy_apply(cfg, params, batch, state, key=None):
   return Features(x_BTD), {'h_BD': x_BTD[:, -1]}
 
 
-def toy_nll(cfg, params, features, targets_BT):
+def toy_logits(cfg, params, features):
   del cfg
-  logits_BTV = features.last_BTD @ params['output']['kernel'] + params['output']['bias']
-  return optax.softmax_cross_entropy_with_integer_labels(logits_BTV, targets_BT)
+  return features.last_BTD @ params['output']['kernel'] + params['output']['bias']
+
+
+def toy_nll(cfg, params, features, targets_BT):
+  return optax.softmax_cross_entropy_with_integer_labels(toy_logits(cfg, params, features), targets_BT)
 
 
 def toy_state(cfg, rows, length=0):
@@ -60,7 +63,7 @@ def toy_state(cfg, rows, length=0):
 
 
 TOY = Model()
-vars(TOY).update(init=toy_init, init_state=toy_state, apply=toy_apply, nll=toy_nll)
+vars(TOY).update(init=toy_init, init_state=toy_state, apply=toy_apply, logits=toy_logits, nll=toy_nll)
 
 
 @functools.cache
