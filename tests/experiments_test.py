@@ -25,9 +25,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from experiments import common, config, spaces, tables
 from experiments.gpt import recipe as gpt
-from launch.tables import collection, printed
+from launch.tables import collection, printed, verdict
 from launch.tables import plan as plans
-from launch.tables import report as table_report
 from lmx import objectives
 from lmx.cli import main
 from lmx.config import resolve, schema, semantics
@@ -350,7 +349,7 @@ def check_rows(table: tables.Table) -> None:
     commands = [command for name in row.runs for command in runs[name].then]
     assert any(text in command for text in written for command in commands) or row.file == 'results'
     assert row.id.startswith(UNPRINTED) or published[row.id].metric in tables.METRICS[row.metric].printed, row.id
-    assert math.isfinite(table_report.band(row, published.get(row.id))) or row.id.startswith(UNPRINTED)
+    assert math.isfinite(verdict.band(row, published.get(row.id))) or row.id.startswith(UNPRINTED)
   used = {run.name for run in plans.sort_by_dependency(plans.read_from(table.rows), runs)}
   assert used == set(runs), f'runs that no row is read from: {sorted(set(runs) - used)}'
 

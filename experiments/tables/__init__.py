@@ -76,6 +76,7 @@ class Row(NamedTuple):
     note: further conditions of the metric.
     tries: runs with other settings. Of `run` and these, the one with the lowest mean validation loss over seeds counts.
     highest: the try with the highest mean metric counts instead, for papers that choose by it.
+    outside: why our metric is not in the interval of the published one, where the reason is known.
   """
 
   id: str
@@ -88,6 +89,7 @@ class Row(NamedTuple):
   note: str = ''
   tries: tuple[str, ...] = ()
   highest: bool = False
+  outside: str = ''
 
   @property
   def runs(self) -> tuple[str, ...]:

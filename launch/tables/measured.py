@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import re
 from typing import NamedTuple
 
 from launch.tables import plan as plans
@@ -23,14 +24,23 @@ class Measurement(NamedTuple):
     split: split.
     metric: metric, named as in published.csv.
     value: mean over seeds, as text.
-    spread: standard deviation over seeds, '' for one seed.
-    seeds: number of seeds.
+    spread: standard deviation over seeds (n - 1), '' for one seed.
+    seeds: '0 1 2', or their number, '3 seeds', where it is not known which.
+    interval: 'low high', the 95% bootstrap interval over rows of a single run; '' if none was saved. Over several
+      seeds it follows from `value`, `spread` and `seeds`.
     protocol: what else decides the figure.
     differs: why the printed figure measures something else; '' if it may be compared.
-    command: what was run.
+    command: what was run; several commands with semicolons between.
+    start: id of the line whose run this one starts from or evaluates, or 'imported NAME' of weights in DATA; '' if the
+      command itself trains from newly initialised parameters.
+    data: names in DATA of what the command reads, with spaces between; 'embedded', 'generated', or the files that
+      make the text.
+    data_hash: hash of the prepared data, as in results.json.
     commit: of the code.
+    hours: of training and evaluation, all seeds.
     hardware: device.
     date: YYYY-MM-DD.
+    kept: why the line is kept although it cannot be run again; '' if it can.
   """
 
   id: str
@@ -42,12 +52,32 @@ class Measurement(NamedTuple):
   value: str
   spread: str
   seeds: str
+  interval: str
   protocol: str
   differs: str
   command: str
+  start: str
+  data: str
+  data_hash: str
   commit: str
+  hours: str
   hardware: str
   date: str
+  kept: str
+
+  @property
+  def count(self) -> int:  # type: ignore[override]  # shadows tuple.count, which no line needs
+    """Number of seeds. Raises InputError if `seeds` has neither seeds nor their number."""
+    if fit := re.fullmatch(r'(\d+) seeds?', self.seeds):
+      return int(fit[1])
+    if not re.fullmatch(r'\d+( \d+)*', self.seeds):
+      raise InputError(f"{FILE}: {self.id}: seeds: got '{self.seeds}'; expected '0 1 2' or '3 seeds'")
+    return len(self.seeds.split())
+
+  @property
+  def is_lmx(self) -> bool:
+    """Return whether lmx gave the value, not a program that it is compared with."""
+    return self.command.startswith(('lmx ', 'python -m launch.', 'python -m pytest '))
 
 
 @functools.cache
@@ -75,7 +105,7 @@ def measurements() -> tuple[Measurement, ...]:
 def text(one: Measurement) -> str:
   """Return a figure with its spread and seeds."""
   spread = f' ± {one.spread}' if one.spread else ''
-  seeds = f' ({one.seeds} seeds)' if one.seeds != '1' else ''
+  seeds = f' ({one.count} seeds)' if one.count > 1 else ''
   return f'{one.value}{spread}{seeds}'
 
 

@@ -58,13 +58,19 @@ def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Me
     metric=line.metric if line else METRICS[row.metric].title,
     value=f'{one.mean:.{digits}f}',
     spread='' if math.isnan(one.deviation) else f'{one.deviation:.{max(digits, 1) + 1}f}',
-    seeds=str(len(one.seeds)),
+    seeds=' '.join(str(seed.seed or 0) for seed in one.seeds),
+    interval='',
     protocol=str(record.get('protocol', '')),
     differs=row.differs,
     command=redact(shlex.join(words)),
+    start='',
+    data='',
+    data_hash=' '.join(sorted({seed.data_hash for seed in one.seeds if seed.data_hash})),
     commit=str(_record(file.with_name('results.json')).get('commit', '')),
+    hours='',
     hardware='; '.join(sorted({seed.device for seed in one.seeds if seed.device})),
     date=datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).date().isoformat(),
+    kept='',
   )
 
 

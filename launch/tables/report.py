@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.tables import DATA, METRICS, Metric, Run, Table
-from launch.tables import collection, measured, needs, pages
+from launch.tables import collection, measured, needs, pages, verdict
 from launch.tables import plan as plans
 from lmx.redaction import redact
 
@@ -40,20 +40,6 @@ class Line(NamedTuple):
   spread: float
 
 
-def band(row, printed: plans.Printed | None) -> float:
-  """Return the tolerance around the published metric: the row's, twice the published spread, or the metric's."""
-  if printed is None:
-    return math.nan
-  metric = METRICS[row.metric]
-  ours = metric.band * printed.value if metric.relative else metric.band
-  return row.band or (ours if math.isnan(printed.spread) else max(2 * printed.spread, _rounding(printed.text)))
-
-
-def _rounding(text: str) -> float:
-  """Return half of the last printed digit: 0.05 for '24.0'."""
-  return 0.5 * 10.0 ** -len(text.partition('.')[2])
-
-
 def lines(results: Sequence[collection.RowResult]) -> list[Line]:
   """Return the cells of the table."""
   return [_line(one) for one in results]
@@ -63,7 +49,7 @@ def _line(one: collection.RowResult) -> Line:
   row, printed = one.row, plans.published().get(one.row.id)
   metric = METRICS[row.metric]
   digits = len(printed.text.partition('.')[2]) if printed else 2
-  tolerance, mean = band(row, printed), one.mean
+  tolerance, mean = verdict.band(row, printed), one.mean
   compared = printed is not None and not row.differs and not math.isnan(mean)
   difference = mean - printed.value if compared and printed else math.nan
   share = difference / tolerance if tolerance else math.nan

@@ -19,8 +19,8 @@ def problems(one: measured.Measurement) -> list[str]:
   if one.system not in SYSTEMS:
     found.append(f'system {one.system}')
   try:
-    numbers = [float(text) for text in (one.value, one.spread or '0', one.seeds)]
-    if not all(map(math.isfinite, numbers)) or int(one.seeds) < 1:
+    numbers = [float(text) for text in (one.value, one.spread or '0', one.hours or '0', *one.interval.split())]
+    if not all(map(math.isfinite, numbers)) or one.count < 1 or len(one.interval.split()) not in (0, 2):
       found.append('numbers')
   except ValueError:
     found.append('numbers')
@@ -49,7 +49,9 @@ def test_metric_is_recorded_once():
 
 
 GOOD = measured.Measurement(
-  'rnn_lm/ptb/small/test', 'rnn_lm', 'small', 'ptb', 'test', 'ppl', '115.6', '', '1', '', '', 'lmx train', '', '', ''
+  **dict.fromkeys(measured.Measurement._fields, '')
+  | {'id': 'rnn_lm/ptb/small/test', 'system': 'rnn_lm', 'row': 'small', 'dataset': 'ptb', 'split': 'test'}
+  | {'metric': 'ppl', 'value': '115.6', 'seeds': '0', 'command': 'lmx train'}
 )
 
 
@@ -60,7 +62,11 @@ GOOD = measured.Measurement(
     ({'system': 'rnnlm'}, 'system rnnlm'),
     ({'value': 'nan'}, 'numbers'),
     ({'spread': '1,2'}, 'numbers'),
-    ({'seeds': '0'}, 'numbers'),
+    ({'seeds': '0 seeds'}, 'numbers'),
+    ({'seeds': '0, 1'}, 'numbers'),
+    ({'interval': '114.1'}, 'numbers'),
+    ({'hours': '51 minutes'}, 'numbers'),
+    ({'seeds': '0 1 2', 'interval': '114.1 115.9', 'hours': '0.85'}, None),
     ({'command': 'train'}, 'command train'),
     ({'row': ''}, 'no label'),
     ({'date': '26 November'}, 'date 26 November'),
@@ -71,3 +77,22 @@ GOOD = measured.Measurement(
 )
 def test_malformed_lines_are_reported(change, problem):
   assert problems(GOOD._replace(**change)) == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(('seeds', 'count'), [('0', 1), ('0 10 20', 3), ('3 seeds', 3), ('1 seed', 1)])
+def test_seeds_are_counted(seeds, count):
+  assert GOOD._replace(seeds=seeds).count == count
+
+
+@pytest.mark.parametrize(
+  ('command', 'is_lmx'),
+  [
+    ('lmx train', True),
+    ('python -m launch.tables ntm', True),
+    ('python -m pytest tests/metrics/ngram_test.py', True),
+    ('gensim 4.4.0, then lmx vectors', False),
+    ('python -m fairseq', False),
+  ],
+)
+def test_other_programs_are_told_apart(command, is_lmx):
+  assert GOOD._replace(command=command).is_lmx is is_lmx

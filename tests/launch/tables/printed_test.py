@@ -104,9 +104,9 @@ def test_every_published_value_is_shown_once():
 
 
 def test_measured_values_follow_their_row(monkeypatch, tmp_path):
-  line = dict.fromkeys(measured.Measurement._fields, '') | {'id': 'bert/squad1.1/base/dev_em', 'seeds': '2'}
+  line = dict.fromkeys(measured.Measurement._fields, '') | {'id': 'bert/squad1.1/base/dev_em', 'seeds': '0 1'}
   one = measured.Measurement(**line | {'value': '80.5', 'spread': '0.2', 'differs': 'a smaller model'})
-  other = one._replace(value='80.9', spread='', seeds='1', differs='')
+  other = one._replace(value='80.9', spread='', seeds='0', differs='')
   monkeypatch.setattr(measured, 'measurements', lambda: (one,))
   shown, notes = pages.show(TABLE)
   plan = plans.Plan((tmp_path,))

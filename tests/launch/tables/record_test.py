@@ -35,7 +35,7 @@ def test_metrics_are_recorded_and_replaced(tmp_path, file, capsys):
     assert main(words) == 0
   assert f'1 lines of {file} written' in capsys.readouterr().out
   [line] = lines_of(file)
-  assert line['id'] == 'rnn_lm/ptb/small/test' and line['value'] == '114.8' and line['seeds'] == '1'
+  assert line['id'] == 'rnn_lm/ptb/small/test' and line['value'] == '114.8' and line['seeds'] == '0'
   assert line['command'] == 'python -m launch.tables rnn_lm_ptb --rows=rnn_lm/ptb/small/test --seeds=1'
   assert (line['system'], line['split'], line['metric'], line['hardware']) == ('rnn_lm', 'test', 'ppl', '1 x cpu')
   assert not line['differs'] and not line['spread'] and len(line['date']) == 10
@@ -58,7 +58,7 @@ def test_options_that_do_not_go_together_are_rejected(capsys, words, message):
 def test_broken_file_is_reported(file, capsys):
   file.write_text(file.read_text() + 'a,b\n')
   assert main(['--decks']) == 2
-  assert f'{file}, line 2: got 2 cells; expected 15' in capsys.readouterr().err
+  assert f'{file}, line 2: got 2 cells; expected 21' in capsys.readouterr().err
   measured.measurements.cache_clear()
   file.unlink()
   assert main(['--decks']) == 0

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from launch.tables import collection, report
+from launch.tables import collection, report, verdict
 from launch.tables import plan as plans
 from launch.tables.__main__ import main
 from tests.launch.tables.runs import make_tries, put, rows_of, run
@@ -93,7 +93,7 @@ def test_parameter_counts_are_integers(tmp_path):
 def test_tolerance_comes_from_row_spread_or_metric():
   printed = plans.published()
   row = next(row for row in plans.table('bert_nvidia').rows if row.id == 'bert/nvidia_seeds/squad_large/f1')
-  assert report.band(row, printed[row.id]) == pytest.approx(0.32)
-  assert report.band(row._replace(band=1.5), printed[row.id]) == 1.5
+  assert verdict.band(row, printed[row.id]) == pytest.approx(0.32)
+  assert verdict.band(row._replace(band=1.5), printed[row.id]) == 1.5
   ppl = plans.table('rnn_lm_ptb').rows[1]
-  assert report.band(ppl, printed[ppl.id]) == pytest.approx(0.02 * 114.5)
+  assert verdict.band(ppl, printed[ppl.id]) == pytest.approx(0.02 * 114.5)
