@@ -25,21 +25,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import fnmatch
 import pathlib
 import shlex
 import sys
 from collections.abc import Sequence
 
-from experiments.tables import DATA, Row, Table
+from experiments.tables import DATA, Table
 from launch import command as launched
 from launch import wait
-from launch.tables import collection, measured, needs, pages, printed, record, report, runner
+from launch.tables import collection, measured, needs, options, pages, printed, record, report, runner
 from launch.tables import plan as plans
-from lmx import ranges, storage
+from lmx import storage
 from lmx.cli.main import split_overrides
 from lmx.console import Console
-from lmx.errors import InputError, nearest, writing
+from lmx.errors import writing
 from lmx.redaction import redact
 
 
@@ -51,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str], streams: Console) -> int:
   rest, settings = split_overrides(words)
-  args = _parser().parse_args(rest)
-  _check(args)
-  plan = _plan(args, settings)
+  args = options.parser(__doc__).parse_args(rest)
+  options.check(args)
+  plan = options.plan(args, settings)
   if args.decks:
     print(pages.decks().strip())
     return 0
@@ -73,82 +72,9 @@ def _main(words: list[str], streams: Console) -> int:
   return _reproduce(args, plan)
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(
-    prog='python -m launch.tables',
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-    allow_abbrev=False,
-  )
-  parser.add_argument('table', nargs='?', help='name of a table')
-  parser.add_argument('--list', action='store_true', help='show all tables, or the rows of one')
-  parser.add_argument(
-    '--feasible', choices=tuple(needs.HARDWARE), help='show the rows that this hardware can run, and their needs'
-  )
-  parser.add_argument('--decks', action='store_true', help='show the tables of the decks as printed')
-  parser.add_argument(
-    '--pages', nargs='?', const='', metavar='DIR', help='write the pages of docs/results, or into DIR'
-  )
-  parser.add_argument('--record', action='store_true', help='add the metrics to experiments/tables/measured.csv')
-  parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
-  parser.add_argument(
-    '--runs', default='runs/tables,runs', help='directories of runs, with commas; new ones go into the first'
-  )
-  parser.add_argument('--data', action='append', default=[], metavar='[NAME=]DIR', help='where data and weights are')
-  parser.add_argument(
-    '--seeds',
-    nargs='?',
-    type=ranges.integer(0, 100_000),
-    default=0,
-    help='how many seeds of each run (default: as the table asks)',
-  )
-  parser.add_argument('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at once on this machine')
-  parser.add_argument('--where', default='local', help='local, or a launcher: slurm, gke, tpu_vm')
-  parser.add_argument('--launch', default='', help='options of that launcher, as one text')
-  parser.add_argument('--again', action='store_true', help='submit again to the launcher what was submitted before')
-  parser.add_argument('--collect', action='store_true', help='only render existing results')
-  parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
-  parser.add_argument('--options', default='', help="added to every experiment's argument, such as epochs=6")
-  parser.add_argument('--output', default='', help='directory of the rendered table (default: DIR/tables)')
-  return parser
-
-
-def _check(args: argparse.Namespace) -> None:
-  """Raise InputError for options that do not go together."""
-  modes = [name for name in ('list', 'feasible', 'decks', 'pages') if getattr(args, name) not in (False, None)]
-  if len(modes) > 1:
-    raise InputError(f'{", ".join(f"--{name}" for name in modes)}: expected one of these')
-  if modes or not args.table:
-    for name in ('rows', 'record', 'collect', 'dry_run', 'options', 'output'):
-      if getattr(args, name):
-        raise InputError(f'--{name} is for the rows of a table: give its name, without --{(modes or ["list"])[0]}')
-
-
-def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
-  data: dict[str, str] = {}
-  for text in args.data:
-    name, equals, path = text.partition('=')
-    if not equals:
-      text = storage.check_path('--data', text, storage.FOLDER)
-      if not pathlib.Path(text).is_dir():
-        raise InputError(f'--data={text}: the directory does not exist')
-      data |= {key: str(pathlib.Path(text, key)) for key in DATA if pathlib.Path(text, key).exists()}
-    elif name not in DATA:
-      raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')
-    else:
-      is_there = args.where in wait.OWN_FILES  # machine where `~` is another home directory
-      data[name] = path if is_there else storage.check_path(f'--data={name}', path, hub=True)
-  if args.seeds is None:
-    raise InputError('--seeds: expected a number of seeds; the tables of the decks are shown by --decks')
-  roots = tuple(
-    pathlib.Path(wait.check_path('--runs', text, args.where, storage.FOLDER)) for text in args.runs.split(',')
-  )
-  return plans.Plan(roots, data, args.seeds, args.options, tuple(settings))
-
-
 def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   table = plans.table(args.table)
-  rows = select_rows(table, args.rows)
+  rows = options.select_rows(table, args.rows)
   runs = {run.name: run for run in table.runs}
   for run in table.runs if plan.changed else ():
     if run.config:
@@ -211,20 +137,6 @@ def _run(args: argparse.Namespace, todo: list[runner.Task]) -> int:
 
 def _say(text: str) -> None:
   print(text, file=sys.stderr, flush=True)
-
-
-def select_rows(table: Table, text: str) -> list[Row]:
-  """Return the rows that `text` names, in the table's order; InputError for a name without a row."""
-  if not text:
-    return list(table.rows)
-  selected: set[str] = set()
-  ids = [row.id for row in table.rows]
-  for pattern in text.split(','):
-    fits = {one for one in ids for text in (pattern, f'*/{pattern}') if fnmatch.fnmatchcase(one, text)}
-    if not fits:
-      raise InputError(f'--rows: no row "{pattern}"{nearest(pattern, ids)}')
-    selected |= fits
-  return [row for row in table.rows if row.id in selected]
 
 
 def render(
