@@ -6,6 +6,7 @@
   python -m launch.tables awd_lstm_words                        runs what is missing, resumes what is unfinished
   python -m launch.tables bert_glue --runs=runs --collect     only renders, such as after copying runs/ from a cluster
   python -m launch.tables bert_glue --dry_run --rows='*cola'  the commands, and nothing else
+  python -m launch.tables --check                             whether all measured lines can be run again
 
 Runs are in runs/tables/NAME/seedK, those of earlier versions in runs/NAME/seedK; with --runs=DIR in DIR/NAME/seedK. The
 table is runs/tables/TABLE.md, .html and .png, or DIR/tables/TABLE.md: first as the paper prints it, then row by row.
@@ -18,7 +19,7 @@ OPTIONS -- COMMAND`, the OPTIONS from `--launch`; the same command later passes 
 `--config.section.key=value` changes every training, and `--options=epochs=6` is added to the argument of every
 experiment. The runs then follow another protocol than the table's: their metrics are shown without a comparison, and a
 collection without the same options does not count them.
-Imports no JAX.
+Only --check imports JAX.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from collections.abc import Sequence
 from experiments.tables import DATA, Table
 from launch import command as launched
 from launch import wait
-from launch.tables import collection, measured, needs, options, pages, printed, record, report, runner
+from launch.tables import check, collection, measured, needs, options, pages, printed, record, report, runner
 from launch.tables import plan as plans
 from lmx import storage
 from lmx.cli.main import split_overrides
@@ -53,6 +54,8 @@ def _main(words: list[str], streams: Console) -> int:
   args = options.parser(__doc__).parse_args(rest)
   options.check(args)
   plan = options.plan(args, settings)
+  if args.check:
+    return check.run(args, plan.data)
   if args.decks:
     print(pages.decks().strip())
     return 0

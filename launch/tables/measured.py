@@ -30,9 +30,10 @@ class Measurement(NamedTuple):
       seeds it follows from `value`, `spread` and `seeds`.
     protocol: what else decides the figure.
     differs: why the printed figure measures something else; '' if it may be compared.
-    command: what was run; several commands with semicolons between.
-    start: id of the line whose run this one starts from or evaluates, or 'imported NAME' of weights in DATA; '' if the
-      command itself trains from newly initialised parameters.
+    command: what was run; several commands with semicolons between. `recorded.py` has its words in capitals.
+    start: id of the line whose run this one starts from or evaluates, or 'imported NAME' of weights in DATA; several in
+      the order of their words in capitals, with spaces between. '' if the command itself trains from newly
+      initialised parameters.
     data: names in DATA of what the command reads, with spaces between; 'embedded', 'generated', or the files that
       make the text.
     data_hash: hash of the prepared data, as in results.json.

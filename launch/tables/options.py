@@ -32,6 +32,7 @@ def parser(description: str = '') -> argparse.ArgumentParser:
   parser.add_argument(
     '--pages', nargs='?', const='', metavar='DIR', help='write the pages of docs/results, or into DIR'
   )
+  parser.add_argument('--check', action='store_true', help='check that every line of measured.csv can be run again')
   parser.add_argument('--record', action='store_true', help='add the metrics to experiments/tables/measured.csv')
   parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
   parser.add_argument(
@@ -58,12 +59,12 @@ def parser(description: str = '') -> argparse.ArgumentParser:
 
 def check(args: argparse.Namespace) -> None:
   """Raise InputError for options that do not go together."""
-  modes = [name for name in ('list', 'feasible', 'decks', 'pages') if getattr(args, name) not in (False, None)]
+  modes = [name for name in ('list', 'feasible', 'decks', 'pages', 'check') if getattr(args, name) not in (False, None)]
   if len(modes) > 1:
     raise InputError(f'{", ".join(f"--{name}" for name in modes)}: expected one of these')
   if modes or not args.table:
     for name in ('rows', 'record', 'collect', 'dry_run', 'options', 'output'):
-      if getattr(args, name):
+      if getattr(args, name) and (modes, name) != (['check'], 'rows'):
         raise InputError(f'--{name} is for the rows of a table: give its name, without --{(modes or ["list"])[0]}')
 
 

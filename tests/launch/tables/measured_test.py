@@ -1,12 +1,8 @@
 """Lines of measured.csv: what a reader needs to compare a figure and to measure it again."""
 
-import math
-import re
-
 import pytest
 
-from launch.tables import measured, pages
-from launch.tables import plan as plans
+from launch.tables import check, measured, pages
 from lmx.models import registry
 
 SYSTEMS = {*registry.names(), *pages.by_system(), 'ngrams'}
@@ -18,24 +14,9 @@ def problems(one: measured.Measurement) -> list[str]:
   found = []
   if one.system not in SYSTEMS:
     found.append(f'system {one.system}')
-  try:
-    numbers = [float(text) for text in (one.value, one.spread or '0', one.hours or '0', *one.interval.split())]
-    if not all(map(math.isfinite, numbers)) or one.count < 1 or len(one.interval.split()) not in (0, 2):
-      found.append('numbers')
-  except ValueError:
-    found.append('numbers')
   if not one.command.startswith(PROGRAMS):
     found.append(f'command {one.command}')
-  if not all((one.id, one.row, one.dataset, one.metric)) or re.search(r'[^a-z0-9_./+-]', one.id):
-    found.append('no label')
-  if one.date and not re.fullmatch(r'20\d\d-\d\d-\d\d', one.date):
-    found.append(f'date {one.date}')
-  line = plans.published().get(one.id)
-  if line and (one.dataset, one.split, one.metric) != (line.dataset, line.split, line.metric) and not one.differs:
-    found.append(f'not of the printed {line.dataset} {line.split} {line.metric}')
-  if one.differs and not line:
-    found.append('differs from no printed figure')
-  return found
+  return [*found, *check.cells(one)]
 
 
 def test_every_record_can_be_reproduced():

@@ -1,0 +1,110 @@
+"""Commands of the lines of measured.csv, and the words in capitals that stand for directories and seeds in them.
+
+DIR     the line's work directory; so does every other word that a `--workdir` of its trainings begins with
+SEED    each of the line's seeds
+others  where a command starts from a run, the runs of `start` in their order; elsewhere the directories and files of
+        `data`
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from launch.tables import measured
+from lmx.errors import InputError
+
+SEED = 'SEED'
+OWN, START, GIVEN = 'own', 'start', 'data'
+TABLES, PYTEST = ('python', '-m', 'launch.tables'), ('python', '-m', 'pytest')
+_PLACEHOLDER = re.compile(r'(?:^|(?<=[=,/]))([A-Z][A-Z0-9_]*)(?=$|[,/.])')
+_MAKES = ('train', 'pipeline', 'import')  # commands whose --workdir is a new run
+_STARTS = re.compile(r'--(workdir|workdirs|ensemble|beside|runs|config\..*(init_from|tokenizer_path))')
+_OUTPUTS = re.compile(r'--(output|by_length|translations|plot|export|null_odds)')
+_INPUTS = re.compile(r'--(input|analogies|similarity|vectors|masks|config\..*manual_dir)')
+
+
+class Word(NamedTuple):
+  """Word in capitals of a command: the option that it is in, and its role, OWN, START or GIVEN."""
+
+  name: str
+  option: str
+  role: str
+
+
+def commands(one: measured.Measurement) -> list[list[str]]:
+  """Return the commands of a line as words. Raises InputError for quotes that do not end."""
+  lexer = shlex.shlex(one.command, posix=True, punctuation_chars=';')
+  lexer.whitespace_split, lexer.commenters = True, ''
+  found: list[list[str]] = [[]]
+  try:
+    for word in lexer:
+      if word == ';':
+        found.append([])
+      else:
+        found[-1].append(word)
+  except ValueError as error:
+    raise InputError(f'command: got {one.command}; {error}; close its quotes') from None
+  return [words for words in found if words]
+
+
+def is_training(words: Sequence[str]) -> bool:
+  """Return whether a command of lmx makes a run."""
+  return words[0] == 'lmx' and words[1] in _MAKES
+
+
+def options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+  """Yield (option, value) of `--option=value` and `--option value`; a flag has the value ''."""
+  for word, after in zip(words, [*words[1:], ''], strict=True):
+    if word.startswith('--'):
+      name, equals, value = word.partition('=')
+      yield name, value if equals or after.startswith('--') else after
+
+
+def option(words: Sequence[str], name: str) -> str:
+  """Return the value of an option; '' without it."""
+  return dict(options(words)).get(name, '')
+
+
+def roles(found: Sequence[Sequence[str]]) -> list[Word]:
+  """Return the words in capitals of commands in order, each once; SEED is not among them."""
+  own = {'DIR'}
+  for words in found:
+    if is_training(words):
+      own |= set(_PLACEHOLDER.findall(option(words, '--workdir'))[:1])
+  by_name: dict[str, Word] = {}
+  for words in found:
+    for name, value in options(words):
+      for text in _PLACEHOLDER.findall(_paths(name, value)):
+        role = OWN if text in own or _OUTPUTS.fullmatch(name) else START if _STARTS.fullmatch(name) else GIVEN
+        by_name.setdefault(text, Word(text, name, role))
+  # DIR is the run of `start` where no command of the line makes it.
+  if 'DIR' in by_name and not any(_makes(words, 'DIR') for words in found):
+    by_name['DIR'] = by_name['DIR']._replace(role=START)
+  by_name.pop(SEED, None)
+  return list(by_name.values())
+
+
+def _makes(words: Sequence[str], name: str) -> bool:
+  return words[0] == 'python' or (is_training(words) and option(words, '--workdir').startswith(name))
+
+
+def _paths(name: str, value: str) -> str:
+  """Return the part of an option's value that may hold directories: in `--data=NAME=DIR` what follows NAME."""
+  return value.partition('=')[2] or value if name == '--data' else value
+
+
+def literal_paths(found: Sequence[Sequence[str]]) -> Iterator[str]:
+  """Yield the options that name a directory or file of one machine, which a word in capitals should stand for."""
+  for words in found:
+    for name, value in options(words):
+      is_path = _STARTS.fullmatch(name) or _INPUTS.fullmatch(name)
+      if is_path and value and not all(_PLACEHOLDER.match(part) for part in value.split(',')):
+        yield f'{name}={value}'
+
+
+def fill(text: str, values: dict[str, str]) -> str:
+  """Return a word of a command with the words in capitals replaced."""
+  return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[1]), text)

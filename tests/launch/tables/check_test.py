@@ -1,0 +1,168 @@
+"""`--check`: what a line of measured.csv lacks to be run again, its commands, its data, and the counts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+
+import pytest
+
+from launch.tables import check, measured
+from launch.tables import plan as plans
+from launch.tables.__main__ import main
+from lmx.data import corpus
+
+TRAIN = 'lmx train --config=experiments/rnn_lm/ptb.py:small --workdir=DIR --config.data.manual_dir=DATA'
+GOOD = measured.Measurement(
+  **dict.fromkeys(measured.Measurement._fields, '')
+  | {'id': 'rnn_lm/ptb/small/test', 'system': 'rnn_lm', 'row': 'small', 'dataset': 'ptb', 'split': 'test'}
+  | {'metric': 'ppl', 'value': '115.6', 'seeds': '0', 'command': TRAIN, 'data': 'ptb', 'commit': 'f887147'}
+  | {'hours': '0.85', 'hardware': 'two CPU cores', 'date': '2026-11-29'}
+)
+OWN = GOOD._replace(id='rnn_lm/ptb/epochs3', metric='perplexity')
+COPY = 'python -m launch.tables ntm --rows=ntm/params_feedforward/copy'
+
+
+def found(one: measured.Measurement, *others: measured.Measurement, history: str = '\nf887147a') -> list[str]:
+  return list(check.problems(one, {line.id: line for line in (GOOD, one, *others)}, history))
+
+
+@pytest.mark.parametrize(
+  'change',
+  [
+    {},
+    {'seeds': '0 1', 'command': f'{TRAIN} --config.seed=SEED; lmx evaluate --workdir=DIR --split=test'},
+    {
+      'split': 'valid',
+      'command': f'{TRAIN}; lmx evaluate --workdir=DIR --split=valid --config.evaluation.batch_size=20',
+    },
+    {'command': 'lmx evaluate --workdir=DIR --cache=500,0.1,1.0', 'start': GOOD.id},
+    {'command': 'lmx context --workdirs=ONE,TWO --lengths=8:32:8 --output=OWN', 'start': f'{GOOD.id} {GOOD.id}'},
+    {'command': f'{TRAIN} --config.train.init_from=BERT', 'start': 'imported bert_tiny'},
+    {'command': 'python -m pytest tests/launch/tables/check_test.py -m real_data'},
+    {'kept': 'its commit was never pushed', 'command': 'lmx train', 'hours': '', 'data': '', 'commit': 'abcdef0'},
+    {'command': 'gensim 4.4.0, then lmx vectors', 'hours': '', 'seeds': '3 seeds'},
+    {'data_hash': 'fded5c80'},
+  ],
+)
+def test_complete_lines_have_no_problems(change):
+  assert found(OWN._replace(**change)) == []
+
+
+@pytest.mark.parametrize(
+  ('change', 'problem'),
+  [
+    ({'hours': '', 'date': ''}, 'got no hours, date; fill in'),
+    ({'seeds': '3 seeds'}, 'seeds: got 3 seeds; expected the seeds themselves'),
+    ({'commit': 'abcdef0'}, 'commit: got abcdef0, which is not in the history'),
+    ({'data_hash': '?'}, 'data_hash: got ?'),
+    ({'data': 'generated'}, 'DATA: "data" does not say what it is'),
+    ({'command': f'{TRAIN} --config.train.init_from=START'}, 'start: got none; expected a run for each'),
+    (
+      {'start': GOOD.id},
+      f'start: got {GOOD.id}; expected a run for each of those that the command starts from: no run',
+    ),
+    ({'command': 'lmx evaluate --workdir=DIR', 'start': 'rnn_lm/small'}, 'start: got rnn_lm/small; expected the id'),
+    ({'command': 'lmx evaluate --workdir=DIR', 'start': OWN.id}, 'start: got the line itself'),
+    ({'command': 'lmx evaluate --workdir=DIR', 'start': 'imported brt'}, 'start: got imported brt; expected a name in'),
+    ({'command': f"{TRAIN} --config.name='a"}, 'close its quotes'),
+    ({'command': TRAIN.replace('=DIR', '=runs/a')}, '--workdir=runs/a: expected a word in capitals'),
+    ({'command': TRAIN.replace(':small', ':smal')}, 'smal'),
+    ({'command': TRAIN.replace('ptb.py', 'pbt.py')}, 'experiments/rnn_lm/pbt.py'),
+    ({'command': f'{TRAIN} --config.model.M=8'}, 'model.M'),
+    ({'command': f'{TRAIN} --seed=8'}, 'unknown option "--seed=8"'),
+    ({'command': 'lmx train --workdir=DIR'}, '--config'),
+    ({'command': f'{TRAIN}; lmx evaluate --workdir=DIR --config.evaluation.modl.M=8'}, 'evaluation.modl'),
+    ({'command': 'lmx evaluate --workdir=DIR --config.model.M=8', 'start': GOOD.id}, 'model.M'),
+    ({'split': 'valid'}, 'split: got valid; the last command measures test'),
+    ({'command': 'python -m pytest tests/no_test.py'}, 'there is no such test file'),
+    ({'command': f'{TRAIN}; python evaluate.py'}, 'expected commands of lmx'),
+    ({'command': 'python -m launch.tables rnn_lm'}, 'unknown table "rnn_lm"'),
+    ({'command': 'python -m launch.tables rnn_lm_ptb --row=a'}, 'unrecognized arguments: --row=a'),
+    ({'command': 'python -m launch.tables rnn_lm_ptb --rows=a'}, 'no row "a"'),
+    ({'command': 'python -m launch.tables rnn_lm_ptb'}, f'has no row {OWN.id}'),
+    ({'id': 'ntm/params_feedforward/sort', 'metric': 'parameters', 'differs': 'x', 'command': COPY}, 'among --rows'),
+  ],
+)
+def test_each_fault_is_one_problem(change, problem):
+  line = OWN._replace(**change)
+  texts = found(line)
+  assert problem in ' | '.join(texts) and len(texts) <= 2
+
+
+def test_command_says_what_becomes_of_its_words():
+  from launch.tables import recorded
+
+  line = OWN._replace(
+    command='lmx train --config=a.py --workdir=LM/SEED --config.data.manual_dir=TEXT --config.train.init_from=GENERAL; '
+    "lmx evaluate --workdir=LM/0 --ensemble=LM/1,OTHER --config.name='a;b' --analogies=FILES/q.txt --config.seed SEED"
+  )
+  commands = recorded.commands(line)
+  assert len(commands) == 2 and commands[1][4] == '--config.name=a;b'
+  roles = {word.name: word.role for word in recorded.roles(commands)}
+  assert roles == {'LM': 'own', 'TEXT': 'data', 'GENERAL': 'start', 'OTHER': 'start', 'FILES': 'data'}
+  assert recorded.fill('--ensemble=LM/1,OTHER', {'LM': 'a', 'OTHER': 'b'}) == '--ensemble=a/1,b'
+  assert dict(recorded.options(commands[1]))['--config.seed'] == 'SEED'
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+  """A measured.csv with a complete line, an incomplete one, one that is kept and one of another program."""
+  path = tmp_path / 'measured.csv'
+  other = GOOD._replace(id='word2vec/gensim', command='gensim 4.4.0', dataset='MEN')
+  kept = OWN._replace(id='rnn_lm/ptb/kept', kept='its text is lost')
+  with path.open('w', newline='') as opened:
+    csv.writer(opened).writerows([measured.Measurement._fields, GOOD, OWN._replace(hours=''), kept, other])
+  monkeypatch.setattr(measured, 'FILE', path)
+  monkeypatch.setattr(check, 'commits', lambda: (None, 'commits not checked: a shallow clone'))
+  measured.measurements.cache_clear()
+  yield path
+  measured.measurements.cache_clear()
+
+
+def test_problems_and_counts_are_printed(file, capsys):
+  assert main(['--check']) == 2
+  problem, counts = capsys.readouterr().out.splitlines()
+  assert problem.startswith('measured.csv:3: rnn_lm/ptb/epochs3: got no hours')
+  assert counts == (
+    '4 lines checked: 1 complete (1 of them without a data hash), 1 kept, 1 of other programs, 1 with problems; '
+    'commits not checked: a shallow clone'
+  )
+  assert main(['--check', '--rows=kept,word2vec/*']) == 0
+  assert capsys.readouterr().out.startswith('2 lines checked')
+  assert main(['rnn_lm_ptb', '--check']) == 0
+  assert main(['--check', '--rows=none']) == 2
+  assert main(['--check', '--list']) == 2
+  assert '--list, --check: expected one of these' in capsys.readouterr().err
+
+
+def test_data_are_found_by_their_hash_or_named(file, tmp_path, monkeypatch, capsys):
+  monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'cache'))
+  folder = tmp_path / 'cache/tokens/ptb-1'
+  folder.mkdir(parents=True)
+  manifest = {'format': 1, 'dataset': {'name': 'ptb'}}
+  (folder / 'manifest.json').write_text(json.dumps({**manifest, 'blocks': None, 'sha256': 'x'}))
+  (tmp_path / 'data/ptb').mkdir(parents=True)
+  assert main(['--check', f'--data={tmp_path}', '--rows=small/test']) == 2
+  assert 'data ptb: missing; ptb: ptb.train.txt' in capsys.readouterr().out
+  assert main(['--check', f'--data={tmp_path}/data', '--rows=small/test']) == 0
+  assert 'data ptb: there, not compared' in capsys.readouterr().out
+  key = corpus.manifest_hash(manifest)
+  file.write_text(file.read_text().replace(',ptb,,f887147', f',ptb,{key[:12]},f887147'))
+  measured.measurements.cache_clear()
+  assert main(['--check', f'--data={tmp_path}', '--rows=small/test']) == 0
+  assert f'data ptb, hash {key[:8]}: prepared in {folder}' in capsys.readouterr().out
+
+
+def test_commits_are_looked_up_in_a_clone_with_its_history(tmp_path, monkeypatch):
+  monkeypatch.setattr(plans, 'ROOT', tmp_path)
+  assert check.commits()[0] is None
+  git = ['git', '-C', str(tmp_path), '-c', 'user.name=a', '-c', 'user.email=a@b']
+  subprocess.run([*git, 'init', '-q'], check=True)
+  subprocess.run([*git, 'commit', '-q', '--allow-empty', '-m', 'first'], check=True)
+  head = subprocess.run([*git, 'rev-parse', 'HEAD'], check=True, capture_output=True, encoding='utf-8').stdout.strip()
+  assert check.commits() == (f'\n{head}\n', '')
+  subprocess.run(['git', 'clone', '-q', '--depth=1', f'file://{tmp_path}', str(tmp_path / 'shallow')], check=True)
+  monkeypatch.setattr(plans, 'ROOT', tmp_path / 'shallow')
+  assert check.commits() == (None, 'commits not checked: a shallow clone')
