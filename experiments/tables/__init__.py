@@ -270,6 +270,17 @@ DATA = {
   'squad2': Data('train-v2.0.json, dev-v2.0.json', 'CC BY-SA'),
   'swag': Data('train.csv, val.csv', 'MIT'),
   'race': Data('the archive unpacked', 'research only, asked for at CMU'),
+  'stsb': Data('train.tsv, valid.tsv, test.tsv of the STS benchmark, with a header', 'scores CC BY-SA'),
+  'mrpc': Data('train.tsv, test.tsv with a header: 4,076 and 1,725 pairs', "Microsoft's terms"),
+  'cola': Data('train.tsv and dev.tsv as valid.tsv, with a header', "the authors' terms"),
+  'rte': Data('train.tsv and dev.tsv as valid.tsv, with a header', 'free for research'),
+  'squadshifts': Data(
+    'train.jsonl, dev.jsonl: questions on 40 and 8 articles of SQuADShifts, new Wikipedia; test.jsonl: as xquad',
+    'CC BY',
+  ),
+  'xquad': Data("XQuAD's 838 English questions on 32 articles, as .jsonl", 'CC BY-SA'),
+  'wnut17': Data('train.conll, dev.conll, test.conll', 'CC BY'),
+  'ud_ewt': Data('train.conllu, dev.conllu, test.conllu of UD English EWT 2.15', 'CC BY-SA'),
   'story_cloze': Data('the two spring 2016 files', 'asked for at the University of Rochester'),
   'conll2003': Data('eng.train, eng.testa, eng.testb', "Reuters' licence, through NIST"),
   'conll2012': Data('the folders train, development, conll-2012-test', "OntoNotes 5, the LDC's licence"),
@@ -311,6 +322,11 @@ DATA = {
   'wikisum_documents': Data(
     '.txt, .txt.gz or .jsonl: ranked extracts of an article, then its lead', 'the pages must be crawled again'
   ),
+  'wikipedia': Data(
+    'train-00 to train-05.txt.gz, valid.txt.gz, test.txt.gz: 7,781, 111 and 119 articles of the English Wikipedia, '
+    'a sentence per line, 8,469,084 words of training text',
+    'CC BY-SA',
+  ),
   'shakespeare': Data(
     'train.txt, valid.txt: the first 1,003,854 characters of tiny-shakespeare, the rest', 'public domain'
   ),
@@ -329,6 +345,7 @@ DATA = {
   'bert_mini': Data('weights of BERT-Mini: hub:google/bert_uncased_L-4_H-256_A-4', 'Apache 2.0'),
   'bert_small': Data('weights of BERT-Small: hub:google/bert_uncased_L-4_H-512_A-8', 'Apache 2.0'),
   'bert_medium': Data('weights of BERT-Medium: hub:google/bert_uncased_L-8_H-512_A-8', 'Apache 2.0'),
+  'minilm': Data('weights of MiniLM: hub:sentence-transformers/all-MiniLM-L6-v2', 'Apache 2.0'),
   'gpt': Data('weights of GPT: openai/finetune-transformer-lm, or hub:openai-community/openai-gpt', 'MIT'),
   'gpt2_124m': Data('weights of GPT-2: openai/gpt-2, or hub:gpt2', 'modified MIT'),
   'gpt2_355m': Data('weights of GPT-2 medium: hub:gpt2-medium', 'modified MIT'),

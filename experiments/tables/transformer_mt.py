@@ -67,6 +67,10 @@ TABLE = Table(
       note='base by its later defaults, 300,000 updates',
     ),
     Row('transformer/multi30k/tiny/test2016', 'transformer/multi30k', 'bleu_lower'),
+    *(
+      Row(f'transformer/multi30k/tiny/{name}', 'transformer/multi30k', 'bleu_lower', split)
+      for name, split in (('test2017', 'test_2017'), ('coco', 'test_coco'))
+    ),
   ),
   runs=(
     *(trained(size, pair) for pair in _PAIRS for size in _SIZES),
@@ -81,6 +85,7 @@ TABLE = Table(
       'transformer/multi30k',
       'experiments/transformer/multi30k.py:en_de',
       (manual_dir('multi30k'),),
+      (measured('test_2017'), measured('test_coco')),
       seeds=3,
       needs=CORES,
     ),
