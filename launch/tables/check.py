@@ -277,7 +277,7 @@ def _parsed(parse: Callable[[], argparse.Namespace]) -> tuple[argparse.Namespace
 def commits() -> tuple[str | None, str]:
   """Return the commits of the repository, each after a line break, and '' or why they are not known."""
   git = lambda *words: (
-    subprocess.run(['git', '-C', str(plans.ROOT), *words], capture_output=True, text=True, check=True).stdout
+    subprocess.run(['git', '-C', str(plans.ROOT), *words], capture_output=True, encoding='utf-8', check=True).stdout
   )
   try:
     if git('rev-parse', '--is-shallow-repository').strip() != 'false':
