@@ -7,6 +7,7 @@
   python -m launch.tables bert_glue --runs=runs --collect     only renders, such as after copying runs/ from a cluster
   python -m launch.tables bert_glue --dry_run --rows='*cola'  the commands, and nothing else
   python -m launch.tables --check                             whether all measured lines can be run again
+  python -m launch.tables --rerun --rows=quickstart/ntm       runs measured lines again and compares
 
 Runs are in runs/tables/NAME/seedK, those of earlier versions in runs/NAME/seedK; with --runs=DIR in DIR/NAME/seedK. The
 table is runs/tables/TABLE.md, .html and .png, or DIR/tables/TABLE.md: first as the paper prints it, then row by row.
@@ -34,7 +35,7 @@ from collections.abc import Sequence
 from experiments.tables import DATA, Table
 from launch import command as launched
 from launch import wait
-from launch.tables import check, collection, measured, needs, options, pages, printed, record, report, runner
+from launch.tables import check, collection, measured, needs, options, pages, printed, record, report, rerun, runner
 from launch.tables import plan as plans
 from lmx import storage
 from lmx.cli.main import split_overrides
@@ -56,6 +57,8 @@ def _main(words: list[str], streams: Console) -> int:
   plan = options.plan(args, settings)
   if args.check:
     return check.run(args, plan.data)
+  if args.rerun:
+    return rerun.run(args, plan, _say)
   if args.decks:
     print(pages.decks().strip())
     return 0

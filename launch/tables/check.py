@@ -175,8 +175,7 @@ def _command(
     if text := _lmx_problem(tuple(words), tuple(trained or ())):
       yield f'{shown(words)}: {text}'
     elif words is found[-1] and words[1] in ('train', 'evaluate') and (split := _split(words, trained)):
-      ours = _SPLITS.get(one.split, one.split)  # rows of a user may have any split of a data set as their `valid`
-      if ours in ('train', 'valid') and not split.startswith(ours):
+      if is_other_split(one.split, split):
         yield f'split: got {one.split}; the last command measures {split}: add the `lmx evaluate` that was run'
   else:
     yield f'command: got {shown(words)}; expected commands of lmx, launch.tables or pytest, semicolons between'
@@ -248,6 +247,12 @@ def _lmx_problem(words: tuple[str, ...], trained: tuple[str, ...]) -> str:
 def _without_start(overrides: Sequence[str]) -> list[str]:
   """Return overrides without the run that a training starts from, which is not there to take sizes from."""
   return [re.sub(r'^(train.init_from=).*', r'\1', text) for text in overrides]
+
+
+def is_other_split(recorded_split: str, split: str) -> bool:
+  """Return whether a metric of `split` cannot be that of a line: rows of a user may be any split of a data set."""
+  ours = _SPLITS.get(recorded_split, recorded_split)
+  return ours in ('train', 'valid') and bool(split) and not split.startswith(ours)
 
 
 def _split(words: Sequence[str], trained: Sequence[str] | None) -> str:

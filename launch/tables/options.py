@@ -33,6 +33,8 @@ def parser(description: str = '') -> argparse.ArgumentParser:
     '--pages', nargs='?', const='', metavar='DIR', help='write the pages of docs/results, or into DIR'
   )
   parser.add_argument('--check', action='store_true', help='check that every line of measured.csv can be run again')
+  parser.add_argument('--rerun', action='store_true', help='run lines of measured.csv again and compare')
+  parser.add_argument('--start', default='', metavar='DIR', help='--rerun: run that the lines start from')
   parser.add_argument('--record', action='store_true', help='add the metrics to experiments/tables/measured.csv')
   parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
   parser.add_argument(
@@ -59,13 +61,17 @@ def parser(description: str = '') -> argparse.ArgumentParser:
 
 def check(args: argparse.Namespace) -> None:
   """Raise InputError for options that do not go together."""
-  modes = [name for name in ('list', 'feasible', 'decks', 'pages', 'check') if getattr(args, name) not in (False, None)]
+  names = ('list', 'feasible', 'decks', 'pages', 'check', 'rerun')
+  modes = [name for name in names if getattr(args, name) not in (False, None)]
   if len(modes) > 1:
     raise InputError(f'{", ".join(f"--{name}" for name in modes)}: expected one of these')
+  allowed = {'check': ['rows'], 'rerun': ['rows', 'dry_run', 'start']}.get(''.join(modes), [])
   if modes or not args.table:
     for name in ('rows', 'record', 'collect', 'dry_run', 'options', 'output'):
-      if getattr(args, name) and (modes, name) != (['check'], 'rows'):
+      if getattr(args, name) and name not in allowed:
         raise InputError(f'--{name} is for the rows of a table: give its name, without --{(modes or ["list"])[0]}')
+  if args.start and not args.rerun:
+    raise InputError('--start is the run that lines of measured.csv start from: give it with --rerun')
 
 
 def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
@@ -78,6 +84,8 @@ def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
       if not pathlib.Path(text).is_dir():
         raise InputError(f'--data={text}: the directory does not exist')
       data |= {key: str(pathlib.Path(text, key)) for key in DATA if pathlib.Path(text, key).exists()}
+    elif args.rerun and name.isupper():
+      data[name] = path  # word in capitals of a recorded command
     elif name not in DATA:
       raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')
     else:

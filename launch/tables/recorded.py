@@ -70,7 +70,7 @@ def option(words: Sequence[str], name: str) -> str:
 
 def roles(found: Sequence[Sequence[str]]) -> list[Word]:
   """Return the words in capitals of commands in order, each once; SEED is not among them."""
-  own = {'DIR'}
+  own = {'DIR'} if any(words[0] == 'python' for words in found) else set()
   for words in found:
     if is_training(words):
       own |= set(_PLACEHOLDER.findall(option(words, '--workdir'))[:1])
@@ -78,17 +78,10 @@ def roles(found: Sequence[Sequence[str]]) -> list[Word]:
   for words in found:
     for name, value in options(words):
       for text in _PLACEHOLDER.findall(_paths(name, value)):
-        role = OWN if text in own or _OUTPUTS.fullmatch(name) else START if _STARTS.fullmatch(name) else GIVEN
-        by_name.setdefault(text, Word(text, name, role))
-  # DIR is the run of `start` where no command of the line makes it.
-  if 'DIR' in by_name and not any(_makes(words, 'DIR') for words in found):
-    by_name['DIR'] = by_name['DIR']._replace(role=START)
+        is_own = text in own or _OUTPUTS.fullmatch(name)
+        by_name.setdefault(text, Word(text, name, OWN if is_own else START if _STARTS.fullmatch(name) else GIVEN))
   by_name.pop(SEED, None)
   return list(by_name.values())
-
-
-def _makes(words: Sequence[str], name: str) -> bool:
-  return words[0] == 'python' or (is_training(words) and option(words, '--workdir').startswith(name))
 
 
 def _paths(name: str, value: str) -> str:
