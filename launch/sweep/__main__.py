@@ -1,16 +1,17 @@
 """Search for an experiment's best settings: many runs of `lmx train`, several at a time, recorded by Optuna.
 
   python -m launch.sweep --config=experiments/rnn_lm/quickstart.py --workdir=runs/sweep --trials=20 --jobs=2 \\
-    --pruner=asha [--config.section.key=value ...]
+    --pruner=asha [--space KEY=VALUES ...] [--config.section.key=value ...]
 
-The experiment's `sweep()` defines the search space: points for a grid, or ranges for random and tpe. Trial 7 is an
-ordinary run in the work directory DIR/trials/0007. The sweep follows the metric on the validation split; a trial that
+The experiment's `sweep()` and --space define the search space: points for a grid, or ranges for random and tpe. Trial 7
+is an ordinary run in the work directory DIR/trials/0007. The sweep follows the metric on the validation split; a trial that
 falls behind saves and stops (pruned). However the sweep ends, the same command resumes it: it follows runs that are
 still running and resumes the others. Failed runs keep their error.
 
 With --where=slurm, gke or tpu_vm each run is a job of that launcher, with the options --launch.
 
-DIR then has table.md, trials.csv, parallel.png, importance.png, and best.json for `lmx train --config=DIR/best.json`.
+DIR then has table.md, trials.csv, parallel.png, importance.png, expected.png (the expected best validation over k
+trials), and best.json for `lmx train --config=DIR/best.json`.
 
 Several machines share a study when each runs the same command with --storage=postgresql://USER@HOST/DATABASE and one
 --study. Put the password into PGPASSWORD or ~/.pgpass, or the URL into LMX_SWEEP_STORAGE, because command lines are
@@ -20,6 +21,8 @@ visible.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import os
 import pathlib
 import shlex
@@ -27,46 +30,80 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from experiments import spaces
 from launch import command, jobs, local, wait
-from launch.sweep import metrics, report, study, trial
+from launch.sweep import budget, metrics, options, report, space, study, trial
 from launch.sweep.scheduler import Scheduler
-from lmx import ranges, storage
+from lmx import storage
 from lmx.cli.main import split_overrides
 from lmx.config import experiment
 from lmx.console import LOG, Console
 from lmx.errors import InputError, ReaderGone, explain
 from lmx.redaction import redact
 
+UNLIMITED = 1_000_000  # trials of a sweep that only a budget ends
 RELEASE_SECONDS = 2.0  # seconds for a run that a killed sweep was just starting to release its lock
 
 
-def read_search(config: str, fixed: Sequence[str]) -> study.Search:
-  """Return the search of the `sweep()` of an experiment file. Raises InputError."""
+def read_search(config: str, fixed: Sequence[str], given: spaces.Space | None = None) -> study.Search:
+  """Return the search of the `sweep()` of an experiment file and the axes `given` by --space. Raises InputError."""
+  given = given or spaces.Space()
+  for key in (key for key in given if key in fixed):
+    raise InputError(
+      f'--space: got {key}, which --config.{key} or --seeds fixes; expected one of the two; omit the other'
+    )
+  swept = _read_swept(config, is_required=not given)
+  search = study.Search.create(space.combine(swept, given), fixed)
+  axes = study.Search.create(swept).axes if swept else {}
+  return dataclasses.replace(search, lines=tuple(space.describe(search.axes, given, axes)))
+
+
+def _read_swept(config: str, is_required: bool) -> space.Swept:
+  """Return the result of the `sweep()` of an experiment file, an empty space if it has none. Raises InputError."""
   path, _ = experiment.split(config)
-  module = experiment.load(path)
+  module = None if path.endswith('.json') else experiment.load(path)
   if not hasattr(module, 'sweep'):
-    raise InputError(f'{path} has no function sweep(), which returns the search space')
+    if is_required:
+      raise InputError(
+        f'{path} has no function sweep(), which returns the search space; give --space KEY=VALUES, such as --space '
+        f"'optim.lr=log:1e-4..1e-2'"
+      )
+    return spaces.Space()
   with experiment.running(path):
-    space = module.sweep()
-  return study.Search.create(space, fixed)
+    swept = module.sweep()
+    return swept if isinstance(swept, spaces.Space) else list(swept)
 
 
-def check_config(config: str, overrides: Sequence[str], search: study.Search) -> None:
-  """Raise InputError with the message of lmx if the config at the first corner of the search is wrong."""
-  points = list(search.points) or spaces.Space(search.axes).corners()
-  first = [f'{key}={value}' for key, value in next(iter(points)).items()]
-  code = (
-    'import sys; from lmx import errors; from lmx.config import resolve\n'
-    'try: resolve.load(sys.argv[1], sys.argv[2:])\n'
-    'except errors.InputError as error: sys.exit(str(error))'
-  )
+def check_config(args: argparse.Namespace, plan: trial.Plan, search: study.Search) -> None:
+  """Check config, space, and before the first trial also data and labels, in a process that imports JAX.
+
+  The data are checked only for runs on this machine.
+
+  Raises:
+    InputError: the first trial would end with an input error, or a value of the space is refused.
+  """
+  is_first = args.where == 'local' and not plan.folder.exists()
+  request = {
+    'config': args.config,
+    'overrides': args.overrides,
+    'lists': [text for text in args.overrides if space.is_list(text.partition('=')[2])],
+    'values': list(space.samples(search)),
+    'workdir': str(plan.workdirs(0)[0]) if is_first else '',
+  }
   done = subprocess.run(
-    [sys.executable, '-c', code, config, *overrides, *first], capture_output=True, encoding='utf-8', errors='replace'
+    [sys.executable, '-m', 'lmx.cli.dry_start'],
+    input=json.dumps(request),
+    env={**jobs.environment(), **plan.settings(0), 'JAX_PLATFORMS': 'cpu'},
+    stdout=subprocess.PIPE,
+    encoding='utf-8',
+    errors='replace',
+    check=False,
   )
-  if done.returncode:
-    raise InputError(done.stderr.strip())
+  if done.returncode == command.INPUT_ERROR:
+    raise InputError(done.stdout.strip())
+  done.check_returncode()
 
 
 def check_launch(args: argparse.Namespace, plan: trial.Plan) -> None:
@@ -88,54 +125,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     prog='python -m launch.sweep', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  add = parser.add_argument
-  add('--config', required=True, help='experiment file with a sweep(), with :variant if it has any')
-  add('--workdir', required=True, help='directory of the sweep; the same command resumes it')
-  add('--trials', type=ranges.integer(0), default=0, help='how many in all; by default every point of a grid')
-  add('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at a time')
-  add(
-    '--seeds',
-    type=ranges.integer(1, 100_000),
-    default=1,
-    help='runs of a trial, with seeds 0, 1, ..., whose metrics are averaged',
-  )
-  add('--metric', default='loss', help='figure of the validation split, or results.FIGURE; :min or :max if not known')
-  add('--sampler', choices=study.SAMPLERS, help='default: grid for points, tpe for a space')
-  add('--sampler_seed', type=ranges.seed, default=0, help='the same seed draws the same parameters')
-  add('--pruner', choices=study.PRUNERS, default='none', help='stop trials that fall behind on the validation split')
-  add(
-    '--reduction',
-    type=ranges.integer(2, 1_000_000),
-    default=3,
-    help='asha, hyperband: one of so many continues at each rung',
-  )
-  add(
-    '--min_steps', type=ranges.integer(0), default=0, help='updates before any is pruned; 0: until the first validation'
-  )
-  add(
-    '--storage',
-    default=os.environ.get('LMX_SWEEP_STORAGE', 'journal'),
-    help='journal or sqlite (files in DIR), or a URL of SQLAlchemy; LMX_SWEEP_STORAGE, else journal',
-  )
-  add('--study', default='', help='name of the study where a database holds several; default: name of DIR')
-  add('--env', action='append', default=[], help='NAME=VALUE for the runs; {job} is the worker, 0 to J-1')
-  add('--where', choices=('local', *wait.LAUNCHERS), default='local', help='each run a job of this launcher')
-  add('--launch', default='', help='options of that launcher, as one text; {job} is the worker, as in --env')
-  add('--runs', default='', help='where the work directories are that the runs see, such as gs://...; DIR/trials')
-  add('--program', default='', help='program that takes `train ...` and waits for it, such as "srun -n1 lmx"')
-  add('--grace', type=ranges.number(0, 1e6), default=300.0, help='seconds that a run has to save before it is killed')
-  add(
-    '--stale',
-    type=ranges.number(0, 1e6),
-    default=300.0,
-    help='seconds without a sign of life after which another machine is gone',
-  )
-  add('--poll', type=ranges.number(0, 1e6), default=1.0, help='seconds between two checks of the runs')
-  add('--dry_run', action='store_true', help='print the first commands and run nothing')
+  options.add(parser)
   rest, overrides = split_overrides(list(argv))
   args = parser.parse_args(rest)
   args.overrides = overrides
   args.command = ' '.join(['python -m launch.sweep', *map(shlex.quote, argv)])
+  args.timeout = budget.seconds('--timeout', args.timeout) if args.timeout else None
+  args.budget = budget.Budget.parse(args.budget) if args.budget else None
   for name, least in (('trials', 0), ('jobs', 1), ('seeds', 1), ('reduction', 2), ('min_steps', 0)):
     if getattr(args, name) < least:
       parser.error(f'--{name}: got {getattr(args, name)}; expected at least {least}')
@@ -172,6 +168,7 @@ def make_plan(args: argparse.Namespace) -> trial.Plan:
     min_steps=args.min_steps,
     environment=dict(setting.split('=', 1) for setting in args.env),
     grace=args.grace,
+    counts_flops=args.budget is not None and args.budget.unit == 'flops',
   )
 
 
@@ -188,23 +185,44 @@ def resolve(args: argparse.Namespace) -> tuple[trial.Plan, study.Search]:
   """Return the plan and the search; fill in the sampler and the number of trials. Raises InputError."""
   plan = make_plan(args)
   fixed = [text.partition('=')[0] for text in args.overrides] + (['seed'] if args.seeds > 1 else [])
-  search = read_search(args.config, fixed)
+  search = read_search(args.config, fixed, space.parse(args.space))
   args.sampler = args.sampler or ('grid' if search.points else 'tpe')
   args.trials = args.trials or (len(search.points) if args.sampler == 'grid' else 0)
   search.check(args.sampler, args.trials)
-  if not args.trials:
-    raise InputError(f'--trials: expected a number with --sampler={args.sampler}; give --trials=N')
+  args.open_ended = not args.trials
+  if args.open_ended and args.budget is None:
+    raise InputError(f'--trials: expected a number with --sampler={args.sampler}; give --trials=N or --budget')
+  args.trials = args.trials or UNLIMITED
+  if args.startup_trials is not None and args.sampler != 'tpe':
+    raise InputError(f'--startup_trials: got it with --sampler={args.sampler}; expected tpe; omit it')
+  args.startup_trials = args.startup_trials or study.STARTUP_TRIALS
   if plan.metric.final and args.pruner != 'none':
     raise InputError(f'--pruner: --metric={args.metric} is measured only at the end of a run; set --pruner=none')
   return plan, search
 
 
+def startup_note(args: argparse.Namespace) -> str:
+  """Return the line on the random trials of tpe, '' for other samplers."""
+  count, trials = args.startup_trials, args.trials
+  if args.sampler != 'tpe':
+    return ''
+  if count >= trials:
+    return (
+      f'warning: all {trials} trials are random, because tpe proposes a trial only once {count} have ended; for fewer '
+      'set --startup_trials'
+    )
+  number = f'the first {count}' if args.open_ended else f'{count} of {trials}'
+  more = f', and those begun before {count} have ended' if args.jobs > 1 else ''
+  return f'tpe: {number} trials are random (--startup_trials){more}'
+
+
 def dry_run(args: argparse.Namespace, plan: trial.Plan, search: study.Search) -> None:
   """Print the commands of the first trials."""
-  identity = study.Identity.create(plan.folder)
+  print('\n'.join([*search.lines, startup_note(args)]).strip(), file=sys.stderr)
+  identity, count = study.Identity.create(plan.folder), min(args.trials, max(3, args.jobs))
   store = study.Store('', 'dry', plan.metric.direction, args.sampler, args.sampler_seed, identity, args.stale)
-  store.enqueue(args.trials, search)
-  for number in range(min(args.trials, max(3, args.jobs))):
+  store.enqueue(count, search)
+  for number in range(count):
     claimed = store.claim(args.trials, set(range(number)))
     for seed in range(args.seeds):
       print(redact(shlex.join(plan.command(number, seed, store.parameters(claimed, search), number % args.jobs))))
@@ -221,7 +239,7 @@ def sweep(args: argparse.Namespace) -> int:
     check_launch(args, plan)
   study.load()
   if not args.program:
-    check_config(args.config, args.overrides, search)
+    check_config(args, plan, search)
   identity = study.Identity.create(folder)
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -233,11 +251,20 @@ def sweep(args: argparse.Namespace) -> int:
       f'--workdir={folder}: another sweep on this machine uses it; stop that one, or give another --workdir'
     )
   try:
-    name, direction = args.study or folder.absolute().name, plan.metric.direction
-    store = study.Store(url, name, direction, args.sampler, args.sampler_seed, identity, args.stale)
-    settings = {name: getattr(args, name) for name in ('config', 'overrides', 'seeds', 'metric', 'sampler')}
-    store.check_settings(settings | {'space': {k: list(v) for k, v in search.axes.items()}})
-    store.enqueue(args.trials, search)
+    name = args.study or folder.absolute().name
+    store = study.Store(
+      url,
+      name,
+      plan.metric.direction,
+      args.sampler,
+      args.sampler_seed,
+      identity,
+      args.stale,
+      args.startup_trials,
+    )
+    store.check_settings(_settings(args, search), _show_setting)
+    print('\n'.join([*search.lines, startup_note(args)]).strip(), flush=True)
+    store.enqueue(0 if args.open_ended else args.trials, search)
     code = Scheduler(args, plan, store, search).run()
     rows = report.rows(store, plan, args.trials)
     report.write(folder, rows, plan, args.command)
@@ -246,6 +273,19 @@ def sweep(args: argparse.Namespace) -> int:
     return code or int(not any(row.rank for row in rows))  # 1: no trial is complete, so there is no best one
   finally:
     os.close(held)
+
+
+def _settings(args: argparse.Namespace, search: study.Search) -> dict[str, Any]:
+  """Return the settings that a study keeps."""
+  names = ['config', 'overrides', 'seeds', 'metric', 'sampler', *(['startup_trials'] if args.sampler == 'tpe' else [])]
+  return {name: getattr(args, name) for name in names} | {'space': {k: list(v) for k, v in search.axes.items()}}
+
+
+def _show_setting(name: str, value: Any) -> str:
+  """Return a setting of a study for a message, the space as `--space` takes it."""
+  if name != 'space' or not isinstance(value, dict):
+    return repr(value)
+  return ' '.join(f"--space '{key}={space.format_axis(axis)}'" for key, axis in value.items())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,6 +26,7 @@ from lmx.errors import InputError
 
 SAMPLERS = ('grid', 'random', 'tpe')
 PRUNERS = ('none', 'asha', 'hyperband', 'median')
+STARTUP_TRIALS = 10  # of Optuna's TPE
 Axes = dict[str, spaces.Range | tuple[str, ...]]  # key -> range, or texts of values
 
 
@@ -52,10 +53,12 @@ class Search:
   Attributes:
     axes: key -> range or values.
     points: points of a grid in order; () if there are ranges.
+    lines: description of the axes for the output.
   """
 
   axes: Axes
   points: tuple[dict[str, str], ...] = ()
+  lines: tuple[str, ...] = ()
 
   @classmethod
   def create(cls, space: spaces.Space | Iterable[dict[str, Any]], fixed: Sequence[str] = ()) -> Search:
@@ -76,7 +79,9 @@ class Search:
   @staticmethod
   def _check_axes(search: Search) -> Search:
     if not search.axes:
-      raise InputError('sweep(): every key is fixed by --config.* or --seeds; expected at least one to search')
+      raise InputError(
+        'sweep(): every key is fixed by --config.* or --seeds; expected at least one to search, also by --space'
+      )
     return search
 
   def check(self, sampler: str, trials: int) -> None:
@@ -105,7 +110,17 @@ class Identity:
 class Store:
   """Optuna study in its storage."""
 
-  def __init__(self, url: str, name: str, direction: str, sampler: str, seed: int, identity: Identity, stale: float):
+  def __init__(
+    self,
+    url: str,
+    name: str,
+    direction: str,
+    sampler: str,
+    seed: int,
+    identity: Identity,
+    stale: float,
+    startup_trials: int = STARTUP_TRIALS,
+  ):
     """Open the study, or create it.
 
     Args:
@@ -116,8 +131,10 @@ class Store:
       seed: seed of the sampler.
       identity: this process.
       stale: seconds without a heartbeat after which a worker on another machine is gone.
+      startup_trials: trials that `tpe` draws at random before it proposes any.
     """
     self.optuna = load()
+    self.startup_trials = startup_trials
     self.url, self.sampler, self.seed, self.identity, self.stale = url, sampler, seed, identity, stale
     self.shared = not url.startswith(('journal:', 'sqlite:')) and bool(url)
     make: Callable = self.optuna.create_study
@@ -162,19 +179,28 @@ class Store:
       message = redact(f'{type(error).__name__}: {error}', self.url).strip()
       raise InputError(f'--storage={redact(self.url, self.url)} cannot be used ({message})') from None
 
-  def check_settings(self, settings: Mapping[str, Any]) -> None:
-    """Store the settings in the study. Raises InputError if it was created with others."""
-    saved = self.study.user_attrs.get('settings')
-    if saved is None:
-      self.study.set_user_attr('settings', dict(settings))
-      return
+  def check_settings(
+    self, settings: Mapping[str, Any], show: Callable[[str, Any], str] = lambda name, value: repr(value)
+  ) -> None:
+    """Store the settings in the study; `show` formats one, by its name, for a message.
+
+    Raises:
+      InputError: the study was created with other settings.
+    """
+    saved = self.study.user_attrs.get('settings', {})
     documents.convert(saved, dict, f'{self.url}: settings')
-    lines = [f'  {k}: {saved.get(k)!r} there, {v!r} now' for k, v in settings.items() if saved.get(k) != v]
+    lines = [
+      f'  {name}: {show(name, saved[name])} there, {show(name, value)} now'
+      for name, value in settings.items()
+      if saved.get(name, value) != value
+    ]
     if lines:
       raise InputError(
         'the study was created with other settings; give another --workdir (and --study), or restore:\n'
         + '\n'.join(lines)
       )
+    if settings.keys() - saved.keys():  # a new study, or one of an earlier version
+      self.study.set_user_attr('settings', {**settings, **saved})
 
   def enqueue(self, trials: int, search: Search) -> None:
     """Enqueue trials until there are `trials`."""
@@ -192,17 +218,24 @@ class Store:
     wanted = tuple(self.optuna.trial.TrialState[state] for state in states) or None
     return sorted(self.study.get_trials(deepcopy=False, states=wanted), key=lambda trial: trial.number)
 
-  def claim(self, trials: int, own: set[int]) -> Any:
+  def add(self) -> None:
+    """Enqueue one trial more, of a sampler that draws."""
+    self.study.enqueue_trial({})
+
+  def claim(self, trials: int, own: set[int], *, only_begun: bool = False) -> Any:
     """Claim a waiting trial or one with a lost worker; return Optuna's Trial, or None.
 
     Args:
       trials: number of trials; higher trial numbers are skipped.
       own: trial numbers of this process.
+      only_begun: claim no trial that never had a worker.
     """
     state = self.optuna.trial.TrialState
     for frozen in self.trials('WAITING', 'RUNNING'):
       left = frozen.state == state.RUNNING
       if frozen.number >= trials or frozen.number in own or left and not self._is_abandoned(frozen):
+        continue
+      if only_begun and not is_begun(frozen):
         continue
       number = self.storage.get_trial_id_from_study_id_trial_number(self.id, frozen.number)
       try:
@@ -242,7 +275,7 @@ class Store:
     """Return the sampler of trial `number`: draws depend on seed, number and earlier results, not on kills."""
     seed = (1_000_003 * self.seed + number) % 2**32
     if self.sampler == 'tpe':
-      return self.optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+      return self.optuna.samplers.TPESampler(seed=seed, constant_liar=True, n_startup_trials=self.startup_trials)
     return self.optuna.samplers.RandomSampler(seed=seed)
 
   def parameters(self, trial: Any, search: Search) -> dict[str, str]:
@@ -277,6 +310,11 @@ class Store:
       name, evaluator = 'PED-ANOVA', importance.PedAnovaImportanceEvaluator()
     scores = importance.get_param_importances(self.study, evaluator=evaluator)
     return name, {key: value for key, value in scores.items() if math.isfinite(value)}
+
+
+def is_begun(frozen: Any) -> bool:
+  """Return whether a trial has or had a worker."""
+  return frozen.state.name == 'RUNNING' or 'worker' in frozen.user_attrs
 
 
 def _suggest(trial: Any, key: str, axis: spaces.Range | tuple[str, ...]) -> str:

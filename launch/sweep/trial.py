@@ -13,7 +13,7 @@ from typing import Any
 
 from launch import jobs, wait
 from launch.command import PREEMPTED
-from launch.sweep import study
+from launch.sweep import budget, study
 from launch.sweep.metrics import (
   Metric,
   file_version,
@@ -48,6 +48,7 @@ class Plan:
     min_steps: steps before any pruning; 0 until the first validation.
     environment: variables of a run; {job} is replaced by its worker's number.
     grace: seconds from SIGTERM to SIGKILL.
+    counts_flops: count the training FLOPs of each trial at its end.
   """
 
   program: tuple[str, ...]
@@ -64,6 +65,7 @@ class Plan:
   min_steps: int
   environment: Mapping[str, str]
   grace: float
+  counts_flops: bool = False
 
   def runs(self, number: int) -> list[pathlib.Path]:
     """Return the directories of a trial's runs on this machine."""
@@ -138,6 +140,7 @@ class Worker:
     self._seen: Any = None
     self._stop_time = 0.0  # time of the request to stop
     self._idle, self._count = 0, 0  # preemptions since the last record, and the number of records
+    self._busy, self._started = float(trial.user_attrs.get('busy', 0.0)), 0.0
 
   def advance(self) -> str:
     """Start, follow and end runs.
@@ -153,8 +156,12 @@ class Worker:
     if code is None:
       self._request_stop()
       return ''
-    self.job = None
+    self._busy, self.job = self.busy(), None
     return self._handle_exit(code)
+
+  def busy(self) -> float:
+    """Return the seconds that the trial's runs have taken so far, their start and evaluation included."""
+    return self._busy + (time.monotonic() - self._started if self.job is not None else 0.0)
 
   def end(self) -> None:
     """Ask the run to save and exit; the trial is resumed later."""
@@ -179,6 +186,7 @@ class Worker:
       command = self.plan.command(self.number, self.seed, self.parameters, self.slot)
       folder.mkdir(parents=True, exist_ok=True)
       self.job = self.launcher.start(command, folder, added)
+    self._started = time.monotonic()
     return ''
 
   def _is_finished(self) -> bool:
@@ -272,5 +280,8 @@ class Worker:
     self.trial.set_user_attr('steps', max((r['step'] for r in every[0]), default=0))
     seconds = sum(max((float(r.get('seconds', 0)) for r in run), default=0.0) for run in every)
     self.trial.set_user_attr('seconds', seconds)
+    self.trial.set_user_attr('busy', max(seconds, self.busy()))
+    if self.plan.counts_flops:
+      self.trial.set_user_attr('flops', budget.count_flops(self.workdirs))
     self.store.finish(self.number, state, value)
     return state

@@ -92,13 +92,15 @@ def _build_task_of_run(run: Any) -> Any:
 def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
   """Return the training compute for the updates made or, before the end, the configured ones.
 
-  It is {} if the config does not fix the number of updates, as with `train.epochs`.
+  Where the config does not fix their number, as with `train.epochs`, these are the updates so far; {} without any.
   """
 
   from lmx import records
   from lmx.benchmark import flops
 
-  updates = records.read_results(storage.path('--workdir', workdir, storage.FOLDER)).get('steps', run.train.steps)
+  folder = storage.path('--workdir', workdir, storage.FOLDER)
+  updates = records.read_results(folder).get('steps', run.train.steps)
+  updates = updates or max((record['step'] for record in records.read_metrics(folder)), default=0)
   if not updates:
     return {}
   rows = _rows(run)
