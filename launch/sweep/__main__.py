@@ -4,9 +4,9 @@
     --pruner=asha [--space KEY=VALUES ...] [--config.section.key=value ...]
 
 The experiment's `sweep()` and --space define the search space: points for a grid, or ranges for random and tpe. Trial 7
-is an ordinary run in the work directory DIR/trials/0007. The sweep follows the metric on the validation split; a trial that
-falls behind saves and stops (pruned). However the sweep ends, the same command resumes it: it follows runs that are
-still running and resumes the others. Failed runs keep their error.
+is an ordinary run in the work directory DIR/trials/0007. The sweep follows the metric on the validation split; a trial
+that falls behind saves and stops (pruned). However the sweep ends, the same command resumes it: it follows runs that
+are still running and resumes the others. Failed runs keep their error.
 
 With --where=slurm, gke or tpu_vm each run is a job of that launcher, with the options --launch.
 
@@ -63,7 +63,7 @@ def read_search(config: str, fixed: Sequence[str], given: spaces.Space | None = 
 def _read_swept(config: str, is_required: bool) -> space.Swept:
   """Return the result of the `sweep()` of an experiment file, an empty space if it has none. Raises InputError."""
   path, _ = experiment.split(config)
-  module = None if path.endswith('.json') else experiment.load(path)
+  module: Any = None if path.endswith('.json') else experiment.load(path)
   if not hasattr(module, 'sweep'):
     if is_required:
       raise InputError(
@@ -198,7 +198,7 @@ def resolve(args: argparse.Namespace) -> tuple[trial.Plan, study.Search]:
   args.startup_trials = args.startup_trials or study.STARTUP_TRIALS
   if plan.metric.final and args.pruner != 'none':
     raise InputError(f'--pruner: --metric={args.metric} is measured only at the end of a run; set --pruner=none')
-  return plan, search
+  return dataclasses.replace(plan, sampler=args.sampler), search
 
 
 def startup_note(args: argparse.Namespace) -> str:

@@ -1,4 +1,4 @@
-"""Report of a sweep: table.md, trials.csv, best.json, parallel.png and importance.png."""
+"""Report of a sweep: table.md, trials.csv, expected.csv, best.json, parallel.png, importance.png and expected.png."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import spaces
-from launch.sweep import study, trial
+from launch.sweep import expected, study, trial
 from lmx import records
 
 STATES = {'COMPLETE': 'done', 'PRUNED': 'pruned', 'FAIL': 'failed', 'RUNNING': 'running', 'WAITING': 'waiting'}
@@ -82,7 +82,7 @@ def _short(text: str) -> str:
 
 
 def write(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan, command: str) -> None:
-  """Write table.md, trials.csv and, if the best trial's work directory is on this machine, best.json."""
+  """Write table.md, trials.csv, expected.csv and, if the best trial's work directory is on this machine, best.json."""
   keys = sorted({key for row in trials for key in row.parameters})
   names = ['rank', 'trial', *keys, plan.metric.name, 'spread', 'step', 'state', 'seconds']
   file = io.StringIO()
@@ -106,6 +106,9 @@ def write(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan, command
     '|' + '---|' * len(names),
   ]
   lines += ['| ' + ' | '.join(_escape(_short(cell)) for cell in _cells(row, keys)) + ' |' for row in trials]
+  if found := expected.curve(trials, plan):
+    lines += expected.table(found, plan)
+    _replace(folder / 'expected.csv', expected.csv(found))
   errors = [f'* {row.number:04d}: {row.error}' for row in trials if row.error]
   lines += ['', 'What failed:', '', *errors] if errors else []
   _replace(folder / 'table.md', '\n'.join(lines) + '\n')
@@ -153,7 +156,7 @@ def summarize(folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan) -> 
 def draw(
   folder: pathlib.Path, trials: Sequence[Row], plan: trial.Plan, search: study.Search, store: study.Store
 ) -> None:
-  """Draw parallel.png, and importance.png once there are at least four trials with different values."""
+  """Draw parallel.png, expected.png, and importance.png once at least four trials have different values."""
   shown = [row for row in trials if row.value is not None and math.isfinite(row.value)]
   if not any(row.rank for row in shown):
     return
@@ -162,6 +165,8 @@ def draw(
   picture = figures.Figure(figsize=(2 + 2 * len(search.axes), 4.5), layout='constrained')
   _parallel(picture, shown, plan, search.axes)
   picture.savefig(folder / 'parallel.png', dpi=120)
+  if found := expected.curve(trials, plan):
+    expected.draw(folder, found, plan)
   name, importances = store.importances()
   if importances:
     picture = figures.Figure(figsize=(6, 1.2 + 0.4 * len(importances)), layout='constrained')

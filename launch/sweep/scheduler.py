@@ -139,7 +139,7 @@ class Scheduler:
       self._log(f'trial {claimed.number:04d}: ' + ' '.join(f'{k}={v}' for k, v in worker.parameters.items()))
 
   def _claim(self) -> Any:
-    """Claim a trial; once the budget is spent only one that has begun. Without a number of trials, add one if needed."""
+    """Claim a trial, once the budget is spent only one that has begun; add one if their number is open."""
     own, is_spent = {worker.number for worker in self.workers.values()}, self._is_spent()
     claimed = self.store.claim(self.args.trials, own, only_begun=is_spent)
     if claimed is None and self.args.open_ended and not is_spent:

@@ -49,6 +49,7 @@ class Plan:
     environment: variables of a run; {job} is replaced by its worker's number.
     grace: seconds from SIGTERM to SIGKILL.
     counts_flops: count the training FLOPs of each trial at its end.
+    sampler: one of study.SAMPLERS.
   """
 
   program: tuple[str, ...]
@@ -66,6 +67,7 @@ class Plan:
   environment: Mapping[str, str]
   grace: float
   counts_flops: bool = False
+  sampler: str = ''
 
   def runs(self, number: int) -> list[pathlib.Path]:
     """Return the directories of a trial's runs on this machine."""

@@ -10,7 +10,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmx import storage, train
 from lmx.config import fields, resolve
@@ -64,7 +64,7 @@ def _check_lists(request: Request) -> None:
       )
 
 
-def _first_valid(request: Request, points: Sequence[Point]) -> object:
+def _first_valid(request: Request, points: Sequence[Point]) -> Any:
   """Return the config of the first point that resolves. Raises InputError with the first message if none does."""
   first: InputError | None = None
   for point in points:
@@ -75,7 +75,7 @@ def _first_valid(request: Request, points: Sequence[Point]) -> object:
   raise first or InputError('--space: got no value')
 
 
-def _check_data(config: object, workdir: str) -> None:
+def _check_data(config: Any, workdir: str) -> None:
   """Read data and labels as the training does, and check the batches of its splits. Raises InputError."""
   folder = storage.path('--workdir', workdir, storage.FOLDER)
   corpus = train.load_corpus(resolve.to_run(config), folder)

@@ -80,6 +80,13 @@ def test_invalid_lmx_options_are_rejected_early(place, capsys):
   )
 
 
+def test_data_are_read_before_the_first_trial(place, capfd):
+  argv = ['--config=experiments/rnn_lm/quickstart.py:tiny', f'--workdir={place.dir}', '--trials=3']
+  argv += ['--config.data.dataset=text_files', f'--config.data.manual_dir={place.folder}/none']
+  assert sweep.main([*argv, '--space', 'optim.lr=1e-4..1e-2']) == 2
+  assert f'{place.folder}/none: got no text file' in capfd.readouterr().err and not place.dir.exists()
+
+
 def test_another_sweep_in_the_same_directory_is_rejected(place, capsys):
   place.child(steps=2, seconds=0)
   assert place.run(GRID, '--trials=1') == 0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -18,7 +20,7 @@ from experiments import spaces
 from launch import jobs
 from launch.sweep import __main__ as sweep
 from launch.sweep import scheduler, study
-from tests.launch.sweep.place import GRID, SPACE, count, start, states, wait_for
+from tests.launch.sweep.place import GRID, HEAD, SPACE, count, start, states, wait_for
 
 pytest.importorskip('optuna', reason='needs the extra `sweep`')
 
@@ -67,7 +69,10 @@ def test_two_trials_with_the_same_input_error_end_the_sweep(place, capsys):
   program.chmod(0o755)
   assert place.run(GRID, f'--program={program}') == 2
   assert states(place) == ['failed'] * 2 + ['waiting'] * 7
-  assert 'no further trial is begun: lmx: data.manual_dir: got no text file' in capsys.readouterr().out
+  out = capsys.readouterr().out
+  assert 'trials 0000 and 0001 ended with the same input error' in out
+  assert 'no further trial is begun: lmx: data.manual_dir: got no text file' in out
+  assert 'trial 0001: failed (exit code 2)' in out  # its message is that of trial 0000
   # Errors that differ between trials may come from their values, so the others run.
   program.write_text('#!/bin/sh\necho "lmx: optim.lr: $*" >&2\nexit 2\n')
   assert place.run(GRID, f'--program={program}') == 1
@@ -158,6 +163,34 @@ def test_killed_three_times_it_ends_with_20_trials_none_run_twice(place):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('seed', range(3))
+def test_sweep_by_space_killed_twice_at_random_moments_has_exactly_its_trials(place, seed):
+  place.child(steps=9, seconds=0.03)
+  rng, text = random.Random(seed), HEAD.partition('\n\n\ndef sweep')[0] + '\n'
+  argv = ('--space', 'optim.lr=log:1e-4..1.0', '--space', 'model.dropout=0.1,0.2,0.5', '--trials=12', '--jobs=2')
+  ended = {}
+  for _ in range(2):
+    process = start(place, *argv, text=text)
+    wait_for(lambda: (place.dir / 'study.journal').exists(), process)
+    time.sleep(rng.uniform(0.0, 2.5))
+    process.kill()  # SIGKILL, whatever it was doing
+    process.communicate()
+    ended |= {t.number: (t.params, t.value) for t in place.study().trials if t.state.is_finished()}
+  process = start(place, *argv, text=text)
+  said, _ = process.communicate(timeout=300)
+  assert process.returncode == 0, said
+  trials = place.study().trials
+  assert [trial.number for trial in trials] == list(range(12))
+  assert {trial.state.name for trial in trials} == {'COMPLETE'} and '12/12 trials' in said
+  assert all((trials[number].params, trials[number].value) == found for number, found in ended.items())
+  assert sorted(path.name for path in (place.dir / 'trials').iterdir()) == [f'{number:04d}' for number in range(12)]
+  for trial in trials:
+    steps = (place.run_of(trial.number) / 'steps.txt').read_text().split()
+    assert steps == [str(step) for step in range(1, 10)] and len(place.begun(trial.number)) == 1
+  assert len(place.table()) == 12
+
+
+@pytest.mark.slow
 def test_killed_sweep_resumes_with_sqlite(place):
   place.child(steps=9, seconds=0.03)
   process = start(place, '--trials=6', '--jobs=2', '--storage=sqlite')
@@ -214,6 +247,25 @@ def test_two_machines_share_a_study(place, postgres, monkeypatch):
   assert not shares[0] & shares[1] and all(shares)
   rows = [(place.folder / name / 'trials.csv').read_text() for name in ('sweep', 'other')]
   assert rows[0] == rows[1] and rows[0].count('\n') == 13
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('pruner', ['median', 'hyperband'])
+def test_pruner_stops_trials_of_lmx(tmp_path, root, capsys, monkeypatch, pruner):
+  monkeypatch.chdir(root)
+  folder = tmp_path / 'sweep'
+  argv = ['--config=experiments/rnn_lm/quickstart.py:tiny', f'--workdir={folder}', '--trials=8', '--jobs=2']
+  argv += ['--poll=0.1', '--sampler=random', f'--pruner={pruner}', '--config.samples.count=0']
+  argv += ['--config.train.steps=40', '--config.train.eval_every=5', '--space', 'optim.lr=log:1e-4..1e-2']
+  assert sweep.main(argv) == 0, capsys.readouterr()
+  with (folder / 'trials.csv').open() as file:
+    rows = list(csv.DictReader(file))
+  done, pruned = ([row for row in rows if row['state'] == state] for state in ('done', 'pruned'))
+  assert len(done) + len(pruned) == 8 and done and pruned
+  for row in pruned:
+    run = folder / 'trials' / row['trial']
+    assert int(row['step']) < 40 and not (run / 'results.json').exists() and list((run / 'checkpoints').iterdir())
+    assert float(row['loss']) > float(done[0]['loss'])
 
 
 @pytest.mark.slow
