@@ -108,7 +108,7 @@ def cells(one: measured.Measurement) -> Iterator[str]:
       yield 'numbers'
   except ValueError:
     yield 'numbers'
-  if not all((one.id, one.row, one.dataset, one.metric)) or re.search(r'[^a-z0-9_./+-]', one.id):
+  if not all((one.id, one.row, one.dataset, one.metric)) or re.search(r'[^A-Za-z0-9_./+-]', one.id):
     yield 'no label'
   if one.date and not re.fullmatch(r'20\d\d-\d\d-\d\d', one.date):
     yield f'date {one.date}'

@@ -38,7 +38,8 @@ class Measurement(NamedTuple):
       make the text.
     data_hash: hash of the prepared data, as in results.json.
     commit: of the code.
-    hours: of training and evaluation, all seeds.
+    hours: of training and evaluation, all seeds; of lines before 2026-11-29 whose time was not recorded, updates times
+      seconds per update.
     hardware: device.
     date: YYYY-MM-DD.
     kept: why the line is kept although it cannot be run again; '' if it can.
