@@ -1,9 +1,10 @@
 """A sweep's Optuna study: its trials, their parameters and workers.
 
-All N trials are enqueued at the start, so there are never more, and one worker claims each. A trial with a lost worker
-is claimed again under the same number: it keeps its parameters and work directory. Only one sweep uses a work directory
-on this machine, so workers from earlier sessions are lost. A worker on another machine is lost if its heartbeat
-(`pulse`) has not changed for a while by this machine's clock, because clocks may differ.
+All N trials are enqueued at the start, so there are never more, and one worker claims each. Without N, a trial is added
+when a worker is free and the budget is not spent. A trial with a lost worker is claimed again under the same number: it
+keeps its parameters and work directory. Only one sweep uses a work directory on this machine, so workers from earlier
+sessions are lost. A worker on another machine is lost if its heartbeat (`pulse`) has not changed for a while by this
+machine's clock, because clocks may differ.
 """
 
 from __future__ import annotations
@@ -189,6 +190,7 @@ class Store:
     """
     saved = self.study.user_attrs.get('settings', {})
     documents.convert(saved, dict, f'{self.url}: settings')
+    saved = {**({'startup_trials': STARTUP_TRIALS} if saved else {}), **saved}  # of earlier versions
     lines = [
       f'  {name}: {show(name, saved[name])} there, {show(name, value)} now'
       for name, value in settings.items()

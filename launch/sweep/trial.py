@@ -159,6 +159,7 @@ class Worker:
       self._request_stop()
       return ''
     self._busy, self.job = self.busy(), None
+    self.trial.set_user_attr('busy', self._busy)
     return self._handle_exit(code)
 
   def busy(self) -> float:
