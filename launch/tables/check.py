@@ -141,13 +141,20 @@ def _words(one: measured.Measurement, found: Sequence[Sequence[str]]) -> Iterato
   used = recorded.roles(found)
   names = lambda role: [word.name for word in used if word.role == role]
   given = names(recorded.GIVEN)
-  if given and one.data in ('', *WITHOUT_FILES):
-    yield f'{", ".join(given)}: "data" does not say what it is'
+  named = bool(data_of(one)) and all(name in DATA for name in data_of(one))
+  if given and (not data_of(one) or (named and not _is_table(found) and len(given) != len(data_of(one)))):
+    yield f'data: got {one.data or "none"}; expected a name for each of these words: {", ".join(given) or "none"}'
   if len(names(recorded.START)) != len(starts(one)) and not _is_table(found):
     texts = ', '.join(names(recorded.START)) or 'no run'
     yield f'start: got {one.start or "none"}; expected a run for each of those that the command starts from: {texts}'
   for text in recorded.literal_paths(found):
     yield f'{text}: expected a word in capitals for the directory, such as DIR or DATA'
+
+
+def data_of(one: measured.Measurement) -> list[str]:
+  """Return the data of a line that are files, in the order of their words in capitals; a description is one."""
+  parts = [part for part in one.data.split() if part not in WITHOUT_FILES]
+  return parts if all(part in DATA for part in parts) else [one.data]
 
 
 def _is_table(found: Sequence[Sequence[str]]) -> bool:

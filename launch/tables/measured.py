@@ -34,8 +34,8 @@ class Measurement(NamedTuple):
     start: id of the line whose run this one starts from or evaluates, or 'imported NAME' of weights in DATA; several in
       the order of their words in capitals, with spaces between. '' if the command itself trains from newly
       initialised parameters.
-    data: names in DATA of what the command reads, with spaces between; 'embedded', 'generated', or the files that
-      make the text.
+    data: names in DATA of what the command reads, in the order of their words in capitals, with spaces between;
+      'embedded', 'generated', or the files that make the text.
     data_hash: hash of the prepared data, as in results.json.
     commit: of the code.
     hours: of training and evaluation, all seeds; of lines before 2026-11-29 whose time was not recorded, updates times

@@ -7,13 +7,16 @@ import datetime
 import math
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.tables import METRICS
-from launch.tables import collection, measured, pages
+from experiments.tables import DATA, METRICS, Row, Run
+from launch.tables import collection, measured, pages, verdict
 from launch.tables import plan as plans
 from lmx.redaction import redact
+
+# Cells of an earlier line of the same metric that stay where the run's records lack them.
+_KEPT = ('protocol', 'hardware', 'commit', 'interval', 'start', 'data_hash', 'hours')
 
 
 def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) -> int:
@@ -28,7 +31,7 @@ def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) ->
     same = [i for i, old in enumerate(lines) if (old.id, old.command) == (line.id, line.command)]
     if same:
       old = lines[same[0]]
-      kept = {key: getattr(old, key) for key in ('protocol', 'hardware', 'commit') if not getattr(line, key)}
+      kept = {key: getattr(old, key) for key in _KEPT if not getattr(line, key)}
       lines[same[0]] = line._replace(**kept) if line.value == old.value else line
     else:
       lines.append(line)
@@ -43,6 +46,7 @@ def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) ->
 def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Measurement:
   row, line = one.row, plans.published().get(one.row.id)
   digits = len(line.text.partition('.')[2]) if line else 2
+  runs = {run.name: run for run in plans.table(name).runs}
   file = one.seeds[0].workdir / f'{row.file}.json'
   record = _record(file)
   options = [f'--options={plan.options}'] if plan.options else []
@@ -63,15 +67,41 @@ def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Me
     protocol=str(record.get('protocol', '')),
     differs=row.differs,
     command=redact(shlex.join(words)),
-    start='',
-    data='',
+    start=' '.join(_starts(runs[one.run], runs)),
+    data=_data(row, runs, str(record.get('dataset', ''))),
     data_hash=' '.join(sorted({seed.data_hash for seed in one.seeds if seed.data_hash})),
     commit=str(_record(file.with_name('results.json')).get('commit', '')),
-    hours='',
+    hours=_hours(one),
     hardware='; '.join(sorted({seed.device for seed in one.seeds if seed.device})),
     date=datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).date().isoformat(),
     kept='',
   )
+
+
+def _starts(run: Run, runs: Mapping[str, Run]) -> list[str]:
+  """Return the ids of the rows whose runs a run starts from or measures, and 'imported NAME' of weights in DATA."""
+  found = []
+  for other in plans.dependencies(run, runs):
+    if other.name.startswith('imported/'):
+      found.append(f'imported {other.name.removeprefix("imported/")}')
+    else:
+      ids = [key for key, row in verdict.rows().items() if row.run == other.name]
+      found += [key for key in ids if key in measured.by_id()][:1] or ids[:1]
+  return found
+
+
+def _data(row: Row, runs: Mapping[str, Run], dataset: str) -> str:
+  """Return the names in DATA of what the runs of a row read, without weights; 'embedded' or 'generated' for none."""
+  needed = [run for run in plans.sort_by_dependency(list(row.runs), runs) if not run.name.startswith('imported/')]
+  text = ' '.join(' '.join((*run.settings, *run.then)) for run in needed)
+  names = [name for name in DATA if f'{{data.{name}}}' in text] or [dataset] * (dataset in DATA)
+  return ' '.join(names) or ('embedded' if dataset == 'embedded' else 'generated')
+
+
+def _hours(one: collection.RowResult) -> str:
+  """Return the hours of all seeds by their training seconds, '' if these are not recorded."""
+  seconds = sum(seed.seconds for seed in one.seeds)
+  return '' if math.isnan(seconds) else f'{seconds / 3600:.3g}'
 
 
 def _record(file: pathlib.Path) -> dict[str, Any]:

@@ -98,6 +98,12 @@ def literal_paths(found: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f'{name}={value}'
 
 
+def is_output(word: str) -> bool:
+  """Return whether a word is an option that names a file to write by a path of its own."""
+  name, _, value = word.partition('=')
+  return bool(_OUTPUTS.fullmatch(name) and value and not _PLACEHOLDER.match(value) and not value.startswith('/'))
+
+
 def fill(text: str, values: dict[str, str]) -> str:
   """Return a word of a command with the words in capitals replaced."""
   return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[1]), text)

@@ -192,7 +192,7 @@ class Planner:
     for name in [] if self._start else check.starts(one):
       if weights := _weights(name):
         where = self._root / 'imported' / weights
-        source = self._given(one, weights, f'the weights of {name}')
+        source = self._given(one, weights, weights)
         command = plans.Command(('import', f'--from={source}', f'--workdir={where}'), where / 'config.json')
         tasks.append(runner.Task((name, None), [command], [], where.with_suffix('.log')))
       else:
@@ -207,7 +207,7 @@ class Planner:
       by_seed = []
       for seed in seeds(one):
         values = self._values(one, found, seed)
-        filled = [recorded.fill(word, values) for word in words[1:]]
+        filled = [self._fill(one, word, values) for word in words[1:]]
         is_own = words[1] in ('train', 'pipeline') and recorded.option(words, '--workdir') == 'DIR'
         if is_own and not has_seed and seed and not recorded.option(words, '--config.seed'):
           filled.append(f'--config.seed={seed}')
@@ -220,10 +220,18 @@ class Planner:
       made.append([plans.Command(tuple(filled), _proof(filled)) for filled in by_seed])
     return made
 
+  def _fill(self, one: measured.Measurement, word: str, values: dict[str, str]) -> str:
+    """Return a word with directories in place of those in capitals; outputs go into the line's own directory."""
+    if not recorded.is_output(word):
+      return recorded.fill(word, values)
+    name, _, value = word.partition('=')
+    return f'{name}={self._folder(one)}/outputs/seed{values[recorded.SEED]}/{value}'
+
   def _values(self, one: measured.Measurement, found: _Commands, seed: str | None) -> dict[str, str]:
     """Return the directory of each word in capitals for a seed."""
     used = recorded.roles(found)
     begins = dict(zip([word.name for word in used if word.role == recorded.START], check.starts(one), strict=False))
+    names = dict(zip([word.name for word in used if word.role == recorded.GIVEN], check.data_of(one), strict=False))
     values = {recorded.SEED: seed or '0'}
     for word in used:
       if word.role == recorded.OWN:
@@ -233,7 +241,7 @@ class Planner:
           raise InputError(f'{one.id}: start: got {one.start or "none"}; expected the run for {word.name}: --start=DIR')
         values[word.name] = self._start or str(self._started(begins[word.name], seed))
       else:
-        values[word.name] = self._given(one, word.name, one.data or 'not said by the line')
+        values[word.name] = self._given(one, word.name, names.get(word.name, ''))
     return values
 
   def _own(self, one: measured.Measurement, found: _Commands, name: str, seed: str | None) -> pathlib.Path:
@@ -265,15 +273,14 @@ class Planner:
   def _folder(self, one: measured.Measurement) -> pathlib.Path:
     return self._root / same_commands(one).id
 
-  def _given(self, one: measured.Measurement, word: str, what: str) -> str:
-    """Return the directory for a word in capitals, which --data gives under it or under its name in DATA."""
-    names = [name for name in one.data.split() if name in DATA]
-    for name in (word, word.lower(), *(names if len(names) == 1 else ())):
-      if name in self._data:
-        return self._data[name]
-    name = names[0] if len(names) == 1 else word
-    about = f'{DATA[name].files} ({DATA[name].terms})' if name in DATA else what
-    raise plans.Missing(f'{one.id} needs {name}, {about}: --data={name}=DIR')
+  def _given(self, one: measured.Measurement, word: str, name: str) -> str:
+    """Return the directory for a word in capitals, which --data gives under that word or under its name in DATA."""
+    for key in filter(None, (word, name)):
+      if key in self._data:
+        return self._data[key]
+    about = f'{DATA[name].files} ({DATA[name].terms})' if name in DATA else name or one.data
+    key = name if name in DATA else word
+    raise plans.Missing(f'{one.id} needs {key}, {about}: --data={key}=DIR')
 
 
 def seeds(one: measured.Measurement) -> list[str | None]:

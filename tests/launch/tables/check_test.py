@@ -28,6 +28,10 @@ def found(one: measured.Measurement, *others: measured.Measurement, history: str
   return list(check.problems(one, {line.id: line for line in (GOOD, one, *others)}, history))
 
 
+def test_every_measured_line_can_be_run_again_or_says_why_not(capsys):
+  assert main(['--check']) == 0, capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
   'change',
   [
@@ -44,6 +48,8 @@ def found(one: measured.Measurement, *others: measured.Measurement, history: str
     {'kept': 'its commit was never pushed', 'command': 'lmx train', 'hours': '', 'data': '', 'commit': 'abcdef0'},
     {'command': 'gensim 4.4.0, then lmx vectors', 'hours': '', 'seeds': '3 seeds'},
     {'data_hash': 'fded5c80'},
+    {'data': 'the first of the files'},
+    {'data': 'trec ptb', 'command': f'{TRAIN} --config.data.vectors=TREC'.replace('DATA', 'A')},
   ],
 )
 def test_complete_lines_have_no_problems(change):
@@ -57,7 +63,8 @@ def test_complete_lines_have_no_problems(change):
     ({'seeds': '3 seeds'}, 'seeds: got 3 seeds; expected the seeds themselves'),
     ({'commit': 'abcdef0'}, 'commit: got abcdef0, which is not in the history'),
     ({'data_hash': '?'}, 'data_hash: got ?'),
-    ({'data': 'generated'}, 'DATA: "data" does not say what it is'),
+    ({'data': 'generated'}, 'data: got generated; expected a name for each of these words: DATA'),
+    ({'data': 'ptb trec'}, 'data: got ptb trec; expected a name for each of these words: DATA'),
     ({'command': f'{TRAIN} --config.train.init_from=START'}, 'start: got none; expected a run for each'),
     (
       {'start': GOOD.id},

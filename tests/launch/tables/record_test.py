@@ -6,7 +6,8 @@ import csv
 
 import pytest
 
-from launch.tables import measured, pages
+from launch.tables import measured, pages, record
+from launch.tables import plan as plans
 from launch.tables.__main__ import main
 from tests.launch.tables.runs import put
 
@@ -31,14 +32,27 @@ def test_metrics_are_recorded_and_replaced(tmp_path, file, capsys):
   words = ['rnn_lm_ptb', f'--runs={tmp_path}', '--rows=small/*', '--collect', '--seeds=1', '--record']
   assert main(words) == 0 and not lines_of(file), 'of runs that are not done'
   for value in (115.62, 114.8):
-    put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=value, split='test', device='1 x cpu')
+    figures = {'split': 'test', 'device': '1 x cpu', 'data_hash': 'fded5c80', 'training_seconds': 3078.0}
+    put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=value, **figures)
     assert main(words) == 0
   assert f'1 lines of {file} written' in capsys.readouterr().out
   [line] = lines_of(file)
   assert line['id'] == 'rnn_lm/ptb/small/test' and line['value'] == '114.8' and line['seeds'] == '0'
   assert line['command'] == 'python -m launch.tables rnn_lm_ptb --rows=rnn_lm/ptb/small/test --seeds=1'
   assert (line['system'], line['split'], line['metric'], line['hardware']) == ('rnn_lm', 'test', 'ppl', '1 x cpu')
+  assert (line['data'], line['data_hash'], line['hours'], line['start']) == ('ptb', 'fded5c80', '0.855', '')
   assert not line['differs'] and not line['spread'] and len(line['date']) == 10
+
+
+def test_record_names_data_and_the_run_that_a_row_starts_from(file):
+  runs = lambda name: {run.name: run for run in plans.table(name).runs}
+  bert, ulmfit = runs('bert_glue'), runs('ulmfit')
+  row = next(row for row in plans.table('bert_glue').rows if 'imported' in ' '.join(bert[row.run].settings))
+  assert record._starts(bert[row.run], bert) == ['imported bert_base'] and record._data(row, bert, 'cola') == 'glue'
+  fine_tuned = next(row for row in plans.table('ulmfit').rows if plans.dependencies(ulmfit[row.run], ulmfit))
+  assert record._data(fine_tuned, ulmfit, '').split()[0] == 'wikitext103'
+  assert record._data(plans.table('ntm').rows[0], runs('ntm'), '') == 'generated'
+  assert record._data(plans.table('quickstart').rows[0], runs('quickstart'), 'embedded') == 'embedded'
 
 
 @pytest.mark.parametrize(
