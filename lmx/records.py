@@ -19,6 +19,7 @@ from lmx.errors import InputError, explain
 Record = dict[str, Any]
 
 CONFIG, DATA, RESULTS, METRICS, PROGRESS = 'config.json', 'data.json', 'results.json', 'metrics.jsonl', 'progress.json'
+ROWS = 'rows.jsonl'
 NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # strings, as JSON has no such numbers
 _DEEPEST = 32  # levels of lists and objects
 _LARGEST = 2**63 - 1  # of steps and seeds
@@ -166,6 +167,12 @@ def read_results_file(path: Any, required: Sequence[str] = ()) -> Record:
       documents.convert(inner, str if name == 'versions' else dict, f'{where}: {name}: {part}')
   for part in documents.field(results, 'command', list, where, []):
     documents.convert(part, str, f'{where}: command')
+  if 'rows' in results or 'interval' in results:
+    rows = documents.field(results, 'rows', dict, where)
+    check_count(documents.field(rows, 'count', int, f'{where}: rows'), f'{where}: rows: count')
+  interval = documents.field(results, 'interval', list, where, [0, 0])
+  if len(interval) != 2 or not all(map(is_number, interval)):
+    raise InputError(f'{where}: interval: got {documents.show(interval)}; expected two numbers')
   _check_classes(results, where)
   _check_lengths(results, where)
   return results

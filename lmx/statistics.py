@@ -53,8 +53,8 @@ def t_interval_of(mean: float, deviation: float, n: int, level: float = LEVEL) -
   """Return the t interval of a mean from the sample standard deviation (n - 1) of n values."""
   from scipy import stats  # takes a second to import
 
-  half = deviation / math.sqrt(n) * stats.t.ppf((1 + level) / 2, n - 1) if n > 1 else math.nan
-  return Interval(float(mean - half), float(mean + half), n, 't')
+  half = float(deviation) / math.sqrt(n) * float(stats.t.ppf((1 + level) / 2, n - 1)) if n > 1 else math.nan
+  return Interval(float(mean) - half, float(mean) + half, n, 't')
 
 
 def bootstrap(
@@ -87,16 +87,21 @@ def difference(
 def paired_bootstrap(
   a: Any, b: Any, statistic: Statistic = np.mean, seed: int = 0, resamples: int = RESAMPLES
 ) -> float:
-  """Return the p-value of the difference of two systems on the same rows.
+  """Return the p-value of the difference of two systems on the same rows; see `bootstrap_p`."""
+  both = np.stack(_pair(a, b), axis=1)
+  return bootstrap_p(both, lambda rows: statistic(rows[:, 1]) - statistic(rows[:, 0]), seed, resamples)
+
+
+def bootstrap_p(rows: Any, difference: Statistic, seed: int = 0, resamples: int = RESAMPLES) -> float:
+  """Return the p-value of a difference, which is a statistic of rows with the values of both systems.
 
   It is the share of resamples whose difference is as far from its mean as the observed difference from 0.
   """
-  a, b = _pair(a, b)
-  if len(a) < 2:
+  rows = np.asarray(rows)
+  if len(rows) < 2:
     return 1.0
-  measure = lambda index: statistic(b[index]) - statistic(a[index])
-  differences = _resample(len(a), measure, LEVEL, seed, resamples).bootstrap_distribution
-  return _p_value(differences - differences.mean(), measure(np.arange(len(a))))
+  found = _resample(len(rows), lambda index: difference(rows[index]), LEVEL, seed, resamples).bootstrap_distribution
+  return _p_value(found - found.mean(), difference(rows))
 
 
 def approximate_randomization(
@@ -174,10 +179,13 @@ def _resample(n: int, statistic: Statistic, level: float, seed: int, resamples: 
   """Run SciPy's bootstrap over the indices of n rows, so that rows may have several columns."""
   from scipy import stats
 
+  def measure(index: np.ndarray, axis: int) -> np.ndarray:  # faster than SciPy's own loop
+    return np.array([statistic(one) for one in index.reshape(-1, n)]).reshape(index.shape[:axis])
+
   return stats.bootstrap(
     (np.arange(n),),
-    statistic,
-    vectorized=False,
+    measure,
+    vectorized=True,
     method='percentile',
     confidence_level=level,
     n_resamples=resamples,

@@ -278,6 +278,7 @@ class Objective:
     EVALUATION: file of lmx/evaluation/parts with metrics that an evaluation adds to `report`; '' for none.
     PREDICTION: file of lmx/prediction that predicts for new inputs; '' for none.
     SAMPLES: file of lmx/evaluation/samples with the samples that a run prints at its end; '' for none.
+    ROWS: file of lmx/evaluation/rows with the predictions that `evaluation.save_rows` writes; '' for none.
     score: (cfg, model, model_cfg, params, batch, state) -> (nll_BT, features, state) of an objective that predicts
       each token of a text from those before it.
     probabilities: (cfg, model, model_cfg, params, batch) -> probabilities of the classes of every pixel.
@@ -300,6 +301,7 @@ class Objective:
   EVALUATION: str = ''
   PREDICTION: str = ''
   SAMPLES: str = ''
+  ROWS: str = ''
   score: Callable[[Any, Model, Any, Params, Batch, State], tuple[Array, Features, State]] | None = None
   read_rows: Callable[[Any, Model, Any, Batch, Array], Mapping[str, Array]] | None = None
   probabilities: Callable[[Any, Model, Any, Params, Batch], Array]  # of segmentation

@@ -15,7 +15,7 @@ import pytest
 
 from launch import local
 from lmx.checkpoint import manager
-from tests import engine_cases
+from tests import engine_cases, saved_rows
 
 # The last two divide parameters over devices of both processes.
 CASES = (
@@ -77,6 +77,7 @@ def training(root, workdir, processes, *more):
     '--config.train.log_every=1',
     '--config.checkpoint.every_steps=5',
     '--config.evaluation.baselines=false',
+    '--config.evaluation.save_rows=true',
     '--config.samples.count=0',
   ]
   env = {**os.environ, 'XLA_FLAGS': '', 'PYTHONPATH': str(root)}
@@ -111,6 +112,7 @@ def test_killed_process_has_all_started_again_and_the_end_is_the_same(root, tmp_
     time.sleep(1)
   assert ended(launcher).count('starting again') == 2
   jax.tree.map(np.testing.assert_array_equal, params(tmp_path / 'whole'), params(tmp_path / 'killed'))
+  assert (tmp_path / 'whole/rows.jsonl').read_bytes() == (tmp_path / 'killed/rows.jsonl').read_bytes()
 
 
 @pytest.mark.slow
@@ -120,3 +122,6 @@ def test_training_of_several_processes_matches_one(root, tmp_path):
   for processes in (2, 4):
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
     jax.tree.map(close, params(tmp_path / '1'), params(tmp_path / str(processes)))
+    one, other = (saved_rows.check(tmp_path / str(n)) for n in (1, processes))
+    for name in ('loss', 'tokens'):
+      np.testing.assert_allclose([row[name] for row in other], [row[name] for row in one], rtol=1e-4)

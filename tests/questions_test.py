@@ -20,6 +20,7 @@ from lmx.errors import InputError
 from lmx.evaluation import ensemble
 from lmx.prediction import batched, question_answering
 from lmx.runs import restore
+from tests import saved_rows
 
 PASSAGE = 'Zoë Brown-Lee wrote the first parser in 1987. It was 12,000 lines long; nobody read them all, she said.'
 ASKED = [
@@ -294,6 +295,7 @@ def run(tmp_path_factory):
     'data.batch_size': 8,
     'train.epochs': 80,
     'train.eval_every': 500,
+    'evaluation.save_rows': True,
     'parallel.data': 1,
     'optim.lr': 6e-3,
     'model.dropout_hidden': 0,
@@ -316,6 +318,13 @@ def test_run_learns_the_answers_and_leaves_them(run):
   first = json.loads((run / 'nbest_predictions.json').read_text())['dev0q2']
   assert first[0]['text'] == '12,000 lines' and sum(row['probability'] for row in first) == pytest.approx(1)
   assert all(a['score'] >= b['score'] for a, b in zip(first, first[1:], strict=False))
+
+
+def test_run_saves_every_answer(run):
+  rows = saved_rows.check(run, 'f1', 'exact_match')
+  said = json.loads((run / 'predictions.json').read_text())
+  assert {row['id']: row['prediction'] for row in rows} == said
+  assert all(row['exact_match'] == (row['prediction'] in (row['label'] or [''])) for row in rows)
 
 
 @pytest.mark.slow

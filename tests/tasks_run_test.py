@@ -16,7 +16,7 @@ from lmx.errors import InputError
 from lmx.prediction import classification
 from lmx.reporting import run_log
 from lmx.runs import restore
-from tests import untrained
+from tests import saved_rows, untrained
 
 WORDS = 'ba be bi bo bu da de di do du fa fe fi fo fu'.split()
 
@@ -58,6 +58,7 @@ def train(folder, kind, variant, **changes):
     'data.batching.buckets': '()',
     'train.epochs': 2,
     'train.eval_every': 8,
+    'evaluation.save_rows': True,
     'parallel.data': 1,
     'optim.lr': 1e-3,
     'model.N': 1,
@@ -114,6 +115,27 @@ def test_classifier_writes_its_metrics_and_confusions(classifier):
   assert other['count'] == counts[0].sum() and found['macro_f1'] == pytest.approx((same['f1'] + other['f1']) / 2)
   assert found['accuracy'] == pytest.approx(np.trace(counts) / 30)
   assert (classifier / 'confusion.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_classifier_saves_its_rows(classifier, tmp_path, capsys):
+  rows = saved_rows.check(classifier, 'f1', 'matthews', 'accuracy', 'error_percent', 'macro_f1', 'loss')
+  found = json.loads((classifier / 'results.json').read_text())
+  counts = [
+    [sum((row['label'], row['prediction']) == (a, b) for row in rows) for b in found['labels']] for a in found['labels']
+  ]
+  assert counts == found['confusion']
+  options = [f'--workdir={classifier}', '--split=valid', f'--save_rows={tmp_path}/rows']
+  assert main.main(['evaluate', *options]) == 0
+  low, high = found['interval']
+  assert f'95% interval{low:25.3f} to {high:.3f} (bootstrap over 30 documents)' in capsys.readouterr().out
+  assert (tmp_path / 'rows/rows.jsonl').read_bytes() == (classifier / 'rows.jsonl').read_bytes()
+  saved_rows.check(tmp_path / 'rows')
+  assert main.main(['evaluate', options[0], options[1], f'--save_rows={classifier}']) == 2
+  assert 'the work directory of a run' in capsys.readouterr().err
+
+
+def test_regression_saves_its_rows(regression):
+  saved_rows.check(regression, 'pearson', 'spearman', 'rmse')
 
 
 def test_best_checkpoint_is_that_with_the_best_headline(classifier):

@@ -1,14 +1,17 @@
 """`lmx evaluate --workdir=DIR [--config=FILE[:variant]] [--split=test] [--which=best|last|average|STEP]
 [--cache=500,0.1,1] [--mixture=trigram:0.5] [--ensemble=DIR,DIR] [--translations=FILE]
-[--by_length=FILE.png --beside=DIR,DIR] [--attention=64:256:64] [--output=FILE.json]
+[--by_length=FILE.png --beside=DIR,DIR] [--attention=64:256:64] [--output=FILE.json] [--save_rows=DIR]
 [--config.evaluation.batch_size=1 ...]`."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import pathlib
 import sys
 from typing import Any
+
+from lmx import records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,19 +42,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help='evaluate at these attention lengths, with memory or overlapping windows; report the shortest of the best',
   )
   parser.add_argument('--output', default='', help='file to write the metrics to, as JSON')
+  parser.add_argument(
+    '--save_rows',
+    default='',
+    metavar='DIR',
+    help='folder for the prediction of every row (rows.jsonl) and the metrics with a 95%% interval (results.json), '
+    'which lmx compare reads',
+  )
   parser.add_argument('--json', action='store_true', help='print the metrics as JSON')
 
 
 def run(args: argparse.Namespace) -> int:
   from lmx.errors import InputError
   from lmx.evaluation import report, translation
+  from lmx.evaluation import rows as row_files
   from lmx.reporting import run_log
 
   if args.beside and not args.by_length:
     raise InputError('--beside: got it without --by_length; expected both, because it names runs for that picture')
   if args.attention:
     return _evaluate_attention(args)
-  metrics, objective, outputs = _evaluate_ensemble(args) if args.ensemble else _evaluate_run(args)
+  folder = _rows_folder(args.save_rows) if args.save_rows else None
+  metrics, objective, outputs, rows = _evaluate_ensemble(args) if args.ensemble else _evaluate_run(args)
   translations = [one for one in outputs if isinstance(one, translation.TranslatedPair)]
   if args.translations:
     if not translations:
@@ -62,7 +74,23 @@ def run(args: argparse.Namespace) -> int:
     translation.draw(args.by_length, metrics, [name for name in args.beside.split(',') if name])
   if args.output:
     run_log.write_json(args.output, metrics)
+  if folder is not None:
+    row_files.write(folder, rows)
+    run_log.write_json(str(folder / records.RESULTS), metrics)
+    print(f'wrote {folder}: {metrics["rows"]["count"]:,} rows', file=sys.stderr)
   return 0
+
+
+def _rows_folder(path: str) -> pathlib.Path:
+  """Create the folder of --save_rows and return it. Raises InputError for a run's work directory."""
+  from lmx.errors import InputError, writing
+
+  folder = pathlib.Path(path)
+  if (folder / records.CONFIG).exists():
+    raise InputError(f'--save_rows: got {folder}, the work directory of a run; expected another folder')
+  with writing(path):
+    folder.mkdir(parents=True, exist_ok=True)
+  return folder
 
 
 def _evaluate_attention(args: argparse.Namespace) -> int:
@@ -70,7 +98,7 @@ def _evaluate_attention(args: argparse.Namespace) -> int:
   from lmx.evaluation import attention_length, context_length
   from lmx.reporting import run_log
 
-  for name in ('config', 'cache', 'mixture', 'ensemble', 'translations', 'by_length'):
+  for name in ('config', 'cache', 'mixture', 'ensemble', 'translations', 'by_length', 'save_rows'):
     if getattr(args, name):
       raise InputError(f'--{name}: got it with --attention; expected only one of them; omit --{name}')
   lengths = context_length.parse_lengths('--attention', args.attention)
@@ -86,7 +114,7 @@ def _evaluate_ensemble(args: argparse.Namespace) -> Any:
   from lmx.errors import InputError
   from lmx.evaluation import ensemble
 
-  for name in ('config', 'cache', 'mixture', 'by_length'):
+  for name in ('config', 'cache', 'mixture', 'by_length', 'save_rows'):
     if getattr(args, name):
       raise InputError(f'--{name}: got it with --ensemble; expected one run; omit it')
   workdirs = [args.workdir, *args.ensemble.split(',')]
@@ -101,11 +129,14 @@ def _evaluate_run(args: argparse.Namespace) -> Any:
 
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
+  saved = ['evaluation.save_rows=true'] if args.save_rows else []
   replacement = resolve.load(args.config).to_dict() if args.config else None
   # The baselines are evaluated even if the run's own final evaluation skipped them.
   baselines = ['evaluation.baselines=false'] * args.no_baselines
   shown = [] if replacement else ['evaluation.baselines=true']
-  run = restore.load(args.workdir, args.which, [*shown, *args.overrides, *baselines, *cache, *mixed], replacement)
+  run = restore.load(
+    args.workdir, args.which, [*shown, *args.overrides, *baselines, *cache, *mixed, *saved], replacement
+  )
   split = args.split or (resolve.measured_split(run.run, run.corpus()) if replacement else 'test')
   if (args.translations or args.by_length) and not run.run.evaluation.beam:
     raise InputError(

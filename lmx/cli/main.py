@@ -38,6 +38,7 @@ COMMANDS = {
   'embed': 'write the hidden states of all layers for the lines of a text file',
   'predict': 'predict labels, tags, answers, scores or masks of new inputs',
   'results': 'show metrics of runs, averaged over seeds of one config on the same data',
+  'compare': 'test whether runs differ on the same data',
   'runs': 'list the runs below a folder with their states',
   'report': 'write a run as one HTML page',
   'import': 'convert published weights into a work directory',
@@ -55,7 +56,7 @@ COMMANDS = {
 }
 
 # Commands that read or change no config.
-WITHOUT_CONFIG = ('results', 'runs', 'report', 'export', 'describe', 'list', 'phrases')
+WITHOUT_CONFIG = ('results', 'compare', 'runs', 'report', 'export', 'describe', 'list', 'phrases')
 
 # Commands that use the compilation cache; `bench`, `compile` and `describe` measure compilation itself.
 KEEP_PROGRAMS = ('train', 'evaluate', 'context', 'generate', 'translate', 'embed', 'predict', 'pipeline', 'vectors')

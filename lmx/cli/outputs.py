@@ -16,7 +16,7 @@ from lmx.errors import InputError
 # Options of all commands that name a file or folder to write.
 OUTPUTS = (
   *('output', 'null_odds', 'translations', 'by_length', 'metrics', 'plot', 'json', 'markdown', 'picture', 'hlo'),
-  'export',
+  *('export', 'save_rows'),
 )
 # Options that name files to read; some take several with commas between.
 INPUTS = (
@@ -27,7 +27,8 @@ FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside
 LISTS = ('input', 'similarity', 'combine', 'workdirs', 'ensemble', 'beside')  # of several paths with commas between
 EITHER = (  # options of commands that name a file or a folder
   *(('predict', 'input'), ('import', 'source'), ('results', 'workdirs')),
-  *(('predict', 'output'), ('context', 'output'), ('translate', 'plot')),
+  ('compare', 'workdirs'),
+  *(('predict', 'output'), ('context', 'output'), ('translate', 'plot'), ('evaluate', 'save_rows')),
 )
 HUB = (  # options of commands that name published weights too
   ('import', 'source'),
@@ -36,6 +37,7 @@ HUB = (  # options of commands that name published weights too
 # Files and folders of a work directory that only training writes.
 RECORDS = (
   *('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'progress.json', 'results.json'),
+  'rows.jsonl',
   *('checkpoints', 'tokenizer'),
 )
 

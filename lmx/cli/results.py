@@ -1,10 +1,12 @@
 """`lmx results DIR DIR ... [--metric=NAME] [--output=FILE.json] [--plot=FILE.png]`: metrics of finished runs, averaged
 over seeds. Damaged runs are listed below the table and excluded from all means.
 
-A row is a group of runs with the same config (except the seed), data and protocol: count, mean, standard deviation (n -
-1), standard error, minimum and maximum of the metric. Runs with the same name but other settings or data are separate
-rows, which show the work directories and differences. A results.json without a config.json has its own row. The plot
-shows the metric on the validation split by update: the mean of each group, and a band from the minimum to the maximum.
+A row is a group of runs with the same config (except the seed), data and protocol: count, mean, its 95% interval,
+standard deviation (n - 1), standard error, minimum and maximum of the metric. The interval is Student's t over the
+seeds; of a single run it is the bootstrap interval over rows that evaluation.save_rows stored for its headline. Runs
+with the same name but other settings or data are separate rows, which show the work directories and differences. A
+results.json without a config.json has its own row. The plot shows the metric on the validation split by update: the
+mean of each group, and a band from the minimum to the maximum.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lmx import records
+from lmx import statistics as intervals
 from lmx.config import experiment, paths
 from lmx.errors import InputError, nearest
 
@@ -29,6 +32,7 @@ FREE = (
   'parallel',
   'checkpoint',
   'samples',
+  'evaluation.save_rows',
   'train.log_every',
   'train.init_from',
   'data.manual_dir',
@@ -52,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
   groups: dict[str, list[dict[str, Any]]] = {}
   damaged: dict[str, str] = {}
   for workdir in args.workdirs:
-    path = _find(pathlib.Path(workdir))
+    path = find_results(pathlib.Path(workdir))
     try:
-      result = _read(path)
+      result = read_run(path)
     except InputError as error:
       damaged[str(path.parent)] = str(error)
       continue
@@ -77,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
   return 0
 
 
-def _find(path: pathlib.Path) -> pathlib.Path:
+def find_results(path: pathlib.Path) -> pathlib.Path:
   """Return the results.json in a work directory, or the file itself. Raises InputError if it does not exist."""
   path = path / records.RESULTS if path.is_dir() else path
   if not records.exists(path):
@@ -85,7 +89,7 @@ def _find(path: pathlib.Path) -> pathlib.Path:
   return path
 
 
-def _read(path: pathlib.Path) -> dict[str, Any]:
+def read_run(path: pathlib.Path) -> dict[str, Any]:
   """Return results.json of a run; 'settings' has everything that the runs of a group must share."""
   result = records.read_results_file(path, (*LABEL, 'model', 'metric'))
   settings: dict[str, Any] = {'data_hash': result.get('data_hash'), 'protocol': result.get('protocol')}
@@ -153,6 +157,7 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
     'runs': len(values),
     'mean': statistics.fmean(values),
     'deviation': deviation,
+    'interval': _interval(group, metric, values, deviation),
     'error': None if deviation is None else deviation / math.sqrt(len(values)),
     'least': min(values),
     'greatest': max(values),
@@ -161,6 +166,20 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
     'workdirs': [one['path'] for one in group],
     'differing': dict(differing),
   }
+
+
+def _interval(
+  group: Sequence[Mapping[str, Any]], metric: str, values: Sequence[float], deviation: float | None
+) -> dict[str, Any] | None:
+  """Return the 95% interval: t over several runs, else the bootstrap interval of results.json; None without one."""
+  if deviation is not None:
+    interval = intervals.t_interval_of(statistics.fmean(values), deviation, len(values))
+  elif 'interval' in group[0] and metric == group[0]['metric']:
+    low, high = group[0]['interval']
+    interval = intervals.Interval(low, high, group[0]['rows']['count'], 'bootstrap')
+  else:
+    return None
+  return interval._asdict()
 
 
 def _deviation(values: Sequence[float]) -> float | None:
@@ -204,16 +223,23 @@ def _curve(result: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
 def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
   metrics = [f'{row["metric"]} of {row["positive"]}' if 'positive' in row else row['metric'] for row in rows]
   width, wide = max(len(row['name']) for row in rows), max(14, *map(len, metrics))
-  lines = [f'{"":{width}}  {"metric":{wide}} {"runs":>4} {"mean":>10} {"sd":>8} {"se":>8} {"min":>10} {"max":>10}']
+  names = ('sd', 8), ('se', 8), ('min', 10), ('max', 10)
+  head = ' '.join(f'{name:>{size}}' for name, size in names)
+  lines = [f'{"":{width}}  {"metric":{wide}} {"runs":>4} {"mean":>10} {"95% interval":22} {head}']
   for row, metric in zip(rows, metrics, strict=True):
     spread = [f'{"":8}' if row[key] is None else f'{row[key]:8.3f}' for key in ('deviation', 'error')]
-    lines.append(
-      f'{row["name"]:{width}}  {metric:{wide}} {row["runs"]:4} {row["mean"]:10.3f} {" ".join(spread)} '
-      f'{row["least"]:10.3f} {row["greatest"]:10.3f}  {row["model"]}, {row["dataset"]}/{row["split"]}'
-    )
+    cells = [f'{row["name"]:{width}}  {metric:{wide}} {row["runs"]:4} {row["mean"]:10.3f}', _span(row['interval'])]
+    cells += [*spread, f'{row["least"]:10.3f}', f'{row["greatest"]:10.3f}']
+    lines.append(f'{" ".join(cells)}  {row["model"]}, {row["dataset"]}/{row["split"]}')
     if row['same_seed']:
       lines.append(f'{"":{width}}  some of these runs have the same seed')
     if row['differing']:
       differing = _text(row['differing'])
       lines.append(f'  {", ".join(row["workdirs"])}{": " if differing else ""}{differing}')
   return lines
+
+
+def _span(interval: Mapping[str, Any] | None) -> str:
+  """Return an interval as text of the width of its column."""
+  text = '' if interval is None else f'{interval["low"]:.3f} to {interval["high"]:.3f}'
+  return f'{text:22}'

@@ -328,7 +328,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None, workdir: An
       f'data.vectors: got {sections["data"].vectors} with model {name}; expected a model with a word table ({others}); '
       "set data.vectors to ''"
     )
-  _check_measurement(name, sections)
+  _check_measurement(name, objective_name, sections)
   _check_direction(model_cfg, sections['data'])
   objective_cfg = objective_cls(**cast.convert('objective', objective_cls, objective))
   _check_inputs(name, objective_name, objective_cfg)
@@ -360,8 +360,8 @@ def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
   return changed
 
 
-def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
-  """Raise InputError if checkpoints to average would be missing, or if a model without a source would translate."""
+def _check_measurement(model: str, objective: str, sections: Mapping[str, Any]) -> None:
+  """Raise InputError if checkpoints to average, a source to translate or rows to save would be missing."""
   evaluation, optim, data = sections['evaluation'], sections['optim'], sections['data']
   if evaluation.which == 'average':
     if sections['checkpoint'].keep_last < evaluation.average:
@@ -380,6 +380,10 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
     )
   if evaluation.beam and registry.get(model).READS != 'source':
     raise InputError(f'evaluation.beam: got {evaluation.beam}; expected 0, because {model} reads no source')
+  if evaluation.save_rows and not objectives.get(objective).ROWS:
+    raise InputError(
+      f'evaluation.save_rows: got true; expected false, because an evaluation by objective "{objective}" has no rows'
+    )
 
 
 def _check_inputs(model: str, objective: str, cfg: Any) -> None:

@@ -102,6 +102,8 @@ class Evaluation:
     batch_size: rows per batch, and so the number of streams; 0 is the validation's.
     stride: tokens from one window to the next; 0 is data.batching.stride, 1 a window for every token.
     cache: (window, lambda, theta) also evaluates the model with a continuous cache (continuous_cache.py); () does not.
+    save_rows: also predict every row of the split and write rows.jsonl (lmx/evaluation/rows), with a 95% bootstrap
+      interval of the headline metric.
     model: model fields that differ in every evaluation, such as a longer memory; they must not change parameters.
   """
 
@@ -136,6 +138,7 @@ class Evaluation:
   batch_size: int = 0
   stride: int = 0
   cache: tuple[float, ...] = ()
+  save_rows: bool = False
   model: dict = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self) -> None:

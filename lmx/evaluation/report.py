@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +60,13 @@ def evaluate_run(
     metrics |= added.metrics
     metrics |= {'protocol': f'{metrics["protocol"]}; {added.protocol}'} if added.protocol else {}
     outputs += added.outputs
-  return Evaluation(metrics, objective, outputs)
+  evaluation = Evaluation(metrics, objective, outputs)
+  return _rows().add(evaluation, subject) if run.evaluation.save_rows else evaluation
+
+
+def _rows() -> Any:
+  """Return lmx.evaluation.rows, which few runs need."""
+  return importlib.import_module('lmx.evaluation.rows')
 
 
 def evaluate_restored(loaded: RestoredRun, split: str) -> Evaluation:
@@ -100,9 +107,11 @@ def write(
     evaluation: evaluation of `evaluation.split`, with the metrics to write.
     logger: logger of the work directory.
   """
-  metrics, objective, outputs = evaluation
+  metrics, objective, outputs, rows = evaluation
   logger.plot(metrics)
   if logger.primary:
+    if rows:
+      _rows().write(logger.workdir, rows)
     parts.get(objective.EVALUATION).write(logger.workdir, metrics, outputs)
   logger.note(summary(metrics, objective))
   if run.samples.count:
@@ -148,6 +157,10 @@ def summary(metrics: Mapping[str, Any], objective: Objective) -> str:
   title = f'{_caption(headline, metrics)} on {metrics["dataset"]}/{metrics["split"]} ({counted})'
   declared = metric.find(objective.METRICS, headline) or metric.Metric(headline, None)
   lines = [title, *(f'  {label:24} {value:12{declared.headline}}' for label, value in rows)]
+  if 'interval' in metrics:
+    low, high = (f'{bound:{declared.headline}}' for bound in metrics['interval'])
+    about = '{count:,} {unit}'.format(**metrics['rows'])
+    lines.append(f'  {"95% interval":24} {low:>12} to {high} (bootstrap over {about})')
   for one in objective.METRICS:
     names = fnmatch.filter(metrics, one.name) if one.shown else []
     lines += [f'  {_caption(name, metrics):24} {metrics[name]:12{one.format}}' for name in names if name != headline]

@@ -66,7 +66,7 @@ def compute_metrics(predictions: Mapping[str, str], truths: Mapping[str, Sequenc
     {'exact_match', 'f1', 'questions'}; if some questions are unanswerable, also for answerable and unanswerable
       questions separately.
   """
-  scores = {'exact_match': _scores(predictions, truths, exact_match), 'f1': _scores(predictions, truths, f1)}
+  scores = {'exact_match': score_each(predictions, truths, exact_match), 'f1': score_each(predictions, truths, f1)}
   kinds = {'': list(truths)}
   if not all(truths.values()):
     kinds |= {'answered_': [q for q in truths if truths[q]], 'unanswered_': [q for q in truths if not truths[q]]}
@@ -85,7 +85,8 @@ def counts_characters(truths: Mapping[str, Sequence[str]]) -> bool:
   return bool(answers) and 2 * sum(map(writing_systems.is_character, found)) > len(found)
 
 
-def _scores(predictions: Mapping[str, str], truths: Mapping[str, Sequence[str]], measure: Any) -> dict[str, float]:
+def score_each(predictions: Mapping[str, str], truths: Mapping[str, Sequence[str]], measure: Any) -> dict[str, float]:
+  """Return the best score of each prediction over its reference answers."""
   if counts_characters(truths):
     predictions = {q: writing_systems.separate(text) for q, text in predictions.items()}
     truths = {q: [writing_systems.separate(text) for text in some] for q, some in truths.items()}
@@ -110,7 +111,7 @@ def compute_thresholds(
     ('best_exact_match', 'best_exact_threshold', exact_match),
     ('best_f1', 'best_f1_threshold', f1),
   ):
-    scores = _scores(predictions, truths, measure)
+    scores = score_each(predictions, truths, measure)
     current = best = float(sum(not truths[q] for q in truths))  # '' is predicted for all
     threshold = 0.0
     for q in sorted(truths, key=lambda q: null_odds[q]):

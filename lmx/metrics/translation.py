@@ -169,6 +169,19 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bo
   return float(result.score), str(metric.get_signature())
 
 
+def from_signature(name: str, signature: str) -> tuple[Any, Callable[[str], str]]:
+  """Return (sacreBLEU's metric, preparation of a text) of a metric of `compute_metrics` from its signature."""
+  options = dict(part.split(':', 1) for part in signature.split('|'))
+  lower_case = options['case'] == 'lc'
+  if name == 'chrf':
+    return _sacrebleu().CHRF(lowercase=lower_case), str
+  if not options['tok'].startswith('moses-'):
+    return _sacrebleu().BLEU(lowercase=lower_case, tokenize=options['tok']), str
+  language, choices = options['tok'].removeprefix('moses-'), (options['compounds'], options['punct'])
+  prepare = lambda text: moses(text, language, choices[0] == 'split', lower_case, choices[1] == 'normalised')
+  return _sacrebleu().BLEU(tokenize='none', smooth_method='none', force=True), prepare
+
+
 def bleu_by_length(
   hypotheses: Sequence[str],
   references: Sequence[str],

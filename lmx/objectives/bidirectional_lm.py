@@ -29,6 +29,7 @@ METRICS = (
   Metric('perplexity_average', False),
   *(Metric(f'perplexity_{direction}', False, shown=False) for direction in ('forward', 'backward')),
 )
+ROWS = 'totals'
 _WAYS = ('forward', 'backward')
 
 

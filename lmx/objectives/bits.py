@@ -27,7 +27,7 @@ METRICS = (
   Metric('bit_error_percent_at_*', False, shown=False),
   Metric('optimal_bits_per_sequence', None),
 )
-SAMPLES = 'memory'
+SAMPLES, ROWS = 'memory', 'totals'
 UNIT = 'sequences'
 weights = row_objective.weights
 

@@ -18,7 +18,7 @@ from lmx.metrics import language
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 METRICS = language.METRICS
-EVALUATION, SAMPLES = 'language_model', 'text'
+EVALUATION, SAMPLES, ROWS = 'language_model', 'text', 'language_model'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from lmx.objectives import causal_lm
 from lmx.types import Array, Batch, Model, Output, Params, State
 
 METRICS = causal_lm.METRICS
-EVALUATION, SAMPLES = 'language_model', 'text'
+EVALUATION, SAMPLES, ROWS = 'language_model', 'text', 'language_model'
 PROGRESS = True
 report, captions, shapes = causal_lm.report, causal_lm.captions, causal_lm.shapes
 score, predict, protocol = causal_lm.score, causal_lm.predict, causal_lm.protocol

@@ -36,7 +36,7 @@ METRICS = (
   Metric('majority_accuracy', None, '.1%', shown=False),
 )
 HEADLINES = ('error_percent', 'accuracy', 'f1', 'matthews')
-EVALUATION = PREDICTION = 'classification'
+EVALUATION = PREDICTION = ROWS = 'classification'
 UNIT = 'documents'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
 model_batch, init = rows.model_batch, rows.init

@@ -18,6 +18,7 @@ from lmx.objectives import continuation, row_objective
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 METRICS = (ACCURACY,)
+ROWS = 'classification'
 UNIT = 'questions'  # unit of the loss's weight
 model_batch = continuation.model_batch
 weights, report = row_objective.weights, row_objective.means

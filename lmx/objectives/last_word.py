@@ -23,6 +23,7 @@ from lmx.types import Array, Batch, Model, Output, Params, State
 
 METRICS = (ACCURACY, Metric('filtered_accuracy', True, '.1%'), Metric('perplexity_of_last_word', False))
 UNIT = 'words'  # unit of the loss's weight
+ROWS = 'totals'
 model_batch, weights = continuation.model_batch, row_objective.weights
 
 

@@ -26,7 +26,7 @@ METRICS = (
   next_sentence.ACCURACY,
   *(Metric(f'{term}_loss', False, shown=False) for term in ('mlm', 'nsp')),
 )
-SAMPLES = 'gaps'
+SAMPLES, ROWS = 'gaps', 'totals'
 
 
 @dataclasses.dataclass(frozen=True)

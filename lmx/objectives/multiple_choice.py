@@ -20,7 +20,7 @@ from lmx.objectives import row_objective, rows
 from lmx.types import Array, Batch, Model, Output, Params, State
 
 METRICS = (ACCURACY, ERROR_PERCENT, Metric('lm_nll', False, shown=False))
-EVALUATION = PREDICTION = 'classification'
+EVALUATION = PREDICTION = ROWS = 'classification'
 UNIT = 'rows'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
 model_batch, init = rows.model_batch, rows.init

@@ -29,7 +29,7 @@ METRICS = (
   next_sentence.ACCURACY,
   *(Metric(f'{term}_loss', False, shown=False) for term in ('plm', 'nsp')),
 )
-SAMPLES = 'gaps'
+SAMPLES, ROWS = 'gaps', 'totals'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,7 +43,7 @@ METRICS = (
   Metric('accuracy_beyond_*', True),
   Metric('iou_class_*', True, shown=False),
 )
-PREDICTION, SAMPLES = 'segmentation', 'segmentations'
+PREDICTION, SAMPLES, ROWS = 'segmentation', 'segmentations', 'totals'
 UNIT = 'pixels'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
 _EXCLUDED = -1e9  # logit of an excluded class

@@ -29,7 +29,7 @@ from lmx.ops.dropout import split
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 METRICS = (ERROR_PERCENT, ACCURACY, Metric('null_accuracy', True, '.1%', shown=False), *squad.METRICS)
-EVALUATION = PREDICTION = 'question_answering'
+EVALUATION = PREDICTION = ROWS = 'question_answering'
 UNIT = 'windows'  # unit of the loss's weight
 terms, weights, report = row_objective.terms, row_objective.weights, row_objective.error_report
 HEADS = ('bert', 'xlnet')

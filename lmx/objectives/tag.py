@@ -31,7 +31,7 @@ from lmx.ops import dropout
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 METRICS = (ERROR_PERCENT, ACCURACY, MACRO_F1, *spans.METRICS)
-PREDICTION = 'tagging'
+PREDICTION = ROWS = 'tagging'
 SCORERS = ('conlleval', 'srl_eval')
 _COUNTED = ('right', 'predicted', 'true')
 _NEVER = -1e9  # score of a forbidden transition; finite, so that differences are not NaN

@@ -37,7 +37,7 @@ METRICS = (
   *translation.METRICS,
   Metric('exact_match', True, '.1%', shown=False),
 )
-EVALUATION, SAMPLES = 'translation', 'translations'
+EVALUATION, SAMPLES, ROWS = 'translation', 'translations', 'translation'
 ACROSS_ROWS = True  # the baseline of hard attention: `loss` takes `axis`
 FORMS = ('paper', 'released')
 VALIDATION = ('nll', 'smoothed')

@@ -45,6 +45,7 @@ _FILES = {  # files of a finished run
   'samples.txt': 'samples',
   'translations.txt': 'translations',
   'predictions.json': 'answers',
+  'rows.jsonl': 'rows',
   'metrics.jsonl': 'log',
   'tensorboard': 'tensorboard --logdir',
   'checkpoints': 'checkpoints',

@@ -168,6 +168,15 @@ def test_report_values_match_the_files(page):
   assert 'not above the majority-class baseline' in page.text['results']
 
 
+def test_interval_of_the_headline_is_shown(tmp_path):
+  more = {'interval': [0.45, 0.85], 'rows': {'kind': 'classification', 'count': 20, 'unit': 'documents'}}
+  page = Page(write(put(tmp_path / 'run', results=RESULTS | more)))
+  assert page.column('results')['95% interval'] == ['0.450 to 0.850, bootstrap over 20 documents']
+  assert 'on embedded/test, 95% interval 0.450 to 0.850' in page.text['header'] and 'interval' not in page.column(
+    'results'
+  )
+
+
 def test_report_curves_match_the_log(page):
   charts = {chart['title']: chart for chart in json.loads(page.scripts[0])}
   by_name = {one['name']: one['points'] for one in charts['Loss']['series']}

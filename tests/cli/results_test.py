@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from lmx.cli import main
 
@@ -40,11 +41,25 @@ def test_means_and_spreads_of_seeds(tmp_path, capsys):
   assert rows[0]['mean'] == pytest.approx(np.mean(values))
   assert rows[0]['deviation'] == pytest.approx(np.std(values, ddof=1))
   assert rows[0]['error'] == pytest.approx(np.std(values, ddof=1) / math.sqrt(4))
+  low, high = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))
+  assert (rows[0]['interval']['low'], rows[0]['interval']['high']) == pytest.approx((low, high))
+  assert (rows[0]['interval']['n'], rows[0]['interval']['method']) == (4, 't') and rows[1]['interval'] is None
   assert (rows[0]['least'], rows[0]['greatest']) == (0.58, 0.7) and not rows[0]['differing']
   out = capsys.readouterr().out
-  assert f'{np.mean(values):.3f}' in out and 'glue/rte/valid' in out and 'differ' not in out
+  assert f'{np.mean(values):.3f} {low:.3f} to {high:.3f}' in out and 'glue/rte/valid' in out and 'differ' not in out
   assert main.main(['results', *runs[:4], '--metric=loss']) == 0
   assert f'{2 * np.mean(values):.3f}' in capsys.readouterr().out
+
+
+def test_single_run_has_its_bootstrap_interval(tmp_path, capsys):
+  more = {'interval': [0.44, 0.56], 'rows': {'kind': 'classification', 'count': 277}}
+  run = put(tmp_path / 'a', 0, 0.5, **more)
+  expected = {'low': 0.44, 'high': 0.56, 'n': 277, 'method': 'bootstrap'}
+  assert rows_of(tmp_path, run)[0]['interval'] == expected and '0.440 to 0.560' in capsys.readouterr().out
+  assert main.main(['results', run, '--metric=loss']) == 0
+  assert '0.440' not in capsys.readouterr().out
+  rows = rows_of(tmp_path, run, put(tmp_path / 'b', 1, 0.6, **more))
+  assert rows[0]['interval']['method'] == 't'
 
 
 def test_f1_names_its_class(tmp_path, capsys):

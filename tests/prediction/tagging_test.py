@@ -14,6 +14,7 @@ from lmx.errors import InputError, InputWarning
 from lmx.objectives import tag
 from lmx.prediction import tagging
 from lmx.runs import restore
+from tests import saved_rows
 from tests.reference import conlleval
 
 NAMES, OTHERS = 'ano bori celu'.split(), 'the of saw a gave to went'.split()
@@ -62,6 +63,7 @@ def run(folder):
     'data.batch_size': 16,
     'train.epochs': 8,
     'train.eval_every': 500,
+    'evaluation.save_rows': True,
     'parallel.data': 1,
     'optim.lr': 8e-3,
     'model.dropout_hidden': 0,
@@ -88,6 +90,11 @@ def figures(run, capsys):
   capsys.readouterr()
   assert main.main(['evaluate', f'--workdir={run}', '--split=test', '--json']) == 0
   return json.loads(capsys.readouterr().out)
+
+
+def test_run_saves_the_labels_of_every_sentence(run):
+  rows = saved_rows.check(run, 'span_f1', 'span_precision', 'span_recall', 'accuracy', 'error_percent')
+  assert [row['label'] for row in rows] == [tagged.bio(labels) for _, labels in made(24, 2)]
 
 
 def test_metrics_of_predict_equal_those_of_evaluate(run, folder, tmp_path, capsys):

@@ -24,11 +24,13 @@ class Evaluation(NamedTuple):
     metrics: metrics as in `results.json`, with the number of scored tokens and the protocol.
     objective: the objective, which declares them.
     outputs: predictions of the split that a part evaluates: translations or answers.
+    rows: text of rows.jsonl, with `evaluation.save_rows`.
   """
 
   metrics: dict[str, Any]
   objective: Objective
   outputs: Sequence[Any] = ()
+  rows: str = ''
 
 
 class Subject(NamedTuple):

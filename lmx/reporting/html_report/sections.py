@@ -75,6 +75,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
   results = report.results
   if report.value is not None:
     note = f'on {results["dataset"]}/{results["split"]}' if results else 'in the last validation'
+    note += f', 95% interval {_interval(report)}' if 'interval' in results else ''
     yield words(report.metric), _shown(report, report.metric, report.value), note
   validations = [record for record in report.records if record['split'] == 'valid']
   valid = [(r['loss'], r['step']) for r in validations if math.isfinite(r.get('loss', math.nan))]
@@ -94,6 +95,12 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
 def _shown(report: Report, name: str, value: Any) -> Markup:
   """Return the value of a metric, or of that of the best validation."""
   return number(value, is_share=name.removeprefix('validation_') in report.shares)
+
+
+def _interval(report: Report) -> str:
+  """Return the bounds of the headline metric's interval."""
+  is_share = report.metric in report.shares
+  return ' to '.join(formats.plain(bound, is_share=is_share) for bound in report.results['interval'])
 
 
 def _strict(values: Any) -> Any:
@@ -160,10 +167,13 @@ def _facts(report: Report) -> Iterator[tuple[str, Any]]:
     yield 'best validation', _listed(Markup('{} {}').format(name.replace('validation ', ''), x) for name, x in best)
   if 'step' in values:
     yield 'checkpoint', Markup('step {}').format(number(values['step']))
+  if 'interval' in values:
+    over = f'{values["rows"]["count"]:,} {values["rows"].get("unit", "rows")}'
+    yield '95% interval', f'{_interval(report)}, bootstrap over {over}'
   for name, value in values.items():
     if isinstance(value, str) and name not in _NAMED:
       yield words(name), value
-    elif isinstance(value, list) and value and len(value) <= 12 and all(map(_is_number, value)):
+    elif isinstance(value, list) and name != 'interval' and value and len(value) <= 12 and all(map(_is_number, value)):
       yield words(name), _listed(number(x) for x in value)
 
 

@@ -1,0 +1,116 @@
+"""Predictions of every row of an evaluated split (`evaluation.save_rows`), and metrics as functions of these rows.
+
+`ROWS` of an objective names a file of this folder. Every process predicts all rows on one of its devices, so the rows
+do not depend on the number of hosts. rows.jsonl has a row a line, in the order of the split. results.json describes
+them under 'rows', and has the 95% bootstrap interval of the headline metric under 'interval'.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmx import documents, records, statistics
+from lmx.errors import InputError, writing
+from lmx.evaluation.parts import Evaluation, Subject
+from lmx.registry import Registry
+from lmx.reporting import run_log
+
+Row = Mapping[str, Any]
+
+
+class Measure(NamedTuple):
+  """A metric as a function of rows.
+
+  Attributes:
+    values: what the metric needs of each row, (n,) or (n, columns).
+    statistic: values of some rows -> the metric.
+    is_binary: the metric is a share of correct rows, and `values` is 1 for each of them.
+  """
+
+  values: np.ndarray
+  statistic: Callable[[np.ndarray], Any]
+  is_binary: bool = False
+
+
+class Rows:
+  """Interface of a file of this folder. `get` adds the defaults below to the names of the file.
+
+  Attributes:
+    TRUTH: fields of a row that come from the data, and are equal in all runs on the same rows.
+    collect: (subject, outputs of the objective's part of the evaluation) -> (rows in the order of the split, their
+      unit in the plural). A row has 'row', its number from 0.
+    measure: (metric, rows, results) -> the metric as a function of these rows, None if they do not determine it.
+  """
+
+  TRUTH: tuple[str, ...] = ()
+  collect: Callable[[Subject, Sequence[Any]], tuple[list[dict[str, Any]], str]]
+  measure: Callable[[str, Sequence[Row], Mapping[str, Any]], Measure | None]
+
+  def library_test(
+    self, metric: str, a: Sequence[Row], b: Sequence[Row], results: Mapping[str, Any], test: str
+  ) -> tuple[str, float] | None:
+    """Return (name, p-value) of the paired test of the library that computes the metric; None if it has none."""
+    return None
+
+
+_registry = Registry(__name__, 'rows', Rows)
+get = _registry.get
+
+
+def add(evaluation: Evaluation, subject: Subject) -> Evaluation:
+  """Return an evaluation with its rows as the text of rows.jsonl, their description and the headline's interval."""
+  kind, run = evaluation.objective.ROWS, subject.run
+  found, unit = get(kind).collect(subject, evaluation.outputs)
+  text = ''.join(json.dumps(run_log.to_json(row), ensure_ascii=False) + '\n' for row in found)
+  about = {'kind': kind, 'count': len(found), 'unit': unit, 'digest': _digest(text.encode('utf-8', 'surrogatepass'))}
+  about |= {'objective': run.objective_name, 'options': dataclasses.asdict(run.objective)}
+  metrics = {**evaluation.metrics, 'rows': about}
+  measured = measure(metrics['metric'], found, metrics)
+  interval = statistics.bootstrap(measured.values, measured.statistic)
+  return evaluation._replace(metrics={**metrics, 'interval': [interval.low, interval.high]}, rows=text)
+
+
+def measure(metric: str, rows: Sequence[Row], results: Mapping[str, Any]) -> Measure:
+  """Return a metric of an evaluation as a function of its rows. Raises InputError if they do not determine it."""
+  found = get(results['rows']['kind']).measure(metric, rows, results) if metric in results else None
+  if found is None:
+    raise InputError(f'--metric: got "{metric}"; expected a metric of single rows, such as {results["metric"]}')
+  return found
+
+
+def write(folder: Any, text: str) -> None:
+  """Write rows.jsonl to a folder. Raises InputError."""
+  with writing(str(folder / records.ROWS)):
+    (folder / records.ROWS).write_bytes(text.encode('utf-8', 'surrogatepass'))
+
+
+def read(folder: Any, results: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+  """Return the rows of the evaluation whose results.json is given; None if it saved none.
+
+  Raises:
+    InputError: rows.jsonl is missing, damaged or of another evaluation.
+  """
+  if 'rows' not in results:
+    return None
+  path, where = folder / records.ROWS, f'{folder / records.RESULTS}: rows'
+  digest = documents.field(results['rows'], 'digest', str, where)
+  _registry.get(documents.field(results['rows'], 'kind', str, where))
+  if _digest(documents.read_bytes(path)) != digest:
+    raise InputError(f'{path}: got other rows than those of {records.RESULTS}; evaluate again with --save_rows')
+  return [records.from_json(row, str(path)) for _, row in documents.read_json_lines(path)]
+
+
+def _digest(content: bytes) -> str:
+  return hashlib.sha256(content).hexdigest()[:16]
+
+
+def column(rows: Sequence[Row], *names: str) -> np.ndarray:
+  """Return numeric fields of all rows, (n,) of one field, else (n, fields), float64."""
+  values = np.array([[row[name] for name in names] for row in rows], np.float64)
+  return values[:, 0] if len(names) == 1 else values
