@@ -21,18 +21,18 @@ HEADER = (
   'Ours',
   'Difference',
   'In spreads',
-  'Within the band',
+  'Reproduced',
   'Measured on',
   'Time',
 )
 ROWS = 'Rows that lmx measures'  # headings
 MEASURED_HOW = '## How each is measured'
-_COMPARED = ('Published', 'Difference', 'In spreads', 'Within the band')
-_NUMBERS = ('Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 'Time')
+_COMPARED = ('Published', 'Difference', 'In spreads', 'Reproduced')
+_NUMBERS = ('Published', 'Ours', 'Difference', 'In spreads', 'Reproduced', 'Time')
 
 
 class Line(NamedTuple):
-  """Cells of a row in the order of HEADER, with the difference in bands and its spread for the figure."""
+  """Cells of a row in the order of HEADER; for the figure, the difference and our spread in halves of our interval."""
 
   cells: tuple[str, ...]
   result: collection.RowResult
@@ -47,12 +47,13 @@ def lines(results: Sequence[collection.RowResult]) -> list[Line]:
 
 def _line(one: collection.RowResult) -> Line:
   row, printed = one.row, plans.published().get(one.row.id)
-  metric = METRICS[row.metric]
+  metric, recorded = METRICS[row.metric], _recorded(one)
   digits = len(printed.text.partition('.')[2]) if printed else 2
-  tolerance, mean = verdict.band(row, printed), one.mean
-  compared = printed is not None and not row.differs and not math.isnan(mean)
-  difference = mean - printed.value if compared and printed else math.nan
-  share = difference / tolerance if tolerance else math.nan
+  mean = float(recorded.value) if recorded else one.mean
+  deviation = float(recorded.spread or math.nan) if recorded else one.deviation
+  found = verdict.of(recorded or one, None if math.isnan(mean) else printed)
+  half = (found.high - found.low) / 2
+  difference = mean - printed.value if printed and not math.isnan(half) else math.nan
   spreads = difference / printed.spread if printed and printed.spread else math.nan
   devices = sorted({result.device for result in one.seeds if result.device})
   seconds = [result.seconds for result in one.seeds if not math.isnan(result.seconds)]
@@ -64,19 +65,33 @@ def _line(one: collection.RowResult) -> Line:
     _ours(one, digits),
     '' if math.isnan(difference) else _number(difference, metric, max(digits, 1), '+'),
     '' if math.isnan(spreads) else f'{spreads:+.1f}',
-    '' if math.isnan(share) else ('yes' if abs(share) <= 1 + 1e-9 else 'no') + _width(tolerance, metric, digits),
-    '; '.join(devices),
+    '' if math.isnan(half) else _reproduced(found, metric, digits),
+    '; '.join(devices) or (recorded.hardware if recorded else ''),
     duration(sum(seconds) / len(seconds)) if seconds else '',
   )
-  return Line(cells, one, share, one.deviation / tolerance if tolerance else math.nan)
+  return Line(cells, one, difference / half if half else math.nan, deviation / half if half else math.nan)
+
+
+def _recorded(one: collection.RowResult) -> measured.Measurement | None:
+  """Return the recorded line of a row that has not been run here."""
+  return measured.by_row().get(one.row.id) if one.state == collection.ABSENT else None
+
+
+def _reproduced(found: verdict.Verdict, metric: Metric, digits: int) -> str:
+  """Return 'yes' or 'no' with the interval, or with the width of the band around a single run."""
+  text = 'yes' if found.kind == verdict.REPRODUCED else 'no'
+  if metric.whole:
+    return text
+  places = max(digits, 1)
+  return (
+    f'{text} (±{(found.high - found.low) / 2:.{max(digits, 2)}g})'
+    if found.is_band
+    else (f'{text} ({found.low:.{places}f} to {found.high:.{places}f})')
+  )
 
 
 def _number(value: float, metric: Metric, digits: int, sign: str = '') -> str:
   return f'{value:{sign},.0f}' if metric.whole else f'{value:{sign}.{digits}f}'
-
-
-def _width(tolerance: float, metric: Metric, digits: int) -> str:
-  return '' if metric.whole else f' (±{tolerance:.{max(digits, 2)}g})'
 
 
 def _published(row, printed: plans.Printed | None) -> str:
@@ -90,7 +105,7 @@ def _published(row, printed: plans.Printed | None) -> str:
 
 def _ours(one: collection.RowResult, digits: int) -> str:
   if not one.seeds:
-    recorded = measured.by_figure().get(one.row.id) if one.state == collection.ABSENT else None
+    recorded = _recorded(one)
     return f'{one.state}; recorded: {measured.text(recorded)}' if recorded else one.state
   text = _number(one.mean, METRICS[one.row.metric], digits)
   text += '' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(digits, 1) + 1}f}'
@@ -164,8 +179,10 @@ def notes(results: Sequence[collection.RowResult]) -> list[str]:
   texts += [f'Published: {source}.' for source in sources]
   if sources:
     texts.append(
-      'Difference: ours less the published figure. Band: twice the published spread where one is known (the '
-      'standard deviation over runs), else a width of ours for figures of its kind.'
+      'Difference: ours less the published figure. Reproduced: the published figure is in the 95% interval of ours '
+      '(over seeds, or over the rows of a single run), or within the band (±) of a single run without one: twice the '
+      'published spread where one is known (the standard deviation over runs), else a width of ours for figures of its '
+      'kind.'
     )
   return texts + [f'Not counted: {problem}' for problem in dict.fromkeys(p for one in results for p in one.problems)]
 
@@ -231,7 +248,11 @@ def _differences(table: Table, results: Sequence[collection.RowResult]):
     color = 'black' if line.result.seeds else '0.55'
     axes.annotate(text, (1.01, y), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=color)
   axes.set_yticks(range(len(shown)), [_label(line) for line in shown], fontsize=8)
-  axes.set(xlim=(-4, 4), ylim=(len(shown) - 0.4, -0.6), xlabel='ours less published, in bands (grey: within)')
+  axes.set(
+    xlim=(-4, 4),
+    ylim=(len(shown) - 0.4, -0.6),
+    xlabel='ours less published, in halves of our interval or band (grey: reproduced)',
+  )
   axes.set_title(f'{table.title}     (right: published | ours)', fontsize=10, loc='left')
   axes.spines[['top', 'right', 'left']].set_visible(False)
   axes.tick_params(left=False)

@@ -16,6 +16,7 @@ from launch.tables import plan as plans
 from lmx import statistics
 
 REPRODUCED, OUTSIDE, NOT_COMPARABLE, OWN = 'reproduced', 'outside', 'not comparable', 'own'
+_BAND = 'within the band'
 _ROUNDING = 1e-9  # of sums of floats, relative to the printed metric
 
 
@@ -26,13 +27,15 @@ class Verdict(NamedTuple):
     kind: REPRODUCED, OUTSIDE, NOT_COMPARABLE or OWN (nothing is printed).
     low: lower end of our interval, or of the band around our metric; NaN if the two are not compared.
     high: upper end.
-    why: the interval; the reason for a difference, or the difference; or why the two are not comparable.
+    why: the interval or band; the reason for a difference, or the difference; or why the two are not comparable.
+    is_band: the ends are those of the metric's band, for want of an interval.
   """
 
   kind: str
   low: float = math.nan
   high: float = math.nan
   why: str = ''
+  is_band: bool = False
 
 
 def of(one: measured.Measurement | collection.RowResult, printed: plans.Printed | None) -> Verdict:
@@ -44,11 +47,12 @@ def of(one: measured.Measurement | collection.RowResult, printed: plans.Printed 
   if differs:
     return Verdict(NOT_COMPARABLE, why=differs)
   value, low, high, how = _interval(one, band(row, printed))
+  is_band = how.startswith(_BAND)
   slack = _ROUNDING * abs(printed.value)
   if low - slack <= printed.value <= high + slack:
-    return Verdict(REPRODUCED, low, high, how)
+    return Verdict(REPRODUCED, low, high, how, is_band)
   reason = row.outside if row else ''
-  return Verdict(OUTSIDE, low, high, reason or f'{value - printed.value:+.4g} from the printed figure')
+  return Verdict(OUTSIDE, low, high, reason or f'{value - printed.value:+.4g} from the printed figure', is_band)
 
 
 def _interval(one: measured.Measurement | collection.RowResult, tolerance: float) -> tuple[float, float, float, str]:

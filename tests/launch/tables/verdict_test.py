@@ -24,7 +24,7 @@ def of(**cells: str) -> verdict.Verdict:
 
 def test_single_run_is_compared_by_its_band():
   one = of()
-  assert (one.kind, one.why) == (verdict.REPRODUCED, 'within the band of a single run')
+  assert (one.kind, one.why, one.is_band) == (verdict.REPRODUCED, 'within the band of a single run', True)
   assert (one.low, one.high) == pytest.approx((115.6 - 2.29, 115.6 + 2.29))
   assert of(value='116.9').kind == verdict.OUTSIDE
 
@@ -40,19 +40,20 @@ def test_seeds_are_compared_by_the_t_interval():
 
 
 def test_saved_interval_of_a_single_run_comes_before_the_band():
-  assert of(interval='114.4 116.9') == (verdict.REPRODUCED, 114.4, 116.9, '95% interval over the rows of a single run')
+  found = of(interval='114.4 116.9')
+  assert found == (verdict.REPRODUCED, 114.4, 116.9, '95% interval over the rows of a single run', False)
   outside = of(interval='114.6 116.9')
-  assert outside[0::3] == (verdict.OUTSIDE, '+1.1 from the printed figure')
+  assert outside[0:4:3] == (verdict.OUTSIDE, '+1.1 from the printed figure')
 
 
 def test_lines_that_are_not_compared():
-  assert of(differs='other data')[0::3] == (verdict.NOT_COMPARABLE, 'other data')
+  assert of(differs='other data')[0:4:3] == (verdict.NOT_COMPARABLE, 'other data')
   assert of(id='rnn_lm/own').kind == verdict.OWN
 
 
 def test_known_reason_of_a_difference_is_said():
   counts = {'metric': 'parameters', 'id': 'ntm/params_feedforward/copy', 'value': '16317'}
-  assert of(**counts)[0::3] == (verdict.OUTSIDE, verdict.rows()['ntm/params_feedforward/copy'].outside)
+  assert of(**counts)[0:4:3] == (verdict.OUTSIDE, verdict.rows()['ntm/params_feedforward/copy'].outside)
   assert of(**counts | {'value': '17162'}).kind == verdict.REPRODUCED
   assert of(**counts | {'value': '17163'}).kind == verdict.OUTSIDE
   assert verdict.is_count('ntm/params_feedforward/copy') and not verdict.is_count(PTB)
