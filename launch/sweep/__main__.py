@@ -198,7 +198,8 @@ def resolve(args: argparse.Namespace) -> tuple[trial.Plan, study.Search]:
   args.startup_trials = args.startup_trials or study.STARTUP_TRIALS
   if plan.metric.final and args.pruner != 'none':
     raise InputError(f'--pruner: --metric={args.metric} is measured only at the end of a run; set --pruner=none')
-  return dataclasses.replace(plan, sampler=args.sampler), search
+  is_random = args.sampler == 'tpe' and args.trials <= args.startup_trials
+  return dataclasses.replace(plan, sampler='random' if is_random else args.sampler), search
 
 
 def startup_note(args: argparse.Namespace) -> str:

@@ -34,7 +34,10 @@ class Scheduler:
     self.workers: dict[int, trial.Worker] = {}
     self.signals = self.number = 0
     self.refused, self.exit_code = '', 0
-    self._input_errors: dict[str, int] = {}  # message -> trial
+    self._input_errors: dict[str, int] = {}  # message -> trial, of earlier sessions too
+    for one in store.trials('FAIL'):
+      if one.user_attrs.get('exit_code') == INPUT_ERROR:
+        self._input_errors.setdefault(self._message(one.number, one.user_attrs.get('error', '')), one.number)
     self._failures, self._flops = 0, dict[int, float]()  # failures in a row, and FLOPs of trials that did not keep them
     self._end = math.inf if args.timeout is None else time.monotonic() + args.timeout
     self._last_claim = self._last_beat = -1e9
@@ -160,11 +163,18 @@ class Scheduler:
       if self.args.open_ended and self._failures == FAILURES and not self.refused:
         self.refused, self.exit_code = f'{FAILURES} trials in a row failed, so no further trial is begun', 1
 
+  def _message(self, number: int, error: str) -> str:
+    """Return the last line of a trial's error, without its work directories."""
+    message = ''.join(error.splitlines()[-1:])
+    for folder in self.plan.workdirs(number):
+      message = message.replace(str(folder), 'WORKDIR')
+    return message
+
   def _is_known(self, worker: trial.Worker) -> bool:
     """Return whether a failed trial ended with the input error of an earlier one; then begin no further trial."""
     if worker.exit_code != INPUT_ERROR:
       return False
-    message = worker.error.splitlines()[-1].replace(str(worker.workdirs[worker.seed]), 'WORKDIR')
+    message = self._message(worker.number, worker.error)
     first = self._input_errors.setdefault(message, worker.number)
     if first == worker.number:
       return False

@@ -49,7 +49,7 @@ class Plan:
     environment: variables of a run; {job} is replaced by its worker's number.
     grace: seconds from SIGTERM to SIGKILL.
     counts_flops: count the training FLOPs of each trial at its end.
-    sampler: one of study.SAMPLERS.
+    sampler: one of study.SAMPLERS; 'random' also for a tpe that only draws at random.
   """
 
   program: tuple[str, ...]

@@ -73,6 +73,9 @@ def test_two_trials_with_the_same_input_error_end_the_sweep(place, capsys):
   assert 'trials 0000 and 0001 ended with the same input error' in out
   assert 'no further trial is begun: lmx: data.manual_dir: got no text file' in out
   assert 'trial 0001: failed (exit code 2)' in out  # its message is that of trial 0000
+  assert place.run(GRID, f'--program={program}') == 2  # once more, as in the earlier session
+  assert states(place) == ['failed'] * 3 + ['waiting'] * 6
+  assert 'trials 0000 and 0002 ended with the same input error' in capsys.readouterr().out
   # Errors that differ between trials may come from their values, so the others run.
   program.write_text('#!/bin/sh\necho "lmx: optim.lr: $*" >&2\nexit 2\n')
   assert place.run(GRID, f'--program={program}') == 1
