@@ -215,6 +215,16 @@ METRICS = {
   'miou_with_background': Metric('miou_with_background', 'mIoU with background, %', ('mIoU',), 100.0, band=0.5),
   'pixel_accuracy': Metric('pixel_accuracy', 'pixel accuracy, %', ('pixAcc',), 100.0, band=0.5),
   'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
+  **{
+    f'{name}_{length}': Metric(f'{key}_at_{length}', f'{title} at length {length}', (), band=0.1, relative=True)
+    for name, key, title in (
+      ('bits', 'bits_per_sequence', 'bits per sequence'),
+      ('bit_errors', 'bit_error_percent', 'wrong bits, %'),
+    )
+    for length in (10, 20, 30, 50, 100, 120)
+  },
+  'token_accuracy': Metric('token_accuracy', 'token accuracy, %', (), 100.0),
+  'exact_translations': Metric('exact_match', 'exactly right, %', (), 100.0),
   'far_accuracy': Metric('accuracy_beyond_24', 'accuracy over 24 px from objects, %', (), 100.0),
   'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),
   'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),

@@ -25,7 +25,7 @@ from lmx.cli.main import split_overrides
 from lmx.errors import InputError
 from lmx.redaction import redact
 
-_WRITES = ('evaluate', 'ngrams', 'vectors')  # commands whose metrics go to a JSON file given by --output
+_WRITES = ('evaluate', 'ngrams', 'vectors', 'describe')  # commands whose metrics go to a JSON file given by --output
 
 
 _Commands = Sequence[Sequence[str]]
