@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from experiments.tables import METRICS, Row, Run, Table
+from experiments.tables import METRICS, Metric, Row, Run, Table
 from launch.tables import plan as plans
 from lmx import documents, records
 from lmx.config import experiment, renames
@@ -34,7 +34,8 @@ DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'
 class SeedResult:
   """Metric of one seed in the paper's unit, with its run's validation loss, device, work directory and data hash.
 
-  Device and data hash are '' if none is recorded.
+  Device and data hash are '' if none is recorded. `interval` is the 95% bootstrap interval over rows in the same unit,
+  () if the run saved none of this metric.
   """
 
   value: float
@@ -44,6 +45,7 @@ class SeedResult:
   loss: float
   workdir: pathlib.Path
   data_hash: str
+  interval: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass
@@ -277,7 +279,8 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) ->
     result.problems.append(f'{results} has no validation loss, by which the try that counts is chosen')
     return
   seconds, device = _number(about.get('training_seconds')), str(about.get('device', ''))
-  result.seeds.append(SeedResult(value, seed, seconds, device, loss, where, str(record.get('data_hash', ''))))
+  data_hash, interval = str(record.get('data_hash', '')), _interval(record, METRICS[row.metric])
+  result.seeds.append(SeedResult(value, seed, seconds, device, loss, where, data_hash, interval))
 
 
 def _pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
@@ -305,6 +308,14 @@ def _measure(record: Mapping[str, Any], row: Row, file: pathlib.Path) -> float:
   if math.isnan(value):
     raise ValueError(f'{file} has no metric "{metric.key}"')
   return metric.scale * value
+
+
+def _interval(record: Mapping[str, Any], metric: Metric) -> tuple[float, ...]:
+  """Return the saved interval of a metric, which is that of the headline metric; () without one."""
+  bounds = record.get('interval')
+  if not isinstance(bounds, list) or record.get('metric') != metric.key:
+    return ()
+  return tuple(metric.scale * _number(bound) for bound in bounds)
 
 
 def _number(value: Any) -> float:

@@ -63,7 +63,7 @@ def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Me
     value=f'{one.mean:.{digits}f}',
     spread='' if math.isnan(one.deviation) else f'{one.deviation:.{max(digits, 1) + 1}f}',
     seeds=' '.join(str(seed.seed or 0) for seed in one.seeds),
-    interval='',
+    interval=' '.join(f'{bound:.{max(digits, 1) + 1}f}' for bound in one.seeds[0].interval if len(one.seeds) == 1),
     protocol=str(record.get('protocol', '')),
     differs=row.differs,
     command=redact(shlex.join(words)),

@@ -58,15 +58,15 @@ def of(one: measured.Measurement | collection.RowResult, printed: plans.Printed 
 def _interval(one: measured.Measurement | collection.RowResult, tolerance: float) -> tuple[float, float, float, str]:
   """Return our metric, the ends of its interval, and how the interval was found."""
   if isinstance(one, collection.RowResult):
-    value, deviation, count, saved = one.mean, one.deviation, len(one.seeds), ''
+    value, deviation, count, saved = one.mean, one.deviation, len(one.seeds), one.seeds[0].interval
   else:
-    value, count, saved = float(one.value), one.count, one.interval
+    value, count, saved = float(one.value), one.count, tuple(map(float, one.interval.split()))
     deviation = float(one.spread) if one.spread else math.nan
   if count > 1 and not math.isnan(deviation):
     found = statistics.t_interval_of(value, deviation, count)
     return value, found.low, found.high, f'95% interval over {count} seeds'
-  if saved:
-    low, high = map(float, saved.split())
+  if saved and count == 1:
+    low, high = saved
     return value, low, high, '95% interval over the rows of a single run'
   how = (
     'within the band of a single run' if count == 1 else f'within the band, as the spread of {count} seeds is unknown'

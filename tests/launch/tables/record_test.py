@@ -86,9 +86,11 @@ def test_extra_fields_of_older_records_are_kept(tmp_path, file):
   assert main(words) == 0
   [line] = lines_of(file)
   assert (line['commit'], line['protocol']) == ('abc', 'long')
-  put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.9, split='test')
+  saved = {'metric': 'perplexity_per_token', 'interval': [113.9, 115.96], 'rows': {'count': 9}}
+  put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.9, split='test', **saved)
   assert main(words) == 0
   [line] = lines_of(file)
+  assert line['interval'] == '113.90 115.96'
   assert (line['value'], line['commit'], line['protocol']) == ('114.9', '', '')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pathlib
 
@@ -66,6 +67,9 @@ def test_runs_have_the_verdict_of_their_line():
 
   printed = plans.published()[PTB]
   assert verdict.of(result(115.6), printed) == of()
+  saved = result(115.6)
+  saved.seeds[0] = dataclasses.replace(saved.seeds[0], interval=(114.6, 116.9))
+  assert verdict.of(saved, printed) == of(interval='114.6 116.9') and of(interval='114.6 116.9').kind == verdict.OUTSIDE
   line = of(value='115.6', spread='0.5', seeds='0 1 2')
   assert verdict.of(result(115.1, 115.6, 116.1), printed) == pytest.approx(line)
   assert verdict.of(result(116.9, outside='the release differs'), printed).why == 'the release differs'
