@@ -200,7 +200,7 @@ class Scheduler:
     self._log(text)
     ended = sum(row.state in ('COMPLETE', 'PRUNED', 'FAIL') for row in rows)
     best = next((f'; best {row.value:.6g}, trial {row.number:04d}' for row in rows if row.rank == 1), '')
-    count = f'{ended} trials' if self.args.open_ended else f'{ended}/{self.args.trials} trials'
+    count = f'{ended} trial{"s" * (ended != 1)}' if self.args.open_ended else f'{ended}/{self.args.trials} trials'
     spent = '' if self.args.budget is None else f', {self.args.budget.show(self._spent())}'
     self._log(f'{count}{spent}{best}')
     report.write(self.plan.folder.parent, rows, self.plan, self.args.command)
