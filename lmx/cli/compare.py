@@ -123,7 +123,7 @@ def _lines(systems: Sequence[System], found: Sequence[Compared], metric: str, te
 
 
 def _notes(systems: Sequence[System]) -> list[str]:
-  """Return a line for what makes a comparison less strict: other protocols, and repeated seeds."""
+  """Return a line if protocols differ, and one for each system that repeats a seed."""
   protocols = dict.fromkeys(str(one.get('protocol')) for system in systems for one in system.results)
   notes = [f'protocols differ: {" | ".join(protocols)}'] if len(protocols) > 1 else []
   for system in systems:

@@ -47,7 +47,7 @@ def evaluate(
     NonFiniteLoss: a probability is NaN.
   """
   first = restore.load(workdirs[0], which, overrides)
-  _check_options(first.run)
+  _check_options(first.run, overrides)
   part = parts.get(first.objective.EVALUATION)
   part.check_ensemble(first.run)
   return part.ensemble(itertools.chain([first], load_others(first, workdirs[1:], which, overrides)), split)
@@ -70,8 +70,10 @@ def load_others(
     yield loaded
 
 
-def _check_options(run: schema.Run) -> None:
+def _check_options(run: schema.Run, overrides: Sequence[str]) -> None:
   """Raise InputError for an evaluation that ensembles do not support."""
+  if run.evaluation.save_rows and any(setting.startswith('evaluation.save_rows=') for setting in overrides):
+    raise InputError('evaluation.save_rows: got true for an ensemble, which saves no rows; omit it')
   if run.evaluation.cache or run.evaluation.mixture:
     raise InputError(
       'evaluation.cache, evaluation.mixture: an ensemble is evaluated without them; omit --cache and --mixture, or add '

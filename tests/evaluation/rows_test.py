@@ -17,7 +17,7 @@ from lmx.data import pipeline
 from lmx.data.tokenizers import build
 from lmx.engine import sharding
 from lmx.errors import InputError
-from lmx.evaluation import evaluate, report, rows
+from lmx.evaluation import ensemble, evaluate, report, rows
 from lmx.evaluation import translation as translations
 from lmx.evaluation.parts import Subject
 from lmx.evaluation.rows import language_model, totals, translation
@@ -145,6 +145,13 @@ def test_translation_metrics_follow_their_signatures(lower_case):
   for metric in ('bleu', 'bleu_lower', 'bleu_tokenised', 'bleu_tokenised_lower', 'chrf'):
     measure = rows.measure(metric, found, about)
     assert measure.statistic(measure.values) == pytest.approx(scores[metric], abs=1e-9)
+
+
+def test_ensembles_have_no_rows():
+  run = run_of(make_corpus(True), evaluation={'save_rows': True})
+  ensemble._check_options(run, [])  # a member's own setting
+  with pytest.raises(InputError, match=r'evaluation\.save_rows: got true for an ensemble'):
+    ensemble._check_options(run, ['evaluation.save_rows=true'])
 
 
 def test_rows_of_another_evaluation_are_refused(tmp_path):

@@ -28,7 +28,7 @@ class Measure(NamedTuple):
   """A metric as a function of rows.
 
   Attributes:
-    values: what the metric needs of each row, (n,) or (n, columns).
+    values: numbers of each row that determine the metric, (n,) or (n, columns).
     statistic: values of some rows -> the metric.
     is_binary: the metric is a share of correct rows, and `values` is 1 for each of them.
   """
