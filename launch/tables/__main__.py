@@ -35,7 +35,21 @@ from collections.abc import Sequence
 from experiments.tables import DATA, Table
 from launch import command as launched
 from launch import wait
-from launch.tables import check, collection, measured, needs, options, pages, printed, record, report, rerun, runner
+from launch.tables import (
+  check,
+  collection,
+  counts,
+  measured,
+  needs,
+  options,
+  pages,
+  printed,
+  record,
+  report,
+  rerun,
+  runner,
+  verdict,
+)
 from launch.tables import plan as plans
 from lmx import storage
 from lmx.cli.main import split_overrides
@@ -164,29 +178,32 @@ def render(
 def _list(names: list[str], plan: plans.Plan) -> int:
   """Print every table with its counts, and the tables of papers that each prints; or the rows of one."""
   here = needs.here()
-  counts: list[tuple[str, pages.Count, str]] = []
-  everywhere: set[str] = set()
+  lines: list[tuple[str, counts.Count, str]] = []
+  everywhere: dict[str, verdict.Verdict] = {}
   possible: set[str] = set()
+  ids: set[str] = set()
   for name in names:
     table = plans.table(name)
     results = collection.collect(table, list(table.rows), plan)
-    done = {one.row.id for one in results if one.state == collection.DONE} | set(measured.by_id())
-    fits = pages.runnable(table, here)
-    everywhere |= done
+    run, fits = counts.verdicts(results), counts.runnable(table, here)
+    everywhere |= run
     possible |= fits
     states = [one.state for one in results if one.state not in (collection.DONE, collection.ABSENT)]
     rest = ', '.join(f'{states.count(state)} {state}' for state in dict.fromkeys(states))
-    ids = {*printed.figures(table), *(row.id for row in table.rows)}
-    counts.append((name, pages.count(ids, fits, done), f'{table.title}{f" ({rest})" if rest else ""}'))
+    own = {*printed.figures(table), *(row.id for row in table.rows)}
+    ids |= own
+    lines.append((name, counts.count(own, fits, run), f'{table.title}{f" ({rest})" if rest else ""}'))
     for place in table.prints:
-      counts.append((f'  {pages.heading(place)}', pages.count(printed.figures_of(place), fits, done), ''))
+      lines.append((f'  {pages.heading(place)}', counts.count(printed.figures_of(place), fits, run), ''))
   if len(names) > 1:
+    lines.append(('all', counts.count(ids, possible, everywhere), ''))
     for (system, number, part), keys in pages.deck_figures().items():
-      counts.append((f'decks: {system}, table {number}', pages.count(keys, possible, everywhere), part))
-  width = max(len(label) for label, _, _ in counts)
-  print(f'{"table":{width}} {"printed":>7} {f"on {here}":>9} {"run":>5}')
-  for label, count, title in counts:
-    print(f'{label:{width}} {count.printed:>7} {count.runnable:>9} {count.run:>5}  {title}'.rstrip())
+      lines.append((f'decks: {system}, table {number}', counts.count(keys, possible, everywhere), part))
+  width = max(len(label) for label, *_ in lines)
+  print(f'{"table":{width}} {"printed":>7} {f"on {here}":>9} {"run":>5} {"comparable":>10} {"reproduced":>10}')
+  for label, one, title in lines:
+    texts = f'{one.printed:>7} {one.runnable:>9} {one.run:>5} {one.comparable:>10} {one.reproduced:>10}'
+    print(f'{label:{width}} {texts}  {title}'.rstrip())
   if len(names) == 1:
     _list_rows(table, results)
   return 0
@@ -210,9 +227,11 @@ def _list_feasible(names: list[str], hardware: str) -> int:
   for name in names:
     table = plans.table(name)
     runs = {run.name: run for run in table.runs}
-    fits = pages.runnable(table, hardware)
+    fits = counts.runnable(table, hardware)
     if fits:
-      print(f'{name}: {len(fits)} of {len(table.rows)} rows  {table.title}')
+      one = counts.count(fits, fits, counts.verdicts())
+      how = f'{one.run} run, {one.comparable} comparable, {one.reproduced} reproduced'
+      print(f'{name}: {len(fits)} of {len(table.rows)} rows ({how})  {table.title}')
     for row in table.rows:
       if row.id in fits:
         print(f'  {row.id:56} {needs.describe(needs.of_row(row, runs))}')

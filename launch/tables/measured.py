@@ -119,15 +119,10 @@ def by_id() -> dict[str, list[Measurement]]:
   return found
 
 
-def by_figure() -> dict[str, Measurement]:
-  """Return the measurement that is shown beside each printed figure: one of its protocol, else the first."""
-  return {key: one for key, one in by_row().items() if key in plans.published()}
-
-
 def by_row() -> dict[str, Measurement]:
-  """Return the measurement that is shown for each id: one of the printed protocol, else the first."""
+  """Return lmx's measurement that is shown for each figure or row: one of the printed protocol, else the first."""
   chosen: dict[str, Measurement] = {}
   for one in measurements():
-    if one.id not in chosen or (chosen[one.id].differs and not one.differs):
+    if one.is_lmx and (one.id not in chosen or (chosen[one.id].differs and not one.differs)):
       chosen[one.id] = one
   return chosen

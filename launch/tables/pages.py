@@ -10,10 +10,10 @@ import csv
 import functools
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.tables import Table
-from launch.tables import measured, needs, printed
+from launch.tables import collection, counts, measured, measurements, names, needs, printed, verdict
 from launch.tables import plan as plans
 from lmx.errors import InputError, explain
 from lmx.reporting import templates
@@ -21,25 +21,12 @@ from lmx.reporting import templates
 FOLDER = plans.ROOT / 'docs' / 'results'
 NOTES = plans.ROOT / 'docs' / 'notes'
 _RENAMED = {'char_transformer': 'character_transformer'}  # systems of published.csv
-_TITLES = {
-  'ngrams': 'n-gram models',
-  'quaternion_text': 'Quaternion Transformer, text',
-  'quickstart': 'Every model, quickly',
-  'lineage': 'One budget from word2vec to XLNet',
-}
 _TEMPLATES = templates.environment(pathlib.Path(__file__).parent)
 _LEGEND = (
   "Rows and columns are the paper's. The line below a printed row has lmx's results: 'not run' if a run of lmx can "
-  'give the metric but has not been run, a dash if no run gives it. Context: another system that the paper quotes.'
+  'give the metric but has not been run, a dash if no run gives it. ✓: the printed figure is in our 95% interval or, '
+  'for a single run, within its band. ✗: it is outside. Context: another system that the paper quotes.'
 )
-
-
-class Count(NamedTuple):
-  """Numbers of figures: printed in a paper, that lmx can run on some hardware, and that were run."""
-
-  printed: int
-  runnable: int
-  run: int
 
 
 def system(table: Table) -> str:
@@ -55,18 +42,6 @@ def by_system() -> dict[str, list[str]]:
   for name in plans.names():
     found.setdefault(system(plans.table(name)), []).append(name)
   return found
-
-
-def runnable(table: Table, key: str) -> set[str]:
-  """Return the ids of the rows that the hardware `key` of needs.HARDWARE can run."""
-  runs = {run.name: run for run in table.runs}
-  return {row.id for row in table.rows if needs.hardware(row, runs) in needs.HARDWARE[key]}
-
-
-def count(ids: Iterable[str], possible: set[str], run: set[str]) -> Count:
-  """Return the counts of rows and figures."""
-  ids = set(ids)
-  return Count(len(ids & plans.published().keys()), len(ids & possible), len(ids & run))
 
 
 def write(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -96,32 +71,55 @@ def systems() -> dict[str, list[str]]:
   return dict(sorted(found.items()))
 
 
-def _title(name: str, tables: list[str]) -> str:
-  """Return the title of a page: what most titles of its tables begin with."""
-  heads = collections.Counter(plans.table(table).title.partition(',')[0] for table in tables)
-  return _TITLES.get(name) or (heads.most_common(1)[0][0] if heads else name)
-
-
-def _index(systems: Mapping[str, list[str]]) -> str:
-  done = {one.id for one in measured.measurements()}
+def _index(found: Mapping[str, list[str]]) -> str:
+  run, possible = counts.verdicts(), counts.runnable_anywhere()
   rows = []
-  for name, tables in systems.items():
-    counts = [count(printed.figures(t), runnable(t, 'pod'), done) for t in map(plans.table, tables)]
-    total = Count(*map(sum, zip(Count(0, 0, 0), *counts, strict=True)))
-    rows.append((name, _title(name, tables), total, sum(line.system == name for line in measured.measurements())))
-  return render('README.md.jinja', legend=_LEGEND, pages=rows)
+  for name, tables in found.items():
+    ids = [key for table in tables for key in printed.figures(plans.table(table))]
+    own = own_ids(name, tables)
+    lines = [line for line in measured.measurements() if line.system == name]
+    others = sum(not line.is_lmx for line in lines)
+    rows.append((name, names.SYSTEMS[name], counts.count(ids, possible, run), len(own & run.keys()), others))
+  kinds = []
+  for kind, is_count in (('scores', False), ('parameter counts', True)):
+    ids = [key for key in run.keys() & plans.published().keys() if verdict.is_count(key) == is_count]
+    kinds.append((kind, counts.count(ids, possible, run)))
+  return render('README.md.jinja', legend=_LEGEND, pages=rows, kinds=kinds)
+
+
+def own_ids(name: str, tables: Iterable[str]) -> set[str]:
+  """Return the ids of a page that no paper prints: rows of its tables, and lmx's lines of measured.csv."""
+  ids = {row.id for table in tables for row in plans.table(table).rows}
+  ids |= {line.id for line in measured.measurements() if line.system == name and line.is_lmx}
+  return ids - plans.published().keys()
 
 
 def _page(name: str, tables: list[str]) -> str:
+  lines = [line for line in measured.measurements() if line.system == name]
+  ids = [key for table in tables for key in printed.figures(plans.table(table))]
+  run = counts.verdicts()
   return render(
     'results.md.jinja',
     name=name,
-    title=_title(name, tables),
+    title=names.SYSTEMS[name],
     legend=_LEGEND,
+    summary=_summary(counts.count(ids, counts.runnable_anywhere(), run), len(own_ids(name, tables) & run.keys())),
     has_notes=(NOTES / f'{name}.md').exists(),
     tables={table: plans.table(table) for table in tables},
-    measured=[_measured(one) for one in measured.measurements() if one.system == name],
+    **measurements.sections(name, lines),
   )
+
+
+def _summary(one: counts.Count, own: int) -> str:
+  """Return how much of a page was measured, and how it compares with print."""
+  texts = []
+  if one.printed:
+    outside, other = one.comparable - one.reproduced, one.run - one.comparable
+    texts.append(f'Of {one.printed:,} printed figures, {one.run:,} were measured')
+    texts.append(f'{one.reproduced:,} are reproduced, {outside:,} differ from print, {other:,} are not comparable')
+  if own:
+    texts.append(f'{own:,} rows of our own were measured')
+  return '; '.join(texts) + '.'
 
 
 def render(template: str, **values: Any) -> str:
@@ -129,12 +127,18 @@ def render(template: str, **values: Any) -> str:
   blocks_of = lambda place: printed.blocks(printed.figures_of(place))
   values |= {
     'blocks_of': blocks_of,
-    'cells_of': printed.cells_of,
     'commands': _commands,
     'heading': heading,
+    'is_run': _is_run,
+    'lines_of': printed.lines_of,
     'show': show,
   }
   return _TEMPLATES.get_template(template).render(values).strip() + '\n'
+
+
+def _is_run(place: tuple[str, str], shown: printed.Shown) -> bool:
+  """Return whether a figure of (paper, table) was measured."""
+  return any(key in shown.ours for key in printed.figures_of(place))
 
 
 def heading(place: tuple[str, str]) -> str:
@@ -143,25 +147,45 @@ def heading(place: tuple[str, str]) -> str:
   return f'{paper}, in its text' if number == 'text' else f'{paper}, table {number}' if number else paper
 
 
-def show(table: Table, live: Mapping[str, str] | None = None) -> tuple[printed.Shown, list[str]]:
-  """Return what is shown beside the figures of a table, and its footnotes.
+def show(
+  table: Table,
+  live: Mapping[str, str] | None = None,
+  results: Iterable[collection.RowResult] = (),
+  ids: Iterable[str] | None = None,
+) -> tuple[printed.Shown, list[str]]:
+  """Return what is shown with the figures of a table, and its footnotes.
 
   Args:
     table: the table.
     live: id -> figure of runs in a directory, which replace those of measured.csv.
+    results: results of these runs.
+    ids: the figures that are shown; None are all.
   """
-  role, live = printed.roles(table), live or {}
-  recorded = measured.by_figure()
-  ours = {key: measured.text(one) for key, one in recorded.items()} | dict(live)
-  differs = {row.id: row.differs for row in table.rows if row.differs}
-  differs |= {key: one.differs for key, one in recorded.items() if one.differs and key not in live}
+  rows = verdict.rows()
+  # A figure that another table quotes may have its run there.
+  role = {key: printed.MEASURED if key in rows else kind for key, kind in printed.roles(table).items()}
+  ours = {key: measured.text(one) for key, one in measured.by_row().items()} | dict(live or {})
+  found = counts.verdicts(results)
   reasons: dict[str, str] = {}
   marks: dict[str, str] = {}
-  for key, kind in role.items():
-    why = printed.reason(table, key) if kind == printed.UNMEASURED else differs.get(key, '')
-    if why and kind != printed.CONTEXT:
-      marks[key] = reasons.setdefault(why, f'[{_letters(len(reasons))}]')
+  for key in role if ids is None else ids:
+    sign, why = _remark(table, key, role[key], found.get(key))
+    note = reasons.setdefault(why, f'[{_letters(len(reasons))}]') if why else ''
+    if sign or note:
+      marks[key] = f'{sign} {note}'.strip()
   return printed.Shown(role, ours, marks), [f'{mark} {_sentence(why)}' for why, mark in reasons.items()]
+
+
+def _remark(table: Table, key: str, kind: str, one: verdict.Verdict | None) -> tuple[str, str]:
+  """Return the sign of a figure's verdict, and its reason for a footnote; '' without."""
+  row = next((row for row in table.rows if row.id == key), None) or verdict.rows().get(key)
+  if kind == printed.UNMEASURED:
+    return '', printed.reason(table, key)
+  if kind == printed.CONTEXT or row is None:
+    return '', ''
+  if one is None or one.kind == verdict.NOT_COMPARABLE:
+    return '', one.why if one else row.differs
+  return ('✓', '') if one.kind == verdict.REPRODUCED else ('✗', row.outside)
 
 
 def _letters(number: int) -> str:
@@ -182,21 +206,6 @@ def _commands(table: Table) -> list[str]:
     groups.setdefault((one.hardware, one.data), []).append(one)
   longest = lambda each: needs.describe(max(each, key=lambda one: (one.gpu_hours, one.core_hours)))
   return [f'{len(each)} row{"s" * (len(each) > 1)}: {longest(each)}' for each in groups.values()]
-
-
-def _measured(one: measured.Measurement) -> tuple[str, ...]:
-  """Return the cells of a measured metric."""
-  line = plans.published().get(one.id)
-  return (
-    one.row or (line.row if line else one.id),
-    ', '.join(filter(None, (one.dataset, one.split))),
-    one.metric,
-    measured.text(one),
-    line.text if line else '',
-    '; '.join(filter(None, [one.protocol, one.differs and f'not compared: {one.differs}'])),
-    f'`{one.command}`' if one.command else '',
-    ', '.join(filter(None, (one.commit, one.hardware, one.date))),
-  )
 
 
 @functools.cache
@@ -225,7 +234,6 @@ def decks() -> str:
   owners = {place: plans.table(name) for name in plans.names() for place in plans.table(name).prints}
   tables = []
   for place, ids in deck_tables().items():
-    shown, notes = show(owners[place]) if place in owners else (printed.Shown({}, {}, {}), [])
-    used = {shown.marks[key] for key in ids if key in shown.marks}
-    tables.append((heading(place), printed.blocks(ids), shown, [n for n in notes if n.partition(' ')[0] in used]))
+    shown, notes = show(owners[place], ids=ids) if place in owners else (printed.Shown({}, {}, {}), [])
+    tables.append((heading(place), printed.blocks(ids), shown, notes))
   return render('decks.md.jinja', legend=_LEGEND, tables=tables)

@@ -42,12 +42,16 @@ _FREE = (
 _LIKE_INIT = ('model.variant', 'data.tokenizer', 'data.lower_case')  # settings that train.like_init copies
 
 
+_CONVERTED = ('value', 'spread', 'verified')  # columns of published.csv that are not kept as text
+
+
 class Printed(NamedTuple):
-  """Line of published.csv; `spread` is a standard deviation over runs, NaN if none is printed."""
+  """Line of published.csv; `spread` is a standard deviation over runs, NaN and '' as text if none is printed."""
 
   value: float
   text: str
   spread: float
+  spread_text: str
   metric: str
   row: str
   dataset: str
@@ -55,6 +59,7 @@ class Printed(NamedTuple):
   table: str
   paper: str
   protocol: str
+  parameters: str
   verified: bool
   source: str
 
@@ -117,10 +122,14 @@ def published() -> dict[str, Printed]:
   printed = {}
   with (FOLDER / 'published.csv').open(newline='', encoding='utf-8') as file:
     for line in csv.DictReader(file):
-      texts = {name: line[name] for name in Printed._fields if name not in ('value', 'text', 'spread', 'verified')}
-      spread = float(line['spread']) if line['spread'] else float('nan')
+      texts = {name: line[name] for name in Printed._fields if name in line and name not in _CONVERTED}
       printed[line['id']] = Printed(
-        float(line['value']), line['value'], spread, verified=line['verified'] == 'yes', **texts
+        value=float(line['value']),
+        text=line['value'],
+        spread=float(line['spread'] or 'nan'),
+        spread_text=line['spread'],
+        verified=line['verified'] == 'yes',
+        **texts,
       )
   return printed
 

@@ -7,7 +7,7 @@ of lmx gives.
 from __future__ import annotations
 
 import fnmatch
-import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -17,6 +17,11 @@ from lmx.errors import InputError
 
 MEASURED, CONTEXT, UNMEASURED = 'measured', 'context', 'unmeasured'
 OURS = '→ lmx'  # label of the line below a printed row
+PARAMETERS = '#Params'
+SINGLE, ENSEMBLES, AVERAGED = 'Single models', 'Ensembles', 'Model averaging'
+_GROUPS = {AVERAGED: 'model averaging', ENSEMBLES: 'ensemble', SINGLE: 'single'}  # by words of label and protocol
+_TASK = 'Task'  # head of the labels of a table of tasks
+_INCREASES = (' increase', 'relative error reduction %')  # ends of metrics
 _Column = tuple[str, str, str]  # data set, split, metric
 
 
@@ -27,6 +32,19 @@ class BlockRow(NamedTuple):
   ids: tuple[str, ...]
   remarks: tuple[str, ...] = ()
 
+  @property
+  def parameters(self) -> str:
+    """Size that the paper prints in the row, '' without one."""
+    lines = [plans.published()[key] for key in self.ids if key]
+    return ' / '.join(dict.fromkeys(line.parameters for line in lines if line.parameters))
+
+  @property
+  def group(self) -> str:
+    """SINGLE, ENSEMBLES or AVERAGED if the label or the protocol says so, else ''."""
+    lines = [plans.published()[key] for key in self.ids if key]
+    text = ' '.join([self.label, *(line.protocol for line in lines)]).lower()
+    return next((name for name, word in _GROUPS.items() if word in text), '')
+
 
 class Block(NamedTuple):
   """Part of a printed table whose rows share columns: its caption, the head of its labels, and of its columns."""
@@ -35,6 +53,27 @@ class Block(NamedTuple):
   label: str
   columns: tuple[str, ...]
   rows: tuple[BlockRow, ...]
+
+  @property
+  def has_parameters(self) -> bool:
+    """Return whether the table has a column of sizes besides its figures."""
+    metrics = {plans.published()[key].metric for row in self.rows for key in row.ids if key}
+    return any(row.parameters for row in self.rows) and not any(text.startswith('parameters') for text in metrics)
+
+  @property
+  def heads(self) -> tuple[str, ...]:
+    """Heads of all columns: label, sizes if there are any, figures."""
+    return (self.label, *((PARAMETERS,) if self.has_parameters else ()), *self.columns)
+
+  @property
+  def groups(self) -> list[str]:
+    """Heading of each row that begins the single models or the ensembles of the paper, '' for the others."""
+    names = [row.group for row in self.rows]
+    if AVERAGED in names:
+      names = [name or SINGLE for name in names]
+    starts = [name if i == 0 or name != names[i - 1] else '' for i, name in enumerate(names)]
+    parts = [name for name in starts if name]
+    return starts if 2 <= len(parts) <= 3 and '' not in names and len(set(parts)) > 1 else [''] * len(names)
 
 
 def figures(table: Table) -> list[str]:
@@ -99,7 +138,32 @@ def blocks(ids: Iterable[str]) -> list[Block]:
       same = parts[:1]
     made.append(_transposed(same) if len(same) > 1 else _block(same[0]))
     parts = [part for part in parts if part not in same]
-  return made
+  return _with_increases(made)
+
+
+def _with_increases(made: list[Block]) -> list[Block]:
+  """Return the blocks with increases, which are a row of all tasks, as columns of the table of tasks."""
+  tasks = next((block for block in made if block.label == _TASK), None)
+  listed = next((block for block in made if _are_increases(block)), None)
+  if not tasks or not listed:
+    return made
+  lines = plans.published()
+  found: dict[tuple[str, str], list[str]] = {}
+  for key in listed.rows[0].ids:
+    found.setdefault((lines[key].dataset, lines[key].split), []).append(key)
+  rows = []
+  for row in tasks.rows:
+    first = lines[row.ids[0]]
+    more = tuple(found[first.dataset, first.split])
+    rows.append(row._replace(ids=(*row.ids, *more), remarks=(*row.remarks, *('' for _ in more))))
+  columns = (*tasks.columns, 'increase, absolute', 'increase, relative, %')
+  joined = tasks._replace(columns=columns, rows=tuple(rows))
+  return [joined if block is tasks else block for block in made if block is not listed]
+
+
+def _are_increases(block: Block) -> bool:
+  metrics = [plans.published()[key].metric for row in block.rows for key in row.ids if key]
+  return len(block.rows) == 1 and all(metric.endswith(_INCREASES) for metric in metrics)
 
 
 _Row = tuple[str, dict[_Column, str]]
@@ -189,7 +253,7 @@ def _transposed(parts: list[list[_Row]]) -> Block:
   for part in parts:
     ids = tuple(key for _, cells in part for key in cells.values())
     rows.append(BlockRow(_join(*_columns(part)[0]), ids, tuple(label.partition(': ')[2] for label, _ in part)))
-  return Block('', 'Task', tuple(_prefixes(parts[0])), tuple(rows))
+  return Block('', _TASK, tuple(_prefixes(parts[0])), tuple(rows))
 
 
 def _join(*texts: str) -> str:
@@ -204,22 +268,51 @@ class Shown(NamedTuple):
   marks: Mapping[str, str]
 
 
-def cells_of(row: BlockRow, shown: Shown) -> list[list[str]]:
-  """Return the cells of a printed row, label first, and those of lmx below it unless it is of other systems alone."""
+class Line(NamedTuple):
+  """Line of a rendered table: GROUP (a heading), PAPER, CONTEXT or LMX, and its cells, label first."""
+
+  kind: str
+  cells: list[str]
+
+
+GROUP, PAPER, LMX = 'group', 'paper', 'lmx'
+
+
+def lines_of(block: Block, shown: Shown) -> list[Line]:
+  """Return the lines of a block: printed rows, each with lmx's line below unless it is of other systems only."""
+  lines: list[Line] = []
+  for row, group in zip(block.rows, block.groups, strict=True):
+    if group:
+      lines.append(Line(GROUP, [group, *('' for _ in block.heads[1:])]))
+    lines += _lines(row, shown, block.has_parameters)
+  return lines
+
+
+def _lines(row: BlockRow, shown: Shown, has_parameters: bool) -> list[Line]:
   kinds = [shown.role.get(key, CONTEXT) if key else '' for key in row.ids]
   remarks = row.remarks or ('',) * len(row.ids)
-  paper = [_paper(key, remark) for key, remark in zip(row.ids, remarks, strict=True)]
+  size = [row.parameters] if has_parameters else []
+  paper = [*size, *(_paper(key, remark) for key, remark in zip(row.ids, remarks, strict=True))]
   if set(kinds) <= {CONTEXT, ''}:
-    return [[f'{row.label} (context)', *paper]]
-  return [[row.label, *paper], [OURS, *(_ours(key, kind, shown) for key, kind in zip(row.ids, kinds, strict=True))]]
+    return [Line(CONTEXT, [f'{row.label} (context)', *paper])]
+  ours = [_ours(key, kind, shown) for key, kind in zip(row.ids, kinds, strict=True)]
+  return [Line(PAPER, [row.label, *paper]), Line(LMX, [OURS, *('' for _ in size), *ours])]
+
+
+def figure(line: plans.Printed, text: str = '') -> str:
+  """Return a printed figure with its spread: '93.5 ± 0.10', and powers of ten as printed."""
+  spread = f' ± {line.spread_text}' if line.spread_text else ''
+  power = _POWER.fullmatch(line.text)
+  shown = f'{power[1]}·10{power[2].translate(_SUPERSCRIPTS)}' if power else text or line.text
+  return shown + spread + ('' if line.verified else ' (not checked)')
+
+
+_POWER = re.compile(r'([\d.]+)e(\d+)')
+_SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
 
 
 def _paper(key: str, remark: str) -> str:
-  if not key:
-    return ''
-  line = plans.published()[key]
-  spread = '' if math.isnan(line.spread) else f' ± {line.spread:g}'
-  return line.text + spread + ('' if line.verified else ' (not checked)') + (f' ({remark})' if remark else '')
+  return figure(plans.published()[key]) + (f' ({remark})' if remark else '') if key else ''
 
 
 def _ours(key: str, kind: str, shown: Shown) -> str:

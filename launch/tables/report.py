@@ -11,6 +11,7 @@ from typing import NamedTuple
 from experiments.tables import DATA, METRICS, Metric, Run, Table
 from launch.tables import collection, measured, needs, pages, verdict
 from launch.tables import plan as plans
+from launch.tables.printed import figure
 from lmx.redaction import redact
 
 HEADER = (
@@ -62,7 +63,7 @@ def _line(one: collection.RowResult) -> Line:
     f'{printed.dataset}, {printed.split}'.strip(', ') if printed else one.run if row.tries and one.seeds else '',
     metric.title,
     _published(row, printed),
-    _ours(one, digits),
+    f'recorded: {measured.text(recorded)}' if recorded else _ours(one, digits),
     '' if math.isnan(difference) else _number(difference, metric, max(digits, 1), '+'),
     '' if math.isnan(spreads) else f'{spreads:+.1f}',
     '' if math.isnan(half) else _reproduced(found, metric, digits),
@@ -97,16 +98,14 @@ def _number(value: float, metric: Metric, digits: int, sign: str = '') -> str:
 def _published(row, printed: plans.Printed | None) -> str:
   if printed is None:
     return 'none'
-  spread = '' if math.isnan(printed.spread) else f' ± {printed.spread:g}'
   metric = METRICS[row.metric]
-  text = _number(printed.value, metric, 0) if metric.whole else printed.text
-  return text + spread + ('' if printed.verified else ' (not checked)') + (' *' if row.differs else '')
+  text = figure(printed, _number(printed.value, metric, 0) if metric.whole else '')
+  return text + (' *' if row.differs else '')
 
 
 def _ours(one: collection.RowResult, digits: int) -> str:
   if not one.seeds:
-    recorded = _recorded(one)
-    return f'{one.state}; recorded: {measured.text(recorded)}' if recorded else one.state
+    return one.state
   text = _number(one.mean, METRICS[one.row.metric], digits)
   text += '' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(digits, 1) + 1}f}'
   count = len(one.seeds)
@@ -136,7 +135,7 @@ def documents(name: str, table: Table, results: Sequence[collection.RowResult], 
   Of a part of the rows, the paper's tables are left out.
   """
   is_whole, found = len(results) == len(table.rows), lines(results)
-  shown, footnotes = pages.show(table, live(results)) if is_whole else (None, [])
+  shown, footnotes = pages.show(table, live(results), results) if is_whole else (None, [])
   columns = [name for name in HEADER if _has_printed(results) or name not in _COMPARED]
   picture = 'Scores by what they cost' if table.curves else 'Difference from the published metrics'
   values = {

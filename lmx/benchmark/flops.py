@@ -189,7 +189,8 @@ def _countable(task: Task) -> Task:
   """Return the same model in a countable form: one layer looped over, attention as plain products."""
   names = {field.name for field in dataclasses.fields(task.cfg)}
   changes: dict[str, Any] = {'scan': True} if 'scan' in names else {}
-  if 'attention' in names and task.cfg.attention not in ('xla', 'blocked', 'chunked'):
+  kernel = getattr(task.cfg, 'attention', '')  # of some models, whether there is attention
+  if isinstance(kernel, str) and kernel not in ('', 'xla', 'blocked', 'chunked'):
     changes['attention'] = 'xla'  # products inside a fused kernel cannot be counted
   if 'backend' in names and getattr(task.cfg, 'cell', '') == 'lstm':
     changes['backend'] = 'custom'  # nor does cuDNN's

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from launch.tables import collection, report, runner
+from launch.tables import collection, measured, report, runner
 from launch.tables.__main__ import main
 from tests.launch.tables.runs import SMALL, make_tries, put, rows_of, run
 
@@ -23,7 +23,7 @@ def test_work_directories_are_identified_by_config(tmp_path, program):
   assert rows_of(tmp_path / 'copied') == rows_of(tmp_path / 'runs')
 
 
-def test_runs_with_another_start_are_not_merged(tmp_path):
+def test_runs_with_another_start_are_not_merged(tmp_path, monkeypatch):
   """Their configs differ in nothing else, and both read the pieces of one run."""
   for rate, loss in (('low', 0.7), ('high', 0.6)):
     put(tmp_path, f'lineage/gpt_0_trec_{rate}', 'results', accuracy=0.8, validation_loss=loss, split='test')
@@ -32,6 +32,7 @@ def test_runs_with_another_start_are_not_merged(tmp_path):
     config = json.loads(file.read_text())
     config['train']['init_from'] = str(tmp_path / 'lineage/gpt_1')
     file.write_text(json.dumps(config))
+  monkeypatch.setattr(measured, 'measurements', tuple)
   words = ['lineage', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=gpt/?/trec']
   assert main(words) == 0
   assert [line.split(' | ')[3] for line in rows_of(tmp_path, 'lineage')] == ['not run', '80.00 (1 seed)', 'not run']

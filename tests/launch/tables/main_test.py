@@ -64,8 +64,8 @@ def test_tilde_is_expanded_where_the_path_is_read(tmp_path, program, monkeypatch
 def test_list_shows_every_table_and_what_one_needs(tmp_path, capsys):
   assert main(['--list', f'--runs={tmp_path}']) == 0
   head, *lines = capsys.readouterr().out.splitlines()
-  assert head.split()[:2] == ['table', 'printed'] and head.endswith('run')
-  names = [line.split()[0] for line in lines if not line.startswith((' ', 'decks:'))]
+  assert head.split()[:2] == ['table', 'printed'] and head.split()[-3:] == ['run', 'comparable', 'reproduced']
+  names = [line.split()[0] for line in lines if not line.startswith((' ', 'decks:', 'all '))]
   assert names == plans.names()
   places = sum(len(plans.table(name).prints) for name in names)
   assert sum(line.startswith('  ') for line in lines) == places

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from experiments.tables import CORES, GPU, POD, Row, Run, Table, Unmeasured
-from launch.tables import collection, measured, needs, pages, printed, report
+from launch.tables import collection, measured, needs, pages, printed, report, verdict
 from launch.tables import plan as plans
 from lmx.errors import InputError
+from tests.launch.tables.runs import all_pages
 
 SQUAD = ('Devlin et al. 2019', '2')
 TABLE = Table(
@@ -75,14 +76,70 @@ def test_rows_without_a_common_column_are_blocks_of_their_own():
 
 
 def test_blocks_of_tasks_become_rows():
-  main, increase = blocks_of('Peters et al. 2018', '1')
-  assert main.columns == ('previous SOTA', 'our baseline', 'ELMo + baseline') and len(main.rows) == 6
+  [main] = blocks_of('Peters et al. 2018', '1')
+  increases = ('increase, absolute', 'increase, relative, %')
+  assert main.columns == ('previous SOTA', 'our baseline', 'ELMo + baseline', *increases) and len(main.rows) == 6
+  assert [plans.published()[key].text for key in main.rows[1].ids] == ['88.6', '88.0', '88.7', '0.7', '5.8']
   assert main.rows[1].label == 'snli, test, accuracy' and main.rows[1].remarks[0] == 'Chen et al. (2017)'
-  assert len(increase.rows) == 1
   [parameters] = blocks_of('Graves et al. 2014', '1')
   assert parameters.columns == ('parameters',) and len(parameters.rows) == 5
   [listed] = blocks_of('Radford et al. 2019', 'text')
   assert listed.columns == ('figure',) and 'coqa, dev, F1' in listed.rows[2].label
+
+
+def lines_of(paper: str, table: str) -> list[printed.Line]:
+  shown = printed.Shown({}, {}, {})
+  return [line for block in blocks_of(paper, table) for line in printed.lines_of(block, shown)]
+
+
+def test_sizes_have_a_column():
+  [block] = blocks_of('Dai et al. 2019', '2')
+  assert block.heads[:2] == ('', '#Params')
+  cells = [line.cells for line in lines_of('Dai et al. 2019', '2')]
+  assert ['Ours - 18L Transformer-XL (context)', '88M', '1.03'] in cells
+  with_sizes = {key for key, line in plans.published().items() if line.parameters}
+  shown = set()
+  for place in dict.fromkeys((line.paper, line.table) for line in plans.published().values()):
+    for block in printed.blocks(printed.figures_of(place)):
+      counts = [key for row in block.rows for key in row.ids if key and 'parameters' in plans.published()[key].metric]
+      shown |= {key for row in block.rows for key in row.ids if block.has_parameters or counts}
+  assert with_sizes <= shown and len(with_sizes) == 445
+
+
+def test_spreads_keep_their_digits():
+  cells = {cell for line in lines_of('Peters et al. 2018', '1') for cell in line.cells}
+  assert {'92.22 ± 0.10', '54.7 ± 0.5'} <= cells
+  assert '3.3·10¹⁸' in {cell for line in lines_of('Vaswani et al. 2017', '2') for cell in line.cells}
+
+
+def test_single_models_and_ensembles_are_apart():
+  zaremba = [line.cells[0] for line in lines_of('Zaremba et al. 2014', '1') if line.kind == printed.GROUP]
+  assert zaremba == ['Single models', 'Model averaging']
+  glue = [line.cells[0] for line in lines_of('Yang et al. 2019 (v1, June 2019)', '4') if line.kind == printed.GROUP]
+  assert glue == ['Single models', 'Ensembles']
+  assert not [line for line in lines_of('Devlin et al. 2019', '2') if line.kind == printed.GROUP], 'the labels say it'
+
+
+def test_figure_with_a_run_in_another_table_has_its_line():
+  table = plans.table('xlnet_tasks_v2')
+  key = 'xlnet/v2/glue/dev/bert/cola'
+  assert printed.roles(table)[key] == printed.CONTEXT and pages.show(table)[0].role[key] == printed.MEASURED
+
+
+def test_footnotes_begin_with_a_in_each_table_of_the_decks():
+  parts = pages.decks().split('\n## ')[1:]
+  first = [next((text for text in part.splitlines() if text.startswith('- [')), '') for part in parts]
+  assert len([text for text in first if text]) > 5 and all(text.startswith('- [a]') for text in first if text)
+
+
+def test_tables_that_nobody_ran_are_folded():
+  text = all_pages()['rnn_lm.md']
+  assert text.startswith('# Regularised LSTM (Zaremba et al.)\n\nOf 24 printed figures, ')
+  measured_at, first, second = (text.index(part) for part in ('## Measured', ', table 1\n', ', in its text, not run'))
+  assert measured_at < first < second and '<details' not in text[:first]
+  assert '<details markdown="1"><summary>Zaremba et al. 2014 (code), in its text, not run</summary>\n\n' in text
+  assert text.count('<details') == text.count('</details>')
+  assert '# GPT-2\n' in all_pages()['gpt2.md'] and '# Transformer-XL\n' in all_pages()['transformer_xl.md']
 
 
 def test_labels_of_all_combinations_are_a_matrix():
@@ -104,20 +161,25 @@ def test_every_published_value_is_shown_once():
 
 
 def test_measured_values_follow_their_row(monkeypatch, tmp_path):
-  line = dict.fromkeys(measured.Measurement._fields, '') | {'id': 'bert/squad1.1/base/dev_em', 'seeds': '0 1'}
+  line = dict.fromkeys(measured.Measurement._fields, '') | {
+    'id': 'bert/squad1.1/base/dev_em',
+    'seeds': '0 1',
+    'command': 'lmx train',
+  }
   one = measured.Measurement(**line | {'value': '80.5', 'spread': '0.2', 'differs': 'a smaller model'})
   other = one._replace(value='80.9', spread='', seeds='0', differs='')
+  monkeypatch.setattr(verdict, 'rows', lambda: {row.id: row for row in TABLE.rows})
   monkeypatch.setattr(measured, 'measurements', lambda: (one,))
   shown, notes = pages.show(TABLE)
   plan = plans.Plan((tmp_path,))
   texts = report.documents('bert', TABLE, collection.collect(TABLE, list(TABLE.rows), plan), plan)
   lines = texts['md'].splitlines()
   base = next(i for i, text in enumerate(lines) if text.startswith('| BERT_BASE'))
-  assert lines[base].startswith('| BERT_BASE (Single) | 80.8 | 88.5 |  |')
-  assert lines[base + 1] == '| → lmx | 80.5 ± 0.2 (2 seeds) [a] | not run [b] |  |  |'
-  assert lines[base + 3].startswith('| → lmx | – [c] | – [c] |')
+  assert lines[base].startswith('| BERT_BASE (Single) | 110M | 80.8 | 88.5 |  |')
+  assert lines[base + 1] == '| → lmx |  | 80.5 ± 0.2 (2 seeds) [a] | not run [b] |  |  |'
+  assert lines[base + 3].startswith('| → lmx |  | – [c] | – [c] |')
   assert notes == ['[a] a smaller model.', '[b] of another split.', '[c] too large.', '[d] no test split.']
-  assert '| Human (context) |  |  | 82.3 | 91.2 |' in lines
+  assert '| Human (context) |  |  |  | 82.3 | 91.2 |' in lines
   monkeypatch.setattr(measured, 'measurements', lambda: (one, other))
   assert pages.show(TABLE)[0].ours['bert/squad1.1/base/dev_em'] == '80.9', 'one of the printed protocol comes first'
   assert pages.show(TABLE, {'bert/squad1.1/base/dev_em': '81.0'})[0].ours['bert/squad1.1/base/dev_em'] == '81.0'
@@ -143,19 +205,3 @@ def test_row_requires_its_initial_runs():
   assert (
     needs.describe(needs.of_row(Row('a', 'run', 'f1'), runs)) == 'a pod, about 106 hours of an H100; squad (CC BY-SA)'
   )
-
-
-def test_hours_match_the_operations():
-  runs = {
-    'long': Run('long', 'experiments/gpt2/webtext.py:124m'),
-    'imported/bert_large': Run('imported/bert_large', then=('import --workdir={dir}',), seeds=0),
-    'short': Run('short', 'experiments/bert/tasks.py:mnli', ('train.init_from={imported/bert_large}',)),
-  }
-  per_hour = 0.35 * 989e12 * 3600
-  hours = 6 * 124_439_808 * 600_000 * 480 * 1024 / per_hour
-  assert needs.of_run(runs['long'], runs, 1).gpu_hours == pytest.approx(hours)
-  assert needs.of_run(runs['long']._replace(gpu_hours=4), runs, 2).gpu_hours == 8
-  cores = needs.of_run(runs['long']._replace(needs=CORES), runs, 1)
-  assert cores.gpu_hours == 0 and cores.core_hours == pytest.approx(hours * 0.35 * 989e12 / 100e9)
-  hours = 6 * 335_141_888 * 3 * 392_702 * 128 / per_hour
-  assert needs.of_run(runs['short'], runs, 1).gpu_hours == pytest.approx(hours), 'weights that are imported'

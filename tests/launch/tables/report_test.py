@@ -14,7 +14,9 @@ from tests.launch.tables.runs import make_tries, put, rows_of, run
 
 def test_table_lists_missing_runs_and_protocols(tmp_path, program):
   assert run(tmp_path, '--collect') == 0 and not program()
-  assert all('| not run' in line for line in rows_of(tmp_path)) and len(rows_of(tmp_path)) == 21
+  assert (
+    all('| not run' in line or '| recorded: ' in line for line in rows_of(tmp_path)) and len(rows_of(tmp_path)) == 21
+  )
   text = (tmp_path / 'tables/rnn_lm_ptb.md').read_text()
   assert 'lmx train --config=experiments/rnn_lm/ptb.py:large --workdir=DIR/rnn_lm/ptb_large/seed0' in text
   assert (
@@ -42,13 +44,13 @@ def test_differences_are_in_units_of_the_published_spread(tmp_path):
   assert main(words) == 0
   em, f1 = (line.split(' | ') for line in rows_of(tmp_path, 'bert_nvidia'))
   assert em[3:8] == ['83.96 ± 0.266', '84.00 (1 seed)', '+0.04', '+0.2', 'yes (±0.53)']
-  assert f1[3:8] == ['90.68 ± 0.16', '91.00 (1 seed)', '+0.32', '+2.0', 'yes (±0.32)']
+  assert f1[3:8] == ['90.68 ± 0.160', '91.00 (1 seed)', '+0.32', '+2.0', 'yes (±0.32)']
   assert (tmp_path / 'tables/bert_nvidia.png').read_bytes()[:4] == b'\x89PNG'
 
 
 def test_recorded_metrics_are_compared_like_those_of_runs(tmp_path, monkeypatch):
   line = dict.fromkeys(measured.Measurement._fields, '') | {'id': 'rnn_lm/ptb/small/test', 'hardware': 'two cores'}
-  one = measured.Measurement(**line | {'value': '115.6', 'seeds': '0', 'metric': 'ppl'})
+  one = measured.Measurement(**line | {'value': '115.6', 'seeds': '0', 'metric': 'ppl', 'command': 'lmx train'})
   own = one._replace(id='cfnet/scenes/m4/far', value='97.32', spread='3.402', seeds='0 1 2')
 
   def cells(*lines: measured.Measurement, table: str = 'rnn_lm_ptb', row: str = 'small/test') -> list[str]:
@@ -56,11 +58,11 @@ def test_recorded_metrics_are_compared_like_those_of_runs(tmp_path, monkeypatch)
     assert main([table, f'--runs={tmp_path}', '--collect', f'--rows={row}']) == 0
     return rows_of(tmp_path, table)[0].split(' | ')
 
-  assert cells(one)[4:9] == ['not run; recorded: 115.6', '+1.1', '', 'yes (±2.3)', 'two cores']
+  assert cells(one)[4:9] == ['recorded: 115.6', '+1.1', '', 'yes (±2.3)', 'two cores']
   seeds = one._replace(value='115.60', spread='0.500', seeds='0 1 2')
-  assert cells(seeds)[4:8] == ['not run; recorded: 115.60 ± 0.500 (3 seeds)', '+1.1', '', 'yes (114.4 to 116.8)']
+  assert cells(seeds)[4:8] == ['recorded: 115.60 ± 0.500 (3 seeds)', '+1.1', '', 'yes (114.4 to 116.8)']
   assert cells(seeds._replace(spread='0.400'))[7] == 'no (114.6 to 116.6)'
-  assert cells(one._replace(differs='other data'))[4:8] == ['not run; recorded: 115.6', '', '', '']
+  assert cells(one._replace(differs='other data'))[4:8] == ['recorded: 115.6', '', '', '']
   put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=119.0, split='test')
   assert cells(one)[4:8] == ['119.0 (1 seed)', '+4.5', '', 'no (±2.3)'], 'a run comes before the record'
   assert 'recorded: 97.32 ± 3.402 (3 seeds)' in cells(own, table='cfnet', row='scenes/m4/far')[3]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import sys
 
 from experiments.tables import Curve, Row, Run, Table
+from launch.tables import pages, report
 from launch.tables import plan as plans
-from launch.tables import report
 from launch.tables.__main__ import main
 
+all_pages = functools.cache(pages.pages)  # of the repository's own lines
 STAND_IN = (sys.executable, str(pathlib.Path(__file__).parents[1] / 'stand_in.py'))
 SMALL = '--rows=small/*'
 
