@@ -7,9 +7,7 @@ _NETWORKS = {'ff': 'params_feedforward', 'lstm': 'params_lstm_controller', 'base
 
 
 _EXTRA = 'the paper counts parameters beyond a learned memory that it does not explain'
-_DIGITS = (
-  "the paper's own formula gives our count for its other four tasks; here its third and second digits are swapped"
-)
+_DIGITS = "the paper's sizes give our count, which has the digits of the printed one in another order"
 
 
 def _outside(task: str, network: str) -> str:
