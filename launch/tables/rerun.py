@@ -16,7 +16,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.tables import DATA, METRICS, Metric
 from launch.tables import check, collection, measured, options, recorded, runner, verdict
@@ -31,13 +31,20 @@ _WRITES = ('evaluate', 'ngrams', 'vectors', 'describe')  # commands whose metric
 _Commands = Sequence[Sequence[str]]
 
 
+class Value(NamedTuple):
+  """Metric of a seed, and the hash of the data that it was measured on, '' if the file has none."""
+
+  value: float
+  data_hash: str
+
+
 @dataclasses.dataclass
 class Rerun:
   """Commands of a line, as tasks in an order that respects their dependencies, and a reader of the metric by seed."""
 
   line: measured.Measurement
   tasks: list[runner.Task]
-  read: Callable[[], list[float]]
+  read: Callable[[], list[Value]]
 
 
 def run(args: argparse.Namespace, plan: plans.Plan, notify: Callable[[str], None]) -> int:
@@ -89,19 +96,30 @@ def selected(table: str, rows: str) -> list[measured.Measurement]:
   return lines
 
 
-def compare(one: measured.Measurement, values: Sequence[float]) -> bool:
-  """Print the recorded metric, the new one and their difference; return whether it is within what was recorded."""
+def compare(one: measured.Measurement, values: Sequence[Value]) -> bool:
+  """Print the recorded metric, the new one and their difference; return whether it is within what was recorded.
+
+  A metric of other data than the recorded ones is not.
+  """
   digits = len(one.value.partition('.')[2])
-  value, recorded_value = statistics.fmean(values), float(one.value)
+  value, recorded_value = statistics.fmean(each.value for each in values), float(one.value)
   tolerance, what = _tolerance(one)
   difference = value - recorded_value
   within = abs(difference) <= tolerance + 1e-9 * abs(recorded_value)
+  other = _other_data(one, values)
   print(
     f'{one.id}: recorded {measured.text(one)}, now {value:.{digits}f}'
     + (f' ({len(values)} seeds)' if len(values) > 1 else '')
-    + f', difference {difference:+.{digits}f}: {"within" if within else "outside"} {what}'
+    + f', difference {difference:+.{digits}f}: {"within" if within else "outside"} {what}{other}'
   )
-  return within
+  return within and not other
+
+
+def _other_data(one: measured.Measurement, values: Sequence[Value]) -> str:
+  """Return a text if the metric was measured on other data than the recorded one, as far as both hashes are known."""
+  known, found = one.data_hash.split(), sorted({each.data_hash for each in values if each.data_hash})
+  other = [key[:8] for key in found if known and not key.startswith(tuple(known))]
+  return f'; but on other data: data_hash {", ".join(other)}, recorded {known[0][:8]}' if other else ''
 
 
 def _tolerance(one: measured.Measurement) -> tuple[float, str]:
@@ -170,11 +188,11 @@ class Planner:
     collection.collect(table, rows, plan)
     tasks = runner.plan_tasks([runs[name] for name in plans.read_from(rows)], runs, plan)
 
-    def read() -> list[float]:
+    def read() -> list[Value]:
       [result] = collection.collect(table, rows, plan)
       if result.state != collection.DONE:
         raise InputError(f'{one.id}: {result.state}: {"; ".join(result.problems) or "its runs left no metric"}')
-      return [seed.value for seed in result.seeds]
+      return [Value(seed.value, seed.data_hash) for seed in result.seeds]
 
     return Rerun(one, tasks, read)
 
@@ -313,7 +331,7 @@ def _proof(words: Sequence[str]) -> pathlib.Path:
   return pathlib.Path(recorded.option(words, '--workdir'), 'config.json')
 
 
-def read_metric(one: measured.Measurement, file: pathlib.Path) -> float:
+def read_metric(one: measured.Measurement, file: pathlib.Path) -> Value:
   """Return the metric of a line from a JSON file of metrics, in the line's unit.
 
   A file with several metrics of that name (n-gram models, data sets, lengths) must have one whose place in the file is
@@ -333,7 +351,8 @@ def read_metric(one: measured.Measurement, file: pathlib.Path) -> float:
     found |= _pick(one, {(path[:-size], path[-size:]): value for path, value in places.items()})
   if len(set(found.values())) == 1:
     [value, *_] = found.values()
-    return value * _scale(one, value)
+    first = content[0] if isinstance(content, list) and content else content
+    return Value(value * _scale(one, value), str(first.get('data_hash', '')))
   names = ', '.join('.'.join((*place, *key)) for place, key in found)
   what = f'several metrics that may be the {one.metric}: {names}' if found else f'no {one.metric}'
   raise InputError(f'{file}: has {what} of {one.id}')

@@ -120,6 +120,13 @@ def test_wrong_input_is_named(tmp_path, lines, program, capsys, words, message):
   assert message in capsys.readouterr().err and not program()
 
 
+def test_metric_of_other_data_is_not_the_same(capsys):
+  known = GOOD._replace(data_hash='fded5c80')
+  assert rerun.compare(known, [rerun.Value(115.6, 'fded5c806003')]) and rerun.compare(known, [rerun.Value(115.6, '')])
+  assert not rerun.compare(known, [rerun.Value(115.6, 'abcdef0123')])
+  assert capsys.readouterr().out.splitlines()[-1].endswith('; but on other data: data_hash abcdef01, recorded fded5c80')
+
+
 def test_line_without_its_metric_does_not_stop_the_others(tmp_path, lines, program, capsys):
   lines.write_text(
     lines.read_text().replace(
@@ -157,7 +164,7 @@ def test_commands_of_all_seeds_share_a_folder_where_they_name_it(tmp_path, lines
 
 def read(tmp_path, content, **cells: str) -> float:
   (tmp_path / 'metrics.json').write_text(json.dumps(content))
-  return rerun.read_metric(GOOD._replace(**{'id': 'own/line', **cells}), tmp_path / 'metrics.json')
+  return rerun.read_metric(GOOD._replace(**{'id': 'own/line', **cells}), tmp_path / 'metrics.json').value
 
 
 def test_metric_is_found_by_its_name(tmp_path):
