@@ -259,7 +259,7 @@ def test_pruner_stops_trials_of_lmx(tmp_path, root, capsys, monkeypatch, pruner)
   folder = tmp_path / 'sweep'
   argv = ['--config=experiments/rnn_lm/quickstart.py:tiny', f'--workdir={folder}', '--trials=8', '--jobs=2']
   argv += ['--poll=0.1', '--sampler=random', f'--pruner={pruner}', '--config.samples.count=0']
-  argv += ['--config.train.steps=40', '--config.train.eval_every=5', '--space', 'optim.lr=log:1e-4..1e-2']
+  argv += ['--config.train.steps=20', '--config.train.eval_every=5', '--space', 'optim.lr=log:1e-4..1e-2']
   assert sweep.main(argv) == 0, capsys.readouterr()
   with (folder / 'trials.csv').open() as file:
     rows = list(csv.DictReader(file))
@@ -267,7 +267,7 @@ def test_pruner_stops_trials_of_lmx(tmp_path, root, capsys, monkeypatch, pruner)
   assert len(done) + len(pruned) == 8 and done and pruned
   for row in pruned:
     run = folder / 'trials' / row['trial']
-    assert int(row['step']) < 40 and not (run / 'results.json').exists() and list((run / 'checkpoints').iterdir())
+    assert int(row['step']) < 20 and not (run / 'results.json').exists() and list((run / 'checkpoints').iterdir())
     assert float(row['loss']) > float(done[0]['loss'])
 
 
