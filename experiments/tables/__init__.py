@@ -311,6 +311,9 @@ DATA = {
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),
   'news': Data('a plain text, one sentence per line', "the papers' Google News text was never released"),
   'questions': Data('questions-words.txt', 'Apache 2.0, with word2vec.c'),
+  'similarity': Data(
+    'ws353_all.tsv, men3k.tsv, simlex999.tsv, mturk771.tsv: two words and a score per line', 'free for research'
+  ),
   'phrase_questions': Data('questions-phrases.txt', 'Apache 2.0, with word2vec.c'),
   'books': Data(
     'text, one sentence per line, an empty line between documents',

@@ -10,10 +10,9 @@ A block's kept words are split into chunks of T centres. An epoch's chunks are d
 to each. So a batch is a function of (seed, step, row), and an epoch costs one extra pass over the tokens.
 
 The number of centres in one update (batch_size x chunk) affects stability, because a word in many of their pairs gets
-the sum of their gradients. With subsampling, 256 gave vectors as good as gensim's, which updates after each pair.
-The exception is skip-gram with hierarchical softmax, where the top of the tree is in every pair. At 256 two of three
-seeds gave clearly worse vectors, at 128 none did (window 5; docs/notes/word2vec.md). Without subsampling and with
-window 10 it diverged at 256.
+the sum of their gradients. With subsampling, 256 is stable. The exception is skip-gram with hierarchical
+softmax, where the top of the tree is in every pair. At 256 two of three seeds gave clearly worse vectors, at 128 none
+did (window 5). Without subsampling and with window 10 it diverged at 256.
 
 Deviations: a sentence also ends at the end of a block, as it does in word2vec.c after 1,000 words.
 
