@@ -22,7 +22,7 @@ from lmx.cli import list as list_command
 from lmx.cli import main
 from lmx.data import datasets
 from lmx.models import registry
-from tests import documents_test
+from tests import browser, documents_test
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / 'docs'
@@ -235,6 +235,14 @@ def test_site_has_no_external_requests(site):
   for page in site.rglob('*.html'):
     text = page.read_text()
     assert not re.search(r'<script[^>]+src="https?:|<link[^>]+stylesheet[^>]+href="https?:|fonts\.g', text), page
+
+
+@pytest.mark.slow
+def test_results_fit_a_phone(site, tmp_path):
+  with browser.browser(tmp_path) as page:
+    for name in ('index', 'ntm', 'word2vec', 'elmo'):
+      page.open(site / f'results/{name}.html', width=390)
+      assert page.value('document.documentElement.scrollWidth') <= 390, name
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Reproduce papers' tables: run what is missing, collect the metrics, and compare them with the published ones.
 
-  python -m launch.tables --list                              every table: figures printed, runnable here, run
+  python -m launch.tables --list                              every table: figures printed, run, reproduced
   python -m launch.tables --feasible=2cores                   rows that two cores (1gpu, pod) can run, and their data
   python -m launch.tables --decks                             the tables that lectures show, as printed
   python -m launch.tables awd_lstm_words                        runs what is missing, resumes what is unfinished

@@ -38,8 +38,8 @@ def _run_key(one: measured.Measurement) -> tuple[str, ...]:
 
 
 def _about(one: measured.Measurement, name: str) -> tuple[str, ...]:
-  """Return row, data and metric of a line."""
-  return names.label(one.row or one.id, name), ', '.join(filter(None, (one.dataset, one.split))), one.metric
+  """Return the row of a line, and its metric with the data."""
+  return names.label(one.row or one.id, name), ', '.join(filter(None, (one.metric, one.dataset, one.split)))
 
 
 def _printed(one: measured.Measurement) -> str:

@@ -84,7 +84,7 @@ def _index(found: Mapping[str, list[str]]) -> str:
   for kind, is_count in (('scores', False), ('parameter counts', True)):
     ids = [key for key in run.keys() & plans.published().keys() if verdict.is_count(key) == is_count]
     kinds.append((kind, counts.count(ids, possible, run)))
-  return render('README.md.jinja', legend=_LEGEND, pages=rows, kinds=kinds)
+  return render('README.md.jinja', pages=rows, kinds=kinds)
 
 
 def own_ids(name: str, tables: Iterable[str]) -> set[str]:

@@ -9,6 +9,7 @@ import pytest
 from launch.tables import collection, measured, report, verdict
 from launch.tables import plan as plans
 from launch.tables.__main__ import main
+from tests import browser
 from tests.launch.tables.runs import make_tries, put, rows_of, run
 
 
@@ -66,6 +67,16 @@ def test_recorded_metrics_are_compared_like_those_of_runs(tmp_path, monkeypatch)
   put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=119.0, split='test')
   assert cells(one)[4:8] == ['119.0 (1 seed)', '+4.5', '', 'no (±2.3)'], 'a run comes before the record'
   assert 'recorded: 97.32 ± 3.402 (3 seeds)' in cells(own, table='cfnet', row='scenes/m4/far')[3]
+
+
+@pytest.mark.slow
+def test_report_fits_a_phone(tmp_path, monkeypatch):
+  monkeypatch.setattr(measured, 'measurements', tuple)
+  assert main(['bert_squad', f'--runs={tmp_path}', '--collect']) == 0
+  with browser.browser(tmp_path / 'profile') as page:
+    page.open(tmp_path / 'tables/bert_squad.html', width=390)
+    assert page.value('document.documentElement.scrollWidth') <= 390
+    assert page.value('document.querySelector(".scroll").scrollWidth') > 390, 'its tables are wider'
 
 
 def test_other_protocols_are_shown_but_not_compared(tmp_path, capsys):
