@@ -4,8 +4,8 @@ Both read the same synthetic text (`made_up_text`): 1,500,000 words of 60,000 ty
 times. The quickstarts' embedded prose is too small: its two tables would fit in a cache. Vectors have width 100, the
 window is 5, with 5 noise words or the tree, and frequent words are subsampled by 1e-3. lmx trains like `lmx train`
 (experiments/word2vec/quickstart.py) without logging. The centres per update are those of docs/notes/word2vec.md: 256,
-skip-gram with the tree 128, CBOW with noise words 512. gensim reads a file with one thread per core. All words of the text count, even rare or subsampled ones. Building the vocabulary is not timed. lmx's
-compilation is shown separately.
+skip-gram with the tree 128, CBOW with noise words 512. gensim reads a file with one thread per core. All words of the
+text count, even rare or subsampled ones. Building the vocabulary is not timed. lmx's compilation is shown separately.
 """
 
 from __future__ import annotations
