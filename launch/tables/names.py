@@ -42,6 +42,6 @@ SYSTEMS = {
 def label(text: str, system: str) -> str:
   """Return the label of a row; an id without the page's system and with the names of papers."""
   if '/' not in text or ' ' in text:
-    return text
+    return SYSTEMS.get(text, text)
   parts = [part for i, part in enumerate(text.split('/')) if i or part != system]
   return ', '.join(SYSTEMS.get(part, part.replace('_', ' ')) for part in parts)

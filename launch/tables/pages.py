@@ -112,14 +112,18 @@ def _page(name: str, tables: list[str]) -> str:
 
 def _summary(one: counts.Count, own: int) -> str:
   """Return how much of a page was measured, and how it compares with print."""
-  texts = []
-  if one.printed:
+  parts = []
+  if one.printed and not one.run:
+    parts.append(f'None of the {one.printed:,} printed figures was measured')
+  elif one.printed:
     outside, other = one.comparable - one.reproduced, one.run - one.comparable
-    texts.append(f'Of {one.printed:,} printed figures, {one.run:,} were measured')
-    texts.append(f'{one.reproduced:,} are reproduced, {outside:,} differ from print, {other:,} are not comparable')
+    parts.append(f'Printed figures measured: {one.run:,} of {one.printed:,}')
+    parts.append(f'Reproduced: {one.reproduced:,}')
+    parts.append(f'Different from print: {outside:,}')
+    parts.append(f'Not comparable: {other:,}')
   if own:
-    texts.append(f'{own:,} rows of our own were measured')
-  return '; '.join(texts) + '.'
+    parts.append(f'Own rows measured: {own:,}')
+  return ' '.join(f'{text}.' for text in parts or ['No run is recorded'])
 
 
 def render(template: str, **values: Any) -> str:

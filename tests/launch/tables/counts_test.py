@@ -38,7 +38,7 @@ def test_own_rows_are_counted_and_shown(name, rows, tmp_path, capsys):
 def test_page_says_how_many_figures_differ_from_print():
   ids = [key for number in '123' for key in printed.figures_of(('Graves et al. 2014', number))]
   assert counts.count(ids, set(verdict.rows()), counts.verdicts()) == (15, 15, 15, 15, 4)
-  assert '4 are reproduced, 11 differ from print, 0 are not comparable' in all_pages()['ntm.md']
+  assert 'measured: 15 of 15. Reproduced: 4. Different from print: 11. Not comparable: 0.' in all_pages()['ntm.md']
 
 
 def test_only_comparable_runs_of_lmx_can_be_reproduced(recorded):
