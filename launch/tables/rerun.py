@@ -113,7 +113,7 @@ def compare(one: measured.Measurement, values: Sequence[Value]) -> bool:
 
 
 def _other_data(one: measured.Measurement, values: Sequence[Value]) -> str:
-  """Return a note if the files differ from the recorded ones, such as by compression, as far as both hashes are known."""
+  """Return a note if the files differ from the recorded ones, such as by compression, and both hashes are known."""
   known, found = one.data_hash.split(), sorted({each.data_hash for each in values if each.data_hash})
   other = [key[:8] for key in found if known and not key.startswith(tuple(known))]
   return f'; of other files: data_hash {", ".join(other)}, recorded {known[0][:8]}' if other else ''
