@@ -485,7 +485,7 @@ def test_invalid_questions_are_rejected(run, tmp_path, capsys, name, content, me
   [
     ('{', 'line 1: not JSON'),
     (json.dumps({'context': 'x'}), 'line 1: no field "qas"'),
-    (json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'the answer "she" is not at'),
+    (json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'got the answer "she", which is not at'),
     (json.dumps(paragraph([('a', 'Who?', []), ('a', 'Who?', [])])), 'question a: got it twice'),
     (json.dumps(paragraph([('a', ' ', [])])), 'question a: got an empty question'),
     ('{"context": 1, "qas": []}', 'line 1: context: got 1'),

@@ -208,10 +208,10 @@ def test_formats_of_other_tasks_are_rejected(run, tmp_path, capsys):
   (tmp_path / 'a.txt').write_text('the\n')
   command = ['predict', f'--workdir={run}', f'--input={tmp_path}/a.txt', f'--output={tmp_path}/out']
   for option, message in (
-    ('--squad', '--squad is for runs that answer questions;'),
-    ('--glue', 'for runs of a task of GLUE; '),
+    ('--squad', 'expected runs that answer questions;'),
+    ('--glue', 'runs of a task of GLUE; '),
     (f'--null_odds={tmp_path}/odds', 'with objective "tag"'),
-    ('--n_best=2', 'is for runs that answer questions'),
+    ('--n_best=2', 'runs that answer questions'),
   ):
     assert main.main([*command, option]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / 'out').exists()
