@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str], streams: Console) -> int:
   rest, settings = split_overrides(words)
   args = options.parser(__doc__).parse_args(rest)
-  options.check(args)
+  options.check(args, settings)
   plan = options.plan(args, settings)
   if args.check:
     return check.run(args, plan.data)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from experiments.tables import DATA
 from launch.tables import measured, options, recorded
 from launch.tables import plan as plans
+from lmx.cli.main import split_overrides
 from lmx.errors import InputError, explain, nearest
 
 WITHOUT_FILES = ('embedded', 'generated')  # data that need no files
@@ -208,8 +209,6 @@ def _training(one: measured.Measurement, everything: Mapping[str, measured.Measu
 
 def _table_command(key: str, words: Sequence[str]) -> Iterator[str]:
   """Yield what is wrong with a command of launch.tables that gave the line `key`."""
-  from lmx.cli.main import split_overrides
-
   rest, _ = split_overrides(list(words))
   args, text = _parsed(lambda: options.parser().parse_args(rest))
   if text or args is None:
@@ -309,7 +308,7 @@ def _missing_data(lines: Sequence[measured.Measurement], data: Mapping[str, str]
   for name, key in wanted:
     label = f'data {name}' + (f', hash {key[:8]}' if key else '')
     folder = next((path for full, path in prepared.items() if key and full.startswith(key)), None)
-    lacking = [part for part in name.split() if part in DATA and part not in data]
+    lacking = [part for part in name.split() if part in DATA and not _is_there(data.get(part, ''))]
     if folder:
       print(f'{label}: prepared in {folder}')
     elif name in WITHOUT_FILES or (not lacking and name.split()[0] in DATA):
@@ -318,6 +317,10 @@ def _missing_data(lines: Sequence[measured.Measurement], data: Mapping[str, str]
       needed = '; '.join(f'{part}: {DATA[part].files} ({DATA[part].terms}), --data={part}=DIR' for part in lacking)
       missing.append(f'{label}: missing{f"; {needed}" if needed else ""}')
   return missing
+
+
+def _is_there(path: str) -> bool:
+  return path.startswith('hub:') or (bool(path) and pathlib.Path(path).exists())
 
 
 def prepared_corpora() -> dict[str, pathlib.Path]:

@@ -59,7 +59,7 @@ def parser(description: str = '') -> argparse.ArgumentParser:
   return parser
 
 
-def check(args: argparse.Namespace) -> None:
+def check(args: argparse.Namespace, settings: Sequence[str] = ()) -> None:
   """Raise InputError for options that do not go together."""
   names = ('list', 'feasible', 'decks', 'pages', 'check', 'rerun')
   modes = [name for name in names if getattr(args, name) not in (False, None)]
@@ -70,6 +70,9 @@ def check(args: argparse.Namespace) -> None:
     for name in ('rows', 'record', 'collect', 'dry_run', 'options', 'output'):
       if getattr(args, name) and name not in allowed:
         raise InputError(f'--{name} is for the rows of a table: give its name, without --{(modes or ["list"])[0]}')
+  changes = {'seeds': args.seeds, 'where': args.where != 'local', 'launch': args.launch, 'again': args.again}
+  for name in [name for name, given in {**changes, 'config': settings}.items() if given and (args.check or args.rerun)]:
+    raise InputError(f'--{name}: got it with --{modes[0]}, which takes a line as it was recorded; omit it')
   if args.start and not args.rerun:
     raise InputError('--start is the run that lines of measured.csv start from: give it with --rerun')
 

@@ -153,6 +153,8 @@ def test_data_are_found_by_their_hash_or_named(file, tmp_path, monkeypatch, caps
   (tmp_path / 'data/ptb').mkdir(parents=True)
   assert main(['--check', f'--data={tmp_path}', '--rows=small/test']) == 2
   assert 'data ptb: missing; ptb: ptb.train.txt' in capsys.readouterr().out
+  assert main(['--check', f'--data=ptb={tmp_path}/no', '--rows=small/test']) == 2
+  assert 'data ptb: missing' in capsys.readouterr().out
   assert main(['--check', f'--data={tmp_path}/data', '--rows=small/test']) == 0
   assert 'data ptb: there, not compared' in capsys.readouterr().out
   key = corpus.manifest_hash(manifest)

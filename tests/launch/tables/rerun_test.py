@@ -112,6 +112,9 @@ def test_difference_and_failure_have_exit_code_1(tmp_path, lines, program, capsy
     (['--rows=ptb/two', '--data=ptbb=/ptb'], 'unknown data set "ptbb"'),
     (['--rows=ptb/two'], 'rnn_lm/ptb/two needs ptb, ptb.train.txt'),
     (['--rows=ptb/two', '--check'], '--check, --rerun: expected one of these'),
+    (['--rows=ptb/two', '--seeds=3'], '--seeds: got it with --rerun'),
+    (['--rows=ptb/two', '--where=slurm'], '--where: got it with --rerun'),
+    (['--rows=ptb/two', '--config.optim.lr=1'], '--config: got it with --rerun'),
     (['--rows=ptb/two', '--record'], '--record is for the rows of a table'),
   ],
 )
