@@ -86,14 +86,25 @@ def selected(table: str, rows: str) -> list[measured.Measurement]:
   lines = [one for _, one in check.select(table, rows)]
   if not lines:
     raise InputError(f'--rerun: {measured.FILE} has no line of a row of {table}')
-  for one in lines:
-    if one.kept or not one.is_lmx:
-      reason = one.kept or f'another program measured it ({one.command})'
+  reasons = {one: _reason(one) for one in lines}
+  for one, reason in reasons.items():
+    if reason:
       print(f'launch.tables: {one.id}: cannot be run again: {reason}', file=sys.stderr)
-  lines = [one for one in lines if one.is_lmx and not one.kept]
+  lines = [one for one, reason in reasons.items() if not reason]
   if not lines:
     raise InputError('--rerun: none of these lines can be run again')
   return lines
+
+
+def _reason(one: measured.Measurement) -> str:
+  """Return why a line cannot be run again by a program; '' if it can."""
+  if one.kept or not one.is_lmx:
+    return one.kept or f'another program measured it ({one.command})'
+  found = recorded.commands(one)
+  prints = [words for words in found if words[0] != 'lmx' or words[1] == 'predict']
+  if prints and (tuple(found[0][:3]) != recorded.TABLES or len(found) > 1):
+    return f'no file has the metric that is printed by `{shlex.join(prints[0])}`; run it by hand'
+  return ''
 
 
 def compare(one: measured.Measurement, values: Sequence[Value]) -> bool:
@@ -161,12 +172,8 @@ class Planner:
   def plan(self, one: measured.Measurement) -> Rerun:
     """Return how a line is run again. Raises InputError if it does not say how, or data are not given."""
     found = recorded.commands(one)
-    head = tuple(found[0][:3])
-    if head == recorded.TABLES and len(found) == 1:
+    if tuple(found[0][:3]) == recorded.TABLES:
       return self._table(one, found[0][3:])
-    for words in found:
-      if words[0] != 'lmx' or words[1] == 'predict':
-        raise InputError(f'{one.id}: {shlex.join(words)}: got a command without a file of metrics; run it by hand')
     return self._commands(one, found)
 
   def _table(self, one: measured.Measurement, words: Sequence[str]) -> Rerun:

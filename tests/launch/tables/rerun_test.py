@@ -107,7 +107,10 @@ def test_difference_and_failure_have_exit_code_1(tmp_path, lines, program, capsy
     ([], 'got no table and no --rows'),
     (['ntm'], 'has no line of a row of ntm'),
     (['--rows=unknown'], 'seeds: got 2 seeds; expected the seeds themselves'),
-    (['--rows=predicted'], 'without a file of metrics'),
+    (
+      ['--rows=predicted'],
+      'rnn_lm/ptb/predicted: cannot be run again: no file has the metric that is printed by `lmx predict',
+    ),
     (['--rows=unnamed'], 'start: got none; expected the run for DIR: --start=DIR'),
     (['--rows=ptb/two', '--data=ptbb=/ptb'], 'unknown data set "ptbb"'),
     (['--rows=ptb/two'], 'rnn_lm/ptb/two needs ptb, ptb.train.txt'),
