@@ -104,7 +104,8 @@ def problems(
 def cells(one: measured.Measurement) -> Iterator[str]:
   """Yield the cells of a line that cannot be read, or that disagree with the printed figure."""
   try:
-    numbers = [float(text) for text in (one.value, one.spread or '0', one.hours or '0', *one.interval.split())]
+    texts = (one.value, one.spread or '0', one.hours.removeprefix('~') or '0', *one.interval.split())
+    numbers = [float(text) for text in texts]
     if not all(map(math.isfinite, numbers)) or one.count < 1 or len(one.interval.split()) not in (0, 2):
       yield 'numbers'
   except ValueError:

@@ -38,8 +38,7 @@ class Measurement(NamedTuple):
       'embedded', 'generated', or the files that make the text.
     data_hash: hash of the prepared data, as in results.json.
     commit: of the code.
-    hours: of training and evaluation, all seeds; of lines before 2026-11-29 whose time was not recorded, updates times
-      seconds per update.
+    hours: of training and evaluation, all seeds; '~0.4' if the time was not recorded, by updates and similar runs.
     hardware: device.
     date: YYYY-MM-DD.
     kept: why the line is kept although it cannot be run again; '' if it can.

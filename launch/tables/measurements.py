@@ -75,7 +75,8 @@ def _run(number: int, lines: list[measured.Measurement]) -> dict[str, Any]:
 def _hours(one: measured.Measurement) -> str:
   estimate = hours.of_line(one)
   about = f'{estimate:.2g} estimated' if estimate and not math.isnan(estimate) else ''
-  return ', '.join(filter(None, (one.hours and f'{one.hours} taken', about)))
+  taken = '' if one.hours.startswith('~') else one.hours and f'{one.hours} taken'
+  return ', '.join(filter(None, (taken, about))) or one.hours
 
 
 def _unique(texts: Iterable[str]) -> list[str]:

@@ -48,6 +48,7 @@ GOOD = measured.Measurement(
     ({'interval': '114.1'}, 'numbers'),
     ({'hours': '51 minutes'}, 'numbers'),
     ({'seeds': '0 1 2', 'interval': '114.1 115.9', 'hours': '0.85'}, None),
+    ({'hours': '~0.85'}, None),
     ({'command': 'train'}, 'command train'),
     ({'row': ''}, 'no label'),
     ({'date': '26 November'}, 'date 26 November'),
