@@ -31,8 +31,9 @@ def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) ->
     same = [i for i, old in enumerate(lines) if (old.id, old.command) == (line.id, line.command)]
     if same:
       old = lines[same[0]]
-      kept = {key: getattr(old, key) for key in _KEPT if not getattr(line, key)}
-      lines[same[0]] = line._replace(**kept) if line.value == old.value else line
+      kept = {key: getattr(old, key) for key in _KEPT if line.value == old.value and not getattr(line, key)}
+      labels = {} if line.id in plans.published() else {'row': old.row, 'dataset': old.dataset}
+      lines[same[0]] = line._replace(**kept, **labels)
     else:
       lines.append(line)
   with measured.FILE.open('w', newline='', encoding='utf-8') as file:

@@ -94,6 +94,18 @@ def test_extra_fields_of_older_records_are_kept(tmp_path, file):
   assert (line['value'], line['commit'], line['protocol']) == ('114.9', '', '')
 
 
+def test_label_of_a_row_of_ours_is_kept(tmp_path, file):
+  words = ['quickstart', f'--runs={tmp_path}', '--rows=quickstart/ntm', '--collect', '--record']
+  put(tmp_path, 'quickstart/ntm', 'results', bits_per_sequence=71.9, dataset='generated')
+  assert main(words) == 0
+  file.write_text(file.read_text().replace('quickstart,quickstart/ntm,generated,', 'quickstart,ntm,copying,'))
+  measured.measurements.cache_clear()
+  put(tmp_path, 'quickstart/ntm', 'results', bits_per_sequence=0.11, dataset='generated')
+  assert main(words) == 0
+  [line] = lines_of(file)
+  assert (line['row'], line['dataset'], line['value'], line['data']) == ('ntm', 'copying', '0.11', 'generated')
+
+
 def test_pages_show_what_was_recorded(tmp_path, file):
   put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.8, split='test')
   assert main(['rnn_lm_ptb', f'--runs={tmp_path}', '--rows=small/*', '--collect', '--seeds=1', '--record']) == 0
