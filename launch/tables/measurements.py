@@ -73,10 +73,10 @@ def _run(number: int, lines: list[measured.Measurement]) -> dict[str, Any]:
 
 
 def _hours(one: measured.Measurement) -> str:
-  estimate = hours.of_line(one)
-  about = f'{estimate:.2g} estimated' if estimate and not math.isnan(estimate) else ''
-  taken = '' if one.hours.startswith('~') else one.hours and f'{one.hours} taken'
-  return ', '.join(filter(None, (taken, about))) or one.hours
+  if one.hours and not one.hours.startswith('~'):
+    return one.hours
+  estimate = hours.of_line(one) or math.nan
+  return f'not recorded; about {estimate:.2g}' if math.isfinite(estimate) else ''
 
 
 def _unique(texts: Iterable[str]) -> list[str]:

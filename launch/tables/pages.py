@@ -202,10 +202,12 @@ def _sentence(text: str) -> str:
 
 
 def _commands(table: Table) -> list[str]:
-  """Return what runs the rows of a table, by the hardware and data that they need, with the hours of the longest."""
-  runs = {run.name: run for run in table.runs}
+  """Return what runs the rows that are not measured, by hardware and data, with the hours of the longest."""
+  runs, done = {run.name: run for run in table.runs}, measured.by_row()
   groups: dict[tuple[str, tuple[str, ...]], list[needs.Needs]] = {}
   for row in table.rows:
+    if row.id in done:
+      continue
     one = needs.of_row(row, runs)
     groups.setdefault((one.hardware, one.data), []).append(one)
   longest = lambda each: needs.describe(max(each, key=lambda one: (one.gpu_hours, one.core_hours)))
