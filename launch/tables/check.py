@@ -57,15 +57,22 @@ def select(table: str, rows: str) -> list[tuple[int, measured.Measurement]]:
 
 
 def summary(lines: Sequence[tuple[int, measured.Measurement]], bad: set[int]) -> str:
-  """Return the counts of lines: complete, kept, with problems, of other programs, and without a data hash."""
+  """Return the counts of lines: that --rerun runs, to be run by hand, kept, with problems, and of other programs."""
   good = [one for number, one in lines if number not in bad]
   ours = [one for one in good if one.is_lmx]
-  complete = [one for one in ours if not one.kept]
+  own = [one for one in ours if not one.kept]
+  complete = [one for one in own if not recorded.printing(recorded.commands(one))]
+  counts = {
+    'complete': len(complete),
+    'to be run by hand': len(own) - len(complete),
+    'kept': len(ours) - len(own),
+    'of other programs': len(good) - len(ours),
+    'with problems': len(bad),
+  }
   unhashed = sum(not one.data_hash and one.data != 'generated' for one in complete)
-  return (
-    f'{len(lines)} lines checked: {len(complete)} complete ({unhashed} of them without a data hash), '
-    f'{len(ours) - len(complete)} kept, {len(good) - len(ours)} of other programs, {len(bad)} with problems'
-  )
+  texts = [f'{count} {what}' for what, count in counts.items()]
+  texts[0] += f' ({unhashed} of them without a data hash)'
+  return f'{len(lines)} lines checked: {", ".join(texts)}'
 
 
 def problems(

@@ -50,6 +50,13 @@ def commands(one: measured.Measurement) -> list[list[str]]:
   return [words for words in found if words]
 
 
+def printing(found: Sequence[Sequence[str]]) -> list[str]:
+  """Return the first command that only prints its metric, which no program reads; [] if all leave a file."""
+  prints = [list(words) for words in found if words[0] != 'lmx' or words[1] == 'predict']
+  is_table = len(found) == 1 and tuple(found[0][:3]) == TABLES
+  return prints[0] if prints and not is_table else []
+
+
 def is_training(words: Sequence[str]) -> bool:
   """Return whether a command of lmx makes a run."""
   return words[0] == 'lmx' and words[1] in _MAKES

@@ -115,12 +115,13 @@ def test_command_says_what_becomes_of_its_words():
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-  """A measured.csv with a complete line, an incomplete one, one that is kept and one of another program."""
+  """A measured.csv with a complete line, an incomplete one, and those kept, of another program, and run by hand."""
   path = tmp_path / 'measured.csv'
   other = GOOD._replace(id='word2vec/gensim', command='gensim 4.4.0', dataset='MEN')
   kept = OWN._replace(id='rnn_lm/ptb/kept', kept='its text is lost')
+  by_hand = OWN._replace(id='rnn_lm/ptb/test', command='python -m pytest tests/records_test.py')
   with path.open('w', newline='') as opened:
-    csv.writer(opened).writerows([measured.Measurement._fields, GOOD, OWN._replace(hours=''), kept, other])
+    csv.writer(opened).writerows([measured.Measurement._fields, GOOD, OWN._replace(hours=''), kept, other, by_hand])
   monkeypatch.setattr(measured, 'FILE', path)
   monkeypatch.setattr(check, 'commits', lambda: (None, 'commits not checked: a shallow clone'))
   measured.measurements.cache_clear()
@@ -133,7 +134,8 @@ def test_problems_and_counts_are_printed(file, capsys):
   problem, counts = capsys.readouterr().out.splitlines()
   assert problem.startswith('measured.csv:3: rnn_lm/ptb/epochs3: got no hours')
   assert counts == (
-    '4 lines checked: 1 complete (1 of them without a data hash), 1 kept, 1 of other programs, 1 with problems; '
+    '5 lines checked: 1 complete (1 of them without a data hash), 1 to be run by hand, 1 kept, 1 of other programs, '
+    '1 with problems; '
     'commits not checked: a shallow clone'
   )
   assert main(['--check', '--rows=kept,word2vec/*']) == 0
