@@ -411,7 +411,7 @@ def check_runs(table: tables.Table) -> None:
     if not run.config:
       continue
     loaded = resolve.load(run.config, [*overrides_of(run), 'seed=3'])
-    assert not collection._compare_settings(resolve.flatten(loaded), plans.configs(run, plan)[''], 3)
+    assert not collection.compare_settings(resolve.flatten(loaded), plans.configs(run, plan)[''], 3)
 
 
 @pytest.mark.slow

@@ -136,7 +136,7 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
   return {
     f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
     for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
-    for key, value in plans.computation_settings(_flat(file)).items()
+    for key, value in plans.computation_settings(flat_config(file)).items()
   }
 
 
@@ -174,14 +174,14 @@ def _locate(
   if run.kind == 'train' and workdirs():
     starts, flat = plans.starts(run, seed, runs, plan), plans.configs(run, plan)['']
     for where, settings in workdirs():
-      fits = not _compare_settings(settings, flat, seed) and not _has_added_settings(where, flat)
+      fits = not compare_settings(settings, flat, seed) and not _has_added_settings(where, flat)
       if fits and _same_start(settings, starts) and where not in plan.directories.values():
         plan.directories[run.name, seed] = where
         return []
   return []
 
 
-def _flat(file: pathlib.Path) -> dict[str, Any]:
+def flat_config(file: Any) -> dict[str, Any]:
   """Return the settings of a config.json, a renamed model under its current name. Raises InputError."""
   content = records.read_config(file.parent)
   if isinstance(content.get('model'), dict):
@@ -195,13 +195,13 @@ def _differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None)
   if not file.exists():
     return []
   try:
-    unlike = _compare_settings(_flat(file), flat, seed) or _added_settings(where, flat)
+    unlike = compare_settings(flat_config(file), flat, seed) or _added_settings(where, flat)
   except ValueError as error:
     return [str(error)]
   return [f'{where} is a run of another config: {"; ".join(unlike)}'] if unlike else []
 
 
-def _compare_settings(settings: Mapping[str, Any], flat: Mapping[str, Any], seed: int | None) -> list[str]:
+def compare_settings(settings: Mapping[str, Any], flat: Mapping[str, Any], seed: int | None) -> list[str]:
   """Return settings of a config.json that differ from the table's, with both values; any file fits {data.NAME}."""
   expected = {**flat, **({} if seed is None else {'seed': seed})}
   fits = lambda value, wanted: bool(value) if str(wanted).startswith('{data.') else value == wanted
@@ -247,7 +247,7 @@ def _find_workdirs(roots: Iterable[pathlib.Path]) -> list[_Workdir]:
       if 'config.json' in files:
         folders[:] = [folder for folder in folders if folder not in _SUBFOLDERS]
         try:
-          workdirs.append((pathlib.Path(name), _flat(pathlib.Path(name, 'config.json'))))
+          workdirs.append((pathlib.Path(name), flat_config(pathlib.Path(name, 'config.json'))))
         except InputError as error:
           warnings.warn(f'{error}; the run is left out', InputWarning, stacklevel=2)
   return sorted(workdirs, key=lambda one: one[0])
@@ -267,7 +267,7 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) ->
   if not file.exists():
     return
   try:
-    record = _pick_record(read_json(file), row, file)
+    record = pick_record(read_json(file), row, file)
     value = _measure(record, row, file)
     results = where / records.RESULTS
     about = records.read_results(where) if results != file and results.exists() else record
@@ -283,7 +283,8 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) ->
   result.seeds.append(SeedResult(value, seed, seconds, device, loss, where, data_hash, interval))
 
 
-def _pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
+def pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
+  """Return the record of a row from the content of its file. Raises InputError if there is none."""
   if row.pick and isinstance(record, Mapping):
     record = record.get('records', record)
   if not isinstance(record, list):
@@ -292,7 +293,7 @@ def _pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]
   for one in record:
     if all(str(documents.convert(one, dict, str(file)).get(key)) == value for key, value in expected.items()):
       return one
-  raise ValueError(f'{file} has no record of {row.pick.replace(",", ", ")}')
+  raise InputError(f'{file} has no record of {row.pick.replace(",", ", ")}')
 
 
 def _measure(record: Mapping[str, Any], row: Row, file: pathlib.Path) -> float:

@@ -18,9 +18,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.tables import DATA, METRICS, Metric
+from etils import epath
+
+from experiments.tables import DATA, METRICS, Metric, Run
+from launch.command import PREEMPTED
 from launch.tables import check, collection, measured, options, recorded, runner, verdict
 from launch.tables import plan as plans
+from lmx import records, storage
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError
 from lmx.redaction import redact
@@ -46,26 +50,32 @@ class Rerun:
   tasks: list[runner.Task]
   read: Callable[[], list[Value]]
 
+  def leave_finished(self) -> None:
+    """Remove the commands that are finished, and the tasks that have no others."""
+    for task in self.tasks:
+      task.commands = [command for command in task.commands if not command.proof.exists()]
+    self.tasks = [task for task in self.tasks if task.commands]
+
 
 def run(args: argparse.Namespace, plan: plans.Plan, notify: Callable[[str], None]) -> int:
   """Run the selected lines and print how each compares; return 0 if all are within, 1 if not or if a run failed."""
-  planner = Planner(plan.runs[0] / 'rerun', plan.data, args.start)
+  root = plan.runs[0] / 'rerun'
+  planner = Planner(root, plan.data, args.start)
   reruns = [planner.plan(one) for one in selected(args.table or '', args.rows)]
+  for one in reruns:
+    one.leave_finished()
+    if not one.tasks:
+      notify(f'{one.line.id}: nothing to run: its runs in {root} are finished; another --runs=DIR runs it anew')
   tasks = {task.key: task for one in reruns for task in one.tasks}
   if args.dry_run:
     for task in tasks.values():
       for command in task.commands:
         print(f'lmx {redact(shlex.join(command.words))}')
     return 0
-  for task in tasks.values():
-    if task.missing:
-      raise InputError(task.missing)
-    task.commands = [command for command in task.commands if not command.proof.exists()]
-  local = runner.Runner(args.jobs, notify)
-  code = local.run([task for task in tasks.values() if task.commands])
+  code = runner.Runner(args.jobs, notify).run(list(tasks.values()))
+  if code == PREEMPTED:
+    notify('launch.tables: stopped; the same command resumes')
   if code:
-    for text in local.failed.values():
-      print(f'launch.tables: {text}', file=sys.stderr)
     return code
   return max(_compare(one) for one in reruns)
 
@@ -100,11 +110,8 @@ def _reason(one: measured.Measurement) -> str:
   """Return why a line cannot be run again by a program; '' if it can."""
   if one.kept or not one.is_lmx:
     return one.kept or f'another program measured it ({one.command})'
-  found = recorded.commands(one)
-  prints = [words for words in found if words[0] != 'lmx' or words[1] == 'predict']
-  if prints and (tuple(found[0][:3]) != recorded.TABLES or len(found) > 1):
-    return f'no file has the metric that is printed by `{shlex.join(prints[0])}`; run it by hand'
-  return ''
+  printing = recorded.printing(recorded.commands(one))
+  return f'no file has the metric that is printed by `{shlex.join(printing)}`; run it by hand' if printing else ''
 
 
 def compare(one: measured.Measurement, values: Sequence[Value]) -> bool:
@@ -133,16 +140,32 @@ def _other_data(one: measured.Measurement, values: Sequence[Value]) -> str:
 def _tolerance(one: measured.Measurement) -> tuple[float, str]:
   """Return the largest difference that counts as the same metric, and its description."""
   rounding = 0.5 * 10.0 ** -len(one.value.partition('.')[2])
+  metric = metrics_of(one)[0]
+  if metric.key.startswith('parameters') or _is_ngrams(one):
+    return rounding, 'the rounding of the recorded value'
   if one.spread:
     return 2 * float(one.spread) + rounding, f'two standard deviations of {one.count} seeds'
   if one.interval:
     low, high = map(float, one.interval.split())
     return max(float(one.value) - low, high - float(one.value)) + rounding, 'the 95% interval of the recorded run'
-  metric = metrics_of(one)[0]
-  band = metric.band * abs(float(one.value)) if metric.relative else metric.band
   if metric.whole:
     return rounding, 'equality'
+  band = metric.band * abs(float(one.value)) if metric.relative else metric.band
   return max(band, rounding), f'the band of a single run (±{band:.3g})'
+
+
+def _is_ngrams(one: measured.Measurement) -> bool:
+  """Return whether a line is of n-gram models, whose metrics are the same each time."""
+  found = recorded.commands(one)
+  if tuple(found[0][:3]) == recorded.TABLES:
+    run = _table_run(one.id, _table_options(found[0][3:])[0].table)
+    return not run.config and all(text.startswith('ngrams ') for text in run.then)
+  return found[-1][:2] == ['lmx', 'ngrams']
+
+
+def _table_run(key: str, table: str) -> Run:
+  """Return the run of the row `key` of a table."""
+  return next(run for run in plans.table(table).runs if run.name == verdict.rows()[key].run)
 
 
 def metrics_of(one: measured.Measurement) -> list[Metric]:
@@ -177,20 +200,20 @@ class Planner:
     return self._commands(one, found)
 
   def _table(self, one: measured.Measurement, words: Sequence[str]) -> Rerun:
-    rest, settings = split_overrides(list(words))
-    args = options.parser().parse_args(rest)
+    args, settings = _table_options(words)
     table = plans.table(args.table)
     if one.id not in {row.id for row in table.rows}:
       raise InputError(f'{one.id}: table {args.table} has no such row')
-    for text in args.data:
-      if (name := text.partition('=')[0]) in DATA and name not in self._data:
-        raise plans.Missing(f'{one.id} needs {name}, {DATA[name].files} ({DATA[name].terms}): --data={name}=DIR')
     rows = options.select_rows(table, one.id)
     data = {name: path for name, path in self._data.items() if name in DATA}
-    plan = plans.Plan((self._root / 'tables',), data, args.seeds, args.options, tuple(settings))
+    plan = plans.Plan((self._root / 'tables',), data, args.seeds, args.options, settings)
     runs = {run.name: run for run in table.runs}
     collection.collect(table, rows, plan)
     tasks = runner.plan_tasks([runs[name] for name in plans.read_from(rows)], runs, plan)
+    for name in filter(DATA.__contains__, check.data_of(one) if tasks else []):
+      self._given(one, name, name)
+    for missing in filter(None, (task.missing for task in tasks)):
+      raise plans.Missing(missing)
 
     def read() -> list[Value]:
       [result] = collection.collect(table, rows, plan)
@@ -211,6 +234,8 @@ class Planner:
   def _before(self, one: measured.Measurement) -> list[runner.Task]:
     """Return the tasks of the runs that a line starts from, unless they are given."""
     tasks: list[runner.Task] = []
+    for name in check.starts(one) if self._start else ():
+      check_start(storage.path('--start', self._start), name)
     for name in [] if self._start else check.starts(one):
       if weights := _weights(name):
         where = self._root / 'imported' / weights
@@ -283,8 +308,7 @@ class Planner:
     found = recorded.commands(start)
     its_seed = seed if seed in seeds(start) else seeds(start)[0]
     if tuple(found[0][:3]) == recorded.TABLES:
-      row = verdict.rows()[name]
-      run = next(run for run in plans.table(found[0][3]).runs if run.name == row.run)
+      run = _table_run(name, found[0][3])
       number = int(its_seed or 0) if run.seeds else None
       return plans.default_directory(run, number, self._root / 'tables')
     made = [words for words in found if recorded.is_training(words)]
@@ -314,6 +338,50 @@ def seeds(one: measured.Measurement) -> list[str | None]:
   return [None]
 
 
+def check_start(folder: epath.Path, name: str) -> None:
+  """Raise InputError unless `folder` is a work directory with the model of the run `name`, a line or imported weights.
+
+  The model of imported weights is not known. An older config.json may lack settings.
+  """
+  run = _trained(name)
+  for part, settings in (plans.configs(run[0], run[1]) if run else {'': {}}).items():
+    file = folder / part / 'config.json'
+    expected = f'expected the work directory of {name if _weights(name) else f"a run of the line {name}"}'
+    if not records.exists(file):
+      raise InputError(f'--start={folder}: got no {file}; {expected}')
+    found = collection.flat_config(file)
+    model = {key: value for key, value in settings.items() if key in found and key.startswith('model.')}
+    model['model.name'] = settings.get('model.name', found.get('model.name'))
+    if unlike := collection.compare_settings(found, model, None):
+      raise InputError(f'--start={folder}: got another model ({"; ".join(unlike)}); {expected}')
+
+
+def _trained(name: str) -> tuple[Run, plans.Plan] | None:
+  """Return the training of the run `name` as a run of a table, with its plan; None for imported weights."""
+  if _weights(name):
+    return None
+  line = measured.by_id()[name][0]
+  found = recorded.commands(line)
+  if tuple(found[0][:3]) == recorded.TABLES:
+    args, settings = _table_options(found[0][3:])
+    return _table_run(name, args.table), plans.Plan(options=args.options, settings=settings)
+  made = [words for words in found if recorded.is_training(words)]
+  if not made:
+    return _trained(check.starts(line)[0])
+  words = [recorded.fill(word, {recorded.SEED: '0'}) for word in made[-1]]
+  if words[1] == 'import':
+    return None
+  given = [(key.partition('.')[2], value) for key, value in recorded.options(words) if key.startswith('--config.')]
+  settings = tuple(f'{key}={value}' for key, value in given)
+  return Run(name, recorded.option(words, '--config'), settings, kind=words[1]), plans.Plan()
+
+
+def _table_options(words: Sequence[str]) -> tuple[argparse.Namespace, tuple[str, ...]]:
+  """Return the options of a command of launch.tables, and its settings."""
+  rest, settings = split_overrides(list(words))
+  return options.parser().parse_args(rest), tuple(settings)
+
+
 def same_commands(one: measured.Measurement) -> measured.Measurement:
   """Return the first line with the same commands, starts, data and seeds, whose runs this line shares."""
   key = lambda line: (line.command, line.start, line.data, line.seeds)
@@ -338,13 +406,15 @@ def _proof(words: Sequence[str]) -> pathlib.Path:
 def read_metric(one: measured.Measurement, file: pathlib.Path) -> Value:
   """Return the metric of a line from a JSON file of metrics, in the line's unit.
 
-  A file with several metrics of that name (n-gram models, data sets, lengths) must have one whose place in the file is
-  in the line's id or label.
+  The row of a table says which record of a file it is. Of another line, a file with several metrics of that name
+  (n-gram models, data sets, lengths) must have one whose place in the file is in the line's id or label.
 
   Raises:
     InputError: the file has no such metric, several that fit, or those of another split.
   """
-  content = collection.read_json(file)
+  content, row = collection.read_json(file), verdict.rows().get(one.id)
+  if row and row.pick:
+    content = collection.pick_record(content, row, file)
   split = content.get('split', '') if isinstance(content, Mapping) else ''
   if check.is_other_split(one.split, split):
     raise InputError(f'{file}: is of the split {split}; {one.id} is of {one.split}')
@@ -399,7 +469,7 @@ def _leaves(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
   elif isinstance(content, list):
     for item in content:
       if isinstance(item, Mapping):
-        texts = [str(value) for value in item.values() if isinstance(value, (str, int))]
+        texts = [str(value) for key, value in item.items() if isinstance(value, (str, int)) and key != 'data_hash']
         yield from _leaves(item, (*path, *texts))
   elif isinstance(content, (int, float)) and not isinstance(content, bool):
     yield path, float(content)

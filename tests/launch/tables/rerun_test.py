@@ -63,6 +63,13 @@ def test_each_seed_is_run_once_and_compared(tmp_path, lines, program, capsys):
     'deviations of 2 seeds\n'
   )
   assert again(tmp_path, 'ptb/two') == 0 and len(program()) == 2, 'a finished command is not repeated'
+  nothing = (
+    f'rnn_lm/ptb/two: nothing to run: its runs in {tmp_path}/rerun are finished; another --runs=DIR runs it anew'
+  )
+  assert nothing in capsys.readouterr().err
+  assert again(tmp_path, 'ptb/two', '--dry_run') == 0
+  printed = capsys.readouterr()
+  assert nothing in printed.err and not printed.out
 
 
 def test_evaluation_begins_with_the_run_that_it_starts_from(tmp_path, lines, program, capsys):
@@ -74,9 +81,25 @@ def test_evaluation_begins_with_the_run_that_it_starts_from(tmp_path, lines, pro
   assert 'difference +2.0: within the band of a single run (±2.38)' in capsys.readouterr().out
 
 
+def run_of(folder, **model):
+  """A work directory with a run of the model of TWO, with the changes `model`."""
+  folder.mkdir()
+  (folder / 'config.json').write_text(json.dumps({'model': {'name': 'rnn_lm', 'variant': 'small', **model}}))
+
+
 def test_given_start_is_not_run(tmp_path, lines, program, capsys):
+  run_of(tmp_path / 'mine')
   assert again(tmp_path, 'two/valid', f'--start={tmp_path}/mine', '--dry_run') == 0
   assert capsys.readouterr().out.startswith(f'lmx evaluate --workdir={tmp_path}/mine --split=valid')
+  assert not program()
+
+
+def test_given_start_must_have_the_model_of_its_line(tmp_path, lines, program, capsys):
+  run_of(tmp_path / 'other', variant='large')
+  for name, problem in (('other', "got another model (model.variant 'large' there, 'small' here)"), ('no', 'got no ')):
+    assert again(tmp_path, 'two/valid', f'--start={tmp_path}/{name}') == 2
+    printed = capsys.readouterr().err
+    assert f'--start={tmp_path}/{name}: {problem}' in printed and 'a run of the line rnn_lm/ptb/two' in printed
   assert not program()
 
 
@@ -85,6 +108,17 @@ def test_line_of_a_table_runs_its_row(tmp_path, lines, program, capsys):
   assert len(program()) == 2 and f'--workdir={tmp_path}/rerun/tables/rnn_lm/ptb_small/seed0' in program()[0]
   assert 'recorded 115.6, now 115.6, difference +0.0' in capsys.readouterr().out
   assert main(['rnn_lm_ptb', '--rerun', f'--runs={tmp_path}', '--data=ptb=/ptb']) == 0 and len(program()) == 2
+  assert f'rnn_lm/ptb/small/test: nothing to run: its runs in {tmp_path}/rerun are' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [[], ['--dry_run']])
+def test_data_of_a_table_are_required_before_anything_runs(tmp_path, lines, program, capsys, words):
+  lines.write_text(lines.read_text().replace(',ptb,,f887147', ',ptb trec,,f887147'))  # trec is not required by a run
+  measured.measurements.cache_clear()
+  for given, name in (([], 'ptb, ptb.train.txt'), (['--data=ptb=/ptb'], 'trec, ')):
+    assert main(['--rerun', '--rows=small/test', f'--runs={tmp_path}', *given, *words]) == 2
+    assert f'rnn_lm/ptb/small/test needs {name}' in capsys.readouterr().err
+  assert not program()
 
 
 def test_difference_and_failure_have_exit_code_1(tmp_path, lines, program, capsys, monkeypatch):
@@ -95,7 +129,7 @@ def test_difference_and_failure_have_exit_code_1(tmp_path, lines, program, capsy
   monkeypatch.setenv('WHICH', 'small')
   monkeypatch.setenv('MODE', 'fail')
   assert again(tmp_path / 'other', 'ptb/two') == 1
-  assert 'the loss is not finite' in capsys.readouterr().err
+  assert capsys.readouterr().err.count('the loss is not finite') == 1
 
 
 @pytest.mark.parametrize(
@@ -168,6 +202,35 @@ def test_commands_of_all_seeds_share_a_folder_where_they_name_it(tmp_path, lines
   first, second, both = capsys.readouterr().out.splitlines()
   assert f'--workdir={runs}/0 --config.seed=0' in first and f'--workdir={runs}/1 --config.seed=1' in second
   assert both == f'lmx evaluate --workdir={runs}/0 --ensemble={runs}/1 --output={runs[:-5]}/metrics-1.json'
+
+
+def test_stopped_rerun_says_how_to_resume(tmp_path, lines, program, capsys, monkeypatch):
+  monkeypatch.setattr(rerun.runner.Runner, 'run', lambda *_: 75)
+  assert again(tmp_path, 'ptb/two') == 75
+  assert 'stopped; the same command resumes' in capsys.readouterr().err
+
+
+def test_counts_and_ngrams_are_equal(capsys):
+  ngrams = GOOD._replace(command='lmx ngrams --config=a.py --models=ikn5')
+  table = GOOD._replace(id='nplm/brown/kn3/test', command='python -m launch.tables nplm_brown')
+  count = GOOD._replace(id='own', metric='parameters (millions)', value='65', spread='1', seeds='0 1')
+  for one, near, other in ((ngrams, 115.64, 115.7), (table, 115.64, 115.7), (count, 65.4, 66.0)):
+    assert rerun.compare(one, [rerun.Value(near, '')]) and not rerun.compare(one, [rerun.Value(other, '')])
+  assert capsys.readouterr().out.count('the rounding of the recorded value') == 6
+
+
+def test_row_of_a_table_says_which_record(tmp_path):
+  models = [
+    {'model': model, 'split': split, 'tokens_counted': 8, 'data_hash': '0' * 64, 'perplexity_per_token': value}
+    for model, value in (('trigram', 31.5), ('kn3', 98.9))
+    for split in ('train', 'test')
+  ]
+  assert read(tmp_path, models, id='nplm/brown/del_int/train', split='train') == 31.5
+  with pytest.raises(InputError, match='no record of model=trigram, split=valid'):
+    read(tmp_path, models, id='nplm/brown/del_int/valid', split='valid')
+  with pytest.raises(InputError, match='several metrics') as error:
+    read(tmp_path, models, split='train')
+  assert '0000' not in str(error.value)
 
 
 def read(tmp_path, content, **cells: str) -> float:
