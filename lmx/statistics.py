@@ -143,6 +143,9 @@ def welch(a: Values, b: Values, level: float = LEVEL) -> tuple[Interval, float]:
   a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
   if min(len(a), len(b)) < 2:
     raise InputError(f"Welch's t test: got {len(a)} and {len(b)} seeds; expected at least 2 of both; train more seeds")
+  if not a.var() + b.var():  # no seed differs: the difference is certain
+    shift = float(b.mean() - a.mean())
+    return Interval(shift, shift, len(a) + len(b), 't'), float(not shift)
   test = stats.ttest_ind(b, a, equal_var=False)
   low, high = test.confidence_interval(level)
   return Interval(float(low), float(high), len(a) + len(b), 't'), float(test.pvalue)
@@ -195,13 +198,22 @@ def _resample(n: int, statistic: Statistic, level: float, seed: int, resamples: 
 
 
 def _p_value(null: np.ndarray, observed: float) -> float:
-  """Return the share of differences at least as large as the observed one, which counts itself."""
-  return float((np.sum(np.abs(null) >= abs(observed) * (1 - _TIES)) + 1) / (len(null) + 1))
+  """Return the share of differences at least as large as the observed one, which counts itself.
+
+  An undefined difference counts as larger; the value is NaN where the observed one is undefined.
+  """
+  if np.isnan(observed):
+    return math.nan
+  return float((np.sum(~(np.abs(null) < abs(observed) * (1 - _TIES))) + 1) / (len(null) + 1))
 
 
 def _pair(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-  """Return two arrays of the same rows. Raises InputError if their lengths differ."""
+  """Return two arrays of the same rows. Raises InputError for other lengths or a value that is not finite."""
   a, b = np.asarray(a), np.asarray(b)
   if a.shape != b.shape or not len(a):
     raise InputError(f'paired test: got {len(a):,} and {len(b):,} rows; expected the same rows of both systems')
+  for values in (a, b):
+    if not np.isfinite(values).all():
+      row = int(np.argwhere(~np.isfinite(values))[0][0])
+      raise InputError(f'paired test: got {values[row]} in row {row}; expected finite numbers')
   return a, b

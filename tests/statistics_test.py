@@ -97,6 +97,8 @@ def test_welch_is_scipys():
   assert p == expected.pvalue and interval[:2] == tuple(expected.confidence_interval())
   with pytest.raises(InputError, match='1 and 4 seeds'):
     statistics.welch(A[:1], B[:4])
+  assert statistics.welch([2, 2], [2, 2]) == ((0, 0, 4, 't'), 1)
+  assert statistics.welch([2, 2], [3, 3]) == ((1, 1, 4, 't'), 0)
 
 
 def test_corrections():
@@ -120,6 +122,8 @@ def test_pairs_must_have_the_same_rows():
   for test in (statistics.paired_bootstrap, statistics.approximate_randomization, statistics.mcnemar):
     with pytest.raises(InputError, match='40 and 39 rows'):
       test(A, A[1:])
+    with pytest.raises(InputError, match='got nan in row 1'):
+      test([1, math.nan, 0], [1, 0, 1])
 
 
 def test_paired_bootstrap_agrees_with_the_paired_t_test():

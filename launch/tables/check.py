@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import functools
 import io
 import json
@@ -85,7 +86,8 @@ def problems(
     history: the commits of the repository; None if they are not known.
   """
   yield from cells(one)
-  if one.commit and history is not None and f'\n{one.commit}' not in history and not one.kept:
+  known = history is None or (len(one.commit) >= 7 and f'\n{one.commit}' in history)
+  if one.commit and not known and not one.kept:
     yield f'commit: got {one.commit}, which is not in the history of this repository'
   if not one.is_lmx or one.kept:
     return
@@ -96,7 +98,10 @@ def problems(
     yield f'seeds: got {one.seeds}; expected the seeds themselves, such as "0 1"'
   if one.data_hash and not all(map(_HASH.fullmatch, one.data_hash.split())):
     yield f'data_hash: got {one.data_hash}; expected at least 8 hexadecimal digits'
-  yield from _starts(one, everything)
+  wrong = list(_starts(one, everything))
+  yield from wrong
+  if wrong:
+    return
   try:
     found = recorded.commands(one)
   except InputError as error:
@@ -113,13 +118,22 @@ def cells(one: measured.Measurement) -> Iterator[str]:
   try:
     texts = (one.value, one.spread or '0', one.hours.removeprefix('~') or '0', *one.interval.split())
     numbers = [float(text) for text in texts]
-    if not all(map(math.isfinite, numbers)) or one.count < 1 or len(one.interval.split()) not in (0, 2):
+    value, *rest = numbers
+    ordered = len(rest) < 4 or rest[2] <= value <= rest[3]
+    if not all(map(math.isfinite, numbers)) or min(rest[:2]) < 0 or len(rest) not in (2, 4) or not ordered:
+      yield 'numbers'
+    if one.count < (2 if one.spread else 1):
       yield 'numbers'
   except ValueError:
     yield 'numbers'
   if not all((one.id, one.row, one.dataset, one.metric)) or re.search(r'[^A-Za-z0-9_./+-]', one.id):
     yield 'no label'
-  if one.date and not re.fullmatch(r'20\d\d-\d\d-\d\d', one.date):
+  seeds = one.seeds.split()
+  if len(set(seeds)) < len(seeds):
+    yield f'seeds {one.seeds}'
+  try:
+    datetime.date.fromisoformat(one.date or '2000-01-01')
+  except ValueError:
     yield f'date {one.date}'
   line = plans.published().get(one.id)
   if line and (one.dataset, one.split, one.metric) != (line.dataset, line.split, line.metric) and not one.differs:
@@ -136,8 +150,20 @@ def _starts(one: measured.Measurement, everything: Mapping[str, measured.Measure
       yield f'start: got {name}; expected a name in DATA{nearest(weights, DATA)}'
     elif weights == name and name not in everything:
       yield f'start: got {name}; expected the id of a line{nearest(name, everything)}'
-    elif name == one.id:
+    elif name == one.id or one.id in _ancestors(name, everything):
       yield 'start: got the line itself; expected the line of the run that it starts from'
+
+
+def _ancestors(name: str, everything: Mapping[str, measured.Measurement]) -> set[str]:
+  """Return the lines that a line starts from, and those that they start from."""
+  found: set[str] = set()
+  left = [name]
+  while left:
+    line = everything.get(left.pop())
+    new = set(starts(line)) - found if line else set()
+    found |= new
+    left += new
+  return found
 
 
 def starts(one: measured.Measurement) -> list[str]:

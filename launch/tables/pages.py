@@ -73,18 +73,19 @@ def systems() -> dict[str, list[str]]:
 
 def _index(found: Mapping[str, list[str]]) -> str:
   run, possible = counts.verdicts(), counts.runnable_anywhere()
-  rows = []
+  rows, own_run = [], set()
   for name, tables in found.items():
     ids = [key for table in tables for key in printed.figures(plans.table(table))]
-    own = own_ids(name, tables)
+    own = own_ids(name, tables) & run.keys()
+    own_run |= own
     lines = [line for line in measured.measurements() if line.system == name]
     others = sum(not line.is_lmx for line in lines)
-    rows.append((name, names.SYSTEMS[name], counts.count(ids, possible, run), len(own & run.keys()), others))
+    rows.append((name, names.SYSTEMS[name], counts.count(ids, possible, run), len(own), others))
   kinds = []
   for kind, is_count in (('scores', False), ('parameter counts', True)):
     ids = [key for key in run.keys() & plans.published().keys() if verdict.is_count(key) == is_count]
     kinds.append((kind, counts.count(ids, possible, run)))
-  return render('README.md.jinja', pages=rows, kinds=kinds)
+  return render('README.md.jinja', pages=rows, own=len(own_run), kinds=kinds)
 
 
 def own_ids(name: str, tables: Iterable[str]) -> set[str]:

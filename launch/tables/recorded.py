@@ -47,7 +47,10 @@ def commands(one: measured.Measurement) -> list[list[str]]:
         found[-1].append(word)
   except ValueError as error:
     raise InputError(f'command: got {one.command}; {error}; close its quotes') from None
-  return [words for words in found if words]
+  found = [words for words in found if words]
+  if ['lmx'] in found:
+    raise InputError(f'command: got {one.command}; expected a command of lmx')
+  return found
 
 
 def printing(found: Sequence[Sequence[str]]) -> list[str]:

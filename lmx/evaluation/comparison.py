@@ -9,6 +9,7 @@ Welch's t test is over seeds: it says whether the difference would hold for othe
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -162,6 +163,8 @@ def _seed_values(system: System, metric: str) -> list[float]:
     if not records.is_number(results.get(metric)):
       names = [name for name, value in results.items() if records.is_number(value)]
       raise InputError(f'--metric: got "{metric}", which {path} does not have{nearest(metric, names)}')
+    if not math.isfinite(results[metric]):
+      raise InputError(f'{path}: {metric}: got {results[metric]}; expected a finite number; name another --metric')
   return [float(results[metric]) for results in system.results]
 
 
@@ -169,6 +172,10 @@ def _measure(system: System, metric: str) -> _Measured:
   """Return a metric of a system as a function of its rows."""
   assert system.rows is not None
   each = [row_files.measure(metric, *pair) for pair in zip(system.rows, system.results, strict=True)]
+  for path, one in zip(system.workdirs, each, strict=True):
+    if not np.isfinite(one.values).all():
+      row = int(np.argwhere(~np.isfinite(one.values))[0][0]) + 1
+      raise InputError(f'{path}/{records.ROWS}, line {row}: got a number that is not finite for {metric}')
   values = np.stack([one.values for one in each], axis=1)
   statistic = lambda some: sum(one.statistic(some[:, i]) for i, one in enumerate(each)) / len(each)
   return _Measured(values, statistic, each[0].is_binary)

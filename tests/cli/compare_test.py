@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 
 import numpy as np
@@ -134,6 +135,7 @@ def test_seeds_without_rows_by_welch(tmp_path, capsys):
     ({'truth': TRUTH[:50]}, (), 'got 50 rows'),
     ({}, ('--metric=f1', '--test=mcnemar'), '--test: got mcnemar with "f1"'),
     ({}, ('--metric=acuracy',), '--metric: got "acuracy".*did you mean "accuracy"'),
+    ({'accuracy': math.nan}, (), 'accuracy: got nan; expected a finite number'),
     ({}, ('--test=t',), "Welch's t test: got 1 and 1 seeds"),
   ],
 )

@@ -112,5 +112,9 @@ def _digest(content: bytes) -> str:
 
 def column(rows: Sequence[Row], *names: str) -> np.ndarray:
   """Return numeric fields of all rows, (n,) of one field, else (n, fields), float64."""
+  for number, row in enumerate(rows, 1):
+    for name in names:
+      if not isinstance(row.get(name), (int, float)):
+        raise InputError(f'{records.ROWS}, line {number}: {name}: got {row.get(name)!r}; expected a number')
   values = np.array([[row[name] for name in names] for row in rows], np.float64)
   return values[:, 0] if len(names) == 1 else values

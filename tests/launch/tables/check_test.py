@@ -80,6 +80,8 @@ def test_complete_lines_have_no_problems(change):
     ({'command': f'{TRAIN} --config.model.M=8'}, 'model.M'),
     ({'command': f'{TRAIN} --seed=8'}, 'unknown option "--seed=8"'),
     ({'command': 'lmx train --workdir=DIR'}, '--config'),
+    ({'command': 'lmx '}, 'expected a command of lmx'),
+    ({'commit': GOOD.commit[:2]}, 'which is not in the history'),
     ({'command': f'{TRAIN}; lmx evaluate --workdir=DIR --config.evaluation.modl.M=8'}, 'evaluation.modl'),
     ({'command': 'lmx evaluate --workdir=DIR --config.model.M=8', 'start': GOOD.id}, 'model.M'),
     ({'split': 'valid'}, 'split: got valid; the last command measures test'),
