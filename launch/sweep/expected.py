@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from launch.sweep import trial
-from lmx import statistics
 
 _SHOWN = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -33,6 +32,8 @@ def curve(trials: Sequence[Any], plan: trial.Plan) -> Curve | None:
 
   `trials` are the rows of launch.sweep.report.
   """
+  from lmx import statistics  # imports NumPy, which launchers start without
+
   used = [row for row in trials if row.state in ('COMPLETE', 'PRUNED') and _is_finite(row.value)]
   if len(used) < 2:
     return None

@@ -148,7 +148,7 @@ def test_files_of_different_lengths_are_rejected_with_both_counts(tmp_path):
   multi30k(tmp_path)
   for language, counts in (('de', '4 lines, and .*train.de has 7'), ('en', '9 lines, and .*train.de has 7')):
     write(tmp_path, 'train', 7 if language == 'de' else 9, language)
-    with pytest.raises(InputError, match=f'train.en has {counts}'):
+    with pytest.raises(InputError, match=f'train.en: got {counts}'):
       read('multi30k', tmp_path, tmp_path)
 
 

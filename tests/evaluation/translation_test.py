@@ -267,7 +267,7 @@ def test_german_metrics_match_the_paper():
   ('override', 'sides', 'eos', 'message'),
   [
     ('evaluation.alpha=10', ('a', 'b'), True, 'beam alpha'),
-    ('evaluation.alpha=1', (), True, '"translation" with data set'),
+    ('evaluation.alpha=1', (), True, 'has no pairs'),
     ('evaluation.alpha=1', ('a', 'b'), False, 'no end-of-text token'),
   ],
 )

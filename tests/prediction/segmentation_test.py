@@ -248,8 +248,8 @@ def test_image_with_a_bad_true_mask_is_predicted_and_not_scored(folder, tmp_path
     ({'legend.png': (4, 4)}, ('--output', 'out'), 'got one named "legend"'),
     ({'a.png': (4, 4)}, ('--masks', 'none'), 'none/a.png: no such file'),
     ({'a.png': (4, 4)}, ('--masks', 'masks'), 'masks/a.png: got 20 x 12 pixels; expected 4 x 4'),
-    ({'a.png': (4, 4)}, ('--glue',), '--glue is for texts'),
-    ({'a.png': (4, 4)}, ('--n_best=3',), '--n_best is for texts'),
+    ({'a.png': (4, 4)}, ('--glue',), '--glue: got it for'),
+    ({'a.png': (4, 4)}, ('--n_best=3',), '--n_best: got it for'),
   ],
 )
 def test_invalid_inputs_are_rejected(files, args, message, folder, tmp_path, monkeypatch, colours, capsys):

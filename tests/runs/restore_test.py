@@ -105,10 +105,10 @@ def test_character_model_accepts_other_words(monkeypatch):
   monkeypatch.setattr(restore.pipeline, 'load', lambda data: corpus)
   assert loaded.corpus() is corpus
   without = dataclasses.replace(loaded, run=dataclasses.replace(loaded.run, data=pipeline.Config()))
-  with pytest.raises(InputError, match='got token id'):
+  with pytest.raises(InputError, match='another tokenizer'):
     without.corpus()
   corpus = Corpus(words.Words(['the', '<unk>', 'dog', 'cat'], 'prose', known=3), {}, {}, '')
-  with pytest.raises(InputError, match='got token id'):
+  with pytest.raises(InputError, match='another tokenizer'):
     loaded.corpus()
 
 

@@ -183,7 +183,7 @@ def test_words_only_skips_punctuation():
 def test_invalid_settings_are_input_errors():
   with pytest.raises(InputError, match='data.length: got 20'):
     made(length=20)
-  with pytest.raises(InputError, match='needs words'):
+  with pytest.raises(InputError, match='data.tokenizer: got "bytes"'):
     text = ['some text of letters\n' * 30]
     data = corpora.Corpus.from_texts({'train': text}, build.train('bytes', text))
     pipeline.batches(section(), data, 'train', 0, train=True)
