@@ -120,9 +120,8 @@ def cells(one: measured.Measurement) -> Iterator[str]:
     numbers = [float(text) for text in texts]
     value, *rest = numbers
     ordered = len(rest) < 4 or rest[2] <= value <= rest[3]
-    if not all(map(math.isfinite, numbers)) or min(rest[:2]) < 0 or len(rest) not in (2, 4) or not ordered:
-      yield 'numbers'
-    if one.count < (2 if one.spread else 1):
+    fits = len(rest) in (2, 4) and ordered and min(rest[:2]) >= 0 and one.count >= (2 if one.spread else 1)
+    if not fits or not all(map(math.isfinite, numbers)):
       yield 'numbers'
   except ValueError:
     yield 'numbers'
@@ -145,10 +144,10 @@ def cells(one: measured.Measurement) -> Iterator[str]:
 def _starts(one: measured.Measurement, everything: Mapping[str, measured.Measurement]) -> Iterator[str]:
   """Yield what is wrong with the runs that a line starts from."""
   for name in starts(one):
-    weights = name.removeprefix('imported ')
-    if weights != name and weights not in DATA:
+    weights = recorded.weights(name)
+    if weights and weights not in DATA:
       yield f'start: got {name}; expected a name in DATA{nearest(weights, DATA)}'
-    elif weights == name and name not in everything:
+    elif not weights and name not in everything:
       yield f'start: got {name}; expected the id of a line{nearest(name, everything)}'
     elif name == one.id or one.id in _ancestors(name, everything):
       yield 'start: got the line itself; expected the line of the run that it starts from'

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from launch.tables import hours, measured, names, printed, verdict
+from launch.tables import hours, measured, names, printed, recorded, verdict
 from launch.tables import plan as plans
 
 _KEPT = '†'  # mark of lines that cannot be run again
@@ -57,7 +57,7 @@ def _run(number: int, lines: list[measured.Measurement]) -> dict[str, Any]:
   """Return what a reader needs to run the lines of a run again."""
   one = lines[0]
   data = ', '.join(filter(None, (one.data, one.data_hash and f'hash `{one.data_hash}`')))
-  start = f'line `{one.start}`' if not one.start.startswith('imported ') else one.start
+  start = one.start if recorded.weights(one.start) else f'line `{one.start}`'
   facts = {
     'Cannot be run again': one.kept,
     'Starts from': start if one.start else '',

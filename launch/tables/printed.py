@@ -233,12 +233,13 @@ def _joined(parts: list[list[_Row]]) -> Block:
   made = []
   for [(label, cells)] in parts:
     dataset, split, _ = next(iter(cells))
-    known = _letters(dataset) in _letters(label)
+    known = letters(dataset) in letters(label)
     made.append(BlockRow(label if known else _join(label, dataset, split), tuple(cells.values())))
   return Block('', '', tuple(metric for *_, metric in _columns(parts[0])), tuple(made))
 
 
-def _letters(text: str) -> str:
+def letters(text: str) -> str:
+  """Return the letters and digits of a text in lower case, by which labels are compared."""
   return ''.join(letter for letter in text.lower() if letter.isalnum())
 
 

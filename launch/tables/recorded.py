@@ -53,6 +53,11 @@ def commands(one: measured.Measurement) -> list[list[str]]:
   return found
 
 
+def weights(start: str) -> str:
+  """Return the name in DATA of a start 'imported NAME'; '' for the id of a line."""
+  return start.removeprefix('imported ') if start.startswith('imported ') else ''
+
+
 def printing(found: Sequence[Sequence[str]]) -> list[str]:
   """Return the first command that only prints its metric, which no program reads; [] if all leave a file."""
   prints = [list(words) for words in found if words[0] != 'lmx' or words[1] == 'predict']

@@ -22,7 +22,7 @@ from etils import epath
 
 from experiments.tables import DATA, METRICS, Metric, Run
 from launch.command import PREEMPTED
-from launch.tables import check, collection, measured, options, recorded, runner, verdict
+from launch.tables import check, collection, measured, options, printed, recorded, runner, verdict
 from launch.tables import plan as plans
 from lmx import records, storage
 from lmx.cli.main import split_overrides
@@ -237,7 +237,7 @@ class Planner:
     for name in check.starts(one) if self._start else ():
       check_start(storage.path('--start', self._start), name)
     for name in [] if self._start else check.starts(one):
-      if weights := _weights(name):
+      if weights := recorded.weights(name):
         where = self._root / 'imported' / weights
         source = self._given(one, weights, weights)
         command = plans.Command(('import', f'--from={source}', f'--workdir={where}'), where / 'config.json')
@@ -302,7 +302,7 @@ class Planner:
 
   def _started(self, name: str, seed: str | None) -> pathlib.Path:
     """Return the work directory of a run that a line starts from, of the same seed if it has that."""
-    if weights := _weights(name):
+    if weights := recorded.weights(name):
       return self._root / 'imported' / weights
     start = measured.by_id()[name][0]
     found = recorded.commands(start)
@@ -346,7 +346,7 @@ def check_start(folder: epath.Path, name: str) -> None:
   run = _trained(name)
   for part, settings in (plans.configs(run[0], run[1]) if run else {'': {}}).items():
     file = folder / part / 'config.json'
-    expected = f'expected the work directory of {name if _weights(name) else f"a run of the line {name}"}'
+    expected = f'expected the work directory of {name if recorded.weights(name) else f"a run of the line {name}"}'
     if not records.exists(file):
       raise InputError(f'--start={folder}: got no {file}; {expected}')
     found = collection.flat_config(file)
@@ -358,7 +358,7 @@ def check_start(folder: epath.Path, name: str) -> None:
 
 def _trained(name: str) -> tuple[Run, plans.Plan] | None:
   """Return the training of the run `name` as a run of a table, with its plan; None for imported weights."""
-  if _weights(name):
+  if recorded.weights(name):
     return None
   line = measured.by_id()[name][0]
   found = recorded.commands(line)
@@ -386,11 +386,6 @@ def same_commands(one: measured.Measurement) -> measured.Measurement:
   """Return the first line with the same commands, starts, data and seeds, whose runs this line shares."""
   key = lambda line: (line.command, line.start, line.data, line.seeds)
   return next((other for other in measured.measurements() if key(other) == key(one)), one)
-
-
-def _weights(start: str) -> str:
-  """Return the name in DATA of 'imported NAME'; '' for the id of a line."""
-  return start.removeprefix('imported ') if start.startswith('imported ') else ''
 
 
 def _proof(words: Sequence[str]) -> pathlib.Path:
@@ -446,10 +441,10 @@ _Place = tuple[tuple[str, ...], tuple[str, ...]]  # where a metric is in its fil
 def _pick(one: measured.Measurement, places: Mapping[_Place, float]) -> dict[_Place, float]:
   """Return the metrics whose places the id or label of a line names, or those in no part of the file, or all."""
   about = f'{one.id} {one.row} {one.split} {one.dataset}'.lower()
-  words, letters = set(re.findall(r'[a-z]+|[0-9]+', about)), _letters(about)
+  words, letters = set(re.findall(r'[a-z]+|[0-9]+', about)), printed.letters(about)
 
   def is_named(part: str) -> bool:
-    name = _letters(pathlib.PurePath(part).stem)
+    name = printed.letters(pathlib.PurePath(part).stem)
     return name in words or (len(name) > 3 and name in letters)
 
   scores = {place: sum(map(is_named, place[0])) for place in places}
@@ -473,7 +468,3 @@ def _leaves(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
         yield from _leaves(item, (*path, *texts))
   elif isinstance(content, (int, float)) and not isinstance(content, bool):
     yield path, float(content)
-
-
-def _letters(text: str) -> str:
-  return ''.join(letter for letter in text.lower() if letter.isalnum())
