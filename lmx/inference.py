@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx import objectives, storage
+from lmx import objectives
 from lmx.decoding import text
 from lmx.decoding import translate as search_lib
 from lmx.decoding.translate import Translation, Translator
 from lmx.engine import precision
-from lmx.errors import InputError, InputWarning, check_range, check_type, nearest
+from lmx.errors import InputError, check_range, check_type, nearest
 from lmx.evaluation import ensemble as ensembles
 from lmx.evaluation import translation
 from lmx.prediction import contextual_embeddings, tasks
-from lmx.runs import convert, restore
+from lmx.runs import convert
 from lmx.runs.restore import RestoredRun
 from lmx.types import Model
 
@@ -310,17 +309,7 @@ def load(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) 
   Raises:
     InputError: there is neither a run nor such a folder, or it cannot be read.
   """
-  check_type('source', source, (str, os.PathLike), 'a work directory, a folder or "hub:NAME"')
-  check_type('which', which, (str, int), 'best, last, average or a step')
-  source = storage.check_path('source', source, hub=True)
-  if not convert.is_importable(source):
-    return _trained(restore.load(source, which, overrides))
-  if which not in ('best', 'last'):
-    raise InputError(f'which: got {which}; expected best or last: {source} holds published weights, no checkpoints')
-  loaded, imported = convert.load(source, overrides)
-  for note in imported.notes:
-    warnings.warn(f'{source}: {note}', InputWarning, stacklevel=3)
-  return _trained(loaded)
+  return _trained(convert.load_any(source, which, overrides))
 
 
 def load_ensemble(

@@ -27,7 +27,7 @@ from lmx.data.datasets import DATA_SETS
 from lmx.data.tokenizers import base, build, fastai, library_files, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
-from lmx.errors import InputError, InputWarning, explain
+from lmx.errors import InputError, InputWarning, check_type, explain
 from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, tensorflow, transformer_xl
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
@@ -120,6 +120,30 @@ def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRu
   run, model = imported.run, registry.get(imported.run.model_name)
   own = (imported.params, imported.tokenizer, imported.config, run)
   return restore.RestoredRun(model, run.model, *own, step=0, workdir=workdir, files=directory), imported
+
+
+def load_any(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) -> restore.RestoredRun:
+  """Load the run of a work directory, or published weights; warn of what was not read as in the files.
+
+  Args:
+    source: work directory, folder or 'hub:NAME'.
+    which: checkpoint of a run, see `restore.load`.
+    overrides: `section.key=value`, such as model.dtype=bfloat16.
+
+  Raises:
+    InputError: there is neither a run nor such a folder, or it cannot be read.
+  """
+  check_type('source', source, (str, os.PathLike), 'a work directory, a folder or "hub:NAME"')
+  check_type('which', which, (str, int), 'best, last, average or a step')
+  source = storage.check_path('source', source, hub=True)
+  if not is_importable(source):
+    return restore.load(source, which, overrides)
+  if which not in ('best', 'last'):
+    raise InputError(f'which: got {which}; expected best or last: {source} holds published weights, no checkpoints')
+  loaded, imported = load(source, overrides)
+  for note in imported.notes:
+    warnings.warn(f'{source}: {note}', InputWarning, stacklevel=4)
+  return loaded
 
 
 class _Temporary:
