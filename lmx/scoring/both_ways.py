@@ -7,7 +7,6 @@ Each is a log-likelihood. Their sum, which the model maximises, is the logarithm
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.data.tokenizers import word_characters
-from lmx.engine import precision
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import rows as row_batches
+from lmx.scoring.program import compiled
 from lmx.scoring.rows import Row, Scored
 from lmx.types import Array, Batch, Features, Model, Params
 
@@ -46,8 +45,7 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, direction: str = 'both', 
   begin_C, end_C = word_characters.character_ids([b'', b''], size_C)
   begin_C[1], end_C[1] = word_characters.BEGIN_SENTENCE, word_characters.END_SENTENCE
   begin_C[2] = end_C[2] = word_characters.END_WORD
-  parts = loaded.model, loaded.run.measured
-  function = jax.jit(precision.wrap(loaded.run.matmul_precision, functools.partial(_scored, *parts)))
+  function = compiled(_scored, loaded)
   scored: list[Any] = [None] * len(rows)
   for some, size, length in row_batches.batches([len(row.ids_T) + 1 for row in rows], classes=2 * loaded.cfg.V):
     chosen = [rows[i] for i in some]

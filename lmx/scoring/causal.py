@@ -6,7 +6,6 @@ state (LSTM carry, segment memory) is empty at the start of a row, or that after
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.decoding.generate import window
-from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.ops import softmax_loss
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import rows as row_batches
+from lmx.scoring.program import compiled
 from lmx.scoring.rows import Row, Scored
 from lmx.types import Array, Batch, Model, Params, State
 
@@ -57,8 +56,7 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, greedy: bool = False, sta
   _check_lengths(rows, most)
   read = [np.concatenate([row.context_S, row.ids_T]).astype(np.int32) for row in rows]
   scored_rows: list[Any] = [None] * len(rows)
-  parts = loaded.model, loaded.run.measured
-  function = jax.jit(precision.wrap(loaded.run.matmul_precision, functools.partial(_scored, *parts, greedy=greedy)))
+  function = compiled(_scored, loaded, greedy=greedy)
   lengths = [max(1, len(ids) - 1) for ids in read]
   carried = bool(jax.tree.leaves(state))
   for some, size, length in row_batches.batches(lengths, most=most, classes=loaded.cfg.V):
@@ -89,6 +87,11 @@ def _check_lengths(rows: Sequence[Row], most: int | None) -> None:
       )
 
 
+def _read(model: Model, cfg: Any, params: Params, batch: Batch, state: State) -> State:
+  """Return the state after a segment."""
+  return model.apply(cfg, params, batch, state)[1]
+
+
 def read_stream(loaded: RestoredRun, ids: np.ndarray) -> State:
   """Return the state of one row after a stream of tokens, (T,) int32; () of a model that carries none.
 
@@ -99,10 +102,7 @@ def read_stream(loaded: RestoredRun, ids: np.ndarray) -> State:
   if window(cfg) or not jax.tree.leaves(state) or not len(ids):
     return ()
 
-  def read(params: Params, batch: Batch, state: State) -> State:
-    return model.apply(cfg, params, batch, state)[1]
-
-  step = jax.jit(precision.wrap(loaded.run.matmul_precision, read))
+  step = compiled(_read, loaded)
   for start in range(0, len(ids), _SEGMENT):
     part = ids[start : start + _SEGMENT]
     valid_BT = (np.arange(_SEGMENT) < len(part))[None]

@@ -10,7 +10,6 @@ A text of T tokens is T rows with one predicted position each; logits are comput
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.decoding.generate import window
-from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import rows as row_batches
+from lmx.scoring.program import compiled
 from lmx.scoring.rows import Row, Scored
 from lmx.types import Array, Batch, Model, Params
 
@@ -82,8 +81,7 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, word_l2r: bool = False) -
   texts = [read(loaded, row) for row in rows]
   # (row, predicted position, end of what is masked) of every masked row
   masked = [(i, *span) for i, row in enumerate(rows) for span in _spans(loaded, row, word_l2r)]
-  parts = loaded.model, loaded.run.measured
-  function = jax.jit(precision.wrap(loaded.run.matmul_precision, functools.partial(_scored, *parts)))
+  function = compiled(_scored, loaded)
   log_p = np.empty(len(masked))
   lengths = [len(texts[i].ids_T) for i, *_ in masked]
   for some, size, length in row_batches.batches(lengths, most=window(loaded.run.measured), tokens=TOKENS):

@@ -9,17 +9,16 @@ pre-training.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from lmx.engine import precision
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import masked
 from lmx.scoring import rows as row_batches
+from lmx.scoring.program import compiled
 from lmx.scoring.rows import Row, Scored
 from lmx.types import Array, Batch, Features, Model, Params
 
@@ -32,16 +31,11 @@ def _scored(model: Model, cfg: Any, params: Params, batch: Batch) -> Array:
   return -model.nll(cfg, params, Features(features.query_BPD), batch['targets_BP'])
 
 
-def _function(loaded: RestoredRun) -> Any:
-  cfg = loaded.run.measured
-  return jax.jit(precision.wrap(loaded.run.matmul_precision, functools.partial(_scored, loaded.model, cfg)))
-
-
 def left_to_right(loaded: RestoredRun, rows: Sequence[Row]) -> list[Scored]:
   """Score rows in the order of the text; `context_S` is visible to every token."""
   read = [np.concatenate([row.context_S, row.ids_T]).astype(np.int32) for row in rows]
   scored: list[Any] = [None] * len(rows)
-  function = _function(loaded)
+  function = compiled(_scored, loaded)
   for some, size, length in row_batches.batches([len(ids) for ids in read], classes=loaded.cfg.V):
     ids = [read[i] for i in some]
     position_BT = np.broadcast_to(np.arange(length, dtype=np.int32), (size, length))
@@ -66,7 +60,7 @@ def pseudo(loaded: RestoredRun, rows: Sequence[Row]) -> list[Scored]:
   """Score each token of the rows given all others."""
   texts = [masked.read(loaded, row) for row in rows]
   each = [(i, t) for i, row in enumerate(rows) for t in range(len(row.ids_T))]
-  log_p, function = np.empty(len(each)), _function(loaded)
+  log_p, function = np.empty(len(each)), compiled(_scored, loaded)
   lengths = [len(texts[i].ids_T) for i, _ in each]
   for some, size, length in row_batches.batches(lengths, tokens=masked.TOKENS):
     chosen = [(texts[i], t) for i, t in (each[k] for k in some)]
