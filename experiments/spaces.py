@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+_LARGEST = 1.7976931348623157e308  # float
+
 
 class Range(NamedTuple):
   """Range of a key in a `space`, inclusive; integers if both ends are integers.
@@ -48,6 +50,8 @@ def linear_range(low: float, high: float) -> Range:
 def _range(low: float, high: float, *, log: bool) -> Range:
   if not low < high or (log and low <= 0):
     raise ValueError(f'range: got {low} to {high}; expected the first below the second' + ', and above 0' * log)
+  if not (-_LARGEST <= low and high <= _LARGEST and high - low <= _LARGEST):
+    raise ValueError(f'range: got {low:.4g} to {high:.4g}; expected finite ends, at most 1.8e308 apart')
   return Range(low, high, log)
 
 

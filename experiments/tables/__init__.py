@@ -177,6 +177,8 @@ METRICS = {
     band=0.02,
     relative=True,
   ),
+  'forward_ppl': Metric('perplexity_forward', 'perplexity, forward', (), band=0.02, relative=True),
+  'backward_ppl': Metric('perplexity_backward', 'perplexity, backward', (), band=0.02, relative=True),
   'masked_ppl': Metric('masked_perplexity', 'masked perplexity', ('masked LM ppl',), band=0.02, relative=True),
   'predicted_ppl': Metric('predicted_perplexity', 'perplexity of predicted tokens', (), band=0.02, relative=True),
   'last_word_ppl': Metric('perplexity_of_last_word', 'perplexity, last word', ('ppl',), band=0.02, relative=True),
@@ -310,9 +312,10 @@ DATA = {
   'lambada': Data('lambada_test.jsonl', 'CC BY'),
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),
   'news': Data('a plain text, one sentence per line', "the papers' Google News text was never released"),
-  'questions': Data('questions-words.txt', 'Apache 2.0, with word2vec.c'),
+  'questions': Data('questions-words.txt: Google analogies', 'Apache 2.0, with word2vec.c'),
   'similarity': Data(
-    'ws353_all.tsv, men3k.tsv, simlex999.tsv, mturk771.tsv: two words and a score per line', 'free for research'
+    'ws353_all.tsv (WordSim-353), men3k.tsv, simlex999.tsv, mturk771.tsv: two words and a score per line',
+    'free for research',
   ),
   'phrase_questions': Data('questions-phrases.txt', 'Apache 2.0, with word2vec.c'),
   'books': Data(

@@ -44,6 +44,7 @@ from lmx.errors import InputError, ReaderGone, explain
 from lmx.redaction import redact
 
 UNLIMITED = 1_000_000  # trials of a sweep that only a budget ends
+_FILES = {'journal': 'study.journal', 'sqlite': 'study.db'}  # of --storage, in --workdir
 RELEASE_SECONDS = 2.0  # seconds for a run that a killed sweep was just starting to release its lock
 
 
@@ -175,7 +176,10 @@ def make_plan(args: argparse.Namespace) -> trial.Plan:
 def storage_url(args: argparse.Namespace) -> str:
   """Return the URL of the study's storage."""
   folder = pathlib.Path(args.workdir)
-  files = {'journal': f'journal:{folder / "study.journal"}', 'sqlite': f'sqlite:///{(folder / "study.db").absolute()}'}
+  files = {
+    'journal': f'journal:{folder / _FILES["journal"]}',
+    'sqlite': f'sqlite:///{(folder / _FILES["sqlite"]).absolute()}',
+  }
   if args.storage not in files and '://' not in args.storage:
     raise InputError(f'--storage={args.storage}: expected journal, sqlite or a URL such as postgresql://user@host/db')
   return files.get(args.storage, args.storage)
@@ -222,6 +226,10 @@ def dry_run(args: argparse.Namespace, plan: trial.Plan, search: study.Search) ->
   print('\n'.join([*search.lines, startup_note(args)]).strip(), file=sys.stderr)
   identity, count = study.Identity.create(plan.folder), min(args.trials, max(3, args.jobs))
   store = study.Store('', 'dry', plan.metric.direction, args.sampler, args.sampler_seed, identity, args.stale)
+  folder = plan.folder.parent
+  if args.storage in _FILES and (folder / _FILES[args.storage]).exists():
+    name = args.study or folder.absolute().name
+    store.check_saved_settings(storage_url(args), name, _settings(args, search), _show_setting)
   store.enqueue(count, search)
   for number in range(count):
     claimed = store.claim(args.trials, set(range(number)))

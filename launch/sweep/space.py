@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -41,6 +42,8 @@ def parse(texts: Iterable[str]) -> spaces.Space:
 
 
 def _range(text: str, kind: str | None, *ends: str) -> spaces.Range:
+  if any(math.isinf(float(end)) for end in ends):
+    raise InputError(f'--space: got {text[:80]!r}; expected finite ends, at most 1.8e308 apart')
   values: list[Any] = [float(end) if re.search('[.eE]', end) else int(end) for end in ends]
   if kind == 'int':
     if any(value != int(value) for value in values):

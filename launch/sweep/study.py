@@ -188,21 +188,33 @@ class Store:
     Raises:
       InputError: the study was created with other settings.
     """
-    saved = self.study.user_attrs.get('settings', {})
-    documents.convert(saved, dict, f'{self.url}: settings')
-    saved = {**({'startup_trials': STARTUP_TRIALS} if saved else {}), **saved}  # of earlier versions
-    lines = [
-      f'  {name}: {show(name, saved[name])} there, {show(name, value)} now'
-      for name, value in settings.items()
-      if saved.get(name, value) != value
-    ]
-    if lines:
-      raise InputError(
-        'the study was created with other settings; give another --workdir (and --study), or restore:\n'
-        + '\n'.join(lines)
-      )
+    saved = self._saved_settings(self.study)
+    _compare_settings(saved, settings, show)
     if settings.keys() - saved.keys():  # a new study, or one of an earlier version
       self.study.set_user_attr('settings', {**settings, **saved})
+
+  def check_saved_settings(
+    self, url: str, name: str, settings: Mapping[str, Any], show: Callable[[str, Any], str]
+  ) -> None:
+    """Compare the settings with those of a study in the file of `url`, if it has that study; write nothing.
+
+    Raises:
+      InputError: the study was created with other settings.
+    """
+    here, self.url = self.url, url
+    try:
+      with self._naming_journal():
+        storage = self.optuna.storages.get_storage(self._storage())
+        if name in self.optuna.get_all_study_names(storage):
+          found = self.optuna.load_study(study_name=name, storage=storage)
+          _compare_settings(self._saved_settings(found), settings, show)
+    finally:
+      self.url = here
+
+  def _saved_settings(self, found: Any) -> dict[str, Any]:
+    saved = found.user_attrs.get('settings', {})
+    documents.convert(saved, dict, f'{self.url}: settings')
+    return {**({'startup_trials': STARTUP_TRIALS} if saved else {}), **saved}  # of earlier versions
 
   def enqueue(self, trials: int, search: Search) -> None:
     """Enqueue trials until there are `trials`."""
@@ -312,6 +324,20 @@ class Store:
       name, evaluator = 'PED-ANOVA', importance.PedAnovaImportanceEvaluator()
     scores = importance.get_param_importances(self.study, evaluator=evaluator)
     return name, {key: value for key, value in scores.items() if math.isfinite(value)}
+
+
+def _compare_settings(saved: Mapping[str, Any], settings: Mapping[str, Any], show: Callable[[str, Any], str]) -> None:
+  """Raise InputError if a study was created with other settings."""
+  lines = [
+    f'  {name}: {show(name, saved[name])} there, {show(name, value)} now'
+    for name, value in settings.items()
+    if saved.get(name, value) != value
+  ]
+  if lines:
+    raise InputError(
+      'the study was created with other settings; give another --workdir (and --study), or restore:\n'
+      + '\n'.join(lines)
+    )
 
 
 def is_begun(frozen: Any) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import functools
 import io
 import json
 import math
@@ -17,29 +16,34 @@ import pathlib
 import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from experiments.tables import DATA
-from launch.tables import measured, options, recorded
+from launch.tables import evaluations, measured, names, options, recorded, trainings
 from launch.tables import plan as plans
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError, explain, nearest
 
-WITHOUT_FILES = ('embedded', 'generated')  # data that need no files
 _NEEDED = ('seeds', 'data', 'commit', 'hours', 'hardware', 'date')
-_SPLITS = {'dev': 'valid'}
+_PROGRAMS = ('gensim ', 'transformers ', 'fairseq')  # with which lmx is compared
 _HASH = re.compile(r'[0-9a-f]{8,64}')
+_YEAR = 366 * 24  # hours of a seed at most
+_COMMIT = re.compile(r'[0-9a-f]{7,40}')
 
 
 def run(args: argparse.Namespace, data: Mapping[str, str]) -> int:
   """Print a line for each problem, then the counts; return 0, or 2 if there are problems."""
   lines = select(args.table or '', args.rows)
-  everything = {one.id: one for one in measured.measurements()}
+  everything: dict[str, measured.Measurement] = {}
+  numbers: dict[str, int] = {}
+  for number, one in enumerate(measured.measurements(), 2):
+    everything.setdefault(one.id, one)
+    numbers.setdefault(one.id, number)
   history, note = commits()
   bad: set[int] = set()
   for number, one in lines:
-    for text in problems(one, everything, history):
+    again = [] if numbers[one.id] == number else [f'id: got that of line {numbers[one.id]}; expected one line per id']
+    for text in (*again, *problems(one, everything, history)):
       bad.add(number)
       print(f'{measured.FILE.name}:{number}: {one.id}: {text}')
   missing = _missing_data([one for _, one in lines], data) if args.data else []
@@ -70,9 +74,7 @@ def summary(lines: Sequence[tuple[int, measured.Measurement]], bad: set[int]) ->
     'of other programs': len(good) - len(ours),
     'with problems': len(bad),
   }
-  unhashed = sum(not one.data_hash and one.data != 'generated' for one in complete)
   texts = [f'{count} {what}' for what, count in counts.items()]
-  texts[0] += f' ({unhashed} of them without a data hash)'
   return f'{len(lines)} lines checked: {", ".join(texts)}'
 
 
@@ -86,7 +88,7 @@ def problems(
     history: the commits of the repository; None if they are not known.
   """
   yield from cells(one)
-  known = history is None or (len(one.commit) >= 7 and f'\n{one.commit}' in history)
+  known = bool(_COMMIT.fullmatch(one.commit)) and (history is None or f'\n{one.commit}' in history)
   if one.commit and not known and not one.kept:
     yield f'commit: got {one.commit}, which is not in the history of this repository'
   if not one.is_lmx or one.kept:
@@ -96,6 +98,8 @@ def problems(
     yield f'got no {", ".join(missing)}; fill in, or say in "kept" why the line cannot be run again'
   if one.seeds.endswith(('seed', 'seeds')):
     yield f'seeds: got {one.seeds}; expected the seeds themselves, such as "0 1"'
+  if not one.data_hash and not recorded.printing(recorded.commands(one)) and not evaluations.is_size(one):
+    yield 'data_hash: got none; expected that of results.json'
   if one.data_hash and not all(map(_HASH.fullmatch, one.data_hash.split())):
     yield f'data_hash: got {one.data_hash}; expected at least 8 hexadecimal digits'
   wrong = list(_starts(one, everything))
@@ -109,8 +113,9 @@ def problems(
     return
   yield from _words(one, found)
   found = [[recorded.fill(word, {recorded.SEED: '0'}) for word in words] for words in found]
-  for words in found:
-    yield from _command(one, words, found, everything)
+  wrong = [text for words in found for text in _command(one, words, everything)]
+  wrong = wrong or list(evaluations.problems(one, everything)) or list(evaluations.hash_problems(one, everything))
+  yield from wrong
 
 
 def cells(one: measured.Measurement) -> Iterator[str]:
@@ -121,6 +126,7 @@ def cells(one: measured.Measurement) -> Iterator[str]:
     value, *rest = numbers
     ordered = len(rest) < 4 or rest[2] <= value <= rest[3]
     fits = len(rest) in (2, 4) and ordered and min(rest[:2]) >= 0 and one.count >= (2 if one.spread else 1)
+    fits = fits and not (one.hours and not 0 < rest[1] < _YEAR * one.count)
     if not fits or not all(map(math.isfinite, numbers)):
       yield 'numbers'
   except ValueError:
@@ -131,9 +137,15 @@ def cells(one: measured.Measurement) -> Iterator[str]:
   if len(set(seeds)) < len(seeds):
     yield f'seeds {one.seeds}'
   try:
-    datetime.date.fromisoformat(one.date or '2000-01-01')
+    tomorrow = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1)
+    if datetime.date.fromisoformat(one.date or '2000-01-01') > tomorrow:
+      yield f'date {one.date}'
   except ValueError:
     yield f'date {one.date}'
+  if one.system not in names.SYSTEMS:
+    yield f'system {one.system}'
+  if not one.is_lmx and not one.command.startswith(_PROGRAMS):
+    yield f'command {one.command}'
   line = plans.published().get(one.id)
   if line and (one.dataset, one.split, one.metric) != (line.dataset, line.split, line.metric) and not one.differs:
     yield f'not of the printed {line.dataset} {line.split} {line.metric}'
@@ -143,7 +155,7 @@ def cells(one: measured.Measurement) -> Iterator[str]:
 
 def _starts(one: measured.Measurement, everything: Mapping[str, measured.Measurement]) -> Iterator[str]:
   """Yield what is wrong with the runs that a line starts from."""
-  for name in starts(one):
+  for name in recorded.starts(one):
     weights = recorded.weights(name)
     if weights and weights not in DATA:
       yield f'start: got {name}; expected a name in DATA{nearest(weights, DATA)}'
@@ -151,6 +163,8 @@ def _starts(one: measured.Measurement, everything: Mapping[str, measured.Measure
       yield f'start: got {name}; expected the id of a line{nearest(name, everything)}'
     elif name == one.id or one.id in _ancestors(name, everything):
       yield 'start: got the line itself; expected the line of the run that it starts from'
+    elif not weights and (everything[name].kept or not everything[name].is_lmx):
+      yield f'start: got {name}, which cannot be run again; expected a run of lmx without a reason in "kept"'
 
 
 def _ancestors(name: str, everything: Mapping[str, measured.Measurement]) -> set[str]:
@@ -159,36 +173,25 @@ def _ancestors(name: str, everything: Mapping[str, measured.Measurement]) -> set
   left = [name]
   while left:
     line = everything.get(left.pop())
-    new = set(starts(line)) - found if line else set()
+    new = set(recorded.starts(line)) - found if line else set()
     found |= new
     left += new
   return found
 
 
-def starts(one: measured.Measurement) -> list[str]:
-  """Return the runs of `start` in order: ids of lines, and 'imported NAME'."""
-  return re.findall(r'imported \S+|\S+', one.start)
-
-
 def _words(one: measured.Measurement, found: Sequence[Sequence[str]]) -> Iterator[str]:
   """Yield the words in capitals that no cell explains, and the directories of one machine."""
   used = recorded.roles(found)
-  names = lambda role: [word.name for word in used if word.role == role]
-  given = names(recorded.GIVEN)
-  named = bool(data_of(one)) and all(name in DATA for name in data_of(one))
-  if given and (not data_of(one) or (named and not _is_table(found) and len(given) != len(data_of(one)))):
+  of_role = lambda role: [word.name for word in used if word.role == role]
+  given = of_role(recorded.GIVEN)
+  data = recorded.data_of(one)
+  if given and (not data or (recorded.is_named(one) and not _is_table(found) and len(given) != len(data))):
     yield f'data: got {one.data or "none"}; expected a name for each of these words: {", ".join(given) or "none"}'
-  if len(names(recorded.START)) != len(starts(one)) and not _is_table(found):
-    texts = ', '.join(names(recorded.START)) or 'no run'
+  if len(of_role(recorded.START)) != len(recorded.starts(one)) and not _is_table(found):
+    texts = ', '.join(of_role(recorded.START)) or 'no run'
     yield f'start: got {one.start or "none"}; expected a run for each of those that the command starts from: {texts}'
   for text in recorded.literal_paths(found):
     yield f'{text}: expected a word in capitals for the directory, such as DIR or DATA'
-
-
-def data_of(one: measured.Measurement) -> list[str]:
-  """Return the data of a line that are files, in the order of their words in capitals; a description is one."""
-  parts = [part for part in one.data.split() if part not in WITHOUT_FILES]
-  return parts if all(part in DATA for part in parts) else [one.data]
 
 
 def _is_table(found: Sequence[Sequence[str]]) -> bool:
@@ -196,28 +199,17 @@ def _is_table(found: Sequence[Sequence[str]]) -> bool:
 
 
 def _command(
-  one: measured.Measurement,
-  words: Sequence[str],
-  found: Sequence[Sequence[str]],
-  everything: Mapping[str, measured.Measurement],
+  one: measured.Measurement, words: Sequence[str], everything: Mapping[str, measured.Measurement]
 ) -> Iterator[str]:
   """Yield what is wrong with a command of a line."""
   head = tuple(words[:3])
   if head == recorded.TABLES:
-    yield from _table_command(one.id, words[3:])
+    yield from _table_command(one, words[3:])
   elif head == recorded.PYTEST:
-    file = next((word for word in words[3:] if not word.startswith('-')), '').partition('::')[0]
-    if not (plans.ROOT / file).is_file():
-      yield f'{shown(words)}: there is no such test file'
+    yield from _test_command(words)
   elif words[0] == 'lmx':
-    trained = next((other for other in found if other is not words and recorded.is_training(other)), None)
-    if not trained and not recorded.option(words, '--config'):
-      trained = _training(one, everything)
-    if text := _lmx_problem(tuple(words), tuple(trained or ())):
+    if text := _lmx_problem(one, words, everything):
       yield f'{shown(words)}: {text}'
-    elif words is found[-1] and words[1] in ('train', 'evaluate') and (split := _split(words, trained)):
-      if is_other_split(one.split, split):
-        yield f'split: got {one.split}; the last command measures {split}: add the `lmx evaluate` that was run'
   else:
     yield f'command: got {shown(words)}; expected commands of lmx, launch.tables or pytest, semicolons between'
 
@@ -227,84 +219,58 @@ def shown(words: Sequence[str]) -> str:
   return ' '.join(words[:3])
 
 
-def _training(one: measured.Measurement, everything: Mapping[str, measured.Measurement]) -> list[str] | None:
-  """Return the command that trained the first run that a line starts from; None if it is not of lmx or not known."""
-  start = everything.get(next(iter(starts(one)), ''))
-  if start is None or start.id == one.id or not start.is_lmx:
-    return None
-  made = [
-    [recorded.fill(word, {recorded.SEED: '0'}) for word in words]
-    for words in recorded.commands(start)
-    if recorded.is_training(words)
-  ]
-  return made[-1] if made else _training(start, everything)
-
-
-def _table_command(key: str, words: Sequence[str]) -> Iterator[str]:
-  """Yield what is wrong with a command of launch.tables that gave the line `key`."""
-  rest, _ = split_overrides(list(words))
+def _table_command(one: measured.Measurement, words: Sequence[str]) -> Iterator[str]:
+  """Yield what is wrong with a command of launch.tables that gave a line."""
+  rest, settings = split_overrides(list(words))
   args, text = _parsed(lambda: options.parser().parse_args(rest))
   if text or args is None:
     yield f'launch.tables: {text}'
     return
   try:
-    rows = options.select_rows(plans.table(args.table), args.rows)
+    rows = {row.id: row for row in options.select_rows(plans.table(args.table), args.rows)}
   except InputError as error:
     yield f'launch.tables: {error}'
     return
-  if key not in {row.id for row in rows}:
-    yield f'launch.tables {args.table}: has no row {key}{" among --rows" if args.rows else ""}'
+  if one.id not in rows:
+    yield f'launch.tables {args.table}: has no row {one.id}{" among --rows" if args.rows else ""}'
+    return
+  changed = plans.Plan(options=args.options, settings=tuple(settings)).changed
+  reason = rows[one.id].differs or (f'the command changes the protocol, {changed}' if changed else '')
+  if reason and not one.differs and one.id in plans.published():
+    yield f'differs: got none; expected the reason why the printed figure is not compared: {reason}'
 
 
-@functools.cache
-def _lmx_problem(words: tuple[str, ...], trained: tuple[str, ...]) -> str:
-  """Return what is wrong with a command of lmx; '' if its options exist and its config can be resolved.
+def _test_command(words: Sequence[str]) -> Iterator[str]:
+  """Yield what is wrong with a command of pytest: its file or test does not exist."""
+  file, _, test = next((word for word in words[3:] if not word.startswith('-')), '').partition('::')
+  path = (plans.ROOT / file).resolve()
+  if not path.is_file() or not path.is_relative_to(plans.ROOT / 'tests'):
+    yield f'{shown(words)}: there is no such test file'
+  elif test and f'def {test.partition("[")[0]}(' not in path.read_text(encoding='utf-8'):
+    yield f'{shown(words)}: there is no test {test} in {file}'
 
-  Args:
-    trained: the command that trained the run that this one reads; () if it is not known.
-  """
-  from lmx.cli import main, pipeline
-  from lmx.config import resolve
+
+def _lmx_problem(
+  one: measured.Measurement, words: Sequence[str], everything: Mapping[str, measured.Measurement]
+) -> str:
+  """Return what is wrong with a command of lmx; '' if its options exist and its config can be resolved."""
+  from lmx.cli import main
 
   args, text = _parsed(lambda: main.parse(list(words[1:])))
   if text or args is None:
     return text
+  which = recorded.option(words, '--which')
+  if which and which not in ('best', 'last', 'average') and not which.isdecimal():
+    return f"--which: got {which}; expected 'best', 'last', 'average' or a step"
+  if (seed := recorded.option(words, '--config.seed')) and recorded.is_training(words) and one.seeds.split() != [seed]:
+    if recorded.SEED not in one.command:
+      return f'--config.seed: got {seed} with the seeds {one.seeds}; expected these: --config.seed=SEED'
+  training = trainings.measured_run(one, everything)
   try:
-    with warnings.catch_warnings(action='ignore'):
-      if args.command == 'pipeline':
-        pipeline.plan(args.config, pathlib.Path(args.workdir), args.overrides)
-      elif getattr(args, 'config', ''):
-        resolve.load(args.config, _without_start(args.overrides))
-      elif trained[:2] == ('lmx', 'train') and args.overrides:
-        first = main.parse(list(trained[1:]))
-        resolve.load(first.config, [*_without_start(first.overrides), *args.overrides])
+    evaluations.configs(words, training[0] if training else None)
   except InputError as error:
     return str(error)
   return ''
-
-
-def _without_start(overrides: Sequence[str]) -> list[str]:
-  """Return overrides without the run that a training starts from, which is not there to take sizes from."""
-  return [re.sub(r'^(train.init_from=).*', r'\1', text) for text in overrides]
-
-
-def is_other_split(recorded_split: str, split: str) -> bool:
-  """Return whether a metric of `split` cannot be that of a line: rows of a user may be any split of a data set."""
-  ours = _SPLITS.get(recorded_split, recorded_split)
-  return ours in ('train', 'valid') and bool(split) and not split.startswith(ours)
-
-
-def _split(words: Sequence[str], trained: Sequence[str] | None) -> str:
-  """Return the split that a training or an evaluation measures; '' if it is not known."""
-  from lmx.cli import main
-  from lmx.config import resolve
-
-  if recorded.option(words, '--split'):
-    return recorded.option(words, '--split')
-  if words[1] == 'evaluate':
-    return 'test' if not recorded.option(words, '--config') else ''
-  args = main.parse(list(words[1:]))
-  return str(resolve.load(args.config, _without_start(args.overrides)).evaluation.split) or 'test'
 
 
 def _parsed(parse: Callable[[], argparse.Namespace]) -> tuple[argparse.Namespace | None, str]:
@@ -344,7 +310,7 @@ def _missing_data(lines: Sequence[measured.Measurement], data: Mapping[str, str]
     lacking = [part for part in name.split() if part in DATA and not _is_there(data.get(part, ''))]
     if folder:
       print(f'{label}: prepared in {folder}')
-    elif name in WITHOUT_FILES or (not lacking and name.split()[0] in DATA):
+    elif name in recorded.WITHOUT_FILES or (not lacking and name.split()[0] in DATA):
       print(f'{label}: there, not compared; `lmx prepare` with the config of a line gives its hash')
     else:
       needed = '; '.join(f'{part}: {DATA[part].files} ({DATA[part].terms}), --data={part}=DIR' for part in lacking)

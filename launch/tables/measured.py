@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from launch.tables import plan as plans
@@ -17,7 +18,7 @@ class Measurement(NamedTuple):
   """Line of measured.csv.
 
   Attributes:
-    id: id of the printed figure in published.csv, of a row of a table, or a name of its own.
+    id: id of the printed figure in published.csv, of a row of a table, or a name of its own; no two lines share one.
     system: model whose page shows it.
     row: label.
     dataset: data set.
@@ -110,18 +111,20 @@ def text(one: Measurement) -> str:
   return f'{one.value}{spread}{seeds}'
 
 
-def by_id() -> dict[str, list[Measurement]]:
-  """Return the measurements of each id."""
-  found: dict[str, list[Measurement]] = {}
-  for one in measurements():
-    found.setdefault(one.id, []).append(one)
+def by_id() -> Mapping[str, Measurement]:
+  """Return the line of each id. Raises InputError if two lines share one."""
+  return _by_id(measurements())
+
+
+@functools.cache
+def _by_id(lines: tuple[Measurement, ...]) -> Mapping[str, Measurement]:
+  found: dict[str, Measurement] = {}
+  for number, one in enumerate(lines, 2):
+    if found.setdefault(one.id, one) is not one:
+      raise InputError(f'{FILE}, line {number}: got the id {one.id} a second time; expected one line per id; rename it')
   return found
 
 
 def by_row() -> dict[str, Measurement]:
-  """Return lmx's measurement that is shown for each figure or row: one of the printed protocol, else the first."""
-  chosen: dict[str, Measurement] = {}
-  for one in measurements():
-    if one.is_lmx and (one.id not in chosen or (chosen[one.id].differs and not one.differs)):
-      chosen[one.id] = one
-  return chosen
+  """Return lmx's line of each figure or row."""
+  return {key: one for key, one in by_id().items() if one.is_lmx}

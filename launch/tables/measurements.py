@@ -57,10 +57,10 @@ def _run(number: int, lines: list[measured.Measurement]) -> dict[str, Any]:
   """Return what a reader needs to run the lines of a run again."""
   one = lines[0]
   data = ', '.join(filter(None, (one.data, one.data_hash and f'hash `{one.data_hash}`')))
-  start = one.start if recorded.weights(one.start) else f'line `{one.start}`'
+  start = ', '.join(name if recorded.weights(name) else f'line `{name}`' for name in recorded.starts(one))
   facts = {
     'Cannot be run again': one.kept,
-    'Starts from': start if one.start else '',
+    'Starts from': start,
     'Data': data,
     'Seeds': one.seeds,
     'Hours': _hours(one),

@@ -13,6 +13,7 @@ from typing import Any
 from experiments.tables import DATA, METRICS, Row, Run
 from launch.tables import collection, measured, pages, verdict
 from launch.tables import plan as plans
+from lmx.errors import InputError
 from lmx.redaction import redact
 
 # Cells of an earlier line of the same metric that stay where the run's records lack them.
@@ -24,22 +25,26 @@ def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) ->
 
   A line with the same row and command is replaced, others stay. Commit, hardware and date come from the run's records,
   if any.
+
+  Raises:
+    InputError: a row has a line with another command.
   """
-  lines = list(measured.measurements())
+  lines = dict(measured.by_id())
   new = [_line(name, one, plan) for one in results if one.state == collection.DONE and one.seeds]
   for line in new:
-    same = [i for i, old in enumerate(lines) if (old.id, old.command) == (line.id, line.command)]
-    if same:
-      old = lines[same[0]]
-      kept = {key: getattr(old, key) for key in _KEPT if line.value == old.value and not getattr(line, key)}
-      labels = {} if line.id in plans.published() else {'row': old.row, 'dataset': old.dataset}
-      lines[same[0]] = line._replace(**kept, **labels)
-    else:
-      lines.append(line)
+    old = lines.get(line.id, line)
+    if old.command != line.command:
+      raise InputError(
+        f'--record: {line.id}: got `{line.command}`; expected one line per row, and {measured.FILE} has one by '
+        f'`{old.command}`; remove that line, or give it another id'
+      )
+    kept = {key: getattr(old, key) for key in _KEPT if line.value == old.value and not getattr(line, key)}
+    labels = {} if line.id in plans.published() else {'row': old.row, 'dataset': old.dataset}
+    lines[line.id] = line._replace(**kept, **labels)
   with measured.FILE.open('w', newline='', encoding='utf-8') as file:
     writer = csv.writer(file, lineterminator='\n')
     writer.writerow(measured.Measurement._fields)
-    writer.writerows(lines)
+    writer.writerows(lines.values())
   measured.measurements.cache_clear()
   return len(new)
 

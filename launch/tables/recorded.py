@@ -8,15 +8,18 @@ others  where a command starts from a run, the runs of `start` in their order; e
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from experiments.tables import DATA
 from launch.tables import measured
 from lmx.errors import InputError
 
 SEED = 'SEED'
+WITHOUT_FILES = ('embedded', 'generated')  # data that need no files
 OWN, START, GIVEN = 'own', 'start', 'data'
 TABLES, PYTEST = ('python', '-m', 'launch.tables'), ('python', '-m', 'pytest')
 _PLACEHOLDER = re.compile(r'(?:^|(?<=[=,/]))([A-Z][A-Z0-9_]*)(?=$|[,/.])')
@@ -36,7 +39,12 @@ class Word(NamedTuple):
 
 def commands(one: measured.Measurement) -> list[list[str]]:
   """Return the commands of a line as words. Raises InputError for quotes that do not end."""
-  lexer = shlex.shlex(one.command, posix=True, punctuation_chars=';')
+  return [list(words) for words in _split(one.command)]
+
+
+@functools.cache
+def _split(command: str) -> tuple[tuple[str, ...], ...]:
+  lexer = shlex.shlex(command, posix=True, punctuation_chars=';')
   lexer.whitespace_split, lexer.commenters = True, ''
   found: list[list[str]] = [[]]
   try:
@@ -46,11 +54,27 @@ def commands(one: measured.Measurement) -> list[list[str]]:
       else:
         found[-1].append(word)
   except ValueError as error:
-    raise InputError(f'command: got {one.command}; {error}; close its quotes') from None
+    raise InputError(f'command: got {command}; {error}; close its quotes') from None
   found = [words for words in found if words]
   if ['lmx'] in found:
-    raise InputError(f'command: got {one.command}; expected a command of lmx')
-  return found
+    raise InputError(f'command: got {command}; expected a command of lmx')
+  return tuple(map(tuple, found))
+
+
+def starts(one: measured.Measurement) -> list[str]:
+  """Return the runs of `start` in order: ids of lines, and 'imported NAME'."""
+  return re.findall(r'imported \S+|\S+', one.start)
+
+
+def data_of(one: measured.Measurement) -> list[str]:
+  """Return the data of a line that are files, in the order of their words in capitals; a description is one."""
+  parts = [part for part in one.data.split() if part not in WITHOUT_FILES]
+  return parts if all(part in DATA for part in parts) else [one.data]
+
+
+def is_named(one: measured.Measurement) -> bool:
+  """Return whether the data of a line are names in DATA, without files or none, not a description."""
+  return all(part in DATA for part in data_of(one))
 
 
 def weights(start: str) -> str:

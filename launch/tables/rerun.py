@@ -20,9 +20,20 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from experiments.tables import DATA, METRICS, Metric, Run
+from experiments.tables import DATA
 from launch.command import PREEMPTED
-from launch.tables import check, collection, measured, options, printed, recorded, runner, verdict
+from launch.tables import (
+  check,
+  collection,
+  evaluations,
+  measured,
+  options,
+  printed,
+  recorded,
+  runner,
+  trainings,
+  verdict,
+)
 from launch.tables import plan as plans
 from lmx import records, storage
 from lmx.cli.main import split_overrides
@@ -121,26 +132,29 @@ def compare(one: measured.Measurement, values: Sequence[Value]) -> bool:
   tolerance, what = _tolerance(one)
   difference = value - recorded_value
   within = abs(difference) <= tolerance + 1e-9 * abs(recorded_value)
-  other = _other_data(one, values)
+  shown = f'{value:.{digits}f}' + (f' ({len(values)} seeds)' if len(values) > 1 else '')
+  _check_data(one, values, shown)
   print(
-    f'{one.id}: recorded {measured.text(one)}, now {value:.{digits}f}'
-    + (f' ({len(values)} seeds)' if len(values) > 1 else '')
-    + f', difference {difference:+.{digits}f}: {"within" if within else "outside"} {what}{other}'
+    f'{one.id}: recorded {measured.text(one)}, now {shown}, difference {difference:+.{digits}f}: '
+    f'{"within" if within else "outside"} {what}'
   )
   return within
 
 
-def _other_data(one: measured.Measurement, values: Sequence[Value]) -> str:
-  """Return a note if the files differ from the recorded ones, such as by compression, and both hashes are known."""
+def _check_data(one: measured.Measurement, values: Sequence[Value], shown: str) -> None:
+  """Raise InputError, with the new metric, if it is of other data than recorded, where both hashes are known."""
   known, found = one.data_hash.split(), sorted({each.data_hash for each in values if each.data_hash})
-  other = [key[:8] for key in found if known and not key.startswith(tuple(known))]
-  return f'; of other files: data_hash {", ".join(other)}, recorded {known[0][:8]}' if other else ''
+  if other := [key[:8] for key in found if known and not key.startswith(tuple(known))]:
+    raise InputError(
+      f'{one.id}: recorded {measured.text(one)}, now {shown}, of other data: data_hash: got {", ".join(other)}; '
+      f'expected {", ".join(known)}; give the recorded files by --data'
+    )
 
 
 def _tolerance(one: measured.Measurement) -> tuple[float, str]:
   """Return the largest difference that counts as the same metric, and its description."""
   rounding = 0.5 * 10.0 ** -len(one.value.partition('.')[2])
-  metric = metrics_of(one)[0]
+  metric = evaluations.metrics_of(one)[0]
   if metric.key.startswith('parameters') or _is_ngrams(one):
     return rounding, 'the rounding of the recorded value'
   if one.spread:
@@ -158,26 +172,9 @@ def _is_ngrams(one: measured.Measurement) -> bool:
   """Return whether a line is of n-gram models, whose metrics are the same each time."""
   found = recorded.commands(one)
   if tuple(found[0][:3]) == recorded.TABLES:
-    run = _table_run(one.id, _table_options(found[0][3:])[0].table)
+    run, _ = trainings.table_run(one.id, found[0][3:])
     return not run.config and all(text.startswith('ngrams ') for text in run.then)
   return found[-1][:2] == ['lmx', 'ngrams']
-
-
-def _table_run(key: str, table: str) -> Run:
-  """Return the run of the row `key` of a table."""
-  return next(run for run in plans.table(table).runs if run.name == verdict.rows()[key].run)
-
-
-def metrics_of(one: measured.Measurement) -> list[Metric]:
-  """Return the metrics that a line may mean: that of its row, else those with its name. Raises InputError for none."""
-  if row := verdict.rows().get(one.id):
-    return [METRICS[row.metric]]
-  titled = [metric for metric in METRICS.values() if metric.title == one.metric]
-  found = titled or [metric for metric in METRICS.values() if one.metric in metric.printed]
-  if not found:
-    names = sorted({metric.title for metric in METRICS.values()})
-    raise InputError(f'{one.id}: metric: got {one.metric}; expected a metric that lmx writes: {", ".join(names)}')
-  return found
 
 
 class Planner:
@@ -200,17 +197,18 @@ class Planner:
     return self._commands(one, found)
 
   def _table(self, one: measured.Measurement, words: Sequence[str]) -> Rerun:
-    args, settings = _table_options(words)
+    rest, settings = split_overrides(list(words))
+    args = options.parser().parse_args(rest)
     table = plans.table(args.table)
     if one.id not in {row.id for row in table.rows}:
       raise InputError(f'{one.id}: table {args.table} has no such row')
     rows = options.select_rows(table, one.id)
     data = {name: path for name, path in self._data.items() if name in DATA}
-    plan = plans.Plan((self._root / 'tables',), data, args.seeds, args.options, settings)
+    plan = plans.Plan((self._root / 'tables',), data, args.seeds, args.options, tuple(settings))
     runs = {run.name: run for run in table.runs}
     collection.collect(table, rows, plan)
     tasks = runner.plan_tasks([runs[name] for name in plans.read_from(rows)], runs, plan)
-    for name in filter(DATA.__contains__, check.data_of(one) if tasks else []):
+    for name in filter(DATA.__contains__, recorded.data_of(one) if tasks else []):
       self._given(one, name, name)
     for missing in filter(None, (task.missing for task in tasks)):
       raise plans.Missing(missing)
@@ -234,16 +232,16 @@ class Planner:
   def _before(self, one: measured.Measurement) -> list[runner.Task]:
     """Return the tasks of the runs that a line starts from, unless they are given."""
     tasks: list[runner.Task] = []
-    for name in check.starts(one) if self._start else ():
+    for name in recorded.starts(one) if self._start else ():
       check_start(storage.path('--start', self._start), name)
-    for name in [] if self._start else check.starts(one):
+    for name in [] if self._start else recorded.starts(one):
       if weights := recorded.weights(name):
         where = self._root / 'imported' / weights
         source = self._given(one, weights, weights)
         command = plans.Command(('import', f'--from={source}', f'--workdir={where}'), where / 'config.json')
         tasks.append(runner.Task((name, None), [command], [], where.with_suffix('.log')))
       else:
-        tasks += self.plan(measured.by_id()[name][0]).tasks
+        tasks += self.plan(measured.by_id()[name]).tasks
     return tasks
 
   def _filled(self, one: measured.Measurement, found: _Commands) -> list[list[plans.Command]]:
@@ -277,8 +275,8 @@ class Planner:
   def _values(self, one: measured.Measurement, found: _Commands, seed: str | None) -> dict[str, str]:
     """Return the directory of each word in capitals for a seed."""
     used = recorded.roles(found)
-    begins = dict(zip([word.name for word in used if word.role == recorded.START], check.starts(one), strict=False))
-    names = dict(zip([word.name for word in used if word.role == recorded.GIVEN], check.data_of(one), strict=False))
+    begins = dict(zip([word.name for word in used if word.role == recorded.START], recorded.starts(one), strict=False))
+    names = dict(zip([word.name for word in used if word.role == recorded.GIVEN], recorded.data_of(one), strict=False))
     values = {recorded.SEED: seed or '0'}
     for word in used:
       if word.role == recorded.OWN:
@@ -304,16 +302,16 @@ class Planner:
     """Return the work directory of a run that a line starts from, of the same seed if it has that."""
     if weights := recorded.weights(name):
       return self._root / 'imported' / weights
-    start = measured.by_id()[name][0]
+    start = measured.by_id()[name]
     found = recorded.commands(start)
     its_seed = seed if seed in seeds(start) else seeds(start)[0]
     if tuple(found[0][:3]) == recorded.TABLES:
-      run = _table_run(name, found[0][3])
+      run, _ = trainings.table_run(name, found[0][3:])
       number = int(its_seed or 0) if run.seeds else None
       return plans.default_directory(run, number, self._root / 'tables')
     made = [words for words in found if recorded.is_training(words)]
     if not made:
-      return self._started(check.starts(start)[0], its_seed)
+      return self._started(recorded.starts(start)[0], its_seed)
     return pathlib.Path(recorded.fill(recorded.option(made[-1], '--workdir'), self._values(start, found, its_seed)))
 
   def _folder(self, one: measured.Measurement) -> pathlib.Path:
@@ -343,8 +341,8 @@ def check_start(folder: epath.Path, name: str) -> None:
 
   The model of imported weights is not known. An older config.json may lack settings.
   """
-  run = _trained(name)
-  for part, settings in (plans.configs(run[0], run[1]) if run else {'': {}}).items():
+  training = None if recorded.weights(name) else trainings.measured_run(measured.by_id()[name])
+  for part, settings in (plans.configs(training[0], plans.Plan()) if training else {'': {}}).items():
     file = folder / part / 'config.json'
     expected = f'expected the work directory of {name if recorded.weights(name) else f"a run of the line {name}"}'
     if not records.exists(file):
@@ -354,32 +352,6 @@ def check_start(folder: epath.Path, name: str) -> None:
     model['model.name'] = settings.get('model.name', found.get('model.name'))
     if unlike := collection.compare_settings(found, model, None):
       raise InputError(f'--start={folder}: got another model ({"; ".join(unlike)}); {expected}')
-
-
-def _trained(name: str) -> tuple[Run, plans.Plan] | None:
-  """Return the training of the run `name` as a run of a table, with its plan; None for imported weights."""
-  if recorded.weights(name):
-    return None
-  line = measured.by_id()[name][0]
-  found = recorded.commands(line)
-  if tuple(found[0][:3]) == recorded.TABLES:
-    args, settings = _table_options(found[0][3:])
-    return _table_run(name, args.table), plans.Plan(options=args.options, settings=settings)
-  made = [words for words in found if recorded.is_training(words)]
-  if not made:
-    return _trained(check.starts(line)[0])
-  words = [recorded.fill(word, {recorded.SEED: '0'}) for word in made[-1]]
-  if words[1] == 'import':
-    return None
-  given = [(key.partition('.')[2], value) for key, value in recorded.options(words) if key.startswith('--config.')]
-  settings = tuple(f'{key}={value}' for key, value in given)
-  return Run(name, recorded.option(words, '--config'), settings, kind=words[1]), plans.Plan()
-
-
-def _table_options(words: Sequence[str]) -> tuple[argparse.Namespace, tuple[str, ...]]:
-  """Return the options of a command of launch.tables, and its settings."""
-  rest, settings = split_overrides(list(words))
-  return options.parser().parse_args(rest), tuple(settings)
 
 
 def same_commands(one: measured.Measurement) -> measured.Measurement:
@@ -410,11 +382,9 @@ def read_metric(one: measured.Measurement, file: pathlib.Path) -> Value:
   content, row = collection.read_json(file), verdict.rows().get(one.id)
   if row and row.pick:
     content = collection.pick_record(content, row, file)
-  split = content.get('split', '') if isinstance(content, Mapping) else ''
-  if check.is_other_split(one.split, split):
-    raise InputError(f'{file}: is of the split {split}; {one.id} is of {one.split}')
+  _check_file(one, content, file)
   found: dict[_Place, float] = {}
-  for metric in metrics_of(one):
+  for metric in evaluations.metrics_of(one):
     size = metric.key.count('.') + 1
     places = {path: value for path, value in _leaves(content) if '.'.join(path[-size:]) == metric.key}
     found |= _pick(one, {(path[:-size], path[-size:]): value for path, value in places.items()})
@@ -427,9 +397,21 @@ def read_metric(one: measured.Measurement, file: pathlib.Path) -> Value:
   raise InputError(f'{file}: has {what} of {one.id}')
 
 
+def _check_file(one: measured.Measurement, content: Any, file: pathlib.Path) -> None:
+  """Raise InputError for the metrics of another split or data set than a line's."""
+  if not isinstance(content, Mapping):
+    return
+  split, dataset = content.get('split', ''), content.get('dataset', '')
+  if split and evaluations.split_of(one) not in (split, '', 'all'):
+    raise InputError(f'{file}: got the split {split}; expected {one.split}, which {one.id} is of')
+  expected = evaluations.of(one)
+  if dataset and expected and expected.configs and dataset not in expected.datasets:
+    raise InputError(f'{file}: got the data set {dataset}; expected {", ".join(expected.datasets)}, read by {one.id}')
+
+
 def _scale(one: measured.Measurement, value: float) -> float:
   """Return the factor to the line's unit: a share and per cents may have one name."""
-  scales = {metric.scale for metric in metrics_of(one)}
+  scales = {metric.scale for metric in evaluations.metrics_of(one)}
   if len(scales) == 1 or not value or not float(one.value):
     return next(iter(scales))
   return min(scales, key=lambda scale: abs(math.log(abs(value * scale / float(one.value)))))

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.tables import CORES, Run
 from launch.tables import measured, recorded
 from launch.tables import plan as plans
 
+Lines = Mapping[str, measured.Measurement]
+Training = tuple[Run, dict[str, Run]]  # a run, and the runs by name that it may start from
 
-def runs_of(one: measured.Measurement) -> list[tuple[Run, dict[str, Run]]]:
-  """Return the trainings of a line of measured.csv, each with the runs that it starts from."""
+
+def measured_run(one: measured.Measurement, lines: Lines | None = None) -> Training | None:
+  """Return the run that a line measures: the last one that it trains, else the one that it starts from.
+
+  None for imported weights and for other programs. `lines` are all lines by id, those of measured.csv without it.
+  """
+  lines = measured.by_id() if lines is None else lines
+  if not one.is_lmx:
+    return None
+  if made := runs_of(one, lines):
+    return made[-1]
+  found = recorded.commands(one)
+  if tuple(found[0][:3]) == recorded.TABLES:
+    run, runs = table_run(one.id, found[0][3:])
+    return next(((other, runs) for other in plans.dependencies(run, runs) if other.config), None)
+  start = lines.get(next(iter(recorded.starts(one)), ''))
+  return measured_run(start, lines) if start else None
+
+
+def runs_of(one: measured.Measurement, lines: Lines | None = None) -> list[Training]:
+  """Return the trainings and pipelines of a line in order, each with the runs that it starts from."""
+  lines = measured.by_id() if lines is None else lines
   found = recorded.commands(one)
   if found and tuple(found[0][:3]) == recorded.TABLES:
-    return _runs_of_table(one, found[0][3:])
-  runs: dict[str, Run] = {}
-  if one.start and one.start != one.id:
-    first = [run for line in measured.by_id().get(one.start, []) for run, _ in runs_of(line)]
-    runs |= dict(zip([one.start], first, strict=False))
+    run, runs = table_run(one.id, found[0][3:])
+    row = next(row for row in plans.table(found[0][3]).rows if row.id == one.id)
+    return [(runs[name], runs) for name in (*row.tries, run.name) if runs[name].config]
+  first = measured_run(lines[one.start], lines) if one.start in lines and one.start != one.id else None
+  runs = {one.start: first[0]} if first else {}
   trainings = []
   for words in found:
-    if words[:2] == ['lmx', 'train']:
+    if words[:2] in (['lmx', 'train'], ['lmx', 'pipeline']):
+      config = recorded.option(words, '--config').removesuffix(':')
       changes = tuple(_settings(words, one.start if runs else ''))
-      trainings.append((Run(one.id, recorded.option(words, '--config').removesuffix(':'), changes, needs=CORES), runs))
+      trainings.append((Run(one.id, config, changes, kind=words[1], needs=CORES), runs))
   return trainings
 
 
@@ -31,16 +54,21 @@ def _settings(words: Sequence[str], start: str = '') -> Iterator[str]:
   for name, value in recorded.options(words):
     key = name.removeprefix('--config.')
     if key != name:
-      yield f'{key}={{{start}}}' if start and key == 'train.init_from' else f'{key}={value}'
+      text = recorded.fill(value, {recorded.SEED: '0'})
+      yield f'{key}={{{start}}}' if start and key == 'train.init_from' else f'{key}={text}'
 
 
-def _runs_of_table(one: measured.Measurement, words: Sequence[str]) -> list[tuple[Run, dict[str, Run]]]:
-  table = plans.table(words[0])
-  plan = plans.Plan(options=recorded.option(words, '--options'))
-  changes = tuple(_settings(words))
-  runs = {
-    run.name: run._replace(config=plans.argument(run, plan), settings=(*run.settings, *changes)) if run.config else run
-    for run in table.runs
-  }
-  names = [name for row in table.rows if row.id == one.id for name in row.runs]
-  return [(runs[name], runs) for name in names if runs[name].config]
+def table_plan(words: Sequence[str]) -> plans.Plan:
+  """Return the options and settings of a command of launch.tables, without its seeds."""
+  return plans.Plan(options=recorded.option(words, '--options'), settings=tuple(_settings(words)))
+
+
+def table_run(key: str, words: Sequence[str]) -> Training:
+  """Return the run of the row `key` as a command of launch.tables changes it, and all runs of its table.
+
+  `words` are those after `launch.tables`.
+  """
+  table, plan = plans.table(words[0]), table_plan(words)
+  changed = lambda run: run._replace(config=plans.argument(run, plan), settings=(*run.settings, *plan.settings))
+  runs = {run.name: changed(run) if run.config else run for run in table.runs}
+  return runs[next(row.run for row in table.rows if row.id == key)], runs

@@ -57,6 +57,11 @@ BAD = {
   'optim.lr=0..1/0.1': 'expected a range',
   'optim.lr=log:1e-4..1e-2,1': 'expected a range',
   'optim.lr=1..2,3': 'expected a range',
+  'model.N=int:1..1e400': 'expected finite ends',
+  'optim.lr=-1e400..1': 'expected finite ends',
+  f'model.N=1..{10**309}': 'expected finite ends',
+  'model.N=log:1..1' + 5000 * '0': 'expected finite ends',
+  'optim.lr=-1e308..1e308': 'expected finite ends',
   'model.N=int:0.5..3': 'expected integers',
   'x.y=a,,b': 'expected a range',
   'x.y=a,b,a': 'a choice twice',
@@ -141,3 +146,9 @@ def test_resumed_sweep_with_another_space_is_refused(place, capsys):
   error = capsys.readouterr().err
   assert "--space 'optim.lr=log:0.001..0.01' there, --space 'optim.lr=log:0.001..0.1' now" in error
   assert place.run(PLAIN, *first, '--trials=2') == 0 and len(place.table()) == 2
+  journal = (place.dir / 'study.journal').read_bytes()
+  assert place.run(PLAIN, *first, '--trials=2', '--dry_run') == 0
+  capsys.readouterr()
+  assert place.run(PLAIN, '--space', 'optim.lr=log:1e-3..1e-1', '--trials=2', '--dry_run') == 2
+  assert "--space 'optim.lr=log:0.001..0.01' there" in capsys.readouterr().err
+  assert (place.dir / 'study.journal').read_bytes() == journal

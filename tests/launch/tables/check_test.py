@@ -18,14 +18,32 @@ GOOD = measured.Measurement(
   **dict.fromkeys(measured.Measurement._fields, '')
   | {'id': 'rnn_lm/ptb/small/test', 'system': 'rnn_lm', 'row': 'small', 'dataset': 'ptb', 'split': 'test'}
   | {'metric': 'ppl', 'value': '115.6', 'seeds': '0', 'command': TRAIN, 'data': 'ptb', 'commit': 'f887147'}
+  | {'data_hash': '32a3634e'}
   | {'hours': '0.85', 'hardware': 'two CPU cores', 'date': '2026-11-29'}
 )
 OWN = GOOD._replace(id='rnn_lm/ptb/epochs3', metric='perplexity')
+KEPT = OWN._replace(id='kept', kept='its text is lost')
+WIKITEXT2 = {
+  'data': 'wikitext2',
+  'dataset': 'wikitext2',
+  'command': TRAIN.replace('rnn_lm/ptb.py:small', 'awd_lstm/wikitext2.py'),
+}
+TABLE = {'id': 'quickstart/gpt2', 'metric': 'bits per character', 'dataset': 'embedded', 'data': 'embedded'}
+TABLE |= {'command': 'python -m launch.tables quickstart --rows=quickstart/gpt2', 'data_hash': '7e3ce305'}
+BROWN = {'id': 'nplm/brown/mlp9/test', 'metric': 'ppl', 'dataset': 'brown', 'data': 'brown', 'data_hash': '14223e81'}
+BROWN |= {'command': 'python -m launch.tables nplm_brown --rows=nplm/brown/mlp9/test', 'differs': 'another edition'}
+SIZE = {
+  'metric': 'parameters',
+  'split': '',
+  'data': 'generated',
+  'data_hash': '',
+  'command': 'lmx describe rnn_lm:small',
+}
 COPY = 'python -m launch.tables ntm --rows=ntm/params_feedforward/copy'
 
 
 def found(one: measured.Measurement, *others: measured.Measurement, history: str = '\nf887147a') -> list[str]:
-  return list(check.problems(one, {line.id: line for line in (GOOD, one, *others)}, history))
+  return list(check.problems(one, {line.id: line for line in (GOOD, KEPT, one, *others)}, history))
 
 
 def test_every_measured_line_can_be_run_again_or_says_why_not(capsys):
@@ -42,14 +60,19 @@ def test_every_measured_line_can_be_run_again_or_says_why_not(capsys):
       'command': f'{TRAIN}; lmx evaluate --workdir=DIR --split=valid --config.evaluation.batch_size=20',
     },
     {'command': 'lmx evaluate --workdir=DIR --cache=500,0.1,1.0', 'start': GOOD.id},
-    {'command': 'lmx context --workdirs=ONE,TWO --lengths=8:32:8 --output=OWN', 'start': f'{GOOD.id} {GOOD.id}'},
+    {
+      'command': 'lmx context --workdirs=ONE,TWO --split=test --lengths=8:32:8 --output=OWN',
+      'start': f'{GOOD.id} {GOOD.id}',
+    },
     {'command': f'{TRAIN} --config.train.init_from=BERT', 'start': 'imported bert_tiny'},
     {'command': 'python -m pytest tests/launch/tables/check_test.py -m real_data'},
     {'kept': 'its commit was never pushed', 'command': 'lmx train', 'hours': '', 'data': '', 'commit': 'abcdef0'},
     {'command': 'gensim 4.4.0, then lmx vectors', 'hours': '', 'seeds': '3 seeds'},
-    {'data_hash': 'fded5c80'},
     {'data': 'the first of the files'},
-    {'data': 'trec ptb', 'command': f'{TRAIN} --config.data.vectors=TREC'.replace('DATA', 'A')},
+    TABLE,
+    BROWN,
+    SIZE,
+    {'data': 'ptb trec', 'command': f'{TRAIN} --config.data.vectors=TREC'.replace('DATA', 'A')},
   ],
 )
 def test_complete_lines_have_no_problems(change):
@@ -91,6 +114,45 @@ def test_complete_lines_have_no_problems(change):
     ({'command': 'python -m launch.tables rnn_lm_ptb --row=a'}, 'unrecognized arguments: --row=a'),
     ({'command': 'python -m launch.tables rnn_lm_ptb --rows=a'}, 'no row "a"'),
     ({'command': 'python -m launch.tables rnn_lm_ptb'}, f'has no row {OWN.id}'),
+    ({'metric': 'banana'}, 'metric: got banana; expected a metric that lmx writes'),
+    ({'metric': 'F1'}, 'metric: got F1; expected one that the last command reports'),
+    ({'metric': 'perplexity with a cache'}, 'metric: got perplexity with a cache; expected one that the last command'),
+    ({'split': 'banana'}, 'split: got banana; the last command measures test'),
+    ({'split': ''}, 'split: got none; the last command measures test'),
+    ({'command': f'{TRAIN} --config.evaluation.split=valid'}, 'split: got test; the last command measures valid'),
+    ({'command': f'{TRAIN}; lmx evaluate --workdir=DIR --split=valid'}, 'split: got test; the last command'),
+    ({'command': f'{TRAIN}; lmx evaluate --workdir=DIR --split=banana'}, 'got the split banana; expected one of'),
+    ({'command': f'{TRAIN}; lmx evaluate --workdir=DIR --which=abc'}, '--which: got abc'),
+    (
+      {'command': 'lmx ngrams --config=experiments/rnn_lm/ptb.py --split=train --config.data.manual_dir=DATA'},
+      'split: ',
+    ),
+    ({'data': 'wikitext2'}, 'data: got wikitext2; expected the data of the data set ptb'),
+    ({'data': 'ptbb'}, 'data: got ptbb; expected the data of the data set ptb'),
+    ({'dataset': 'imagenet'}, 'dataset: got imagenet; expected a name of the data that the last command reads, ptb'),
+    ({'data_hash': ''}, 'data_hash: got none'),
+    ({'data_hash': 'fded5c80'}, f'data_hash: got fded5c80; expected 32a3634e as of {GOOD.id}, with the same data'),
+    (WIKITEXT2, f'data_hash: got 32a3634e, the hash of ptb ({GOOD.id}); expected the hash of wikitext2'),
+    ({'command': f'{TRAIN} --config.seed=3'}, '--config.seed: got 3 with the seeds 0'),
+    ({'commit': 'f887147\nf887147'}, 'which is not in the history'),
+    ({'command': 'python -m pytest tests/launch/tables/check_test.py::test_no'}, 'there is no test test_no'),
+    ({'command': 'python -m pytest tests/../setup.cfg'}, 'there is no such test file'),
+    ({'command': 'lmx evaluate --workdir=DIR', 'start': 'kept'}, 'start: got kept, which cannot be run again'),
+    ({**SIZE, 'data': 'ptb'}, 'data: got ptb; expected generated without a hash'),
+    ({**SIZE, 'data_hash': 'fded5c80'}, 'data: got generated fded5c80; expected'),
+    ({**SIZE, 'split': 'test'}, 'split: got test; the last command measures'),
+    ({'command': 'lmx predict --workdir=DIR --input=DATA', 'start': GOOD.id, 'split': 'no'}, 'split: got no; expected'),
+    ({**TABLE, 'metric': 'F1'}, 'metric: got F1; expected the metric of its row: bits per character, bpc'),
+    ({**TABLE, 'split': 'valid'}, 'split: got valid; the last command measures test'),
+    (
+      {**TABLE, 'dataset': 'ptb'},
+      'dataset: got ptb; expected a name of the data that the last command reads, embedded',
+    ),
+    ({**TABLE, 'data': 'ptb'}, 'data: got ptb; expected the data of the data set embedded'),
+    (
+      {**BROWN, 'differs': ''},
+      'differs: got none; expected the reason why the printed figure is not compared: the corp',
+    ),
     ({'id': 'ntm/params_feedforward/sort', 'metric': 'parameters', 'differs': 'x', 'command': COPY}, 'among --rows'),
   ],
 )
@@ -136,8 +198,7 @@ def test_problems_and_counts_are_printed(file, capsys):
   problem, counts = capsys.readouterr().out.splitlines()
   assert problem.startswith('measured.csv:3: rnn_lm/ptb/epochs3: got no hours')
   assert counts == (
-    '5 lines checked: 1 complete (1 of them without a data hash), 1 to be run by hand, 1 kept, 1 of other programs, '
-    '1 with problems; '
+    '5 lines checked: 1 complete, 1 to be run by hand, 1 kept, 1 of other programs, 1 with problems; '
     'commits not checked: a shallow clone'
   )
   assert main(['--check', '--rows=kept,word2vec/*']) == 0
@@ -146,6 +207,10 @@ def test_problems_and_counts_are_printed(file, capsys):
   assert main(['--check', '--rows=none']) == 2
   assert main(['--check', '--list']) == 2
   assert '--list, --check: expected one of these' in capsys.readouterr().err
+  file.write_text(file.read_text() + file.read_text().splitlines()[1] + '\n')
+  measured.measurements.cache_clear()
+  assert main(['--check', '--rows=small/test']) == 2
+  assert 'measured.csv:7: rnn_lm/ptb/small/test: id: got that of line 2' in capsys.readouterr().out
 
 
 def test_data_are_found_by_their_hash_or_named(file, tmp_path, monkeypatch, capsys):
@@ -156,13 +221,13 @@ def test_data_are_found_by_their_hash_or_named(file, tmp_path, monkeypatch, caps
   (folder / 'manifest.json').write_text(json.dumps({**manifest, 'blocks': None, 'sha256': 'x'}))
   (tmp_path / 'data/ptb').mkdir(parents=True)
   assert main(['--check', f'--data={tmp_path}', '--rows=small/test']) == 2
-  assert 'data ptb: missing; ptb: ptb.train.txt' in capsys.readouterr().out
+  assert 'data ptb, hash 32a3634e: missing; ptb: ptb.train.txt' in capsys.readouterr().out
   assert main(['--check', f'--data=ptb={tmp_path}/no', '--rows=small/test']) == 2
-  assert 'data ptb: missing' in capsys.readouterr().out
+  assert 'data ptb, hash 32a3634e: missing' in capsys.readouterr().out
   assert main(['--check', f'--data={tmp_path}/data', '--rows=small/test']) == 0
-  assert 'data ptb: there, not compared' in capsys.readouterr().out
+  assert 'data ptb, hash 32a3634e: there, not compared' in capsys.readouterr().out
   key = corpus.manifest_hash(manifest)
-  file.write_text(file.read_text().replace(',ptb,,f887147', f',ptb,{key[:12]},f887147'))
+  file.write_text(file.read_text().replace(',ptb,32a3634e,f887147', f',ptb,{key[:12]},f887147'))
   measured.measurements.cache_clear()
   assert main(['--check', f'--data={tmp_path}', '--rows=small/test']) == 0
   assert f'data ptb, hash {key[:8]}: prepared in {folder}' in capsys.readouterr().out

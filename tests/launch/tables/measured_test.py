@@ -2,31 +2,25 @@
 
 import pytest
 
-from launch.tables import check, measured, pages
+from launch.tables import check, measured, names, pages
+from lmx.errors import InputError
 from lmx.models import registry
 
-SYSTEMS = {*registry.names(), *pages.by_system(), 'ngrams'}
-PROGRAMS = ('lmx ', 'python -m ', 'gensim ', 'transformers ', 'fairseq')  # lmx and those that it is compared with
 
-
-def problems(one: measured.Measurement) -> list[str]:
-  """Return what is wrong with a line."""
-  found = []
-  if one.system not in SYSTEMS:
-    found.append(f'system {one.system}')
-  if not one.command.startswith(PROGRAMS):
-    found.append(f'command {one.command}')
-  return [*found, *check.cells(one)]
+def test_every_page_has_a_name():
+  assert {*pages.by_system(), 'ngrams'} <= names.SYSTEMS.keys() <= {*registry.names(), *pages.by_system(), 'ngrams'}
 
 
 def test_every_record_can_be_reproduced():
-  wrong = {one.id: text for one in measured.measurements() if (text := problems(one))}
+  wrong = {one.id: text for one in measured.measurements() if (text := list(check.cells(one)))}
   assert not wrong
 
 
-def test_metric_is_recorded_once():
-  keys = [(one.id, one.split, one.metric, one.differs, one.protocol) for one in measured.measurements()]
-  assert len(keys) > 250 and len(set(keys)) == len(keys)
+def test_metric_is_recorded_once(tmp_path, monkeypatch):
+  assert len(measured.by_id()) == len(measured.measurements()) > 250
+  monkeypatch.setattr(measured, 'measurements', lambda: (GOOD, GOOD._replace(value='116')))
+  with pytest.raises(InputError, match='line 3: got the id rnn_lm/ptb/small/test a second time'):
+    measured.by_id()
 
 
 GOOD = measured.Measurement(
@@ -48,6 +42,8 @@ GOOD = measured.Measurement(
     ({'interval': '114.1'}, 'numbers'),
     ({'hours': '51 minutes'}, 'numbers'),
     ({'hours': '-1'}, 'numbers'),
+    ({'hours': '0.0'}, 'numbers'),
+    ({'hours': '1e6'}, 'numbers'),
     ({'spread': '0.5'}, 'numbers'),
     ({'interval': '9 1'}, 'numbers'),
     ({'seeds': '0 0'}, 'seeds 0 0'),
@@ -55,15 +51,18 @@ GOOD = measured.Measurement(
     ({'seeds': '0 1 2', 'interval': '114.1 115.9', 'hours': '0.85'}, None),
     ({'hours': '~0.85'}, None),
     ({'command': 'train'}, 'command train'),
+    ({'command': 'LMX train'}, 'command LMX train'),
+    ({'command': ''}, 'command '),
     ({'row': ''}, 'no label'),
     ({'date': '26 November'}, 'date 26 November'),
+    ({'date': '2099-12-31'}, 'date 2099-12-31'),
     ({'split': 'valid'}, 'not of the printed ptb test ppl'),
     ({'split': 'valid', 'differs': 'the validation split'}, None),
     ({'id': 'rnn_lm/own', 'differs': 'other data'}, 'differs from no printed figure'),
   ],
 )
 def test_malformed_lines_are_reported(change, problem):
-  assert problems(GOOD._replace(**change)) == ([problem] if problem else [])
+  assert list(check.cells(GOOD._replace(**change))) == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(('seeds', 'count'), [('0', 1), ('0 10 20', 3), ('3 seeds', 3), ('1 seed', 1)])

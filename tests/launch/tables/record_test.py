@@ -94,6 +94,17 @@ def test_extra_fields_of_older_records_are_kept(tmp_path, file):
   assert (line['value'], line['commit'], line['protocol']) == ('114.9', '', '')
 
 
+def test_line_by_another_command_is_not_replaced(tmp_path, file, capsys):
+  words = ['rnn_lm_ptb', f'--runs={tmp_path}', '--rows=small/*', '--collect', '--seeds=1', '--record']
+  put(tmp_path, 'rnn_lm/ptb_small', 'results', perplexity_per_token=114.8, split='test')
+  assert main(words) == 0
+  file.write_text(file.read_text().replace(' --seeds=1,', ' --seeds=1 --options=epochs=6,'))
+  measured.measurements.cache_clear()
+  before = file.read_text()
+  assert main(words) == 2 and file.read_text() == before
+  assert '--record: rnn_lm/ptb/small/test: got `python -m launch.tables' in capsys.readouterr().err
+
+
 def test_label_of_a_row_of_ours_is_kept(tmp_path, file):
   words = ['quickstart', f'--runs={tmp_path}', '--rows=quickstart/ntm', '--collect', '--record']
   put(tmp_path, 'quickstart/ntm', 'results', bits_per_sequence=71.9, dataset='generated')

@@ -113,7 +113,9 @@ def test_line_of_a_table_runs_its_row(tmp_path, lines, program, capsys):
 
 @pytest.mark.parametrize('words', [[], ['--dry_run']])
 def test_data_of_a_table_are_required_before_anything_runs(tmp_path, lines, program, capsys, words):
-  lines.write_text(lines.read_text().replace(',ptb,,f887147', ',ptb trec,,f887147'))  # trec is not required by a run
+  lines.write_text(
+    lines.read_text().replace(',ptb,32a3634e,f887147', ',ptb trec,32a3634e,f887147')
+  )  # trec is not required by a run
   measured.measurements.cache_clear()
   for given, name in (([], 'ptb, ptb.train.txt'), (['--data=ptb=/ptb'], 'trec, ')):
     assert main(['--rerun', '--rows=small/test', f'--runs={tmp_path}', *given, *words]) == 2
@@ -160,13 +162,13 @@ def test_wrong_input_is_named(tmp_path, lines, program, capsys, words, message):
   assert message in capsys.readouterr().err and not program()
 
 
-def test_other_files_are_noted(capsys):
-  known = GOOD._replace(data_hash='fded5c80')
-  for key in ('fded5c806003', '', 'abcdef0123'):
-    assert rerun.compare(known, [rerun.Value(115.6, key)])
-  *same, other = capsys.readouterr().out.splitlines()
-  assert other.endswith('; of other files: data_hash abcdef01, recorded fded5c80')
-  assert not any('other files' in text for text in same)
+def test_other_data_are_refused():
+  for key in ('32a3634e6003', ''):
+    assert rerun.compare(GOOD, [rerun.Value(115.6, key)])
+  with pytest.raises(
+    InputError, match='recorded 115.6, now 115.6, of other data: data_hash: got abcdef01; expected 32a3634e'
+  ):
+    rerun.compare(GOOD, [rerun.Value(115.6, 'abcdef0123')])
 
 
 def test_line_without_its_metric_does_not_stop_the_others(tmp_path, lines, program, capsys):
@@ -259,7 +261,8 @@ def test_metric_is_found_by_its_name(tmp_path):
   ('content', 'cells', 'message'),
   [
     ({'loss': 1.0}, {}, 'has no ppl of own/line'),
-    ({'perplexity_per_token': 1.0, 'split': 'test'}, {'split': 'valid'}, 'is of the split test'),
+    ({'perplexity_per_token': 1.0, 'split': 'test'}, {'split': 'valid'}, 'got the split test; expected valid'),
+    ({'perplexity_per_token': 1.0, 'dataset': 'wikitext2'}, {}, 'got the data set wikitext2; expected ptb'),
     ({'bleu': 1.0, 'bleu_tokenised': 2.0}, {'metric': 'BLEU'}, 'several metrics that may be the BLEU'),
     ([{'n': 1, 'perplexity_per_token': 1.0}, {'n': 2, 'perplexity_per_token': 2.0}], {}, 'several metrics that may be'),
     ({'loss': 1.0}, {'metric': 'wonder'}, 'metric: got wonder; expected a metric that lmx writes'),

@@ -1,0 +1,14 @@
+"""Runs of a results page."""
+
+from __future__ import annotations
+
+from launch.tables import measurements
+from tests.launch.tables.check_test import GOOD
+
+
+def test_each_start_of_a_run_is_quoted():
+  def start(text: str) -> str:
+    return measurements._run(1, [GOOD._replace(start=text)])['facts'].get('Starts from', '')
+
+  assert start('') == '' and start('imported bert_tiny') == 'imported bert_tiny'
+  assert start('rnn_lm/a imported minilm rnn_lm/b') == 'line `rnn_lm/a`, imported minilm, line `rnn_lm/b`'
