@@ -10,6 +10,7 @@ machine's clock, because clocks may differ.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import math
 import pathlib
@@ -201,15 +202,13 @@ class Store:
     Raises:
       InputError: the study was created with other settings.
     """
-    here, self.url = self.url, url
-    try:
-      with self._naming_journal():
-        storage = self.optuna.storages.get_storage(self._storage())
-        if name in self.optuna.get_all_study_names(storage):
-          found = self.optuna.load_study(study_name=name, storage=storage)
-          _compare_settings(self._saved_settings(found), settings, show)
-    finally:
-      self.url = here
+    other = copy.copy(self)
+    other.url = url
+    with other._naming_journal():
+      storage = self.optuna.storages.get_storage(other._storage())
+      if name in self.optuna.get_all_study_names(storage):
+        found = self.optuna.load_study(study_name=name, storage=storage)
+        _compare_settings(other._saved_settings(found), settings, show)
 
   def _saved_settings(self, found: Any) -> dict[str, Any]:
     saved = found.user_attrs.get('settings', {})
