@@ -47,6 +47,7 @@ COMMANDS = {
   'config': 'show every key of a config, with its default and its help',
   'describe': 'show the parameters, operations and memory of a model',
   'list': 'list the models and the experiments',
+  'harness': 'run lm-evaluation-harness on a trained model',
   'prepare': 'download or read the data of a config and tokenise it',
   'vectors': 'evaluate, show and write the word vectors of a run',
   'phrases': 'join frequent collocations into phrases, for word2vec',
@@ -56,7 +57,10 @@ COMMANDS = {
 }
 
 # Commands that read or change no config.
-WITHOUT_CONFIG = ('results', 'compare', 'runs', 'report', 'export', 'describe', 'list', 'phrases')
+WITHOUT_CONFIG = ('results', 'compare', 'runs', 'report', 'export', 'describe', 'list', 'phrases', 'harness')
+
+# Commands that pass on the arguments that are not their own.
+PASS_ON = ('harness',)
 
 # Commands that use the compilation cache; `bench`, `compile` and `describe` measure compilation itself.
 KEEP_PROGRAMS = ('train', 'evaluate', 'context', 'generate', 'translate', 'embed', 'predict', 'pipeline', 'vectors')
@@ -201,7 +205,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.print_help()
     print(f'\nexperiments (lmx train --config=FILE --workdir=DIR):\n{_experiments()}')
     raise SystemExit(0)
-  if unknown:
+  if args.command in PASS_ON:
+    args.others = unknown
+  elif unknown:
     options = [o for action in commands.choices[args.command]._actions for o in action.option_strings]
     raise InputError(f'unknown option "{unknown[0]}"{nearest(unknown[0].split("=")[0], options)}')
   if overrides and args.command in WITHOUT_CONFIG:

@@ -60,12 +60,16 @@ class Scorer(abc.ABC):
     method: one of METHODS, or 'causal' of an n-gram model.
     start: 'symbol': a start symbol is read first; 'none': the first token is not predicted; '' where the method has
       neither.
+    prefix_id: the start symbol, else the end of a document, else None.
+    positions: most tokens that the model reads at once; None: any number.
   """
 
   tokenizer: Tokenizer
   name: str
   method: str
   start: str = ''
+  prefix_id: int | None = None
+  positions: int | None = None
 
   @abc.abstractmethod
   def row(self, text: str, name: str = '') -> Row:
@@ -125,12 +129,13 @@ class RunScorer(Scorer):
     self.method = able[0] if method == 'auto' else method
     check_choice('--method', self.method, able)
     check_choice('--start', start, STARTS)
-    self.end, self._symbol = end, _start_symbol(loaded.tokenizer)
+    self.end, self.prefix_id = end, _start_symbol(loaded.tokenizer)
+    self.positions = window(loaded.run.measured)
     self._state: State = ()
     self._context = np.zeros(0, np.int32)
     if self.method == 'causal':
-      self.start = start if start != 'auto' else 'none' if self._symbol is None else 'symbol'
-      if self.start == 'symbol' and self._symbol is None:
+      self.start = start if start != 'auto' else 'none' if self.prefix_id is None else 'symbol'
+      if self.start == 'symbol' and self.prefix_id is None:
         raise InputError('--start: got "symbol"; expected "none", because the tokenizer has no start or end symbol')
     elif start != 'auto':
       raise InputError(f'--start: got "{start}" with --method={self.method}; expected auto; omit it')
@@ -151,9 +156,9 @@ class RunScorer(Scorer):
     if self.method != 'causal':
       raise InputError(f'--context: got it with --method={self.method}; expected causal; omit it')
     ids = np.asarray(self.tokenizer.encode(text), np.int32)
-    begin = [] if self.start == 'none' else [self._symbol]
+    begin = [] if self.start == 'none' else [self.prefix_id]
     self._context = np.concatenate([begin, ids]).astype(np.int32)
-    if len(self._context) > 1 and not window(self.loaded.run.measured):
+    if len(self._context) > 1 and not self.positions:
       # All but the last token, which each row reads to predict its first.
       self._state = causal.read_stream(self.loaded, self._context[:-1])
       self._context = self._context[-1:]
@@ -170,9 +175,9 @@ class RunScorer(Scorer):
   def _before(self, count: int) -> np.ndarray:
     """Return the tokens that are read before `count` tokens of a text."""
     if len(self._context):
-      most = window(self.loaded.run.measured)
+      most = self.positions
       return self._context[-max(1, most + 1 - count) :] if most else self._context
-    return np.asarray([self._symbol] if self.start == 'symbol' else [], np.int32)
+    return np.asarray([self.prefix_id] if self.start == 'symbol' else [], np.int32)
 
   def _spelled(self, text: str, name: str) -> Row:
     tokenizer: Any = self.tokenizer  # words
