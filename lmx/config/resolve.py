@@ -354,10 +354,15 @@ def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
   changed = dataclasses.replace(cfg, **cast.convert('evaluation.model', type(cfg), changes))
   check_choice('evaluation.model.dtype', changed.dtype, registry.DTYPES)
   registry.check_layers(changed)
-  shapes = lambda cfg: jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
-  if getattr(cfg, 'V', 1) and shapes(changed) != shapes(cfg):  # V is 0 until the data set is known
+  # V is 0 until the data set is known.
+  if getattr(cfg, 'V', 1) and _parameter_shapes(name, changed) != _parameter_shapes(name, cfg):
     raise InputError(f'evaluation.model: got {dict(changes)}; expected settings that change no parameters')
   return changed
+
+
+@functools.lru_cache(64)
+def _parameter_shapes(name: str, cfg: Any) -> Any:
+  return jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
 
 
 def _check_measurement(model: str, objective: str, sections: Mapping[str, Any]) -> None:
