@@ -203,6 +203,11 @@ def newest_step(directory: str | os.PathLike[str]) -> int:
   return max((step for step, _ in orbax_format.entries(_absolute(directory))), default=-1)
 
 
+def steps(directory: str | os.PathLike[str]) -> list[int]:
+  """Return the steps that have a checkpoint, even a damaged one, in ascending order; [] without any."""
+  return sorted({step for step, _ in orbax_format.entries(_absolute(directory))})
+
+
 def read_metrics(directory: str | os.PathLike[str]) -> tuple[list[float | None], dict[str, Any]]:
   """Return the metrics of all checkpoints, oldest first, and the `meta` of the newest; ([], {}) if one is damaged."""
   directory = _absolute(directory)

@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lmx import records
@@ -100,6 +100,7 @@ def _lines(systems: Sequence[System], found: Sequence[Compared], metric: str, te
   first, several = systems[0], len(found) > 2 and correction != 'none'
   rows = first.results[0].get('rows') if all(one.rows is not None for one in systems) else None
   counted = f', {rows["count"]:,} {rows["unit"]}' if rows else ''
+  counted += f', tests over {_unit(rows, metric)}s' if rows and _unit(rows, metric) else ''
   results = first.results[0]
   width = max(len(one.name) for one in found)
   head = (
@@ -120,6 +121,13 @@ def _lines(systems: Sequence[System], found: Sequence[Compared], metric: str, te
   if rows is None:
     lines.append(f'over seeds, because not all runs saved their rows ({records.ROWS})')
   return [*lines, *_notes(systems)]
+
+
+def _unit(rows: Mapping[str, Any], metric: str) -> str:
+  """Return the unit over which a metric is tested, '' for a row."""
+  from lmx.evaluation import rows as row_files
+
+  return row_files.get(rows['kind']).UNITS.get(metric, '')
 
 
 def _notes(systems: Sequence[System]) -> list[str]:

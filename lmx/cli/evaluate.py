@@ -1,7 +1,11 @@
 """`lmx evaluate --workdir=DIR [--config=FILE[:variant]] [--split=test] [--which=best|last|average|STEP]
 [--cache=500,0.1,1] [--mixture=trigram:0.5] [--ensemble=DIR,DIR] [--translations=FILE]
 [--by_length=FILE.png --beside=DIR,DIR] [--attention=64:256:64] [--output=FILE.json] [--save_rows=DIR]
-[--config.evaluation.batch_size=1 ...]`."""
+[--config.evaluation.batch_size=1 ...]`.
+
+`lmx evaluate --workdir=DIR --pairs=DIR [--protocol=lmx|blimp|babylm2025|harness] [--subset=babylm|seen]
+[--which=...|all]`: accuracy on minimal pairs, by paradigm, phenomenon and field.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import sys
 from typing import Any
 
 from lmx import records
+from lmx.cli import minimal_pairs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--split', default='', help='train, valid, test or another; without it test, or evaluation.split of --config'
   )
-  parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
+  parser.add_argument(
+    '--which',
+    default='best',
+    help="'best' on the validation split, 'last', 'average', or a step; with --pairs also 'all', every checkpoint",
+  )
   parser.add_argument('--no-baselines', action='store_true', help='do not evaluate the n-gram models')
   parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also evaluate with a continuous cache')
   parser.add_argument(
@@ -50,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     'which lmx compare reads',
   )
   parser.add_argument('--json', action='store_true', help='print the metrics as JSON')
+  minimal_pairs.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,9 +70,12 @@ def run(args: argparse.Namespace) -> int:
 
   if args.beside and not args.by_length:
     raise InputError('--beside: got it without --by_length; expected both, because it names runs for that picture')
+  minimal_pairs.check(args)
   if args.attention:
     return _evaluate_attention(args)
   folder = _rows_folder(args.save_rows) if args.save_rows else None
+  if args.pairs:
+    return minimal_pairs.run(args, folder)
   metrics, objective, outputs, rows = _evaluate_ensemble(args) if args.ensemble else _evaluate_run(args)
   translations = [one for one in outputs if isinstance(one, translation.TranslatedPair)]
   if args.translations:

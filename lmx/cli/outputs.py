@@ -21,18 +21,27 @@ OUTPUTS = (
 # Options that name files to read; some take several with commas between.
 INPUTS = (
   *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
-  'combine',
+  *('combine', 'pairs', 'subset_file', 'seen_text'),
 )
 FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks')
-LISTS = ('input', 'similarity', 'combine', 'workdirs', 'ensemble', 'beside')  # of several paths with commas between
+LISTS = (
+  'input',
+  'similarity',
+  'combine',
+  'workdirs',
+  'ensemble',
+  'beside',
+  'seen_text',
+)  # of several paths with commas between
 EITHER = (  # options of commands that name a file or a folder
   *(('predict', 'input'), ('import', 'source'), ('results', 'workdirs')),
   ('compare', 'workdirs'),
   *(('predict', 'output'), ('context', 'output'), ('translate', 'plot'), ('evaluate', 'save_rows')),
+  ('evaluate', 'pairs'),
 )
 HUB = (  # options of commands that name published weights too
   ('import', 'source'),
-  *((command, 'workdir') for command in ('generate', 'translate', 'embed', 'predict')),
+  *((command, 'workdir') for command in ('evaluate', 'generate', 'translate', 'embed', 'predict')),
 )
 # Files and folders of a work directory that only training writes.
 RECORDS = (

@@ -82,6 +82,7 @@ def read(workdir: Any) -> Any:
   """Return the `Report` of a work directory. Raises InputError for a file that is damaged."""
   from lmx import objectives
   from lmx.config import fields, resolve, run_files
+  from lmx.evaluation import pairs_files
   from lmx.models import registry
   from lmx.reporting import html_report
 
@@ -115,6 +116,7 @@ def read(workdir: Any) -> Any:
     translations=_text(workdir / 'translations.txt').splitlines(),
     answers=records.read_if_exists(workdir / 'predictions.json'),
     pictures=list(_pictures(workdir)),
+    pairs=pairs_files.read(workdir),
     shares=frozenset(one.name for one in objectives.get(run_config.objective_name).METRICS if one.is_share),
   )
 

@@ -152,7 +152,7 @@ def _stem(file: str) -> str:
 def _pair(row: Mapping[str, Any], where: str, number: int, stem: str, columns: tuple[str, str, str]) -> Pair:
   """Return the pair of a row. Raises InputError."""
   good, bad, paradigm = columns
-  sentences = []
+  sentences: list[str] = []
   for option, name in (('--good', good), ('--bad', bad)):
     text = _cell(row, name, where, option)
     if not text.strip():
@@ -164,7 +164,7 @@ def _pair(row: Mapping[str, Any], where: str, number: int, stem: str, columns: t
       raise InputError(f'{where}: {paradigm or PARADIGM}: got no paradigm; expected its name')
   others = [cells.text(row.get(name), f'{where}: {name}') for name in (PHENOMENON, FIELD, ID)]
   phenomenon, field = (_SAME.get(name, name) for name in others[:2])
-  return Pair(*sentences, stem, phenomenon, field, others[2] or f'line {number}')
+  return Pair(sentences[0], sentences[1], stem, phenomenon, field, others[2] or f'line {number}')
 
 
 def _cell(row: Mapping[str, Any], name: str, where: str, option: str) -> str:

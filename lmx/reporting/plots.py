@@ -229,6 +229,40 @@ def metric_curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, flo
   _save(figure, path)
 
 
+def pairs_curve(path: Any, points: Sequence[Mapping[str, Any]]) -> None:
+  """Draw the accuracy on minimal pairs of a run's checkpoints: overall, with its 95% interval, and of each field.
+
+  The x-axis is the number of training words on a logarithmic scale if all points have it, else updates.
+
+  Args:
+    path: image file to write.
+    points: metrics of the checkpoints as in pairs_curve.json, in the order of their steps.
+  """
+  from matplotlib.figure import Figure
+
+  has_words = all(point.get('words') for point in points)
+  x = [point['words' if has_words else 'step'] for point in points]
+  figure = Figure(figsize=(7, 4.2), layout='constrained')
+  axes = figure.add_subplot()
+  axes.grid(True, color='0.92', linewidth=0.8)
+  percent = lambda values: 100 * np.asarray(values, np.float64)
+  (line,) = axes.plot(x, percent([point['accuracy'] for point in points]), marker='o', lw=2.2, label='all paradigms')
+  low, high = percent([point['interval'] for point in points]).T
+  axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, lw=0)
+  for name in [one['name'] for one in points[0]['fields']]:
+    each = [one['accuracy'] for point in points for one in point['fields'] if one['name'] == name]
+    if len(each) == len(points):
+      axes.plot(x, percent(each), marker='.', lw=1, label=_escape(name.replace('_', '-')))
+  axes.axhline(50, color='0.5', lw=1, ls=':')
+  about = f'{points[0]["dataset"]}, {points[0]["pipeline"]}'
+  axes.set(xlabel='training words' if has_words else 'updates', ylabel=_escape(f'accuracy in percent ({about})'))
+  if has_words:
+    axes.set_xscale('log')
+  axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
+  axes.legend(frameon=False)
+  _save(figure, path)
+
+
 def context_gains(path: Any, results: Mapping[str, Any]) -> None:
   """Draw the gain from longer contexts for a group of models, as in figures 3 and 4 of Dai et al. 2019.
 

@@ -46,9 +46,11 @@ class Rows:
     collect: (subject, outputs of the objective's part of the evaluation) -> (rows in the order of the split, their
       unit in the plural). A row has 'row', its number from 0.
     measure: (metric, rows, results) -> the metric as a function of these rows, None if they do not determine it.
+    UNITS: unit, in the singular, over which a metric is tested if that is not a row.
   """
 
   TRUTH: tuple[str, ...] = ()
+  UNITS: Mapping[str, str] = {}
   collect: Callable[[Subject, Sequence[Any]], tuple[list[dict[str, Any]], str]]
   measure: Callable[[str, Sequence[Row], Mapping[str, Any]], Measure | None]
 
@@ -67,13 +69,19 @@ def add(evaluation: Evaluation, subject: Subject) -> Evaluation:
   """Return an evaluation with its rows as the text of rows.jsonl, their description and the headline's interval."""
   kind, run = evaluation.objective.ROWS, subject.run
   found, unit = get(kind).collect(subject, evaluation.outputs)
-  text = ''.join(json.dumps(run_log.to_json(row), ensure_ascii=False) + '\n' for row in found)
-  about = {'kind': kind, 'count': len(found), 'unit': unit, 'digest': _digest(text.encode('utf-8', 'surrogatepass'))}
+  text, about = describe(kind, found, unit)
   about |= {'objective': run.objective_name, 'options': dataclasses.asdict(run.objective)}
   metrics = {**evaluation.metrics, 'rows': about}
   measured = measure(metrics['metric'], found, metrics)
   interval = statistics.bootstrap(measured.values, measured.statistic)
   return evaluation._replace(metrics={**metrics, 'interval': [interval.low, interval.high]}, rows=text)
+
+
+def describe(kind: str, rows: Sequence[Row], unit: str) -> tuple[str, dict[str, Any]]:
+  """Return rows as the text of rows.jsonl, and their description for results.json; `unit` is in the plural."""
+  text = ''.join(json.dumps(run_log.to_json(row), ensure_ascii=False) + '\n' for row in rows)
+  digest = _digest(text.encode('utf-8', 'surrogatepass'))
+  return text, {'kind': kind, 'count': len(rows), 'unit': unit, 'digest': digest}
 
 
 def measure(metric: str, rows: Sequence[Row], results: Mapping[str, Any]) -> Measure:

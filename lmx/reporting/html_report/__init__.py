@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 import lmx
 from lmx.reporting import templates
-from lmx.reporting.html_report import charts, formats, sections
+from lmx.reporting.html_report import charts, formats, pairs, sections
 
 MARK = '<meta name="generator" content="lmx report">'  # marks a page that `lmx report` may replace
 _FOLDER = pathlib.Path(__file__).parent
@@ -62,6 +62,7 @@ class Report(NamedTuple):
     pictures: (file name, its bytes as base64).
     maps: attention weights of sentence pairs.
     shares: names of metrics that are shown in percent.
+    pairs: evaluations on minimal pairs, from pairs.json.
   """
 
   run: str
@@ -82,6 +83,7 @@ class Report(NamedTuple):
   pictures: Sequence[tuple[str, str]] = ()
   maps: Sequence[AttentionMap] = ()
   shares: frozenset[str] = frozenset()
+  pairs: Sequence[Mapping[str, Any]] = ()
 
 
 def render(report: Report) -> str:
@@ -107,5 +109,6 @@ def render(report: Report) -> str:
     drawings=drawings,
     version=lmx.__version__,
     path=shlex.quote(report.run),
+    pair_evaluations=list(pairs.contents(report.pairs)),
     **sections.contents(report),
   )

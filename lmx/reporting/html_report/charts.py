@@ -23,8 +23,8 @@ from lmx.reporting.html_report import formats
 
 _STYLE = (pathlib.Path(__file__).parent / 'style.css').read_text(encoding='utf-8')
 _LIGHT = _STYLE.partition('}')[0]
-_THEME = dict(re.findall(r'--(c[0-9]|card|faint|line): (#[0-9a-f]{6})', _LIGHT))
-_VARIABLES = {colour: f'var(--{name})' for name, colour in _THEME.items()}
+THEME = dict(re.findall(r'--(c[0-9]|card|faint|line): (#[0-9a-f]{6})', _LIGHT))
+_VARIABLES = {colour: f'var(--{name})' for name, colour in THEME.items()}
 _MAX_POINTS = 1000  # per curve
 _MIN_SMOOTHED = 40  # points; shorter training curves are not smoothed
 PER_CLASS = re.compile(r'_class_[0-9]{1,9}$')
@@ -198,8 +198,8 @@ def _picture(
   figure.patch.set_visible(False)
   axes = figure.add_axes((left, bottom, right - left, top - bottom), xlim=x, ylim=y, axisbelow=True)
   axes.set_frame_on(False)
-  axes.tick_params(length=0, pad=8, labelcolor=_THEME['faint'], labelsize=font)
-  axes.grid(axis='y', color=_THEME['line'], linewidth=1)
+  axes.tick_params(length=0, pad=8, labelcolor=THEME['faint'], labelsize=font)
+  axes.grid(axis='y', color=THEME['line'], linewidth=1)
   marks = ticks(*y)
   axes.set_yticks(marks, [tick_text(mark, marks) for mark in marks])
   steps = [step for step in ticks(*x) if step == int(step)]
@@ -209,14 +209,14 @@ def _picture(
   _draw_levels(axes, chart, y, font)
   _draw_curves(axes, chart, y)
   position = f'left:{left:.2%};right:{1 - right:.2%};top:{1 - top:.2%};bottom:{bottom:.2%}'
-  return _svg(figure, salt), position
+  return to_svg(figure, salt), position
 
 
 def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], font: float) -> None:
   """Draw the baselines as dashed lines, each labelled above, or below if another one is close above."""
   above = math.inf
   for name, value in sorted(chart.levels.items(), key=lambda item: -item[1]):
-    axes.axhline(value, color=_THEME['faint'], linewidth=1.2, linestyle=(0, (4, 3.3)))
+    axes.axhline(value, color=THEME['faint'], linewidth=1.2, linestyle=(0, (4, 3.3)))
     close = (above - value) / (y[1] - y[0]) < 0.08
     axes.annotate(
       templates.visible(f'{name} {value:.3f}'),
@@ -224,8 +224,8 @@ def _draw_levels(axes: Any, chart: Chart, y: tuple[float, float], font: float) -
       (-5, -5 if close else 5),
       xycoords=('axes fraction', 'data'),
       textcoords='offset points',
-      bbox={'facecolor': _THEME['card'], 'alpha': 0.75, 'linewidth': 0, 'pad': 1},
-      color=_THEME['faint'],
+      bbox={'facecolor': THEME['card'], 'alpha': 0.75, 'linewidth': 0, 'pad': 1},
+      color=THEME['faint'],
       fontsize=font,
       ha='right',
       va='top' if close else 'bottom',
@@ -241,7 +241,7 @@ def _draw_curves(axes: Any, chart: Chart, y: tuple[float, float]) -> None:
     *((s, min(max(v, low), high) if math.isfinite(v) else math.nan) for s, v in points), strict=True
   )
   for curve in chart.curves:
-    style: dict[str, Any] = {'color': _THEME[f'c{curve.colour}'], 'solid_capstyle': 'round'}
+    style: dict[str, Any] = {'color': THEME[f'c{curve.colour}'], 'solid_capstyle': 'round'}
     points = thin(curve.points)
     if chart.smoothed and not curve.marked and len(points) >= _MIN_SMOOTHED:
       axes.plot(*clip(points), **style, linewidth=1, alpha=0.28)
@@ -252,7 +252,7 @@ def _draw_curves(axes: Any, chart: Chart, y: tuple[float, float]) -> None:
     axes.plot(*clip(points), **style, linewidth=2)
 
 
-def _svg(figure: Figure, salt: str) -> Markup:
+def to_svg(figure: Figure, salt: str) -> Markup:
   """Return a figure as an SVG element in the page's colours, with ids that depend on `salt`."""
   file = io.StringIO()
   with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': salt}):

@@ -185,6 +185,8 @@ def _listed(items: Iterable[Markup]) -> Markup:
 def _lists(values: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
   """Yield a table for each metric that is a list of rows, such as BLEU by length."""
   for name, rows in values.items():
+    if name == 'minimal_pairs':  # has its own section
+      continue
     if isinstance(rows, list) and rows and all(isinstance(row, dict) and row for row in rows):
       keys = [k for k in rows[0] if not (k in ('above', 'up_to') and 'words' in rows[0])]
       cells = [[row.get(k) for k in keys] for row in rows]

@@ -1,0 +1,90 @@
+"""Files with the metrics of minimal pairs: pairs.json, pairs_curve.json and the summary in results.json of a run."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lmx import documents, records
+from lmx.data.minimal_pairs import MinimalPairs
+from lmx.evaluation import rows
+from lmx.evaluation.minimal_pairs import Evaluated
+from lmx.reporting import run_log
+
+PAIRS, CURVE = 'pairs.json', 'pairs_curve.json'
+SUMMARY = 'minimal_pairs'  # in results.json
+_SAME = ('dataset', 'data_hash', 'protocol')  # an evaluation replaces another one with the same values
+
+
+def keep(workdir: Any, metrics: Mapping[str, Any]) -> None:
+  """Add an evaluation to pairs.json of a folder, and its summary to results.json if the run is finished.
+
+  An earlier evaluation of the same pairs by the same protocol and checkpoint is replaced. Everything else in
+  results.json stays.
+
+  Raises:
+    InputError: a file is damaged or cannot be written.
+  """
+  workdir = pathlib.Path(workdir)
+  same = (*_SAME, 'step')
+  kept = [one for one in read(workdir) if any(one.get(name) != metrics[name] for name in same)]
+  run_log.write_json(str(workdir / PAIRS), [*kept, metrics])
+  path = workdir / records.RESULTS
+  if path.exists():
+    results = records.read(path)
+    run_log.write_json(str(path), {**results, SUMMARY: [_summary(one) for one in [*kept, metrics]]})
+
+
+def read(workdir: Any) -> list[dict[str, Any]]:
+  """Return the evaluations in pairs.json of a folder, [] without one. Raises InputError if it is damaged."""
+  path = workdir / PAIRS
+  if not records.exists(path):
+    return []
+  found = documents.convert(records.read_json(path), list, str(path))
+  for one in found:
+    for name in (*_SAME, 'split'):
+      documents.field(one, name, str, str(path))
+    for name in ('accuracy', 'accuracy_per_token'):
+      documents.field(one, name, float, str(path))
+    for name in ('phenomena', 'fields', 'paradigms', 'interval'):
+      documents.field(one, name, list, str(path))
+  return found
+
+
+def _summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
+  low, high = metrics['interval']
+  return {
+    'dataset': metrics['dataset'],
+    'subset': metrics['split'],
+    'protocol': metrics['pipeline'],
+    'method': metrics['method'],
+    'step': metrics['step'],
+    'accuracy': metrics['accuracy'],
+    'low': low,
+    'high': high,
+    'accuracy_per_token': metrics['accuracy_per_token'],
+    'pairs': metrics['pairs'],
+    'ties': metrics['ties'],
+  }
+
+
+def write_rows(folder: pathlib.Path, found: MinimalPairs, evaluated: Evaluated) -> None:
+  """Write the scores of every pair and the metrics to a folder, which lmx compare reads. Raises InputError."""
+  metrics, scores = evaluated.metrics, evaluated.scores
+  each = (scores.sums_N2, scores.tokens_N2, evaluated.correct_N, evaluated.correct_per_token_N)
+  outputs = list(zip(found.pairs, *(values.tolist() for values in each), strict=True))
+  no_subject: Any = None  # the pairs belong to no run
+  some, unit = rows.get('minimal_pairs').collect(no_subject, outputs)
+  text, about = rows.describe('minimal_pairs', some, unit)
+  rows.write(folder, text)
+  phenomena = {f'accuracy_{one["name"]}': one['accuracy'] for one in metrics['phenomena']}
+  run_log.write_json(str(folder / records.RESULTS), {**metrics, **phenomena, 'rows': about})
+
+
+def write_curve(path: pathlib.Path, points: Sequence[Mapping[str, Any]]) -> None:
+  """Write the evaluations of the checkpoints of a run as JSON, and a picture beside it. Raises InputError."""
+  from lmx.reporting import plots
+
+  run_log.write_json(str(path), points)
+  plots.pairs_curve(path.with_suffix('.png'), points)

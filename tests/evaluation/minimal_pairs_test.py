@@ -1,0 +1,234 @@
+"""Accuracy on minimal pairs: means of paradigms, ties, bootstraps, protocols, kept files, comparisons and faults."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from lmx import statistics, storage
+from lmx.cli import main, report
+from lmx.data import minimal_pairs as reader
+from lmx.data.minimal_pairs import Pair
+from lmx.errors import InputError
+from lmx.evaluation import minimal_pairs, pairs_files
+from lmx.evaluation import rows as row_files
+from lmx.reporting import html_report
+from lmx.scoring import loading
+from lmx.scoring.rows import Row, Scored
+from lmx.scoring.scorer import Scorer
+from tests.minimal_pairs import blimp
+from tests.untrained import BYTES
+
+SUMS = {
+  'the cat sits': -10.0,
+  'the cat sit': -11.0,  # right
+  'a dog runs': -10.0,
+  'a dog run': -9.5,  # wrong, right by means
+  'cats sit': -5.0,
+  'cats sits': -6.0,  # right
+  'dogs run': -7.0,
+  'dogs runs': -6.0,  # wrong
+  'a b': -1.0,  # the same sentence twice
+  'what did she see': -4.0,
+  'what she did see': -4.0,  # a tie
+  'who ran': -3.0,
+  'ran who': -2.0,  # wrong
+}
+
+
+class Table(Scorer):
+  """A model that takes the score of a text from a table."""
+
+  tokenizer, name, method = BYTES, 'table', 'causal'
+
+  def __init__(self, sums=SUMS, start='symbol'):
+    self.sums, self.start, self.scored = sums, start, []
+
+  def row(self, text, name=''):
+    return Row(np.asarray(BYTES.encode(text), np.int32), np.zeros(int(self.start == 'symbol'), np.int32), name)
+
+  def score(self, rows, *, greedy=False):
+    texts = [BYTES.decode(row.ids_T) for row in rows]
+    self.scored += texts
+    found = [np.full(len(text), self.sums[text.strip()] / (len(text) - (self.start == 'none'))) for text in texts]
+    for log_p_T in found if self.start == 'none' else ():
+      log_p_T[0] = np.nan
+    return [Scored(log_p_T) for log_p_T in found]
+
+
+@pytest.fixture
+def found(tmp_path):
+  return reader.read(blimp(tmp_path / 'blimp'))
+
+
+def accuracies(metrics):
+  return {one['name']: one['accuracy'] for name in ('paradigms', 'phenomena', 'fields') for one in metrics[name]}
+
+
+def test_groups_are_means_of_paradigms_and_ties_count_half(found):
+  scorer = Table()
+  metrics = minimal_pairs.evaluate(scorer, found).metrics
+  paradigms = {'agreement_1': 1 / 2, 'agreement_2': 1.5 / 3, 'island_1': 0.5 / 2}
+  groups = {'agreement': 1 / 2, 'islands': 1 / 4, 'morphology': 1 / 2, 'syntax': 1 / 4}
+  assert accuracies(metrics) == pytest.approx(paradigms | groups)
+  assert metrics['accuracy'] == pytest.approx(1.25 / 3) and metrics['accuracy_pairs'] == pytest.approx(3 / 7)
+  assert metrics['accuracy_per_token'] == pytest.approx(1.75 / 3)
+  assert metrics['ties'] == 2 and metrics['equal_tokens'] == metrics['equal_sentences'] == 1
+  assert len(scorer.scored) == 13 and scorer.scored[0] == 'what did she see'  # each once, the longest first
+  text = minimal_pairs.table(metrics)
+  assert '7 pairs: 2 ties (2 by means), 1 equal after tokenization, 1 of them equal sentences' in text
+  assert re.search(r'overall +41\.67 ', text) and 'ties count half' in text
+
+
+@pytest.mark.parametrize(
+  'protocol, start, expected', [('blimp', 'symbol', 2.5), ('babylm2025', 'none', 5), ('harness', 'symbol', 5)]
+)
+def test_protocols_set_ties_and_the_leading_space(found, protocol, start, expected):
+  scorer = Table(start=start)
+  metrics = minimal_pairs.evaluate(scorer, found, protocol).metrics
+  ties = {'blimp': 0, 'babylm2025': 1, 'harness': 1}[protocol]
+  assert accuracies(metrics)['agreement_2'] == pytest.approx((1 + ties) / 3)
+  assert accuracies(metrics)['island_1'] == pytest.approx(ties / 2)
+  assert all(text.startswith(' ') == (protocol == 'harness') for text in scorer.scored)
+  assert metrics['protocol'].startswith(f'{protocol}: ') and ('a space first' in metrics['protocol']) == (
+    protocol == 'harness'
+  )
+
+
+def test_bootstrap_errors_over_pairs_and_over_paradigms():
+  shares, size = [0.9, 0.6, 0.5], [400, 900, 250]
+  pairs = [Pair('', '', str(p), 'all', '', '') for p in range(3) for _ in range(size[p])]
+  good = np.concatenate([np.arange(n) < share * n for share, n in zip(shares, size, strict=True)])
+  scores = minimal_pairs.PairScores(
+    np.stack([good, np.full(len(good), 0.5)], axis=1), np.ones((len(good), 2), int), good, good
+  )
+  measured = minimal_pairs.measure(pairs, scores, 0.5)
+  variances = [share * (1 - share) / n for share, n in zip(shares, size, strict=True)]
+  for one, share, variance in zip(measured['paradigms'], shares, variances, strict=True):
+    assert one.accuracy == pytest.approx(share) and one.standard_error == pytest.approx(variance**0.5, rel=0.05)
+    assert one.interval == pytest.approx([share - 1.96 * variance**0.5, share + 1.96 * variance**0.5], abs=0.01)
+    assert one.paradigm_error is None
+  overall = measured['overall']
+  assert overall.standard_error == pytest.approx(sum(variances) ** 0.5 / 3, rel=0.05)
+  assert overall.paradigm_error == pytest.approx(np.std(shares) / 3**0.5, rel=0.05)
+  assert overall.paradigm_interval == pytest.approx([0.5, 0.9])
+  own = statistics.bootstrap(good[:400].astype(float), resamples=2000)
+  assert measured['paradigms'][0].interval == pytest.approx([own.low, own.high], abs=0.006)
+  assert minimal_pairs.measure(pairs, scores, 0.5) == measured  # a fixed seed
+
+
+def test_scores_that_are_not_finite_name_the_pair(found):
+  with pytest.raises(InputError, match=r'island_1, pair 0: got a score that is not finite'):
+    minimal_pairs.evaluate(Table({**SUMS, 'what did she see': np.nan}), found)
+  with pytest.raises(InputError, match=r'agreement_1, pair 1: got a score that is not finite'):
+    minimal_pairs.evaluate(Table({**SUMS, 'a dog runs': -np.inf}), found)
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  """A trained LSTM with the checkpoints of two steps."""
+  folder = tmp_path_factory.mktemp('lstm')
+  text = folder / 'text'
+  text.mkdir()
+  line = 'the cat sits and a dog runs ; who ran ? what did she see ? the cat sit , a dog run\n'
+  for name in ('train', 'valid', 'test'):
+    (text / f'{name}.txt').write_text(line * 40)
+  config = 'experiments/rnn_lm/quickstart.py:tiny'
+  changes = {'data.dataset': 'text_files', 'data.manual_dir': text, 'data.cache_dir': folder / 'cache'}
+  changes |= {'train.steps': 4, 'train.eval_every': 2, 'checkpoint.every_steps': 2, 'checkpoint.keep_last': 2}
+  options = [f'--config.{name}={value}' for name, value in changes.items()]
+  assert main.main(['train', f'--config={config}', f'--workdir={folder / "run"}', *options]) == 0
+  return folder / 'run'
+
+
+def test_command_keeps_the_metrics_and_the_results_of_the_run(run, found, tmp_path, capsys):
+  before = json.loads((run / 'results.json').read_text())
+  words = ['evaluate', f'--workdir={run}', f'--pairs={found.path}']
+  assert main.main([*words, f'--output={tmp_path}/out.json']) == 0
+  assert main.main([*words, '--protocol=babylm2025']) == 0
+  assert main.main(words) == 0  # replaces the first
+  out = capsys.readouterr().out
+  assert 'phenomena\n' in out and 'islands' in out and 'babylm2025: log-likelihood, without the first token' in out
+  kept = pairs_files.read(run)
+  assert [one['pipeline'] for one in kept] == ['babylm2025', 'lmx']
+  assert kept[1] == json.loads((tmp_path / 'out.json').read_text()) and kept[1]['step'] == 4
+  after = json.loads((run / 'results.json').read_text())
+  assert {name: value for name, value in after.items() if name != 'minimal_pairs'} == before
+  assert [one['accuracy'] for one in after['minimal_pairs']] == [one['accuracy'] for one in kept]
+  page = html_report.render(report.read(storage.path('DIR', run)))
+  assert 'Minimal pairs' in page and 'islands' in page and page.count('pairs-chart') >= 2
+
+
+def test_scores_equal_those_of_single_sentences(run, found):
+  scorer = minimal_pairs.load(run)
+  scores = minimal_pairs.score(scorer, found.pairs)
+  for pair, sums in zip(found.pairs, scores.sums_N2, strict=True):
+    for text, total in zip((pair.good, pair.bad), sums, strict=True):
+      (one,) = loading.load(run).score([scorer.row(text)])
+      assert total == pytest.approx(one.log_p_T.sum(), abs=1e-4)
+  ended = minimal_pairs.load(run, protocol='blimp')
+  assert ended.end and ended.start == 'symbol' and minimal_pairs.load(run, protocol='harness').start == 'symbol'
+  assert minimal_pairs.load(run, protocol='babylm2025').start == 'none'
+  assert minimal_pairs.load(run, protocol='babylm2025', start='symbol').start == 'symbol'
+
+
+def test_learning_curve_of_all_checkpoints(run, found, capsys):
+  assert main.main(['evaluate', f'--workdir={run}', f'--pairs={found.path}', '--which=all']) == 0
+  points = json.loads((run / pairs_files.CURVE).read_text())
+  assert [point['step'] for point in points] == [2, 4]
+  assert (run / 'pairs_curve.png').read_bytes().startswith(b'\x89PNG')
+  assert re.findall(r'step (\d+): ', capsys.readouterr().out) == ['2', '4']
+
+
+def test_seen_subset_reads_the_text_of_the_run(run, found, tmp_path, capsys):
+  words = ['evaluate', f'--workdir={run}', f'--pairs={found.path}', '--subset=seen', f'--output={tmp_path}/out.json']
+  assert main.main(words) == 0
+  metrics = json.loads((tmp_path / 'out.json').read_text())
+  assert metrics['pairs'] == 4 and metrics['dropped_paradigms'] == ['agreement_2']
+  assert 'the training split of text_files' in metrics['subset']
+  assert '1 paradigms have no pair in the subset' in capsys.readouterr().out
+  (tmp_path / 'text').write_text('who ran ran who\n')
+  assert main.main([*words, f'--seen_text={tmp_path}/text']) == 0
+  assert json.loads((tmp_path / 'out.json').read_text())['pairs'] == 1
+
+
+def test_comparison_over_paradigms_and_over_pairs(run, found, tmp_path, capsys):
+  for name, which in (('a', 2), ('b', 4)):
+    words = [f'--workdir={run}', f'--pairs={found.path}', f'--which={which}', f'--save_rows={tmp_path / name}']
+    assert main.main(['evaluate', *words]) == 0
+  results = json.loads((tmp_path / 'a' / 'results.json').read_text())
+  some = row_files.read(tmp_path / 'a', results)
+  for metric in ('accuracy', 'accuracy_per_token', 'accuracy_pairs', 'accuracy_agreement', 'accuracy_islands'):
+    measured = row_files.measure(metric, some, results)
+    assert measured.statistic(measured.values) == pytest.approx(results[metric])
+    assert len(measured.values) == {'accuracy': 3, 'accuracy_per_token': 3, 'accuracy_pairs': 7}.get(
+      metric, 5 if metric == 'accuracy_agreement' else 2
+    )
+  capsys.readouterr()
+  assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b')]) == 0
+  assert 'accuracy on blimp/all, 7 pairs, tests over paradigms' in capsys.readouterr().out
+  assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b'), '--metric=accuracy_pairs']) == 0
+  assert 'accuracy_pairs on blimp/all, 7 pairs\n' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  'options, message',
+  [
+    (['--protocol=blimp'], '--protocol: got it without --pairs'),
+    (['--which=all'], '--which: got all; .* needs --pairs'),
+    (['--pairs=PAIRS', '--cache=5,0.1,1'], '--cache: got it with --pairs'),
+    (['--pairs=PAIRS', '--split=valid'], '--split: got it with --pairs'),
+    (['--pairs=PAIRS', '--seen_text=PAIRS/island_1.jsonl'], '--seen_text: got it without --subset=seen'),
+    (['--pairs=PAIRS', '--which=all', '--save_rows=ROWS'], '--save_rows: got it with --which=all'),
+    (['--pairs=PAIRS', '--good=goood'], 'agreement_1.jsonl, line 1: no column "goood"'),
+    (['--pairs=PAIRS', '--subset=babylm'], '--subset_file: got none'),
+    (['--pairs=PAIRS', '--method=pll'], '--method: unknown "pll"'),
+  ],
+)
+def test_faults_of_options(run, found, tmp_path, capsys, options, message):
+  words = [word.replace('PAIRS', found.path).replace('ROWS', str(tmp_path / 'rows')) for word in options]
+  assert main.main(['evaluate', f'--workdir={run}', *words]) == 2
+  assert re.search(message, capsys.readouterr().err)
