@@ -1,14 +1,16 @@
 """Estimated hours of a training, from its operations, its updates and the device.
 
-Each length to which rows are padded is compiled. An update takes a fixed time, a time per step of a recurrent loop, and
-its operations at the device's rate. The rates of
-two cores are from the recorded hours of measured.csv, word2vec's from docs/notes/speed.md.
+A run starts, and compiles each length to which rows are padded. An update takes a time per equation of its traced
+program, loops counted as often as they run, and its operations at the device's rate. The constants of two cores are
+fitted to the timed lines of measured.csv, word2vec's rate is from docs/notes/speed.md. `python -m launch.tables.hours`
+fits them again, and estimates each line by constants that are fitted to the lines of other models.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.tables import CORES, Run
@@ -18,40 +20,48 @@ from lmx.errors import InputError
 
 
 class Device(NamedTuple):
-  """Operations per second of a model, and seconds per compiled length, per update and per step of a recurrent
-  loop.
+  """Constants of a device.
 
-  Narrow layers reach `narrow` operations per second, layers of at least 768 features `wide`, a recurrent network's
-  products `recurrent`.
+  Attributes:
+    narrow: operations per second of narrow layers.
+    recurrent: operations per second of narrow recurrent layers.
+    wide: operations per second of layers with at least 768 features.
+    start: seconds per compiled length.
+    equation: seconds per executed equation.
   """
 
   narrow: float
-  wide: float
   recurrent: float
+  wide: float
   start: float
-  update: float
-  step: float
+  equation: float
 
 
-TWO_CORES = Device(26e9, 150e9, 120e9, 8.0, 0.005, 0.00025)
-H100 = Device(20e12, 0.35 * 989e12, 0.1 * 989e12, 30.0, 0.005, 0.00003)  # bfloat16, at most 35% of the peak
+class Work(NamedTuple):
+  """Work of a training.
+
+  Attributes:
+    model: name of the model.
+    lengths: compiled lengths.
+    equations: executed equations of the traced program, in all updates.
+    operations: operations in all updates; of word2vec, vector components.
+    width: features of a layer.
+    is_recurrent: loop over the positions.
+  """
+
+  model: str
+  lengths: int
+  equations: float
+  operations: float
+  width: int
+  is_recurrent: bool
+
+
+TWO_CORES = Device(9.22e9, 46.2e9, 197e9, 0.94, 2.36e-6)  # by `fit`
+_GUESS = Device(26e9, 120e9, 150e9, 8.0, 2e-6)  # where the lines do not determine a constant
+H100 = Device(20e12, 0.1 * 989e12, 0.35 * 989e12, 30.0, 1e-6)  # bfloat16, at most 35% of the peak
 _PATIENCE = 0.75  # share of the updates that a training with early stopping makes, about
 _WORD2VEC = 60e6  # vector components per second on two cores: words times width
-_LOOPS = {  # recurrent loops of an update: layers, directions and texts
-  'awd_lstm': 3,
-  'bahdanau': 3,
-  'bcn': 6,
-  'bidaf': 10,
-  'bilstm': 4,
-  'elmo': 4,
-  'esim': 8,
-  'glue_bilstm': 8,
-  'luong': 4,
-  'ntm': 2,
-  'rnn_encdec': 2,
-  'rnn_lm': 2,
-  'srl_lstm': 8,
-}
 _CHOICES = {'race': 4, 'swag': 4, 'story_cloze': 2}  # texts that a row is read as
 # Training splits: tokens of a text that is read as a stream.
 _TOKENS = {
@@ -122,30 +132,42 @@ def of_run(run: Run, runs: Mapping[str, Run]) -> float:
   """Return the estimated hours of one seed of a training on two cores or one H100; 0 if they are not known."""
   if run.gpu_hours or not run.config:
     return run.gpu_hours
+  device = TWO_CORES if run.needs == CORES else H100
+  return sum(seconds(work, device) for work in works(run, runs)) / 3600
+
+
+def works(run: Run, runs: Mapping[str, Run]) -> list[Work]:
+  """Return the work of a training, or of each stage of a pipeline; [] if it is not known."""
   sizes = operations.sizes(run, runs)
   settings = plans.configs(run, plans.Plan())
-  device = TWO_CORES if run.needs == CORES else H100
-  seconds = [_seconds(settings[stage], sizes[stage], device) for stage in sizes]
-  return sum(seconds) / 3600 if all(seconds) else 0.0
+  found = [_work(settings[stage], operations.counts().get(operations.digest(sizes[stage]))) for stage in sizes]
+  return [one for one in found if one] if all(found) else []
 
 
-def _seconds(settings: Mapping[str, Any], sizes: Mapping[str, Any], device: Device) -> float:
-  """Return the estimated seconds of a training; 0 if they are not known."""
-  count = operations.counts().get(operations.digest(sizes))
-  updates, positions = _work(settings)
+def seconds(work: Work, device: Device) -> float:
+  """Return the estimated seconds of a training."""
+  start = work.lengths * device.start
+  if work.model == 'word2vec':
+    return start + work.operations / _WORD2VEC
+  narrow = device.recurrent if work.is_recurrent else device.narrow
+  rate = narrow + min(1.0, work.width / 768) * (device.wide - narrow)
+  return start + work.equations * device.equation + work.operations / rate
+
+
+def _work(settings: Mapping[str, Any], count: operations.Count | None) -> Work | None:
+  """Return the work of a training; None if it is not known."""
+  updates, positions = _updates(settings)
   if not updates or count is None:
-    return 0.0
-  if settings['model.name'] == 'word2vec':
-    return device.start + positions * settings.get('model.D', 100) / _WORD2VEC
-  loops = _LOOPS.get(settings['model.name'], 0)
-  steps = loops * positions / updates / _batch(settings)
-  wide = min(1.0, count.width / 768)
-  rate = device.recurrent if loops else device.narrow + wide * (device.wide - device.narrow)
-  start = device.start * (1 + len(settings.get('data.batching.buckets', ())))
-  return start + updates * (device.update + steps * device.step) + positions * count.operations / rate
+    return None
+  name, length = settings['model.name'], settings.get('data.length', 35)
+  share = min(1.0, _row(settings, settings.get('data.dataset', 'embedded'), length) / length)
+  equations = updates * (count.equations - (1 - share) * count.in_loops)
+  lengths = 1 + len(settings.get('data.batching.buckets', ()))
+  each = settings.get('model.D', 100) if name == 'word2vec' else count.operations
+  return Work(name, lengths, equations, positions * each, count.width, bool(count.in_loops))
 
 
-def _work(settings: Mapping[str, Any]) -> tuple[float, float]:
+def _updates(settings: Mapping[str, Any]) -> tuple[float, float]:
   """Return the updates of a training and its positions, tokens or pixels; 0 if they are not known."""
   dataset, length = settings.get('data.dataset', 'embedded'), settings.get('data.length', 35)
   tokens = settings.get('data.batching.tokens', 0)
@@ -186,14 +208,85 @@ def _batch(settings: Mapping[str, Any]) -> int:
 
 def of_line(one: measured.Measurement) -> float:
   """Return the estimated hours of all trainings and seeds of a line of measured.csv; 0 if they are not known."""
+  return sum(seconds(work, TWO_CORES) for work in works_of_line(one)) * one.count / 3600
+
+
+def works_of_line(one: measured.Measurement) -> list[Work]:
+  """Return the work of one seed of a line of measured.csv; [] if it is not known."""
+  found: list[Work] = []
   try:
-    each = [0.0 if _reads_own_text(run) else of_run(run, runs) for run, runs in trainings.runs_of(one)]
+    for run, runs in trainings.runs_of(one):
+      each = [] if _reads_own_text(run) else works(run, runs)
+      if not each:
+        return []
+      found += each
   except InputError:  # a command of an earlier version
-    return 0.0
-  return one.count * sum(each) if all(each) else 0.0
+    return []
+  return found
 
 
 def _reads_own_text(run: Run) -> bool:
   """Return whether a training reads epochs of a text of unknown length."""
   settings = plans.configs(run, plans.Plan()).values()
   return any(flat.get('data.dataset') == 'text_files' and not flat.get('train.steps') for flat in settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+  """Line of measured.csv with recorded hours, and its work."""
+
+  id: str
+  seconds: float
+  works: tuple[Work, ...]
+
+  @property
+  def models(self) -> set[str]:
+    """Models that it trains."""
+    return {work.model for work in self.works}
+
+  def ratio(self, device: Device) -> float:
+    """Return the estimated time divided by the time taken."""
+    return sum(seconds(work, device) for work in self.works) / self.seconds
+
+
+def timed() -> list[Timed]:
+  """Return the lines whose hours were recorded, the first of those with the same work."""
+  found: dict[tuple[Work, ...], Timed] = {}
+  for one in measured.measurements():
+    if one.is_lmx and not one.start and one.hours and not one.hours.startswith('~'):
+      each = tuple(works_of_line(one))
+      if each:
+        found.setdefault(each, Timed(one.id, float(one.hours) * 3600 / one.count, each))
+  return list(found.values())
+
+
+def fit(lines: Sequence[Timed]) -> Device:
+  """Return the constants with the least squares of the log ratios; a guess counts as a hundredth of a line."""
+  import numpy as np
+  from scipy import optimize
+
+  def residuals(logs: np.ndarray) -> np.ndarray:
+    device = Device(*map(float, np.exp(logs)))
+    return np.array([*(math.log(line.ratio(device)) for line in lines), *(0.1 * (logs - first))])
+
+  first = np.log(np.array(_GUESS))
+  return Device(*map(float, np.exp(optimize.least_squares(residuals, first).x)))
+
+
+def held_out(lines: Sequence[Timed]) -> dict[str, float]:
+  """Return the ratio of each line by rates that are fitted to the lines of other models."""
+  groups = {frozenset(line.models) for line in lines}
+  rates = {models: fit([line for line in lines if not line.models & models]) for models in groups}
+  return {line.id: line.ratio(rates[frozenset(line.models)]) for line in lines}
+
+
+def main() -> None:
+  """Print the fitted rates, and the held-out ratio of each line."""
+  lines = timed()
+  print(', '.join(f'{name} {value:.3g}' for name, value in fit(lines)._asdict().items()))
+  for (key, ratio), line in zip(held_out(lines).items(), lines, strict=True):
+    print(f'{key:56} taken {line.seconds / 3600:8.4f} h, estimated {ratio * line.seconds / 3600:8.4f} h ({ratio:.2f})')
+
+
+if __name__ == '__main__':
+  main()

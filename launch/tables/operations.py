@@ -50,11 +50,21 @@ _LABELS = {
 
 
 class Count(NamedTuple):
-  """Parameters with heads, operations of a training step per position (a token or a pixel), and width of the layers."""
+  """Counts of a training.
+
+  Attributes:
+    parameters: parameters with heads.
+    operations: operations of a training step per position, a token or a pixel.
+    width: features of a layer.
+    equations: equations of the traced program that a training step executes at the full length.
+    in_loops: equations of these in loops over the positions.
+  """
 
   parameters: int
-  operations: float
+  operations: int
   width: int
+  equations: int
+  in_loops: int
 
 
 def sizes(run: Run, runs: Mapping[str, Run]) -> dict[str, dict[str, Any]]:
@@ -64,6 +74,8 @@ def sizes(run: Run, runs: Mapping[str, Run]) -> dict[str, dict[str, Any]]:
 
 def _sizes(run: Run, runs: Mapping[str, Run], stage: str, flat: Mapping[str, Any]) -> dict[str, Any]:
   own = {key: flat[key] for key in flat if key.startswith(_SETTINGS) and not _WITHOUT.search(key)}
+  if not own.get('data.vocab_size', 1):  # without a limit
+    del own['data.vocab_size']
   known = _TOKENIZERS.get(flat.get('data.tokenizer', '')) or _VOCABULARIES.get(flat.get('data.dataset', ''))
   started = _started(run, runs) if not stage else {}
   return ({} if started or not known else {'data.vocab_size': known}) | started | own
@@ -93,9 +105,7 @@ def counts() -> dict[str, Count]:
   """Return the counts of the file by digest."""
   with FILE.open(newline='', encoding='utf-8') as file:
     lines = list(csv.DictReader(file))
-  return {
-    line['digest']: Count(int(line['parameters']), float(line['operations']), int(line['width'])) for line in lines
-  }
+  return {line['digest']: Count(*(int(line[name]) for name in Count._fields)) for line in lines}
 
 
 def all_sizes() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -150,11 +160,12 @@ def count(settings: Mapping[str, Any]) -> Count:
   heads, body = describe.counts(task)
   parameters = body + sum(heads.values())
   length = tree['data'].get('length') or getattr(cfg, 'T', 0) or 35
-  try:
-    each = flops.flops_per_token(task, _ROWS, length, training=True)
-  except (KeyError, IndexError):  # a batch with more than its shapes, such as the characters of ELMo's words
-    each = 6 * parameters
-  return Count(parameters, each, getattr(cfg, 'D', 0))
+  batch = task.arguments(_ROWS, length)[1]
+  program = flops.traced_loss(task, batch, training=True)
+  each = flops.operations(program) / (_ROWS * task.positions(length))
+  # Models with the field `scan` loop over layers, others over positions.
+  in_loops = 0 if hasattr(cfg, 'scan') else flops.equations(program, loops=True)
+  return Count(parameters, round(each), getattr(cfg, 'D', 0), flops.equations(program), in_loops)
 
 
 def main() -> None:
@@ -162,13 +173,12 @@ def main() -> None:
   known, lines = counts() if FILE.exists() else {}, []
   for name, settings in all_sizes():
     key = digest(settings)
-    one = known.get(key) or count(settings)
-    lines.append((key, name, one.parameters, f'{one.operations:.0f}', one.width))
+    lines.append((key, name, *(known.get(key) or count(settings))))
     if key not in known:
       print(*lines[-1], flush=True)
   with FILE.open('w', newline='', encoding='utf-8') as file:
     writer = csv.writer(file, lineterminator='\n')
-    writer.writerows([('digest', 'run', 'parameters', 'operations', 'width'), *sorted(lines, key=lambda line: line[1])])
+    writer.writerows([('digest', 'run', *Count._fields), *sorted(lines, key=lambda line: line[1])])
 
 
 if __name__ == '__main__':

@@ -67,10 +67,11 @@ def peak_flops(device_kind: str, dtype: str = 'bfloat16') -> float | None:
 def flops(function: Callable, *args: Any, **kwargs: Any) -> int:
   """Count the operations of `function(*args, **kwargs)`; arguments may be arrays or
   ShapeDtypeStructs."""
-  return _count(jax.make_jaxpr(function)(*args, **kwargs).jaxpr)
+  return operations(jax.make_jaxpr(function)(*args, **kwargs).jaxpr)
 
 
-def _count(jaxpr: core.Jaxpr) -> int:
+def operations(jaxpr: core.Jaxpr) -> int:
+  """Count the operations of a traced program."""
   return sum(_count_one(eqn) for eqn in jaxpr.eqns)
 
 
@@ -83,17 +84,32 @@ def _count_one(eqn: core.JaxprEqn) -> int:
       out_features = kernel[eqn.params['dimension_numbers'].rhs_spec[0]]
       return 2 * math.prod(_shape(eqn.outvars[0])) * math.prod(kernel) // out_features
     case 'scan':
-      return eqn.params['length'] * _count(eqn.params['jaxpr'].jaxpr)
+      return eqn.params['length'] * operations(eqn.params['jaxpr'].jaxpr)
     case 'cond':
-      return max(_count(branch.jaxpr) for branch in eqn.params['branches'])
+      return max(operations(branch.jaxpr) for branch in eqn.params['branches'])
     case 'shard_map':  # the body has the shapes of one shard
       shards = math.prod(eqn.params['mesh'].shape[axis] for axis in eqn.params['newly_manual_axes'])
-      return shards * _count(eqn.params['jaxpr'])
+      return shards * operations(eqn.params['jaxpr'])
     case 'pallas_call':
-      inner = sum(_count(jaxpr) for jaxpr in _jaxprs(eqn.params['jaxpr']))
+      inner = sum(operations(jaxpr) for jaxpr in _jaxprs(eqn.params['jaxpr']))
       return math.prod(eqn.params['grid_mapping'].grid) * inner
     case _:  # jit, remat, custom derivatives; a while loop of unknown length counts once
-      return sum(_count(jaxpr) for value in eqn.params.values() for jaxpr in _jaxprs(value))
+      return sum(operations(jaxpr) for value in eqn.params.values() for jaxpr in _jaxprs(value))
+
+
+def equations(jaxpr: core.Jaxpr, *, loops: bool = False) -> int:
+  """Count the equations that a traced program executes; with `loops` only those in loops."""
+  found = 0
+  for eqn in jaxpr.eqns:
+    match eqn.primitive.name:
+      case 'scan':
+        found += eqn.params['length'] * equations(eqn.params['jaxpr'].jaxpr)
+      case 'cond':
+        found += max(equations(branch.jaxpr, loops=loops) for branch in eqn.params['branches'])
+      case _:
+        inner = [jaxpr for value in eqn.params.values() for jaxpr in _jaxprs(value)]
+        found += sum(equations(jaxpr, loops=loops) for jaxpr in inner) if inner else not loops
+  return found
 
 
 def _shape(var: Any) -> tuple[int, ...]:
@@ -212,12 +228,17 @@ def flops_per_token(task: Task, batch: int, length: int, training: bool) -> floa
 
 def loss_flops(task: Task, batch: Mapping[str, Any], training: bool) -> int:
   """Return the operations of a batch's loss from its shapes; see `flops_per_token`."""
+  return operations(traced_loss(task, batch, training))
+
+
+def traced_loss(task: Task, batch: Mapping[str, Any], training: bool) -> core.Jaxpr:
+  """Return the program of a batch's loss, or with `training` of the loss and its gradient, from the batch's shapes."""
   task = _countable(task)
   rows = next(iter(batch.values())).shape[0]
   params, _, state, key = task.arguments(rows, 1)
   if training:
-    return flops(jax.value_and_grad(task.loss), params, batch, state, key)
-  return flops(task.loss, params, batch, state)
+    return jax.make_jaxpr(jax.value_and_grad(task.loss))(params, batch, state, key).jaxpr
+  return jax.make_jaxpr(task.loss)(params, batch, state).jaxpr
 
 
 def step_flops(task: Task, batch: Mapping[str, Any]) -> int:

@@ -101,4 +101,10 @@ def apply(
   return Features(x_BTD, layers=tuple(hidden) if all_layers else None), state
 
 
+def read_shapes(cfg: Config, rows: dict[str, Any]) -> dict[str, Any]:
+  """Return the shapes of a batch with the characters of its words."""
+  del cfg
+  return word_input.read_shapes(rows, 1)
+
+
 penalties, penalty_weights, depth = word_input.penalties, word_input.penalty_weights, word_input.depth
