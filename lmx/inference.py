@@ -1,4 +1,4 @@
-"""Trained runs and published weights in use: they generate, predict, embed and translate.
+"""Trained runs and published weights in use: they generate, score, predict, embed and translate.
 
   run = lmx.load('FOLDER')
   print(run.generate('The method returns')[0])
@@ -26,9 +26,11 @@ from lmx.evaluation import translation
 from lmx.prediction import contextual_embeddings, tasks
 from lmx.runs import convert
 from lmx.runs.restore import RestoredRun
+from lmx.scoring import scorer, sentences
+from lmx.scoring.sentences import Score
 from lmx.types import Model
 
-METHODS = ('generate', 'predict', 'embed', 'translate')
+METHODS = ('generate', 'score', 'predict', 'embed', 'translate')
 
 
 class Embedding(NamedTuple):
@@ -80,6 +82,46 @@ class TrainedRun(RestoredRun):
         yield from text.write(*call, stream=stream)
 
     return samples()
+
+  def score(
+    self,
+    texts: Sequence[str],
+    *,
+    method: str = 'auto',
+    start: str = 'auto',
+    end: bool = False,
+    context: str = '',
+    leading_space: bool = False,
+  ) -> list[Score]:
+    """Return the log-probability of each text, in nats, those of `lmx score`.
+
+    Args:
+      texts: sentences or other texts; a str is one text.
+      method: 'causal' of models that read left to right; 'pll' or 'pll_word_l2r' of BERT; 'left_to_right' or
+        'permutation_pll' of XLNet; 'both', 'forward' or 'backward' of ELMo. 'auto' is the first of the model's.
+      start: of causal scores: 'symbol' reads a start symbol first, 'none' does not predict the first token; 'auto' is
+        'symbol' where the tokenizer has one.
+      end: also score the end of each text.
+      context: text that each text continues; causal scores only.
+      leading_space: score the texts as if a space preceded them.
+
+    Returns:
+      A `Score` for each text: sum, tokens, log_p_T, words.
+
+    Raises:
+      InputError: the model assigns no probability to a text, a text is empty or too long, or an option does not suit
+        the method.
+    """
+    self.check('score')
+    for name, value in (('end', end), ('leading_space', leading_space)):
+      check_type(name, value, bool, 'True or False')
+    check_type('context', context, str, 'a text')
+    found = scorer.RunScorer(self, method, start, end=end)
+    if context:
+      found.read_context(context)
+    lines = list(_texts('texts', [texts] if isinstance(texts, str) else texts))
+    with precision.scope(self.run.matmul_precision):
+      return list(sentences.score(found, lines, where='texts, line', detail='words', leading_space=leading_space))
 
   def predict(self, inputs: Any = None, *, split: str = '', n_best: int = 0) -> tasks.Predictions:
     """Return predictions of a fine-tuned run, those of `lmx predict`.
@@ -197,7 +239,7 @@ class TrainedRun(RestoredRun):
     return found
 
   def abilities(self) -> list[str]:
-    """Return the names of the methods that the run can use, of generate, predict, embed and translate."""
+    """Return the names in METHODS of the methods that the run can use."""
     return [name for name in METHODS if not self._obstacle(name)]
 
   def check(self, name: str) -> None:
@@ -207,10 +249,10 @@ class TrainedRun(RestoredRun):
       raise InputError(f'{getattr(self.files, "source", self.workdir)}: cannot {name}: {reason}; this run can {able}')
 
   def _obstacle(self, name: str) -> str:
-    return obstacle(self.model, self.run.model_name, self.run.objective_name, name)
+    return obstacle(self.model, self.run.model_name, self.run.objective_name, name, self.cfg)
 
 
-def obstacle(module: Model, model: str, objective: str, method: str) -> str:
+def obstacle(module: Model, model: str, objective: str, method: str, cfg: Any = None) -> str:
   """Return why runs of a model and an objective cannot use a method, '' if they can.
 
   Args:
@@ -218,12 +260,15 @@ def obstacle(module: Model, model: str, objective: str, method: str) -> str:
     model: its name.
     objective: name of the objective.
     method: one of METHODS.
+    cfg: the model's Config, None for its defaults.
   """
   if method == 'predict':
     if objectives.get(objective).PREDICTION:
       return ''
     able = (name for name in objectives.names() if objectives.get(name).PREDICTION)
     return f'objective: got "{objective}"; expected one of {", ".join(able)}'
+  if method == 'score':
+    return scorer.obstacle(module, cfg, model, objective)
   if method == 'translate':
     return '' if module.READS == 'source' else f'model "{model}" reads no source text; expected an encoder-decoder'
   if module.READS not in ('tokens', 'characters'):

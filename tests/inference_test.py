@@ -235,9 +235,13 @@ def test_source_that_is_no_path_is_reported(source):
 
 def test_unsupported_task_lists_the_supported_ones(loaded):
   bert, gpt2 = loaded('BertForSequenceClassification'), loaded('GPT2LMHeadModel')
-  assert bert.abilities() == ['predict', 'embed'] and gpt2.abilities() == ['generate', 'embed']
-  for method, reason in (('generate', 'reads in both directions'), ('translate', 'reads no source text')):
-    with pytest.raises(InputError, match=f'Classification0: cannot {method}: model "bert" {reason}'):
+  assert bert.abilities() == ['predict', 'embed'] and gpt2.abilities() == ['generate', 'score', 'embed']
+  for method, reason in (
+    ('generate', 'reads in both directions'),
+    ('score', 'with objective "classify" assigns no probability'),
+    ('translate', 'reads no source text'),
+  ):
+    with pytest.raises(InputError, match=f'Classification0: cannot {method}: model "bert" .*{reason}'):
       getattr(bert, method)('text')
   with pytest.raises(InputError, match='objective: got "causal_lm"'):
     gpt2.predict(['text'])
@@ -253,7 +257,7 @@ def test_embed_needs_a_text_model():
     return [m for m in inference.METHODS if not inference.obstacle(module, name, module.OBJECTIVE, m)]
 
   assert able('transformer') == ['translate'] and able('word2vec') == able('ntm') == []
-  assert able('rnn_lm') == ['generate', 'embed'] and able('xlnet') == able('bert') == ['embed']
+  assert able('rnn_lm') == ['generate', 'score', 'embed'] and able('xlnet') == able('bert') == ['score', 'embed']
 
 
 def test_examples_of_the_page_run(folder):

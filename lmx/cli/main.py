@@ -34,6 +34,7 @@ COMMANDS = {
   'context': 'measure the loss of trained models by context length',
   'ngrams': 'evaluate n-gram models on the data of a config',
   'generate': 'generate text with a trained model',
+  'score': 'score texts by their log-probabilities under a language model',
   'translate': 'translate lines of text with a trained encoder-decoder',
   'embed': 'write the hidden states of all layers for the lines of a text file',
   'predict': 'predict labels, tags, answers, scores or masks of new inputs',
@@ -63,7 +64,9 @@ WITHOUT_CONFIG = ('results', 'compare', 'runs', 'report', 'export', 'describe', 
 PASS_ON = ('harness',)
 
 # Commands that use the compilation cache; `bench`, `compile` and `describe` measure compilation itself.
-KEEP_PROGRAMS = ('train', 'evaluate', 'context', 'generate', 'translate', 'embed', 'predict', 'pipeline', 'vectors')
+KEEP_PROGRAMS = (
+  *('train', 'evaluate', 'context', 'generate', 'score', 'translate', 'embed', 'predict', 'pipeline', 'vectors'),
+)
 
 # Commands that continue if their output is lost, because they write files or another command depends on them. The
 # others only print, so they continue only with an option of `outputs.OUTPUTS`.

@@ -16,12 +16,12 @@ from lmx.errors import InputError
 # Options of all commands that name a file or folder to write.
 OUTPUTS = (
   *('output', 'null_odds', 'translations', 'by_length', 'metrics', 'plot', 'json', 'markdown', 'picture', 'hlo'),
-  *('export', 'save_rows'),
+  *('export', 'save_rows', 'total', 'save'),
 )
 # Options that name files to read; some take several with commas between.
 INPUTS = (
   *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
-  *('combine', 'pairs', 'subset_file', 'seen_text'),
+  *('combine', 'context', 'pairs', 'subset_file', 'seen_text'),
 )
 FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks')
 LISTS = (
@@ -37,11 +37,11 @@ EITHER = (  # options of commands that name a file or a folder
   *(('predict', 'input'), ('import', 'source'), ('results', 'workdirs')),
   ('compare', 'workdirs'),
   *(('predict', 'output'), ('context', 'output'), ('translate', 'plot'), ('evaluate', 'save_rows')),
-  ('evaluate', 'pairs'),
+  *(('evaluate', 'pairs'), ('ngrams', 'save')),
 )
 HUB = (  # options of commands that name published weights too
   ('import', 'source'),
-  *((command, 'workdir') for command in ('evaluate', 'generate', 'translate', 'embed', 'predict')),
+  *((command, 'workdir') for command in ('evaluate', 'generate', 'score', 'translate', 'embed', 'predict')),
 )
 # Files and folders of a work directory that only training writes.
 RECORDS = (

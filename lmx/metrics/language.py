@@ -3,12 +3,17 @@
 Perplexities of models with different tokens are not comparable. Those per word, and bits per
 character or byte, are, because their denominators are properties of the text (Merity et al. 2018,
 arXiv 1803.08240; Radford et al. 2019, section 3.1).
+
+A model with a closed vocabulary predicts `<unk>` for an unknown word, which is not yet the text. The metrics
+`..._with_spelling` also charge the bytes of such words, uniformly over `ALPHABET` byte values and an end mark, so that
+they too are comparable. An unknown word of b bytes costs (b + 1) log(ALPHABET + 1) nats more than `<unk>`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from lmx.metrics.metric import Metric
 
@@ -18,8 +23,29 @@ METRICS = (
   PERPLEXITY_PER_TOKEN,
   Metric('bits_per_character', False, headline=',.3f'),
   Metric('bits_per_byte', False),
+  Metric('perplexity_per_word_with_spelling', False, shown=False),
+  Metric('bits_per_byte_with_spelling', False),
+  Metric('unknown_words', None, ',.0f', shown=False),
 )
+ALPHABET = 256  # values of a byte
 MAX_SHOWN_PERPLEXITY = 1e6  # word perplexity limit: beyond it, bits per character are more informative
+
+
+class Unknown(NamedTuple):
+  """Unknown words of a text.
+
+  Attributes:
+    words: their number.
+    bytes: their UTF-8 bytes.
+  """
+
+  words: int
+  bytes: int
+
+  @property
+  def nats(self) -> float:
+    """Cost of spelling them."""
+    return (self.bytes + self.words) * math.log(ALPHABET + 1)
 
 
 def perplexity(nll: float, count: float) -> float:
@@ -42,11 +68,12 @@ def report(nll: float, tokens: float, counts: Mapping[str, float]) -> dict[str, 
     nll: summed negative log-likelihood of the whole text, in nats.
     tokens: number of predicted tokens.
     counts: number of `words`, `characters` and `bytes` of the text; what is absent or 0 gives no
-      metric.
+      metric. `unknown_words` and `unknown_bytes`: see `Unknown`.
 
   Returns:
     `loss` (nats a token), `perplexity_per_token`, and where known `perplexity_per_word`,
-    `bits_per_character` and `bits_per_byte`.
+    `bits_per_character` and `bits_per_byte`; with unknown words also `unknown_words`,
+    `perplexity_per_word_with_spelling` and `bits_per_byte_with_spelling`.
   """
   loss = nll / tokens if tokens > 0 else math.nan
   metrics = {'loss': loss, 'perplexity_per_token': perplexity(nll, tokens)}
@@ -56,6 +83,11 @@ def report(nll: float, tokens: float, counts: Mapping[str, float]) -> dict[str, 
     metrics['bits_per_character'] = bits(nll, counts['characters'])
   if counts.get('bytes'):
     metrics['bits_per_byte'] = bits(nll, counts['bytes'])
+  if counts.get('unknown_words'):
+    spelled = nll + Unknown(int(counts['unknown_words']), int(counts['unknown_bytes'])).nats
+    metrics['unknown_words'] = counts['unknown_words']
+    metrics['perplexity_per_word_with_spelling'] = perplexity(spelled, counts.get('words', 0))
+    metrics['bits_per_byte_with_spelling'] = bits(spelled, counts['bytes'])
   return metrics
 
 

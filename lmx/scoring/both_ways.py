@@ -18,7 +18,7 @@ from lmx.data.tokenizers import word_characters
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import rows as row_batches
 from lmx.scoring.program import compiled
-from lmx.scoring.rows import Row, Scored
+from lmx.scoring.rows import Done, Row, Scored
 from lmx.types import Array, Batch, Features, Model, Params
 
 
@@ -32,7 +32,14 @@ def _scored(model: Model, cfg: Any, params: Params, batch: Batch) -> tuple[Array
   return first, second
 
 
-def score(loaded: RestoredRun, rows: Sequence[Row], *, direction: str = 'both', end: bool = False) -> list[Scored]:
+def score(
+  loaded: RestoredRun,
+  rows: Sequence[Row],
+  *,
+  direction: str = 'both',
+  end: bool = False,
+  done: Done = row_batches.ignore,
+) -> list[Scored]:
   """Score rows.
 
   Args:
@@ -40,6 +47,7 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, direction: str = 'both', 
     rows: texts, `ids_T` the word ids of lmx/data/tokenizers/word_characters.py, with characters_TC.
     direction: 'forward', 'backward' or 'both', the sum.
     end: also score the end of the sentence: </S> forward, <S> backward; each is added to the last token read.
+    done: reports progress.
   """
   size_C = loaded.run.data.characters
   begin_C, end_C = word_characters.character_ids([b'', b''], size_C)
@@ -68,4 +76,5 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, direction: str = 'both', 
         backward_T[-1] += ways[1][b, count]
       backward_T = backward_T[::-1]
       scored[i] = Scored({'forward': forward_T, 'backward': backward_T, 'both': forward_T + backward_T}[direction])
+    done(sum(len(rows[i].ids_T) for i in some))
   return scored

@@ -19,7 +19,7 @@ from lmx.ops import softmax_loss
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import rows as row_batches
 from lmx.scoring.program import compiled
-from lmx.scoring.rows import Row, Scored
+from lmx.scoring.rows import Done, Row, Scored
 from lmx.types import Array, Batch, Model, Params, State
 
 _SEGMENT = 512  # tokens of a stream that are read at a time
@@ -37,7 +37,14 @@ def _scored(
   return log_p_BT, best_BT
 
 
-def score(loaded: RestoredRun, rows: Sequence[Row], *, greedy: bool = False, state: State = ()) -> list[Scored]:
+def score(
+  loaded: RestoredRun,
+  rows: Sequence[Row],
+  *,
+  greedy: bool = False,
+  state: State = (),
+  done: Done = row_batches.ignore,
+) -> list[Scored]:
   """Score rows under a causal model.
 
   Args:
@@ -45,6 +52,7 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, greedy: bool = False, sta
     rows: texts; each with at least one token.
     greedy: also return whether all tokens of a row are the most probable ones.
     state: of one row after a stream, see `read_stream`; () is the empty state.
+    done: reports progress.
 
   Returns:
     `Scored` of each row.
@@ -53,7 +61,8 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, greedy: bool = False, sta
     InputError: a row is longer than the model's positions.
   """
   most = window(loaded.run.measured)
-  _check_lengths(rows, most)
+  for row in rows:
+    check_length(row, most)
   read = [np.concatenate([row.context_S, row.ids_T]).astype(np.int32) for row in rows]
   scored_rows: list[Any] = [None] * len(rows)
   function = compiled(_scored, loaded, greedy=greedy)
@@ -74,17 +83,18 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, greedy: bool = False, sta
       predicted = slice(max(before - 1, 0), before - 1 + count)
       log_p_T[count - (predicted.stop - predicted.start) :] = log_p_BT[b, predicted]
       scored_rows[i] = Scored(log_p_T, bool(best_BT[b, predicted].all()) if greedy else None)
+    done(sum(len(rows[i].ids_T) for i in some))
   return scored_rows
 
 
-def _check_lengths(rows: Sequence[Row], most: int | None) -> None:
-  for row in rows:
-    length = len(row.context_S) + len(row.ids_T) - 1
-    if most and length > most:
-      raise InputError(
-        f'{row.name}: got {length + 1:,} tokens with the start; expected at most {most + 1:,}, because the model has '
-        f'{most:,} positions; divide it'
-      )
+def check_length(row: Row, most: int | None) -> None:
+  """Raise InputError if a row is longer than the model's positions; None: any number."""
+  length = len(row.context_S) + len(row.ids_T) - 1
+  if most and length > most:
+    raise InputError(
+      f'{row.name}: got {length + 1:,} tokens with the start; expected at most {most + 1:,}, because the model has '
+      f'{most:,} positions; divide it'
+    )
 
 
 def _read(model: Model, cfg: Any, params: Params, batch: Batch, state: State) -> State:

@@ -22,7 +22,7 @@ from lmx.errors import InputError
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import rows as row_batches
 from lmx.scoring.program import compiled
-from lmx.scoring.rows import Row, Scored
+from lmx.scoring.rows import Done, Row, Scored
 from lmx.types import Array, Batch, Model, Params
 
 TOKENS = 16_384  # positions of a batch, of which only one in a row has logits
@@ -64,13 +64,16 @@ def _scored(model: Model, cfg: Any, params: Params, batch: Batch) -> Array:
   return -model.nll(cfg, params, features._replace(last_BTD=last_B1D), batch['targets_B'][:, None])[:, 0]
 
 
-def score(loaded: RestoredRun, rows: Sequence[Row], *, word_l2r: bool = False) -> list[Scored]:
+def score(
+  loaded: RestoredRun, rows: Sequence[Row], *, word_l2r: bool = False, done: Done = row_batches.ignore
+) -> list[Scored]:
   """Score rows by pseudo-log-likelihood.
 
   Args:
     loaded: a run of a masked language model.
     rows: texts, without context.
     word_l2r: also mask the rest of the word to the right of the predicted token.
+    done: reports progress.
 
   Raises:
     InputError: the tokenizer has no mask, or a row is longer than the model's positions.
@@ -98,6 +101,7 @@ def score(loaded: RestoredRun, rows: Sequence[Row], *, word_l2r: bool = False) -
       'positions_B': positions_B,
     }
     log_p[some] = jax.device_get(function(loaded.params['model'], batch))[: len(some)]
+    done(len(some))
   return split(log_p, rows)
 
 

@@ -19,7 +19,7 @@ from lmx.runs.restore import RestoredRun
 from lmx.scoring import masked
 from lmx.scoring import rows as row_batches
 from lmx.scoring.program import compiled
-from lmx.scoring.rows import Row, Scored
+from lmx.scoring.rows import Done, Row, Scored
 from lmx.types import Array, Batch, Features, Model, Params
 
 
@@ -31,7 +31,7 @@ def _scored(model: Model, cfg: Any, params: Params, batch: Batch) -> Array:
   return -model.nll(cfg, params, Features(features.query_BPD), batch['targets_BP'])
 
 
-def left_to_right(loaded: RestoredRun, rows: Sequence[Row]) -> list[Scored]:
+def left_to_right(loaded: RestoredRun, rows: Sequence[Row], *, done: Done = row_batches.ignore) -> list[Scored]:
   """Score rows in the order of the text; `context_S` is visible to every token."""
   read = [np.concatenate([row.context_S, row.ids_T]).astype(np.int32) for row in rows]
   scored: list[Any] = [None] * len(rows)
@@ -53,10 +53,11 @@ def left_to_right(loaded: RestoredRun, rows: Sequence[Row]) -> list[Scored]:
     log_p_BP = jax.device_get(function(loaded.params['model'], batch))
     for b, i in enumerate(some):
       scored[i] = Scored(log_p_BP[b, context_B[b] : len(ids[b])].astype(np.float64))
+    done(sum(len(rows[i].ids_T) for i in some))
   return scored
 
 
-def pseudo(loaded: RestoredRun, rows: Sequence[Row]) -> list[Scored]:
+def pseudo(loaded: RestoredRun, rows: Sequence[Row], *, done: Done = row_batches.ignore) -> list[Scored]:
   """Score each token of the rows given all others."""
   texts = [masked.read(loaded, row) for row in rows]
   each = [(i, t) for i, row in enumerate(rows) for t in range(len(row.ids_T))]
@@ -76,4 +77,5 @@ def pseudo(loaded: RestoredRun, rows: Sequence[Row]) -> list[Scored]:
       'targets_BP': np.take_along_axis(tokens_BT, positions_B1, axis=1),
     }
     log_p[some] = jax.device_get(function(loaded.params['model'], batch))[: len(some), 0]
+    done(len(some))
   return masked.split(log_p, rows)

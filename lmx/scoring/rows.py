@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+Done = Callable[[int], object]  # is called with the number of tokens scored since the last call
 
 _TOKENS = 8192  # positions of a batch
 _LOGITS = 1 << 25  # elements of a batch's logits
@@ -40,6 +42,11 @@ class Scored(NamedTuple):
 
   log_p_T: np.ndarray
   greedy: bool | None = None
+
+
+def ignore(tokens: int) -> None:
+  """Report no progress."""
+  del tokens
 
 
 def padded_length(length: int, most: int | None = None) -> int:

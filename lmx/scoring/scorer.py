@@ -11,14 +11,16 @@ import numpy as np
 
 from lmx.data.tokenizers import word_characters
 from lmx.data.tokenizers.base import Tokenizer
+from lmx.data.tokenizers.words import Words
 from lmx.decoding.generate import window
 from lmx.errors import InputError, check_choice
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import both_ways, causal, masked, permutation
-from lmx.scoring.rows import Row, Scored
-from lmx.types import State
+from lmx.scoring.rows import Done, Row, Scored, ignore
+from lmx.types import Model, State
 
 STARTS = ('auto', 'symbol', 'none')
+LINE_ENDS = ('\n', '<eos>')  # of word tokenizers
 
 
 class Method(NamedTuple):
@@ -62,6 +64,9 @@ class Scorer(abc.ABC):
       neither.
     prefix_id: the start symbol, else the end of a document, else None.
     positions: most tokens that the model reads at once; None: any number.
+    end: the end of a text is scored too.
+    continues: texts continue a context, see `read_context`.
+    source: the checkpoint or file of the model, for the user.
   """
 
   tokenizer: Tokenizer
@@ -70,14 +75,35 @@ class Scorer(abc.ABC):
   start: str = ''
   prefix_id: int | None = None
   positions: int | None = None
+  end: bool = False
+  continues: bool = False
+  source: str = ''
 
   @abc.abstractmethod
   def row(self, text: str, name: str = '') -> Row:
-    """Return a text as a row; `name` is its place for messages. Raises InputError for a text without tokens."""
+    """Return a text as a row; `name` is its place for messages.
+
+    Raises:
+      InputError: the text has no token, or more than the model has positions.
+    """
 
   @abc.abstractmethod
-  def score(self, rows: Sequence[Row], *, greedy: bool = False) -> list[Scored]:
-    """Return the scores of rows, in order. Raises InputError for a row that is too long."""
+  def score(self, rows: Sequence[Row], *, greedy: bool = False, done: Done = ignore) -> list[Scored]:
+    """Return the scores of rows, in order.
+
+    Args:
+      rows: the rows.
+      greedy: also return whether all tokens of a row are the most probable ones.
+      done: reports progress.
+
+    Raises:
+      InputError: a row is too long.
+    """
+
+  def read_context(self, text: str) -> None:
+    """Let every text continue `text`. Raises InputError if the method reads no context."""
+    del text
+    raise InputError(f'--context: got it with --method={self.method}; expected causal; omit it')
 
   def tokens(self, row: Row) -> list[str]:
     """Return the tokens of a row in print."""
@@ -86,6 +112,20 @@ class Scorer(abc.ABC):
   def starts_word(self, row: Row) -> np.ndarray:
     """Return whether each token of a row starts a word, (T,) bool."""
     return self.tokenizer.starts_word(row.ids_T) if row.words is None else np.ones(len(row.words), bool)
+
+  def spans(self, text: str, row: Row) -> np.ndarray | None:
+    """Return the offsets (start, end) in a text of each token of its row, (T, 2) in code points.
+
+    The end of the text has those of the empty string after it. None: the tokenizer changes the text before it is split.
+    """
+    if not self.tokenizer.has_spans:
+      return None
+    _, spans_T2 = self.tokenizer.encode_spans(text)
+    if row.words is not None and isinstance(self.tokenizer, Words):
+      spans_T2 = spans_T2[[word not in LINE_ENDS for word in self.tokenizer.split(text)]]
+    assert len(spans_T2) in (len(row.ids_T), len(row.ids_T) - 1), f'{row.name}: {len(spans_T2)} offsets'
+    end = np.full((len(row.ids_T) - len(spans_T2), 2), len(text), np.int32)
+    return np.concatenate([spans_T2, end])
 
   def is_unknown(self, row: Row) -> np.ndarray:
     """Return whether each token of a row is an unknown word, (T,) bool."""
@@ -101,7 +141,8 @@ class Scorer(abc.ABC):
   def protocol(self) -> str:
     """Description of the sum; scores are comparable if these are equal."""
     starts = {'symbol': 'after a start symbol', 'none': 'without the first token', '': ''}
-    return ', '.join(filter(None, (METHODS[self.method].about, starts[self.start])))
+    start = 'after a context' if self.continues else starts[self.start]
+    return ', '.join(filter(None, (METHODS[self.method].about, start, 'with the end' * self.end)))
 
 
 class RunScorer(Scorer):
@@ -119,13 +160,11 @@ class RunScorer(Scorer):
 
   def __init__(self, loaded: RestoredRun, method: str = 'auto', start: str = 'auto', *, end: bool = False):
     able = methods(loaded)
-    if not able:
-      model, objective = loaded.run.model_name, loaded.run.objective_name
-      raise InputError(
-        f'{loaded.workdir}: got model "{model}" with objective "{objective}", which assigns no probability to a text; '
-        'expected a language model, such as gpt2, rnn_lm, bert, xlnet or elmo'
-      )
+    if reason := obstacle(loaded.model, loaded.cfg, loaded.run.model_name, loaded.run.objective_name):
+      raise InputError(f'{_place(loaded)}: cannot score: {reason}')
     self.loaded, self.name, self.tokenizer = loaded, loaded.run.name, loaded.tokenizer
+    steps = loaded.averaged or (loaded.step,)
+    self.source = f'step {", ".join(f"{step:,}" for step in steps)} of {_place(loaded)}'
     self.method = able[0] if method == 'auto' else method
     check_choice('--method', self.method, able)
     check_choice('--start', start, STARTS)
@@ -154,8 +193,10 @@ class RunScorer(Scorer):
       InputError: the method reads no context.
     """
     if self.method != 'causal':
-      raise InputError(f'--context: got it with --method={self.method}; expected causal; omit it')
+      super().read_context(text)
     ids = np.asarray(self.tokenizer.encode(text), np.int32)
+    _check_tokens(len(ids), '--context')
+    self.continues = True
     begin = [] if self.start == 'none' else [self.prefix_id]
     self._context = np.concatenate([begin, ids]).astype(np.int32)
     if len(self._context) > 1 and not self.positions:
@@ -170,7 +211,12 @@ class RunScorer(Scorer):
     _check_tokens(len(ids), name)
     if self.end:
       ids = np.asarray([*ids, self.tokenizer.eos_id], np.int32)
-    return Row(ids, self._before(len(ids)), name)
+    row = Row(ids, self._before(len(ids)), name)
+    if self.method == 'causal':
+      causal.check_length(row, self.positions)
+    elif self.method != 'left_to_right':
+      masked.read(self.loaded, row)
+    return row
 
   def _before(self, count: int) -> np.ndarray:
     """Return the tokens that are read before `count` tokens of a text."""
@@ -182,27 +228,32 @@ class RunScorer(Scorer):
   def _spelled(self, text: str, name: str) -> Row:
     tokenizer: Any = self.tokenizer  # words
     size = self.loaded.run.data.characters
-    words = [word for word in tokenizer.split(text) if word not in ('\n', '<eos>')]
+    words = [word for word in tokenizer.split(text) if word not in LINE_ENDS]
     _check_tokens(len(words), name)
     known = word_characters.create(tokenizer, size)
     ids = known.word_ids(np.asarray([int(tokenizer.encode(word)[0]) for word in words]))
     letters = word_characters.character_ids([word.encode('utf-8', 'replace') for word in words], size)
     return Row(ids.astype(np.int32), name=name, words=words, characters_TC=letters)
 
-  def score(self, rows: Sequence[Row], *, greedy: bool = False) -> list[Scored]:
+  def score(self, rows: Sequence[Row], *, greedy: bool = False, done: Done = ignore) -> list[Scored]:
     if not rows:
       return []
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {'done': done}
     if self.method == 'causal':
-      options = {'greedy': greedy, 'state': self._state}
+      options |= {'greedy': greedy, 'state': self._state}
     elif self.method in ('forward', 'backward', 'both'):
-      options = {'end': self.end}
+      options |= {'end': self.end}
     return METHODS[self.method].function(self.loaded, rows, **options)
 
 
 def _check_tokens(count: int, name: str) -> None:
   if not count:
     raise InputError(f'{name or "text"}: got a text without a token; expected at least one; remove the line')
+
+
+def _place(loaded: RestoredRun) -> str:
+  """Return the folder of a run or of published weights."""
+  return str(getattr(loaded.files, 'source', loaded.workdir))
 
 
 def _start_symbol(tokenizer: Tokenizer) -> int | None:
@@ -212,7 +263,20 @@ def _start_symbol(tokenizer: Tokenizer) -> int | None:
 
 def methods(loaded: RestoredRun) -> list[str]:
   """Return the names in METHODS of the ways to score texts under a run, the default first; [] if there is none."""
-  model, objective = loaded.model, loaded.run.objective_name
+  return _methods(loaded.model, loaded.cfg, loaded.run.objective_name)
+
+
+def obstacle(model: Model, cfg: Any, name: str, objective: str) -> str:
+  """Return why runs of the model `name` and an objective assign no score to a text, '' if they do."""
+  if _methods(model, cfg, objective):
+    return ''
+  return (
+    f'model "{name}" with objective "{objective}" assigns no probability to a text; expected a language model, such as '
+    'gpt2, rnn_lm, bert, xlnet or elmo'
+  )
+
+
+def _methods(model: Model, cfg: Any, objective: str) -> list[str]:
   if not model.WORDS:
     return []
   if model.READS == 'characters':
@@ -220,7 +284,7 @@ def methods(loaded: RestoredRun) -> list[str]:
   if model.READS != 'tokens':
     return []
   if model.CAUSAL:
-    return ['causal'] if getattr(loaded.cfg, 'causal', True) else []
+    return ['causal'] if getattr(cfg, 'causal', True) else []
   return {
     'masked_lm': ['pll', 'pll_word_l2r'],
     'permutation_lm': ['left_to_right', 'permutation_pll'],

@@ -32,6 +32,7 @@ class Tokenizer(abc.ABC):
     pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id, eop_id: ids of the special tokens, None if absent.
       eos_id ends a document (XLNet's <eod>), eop_id a paragraph.
     space_first: a text is encoded as if a space preceded it, so its first word is encoded like any other.
+    has_spans: `encode_spans` has the offsets of its tokens.
   """
 
   kind: str
@@ -45,6 +46,7 @@ class Tokenizer(abc.ABC):
   mask_id: int | None = None
   eop_id: int | None = None
   space_first: bool = False
+  has_spans: bool = True
 
   @abc.abstractmethod
   def encode(self, text: str) -> np.ndarray:

@@ -25,6 +25,11 @@ class Bytes(Tokenizer):
     # surrogateescape: a byte stream may be split inside a character; its bytes round-trip unchanged.
     return np.frombuffer(text.encode('utf-8', 'surrogateescape'), np.uint8).astype(np.int32)
 
+  def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    ids = self.encode(text)
+    first_T = np.repeat(np.arange(len(text)), [len(c.encode('utf-8', 'surrogateescape')) for c in text])
+    return ids, np.stack([first_T, first_T + 1], axis=1).astype(np.int32)
+
   def decode(self, ids: Iterable[int]) -> str:
     runs = bytes(10 if i == self.eos_id else i for i in self._check_ids(ids))
     return runs.decode('utf-8', 'replace')
@@ -57,6 +62,10 @@ class Characters(Tokenizer):
           f'text: got the character {error.args[0]!r}; expected one of the {self.vocab_size:,} in the vocabulary'
         ) from None
     return np.fromiter((ids.get(c, self.unk_id) for c in text), np.int32, len(text))
+
+  def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    first_T = np.arange(len(text), dtype=np.int32)
+    return self.encode(text), np.stack([first_T, first_T + 1], axis=1)
 
   def decode(self, ids: Iterable[int]) -> str:
     return ''.join('\n' if i == self.eos_id else self.tokens[i] for i in self._check_ids(ids))

@@ -90,6 +90,7 @@ class Words(Tokenizer):
 
   def __init__(self, tokens: Sequence[str], rule: str, *, lower_case: bool = False, known: int = 0):
     self.tokens, self.rule, self.lower_case = list(tokens), rule, lower_case
+    self.has_spans = rule in _PLACED
     self.vocab_size = len(self.tokens)
     self.known = known or self.vocab_size
     self._ids = {token: i for i, token in enumerate(self.tokens)}
@@ -108,7 +109,7 @@ class Words(Tokenizer):
     return np.fromiter((get(word, unk) for word in words), np.int32, len(words))
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-    if self.rule not in _PLACED:
+    if not self.has_spans:
       raise InputError(
         f'got "{self.rule}", whose words have no offsets; expected a tokenizer of rule {", ".join(_PLACED)}'
       )
