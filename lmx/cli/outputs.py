@@ -23,7 +23,7 @@ INPUTS = (
   *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
   *('combine', 'context', 'pairs', 'subset_file', 'seen_text'),
 )
-FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks')
+FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks', 'save')
 LISTS = (
   'input',
   'similarity',
@@ -37,7 +37,7 @@ EITHER = (  # options of commands that name a file or a folder
   *(('predict', 'input'), ('import', 'source'), ('results', 'workdirs')),
   ('compare', 'workdirs'),
   *(('predict', 'output'), ('context', 'output'), ('translate', 'plot'), ('evaluate', 'save_rows')),
-  *(('evaluate', 'pairs'), ('ngrams', 'save')),
+  ('evaluate', 'pairs'),
 )
 HUB = (  # options of commands that name published weights too
   ('import', 'source'),

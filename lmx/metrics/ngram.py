@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from lmx.metrics import language
 
 _CHUNK = 1 << 20  # tokens scored at a time
 _FALLBACK = (0.5, 1.0, 1.5)
+_PARTS = ('keys', 'share', 'rest')  # arrays of an order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,11 @@ class KneserNey:
   first_discounts: tuple[float, float, float]
   orders: tuple[_Order, ...]
   backoff: bool = False
+
+  @property
+  def discounts(self) -> list[tuple[float, float, float]]:
+    """Discounts of each order, from the first."""
+    return [self.first_discounts, *(order.discounts for order in self.orders)]
 
 
 def _with_starts(tokens: np.ndarray, offsets: np.ndarray | None, boundaries: str, V: int) -> np.ndarray:
@@ -228,10 +234,16 @@ def _add_order(order: _Order, gram: np.ndarray, context: np.ndarray, P: np.ndarr
   return np.where(share > 0, share, rest * P) if backoff else rest * P + share
 
 
-def _probabilities(model: KneserNey, x: np.ndarray) -> np.ndarray:
-  """Return P(x[i] | its context in x); values at document starts are undefined."""
+def _probabilities(model: KneserNey, x: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
+  """Return P(x[i] | its context in x); values at document starts are undefined.
+
+  Args:
+    model: the model.
+    x: ids, V before a document.
+    gram: x, but -1 where no context reaches further back; None: x.
+  """
   P = np.append(model.first, 1.0)[x]
-  gram = x
+  gram = x if gram is None else gram
   for order in model.orders:
     gram, context = _extend(order, gram, x, model.V)
     P = _add_order(order, gram, context, P, backoff=model.backoff)
@@ -260,6 +272,59 @@ def score(
     parts.append(nll[start - begin :][part[start - begin :] != model.V])
   nll = np.concatenate(parts)
   return float(nll.sum()), nll
+
+
+def log_probabilities(model: KneserNey, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+  """Return the log-probability of each token given those before it in its row, (T,) float64 in nats.
+
+  Args:
+    model: the model.
+    rows: (T,) ids each; V is the start of a document, whose own value is undefined.
+  """
+  found: list[np.ndarray] = []
+  for some in _chunks(rows):
+    x = np.concatenate([part for row in some for part in ([model.V], row)]).astype(np.int64)
+    ends = np.cumsum([len(row) + 1 for row in some])
+    gram = x.copy()
+    gram[[0, *ends[:-1]]] = -1
+    log_p = np.log(_probabilities(model, x, gram))
+    found += [row[1:] for row in np.split(log_p, ends[:-1])]
+  return found
+
+
+def _chunks(rows: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
+  """Yield the rows in groups of about `_CHUNK` tokens."""
+  some: list[np.ndarray] = []
+  size = 0
+  for row in rows:
+    some.append(row)
+    size += len(row)
+    if size >= _CHUNK:
+      yield some
+      some, size = [], 0
+  if some:
+    yield some
+
+
+def to_arrays(model: KneserNey) -> dict[str, np.ndarray]:
+  """Return the arrays of a model by name, for `from_arrays`."""
+  each = {f'{part}_{k}': getattr(order, part) for k, order in enumerate(model.orders, 2) for part in _PARTS}
+  return {'first': model.first, **each}
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray], discounts: Sequence[Sequence[float]], backoff: bool) -> KneserNey:
+  """Return the model of `to_arrays`; `discounts` are the three of each order, from the first."""
+  first, *others = map(_three, discounts)
+  orders = []
+  for k, three in enumerate(others, 2):
+    keys, share, rest = (arrays[f'{part}_{k}'] for part in _PARTS)
+    orders.append(_Order(keys, share, rest, three))
+  return KneserNey(len(arrays['first']), arrays['first'], first, tuple(orders), backoff)
+
+
+def _three(values: Sequence[float]) -> tuple[float, float, float]:
+  one, two, three = map(float, values)
+  return one, two, three
 
 
 def unigram(train_tokens: np.ndarray, vocab_size: int, add: float = 1.0) -> np.ndarray:
@@ -293,7 +358,7 @@ def baselines(
   with np.errstate(divide='ignore'):
     log_P = np.log(unigram(train_tokens, vocab_size))
   model = kneser_ney(train_tokens, vocab_size, order=order)
-  each = [model.first_discounts, *(o.discounts for o in model.orders)]
+  each = model.discounts
   about = {'order': order, 'boundaries': 'stream', 'discounts': [[round(D, 4) for D in three] for three in each]}
   return {
     name: {

@@ -25,18 +25,70 @@ from lmx.metrics import class_ngram, interpolated_trigram, language, ngram
 _NAME = re.compile(r'trigram|(i?)kn([1-9])|class([1-9])_([0-9]+)')
 
 
-def evaluate_ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
-  """Evaluate n-gram models; return a record {'model', 'split', 'tokens_counted', 'perplexity_per_token', ...} each."""
+BOUNDARIES = ('stream', 'document')
+
+
+def evaluate_ngrams(
+  corpus: Any,
+  splits: Sequence[str],
+  names: Sequence[str],
+  boundaries: str = 'stream',
+  models: Mapping[str, ngram.KneserNey] | None = None,
+) -> list[dict[str, Any]]:
+  """Evaluate n-gram models.
+
+  Args:
+    corpus: the data.
+    splits: splits to evaluate.
+    names: names of models.
+    boundaries: one of BOUNDARIES: 'document' counts and predicts each document from its start.
+    models: models of `estimate` that are already counted.
+
+  Returns:
+    A record {'model', 'split', 'tokens_counted', 'perplexity_per_token', ...} for each model and split.
+
+  Raises:
+    InputError: there is no such model or split, or the model reads only streams.
+  """
   records: list[dict[str, Any]] = []
   memory: dict[int, Any] = {}
   for name in names:
-    scores = _scorer(corpus, name, memory)
+    if boundaries == 'stream' and not (models and name in models):
+      scores = _scorer(corpus, name, memory)
+      by_split = lambda data, scores=scores: scores(np.asarray(data.tokens))
+    else:
+      model = models[name] if models and name in models else estimate(corpus, name, boundaries)
+      by_split = lambda data, model=model: ngram.score(
+        model, np.asarray(data.tokens), boundaries=boundaries, offsets=data.offsets
+      )
     for split in splits:
       data = corpus.split(split)
-      nll, _ = scores(np.asarray(data.tokens))
+      nll, _ = by_split(data)
       about = {'model': name, 'split': split, 'tokens_counted': len(data.tokens), 'data_hash': corpus.hash}
       records.append({**about, **language.report(nll, len(data.tokens), evaluate.text_counts(corpus, split))})
   return records
+
+
+def estimate(corpus: Any, name: str, boundaries: str = 'stream') -> ngram.KneserNey:
+  """Count a Kneser-Ney model on the training split.
+
+  Args:
+    corpus: the data.
+    name: kn and an order for the back-off form, ikn for the interpolated one.
+    boundaries: one of BOUNDARIES.
+
+  Raises:
+    InputError: `name` is another model.
+  """
+  parsed = _parse(name)
+  if not parsed[2]:
+    raise InputError(
+      f'--models: got {name}, which reads one stream and is not saved; expected kn or ikn and an order, such as ikn5'
+    )
+  data, V = corpus.split('train'), corpus.tokenizer.vocab_size
+  form: dict[str, Any] = {} if parsed[1] else {'backoff': True, 'minimum': 2}
+  where = {'boundaries': boundaries, 'offsets': data.offsets}
+  return ngram.kneser_ney(np.asarray(data.tokens), V, order=int(parsed[2]), **where, **form)
 
 
 def check(run: Run, corpus: Any, batches: Any) -> None:
@@ -123,6 +175,5 @@ def _scorer(corpus: Any, name: str, memory: dict[int, Any]) -> Any:
       memory[size] = class_ngram.exchange(train, V, size)
     by_class = class_ngram.fit(train, memory[size], int(parsed[3]))
     return lambda tokens: class_ngram.score(by_class, tokens)
-  form: dict[str, Any] = {} if parsed[1] else {'backoff': True, 'minimum': 2}
-  model = ngram.kneser_ney(train, V, order=int(parsed[2]), **form)
+  model = estimate(corpus, name)
   return lambda tokens: ngram.score(model, tokens)
