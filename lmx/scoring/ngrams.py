@@ -76,7 +76,8 @@ def save(
 
   def write(directory: str) -> None:
     os.makedirs(directory, exist_ok=True)
-    np.savez(os.path.join(directory, ARRAYS), **ngram.to_arrays(model))
+    arrays: Any = ngram.to_arrays(model)
+    np.savez(os.path.join(directory, ARRAYS), **arrays)
     tokenizer.save(os.path.join(directory, 'tokenizer'))
     sums = {name: _digest(os.path.join(directory, name)) for name in (ARRAYS, TOKENIZER)}
     run_log.write_json(os.path.join(directory, RECORD), {**about, 'sha256': sums})
