@@ -37,7 +37,7 @@ EITHER = (  # options of commands that name a file or a folder
   *(('predict', 'input'), ('import', 'source'), ('results', 'workdirs')),
   ('compare', 'workdirs'),
   *(('predict', 'output'), ('context', 'output'), ('translate', 'plot'), ('evaluate', 'save_rows')),
-  ('evaluate', 'pairs'),
+  *(('evaluate', 'pairs'), ('harness', 'pairs')),
 )
 HUB = (  # options of commands that name published weights too
   ('import', 'source'),

@@ -13,29 +13,21 @@ _EVERY = 30.0  # seconds between lines
 
 
 class Bar:
-  """Progress with its rate; a context manager.
+  """Progress in bytes, with their rate; a context manager.
 
   Args:
     what: the work, such as 'tokenising train'.
-    total: total bytes, or units.
+    total: total bytes.
     done: bytes finished earlier, which the rate excludes.
-    unit: the units in the plural, '' for bytes.
   """
 
-  def __init__(self, what: str, total: int, done: int = 0, unit: str = ''):
-    self._what, self._total, self._done, self._first, self._unit = what, total, done, done, unit
+  def __init__(self, what: str, total: int, done: int = 0):
+    self._what, self._total, self._done, self._first = what, total, done, done
     self._began = self._said = time.monotonic()
     self._bar = None
     if sys.stderr.isatty():
       self._bar = tqdm.tqdm(
-        total=total,
-        initial=done,
-        desc=what,
-        unit=f' {unit}' if unit else 'B',
-        unit_scale=not unit,
-        leave=False,
-        delay=1,
-        mininterval=0.5,
+        total=total, initial=done, desc=what, unit='B', unit_scale=True, leave=False, delay=1, mininterval=0.5
       )
 
   def __enter__(self) -> Bar:
@@ -46,7 +38,7 @@ class Bar:
       self._bar.close()
 
   def update(self, done: int) -> None:
-    """Show that `done` bytes or units are done."""
+    """Show that `done` bytes are done."""
     if self._bar is not None:
       self._bar.update(done - self._bar.n)
       return
@@ -55,10 +47,8 @@ class Bar:
       rate = (done - self._first) / (now - self._began)
       left = (self._total - done) / rate if rate else float('inf')
       seconds = f', {left:,.0f} s left' if left < 1e6 else ''
-      progress = f'{done / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {rate / 1e6:.1f} MB/s'
-      if self._unit:
-        progress = f'{done:,} of {self._total:,} {self._unit}, {rate:,.0f} a second'
-      print(f'{self._what}: {progress}{seconds}', file=sys.stderr, flush=True)
+      line = f'{self._what}: {done / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {rate / 1e6:.1f} MB/s{seconds}'
+      print(line, file=sys.stderr, flush=True)
       self._said = now
 
 

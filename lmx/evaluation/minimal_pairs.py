@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx.data import progress
 from lmx.data.minimal_pairs import MinimalPairs, Pair
 from lmx.errors import InputError, check_choice
+from lmx.reporting import waiting
 from lmx.scoring import loading
 from lmx.scoring.rows import Row
 from lmx.scoring.scorer import RunScorer, Scorer
 from lmx.statistics import LEVEL, RESAMPLES
 
-_CHUNK = 4096  # rows between two lines of progress
+_CHUNK = 20_000  # rows whose batches are made together
 _ENDS = ('causal', 'forward', 'backward', 'both')  # methods that can score the end of a text
 
 
@@ -146,10 +146,10 @@ def _score_rows(scorer: Scorer, rows: Sequence[Row]) -> tuple[np.ndarray, np.nda
   """Return the sum and the number of predicted tokens of each row; the longest are scored first."""
   sums, tokens = np.empty(len(rows)), np.empty(len(rows), np.int64)
   order = sorted(range(len(rows)), key=lambda i: -len(rows[i].ids_T))
-  with progress.Bar(f'scoring {scorer.name}', len(rows), unit='sentences') as bar:
+  with waiting.Bar(sum(len(row.ids_T) for row in rows), f'score {scorer.name}', ' tokens') as bar:
     for begin in range(0, len(rows), _CHUNK):
       some = order[begin : begin + _CHUNK]
-      for i, scored in zip(some, scorer.score([rows[i] for i in some]), strict=True):
+      for i, scored in zip(some, scorer.score([rows[i] for i in some], done=bar.update), strict=True):
         unscored = int(scorer.start == 'none' and not len(rows[i].context_S))
         log_p_T = scored.log_p_T[unscored:]
         if not np.isfinite(log_p_T).all():
@@ -157,7 +157,6 @@ def _score_rows(scorer: Scorer, rows: Sequence[Row]) -> tuple[np.ndarray, np.nda
             f'{rows[i].name}: got a score that is not finite; expected finite parameters; see lmx describe'
           )
         sums[i], tokens[i] = log_p_T.sum(), len(log_p_T)
-      bar.update(begin + len(some))
   return sums, tokens
 
 
@@ -284,7 +283,7 @@ def evaluate(scorer: Scorer, found: MinimalPairs, protocol: str = 'lmx') -> Eval
   measured = measure(found.pairs, scores, rule.tie)
   overall = measured['overall']
   ties = 'half' if rule.tie == 0.5 else 'as correct' if rule.tie else 'as wrong'
-  settings = [scorer.protocol, 'with the end' * bool(getattr(scorer, 'end', False)), 'a space first' * rule.space]
+  settings = [scorer.protocol, 'a space first' * rule.space]
   means_N2 = per_token(scores)
   correct_N, correct_per_token_N = correct(scores.sums_N2, rule.tie), correct(means_N2, rule.tie)
   loaded = getattr(scorer, 'loaded', None)  # an n-gram model has no run

@@ -17,7 +17,7 @@ from lmx.evaluation import minimal_pairs, pairs_files
 from lmx.evaluation import rows as row_files
 from lmx.reporting import html_report
 from lmx.scoring import loading
-from lmx.scoring.rows import Row, Scored
+from lmx.scoring.rows import Row, Scored, ignore
 from lmx.scoring.scorer import Scorer
 from tests.minimal_pairs import blimp
 from tests.untrained import BYTES
@@ -50,9 +50,10 @@ class Table(Scorer):
   def row(self, text, name=''):
     return Row(np.asarray(BYTES.encode(text), np.int32), np.zeros(int(self.start == 'symbol'), np.int32), name)
 
-  def score(self, rows, *, greedy=False):
+  def score(self, rows, *, greedy=False, done=ignore):
     texts = [BYTES.decode(row.ids_T) for row in rows]
     self.scored += texts
+    done(sum(map(len, texts)))
     found = [np.full(len(text), self.sums[text.strip()] / (len(text) - (self.start == 'none'))) for text in texts]
     for log_p_T in found if self.start == 'none' else ():
       log_p_T[0] = np.nan
