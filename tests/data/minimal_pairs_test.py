@@ -118,3 +118,11 @@ def test_seen_pairs_have_every_word_twice(tmp_path):
   assert 'at least 2 times in text.txt' in kept.about and 'apostrophes' in kept.about
   with pytest.raises(InputError, match='--subset: got seen, which has none of the 7 pairs'):
     minimal_pairs.keep_seen(found, ['none of it'], 'text.txt')
+
+
+@pytest.mark.real_data
+def test_blimp_has_the_published_counts(data_dir):
+  found = minimal_pairs.read(str(data_dir / 'eval' / 'blimp'))
+  assert len(found.pairs) == 67_000 and sum(pair.good == pair.bad for pair in found.pairs) == 7
+  assert [len({pair[i] for pair in found.pairs}) for i in (2, 3, 4)] == [67, 12, 4]
+  assert len(minimal_pairs.keep_listed(found).pairs) == 59_869
